@@ -9,6 +9,7 @@ import pytest
 from river.preprocessing import StandardScaler
 
 from chunks import write_rows
+from patience import until
 from refused import raises
 from streamsvm import BSGDClassifier, load, save
 from streamsvm.files.container import pack
@@ -94,16 +95,16 @@ def test_a_folder_is_followed_from_its_first_model_on(rows, file, tmp_path, call
     call(*words, file("file.ckpt"), status=2, says="must be a folder or topic of checkpoints, which a learner writes")
 
     def learn():
+        until(lambda: f"waiting for the first checkpoint in {tmp_path / 'state'}" in caplog.text)
         with CheckpointFolder(tmp_path / "state") as folder:
             folder.begin({"rows": 0})  # which is no model yet
             source = IterableSource([({"a": i % 7, "b": i % 5}, i % 2) for i in range(50)])
             LearningLoop(source, BSGDClassifier(budget=10), checkpoints=folder).run()
 
     (tmp_path / "state").mkdir()
-    started = threading.Timer(0.2, learn)
+    started = threading.Thread(target=learn)
     started.start()
     call(*words, tmp_path / "state")
-    assert f"waiting for the first checkpoint in {tmp_path / 'state'}" in caplog.text
     started.join()
     records = [json.loads(line) for line in (tmp_path / "out.jsonl").read_text().splitlines()]
     assert [(record["row"], record["model"]) for record in records] == [(row, 50) for row in range(60)]

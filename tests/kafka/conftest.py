@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import sys
 import uuid
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager
+from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
@@ -14,7 +16,7 @@ import pytest
 from kafka import KafkaAdminClient, KafkaProducer
 from kafka.admin import ACL
 
-from kafka_broker import Broker, broker_or_skip
+from kafka_broker import PASSWORD, Broker, broker_or_skip
 from patience import until
 from streamsvm_kafka import EmbeddedBroker, connection
 
@@ -29,6 +31,30 @@ def patient(monkeypatch: pytest.MonkeyPatch) -> None:
         for limit in LIMITS:
             if hasattr(module, limit):
                 monkeypatch.setattr(module, limit, 90.0)
+
+
+@pytest.fixture
+def as_alice(broker: Broker, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A file of flags, beside a password in the environment, with which the broker lets the user alice in."""
+    monkeypatch.setenv("STREAMSVM_KAFKA_SASL_PLAIN_PASSWORD", PASSWORD)
+    flags = "security_protocol = 'SASL_SSL'\nsasl_mechanism = 'PLAIN'\nsasl_plain_username = 'alice'\n"
+    config = tmp_path / "flags.toml"
+    config.write_text(f"[kafka]\n{flags}ssl_cafile = '{broker.certificate}'\n")
+    return config
+
+
+@pytest.fixture
+def soon(monkeypatch: pytest.MonkeyPatch) -> Callable[[Callable[[], Any]], Any]:
+    """Calls a check for whose answer a client tries until the end; where the machine is too slow for that, with more time."""
+
+    def called(check: Callable[[], Any]) -> Any:
+        for seconds in (3.0, 90.0):
+            monkeypatch.setattr(connection, "CONNECT_SECONDS", seconds)
+            with contextlib.suppress(*[AssertionError, pytest.fail.Exception] * (seconds < 90.0)):
+                return check()
+        raise AssertionError
+
+    return called
 
 
 @pytest.fixture

@@ -4,6 +4,7 @@ import json
 import logging
 import socket
 import threading
+from functools import partial
 
 import pytest
 from kafka import KafkaConsumer, KafkaProducer
@@ -50,18 +51,16 @@ def test_rows_through_tls_and_passwords(broker, new_topic, user, mechanism):
 
 
 @pytest.mark.broker
-def test_a_user_whom_the_broker_does_not_know(broker, user, monkeypatch):
-    monkeypatch.setattr("streamsvm_kafka.connection.CONNECT_SECONDS", 5.0)  # kafka-python tries again until then
+def test_a_user_whom_the_broker_does_not_know(broker, user, soon):
     for change in (
         {"sasl_plain_password": "wrong"},
         {"sasl_plain_username": "bob"},
         {"sasl_mechanism": "SCRAM-SHA-256"} | {"sasl_plain_password": "wrong"},
     ):
-        name = (user | change)["sasl_plain_username"]
-        with pytest.raises(StreamError, match=f"refuses the user '{name}': wrong name, password or sasl_mechanism"):
-            KafkaSource(broker.sasl_ssl, "rows", JSON, client=user | change)
-    with pytest.raises(StreamError, match="does not take this sasl_mechanism|wrong name, password or sasl_mechanism"):
-        KafkaSink(broker.sasl_ssl, "rows", client=user | {"sasl_mechanism": "SCRAM-SHA-512"})
+        told = f"refuses the user '{(user | change)['sasl_plain_username']}': wrong name, password or sasl_mechanism"
+        soon(partial(raises, told, KafkaSource, broker.sasl_ssl, "rows", JSON, client=user | change, error=StreamError))
+    told, other = "does not take this sasl_mechanism|wrong name, password or sasl_mechanism", {"sasl_mechanism": "SCRAM-SHA-512"}
+    soon(partial(raises, told, KafkaSink, broker.sasl_ssl, "rows", client=user | other, error=StreamError))
 
 
 @pytest.mark.broker
@@ -77,12 +76,11 @@ def test_a_certificate_that_does_not_verify(broker, tmp_path):
 
 
 @pytest.mark.broker
-def test_the_wrong_port(broker, monkeypatch):
+def test_the_wrong_port(broker, soon):
     with pytest.raises(StreamError, match="no TLS connection .*Is it the port of an SSL or SASL_SSL listener"):
         KafkaSource(broker.plaintext, "rows", JSON, client={"security_protocol": "SSL"})
-    monkeypatch.setattr("streamsvm_kafka.connection.CONNECT_SECONDS", 3.0)
-    with pytest.raises(BrokerUnreachableError, match=r"its security settings are the client's \(security_protocol=PLAINTEXT\)"):
-        KafkaSource(broker.ssl, "rows", JSON)
+    told = r"its security settings are the client's \(security_protocol=PLAINTEXT\)"
+    soon(partial(raises, told, KafkaSource, broker.ssl, "rows", JSON, error=BrokerUnreachableError))
 
 
 @pytest.mark.broker
@@ -96,7 +94,7 @@ def test_no_log_shows_a_secret(broker, new_topic, user, caplog):
 
 
 @pytest.mark.broker
-def test_the_command_line_with_a_password(broker, new_topic, user, tmp_path, call, monkeypatch):
+def test_the_command_line_with_a_password(broker, new_topic, user, tmp_path, call, monkeypatch, soon):
     rows, out = new_topic(), new_topic()
     publish(ROWS, broker.plaintext, rows, JSON)
     config = tmp_path / "flags.toml"
@@ -118,8 +116,7 @@ def test_the_command_line_with_a_password(broker, new_topic, user, tmp_path, cal
     assert "(not shown, as it holds a secret)" in lines
     assert PASSWORD not in lines
     monkeypatch.setenv("STREAMSVM_KAFKA_SASL_PLAIN_PASSWORD", "a wrong secret")
-    monkeypatch.setattr("streamsvm_kafka.connection.CONNECT_SECONDS", 5.0)
-    shown = call("learn", *words, status=1, says="refuses the user 'alice'").stderr
+    shown = soon(partial(call, "learn", *words, status=1, says="refuses the user 'alice'")).stderr
     assert "a wrong secret" not in shown
     assert len(shown.splitlines()) == 1
 

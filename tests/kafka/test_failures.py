@@ -7,6 +7,7 @@ import json
 import logging
 import os
 import re
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -30,7 +31,6 @@ ROOT = Path(__file__).parents[2]
 PAGE = " ".join((ROOT / "docs" / "failures.md").read_text().split())
 JSON = JSONCodec("y")
 NO_OLD, COMPACT = {"message.timestamp.before.max.ms": "1000"}, {"cleanup.policy": "compact"}
-AS_ALICE = "[kafka]\nsecurity_protocol = 'SASL_SSL'\nsasl_mechanism = 'PLAIN'\nsasl_plain_username = 'alice'\nssl_cafile = '%s'\n"
 
 
 def rows_of(numbers):
@@ -228,15 +228,12 @@ def test_a_topic_that_takes_no_old_messages(told, bootstrap, new_topic, producer
 
 
 @pytest.mark.broker
-def test_who_may_not_connect(told, broker, new_topic, tmp_path, monkeypatch):
-    topic, config = new_topic(), tmp_path / "flags.toml"
-    words = "learn", f"kafka://{broker.sasl_ssl}/{topic}", "--label", "y", "--config", config
+def test_who_may_not_connect(told, broker, as_alice, new_topic, tmp_path, monkeypatch, soon):
+    words = "learn", f"kafka://{broker.sasl_ssl}/{new_topic()}", "--label", "y", "--config", as_alice
     monkeypatch.setenv("STREAMSVM_KAFKA_SASL_PLAIN_PASSWORD", PASSWORD[::-1])
-    monkeypatch.setattr(connection, "CONNECT_SECONDS", 3.0)
-    config.write_text(AS_ALICE % broker.certificate)
-    said = told(*words, shortened=True, HOST=broker.sasl_ssl)
+    said = soon(partial(told, *words, shortened=True, HOST=broker.sasl_ssl))
     assert PASSWORD[::-1] not in "".join(said)
-    config.write_text(AS_ALICE % certify(tmp_path, "other"))
+    as_alice.write_text(as_alice.read_text().replace(str(broker.certificate), str(certify(tmp_path, "other"))))
     told(*words, HOST=broker.sasl_ssl)
 
 
@@ -266,27 +263,23 @@ def test_a_broker_that_answers_at_once_is_in_time(new_topic, bootstrap, call, tm
 
 @pytest.mark.broker
 @pytest.mark.usefixtures("client_library")
-def test_a_topic_that_may_not_be_written(told, broker, rules, new_topic, tmp_path, monkeypatch):
-    topic, config = new_topic(), tmp_path / "flags.toml"
+def test_a_topic_that_may_not_be_written(told, broker, as_alice, rules, new_topic, tmp_path):
+    topic = new_topic()
     of_topic = ResourcePattern(ResourceType.TOPIC, topic)
-    config.write_text(AS_ALICE % broker.certificate)
-    monkeypatch.setenv("STREAMSVM_KAFKA_SASL_PLAIN_PASSWORD", PASSWORD)
     rows = csv_of(tmp_path / "rows.csv", [i % 7 > 3 for i in range(60)])
-    words = "learn", rows, "--label", "y", "--quiet", "--config", config, "--to", f"kafka://{broker.sasl_ssl}/{topic}"
+    words = "learn", rows, "--label", "y", "--quiet", "--config", as_alice, "--to", f"kafka://{broker.sasl_ssl}/{topic}"
     with rules(ACL("User:alice", "*", ACLOperation.WRITE, ACLPermissionType.DENY, of_topic)):
         told(*words, HOST=broker.sasl_ssl, predictions=topic)
 
 
 @pytest.mark.broker
 @pytest.mark.usefixtures("client_library")
-def test_a_reader_without_a_group_needs_the_rights_of_none(broker, rules, new_topic, bootstrap, call, tmp_path, monkeypatch):
-    topic, config = new_topic(), tmp_path / "flags.toml"
+def test_a_reader_without_a_group_needs_the_rights_of_none(broker, as_alice, rules, new_topic, bootstrap, call):
+    topic = new_topic()
     publish(rows_of(range(50)), bootstrap, topic, JSON)
     of_groups = ResourcePattern(ResourceType.GROUP, "streamsvm")
     refusal = ACL("User:alice", "*", ACLOperation.ALL, ACLPermissionType.DENY, of_groups)
-    config.write_text(AS_ALICE % broker.certificate)
-    monkeypatch.setenv("STREAMSVM_KAFKA_SASL_PLAIN_PASSWORD", PASSWORD)
-    words = "learn", f"kafka://{broker.sasl_ssl}/{topic}", "--label", "y", "--stop-at-end", "--quiet", "--config", config
+    words = "learn", f"kafka://{broker.sasl_ssl}/{topic}", "--label", "y", "--stop-at-end", "--quiet", "--config", as_alice
     with rules(refusal):
         assert call(*words, "--learner", "bsgd").end["learned"] == 50
 

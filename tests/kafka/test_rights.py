@@ -5,7 +5,6 @@ import uuid
 import pytest
 from kafka.admin import ACL, ACLOperation, ACLPermissionType, ResourcePattern, ResourceType
 
-from kafka_broker import PASSWORD
 from patience import PATIENCE
 from streamsvm.stream.endpoints import Row
 from streamsvm_kafka import JSONCodec, publish
@@ -24,24 +23,19 @@ TYPES = {"topic": ResourceType.TOPIC, "group": ResourceType.GROUP, "transactiona
 
 
 @pytest.mark.parametrize("case", CASES)
-def test_rights(case, client_library, broker, rules, producer, new_topic, tmp_path, call, monkeypatch, caplog):
+def test_rights(case, client_library, broker, as_alice, rules, producer, new_topic, tmp_path, call, caplog):
     names = {"rows": new_topic(), "out": new_topic(), "models": new_topic(**{"cleanup.policy": "compact"})}
     names |= {"group": uuid.uuid4().hex, "id": f"streamsvm-{names['models']}-{names['rows']}"}
     publish([Row({"a": float(i % 7)}, i % 2) for i in range(50)], broker.plaintext, names["rows"], JSONCodec("y"))
-    config = tmp_path / "flags.toml"
-    config.write_text(
-        "[kafka]\nsecurity_protocol = 'SASL_SSL'\nsasl_mechanism = 'PLAIN'\nsasl_plain_username = 'alice'\n"
-        f"ssl_cafile = '{broker.certificate}'\n"
-    )
     url = {name: f"kafka://{broker.sasl_ssl}/{topic}" for name, topic in names.items()}
     state = iter(range(100))
 
     def words():
-        learn = ["learn", url["rows"], "--label", "y", "--stop-at-end", "--config", config, "--columns", "a:number"]
+        learn = ["learn", url["rows"], "--label", "y", "--stop-at-end", "--config", as_alice, "--columns", "a:number"]
         grouped = [*learn, "--group", names["group"]]
         folder = tmp_path / f"state {next(state)}"
         if case == "follower":
-            folder = ["--model", url["models"], "--follow", "--to", url["out"], "--stop-at-end", "--config", config]
+            folder = ["--model", url["models"], "--follow", "--to", url["out"], "--stop-at-end", "--config", as_alice]
             return ["predict", url["rows"], *folder]
         if case == "worker":
             return [*grouped, "--scope", "partition", "--checkpoint", folder]
@@ -50,8 +44,6 @@ def test_rights(case, client_library, broker, rules, producer, new_topic, tmp_pa
     if case == "follower":
         call("learn", f"kafka://{broker.plaintext}/{names['rows']}", "--label", "y", "--stop-at-end", "--checkpoint",
              f"kafka://{broker.plaintext}/{names['models']}")  # fmt: skip
-
-    monkeypatch.setenv("STREAMSVM_KAFKA_SASL_PLAIN_PASSWORD", PASSWORD)
 
     def rule(kind, name, operation, permission):
         pattern = ResourcePattern(TYPES[kind], names[name])
@@ -78,19 +70,13 @@ def test_rights(case, client_library, broker, rules, producer, new_topic, tmp_pa
                 assert said in told or (several and "the user 'alice' lacks the right Write of the topic" in told), told
 
 
-def test_the_topic_of_models_that_may_not_be_made(broker, rules, new_topic, tmp_path, call, monkeypatch):
-    config = tmp_path / "flags.toml"
-    config.write_text(
-        "[kafka]\nsecurity_protocol = 'SASL_SSL'\nsasl_mechanism = 'PLAIN'\nsasl_plain_username = 'alice'\n"
-        f"ssl_cafile = '{broker.certificate}'\n"
-    )
-    monkeypatch.setenv("STREAMSVM_KAFKA_SASL_PLAIN_PASSWORD", PASSWORD)
+def test_the_topic_of_models_that_may_not_be_made(broker, as_alice, rules, new_topic, call):
     name = f"streamsvm-test-{uuid.uuid4().hex[:12]}"
     rows, models = (f"kafka://{broker.sasl_ssl}/{topic}" for topic in (new_topic(), name))
     refusal = ACL("User:alice", "*", ACLOperation.CREATE, ACLPermissionType.DENY, ResourcePattern(ResourceType.TOPIC, name))
     allowed = ACL("User:alice", "*", ACLOperation.DESCRIBE, ACLPermissionType.ALLOW, refusal.resource_pattern)
     of_cluster = ResourcePattern(ResourceType.CLUSTER, "kafka-cluster")
     other = ACL("User:alice", "*", ACLOperation.CREATE, ACLPermissionType.DENY, of_cluster)
-    words = ["learn", rows, "--label", "y", "--stop-at-end", "--checkpoint", models, "--config", config]
+    words = ["learn", rows, "--label", "y", "--stop-at-end", "--checkpoint", models, "--config", as_alice]
     with rules(refusal, allowed, other):
         call(*words, status=1, says=f"the user 'alice' lacks the right Create of the topic '{name}'")

@@ -6,6 +6,8 @@ import subprocess
 import sys
 from pathlib import Path
 
+from patience import PATIENCE
+
 HERE = Path(__file__).parent
 ROOT = HERE.parents[1]
 
@@ -14,7 +16,7 @@ def test_the_example_fits_on_a_cluster_and_an_executor_that_is_killed_in_mid_fit
     path = os.pathsep.join([str(ROOT / "connectors"), str(ROOT), os.environ.get("PYTHONPATH", "")])
     environment = {**os.environ, "PYTHONPATH": path}
     command = [sys.executable, HERE / "cluster_process.py", tmp_path]
-    done = subprocess.run(command, capture_output=True, text=True, check=False, env=environment, timeout=300)
+    done = subprocess.run(command, capture_output=True, text=True, check=False, env=environment, timeout=PATIENCE)
     assert done.returncode == 0, done.stderr[-4000:]
     *shown, said = done.stdout.splitlines()
     assert [line.split(":")[0] for line in shown[:2]] == ["1 round(s)", "2 round(s)"]

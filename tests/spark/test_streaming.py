@@ -5,7 +5,6 @@ import os
 import pickle
 import shutil
 import threading
-import time
 from inspect import GEN_SUSPENDED, getgeneratorstate
 
 import numpy as np
@@ -16,7 +15,7 @@ from pyspark.errors import StreamingQueryException
 from river import drift, metrics
 
 import streamsvm
-from patience import until
+from patience import PATIENCE, until
 from refused import raises
 from spark_frames import frame_of, new_model, of_file, plain
 from streamsvm import BSCAClassifier
@@ -163,7 +162,7 @@ def test_a_query_that_is_stopped_within_a_micro_batch(spark, stream, tmp_path, m
 
     def slowly(source, most):
         begun.set()
-        assert going_on.wait(60)
+        assert going_on.wait(PATIENCE)
         if brought == "in chunks":  # Spark interrupts the thread a moment after the query has ended
             until(lambda: spark.sparkContext._jvm.java.lang.Thread.currentThread().isInterrupted())
         return read(source, most)
@@ -171,12 +170,12 @@ def test_a_query_that_is_stopped_within_a_micro_batch(spark, stream, tmp_path, m
     with StreamLearner(new_model(), tmp_path / "model") as learner, monkeypatch.context() as patch:
         patch.setattr(micro_batches.MicroBatches, "read", slowly)
         query = started(stream, learner, tmp_path / "spark")
-        assert begun.wait(60)
+        assert begun.wait(PATIENCE)
         stopping = threading.Thread(target=query.stop)
         stopping.start()
         until(lambda: not query.isActive)
         going_on.set()
-        stopping.join(60)
+        stopping.join(PATIENCE)
         assert not stopping.is_alive()
         assert learner.loop.rows in ({0} if brought == "in chunks" else {0, 200})  # a job ends whole, or is cancelled
     run(stream, tmp_path)
@@ -187,15 +186,16 @@ def test_a_learner_that_is_closed_within_a_micro_batch(stream, tmp_path, monkeyp
     begun, read = threading.Event(), micro_batches.MicroBatches.read
 
     def slowly(source, most):
+        found = read(source, min(most, 10))
         begun.set()
-        time.sleep(0.05)  # so that 200 rows take a second
-        return read(source, min(most, 10))
+        until(lambda: learner.loop._stopped)
+        return found
 
     with monkeypatch.context() as patch:
         patch.setattr(micro_batches.MicroBatches, "read", slowly)
         with StreamLearner(new_model(), tmp_path / "model") as learner:  # as Ctrl-C leaves it
             query = started(stream, learner, tmp_path / "spark")
-            assert begun.wait(20)
+            assert begun.wait(PATIENCE)
     assert not list((tmp_path / "model").glob("*.ckpt"))
     raises("the learner was closed in batch 0", query.awaitTermination, error=StreamingQueryException)
     run(stream, tmp_path)

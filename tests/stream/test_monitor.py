@@ -33,6 +33,12 @@ from streamsvm.stream.sinks import FileSink
 from streamsvm.stream.timings import BOUNDS, Histogram
 
 
+@pytest.fixture(autouse=True)
+def patient(monkeypatch):
+    """Nobody is hung up on because the machine is slow."""
+    monkeypatch.setattr(monitor, "_REQUEST_SECONDS", PATIENCE)
+
+
 def rows(n=300, before=lambda i: None):
     for i in range(n):
         before(i)
