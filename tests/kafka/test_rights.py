@@ -28,10 +28,10 @@ def test_rights(case, client_library, broker, as_alice, rules, producer, new_top
     names |= {"group": uuid.uuid4().hex, "id": f"streamsvm-{names['models']}-{names['rows']}"}
     publish([Row({"a": float(i % 7)}, i % 2) for i in range(50)], broker.plaintext, names["rows"], JSONCodec("y"))
     url = {name: f"kafka://{broker.sasl_ssl}/{topic}" for name, topic in names.items()}
-    state = iter(range(100))
+    state, flags = iter(range(100)), ["--config", as_alice, "--columns", "a:number", "--learner", "bsgd"]
 
     def words():
-        learn = ["learn", url["rows"], "--label", "y", "--stop-at-end", "--config", as_alice, "--columns", "a:number"]
+        learn = ["learn", url["rows"], "--label", "y", "--stop-at-end", *flags]
         grouped = [*learn, "--group", names["group"]]
         folder = tmp_path / f"state {next(state)}"
         if case == "follower":
@@ -42,8 +42,7 @@ def test_rights(case, client_library, broker, as_alice, rules, producer, new_top
         return [*grouped, "--to", url["out"], "--checkpoint", url["models"] if case == "exactly once" else folder]
 
     if case == "follower":
-        call("learn", f"kafka://{broker.plaintext}/{names['rows']}", "--label", "y", "--stop-at-end", "--checkpoint",
-             f"kafka://{broker.plaintext}/{names['models']}")  # fmt: skip
+        call("learn", url["rows"], "--label", "y", "--stop-at-end", "--checkpoint", url["models"], *flags)
 
     def rule(kind, name, operation, permission):
         pattern = ResourcePattern(TYPES[kind], names[name])
