@@ -276,29 +276,6 @@ def test_an_estimator_is_saved_and_learns_several_classes_by_one_against_the_res
     assert (found.prediction == y).mean() > 0.9
 
 
-@pytest.mark.parametrize(
-    ("parameters", "reason"),
-    [
-        ({"C": 0.0}, "C must be a finite number above 0"),
-        ({"C": float("inf")}, "C must be a finite number above 0"),
-        ({"gamma": -1.0}, "gamma"),
-        ({"gamma": "wide"}, "gamma must be"),
-        ({"kernel": "sigmoid"}, "kernel must be"),
-        ({"kernel": "poly", "coef0": -1.0}, "coef0 must be"),
-        ({"degree": -1}, "degree"),
-        ({"tol": 0.0}, "tol"),
-        ({"maxIter": 0}, "maxIter must be an integer at least 1"),
-        ({"maxCandidates": 1}, "maxCandidates must be an integer at least 2"),
-    ],
-    ids=str,
-)
-def test_parameters_that_are_refused_before_a_row_is_read(spark, parameters, reason):
-    with pytest.raises(ValueError, match=reason):
-        CascadeSVC(**parameters).fit(
-            spark.createDataFrame([("no", "rows")], ["a", "b"]).withColumnsRenamed({"a": "features", "b": "label"})
-        )
-
-
 def test_rows_that_are_refused_and_rows_that_are_skipped(spark, fit):
     X, y = fit.X.copy(), fit.y
     X[410, 1] = np.nan

@@ -16,7 +16,14 @@ from refused import raises
 from spark_frames import framed, of_file, stacked
 from streamsvm import BSCAClassifier, BSCARegressor, BSGDClassifier
 from streamsvm.learners.refit import Equations, Trial, take_step
-from streamsvm_spark import BudgetedSVMClassificationModel, BudgetedSVMClassifier, BudgetedSVMRegressor, RowsError, estimators
+from streamsvm_spark import (
+    BudgetedSVMClassificationModel,
+    BudgetedSVMClassifier,
+    BudgetedSVMRegressor,
+    CascadeSVC,
+    RowsError,
+    estimators,
+)
 from streamsvm_spark.parts import Reservoir, joined_samples
 
 
@@ -208,22 +215,42 @@ def test_what_is_saved(spark, frame, tmp_path):
         raises("is no model, or not wholly written", BudgetedSVMClassificationModel.load, str(tmp_path / "model"))
 
 
-@pytest.mark.parametrize(
-    ("parameters", "reason"),
-    [
-        ({"learner": "svc"}, "learner='svc' is none: it is one of 'bsca', 'bsgd'"),
-        ({"budget": 0}, "budget"),
-        ({"gamma": -1.0}, "gamma"),
-        ({"passes": 0}, "passes must be at least 1, not 0"),
-        ({"rounds": 0}, "rounds must be at least 1, not 0"),
-        ({"learner": "bsgd", "C": 1.0}, "BSGDClassifier has no parameter 'C' to set: it has .*l2"),
-        ({"options": {"budget": 3}}, "budget is given twice"),
-        ({"options": {"max_features": 3}}, "no parameter 'max_features' to set"),
-    ],
-    ids=str,
-)
-def test_parameters_that_are_refused_before_a_row_is_read(frame, parameters, reason):
-    raises(reason, BudgetedSVMClassifier(**parameters).fit, frame)
+BUDGETED = [
+    ({"learner": "svc"}, "learner='svc' is none: it is one of 'bsca', 'bsgd', 'linear'"),
+    ({"learner": "pegasos"}, "learner='pegasos' does not learn partitions: it has no budget, .*: take 'bsgd'"),
+    ({"learner": "fogd"}, "learner='fogd' does not learn partitions: .* take 'nogd'"),
+    ({"learner": "svm"}, "learner='svm' does not learn partitions: .* take 'bsca'"),
+    ({"learner": "linear", "budget": 100}, "OnlineLinearSVC has no parameter 'budget' to set"),
+    ({"learner": "linear", "gamma": 0.5}, "OnlineLinearSVC has no parameter 'gamma' to set"),
+    ({"learner": "rbp", "C": 2.0}, "RBP has no parameter 'C' to set"),
+    ({"learner": "bsgd", "C": 1.0}, "BSGDClassifier has no parameter 'C' to set: it has .*l2"),
+    ({"budget": 0}, "budget"),
+    ({"gamma": -1.0}, "gamma"),
+    ({"passes": 0}, "passes must be at least 1, not 0"),
+    ({"rounds": 0}, "rounds must be at least 1, not 0"),
+    ({"options": {"budget": 3}}, "budget is given twice"),
+    ({"options": {"max_features": 3}}, "no parameter 'max_features' to set"),
+]
+CASCADE = [
+    *(({"C": C}, "C must be a finite number above 0") for C in (0.0, float("inf"))),
+    ({"gamma": -1.0}, "gamma"),
+    ({"gamma": "wide"}, "gamma must be"),
+    ({"kernel": "sigmoid"}, "kernel must be"),
+    ({"kernel": "poly", "coef0": -1.0}, "coef0 must be"),
+    ({"degree": -1}, "degree"),
+    ({"tol": 0.0}, "tol"),
+    ({"maxIter": 0}, "maxIter must be an integer at least 1"),
+    ({"maxCandidates": 1}, "maxCandidates must be an integer at least 2"),
+]
+
+
+def test_parameters_that_are_refused_before_a_row_is_read(spark):
+    frame = spark.createDataFrame([("no", "rows")], ["features", "label"])
+    for kind, cases in ((BudgetedSVMClassifier, BUDGETED), (CascadeSVC, CASCADE)):
+        for parameters, reason in cases:
+            with pytest.raises(ValueError, match=reason):
+                kind(**parameters).fit(frame)
+    raises("learner='rbp' is none", BudgetedSVMRegressor(learner="rbp").fit, frame)
 
 
 def test_rows_that_are_refused_and_rows_that_are_skipped(spark, rows):

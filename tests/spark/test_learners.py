@@ -3,13 +3,12 @@
 import numpy as np
 import pytest
 
-from refused import raises
 from spark_frames import framed, of_file, stacked
 from streamsvm.learners import OnlineLinearSVC, OnlineLinearSVR
 from streamsvm.learners.refit import Equations, Trial, take_step
 from streamsvm.stream.merging import merged
 from streamsvm_spark import BudgetedSVMClassificationModel, BudgetedSVMClassifier, BudgetedSVMRegressor, RowsError, estimators
-from streamsvm_spark.parameters import CLASSIFIERS, REGRESSORS
+from streamsvm_spark.parameters import CLASSIFIERS
 
 
 @pytest.fixture(scope="module")
@@ -58,27 +57,6 @@ def test_rules_of_the_family(spark, signs, name):
     assert type(model) is CLASSIFIERS[name]
     assert 0 < model.n_support <= 30
     assert (model.predict_many(X) == y).mean() > 0.85
-
-
-@pytest.mark.parametrize(
-    ("parameters", "reason"),
-    [
-        ({"learner": "pegasos"}, "learner='pegasos' does not learn partitions: it has no budget, .*: take 'bsgd'"),
-        ({"learner": "fogd"}, "learner='fogd' does not learn partitions: .* take 'nogd'"),
-        ({"learner": "svm"}, "learner='svm' does not learn partitions: .* take 'bsca'"),
-        ({"learner": "other"}, "learner='other' is none: it is one of 'bsca', 'bsgd', 'linear'"),
-        ({"learner": "linear", "budget": 100}, "OnlineLinearSVC has no parameter 'budget' to set"),
-        ({"learner": "linear", "gamma": 0.5}, "OnlineLinearSVC has no parameter 'gamma' to set"),
-        ({"learner": "rbp", "C": 2.0}, "RBP has no parameter 'C' to set"),
-    ],
-)
-def test_what_a_learner_does_not_know_is_refused(spark, signs, parameters, reason):
-    raises(reason, BudgetedSVMClassifier(**parameters).fit, framed(spark, *signs, 1))
-
-
-def test_rules_of_labels_are_no_regressors(spark, rows):
-    assert set(REGRESSORS) == {"bsca", "bsgd", "linear"}
-    raises("learner='rbp' is none", BudgetedSVMRegressor(learner="rbp").fit, framed(spark, rows[0], rows[3], 1))
 
 
 def test_too_many_features_for_a_second_round_are_refused(spark, signs, monkeypatch):
