@@ -22,7 +22,7 @@ from streamsvm.stream.rows import learner_of
 
 pytestmark = pytest.mark.broker
 
-N, EVERY, BEGIN = 900, 300, 1_700_000_000.0  # rows, more than a poll gives at once; a bad one comes after so many
+N, EVERY, BEGIN = 600, 200, 1_700_000_000.0  # rows, more than a poll gives at once; a bad one comes after so many
 DRAW = random.Random(5)
 # Numbers that float32 holds, as which they are read in Arrow.
 POINTS = [(*np.float32([DRAW.gauss(), DRAW.gauss()]).tolist(), DRAW.choice(["red", "green", "blue"])) for _ in range(N)]
@@ -198,7 +198,7 @@ def run_all(case, words, total, call):
     words = [*words, "--quiet", *["--metrics-port", "0"] * (case["metrics"] == "yes")]
     done = 0
     if case["resumed"] == "yes":
-        done = 700
+        done = 450
         call(*words, "--max-rows", done, *["--stop-at-end"] * (case["endless"] == "no" and case["source"] != "file"))
     if case["endless"] == "yes":
         return call(*words, "--max-rows", total - done).end

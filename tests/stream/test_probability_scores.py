@@ -105,7 +105,7 @@ SCORES = st.one_of(
 )
 
 
-@settings(max_examples=30, deadline=None)
+@settings(max_examples=20)
 @given(st.lists(st.tuples(st.booleans(), SCORES), min_size=1, max_size=60), st.integers(1, 20), st.data())
 def test_rows_count_the_same_however_they_come(rows, window, data):
     y, p = np.array([each for each, _ in rows]), np.array([each for _, each in rows])
@@ -231,7 +231,6 @@ def naive_shares(ys, loss):
     return total / len(ys)
 
 
-@settings(deadline=None)
 @given(st.lists(st.sampled_from("abcd"), min_size=1, max_size=40), st.integers(1, 9))
 def test_what_the_shares_of_labels_give(ys, part):
     for kind in (LogLoss, BrierScore):
@@ -290,6 +289,7 @@ def test_counts_by_bin_that_are_none(places, counts):
     ROCAUC(9).resume(state, last, 0)
 
 
+@settings(max_examples=40)
 @given(st.integers(0, 40), st.integers(0, 40), st.integers(1, 30))
 def test_a_saved_score_goes_on(before, after, window):
     y, p = synthetic("common", 80)

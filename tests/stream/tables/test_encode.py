@@ -7,7 +7,7 @@ from decimal import Decimal
 
 import numpy as np
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from saved import dumps
@@ -121,6 +121,7 @@ def check_encoded(encoder, table, first, end, learned, known=None, labels=()):
     return found
 
 
+@settings(max_examples=60)
 @given(st.data(), ways)
 def test_features_and_encoder_are_those_of_rows_one_by_one(data, how):
     names = data.draw(st.lists(st.sampled_from(list(COLUMNS)), min_size=1, unique=True))

@@ -10,7 +10,7 @@ import pandas as pd
 import polars as pl
 import pyarrow as pa
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 from river import checks, preprocessing
 
@@ -161,6 +161,7 @@ def test_predictions_leave_nothing_behind():
 values = st.one_of(st.none(), st.floats(-1e6, 1e6), st.booleans(), st.text(max_size=8), st.integers(-9, 9))
 
 
+@settings(max_examples=50)
 @given(st.lists(st.fixed_dictionaries({}, optional={"n": st.floats(-1e6, 1e6), "c": values, "d": values}), max_size=20))
 def test_saved_in_the_middle_it_goes_on_alike(rows):
     def make():

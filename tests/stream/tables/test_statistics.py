@@ -250,7 +250,7 @@ def test_an_encoder_that_was_saved_before_there_were_statistics_goes_on_unchange
 def test_a_million_names_in_a_hundred_columns_fit_into_eight_megabytes():
     names = [f"c{i}" for i in range(100)]
     encoder, rng = TableEncoder(categorical=names), np.random.default_rng(0)
-    n = 3000
+    n = 1000
     table = Table(tuple(names), [[f"v{i}" for i in rng.integers(0, 10_000, n)] for _ in names])
     labels = [f"y{i % 12}" for i in range(n)]
     for i in range(40):
