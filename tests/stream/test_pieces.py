@@ -68,7 +68,7 @@ def flipped_model():
 def with_a_detector(name):
     def make(_, **how):
         watch = DriftWatch(DETECTORS[name](), "anew")
-        return LearningLoop(IterableSource(FLIPPED[250:1750]), flipped_model(), drift=watch, **how)
+        return LearningLoop(IterableSource(FLIPPED[600:1400]), flipped_model(), drift=watch, **how)
 
     return make
 
@@ -88,7 +88,7 @@ RUNS = [
         pytest.param(with_a_metric(metric), 1000, id=type(metric).__name__)
         for metric in (metrics.Accuracy(), metrics.LogLoss(), metrics.ROCAUC())
     ),
-    *(pytest.param(with_a_detector(*each.values), 1500, marks=each.marks, id=each.values[0]) for each in first(2, DETECTORS)),
+    *(pytest.param(with_a_detector(*each.values), 800, marks=each.marks, id=each.values[0]) for each in first(2, DETECTORS)),
     pytest.param(with_later_labels_and_a_detector, 4000, id="later labels"),
 ]
 
