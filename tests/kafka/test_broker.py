@@ -184,27 +184,6 @@ def test_tombstones_are_not_rows(new_topic, open_source, producer):
     assert opened.position["partitions"] == {"0": 20}
 
 
-class NotText(str):
-    """A text whose bytes are no UTF-8."""
-
-    __slots__ = ()
-
-    def encode(self, *_):
-        return b"\xff\xfe"
-
-
-def test_names_of_headers_that_are_no_text(new_topic, open_source, producer):
-    topic = new_topic()
-    some = [], [(NotText("no text"), b"1")], [("\u00e9", b"2")]
-    for i in range(900):
-        producer.send(topic, b'{"i": %d}' % i, headers=some[i % 3])
-    producer.flush()
-    source = open_source(topic)
-    chunks = list(iter(lambda: source.read(1), None))
-    assert [chunk.row(0).x["i"] for chunk in chunks] == list(range(900))
-    assert chunks[-1].messages(0, 1)[0].headers[0] == ("\u00e9", b"2")
-
-
 def test_what_is_held_is_read_on_in_another_pass(new_topic, open_source, bootstrap, producer):
     topic = new_topic(partitions=2)
     for partition in range(2):  # the rest of the first pass are tombstones, of which one partition has more than the other

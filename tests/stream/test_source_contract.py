@@ -6,7 +6,6 @@ import re
 import pytest
 
 from chunks import SOURCES, TEXTS, check_chunks, chunks_of, source_of, text_of, write_rows, write_text
-from lists import first
 from reading import read
 from refused import raises
 from saved import dumps
@@ -146,8 +145,7 @@ BAD = [
 
 
 @pytest.mark.parametrize(("kind", "bad", "reason"), BAD, ids=lambda value: str(value)[:20])
-@pytest.mark.parametrize("n_after", [0, 3, 300])
-@pytest.mark.parametrize("packed", first(1, [False, True]))
+@pytest.mark.parametrize(("n_after", "packed"), [(0, False), (300, False), (3, True)])
 def test_a_malformed_row_is_given_as_a_bad_row_and_the_next_ones_are_read(tmp_path, kind, bad, reason, n_after, packed):
     good = GOOD[kind]
     header = b"a,y\n" * (kind == "csv")
