@@ -96,18 +96,6 @@ def test_what_would_be_lost_or_has_two_answers(bananas, tmp_path, call, monkeypa
 
 
 @pytest.mark.filterwarnings("default")
-def test_rows_are_compared_as_c_takes_them(file, tmp_path, call):
-    north = [5.4e6 + (i * 37 % 1000) / 500 for i in range(1000)]
-    table = file("table.csv", "north,y", *(f"{x!r},{x > 5.4e6 + 1}" for x in north))
-    call("learn", table, "--label", "y", "--learner", "bsgd", "--quiet", "--checkpoint", tmp_path / "state")
-    words = "export", tmp_path / "state", "--out", tmp_path / "out", "--bits", "16", "--sample", table
-    done = call(*words, "--to", "c")
-    assert "rows in float32, which lose the differences of 'north'" in done.stderr
-    lines = done.stdout.splitlines()
-    assert " 0 of 1,000 rows" not in next(line for line in lines if str(table) in line)
-
-
-@pytest.mark.filterwarnings("default")
 def test_much_that_changed_is_warned_of(saved, tmp_path, call):
     done = call("export", saved, "--to", "c", "--out", tmp_path, "--max-bytes", "100")
     much = "over 1% of labels differ on rows near its support vectors: allow more bits or bytes"

@@ -15,6 +15,48 @@ from streamsvm import BSGDClassifier, load
 from streamsvm.stream.loop import parameters_of
 from streamsvm.stream.tables import TableEncoder
 
+ENDLESS = '{"a": ' + "9" * 400 + ', "y": 1}', *['{"a": 1, "y": 0}'] * 9
+UNNAMED = ",a,y", *(f"{i},{i % 7},{int(i % 7 > 3)}" for i in range(60))
+OF_TWO_LINES = '"two\nlines",b,y', *(f"{'uv'[i % 2]},{i % 7},{i % 2}" for i in range(60))
+#: Amounts with decimal commas beside numbers with points: no decimal mark reads both.
+BOTH = "a;b;y", *(f"{i},25;{i % 7}.5;{i % 2}" for i in range(60))
+IDS = "a,y", *(f"x{i},{i % 2}" for i in range(60))
+EITHER = "at,n,y", *(f"0{1 + i % 9}/0{1 + i % 7}/2024,{i % 5},{i % 2}" for i in range(300))
+#: A column that is empty at first has names later; one that has one value at first has others later.
+LATE = "a,b,c,y", *(f"{i % 7},{'' if i < 3000 else 'ab'[i % 2]},{'no' if i < 3000 else 'yes'},{i % 2}" for i in range(6000))
+LEAKS = "a,b,c,y", *(f"{i % 7},{i % 7}.0,{i % 3 % 2},{i % 3 % 2}" for i in range(60))
+
+
+@pytest.mark.parametrize(
+    ("lines", "flags", "status", "says"),
+    [
+        (ENDLESS, ["--on-error", "skip"], 0, ["1 to a huge number", "1 refused"]),
+        (['{"two\\nlines": 2, "y": 1}'], [], 0, ["  two lines"]),
+        (["id,a,y", "A1,1,0", "B2,nan,1", "C3,2,0"], ["--columns", "id:drop"], 0, ["missing in 1"]),
+        (BOTH, ["--delimiter", ";", "--ask"], 1, ["Try: --columns a:drop\n"]),
+        (IDS, ["--ask"], 1, ["no column is left to learn from: a (looks like an id)"]),
+        (UNNAMED, ["--max-rows", 1], 0, ["""read with --columns '"":drop'"""]),
+        (UNNAMED, ["--columns", '"":drop'], 0, ["dropped"]),
+        (OF_TWO_LINES, ["--ask"], 1, ["its name cannot be written in one: give it another name\n"]),
+        (LATE, [], 0, ["read with --columns b:category,c:category (", "6,000 rows"]),
+        (["a,b,y", *(f"{i % 7},x,{i % 2}" for i in range(300))], [], 0, ["one value so far", "read with --columns b:category ("]),
+        (EITHER, [], 1, ["these rows fit both", "Try: --columns at:date=%d/%m/%Y"]),
+        (EITHER, ["--columns", "at:date=%m/%d/%Y"], 0, ["300 rows"]),
+        (LEAKS, [], 0, ["0 to 1  equal to the label: is it known when a row is predicted?", "0 to 6  equal to 'a'"]),
+        (["y", *"01" * 30], [], 1, ["there is no column but y: nothing to learn from"]),
+        (["id,y", *(f"{i},{i % 2}" for i in range(60))], [], 0, ["60 rows"]),
+    ],
+)
+def test_what_is_said_of_a_table(file, call, lines, flags, status, says):
+    path = file("rows.jsonl" if lines[0][0] == "{" else "rows.csv", *lines)
+    said = call("learn", path, "--label", "y", *flags, status=status).stderr
+    assert all(words in said for words in says), said
+
+
+def test_names_without_end_are_cut(file, call):
+    path = file("rows.jsonl", f'{{"{"b" * 100_000}": 1, "y": 1}}')
+    assert len(call("learn", path, "--label", "y", status=1).stderr) < 2000
+
 
 def test_a_text_among_numbers_costs_its_row_where_rows_may_fail(file, call):
     learn = ["learn", "rows.csv", "--label", "y", "--on-error", "skip"]
@@ -42,26 +84,6 @@ def test_dates_that_are_written_as_numbers(file, tmp_path, call):
     assert encoder.transform_one({"day": "2024-01-16", "n": 20240031})["day"] == 1705363200.0
 
 
-def test_odd_values(file, call):
-    path = file("rows.jsonl", '{"a": ' + "9" * 400 + ', "y": 1}', *['{"a": 1, "y": 0}'] * 9)
-    assert "1 refused" in call("learn", path, "--label", "y", "--on-error", "skip", says="1 to a huge number").stderr
-    file("rows.jsonl", f'{{"{"b" * 100_000}": 1, "two\\nlines": 2, "y": 1}}')
-    assert len(call("learn", path, "--label", "y", status=1, says="  two lines").stderr) < 2000
-    path = file("rows.csv", "id,a,y", "A1,1,0", "B2,nan,1", "C3,2,0")
-    call("learn", path, "--label", "y", "--columns", "id:drop", says="missing in 1")
-
-
-def test_an_answer_is_not_given_where_it_does_not_serve(file, call):
-    """Amounts with decimal commas beside numbers with points: no decimal mark reads both."""
-    path = file("rows.csv", "a;b;y", *(f"{i},25;{i % 7}.5;{i % 2}" for i in range(60)))
-    learn = ["learn", path, "--label", "y", "--delimiter", ";"]
-    assert call(*learn, "--ask", status=1).stderr.endswith("Try: --columns a:drop\n")
-    path = file("one.csv", "a,y", *(f"x{i},{i % 2}" for i in range(60)))
-    assert (
-        "no column is left to learn from: a (looks like an id)" in call("learn", path, "--label", "y", "--ask", status=1).stderr
-    )
-
-
 def test_the_day_and_the_month_are_told_apart_by_later_rows(file, call):
     times = [datetime(2024, 1, 1) + timedelta(hours=i) for i in range(24 * 40)]
     lines = [f"{time:%m/%d/%Y %H:%M},{i % 7},{i % 2}" for i, time in enumerate(times)]
@@ -70,13 +92,6 @@ def test_the_day_and_the_month_are_told_apart_by_later_rows(file, call):
     said = call("learn", file("rows.csv", "at,n,y", *lines[:240]), "--label", "y", "--ask", status=1).stderr
     assert "at (looks like a date, or in the format %m/%d/%Y %H:%M: these rows fit both)" in said
     assert "at:date=%d/%m/%Y %H:%M" in said
-
-
-def test_a_column_without_a_name(file, call):
-    path = file("rows.csv", ",a,y", *(f"{i},{i % 7},{int(i % 7 > 3)}" for i in range(60)))
-    learn = ["learn", path, "--label", "y"]
-    assert """read with --columns '"":drop'""" in call(*learn, "--max-rows", 1).stderr
-    assert "dropped" in call(*learn, "--columns", '"":drop').stderr
 
 
 def test_objects_within_rows(file, call):
@@ -133,13 +148,6 @@ def test_what_is_in_a_dropped_object_is_not_asked_about(file, call, tmp_path):
         assert re.search(r"^  m +dropped$", said, re.MULTILINE)
     path = file("rows.csv", "m,m.z,b,y", *(f"1,{'uv'[i % 2]},{i % 7},{i % 2}" for i in range(60)))  # which is another column
     assert call("learn", path, "--label", "y", "--columns", "m:drop", "--ask", status=1).stderr.endswith("m:drop,m.z:category\n")
-
-
-def test_a_name_that_no_flag_can_have(file, call):
-    path = file("rows.csv", '"two\nlines",b,y', *(f"{'uv'[i % 2]},{i % 7},{i % 2}" for i in range(60)))
-    said = call("learn", path, "--label", "y", "--ask", status=1).stderr
-    assert "its name cannot be written in one: give it another name" in said
-    assert "Try:" not in said
 
 
 def test_an_answer_may_contradict_what_was_said(file, call):

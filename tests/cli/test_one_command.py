@@ -36,29 +36,6 @@ def test_a_table_from_elsewhere_is_read_without_a_flag(tmp_path, call):
     assert call(*predict).end["predicted"] == 400
 
 
-def test_what_later_rows_show_counts(file, call):
-    """A column that is empty at first has names later; one that has one value at first has others later."""
-    rows = (f"{i % 7},{'' if i < 3000 else 'ab'[i % 2]},{'no' if i < 3000 else 'yes'},{i % 2}" for i in range(6000))
-    done = call("learn", file("rows.csv", "a,contact,holiday,y", *rows), "--label", "y")
-    assert "read with --columns contact:category,holiday:category (" in done.stderr
-    assert "6,000 rows" in done.last
-
-
-def test_one_value_so_far_is_learned(file, call, tmp_path):
-    path = file("rows.csv", "a,b,c,y", *(f"{i % 7},x,1,{i % 2}" for i in range(300)))
-    said = call("learn", path, "--label", "y", "--checkpoint", tmp_path / "state", says="one value so far").stderr
-    assert "read with --columns b:category (" in said
-    assert load(tmp_path / "state")["TableEncoder"].columns == ["a", "c", "b"]
-
-
-def test_two_readings_that_nothing_decides_stop(file, call):
-    path = file("rows.csv", "at,n,y", *(f"0{1 + i % 9}/0{1 + i % 7}/2024,{i % 5},{i % 2}" for i in range(300)))
-    said = call("learn", path, "--label", "y", status=1).stderr
-    assert "these rows fit both" in said
-    assert "Try: --columns at:date=%d/%m/%Y" in said
-    call("learn", path, "--label", "y", "--columns", "at:date=%m/%d/%Y")
-
-
 def test_a_target_is_predicted_and_goes_on(file, call, tmp_path):
     path = file("rows.csv", "a,y", *(f"{i % 50},{(i % 50) * 1.5}" for i in range(500)))
     learn = ["learn", path, "--label", "y", "--checkpoint", tmp_path / "state", "--quiet"]
@@ -94,23 +71,6 @@ def test_what_is_read_is_an_event(file, call):
     lines = call("learn", path, "--label", "y", "--log-format", "json").stderr.splitlines()
     (event,) = (line for line in map(json.loads, lines) if line.get("event") == "reading")
     assert event["flags"] == "--columns b:category"
-
-
-def test_what_leaks_and_what_is_there_twice_is_said(file, call):
-    path = file("rows.csv", "a,b,c,y", *(f"{i % 7},{i % 7}.0,{i % 3 % 2},{i % 3 % 2}" for i in range(60)))
-    said = call("learn", path, "--label", "y").stderr
-    assert "0 to 1  equal to the label: is it known when a row is predicted?" in said
-    assert "0 to 6  equal to 'a'" in said
-
-
-def test_a_table_of_labels_alone_is_refused(file, call):
-    path = file("rows.csv", "y", *(f"{i % 2}" for i in range(60)))
-    call("learn", path, "--label", "y", status=1, says="there is no column but y: nothing to learn from")
-
-
-def test_an_id_alone_is_better_than_nothing(file, call):
-    path = file("rows.csv", "id,y", *(f"{i},{i % 2}" for i in range(60)))
-    assert "60 rows" in call("learn", path, "--label", "y").last
 
 
 @pytest.mark.parametrize(
