@@ -118,12 +118,22 @@ def test_what_is_no_row_is_odd_and_costs_nobody_else():
     assert [table.row(i).x for i in range(200) if i not in bad] == [json.loads(rows[i]) for i in range(200) if i not in bad]
 
 
-@pytest.mark.parametrize("value", [b'"\xff"', b'"\\q"', b"trux", b"nul", b"1.", b'"a', b"[1]"])
-def test_a_value_that_is_left_out_must_be_one(value):
-    objects = JSONObjects(None, json.loads, Reading(drop="id"))
-    rows = [b'{"id": "\xc3\xb8", "a": 1}'] * 20
-    assert objects.table(*laid_out(rows), ()).odd == []
-    assert objects.table(*laid_out([*rows, b'{"id": ' + value + b', "a": 1}']), ()).odd == [20]
+NAMED, TEXTS = b'{"id": "\xc3\xb8", "a": 1}', b'{"y": "b", "a": "c"}'
+LEFT_OUT = [b'"\xff"', b'"\\q"', b"trux", b"nul", b"1.", b'"a', b"[1]"]
+ODD = [
+    *((NAMED, b'{"id": %s, "a": 1}' % value, Reading(drop="id")) for value in LEFT_OUT),
+    *((TEXTS, row, None) for row in (b'{"y": "\xed\xa0\x80", "a": "c"}', b'{"y": 1, "a": "\xed\xa0\x80\\n"}')),  # no UTF-8
+    *((NAMED, begin + b"[" * 100_000, None) for begin in (b'{"b": ', b"")),
+    (NAMED, b'{"a": ' * 50_000, None),
+    (NAMED, b'{"id": "x", "\\u0061": 2}', None),
+]
+
+
+@pytest.mark.parametrize(("good", "odd", "reading"), ODD)
+def test_a_row_that_is_none_is_odd_whatever_is_left_out(good, odd, reading):
+    objects = JSONObjects("y", json.loads, reading)
+    assert objects.table(*laid_out([good] * 30), ()).odd == []
+    assert objects.table(*laid_out([*[good] * 30, odd]), ()).odd == [30]
 
 
 def test_rows_with_ever_new_names_are_left_to_others():
@@ -153,12 +163,6 @@ def test_one_odd_name_costs_nobody_else():
     assert objects.table(*laid_out(rows), ()).odd == []
 
 
-@pytest.mark.parametrize("row", [b'{"y": "\xed\xa0\x80", "a": 1}', b'{"y": 1, "a": "\xed\xa0\x80\\n"}'])
-def test_text_that_is_not_utf_8_is_odd(row):
-    rows = [b'{"y": "b", "a": "c"}'] * 30
-    assert JSONObjects("y", json.loads).table(*laid_out([*rows, row]), ()).odd == [30]
-
-
 def test_marks_leave_whole_numbers_whole():
     objects = JSONObjects(None, json.loads, Reading(missing=["-999"]))
     for years, expected in (([2024, 2023], [2024, 2023]), ([2024, -999], [2024, None])):
@@ -182,13 +186,6 @@ def test_names_are_found_as_they_are_written(name):
     table = objects.table(*laid_out(rows), ())
     assert table.names == (name, "c")
     assert table.columns[0].tolist() == [i + 0.5 for i in range(30)]
-    assert objects.table(*laid_out([*rows, b'{"\\u0063": 2.5}']), ()).odd == [30]
-
-
-def test_brackets_without_an_end_are_odd():
-    rows = [b'{"a": 1}'] * 30
-    for deep in (b'{"b": ' + b"[" * 100_000, b"[" * 100_000, b'{"a": ' + b'{"a": ' * 50_000):
-        assert JSONObjects(None, json.loads).table(*laid_out([*rows, deep]), ()).odd == [30]
 
 
 def test_a_row_that_is_too_long_is_not_read():
