@@ -13,7 +13,7 @@ ROWS_A_PARTITION = (1500, 1000, 2500)
 N_FEATURES = 4
 
 
-@pytest.mark.parametrize(("codec", "kills"), [("float32", 20), ("arrow", 6)])
+@pytest.mark.parametrize(("codec", "kills"), [("float32", 6), ("arrow", 3)])
 def test_killed_learner_ends_with_the_same_bytes(bootstrap, new_topic, tmp_path, codec, kills):
     topic, points = new_topic(partitions=len(ROWS_A_PARTITION)), np.random.default_rng(7)
     made, many = (Float32Codec(N_FEATURES), {}) if codec == "float32" else (ArrowCodec("y"), {"rows_per_message": 130})

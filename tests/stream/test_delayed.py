@@ -115,7 +115,7 @@ def test_killed_learner_ends_with_the_bytes_of_a_replay(tmp_path):
     url = str(write(tmp_path / "rows.jsonl", rows))
     options = {"labels": str(write(tmp_path / "labels.jsonl", labels)), "label": "y", "join": JOIN, "delayed": {"max_age": 60.0}}
     options["keep"] = ["t", "id"]
-    whole, killed = whole_and_killed(tmp_path, 20, len(rows) + len(labels), url, options, predictions="out.csv")
+    whole, killed = whole_and_killed(tmp_path, 8, len(rows) + len(labels), url, options, predictions="out.csv")
     assert max(whole.glob("*.ckpt")).read_bytes() == max(killed.glob("*.ckpt")).read_bytes()
     check_replayed(killed, counted(rows, 60.0), counted(labels, 60.0), 60.0)
 
