@@ -154,7 +154,8 @@ def test_a_signal_ends_the_look(tmp_path, first):
     pipes = dict.fromkeys(("stdin", "stdout", "stderr"), subprocess.PIPE)
     code = (  # the handlers first, as the command has them
         "import sys; from streamsvm.cli.signals import exit_at_once, handle; handle(exit_at_once); "
-        "from streamsvm.__main__ import main; from streamsvm.stream.look import beginnings; beginnings.SECONDS = 900.0"
+        "from streamsvm.__main__ import main; from streamsvm.stream.look import beginnings; "
+        f"beginnings.SECONDS = {PATIENCE if first else 0.1}"
     )
     with subprocess.Popen([sys.executable, "-c", f"{code}; sys.exit(main())", *words], **pipes) as process:
         process.stdin.write(first)
