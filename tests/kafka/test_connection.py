@@ -1,7 +1,6 @@
 """Connections with TLS and passwords, to a broker that comes late or goes away."""
 
 import json
-import logging
 import socket
 import threading
 from functools import partial
@@ -81,16 +80,6 @@ def test_the_wrong_port(broker, soon):
         KafkaSource(broker.plaintext, "rows", JSON, client={"security_protocol": "SSL"})
     told = r"its security settings are the client's \(security_protocol=PLAINTEXT\)"
     soon(partial(raises, told, KafkaSource, broker.ssl, "rows", JSON, error=BrokerUnreachableError))
-
-
-@pytest.mark.broker
-def test_no_log_shows_a_secret(broker, new_topic, user, caplog):
-    topic = new_topic()
-    with caplog.at_level(logging.DEBUG):
-        publish(ROWS, broker.sasl_ssl, topic, JSON, client=user)
-        assert read(broker.sasl_ssl, topic, user) == ROWS
-    assert "Starting KafkaAdminClient with configuration" in caplog.text
-    assert PASSWORD not in caplog.text
 
 
 @pytest.mark.broker

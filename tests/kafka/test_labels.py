@@ -2,17 +2,16 @@
 
 import itertools
 import json
-import random
 import threading
 import time
 
 import pytest
 
-from delayed_twin import check_replayed, check_sums, streams
-from killing import kill_at_random_rows, whole_and_killed
+from delayed_twin import check_replayed, streams
+from killing import whole_and_killed
 from loops import make_model
 from patience import until
-from streamsvm.stream import CheckpointFolder, DelayedLabels, DelayedLearningLoop, JoinedSource
+from streamsvm.stream import DelayedLabels, DelayedLearningLoop, JoinedSource
 from streamsvm_kafka import JSONCodec, KafkaSource
 
 pytestmark = pytest.mark.broker
@@ -121,24 +120,6 @@ def test_a_silent_stream_holds_nothing_up(bootstrap, new_topic, producer):
         thread.join()
         source.close()
     assert loop.rows == 800
-
-
-def test_killed_on_endless_topics_each_row_is_learned_once(topics, bootstrap, tmp_path):
-    rows, labels, urls = topics
-    total = len(rows) + len(labels)
-    options = {"labels": urls["labels"], "label": "y", "join": {"key": "id"}, "delayed": {"max_age": None}}
-    kill_at_random_rows(random.randrange(10**6), 2, total, urls["rows"], options, tmp_path, None)
-    source = opened(bootstrap, [url.rpartition("/")[2] for url in urls.values()])
-    with CheckpointFolder(tmp_path) as checkpoints:
-        delayed = DelayedLabels(max_age=None)
-        loop = DelayedLearningLoop(source, make_model(), delayed=delayed, checkpoints=checkpoints, checkpoint_every=73)
-        assert loop.rows < total
-        end = loop.run(total - loop.rows)
-    source.close()
-    check_sums(end.delayed, len(rows), len(labels))
-    keys, labelled = ({str(message["id"]) for message in messages} for messages in (rows, labels))
-    assert end.learned == end.delayed["joined"] == len(keys & labelled)
-    assert (end.delayed["pending"], end.delayed["early"]) == (len(keys - labelled), len(labelled - keys))
 
 
 def test_messages_that_cannot_be_joined(bootstrap, new_topic, producer, tmp_path):

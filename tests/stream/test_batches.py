@@ -27,7 +27,6 @@ from streamsvm.stream import (
     Prediction,
     Row,
     RowsChunk,
-    StreamError,
     TableChunk,
     VersionedPrediction,
     open_source,
@@ -303,13 +302,6 @@ def test_checkpoints_of_chunks_are_those_of_rows(tmp_path):
         files.append({path.name: path.read_bytes() for path in (tmp_path / name).glob("*.ckpt")})
     assert files[0] == files[1]
     assert len(files[0]) == 2
-
-
-def test_the_place_of_a_row_within_a_chunk():
-    rows = rows_of(40)
-    rows[17] = Row({**rows[17].x, 0: "text"}, 1)
-    with pytest.raises(StreamError, match=r"chunks, row 18: feature 0 is 'text'"):
-        LearningLoop(InChunks(rows), BSGDClassifier(20, seed=0)).run()
 
 
 @pytest.mark.parametrize("metric", [metrics.Accuracy, metrics.MacroF1, metrics.F1, metrics.CohenKappa])
