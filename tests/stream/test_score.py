@@ -37,8 +37,8 @@ def test_binary_metrics_need_to_know_the_positive_label(labels, metric):
 @pytest.mark.parametrize("labels", [(False, True), (0, 1), (-1, 1), (np.int64(0), np.int64(1))])
 @pytest.mark.parametrize("metric", [metrics.F1(), metrics.ROCAUC(), metrics.LogLoss()], ids=repr)
 def test_labels_that_say_themselves_which_is_positive(labels, metric):
-    rows = [(x, labels[y]) for x, y in bananas(500)]
-    expected = LearningLoop(IterableSource(bananas(500)), make_model(), metric.clone()).run()
+    rows = [(x, labels[y]) for x, y in bananas(200)]
+    expected = LearningLoop(IterableSource(bananas(200)), make_model(), metric.clone()).run()
     assert LearningLoop(IterableSource(rows), make_model(), metric.clone()).run().metric == expected.metric
 
 
@@ -87,11 +87,11 @@ def test_every_metric_works_or_is_refused(tmp_path, kind):
         if kind.__name__ in NO_NUMBER:
             raises(f"{kind.__name__} does not give one number", LearningLoop, IterableSource(bananas(10)), make_model(), metric)
             return
-        end = LearningLoop(IterableSource(bananas(150)), make_model(), metric, window=50, checkpoints=folder).run()
+        end = LearningLoop(IterableSource(bananas(80)), make_model(), metric, window=50, checkpoints=folder).run()
         assert isinstance(end.metric, float)
         assert isinstance(end.windowed, float)
-        again = LearningLoop(IterableSource(bananas(160)), make_model(), kind(**arguments), window=50, checkpoints=folder)
-        assert again.run().rows == 160
+        again = LearningLoop(IterableSource(bananas(90)), make_model(), kind(**arguments), window=50, checkpoints=folder)
+        assert again.run().rows == 90
 
 
 @pytest.mark.parametrize("metric", [metrics.Accuracy(), metrics.MacroF1(), metrics.CrossEntropy()], ids=repr)
