@@ -31,6 +31,7 @@ import numpy as np
 from llvmlite import binding
 
 from streamsvm.core.compiling.common import find
+from streamsvm.core.compiling.functions import with_numba
 from streamsvm.core.compiling.machine_code import ABOUT, LIBRARY, sources_digest
 from streamsvm.core.compiling.signatures import Array, Group, Number, numba_types, parse
 
@@ -51,10 +52,14 @@ TO_PYTHON = {
 }
 
 
-def module_of(function: Any, arguments: tuple[Any, ...], name: str) -> Any:
-    """Return the LLVM code of a function and all that it calls. It is named ``name``, and ``name_c`` for calls by address."""
-    result = function.compile_entry(arguments)
-    module = binding.parse_bitcode(result.library._get_module_for_linking().as_bitcode())
+def module_of(library: Any) -> Any:
+    """Return a copy of the LLVM code of a function and of all that it calls, but for what is kept apart."""
+    return binding.parse_bitcode(library._get_module_for_linking().as_bitcode())
+
+
+def named_module(result: Any, name: str) -> Any:
+    """Return the LLVM code of a function as ``name``, and as ``name_c`` for calls by address."""
+    module = module_of(result.library)
     names = {result.fndesc.llvm_func_name: name, result.fndesc.llvm_cfunc_wrapper_name: f"{name}_c"}
     for value in (*module.functions, *module.global_variables):
         if value.name in names:
@@ -169,20 +174,24 @@ def main(folder: Path) -> None:
     table = json.loads(TARGET.read_text())["entries"]
     entries = [(place, signature) for place, signatures in sorted(table.items()) for signature in signatures]
     wrappers: list[Wrapper] = []
+    given: set[Any] = set()
 
-    def modules() -> Iterator[Any]:
+    def all_modules() -> Iterator[Any]:
         for number, (place, signature) in enumerate(entries):
             if sys.stdout.isatty():
                 print(f"\r{number + 1} of {len(entries)}: {place}\033[K", end="", flush=True)
             function, name = find(place), f"streamsvm_{number}"
-            module = module_of(function, numba_types(signature.partition(" -> ")[0]), name)
-            needs_scipy = any(LINEAR_ALGEBRA.fullmatch(called.name) for called in module.functions)
+            result = function.compile_entry(numba_types(signature.partition(" -> ")[0]))
+            apart = with_numba().apart_callees(result.library)
+            modules = [named_module(result, name), *map(module_of, apart.values())]
+            needs_scipy = any(LINEAR_ALGEBRA.fullmatch(called.name) for module in modules for called in module.functions)
             wrappers.append(Wrapper(name, place, signature, bool(function.targetoptions.get("nogil")), needs_scipy))
-            yield module
+            yield from (module for callee, module in zip([place, *apart], modules, strict=True) if callee not in given)
+            given.update(apart)
 
     with tempfile.TemporaryDirectory() as work:
         path = Path(work, "streamsvm.o")
-        path.write_bytes(object_of(modules(), {f"streamsvm_{n}{end}" for n in range(len(entries)) for end in ("", "_c")}))
+        path.write_bytes(object_of(all_modules(), {f"streamsvm_{n}{end}" for n in range(len(entries)) for end in ("", "_c")}))
         source = Path(work, "machine_code.c")
         rows = [
             f'    {{"{w.place}", "{w.arguments} -> {w.result}", take_{w.name}, (void *){w.name}_c, {w.needs_scipy:d}}},'

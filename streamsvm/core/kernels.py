@@ -303,7 +303,7 @@ def squared_distances(
         _add_differences(vectors, row, used, n, out)
 
 
-@compiled
+@compiled(apart=True)
 def kernel_row(
     kernel: int,
     gamma: float,

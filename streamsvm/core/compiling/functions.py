@@ -59,19 +59,27 @@ def _tell_once() -> None:
 
 
 def compiled(
-    function: Any = None, *, fastmath: Any = False, inline: bool = False, nogil: bool = False, forceinline: bool = False
+    function: Any = None,
+    *,
+    fastmath: Any = False,
+    inline: bool = False,
+    nogil: bool = False,
+    forceinline: bool = False,
+    apart: bool = False,
 ) -> Any:
     """Compile a function when it is called for the first time. Division by 0 gives what numpy gives.
 
     ``fastmath`` is what the compiler may assume of arithmetic; see `streamsvm.core.kernels.FAST`. ``inline`` writes the function
     out in its callers before types are known: it has none of its own. ``nogil`` releases the interpreter's lock while it runs,
-    and ``forceinline`` writes the machine code out in the callers.
+    and ``forceinline`` writes the machine code out in the callers. Of a function that is kept ``apart``, callers have no copy: it
+    is compiled once, which pays where it is long and has many callers.
     """
     options: dict[str, Any] = {"error_model": "numpy"}
     options |= {"fastmath": fastmath} if fastmath else {}
     options |= {"inline": "always"} if inline else {}
     options |= {"nogil": True} if nogil else {}
     options |= {"forceinline": True} if forceinline else {}
+    options |= {"apart": True} if apart else {}
 
     def make(function: Any) -> Any:
         if INTERPRETED:

@@ -107,6 +107,7 @@ def _described_compiled(function: Any, within: tuple[Any, ...]) -> tuple[str, ..
     if known is None:
         given = function.targetoptions.items()
         options = sorted(f"{name}={sorted(value) if isinstance(value, set) else value}" for name, value in given)
+        options += ["apart"] if getattr(function, "apart", False) else []
         known = "compiled", *options, *_described_thing(function.py_func, within)
         if _WITHIN not in known:  # what refers back is described differently from elsewhere
             known = function.__dict__["_described"] = ("key", _digest_versions(*known))

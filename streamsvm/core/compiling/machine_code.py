@@ -124,6 +124,11 @@ class _Shipped(Placed, getattr(_load_library()[0], "Function", object)):  # type
         return self.dispatcher.targetoptions
 
     @property
+    def apart(self) -> bool:
+        """Whether its callers have no copy of it."""
+        return bool(self.dispatcher.apart)
+
+    @property
     def signatures(self) -> list[Any]:
         """The types of arguments for which numba has compiled the function."""
         return list(self.dispatcher.signatures) if "dispatcher" in self.__dict__ else []

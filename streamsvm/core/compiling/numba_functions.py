@@ -5,6 +5,8 @@ All dealings with numba's private parts are here, in `streamsvm.core.compiling.s
 
 - **Callees have no machine code.** Numba gives each function two wrappers, for Python and for C, and machine code. A function
   that only compiled functions call needs neither: its callers take its LLVM code. It gets them when Python first calls it.
+- **A callee that is kept apart has machine code, and no copies.** Its callers find it by a name that is made from its key, so a
+  caller in a file needs no other than the callee of its sources, whichever process compiled that.
 - **Copies are local.** Numba compiles a function together with copies of all that it calls, and optimises these once more. The
   copies are weak symbols: of two with one name, the process executes the one that it loaded first, and a name has a number in it
   that counts the functions of the process that compiled it. So which copies share a name, and which of them is executed,
@@ -29,6 +31,7 @@ import threading
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
+from functools import cached_property
 from types import SimpleNamespace
 from typing import Any
 
@@ -45,6 +48,7 @@ from numba.np import arrayobj
 
 from streamsvm.core.compiling import codegen
 from streamsvm.core.compiling.common import Placed, compilation
+from streamsvm.core.compiling.keys import key_of
 from streamsvm.core.compiling.signatures import NOTHING, numba_types
 from streamsvm.core.compiling.stored import Stored
 
@@ -61,9 +65,12 @@ class _State(threading.local):
     """The function that shall be one that Python can call, or that is called by address."""
     depth = 0
     """How many functions of the library are being compiled, each for the one before."""
+    compiles_ours = False
+    """Whether what is compiled at the moment is a function of the library."""
 
 
 _state = _State()
+_apart: dict[Any, Function] = {}  # the functions that are kept apart, by what they are in Python
 
 
 @contextmanager
@@ -94,7 +101,11 @@ class Function(Placed, CPUDispatcher):  # type: ignore[misc] # numba has no type
     """A compiled function of the library: ``py_func``, in Python, with the ``options`` of ``numba.njit``."""
 
     def __init__(self, py_func: Any, options: dict[str, Any]) -> None:
-        super().__init__(py_func, targetoptions={"nopython": True, "boundscheck": None, **options})
+        options = {"nopython": True, "boundscheck": None, **options}
+        self.apart: bool = options.pop("apart", False)
+        super().__init__(py_func, targetoptions=options)
+        if self.apart:
+            _apart[py_func] = self
         self._as_entry = False
         self._entries: set[tuple[Any, ...]] = set()  # argument types for which Python can call it
         self._compiler._customize_flags = self._flags
@@ -136,7 +147,7 @@ class Function(Placed, CPUDispatcher):  # type: ignore[misc] # numba has no type
 
     def compile(self, sig: Any) -> Any:
         """Compile the function, or load it: for compiled callers, where nobody has asked for more."""
-        entry, _state.entry = _state.entry is self, None
+        entry, _state.entry = self.apart or _state.entry is self, None
         arguments = tuple(sigutils.normalize_signature(sig)[0])
         with global_compiler_lock:
             found = self.overloads.get(arguments)
@@ -154,8 +165,15 @@ class Function(Placed, CPUDispatcher):  # type: ignore[misc] # numba has no type
                 self._as_entry = before
                 self._cache.release(held)
 
+    @cached_property
+    def number(self) -> int:
+        """What tells its name from others, where it is kept apart."""
+        return int(key_of(self)[:12], 16)
+
     def add_overload(self, cres: Any) -> None:
         arguments = tuple(cres.signature.args)
+        if self.apart:
+            cres.library.apart = self, arguments
         if self._as_entry:
             self._entries.add(arguments)
             super().add_overload(cres)
@@ -263,11 +281,18 @@ def _read_once() -> None:
     inline_closurecall.copy = SimpleNamespace(**{**vars(copy), "deepcopy": deepcopy})
 
 
+def apart_callees(library: Any) -> dict[tuple[Any, tuple[Any, ...]], Any]:
+    """Return the libraries of the callees of a library that are kept apart, by their functions and types of arguments."""
+    found: dict[tuple[Any, tuple[Any, ...]], Any] = vars(library).setdefault("callees_apart", {})
+    return found
+
+
 def _change_numba() -> None:
     library = numba_codegen.JITCodeLibrary
+    add_callee, identify = library.add_linking_library, FunctionIdentity.from_function
     finalize, get_pointer = library._finalize_final_module, library.get_pointer_to_function
     get_executable = cpu.CPUContext.get_executable
-    customize = _FunctionCompiler._customize_flags
+    customize, compile_function = _FunctionCompiler._customize_flags, _FunctionCompiler._compile_core
 
     def finalize_with_local_copies(self: Any) -> None:
         copies = _copies_of_callees(self)
@@ -276,6 +301,29 @@ def _change_numba() -> None:
         finalize(self)  # generates the machine code
         for function in copies:
             function.linkage = "linkonce_odr"  # for the callers, which need one copy of each
+
+    def add_linking_library(self: Any, callee: Any) -> None:
+        apart = apart_callees(callee) | ({callee.apart: callee} if hasattr(callee, "apart") else {})
+        if _state.compiles_ours:
+            apart_callees(self).update(apart)
+            for_copies = [] if hasattr(callee, "apart") else [callee]
+        else:  # a user may keep it in a cache of numba, which knows nothing of what is apart
+            for_copies = [callee, *apart.values()]
+        for of_callee in for_copies:
+            add_callee(self, of_callee)
+
+    def compile_core(self: Any, *types: Any) -> Any:
+        before, _state.compiles_ours = _state.compiles_ours, _is_ours(self.py_func)
+        try:
+            return compile_function(self, *types)
+        finally:
+            _state.compiles_ours = before
+
+    def from_function(function: Any) -> Any:
+        made, apart = identify(function), _apart.get(function)
+        if apart is not None:
+            made.unique_id, made.unique_name = apart.number, f"{made.func_qualname}${apart.number}"
+        return made
 
     def finalize_when_needed(self: Any) -> None:
         if _state.depth == 0 or getattr(self, "_compiled_object", None) is not None:  # it has machine code, from a file
@@ -317,10 +365,12 @@ def _change_numba() -> None:
     TargetConfig.__eq__ = equal
     TargetConfig.__hash__ = lambda self: hash(type(self))  # numba's is that of their names, too
     FunctionIdentity._unique_ids = itertools.count(secrets.randbits(48))
+    FunctionIdentity.from_function = from_function
+    library.add_linking_library = add_linking_library
     library._finalize_final_module = finalize_when_needed
     library.get_pointer_to_function = get_pointer_to_function
     cpu.CPUContext.get_executable = executable
-    _FunctionCompiler._customize_flags = without_wrappers
+    _FunctionCompiler._customize_flags, _FunctionCompiler._compile_core = without_wrappers, compile_core
     arrayobj.raise_with_shape_context = _refuse_shapes
     _read_once()
 

@@ -36,7 +36,7 @@ from streamsvm.core.compiling.keys import PYTHON, key_of
 from streamsvm.core.warning import warn
 from streamsvm.files.locks import locks, unlock
 
-_MAGIC = b"streamsvm function 2\n"
+_MAGIC = b"streamsvm function 3\n"
 _DIGEST = 32
 _UNUSED = 60 * 24 * 3600.0
 _DAY = 24 * 3600.0
@@ -242,7 +242,7 @@ def _packed_function(result: Any, entry: bool) -> bytes:
     fndesc.typemap = fndesc.calltypes = None  # as numba's own cache
     return dumps(
         (
-            (library.name, machine_code, symbols, shared.as_bitcode()),
+            (library.name, machine_code, symbols, shared.as_bitcode(), list(vars(library).get("callees_apart", ()))),
             (fndesc, result.environment, result.signature, result.reload_init),
         )
     )
@@ -250,10 +250,14 @@ def _packed_function(result: Any, entry: bool) -> bytes:
 
 def _rebuilt_function(target_context: Any, found: Any) -> Any:
     """Return numba's result for a compiled function. Its LLVM code is read when a caller is compiled."""
-    (name, machine_code, symbols, bitcode), (fndesc, environment, signature, reload_init) = found
+    (name, machine_code, symbols, bitcode, apart), (fndesc, environment, signature, reload_init) = found
     for function in reload_init:
         function()
     library = target_context.codegen().create_library(name)
+    library.callees_apart = {
+        (function, arguments): getattr(function, "dispatcher", function).compile_entry(arguments).library
+        for function, arguments in apart
+    }
 
     def module_for_linking() -> Any:
         if library._shared_module is None:

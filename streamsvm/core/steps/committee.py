@@ -354,7 +354,7 @@ def follow_scale(block: np.ndarray) -> None:
                 _follow_relevance(block, _expert_part(block, e, 0))
 
 
-@compiled
+@compiled(apart=True)
 def learn_experts(block: np.ndarray, target: float, label: int, weight: float) -> None:
     """Let all experts learn the row at hand: its target, or for several outputs its label."""
     for e in range(committee_views(block).header[0]["experts"]):

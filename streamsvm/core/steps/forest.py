@@ -59,7 +59,7 @@ def fill_row(block: np.ndarray, store: np.ndarray) -> None:
         s.row[j + added] = np.float32(min(max(v.given[0, j] - s.anchors[j + added], -LARGEST_VALUE), LARGEST_VALUE))
 
 
-@compiled
+@compiled(apart=True)
 def walk_trees(store: np.ndarray) -> None:
     """Bring the row at hand to a leaf of each tree.
 

@@ -256,7 +256,7 @@ def _sum_numbers(store: np.ndarray, work: int) -> int:
     return work if c < h["tried"] else work - _choose_test(store)
 
 
-@compiled
+@compiled(apart=True)
 def _choose_test(store: np.ndarray) -> int:
     # Choose the test that leaves the labels purest, or the variance of numbers least, by what was counted, and forget that; the
     # work that it was.

@@ -190,7 +190,7 @@ def begin_refit(block: np.ndarray) -> None:
     s["stage"], s["place"] = PRIOR, 0
 
 
-@compiled
+@compiled(apart=True)
 def _compute_prior(block: np.ndarray) -> float:
     v, s = landmark_views(block), state_of(block, STATE)
     h = v.header[0]
@@ -380,7 +380,7 @@ def _solve_projection(block: np.ndarray, count: int) -> None:
         x[a] /= A[a, a]
 
 
-@compiled
+@compiled(apart=True)
 def _project_row(block: np.ndarray, place: int, own: float) -> None:
     # Regressor `place` becomes that of ``kernel_rows[1]``: for rows so far, its values are those of its projection on neighbours.
     v, s = landmark_views(block), state_of(block, STATE)

@@ -151,7 +151,7 @@ def turn(block: np.ndarray, rows: int) -> None:
     s["pending"], s["half"], s["gathered"] = rows, 1 - s["half"], 0
 
 
-@compiled
+@compiled(apart=True)
 def begin_adding(block: np.ndarray) -> None:
     """Let c take the pending rows; S is next."""
     v, s = landmark_views(block), state_of(block, STATE)
@@ -177,7 +177,7 @@ def _add_multiple(row: np.ndarray, factor: float, out: np.ndarray, n: int) -> No
         out[i] += factor * np.float64(row[i])
 
 
-@compiled
+@compiled(apart=True)
 def add_rows(block: np.ndarray) -> float:
     """Let two rows of S take the pending rows; return the cost in multiplications, as `step_weights` and `make_factor` do."""
     v, s = landmark_views(block), state_of(block, STATE)
@@ -236,7 +236,7 @@ def _end_chunk(block: np.ndarray) -> None:
     s["stage"], s["place"] = (STEPPING if s["ready"] else IDLE), 0
 
 
-@compiled
+@compiled(apart=True)
 def step_weights(block: np.ndarray) -> float:
     """Let the weights of one output take a step."""
     v, s = landmark_views(block), state_of(block, STATE)

@@ -70,7 +70,7 @@ def begin_row(block: np.ndarray) -> tuple[int, float, bool]:
     return n_active, norm, False
 
 
-@compiled
+@compiled(apart=True)
 def _begin_scaled_row(block: np.ndarray) -> tuple[int, float, bool]:
     n_active, norm = scan_given(block)
     if n_active < 0:
@@ -143,7 +143,7 @@ def compute_last_scores(block: np.ndarray, n_active: int, norm: float) -> None:
         )
 
 
-@compiled
+@compiled(apart=True)
 def compute_scores(block: np.ndarray, n_active: int, norm: float) -> None:
     """Compute the decision values of the row at hand, by both iterates.
 
@@ -220,7 +220,7 @@ def track_errors(c: np.ndarray, scores: np.ndarray, live: int, target: float) ->
             c["error"][iterate] += rate * (error - c["error"][iterate])
 
 
-@compiled
+@compiled(apart=True)
 def add_support_vector(block: np.ndarray, row: Row, coefficient: float, rising: int = 0, falling: int = -1) -> None:
     """Make the row at hand a support vector, and bring the store back to its budget. O(B d).
 

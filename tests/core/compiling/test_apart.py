@@ -1,0 +1,67 @@
+"""Functions that are kept apart: compiled once, found by their callers in any process, and copied for users."""
+
+import subprocess
+import sys
+
+import pytest
+
+from streamsvm.core.compiling.common import INTERPRETED
+from streamsvm.core.compiling.functions import BLOCK, with_numba
+from streamsvm.core.compiling.signatures import numba_types
+from streamsvm.core.kernels import kernel_row
+from streamsvm.core.memory.slots import kernel_row_of
+
+pytestmark = [pytest.mark.thorough, pytest.mark.skipif(INTERPRETED, reason="nothing is compiled")]
+
+#: It prints what it has compiled for a caller of `kernel_row`, and the name under which the caller finds that.
+CALLER = """
+from streamsvm.core.compiling.functions import BLOCK, with_numba
+from streamsvm.core.compiling.signatures import numba_types
+from streamsvm.core.compiling.stored import compiled_here
+from streamsvm.core.memory.slots import kernel_row_of
+
+library = kernel_row_of.compile_entry(numba_types(f"{BLOCK} i8")).library
+[callee] = with_numba().apart_callees(library).values()
+print(*sorted(compiled_here), *(f.name for f in library._get_module_for_linking().functions if "10kernel_rowB" in f.name))
+"""
+#: A function of a user that numba keeps in its own cache.
+USERS = """
+import numba
+import numpy as np
+from streamsvm.core.steps.rescale import move_vectors
+
+@numba.njit(cache=True)
+def moved(x):
+    vectors, norms = np.full((2, 1), x, np.float32), np.empty(1, np.float32)
+    move_vectors(vectors, norms, 1, 2, np.full(2, 3.0), np.zeros(2))
+    return vectors[0, 0], norms[0]
+
+if __name__ == "__main__":
+    print(*moved(2.0), sum(moved.stats.cache_hits.values()))
+"""
+
+
+def run(*words, folder):
+    return subprocess.run([sys.executable, *words], capture_output=True, text=True, check=True, cwd=folder).stdout.split()
+
+
+def test_callers_have_no_copy():
+    library = kernel_row_of.compile_entry(numba_types(f"{BLOCK} i8")).library
+    assert [function for function, _ in with_numba().apart_callees(library)] == [kernel_row]
+    copies = [f for f in library._get_module_for_linking().functions if "10kernel_rowB" in f.name]
+    assert [f.is_declaration for f in copies] == [True]
+
+
+def test_a_caller_finds_what_another_process_has_compiled(tmp_path, monkeypatch):
+    monkeypatch.setenv("NUMBA_CACHE_DIR", str(tmp_path))
+    *compiled, name = run("-c", CALLER, folder=tmp_path)
+    assert {"kernel_row", "kernel_row_of"} <= {*compiled}
+    assert run("-c", CALLER, folder=tmp_path) == [name]
+    [file] = tmp_path.glob("streamsvm/kernel_row-*")
+    file.unlink()
+    assert run("-c", CALLER, folder=tmp_path) == ["kernel_row", name]
+
+
+def test_a_function_of_a_user_has_a_copy(tmp_path):
+    (tmp_path / "users.py").write_text(USERS)
+    assert [run("users.py", folder=tmp_path) for _ in range(2)] == [["6.0", "72.0", "0"], ["6.0", "72.0", "1"]]
