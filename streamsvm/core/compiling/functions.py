@@ -5,7 +5,7 @@ numba is not even imported. Otherwise it is a dispatcher of numba's, which compi
 Under ``NUMBA_DISABLE_JIT=1`` it stays what it is, a Python function.
 
 Numba compiles a function together with all that it calls by name, and optimises that again in each of its callers. What is called
-by address is compiled once, and when it is asked for.
+by address is compiled once, and when it is asked for; what is kept apart is compiled once, with the first of its callers.
 """
 
 from __future__ import annotations
