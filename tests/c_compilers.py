@@ -15,7 +15,12 @@ COMPILERS = FOUND or ["gcc"]
 ALSO_CLANG = COMPILERS
 HAS_ZIG = find_spec("ziglang") is not None or bool(os.environ.get("CI"))
 ZIG = (sys.executable, "-m", "ziglang", "cc")
-if "clang" not in FOUND and find_spec("ziglang"):
+#: Its clang alone, which says what is wrong with a source, and makes nothing.
+ZIG_WARNS = ()
+if spec := find_spec("ziglang"):
+    headers = Path(spec.submodule_search_locations[0], "lib", "include")
+    ZIG_WARNS = (*ZIG[:-1], "clang", "-nostdinc", "-isystem", str(headers), "-ffreestanding", "-fsyntax-only")
+if "clang" not in FOUND and spec:
     os.environ["PYTHON"] = sys.executable
     ALSO_CLANG = [*COMPILERS, str(Path(__file__).with_name("clang"))]
 FLAGS = ["-std=c99", "-Wall", "-Wextra", "-Wpedantic", "-Werror", "-O2"]
