@@ -23,6 +23,6 @@ if spec := find_spec("ziglang"):
 if "clang" not in FOUND and spec:
     os.environ["PYTHON"] = sys.executable
     ALSO_CLANG = [*COMPILERS, str(Path(__file__).with_name("clang"))]
-FLAGS = ["-std=c99", "-Wall", "-Wextra", "-Wpedantic", "-Werror", "-O2"]
+FLAGS = ["-std=c99", "-Wall", "-Wextra", "-Wpedantic", "-Werror", "-O1"]
 needs_zig = pytest.mark.skipif(not HAS_ZIG, reason="needs ziglang (extra thorough)")
 needs_compiler = pytest.mark.skipif(not FOUND and not os.environ.get("CI"), reason="needs gcc or clang")

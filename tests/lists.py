@@ -1,5 +1,7 @@
 """Which of many cases the quick list of tests has, and which the run without compiling: markers, by discovery."""
 
+import itertools
+
 import pytest
 from river import checks
 
@@ -12,6 +14,11 @@ BASELINES = [name for name in learners.__all__ if issubclass(getattr(learners, n
 def first(n, values, others=pytest.mark.thorough):
     """Return values as parameters, all but the first ones with a mark."""
     return [pytest.param(value, marks=[others] * (i >= n)) for i, value in enumerate(values)]
+
+
+def in_turn(cases, *values):
+    """Return each case with the next of some values, of which the first comes again after the last, as parameters."""
+    return list(zip(cases, itertools.cycle(values), strict=False))
 
 
 def of_each_kind(values, kind_of=type):

@@ -150,3 +150,6 @@ def test_the_norm_of_what_is_lost_is_a_bound():
     X = np.concatenate([vectors_of(before.steps[1]), 5.0 + 4.0 * np.random.default_rng(1).normal(size=(3000, 2))])
     worst = np.abs(Predictor(after)._decision_values(X) - Predictor(before)._decision_values(X)).max()
     assert 0.2 * error_bound(before, after) < worst <= error_bound(before, after)
+    enough = error_bound(before, quantised(before, 16))
+    assert quantised(before, error=enough).steps[1].arrays["vectors"].dtype == np.int16
+    refused("bits must be", quantised, before, bits=7, error=edge.ProgramError)
