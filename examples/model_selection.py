@@ -10,7 +10,7 @@ from sklearn.preprocessing import StandardScaler
 
 from streamsvm.batch import CSMOClassifier
 
-GRID = {"svm__C": [1.0, 10.0, 100.0, 1000.0], "svm__gamma": [0.0003, 0.001, 0.003, 0.01, 0.03]}
+GRID = {"svm__C": [1.0, 10.0, 100.0], "svm__gamma": [0.0003, 0.001, 0.003, 0.01]}
 
 
 def main() -> None:

@@ -1,7 +1,9 @@
 """Models of all kinds that have a program, by name: learners by discovery, committees, machines, what stands before and round."""
 
+import copy
 import math
 import random
+from functools import cache
 
 import numpy as np
 from river import base, compose, preprocessing
@@ -208,9 +210,22 @@ def makers():
 MAKERS = makers()
 
 
+def kind_of(name):
+    return name if "CSMO" in name else (name.split()[0], name.split()[-1])
+
+
+#: Names of `MAKERS`: of each kind with each number of labels the first one, and all machines, which have several kernels.
+OF_EACH = list({kind_of(name): name for name in reversed(MAKERS)}.values())[::-1]
+
+
+@cache
+def _program_of(name):
+    return program_of(MAKERS[name]())
+
+
 def program(name):
     """The program of a model of `MAKERS`."""
-    return program_of(MAKERS[name]())
+    return copy.deepcopy(_program_of(name))
 
 
 def memory(labels, n=40, features=5, seed=0, **options):

@@ -2,7 +2,7 @@
 ==============================
 
 After 3,000 rows, nothing that was learned about this stream is true any more: its clusters of rows have new places
-and labels. How soon is a learner as good as before? The curves are means over five such streams.
+and labels. How soon is a learner as good as before? The curves are means over three such streams.
 """
 
 import matplotlib.pyplot as plt
@@ -44,7 +44,7 @@ runs = {
 plt.style.use("seaborn-v0_8-colorblind")
 figure, axis = plt.subplots(figsize=(7, 5), layout="constrained")
 for (name, run), marker in zip(runs.items(), "os^D", strict=True):
-    right = np.mean([run(seed) for seed in range(5)], axis=0)
+    right = np.mean([run(seed) for seed in range(3)], axis=0)
     accuracy = 100.0 * np.convolve(right, np.ones(WINDOW) / WINDOW, "valid")
     axis.plot(np.arange(WINDOW, 2 * CHANGE + 1), accuracy, marker=marker, markevery=400, label=name)
 axis.axvline(CHANGE, color="black", linestyle=":", linewidth=1)

@@ -5,8 +5,7 @@ import math
 import numpy as np
 import pytest
 
-from edge_models import MAKERS, matrix, memory, program
-from lists import of_each_kind
+from edge_models import OF_EACH, matrix, memory, program
 from refused import refused
 from streamsvm.edge.program import Answer, Column, Program, run
 from streamsvm.edge.step import vectors_of
@@ -59,7 +58,7 @@ def test_rows_that_cannot_be_compared_on():
     refused(r"X has the shape \(2, 3\)", comparison, linear(0.0), linear(0.0), np.zeros((2, 3)))
 
 
-@pytest.mark.parametrize("name", [*of_each_kind(MAKERS, lambda name: name.split()[0]), "memory"])
+@pytest.mark.parametrize("name", [*OF_EACH, "memory"])
 def test_rows_lead_to_the_vectors_again(name):
     given = memory(3) if name == "memory" else program(name)
     found = rows_near_vectors(given, 60)

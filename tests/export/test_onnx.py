@@ -10,8 +10,8 @@ from river import compose, preprocessing
 
 from edge_models import (
     FORESTS,
-    MAKERS,
     MEMORIES,
+    OF_EACH,
     WHOLE_NUMBERS,
     forest,
     labelled,
@@ -21,7 +21,6 @@ from edge_models import (
     outside,
     program,
 )
-from lists import of_each_kind
 from refused import refused
 from streamsvm import BSCARegressor, BSGDClassifier, SVMClassifier, edge
 from streamsvm.edge.program import run
@@ -64,7 +63,7 @@ def check(given, tmp_path, **how):
         np.testing.assert_allclose(answers["probabilities"], predictor.predict_proba_many(X), atol=1e-3)
 
 
-@pytest.mark.parametrize("name", of_each_kind(MAKERS, lambda name: name.split()[0]))
+@pytest.mark.parametrize("name", OF_EACH)
 def test_every_model_answers_alike(name, tmp_path):
     given = program(name)
     if any(step.do == "trees" for step in given.steps):
@@ -76,7 +75,7 @@ def test_every_model_answers_alike(name, tmp_path):
 @pytest.mark.parametrize(
     "name",
     [
-        *(name for name in MAKERS if name.startswith("scaler ")),
+        *(name for name in OF_EACH if name.startswith("scaler ")),
         *("SVMClassifier 0 of 3", "KernelRLSRegressor 0 of 0", "CSMOClassifier 0 of 4", "table of 2"),
     ],
 )

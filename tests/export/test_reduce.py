@@ -7,8 +7,8 @@ import numpy as np
 import pytest
 
 from c_compilers import needs_compiler
-from edge_models import MAKERS, forest, learned, matrix, memory, program
-from lists import first, of_each_kind
+from edge_models import OF_EACH, forest, learned, matrix, memory, program
+from lists import in_turn
 from refused import refused
 from streamsvm import BSCAClassifier, BSGDClassifier, BSGDRegressor, SVMClassifier, SVMRegressor, edge
 from streamsvm.edge.program import ProgramError
@@ -26,8 +26,7 @@ def rows_of(given, n=2000):
     return matrix(given, n).astype(np.float64)
 
 
-@pytest.mark.parametrize("bits", first(1, [32, 8]))
-@pytest.mark.parametrize("name", of_each_kind(MAKERS, lambda name: name.split()[0]))
+@pytest.mark.parametrize(("name", "bits"), in_turn(OF_EACH, 32, 8))
 def test_every_model_fits_or_says_why_not(name, bits, tmp_path):
     given = program(name)
     if any(step.do == "trees" for step in given.steps):

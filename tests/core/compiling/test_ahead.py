@@ -62,7 +62,7 @@ def environment(folder):
 
 @pytest.mark.thorough
 def test_a_process_that_is_ended_leaves_whole_files_and_no_helpers_and_the_next_one_leaves_nothing_to_compile(tmp_path):
-    words = [sys.executable, "-m", "streamsvm", "compile", "linear"]
+    words = [sys.executable, "-m", "streamsvm", "compile", "OnlineLinearSVC"]
 
     def as_in_a_terminal():  # what a shell starts in the background ignores Ctrl-C
         signal.signal(signal.SIGINT, signal.SIG_DFL)
@@ -80,7 +80,7 @@ def test_a_process_that_is_ended_leaves_whole_files_and_no_helpers_and_the_next_
         patience.until(lambda: not helpers(tmp_path))
     done = subprocess.run(words, check=True, capture_output=True, text=True, env=environment(tmp_path))
     (n,) = map(int, re.fullmatch(r"compiled (\d+) functions\n", done.stdout).groups())
-    assert 0 < n <= len(ahead.entries_of(["linear"]))
+    assert 0 < n <= len(ahead.entries_of(["OnlineLinearSVC"]))
     assert f"compiling {n} of {n}: " in done.stderr
     again = subprocess.run(words, check=True, capture_output=True, text=True, env=environment(tmp_path))
     assert again.stdout == "nothing is left to compile\n"

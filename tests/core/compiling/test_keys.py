@@ -2,6 +2,7 @@
 
 import enum
 import importlib
+import os
 import pkgutil
 import subprocess
 import sys
@@ -99,24 +100,31 @@ def test_a_helper_that_numba_compiles_is_in_the_key():
 
 
 @pytest.mark.thorough
-@pytest.mark.parametrize(("place", "value"), [("block:STATE_END", 448), ("block:LINE", 128), ("merge:GRID", 300)])
-def test_what_generated_code_depends_on_is_in_the_key(place, value):
-    name, _, constant = place.partition(":")
-    module = {"block": "streamsvm.core.memory.block", "merge": "streamsvm.core.budget.merge_table"}[name]
+@pytest.mark.parametrize(
+    ("change", "changed"),
+    [
+        ("memory.block.STATE_END", {0, 1}),
+        ("memory.block.LINE", {0, 1}),
+        ("budget.merge_table.GRID", {1}),
+        ("kernels.none", set()),
+    ],
+)
+def test_what_generated_code_depends_on_is_in_the_key_and_nothing_of_the_process(change, changed):
+    from streamsvm.core.budget.merge import merge
+    from streamsvm.core.steps.descent import step
+
     code = f"""
-import sys
-import {module} as module
-if sys.argv[1:]: module.{constant} = {value}
-from streamsvm.core.steps.descent import step
+import streamsvm.core.{change.rpartition(".")[0]}
+streamsvm.core.{change} = 300
 from streamsvm.core.budget.merge import merge
+from streamsvm.core.steps.descent import step
 from streamsvm.core.compiling.keys import key_of
-print(key_of(merge if {name!r} == "merge" else step.learn_one))
+print(key_of(step.learn_one), key_of(merge))
 """
-    keys = [
-        subprocess.run([sys.executable, "-c", code, *words], check=True, capture_output=True).stdout
-        for words in ([], ["changed"])
-    ]
-    assert keys[0] != keys[1]
+    environment = {**os.environ, "PYTHONHASHSEED": "1"}
+    done = subprocess.run([sys.executable, "-c", code], check=True, capture_output=True, text=True, env=environment)
+    keys = zip(done.stdout.split(), map(key_of, (step.learn_one, merge)), strict=True)
+    assert {place for place, (there, here) in enumerate(keys) if there != here} == changed
 
 
 def test_functions_that_call_themselves_have_keys():
@@ -153,13 +161,3 @@ def test_every_function_has_a_key():
     functions = list({id(function): function for function in all_functions()}.values())
     assert len(functions) > 300
     assert all(len(key_of(function)) == 64 and parts_of(function) for function in functions)
-
-
-def test_keys_are_those_of_another_process():
-    code = "from streamsvm.core.steps.descent import step; from streamsvm.core.compiling.keys import key_of; "
-    code += "print(key_of(step.learn_one))"
-    keys = {
-        subprocess.run([sys.executable, "-c", code], check=True, capture_output=True, env={"PYTHONHASHSEED": seed}).stdout
-        for seed in ("1", "2")
-    }
-    assert len(keys) == 1

@@ -25,7 +25,13 @@ pytestmark = [pytest.mark.thorough, pytest.mark.skipif(INTERPRETED, reason="noth
 COMPILE = (
     "import numpy; from streamsvm.core.kernels import exp64; x = numpy.zeros((2, 3)); exp64(x[0], 0.0, 3, x[1]); assert x.any()"
 )
-SHOW = "from streamsvm.core.compiling.stored import folder; print(folder(), len(list(folder().iterdir())))"
+SHOW = """
+import sys, tempfile
+from streamsvm.core.compiling.stored import folder
+for tempfile.tempdir in sys.argv[1:]:
+    folder.cache_clear()
+    print(folder())
+"""
 COUNT = "from streamsvm.core.compiling.stored import compiled_here; print(len(compiled_here))"
 #: Processors to compile for, by the settings of numba.
 THIS, ANOTHER = {"NUMBA_CPU_NAME": None, "NUMBA_CPU_FEATURES": None}, {"NUMBA_CPU_NAME": "generic", "NUMBA_CPU_FEATURES": ""}
@@ -55,11 +61,11 @@ def read_only():
         shutil.rmtree(folder)
 
 
-def run(folder, code, **variables):
+def run(folder, code, *words, **variables):
     launcher = ["-c", WITHOUT_RIGHTS] if os.geteuid() == 0 else []
     kept = {name: value for name, value in os.environ.items() if not name.startswith(("NUMBA_", "XDG_"))}
     environment = {**kept, "HOME": str(folder), "PYTHONPATH": str(folder), "TMPDIR": str(folder / "tmp"), **variables}
-    command = [sys.executable, *launcher, "-c", code]
+    command = [sys.executable, *launcher, "-c", code, *words]
     return subprocess.run(command, capture_output=True, text=True, check=False, cwd=folder, env=environment)
 
 
@@ -104,31 +110,30 @@ def test_the_command_line_learns_in_a_container(read_only):
     assert (read_only / "tmp" / "state" / "checkpoint-000000000100.ckpt").exists()
 
 
-@pytest.mark.parametrize("planted", ["open", "foreign", "link", "file"])
-def test_a_folder_that_others_could_write_to_is_not_used(read_only, planted):
-    place = folder_of_user(read_only)
-    if planted == "open":
-        place.mkdir()
-        place.chmod(0o770)
-    elif planted == "foreign":
-        if os.geteuid() != 0:
-            pytest.skip("only the superuser can make a folder of somebody else")
-        place.mkdir(0o700)
-        os.chown(place, 65534, 65534)
-    elif planted == "link":
-        (read_only / "tmp" / "elsewhere").mkdir(0o700)
-        place.symlink_to("elsewhere")
+def test_a_folder_that_others_could_write_to_is_not_used(read_only):
+    name = folder_of_user(read_only).name
+    places = [read_only / "tmp" / planted / name for planted in ("open", "link", "file", "foreign")]
+    for place in places:
+        place.parent.mkdir()
+        place.parent.chmod(0o1777)
+    (a_folder, link, file, foreign) = places
+    a_folder.mkdir()
+    a_folder.chmod(0o770)
+    (link.parent / "elsewhere").mkdir(0o700)
+    link.symlink_to("elsewhere")
+    file.touch()
+    foreign.mkdir(0o700)
+    if os.geteuid() == 0:  # who alone can make a folder of somebody else
+        os.chown(foreign, 65534, 65534)
     else:
-        place.touch()
-    done = run(read_only, f"{COMPILE}; {SHOW}")
-    warning = the_warning(done)
-    used, files = done.stdout.split()
-    assert f", so compiled code is kept in {used}. " in warning
-    assert used.startswith(f"{read_only}/tmp/streamsvm-")
-    assert used != str(place)
-    assert int(files) > 0
-    assert not Path(used).exists()
-    assert not place.is_dir() or not list(place.iterdir())
+        places.remove(foreign)
+    done = run(read_only, SHOW, *(place.parent for place in places))
+    for place, found in zip(places, done.stdout.split(), strict=True):
+        assert f", so compiled code is kept in {found}. " in done.stderr
+        assert found.startswith(f"{place.parent}/streamsvm-")
+        assert found != str(place)
+        assert not Path(found).exists()
+        assert not place.is_dir() or not list(place.iterdir())
 
 
 def test_without_any_place_nothing_is_cached(read_only):
@@ -186,10 +191,9 @@ def test_damaged_files_are_compiled_again(tmp_path, compiles):
 
 
 def test_another_processor_has_files_of_its_own(tmp_path):
-    assert compile_in(tmp_path, **THIS) == 1
-    assert compile_in(tmp_path, **ANOTHER) == 1
-    assert compile_in(tmp_path, **THIS) == 0
-    assert len(files(tmp_path)) == 2
+    for number, processor in enumerate((THIS, ANOTHER)):
+        assert compile_in(tmp_path, **processor) == 1
+        assert len(files(tmp_path)) == number + 1
 
 
 def test_a_second_process_waits_for_what_the_first_compiles(tmp_path):
