@@ -137,8 +137,8 @@ def of_names(classes, n=600, seed=0, **parameters):
     return model, [x for x, _ in given]
 
 
-def scaled_targets(wrapper=BoundedTargetScaler):
-    model = wrapper(BSCARegressor(budget=30, seed=0))
+def scaled_targets():
+    model = BoundedTargetScaler(BSCARegressor(budget=30, seed=0))
     for x, y in rows(300, 0):
         model.learn_one(x, 100.0 + 20.0 * y)
     return model

@@ -142,15 +142,13 @@ def test_there_are_some():
 
 
 @pytest.mark.parametrize("kind", KINDS, ids=lambda kind: kind.__name__)
-def test_each_parameter_is_described_in_the_order_of_the_signature(kind):
-    described = items(kind.__doc__, "Parameters")
+def test_parameters_attributes_and_errors_are_described_and_help_shows_it_all(kind):
+    described, attributes = (items(kind.__doc__, section) for section in ("Parameters", "Attributes"))
     assert list(described) == list(inspect.signature(kind).parameters)
-    assert all(text.strip() for text in described.values())
+    assert len(attributes) >= 3
+    assert all(text.strip() for text in (*described.values(), *attributes.values()))
+    assert "ValueError" in items(kind.__doc__, "Raises")
     assert kind.__doc__.count("\nParameters\n---") == kind.__doc__.count("\nExamples\n---") == 1
-
-
-@pytest.mark.parametrize("kind", KINDS, ids=lambda kind: kind.__name__)
-def test_help_shows_it_all(kind):
     shown = pydoc.render_doc(kind, renderer=pydoc.plaintext)
     assert kind.__doc__ in re.sub(r"(?m)^ \|  ?", "", shown)
 
@@ -162,14 +160,6 @@ def test_classes_are_sent_by_value():
         assert cloudpickle.loads(cloudpickle.dumps(Square)).__doc__ == EXPECTED
     finally:
         cloudpickle.unregister_pickle_by_value(sys.modules[__name__])
-
-
-@pytest.mark.parametrize("kind", KINDS, ids=lambda kind: kind.__name__)
-def test_attributes_and_errors_are_described(kind):
-    attributes = items(kind.__doc__, "Attributes")
-    assert len(attributes) >= 3
-    assert all(text.strip() for text in attributes.values())
-    assert "ValueError" in items(kind.__doc__, "Raises")
 
 
 def test_no_source_is_read_when_modules_are_imported():

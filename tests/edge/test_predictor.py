@@ -9,7 +9,7 @@ from scipy import sparse
 
 import edge_models
 import streamsvm
-from edge_models import behind, bsgd, fitted, learned, of_table, problem, rows
+from edge_models import MAKERS, bsgd, fitted, learned, of_table, problem, rows
 from problems import learned_by
 from refused import refused
 from streamsvm import BSCAClassifier, BSCARegressor, BSGDClassifier, SVMClassifier, SVMRegressor, edge
@@ -19,7 +19,6 @@ from streamsvm.export.describe import program_of
 from streamsvm.export.forms import export
 from streamsvm.learners.preprocessing import BoundedTargetScaler
 from streamsvm.learners.thresholds import TunedThresholdClassifier
-from streamsvm.linear import OutOfCoreLinearSVC
 from streamsvm.stream.tables import TableEncoder
 
 BAND = 1e-4
@@ -52,20 +51,17 @@ def check(model, predictor, given):
         assert all(q[label] == pytest.approx(p[label], abs=1e-3) for label in p)
 
 
-@pytest.mark.parametrize(
-    ("kind", "given", "classes"), [pytest.param(*case, id=name) for name, *case in edge_models.learner_cases()]
-)
-def test_every_learner_predicts_as_it_does(kind, given, classes, tmp_path):
-    model = learned(kind(**given), 300, classes)
-    check(model, saved(model, tmp_path), [x for x, _ in rows(100, classes, seed=1)])
+MACHINES = [name for name in MAKERS if name.startswith(("CSMO", "HSS", "Hierarchical", "OutOfCore"))]
+TESTED_ELSEWHERE = "names of", "costs of", "tuned"
 
 
-@pytest.mark.parametrize(("kind", "labels", "values"), edge_models.WHOLE_NUMBERS)
-def test_rounding_does_not_choose_among_what_is_equal(kind, labels, values):
-    model, X = edge_models.of_whole_numbers(kind, labels, values)
-    predictor = exported(model)
-    f = model.decision_function_many(X) if labels else model.predict_many(X)
-    np.testing.assert_allclose(predictor.decision_function_many(X), f, atol=2e-5)
+@pytest.mark.parametrize("name", [name for name in MAKERS if name not in MACHINES and not name.startswith(TESTED_ELSEWHERE)])
+def test_every_model_predicts_as_it_does(name, tmp_path):
+    model, given = MAKERS[name](), [x for x, _ in rows(100, 0, seed=1)]
+    if name.startswith("table"):
+        given = [{**x, "city": ("Paris", " Paris ", "Prag", "", 7.0)[i % 5]} for i, x in enumerate(given)] + [{"a": 1.0}, {}]
+    predictor = saved(model, tmp_path)
+    check(model, predictor, [x for x in given if "a" in x and "c" in x] if name.startswith("scaler") else given)
 
 
 @pytest.mark.parametrize("n", [1, 2, 40])
@@ -83,34 +79,19 @@ def exported(model):
     return edge.Predictor(program_of(model))
 
 
-@pytest.mark.parametrize("classes", [2, 3, 4])
-@pytest.mark.parametrize("machine", edge_models.MACHINES, ids=lambda model: str(model)[:60])
-def test_batch_classifiers(machine, classes):
-    if machine.get_params().get("break_ties") and classes == 2:
-        return  # there are no ties
-    model, (X, _) = fitted(machine, classes), problem(classes)
+@pytest.mark.parametrize("name", MACHINES)
+def test_every_machine_predicts_as_it_does(name):
+    model, (X, _) = MAKERS[name](), problem(4 if name.endswith("4") else 2)
     predictor = exported(model)
+    if not hasattr(model, "decision_function"):
+        np.testing.assert_allclose(predictor.predict_many(X), model.predict(X), rtol=1e-4, atol=1e-4)
+        return
     f = model.decision_function(X)
     np.testing.assert_allclose(predictor.decision_function_many(X), f, rtol=1e-4, atol=1e-4)
     far = np.abs(f).min(axis=-1) > BAND if f.ndim > 1 else np.abs(f) > BAND
     assert far.mean() > 0.9
     assert (predictor.predict_many(X) == model.predict(X))[far].all()
-    assert type(predictor.predict_one(dict(enumerate(X[0])))) is str
-
-
-@pytest.mark.parametrize("machine", edge_models.REGRESSORS, ids=str)
-def test_batch_regressors(machine):
-    model, (X, _) = fitted(machine), problem(2)
-    np.testing.assert_allclose(exported(model).predict_many(X), model.predict(X), rtol=1e-4, atol=1e-4)
-
-
-def test_one_class_and_linear_machines():
-    X, y = problem(2)
-    for model in (CSMOOneClass(nu=0.2).fit(X), OutOfCoreLinearSVC().fit(X, y)):
-        predictor = exported(model)
-        far = np.abs(model.decision_function(X)) > BAND
-        assert (predictor.predict_many(X) == model.predict(X))[far].all()
-        assert predictor.labels == ([-1, 1] if isinstance(model, CSMOOneClass) else [0, 1])
+    assert type(predictor.predict_one(dict(enumerate(X[0])))) is (int if isinstance(model, CSMOOneClass) else str)
 
 
 def test_rows_that_are_sparse():
@@ -121,20 +102,6 @@ def test_rows_that_are_sparse():
 
 
 # What stands before and round a learner -----------------------------------------------------------------------------
-
-
-@pytest.mark.parametrize("scaler", edge_models.SCALERS, ids=lambda scaler: str(scaler)[:60])
-def test_scalers_are_folded_in(scaler, tmp_path):
-    model, given = behind(scaler)
-    check(model, saved(model, tmp_path), given)
-
-
-@pytest.mark.parametrize("classes", [0, 2, 3])
-def test_tables(classes, tmp_path):
-    model, given = of_table(classes)
-    predictor = saved(model, tmp_path)
-    assert "city=Paris" in predictor.columns
-    check(model, predictor, [*given, {"a": 1.0, "city": "Prag"}, {}])
 
 
 def test_one_hot(tmp_path):
@@ -181,12 +148,6 @@ def test_what_is_within_wrappers(model, tmp_path):
     assert predictor.facts["rows"] == 300
     for x, _ in given[:50]:
         assert predictor.predict_one(x) == pytest.approx(model.predict_one(x), abs=1e-4)
-
-
-@pytest.mark.parametrize("wrapper", [BoundedTargetScaler, preprocessing.TargetStandardScaler])
-def test_scaled_targets(wrapper, tmp_path):
-    model = edge_models.scaled_targets(wrapper)
-    check(model, saved(model, tmp_path), [x for x, _ in rows(50, 0, seed=1)])
 
 
 def test_thresholds(tmp_path):
@@ -283,14 +244,6 @@ def test_decision_values_of_pairs_are_not_those_of_labels():
     assert found == pytest.approx(model.decision_function(X[:1])[0], abs=1e-4)
     one = exported(fitted(CSMOClassifier(), 3)).decision_function_one(dict(enumerate(X[0])))
     assert list(one) == ["maybe", "no", "yes"]
-
-
-def test_spaces_round_a_category(tmp_path):
-    model, given = of_table(2)
-    predictor = saved(model, tmp_path)
-    padded = [{**x, "city": f" {x['city']} "} if isinstance(x["city"], str) else x for x in given]
-    check(model, predictor, padded)
-    assert [predictor.predict_proba_one(x) for x in padded] == [predictor.predict_proba_one(x) for x in given]
 
 
 @pytest.mark.parametrize("labels", [(b"a", b"b"), ((1, 2), (3, 4))], ids=str)

@@ -78,16 +78,6 @@ def test_neighbours_answer_as_their_twin(name, bits):
     np.testing.assert_allclose(run(given, X)[0], answers, rtol=1e-12, atol=1e-12)
 
 
-@pytest.mark.parametrize("features", [1, 3, 8, 33])
-def test_of_equally_near_rows_the_first_vote(features):
-    rng = np.random.default_rng(0)
-    arrays = {"vectors": np.tile(rng.normal(size=features).astype(np.float32), (50, 1)), "relevance": rng.random(features)}
-    arrays |= {"targets": np.arange(50.0), "weights": np.ones(50, np.float32)}
-    step = made(**arrays, labels=50, neighbours=3)
-    values = value_of(step, rng.normal(size=(20, features)))
-    np.testing.assert_allclose(values, np.tile(np.arange(50) < 3, (20, 1)) / 3.0)
-
-
 def test_neighbours_take_a_bounded_memory():
     rng, n, features = np.random.default_rng(0), 2000, 40
     arrays = {"vectors": rng.normal(size=(n, features)).astype(np.float32), "relevance": rng.random(features)}

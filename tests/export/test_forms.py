@@ -10,10 +10,12 @@ import onnxruntime
 import pytest
 
 import streamsvm
-from edge_models import MEMORIES, bsgd, learned, matrix, memory, program
+from c_compilers import FLAGS, needs_compiler
+from edge_models import MEMORIES, WHOLE_NUMBERS, bsgd, learned, matrix, memory, of_whole_numbers, program
 from refused import refused
 from streamsvm import BSGDClassifier, edge
 from streamsvm.edge.program import Program
+from streamsvm.export.c import CModel
 from streamsvm.export.describe import program_of
 from streamsvm.export.forms import FORMS, export
 from streamsvm.export.pipelines import lost_in_float32
@@ -71,6 +73,35 @@ def test_numbers_come_back_to_the_bit(name, tmp_path):
         assert sum(arrays[name].nbytes for name in arrays.files if name != "program") == given.nbytes
 
 
+def of_every_form(given, X, tmp_path, bits=32):
+    """The decision values of rows by numpy, ONNX and C."""
+    [path] = export(given, "onnx", tmp_path)
+    yield edge.Predictor(given).decision_function_many(X)
+    yield onnxruntime.InferenceSession(path).run(None, {"X": X.astype(np.float32)})[-1]
+    yield CModel(given, flags=FLAGS, bits=bits).decision_function_many(X)
+
+
+@needs_compiler
+@pytest.mark.thorough
+@pytest.mark.parametrize(("kind", "labels", "values"), WHOLE_NUMBERS)
+def test_rounding_does_not_choose_among_what_is_equal(kind, labels, values, tmp_path):
+    model, X = of_whole_numbers(kind, labels, values)
+    f = model.decision_function_many(X) if labels else model.predict_many(X)
+    for found, rounding in zip(of_every_form(program_of(model), X, tmp_path), (2e-5, 1e-4, 1e-4), strict=True):
+        np.testing.assert_allclose(found.reshape(f.shape), f, atol=rounding)
+
+
+@needs_compiler
+@pytest.mark.thorough
+@pytest.mark.parametrize(("n", "features", "bits"), [(5, 3, 8), (16, 4, 32), (16, 4, 8), (50, 7, 32)])
+def test_of_equally_near_rows_the_first_vote(n, features, bits, tmp_path):
+    given = memory(n, n, features, neighbours=3)
+    step = given.steps[2]
+    step.arrays["vectors"][:], step.arrays["targets"][:], step.arrays["weights"][:] = 0.7, np.arange(n), 1.0
+    for found in of_every_form(given, matrix(given), tmp_path, bits):
+        np.testing.assert_allclose(found, np.where(np.arange(n) < 3, 2.0 / 3.0, 0.0) - 1.0 + np.zeros_like(found), atol=1e-6)
+
+
 @pytest.mark.parametrize(
     ("options", "bits"),
     [
@@ -92,26 +123,6 @@ def test_an_error_alone_takes_the_fewest_bits(options, bits, tmp_path):
 
 
 @pytest.mark.parametrize(
-    ("options", "reason"),
-    [
-        ({"error": -1.0}, "error must be a number of at least 0, not -1.0"),
-        ({"error": math.nan}, "error must be a number of at least 0, not nan"),
-        ({"bits": 8, "error": 1e-9}, "with vectors of 8 bits a decision value may change by up to .*, more than error=1e-09"),
-    ],
-)
-def test_errors_that_cannot_be_kept_to(options, reason, tmp_path):
-    with pytest.raises(edge.ProgramError, match=reason):
-        export(learned(bsgd(), 200, 2), "c", tmp_path, **options)
-
-
-def test_models_are_taken_as_they_are(tmp_path):
-    model = learned(bsgd(), 100, 2)
-    [path] = export(model, "onnx", tmp_path, operators="ml")
-    assert path == tmp_path / "model.onnx"
-    refused("has not learned yet", export, BSGDClassifier(), "npz", tmp_path, error=edge.ProgramError)
-
-
-@pytest.mark.parametrize(
     ("given", "reason"),
     [
         ({"to": "pickle"}, "there is no form 'pickle': c, onnx, npz, json are the forms"),
@@ -119,11 +130,15 @@ def test_models_are_taken_as_they_are(tmp_path):
         ({"to": "npz", "name": ""}, "is no name of a file"),
         ({"to": "npz", "bits": 8}, "bits means nothing for npz: it takes no options"),
         ({"to": "onnx", "bits": 8}, "bits means nothing for onnx: it takes inputs, operators, zipmap"),
+        ({"to": "c", "error": -1.0}, "error must be a number of at least 0, not -1.0"),
+        ({"to": "c", "error": math.nan}, "error must be a number of at least 0, not nan"),
+        ({"to": "c", "bits": 8, "error": 1e-9}, "with vectors of 8 bits a .* may change by up to .*, more than error=1e-09"),
     ],
 )
 def test_what_cannot_be_asked_for(given, reason, tmp_path):
-    refused(reason, export, learned(bsgd(), 50, 2), error=edge.ProgramError, out=tmp_path / "new", **given)
-    assert not (tmp_path / "new").exists()
+    with pytest.raises(edge.ProgramError, match=reason):
+        export(learned(bsgd(), 50, 2), out=tmp_path / "new", **given)
+    assert not list(tmp_path.glob("new/*"))
 
 
 @pytest.mark.parametrize("form", FORMS)
@@ -164,19 +179,23 @@ def parts(tmp_path):
         return {name: archive.read(name) for name in archive.namelist()}
 
 
+def shaped(*shape):
+    return npy(np.zeros(3), {"descr": "<f8", "fortran_order": False, "shape": shape})
+
+
+def with_array(part):
+    return lambda parts: zipped({**parts, "program.0.npy": part})
+
+
 BAD = {
     "compressed": lambda parts: zipped({**parts, "bomb.npy": bytes(10**7)}, compression=zipfile.ZIP_DEFLATED),
     "no program": lambda parts: zipped({name: part for name, part in parts.items() if name != "program.npy"}),
     "a program of numbers": lambda parts: zipped({**parts, "program.npy": npy(np.zeros(3))}),
-    "an array that is none": lambda parts: zipped({**parts, "program.0.npy": b"\x93NUMPY"}),
-    "objects": lambda parts: zipped({**parts, "program.0.npy": npy(np.array([{}]), allow_pickle=True)}),
-    "a shape beyond the file": lambda parts: zipped(
-        {**parts, "program.0.npy": npy(np.zeros(3), {"descr": "<f8", "fortran_order": False, "shape": (2**60, 2**60)})}
-    ),
-    "a shape below 0": lambda parts: zipped(
-        {**parts, "program.0.npy": npy(np.zeros(1), {"descr": "<f8", "fortran_order": False, "shape": (-1, -1)})}
-    ),
-    "another order of bytes": lambda parts: zipped({**parts, "program.0.npy": npy(np.zeros(3, ">f8"))}),
+    "an array that is none": with_array(b"\x93NUMPY"),
+    "objects": with_array(npy(np.array([{}]), allow_pickle=True)),
+    "a shape beyond the file": with_array(shaped(2**60, 2**60)),
+    "a shape below 0": with_array(shaped(-1, -1)),
+    "another order of bytes": with_array(npy(np.zeros(3, ">f8"))),
     "cut off": lambda parts: zipped(parts)[:-30],
     "empty": lambda parts: zipped({}),
 }
@@ -188,14 +207,10 @@ def test_files_for_numpy_that_are_none(bad, parts):
     refused(r"^m\.npz: it ", edge.loads, BAD[bad](parts), "m.npz", error=edge.ProgramError)
 
 
-def test_json_is_not_for_numpy(tmp_path):
-    [path] = export(learned(bsgd(), 50, 2), "json", tmp_path)
-    refused("it is JSON, which other programs read: .*--to npz", edge.load, path, error=edge.ProgramError)
-
-
-def test_a_file_for_numpy_is_no_model_that_learns(tmp_path):
-    [path] = export(learned(bsgd(), 50, 2), "npz", tmp_path)
-    refused(r"it is a zip file, and only streamsvm\.edge\.load reads", streamsvm.load, path, error=ModelFileError)
+def test_json_is_not_for_numpy_and_a_file_for_numpy_is_no_model_that_learns(tmp_path):
+    [npz], [text] = (export(learned(bsgd(), 50, 2), form, tmp_path) for form in ("npz", "json"))
+    refused("it is JSON, which other programs read: .*--to npz", edge.load, text, error=edge.ProgramError)
+    refused(r"it is a zip file, and only streamsvm\.edge\.load reads", streamsvm.load, npz, error=ModelFileError)
 
 
 def test_what_an_encoder_centres_is_measured_by_the_spread_of_the_learner():

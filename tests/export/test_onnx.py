@@ -12,12 +12,10 @@ from edge_models import (
     FORESTS,
     MEMORIES,
     OF_EACH,
-    WHOLE_NUMBERS,
     forest,
     labelled,
     matrix,
     memory,
-    of_whole_numbers,
     outside,
     program,
 )
@@ -156,24 +154,6 @@ def test_a_forest_of_times_answers_alike(tmp_path):
     assert (front_steps(given), lost_in_float32(given)) == (4, ["0"])
     found = session(given, tmp_path).run(None, {"X": X[600:]})[-1]
     np.testing.assert_allclose(found, model.decision_function_many(X[600:]), atol=1e-3)
-
-
-@pytest.mark.thorough
-@pytest.mark.parametrize(("kind", "labels", "values"), WHOLE_NUMBERS)
-def test_rounding_does_not_choose_among_what_is_equal(kind, labels, values, tmp_path):
-    model, X = of_whole_numbers(kind, labels, values)
-    expected = model.decision_function_many(X) if labels else model.predict_many(X)
-    found = session(program_of(model), tmp_path).run(None, {"X": X.astype(np.float32)})[-1]
-    np.testing.assert_allclose(found.reshape(expected.shape), expected, atol=1e-4)
-
-
-@pytest.mark.parametrize(("n", "features"), [(5, 3), (16, 4), (50, 7)])
-def test_of_equally_near_rows_the_first_vote(n, features, tmp_path):
-    given = memory(n, n, features, neighbours=3)
-    step = given.steps[2]
-    step.arrays["vectors"][:], step.arrays["targets"][:], step.arrays["weights"][:] = 0.7, np.arange(n), 1.0
-    found = session(given, tmp_path).run(None, {"X": matrix(given)})[-1]
-    np.testing.assert_allclose(found, np.where(np.arange(n) < 3, 2.0 / 3.0, 0.0) - 1.0 + np.zeros_like(found), atol=1e-6)
 
 
 @pytest.mark.parametrize("name", ["BSGDClassifier 0 of 2", "BSCARegressor 0 of 0", "CSMOClassifier 2 of 2", "CSMOOneClass"])

@@ -44,15 +44,11 @@ def test_a_callee_has_no_machine_code_until_python_calls_it():
     assert total(np.arange(4.0, dtype=np.float32)) == 2.0
 
 
-def test_functions_of_users_call_ours():
+def test_functions_of_users_call_and_take_ours():
     @numba.njit
     def twice(x):
         return 2.0 * half(x)
 
-    assert twice(3.0) == 3.0
-
-
-def test_functions_of_users_take_ours():
     @numba.njit
     def both(f, x):
         return f(x) + x
@@ -61,7 +57,7 @@ def test_functions_of_users_take_ours():
     def by_pointer(f, x):
         return f(x)
 
-    assert both(half, 2.0) == 3.0
+    assert twice(3.0) == both(half, 2.0) == 3.0
     assert by_pointer(half, 2.0) == 1.0
 
 

@@ -10,7 +10,7 @@ import pytest
 
 from c_compilers import ALSO_CLANG, COMPILERS, FLAGS, needs_compiler
 from c_sanitized import run_random_rows
-from edge_models import FORESTS, MAKERS, MEMORIES, WHOLE_NUMBERS, forest, matrix, memory, of_whole_numbers, outside, program
+from edge_models import FORESTS, MAKERS, MEMORIES, forest, matrix, memory, outside, program
 from lists import in_turn
 from refused import refused
 from streamsvm import BSGDClassifier, edge
@@ -82,22 +82,6 @@ def test_forests_answer_alike(name, compiler):
     given = forest(**FORESTS[name])
     check(given, compiler=compiler)
     run_random_rows(given, COMPILERS[0])
-
-
-@pytest.mark.parametrize(("kind", "labels", "values"), WHOLE_NUMBERS)
-def test_rounding_does_not_choose_among_what_is_equal(kind, labels, values):
-    model, X = of_whole_numbers(kind, labels, values)
-    f = model.decision_function_many(X) if labels else model.predict_many(X)
-    np.testing.assert_allclose(CModel(program_of(model), flags=FLAGS).decision_function_many(X), f, atol=1e-4)
-
-
-@pytest.mark.parametrize(("n", "features", "bits"), [(5, 3, 8), (16, 4, 32), (16, 4, 8), (50, 7, 32)])
-def test_of_equally_near_rows_the_first_vote(n, features, bits):
-    given = memory(n, n, features, neighbours=3)
-    step = given.steps[2]
-    step.arrays["vectors"][:], step.arrays["targets"][:], step.arrays["weights"][:] = 0.7, np.arange(n), 1.0
-    found = CModel(given, flags=FLAGS, bits=bits).decision_function_many(matrix(given))
-    np.testing.assert_allclose(found, np.where(np.arange(n) < 3, 2.0 / 3.0, 0.0) - 1.0 + np.zeros_like(found), atol=1e-6)
 
 
 @pytest.mark.parametrize(("name", "how"), in_turn([*SHORT, "CSMOClassifier 2 of 2"], (16, ALSO_CLANG[0]), (8, ALSO_CLANG[-1])))
