@@ -224,8 +224,10 @@ def _program_of(name):
 
 
 def program(name):
-    """The program of a model of `MAKERS`."""
-    return copy.deepcopy(_program_of(name))
+    """The program of a model of `MAKERS`, or one of `MEMORIES` or `FORESTS`."""
+    if name in MEMORIES:
+        return memory(**MEMORIES[name])
+    return forest(**FORESTS[name]) if name in FORESTS else copy.deepcopy(_program_of(name))
 
 
 def memory(labels, n=40, features=5, seed=0, **options):

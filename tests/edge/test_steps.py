@@ -6,7 +6,7 @@ import tracemalloc
 import numpy as np
 import pytest
 
-from edge_models import FORESTS, MEMORIES, forest, matrix, memory
+from edge_models import FORESTS, MEMORIES, matrix, program
 from refused import refused
 from streamsvm import edge
 from streamsvm.core.steps import neighbours as of_learners
@@ -65,7 +65,7 @@ def test_a_row_that_is_there_already_is_at_the_least_distance():
 @pytest.mark.parametrize("bits", [32, 8])
 @pytest.mark.parametrize("name", MEMORIES)
 def test_neighbours_answer_as_their_twin(name, bits):
-    given = quantised(memory(**MEMORIES[name]), bits)
+    given = quantised(program(name), bits)
     place = next(place for place, step in enumerate(given.steps) if step.do == "neighbours")
     part = given.with_steps(given.steps[:place])
     part.answer = given.answer._replace(decision=place, choice=place)
@@ -180,7 +180,7 @@ def shares_by_trees(step, row):
 
 @pytest.mark.parametrize("name", FORESTS)
 def test_forests_answer_as_their_twin(name):
-    given = forest(**FORESTS[name])
+    given = program(name)
     X = np.nan_to_num(matrix(given).astype(np.float64), posinf=1e38, neginf=-1e38)
     step = given.steps[1]
     assert width_of(step, X.shape[1]) == step.options["labels"]

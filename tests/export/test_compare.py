@@ -5,7 +5,7 @@ import math
 import numpy as np
 import pytest
 
-from edge_models import OF_EACH, matrix, memory, program
+from edge_models import OF_EACH, matrix, program
 from refused import refused
 from streamsvm.edge.program import Answer, Column, Program, run
 from streamsvm.edge.step import vectors_of
@@ -58,9 +58,9 @@ def test_rows_that_cannot_be_compared_on():
     refused(r"X has the shape \(2, 3\)", comparison, linear(0.0), linear(0.0), np.zeros((2, 3)))
 
 
-@pytest.mark.parametrize("name", [*OF_EACH, "memory"])
+@pytest.mark.parametrize("name", [*OF_EACH, "memory of 3"])
 def test_rows_lead_to_the_vectors_again(name):
-    given = memory(3) if name == "memory" else program(name)
+    given = program(name)
     found = rows_near_vectors(given, 60)
     steps = [step for step in given.steps if step.do in ("kernel", "neighbours", "trees") and len(step.arrays["vectors"])]
     assert found.shape == (60 if steps else 0, len(given.columns))

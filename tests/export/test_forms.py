@@ -62,7 +62,7 @@ def of_json(data):
 
 @pytest.mark.parametrize("name", [*NAMES, *MEMORIES])
 def test_numbers_come_back_to_the_bit(name, tmp_path):
-    given = memory(**MEMORIES[name]) if name in MEMORIES else program(name)
+    given = program(name)
     [npz], [text] = (export(given, form, tmp_path / "new", "some.name") for form in ("npz", "json"))
     assert (npz.name, text.name) == ("some.name.npz", "some.name.json")
     same(given, edge.load(npz).program)

@@ -12,10 +12,8 @@ from edge_models import (
     FORESTS,
     MEMORIES,
     OF_EACH,
-    forest,
     labelled,
     matrix,
-    memory,
     outside,
     program,
 )
@@ -61,13 +59,21 @@ def check(given, tmp_path, **how):
         np.testing.assert_allclose(answers["probabilities"], predictor.predict_proba_many(X), atol=1e-3)
 
 
-@pytest.mark.parametrize("name", OF_EACH)
-def test_every_model_answers_alike(name, tmp_path):
+CASES = [(name, {}) for name in (*OF_EACH, *MEMORIES, *FORESTS)]
+CASES += [(name, {"inputs": "double"}) for name in FORESTS]
+CASES += [
+    (name, {"operators": "ml"})
+    for name in ("BSGDClassifier 0 of 2", "BSCARegressor 0 of 0", "CSMOClassifier 2 of 2", "CSMOOneClass")
+]
+
+
+@pytest.mark.parametrize(("name", "how"), CASES, ids=str)
+def test_every_model_answers_alike(name, how, tmp_path):
     given = program(name)
     if any(step.do == "trees" for step in given.steps):
         refused("no form in ONNX: model.to_budget", write_onnx, given, tmp_path / "model.onnx", error=edge.ProgramError)
         return
-    check(given, tmp_path)
+    check(given, tmp_path, **how)
 
 
 @pytest.mark.parametrize(
@@ -126,23 +132,9 @@ def test_only_the_front_is_double(tmp_path):
     assert 0 < more < 300
 
 
-@pytest.mark.parametrize("name", ["BSGDClassifier 0 of 3", "KernelRLSRegressor 0 of 0", "CSMOClassifier 2 of 2"])
+@pytest.mark.parametrize("name", ["BSGDClassifier 0 of 3", "KernelRLSRegressor 0 of 0", "CSMOClassifier 2 of 2", *MEMORIES])
 def test_vectors_of_few_bits_answer_alike(name, tmp_path):
     check(quantised(program(name), 8), tmp_path)
-
-
-@pytest.mark.parametrize("name", MEMORIES)
-def test_memories_of_rows_answer_alike(name, tmp_path):
-    given = memory(**MEMORIES[name])
-    check(given, tmp_path)
-    check(quantised(given, 8), tmp_path)
-
-
-@pytest.mark.parametrize("name", FORESTS)
-def test_forests_answer_alike(name, tmp_path):
-    given = forest(**FORESTS[name])
-    check(given, tmp_path)
-    check(given, tmp_path, inputs="double")
 
 
 def test_a_forest_of_times_answers_alike(tmp_path):
@@ -156,21 +148,30 @@ def test_a_forest_of_times_answers_alike(tmp_path):
     np.testing.assert_allclose(found, model.decision_function_many(X[600:]), atol=1e-3)
 
 
-@pytest.mark.parametrize("name", ["BSGDClassifier 0 of 2", "BSCARegressor 0 of 0", "CSMOClassifier 2 of 2", "CSMOOneClass"])
-def test_the_operators_for_svms(name, tmp_path):
-    given = program(name)
-    check(given, tmp_path, operators="ml")
+def without_vectors():
+    model = BSCARegressor(budget=5)
+    model.learn_one({"a": 0.0}, 0.0)
+    return program_of(model)
 
 
-def test_what_the_operators_for_svms_cannot_say_is_refused(tmp_path):
-    with pytest.raises(edge.ProgramError, match="one kernel and one output"):
-        write_onnx(program("BSGDClassifier 0 of 3"), tmp_path / "model.onnx", operators="ml")
-    with pytest.raises(edge.ProgramError, match="operators must be"):
-        write_onnx(program("BSGDClassifier 0 of 2"), tmp_path / "model.onnx", operators="other")
-    with pytest.raises(edge.ProgramError, match="inputs must be 'auto', 'float' or 'double', not 'half'"):
-        write_onnx(program("BSGDClassifier 0 of 2"), tmp_path / "model.onnx", inputs="half")
-    with pytest.raises(edge.ProgramError, match="was not written"):
-        write_onnx(program("BSGDClassifier 0 of 2"), tmp_path / "none" / "model.onnx")
+@pytest.mark.parametrize(
+    ("make", "how", "reason"),
+    [
+        (lambda: program("BSGDClassifier 0 of 3"), {"operators": "ml"}, "one kernel and one output"),
+        (without_vectors, {"operators": "ml"}, "need a support vector: export with primitive operators"),
+        (without_vectors, {"operators": "other"}, "operators must be"),
+        (without_vectors, {"inputs": "half"}, "inputs must be 'auto', 'float' or 'double', not 'half'"),
+        (lambda: program_of(labelled((0.5, 2.0))), {"zipmap": True}, "the labels are float: leave zipmap out"),
+        (lambda: program("CSMOClassifier 0 of 2"), {"zipmap": True}, "the model has none: leave zipmap out"),
+        (without_vectors, {"zipmap": True}, "the model has none: leave zipmap out"),
+        (lambda: program_of(labelled(("\ud800", "b"))), {}, "is no text that ONNX can hold"),
+        (lambda: program_of(labelled([1, "1", 2])), {}, "two labels are one text in ONNX"),
+    ],
+)
+def test_what_cannot_be_said_is_refused(make, how, reason, tmp_path):
+    refused(reason, write_onnx, make(), tmp_path / "model.onnx", **how, error=edge.ProgramError)
+    assert list(tmp_path.iterdir()) == []
+    refused("was not written", write_onnx, without_vectors(), tmp_path / "none" / "model.onnx", error=edge.ProgramError)
 
 
 @pytest.mark.parametrize(
@@ -229,14 +230,6 @@ def test_probabilities_as_maps(labels, tmp_path):
     assert [[p[name] for name in names] for p in maps] == probabilities.tolist()
 
 
-def test_probabilities_that_cannot_be_maps(tmp_path):
-    floats, machine, regressor = program_of(labelled((0.5, 2.0))), program("CSMOClassifier 0 of 2"), program("CSMORegressor")
-    for given, reason in ((floats, "the labels are float"), (machine, "the model has none"), (regressor, "the model has none")):
-        told = f"{reason}: leave zipmap out"
-        refused(told, write_onnx, given, tmp_path / "a.onnx", zipmap=True, error=edge.ProgramError)
-    assert list(tmp_path.iterdir()) == []
-
-
 def test_a_label_without_another(tmp_path):
     X = np.array([[0.0], [1.0]], np.float32)
     label, probabilities, decision = session(program_of(labelled(("a", "a"))), tmp_path).run(None, {"X": X})
@@ -245,28 +238,12 @@ def test_a_label_without_another(tmp_path):
     assert decision.shape == (2,)
 
 
-def test_a_label_that_is_no_text(tmp_path):
-    with pytest.raises(edge.ProgramError, match="is no text that ONNX can hold"):
-        write_onnx(program_of(labelled(("\ud800", "b"))), tmp_path / "model.onnx")
-
-
 @pytest.mark.parametrize("name", ["CSMOClassifier 0 of 2", "CSMOClassifier 1 of 2", "CSMORegressor", "OutOfCoreLinearSVC"])
 def test_rows_that_are_very_large(name, tmp_path):
     X = np.full((3, 5), 3e38, np.float32)
     X[1, ::2] = X[2, 0] = -3e38
     X[2, 1:] = 1e30
     assert np.isfinite(session(program(name), tmp_path).run(None, {"X": X})[-1]).all()
-
-
-def test_operators_for_svms_before_there_is_a_vector(tmp_path):
-    model = BSCARegressor(budget=5)
-    model.learn_one({"a": 0.0}, 0.0)
-    with pytest.raises(edge.ProgramError, match="need a support vector: export with primitive operators"):
-        write_onnx(program_of(model), tmp_path / "model.onnx", operators="ml")
-
-
-def test_labels_that_are_one_text_are_told(tmp_path):
-    refused("two labels are one text in ONNX", write_onnx, program_of(labelled([1, "1", 2])), tmp_path / "model.onnx")
 
 
 def test_all_nodes_have_names_of_their_own(tmp_path):

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from c_compilers import HAS_ZIG, ZIG, ZIG_WARNS, needs_zig
-from edge_models import forest, matrix, memory, program
+from edge_models import matrix, program
 from learners_in_c import KINDS, learner, rows
 from streamsvm.export.c import write_c
 from streamsvm.export.c.learning import write_learning_c
@@ -34,18 +34,12 @@ MODELS = [
     "table of 3",
     "names of 3",
     "tuned threshold",
-    "memory",
+    "memory of 3",
     "CSMOClassifier 0 of 2",
     "CSMOClassifier 1 of 2",
-    "memory of numbers",
-    "forest",
+    "memory of 0",
+    "forest of 3",
 ]
-
-
-def made(name):
-    if name == "forest":
-        return forest(3)
-    return memory(3 if name == "memory" else 0) if "memory" in name else program(name)
 
 
 @pytest.fixture(scope="module")
@@ -53,7 +47,7 @@ def sources(tmp_path_factory):
     """A folder with models of all kinds of steps, of floats or whole numbers, and with learners."""
     folder, seen = tmp_path_factory.mktemp("sources"), set()
     for number, name in enumerate(MODELS):
-        given = made(name)
+        given = program(name)
         seen |= {step.do for step in given.steps}
         write_c(given, folder, f"model{number}", bits=(32, 8)[number % 2])
     assert seen == set(_STEPS)
@@ -113,7 +107,7 @@ class Built:
 @pytest.mark.parametrize("name", MODELS[::6])
 @pytest.mark.parametrize("compiler", COMPILERS)
 def test_c_and_cpp_are_equal_to_the_bit(compiler, name, tmp_path):
-    given, (kind, parameters) = made(name), KINDS[len(name) % len(KINDS)]
+    given, (kind, parameters) = program(name), KINDS[len(name) % len(KINDS)]
     write_c(given, tmp_path, bits=8)
     written = write_learning_c(learner(kind, parameters), tmp_path)
     plain, cpp = (Built(tmp_path, COMPILERS[compiler], standard) for standard in ("c99", "c++17"))

@@ -10,7 +10,7 @@ import pytest
 
 from c_compilers import ALSO_CLANG, COMPILERS, FLAGS, needs_compiler
 from c_sanitized import run_random_rows
-from edge_models import FORESTS, MAKERS, MEMORIES, forest, matrix, memory, outside, program
+from edge_models import FORESTS, MAKERS, MEMORIES, matrix, memory, outside, program
 from lists import in_turn
 from refused import refused
 from streamsvm import BSGDClassifier, edge
@@ -72,19 +72,18 @@ def test_every_model_answers_alike(name, tmp_path):
         check(given, compiler=COMPILERS[0])
 
 
-@pytest.mark.parametrize(("name", "how"), in_turn(MEMORIES, (32, ALSO_CLANG[0]), (16, ALSO_CLANG[-1])))
-def test_memories_of_rows_answer_alike(name, how):
-    check(memory(**MEMORIES[name]), bits=how[0], compiler=how[1])
-
-
-@pytest.mark.parametrize(("name", "compiler"), in_turn(FORESTS, *ALSO_CLANG))
-def test_forests_answer_alike(name, compiler):
-    given = forest(**FORESTS[name])
+@pytest.mark.parametrize(("name", "compiler"), in_turn([*MEMORIES, *FORESTS], *ALSO_CLANG))
+def test_memories_of_rows_and_forests_answer_alike(name, compiler):
+    given = program(name)
     check(given, compiler=compiler)
-    run_random_rows(given, COMPILERS[0])
+    if given.columns:  # else rows would have no numbers
+        run_random_rows(given, COMPILERS[0])
 
 
-@pytest.mark.parametrize(("name", "how"), in_turn([*SHORT, "CSMOClassifier 2 of 2"], (16, ALSO_CLANG[0]), (8, ALSO_CLANG[-1])))
+WHOLE = [*SHORT, "CSMOClassifier 2 of 2", *(name for name in MEMORIES if " one " not in name and "no " not in name)]
+
+
+@pytest.mark.parametrize(("name", "how"), in_turn(WHOLE, (16, ALSO_CLANG[0]), (8, ALSO_CLANG[-1])))
 def test_whole_numbers(name, how, tmp_path):
     given = program(name)
     compiled = check(given, bits=how[0], compiler=how[1])
@@ -92,14 +91,8 @@ def test_whole_numbers(name, how, tmp_path):
     run_random_rows(given, COMPILERS[-1], bits=8)
 
 
-@pytest.mark.parametrize(("name", "bits"), in_turn(MEMORIES, 32, 16))
-def test_no_read_or_number_of_a_memory_is_out_of_bounds(name, bits):
-    if "no feature" not in name:  # whose rows would have no numbers
-        run_random_rows(memory(**MEMORIES[name]), COMPILERS[0], bits=bits)
-
-
 def test_the_source_needs_no_library(tmp_path):
-    for given in (*map(program, SHORT[::2]), memory(3)):
+    for given in map(program, (*SHORT[::2], "memory of 3")):
         write_c(given, tmp_path)
         subprocess.run(
             [COMPILERS[0], *FLAGS, "-ffreestanding", "-nostdlib", "-c", "-o", tmp_path / "m.o", tmp_path / "model.c"], check=True
@@ -212,9 +205,9 @@ def test_the_header_says_where_hashed_names_go(tmp_path):
     assert "Numbers of other names are added to the x whose place is the CRC-32 of the name modulo 2." in text
 
 
-@pytest.mark.parametrize("name", ["BSGDClassifier 0 of 2", "memory", "names of 2"])
+@pytest.mark.parametrize("name", ["BSGDClassifier 0 of 2", "memory of 3", "names of 2"])
 def test_what_is_said_of_sizes_is_true(name, tmp_path):
-    given = memory(3) if name == "memory" else program(name)
+    given = program(name)
     files = write_c(given, tmp_path, bits=8)
     subprocess.run([COMPILERS[0], *FLAGS, "-O0", "-c", "-o", tmp_path / "m.o", files.source], check=True)
     symbols = subprocess.run(["nm", "-S", tmp_path / "m.o"], check=True, capture_output=True, text=True).stdout
