@@ -15,10 +15,10 @@ import yaml
 from river import datasets
 
 from loops import make_model
+from patience import PATIENCE
 from streamsvm.cli.arguments import expanded_words
 from streamsvm.cli.main import _make_parser
-from streamsvm.stream import IterableSource, LearningLoop
-from streamsvm.stream.monitor import Monitor
+from streamsvm.stream import IterableSource, LearningLoop, monitor
 
 ROOT = Path(__file__).parents[2]
 DEPLOY = ROOT / "deploy"
@@ -69,13 +69,15 @@ def test_the_image():
     assert user < compiling < words.index("VOLUME")  # what is written behind a volume is lost
 
 
-def test_the_check_of_health():
+def test_the_check_of_health(monkeypatch):
+    monkeypatch.setattr(monitor, "_REQUEST_SECONDS", PATIENCE)
+    monkeypatch.setattr(monitor._Handler, "timeout", PATIENCE)
     (check,) = (rest for word, rest in instructions() if word == "HEALTHCHECK")
     command = json.loads(check[check.index("[") :])
     loop = LearningLoop(IterableSource(datasets.Bananas().take(50)), make_model())
     loop.run()
-    with Monitor(loop) as monitor:
-        code = command[-1].replace(":9400/", f":{monitor.port}/")
+    with monitor.Monitor(loop) as server:
+        code = command[-1].replace(":9400/", f":{server.port}/").replace("timeout=4)", f"timeout={PATIENCE})")
         assert code != command[-1]
         check = [sys.executable, *command[1:-1], code]
         assert subprocess.run(check, check=False).returncode == 0

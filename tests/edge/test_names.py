@@ -59,19 +59,13 @@ def test_numbers_of_names_are_those_of_the_encoder(case):
     assert all(seen.values()) or encoder.max_values == 0
 
 
-def test_a_file_answers_as_the_model(case, tmp_path):
+def test_a_file_and_onnx_answer_as_the_model(case, tmp_path):
     has_labels, model, given, _ = case
-    [path] = export(model, "npz", tmp_path)
-    predictor = edge.load(path)
+    [npz], [onnx] = (export(model, form, tmp_path) for form in ("npz", "onnx"))
+    predictor = edge.load(npz)
     is_same(has_labels, model, given, [predictor.predict_one(x) for x in given])
-
-
-def test_onnx_answers_as_the_model(case, tmp_path):
-    has_labels, model, given, program = case
-    [path] = export(program, "onnx", tmp_path)
-    row_of = Predictor(program).row_of
-    found = onnxruntime.InferenceSession(path).run(None, {"X": np.array([row_of(x) for x in given], np.float32)})[0]
-    is_same(has_labels, model, given, found.ravel().tolist())
+    X = np.array([predictor.row_of(x) for x in given], np.float32)
+    is_same(has_labels, model, given, onnxruntime.InferenceSession(onnx).run(None, {"X": X})[0].ravel().tolist())
 
 
 @needs_compiler

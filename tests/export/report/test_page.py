@@ -10,10 +10,10 @@ from river import drift
 
 import streamsvm
 from browser import browser, needs_browser
-from patience import until
+from patience import PATIENCE, until
 from streamsvm import BSGDClassifier, BSGDRegressor, OneClassBSGD, SVMClassifier
 from streamsvm.export.report.facts import Given, facts_of
-from streamsvm.stream import CheckpointFolder, DriftWatch, IterableSource, LearningLoop, Row
+from streamsvm.stream import CheckpointFolder, DriftWatch, IterableSource, LearningLoop, Row, monitor
 from streamsvm.stream.checkpoint import Checkpoint
 from streamsvm.stream.monitor import Monitor
 from streamsvm.stream.page import page
@@ -144,7 +144,9 @@ def test_it_is_drawn_on_every_screen(case, chromium, tmp_path):
     assert "NaN" not in text
 
 
-def test_the_page_of_a_run_follows_it(chromium):
+def test_the_page_of_a_run_follows_it(chromium, monkeypatch):
+    monkeypatch.setattr(monitor, "_REQUEST_SECONDS", PATIENCE)
+    monkeypatch.setattr(monitor._Handler, "timeout", PATIENCE)
     rows = ([Row({"a": i % 7 / 7, "b": i % 5 / 5}, i % 7 > 3) for i in range(400)] for _ in itertools.count())
     loop = LearningLoop(IterableSource(itertools.chain.from_iterable(rows)), BSGDClassifier(10), TABLES)
     with Monitor(loop) as server:
