@@ -59,6 +59,7 @@ def test_a_table_has_one_reading_in_every_form(form, path):
     assert model.reading.options == table_model(path, label="y").reading.options
     assert type(model["SVMClassifier"]) is SVMClassifier
     assert not model["SVMClassifier"].feature_names  # nothing was learned
+    assert "table_model" in dir(streamsvm)
 
 
 def test_it_is_what_the_command_line_makes(path, tmp_path, call):
@@ -89,17 +90,6 @@ def test_frames_are_learned_predicted_and_scored_as_they_are(form):
     assert model.predict_one(row) == predicted[0]
     raises("X has no column 'y', which is the label", model.learn_many, without)
     raises("X has no column 'y', which is the label", model.score, without)
-
-
-def test_rows_without_a_label_are_left_out():
-    given = pd.DataFrame(columns())
-    given.loc[::3, "y"] = None
-    model, other = (table_model(given, label="y", learner=BSGDClassifier(budget=60)) for _ in range(2))
-    model.learn_many(given)
-    other.learn_many(given.dropna(subset="y"))
-    assert list(model.predict_many(given)) == list(other.predict_many(given))
-    assert model.score(given) == model.score(given.dropna(subset="y"))
-    raises("no row with a label", model.score, given[given["y"].isna()])
 
 
 def test_numbers_to_predict():
@@ -221,10 +211,6 @@ def test_a_wide_table_finds_room():
     assert len(model["SVMClassifier"].feature_names) > 590
 
 
-def test_it_is_a_name_of_the_package():
-    assert "table_model" in dir(streamsvm)
-
-
 @pytest.mark.parametrize("kind", [np.int64, np.float32, np.bool_, Decimal])
 def test_numbers_that_are_not_pythons_are_numbers(kind):
     rows = [{"p": kind(i % 7), "b": i % 5, "y": i % 2 == 0} for i in range(60)]
@@ -295,12 +281,15 @@ def test_weights_count_the_same_at_once_and_one_by_one(w):
 
 def test_labels_that_are_missing_do_not_count_and_frames_that_are_sorted_are_pointed_out():
     frame = pd.DataFrame(columns())
-    model, other = (table_model(frame, label="y", learner=BSGDClassifier(budget=30)) for _ in range(2))
     some = frame["y"].where(np.arange(240) % 2 == 0)
-    model.learn_many(frame, some)
-    other.learn_many(frame[::2])
-    assert model.score(frame, some) == other.score(frame[::2])
-    assert importance(model, frame, some).error == pytest.approx(1.0 - model.score(frame, some))
+    without = frame.assign(y=some)
+    models = [table_model(frame, label="y", learner=BSGDClassifier(budget=30)) for _ in range(3)]
+    for model, given in zip(models, ((frame, some), (without,), (frame[::2],)), strict=True):
+        model.learn_many(*given)
+        assert list(model.predict_many(frame)) == list(models[0].predict_many(frame))
+        assert model.score(*given) == model.score(frame[::2])
+    raises("no row with a label", models[0].score, without[without["y"].isna()])
+    assert importance(models[0], frame, some).error == pytest.approx(1.0 - models[0].score(frame, some))
     with pytest.warns(UserWarning, match="sorted by their labels"):
         table_model(frame, label="y", learner=BSGDClassifier(budget=30)).learn_many(frame.sort_values("y"))
     tree = table_model(frame, label="y", learner=HoeffdingTreeClassifier())

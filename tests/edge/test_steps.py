@@ -152,9 +152,10 @@ def test_neighbours_need_all_arrays_and_options(name):
         ({"middle": np.array([math.inf])}, "middle of a step 'kernel' are not finite"),
         ({"kind": "linear"}, "a step 'kernel' has a middle, which only whole"),
         ({"vectors": np.ones((2, 1), np.float32)}, "a step 'kernel' has a middle, which only whole"),
+        *(({"degree": bad}, "degree of a step 'kernel' is out of its range") for bad in (2.5, 0, 101)),
     ],
 )
-def test_middles_that_do_not_fit_are_refused(given, reason):
+def test_middles_and_degrees_that_do_not_fit_are_refused(given, reason):
     arrays = {"vectors": np.array([[-127], [127]], np.int8), "unit": np.array([0.5]), "middle": np.array([100.0])}
     options = {"kind": "rbf", "gamma": 1.0, "coef0": 0.0, "degree": 1}
     step = Step("kernel", (0,), arrays, options)
