@@ -87,6 +87,7 @@ int main(int argc, char **argv)
         if (!(f - f == 0.0f) || model_learn_predict(x) != (f > 0.0f)) return 4;
     }
     fwrite(model_learn_state(), 1, MODEL_LEARN_BYTES, to);
+    if (!model_learn_restore(model_learn_state(), MODEL_LEARN_BYTES)) return 5; /* what any rows have led to comes back */
     return fclose(from) || fclose(to);
 }
 """

@@ -199,17 +199,6 @@ def test_states_of_other_models_are_refused():
     assert_equal(with_state(model, state_of(model)), model, 1e-12)
 
 
-@pytest.mark.parametrize("kind", [BSGDClassifier, BSCAClassifier])
-def test_rows_that_are_too_long_leave_a_state_that_comes_back(kind, tmp_path):
-    model = learner(kind, {"scaling": None, "gamma": 0.2})
-    device = Device(model, tmp_path)
-    for size in (1e18, 1e20, 3e38):
-        for label in (0, 1):
-            assert device.learn(np.full(5, size, np.float32), label)
-    assert device.restore(device.state)
-    assert with_state(model, device.state).n_learned == model.n_learned + 6
-
-
 def test_names_with_marks_of_the_writer(tmp_path):
     model = BSGDClassifier(budget=5, gamma=0.2)
     for number in range(20):
