@@ -59,5 +59,5 @@ figure.legend(loc="outside lower center", ncols=2)
 # from scratch on their own.
 #
 # Up to the change, the two curves of `BSCAClassifier` coincide. After it, the model that was replaced when ADWIN found
-# the drift (triangles) recovers sooner than the one that has to push out its old support vectors (squares), and stays ahead
-# of it. The second half is harder for every learner, as river's tree (diamonds) shows.
+# the drift (triangles) begins from nothing, and takes about a thousand rows to come up with the one that pushes out its old
+# support vectors one by one (squares). The second half is harder for every learner, as river's tree (diamonds) shows.
