@@ -260,29 +260,28 @@ class State:
     def matrix(self, some: np.ndarray, out: np.ndarray, others: np.ndarray | None = None) -> None:
         """Write the kernel values of k with m rows of the working set into ``out``, float32 [k, m]; ``others`` None: with all.
 
-        The rows are given by their places in the working set.
+        The rows are given by their places in the working set, ascending; where both are the same object, values are mirrored.
         """
-        p, of, to = self.problem, self.which[some], self.which if others is None else self.which[others]
+        p, of = self.problem, self.which[some]
+        to = of if others is some else self.which if others is None else self.which[others]
         if p.given is not None:
             p.given.write(of, to, out)
             return
         if self._precise is not None or p.tiles is None:
             self._write_exactly(of, to, out)
             return
-        here: Any = self._tiles
-        left = here.take(some)
-        block(left, here if others is None else left if others is some else here.take(others), out, self.workers.each)
+        block(*_two_sides(self._tiles, some, others), out, self.workers.each)  # type: ignore[arg-type]
         for values, rows, columns in ((out, of, to), (out.T, to, of)):
             if len(far := np.flatnonzero(~p.tiles.near[rows])):
                 values[far] = self._exact_values(rows[far], columns)
 
     def _write_exactly(self, of: np.ndarray, to: np.ndarray, out: np.ndarray) -> None:
         """Write the kernel values of any k with any m rows into ``out``, float32 [k, m], by float64."""
-        p, whole = self.problem, len(to) == len(self.b)
+        p = self.problem
         if (exact := self._exact_vectors()) is not None:
-            block(exact.take(of), exact if whole else exact.take(to), out, self.workers.each)
+            block(*_two_sides(exact, of, to), out, self.workers.each)
             return
-        rows, values = p.rows if whole else rows_subset(p.rows, to), np.empty(len(to))
+        rows, values = p.rows if len(to) == len(self.b) else rows_subset(p.rows, to), np.empty(len(to))
         for i, place in enumerate(of):
             column(rows, p.rows, place, p.kernel, values)
             out[i] = values
@@ -299,7 +298,8 @@ class State:
         if not self.by_products or (slots.slot_of >= 0).all():
             return
         if self.cache.has_room_for_all:
-            self.matrix(np.arange(len(self.which)), self.cache.whole())
+            everything = np.arange(len(self.which))
+            self.matrix(everything, self.cache.whole(), everything)
             return
         ascents, descents, _ = self.derivatives()
         free = np.flatnonzero((ascents == descents) & (slots.slot_of < 0))
@@ -421,6 +421,12 @@ class State:
         gradient, support = -self.problem.targets[which], np.flatnonzero(self.working.b)
         self.add_exactly(self.working.b[support], support, which, gradient)
         return gradient
+
+
+def _two_sides(rows: Vectors, of: np.ndarray, to: np.ndarray | None) -> tuple[Vectors, Vectors]:
+    """Return some rows, and others, ascending, or all (None); these are the same object where the numbers are."""
+    right = rows if to is None or len(to) == rows.n else rows.take(to)
+    return right if of is to else rows.take(of), right
 
 
 def _least_places(values: np.ndarray, n: int) -> np.ndarray:

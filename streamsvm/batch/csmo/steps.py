@@ -22,7 +22,7 @@ RUNNING, CONVERGED, STALLED, WANTED = 0, 1, 2, 3
 
 _CHUNK = 256  # rows that a loop takes at once: each loop finds in the cache what the loop before it wrote
 _TAU = 1e-12  # the least curvature, as in LIBSVM
-_NEGLIGIBLE = 1e-14  # components of a direction, of which the pair's are 1; most are less a dozen steps after their pair
+_NEGLIGIBLE = 1e-9  # components of a direction, of which the pair's are 1; most are less a dozen steps after their pair
 _SNAP = 1.0 + 1e-12  # a step that ends so close before a bound or kink ends on it
 _ALL_BUT_SIGN = np.int32(2**31 - 1)
 
@@ -245,28 +245,37 @@ def _best_partner(
 
 
 @compiled(nogil=True)
-def _point_direction(
-    direction: np.ndarray, support: np.ndarray, listed: np.ndarray, length: int, beta: float, i: int, j: int
-) -> int:
-    """Replace the direction by e_i - e_j + beta direction; return the length of its support."""
-    size = 0
+def _point_direction(a: WorkingSet, s: Scratch, length: int, beta: float, i: int, j: int) -> tuple[int, float]:
+    """Replace the direction by e_i - e_j + beta direction; return the length of its support, and the largest step.
+
+    That is the largest before a coordinate of the support has to stop.
+    """
+    b, lower, upper, kink, direction, support, listed = a.b, a.lower, a.upper, a.kink, s.direction, s.support, s.listed
+    size, room, dropped = 0, np.inf, 0.0
     for t in range(length):
         k = support[t]
-        direction[k] *= beta
-        if abs(direction[k]) > _NEGLIGIBLE:
+        d = direction[k] * beta
+        direction[k] = d
+        if abs(d) > _NEGLIGIBLE:
             support[size] = k
             size += 1
+            if k != i and k != j:
+                room = min(room, (_coordinate_stop(b[k], d, lower[k], upper[k], kink[k]) - b[k]) / d)
         else:
+            dropped += d
             direction[k] = 0.0
             listed[k] = False
+    direction[i] += 1.0 + dropped  # the components add up to 0
+    direction[j] -= 1.0
     for k in (i, j):
         if not listed[k]:
             listed[k] = True
             support[size] = k
             size += 1
-    direction[i] += 1.0
-    direction[j] -= 1.0
-    return size
+        d = direction[k]
+        if d != 0.0:
+            room = min(room, (_coordinate_stop(b[k], d, lower[k], upper[k], kink[k]) - b[k]) / d)
+    return size, room
 
 
 @compiled(nogil=True, forceinline=True)
@@ -275,20 +284,6 @@ def _coordinate_stop(b: float, d: float, lower: float, upper: float, kink: float
     if d > 0.0:
         return kink if b < kink else upper
     return kink if b > kink else lower
-
-
-@compiled(nogil=True)
-def _room_ahead(
-    b: np.ndarray, lower: np.ndarray, upper: np.ndarray, kink: np.ndarray, direction: np.ndarray, support: np.ndarray, length: int
-) -> float:
-    """Return the largest step before a coordinate of the support has to stop."""
-    room = np.inf
-    for t in range(length):
-        k = support[t]
-        d = direction[k]
-        if d != 0.0:
-            room = min(room, (_coordinate_stop(b[k], d, lower[k], upper[k], kink[k]) - b[k]) / d)
-    return room
 
 
 @compiled(nogil=True)
@@ -311,6 +306,8 @@ def _walk_along(a: WorkingSet, s: Scratch, length: int, step: float, epsilon: fl
         if new == old:
             continue
         b[k], moved = new, True
+        if not reached and old != kink[k] and lower[k] < old < upper[k]:
+            continue
         rise, fall = slope_upwards(old, upper[k], kink[k], epsilon), slope_downwards(old, lower[k], kink[k], epsilon)
         new_rise, new_fall = slope_upwards(new, upper[k], kink[k], epsilon), slope_downwards(new, lower[k], kink[k], epsilon)
         if rise != new_rise or fall != new_fall:
@@ -375,11 +372,9 @@ def _do_steps(
 ) -> tuple[int, int, int]:
     # Local names, since each access to a field of a tuple counts a reference, atomically: in a loop over few numbers, most of its
     # time.
-    b, lower, upper, kink, diagonal = a.b, a.lower, a.upper, a.kink, a.diagonal
-    ascent, descent, image, gains = s.ascent, s.descent, s.image, s.gains
-    direction, support, listed = s.direction, s.support, s.listed
+    ascent, descent, image, gains, diagonal = s.ascent, s.descent, s.image, s.gains, a.diagonal
     columns, slot_of, owner, newer, older = slots.buffer, slots.slot_of, slots.owner, slots.newer, slots.older
-    precision, n = ascent.dtype.type, len(b)
+    precision, n = ascent.dtype.type, len(ascent)
     curvature, length, follow = s.last[1], np.int64(s.last[2]), s.last[3] != 0.0
     low, at = _ALL_BUT_SIGN, 0
     for first in range(0, n, _CHUNK):
@@ -414,12 +409,11 @@ def _do_steps(
         beta = -image_ij * inverse
         plain = np.float64(columns[at_i + i]) + np.float64(columns[at_j + j]) - 2.0 * np.float64(columns[at_i + j])
         curvature = max(plain + beta * image_ij, _TAU)
-        length = _point_direction(direction, support, listed, length, beta, i, j)
-        room, step = _room_ahead(b, lower, upper, kink, direction, support, length), gain / curvature
+        length, room = _point_direction(a, s, length, beta, i, j)
         if room <= 0.0:  # by rounding alone: along the pair there is room
             beta, curvature = 0.0, max(plain, _TAU)
-            length = _point_direction(direction, support, listed, length, beta, i, j)
-            room, step = _room_ahead(b, lower, upper, kink, direction, support, length), gain / curvature
+            length, room = _point_direction(a, s, length, beta, i, j)
+        step = gain / curvature
         clipped = room <= step * _SNAP
         step = min(room, step)
         if not gain > 0.0 or not _walk_along(a, s, length, step, epsilon):

@@ -167,16 +167,24 @@ def csr_of(X: np.ndarray) -> Any:
 
 
 def block(left: Vectors, right: Vectors, out: np.ndarray, each: Each = each_alone) -> None:
-    """Write the kernel values of all rows of one with all of the other, float32 [m, n]. O(m n d), in tiles."""
-    others, by_rows = other_side(right), left.n >= min(right.n, _SHARED * _LEAST[not left.dense.shape[1]])
+    """Write the kernel values of all rows of one with all of the other, float32 [m, n]. O(m n d), in tiles.
+
+    Values of rows with each other, where both are the same object, are computed once and mirrored.
+    """
+    others, square = other_side(right), left is right
+    by_rows = square or left.n >= min(right.n, _SHARED * _LEAST[not left.dense.shape[1]])
     size = _rows_of_item(left, right) if by_rows else _rows_of_item(right, left)
 
     def write(start: int) -> None:
-        column, some = (0, others) if by_rows else (start, others.part(start, start + size))
-        for rows, first, tile in product_tiles(left, some, *((start, start + size) if by_rows else (0, left.n))):
-            _store_values(left.kernel, tile, min(tile.shape[1], some.n - first), rows.start, column + first, out)
+        first, last = (0, start + size) if square else (0, right.n) if by_rows else (start, start + size)
+        some = others.part(first, last)
+        for rows, begin, tile in product_tiles(left, some, *((start, start + size) if by_rows else (0, left.n))):
+            width = min(tile.shape[1], some.n - begin)
+            _store_values(left.kernel, tile, width, rows.start, first + begin, out)
+            if square:
+                _mirror_values(out, rows.start, rows.stop, begin, begin + width)
 
-    each(write, range(0, left.n if by_rows else right.n, size))
+    each(write, range(0, left.n if by_rows else right.n, size)[::-1])
 
 
 def add_products(left: Vectors, right: Vectors, coefficients: np.ndarray, out: np.ndarray, each: Each = each_alone) -> None:
@@ -278,9 +286,18 @@ def _turn_into_values(kernel: Kernel, products: np.ndarray, squares: np.ndarray)
             else:
                 for j in range(end):
                     row[j] = value_of_product(kernel, row[j])
-        for i in range(end):
-            for j in range(max(begin, i + 1), end):
-                products[i, j] = products[j, i]
+        _mirror_values(products, begin, end, 0, end)
+
+
+@compiled(nogil=True)
+def _mirror_values(values: np.ndarray, begin: int, end: int, first: int, last: int) -> None:
+    """Copy the values below the diagonal of a square matrix, in some rows and columns, to the other side."""
+    flat, n = values.ravel(), np.uint64(len(values))
+    for j in range(first, last):
+        i = max(begin, j + 1)
+        at, to = np.uint64(i) * n + np.uint64(j), np.uint64(j) * n + np.uint64(i)
+        for k in range(np.uint64(max(end - i, 0))):
+            flat[to + k] = flat[at + k * n]
 
 
 @compiled(nogil=True)
