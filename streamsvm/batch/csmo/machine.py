@@ -231,7 +231,9 @@ class CSMO(KernelMachine):
         start = _checked_start(dual_coef_init, n, len(parts))
         C = _finite_cost(self.C) * training.weights
         check_bounds(C[counted])
-        options = Options(float(self.tol), self.conjugate, self.shrinking, int(self.max_iter), bool(self.verbose))
+        options = Options(
+            float(self.tol), self.conjugate, self.shrinking, int(self.max_iter), bool(self.verbose), float(self.cache_size)
+        )
         coefficients, stop = np.zeros((len(parts), n)), threading.Event()
         look = watch_fit(type(self).__name__, n, self._alternative(training))
 

@@ -22,11 +22,11 @@ from streamsvm.core.threads import stop_if_asked
 
 _MOST = 3000  # variables whose equations are solved
 _MEMORY = 0.2  # of that of the cache, which their matrix may take, too
-_STOPS = 300  # variables that may reach a bound in one Newton step
+_STOPS = 50  # variables that may reach a bound in one Newton step
 _TOGETHER = 32  # of those that may be next
 _SHARE = 0.25  # of the variables between bounds: so many of the others may move, too
 _WORST = 0.5  # of the worst violation, above which one of them does
-_NEAR = 100.0  # times the tolerance, which the gap has to be below
+_NEAR = 300.0  # times the tolerance, which the gap has to be below
 _ROUNDS = 200  # of steps in float64, at most
 RIDGE = 1e-10  # of the mean self-kernel: of the solutions of equations that depend on each other, it takes one nearby
 _BLUR = 0.1  # of the tolerance, by which the ridge may blur slopes
@@ -56,7 +56,7 @@ class NewtonSteps:
 
 def _most_equations(state: State) -> int:
     """Return of how many variables the equations may be."""
-    return min(_MOST, math.isqrt(int(_MEMORY * state.cache.buffer.nbytes) // 8))
+    return min(_MOST, math.isqrt(int(_MEMORY * state.memory) // 8))
 
 
 def newton_step(state: State, blur: float, exactly: bool) -> bool:

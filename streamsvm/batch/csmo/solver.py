@@ -58,6 +58,7 @@ class Options(NamedTuple):
     shrinking: bool
     max_iter: int
     verbose: bool
+    megabytes: float = 0.0  # that the cache may take, where its buffer takes less
 
 
 def block_phase(state: State, options: Options, goal: float, look: Callable[[], None] = lambda: None) -> None:
@@ -65,7 +66,7 @@ def block_phase(state: State, options: Options, goal: float, look: Callable[[], 
 
     O(n d m) a block in which m coefficients change. A block's matrix lies in the memory of the columns' cache, which is emptied.
     """
-    p, (_, conjugate, shrinking, max_iter, verbose) = state.problem, options
+    p, (_, conjugate, shrinking, max_iter, verbose, _) = state.problem, options
     buffer, before, number = state.cache.buffer, np.arange(0), 0
     largest = math.isqrt(len(buffer)) - 2  # the two that violate most are always in a block
     while state.by_blocks and len(state.which) > _FEW and state.n_iter < max_iter:
@@ -199,7 +200,7 @@ def solve(
             done = solution.n_iter
         except KeyboardInterrupt:
             interrupted = True
-    state = State(problem, b, buffer, workers, options.tol)
+    state = State(problem, b, buffer, workers, options.tol, int(options.megabytes * _MEGABYTE))
     state.n_iter = done
     checks, failed, gap = 0, 0, np.inf
     try:

@@ -214,9 +214,16 @@ class State:
     dropped: list[_Dropped]
 
     def __init__(
-        self, problem: Problem, b: np.ndarray, buffer: np.ndarray, workers: Workers | None = None, tol: float = np.inf
+        self,
+        problem: Problem,
+        b: np.ndarray,
+        buffer: np.ndarray,
+        workers: Workers | None = None,
+        tol: float = np.inf,
+        memory: int = 0,
     ) -> None:
         n = len(b)
+        self.memory: int = max(memory, buffer.nbytes)  # bytes that the cache may take
         self.problem: Problem = problem
         self.workers: Workers = workers or Workers()
         self.n_iter: int = 0

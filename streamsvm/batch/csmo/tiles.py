@@ -31,6 +31,7 @@ _SHARED = 4  # items that rows are enough for, or else columns are shared
 _AT_ONCE = 2**17  # values that are compared
 _STEEP = 1e30  # gamma, from which on rows that differ have the kernel value 0
 _MIRRORED = 64  # rows of a matrix that are mirrored at once
+_QUICK = 64  # features of dense rows whose values are not slower than mirrored ones
 _WHOLE = 2.0**23  # integers below it are exact in float32, and so are their sums
 
 
@@ -169,9 +170,10 @@ def csr_of(X: np.ndarray) -> Any:
 def block(left: Vectors, right: Vectors, out: np.ndarray, each: Each = each_alone) -> None:
     """Write the kernel values of all rows of one with all of the other, float32 [m, n]. O(m n d), in tiles.
 
-    Values of rows with each other, where both are the same object, are computed once and mirrored.
+    Values of rows with each other, where both are the same object, are computed once and mirrored if they take long.
     """
-    others, square = other_side(right), left is right
+    others = other_side(right)
+    square = left is right and not 0 < left.dense.shape[1] <= _QUICK
     by_rows = square or left.n >= min(right.n, _SHARED * _LEAST[not left.dense.shape[1]])
     size = _rows_of_item(left, right) if by_rows else _rows_of_item(right, left)
 
