@@ -259,7 +259,7 @@ def _point_direction(a: WorkingSet, s: Scratch, length: int, beta: float, i: int
         if abs(d) > _NEGLIGIBLE:
             support[size] = k
             size += 1
-            if k != i and k != j:
+            if k not in (i, j):
                 room = min(room, (_coordinate_stop(b[k], d, lower[k], upper[k], kink[k]) - b[k]) / d)
         else:
             dropped += d
