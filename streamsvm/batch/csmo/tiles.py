@@ -31,7 +31,7 @@ _SHARED = 4  # items that rows are enough for, or else columns are shared
 _AT_ONCE = 2**17  # values that are compared
 _STEEP = 1e30  # gamma, from which on rows that differ have the kernel value 0
 _MIRRORED = 64  # rows of a matrix that are mirrored at once
-_QUICK = 64  # features of dense rows whose values are not slower than mirrored ones
+_QUICK = 48  # features of dense rows whose values are not slower than mirrored ones
 _WHOLE = 2.0**23  # integers below it are exact in float32, and so are their sums
 
 
