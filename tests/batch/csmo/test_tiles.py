@@ -47,6 +47,9 @@ def test_products_and_matrices(n, m, d, form):
     found = np.empty((n, m), np.float32)
     tiles.block(left, right, found)
     np.testing.assert_allclose(found, K[:n, n:], atol=4e-6)
+    square = np.empty((n, n), np.float32)
+    tiles.block(left, left, square)
+    np.testing.assert_allclose(square, K[:n, :n], atol=4e-6)
 
 
 @pytest.mark.parametrize("name", ["linear", "poly", "sigmoid"])
