@@ -173,7 +173,7 @@ def block(left: Vectors, right: Vectors, out: np.ndarray, each: Each = each_alon
     Values of rows with each other, where both are the same object, are computed once and mirrored if they take long.
     """
     others = other_side(right)
-    square = left is right and not 0 < left.dense.shape[1] <= _QUICK
+    square = left is right and out.flags.c_contiguous and not 0 < left.dense.shape[1] <= _QUICK
     by_rows = square or left.n >= min(right.n, _SHARED * _LEAST[not left.dense.shape[1]])
     size = _rows_of_item(left, right) if by_rows else _rows_of_item(right, left)
 
