@@ -52,21 +52,26 @@ TO_PYTHON = {
 }
 
 
-def module_of(library: Any) -> Any:
-    """Return a copy of the LLVM code of a function and of all that it calls, but for what is kept apart."""
-    return binding.parse_bitcode(library._get_module_for_linking().as_bitcode())
-
-
-def named_module(result: Any, name: str) -> Any:
-    """Return the LLVM code of a function as ``name``, and as ``name_c`` for calls by address."""
-    module = module_of(result.library)
-    names = {result.fndesc.llvm_func_name: name, result.fndesc.llvm_cfunc_wrapper_name: f"{name}_c"}
+def module_of(result: Any, names: dict[str, str]) -> Any:
+    """Return the LLVM code of a function and of all that it calls, but for what is kept apart; others see these of its names."""
+    module = binding.parse_bitcode(result.library._get_module_for_linking().as_bitcode())
     for value in (*module.functions, *module.global_variables):
         if value.name in names:
             value.linkage, value.name = "external", names[value.name]
         elif value.linkage == binding.Linkage.external and not value.is_declaration:
             value.linkage = "internal"
     return module
+
+
+def entry_module(result: Any, name: str) -> Any:
+    """Return the LLVM code of an entry as ``name``, and as ``name_c`` for calls by address."""
+    return module_of(result, {result.fndesc.llvm_func_name: name, result.fndesc.llvm_cfunc_wrapper_name: f"{name}_c"})
+
+
+def apart_module(function: Any, arguments: tuple[Any, ...]) -> Any:
+    """Return the LLVM code of a function that is kept apart."""
+    result = function.overloads[arguments]
+    return module_of(result, {result.fndesc.llvm_func_name: result.fndesc.llvm_func_name})
 
 
 def object_of(modules: Iterator[Any], names: set[str]) -> bytes:
@@ -183,7 +188,7 @@ def main(folder: Path) -> None:
             function, name = find(place), f"streamsvm_{number}"
             result = function.compile_entry(numba_types(signature.partition(" -> ")[0]))
             apart = with_numba().apart_callees(result.library)
-            modules = [named_module(result, name), *map(module_of, apart.values())]
+            modules = [entry_module(result, name), *(apart_module(*callee) for callee in apart)]
             needs_scipy = any(LINEAR_ALGEBRA.fullmatch(called.name) for module in modules for called in module.functions)
             wrappers.append(Wrapper(name, place, signature, bool(function.targetoptions.get("nogil")), needs_scipy))
             yield from (module for callee, module in zip([place, *apart], modules, strict=True) if callee not in given)
