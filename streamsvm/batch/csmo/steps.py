@@ -306,7 +306,7 @@ def _walk_along(a: WorkingSet, s: Scratch, length: int, step: float, epsilon: fl
         if new == old:
             continue
         b[k], moved = new, True
-        if not reached and old != kink[k] and lower[k] < old < upper[k]:
+        if new != target and old != kink[k] and lower[k] < old < upper[k]:  # rounding may get there, too
             continue
         rise, fall = slope_upwards(old, upper[k], kink[k], epsilon), slope_downwards(old, lower[k], kink[k], epsilon)
         new_rise, new_fall = slope_upwards(new, upper[k], kink[k], epsilon), slope_downwards(new, lower[k], kink[k], epsilon)

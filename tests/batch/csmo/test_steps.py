@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from streamsvm.batch.csmo.columns import ColumnCache
-from streamsvm.batch.csmo.steps import CONVERGED, RUNNING, WANTED, Scratch, WorkingSet, slopes, steps
+from streamsvm.batch.csmo.steps import CONVERGED, RUNNING, WANTED, Scratch, WorkingSet, _walk_along, slopes, steps
 
 N = 60
 
@@ -124,3 +124,12 @@ def test_equal_rows_are_no_pair():
     assert status == CONVERGED
     assert done <= N  # each pair goes to its bounds at once
     assert np.array_equal(np.abs(a.b), np.ones(N))
+
+
+def test_a_step_that_rounding_takes_to_a_bound_has_no_room_there():
+    room = 2.0**-20
+    a = WorkingSet(*np.array([[1.0 - room], [0.0], [0.0], [1.0], [0.0]]), np.ones(1, np.float32))
+    s = Scratch.of(1, np.float64)
+    s.ascent[:], s.descent[:], s.direction[:], s.support[:] = 1.0, 1.0, 1.0, 0
+    assert _walk_along(a, s, 1, room * (1.0 - 1e-11), 1.0)
+    assert (a.b[0], s.ascent[0], s.descent[0]) == (1.0, np.inf, 1.0)
