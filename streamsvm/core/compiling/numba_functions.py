@@ -101,7 +101,8 @@ class Function(Placed, CPUDispatcher):  # type: ignore[misc] # numba has no type
     """A compiled function of the library: ``py_func``, in Python, with the ``options`` of ``numba.njit``."""
 
     def __init__(self, py_func: Any, options: dict[str, Any]) -> None:
-        options = {"nopython": True, "boundscheck": None, **options}
+        # What is not said here, numba takes from the first caller, whoever that is: a user's, too.
+        options = {"nopython": True, "boundscheck": None, "fastmath": False, "forceinline": False, **options}
         self.apart: bool = options.pop("apart", False)
         super().__init__(py_func, targetoptions=options)
         if self.apart:

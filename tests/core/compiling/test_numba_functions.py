@@ -52,6 +52,14 @@ def test_a_number_that_is_written_out_is_of_a_type_like_others():
     assert len(add.overloads) == 1
 
 
+def test_callers_do_not_say_how_a_function_is_compiled():
+    square = with_numba().Function(lambda x: x * x + 1.0, {})
+    square._cache.disable()
+    assert numba.njit(fastmath=True, forceinline=True)(lambda x: square(x) + x)(2.0) == 7.0
+    [found] = square.overloads.values()
+    assert not {"fast", "alwaysinline"} & {*found.library.get_llvm_str().split()}
+
+
 def test_functions_of_users_are_read_anew_for_each_caller():
     with_numba()
     names = {"factor": 2}
