@@ -238,14 +238,20 @@ def _packed_function(result: Any, entry: bool) -> bytes:
     library, fndesc = result.library, result.fndesc
     shared = library._get_module_for_linking()
     symbols = {value.name for value in (*shared.functions, *shared.global_variables) if not value.is_declaration}
+    apart = [(*callee, _symbol_of(*callee)) for callee in vars(library).get("callees_apart", ())]
     machine_code = library._get_compiled_object() if entry else None
     fndesc.typemap = fndesc.calltypes = None  # as numba's own cache
     return dumps(
         (
-            (library.name, machine_code, symbols, shared.as_bitcode(), list(vars(library).get("callees_apart", ()))),
+            (library.name, machine_code, symbols, shared.as_bitcode(), apart),
             (fndesc, result.environment, result.signature, result.reload_init),
         )
     )
+
+
+def _symbol_of(function: Any, arguments: tuple[Any, ...]) -> str:
+    """Return the name by which callers find a function that is kept apart."""
+    return str(function.overloads[arguments].fndesc.llvm_func_name)
 
 
 def _rebuilt_function(target_context: Any, found: Any) -> Any:
@@ -254,10 +260,12 @@ def _rebuilt_function(target_context: Any, found: Any) -> Any:
     for function in reload_init:
         function()
     library = target_context.codegen().create_library(name)
-    library.callees_apart = {
-        (function, arguments): getattr(function, "dispatcher", function).compile_entry(arguments).library
-        for function, arguments in apart
-    }
+    library.callees_apart = {}
+    for place, arguments, symbol in apart:
+        function = getattr(place, "dispatcher", place)
+        library.callees_apart[function, arguments] = function.compile_entry(arguments).library
+        if _symbol_of(function, arguments) != symbol:  # LLVM would end the process
+            raise LookupError(f"{symbol} was compiled with other settings")
 
     def module_for_linking() -> Any:
         if library._shared_module is None:

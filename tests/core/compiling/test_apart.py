@@ -60,6 +60,13 @@ def test_a_caller_finds_what_another_process_has_compiled(tmp_path, monkeypatch)
     [file] = tmp_path.glob("streamsvm/kernel_row-*")
     file.unlink()
     assert run("-c", CALLER, folder=tmp_path) == ["kernel_row", name]
+    # Other settings may give a callee another name: then the caller, who would not find it, is compiled anew.
+    next(tmp_path.glob("streamsvm/kernel_row-*")).unlink()
+    monkeypatch.setenv("NUMBA_EXTEND_VARIABLE_LIFETIMES", "1")
+    *compiled, other = run("-c", CALLER, folder=tmp_path)
+    assert (compiled, other == name) == (["kernel_row", "kernel_row_of"], False)
+    monkeypatch.delenv("NUMBA_EXTEND_VARIABLE_LIFETIMES")
+    assert run("-c", CALLER, folder=tmp_path) == [other]
 
 
 def test_a_function_of_a_user_has_a_copy(tmp_path):
