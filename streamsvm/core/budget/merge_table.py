@@ -23,7 +23,6 @@ squared degradation lacks the factor ``a_i a_j`` in its last term, and lemma 1 t
 
 from __future__ import annotations
 
-import functools
 import zlib
 from collections.abc import Callable
 from pathlib import Path
@@ -96,10 +95,17 @@ def interpolate(table: np.ndarray, m: float, q: float) -> float:
     ) * b
 
 
-@functools.cache
+_read: dict[str, np.ndarray] = {}
+
+
 def merge_tables() -> np.ndarray:
-    """Return the tables of h* and of the degradation's ratio, float32 [2, GRID, GRID] over (m, u), from the package's file."""
-    return unpacked(Path(__file__).with_name("merge_table.z").read_bytes())
+    """Return the tables of h* and of the degradation's ratio, float32 [2, GRID, GRID] over (m, u), from the package's file.
+
+    There is one array in a process, which lives as long: blocks hold its address.
+    """
+    if not _read:  # of threads that read it at once, one keeps what it has read
+        _read.setdefault("", unpacked(Path(__file__).with_name("merge_table.z").read_bytes()))
+    return _read[""]
 
 
 def packed(tables: np.ndarray) -> bytes:

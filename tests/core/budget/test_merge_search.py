@@ -1,5 +1,8 @@
 """The merge table, the four searches, and who merges with whom: of one output, and of several that share the support vectors."""
 
+import threading
+from concurrent.futures import ThreadPoolExecutor
+
 import numpy as np
 import pytest
 from numba import config
@@ -7,6 +10,7 @@ from numba import config
 import naive
 from streamsvm import BSCAClassifier, BSGDClassifier, Merge
 from streamsvm.core.budget import merge_search as merging
+from streamsvm.core.budget import merge_table
 from streamsvm.core.budget.merge_search import SEARCHES, find_shared_partner, shared_position
 from streamsvm.core.budget.merge_table import (
     GRID,
@@ -35,6 +39,16 @@ def test_the_tables_of_the_package_are_those_of_the_algorithm():
     np.testing.assert_allclose(s[0], s[1], rtol=1e-15)
     assert unpacked(packed(tables)).tobytes() == tables.tobytes()
     assert not merge_tables().flags.writeable
+
+
+def test_threads_that_read_the_tables_at_once_get_one_array(monkeypatch):
+    # A model holds its address: where each thread had read its own, all but one were freed under their models.
+    both, read = threading.Barrier(2, timeout=60), merge_table.unpacked
+    monkeypatch.setattr(merge_table, "_read", {})
+    monkeypatch.setattr(merge_table, "unpacked", lambda content: (both.wait(), read(content))[1])
+    with ThreadPoolExecutor(2) as threads:
+        first, second = threads.map(lambda _: merge_tables(), range(2))
+    assert first is second is merge_tables()
 
 
 def problems(n):
