@@ -9,7 +9,7 @@ import queue
 import signal
 import sys
 import threading
-from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -43,31 +43,22 @@ class WithoutMarks(ChangedChunk):
     def __init__(self, chunk: Chunk, reading: Reading, weight: str | None = None) -> None:
         super().__init__(chunk)
         self._reading, self._weight = reading, weight
-        self._marked: Columns | None = None  # the table that is `_table` without marks
-        self._table: Columns | None = None
 
-    def row(self, i: int) -> Row | BadRow:
-        row = self._chunk.row(i)
-        if isinstance(row, BadRow):
-            return row
+    def _changed_row(self, i: int, row: Row) -> Row:  # noqa: ARG002
         x, y = row
         if self._weight in x and self._reading.label(x[self._weight]) is None:
             x = {name: value for name, value in x.items() if name != self._weight}
         return Row(x, self._reading.label(y))
 
-    def table(self, known: Sequence[Hashable]) -> Columns | None:
-        found = self._chunk.table(known)
-        if found is not None and found is not self._marked:
-            columns, label = list(found.columns), self._reading.label
-            for at in [at for at, name in enumerate(found.names) if name == self._weight]:
-                values = columns[at]
-                if isinstance(values, np.ndarray):
-                    columns[at] = np.array(list(map(label, values.tolist())), np.float64)
-                else:
-                    columns[at] = list(map(label, values))
-            y = None if found.y is None else list(map(label, found.y))
-            self._marked, self._table = found, replace(found, columns=columns, y=y)
-        return None if found is None else self._table
+    def _changed_table(self, found: Columns) -> Columns:
+        columns, label = list(found.columns), self._reading.label
+        for at in [at for at, name in enumerate(found.names) if name == self._weight]:
+            values = columns[at]
+            if isinstance(values, np.ndarray):
+                columns[at] = np.array(list(map(label, values.tolist())), np.float64)
+            else:
+                columns[at] = list(map(label, values))
+        return replace(found, columns=columns, y=None if found.y is None else list(map(label, found.y)))
 
 
 def without_marks(source: Source, missing: Sequence[str], weight: str | None = None) -> Source:

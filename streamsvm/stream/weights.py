@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import inspect
-from collections.abc import Hashable, Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any
 
@@ -82,15 +82,13 @@ class WeightedChunk(ChangedChunk):
     """Rows whose weights are in one of their columns, which is no feature."""
 
     def __init__(self, chunk: Chunk, name: str) -> None:
-        super().__init__(chunk)
+        super().__init__(chunk, [name])
         self._name = name
-        self._read: tuple[Table | None, Table | None] = None, None  # a table of the chunk, and what was made of it
 
-    def row(self, i: int) -> Row | BadRow:
-        row = self._chunk.row(i)
-        if type(row) is BadRow or not isinstance(row[0], Mapping) or self._name not in row[0]:
-            return row
+    def _changed_row(self, i: int, row: Row) -> Row | BadRow:
         x, y = row
+        if not isinstance(x, Mapping) or self._name not in x:
+            return row
         try:
             w = weight_of(x[self._name])
         except RowError as error:
@@ -99,12 +97,9 @@ class WeightedChunk(ChangedChunk):
             {name: value for name, value in x.items() if name != self._name}, y if y is None or w == 1.0 else Weighted(y, w)
         )
 
-    def table(self, known: Sequence[Hashable]) -> Table | None:
-        found = self._chunk.table([*known, self._name] if known else known)
-        if found is None or (values := found.column(self._name)) is None:
+    def _changed_table(self, found: Table) -> Table:
+        if (values := found.column(self._name)) is None:
             return found
-        if found is self._read[0]:
-            return self._read[1]
         weights, odd = np.ones(len(found)), set(found.odd)
         if isinstance(values, np.ndarray):
             weights = np.where(np.isnan(values), 1.0, values)
@@ -115,8 +110,7 @@ class WeightedChunk(ChangedChunk):
                     weights[i] = weight_of(value)
                 except RowError:
                     odd.add(i)
-        self._read = found, replace(found.without([self._name]), weights=weights, odd=sorted(odd))
-        return self._read[1]
+        return replace(found.without([self._name]), weights=weights, odd=sorted(odd))
 
     def has_weights(self) -> bool:
         """Whether a row has a weight."""

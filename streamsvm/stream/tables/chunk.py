@@ -300,13 +300,31 @@ class TableChunk(Chunk):
 
 
 class ChangedChunk(Chunk):
-    """The rows of another chunk, changed: a class below this one says how."""
+    """The rows of another chunk, changed: a class below this one says how a row and a table become others."""
 
-    def __init__(self, chunk: Chunk) -> None:
-        self._chunk = chunk
+    def __init__(self, chunk: Chunk, names: Iterable[Hashable] = ()) -> None:
+        self._chunk, self._asked = chunk, frozenset(names)  # columns that tables must have, whatever the model knows
+        self._found: Table | None = None  # the table of the chunk that was changed
+        self._table: Table | None = None
+
+    def _changed_row(self, i: int, row: Row) -> Row | BadRow:
+        raise NotImplementedError
+
+    def _changed_table(self, found: Table) -> Table:
+        raise NotImplementedError
 
     def __len__(self) -> int:
         return len(self._chunk)
+
+    def row(self, i: int) -> Row | BadRow:
+        row = self._chunk.row(i)
+        return row if type(row) is BadRow else self._changed_row(i, row)
+
+    def table(self, known: Sequence[Hashable]) -> Table | None:
+        found = self._chunk.table([*known, *self._asked] if known else known)
+        if found is not self._found:
+            self._found, self._table = found, None if found is None else self._changed_table(found)
+        return self._table
 
     def place(self, i: int) -> str:
         return self._chunk.place(i)
@@ -327,23 +345,12 @@ class ChangedChunk(Chunk):
 class WithoutColumns(ChangedChunk):
     """Rows without some columns, which are no features."""
 
-    def __init__(self, chunk: Chunk, names: Iterable[Hashable]) -> None:
-        super().__init__(chunk)
-        self._left_out = frozenset(names)
-        self._found: Table | None = None  # the table that is `_rest` with them
-        self._rest: Table | None = None
+    def _changed_row(self, i: int, row: Row) -> Row:  # noqa: ARG002
+        x, y = row
+        return Row({name: value for name, value in x.items() if name not in self._asked}, y) if isinstance(x, Mapping) else row
 
-    def row(self, i: int) -> Row | BadRow:
-        row = self._chunk.row(i)
-        if isinstance(row, BadRow) or not isinstance(row.x, Mapping):
-            return row
-        return Row({name: value for name, value in row.x.items() if name not in self._left_out}, row.y)
-
-    def table(self, known: Sequence[Hashable]) -> Table | None:
-        found = self._chunk.table([*known, *self._left_out] if known else known)
-        if found is not self._found:
-            self._found, self._rest = found, None if found is None else found.without(self._left_out)
-        return self._rest
+    def _changed_table(self, found: Table) -> Table:
+        return found.without(self._asked)
 
 
 def as_numbers(values: Values) -> tuple[np.ndarray, int]:
