@@ -239,7 +239,6 @@ def _places_of_vectors(model: Any, rows: np.ndarray) -> list[int]:
 
 
 def _of_machine(model: Any, row: np.ndarray, typical: np.ndarray, names: Sequence[Hashable]) -> Explanation:
-    """Explain the decision of a machine that was fitted."""
     decide = model.decision_function if hasattr(model, "decision_function") else model.predict
     [prediction] = plain_list(model.predict(row[None]))
     first = np.asarray(decide(row[None]))
@@ -342,7 +341,6 @@ class _Rows:
         return _error_of(self.y or [], self._predictions_of(xs), self._is_number)
 
     def _predictions_of(self, xs: Sequence[Mapping[Any, Any]]) -> list[Any]:
-        """Return the predictions of rows, many of them in one call where the model can."""
         found: list[Any] = []
         chunk = RowsChunk([Row(dict(x)) for x in xs], str)
         while len(found) < len(xs):

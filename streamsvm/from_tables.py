@@ -139,7 +139,6 @@ def _as_texts(given: str | Iterable[str]) -> list[str]:
 
 
 def _model_of_reading(reading: TableReading, learner: Any) -> TableModel:
-    """Return the model of a reading."""
     how = reading.encoder
     if reading.label is not None and "features" not in how:
         how["drop"] = [*how.get("drop", ()), reading.label]  # wherever a row has it, it is no feature
@@ -177,12 +176,10 @@ def _beginning_of(data: Any, label: str | None) -> tuple[Beginning, list[str]]:
 
 
 def _row_and_label(x: Mapping[Any, Any], label: str | None) -> Row:
-    """Return the row of a dict with its label."""
     return Row({name: value for name, value in x.items() if name != label}, x.get(label))
 
 
 def _of_place(place: str | list[str], label: str | None) -> tuple[Beginning, list[str]]:
-    """Return the first rows of files or a topic."""
     if isinstance(place, str) and "://" in place:
         found = of_topic(place, lambda _: False, label=label, start="earliest", stop_at_end=True)
         if found is None:

@@ -200,6 +200,22 @@ def add_trusted(group: Any, what: str) -> None:
     group.add_argument("--trusted", action="store_true", help=text)
 
 
+def add_place(command: Any, name: str = "path", **how: Any) -> None:
+    """Add the argument that says where a model is, or the flag of a name."""
+    text = (
+        "a saved model, a checkpoint, or a folder or topic of checkpoints, as for predict --model. The environment may hold "
+        "options of the connection, such as STREAMSVM_KAFKA_SECURITY_PROTOCOL"
+    )
+    command.add_argument(name, type=parse_place, help=text, **({"metavar": "PLACE"} | how))
+
+
+def add_labels(command: Any) -> None:
+    """Add the flags about the labels of rows that are scored."""
+    text = "the column or key that holds the label (default: the one that was learned)"
+    command.add_argument("--label", metavar="NAME", help=text)
+    command.add_argument("--labels", metavar="STREAM?key=NAME", help="labels that are not in the rows, as of learn")
+
+
 def add_overwrite(group: Any) -> None:
     """Add the flag that says that files of others may be overwritten."""
     text = "overwrite files that streamsvm did not write, too (files of its earlier runs are written anew, or continued)"
@@ -332,11 +348,6 @@ class Output(NamedTuple):
     json: bool
     """Whether standard error has lines of JSON."""
 
-    @classmethod
-    def of(cls, arguments: argparse.Namespace) -> Output:
-        """Return what the flags ask for."""
-        return cls(arguments.quiet, says_json(arguments))
-
     @property
     def for_people(self) -> bool:
         """Whether standard error is text that somebody may read."""
@@ -346,5 +357,5 @@ class Output(NamedTuple):
         """Say something on standard error: unless quiet as text, or else as an event."""
         if self.json:
             logger.info("%s", text, extra={"fields": {"event": event, **fields}})
-        elif not self.quiet:
+        elif not self.quiet and sys.stderr is not None:
             print(printable(text), file=sys.stderr, flush=True)

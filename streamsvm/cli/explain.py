@@ -64,7 +64,6 @@ def run(arguments: argparse.Namespace) -> None:
 
 
 def _listed_examples(examples: Examples) -> list[dict[str, Any]]:
-    """Return examples as JSON has them, those of each label together."""
     return [
         {"label": label, "target": each.target, "distance": each.distance, "values": _by_text(each.values)}
         for label, found in examples.nearest.items()

@@ -122,7 +122,6 @@ def _order_of(program: Program) -> str:
 
 
 def _bits_of(program: Program) -> str:
-    """Return how many bits the support vectors of a written program have."""
     found = {array.dtype for step in program.steps for name, array in step.arrays.items() if name == "vectors"}
     bits = sorted({8 * kind.itemsize if kind.kind == "i" else 32 for kind in found})
     if bits in ([], [32]):

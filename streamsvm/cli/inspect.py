@@ -9,7 +9,6 @@ import math
 import sys
 from collections import Counter
 from collections.abc import Mapping
-from pathlib import Path
 from typing import Any
 
 from streamsvm.cli import CommandError, UsageError, printable
@@ -35,7 +34,10 @@ def run(arguments: argparse.Namespace) -> None:
     """
     if arguments.plot is not None:
         check_written("--plot", [arguments.plot], {"the model": arguments.path}, arguments.overwrite)
-        _check_plot(arguments.plot)
+        try:
+            plots.check_path(arguments.plot)
+        except plots.DrawingError as error:
+            raise UsageError(f"--plot: {error}") from None
     checkpoint = newest(arguments.path, arguments.trusted)
     known = about_checkpoint(checkpoint)
     if arguments.json:
@@ -59,7 +61,6 @@ def run(arguments: argparse.Namespace) -> None:
 
 
 def _print_facts(facts: Mapping[str, Any]) -> None:
-    """Print facts, one a line."""
     named = {printable(str(name)): value for name, value in facts.items()}
     width = max(map(len, named)) + 2
     for name, value in named.items():
@@ -68,7 +69,6 @@ def _print_facts(facts: Mapping[str, Any]) -> None:
 
 
 def _lines_for_users(known: About) -> dict[str, str]:
-    """Return what a user asks of a model, in words."""
     usual = "a number" if known.regression else "how odd a row is" if known.anomalies else "labels"
     found = {"predicts": known.label or usual}
     if known.labels:
@@ -131,10 +131,3 @@ def _facts_of(checkpoint: Checkpoint) -> dict[str, Any]:
         del facts["averaged"]  # each expert has two outputs, and both are asked
         facts |= {"effort": learner.effort, "follows": learner.follows, "experts": experts}
     return facts
-
-
-def _check_plot(plot: Path) -> None:
-    try:
-        plots.check_path(plot)
-    except plots.DrawingError as error:
-        raise UsageError(f"--plot: {error}") from None

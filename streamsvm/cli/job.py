@@ -14,7 +14,7 @@ from typing import Any, NamedTuple
 from urllib.parse import parse_qsl
 
 from streamsvm.cli import UsageError
-from streamsvm.cli.arguments import Output
+from streamsvm.cli.arguments import Output, says_json
 from streamsvm.cli.outputs import check_sinks
 from streamsvm.cli.parsing import (
     decide_of,
@@ -89,11 +89,6 @@ class Job:
         """Name of the source in messages, and the path or URL if it is one."""
         return name_of(self.place)
 
-    @property
-    def rows_may_fail(self) -> bool:
-        """Whether a row that cannot be used is left out."""
-        return self.on_error != "stop"
-
     def options_of(self, place: str | list[str]) -> dict[str, Any]:
         """Return what a ``--config`` file says of connections with the scheme of a place."""
         scheme, between, _ = name_of(place).partition("://")
@@ -120,17 +115,6 @@ class LearnJob(Job):
     """Whether to stop where flags could say how the table is read."""
     use: str
     """What has to be compiled, by the name that `compile_ahead` knows."""
-
-    @property
-    def no_features(self) -> list[str]:
-        """The columns of rows that are no features, beside the label."""
-        joining = [] if self.labels is None else self.labels.columns
-        return joining if self.weight is None else [*joining, self.weight]
-
-    @property
-    def label_in_rows(self) -> str | None:
-        """Name of the label; None if labels come from another stream."""
-        return self.label if self.labels is None else None
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -164,7 +148,7 @@ def _common_arguments(arguments: argparse.Namespace) -> dict[str, Any]:
         "format": format_of(arguments.source, arguments.format),
         "columns": given_of(arguments),
         "limits": limits,
-        "output": Output.of(arguments),
+        "output": Output(arguments.quiet, says_json(arguments)),
     }
 
 
@@ -261,7 +245,6 @@ def _label_advice(place: str | list[str], text_format: str | None) -> str:
 
 
 def _check_group(arguments: argparse.Namespace) -> None:
-    """Raise a UsageError where the flags of a group do not fit together."""
     if arguments.scope == "global":
         return
     for flag, value in (("--group NAME", arguments.group), ("--checkpoint DIR", arguments.checkpoint)):
@@ -347,7 +330,6 @@ def labels_of(arguments: argparse.Namespace, text_format: str | None) -> LabelSt
 
 
 def _weight_column(arguments: argparse.Namespace, columns: Mapping[str, Any]) -> str | None:
-    """Return the column of weights; None where rows have none."""
     weight: str | None = arguments.weight
     if weight is None:
         return None

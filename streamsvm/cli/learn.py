@@ -16,7 +16,6 @@ import sys
 import time
 import warnings
 from functools import partial
-from pathlib import Path
 from typing import Any
 
 from river import base
@@ -25,18 +24,17 @@ from streamsvm.cli import CommandError, UsageError, printable
 from streamsvm.cli.arguments import Output
 from streamsvm.cli.job import LearnJob, learn_job
 from streamsvm.cli.progress import Display, scores_of
-from streamsvm.cli.streams import monitored, open_streams, position_now, stopping
+from streamsvm.cli.streams import monitored, open_place, open_streams, position_now, stopping
 from streamsvm.cli.tables import table_of
 from streamsvm.core.checks import finite_or_none
 from streamsvm.core.compiling.ahead import compile_ahead
 from streamsvm.core.warning import warn
 from streamsvm.stream import CheckpointFolder, DelayedLearningLoop, LearningLoop, StreamError, WeightedSource
 from streamsvm.stream.answers import calibrated_answer
-from streamsvm.stream.checkpoint import Checkpoints
 from streamsvm.stream.endpoints import Position
 from streamsvm.stream.look.beginnings import Beginning, of_files, of_pipe, of_topic
 from streamsvm.stream.look.first_look import first_look
-from streamsvm.stream.open import open_checkpoints, open_worker
+from streamsvm.stream.open import open_worker
 from streamsvm.stream.rows import learner_of, listed, steps_of
 from streamsvm.stream.tables.options import TableOptions, TableReading, drawn_table, flags_of
 
@@ -54,7 +52,9 @@ def learn(job: LearnJob) -> bool:
     with contextlib.ExitStack() as stack:
         checkpoints = None
         if job.checkpoint is not None:
-            checkpoints = _open_checkpoints(job, job.checkpoint)
+            sources = [job.source] if job.labels is None else [job.source, job.labels.place]
+            how = {"sources": sources, "group": job.group} | job.options_of(str(job.checkpoint))
+            checkpoints = open_place(job.checkpoint, job.trusted, **how)
             stack.callback(checkpoints.close)
         with warnings.catch_warnings(action="ignore"):  # the loop warns of the same
             saved = None if checkpoints is None else checkpoints.newest()
@@ -115,16 +115,6 @@ def learn(job: LearnJob) -> bool:
     return end.interrupted
 
 
-def _open_checkpoints(job: LearnJob, place: Path | str) -> Checkpoints:
-    """Open where the checkpoints are: a folder, or a topic."""
-    if isinstance(place, Path):
-        return CheckpointFolder(place, job.trusted)
-    sources = [job.source] if job.labels is None else [job.source, job.labels.place]
-    how = {"sources": sources, "group": job.group, "trusted": job.trusted}
-    opened: Checkpoints = open_checkpoints(place, **how, **job.options_of(place))
-    return opened
-
-
 def _beginning_of(job: LearnJob, begins: Position | None) -> Beginning | None:
     """Return the first rows of what is to be learned, which are waited for; None where all is known, or the source is none.
 
@@ -155,13 +145,14 @@ def _look_first(job: LearnJob, beginning: Beginning) -> tuple[LearnJob, TableOpt
     to be asked.
     """
     table_of(job.columns, job.format, job.label)
+    label = job.label if job.labels is None else None  # which rows have
     seen = first_look(
         beginning,
-        job.label_in_rows,
+        label,
         job.columns,
         regression=job.regression,
-        no_features=job.no_features,
-        rows_may_fail=job.rows_may_fail,
+        no_features=[*([] if job.labels is None else job.labels.columns), *([] if job.weight is None else [job.weight])],
+        rows_may_fail=job.on_error != "stop",
         asks=job.asks,
     )
     if seen.columns and job.output.for_people:
@@ -175,7 +166,7 @@ def _look_first(job: LearnJob, beginning: Beginning) -> tuple[LearnJob, TableOpt
     if flags:
         text = f"read with {printable(flags)} (other flags read it otherwise, and --ask stops here)"
         job.output.say(text, event="reading", flags=printable(flags))
-    reading = seen.reading(beginning.name, job.label_in_rows, job.regression)
+    reading = seen.reading(beginning.name, label, job.regression)
     return job, table_of(seen.options, job.format, job.label), reading
 
 
@@ -188,7 +179,6 @@ def _of_targets(job: LearnJob) -> LearnJob | None:
 
 
 def _next_step(job: LearnJob, interrupted: bool) -> str:
-    """Return what the user may want to do after a run."""
     if job.checkpoint is None:
         return "the model was not saved: give --checkpoint FOLDER to keep it"
     if interrupted:

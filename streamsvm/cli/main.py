@@ -19,8 +19,10 @@ from streamsvm.cli import CommandError, UsageError, printable
 from streamsvm.cli.arguments import (
     add_decisions,
     add_errors,
+    add_labels,
     add_logs,
     add_overwrite,
+    add_place,
     add_run,
     add_streams,
     add_table_flags,
@@ -39,9 +41,6 @@ from streamsvm.cli.signals import INTERRUPTED
 from streamsvm.files.messages import MissingPackageError
 
 _MAKE_ROOM = "In --learner {}, give max_features=N, overflow=hash or overflow=ignore"
-
-#: Of commands that have no --config.
-_FROM_ENVIRONMENT = ". The environment may hold options of the connection, such as STREAMSVM_KAFKA_SECURITY_PROTOCOL"
 
 
 def main(argv: Sequence[str] | None = None) -> int:
@@ -141,7 +140,6 @@ class Help(argparse.Action):
 
 
 def _make_parser() -> tuple[argparse.ArgumentParser, dict[str, argparse.ArgumentParser]]:
-    """Make the parser of the command line, and those of its commands."""
     text = "Kernel SVMs that learn from streams in a fixed amount of memory."
     parser = argparse.ArgumentParser(prog="streamsvm", description=text)
     parser.add_argument("--version", action=Version, nargs=0, help="show the version, and whether machine code is in use")
@@ -266,8 +264,8 @@ def _make_parser() -> tuple[argparse.ArgumentParser, dict[str, argparse.Argument
     text = "a folder of checkpoints; a folder with subfolders partition-N stands for all of them, including those added later"
     merge.add_argument("sources", type=Path, nargs="+", metavar="SOURCE", help=text)
     text = (
-        "where to write the merged model, as a checkpoint for predict --follow: a folder, or a topic kafka://host:port/topic"
-        + _FROM_ENVIRONMENT
+        "where to write the merged model, as a checkpoint for predict --follow: a folder, or a topic kafka://host:port/topic. "
+        "The environment may hold options of the connection, such as STREAMSVM_KAFKA_SECURITY_PROTOCOL"
     )
     merge.add_argument("--to", dest="into", type=parse_place, required=True, metavar="PLACE", help=text)
     text = "check again every SECONDS seconds, and merge if a model has learned more, until Ctrl-C (default: merge once)"
@@ -279,8 +277,7 @@ def _make_parser() -> tuple[argparse.ArgumentParser, dict[str, argparse.Argument
     inspect = commands.add_parser(
         "inspect", help="say what a checkpoint holds: labels, columns, score, rows, sizes", usage="%(prog)s PLACE [flags]"
     )
-    text = "a checkpoint, or a folder or topic of checkpoints, as for predict --model" + _FROM_ENVIRONMENT
-    inspect.add_argument("path", type=parse_place, metavar="PLACE", help=text)
+    add_place(inspect)
     text = "print all that the checkpoint says: also positions, digests, parameters, and each expert"
     inspect.add_argument("--all", action="store_true", help=text)
     inspect.add_argument("--json", action="store_true", help="print all of it as one JSON object")
@@ -296,17 +293,13 @@ def _make_parser() -> tuple[argparse.ArgumentParser, dict[str, argparse.Argument
     )
     text = "files or a topic, as of predict, up to its end"
     scoring.add_argument("source", nargs="+", metavar="SOURCE", help=text)
-    text = "a checkpoint, or a folder or topic of checkpoints, as for predict --model" + _FROM_ENVIRONMENT
-    scoring.add_argument("--model", dest="path", type=parse_place, required=True, metavar="PLACE", help=text)
-    text = "the column or key that holds the label (default: the one that was learned)"
-    scoring.add_argument("--label", metavar="NAME", help=text)
+    add_place(scoring, "--model", dest="path", required=True)
+    add_labels(scoring)
     text = (
         "metrics, as of learn (default: Accuracy,LogLoss,ClassificationReport,ConfusionMatrix,Calibration, with a positive "
         "label also ROCAUC,AveragePrecision,F1; for numbers MAE,RMSE,R2)"
     )
     scoring.add_argument("--metric", metavar="NAME,...", help=text)
-    text = "labels that are not in the rows, as of learn"
-    scoring.add_argument("--labels", metavar="STREAM?key=NAME", help=text)
     text = "the positive label of metrics, and of --threshold (default: that of the model's threshold or costs)"
     scoring.add_argument("--positive", metavar="LABEL", help=text)
     add_decisions(scoring, learns=False)
@@ -318,8 +311,7 @@ def _make_parser() -> tuple[argparse.ArgumentParser, dict[str, argparse.Argument
     explain = commands.add_parser(
         "explain", help="show which columns matter to a model, and why it decides as it does", usage="%(prog)s PLACE ROWS [flags]"
     )
-    text = "a checkpoint, or a folder or topic of checkpoints, as for predict --model" + _FROM_ENVIRONMENT
-    explain.add_argument("path", type=parse_place, metavar="PLACE", help=text)
+    add_place(explain)
     text = "a table of rows, read as predict reads it; the first 1,000 are used, with their labels if they have any"
     explain.add_argument("source", metavar="ROWS", help=text)
     text = "explain the decisions of the first N of them (default: %(default)s)"
@@ -334,8 +326,7 @@ def _make_parser() -> tuple[argparse.ArgumentParser, dict[str, argparse.Argument
         help="write one page: what was learned, how well it predicts, what matters, and why it decides so",
         usage="%(prog)s PLACE [ROWS...] --to FILE.html [flags]",
     )
-    text = "a checkpoint, or a folder or topic of checkpoints, as for predict --model" + _FROM_ENVIRONMENT
-    report.add_argument("path", type=parse_place, metavar="PLACE", help=text)
+    add_place(report)
     text = (
         "rows with labels, as of score: scores are of these then, and which columns matter and why rows are decided so is "
         "measured with the first 1,000 of them; without any, the page has what the run has recorded"
@@ -343,9 +334,7 @@ def _make_parser() -> tuple[argparse.ArgumentParser, dict[str, argparse.Argument
     report.add_argument("source", nargs="*", metavar="ROWS", help=text)
     text = "the file: .html for a page that needs no network, .md for a model card in Markdown"
     report.add_argument("--to", dest="into", type=Path, required=True, metavar="FILE", help=text)
-    text = "the column or key that holds the label (default: the one that was learned)"
-    report.add_argument("--label", metavar="NAME", help=text)
-    report.add_argument("--labels", metavar="STREAM?key=NAME", help="labels that are not in the rows, as of learn")
+    add_labels(report)
     text = "the label that ROCAUC, AveragePrecision and F1 are about (default: that of the model's threshold or costs)"
     report.add_argument("--positive", metavar="LABEL", help=text)
     add_overwrite(report)
@@ -356,8 +345,7 @@ def _make_parser() -> tuple[argparse.ArgumentParser, dict[str, argparse.Argument
         help="write a model as C, ONNX, JSON or a file for numpy, which predicts without streamsvm",
         usage="%(prog)s PLACE --to FORM [--out DIR] [--name NAME] [flags]",
     )
-    text = "a saved model, a checkpoint, or a folder or topic of checkpoints, as for predict --model" + _FROM_ENVIRONMENT
-    export.add_argument("path", type=parse_place, metavar="PLACE", help=text)
+    add_place(export)
     text = "c: NAME.h and NAME.c, C99 without any library; onnx: NAME.onnx; npz: NAME.npz, for streamsvm.edge; json: NAME.json"
     export.add_argument("--to", dest="form", choices=["c", "onnx", "npz", "json"], required=True, help=text)
     export.add_argument("--out", type=Path, default=Path(), metavar="DIR", help="the folder to write to (default: this one)")
@@ -399,16 +387,4 @@ def _make_parser() -> tuple[argparse.ArgumentParser, dict[str, argparse.Argument
     )
     text = "an estimator, such as BSGDClassifier (default: all learners of the command line)"
     compiling.add_argument("names", nargs="*", metavar="NAME", help=text)
-    names = {
-        "learn": learn,
-        "predict": predict,
-        "merge": merge,
-        "inspect": inspect,
-        "score": scoring,
-        "explain": explain,
-        "report": report,
-        "export": export,
-        "compile": compiling,
-        "demo": demo,
-    }
-    return parser, names
+    return parser, commands.choices

@@ -6,15 +6,12 @@ from __future__ import annotations
 import argparse
 import json
 import threading
-from pathlib import Path
 
 from streamsvm.cli import CommandError
-from streamsvm.cli.arguments import Output
-from streamsvm.cli.streams import stopping, unwinding
-from streamsvm.stream import CheckpointError, CheckpointFolder
-from streamsvm.stream.checkpoint import Checkpoints
+from streamsvm.cli.arguments import Output, says_json
+from streamsvm.cli.streams import open_place, stopping, unwinding
+from streamsvm.stream import CheckpointError
 from streamsvm.stream.merging import Merged, PartMerger
-from streamsvm.stream.open import open_checkpoints
 
 
 def run(arguments: argparse.Namespace) -> bool:
@@ -22,7 +19,8 @@ def run(arguments: argparse.Namespace) -> bool:
     for folder in arguments.sources:
         if not folder.is_dir():
             raise CommandError(f"{folder} is no folder of checkpoints: name one that a learner writes")
-    checkpoints = _open_sources(arguments)
+    output = Output(arguments.quiet, says_json(arguments))
+    checkpoints = open_place(arguments.into, arguments.trusted, sources=["merged"])
     try:
         merger, stopped = PartMerger(arguments.sources, checkpoints, arguments.trusted), threading.Event()
         if arguments.every is None:
@@ -30,12 +28,12 @@ def run(arguments: argparse.Namespace) -> bool:
                 found = merger.step()
             if found is None:
                 raise CommandError(f"{', '.join(map(str, arguments.sources))}: there is no model yet that could be merged")
-            _show_merged(found, Output.of(arguments))
+            _show_merged(found, output)
             return False
         with stopping(stopped.set):
             while not stopped.is_set():
                 if (found := merger.step()) is not None:
-                    _show_merged(found, Output.of(arguments))
+                    _show_merged(found, output)
                 stopped.wait(arguments.every)
     except CheckpointError as error:
         hint = "BSGDClassifier or BSCAClassifier, their regressors, or a linear learner"
@@ -43,13 +41,6 @@ def run(arguments: argparse.Namespace) -> bool:
     finally:
         checkpoints.close()
     return True
-
-
-def _open_sources(arguments: argparse.Namespace) -> Checkpoints:
-    if isinstance(arguments.into, Path):
-        return CheckpointFolder(arguments.into, arguments.trusted)
-    opened: Checkpoints = open_checkpoints(arguments.into, sources=["merged"], trusted=arguments.trusted)
-    return opened
 
 
 def _show_merged(found: Merged, output: Output) -> None:

@@ -51,6 +51,8 @@ _DETECTORS = "ADWIN", "KSWIN", "PageHinkley"
 _NO_LITERAL = ValueError, SyntaxError, TypeError, MemoryError, RecursionError
 #: The strategies that keep a budget, by name.
 _STRATEGIES = {name: getattr(budget, name) for name in budget.__all__ if name not in ("Refusal", "Strategy", "strategy_for")}
+#: Makes of a learner one that decides as flags say.
+Decide = Callable[[Any], Any]
 
 
 def make_model(
@@ -62,7 +64,7 @@ def make_model(
     encoder: Mapping[str, Any] | None = None,
     reading: TableReading | None = None,
     room: int | None = None,
-    decide: Callable[[Any], Any] | None = None,
+    decide: Decide | None = None,
 ) -> Any:
     """Make the learner of ``NAME`` or ``NAME,KEY=VALUE,...``.
 
@@ -265,10 +267,6 @@ def parse_positive(text: str | None, text_format: str | None) -> Any:
     return parse_libsvm_label(text) if text_format == "libsvm" else parse_label(text)
 
 
-#: Makes of a learner one that decides as flags say.
-Decide = Callable[[Any], Any]
-
-
 def decide_of(arguments: argparse.Namespace, text_format: str | None, regression: bool, learns: bool) -> Decide:
     """Return what makes of a learner one that decides by ``--threshold``, ``--costs`` and ``--interval``.
 
@@ -374,7 +372,7 @@ def decided_model(model: Any, decide: Decide, flag: str, abstain: float = 0.0) -
     A CommandError says that it is no classifier with probabilities, or does not know a label that flags name.
     """
     last = steps_of(model)[1]
-    if (asked := flag or f"--abstain {abstain:g}" * bool(abstain)) and not _has_probabilities(last):
+    if (asked := flag or f"--abstain {abstain:g}" * bool(abstain)) and not gives_probabilities(last):
         raise CommandError(f"{asked} chooses labels by their probabilities, and a {type(last).__name__} has none")
     if not flag:
         return model
@@ -408,7 +406,6 @@ def positive_of(text: str | None, model: Any, text_format: str | None) -> Any:
 
 
 def _deciding_anew(model: Any, decide: Decide) -> Any:
-    """Return a model with its classifier deciding anew; what says how sure it is stays round that."""
     if isinstance(model, compose.Pipeline):
         name, last = next(reversed(model.steps.items()))
         model.steps[name] = _deciding_anew(last, decide)
@@ -421,10 +418,6 @@ def _deciding_anew(model: Any, decide: Decide) -> Any:
     return model
 
 
-def _has_probabilities(last: Any) -> bool:
-    return isinstance(last, base.Classifier) and gives_probabilities(last)
-
-
 def answers_of(model: Any, probabilities: bool, explained: int | None) -> list[ExtraFields]:
     """Return what predictions of a model say beside the label, as flags ask for it, and what it is sure of.
 
@@ -433,7 +426,7 @@ def answers_of(model: Any, probabilities: bool, explained: int | None) -> list[E
     found = []
     last = steps_of(model)[1]
     if probabilities:
-        if not _has_probabilities(last):
+        if not gives_probabilities(last):
             raise CommandError(f"--probabilities: a {type(last).__name__} has none")
         found.append(PROBABILITIES)
     if (sure := calibrated_answer(model)) is not None:

@@ -89,7 +89,6 @@ class _Deciding(NamedTuple):
 
 
 def _scores_of(model: Any) -> Scores:
-    """Return what is said of rows that have a label."""
     last = steps_of(model)[1]
     if isinstance(last, base.Regressor):
         return Scores(["MAE"], _WINDOW, regression=True)

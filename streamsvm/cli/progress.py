@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import logging
 import math
 import time
 from collections.abc import Iterable
@@ -21,8 +20,6 @@ from streamsvm.stream import LearningLoop, Progress
 from streamsvm.stream.rows import learner_of
 from streamsvm.stream.scored_loop import LearningCurve
 from streamsvm.stream.scores.base import ScoreReport
-
-logger: logging.Logger = logging.getLogger("streamsvm")
 
 _SECONDS_BETWEEN_LINES = {False: 5.0, True: 1.0}  # by whether it is quiet
 
@@ -48,7 +45,7 @@ class Display:
     """
 
     def __init__(self, output: Output) -> None:
-        self._quiet, self._logs = output
+        self._output = output
         self._last_line, self._rows, self._waiting = 0.0, -1, False
         self._counted: tuple[int, float] | None = None  # rows and seconds of the last line, from which the next one counts
         self._console = Console(stderr=True, highlight=False, soft_wrap=True)
@@ -57,7 +54,7 @@ class Display:
         self.curve: LearningCurve | None = None
 
     def __enter__(self) -> Self:
-        if not (self._quiet or self._logs) and self._console.is_terminal:
+        if self._output.for_people and self._console.is_terminal:
             self._status = self._console.status("", spinner="dots")
             self._status.start()
         return self
@@ -71,21 +68,19 @@ class Display:
         """Take note of a loop that begins, so that a wait for its next row is told of."""
         self.curve, self._rows = loop.curve, loop.rows
 
-    def say(self, text: str, **fields: Any) -> None:
-        """Show a line of text, unless quiet; as a log record, it has the fields."""
-        if self._logs:
-            logger.info("%s", text, extra={"fields": fields})
-        elif self._status is not None:
+    def say(self, text: str, event: str, **fields: Any) -> None:
+        """Show a line of text as `Output.say` does, or in the live line."""
+        if self._status is not None:
             self._status.update(Text(printable(text)))
-        elif not self._quiet:
-            self._console.print(Text(printable(text)))
+        else:
+            self._output.say(text, event, **fields)
 
     def compiling(self, done: int, functions: int, name: str) -> None:
         """Show which function is compiled next, of how many."""
         now = time.perf_counter()
         if done == 0 or self._status is not None or now - self._last_line > _SECONDS_BETWEEN_LINES[False]:
             self._last_line = now
-            self.say(f"compiling {done + 1} of {functions} functions, once on this machine: {name}", event="compiling")
+            self.say(f"compiling {done + 1} of {functions} functions, once on this machine: {name}", "compiling")
 
     def show(self, progress: Progress) -> None:
         """Show progress if it is the end or time for another line."""
@@ -94,26 +89,26 @@ class Display:
         now = time.perf_counter()
         if self._counted is not None and (since := progress.seconds - self._counted[1]) > 0.0:
             progress = replace(progress, rows_per_second=(progress.rows - self._counted[0]) / since)
-        skips = self._status is None and not progress.ended and now - self._last_line < _SECONDS_BETWEEN_LINES[self._quiet]
+        skips = self._status is None and not progress.ended and now - self._last_line < _SECONDS_BETWEEN_LINES[self._output.quiet]
         if self._counted is None or not skips:
             self._counted = progress.rows, progress.seconds
         if skips:
             return
         self._last_line = now
         waiting, self._rows = progress.rows == self._rows and not progress.ended, progress.rows
-        if waiting and not (self._quiet or self._logs):
+        if waiting and self._output.for_people:
             if not self._waiting:
-                self.say("waiting for rows")
+                self.say("waiting for rows", "waiting")
             self._waiting = True
             return
         self._waiting = False
-        if self._quiet:
+        if self._output.quiet:
             print(json.dumps(_progress_facts(progress), allow_nan=False), flush=True)  # noqa: T201
-        if progress.ended and not (self._quiet or self._logs):
+        if progress.ended and self._output.for_people:
             lines = lines_of(progress.scores[1:], min(progress.window, progress.learned))
             for line in lines if self.curve is None else [*lines, *course_of(self.curve)]:
                 self._console.print(Text(printable(line)))
-        if progress.ended or not self._quiet:
+        if progress.ended or not self._output.quiet:
             self.say(_progress_line(progress), **_progress_facts(progress))
 
 
@@ -147,7 +142,6 @@ def _progress_line(progress: Progress) -> str:
 
 
 def _guessing_text(report: ScoreReport) -> str:
-    """Return what guessing would have given, in brackets."""
     guesses = [f"{what}: {value:.4f}" for what, value in report.guesses if math.isfinite(value)]
     return f" ({', '.join(guesses)})" if guesses else ""
 
@@ -243,6 +237,5 @@ def _progress_facts(progress: Progress) -> dict[str, Any]:
 
 
 def _bounded_values(model: Any) -> int:
-    """Values that the transformers of a pipeline have bounded."""
     steps = model.steps.values() if isinstance(model, compose.Pipeline) else ()
     return sum(getattr(getattr(step, "learned_scaler", step), "n_bounded", 0) for step in steps)

@@ -20,11 +20,21 @@ from streamsvm.cli import CommandError, printable
 from streamsvm.cli.job import Job, LabelStream, LearnJob
 from streamsvm.cli.signals import ENDING, exit_at_once, handle
 from streamsvm.cli.tables import label_of, table_of
-from streamsvm.stream import CheckpointError, JoinedSource, Sink, Source, StreamError, WeightedSource, open_sink, open_source
+from streamsvm.stream import (
+    CheckpointError,
+    CheckpointFolder,
+    JoinedSource,
+    Sink,
+    Source,
+    StreamError,
+    WeightedSource,
+    open_sink,
+    open_source,
+)
 from streamsvm.stream.checkpoint import Checkpoint, Checkpoints, check_holds_model, read_newest
 from streamsvm.stream.endpoints import Position, WrappedSource
 from streamsvm.stream.look.beginnings import Beginning
-from streamsvm.stream.open import format_of, open_models
+from streamsvm.stream.open import format_of, open_checkpoints, open_models
 from streamsvm.stream.rows import GuardedModel, columns_of
 from streamsvm.stream.tables import Reading
 from streamsvm.stream.tables.chunk import BadRow, ChangedChunk, Chunk, Row, WithoutColumns
@@ -115,7 +125,6 @@ def position_now(job: Job, table: TableOptions) -> Position | None:
 
 
 def _source_of(job: Job, table: TableOptions, stack: contextlib.ExitStack, beginning: Beginning | None, **more: Any) -> Source:
-    """Open the source, which the stack closes."""
     how: dict[str, Any] = {"format": job.format, "stop_at_end": job.stop_at_end, "start": job.start, "label": job.label, **more}
     if job.labels is not None:
         return _open_joined(job, job.labels, table, how, stack, beginning)
@@ -147,7 +156,6 @@ def _open_joined(
     stack: contextlib.ExitStack,
     beginning: Beginning | None,
 ) -> Source:
-    """Open rows and labels, which the stack closes."""
     # Both have their key and time, and keys stay as they are written.
     rows, formats = dict(table.source), (job.format, labels.format)
     if rows.get("features"):
@@ -217,6 +225,11 @@ def stopping(stop: Callable[[], None]) -> Iterator[None]:
         pressed.put(False)
         for number, handler in before.items():
             signal.signal(number, signal.default_int_handler if handler is exit_at_once else handler)
+
+
+def open_place(place: Path | str, trusted: bool, **how: Any) -> Checkpoints:
+    """Open where checkpoints are written: a folder, or a topic, with the parameters of `open_checkpoints`."""
+    return CheckpointFolder(place, trusted) if isinstance(place, Path) else open_checkpoints(place, trusted=trusted, **how)
 
 
 def newest(place: Path | str, trusted: bool) -> Checkpoint:

@@ -132,7 +132,6 @@ def _encoder_of(model: Any) -> TableEncoder | None:
 
 
 def _columns_of(model: Any) -> set[Any]:
-    """Return the columns that a model has learned."""
     columns = set(getattr(learner_of(model), "feature_names", ()))
     if (encoder := _encoder_of(model)) is not None:
         columns |= {*encoder.categorical, *encoder.dates, *(encoder.features or ())}

@@ -289,9 +289,5 @@ CODECS = {
         *map(_compiled_codec, river_state.COMPILED),
     )
 }
-_BY_TYPE = {codec.type: codec for codec in CODECS.values()}
-
-
-def codec_of(kind: type) -> Codec | None:
-    """Return the form of a type, or None where it has none of its own."""
-    return _BY_TYPE.get(kind)
+#: The same by the type.
+BY_TYPE = {codec.type: codec for codec in CODECS.values()}

@@ -96,7 +96,6 @@ def _ew_mean(read: _StateBytes, alpha: float) -> None:
 
 
 def _read_ew_mean(read: _StateBytes, alpha: float) -> None:
-    """An exponentially weighted mean."""
     _ew_mean(read, alpha)
     _check_same(read.take("d"), (alpha,), "the fading factor")
 
@@ -129,13 +128,11 @@ def _read_kurtosis(read: _StateBytes, bias: bool) -> None:
 
 
 def _read_skew(read: _StateBytes, bias: bool) -> None:
-    """Central moments and two notes of the bias."""
     _check_same((_read_moments(read)[5],), (0.0,), "the fourth moment, which a skew does not have")
     _check_same((read.flag(), read.flag()), (bias, bias), "bias")
 
 
 def _read_peak_to_peak(read: _StateBytes) -> None:
-    """The minimum and the maximum."""
     largest = float(np.finfo(np.float64).max)
     low, high = read.take("2d")
     if not (low <= high and low <= largest and high >= -largest):
@@ -170,7 +167,6 @@ def _read_markers(read: _StateBytes, q: float) -> tuple[int, float]:
 
 
 def _read_quantile(read: _StateBytes, q: float) -> None:
-    """A P2 estimator."""
     _read_markers(read, q)
 
 
@@ -187,7 +183,6 @@ def _check_order(low: float, high: float) -> None:
 
 
 def _read_window(read: _StateBytes, size: int) -> None:
-    """A window of values: sorted, and in the order of arrival."""
     ordered = read.vector("<f8", 0, size)
     values = read.vector("<f8", 0, size)
     if np.isnan(values).any() or not np.array_equal(ordered, np.sort(values)):
@@ -203,7 +198,6 @@ def _places_between(q: float, size: int) -> tuple[int, int, float]:
 
 
 def _read_rolling_quantile(read: _StateBytes, q: float, size: int) -> None:
-    """A window and the places in it."""
     _read_window(read, size)
     _check_same(read.take("dQQQd"), (q, size, *_places_between(q, size)), "places of the quantile")
     _check_same(read.take("dQ"), (q, size), "the quantile and the length of the window")
@@ -399,17 +393,17 @@ def restore(cls: type, arguments: Arguments, state: bytes) -> Any:
     return instance
 
 
-def _class_names(instance: object) -> list[str]:
-    return [f"{kind.__module__}.{kind.__qualname__}" for kind in type(instance).__mro__]
-
-
 def check_wrapper(instance: object) -> None:
     """Raise a ValueError where an object of river that was filled from a file says wrong things of the compiled object in it.
 
+    A StandardScaler must hold numbers, which may be NaN, for river's scaler learns that too.
     ADWIN makes its compiled object anew after a drift, from its own parameters; a rolling quantile asks the compiled object for a
     value as soon as it has noted that there was one. So these have to be right too, or compiled code panics later.
     """
-    cls = next((_BY_WRAPPER[name] for name in _class_names(instance) if name in _BY_WRAPPER), None)
+    names = [f"{kind.__module__}.{kind.__qualname__}" for kind in type(instance).__mro__]
+    if "river.preprocessing.scale.StandardScaler" in names:
+        _check_scaler(vars(instance))
+    cls = next((_BY_WRAPPER[name] for name in names if name in _BY_WRAPPER), None)
     if cls is None:
         return
     form, own, name = COMPILED[cls], vars(instance), type(instance).__name__
@@ -433,12 +427,7 @@ def check_wrapper(instance: object) -> None:
 _REAL = (int, float, np.floating, np.integer)
 
 
-def check_scaler(instance: object) -> None:
-    """Raise a ValueError where a StandardScaler of river that was filled from a file holds what is no number.
-
-    A number may be NaN, for river's scaler learns that too.
-    """
-    own = vars(instance) if "river.preprocessing.scale.StandardScaler" in _class_names(instance) else {}
+def _check_scaler(own: Mapping[str, Any]) -> None:
     if not own:
         return
     windowed = own.get("window_size") is not None  # its numbers are objects

@@ -34,11 +34,11 @@ from typing import Any
 
 import numpy as np
 
-from streamsvm.files.codecs import CODECS, METHODS, UntrustedError, codec_of, find_class, find_function, name_of
+from streamsvm.files.codecs import BY_TYPE, CODECS, METHODS, UntrustedError, find_class, find_function, name_of
 from streamsvm.files.container import DTYPES, CorruptError, check_hashes, check_shared
 from streamsvm.files.messages import shown
 from streamsvm.files.river_objects import check_nesting, check_object
-from streamsvm.files.river_state import check_scaler, check_wrapper
+from streamsvm.files.river_state import check_wrapper
 
 _DEEPEST = 100  # tuples in tuples
 _SCALARS = frozenset({type(None), bool, int, float, str})  # of an array of objects: nothing in it refers to anything
@@ -112,7 +112,7 @@ class _Writer:
             return {"method": [self._written_value(obj.__self__, depth + 1), obj.__name__]}
         if isinstance(obj, types.FunctionType | types.BuiltinFunctionType | types.MethodDescriptorType):
             return {"function": self._checked_name(obj, find_function)}
-        codec = codec_of(kind)
+        codec = BY_TYPE.get(kind)
         if codec is not None and not codec.shared:
             return {"of": [codec.kind, self._written_value(codec.taken_apart(obj), depth + 1)]}
         return {"at": self._number_of(obj)}
@@ -156,7 +156,7 @@ class _Writer:
             return ["bytearray", self._number_of_array(np.frombuffer(bytes(obj), np.uint8))]
         if kind is np.ndarray:
             return self._record_of_array(obj)
-        codec = codec_of(kind)
+        codec = BY_TYPE.get(kind)
         if codec is not None:
             return ["of", codec.kind, self._written_value(codec.taken_apart(obj))]
         return self._record_of_instance(obj)
@@ -253,7 +253,6 @@ class _Reader:
             self._fill_object(self._made[number], *self._records[number])
         for made in self._made.values():
             check_wrapper(made)
-            check_scaler(made)
             check_object(made)
         check_nesting(self._made.values())
         return self._read_value(root)

@@ -240,7 +240,6 @@ def calibrated_answer(model: Any) -> ExtraFields | None:
 
 
 def _said_by_last(model: Any, x: Any, method: str) -> Any:
-    """Return what a method of the last step says of a row."""
     steps, last = steps_of(model)
     for step in steps:
         x = step.transform_one(x)

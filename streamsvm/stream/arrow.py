@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import hashlib
 from collections.abc import Hashable, Iterator, Sequence
 from functools import cached_property
 from pathlib import Path
@@ -13,6 +12,7 @@ import numpy as np
 
 from streamsvm.files.messages import missing_package
 from streamsvm.stream.endpoints import START_AFRESH, Position, StreamError
+from streamsvm.stream.lines import digest_of_ends
 from streamsvm.stream.sources import TableSource
 from streamsvm.stream.tables.chunk import Chunk, Row, Table, Values
 from streamsvm.stream.tables.reading import Reading, ReadingOptions
@@ -21,7 +21,6 @@ from streamsvm.stream.tables.values import DEEPEST
 #: The formats.
 KINDS = ("parquet", "arrow")
 _ROWS_AT_ONCE = 1024
-_DIGESTED = 2**16  # bytes at the beginning and at the end, where both formats have their index
 
 
 class ArrowSource(TableSource):
@@ -91,7 +90,8 @@ class ArrowSource(TableSource):
             raise missing_package(f"{path}: a Parquet or Arrow file", "pyarrow", "files", error) from error
         self._errors, self._arrow, self._field_of = arrow_columns.ERRORS, arrow_columns.ArrowColumns(), arrow_columns.field_of
         try:
-            self._digest = _digest_of_file(Path(path))
+            size = Path(path).stat().st_size  # both formats have their index at the ends
+            self._digest = digest_of_ends(path, size, f"{size}:")
             if self._kind == "parquet":
                 self._file: Any = self._open.enter_context(parquet.ParquetFile(path))
                 schema = self._file.schema_arrow
@@ -206,7 +206,7 @@ class ArrowSource(TableSource):
         self._check_new()
         rows = position.get("rows")
         if not {"rows", "file", "label"} <= position.keys() or type(rows) is not int or not 0 <= rows < 2**63:
-            raise StreamError(f"{self.name}: the checkpoint is of another kind of stream. Give that stream, {START_AFRESH}")
+            raise self._unlike_error(position)
         if position["file"] != self._digest:
             raise StreamError(f"{self.name} is not the file of the checkpoint, or was written anew. Give it, {START_AFRESH}")
         self._check_columns(position)
@@ -283,12 +283,3 @@ def _leaf_columns(column: _Column, kind: Any) -> Iterator[_Column]:
         return
     for place, field in enumerate(fields):
         yield from _leaf_columns(_Column((*column.path, f"{column.name}.{field.name}"), (*column.places, place)), field.type)
-
-
-def _digest_of_file(path: Path) -> str:
-    size = path.stat().st_size
-    with path.open("rb") as file:
-        found = hashlib.sha256(b"%d:" % size + file.read(_DIGESTED))
-        file.seek(max(size - _DIGESTED, 0))
-        found.update(file.read())
-    return found.hexdigest()

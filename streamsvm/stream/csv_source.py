@@ -103,7 +103,7 @@ class CSVSource(TextSource):
             if "new-line character" in self._fault:
                 raise self._error_here(r"lines end with a carriage return alone. Convert it: tr '\r' '\n' < old.csv > new.csv")
             raise self._error_here(self._fault)
-        if names is None and not self._reader.stopped:
+        if names is None and not self._reader.stream.stopped:
             raise StreamError(f"{self.name} is empty: its first line must name the columns")
         self._names = [name.strip() for name in names or ()]
         if any("\0" in name for name in self._names):
@@ -134,7 +134,7 @@ class CSVSource(TextSource):
         try:
             return next(self._table, None)
         except csv.Error as error:
-            if self._reader.stopped:  # in the middle of a row of several lines
+            if self._reader.stream.stopped:  # in the middle of a row of several lines
                 return None
             self._fault = self._fault or str(error)
             return []

@@ -169,7 +169,6 @@ class DriftWatch:
 
 
 def _feed_a_copy(detector: Any) -> None:
-    """Feed a copy of a detector a few errors, to see whether that fails."""
     tried = copy.deepcopy(detector)
     for error in (0, 1, 0):
         tried.update(error)

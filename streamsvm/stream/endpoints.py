@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any, NamedTuple, Self
 
+from streamsvm.files.messages import shown
 from streamsvm.stream.tables.chunk import BadRow, Chunk, Row
 
 #: Where a source or sink goes on, as plain JSON (dicts, lists, strings, numbers). Only the source itself reads inside.
@@ -137,6 +138,10 @@ class Source:
             Rows were read already.
         """
         raise NotImplementedError
+
+    def _unlike_error(self, position: Position) -> StreamError:
+        text = f"the checkpoint is of another kind of stream ({shown(dict(position))}). Give that stream, {START_AFRESH}"
+        return StreamError(f"{self.name}: {text}")
 
     def keep(self, names: Sequence[str]) -> list[str]:
         """Have chunks copy columns (`Chunk.kept`), and return the names of all that they copy.

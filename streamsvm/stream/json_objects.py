@@ -108,7 +108,6 @@ class JSONObjects:
         return bool(new)
 
     def _add_texts(self, names: Collection[str]) -> None:
-        """Read the texts of some columns from now on."""
         dropped = [] if self._reading is None else [name for name in self._columns if self._reading.drops(name)]
         self._columns |= {name: TextValues(self._reader_of(name)) for name in names if name not in dropped}
         numbers = [name for name, texts in self._columns.items() if texts is None and name not in dropped]
@@ -174,7 +173,6 @@ class _Names:
 
 
 def _is_text(name: str) -> bool:
-    """Whether a name can be written in UTF-8."""
     try:
         name.encode()
     except UnicodeEncodeError:

@@ -49,6 +49,7 @@ class ByteStream:
     """Whether what comes next may have to be waited for."""
     stopped: bool = False
     """Whether `stop` was called. Then the stream seems to end."""
+    _wakes: tuple[io.FileIO, io.FileIO] | None = None
 
     def __init__(self, path: str | Path) -> None:
         standard = str(path) == "-"
@@ -67,7 +68,6 @@ class ByteStream:
         regular = stat.S_ISREG(os.fstat(self._file.fileno()).st_mode)
         self._is_seekable = regular and not standard and self._unpacked is None
         self._read, self._first = 0, b""  # bytes that were read, and those of them that are to be given first
-        self._wakes: tuple[io.FileIO, io.FileIO] | None = None
         if not regular and _CAN_POLL:  # else only the next bytes end a wait
             self.is_pipe = True
             receiver, sender = os.pipe()  # `stop` writes to it, to end a wait
@@ -221,9 +221,6 @@ class HeldBytes(ByteStream):
         given, self._data = self._data, b""
         return given
 
-    def stop(self) -> None:
-        self.stopped = True
-
     def close(self) -> None:
         pass
 
@@ -234,12 +231,23 @@ LONGEST_LINE = 16 * 2**20
 LONGEST_SKIPPED = 2**30
 #: A stream is recognised by digests of as many bytes at most: at its beginning, and before the position.
 FINGERPRINT_BYTES = 4096
+_END_BYTES = 2**16
 _BLANK = re.compile(rb"(?:\r?\n)*")
 
 
 def hex_digest(data: bytes) -> str:
     """SHA-256 in hexadecimal digits."""
     return hashlib.sha256(data).hexdigest()
+
+
+def digest_of_ends(path: str | Path, size: int, said: str) -> str:
+    """Return a digest of a text, and of the first and the last 64 KiB among so many bytes of a file."""
+    with Path(path).open("rb") as file:
+        found = hashlib.sha256(said.encode() + file.read(min(_END_BYTES, size)))
+        begin = max(size - _END_BYTES, 0)
+        file.seek(begin)
+        found.update(file.read(size - begin))
+    return found.hexdigest()
 
 
 def checked_encoding(name: str) -> str:
@@ -259,12 +267,13 @@ def checked_encoding(name: str) -> str:
 class LineReader:
     """Reads lines of a file (``.gz``: unpacked), a FIFO, standard input (``"-"``) or bytes, and can recognise the stream later.
 
-    A StreamError says that the stream cannot be opened or, while reading, is corrupt or cannot be read.
+    Once its ``stream`` is stopped, lines in memory are still given out; then it seems to end. A StreamError says that it cannot
+    be opened or, while reading, is corrupt or cannot be read.
     """
 
     def __init__(self, path: str | Path | ByteStream) -> None:
-        self._stream = path if isinstance(path, ByteStream) else ByteStream(path)
-        self.name: str = self._stream.name
+        self.stream: ByteStream = path if isinstance(path, ByteStream) else ByteStream(path)
+        self.name: str = self.stream.name
         self.mark: int = 0  # the offset when `set_mark` was called last, after a row
         self.row_begin: int = 0  # the offset where that row begins
         self.header: int = 0  # the offset where the first row begins
@@ -274,19 +283,9 @@ class LineReader:
         self._before_skip = b""
 
     @property
-    def stopped(self) -> bool:
-        """Whether `stop` was called. Lines in memory are still given out, then the stream seems to end."""
-        return self._stream.stopped
-
-    @property
-    def is_pipe(self) -> bool:
-        """Whether what comes next may have to be waited for."""
-        return self._stream.is_pipe
-
-    @property
     def has_line(self) -> bool:
         """Whether a whole line has been read from a file, which never has to be waited for, and not given out yet."""
-        return not self._stream.is_pipe and self._buffer.find(b"\n", self._at) >= 0
+        return not self.stream.is_pipe and self._buffer.find(b"\n", self._at) >= 0
 
     @property
     def offset(self) -> int:
@@ -300,7 +299,7 @@ class LineReader:
         while end == 0:
             searched = len(self._buffer) - begin
             if searched > LONGEST_LINE or not self._fill_buffer():
-                if self.stopped:  # in the middle of a line
+                if self.stream.stopped:  # in the middle of a line
                     return b""
                 end = len(self._buffer)
                 begin = self._at
@@ -318,7 +317,7 @@ class LineReader:
         searched = 0
         while self._buffer.find(b"\n", self._at + searched) < 0:
             searched = len(self._buffer) - self._at
-            if self._stream.is_pipe or searched > LONGEST_LINE or not self._fill_buffer():
+            if self.stream.is_pipe or searched > LONGEST_LINE or not self._fill_buffer():
                 return []
         rest = io.BytesIO(self._buffer)  # without a copy
         rest.seek(self._at)
@@ -397,8 +396,8 @@ class LineReader:
     def skip_to(self, offset: int) -> None:
         """Go forward to an offset and set the mark there; StreamError if the stream ends before it."""
         begin = max(offset - FINGERPRINT_BYTES, 0)
-        if offset > self._base + len(self._buffer) and self._stream.can_skip_to(offset):
-            self._stream.seek(begin)
+        if offset > self._base + len(self._buffer) and self.stream.can_skip_to(offset):
+            self.stream.seek(begin)
             self._buffer, self._base, self._at = b"", begin, 0
             self.mark = begin
         while self._base + len(self._buffer) < offset:
@@ -412,17 +411,9 @@ class LineReader:
         self._at = offset - self._base
         self.set_mark()
 
-    def stop(self) -> None:
-        """End a wait for bytes that have not come yet, as `ByteStream.stop`."""
-        self._stream.stop()
-
-    def close(self) -> None:
-        """Close the stream."""
-        self._stream.close()
-
     def _fill_buffer(self) -> bool:
         # Read the bytes that have come, or wait for some. False at the end of the stream, or if stopped.
-        read, chunk = self._base + len(self._buffer), self._stream.read()
+        read, chunk = self._base + len(self._buffer), self.stream.read()
         if not chunk:
             return False
         if read == len(self._head):

@@ -226,7 +226,6 @@ class LearningLoop(ScoredLoop):
         super()._take_all(chunk)
 
     def _tell_changes(self) -> None:
-        """Warn, once, of columns that have changed since the checkpoint."""
         changed, self._changed = self._changed, None
         if changed is not None and changed.rows >= LEAST and (text := changed.text):
             warn(f"{self.source.name}: of the columns since the checkpoint, {text}. This is said once")
@@ -387,7 +386,7 @@ class LearningLoop(ScoredLoop):
             "scores": [_rounded_report(report) for report in reports],
         }
         facts |= {} if self._weight is None else {"weight": self._weight}
-        state = *self._scores.state, self._scores.further
+        state = *self._scores.first.state, self._scores.further
         if self.drift is None:
             return self.model, state, facts
         return self.model, (*state, self.drift.detector), facts | {"drift": self.drift.facts}

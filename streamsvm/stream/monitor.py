@@ -156,7 +156,6 @@ class Monitor:
         return {str(number): loop for number, loop in self._loop.loops.items()} if self._several else {"": self._loop}
 
     def _message_lag(self) -> dict[Any, int] | None:
-        """Return the messages that wait to be read, by partition; None where the source does not tell."""
         lag: dict[Any, int] | None = self._loop.lag() if self._several else self._loop.source.lag()
         return lag
 
@@ -194,7 +193,6 @@ class Monitor:
         return found
 
     def _progress_of(self, partition: str, loop: Any) -> Any:
-        """Return a snapshot of a loop, which goes on meanwhile."""
         for _ in range(_PROBES):
             try:
                 self._last[partition] = loop.progress
@@ -307,7 +305,6 @@ class Families:
             self.gauge("checkpoint_rows", "Rows at the newest checkpoint", loop.saved_rows)
 
     def _add_learning(self, progress: Progress) -> None:
-        """Add what only a loop has that learns."""
         self.counter("learned_rows", "Rows that were learned", progress.learned)
         self.counter("unlabelled_rows", "Rows without a label, which were predicted only", progress.unlabelled)
         self.counter("empty_rows", "Rows without any feature", progress.empty)
@@ -322,7 +319,6 @@ class Families:
                     self.gauge("metric", text, value, name=score.name, window=window)
 
     def _add_delayed(self, counts: Mapping[str, int]) -> None:
-        """Add the metrics of labels that come from another stream."""
         for name, key, text in _DELAYED_GAUGES:
             self.gauge(name, text, counts[key])
         for name, key, text in _DELAYED_COUNTERS:
@@ -445,6 +441,5 @@ def is_served(host: str, names: Collection[str]) -> bool:
 
 
 def _weighted_mean(values: list[tuple[float, int]]) -> float | None:
-    """Return the mean of finite values with weights; None if there is none."""
     found = [(value, weight) for value, weight in values if math.isfinite(value) and weight]
     return sum(value * weight for value, weight in found) / sum(weight for _, weight in found) if found else None

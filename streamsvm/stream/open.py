@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import glob
-import hashlib
 import os
 import sys
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -15,18 +14,19 @@ from typing import Any, Unpack
 from streamsvm.core.checks import checked_count
 from streamsvm.files.messages import MissingPackageError
 from streamsvm.stream.arrow import KINDS, ArrowSource
+from streamsvm.stream.checkpoint import Checkpoints
 from streamsvm.stream.csv_source import CSVSource
 from streamsvm.stream.endpoints import START_AFRESH, Position, Sink, Source, StreamError
 from streamsvm.stream.json_objects import JSONLinesSource
 from streamsvm.stream.libsvm_source import LIBSVMSource
-from streamsvm.stream.lines import ByteStream
+from streamsvm.stream.lines import ByteStream, digest_of_ends
 from streamsvm.stream.sinks import FileSink
 from streamsvm.stream.sources import TextSource
 from streamsvm.stream.tables.chunk import Chunk
-from streamsvm.stream.tables.reading import ReadingOptions, TextOptions, as_names
+from streamsvm.stream.tables.options import KNOWN, READING
+from streamsvm.stream.tables.reading import TextOptions, as_names
 from streamsvm.stream.weights import WeightedSource
 
-_DIGESTED = 2**16  # bytes at the beginning and at the end of a file
 _PATTERN = frozenset("*?[")
 
 
@@ -62,7 +62,6 @@ def _distinct_paths(paths: Iterable[str]) -> list[str]:
 
 
 def _has_bytes(path: Path) -> bool:
-    """Whether this is a file which is not empty."""
     try:
         return path.is_file() and path.stat().st_size > 0
     except OSError:
@@ -102,12 +101,11 @@ class FilesSource(Source):
             if self._stopped or self._done + 1 == len(self._paths):
                 return None
             self._check_columns()
-            self._digest = _digest_of_files(self._digest, self._paths[self._done], size)
+            self._digest = digest_of_ends(self._paths[self._done], size, f"{self._digest}:{size}:")
             self._done += 1
             self._open_next()
 
     def _open_next(self) -> None:
-        """Open the file that comes next."""
         self._source.close()
         self._source = self._opened(self._paths[self._done])
         if self._stopped:
@@ -138,9 +136,7 @@ class FilesSource(Source):
         try:
             done, before = checked_count("files", within.pop("files")), within.pop("before")
         except (KeyError, ValueError):
-            raise StreamError(
-                f"{self.name}: the checkpoint is of another kind of stream. Give that stream, {START_AFRESH}"
-            ) from None
+            raise self._unlike_error(position) from None
         if done:
             if done >= len(self._paths):
                 raise StreamError(
@@ -150,7 +146,8 @@ class FilesSource(Source):
             self._source.read(1)
             self._check_columns()
             for path in self._paths[:done]:
-                self._digest = _digest_of_files(self._digest, path, _file_size(path))
+                size = _file_size(path)
+                self._digest = digest_of_ends(path, size, f"{self._digest}:{size}:")
             if self._digest != before:
                 raise StreamError(
                     f"{self.name}: the files before {self._paths[done]} are not those {done} of the checkpoint: one is gone, "
@@ -180,16 +177,6 @@ def _file_size(path: str) -> int:
         return Path(path).stat().st_size
     except OSError as error:
         raise StreamError(f"{path}: {error.strerror or error}") from error
-
-
-def _digest_of_files(before: str, path: str, size: int) -> str:
-    """Return a digest of files: that of those before, and of so many bytes of one more."""
-    with Path(path).open("rb") as file:
-        found = hashlib.sha256(f"{before}:{size}:".encode() + file.read(min(_DIGESTED, size)))
-        begin = max(size - _DIGESTED, 0)
-        file.seek(begin)
-        found.update(file.read(size - begin))
-    return found.hexdigest()
 
 
 _SUFFIXES = (
@@ -330,10 +317,8 @@ def open_source(
     if kind is not None and group is not None:
         raise StreamError(f"{spec} is a file, and a group (here {group!r}) is one of consumers of a topic: leave it out")
     given: dict[str, Any] = {name: value for name, value in reading.items() if value}
-    columns = ReadingOptions.__annotations__.keys()
-    known = {"csv": columns | {"delimiter", "encoding"}, "jsonl": columns | {"encoding"}, "parquet": columns, "arrow": columns}
-    if unknown := given.keys() - known.get(kind or "", set()):
-        hint = "" if unknown - columns else ". Put a streamsvm.stream.tables.TableEncoder in front of the model instead"
+    if unknown := given.keys() - KNOWN.get(kind or "", ()):
+        hint = "" if unknown - {*READING} else ". Put a streamsvm.stream.tables.TableEncoder in front of the model instead"
         raise StreamError(f"{spec}: {min(unknown)} means nothing for a {kind or 'stream with a URL'}{hint}")
     if files:
         each: dict[str, Any] = {"label": label, "format": kind, "label_needed": label_needed, **reading}
@@ -376,13 +361,14 @@ def open_worker(spec: str, **how: Any) -> Any:
     return _beside_flags("open_worker", spec, "has no partitions that workers could share: give a topic", how)
 
 
-def open_checkpoints(spec: str, **how: Any) -> Any:
+def open_checkpoints(spec: str, **how: Any) -> Checkpoints:
     """Open the stream with a URL as a place for checkpoints, where another process may follow them; as `open_worker`.
 
     It stands where a `CheckpointFolder` does, and has ``group``, whose offsets it commits, and ``sink_of(url, options)``, a sink
     whose messages count from the next checkpoint on, or None.
     """
-    return _beside_flags("open_checkpoints", spec, "takes no checkpoints: give a folder, or a topic", how)
+    opened: Checkpoints = _beside_flags("open_checkpoints", spec, "takes no checkpoints: give a folder, or a topic", how)
+    return opened
 
 
 def open_models(spec: str, **how: Any) -> Any:

@@ -360,7 +360,6 @@ class PredictionLoop(StreamLoop[Predicted]):
         return found if self._follow is None else (*found, [self.version] * n)
 
     def _label_of(self, y: Any) -> Any:
-        """Return a label as it is scored; None where there is none."""
         try:
             if y is None or self._regression:
                 return None if y is None else checked_number(y)
@@ -371,7 +370,6 @@ class PredictionLoop(StreamLoop[Predicted]):
         return y
 
     def _follow_on(self) -> None:
-        """Take the newest model, if there is a newer one."""
         if self._follow is not None and (newer := self._follow.newer()) is not None:
             try:
                 guarded = GuardedModel(newer.model, learns=False)

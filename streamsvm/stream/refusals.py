@@ -143,7 +143,6 @@ class Refusals:
 
 
 def _shown_row(raw: Any) -> tuple[int, str, str]:
-    """The length of a row, its text, and the text's encoding."""
     if not isinstance(raw, bytes):
         text = repr(raw)
         return len(text), text[:LONGEST_RAW], "repr"

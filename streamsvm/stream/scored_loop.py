@@ -307,7 +307,7 @@ class ScoredLoop(StreamLoop[Progress]):
 
     def _best_guess(self, score: Score) -> float:
         """Return what the best guess would have given, without the time that a report takes; NaN if there is none."""
-        if (majority := self._scores.majority) is not None:
+        if (majority := score.majority) is not None:
             return majority[1]
         guesses = self._scores.reports()[0].guesses if self._regression else score.guesses
         best = max if getattr(score.metric, "bigger_is_better", False) else min
@@ -348,4 +348,4 @@ class ScoredLoop(StreamLoop[Progress]):
         counts = self.refused, self.unlabelled, self.empty, self._delayed_counts
         drifts = None if self.drift is None else self.drift.drifts
         now = self.rows, self.learned, rows_per_second, *scores, self.model, seconds
-        return Progress(*now, ended, interrupted, *counts, drifts, self._scores.majority, reports, self.abstained)
+        return Progress(*now, ended, interrupted, *counts, drifts, self._scores.first.majority, reports, self.abstained)

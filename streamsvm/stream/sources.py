@@ -102,7 +102,7 @@ class TextSource(TableSource):
         self._kept: Sequence[Any] = ()  # what is copied of the row that was given last
         self._singly = 1  # rows that are read one after the other before many are tried again
         self._ended = False
-        self.waits: bool = self._reader.is_pipe
+        self.waits: bool = self._reader.stream.is_pipe
 
     def read(self, most: int) -> Chunk | None:
         """Return the next rows that are at hand, as `Source.read`."""
@@ -153,7 +153,6 @@ class TextSource(TableSource):
         return None
 
     def _lines_given(self, chunk: LinesChunk) -> LinesChunk:
-        """Give out lines that are a row each."""
         self._begun = True
         self._reader.give(chunk.lines)
         self._line = self._row_line = self._line + len(chunk)
@@ -189,12 +188,10 @@ class TextSource(TableSource):
 
     @property
     def _line_place(self) -> str:
-        """The stream and the line that was read last."""
         return f"{self.name}, line {self._line:,}"
 
     @property
     def _raw_row(self) -> bytes:
-        """The bytes of the row that was given last."""
         return self._reader.row if self._cut is None else self._cut
 
     @property
@@ -226,10 +223,7 @@ class TextSource(TableSource):
             if not rows <= line <= offset + 1:
                 raise ValueError(f"{rows} rows in {line} lines")
         except (KeyError, ValueError):
-            raise StreamError(
-                f"{self.name}: the checkpoint is of another kind of stream ({shown(dict(position))}). "
-                f"Give that stream, {START_AFRESH}"
-            ) from None
+            raise self._unlike_error(position) from None
         self._check_columns(position)
         if hex_digest(self._reader.head(offset)) != head:
             raise StreamError(
@@ -256,11 +250,11 @@ class TextSource(TableSource):
 
     def stop(self) -> None:
         """End a wait for rows. The beginning of an incomplete row is left for the next run."""
-        self._reader.stop()
+        self._reader.stream.stop()
 
     def close(self) -> None:
         """Close the file. Standard input stays open."""
-        self._reader.close()
+        self._reader.stream.close()
 
     def _begin_rows(self) -> None:
         """Read the lines before the first row, if the format has any."""
@@ -398,10 +392,7 @@ class IterableSource(Source):
         try:
             (wanted,) = (checked_count(key, position[key]) for key in {"rows", *position})
         except (KeyError, ValueError):
-            raise StreamError(
-                f"{self.name}: the checkpoint is of another kind of stream ({shown(dict(position))}). "
-                f"Give that stream, {START_AFRESH}"
-            ) from None
+            raise self._unlike_error(position) from None
         for rows in range(wanted):
             if next(self._iterator, None) is None:
                 raise StreamError(f"{self.name} has only {rows:,} rows; the checkpoint has learned {wanted:,}")

@@ -389,7 +389,6 @@ class StreamLoop(Generic[P]):
         return most if self._checkpoints is None else min(most, self._every - self.rows % self._every)
 
     def _is_due(self) -> bool:
-        """Whether a checkpoint is to be written now."""
         if self._saved_rows == self.rows or not self.rows:
             return False
         late = time.monotonic() - self._saved_at
@@ -461,7 +460,6 @@ class StreamLoop(Generic[P]):
 
     @property
     def _row_place(self) -> str:
-        """The place of the row that is taken now."""
         return self.source.name if self._chunk is None else self._chunk.place(self._index)
 
     def _save_checkpoint(self, checkpoints: Checkpoints) -> None:

@@ -222,7 +222,6 @@ class JoinedSource(Source):
         return not (source.waits or source.endless) and held[0].time > self._times[side] + self._ahead
 
     def _hold_message(self, side: int, new: _Held) -> None:
-        """Hold a message, and where the one that is held is far ahead of it, give that one its time."""
         held = self._held[side]
         if held and held[0].time > new.time + self._ahead:
             held[0] = held[0].at(max(new.time, self._times[side]))
@@ -367,7 +366,6 @@ def _few_numbers(saved: Any) -> list[Any]:
 
 
 def _held_message(side: int, saved: Any, keep: list[str] | None) -> _Held:
-    """Return a message that a checkpoint holds."""
     saved = checked_mapping("heads", saved)
     key, moment, place, raw = checked_key(saved["key"]), checked_time(saved["time"]), saved["place"], saved["raw"]
     if type(place) is not str or not (raw is None or type(raw) is str):

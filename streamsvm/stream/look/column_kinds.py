@@ -127,7 +127,6 @@ def column_of(
 
 
 def _zones_of(texts: Sequence[str], form: str | None) -> str:
-    """Return what is odd about the time zones of dates."""
     if form is None:
         have_zones = {parsed_date(text).tzinfo is not None for text in texts}
         return ", in some rows without a time zone, which is UTC then" if len(have_zones) > 1 else ""
@@ -225,7 +224,6 @@ def have_thousands(texts: Iterable[str]) -> bool:
 
 
 def _may_be_thousands(value: float) -> bool:
-    """Whether a number may be whole, with a point between thousands if it has one."""
     return float(value).is_integer() or (1.0 <= abs(value) < 1000.0 and round(value, 3) == value)
 
 
@@ -253,7 +251,6 @@ def _suspicion_of(
 
 
 def _time_unit(numbers: Sequence[float]) -> str | None:
-    """The unit of whole numbers that look like times since 1970; an empty text if they look like days such as 20240131."""
     if all(19e6 < number < 21.1e6 and is_date(str(int(number)), "%Y%m%d") for number in numbers):
         return ""
     units = {unit_of(number) for number in numbers}

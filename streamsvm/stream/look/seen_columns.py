@@ -135,7 +135,6 @@ def _or_pointed(column: Column) -> Column:
 
 
 def _noted_column(column: Column, note: str) -> Column:
-    """Return a column with a note, after which comes what was noted before."""
     return column._replace(note="; ".join(filter(None, (note, column.note))))
 
 
@@ -191,7 +190,6 @@ def _worth_a_look(chunk: Chunk, texts: Counter[Hashable]) -> list[int]:
 
 
 def _date_forms(rows: Sequence[Mapping[Any, Any]], known: Collection[str | None]) -> dict[Any, list[str | None]]:
-    """Return the formats of columns whose dates may have several."""
     values: dict[Any, list[Any]] = {}
     for row in rows:
         for name, value in row.items():

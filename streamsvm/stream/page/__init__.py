@@ -207,7 +207,6 @@ def _lead_sentences(found: Sequence[Any]) -> list[str]:
 
 
 def _figure_tiles(found: Sequence[Any], points: Sequence[Mapping[str, Any]], report: ScoreReport) -> list[list[str]]:
-    """Return the figures below the score, with their names."""
     last = points[-1]
     before = points[-2] if len(points) > 1 else last
     seconds = last["seconds"] - before["seconds"]

@@ -104,12 +104,26 @@ class Score:
 
     def resume(self, sums: Any, last: Any, rows_anew: Any) -> None:
         """Go on from a saved `state`; CheckpointError if it is none of such a score."""
+        try:
+            if type(rows_anew) is not int or rows_anew:
+                raise ValueError(f"rows_anew is {rows_anew!r}")
+            self._resume_sums(sums, last)
+        except (TypeError, ValueError):
+            raise self._corrupt_error() from None
+
+    def _resume_sums(self, sums: Any, last: Any) -> None:
+        """Go on from saved sums, and those of the last rows; ValueError or TypeError if they are none."""
         raise NotImplementedError
 
     @property
     def guesses(self) -> tuple[tuple[str, float], ...]:
         """What guesses would have given on the same rows."""
         return ()
+
+    @property
+    def majority(self) -> tuple[Any, float] | None:
+        """The commonest label and its share of the rows, which is the accuracy of always predicting it; None of other metrics."""
+        return None
 
     @property
     def table(self) -> list[list[Any]] | None:

@@ -43,11 +43,17 @@ class ProbabilityScore(Score):
         self.name: str = type(self).__name__
         self.window: int = window
         self._positive = positive
+        self._rows = 0
+        self._last: deque[float] = deque(maxlen=window)  # what the score of each of the last rows is of
         self.metric: Any = ShownScore(self.name, lambda: self.value)
         self.windowed: Any = ShownScore(self.name, lambda: self.windowed_value)
 
     def __repr__(self) -> str:
         return described_score(self.name, self.parameters, self.window, self._positive)
+
+    @property
+    def counted(self) -> bool:
+        return self._rows > 0
 
     def _of_positive(self, probabilities: Mapping[Any, Any]) -> Any:
         """Return the probability of the positive label: a number, or a column."""
@@ -56,6 +62,16 @@ class ProbabilityScore(Score):
     def _are_positive(self, ys: Sequence[Any]) -> list[bool]:
         positive = True if self._positive is None else self._positive
         return [y == positive for y in ys]
+
+    def _saved_columns(self, last: Any, rows: int, kinds: Sequence[Any]) -> list[np.ndarray]:
+        """Return the saved columns of the last of so many rows; ValueError if they are none of these types."""
+        form = min(rows, self.window)
+        if type(last) is not list or len(last) != len(kinds):
+            raise ValueError("there are no last rows")
+        for column, kind in zip(last, kinds, strict=True):
+            if type(column) is not np.ndarray or column.dtype != kind or column.shape != (form,):
+                raise ValueError("the last rows are none")
+        return last
 
 
 class RankScore(ProbabilityScore):
@@ -75,9 +91,8 @@ class RankScore(ProbabilityScore):
 
     def __init__(self, window: int, positive: Hashable = None) -> None:
         super().__init__(window, positive)
-        self._ranks, self._rows = RankCounts(), 0
+        self._ranks = RankCounts()
         self._last_positive: deque[bool] = deque(maxlen=window)
-        self._last: deque[float] = deque(maxlen=window)
 
     def update(self, y: Any, predicted: Any) -> None:
         if not predicted:
@@ -113,26 +128,15 @@ class RankScore(ProbabilityScore):
         return np.array(positive[len(positive) - n :], bool), np.array(p[len(p) - n :], np.float64)
 
     @property
-    def counted(self) -> bool:
-        return self._rows > 0
-
-    @property
     def state(self) -> State:
         return self._ranks.state, list(self._column_names()), 0
 
-    def resume(self, sums: Any, last: Any, rows_anew: Any) -> None:
+    def _resume_sums(self, sums: Any, last: Any) -> None:
         ranks = RankCounts()
-        try:
-            rows = ranks.resume(sums)
-        except ValueError:
-            raise self._corrupt_error() from None
-        if type(last) is not list or len(last) != 2 or type(rows_anew) is not int or rows_anew:
-            raise self._corrupt_error()
-        positive, p = last
-        if not (_is_column(positive, bool, rows, self.window) and _is_column(p, np.float64, rows, self.window)):
-            raise self._corrupt_error()
+        rows = ranks.resume(sums)
+        positive, p = self._saved_columns(last, rows, (bool, np.float64))
         if not ((p >= 0.0) & (p <= 1.0)).all():
-            raise self._corrupt_error()
+            raise ValueError("a probability is none")
         self._ranks, self._rows = ranks, rows
         self._last_positive.extend(positive.tolist())
         self._last.extend(p.tolist())
@@ -214,9 +218,8 @@ class LossScore(ProbabilityScore):
 
     def __init__(self, window: int, positive: Hashable = None) -> None:
         super().__init__(window, positive)
-        self._total, self._rows = 0.0, 0
+        self._total = 0.0
         self._several = False  # whether there were more than two labels
-        self._last: deque[float] = deque(maxlen=window)
         self._shares = LabelShares()
 
     @staticmethod
@@ -226,7 +229,6 @@ class LossScore(ProbabilityScore):
 
     @classmethod
     def _losses_of(cls, p: np.ndarray, squares: np.ndarray) -> np.ndarray:
-        """Return `_loss_of` of many rows."""
         raise NotImplementedError
 
     def update(self, y: Any, predicted: Any) -> None:
@@ -287,10 +289,6 @@ class LossScore(ProbabilityScore):
         return self._loss_unit * math.fsum(last) / len(last) if last else math.nan
 
     @property
-    def counted(self) -> bool:
-        return self._rows > 0
-
-    @property
     def guesses(self) -> tuple[tuple[str, float], ...]:
         return (("the labels' shares so far", self._loss_unit * self._shares.loss / self._rows),) if self._rows else ()
 
@@ -299,25 +297,21 @@ class LossScore(ProbabilityScore):
         sums = {"total": self._total, "rows": self._rows, "several": self._several, "shares": self._shares.state}
         return sums, [np.array(self._last, np.float64)], 0
 
-    def resume(self, sums: Any, last: Any, rows_anew: Any) -> None:
+    def _resume_sums(self, sums: Any, last: Any) -> None:
+        if type(sums) is not dict or sums.keys() != {"total", "rows", "several", "shares"}:
+            raise ValueError("there are no sums")
+        total, rows, several = sums["total"], sums["rows"], sums["several"]
+        if type(rows) is not int or not 0 <= rows < _MOST_ROWS or type(several) is not bool:
+            raise ValueError("the rows are none")
+        if type(total) is not float or not 0.0 <= total <= 1.01 * self._most * rows:
+            raise ValueError("the sum of losses is none")
+        [losses] = self._saved_columns(last, rows, [np.float64])
+        if not ((losses >= 0.0) & (losses <= self._most)).all():
+            raise ValueError("a loss is none")
         shares = LabelShares()
-        try:
-            if type(sums) is not dict or sums.keys() != {"total", "rows", "several", "shares"}:
-                raise ValueError
-            total, rows, several = sums["total"], sums["rows"], sums["several"]
-            if type(rows) is not int or not 0 <= rows < _MOST_ROWS or type(several) is not bool:
-                raise ValueError
-            if type(total) is not float or not 0.0 <= total <= 1.01 * self._most * rows:
-                raise ValueError
-            if type(last) is not list or len(last) != 1 or type(rows_anew) is not int or rows_anew:
-                raise ValueError
-            if not _is_column(last[0], np.float64, rows, self.window) or not ((last[0] >= 0.0) & (last[0] <= self._most)).all():
-                raise ValueError
-            shares.resume(sums["shares"], rows, self._most)
-        except ValueError:
-            raise self._corrupt_error() from None
+        shares.resume(sums["shares"], rows, self._most)
         self._total, self._rows, self._several, self._shares = total, rows, several, shares
-        self._last.extend(last[0].tolist())
+        self._last.extend(losses.tolist())
 
 
 #: The least probability that log loss counts, as scikit-learn's does.
@@ -382,11 +376,6 @@ PROBABILITY_SCORES: dict[str, type[ProbabilityScore]] = {
 }
 
 
-def _is_column(found: Any, dtype: Any, rows: int, window: int) -> bool:
-    """Whether this is the column of the last rows of a saved score, of so many rows."""
-    return type(found) is np.ndarray and found.dtype == dtype and found.shape == (min(rows, window),)
-
-
 _BINS = 10
 _UNITS = 2**20  # of a probability: whole numbers, so that a sum does not depend on the order of its parts
 _MOST_IN_BINS = 2**42
@@ -449,11 +438,10 @@ class Calibration(TableScore):
     def state(self) -> State:
         return self._sums.copy(), None, 0
 
-    def resume(self, sums: Any, last: Any, rows_anew: Any) -> None:
-        good = isinstance(sums, np.ndarray) and sums.dtype == np.int64 and sums.shape == self._sums.shape
-        if not good or last is not None or type(rows_anew) is not int or rows_anew:
-            raise self._corrupt_error()
+    def _resume_sums(self, sums: Any, last: Any) -> None:
+        if not (isinstance(sums, np.ndarray) and sums.dtype == np.int64 and sums.shape == self._sums.shape) or last is not None:
+            raise ValueError("there are no sums")
         rows = sums[0]
         if not ((sums >= 0).all() and (rows < _MOST_IN_BINS).all() and (sums[1:] <= rows * np.array([[_UNITS], [1]])).all()):
-            raise self._corrupt_error()
+            raise ValueError("a sum is none")
         self._sums = sums.copy()

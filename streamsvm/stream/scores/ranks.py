@@ -95,7 +95,6 @@ def by_threshold(counts: np.ndarray, thresholds: Sequence[float]) -> list[tuple[
 
 
 def _lowest_of(place: int) -> float:
-    """Return the smallest score of a bin."""
     if place in (0, BINS - 1):
         return float(place > 0)
     odds = math.sinh(_LOWEST + (place - 1) / _BINS_PER_UNIT)

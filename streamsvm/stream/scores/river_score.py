@@ -307,7 +307,6 @@ class RiverScore(Score):
 
     @property
     def majority(self) -> tuple[Any, float] | None:
-        """The commonest label and its share of the rows, which is the accuracy of always predicting it; None of other metrics."""
         if not isinstance(self.metric, metrics.Accuracy) or not self.metric.cm.total_weight:
             return None
         label, times = _commonest_label(self.metric.cm)

@@ -56,22 +56,19 @@ class LabelTable(TableScore):
     def state(self) -> State:
         return {"labels": list(self._labels), "pairs": [[*pair, times] for pair, times in self._pairs.items()]}, None, 0
 
-    def resume(self, sums: Any, last: Any, rows_anew: Any) -> None:
-        try:
-            if type(sums) is not dict or sums.keys() != {"labels", "pairs"} or last is not None or rows_anew != 0:
-                raise ValueError
-            labels, pairs = sums["labels"], sums["pairs"]
-            if type(labels) is not list or len(labels) > _MOST_KEPT or type(pairs) is not list:
-                raise ValueError
-            check_hashes(labels)
-            numbers = {label: number for number, label in enumerate(labels, 1)}
-            if len(numbers) < len(labels) or not all(_is_pair(pair, len(labels)) for pair in pairs):
-                raise ValueError
-            found = Counter({(y, predicted): times for y, predicted, times in pairs})
-            if len(found) < len(pairs):
-                raise ValueError
-        except (TypeError, ValueError):
-            raise self._corrupt_error() from None
+    def _resume_sums(self, sums: Any, last: Any) -> None:
+        if type(sums) is not dict or sums.keys() != {"labels", "pairs"} or last is not None:
+            raise ValueError("there are no counts of labels")
+        labels, pairs = sums["labels"], sums["pairs"]
+        if type(labels) is not list or len(labels) > _MOST_KEPT or type(pairs) is not list:
+            raise ValueError("labels or pairs are none")
+        check_hashes(labels)
+        numbers = {label: number for number, label in enumerate(labels, 1)}
+        if len(numbers) < len(labels) or not all(_is_pair(pair, len(labels)) for pair in pairs):
+            raise ValueError("a label stands there twice, or a pair is none")
+        found = Counter({(y, predicted): times for y, predicted, times in pairs})
+        if len(found) < len(pairs):
+            raise ValueError("a pair stands there twice")
         self._pairs, self._labels = found, numbers
 
     def _shown_labels(self) -> tuple[list[int], dict[int, Any]]:
@@ -151,7 +148,6 @@ class ClassificationReport(LabelTable):
 
 
 def _json_label(label: Hashable) -> Any:
-    """Return a label as JSON holds it."""
     return label if type(label) in (bool, int, str) else str(label)
 
 
@@ -249,18 +245,13 @@ class Scores:
             score.update_many(ys, labels if score.wants_labels else probabilities or {})
 
     @property
-    def state(self) -> State:
-        """The state of the first score."""
-        return self.first.state
-
-    @property
     def further(self) -> dict[str, Any]:
-        """The state that a checkpoint saves beside it: that of the other scores, and of guesses."""
+        """The state that a checkpoint saves beside that of the first score: that of the others, and of guesses."""
         guesses = None if self._guesses is None else self._guesses.state
         return {"scores": [score.state for score in self.all[1:]], "guesses": guesses}
 
     def resume(self, state: State, further: Any) -> None:
-        """Go on from a saved `state` and what was saved beside it; None: it is of an earlier version, which saved nothing.
+        """Go on from the saved state of the first score, and what was saved beside it; None: by an earlier version, nothing.
 
         CheckpointError if they are none of such scores.
         """
@@ -297,11 +288,6 @@ class Scores:
             found.append(ScoreReport(score.name, *values, guesses, score.table))
         return tuple(found)
 
-    @property
-    def majority(self) -> tuple[Any, float] | None:
-        """The commonest label and its share of the rows, which is the accuracy of always predicting it; None of other metrics."""
-        return self.first.majority if isinstance(self.first, RiverScore) else None
-
     def advice(self, before: str) -> str:
         """Say how a run goes on that was scored with ``before``; "" where there is nothing to say."""
         name = self.first.name
@@ -313,7 +299,6 @@ class Scores:
 
 
 def _score_of(metric: Any, window: int, positive: Hashable, regression: bool) -> Score:
-    """Return the score of a metric of river, or of a name."""
     if not isinstance(metric, str):
         return RiverScore(metric, window, positive, regression)
     if not regression and metric in PROBABILITY_SCORES:

@@ -200,7 +200,6 @@ class TableModel(compose.Pipeline):
         return getattr(last, method)(self._transform_one(x)[0], *more)  # type: ignore[arg-type] # the encoder says what is no mapping
 
     def _labels_of(self, X: Any, y: Any) -> list[Any]:
-        """Return the labels of the rows of a frame, which are given or in it, None where there is none."""
         if y is not None:
             return self.read_labels(plain_list(y))
         if self.label is None:
@@ -301,7 +300,6 @@ def _columns_of_features(encoder: Any) -> dict[str, Hashable]:
 
 
 def _columns_of(encoder: Any, features: Mapping[Any, Any]) -> dict[Any, Any]:
-    """Return the columns that features were made of."""
     found: dict[Any, Any] = {}
     suffixes = [] if encoder.statistics is None else encoder.statistics.suffixes
     for column in encoder.columns:

@@ -344,7 +344,6 @@ class Reading:
 
 
 def _marks_of(texts: Iterable[str]) -> tuple[set[str], set[float]]:
-    """Return marks of missing values as texts, and those that are numbers."""
     found, numbers = set(texts), set()
     for text in found:
         with contextlib.suppress(ValueError):
@@ -362,7 +361,6 @@ def _typed_name(value: bytes | Decimal, texts: set[str], numbers: set[float]) ->
 
 
 def _written(moment: date) -> tuple[str, str]:
-    """Return a date or a time as text, and without midnight."""
     return str(moment), str(moment).removesuffix(" 00:00:00")
 
 

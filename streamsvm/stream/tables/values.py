@@ -193,7 +193,6 @@ _ZERO, _NINE = ord("0"), ord("9")
 
 
 def _in_text(text: str, form: str | None) -> datetime | int | float:
-    """Return the date or the number in a text."""
     if form not in UNITS:
         try:
             return parsed_date(text, form)
