@@ -62,18 +62,16 @@ def learn(job: LearnJob) -> bool:
         if checkpoints is not None and saved is not None and saved.is_beginning:
             begins = saved.position(checkpoints.path)
             saved = None
-        elif saved is None and checkpoints is not None and job.format is None:
+        table = table_of(job.columns, job.format, job.label, saved)
+        if begins is None and saved is None and checkpoints is not None and job.format is None:
             # Before the first row is waited for: whoever kills this run meanwhile loses none.
-            begins = position_now(job, table_of(job.columns, job.format, job.label))
+            begins = position_now(job, table)
             if begins is not None:
                 checkpoints.begin(begins)
         beginning = reading = None
         if saved is not None:
             job = job.as_regression() if isinstance(learner_of(saved.model), base.Regressor) and not job.regression else job
-            table = table_of(job.columns, job.format, job.label, saved)
-        elif (beginning := _beginning_of(job, begins)) is None:
-            table = table_of(job.columns, job.format, job.label)
-        else:
+        elif (beginning := _beginning_of(job, begins)) is not None:
             if beginning.stream is not None:
                 stack.callback(beginning.stream.close)
             job, table, reading = _look_first(job, beginning)
@@ -144,7 +142,6 @@ def _look_first(job: LearnJob, beginning: Beginning) -> tuple[LearnJob, TableOpt
     A CommandError says that nothing in the rows decides between two readings, no column is left to learn from, or ``--ask`` wants
     to be asked.
     """
-    table_of(job.columns, job.format, job.label)
     label = job.label if job.labels is None else None  # which rows have
     seen = first_look(
         beginning,

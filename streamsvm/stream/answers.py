@@ -45,6 +45,7 @@ class Keeping:
             raise StreamError(
                 f"{source.name}: column {clash[0]!r} cannot be kept, because predictions have a field of that name. Rename it"
             )
+        #: Makes a prediction of its values, and of what `of` returns for its row.
         self.kind: Callable[..., Record] = _record_kind(record, self.names, self._takes_messages)
 
     @property
@@ -77,10 +78,6 @@ class Keeping:
             n = len(self._kept)
             kept[n:n] = [value for answer in self._answers for value in answer.of(model, x)]
         return kept
-
-    def joined(self, prediction: Any, values: Sequence[Any]) -> Record:
-        """Return a prediction with what `of` returned for its row."""
-        return self.kind(*prediction, *values)
 
 
 def keeping_of(

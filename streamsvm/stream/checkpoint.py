@@ -240,7 +240,8 @@ def check_holds_model(path: Path | str, checkpoint: Checkpoint) -> None:
 
 
 def check_says_rows(path: Path | str, checkpoint: Checkpoint) -> None:
-    """Raise a CheckpointError where a checkpoint does not say how many rows its model has seen: it is a model that was saved."""
+    """Raise a CheckpointError where a checkpoint has no model, or does not say how many rows it has seen: it was saved."""
+    check_holds_model(path, checkpoint)
     try:
         checked_count("rows", checkpoint.header.get("rows"))
     except ValueError as error:

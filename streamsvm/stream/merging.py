@@ -11,15 +11,8 @@ from river import base
 
 from streamsvm.core.transformers import merge_transformers
 from streamsvm.core.warning import warn
-from streamsvm.stream.checkpoint import (
-    Checkpoint,
-    CheckpointError,
-    CheckpointFolder,
-    Checkpoints,
-    check_holds_model,
-    check_says_rows,
-    read_newest,
-)
+from streamsvm.stream.checkpoint import Checkpoint, CheckpointError, Checkpoints, check_says_rows
+from streamsvm.stream.prediction import FollowedFolder
 from streamsvm.stream.rows import learner_of, listed, steps_of
 
 _KIND = "merged"
@@ -126,6 +119,7 @@ class PartMerger:
     --------
     >>> import tempfile
     >>> from streamsvm import BSGDClassifier
+    >>> from streamsvm.stream import CheckpointFolder
     >>> parts, result = Path(tempfile.mkdtemp()), CheckpointFolder(tempfile.mkdtemp())
     >>> for number in range(2):
     ...     model = BSGDClassifier()
@@ -143,7 +137,7 @@ class PartMerger:
 
     def __init__(self, folders: Sequence[Path], checkpoints: Checkpoints, trusted: bool = False) -> None:
         self._folders, self._checkpoints, self._trusted = list(folders), checkpoints, trusted
-        self._seen: dict[Path, tuple[Any, ...]] = {}
+        self._followed: dict[Path, FollowedFolder] = {}
         self._known: dict[Path, Checkpoint] = {}
         for folder in self._folders:
             if not folder.is_dir():
@@ -152,7 +146,7 @@ class PartMerger:
         if newest is not None:
             if newest.header.get("kind") != _KIND:
                 raise CheckpointError(f"{checkpoints.path} holds checkpoints of a learner, not merged models: give another place")
-            _check_mergeable(checkpoints.path, newest)
+            check_says_rows(checkpoints.path, newest)
             self._rows = newest.header["rows"]
         self._part_folders()
 
@@ -209,16 +203,12 @@ class PartMerger:
     def _look_at_parts(self) -> bool:
         changed = False
         for path in self._part_folders():
-            seen = CheckpointFolder.signature(path)
-            if not seen or seen == self._seen.get(path):
-                continue
-            self._seen[path] = seen
             try:
-                checkpoint = read_newest(path, self._trusted)
-                if checkpoint.is_beginning:
+                checkpoint = self._followed.setdefault(path, FollowedFolder(path, self._trusted)).changed()
+                if checkpoint is None:
                     continue
-                check_holds_model(path, checkpoint)
-                _check_mergeable(path, checkpoint)
+                if not isinstance(checkpoint.model, base.Estimator):
+                    raise CheckpointError(f"{path} holds a {type(checkpoint.model).__name__}, which is no model")
             except CheckpointError as error:
                 stays = "the model before it stays" if path in self._known else "the others are merged without it"
                 warn(f"{error}: {stays}")
@@ -230,12 +220,6 @@ class PartMerger:
 def _order_of_path(path: Path) -> tuple[int, str]:
     number = path.name.rpartition("-")[2]
     return (int(number) if number.isascii() and number.isdecimal() and len(number) < 19 else 0), path.name
-
-
-def _check_mergeable(path: Path | str, checkpoint: Checkpoint) -> None:
-    check_says_rows(path, checkpoint)
-    if not isinstance(checkpoint.model, base.Estimator):
-        raise CheckpointError(f"{path} holds a {type(checkpoint.model).__name__}, which is no model")
 
 
 def _reading_of(checkpoint: Checkpoint) -> dict[str, Any]:

@@ -21,7 +21,6 @@ from streamsvm.stream.checkpoint import (
     CheckpointError,
     CheckpointFolder,
     Checkpoints,
-    check_holds_model,
     check_says_rows,
     read_newest,
 )
@@ -131,21 +130,24 @@ class FollowedFolder(Follower):
             found = self._look_for_newest()
         return None if self._stopping.is_set() else found
 
-    def _look_for_newest(self) -> Checkpoint | None:
+    def changed(self) -> Checkpoint | None:
+        """Return the newest checkpoint if it was not returned before; CheckpointError if it cannot be read, or has no model."""
         seen = CheckpointFolder.signature(self.path)
         if not seen or seen == self._seen:
             return None
         self._seen = seen
+        found = read_newest(self.path, self._trusted)
+        if found.is_beginning:
+            return None
+        check_says_rows(self.path, found)
+        return found
+
+    def _look_for_newest(self) -> Checkpoint | None:
         try:
-            found = read_newest(self.path, self._trusted)
-            if found.is_beginning:
-                return None
-            check_holds_model(self.path, found)
-            check_says_rows(self.path, found)
-            return found
+            return self.changed()
         except CheckpointError as error:
             warn(f"{error}: the model before it stays")
-        return None
+            return None
 
 
 @dataclass(frozen=True)

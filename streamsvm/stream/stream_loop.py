@@ -453,9 +453,8 @@ class StreamLoop(Generic[P]):
                 self._refusals.add(self.rows, self._row_place, (x, y) if raw is None else raw, kind, reason)
             else:
                 if self.sink is not None and prediction is not None:
-                    self.sink.write(
-                        prediction if self._keeping is None or kept is None else self._keeping.joined(prediction, kept)
-                    )
+                    record = prediction if self._keeping is None or kept is None else self._keeping.kind(*prediction, *kept)
+                    self.sink.write(record)
         self.rows += 1
 
     @property

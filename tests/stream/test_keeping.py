@@ -226,7 +226,7 @@ def test_any_value_is_kept_as_plain_json_or_refused(found):
 
 def test_a_record_with_more_fields():
     keeping = keeping_of(IterableSource([]), Sink(), ["class", "a b"], Prediction)
-    made = keeping.joined(Prediction(3, 1, 0, 0.5), ["x", None])
+    made = keeping.kind(3, 1, 0, 0.5, "x", None)
     assert isinstance(made, Prediction)
     assert (made.row, made.y_pred, made.probability) == (3, 1, 0.5)
     assert made._asdict() == {"row": 3, "y_pred": 1, "y_true": 0, "probability": 0.5, "class": "x", "a b": None}

@@ -304,7 +304,7 @@ def test_states_that_somebody_has_written(regression):
     scores = made()
     for i in range(30):
         scores.update(float(i % 3) if regression else "abc"[i % 3], 1.0 if regression else Both("a", {"a": 0.5, "b": 0.5}))
-    state, further = scores.state, scores.further
+    state, further = scores.first.state, scores.further
     made().resume(state, copy.deepcopy(further))
     refusals = 0
     for wild in wild_parts({**further, "scores": [] if regression else further["scores"]} if regression else further):
