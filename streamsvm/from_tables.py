@@ -21,6 +21,7 @@ from streamsvm.stream.rows import listed
 from streamsvm.stream.tables import TableEncoder, TableModel
 from streamsvm.stream.tables.model import room_for
 from streamsvm.stream.tables.options import ROLES, TableReading, arguments_of, columns_of
+from streamsvm.stream.tables.reading import as_names
 
 
 def table_model(
@@ -88,7 +89,8 @@ def table_model(
     >>> model.reading
     TableReading(label='warm', columns='id:drop,city:category')
     """
-    said = {"missing": _as_texts(missing), "cycles": _as_texts(cycles), "decimal": decimal, "delimiter": delimiter}
+    said: dict[str, Any] = {"missing": as_names("missing", missing), "cycles": as_names("cycles", cycles)}
+    said |= {"decimal": decimal, "delimiter": delimiter}
     said |= {"encoding": encoding, "when_missing": None if when_missing == "mean" else when_missing}
     given = {name: value for name, value in said.items() if value}
     if not isinstance(columns, str):
@@ -132,10 +134,6 @@ def table_model(
 
 #: What labels are called in a first look where they have no name.
 _LABEL = "the label"
-
-
-def _as_texts(given: str | Iterable[str]) -> list[str]:
-    return [given] if isinstance(given, str) else list(given)
 
 
 def _model_of_reading(reading: TableReading, learner: Any) -> TableModel:

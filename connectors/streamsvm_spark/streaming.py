@@ -20,8 +20,8 @@ from streamsvm.stream.drift import DriftWatch
 from streamsvm.stream.endpoints import Record, Sink, StreamError
 from streamsvm.stream.loop import LearningLoop
 from streamsvm.stream.open import open_checkpoints, open_sink
+from streamsvm.stream.progress import Progress
 from streamsvm.stream.rows import steps_of
-from streamsvm.stream.stream_loop import Progress
 from streamsvm_spark.columns import RowsError
 from streamsvm_spark.micro_batches import MicroBatches
 

@@ -20,6 +20,15 @@ from streamsvm.cli import UsageError, printable
 from streamsvm.files.messages import names_of, quoted_name, written_names
 
 
+@contextlib.contextmanager
+def wrong_usage(flag: str, kinds: tuple[type[Exception], ...] = (ValueError,)) -> Iterator[None]:
+    """Let errors of some kinds be a UsageError that says to which flag and value they are due."""
+    try:
+        yield
+    except kinds as error:
+        raise UsageError(f"{flag}{error}") from None
+
+
 def parse_place(text: str) -> Path | str:
     """Parse a place of checkpoints: a path, or the URL of a topic."""
     return text if "://" in text else Path(text)
@@ -94,10 +103,8 @@ def add_table_flags(group: Any) -> None:
 
 def parse_names(text: str) -> list[str]:
     """Return the names of a list with commas, as `names_of`; a UsageError where it is none."""
-    try:
+    with wrong_usage(""):
         return names_of(text)
-    except ValueError as error:
-        raise UsageError(str(error)) from None
 
 
 class Config(NamedTuple):

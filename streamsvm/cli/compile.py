@@ -7,7 +7,7 @@ import argparse
 import contextlib
 import sys
 
-from streamsvm.cli import UsageError
+from streamsvm.cli.arguments import wrong_usage
 from streamsvm.cli.parsing import LEARNERS
 from streamsvm.core.compiling.ahead import compile_ahead, names
 from streamsvm.core.compiling.common import INTERPRETED
@@ -25,10 +25,8 @@ def run(arguments: argparse.Namespace) -> bool:
             end = "\033[K\r" if sys.stderr.isatty() else "\n"
             print(f"compiling {done + 1} of {functions}: {name}", end=end, file=sys.stderr)
 
-    try:
+    with wrong_usage(""):
         compiled = compile_ahead(uses, say=say)
-    except ValueError as error:
-        raise UsageError(str(error)) from None
     if compiled:
         print(f"compiled {compiled} functions")
     else:

@@ -14,7 +14,7 @@ from typing import Any, NamedTuple
 from urllib.parse import parse_qsl
 
 from streamsvm.cli import UsageError
-from streamsvm.cli.arguments import Output, says_json
+from streamsvm.cli.arguments import Output, says_json, wrong_usage
 from streamsvm.cli.outputs import check_sinks
 from streamsvm.cli.parsing import (
     decide_of,
@@ -315,18 +315,11 @@ def labels_of(arguments: argparse.Namespace, text_format: str | None) -> LabelSt
             f"--labels {text}: expired=dead-letter needs a place for them: --on-error PATH, or kafka://host:port/topic"
         )
     how: dict[str, Any] = {"expired": policy}
-    try:
+    with wrong_usage(f"--labels {text}: "):
         how |= {name: _whole_number(name, found[name]) for name in ("max_rows", "max_bytes") if name in found}
         how |= {"max_age": _seconds_of(found["max_age"])} if "max_age" in found else {}
-        return LabelStream(
-            place,
-            labels_format,
-            key,
-            time,
-            DelayedLabels(**how, negative=parse_positive(negative, text_format) if equals else None),
-        )
-    except ValueError as error:
-        raise UsageError(f"--labels {text}: {error}") from None
+        buffer = DelayedLabels(**how, negative=parse_positive(negative, text_format) if equals else None)
+        return LabelStream(place, labels_format, key, time, buffer)
 
 
 def _weight_column(arguments: argparse.Namespace, columns: Mapping[str, Any]) -> str | None:

@@ -81,21 +81,22 @@ def _run_command(command: argparse.ArgumentParser, arguments: argparse.Namespace
     from streamsvm.stream import CheckpointError, StreamError
 
     with warnings.catch_warnings(), contextlib.ExitStack() as stack:
-        warnings.showwarning = lambda message, *_, **__: _print_warning(arguments, str(message))
+        warnings.showwarning = lambda message, *_, **__: _print_problem(arguments, str(message), failed=False)
+        status = 1
         try:
             stack.enter_context(logged(arguments))
             interrupted = importlib.import_module(f"streamsvm.cli.{arguments.command}").run(arguments)
-            status = INTERRUPTED if interrupted else 0
             print(end="", flush=True)
+            status = INTERRUPTED if interrupted else 0
         except UsageError as error:
             command.error(printable(str(error)))
         except (CommandError, StreamError, CheckpointError, MissingPackageError) as error:
             learner = getattr(arguments, "learner", "NAME").partition(",")[0]
-            status = _print_failure(arguments, str(error).replace(MAKE_ROOM, _MAKE_ROOM.format(learner)))
+            _print_problem(arguments, str(error).replace(MAKE_ROOM, _MAKE_ROOM.format(learner)))
         except BrokenPipeError:  # the reader of the output has gone, and there is nobody to tell
-            status = 1
+            pass
         except OSError as error:
-            status = _print_failure(arguments, f"{error.filename or 'standard output'}: {error.strerror}")
+            _print_problem(arguments, f"{error.filename or 'standard output'}: {error.strerror}")
     try:
         print(end="", flush=True)
     except OSError:  # the rest of the output cannot be written, and Python must not try again at exit
@@ -105,19 +106,13 @@ def _run_command(command: argparse.ArgumentParser, arguments: argparse.Namespace
     return status
 
 
-def _print_warning(arguments: argparse.Namespace, text: str) -> None:
-    if says_json(arguments):
-        logging.getLogger("streamsvm").warning("%s", text)
-    else:
-        print(f"streamsvm: warning: {printable(text)}", file=sys.stderr)
-
-
-def _print_failure(arguments: argparse.Namespace, text: str) -> int:
-    if says_json(arguments):
+def _print_problem(arguments: argparse.Namespace, text: str, failed: bool = True) -> None:
+    if not says_json(arguments):
+        print(f"streamsvm: {'' if failed else 'warning: '}{printable(text)}", file=sys.stderr)
+    elif failed:
         logging.getLogger("streamsvm").error("%s", text, extra={"fields": {"event": "error"}})
     else:
-        print(f"streamsvm: {printable(text)}", file=sys.stderr)
-    return 1
+        logging.getLogger("streamsvm").warning("%s", text)
 
 
 class Version(argparse.Action):

@@ -13,6 +13,7 @@ from typing import Any
 from river import base, compose
 
 from streamsvm.cli import CommandError, UsageError, printable
+from streamsvm.cli.arguments import wrong_usage
 from streamsvm.core import budget
 from streamsvm.core.checks import OnDrift
 from streamsvm.explanations import explain_one
@@ -86,10 +87,8 @@ def make_model(
         parameters["scaling"] = "auto" if within else None
     bound = _DEVIATIONS if deviations is None else deviations or None
     scaler = BoundedScaler(bound) if scale and not within else None
-    try:
+    with wrong_usage("--"):
         table = TableEncoder(**encoder, scaler=scaler) if encoder else None
-    except ValueError as error:
-        raise UsageError(f"--{error}") from None
     if room is not None and "max_features" in valid:
         parameters["max_features"] = room
     elif table is not None:  # so that no value of a category finds the model full
@@ -107,10 +106,8 @@ def make_model(
             advice = f"; is it {near[0]}?" if near else f": it has {', '.join(valid)}"
             raise UsageError(f"--learner {text}: {learner} has no parameter {name}{advice}")
         parameters[name] = _parse_value(text, value)
-    try:
+    with wrong_usage(f"--learner {text}: "):
         model = kind(**parameters)
-    except ValueError as error:
-        raise UsageError(f"--learner {text}: {error}") from None
     if regression and scale_targets and learner != "auto":
         model = BoundedTargetScaler(model, bound)
     if decide is not None:
@@ -159,10 +156,8 @@ def _parse_value(learner: str, text: str) -> Any:
     if call is None or call[0] not in _STRATEGIES:
         return text
     name, positional, named = call
-    try:
+    with wrong_usage(f"--learner {learner}: ", (TypeError, ValueError)):
         return _STRATEGIES[name](*positional, **named)
-    except (TypeError, ValueError) as error:
-        raise UsageError(f"--learner {learner}: {error}") from None
 
 
 def _parse_call(text: str) -> tuple[str, list[Any], dict[str, Any]] | None:
@@ -186,10 +181,8 @@ def make_metrics(text: str, window: int, positive: Any, regression: bool = False
     there is no such metric for the kind of model, or `Scores` refuses it.
     """
     found = [_metric_of(part.strip(), regression) for part in _split_at_commas(text)]
-    try:
+    with wrong_usage(f"--metric {text}: ", (Exception,)):  # river takes parameters as they are, until it computes with them
         Scores(found, window, positive, regression=regression)
-    except Exception as error:  # noqa: BLE001 - river takes parameters as they are, until it computes with them
-        raise UsageError(f"--metric {text}: {error}") from None
     return found
 
 
@@ -208,10 +201,8 @@ def _metric_of(text: str, regression: bool) -> Any:
             + (f"; {text} goes with --regression" if not regression and inspect.isclass(kind) and issubclass(kind, other) else "")
             + (f". Is it {near[0]}?" if near else "")
         )
-    try:
+    with wrong_usage(f"--metric {text}: ", (Exception,)):  # as above
         return kind(*call[1], **call[2])
-    except Exception as error:  # noqa: BLE001 - as above
-        raise UsageError(f"--metric {text}: {error}") from None
 
 
 def make_drift(text: str | None, on_drift: OnDrift | None, regression: bool = False) -> DriftWatch | None:
@@ -233,10 +224,8 @@ def make_drift(text: str | None, on_drift: OnDrift | None, regression: bool = Fa
         raise UsageError(f"--drift {text}: there is no such detector{hint}. Known are {', '.join(known)}")
     kind = known[call[0]]
     named = {"seed": 0} if "seed" in inspect.signature(kind).parameters else {}
-    try:
+    with wrong_usage(f"--drift {text}: ", (TypeError, ValueError)):
         return DriftWatch(kind(*call[1], **(named | call[2])), on_drift or "count")
-    except (TypeError, ValueError) as error:
-        raise UsageError(f"--drift {text}: {error}") from None
 
 
 def parse_classes(text: str | None, text_format: str | None) -> list[Any] | None:
@@ -249,10 +238,8 @@ def parse_classes(text: str | None, text_format: str | None) -> list[Any] | None
     """
     if text is None:
         return None
-    try:
+    with wrong_usage(f"--labels-are {text}: "):
         return LabelRules([parse_positive(label.strip(), text_format) for label in text.split(",")]).classes
-    except ValueError as error:
-        raise UsageError(f"--labels-are {text}: {error}") from None
 
 
 def parse_positive(text: str | None, text_format: str | None) -> Any:
@@ -314,10 +301,8 @@ def _by_threshold(text: str, positive: Any, is_named: bool, learns: bool) -> Dec
             raise UsageError(
                 f"--threshold {text} is the probability of one label from which on it is predicted: --positive LABEL"
             )
-        try:
+        with wrong_usage(f"--threshold {text}: "):
             costs = costs_of_threshold(positive, number)
-        except ValueError as error:
-            raise UsageError(f"--threshold {text}: {error}") from None
         return lambda model: CostSensitiveClassifier(model, costs)
     if not learns:
         raise UsageError(f"--threshold {text}: it is tuned while rows are learned; give a number here, or --threshold to learn")
@@ -335,17 +320,15 @@ def _by_threshold(text: str, positive: Any, is_named: bool, learns: bool) -> Dec
         metric = type(metric)(**{**parameters, "pos_val": positive})
 
     def tune(model: Any) -> Any:
-        try:
+        with wrong_usage(f"--threshold {text}: "):
             return TunedThresholdClassifier(model, copy.deepcopy(metric))
-        except ValueError as error:
-            raise UsageError(f"--threshold {text}: {error}") from None
 
     return tune
 
 
 def _by_costs(text: str, text_format: str | None) -> Decide:
     costs: dict[Any, float] = {}
-    try:
+    with wrong_usage(f"--costs {text}: "):
         for part in names_of(text):
             label, equals, cost = part.rpartition("=")
             if not equals:
@@ -354,8 +337,6 @@ def _by_costs(text: str, text_format: str | None) -> Decide:
                 raise ValueError(f"{label} stands there twice")
             costs[named] = float(cost)
         checked_costs(costs)
-    except ValueError as error:
-        raise UsageError(f"--costs {text}: {error}") from None
     return lambda model: CostSensitiveClassifier(model, costs)
 
 

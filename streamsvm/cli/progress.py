@@ -17,8 +17,8 @@ from streamsvm.cli import printable
 from streamsvm.cli.arguments import Output
 from streamsvm.core.checks import finite_or_none
 from streamsvm.stream import LearningLoop, Progress
+from streamsvm.stream.progress import LearningCurve
 from streamsvm.stream.rows import learner_of
-from streamsvm.stream.scored_loop import LearningCurve
 from streamsvm.stream.scores.base import ScoreReport
 
 _SECONDS_BETWEEN_LINES = {False: 5.0, True: 1.0}  # by whether it is quiet

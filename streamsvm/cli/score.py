@@ -131,8 +131,8 @@ class _Held(Sink):
     @property
     def facts(self) -> dict[str, float | None]:
         """The share of rows that are held, and the mean width or number of labels."""
-        known = self._rows > 0
-        return {"share": self._held / self._rows if known else None, "size": self._size / self._rows if known else None}
+        n = self._rows
+        return {"share": self._held / n if n else None, "size": self._size / n if n else None}
 
     @property
     def line(self) -> str:

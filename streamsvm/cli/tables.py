@@ -6,11 +6,9 @@ import argparse
 from collections.abc import Mapping
 from typing import Any
 
-from river import compose
-
 from streamsvm.cli import CommandError, UsageError
-from streamsvm.cli.arguments import parse_names
-from streamsvm.stream.rows import learner_of
+from streamsvm.cli.arguments import parse_names, wrong_usage
+from streamsvm.stream.rows import learner_of, steps_of
 from streamsvm.stream.tables import TableEncoder, TableModel
 from streamsvm.stream.tables.options import (
     KNOWN,
@@ -30,11 +28,9 @@ _ENCODING = ("when_missing", "cycles")
 def given_of(arguments: argparse.Namespace) -> dict[str, Any]:
     """Return the options of a table that the flags give; a UsageError where one of them cannot be read."""
     found: dict[str, Any] = {}
-    try:
+    with wrong_usage("--"):
         if arguments.columns is not None:
             found |= columns_of(*arguments.columns)
-    except ValueError as error:
-        raise UsageError(f"--{error}") from None
     for name in ("missing", "cycles"):
         if (text := getattr(arguments, name)) is not None:
             found[name] = parse_names(text if text != [] else "--")  # which argparse takes away
@@ -99,10 +95,8 @@ def table_of(
         given |= {name: value for name, value in known.items() if name not in TEXT or name not in given}
     else:
         dropped = []
-    try:
+    with wrong_usage(""):
         table = table_options(given, text_format)
-    except ValueError as error:
-        raise UsageError(str(error)) from None
     source = {name: value for name, value in table.source.items() if not (predict and name in ("features", "drop"))}
     return table._replace(source=source | ({"drop": dropped} if dropped else {}))
 
@@ -127,8 +121,7 @@ def _mapping_of(facts: Mapping[str, Any], name: str) -> Mapping[str, Any]:
 
 
 def _encoder_of(model: Any) -> TableEncoder | None:
-    steps = model.steps.values() if isinstance(model, compose.Pipeline) else [model]
-    return next((step for step in steps if isinstance(step, TableEncoder)), None)
+    return next((step for step in steps_of(model)[0] if isinstance(step, TableEncoder)), None)
 
 
 def _columns_of(model: Any) -> set[Any]:

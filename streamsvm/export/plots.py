@@ -19,8 +19,8 @@ from river import base, compose
 from streamsvm.core.explaining import AGAINST, FOR, plain_line
 from streamsvm.files.messages import missing_package, shown
 from streamsvm.files.model_file import ModelFileError, write
+from streamsvm.stream.progress import LearningCurve
 from streamsvm.stream.rows import learner_of, steps_of
-from streamsvm.stream.scored_loop import LearningCurve
 from streamsvm.stream.scores.base import ScoreReport
 from streamsvm.stream.tables import TableEncoder
 

@@ -166,10 +166,6 @@ def _read_markers(read: _StateBytes, q: float) -> tuple[int, float]:
     return known, rows
 
 
-def _read_quantile(read: _StateBytes, q: float) -> None:
-    _read_markers(read, q)
-
-
 def _read_iqr(read: _StateBytes, low: float, high: float) -> None:
     """Two P2 estimators of the same rows."""
     _check_same(_read_markers(read, low), _read_markers(read, high), "rows of the two quantiles")
@@ -278,7 +274,7 @@ class Compiled:
     """A class of river: the arguments of its constructor, how its state is read, whose attribute it is."""
 
     arguments: tuple[_Argument, ...]
-    read: Callable[..., None]
+    read: Callable[..., Any]
     wrapper: str
     attribute: str
 
@@ -322,7 +318,7 @@ COMPILED: Mapping[type, Compiled] = MappingProxyType(
         compiled.RsIQR: Compiled(_QUANTILES, _read_iqr, "stats.iqr.IQR", "_iqr"),
         compiled.RsKurtosis: Compiled((_BIAS,), _read_kurtosis, "stats.kurtosis.Kurtosis", "_kurtosis"),
         compiled.RsPeakToPeak: Compiled((), _read_peak_to_peak, "stats.ptp.PeakToPeak", "_ptp"),
-        compiled.RsQuantile: Compiled((_share_argument("q"),), _read_quantile, "stats.quantile.Quantile", "_quantile"),
+        compiled.RsQuantile: Compiled((_share_argument("q"),), _read_markers, "stats.quantile.Quantile", "_quantile"),
         compiled.RsRollingIQR: Compiled((*_QUANTILES, _VALUES), _read_rolling_iqr, "stats.iqr.RollingIQR", "_rolling_iqr"),
         compiled.RsRollingPRAUC: Compiled((_LABEL, _SCORES), _read_rolling_auc, "metrics.rolling_pr_auc.RollingPRAUC", "_metric"),
         compiled.RsRollingQuantile: Compiled(

@@ -24,11 +24,10 @@ from streamsvm.stream.loop import LearningLoop
 from streamsvm.stream.merging import PartMerger, merged
 from streamsvm.stream.open import open_sink, open_source
 from streamsvm.stream.prediction import FollowedFolder, Predicted, PredictionLoop
-from streamsvm.stream.scored_loop import CurvePoint, LearningCurve
+from streamsvm.stream.progress import CurvePoint, LearningCurve, Progress
 from streamsvm.stream.scores.base import ScoreReport
 from streamsvm.stream.sinks import FileSink
 from streamsvm.stream.sources import IterableSource
-from streamsvm.stream.stream_loop import Progress
 from streamsvm.stream.tables.chunk import BadRow, Chunk, Message, Row, RowsChunk, Table, TableChunk, Weighted
 from streamsvm.stream.weights import WeightedSource
 

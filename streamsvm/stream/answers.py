@@ -38,7 +38,8 @@ class Keeping:
         answered = [name for answer in answers for name in answer.fields]
         #: The further fields of predictions.
         self.names: list[str] = [*kept, *answered]
-        self._asked, self._takes_messages = bool(names), sink.takes_messages and source.has_messages
+        self._asked = bool(names)
+        self.takes_messages: bool = sink.takes_messages and source.has_messages
         self._kept, self._answers = kept, answers
         taken = {*record._fields, *self.names[len(names) :]}
         if clash := [name for name in names if name in taken]:
@@ -46,12 +47,7 @@ class Keeping:
                 f"{source.name}: column {clash[0]!r} cannot be kept, because predictions have a field of that name. Rename it"
             )
         #: Makes a prediction of its values, and of what `of` returns for its row.
-        self.kind: Callable[..., Record] = _record_kind(record, self.names, self._takes_messages)
-
-    @property
-    def is_needed(self) -> bool:
-        """Whether predictions have anything of their rows."""
-        return bool(self.names or self._takes_messages)
+        self.kind: Callable[..., Record] = _record_kind(record, self.names, self.takes_messages)
 
     def columns(self, chunk: Chunk, first: int, end: int) -> list[Sequence[Any]]:
         """Return what the predictions of rows get, by field, and their messages.
@@ -62,7 +58,7 @@ class Keeping:
         if self._asked and not are_plain(columns):
             rows = [kept_values(self._kept, values) for values in zip(*columns, strict=True)]
             columns = [list(values) for values in zip(*rows, strict=True)]
-        if not self._takes_messages:
+        if not self.takes_messages:
             return columns
         if (messages := chunk.messages(first, end)) is None:
             return [*columns, [None] * (end - first)]
@@ -93,7 +89,7 @@ def keeping_of(
             raise ValueError("keep copies columns into predictions, and these go nowhere: give sink=... (--to)")
         return None
     found = Keeping(source, sink, names, record, answers)
-    return found if found.is_needed else None
+    return found if found.names or found.takes_messages else None
 
 
 def check_kept(folder: Path | str, header: Mapping[str, Any], keeping: Keeping | None) -> None:

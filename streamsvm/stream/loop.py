@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 import math
-import re
-from collections import Counter
-from collections.abc import Callable, Hashable, Iterable, Sequence
+from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Unpack
 
@@ -13,27 +11,40 @@ from river import base, compose
 
 from streamsvm.core.checks import checked_count
 from streamsvm.core.warning import warn
-from streamsvm.stream.answers import probabilities_of, without_unsure
-from streamsvm.stream.checkpoint import CheckpointError, Checkpoints
+from streamsvm.files.river_metrics import metrics
+from streamsvm.stream.checkpoint import Checkpoint, CheckpointError
 from streamsvm.stream.drift import DriftWatch
-from streamsvm.stream.endpoints import START_AFRESH, Prediction, Record, Sink, Source
+from streamsvm.stream.endpoints import START_AFRESH, Prediction, Record, Sink, Source, StreamError
+from streamsvm.stream.progress import LearningCurve, Progress
 from streamsvm.stream.rows import (
     MOST_LABELS,
+    SETTLED,
     GuardedModel,
+    LabelRules,
+    RowError,
+    as_now,
     checked_number,
     columns_of,
+    differing_lines,
     gives_probabilities,
+    listed,
+    parameters_of,
 )
-from streamsvm.stream.scored_loop import LearningCurve, Metric, ScoredLoop
-from streamsvm.stream.scores.base import Both, ScoreReport
-from streamsvm.stream.stream_loop import LoopOptions, Progress
+from streamsvm.stream.scores.base import Both, Columns, ScoreError
+from streamsvm.stream.scores.several import Scores
+from streamsvm.stream.stream_loop import LoopOptions, StreamLoop
 from streamsvm.stream.tables.chunk import Chunk, Row, Weighted
 from streamsvm.stream.together import Together
 from streamsvm.stream.unfamiliar import LEAST, ROWS, ChangedColumns
 from streamsvm.stream.weights import check_takes_weights
 
+#: A metric of river, or a name.
+Metric = metrics.base.ClassificationMetric | metrics.base.RegressionMetric | str
 
-class LearningLoop(ScoredLoop):
+_MOST_PROBABILITIES = 2**21  # of rows that are taken together
+
+
+class LearningLoop(StreamLoop[Progress]):
     """Learns a stream row by row, and scores each prediction before the row is learned (prequentially).
 
     If the model does not predict a row yet (None, or no probabilities), the row is learned but not scored, as in river's
@@ -134,11 +145,6 @@ class LearningLoop(ScoredLoop):
     0.88
     """
 
-    learned: int
-    unlabelled: int
-    empty: int
-    abstained: int
-
     def __init__(
         self,
         source: Source,
@@ -154,24 +160,52 @@ class LearningLoop(ScoredLoop):
         abstain: float = 0.0,
         **options: Unpack[LoopOptions[Progress]],
     ) -> None:
-        super().__init__(source, model, metric, positive, window, classes, drift, abstain, learns=learns, sink=sink, **options)
+        super().__init__(source, model, learns=learns, sink=sink, abstain=abstain, **options)
+        last = self._guarded.last
+        has_probabilities = not self._regression and gives_probabilities(last)
         if not learns and (self._checkpoints is not None or drift is not None):
             raise ValueError("a loop that does not learn has neither checkpoints nor a detector of drift: leave them out")
+        if abstain and (learns or not has_probabilities):
+            raise ValueError("abstain is of a loop that does not learn, and of a classifier with probabilities: leave it out")
+        self._scores = Scores(metric, window, positive, bool(getattr(model, "_multiclass", False)), self._regression)
+        self.curve: LearningCurve = LearningCurve(self._scores.first.name, window)
+        self.learned: int = 0
+        self.unlabelled: int = 0
+        self.empty: int = 0
+        self._warned = False
+        if classes is not None and self._regression:
+            raise ValueError(f"classes are declared, and {type(last).__name__} predicts numbers: leave them out")
+        if not (self._regression or has_probabilities) and (wanting := self._scores.wants_probabilities):
+            raise ValueError(f"{wanting} needs probabilities, which {type(last).__name__} does not give: try Accuracy or F1")
+        self._wants = has_probabilities and (sink is not None or abstain > 0.0)  # the probabilities of labels
+        self._asks = self._wants or bool(self._scores.wants_probabilities)
+        self._labels = LabelRules(classes)
+        most = getattr(last, "max_classes", math.inf)
+        if self._labels.classes is not None and len(self._labels.classes) > most:
+            raise ValueError(f"{len(self._labels.classes)} classes are declared, and the model has max_classes={most}")
+        if drift is not None:
+            drift.begin(model, self._regression, source.name)
+            self._at_once = self._at_once and not drift.renews  # for the next row is for another model
+        self.drift: DriftWatch | None = drift
         self._weight = source.weight
         if self._weight is not None:
             check_takes_weights(model, self._weight)
         self._parameters = parameters_of(model)
         self._changed: ChangedColumns | None = None  # that look at the first rows after a checkpoint
-        if self._checkpoints is not None:
-            self._resume_run(self._checkpoints)
+        self._begin_run()
 
-    def _resume_run(self, checkpoints: Checkpoints) -> None:
-        found = checkpoints.newest()
-        if found is None or found.is_beginning:
-            checkpoints.check(self.model, self._checkpoint_contents()[1])
-            self._begin_run(checkpoints, found)
-            return
-        header, folder = found.header, checkpoints.path
+    @property
+    def metric(self) -> Any:
+        """The metric over all rows."""
+        return self._scores.first.metric
+
+    @property
+    def windowed(self) -> Any:
+        """The metric over the last ``window`` rows."""
+        return self._scores.first.windowed
+
+    def _resume_run(self, folder: Path | str, found: Checkpoint) -> None:
+        header = found.header
         try:
             parameters, scored, _ = header["parameters"], header["scored"], header["sink"]
             rows, learned, unlabelled, empty = (
@@ -224,6 +258,12 @@ class LearningLoop(ScoredLoop):
             if self._changed.rows >= ROWS:
                 self._tell_changes()
         super()._take_all(chunk)
+        if not (self.learned or self._warned or self._refusals.total) and self.unlabelled >= SETTLED:
+            self._warned, done = True, "learned" if self._learns else "scored"
+            text = (
+                f"{self.source.name}: none of the first {self.rows:,} rows has a label, so nothing is {done}. Is its name right?"
+            )
+            warn(f"{text} The last row had {listed(self._x, 10) or 'no features'}")
 
     def _tell_changes(self) -> None:
         changed, self._changed = self._changed, None
@@ -232,7 +272,19 @@ class LearningLoop(ScoredLoop):
 
     def _check_end(self) -> None:
         self._tell_changes()
-        super()._check_end()
+        if self.learned:
+            return
+        if not self.rows:
+            raise StreamError(f"{self.source.name} has no rows: there is nothing to {'learn' if self._learns else 'score'}")
+        end, done = f"{self.source.name} ended, and none of its {self.rows:,} rows", "learned" if self._learns else "scored"
+        if self._weight is not None and self.rows > self.unlabelled + self._refusals.total:
+            raise StreamError(f"{end} was learned: those with a label have the weight 0, in column {self._weight!r}")
+        if self.refused:
+            counted = ", ".join(f"{kind} {count:,}" for kind, count in self.refused.items())
+            raise StreamError(f"{end} was {done}: {self.unlabelled:,} had no label, and refused were {counted}")
+        raise StreamError(
+            f"{end} had a label: nothing was {done}. Is its name right? The last row had {listed(self._x, 10) or 'no features'}"
+        )
 
     def _resume_drift(self, folder: Path | str, facts: Any, detector: Any) -> None:
         if self.drift is None:
@@ -247,13 +299,13 @@ class LearningLoop(ScoredLoop):
         if facts is not None or parts:
             raise CheckpointError(f"{folder} was learned with labels from another stream: give --labels, {START_AFRESH}")
 
-    def _row_learner(self, guarded: GuardedModel) -> Callable[..., Any]:
+    def _row_learner(self) -> Callable[..., Any]:
         """Return the function that learns a row and scores its prediction: row, label, row as the last step sees it, prediction.
 
         A weight ``w`` is for the model alone; a row of weight 0 is scored and not learned. The function returns the label, of a
         regression as a number. A label that is refused raises before anything was learned.
         """
-        model, scores, labels = self.model, self._scores, self._labels
+        guarded, model, scores, labels = self._guarded, self.model, self._scores, self._labels
         check, timings, regression, drift = guarded.check, self.timings, self._regression, self.drift
         learns = self._learns
         learned: set[Any] = set()  # labels that this model knows
@@ -302,12 +354,13 @@ class LearningLoop(ScoredLoop):
 
         return learn
 
-    def _row_taker(self, guarded: GuardedModel) -> Callable[[Any, Any], Record | None]:
-        predict, learn = self._row_predictor(guarded), self._row_learner(guarded)
-        wanted, timings = self.sink is not None, self.timings
+    def _row_taker(self) -> Callable[[Any, Any], Record | None]:
+        predict, learn = self._row_predictor(self._asks), self._row_learner()
+        wanted, timings, scored_of = self.sink is not None, self.timings, self._scores.scored_of
 
         def take(x: Any, y: Any) -> Prediction | None:
-            seen, label, predicted, probability = predict(x)
+            seen, label, probabilities, probability = predict(x)
+            predicted = label if probabilities is None else scored_of(label, probabilities)
             if timings is not None:
                 timings.predicted()
             y, w = y if type(y) is Weighted else (y, None)
@@ -328,28 +381,68 @@ class LearningLoop(ScoredLoop):
         ys = rows.y if self._learns else self._scored_labels(rows.y)
         if ys is None:
             return None
-        wanted = self.sink is not None and not self._regression and gives_probabilities(self._guarded.last)
-        asked = "each" if self._scores.wants_probabilities or self._abstain else wanted
         learned_labels = ys if self._learns else [None] * len(ys)
-        answers = self._guarded.last.predict_then_learn(rows.X, rows.names, learned_labels, asked, rows.weights)
+        answers = self._answers_together(rows, learned_labels, self._wants, bool(self._scores.wants_probabilities))
         if answers is None:
             return None
-        predicted, probabilities = answers
-        each = probabilities if asked == "each" else None
-        if each is not None:
-            probabilities = probabilities_of(each, predicted) if (wanted or self._abstain) and each else None
-        if self._abstain:
-            predicted, unsure = without_unsure(predicted, probabilities, self._abstain)
-            self.abstained += unsure
+        predicted, probabilities, each = answers
         labelled = learned = len(ys) - ys.count(None)
         if rows.weights is not None:
             learned = sum(y is not None and w > 0.0 for y, w in zip(ys, rows.weights.tolist(), strict=True))
         self.learned += learned
         self.unlabelled += len(ys) - labelled
         self.empty += rows.empty
-        self.unfamiliar.add_table(rows.table, rows.first, rows.first + len(ys))
         self._score_many(ys, predicted, each)
         return predicted, ys, probabilities or [None] * len(ys)
+
+    def _most_together(self, last: int | None) -> int:
+        most = super()._most_together(last)
+        if self._scores.wants_probabilities:  # of all labels, which may be many
+            most = min(most, max(_MOST_PROBABILITIES // max(len(getattr(self._guarded.last, "labels", ())), 1), 1))
+        return most
+
+    def _scored_labels(self, ys: list[Any]) -> list[Any] | None:
+        """Return labels as they are scored where nothing is learned; None where one of them is refused."""
+        try:
+            if self._regression:
+                return [None if y is None else checked_number(y) for y in ys]
+            new = {y: self._labels.check(y) for y in set(ys) - {None}}
+        except (RowError, TypeError):  # a TypeError of a label that is none
+            return None
+        for y, is_new in new.items():
+            if self._scores.binary:
+                self._admit_label(y)
+            if is_new:
+                self._labels.add(y)
+        return ys
+
+    def _admit_label(self, y: Any) -> None:
+        """Raise a StreamError where a score cannot count rows with that label."""
+        try:
+            self._scores.admit(y)
+        except ScoreError as error:
+            raise StreamError(f"{self._row_place}: {error}") from error
+
+    def _score_many(self, ys: list[Any], predicted: list[Any], probabilities: Columns | None) -> None:
+        """Score predictions and watch them for drift, with the points of the curve that are due between them."""
+        first, n = 0, len(ys)
+        while first < n:
+            point = self.curve.next_after(self.rows + first) - self.rows
+            end = min(point, n)
+            part = None if probabilities is None else {label: column[first:end] for label, column in probabilities.items()}
+            self._scores.update_many(ys[first:end], predicted[first:end], part)
+            if self.drift is not None:
+                for i in range(first, end):
+                    if ys[i] is not None:
+                        self.drift.update(ys[i], predicted[i], self.rows + i)
+            if end == point:
+                self._add_point(self.rows + end)
+            first = end
+
+    def _add_point(self, rows: int) -> None:
+        if (score := self._scores.first).counted:
+            drifts = None if self.drift is None else self.drift.drifts
+            self.curve.add(rows, score.value, score.windowed_value, self._scores.best_guess, self._refusals.total, drifts)
 
     def _note_columns(self) -> None:
         """Tell a new model in which order the source has its columns, if it has any."""
@@ -365,7 +458,7 @@ class LearningLoop(ScoredLoop):
             self.drift.due = False
             self._guarded = GuardedModel(self.model.clone())
             self._note_columns()
-            self._take = self._row_taker(self._guarded)
+            self._take = self._row_taker()
 
     @property
     def _worth_saving(self) -> bool:
@@ -381,9 +474,8 @@ class LearningLoop(ScoredLoop):
             "parameters": self._parameters,
             "scored": repr(self._scores),
             "curve": self.curve.state,
-            # Rounded, for the last digits of some metrics depend on the order of their sums.
-            "score": _rounded_report(reports[0]),
-            "scores": [_rounded_report(report) for report in reports],
+            "score": reports[0].saved,
+            "scores": [report.saved for report in reports],
         }
         facts |= {} if self._weight is None else {"weight": self._weight}
         state = *self._scores.first.state, self._scores.further
@@ -391,35 +483,15 @@ class LearningLoop(ScoredLoop):
             return self.model, state, facts
         return self.model, (*state, self.drift.detector), facts | {"drift": self.drift.facts}
 
+    @property
+    def _delayed_counts(self) -> Mapping[str, int] | None:
+        return None
 
-def _rounded_report(report: ScoreReport) -> dict[str, Any]:
-    """Return a score as the header of a checkpoint has it: its name and value, and what guessing gives, if that is known."""
-    value, *guesses = (round(x, 12) if math.isfinite(x) else None for x in (report.value, *(x for _, x in report.guesses)))
-    found = [[what, guess] for (what, _), guess in zip(report.guesses, guesses, strict=True)]
-    return {"name": report.name, "value": value} | ({"guesses": found} if found else {})
-
-
-def parameters_of(model: Any) -> str:
-    """Return the parameters of a model that has learned nothing."""
-    # Taken before the first row, for some models show state in their repr; without addresses in memory. A wrapper's repr says
-    # of what it wraps the name only.
-    kind = type(model).__name__
-    texts = [repr(model).replace(kind, "Pipeline", 1) if isinstance(model, compose.Pipeline) else repr(model)]
-    for step in model.steps.values() if isinstance(model, compose.Pipeline) else [model]:
-        while isinstance(step, base.Wrapper):
-            step = step._wrapped_model
-            texts.append(repr(step))
-    return re.sub(r" at 0x[0-9a-f]+|\n +marks=\{\}", "", "\n".join(texts))
-
-
-def as_now(parameters: Any) -> str:
-    """Return the parameters in a checkpoint with the default of now, where earlier versions had room for 256 features."""
-    return re.sub(r"\bmax_features=256\b", "max_features=1024", str(parameters))
-
-
-def differing_lines(then: str, now: str) -> str:
-    """Say which lines of the parameters of two models differ."""
-    before, after = (Counter(filter(None, (line.strip(" (),") for line in text.splitlines()))) for text in (then, now))
-    learned, asked = (", ".join((one - other).elements()) for one, other in ((before, after), (after, before)))
-    parts = [f"it was learned with {learned}"] * bool(learned) + [f"asked for is {asked}"] * bool(asked)
-    return ", and ".join(parts) or "its steps have another order"
+    def _progress_now(self, rows_per_second: float, seconds: float, ended: bool = False) -> Progress:
+        reports = self._scores.reports()
+        scores = *reports[0][:3], self._scores.first.window
+        interrupted = ended and self._stopped
+        counts = self.refused, self.unlabelled, self.empty, self._delayed_counts
+        drifts = None if self.drift is None else self.drift.drifts
+        now = self.rows, self.learned, rows_per_second, *scores, self.model, seconds
+        return Progress(*now, ended, interrupted, *counts, drifts, self._scores.first.majority, reports, self.abstained)

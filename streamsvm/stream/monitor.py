@@ -22,8 +22,9 @@ from streamsvm.files.messages import missing_package, shown
 from streamsvm.stream.loop import LearningLoop
 from streamsvm.stream.page import finite, live_facts, page
 from streamsvm.stream.prediction import Predicted
+from streamsvm.stream.progress import Progress
 from streamsvm.stream.rows import learner_of
-from streamsvm.stream.stream_loop import Progress, StreamLoop
+from streamsvm.stream.stream_loop import StreamLoop
 from streamsvm.stream.timings import BOUNDS, Histogram, Timings
 
 logger: logging.Logger = logging.getLogger(__name__)

@@ -12,15 +12,13 @@ from typing import Any, NamedTuple, Protocol, Unpack
 
 from river import base, compose
 
-from streamsvm.core.checks import check_number, checked_count
+from streamsvm.core.checks import checked_count
 from streamsvm.core.warning import warn
 from streamsvm.files.messages import shown
-from streamsvm.stream.answers import probabilities_of, without_unsure
 from streamsvm.stream.checkpoint import (
     Checkpoint,
     CheckpointError,
     CheckpointFolder,
-    Checkpoints,
     check_says_rows,
     read_newest,
 )
@@ -260,32 +258,27 @@ class PredictionLoop(StreamLoop[Predicted]):
         scores: Scores | None = None,
         **options: Unpack[LoopOptions[Predicted]],
     ) -> None:
-        check_number("abstain", abstain, 0.0, inclusive=True, high=1.0)
         self._follow = follow
         self._record = Prediction if follow is None else VersionedPrediction
-        super().__init__(source, model, learns=False, sink=sink, **options)
+        super().__init__(source, model, learns=False, sink=sink, abstain=abstain, **options)
         self.version: int = version
-        self._parts = _model_parts(self._guarded)
-        if abstain and not self._parts[2]:
+        self._use_model()
+        if abstain and not self._asks:
             raise ValueError(f"abstain is a probability, and {type(self._guarded.last).__name__} gives none: leave it out")
-        self._abstain, self._scores, self._labels = abstain, scores, LabelRules()
+        self._scores, self._labels = scores, LabelRules()
         self.predicted: int = 0
-        self.abstained: int = 0
         self._scored = 0
         self._mismatch = ""
         self._looked = False
-        #: What the rows of this run have that the model has not met.
-        self.unfamiliar: Unfamiliar = Unfamiliar(
-            columns_of(model), self._guarded.encoder, () if self._keeping is None else self._keeping.names
-        )
-        if self._checkpoints is not None:
-            self._resume_run(self._checkpoints)
+        self._begin_run()
 
-    def _resume_run(self, checkpoints: Checkpoints) -> None:
-        found = checkpoints.newest()
-        if found is None or found.is_beginning:
-            self._begin_run(checkpoints, found)
-            return
+    def _use_model(self) -> None:
+        """Predict by the present model from now on."""
+        last = self._guarded.last
+        self._asks, self._known = gives_probabilities(last), getattr(learner_of(last), "feature_names", [])
+        self._predict = self._row_predictor(self._asks)
+
+    def _resume_run(self, folder: Path | str, found: Checkpoint) -> None:
         try:
             rows, predicted = (checked_count(key, found.header[key]) for key in ("rows", "predicted"))
             mismatch, abstained = found.header["mismatch"], checked_count("abstained", found.header.get("abstained", 0))
@@ -293,34 +286,25 @@ class PredictionLoop(StreamLoop[Predicted]):
                 raise ValueError(f"of {rows:,} rows {predicted:,} were predicted, with the mismatch {shown(mismatch)}")
         except (KeyError, ValueError) as error:
             raise CheckpointError(
-                f"{checkpoints.path}: its checkpoint was not written by a prediction loop ({error}): give another "
+                f"{folder}: its checkpoint was not written by a prediction loop ({error}): give another "
                 "folder (in a file of --config, each of [learn] and [predict] its own)"
             ) from None
-        self._go_on(checkpoints.path, found)
+        self._go_on(folder, found)
         self.predicted, self._mismatch, self.abstained = predicted, mismatch, abstained
 
-    def _row_taker(self, guarded: GuardedModel) -> Callable[[Any, Any], Prediction | VersionedPrediction]:
-        self._parts = _model_parts(guarded)
+    def _row_taker(self) -> Callable[[Any, Any], Prediction | VersionedPrediction]:
         timings, following, scores, regression = self.timings, self._follow is not None, self._scores, self._regression
 
         def take(x: Any, y: Any) -> Prediction | VersionedPrediction:
             self._follow_on()
             if not self._looked:
                 self._warn_of_columns()
-            prepare, predictor, wants_probability, known = self._parts
-            self.unfamiliar.add_row(x)
-            seen = x if prepare is None else prepare(x)
-            label, probability, probabilities = predictor.predict_one(seen), None, None
-            if wants_probability:
-                probabilities = predictor.predict_proba_one(seen)
-                probability = probabilities.get(label, max(probabilities.values(), default=None))
+            seen, label, probabilities, probability = self._predict(x)
             if timings is not None:
                 timings.predicted()
             if self._mismatch or not self.predicted:
-                self._compare_features(known, seen)
+                self._compare_features(seen)
             self.predicted += 1
-            if self._abstain and probability is not None and probability < self._abstain:
-                label, self.abstained = None, self.abstained + 1
             y = y.y if type(y) is Weighted else y
             if scores is not None and (due := self._label_of(y)) is not None:
                 self._scored += 1
@@ -341,23 +325,16 @@ class PredictionLoop(StreamLoop[Predicted]):
     def _take_together(self, rows: Together) -> tuple[Any, ...] | None:
         ys, n = rows.y, len(rows.y)
         scores = self._scores if any(y is not None for y in ys) else None
-        asked = "each" if scores is not None and scores.wants_probabilities and self._parts[2] else self._parts[2]
-        answers = self._guarded.last.predict_then_learn(rows.X, rows.names, [None] * n, asked)
-        if answers is None:
+        wants_all = self._asks and scores is not None and bool(scores.wants_probabilities)
+        if (answers := self._answers_together(rows, [None] * n, self._asks, wants_all)) is None:
             return None
-        labels, probabilities = answers
-        if asked == "each":
-            each, probabilities = probabilities, probabilities_of(probabilities, labels)
-        if self._abstain:
-            labels, unsure = without_unsure(labels, probabilities, self._abstain)
-            self.abstained += unsure
+        labels, probabilities, each = answers
         if scores is not None:
             due = [self._label_of(y) for y in ys]
             ys = [y if read is None else read for y, read in zip(ys, due, strict=True)] if self._regression else ys
             self._scored += n - due.count(None)
-            scores.update_many(due, labels, each if asked == "each" else None)
+            scores.update_many(due, labels, each)
         self.predicted += n
-        self.unfamiliar.add_table(rows.table, rows.first, rows.first + len(rows.y))
         found = labels, ys, probabilities or [None] * n
         return found if self._follow is None else (*found, [self.version] * n)
 
@@ -384,7 +361,8 @@ class PredictionLoop(StreamLoop[Predicted]):
             self._guarded = guarded
             self.version = newer.version
             logger.info("predicting by the model after %d rows", newer.version, extra=event("model", version=newer.version))
-            self._parts, self._at_once = _model_parts(self._guarded), self._at_once and takes_many(self._guarded, learns=False)
+            self._use_model()
+            self._at_once = self._at_once and takes_many(guarded, learns=False)
 
     def _warn_of_columns(self) -> None:
         """Warn of columns that the model has learned and the table of the source does not have, as one with another name."""
@@ -400,8 +378,9 @@ class PredictionLoop(StreamLoop[Predicted]):
                 f"{self.source.name} has no column {listed(missing, 5)}, which the model has learned: it counts as missing{more}"
             )
 
-    def _compare_features(self, known: list[Any], seen: Any) -> None:
+    def _compare_features(self, seen: Any) -> None:
         """Warn where the first row has none of the features that the model has learned."""
+        known = self._known
         if not known or not seen or not set(known).isdisjoint(seen):
             self._mismatch = ""
             return
@@ -434,9 +413,3 @@ class PredictionLoop(StreamLoop[Predicted]):
         scores = () if self._scores is None else self._scores.reports()
         facts = self.refused, self.unfamiliar, self.abstained, self._scored, scores
         return Predicted(self.rows, self.predicted, rows_per_second, seconds, ended, interrupted, *facts)
-
-
-def _model_parts(guarded: GuardedModel) -> tuple[Any, Any, bool, list[Any]]:
-    """Return what prepares a row, what predicts it, whether that gives probabilities, and the names of features it knows."""
-    predictor = guarded.last
-    return guarded.prepare, predictor, gives_probabilities(predictor), getattr(learner_of(predictor), "feature_names", [])

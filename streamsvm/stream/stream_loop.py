@@ -6,15 +6,14 @@ import math
 import sys
 import time
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Generic, TypedDict, TypeVar
 
-from river import base, compose
+from river import base
 
-from streamsvm.core.checks import checked_mapping
+from streamsvm.core.checks import check_number, checked_mapping
 from streamsvm.files.messages import shown
-from streamsvm.stream.answers import ExtraFields, check_kept, keeping_of
+from streamsvm.stream.answers import ExtraFields, check_kept, keeping_of, probabilities_of, without_unsure
 from streamsvm.stream.checkpoint import Checkpoint, CheckpointError, Checkpoints
 from streamsvm.stream.endpoints import (
     START_AFRESH,
@@ -25,70 +24,13 @@ from streamsvm.stream.endpoints import (
     StreamError,
 )
 from streamsvm.stream.refusals import Refusals
-from streamsvm.stream.rows import GuardedModel, RowError, reason_of
-from streamsvm.stream.scores.base import ScoreReport
+from streamsvm.stream.rows import GuardedModel, RowError, columns_of, reason_of
+from streamsvm.stream.scores.base import Columns
 from streamsvm.stream.tables.chunk import BadRow, Chunk
 from streamsvm.stream.tables.reading import Names
 from streamsvm.stream.timings import Timings
 from streamsvm.stream.together import Together, takes_many, together
-
-
-@dataclass(frozen=True)
-class Progress:
-    """The progress of a loop that learns.
-
-    Parameters
-    ----------
-    rows, learned
-        Number of rows read so far, including earlier runs, and number of those that had a label, and not the weight 0.
-    rows_per_second
-        Rows per second since the last progress.
-    metric_name, metric, windowed, window
-        Name of the metric, its value over all rows, its value over the last ``window`` rows (or over all, if there are fewer),
-        and the number of those rows. A value is NaN if the metric has none, and before a row was scored.
-    model
-        The model in its present state.
-    seconds
-        Seconds since this run began.
-    ended, interrupted
-        Whether this is the end of the run, and whether `LearningLoop.stop` ended it.
-    refused
-        Number of refused rows, by kind of reason. They are included in ``rows``, and had no influence.
-    unlabelled, empty
-        Number of rows without a label, which were only predicted, and number of rows without any feature.
-    delayed
-        The counts of `DelayedLabels`, if labels come from another stream; ``rows`` then counts messages of both streams.
-    drifts
-        Number of drifts found; None if the loop does not watch for drift.
-    majority
-        The commonest label and its share of the rows, which is the accuracy of always predicting it. None if the metric is not
-        accuracy.
-    scores
-        What each metric says, and what guessing would have given; the score of the loop is the first.
-    abstained
-        Number of rows whose probability was too small for a prediction.
-    """
-
-    rows: int
-    learned: int
-    rows_per_second: float
-    metric_name: str
-    metric: float
-    windowed: float
-    window: int
-    model: base.Classifier | base.Regressor | compose.Pipeline
-    seconds: float
-    ended: bool = False
-    interrupted: bool = False
-    refused: Mapping[str, int] = field(default_factory=dict)
-    unlabelled: int = 0
-    empty: int = 0
-    delayed: Mapping[str, int] | None = None
-    drifts: int | None = None
-    majority: tuple[Any, float] | None = None
-    scores: tuple[ScoreReport, ...] = ()
-    abstained: int = 0
-
+from streamsvm.stream.unfamiliar import Unfamiliar
 
 P = TypeVar("P")
 
@@ -128,6 +70,7 @@ class StreamLoop(Generic[P]):
         *,
         learns: bool,
         sink: Sink | None,
+        abstain: float,
         checkpoints: Checkpoints | None = None,
         checkpoint_every: int | None = 10_000,
         checkpoint_seconds: float | None = None,
@@ -142,11 +85,17 @@ class StreamLoop(Generic[P]):
             raise ValueError(f"checkpoint_every must be at least 1, not {checkpoint_every}")
         if checkpoint_seconds is not None and not checkpoint_seconds > 0.0:
             raise ValueError(f"checkpoint_seconds must be above 0, not {checkpoint_seconds}")
-        self._guarded, self._learns = GuardedModel(model, learns), learns
+        check_number("abstain", abstain, 0.0, inclusive=True, high=1.0)
+        self._guarded, self._learns, self._abstain = GuardedModel(model, learns), learns, abstain
         self.source: Source = source
         self.sink: Sink | None = sink
         self._keeping = keeping_of(source, sink, keep, self._record, answers)
+        #: What rows have that a model which does not learn has not met.
+        self.unfamiliar: Unfamiliar = Unfamiliar(
+            () if learns else columns_of(model), self._guarded.encoder, () if self._keeping is None else self._keeping.names
+        )
         self.rows: int = 0
+        self.abstained: int = 0
         self._refusals = Refusals(on_error, error_limit, error_share)
         self._refuse_circles(predictions=sink, checkpoints=checkpoints, refused=self._refusals.sink)
         self._checkpoints, self._every, self._on_progress = checkpoints, checkpoint_every or sys.maxsize, on_progress
@@ -200,7 +149,49 @@ class StreamLoop(Generic[P]):
         """The progress now, without rates and times. You can read it from another thread."""
         return self._progress_now(math.nan, math.nan)
 
-    def _row_taker(self, guarded: GuardedModel) -> Callable[[Any, Any], Record | None]:
+    def _row_predictor(self, asks: bool) -> Callable[[Any], tuple[Any, Any, Any, float | None]]:
+        """Return the function that predicts a row: the row as the last step sees it, and its label.
+
+        If it ``asks`` for them, also the probabilities of all labels, and that of the label; else None.
+        """
+        prepare, predictor, abstain = self._guarded.prepare, self._guarded.last, self._abstain
+        unfamiliar = None if self._learns else self.unfamiliar
+
+        def predict(x: Any) -> tuple[Any, Any, Any, float | None]:
+            if unfamiliar is not None:
+                unfamiliar.add_row(x)
+            seen = x if prepare is None else prepare(x)
+            if not asks:
+                return seen, predictor.predict_one(seen), None, None
+            probabilities = predictor.predict_proba_one(seen)
+            label = predictor.predict_one(seen)
+            probability = probabilities.get(label, max(probabilities.values(), default=None))
+            if abstain and probability is not None and probability < abstain:
+                label, self.abstained = None, self.abstained + 1
+            return seen, label, probabilities, probability
+
+        return predict
+
+    def _answers_together(
+        self, rows: Together, ys: list[Any], wants: bool, wants_all: bool
+    ) -> tuple[list[Any], list[float | None] | None, Columns | None] | None:
+        """Predict rows at once, and learn those with a label; None where rows must be taken one by one.
+
+        Returned are the labels, and as they are wanted their probabilities, and those of all labels.
+        """
+        weights = rows.weights if self._learns else None
+        answers = self._guarded.last.predict_then_learn(rows.X, rows.names, ys, "each" if wants_all else wants, weights)
+        if answers is None:
+            return None
+        labels, found = answers
+        probabilities = found if not wants_all else probabilities_of(found, labels) if wants and found else None
+        if self._abstain:
+            labels, unsure = without_unsure(labels, probabilities, self._abstain)
+            self.abstained += unsure
+        self.unfamiliar.add_table(rows.table, rows.first, rows.first + len(labels))
+        return labels, probabilities, found if wants_all else None
+
+    def _row_taker(self) -> Callable[[Any, Any], Record | None]:
         """Return the function that takes a row: its features and label; what it returns goes into the sink."""
         raise NotImplementedError
 
@@ -239,12 +230,22 @@ class StreamLoop(Generic[P]):
                     f"{self.source.name} is where {kind} would go, and this run would read them there: give another topic"
                 )
 
-    def _begin_run(self, checkpoints: Checkpoints, found: Checkpoint | None) -> None:
-        """Begin where a run has begun that has read no row; or save where this one begins, if it would be elsewhere later."""
+    def _begin_run(self) -> None:
+        """Go on from the newest checkpoint; without one, save where the source begins, if it would be elsewhere later."""
+        if (checkpoints := self._checkpoints) is None:
+            return
+        found = checkpoints.newest()
+        if found is not None and not found.is_beginning:
+            self._resume_run(checkpoints.path, found)
+            return
+        checkpoints.check(*self._checkpoint_contents()[:2])
         if found is not None:
             self.source.seek(found.position(checkpoints.path))
         elif self.source.begins_when_opened:
             self._save_beginning(checkpoints)
+
+    def _resume_run(self, folder: Path | str, found: Checkpoint) -> None:
+        raise NotImplementedError
 
     def _save_beginning(self, checkpoints: Checkpoints) -> None:
         checkpoints.begin(_checked_position(self.source.name, "position", self.source.position))
@@ -347,7 +348,7 @@ class StreamLoop(Generic[P]):
         return progress
 
     def _run_chunks(self, last: int | None, ends: bool) -> P:
-        self._take = self._row_taker(self._guarded)
+        self._take = self._row_taker()
         began = last_shown = time.perf_counter()
         rows_shown = first_row = self.rows
         if not self._has_read:

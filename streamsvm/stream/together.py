@@ -72,7 +72,7 @@ def together(
     if first == end:
         return None
     if guarded.encoder is None:
-        X, names, empty, learn = *_numbers_of(table, first, end, known, learns), _learn_nothing
+        X, names, empty, learn = *_numbers_of(table, first, end, known, learns), lambda: None
     else:
         learned = np.array([each is not None for each in y[: end - first]]) if learns else np.zeros(end - first, bool)
         if weights is not None:
@@ -93,10 +93,6 @@ def _targets_of(ys: list[Any], first: int) -> tuple[list[Any], int]:
         except RowError:
             break
     return targets, first + len(targets)
-
-
-def _learn_nothing() -> None:
-    """Learn nothing: there is no encoder."""
 
 
 def _numbers_of(

@@ -12,7 +12,7 @@ from datetime import date, datetime, timedelta
 import pytest
 
 from streamsvm import BSGDClassifier, load
-from streamsvm.stream.loop import parameters_of
+from streamsvm.stream.rows import parameters_of
 from streamsvm.stream.tables import TableEncoder
 
 ENDLESS = '{"a": ' + "9" * 400 + ', "y": 1}', *['{"a": 1, "y": 0}'] * 9

@@ -320,10 +320,10 @@ def test_many_are_counted_as_one_after_the_other(metric, window):
         assert found.metric.cm.data == expected.metric.cm.data
         assert list(found.metric.cm.sum_row.items()) == list(expected.metric.cm.sum_row.items())
         assert many.reports() == one.reports()
-        assert many.state[1] == one.state[1]
+        assert many.first.state[1] == one.first.state[1]
         resumed = Scores(metric(), window, multiclass=True, **positive)
-        resumed.resume(many.state, many.further)
-        assert (resumed.first.windowed_value, resumed.state[1]) == (expected.windowed_value, one.state[1])
+        resumed.resume(many.first.state, many.further)
+        assert (resumed.first.windowed_value, resumed.first.state[1]) == (expected.windowed_value, one.first.state[1])
 
 
 def test_the_last_rows_are_those_of_a_rolling_metric():

@@ -19,8 +19,8 @@ from streamsvm.learners.costs import CostSensitiveClassifier
 from streamsvm.learners.thresholds import TunedThresholdClassifier
 from streamsvm.stream.checkpoint import Checkpoint, CheckpointError
 from streamsvm.stream.page import plain
+from streamsvm.stream.progress import LearningCurve
 from streamsvm.stream.rows import learner_of, steps_of
-from streamsvm.stream.scored_loop import LearningCurve
 from streamsvm.stream.scores.base import ScoreReport
 from streamsvm.stream.scores.several import TABLES
 from streamsvm.stream.tables import TableEncoder, TableModel

@@ -14,10 +14,10 @@ from streamsvm.stream.delayed.buffer import DelayedLabels, Expired, Pending
 from streamsvm.stream.delayed.events import Awaited, Labelled, pack_prediction, unpack_prediction, unpack_row
 from streamsvm.stream.drift import DriftWatch
 from streamsvm.stream.endpoints import START_AFRESH, JoinedPrediction, Sink, Source, StreamError
-from streamsvm.stream.loop import LearningLoop
-from streamsvm.stream.rows import GuardedModel, reason_of
-from streamsvm.stream.scored_loop import Metric
-from streamsvm.stream.stream_loop import LoopOptions, Progress
+from streamsvm.stream.loop import LearningLoop, Metric
+from streamsvm.stream.progress import Progress
+from streamsvm.stream.rows import reason_of
+from streamsvm.stream.stream_loop import LoopOptions
 
 
 class LearningOptions(LoopOptions[Progress], total=False):
@@ -101,9 +101,9 @@ class DelayedLearningLoop(LearningLoop):
         self._warned_of_bulk = False
         super().__init__(source, model, metric, **options)
 
-    def _row_taker(self, guarded: GuardedModel) -> Callable[[Any, Any], JoinedPrediction | None]:
-        delayed, wanted, timings = self.delayed, self.sink is not None, self.timings
-        predict, learn, prepare = self._row_predictor(guarded), self._row_learner(guarded), guarded.prepare
+    def _row_taker(self) -> Callable[[Any, Any], JoinedPrediction | None]:
+        delayed, wanted, timings, scored_of = self.delayed, self.sink is not None, self.timings, self._scores.scored_of
+        predict, learn, prepare = self._row_predictor(self._asks), self._row_learner(), self._guarded.prepare
 
         def take(x: Any, event: Any) -> JoinedPrediction | None:
             if type(event) not in (Awaited, Labelled):
@@ -127,7 +127,8 @@ class DelayedLearningLoop(LearningLoop):
             if delayed.knows(key):
                 delayed.count_duplicate_row()
                 return None
-            seen, label, predicted, probability = predict(x)
+            seen, label, probabilities, probability = predict(x)
+            predicted = label if probabilities is None else scored_of(label, probabilities)
             kept = pack_prediction(predicted)
             if timings is not None:
                 timings.predicted()
@@ -154,7 +155,7 @@ class DelayedLearningLoop(LearningLoop):
                 raise
             except Exception as error:  # noqa: BLE001 - of the learner, or of any step before it
                 delayed.count_refused()
-                self._refusals.add(self.rows, place, (x, y), *reason_of(error, x, guarded))
+                self._refusals.add(self.rows, place, (x, y), *reason_of(error, x, self._guarded))
 
         def expire(expired: Expired) -> None:
             place = f"{self.source.name}: row {expired.pending.number:,}, key {expired.key!r}"

@@ -55,11 +55,6 @@ class Proposal(NamedTuple):
     options: dict[str, Any]
 
     @property
-    def is_decided(self) -> bool:
-        """Whether the rows seen leave one reading."""
-        return not any(column.is_open for column in self.columns)
-
-    @property
     def question(self) -> Question:
         """What names the columns, and the options to try."""
         if odd := [column.name for column in self.columns if not column.name.isprintable()]:
@@ -226,7 +221,7 @@ def first_look(
         question = Question(str(error))
     if columns and all(column.kind in ("label", "target") for column in columns):
         question = Question(f"there is no column but {label}: nothing to learn from")
-    if proposed is not None and (asks or not proposed.is_decided):
+    if proposed is not None and (asks or any(column.is_open for column in proposed.columns)):
         question = proposed.question
     elif asks and is_target:
         question = Question(f"{label} looks like {TARGET}", regression=True)

@@ -72,7 +72,9 @@ def look(
     _warn_of_spellings(beginning.name, label, rows)
     if beginning.format == "csv" and "decimal" not in options:
         pointed = _pointed_columns(beginning, label, options, rows, columns)
-        columns = [_or_pointed(column) if column.name in pointed else column for column in columns]
+        for i, column in enumerate(columns):
+            if column.name in pointed:
+                columns[i] = _noted_column(column._replace(note=_POINTED, otherwise={"decimal": ","}), column.note)
     return len(rows), columns
 
 
@@ -128,10 +130,6 @@ def _pointed_columns(
     with contextlib.closing(beginning.opened(label=label, **options, categorical=named)) as source:
         seen = [row.x for row in itertools.islice(source, ROWS) if isinstance(row, Row)]
     return {name for name in named if have_thousands([str(row[name]) for row in seen if name in row])}
-
-
-def _or_pointed(column: Column) -> Column:
-    return _noted_column(column._replace(note=_POINTED, otherwise={"decimal": ","}), column.note)
 
 
 def _noted_column(column: Column, note: str) -> Column:

@@ -13,9 +13,8 @@ from typing import Any
 
 from streamsvm.files.messages import cut
 from streamsvm.stream.prediction import Predicted
-from streamsvm.stream.scored_loop import LearningCurve
+from streamsvm.stream.progress import LearningCurve, Progress
 from streamsvm.stream.scores.base import ScoreReport
-from streamsvm.stream.stream_loop import Progress
 
 _LONGEST = 60  # letters of a name or a label
 #: Metrics of which less is better.
@@ -56,12 +55,12 @@ def plain(value: Any, most: int = _LONGEST) -> str:
     return cut(text, most)
 
 
-def finite(value: float | None, digits: int = 6) -> float | None:
+def finite(value: float | None) -> float | None:
     """Return a number as JSON has it; None where it is none."""
-    return float(f"{value:.{digits}g}") if value is not None and math.isfinite(value) else None
+    return float(f"{value:.6g}") if value is not None and math.isfinite(value) else None
 
 
-def score_of(report: ScoreReport | None, unit: str = "") -> dict[str, Any]:
+def score_of(report: ScoreReport | None) -> dict[str, Any]:
     """Return what the page says first: a score in words, beside what guessing gives.
 
     >>> found = score_of(ScoreReport("Accuracy", 0.85, 0.9, (("always 'no'", 0.75),)))
@@ -74,7 +73,7 @@ def score_of(report: ScoreReport | None, unit: str = "") -> dict[str, Any]:
     guesses = [(plain(what, 80), each) for what, each in report.guesses if math.isfinite(each)]
     found: dict[str, Any] = {
         "big": f"{100.0 * value:.1f} %" if percent else f"{value:,.4g}",
-        "what": "of the rows are predicted right" if percent else f"{_WORDS.get(name, name)}{unit}",
+        "what": "of the rows are predicted right" if percent else _WORDS.get(name, name),
         "sentence": "",
         "value": finite(value),
         "guesses": [[what, finite(each)] for what, each in guesses],

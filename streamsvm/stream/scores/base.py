@@ -40,6 +40,13 @@ class ScoreReport(NamedTuple):
     table: list[list[Any]] | None = None
     """Of a metric that is no number: rows of cells, of which the first row and the first cell of each row are names."""
 
+    @property
+    def saved(self) -> dict[str, Any]:
+        """The name, the value and the guesses as a checkpoint has them: rounded, as the order of sums may change last digits."""
+        value, *guesses = (round(x, 12) if math.isfinite(x) else None for x in (self.value, *(x for _, x in self.guesses)))
+        found = [[what, guess] for (what, _), guess in zip(self.guesses, guesses, strict=True)]
+        return {"name": self.name, "value": value} | ({"guesses": found} if found else {})
+
 
 class ShownScore:
     """The value of a score over all rows or the last ones, read as a metric of river is."""

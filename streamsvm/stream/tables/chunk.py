@@ -151,7 +151,7 @@ class Table:
         columns: list[Any] = [[x.get(name) for x in xs] for name in names]
         absent = n * len(names) - cells
         blank = (
-            [i for i, x in enumerate(xs) if any(map(_is_blank, x.values()))]
+            [i for i, x in enumerate(xs) if any(value is None or _is_nan(value) for value in x.values())]
             if sum(value is None for values in columns for value in values) > absent or any(map(_has_nan, columns))
             else []
         )
@@ -161,10 +161,6 @@ class Table:
             weights = np.array([y.w if type(y) is Weighted else 1.0 for y in ys])
             ys = [y.y if type(y) is Weighted else y for y in ys]
         return cls(tuple(names), columns, ys, weights, odd, blank)
-
-
-def _is_blank(value: Any) -> bool:
-    return value is None or _is_nan(value)
 
 
 def _has_nan(values: list[Any]) -> bool:
@@ -183,6 +179,8 @@ class Chunk:
 
     A source of your own gives a `RowsChunk`, or a class below this one that says how rows become columns.
     """
+
+    _names: Sequence[str] = ()  # features that predictions keep
 
     def __len__(self) -> int:
         raise NotImplementedError
@@ -208,7 +206,8 @@ class Chunk:
 
     def kept(self, first: int, end: int) -> list[Sequence[Any]]:
         """Return what `Source.keep` has asked for, of the rows from one number to before another: a sequence for each field."""
-        raise NotImplementedError
+        rows = [self.row(i)[0] for i in range(first, end)]
+        return [[x.get(name) if isinstance(x, Mapping) else None for x in rows] for name in self._names]
 
     def messages(self, first: int, end: int) -> MessageColumns | None:  # noqa: ARG002
         """Return the messages of the rows from one number to before another; None if the stream has none."""
@@ -268,13 +267,7 @@ class RowsChunk(Chunk):
     def kept(self, first: int, end: int) -> list[Sequence[Any]]:
         if self._kept is not None:
             return [list(column) for column in zip(*self._kept[first:end], strict=True)]
-        return kept_features(self, self._names, first, end)
-
-
-def kept_features(chunk: Chunk, names: Sequence[str], first: int, end: int) -> list[Sequence[Any]]:
-    """Return columns of features of the rows from one number to before another, None where a row has not."""
-    rows = [chunk.row(i)[0] for i in range(first, end)]
-    return [[x.get(name) if isinstance(x, Mapping) else None for x in rows] for name in names]
+        return super().kept(first, end)
 
 
 class TableChunk(Chunk):
@@ -294,9 +287,6 @@ class TableChunk(Chunk):
 
     def place(self, i: int) -> str:
         return self._place(i)
-
-    def kept(self, first: int, end: int) -> list[Sequence[Any]]:
-        return kept_features(self, self._names, first, end)
 
 
 class ChangedChunk(Chunk):

@@ -6,7 +6,7 @@ import itertools
 import math
 from collections import Counter
 from collections.abc import Collection, Hashable, Mapping, Sequence
-from typing import TYPE_CHECKING, Any, Literal, get_args
+from typing import Any, Literal, get_args
 
 import numpy as np
 from river import base
@@ -19,19 +19,16 @@ from streamsvm.files.messages import shown
 from streamsvm.stream.tables.advice import number_in
 from streamsvm.stream.tables.chunk import Table, Values, as_numbers
 from streamsvm.stream.tables.encode import LONGEST_FEATURE, Columns, Encoded, ReadTable, encode
-from streamsvm.stream.tables.model import TableModel, in_row
+from streamsvm.stream.tables.model import TableModel, checked_weights, in_row, learn_rows
 from streamsvm.stream.tables.reading import Dates, Names, Reading, as_names
 from streamsvm.stream.tables.scaler import check_scaler, is_scaler
 from streamsvm.stream.tables.statistics import MOST_LABELS, NameStatistics
 from streamsvm.stream.tables.values import CYCLES, cyclic_pair
 
-if TYPE_CHECKING:
-    pass
-
 WhenMissing = Literal["mean", "indicator", "drop"]
 
 _NO_SCALER = "scaler must be 'standard', None or a transformer of river, not {}"
-_FEW_ROWS, _MANY_ROWS = 64, 4096  # of a frame that are encoded together
+_MANY_ROWS = 4096  # of a frame that are encoded together
 #: Values of a column that have a feature each, if nothing else is asked for: beside buckets, log odds, and means of targets.
 _MOST_BESIDE_BUCKETS, _MOST_BESIDE_ODDS, _MOST_BESIDE_MEANS = 64, 6, 32
 _LARGEST = 3.4028234663852886e38  # of float32
@@ -314,24 +311,19 @@ class TableEncoder(base.MiniBatchTransformer):
         The message of a ValueError begins with the number of the row. The rows before it were learned.
         """
         names, columns, frame = as_columns(X)
-        table, first, n, most = Table(tuple(names), columns), 0, len(frame), _FEW_ROWS
+        table, n = Table(tuple(names), columns), len(frame)
         labels: list[Any] = [None] * n if y is None else list(y)
-        weights = np.ones(n) if w is None else np.array([checked_weight(each) for each in w], np.float64)
-        if not len(labels) == len(weights) == n:
-            raise ValueError(f"there are {n:,} rows, {len(labels):,} labels and {len(weights):,} weights")
-        learned = np.ones(_MANY_ROWS, bool)
-        while first < n:
-            if self._scaler is None:
-                end = min(first + most, n)
-                encoded = self.encode(table, first, end, learned[: end - first], None, labels[first:end], weights[first:end])
-                encoded.learn()
-                first += len(encoded.X)
-                # After a row that brings something new, there may be others: few rows are tried first.
-                most = min(4 * most, _MANY_ROWS) if first == end else _FEW_ROWS
-            if self._scaler is not None or first < end:
-                with in_row(first):
-                    self.learn_one(table.row(first).x, labels[first], float(weights[first]))
-                first += 1
+        weights = checked_weights(w, labels, n)
+
+        def learn_some(first: int, end: int) -> int:
+            if self._scaler is not None:
+                return 0
+            all_rows = np.ones(end - first, bool)
+            encoded = self.encode(table, first, end, all_rows, None, labels[first:end], weights[first:end])
+            encoded.learn()
+            return len(encoded.X)
+
+        learn_rows(n, _MANY_ROWS, learn_some, lambda i: self.learn_one(table.row(i).x, labels[i], float(weights[i])))
 
     def transform_many(self, X: Any) -> Any:
         """Return the features of the rows of a frame, as a frame of the same kind.

@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 import copy
 import itertools
-from collections.abc import Hashable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -92,27 +92,20 @@ class TableModel(compose.Pipeline):
             return
         names, columns, frame = as_columns(X)
         n, labels = len(frame), self._labels_of(X, y)
-        given = [1.0 if w is None else w] * n if w is None or np.ndim(w) == 0 else plain_list(w)
-        weights = np.array([checked_weight(each) for each in given], np.float64)
-        if not len(labels) == len(weights) == n:
-            raise ValueError(f"there are {n:,} rows, {len(labels):,} labels and {len(weights):,} weights")
-        table, first, most = Table(tuple(names), columns), 0, _FEW_ROWS
+        weights, table = checked_weights(w, labels, n), Table(tuple(names), columns)
         if None in labels and self.reading is not None:  # of the unlabelled rows nothing is learned
             kept = [i for i, each in enumerate(labels) if each is not None]
             columns = [values[kept] if isinstance(values, np.ndarray) else [values[i] for i in kept] for values in columns]
             table, n, labels, weights = Table(tuple(names), columns), len(kept), [labels[i] for i in kept], weights[kept]
         _warn_of_order(labels)
-        while first < n:
-            end = min(first + most, n)
-            done = self._learn_together(encoder, last, table, first, labels[first:end], weights[first:end], w is not None)
-            first += done
-            # After a row that brings something new, there may be others: few rows are tried first.
-            most = min(4 * most, _MANY_ROWS) if first == end else _FEW_ROWS
-            if first < end:
-                with in_row(first):
-                    row = {} if w is None else {"w": float(weights[first])}
-                    self.learn_one(table.row(first).x, labels[first], **row)
-                first += 1
+
+        def learn_some(first: int, end: int) -> int:
+            return self._learn_together(encoder, last, table, first, labels[first:end], weights[first:end], w is not None)
+
+        def learn_alone(i: int) -> None:
+            self.learn_one(table.row(i).x, labels[i], **({} if w is None else {"w": float(weights[i])}))
+
+        learn_rows(n, _MANY_ROWS, learn_some, learn_alone)
         if n and hasattr(last, "note_columns"):
             last.note_columns(names)
 
@@ -317,6 +310,32 @@ def _columns_of(encoder: Any, features: Mapping[Any, Any]) -> dict[Any, Any]:
             name = "another" if most is None or not odds[most] else f"another ({most} {odds[most]:+.2g})".replace("( ", "(")
         found[column] = name
     return found
+
+
+def checked_weights(w: Any, labels: Sequence[Any], n: int) -> np.ndarray:
+    """Return the weights of n rows, float64; a ValueError where they, or the labels, are not n, or one is none."""
+    given = [1.0 if w is None else w] * n if w is None or np.ndim(w) == 0 else plain_list(w)
+    weights = np.array([checked_weight(each) for each in given], np.float64)
+    if not len(labels) == len(weights) == n:
+        raise ValueError(f"there are {n:,} rows, {len(labels):,} labels and {len(weights):,} weights")
+    return weights
+
+
+def learn_rows(n: int, most: int, learn_some: Callable[[int, int], int], learn_alone: Callable[[int], None]) -> None:
+    """Learn n rows in their order, at most so many together.
+
+    ``learn_some`` learns rows from one number on, up to another or to one that must be learned alone, and returns how many.
+    """
+    first, tried = 0, _FEW_ROWS
+    while first < n:
+        end = min(first + tried, n)
+        first += learn_some(first, end)
+        # After a row that brings something new, there may be others: few rows are tried first.
+        tried = min(4 * tried, most) if first == end else _FEW_ROWS
+        if first < end:
+            with in_row(first):
+                learn_alone(first)
+            first += 1
 
 
 @contextlib.contextmanager

@@ -1,0 +1,214 @@
+"""What a run says of itself: its progress, and the learning curve."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any, NamedTuple
+
+from river import base, compose
+
+from streamsvm.core.checks import finite_or_none
+from streamsvm.files.messages import shown
+from streamsvm.stream.scores.base import ScoreReport
+
+_MOST_POINTS = 200
+_LONGEST_NAME = 100
+_LARGEST = 1e300  # a picture has no room for larger ones
+_DIGITS = 6  # a picture shows fewer, and the last digits of some metrics depend on the order of their sums
+
+
+@dataclass(frozen=True)
+class Progress:
+    """The progress of a loop that learns.
+
+    Parameters
+    ----------
+    rows, learned
+        Number of rows read so far, including earlier runs, and number of those that had a label, and not the weight 0.
+    rows_per_second
+        Rows per second since the last progress.
+    metric_name, metric, windowed, window
+        Name of the metric, its value over all rows, its value over the last ``window`` rows (or over all, if there are fewer),
+        and the number of those rows. A value is NaN if the metric has none, and before a row was scored.
+    model
+        The model in its present state.
+    seconds
+        Seconds since this run began.
+    ended, interrupted
+        Whether this is the end of the run, and whether `LearningLoop.stop` ended it.
+    refused
+        Number of refused rows, by kind of reason. They are included in ``rows``, and had no influence.
+    unlabelled, empty
+        Number of rows without a label, which were only predicted, and number of rows without any feature.
+    delayed
+        The counts of `DelayedLabels`, if labels come from another stream; ``rows`` then counts messages of both streams.
+    drifts
+        Number of drifts found; None if the loop does not watch for drift.
+    majority
+        The commonest label and its share of the rows, which is the accuracy of always predicting it. None if the metric is not
+        accuracy.
+    scores
+        What each metric says, and what guessing would have given; the score of the loop is the first.
+    abstained
+        Number of rows whose probability was too small for a prediction.
+    """
+
+    rows: int
+    learned: int
+    rows_per_second: float
+    metric_name: str
+    metric: float
+    windowed: float
+    window: int
+    model: base.Classifier | base.Regressor | compose.Pipeline
+    seconds: float
+    ended: bool = False
+    interrupted: bool = False
+    refused: Mapping[str, int] = field(default_factory=dict)
+    unlabelled: int = 0
+    empty: int = 0
+    delayed: Mapping[str, int] | None = None
+    drifts: int | None = None
+    majority: tuple[Any, float] | None = None
+    scores: tuple[ScoreReport, ...] = ()
+    abstained: int = 0
+
+
+class CurvePoint(NamedTuple):
+    """The scores after some number of rows, to six digits, and what had happened until then.
+
+    A score is NaN if there is no value, or one beyond 1e300.
+    """
+
+    rows: int
+    metric: float
+    windowed: float
+    guess: float = math.nan
+    """What the best of the guesses would have given on the same rows."""
+    refused: int | None = None
+    """Number of rows that had been refused; None if nobody has counted."""
+    drifts: int | None = None
+    """Number of drifts that had been found; None if nobody has looked."""
+
+
+class LearningCurve:
+    """A metric over the rows of a stream, at a bounded number of points.
+
+    There is a point every ``every`` rows. When there are 200 points, every second one is dropped, and ``every`` doubles. The
+    points therefore depend on the number of rows alone, and memory and time do not grow with the stream: n rows cost 100 log2(n
+    / 100) readings of the metric.
+
+    Parameters
+    ----------
+    metric
+        Name of the metric; its first 100 characters are kept.
+    window
+        Number of rows of the windowed metric.
+
+    Attributes
+    ----------
+    metric, window
+        As given.
+    every : int
+        Number of rows between two points; a power of two.
+    points : list of CurvePoint
+        The points, in the order of rows; fewer than 200.
+
+    Examples
+    --------
+    >>> curve = LearningCurve("Accuracy", window=1000)
+    >>> for rows in range(1, 1001):
+    ...     if rows == curve.next_after(rows - 1):
+    ...         curve.add(rows, 1 - 1 / rows, 1.0)
+    >>> curve.every, len(curve.points), curve.points[-1]
+    (8, 125, CurvePoint(rows=1000, metric=0.999, windowed=1.0, guess=nan, refused=None, drifts=None))
+    """
+
+    def __init__(self, metric: str, window: int) -> None:
+        self.metric: str = metric[:_LONGEST_NAME]
+        self.window: int = window
+        self.every: int = 1
+        self.points: list[CurvePoint] = []
+
+    def __repr__(self) -> str:
+        return f"LearningCurve({self.metric!r}, window={self.window}): {len(self.points)} points, one every {self.every:,} rows"
+
+    def next_after(self, rows: int) -> int:
+        """Return the number of rows at which the next point is due."""
+        return (rows // self.every + 1) * self.every
+
+    def add(
+        self,
+        rows: int,
+        metric: float,
+        windowed: float,
+        guess: float = math.nan,
+        refused: int | None = None,
+        drifts: int | None = None,
+    ) -> None:
+        """Add the point that is due after this number of rows."""
+        self.points.append(
+            CurvePoint(rows, _rounded_value(metric), _rounded_value(windowed), _rounded_value(guess), refused, drifts)
+        )
+        if len(self.points) == _MOST_POINTS:
+            self.every *= 2
+            self.points = [point for point in self.points if point.rows % self.every == 0]
+
+    @property
+    def state(self) -> dict[str, Any]:
+        """The curve as JSON, for the header of a checkpoint."""
+        points = [list(map(finite_or_none, point)) for point in self.points]
+        return {"metric": self.metric, "window": self.window, "every": self.every, "points": points}
+
+    @classmethod
+    def of(cls, state: Any, rows: Any) -> LearningCurve:
+        """Make the curve of a saved `state` after this number of rows, neither of which is trusted.
+
+        A ValueError names the value that is not one of a curve.
+        """
+        if not isinstance(state, dict) or state.keys() != {"metric", "window", "every", "points"}:
+            raise _corrupt_curve(shown(state))
+        metric, window, every, points = (state[name] for name in ("metric", "window", "every", "points"))
+        named = type(metric) is str and len(metric) <= _LONGEST_NAME
+        if not (named and _is_count(window) and _is_count(every) and every.bit_count() == 1):
+            raise _corrupt_curve(f"it is of {shown(metric)}, {shown(window)}, every {shown(every)} rows")
+        if type(points) is not list or len(points) >= _MOST_POINTS:
+            raise _corrupt_curve(f"its points are {shown(points)}")
+        if type(rows) is not int:
+            raise _corrupt_curve(f"it is of {shown(rows)} rows")
+        curve, before = cls(metric, window), 0
+        curve.every = every
+        for point in points:
+            if not _is_point(point):
+                raise _corrupt_curve(f"{shown(point)} is no point")
+            if not before < point[0] <= rows or point[0] % every:
+                raise _corrupt_curve(f"a point at row {point[0]}, after one at {before}, every {every} of {rows}")
+            before = point[0]
+            metric, windowed, guess = (math.nan if x is None else float(x) for x in (*point[1:4], None)[:3])
+            curve.points.append(CurvePoint(before, metric, windowed, guess, *point[4:]))
+        return curve
+
+
+def _corrupt_curve(reason: str) -> ValueError:
+    return ValueError(f"the learning curve is corrupt: {reason}")
+
+
+def _rounded_value(value: float) -> float:
+    return float(f"{value:.{_DIGITS}g}") if abs(value) <= _LARGEST else math.nan
+
+
+def _is_point(point: Any) -> bool:
+    if type(point) is not list or len(point) not in (3, 6):  # earlier versions saved the scores alone
+        return False
+    counts = (x is None or (type(x) is int and 0 <= x < 2**63) for x in point[4:])
+    return _is_count(point[0]) and all(map(_is_value, point[1:4])) and all(counts)
+
+
+def _is_count(value: Any) -> bool:
+    return type(value) is int and 0 < value < 2**63
+
+
+def _is_value(value: Any) -> bool:
+    return value is None or (type(value) in (int, float) and abs(value) <= _LARGEST)
