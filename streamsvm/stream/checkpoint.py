@@ -13,7 +13,7 @@ import re
 import time
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any, NamedTuple, Self, TypeVar, overload
+from typing import Any, NamedTuple, TypeVar, overload
 
 from streamsvm.core.checks import checked_count, checked_mapping
 from streamsvm.core.warning import warn
@@ -30,7 +30,7 @@ from streamsvm.files.model_file import (
     to_bytes,
     write,
 )
-from streamsvm.stream.endpoints import Sink
+from streamsvm.stream.endpoints import Closing, Sink
 from streamsvm.stream.logs import tell_checkpoint
 
 logger: logging.Logger = logging.getLogger(__name__)
@@ -84,7 +84,7 @@ class CorruptCheckpointError(CheckpointError):
     """A checkpoint is not as it was written."""
 
 
-class Checkpoints:
+class Checkpoints(Closing):
     """The place of a run's checkpoints, into which one process at a time writes: the base of a folder, and of a topic."""
 
     path: Path | str
@@ -133,16 +133,6 @@ class Checkpoints:
             if str(error).endswith("trusted=True"):
                 raise ModelFileError(f"{error}: {self._trusting}, or --trusted") from error
             raise
-
-    def close(self) -> None:
-        """Let other processes write there."""
-        raise NotImplementedError
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self.close()
 
 
 def checkpoint_of(data: bytes, place: str, trusted: bool = False) -> Checkpoint:

@@ -86,7 +86,20 @@ class JoinedPrediction(NamedTuple):
 Record = Prediction | VersionedPrediction | JoinedPrediction | DeadLetter
 
 
-class Source:
+class Closing:
+    """Something that a ``with`` statement closes at its end."""
+
+    def close(self) -> None:
+        """Release the file or connection."""
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+
+class Source(Closing):
     """A stream of rows that can be resumed: the base of all sources.
 
     A source of your own derives from it, and gives `name`, `read`, `position` and `seek`; all else has a default here.
@@ -179,23 +192,14 @@ class Source:
         It can be called from a signal handler or another thread.
         """
 
-    def close(self) -> None:
-        """Release the file or connection."""
-
     def __iter__(self) -> Iterator[Row | BadRow]:
         """Give the rows one by one; `position` is after the one that was given last."""
         while (chunk := self.read(1)) is not None:
             if len(chunk):
                 yield chunk.row(0)
 
-    def __enter__(self) -> Self:
-        return self
 
-    def __exit__(self, *_: object) -> None:
-        self.close()
-
-
-class Sink:
+class Sink(Closing):
     """Takes predictions or dead letters: the base of all sinks."""
 
     name: str
@@ -229,9 +233,6 @@ class Sink:
         StreamError
             The position is of another sink, or the records before it are gone or changed.
         """
-
-    def close(self) -> None:
-        """Release the file or connection."""
 
 
 class WrappedSource(Source):

@@ -241,7 +241,7 @@ class LearningLoop(StreamLoop[Progress]):
             self._labels.resume(labels)
         except ValueError as error:
             raise CheckpointError(f"{folder}: {error}: give another folder") from None
-        self._scores.admitted(self._labels.known)
+        self._scores.labels.admitted(self._labels.known)
         self._go_on(folder, found)
         self.curve = curve
         self._guarded = GuardedModel(found.model)
@@ -419,7 +419,7 @@ class LearningLoop(StreamLoop[Progress]):
     def _admit_label(self, y: Any) -> None:
         """Raise a StreamError where a score cannot count rows with that label."""
         try:
-            self._scores.admit(y)
+            self._scores.labels.admit(y)
         except ScoreError as error:
             raise StreamError(f"{self._row_place}: {error}") from error
 

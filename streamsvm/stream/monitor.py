@@ -16,9 +16,10 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from importlib.metadata import version
 from ipaddress import ip_address
 from itertools import accumulate
-from typing import Any, Self
+from typing import Any
 
 from streamsvm.files.messages import missing_package, shown
+from streamsvm.stream.endpoints import Closing
 from streamsvm.stream.loop import LearningLoop
 from streamsvm.stream.page import finite, live_facts, page
 from streamsvm.stream.prediction import Predicted
@@ -41,7 +42,7 @@ class MonitorError(Exception):
     """The server cannot start: its port is in use."""
 
 
-class Monitor:
+class Monitor(Closing):
     """Serves what a loop does over HTTP, from a thread of its own.
 
     ``/metrics`` has metrics for Prometheus: ``streamsvm_rows_total``, ``streamsvm_refused_rows_total`` by reason,
@@ -119,12 +120,6 @@ class Monitor:
         self._threads = [threading.Thread(target=run, daemon=True) for run in (self._server.serve_forever, self._watch_loops)]
         for thread in self._threads:
             thread.start()
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self.close()
 
     def close(self) -> None:
         """End the server."""

@@ -234,10 +234,6 @@ def name_of(spec: str | Sequence[str]) -> str:
     return spec if isinstance(spec, str) else f"{spec[0]} and {len(spec) - 1} more"
 
 
-def _as_texts(spec: str | PathLike[str] | Sequence[str | PathLike[str]]) -> str | list[str]:
-    return fspath(spec) if isinstance(spec, str | PathLike) else [fspath(each) for each in spec]
-
-
 def _suffix_of(name: str) -> str:
     path = PurePath(name.lower())
     return PurePath(path.stem).suffix if path.suffix in _PACKED else path.suffix
@@ -296,44 +292,47 @@ def open_source(
     StreamError
         The source cannot be opened, or cannot be read in that way.
     """
-    spec = _as_texts(spec)
+    place: str | list[str] = fspath(spec) if isinstance(spec, str | PathLike) else [fspath(each) for each in spec]
     if weight is not None:
         if weight == label or weight in as_names("drop", reading.get("drop", ())):
-            raise StreamError(f"{spec}: column {weight!r} cannot hold the weight: it is the label, or dropped")
+            raise StreamError(f"{place}: column {weight!r} cannot hold the weight: it is the label, or dropped")
         if reading.get("features"):
             reading["features"] = [*as_names("features", reading["features"] or ()), weight]
-        how: dict[str, Any] = {"label": label, "format": format, "stop_at_end": stop_at_end, "label_needed": label_needed}
-        how |= {"start": start, "group": group, "options": options, "stream": stream}
-        opened = open_source(spec, **how, **reading)
-        try:
-            return WeightedSource(opened, weight)
-        except StreamError:
-            opened.close()
-            raise
-    kind, files = format_of(spec, format), source_files(spec)
-    spec = name_of(spec)
+    kind, files, name = format_of(place, format), source_files(place), name_of(place)
     if kind is not None and start is not None:
-        raise StreamError(f"{spec} is read from its first row: to begin at {start} is for streams with a URL")
+        raise StreamError(f"{name} is read from its first row: to begin at {start} is for streams with a URL")
     if kind is not None and group is not None:
-        raise StreamError(f"{spec} is a file, and a group (here {group!r}) is one of consumers of a topic: leave it out")
-    given: dict[str, Any] = {name: value for name, value in reading.items() if value}
+        raise StreamError(f"{name} is a file, and a group (here {group!r}) is one of consumers of a topic: leave it out")
+    given: dict[str, Any] = {option: value for option, value in reading.items() if value}
     if unknown := given.keys() - KNOWN.get(kind or "", ()):
         hint = "" if unknown - {*READING} else ". Put a streamsvm.stream.tables.TableEncoder in front of the model instead"
-        raise StreamError(f"{spec}: {min(unknown)} means nothing for a {kind or 'stream with a URL'}{hint}")
-    if files:
-        each: dict[str, Any] = {"label": label, "format": kind, "label_needed": label_needed, **reading}
-        return FilesSource(spec, files, lambda path: open_source(path, **each), label)
+        raise StreamError(f"{name}: {min(unknown)} means nothing for a {kind or 'stream with a URL'}{hint}")
     if kind == "csv" or kind in KINDS:
         given["label_needed"] = label_needed
-    if kind in KINDS:
-        if spec == "-":
-            raise StreamError(f"{kind} cannot be read from standard input: give a file")
-        return ArrowSource(spec, label, kind=kind, **given)
+    opened: Source
     if kind is None:
         how = {"label": label, "stop_at_end": stop_at_end, "start": start, "options": options}
         how |= {} if group is None else {"group": group}
-        return _find_plugin("streamsvm.sources", spec)(spec, **how)
-    return _TEXTS[kind](spec if stream is None else stream, label, **given)
+        opened = _find_plugin("streamsvm.sources", name)(name, **how)
+    elif files:
+        opened = FilesSource(name, files, lambda path: _open_file(path, kind, label, given), label)
+    else:
+        opened = _open_file(name if stream is None else stream, kind, label, given)
+    if weight is None:
+        return opened
+    try:
+        return WeightedSource(opened, weight)
+    except StreamError:
+        opened.close()
+        raise
+
+
+def _open_file(place: str | ByteStream, kind: str, label: str | None, given: Mapping[str, Any]) -> Source:
+    if kind not in KINDS:
+        return _TEXTS[kind](place, label, **given)
+    if str(place) == "-":
+        raise StreamError(f"{kind} cannot be read from standard input: give a file")
+    return ArrowSource(str(place), label, kind=kind, **given)
 
 
 def open_sink(spec: str, *, options: Mapping[str, Any] | None = None) -> Sink:

@@ -158,11 +158,13 @@ class JoinedSource(Source):
                 )
         try:
             places = [checked_mapping(name, position[name]) for name in _SIDES]
-            times, ended, heads = (_written_pair(name, position[name]) for name in ("times", "ended", "heads"))
+            times, ended, heads = (_saved_list(name, position[name]) for name in ("times", "ended", "heads"))
             if not all(type(end) is bool for end in ended):
                 raise ValueError(f"ended is {shown(ended)}")
             times = [-math.inf if found is None else checked_time(found) for found in times]
-            held = [deque(_held_message(side, each, self._keep) for each in _few_numbers(heads[side])) for side in (0, 1)]
+            held = [
+                deque(_held_message(side, each, self._keep) for each in _saved_list("heads", heads[side], 0)) for side in (0, 1)
+            ]
         except (KeyError, TypeError, ValueError) as error:
             text = f"{self.name}: the position of the checkpoint is corrupt ({error}): give another folder"
             raise StreamError(text) from None
@@ -353,16 +355,10 @@ def _message(written: Any) -> Message | None:
     return Message(None if key is None else base64.b64decode(key, validate=True), timestamp, found)
 
 
-def _written_pair(name: str, value: Any) -> list[Any]:
-    if type(value) is not list or len(value) != 2:
-        raise ValueError(f"{name} is {shown(value)}, and no pair")
+def _saved_list(name: str, value: Any, least: int = 2) -> list[Any]:
+    if type(value) is not list or not least <= len(value) <= 2:
+        raise ValueError(f"{name} is {shown(value)}, and no list of {least} to 2")
     return value
-
-
-def _few_numbers(saved: Any) -> list[Any]:
-    if type(saved) is not list or len(saved) > 2:
-        raise ValueError(f"heads are {shown(saved)}")
-    return saved
 
 
 def _held_message(side: int, saved: Any, keep: list[str] | None) -> _Held:

@@ -92,12 +92,12 @@ class Score:
     @property
     def value(self) -> float:
         """The metric over all rows; NaN if it has no value."""
-        raise NotImplementedError
+        return math.nan
 
     @property
     def windowed_value(self) -> float:
         """The metric over the last rows; NaN if it has no value."""
-        raise NotImplementedError
+        return math.nan
 
     @property
     def counted(self) -> bool:
@@ -152,14 +152,6 @@ class TableScore(Score):
 
     def __repr__(self) -> str:
         return f"{self.name}()"
-
-    @property
-    def value(self) -> float:
-        return math.nan
-
-    @property
-    def windowed_value(self) -> float:
-        return math.nan
 
 
 def described_score(name: str, facts: Mapping[str, Any], window: int, positive: Hashable = None) -> str:

@@ -85,9 +85,9 @@ class RankScore(ProbabilityScore):
     parameters: ClassVar[Mapping[str, Any]] = {"bins": BINS}
 
     @staticmethod
-    def _score_of(counts: np.ndarray) -> float:
-        """Return the score of rows that are counted by their probability."""
-        raise NotImplementedError
+    def _score_of(counts: np.ndarray) -> float:  # noqa: ARG004
+        """Return the score of rows that are counted by their probability; NaN where it is no number."""
+        return math.nan
 
     def __init__(self, window: int, positive: Hashable = None) -> None:
         super().__init__(window, positive)
@@ -192,10 +192,6 @@ class Thresholds(RankScore):
     >>> [row[:2] for row in score.table[3:7]]
     [['0.2', 3], ['0.2998 (best F1)', 3], ['0.3', 3], ['0.4', 2]]
     """
-
-    @staticmethod
-    def _score_of(counts: np.ndarray) -> float:  # noqa: ARG004
-        return math.nan
 
     @property
     def table(self) -> list[list[Any]]:

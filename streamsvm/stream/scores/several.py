@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 import re
 from collections import Counter
-from collections.abc import Hashable, Iterable, Mapping, Sequence
+from collections.abc import Hashable, Mapping, Sequence
 from typing import Any
 
 from streamsvm.files.container import check_hashes
@@ -195,9 +195,9 @@ class Scores:
             treats = "treat" if len(names) > 1 else "treats"
             raise ValueError(f"{', '.join(names)} {treats} all labels alike, there is no positive one to name")
         binary = next((score for score in self.all if score.binary), None)
-        #: Whether a label is the positive one, for a score at least: then labels must be admitted.
+        #: Whether a label is the positive one, for a score at least: then labels must be admitted before they are counted.
         self.binary: bool = binary is not None
-        self._labels = PositiveLabels("" if binary is None else binary.name, positive, multiclass)
+        self.labels: PositiveLabels = PositiveLabels("" if binary is None else binary.name, positive, multiclass)
         self._guesses = TargetGuesses() if any(type(score.metric) in GUESSED for score in self.all) else None
         wanting = [score for score in self.all if not score.wants_labels]
         #: The name of a score that takes probabilities; "": none does.
@@ -207,15 +207,6 @@ class Scores:
     def __repr__(self) -> str:
         """The scores, with parameters, window and positive label: equal for those that may continue each other."""
         return ", ".join(map(repr, self.all))
-
-    def admit(self, y: Any) -> None:
-        """Raise a ScoreError where a label cannot be counted; called where scores are `binary`, before `update`."""
-        self._labels.admit(y)
-
-    def admitted(self, labels: Iterable[Any]) -> None:
-        """Know labels that were admitted in an earlier run."""
-        if self.binary:
-            self._labels.admitted(labels)
 
     def scored_of(self, label: Any, probabilities: Mapping[Any, float] | None) -> Any:
         """Return what `update` takes of the prediction of a row: its label, its probabilities, or both."""

@@ -123,7 +123,8 @@ class Reading:
         self.features: list[str] | None = None if features is None else as_names("features", features)
         self.drop: list[str] = as_names("drop", drop)
         self.categorical: list[str] = as_names("categorical", categorical)
-        self.dates: dict[str, str | None] = as_dates(dates)
+        forms = dates if isinstance(dates, Mapping) else {}
+        self.dates: dict[str, str | None] = {name: forms.get(name) for name in as_names("dates", dates)}
         self.missing: list[str] = as_names("missing", missing)
         self._kinds: dict[Hashable, int] = dict.fromkeys(self.drop, _DROPPED)
         for kind, names in ((_CATEGORY, self.categorical), (_DATE, self.dates)):
@@ -400,10 +401,3 @@ def as_names(parameter: str, names: Names) -> list[str]:
 
 
 _NOT_TEXT = "missing must be texts, such as 'NA' or '-999'"
-
-
-def as_dates(dates: Dates) -> dict[str, str | None]:
-    """Return date columns with the format of each, from names or a mapping."""
-    if isinstance(dates, Mapping):
-        return dict(zip(as_names("dates", dates), dates.values(), strict=True))
-    return dict.fromkeys(as_names("dates", dates))
