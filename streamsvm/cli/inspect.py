@@ -13,6 +13,7 @@ from typing import Any
 
 from streamsvm.cli import CommandError, UsageError, printable
 from streamsvm.cli.outputs import check_written
+from streamsvm.cli.progress import guessing_text
 from streamsvm.cli.streams import newest, unwinding
 from streamsvm.edge.program import ProgramError
 from streamsvm.export import plots
@@ -107,9 +108,8 @@ def _lines_for_users(known: About) -> dict[str, str]:
 
 
 def _score_text(report: ScoreReport) -> str:
-    guesses = [f"{what}: {value:.4f}" for what, value in report.guesses if math.isfinite(value)]
     last = f", of the last rows {report.windowed:.4f}" if math.isfinite(report.windowed) else ""
-    return f"{report.name} {report.value:.4f}{last}" + f" ({', '.join(guesses)})" * bool(guesses)
+    return f"{report.name} {report.value:.4f}{last}{guessing_text(report)}"
 
 
 def _listed_names(names: list[Any]) -> str:

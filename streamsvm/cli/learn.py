@@ -54,8 +54,7 @@ def learn(job: LearnJob) -> bool:
         if job.checkpoint is not None:
             sources = [job.source] if job.labels is None else [job.source, job.labels.place]
             how = {"sources": sources, "group": job.group} | job.options_of(str(job.checkpoint))
-            checkpoints = open_place(job.checkpoint, job.trusted, **how)
-            stack.callback(checkpoints.close)
+            checkpoints = stack.enter_context(open_place(job.checkpoint, job.trusted, **how))
         with warnings.catch_warnings(action="ignore"):  # the loop warns of the same
             saved = None if checkpoints is None else checkpoints.newest()
         begins: Position | None = None

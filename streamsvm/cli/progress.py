@@ -122,7 +122,7 @@ def _progress_line(progress: Progress) -> str:
             label, share = progress.majority
             line += f" (always {label!r}: {share:.4f})"
         elif progress.ended and progress.scores:
-            line += _guessing_text(progress.scores[0])
+            line += guessing_text(progress.scores[0])
     if math.isfinite(progress.windowed):
         line += f"  last {min(progress.window, progress.learned):,} rows {progress.windowed:.4f}"
     learner = learner_of(progress.model)
@@ -141,7 +141,8 @@ def _progress_line(progress: Progress) -> str:
     return line
 
 
-def _guessing_text(report: ScoreReport) -> str:
+def guessing_text(report: ScoreReport) -> str:
+    """Return what guessing would have given, in brackets; "" where that is not known."""
     guesses = [f"{what}: {value:.4f}" for what, value in report.guesses if math.isfinite(value)]
     return f" ({', '.join(guesses)})" if guesses else ""
 
@@ -157,7 +158,7 @@ def lines_of(scores: Iterable[ScoreReport], last_rows: int = 0) -> list[str]:
         elif math.isfinite(report.value):
             has_last = last_rows and math.isfinite(report.windowed)
             last = f"  last {last_rows:,} rows {report.windowed:.4f}" if has_last else ""
-            lines.append(f"{report.name} {report.value:.4f}{_guessing_text(report)}{last}")
+            lines.append(f"{report.name} {report.value:.4f}{guessing_text(report)}{last}")
         else:
             lines.append(f"{report.name} has no value")
     return lines

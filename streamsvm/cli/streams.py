@@ -107,9 +107,7 @@ def open_streams(
         def opened(spec: str) -> Sink:
             options = job.options_of(spec)
             sink = None if checkpoints is None else checkpoints.sink_of(spec, **options)
-            sink = open_sink(spec, **options) if sink is None else sink
-            stack.callback(sink.close)
-            return sink
+            return stack.enter_context(open_sink(spec, **options) if sink is None else sink)
 
         sink = None if job.to is None else opened(job.to)
         if sink is not None and sink.hint:
@@ -130,8 +128,8 @@ def _source_of(job: Job, table: TableOptions, stack: contextlib.ExitStack, begin
         return _open_joined(job, job.labels, table, how, stack, beginning)
     weight = job.weight
     read_as_table = None if job.format is None else weight
-    source = _open_beginning(job.place, beginning, **how, **job.options_of(job.source), weight=read_as_table, **table.source)
-    stack.callback(source.close)
+    how |= job.options_of(job.source) | table.source | {"weight": read_as_table}
+    source = stack.enter_context(_open_beginning(job.place, beginning, **how))
     if job.format is None:
         source = without_marks(source, table.encoder.get("missing", ()), weight)
         source = source if weight is None else WeightedSource(source, weight)
@@ -173,8 +171,8 @@ def _open_joined(
         is_file = "://" not in place
         each = {name: None if is_file and name in ("start", "group") else value for name, value in how.items()}
         begin = None if found else beginning
-        source = _open_beginning(place, begin, **(each | {"format": kind} | more), **job.options_of(place), **options)
-        stack.callback(source.close)
+        each |= {"format": kind} | more | job.options_of(place) | options
+        source = stack.enter_context(_open_beginning(place, begin, **each))
         found.append(without_marks(source, table.encoder.get("missing", ()) if found else ()))
     return JoinedSource(*found, key=labels.key, time=labels.time, max_age=labels.buffer.max_age)
 

@@ -80,7 +80,7 @@ def of_topic(url: str, wait_on: Callable[[str], bool], position: Position | None
     without names.
     """
     rows: list[Row] = []
-    with contextlib.closing(open_source(url, label_needed=False, **how)) as source:
+    with open_source(url, label_needed=False, **how) as source:
         if not source.has_names:
             return None
         if position is not None:

@@ -147,7 +147,7 @@ def tried(beginning: Beginning, label: str | None, table: TableOptions, options:
     given = {name: value for name, value in {**table.encoder, **options}.items() if name in READING}
     reading, bad = Reading(**given), set()
     how = {name: table.source[name] for name in ("delimiter", "encoding") if name in table.source}
-    with contextlib.closing(beginning.opened(label=label, **how, **given)) as source:
+    with beginning.opened(label=label, **how, **given) as source:
         for row in itertools.islice(source, ROWS):
             for name, value in row.x.items() if isinstance(row, Row) else ():
                 is_text = not reading.options and isinstance(value, str)
@@ -234,7 +234,7 @@ def first_look(
 def names_in(beginning: Beginning) -> list[str]:
     """Return the names of the columns, that of the label too; none where they cannot be seen."""
     options = text_options(beginning.text, None, {}) if beginning.format == "csv" else {}
-    with contextlib.suppress(StreamError), contextlib.closing(beginning.opened(label=None, **options)) as source:
+    with contextlib.suppress(StreamError), beginning.opened(label=None, **options) as source:
         row = next(iter(source), None)
         return list(map(str, source.columns or (row.x if isinstance(row, Row) else ())))
     return []

@@ -62,7 +62,7 @@ def look(
     dropped = table.encoder.get("drop", [])
     if dropped:
         options["drop"] = dropped  # with all that lies in it
-    with contextlib.closing(beginning.opened(label=label, **options)) as source:
+    with beginning.opened(label=label, **options) as source:
         later = partial(beginning.later, label=label, **options) if beginning.later else None
         rows, forms = _seen_rows(source, label, {label, *table.encoder.get("dates", ())}, later)
         names = [*source.columns, *(str(name) for row in rows for name in row), *dropped]
@@ -127,7 +127,7 @@ def _pointed_columns(
     ]
     if not named:
         return set()
-    with contextlib.closing(beginning.opened(label=label, **options, categorical=named)) as source:
+    with beginning.opened(label=label, **options, categorical=named) as source:
         seen = [row.x for row in itertools.islice(source, ROWS) if isinstance(row, Row)]
     return {name for name in named if have_thousands([str(row[name]) for row in seen if name in row])}
 
@@ -168,7 +168,7 @@ def _chunks_to_see(
         yield chunk
     with contextlib.suppress(StreamError):  # which is said when the rows before it are learned
         for part in later(source.position) if later is not None else ():
-            with contextlib.closing(part):
+            with part:
                 yield from itertools.islice(iter(partial(part.read, _AT_ONCE), None), _LATER)
 
 

@@ -45,8 +45,9 @@ class LabelTable(TableScore):
             self._pairs[self._number_of(y), self._number_of(predicted)] += 1
 
     def update_many(self, ys: Sequence[Any], predicted: Any) -> None:
-        for y, label in zip(ys, predicted, strict=True):
-            self.update(y, label)
+        for (y, label), times in Counter(zip(ys, predicted, strict=True)).items():  # in the order in which they came first
+            if label is not None:
+                self._pairs[self._number_of(y), self._number_of(label)] += times
 
     @property
     def counted(self) -> bool:

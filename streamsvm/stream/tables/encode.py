@@ -47,25 +47,18 @@ class Columns(NamedTuple):
             return False
         return bool(self.statistics.of_numbers) or not (feature or not self.is_full(column))
 
-    def learn_name(self, column: Hashable, text: str) -> None:
-        """Give a value of a column its feature, as long as there is room; statistics wait until it comes again."""
-        values, feature = self.features[column], f"{column}={text}"
-        if len(feature) > LONGEST_FEATURE:
-            feature = ""
-        if self.statistics is None:
-            if feature and text not in values and len(values) < self.max_values:
-                values[text] = feature
-        elif len(values) <= self.max_values and not values.get(text):
-            values[text] = feature if text in values else ""
+    def new_feature(self, column: Hashable, text: str) -> str | None:
+        """Return the feature that a value of a column gets when it is learned now; None if it gets none.
 
-    def is_to_learn(self, column: Hashable, text: str) -> bool:
-        """Whether `learn_name` would change something."""
-        values = self.features[column]
+        Where there are statistics, it is "" as long as the value has not come before.
+        """
+        values, feature = self.features[column], f"{column}={text}"
+        known, feature = values.get(text), feature if len(feature) <= LONGEST_FEATURE else ""
         if self.statistics is None:
-            return text not in values and len(values) < self.max_values and len(f"{column}={text}") <= LONGEST_FEATURE
-        if len(values) > self.max_values:
-            return False
-        return text not in values or not (values[text] or len(f"{column}={text}") > LONGEST_FEATURE)
+            return feature or None if known is None and len(values) < self.max_values else None
+        if known or len(values) > self.max_values:
+            return None
+        return "" if known is None else feature or None
 
     def name_of(self, column: Hashable, text: str) -> str:
         """Return the name that a text is in a column: as it was learned, or as all formats have it."""
@@ -380,7 +373,7 @@ class _Encoding:
             text = None if (found := texts[code]) is None else columns.name_of(name, found)
             feature = None if text is None or known is None else known.get(text)
             if text is not None:
-                if known is None or columns.is_to_learn(name, text):
+                if known is None or columns.new_feature(name, text) is not None:
                     is_new[code] = True
                 elif feature is None and columns.statistics is None:
                     feature = columns.bucket_of(name, text)

@@ -205,8 +205,9 @@ class TableEncoder(base.MiniBatchTransformer):
             self._numbers[name] = count + 1, mean + (value - mean) / (count + 1)
         known = self._known
         for name, text in names.items():
-            self._features.setdefault(name.item() if isinstance(name, np.generic) else name, {})
-            known.learn_name(name, text)
+            values = self._features.setdefault(name.item() if isinstance(name, np.generic) else name, {})
+            if (feature := known.new_feature(name, text)) is not None:
+                values[text] = feature
         if self._scaler is not None:
             self._scaler.learn_one(numbers)
 
@@ -250,7 +251,7 @@ class TableEncoder(base.MiniBatchTransformer):
             if values is None:
                 continue
             feature = values.get(text)
-            if feature is None and known.statistics is None and not known.is_to_learn(name, text):
+            if feature is None and known.statistics is None and known.new_feature(name, text) is None:
                 feature = known.bucket_of(name, text)
             if feature:
                 features[feature] = 1.0
