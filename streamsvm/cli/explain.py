@@ -19,10 +19,7 @@ _ROWS = 1000  # with which importance is measured
 
 
 def run(arguments: argparse.Namespace) -> None:
-    """Print the importance of each column, and explain the decisions of the first rows.
-
-    A CommandError says that there are no rows, one is refused, or the model explains nothing.
-    """
+    """Print the importance of each column, and explain the decisions of the first rows; a CommandError where there are none."""
     checkpoint = newest(arguments.path, arguments.trusted)
     model: Any = checkpoint.model
     rows = list(first_rows(arguments.source, checkpoint, _ROWS))

@@ -153,10 +153,7 @@ def _common_arguments(arguments: argparse.Namespace) -> dict[str, Any]:
 
 
 def predict_job(arguments: argparse.Namespace) -> PredictJob:
-    """Return what the arguments of `predict` ask for.
-
-    A UsageError says that flags exclude each other.
-    """
+    """Return what the arguments of `predict` ask for; a UsageError where flags exclude each other."""
     place = arguments.model
     if arguments.checkpoint is not None and not isinstance(arguments.checkpoint, Path):
         raise UsageError(f"--checkpoint {arguments.checkpoint}: the position of predictions takes a folder")
@@ -176,10 +173,7 @@ def predict_job(arguments: argparse.Namespace) -> PredictJob:
 
 
 def learn_job(arguments: argparse.Namespace) -> LearnJob:
-    """Return what the arguments of `learn` ask for, before any stream is opened.
-
-    A UsageError says that flags are missing, have a mistake, or exclude each other.
-    """
+    """Return what the arguments of `learn` ask for, before any stream is opened; a UsageError where they do not fit."""
     common = _common_arguments(arguments)
     text_format, regression = common["format"], arguments.regression
     _check_group(arguments)

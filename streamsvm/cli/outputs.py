@@ -23,10 +23,7 @@ MADE: re.Pattern[bytes] = re.compile(rb'(?s)\x08.\x12\x09streamsvm|.*(?:written 
 
 
 def check_sinks(arguments: argparse.Namespace, labels: str | None) -> None:
-    """Raise a UsageError where two outputs would mix, or one would overwrite an input, or a file that others wrote.
-
-    ``labels`` is the place of ``--labels``; None if there is none.
-    """
+    """Raise a UsageError where two outputs would mix, or one overwrite an input, as ``labels``, or a file that others wrote."""
     sinks = {"--to": arguments.to, "--on-error": None if arguments.on_error in ("stop", "skip") else arguments.on_error}
     streams = [option if sink == "-" else "" for option, sink in sinks.items()] + ["--quiet" if arguments.quiet else ""]
     if len(wanted := list(filter(None, streams))) > 1:

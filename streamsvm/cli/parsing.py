@@ -206,10 +206,7 @@ def _metric_of(text: str, regression: bool) -> Any:
 
 
 def make_drift(text: str | None, on_drift: OnDrift | None, regression: bool = False) -> DriftWatch | None:
-    """Make what watches for drift, of ``NAME`` or ``NAME(parameter=value)``; None if none is asked for.
-
-    A UsageError says that river has no such detector for the kind of model, or refuses a parameter.
-    """
+    """Make what watches for drift, of ``NAME`` or ``NAME(parameter=value)``, or None; a UsageError if river has none such."""
     if text is None:
         if on_drift is not None:
             raise UsageError(f"--on-drift {on_drift} is about drift, and there is no --drift DETECTOR that looks for it")
@@ -348,10 +345,7 @@ def check_predicts(model: Any, place: Any) -> None:
 
 
 def decided_model(model: Any, decide: Decide, flag: str, abstain: float = 0.0) -> Any:
-    """Return a model that has learned, with its last step deciding as a flag says, and no longer as it was learned.
-
-    A CommandError says that it is no classifier with probabilities, or does not know a label that flags name.
-    """
+    """Return a model whose last step decides as a flag says, and no longer as it was learned; a CommandError if it cannot."""
     last = steps_of(model)[1]
     if (asked := flag or f"--abstain {abstain:g}" * bool(abstain)) and not gives_probabilities(last):
         raise CommandError(f"{asked} chooses labels by their probabilities, and a {type(last).__name__} has none")
@@ -365,10 +359,7 @@ def decided_model(model: Any, decide: Decide, flag: str, abstain: float = 0.0) -
 
 
 def positive_of(text: str | None, model: Any, text_format: str | None) -> Any:
-    """Return the positive label: the one that a flag names, or the one whose threshold or cost the model has; else None.
-
-    A CommandError says that the model has not learned the label that the flag names, or predicts numbers.
-    """
+    """Return the positive label: that of a flag, or whose threshold or cost the model has; else None. CommandError if unknown."""
     known = getattr(learner_of(model), "labels", None)
     if text is not None:
         if isinstance(learner_of(model), base.Regressor):
@@ -400,10 +391,7 @@ def _deciding_anew(model: Any, decide: Decide) -> Any:
 
 
 def answers_of(model: Any, probabilities: bool, explained: int | None) -> list[ExtraFields]:
-    """Return what predictions of a model say beside the label, as flags ask for it, and what it is sure of.
-
-    A CommandError says that the model has no probabilities, or explains nothing.
-    """
+    """Return what predictions say beside the label, as flags ask for it; a CommandError where the model has no such thing."""
     found = []
     last = steps_of(model)[1]
     if probabilities:

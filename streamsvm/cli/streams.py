@@ -274,10 +274,7 @@ def tell(unfamiliar: Unfamiliar) -> None:
 
 @contextlib.contextmanager
 def read_by_model(job: Job, saved: Checkpoint) -> Iterator[Source]:
-    """Open a source as the model of a checkpoint needs it, with the labels of rows where they have some.
-
-    Without ``--label``, they are those with which the model was learned.
-    """
+    """Open a source as the model of a checkpoint needs it, with the labels that it has learned, or those of ``--label``."""
     table = table_of(job.columns, job.format, job.label, saved, predict=True)
     usual_label = None if job.format == "libsvm" else label_of(saved)
     with open_streams(job, table, usual_label) as (source, _, _):

@@ -183,10 +183,7 @@ def parts_of(path: Path | str, container: Container, trusted: bool = False) -> d
 
 
 def write(path: Path, data: bytes) -> None:
-    """Write a file atomically: wholly or not at all, even if the process or the machine stops in the middle.
-
-    It is a ModelFileError if it cannot be written; one that was there before is as it was.
-    """
+    """Write a file wholly or not at all, even if the machine stops in the middle; a ModelFileError if it cannot be written."""
     write_all({path: data})
 
 
@@ -239,10 +236,7 @@ def _writing_alone(folder: Path) -> Iterator[None]:
 
 
 def sync_folder(path: Path) -> None:
-    """Make durable what was created, renamed or removed in a folder; OSError if that fails.
-
-    Where the system cannot open a folder (Windows), nothing is done.
-    """
+    """Make durable what was created, renamed or removed in a folder; OSError if that fails. On Windows, nothing is done."""
     if not hasattr(os, "O_DIRECTORY"):
         return
     folder = os.open(path, os.O_RDONLY | os.O_DIRECTORY)

@@ -28,10 +28,7 @@ _MAY_END = ("_buffer", "_init_buffer")  # which are None, or gone, once they wer
 
 
 def check_object(made: Any) -> None:
-    """Raise a CorruptError where an object of river lacks an attribute, or has one of another kind.
-
-    The plan of a pipeline is made anew of its steps.
-    """
+    """Raise a CorruptError where an object of river lacks an attribute, or has one of another kind; plan a pipeline anew."""
     if isinstance(made, compose.Pipeline):
         _check_steps(made, "steps")
         if not made.steps:

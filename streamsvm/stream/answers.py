@@ -50,10 +50,7 @@ class Keeping:
         self.kind: Callable[..., Record] = _record_kind(record, self.names, self.takes_messages)
 
     def columns(self, chunk: Chunk, first: int, end: int) -> list[Sequence[Any]]:
-        """Return what the predictions of rows get, by field, and their messages.
-
-        A RowError says that something of a row is too long, or no text.
-        """
+        """Return what predictions of rows get, by field, and their messages; a RowError where that is too long, or no text."""
         columns = chunk.kept(first, end)
         if self._asked and not are_plain(columns):
             rows = [kept_values(self._kept, values) for values in zip(*columns, strict=True)]
@@ -79,10 +76,7 @@ class Keeping:
 def keeping_of(
     source: Source, sink: Sink | None, keep: Names, record: type[Record], answers: Sequence[ExtraFields] = ()
 ) -> Keeping | None:
-    """Return what makes predictions with the columns ``keep``, ``answers`` and what a topic adds; None if nothing is added.
-
-    A ValueError says that there are no predictions.
-    """
+    """Return what makes predictions with ``keep``, ``answers`` and what a topic adds, or None; a ValueError if there are none."""
     names = as_names("keep", keep)
     if sink is None:
         if names:
@@ -183,10 +177,7 @@ def message_of(record: Any) -> Message | None:
 
 
 def _record_kind(record: Any, names: Iterable[str], has_message: bool) -> Callable[..., Record]:
-    """Return a kind of record with further fields, whose names may be any text.
-
-    With ``has_message``, it is `OfMessage`, and the last argument becomes that.
-    """
+    """Return a kind of record with further fields; with ``has_message`` it is `OfMessage`, and the last argument becomes that."""
     fields = (*record._fields, *names)
 
     class Kept(record, OfMessage):  # type: ignore[misc]

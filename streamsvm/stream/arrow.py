@@ -195,10 +195,7 @@ class ArrowSource(TableSource):
 
     @property
     def position(self) -> Position:
-        """Where the next row is.
-
-        It has the number of rows given, a digest of the file, the label, and how columns are read.
-        """
+        """Where the next row is: the number of rows given, a digest of the file, the label, and how columns are read."""
         return self._columns_read | {"rows": self._rows, "file": self._digest, "label": self._label}
 
     def seek(self, position: Position) -> None:

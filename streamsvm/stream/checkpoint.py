@@ -403,10 +403,7 @@ class CheckpointFolder(Checkpoints):
 
     @staticmethod
     def signature(path: str | Path) -> tuple[Any, ...]:
-        """Return facts that distinguish the newest file of a folder from others, without reading it.
-
-        They are () if there is no file.
-        """
+        """Return facts that distinguish the newest file of a folder from others, without reading it; () if there is no file."""
         for file in _checkpoint_paths(Path(path)):
             with contextlib.suppress(OSError):  # it was replaced by newer ones
                 found = file.stat()

@@ -187,10 +187,7 @@ class Source(Closing):
         return None
 
     def stop(self) -> None:
-        """End a wait for rows that have not come yet. Rows that have come may still be given.
-
-        It can be called from a signal handler or another thread.
-        """
+        """End a wait for rows, from a signal handler or another thread. Rows that have come may still be given."""
 
     def __iter__(self) -> Iterator[Row | BadRow]:
         """Give the rows one by one; `position` is after the one that was given last."""
@@ -219,10 +216,7 @@ class Sink(Closing):
             self.write(record)
 
     def flush(self) -> Position:
-        """Make all records durable, and return the position to save in a checkpoint.
-
-        Raise a StreamError if that fails.
-        """
+        """Make all records durable, and return the position to save in a checkpoint; raise a StreamError if that fails."""
         raise NotImplementedError
 
     def seek(self, position: Position) -> None:

@@ -241,10 +241,7 @@ _GAUGES = {
 
 
 class Families:
-    """The state of one loop, or of ``several`` with the label ``partition``, as families of metrics by Prometheus' conventions.
-
-    ``core`` is ``prometheus_client.core``, of an extra.
-    """
+    """The state of loops as families of metrics by Prometheus' conventions; ``core`` is ``prometheus_client.core``."""
 
     def __init__(self, core: Any, several: bool) -> None:
         self._core = core

@@ -164,10 +164,7 @@ class LearningCurve:
 
     @classmethod
     def of(cls, state: Any, rows: Any) -> LearningCurve:
-        """Make the curve of a saved `state` after this number of rows, neither of which is trusted.
-
-        A ValueError names the value that is not one of a curve.
-        """
+        """Make the curve of a saved `state` after so many rows, neither of which is trusted; ValueError where it is none."""
         if not isinstance(state, dict) or state.keys() != {"metric", "window", "every", "points"}:
             raise _corrupt_curve(shown(state))
         metric, window, every, points = (state[name] for name in ("metric", "window", "every", "points"))

@@ -112,10 +112,7 @@ class FileSink(Sink):
         self._offset += len(data)
 
     def flush(self) -> Position:
-        """Make all lines durable, and return the position.
-
-        The position is the file's name, its size in bytes, and a digest of its last bytes.
-        """
+        """Make all lines durable, and return the position: the name and the size of the file, and a digest of its last bytes."""
         try:
             if self._offset < 0:
                 self._begin_file()
@@ -168,10 +165,7 @@ class FileSink(Sink):
         self._offset = offset
 
     def close(self) -> None:
-        """Close the file. Standard output stays open.
-
-        A file that was created here is removed if nothing was written to it.
-        """
+        """Close the file, but not standard output; remove it if it was created here and nothing was written to it."""
         if self._standard:
             return
         failed = self._failed  # an error is raised once

@@ -118,10 +118,7 @@ class StreamLoop(Generic[P]):
 
     @property
     def model(self) -> Any:
-        """The model in its present state.
-
-        It becomes another object when a checkpoint or a newer model takes its place.
-        """
+        """The model in its present state: another object once a checkpoint or a newer model has taken its place."""
         return self._guarded.model
 
     @property
@@ -131,10 +128,7 @@ class StreamLoop(Generic[P]):
 
     @property
     def state(self) -> str:
-        """``"new"``, ``"running"``, ``"failed"``, ``"stopped"`` or ``"ended"``.
-
-        After ``"ended"``, you can run the loop again.
-        """
+        """``"new"``, ``"running"``, ``"failed"``, ``"stopped"`` or ``"ended"``, after which you can run the loop again."""
         if self._unusable:
             return self._unusable.removeprefix("has ").removeprefix("was ")
         return "running" if self._running else "ended" if self._has_read else "new"
@@ -150,10 +144,7 @@ class StreamLoop(Generic[P]):
         return self._progress_now(math.nan, math.nan)
 
     def _row_predictor(self, asks: bool) -> Callable[[Any], tuple[Any, Any, Any, float | None]]:
-        """Return the function that predicts a row: the row as the last step sees it, and its label.
-
-        If it ``asks`` for them, also the probabilities of all labels, and that of the label; else None.
-        """
+        """Return the function that predicts a row: as the last step sees it, label; if it ``asks``, all probabilities and its."""
         prepare, predictor, abstain = self._guarded.prepare, self._guarded.last, self._abstain
         unfamiliar = None if self._learns else self.unfamiliar
 
@@ -272,10 +263,7 @@ class StreamLoop(Generic[P]):
         self.rows = self._saved_rows = header["rows"]
 
     def stop(self) -> None:
-        """End the run after the current row, with a checkpoint.
-
-        You can call it from a signal handler or another thread.
-        """
+        """End the run after the current row, with a checkpoint. You can call it from a signal handler or another thread."""
         self._stopped = True
         self.source.stop()
 
@@ -306,10 +294,7 @@ class StreamLoop(Generic[P]):
         return self._run_guarded(max_rows, True)
 
     def take(self, rows: int) -> P:
-        """Process up to so many rows, or those that the source has ready, without a checkpoint at the end.
-
-        The next call continues.
-        """
+        """Process up to so many rows, or those that are ready, without a checkpoint at the end; the next call continues."""
         return self._run_guarded(rows, False)
 
     def checkpoint(self, always: bool = False) -> None:

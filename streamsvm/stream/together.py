@@ -14,10 +14,7 @@ from streamsvm.stream.tables.chunk import Chunk, Table, as_numbers
 
 
 def takes_many(guarded: GuardedModel, learns: bool) -> bool:
-    """Whether a model predicts, or also learns, many rows in one call.
-
-    It is a learner of this library, with nothing or a `TableEncoder` before it.
-    """
+    """Whether a model takes many rows in one call: a learner of this library, with nothing or a `TableEncoder` before it."""
     if guarded.encoder is None and not guarded.alone:
         return False
     return hasattr(guarded.last, "predict_then_learn") and (not learns or guarded.last.learns_many_at_once)
@@ -98,10 +95,7 @@ def _targets_of(ys: list[Any], first: int) -> tuple[list[Any], int]:
 def _numbers_of(
     table: Table, first: int, end: int, known: Sequence[Hashable], learns: bool
 ) -> tuple[np.ndarray, list[Hashable], int]:
-    """Return the features of rows that are known, up to a row with another value; their names, and how many rows have none.
-
-    Where rows are not learned, other features are left out.
-    """
+    """Return the features of rows that are known, up to a row with another value; their names, and how many rows have none."""
     features, names, columns = set(known), [], []
     for name, values in zip(table.names, table.columns, strict=True):
         some = values[first:end]

@@ -179,10 +179,7 @@ class DelayedLabels:
         self.nbytes += _row_bytes(key, pending)
 
     def add_label(self, key: str, time: float, y: Any) -> Pending | None:
-        """Return the row that was waiting for a label.
-
-        Return None if the label has to wait itself, or has no influence.
-        """
+        """Return the row that was waiting for a label; None if the label has to wait itself, or has no influence."""
         counts = self._counts
         counts["labels"] += 1
         if key in self._settled:
@@ -201,10 +198,7 @@ class DelayedLabels:
         return None
 
     def expire(self, time: float) -> Iterator[Expired]:
-        """Move the clock to an event time, and give the rows that have waited longer than ``max_age``.
-
-        They no longer wait.
-        """
+        """Move the clock to an event time, and give the rows that have waited longer than ``max_age``, and no longer wait."""
         self.clock = max(self.clock, time)
         oldest = self.clock - self.max_age
         while self._settled and next(iter(self._settled.values()))[0] < oldest:
@@ -255,10 +249,7 @@ class DelayedLabels:
         return facts, "\n".join(lines).encode()
 
     def resume(self, facts: Any, entries: Any, rows: int) -> None:
-        """Continue from a saved `state`, after ``rows`` rows of the source; ValueError if it is none.
-
-        The limits may have changed since.
-        """
+        """Continue from a saved `state` after so many rows of the source; limits may have changed. ValueError if it is none."""
         facts = checked_mapping("delayed", facts)
         counts, expired = (checked_mapping(name, facts.get(name)) for name in ("counts", "expired_rows"))
         if counts.keys() != self._counts.keys() or expired.keys() != self._expired_rows.keys():

@@ -177,10 +177,7 @@ class JoinedSource(Source):
             self._ended[side] = in_a_pass and ended[side] and not source.endless
 
     def read(self, most: int) -> Chunk | None:  # noqa: ARG002
-        """Return the next row or label of either stream.
-
-        There is none if both streams have nothing more for the moment. None means the end.
-        """
+        """Return the next row or label of either stream; none if both have nothing more for the moment, None at the end."""
         for side in (0, 1):
             if (found := self._look_ahead(side)) is not None:
                 return found
@@ -251,10 +248,7 @@ class JoinedSource(Source):
         return _Held(x, Awaited(key, moment, pack_row(x)), chunk.place(0), raw, kept, message)
 
     def lag(self) -> dict[Any, int] | None:
-        """Return how many messages are waiting to be read, by stream and partition.
-
-        None if the streams do not report it.
-        """
+        """Return how many messages are waiting to be read, by stream and partition; None if the streams do not tell."""
         found: dict[Any, int] = {}
         for name, source in zip(_SIDES, self._sources, strict=True):
             if (lag := source.lag()) is None:

@@ -197,10 +197,7 @@ def _beside_text(marks: Mapping[str, int]) -> str:
 
 
 def _decimal_marks(numbers: Sequence[float], texts: Sequence[str]) -> list[str]:
-    """The decimal marks with which all texts are numbers as people write them, beside numbers that are plain.
-
-    There is one if both read the same numbers.
-    """
+    """Return the decimal marks with which texts beside plain numbers are numbers, too; one if both read the same."""
     if not texts or len(money_of(texts)) > 1 or all(is_number(text) for text in texts):
         return []
     found: dict[str, list[float | None]] = {}

@@ -140,10 +140,7 @@ def _options_answered(open_: Sequence[Column], table: TableOptions) -> dict[str,
 
 
 def tried(beginning: Beginning, label: str | None, table: TableOptions, options: Mapping[str, Any]) -> set[str]:
-    """Return the columns that cannot be learned when first rows are read with options.
-
-    Rows that cannot be read at all are left out.
-    """
+    """Return the columns that cannot be learned when first rows, those left out that cannot be read, are read with options."""
     given = {name: value for name, value in {**table.encoder, **options}.items() if name in READING}
     reading, bad = Reading(**given), set()
     how = {name: table.source[name] for name in ("delimiter", "encoding") if name in table.source}
@@ -280,10 +277,7 @@ def text_options(data: bytes, label: str | None, given: Mapping[str, Any]) -> di
 
 
 def _encoding_of(data: bytes) -> str:
-    """Return the encoding of the beginning of a text.
-
-    A few lines that are not UTF-8 are damaged, unless the first one is such a line.
-    """
+    """Return the encoding of the beginning of a text; a few lines after the first that are not UTF-8 are damaged."""
     lines = [line for line in data.split(b"\n")[:-1] or [data] if not line.isascii()]
     wrong = [line for line in lines if not _is_in("utf-8", line)]
     is_first = bool(wrong) and data.startswith(wrong[0])

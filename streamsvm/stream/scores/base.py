@@ -25,10 +25,7 @@ class Both(NamedTuple):
 
 
 class ScoreReport(NamedTuple):
-    """What one metric says of a run so far.
-
-    A value is NaN if there is none.
-    """
+    """What one metric says of a run so far. A value is NaN if there is none."""
 
     name: str
     value: float

@@ -29,10 +29,7 @@ _THRESHOLDS = (0.05, 0.1, 0.2, 0.3, 0.4, 0.5, 0.6, 0.7, 0.8, 0.9, 0.95)
 
 
 class ProbabilityScore(Score):
-    """The base of scores of probabilities. A probability that is NaN counts as 0.
-
-    Without a ``positive`` label, True and 1 are positive.
-    """
+    """The base of scores of probabilities, of which NaN counts as 0. Without a ``positive`` label, True and 1 are positive."""
 
     wants_labels: bool = False
     may_be_binary: bool = True

@@ -15,10 +15,7 @@ _KNOWN = 20  # values of a column of numbers, from which on it is one
 
 
 def number_in(value: Any, name: Hashable, reading: Reading, learned: int) -> float:
-    """Return the number that a value of a column is, of which so many numbers were ``learned``.
-
-    A ValueError says that it is none, or too large for float32: the message says what would help.
-    """
+    """Return the number that a value of a column is, of which so many were ``learned``; a ValueError says what would help."""
     if type(value) is not float:
         try:
             if isinstance(value, str | bytes):

@@ -43,10 +43,7 @@ def numbers_of(column: Any, dtype: Any) -> np.ndarray:
 
 
 def field_of(column: Any, places: Sequence[int]) -> Any:
-    """Return what a column of structs has in a field, by its number in each struct within the one before.
-
-    Where a struct is null, so is what is in it.
-    """
+    """Return what a column of structs has in a field, by its number in each struct within the one before; null where one is."""
     return compute.struct_field(column, list(places)) if places else column
 
 

@@ -48,10 +48,7 @@ class Columns(NamedTuple):
         return bool(self.statistics.of_numbers) or not (feature or not self.is_full(column))
 
     def new_feature(self, column: Hashable, text: str) -> str | None:
-        """Return the feature that a value of a column gets when it is learned now; None if it gets none.
-
-        Where there are statistics, it is "" as long as the value has not come before.
-        """
+        """Return the feature that a value gets when it is learned now, "" if it must come once more; None if it gets none."""
         values, feature = self.features[column], f"{column}={text}"
         known, feature = values.get(text), feature if len(feature) <= LONGEST_FEATURE else ""
         if self.statistics is None:

@@ -130,10 +130,7 @@ def _text_after(text: str) -> str:
 
 
 def table_options(given: Mapping[str, Any], text_format: str | None) -> TableOptions:
-    """Return how a table of a format, None for a stream with a URL and for rows in Python, is read with given options.
-
-    A ValueError says that options exclude each other.
-    """
+    """Return how a table of a format, None for a URL and rows in Python, is read; ValueError if options exclude each other."""
     Reading(**{name: value for name, value in given.items() if name in READING})
     numbers = given.get("numbers", [])
     encoder = {name: value for name, value in given.items() if name not in (*TEXT, "numbers")}

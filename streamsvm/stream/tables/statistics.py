@@ -197,10 +197,7 @@ class NameStatistics:
             self._counts = np.ascontiguousarray(np.pad(self._counts, ((0, 0), (0, more))))
 
     def merged(self, others: Iterable[NameStatistics]) -> NameStatistics:
-        """Return the statistics of all rows that this one and others have learned; labels are those that come first.
-
-        A ValueError says that some have learned labels, and others numbers to predict.
-        """
+        """Return the statistics of the rows of this one and others; ValueError if some learned labels, and others numbers."""
         tables = [each for each in (self, *others) if each.of_numbers is not None]
         merged = NameStatistics()
         if len({each.of_numbers for each in tables}) > 1:
