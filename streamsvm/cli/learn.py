@@ -157,21 +157,14 @@ def _look_first(job: LearnJob, beginning: Beginning) -> tuple[LearnJob, TableOpt
     if seen.question is not None:
         raise CommandError(seen.error(beginning.name, flags_of, "--regression"))
     flags = flags_of(seen.found)
-    if seen.is_target and (regression := _of_targets(job)) is not None:
-        job, flags = regression, f"--regression {flags}".strip()
+    if seen.is_target:
+        with contextlib.suppress(UsageError):  # a flag is about labels
+            job, flags = job.as_regression(), f"--regression {flags}".strip()
     if flags:
         text = f"read with {printable(flags)} (other flags read it otherwise, and --ask stops here)"
         job.output.say(text, event="reading", flags=printable(flags))
     reading = seen.reading(beginning.name, label, job.regression)
     return job, table_of(seen.options, job.format, job.label), reading
-
-
-def _of_targets(job: LearnJob) -> LearnJob | None:
-    """Return the job of a number to predict; None if a flag is about labels."""
-    try:
-        return job.as_regression()
-    except UsageError:
-        return None
 
 
 def _next_step(job: LearnJob, interrupted: bool) -> str:

@@ -20,7 +20,7 @@ from streamsvm.cli.streams import monitored, open_streams, stopping, without_key
 from streamsvm.cli.tables import label_of, table_of
 from streamsvm.core.warning import warn
 from streamsvm.stream import CheckpointFolder, FollowedFolder, Predicted, PredictionLoop
-from streamsvm.stream.checkpoint import Checkpoint, read_model
+from streamsvm.stream.checkpoint import read_model
 from streamsvm.stream.open import open_models
 from streamsvm.stream.prediction import FollowedModel
 from streamsvm.stream.rows import gives_probabilities, steps_of
@@ -34,8 +34,12 @@ def run(arguments: argparse.Namespace) -> bool:
     job = predict_job(arguments)
     with contextlib.ExitStack() as stack:
         models = _open_models(job, stack)
-        saved = read_model(job.model, job.trusted) if models is None else _first_model(models, job)
-        if saved is None:
+        if models is None or not job.follow:
+            saved = read_model(job.model, job.trusted) if models is None else models.read()
+        else:
+            with stopping(models.stop):
+                saved = models.wait()
+        if saved is None:  # the user does not want to wait
             return True
         check_predicts(saved.model, job.model)
         follow = models if job.follow else None
@@ -102,16 +106,6 @@ def _open_models(job: PredictJob, stack: contextlib.ExitStack) -> Any:
     models = open_models(job.model, source=job.source, trusted=job.trusted, **job.options_of(job.model))
     stack.callback(models.close)
     return models
-
-
-def _first_model(models: Any, job: PredictJob) -> Checkpoint | None:
-    """Return the newest model; of models that are followed as soon as there is one, or None if the user does not want to wait."""
-    if not job.follow:
-        newest: Checkpoint = models.read()
-        return newest
-    with stopping(models.stop):
-        first: Checkpoint | None = models.wait()
-    return first
 
 
 def _show_end(end: Predicted, before: int, output: Output) -> None:

@@ -100,6 +100,7 @@ class Monitor(Closing):
         names = [names] if isinstance(names, str) else names
         self.names: frozenset[str] = frozenset(name.lower().removesuffix(".") for name in (host, *names))
         self._loop, self._several = loop, not isinstance(loop, StreamLoop)
+        self._stream: Any = loop if self._several else loop.source  # has a name, and knows how many messages wait
         self._families = partial(Families, core, self._several)
         self._last: dict[str, Any] = {}
         loop.timings = Timings()
@@ -134,26 +135,17 @@ class Monitor(Closing):
         found, timings = self._families(), self._loop.timings
         for partition, loop in self._named_loops().items():
             found.add(loop, self._progress_of(partition, loop), partition)
-        for partition, count in (self._message_lag() or {}).items():
+        for partition, count in (self._stream.lag() or {}).items():
             found.gauge("consumer_lag", "Messages that wait to be read", count, partition=str(partition))
         found.histogram("predict_seconds", "Time to predict a row", timings.predict)
         if self._several or isinstance(self._loop, LearningLoop):
             found.histogram("learn_seconds", "Time to learn a row and score its prediction", timings.learn)
-        found.about(self._source)
+        found.about(self._stream.name)
         return iter(found)
-
-    @property
-    def _source(self) -> str:
-        name: str = self._loop.name if self._several else self._loop.source.name
-        return name
 
     def _named_loops(self) -> dict[str, Any]:
         """Return the loops by partition; one that is alone has no name."""
         return {str(number): loop for number, loop in self._loop.loops.items()} if self._several else {"": self._loop}
-
-    def _message_lag(self) -> dict[Any, int] | None:
-        lag: dict[Any, int] | None = self._loop.lag() if self._several else self._loop.source.lag()
-        return lag
 
     def state(self) -> dict[str, Any]:
         """Return what the page shows: the parts of a report, and points of the run so far."""
@@ -161,11 +153,11 @@ class Monitor(Closing):
         found = [self._progress_of(partition, each) for partition, each in loops.items()]
         curve = self._loop.curve if isinstance(self._loop, LearningLoop) else None
         return {
-            "source": self._source,
+            "source": self._stream.name,
             "state": self._loop.state,
             "predict_seconds": {str(part): finite(timings.predict.quantile(part)) for part in (0.5, 0.99)},
             "learn_seconds": {str(part): finite(timings.learn.quantile(part)) for part in (0.5, 0.99)},
-            **live_facts(self._source, found, [*self._points, self._curve_point()], curve, self._model_facts(loops)),
+            **live_facts(self._stream.name, found, [*self._points, self._curve_point()], curve, self._model_facts(loops)),
         }
 
     def _model_facts(self, loops: Mapping[str, Any]) -> list[tuple[str, str]]:
@@ -198,7 +190,7 @@ class Monitor(Closing):
         return self._last[partition]
 
     def _curve_point(self) -> dict[str, Any]:
-        loops, lag = self._named_loops(), self._message_lag()
+        loops, lag = self._named_loops(), self._stream.lag()
         found = [self._progress_of(partition, loop) for partition, loop in loops.items()]
         scored = [each for each in found if isinstance(each, Progress)]
         sizes = [getattr(learner_of(loop.model), "n_support", None) for loop in loops.values()]

@@ -87,8 +87,7 @@ class Refusals:
 
     def report(self, row: int, place: str, raw: Any, kind: str, reason: str) -> None:
         """Write a row where dead letters go, if they go anywhere, without counting it; as `add`."""
-        if self._spec or self._given is not None:
-            self.open()
+        self.open()
         if self._sink is not None:
             time = datetime.now(UTC).isoformat(timespec="milliseconds")
             self._sink.write(DeadLetter(row, place, kind, reason, time, *_shown_row(raw)))

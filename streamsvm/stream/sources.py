@@ -107,8 +107,11 @@ class TextSource(TableSource):
     def read(self, most: int) -> Chunk | None:
         """Return the next rows that are at hand, as `Source.read`."""
         if most > 1 and not self._ended and (lines := self._lines_at_hand(most)):
-            self._singly = 1
-            return self._lines_given(lines)
+            self._singly, self._begun = 1, True
+            self._reader.give(lines.lines)
+            self._line = self._row_line = self._line + len(lines)
+            self._rows += len(lines)
+            return lines
         if self._all is None:
             self._all = self._given_rows()
         rows: list[Row | BadRow] = []
@@ -151,13 +154,6 @@ class TextSource(TableSource):
     def _lines_at_hand(self, most: int) -> LinesChunk | None:  # noqa: ARG002
         """Return the next lines that are at hand, if each is known to be one row, or one that cannot be read."""
         return None
-
-    def _lines_given(self, chunk: LinesChunk) -> LinesChunk:
-        self._begun = True
-        self._reader.give(chunk.lines)
-        self._line = self._row_line = self._line + len(chunk)
-        self._rows += len(chunk)
-        return chunk
 
     def row_of(self, line: bytes, place: str) -> Row | BadRow:
         """Return the row of a line that is one."""

@@ -307,7 +307,10 @@ class StreamLoop(Generic[P]):
 
     def checkpoint_if_due(self) -> None:
         """Write a checkpoint if it is time for one: between two calls of `take`, while no rows come."""
-        if self._checkpoints is not None and self._is_due():
+        if self._checkpoints is None or self._saved_rows == self.rows or not self.rows:
+            return
+        late = time.monotonic() - self._saved_at
+        if late >= self._longest or ((self.rows % self._every == 0 or late >= self._seconds) and self._worth_saving):
             self._save_checkpoint(self._checkpoints)
 
     def _run_guarded(self, max_rows: int | None, ends: bool) -> P:
@@ -373,12 +376,6 @@ class StreamLoop(Generic[P]):
         """Return how many rows may be taken together, so that a checkpoint and the end come after the last of them."""
         most = _ROWS_AT_ONCE if last is None else min(last - self.rows, _ROWS_AT_ONCE)
         return most if self._checkpoints is None else min(most, self._every - self.rows % self._every)
-
-    def _is_due(self) -> bool:
-        if self._saved_rows == self.rows or not self.rows:
-            return False
-        late = time.monotonic() - self._saved_at
-        return late >= self._longest or ((self.rows % self._every == 0 or late >= self._seconds) and self._worth_saving)
 
     def _take_all(self, chunk: Chunk) -> None:
         n, first, most = len(chunk), 0, len(chunk)

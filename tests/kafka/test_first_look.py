@@ -13,7 +13,6 @@ from loops import make_model
 from patience import PATIENCE, until
 from streamsvm import load
 from streamsvm.cli.arguments import Output
-from streamsvm.cli.progress import Display
 from streamsvm.stream import CheckpointFolder, FollowedFolder, LearningLoop, PredictionLoop, Row, Sink
 from streamsvm.stream.checkpoint import CheckpointError
 from streamsvm_kafka import JSONCodec, KafkaSource, publish
@@ -41,18 +40,16 @@ def heard(monkeypatch):
     monkeypatch.setattr("streamsvm.stream.look.beginnings.SECONDS", 0.1)
     found = SimpleNamespace(said=[], on={})
 
-    def heard(say):
-        def hears(self, text, *event, **fields):
-            found.said.append(text)
-            for begins, do in found.on.items():
-                if text.startswith(begins):
-                    do()
-            say(self, text, *event, **fields)
+    say = Output.say
 
-        return hears
+    def hears(self, text, event, **fields):
+        found.said.append(text)
+        for begins, do in found.on.items():
+            if text.startswith(begins):
+                do()
+        say(self, text, event, **fields)
 
-    for kind in (Display, Output):
-        monkeypatch.setattr(kind, "say", heard(kind.say))
+    monkeypatch.setattr(Output, "say", hears)
     return found
 
 
