@@ -381,9 +381,7 @@ class LearningLoop(StreamLoop[Progress]):
         ys = rows.y if self._learns else self._scored_labels(rows.y)
         if ys is None:
             return None
-        learned_labels = ys if self._learns else [None] * len(ys)
-        answers = self._answers_together(rows, learned_labels, self._wants, bool(self._scores.wants_probabilities))
-        if answers is None:
+        if (answers := self._answers_together(rows, self._wants, bool(self._scores.wants_probabilities))) is None:
             return None
         predicted, probabilities, each = answers
         labelled = learned = len(ys) - ys.count(None)

@@ -15,13 +15,7 @@ from river import base, compose
 from streamsvm.core.checks import checked_count
 from streamsvm.core.warning import warn
 from streamsvm.files.messages import shown
-from streamsvm.stream.checkpoint import (
-    Checkpoint,
-    CheckpointError,
-    CheckpointFolder,
-    check_says_rows,
-    read_newest,
-)
+from streamsvm.stream.checkpoint import Checkpoint, CheckpointError, CheckpointFolder, check_says_rows, read_newest
 from streamsvm.stream.endpoints import Prediction, Sink, Source, StreamError, VersionedPrediction
 from streamsvm.stream.logs import event
 from streamsvm.stream.rows import (
@@ -326,7 +320,7 @@ class PredictionLoop(StreamLoop[Predicted]):
         ys, n = rows.y, len(rows.y)
         scores = self._scores if any(y is not None for y in ys) else None
         wants_all = self._asks and scores is not None and bool(scores.wants_probabilities)
-        if (answers := self._answers_together(rows, [None] * n, self._asks, wants_all)) is None:
+        if (answers := self._answers_together(rows, self._asks, wants_all)) is None:
             return None
         labels, probabilities, each = answers
         if scores is not None:

@@ -15,14 +15,7 @@ from streamsvm.core.checks import check_number, checked_mapping
 from streamsvm.files.messages import shown
 from streamsvm.stream.answers import ExtraFields, check_kept, keeping_of, probabilities_of, without_unsure
 from streamsvm.stream.checkpoint import Checkpoint, CheckpointError, Checkpoints
-from streamsvm.stream.endpoints import (
-    START_AFRESH,
-    Prediction,
-    Record,
-    Sink,
-    Source,
-    StreamError,
-)
+from streamsvm.stream.endpoints import START_AFRESH, Prediction, Record, Sink, Source, StreamError
 from streamsvm.stream.refusals import Refusals
 from streamsvm.stream.rows import GuardedModel, RowError, columns_of, reason_of
 from streamsvm.stream.scores.base import Columns
@@ -164,13 +157,13 @@ class StreamLoop(Generic[P]):
         return predict
 
     def _answers_together(
-        self, rows: Together, ys: list[Any], wants: bool, wants_all: bool
+        self, rows: Together, wants: bool, wants_all: bool
     ) -> tuple[list[Any], list[float | None] | None, Columns | None] | None:
-        """Predict rows at once, and learn those with a label; None where rows must be taken one by one.
+        """Predict rows at once, and learn those with a label, if the loop does; None where rows must be taken one by one.
 
         Returned are the labels, and as they are wanted their probabilities, and those of all labels.
         """
-        weights = rows.weights if self._learns else None
+        ys, weights = (rows.y, rows.weights) if self._learns else ([None] * len(rows.y), None)
         answers = self._guarded.last.predict_then_learn(rows.X, rows.names, ys, "each" if wants_all else wants, weights)
         if answers is None:
             return None
