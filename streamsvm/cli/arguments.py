@@ -16,7 +16,7 @@ from pathlib import Path
 from types import MappingProxyType
 from typing import Any, NamedTuple
 
-from streamsvm.cli import UsageError, printable
+from streamsvm.cli import CommandError, UsageError, printable
 from streamsvm.files.messages import names_of, quoted_name, written_names
 
 
@@ -27,6 +27,15 @@ def wrong_usage(flag: str, kinds: tuple[type[Exception], ...] = (ValueError,)) -
         yield
     except kinds as error:
         raise UsageError(f"{flag}{error}") from None
+
+
+@contextlib.contextmanager
+def failing(what: str, *kinds: type[Exception]) -> Iterator[None]:
+    """Let errors of some kinds be a CommandError that says what has failed."""
+    try:
+        yield
+    except kinds as error:
+        raise CommandError(f"{what}{error}") from error
 
 
 def parse_place(text: str) -> Path | str:

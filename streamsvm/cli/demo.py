@@ -17,6 +17,7 @@ from typing import Any
 from river import datasets
 
 from streamsvm.cli import CommandError
+from streamsvm.cli.arguments import failing
 from streamsvm.cli.outputs import is_ours
 from streamsvm.cli.streams import unwinding
 from streamsvm.export import plots
@@ -47,10 +48,8 @@ def run(arguments: argparse.Namespace) -> None:
     out = arguments.out
     out.mkdir(parents=True, exist_ok=True)
     picture = out / "learned.png"
-    try:
+    with failing("", plots.DrawingError):
         plots.check_path(picture)
-    except plots.DrawingError as error:
-        raise CommandError(str(error)) from error
     own = {out / name / kept for name in _LEARNERS for kept in ("checkpoints", _PREDICTIONS)}
     others = [path for name in _LEARNERS for path in sorted((out / name).glob("*")) if path not in own]
     if others or not is_ours(picture):
@@ -58,19 +57,16 @@ def run(arguments: argparse.Namespace) -> None:
     for name in _LEARNERS:
         shutil.rmtree(out / name, ignore_errors=True)
     rows = [(x, y) for _ in range(_PASSES) for x, y in datasets.Bananas()]  # type: ignore[no-untyped-call]
-    try:
-        with unwinding(), EmbeddedBroker() as broker:
-            topic = broker.url("bananas")
-            _say_line(f"an embedded broker listens at {broker.bootstrap}")
-            publish(itertools.starmap(Row, rows), broker.bootstrap, "bananas", JSONCodec("label"), client=broker.client)
-            _say_line(f"{len(rows):,} rows of river's Bananas, {_PASSES} times through, are in its topic")
-            _say_line("a learner reads the topic from beginning to end (the first time on a machine, it compiles for a while)")
-            _learn_topic(topic, out / "whole")
-            _say_line("a second learner is killed (SIGKILL) after its first checkpoint, and started again")
-            _learn_topic(topic, out / "killed", kill=True)
-            end = _learn_topic(topic, out / "killed")
-    except (OSError, RuntimeError) as error:
-        raise CommandError(str(error)) from error
+    with failing("", OSError, RuntimeError), unwinding(), EmbeddedBroker() as broker:
+        topic = broker.url("bananas")
+        _say_line(f"an embedded broker listens at {broker.bootstrap}")
+        publish(itertools.starmap(Row, rows), broker.bootstrap, "bananas", JSONCodec("label"), client=broker.client)
+        _say_line(f"{len(rows):,} rows of river's Bananas, {_PASSES} times through, are in its topic")
+        _say_line("a learner reads the topic from beginning to end (the first time on a machine, it compiles for a while)")
+        _learn_topic(topic, out / "whole")
+        _say_line("a second learner is killed (SIGKILL) after its first checkpoint, and started again")
+        _learn_topic(topic, out / "killed", kill=True)
+        end = _learn_topic(topic, out / "killed")
     digests = {name: _digest_of_run(out / name) for name in _LEARNERS}
     if digests["whole"] != digests["killed"]:
         raise CommandError(f"the learner that was killed ended with another model: {digests}")
@@ -85,10 +81,8 @@ def run(arguments: argparse.Namespace) -> None:
     )
     learned = read_newest(out / "killed" / "checkpoints")
     curve = LearningCurve.of(learned.header["curve"], learned.header["rows"])
-    try:
+    with failing("", plots.DrawingError):
         plots.draw(picture, learned.model, curve, rows[: len(rows) // _PASSES])
-    except plots.DrawingError as error:
-        raise CommandError(str(error)) from error
     _say_line(f"drawn: {picture}")
     _say_line(f"look inside with: streamsvm inspect {out / 'killed' / 'checkpoints'}")
 

@@ -9,6 +9,7 @@ import json
 from typing import Any
 
 from streamsvm.cli import CommandError, printable
+from streamsvm.cli.arguments import failing
 from streamsvm.cli.streams import first_rows, newest
 from streamsvm.cli.tables import label_of
 from streamsvm.core.checks import finite_or_none
@@ -27,15 +28,13 @@ def run(arguments: argparse.Namespace) -> None:
         raise CommandError(f"{arguments.source} has no rows to explain")
     xs, ys = [row.x for row in rows], [row.y for row in rows]
     labelled = [i for i, y in enumerate(ys) if y is not None]
-    try:
+    with failing(f"{arguments.path} cannot explain {arguments.source}: ", ValueError):
         if labelled:
             found = importance(model, [xs[i] for i in labelled], [ys[i] for i in labelled])
         else:
             found = importance(model, xs)
         explained = [explain_one(model, x) for x in xs[: arguments.rows]]
         near = [examples_one(model, x, arguments.examples) for x in xs[: arguments.rows]] if arguments.examples else []
-    except ValueError as error:
-        raise CommandError(f"{arguments.path} cannot explain {arguments.source}: {error}") from error
     if arguments.json:
         facts = {"sizes": found.sizes, "losses": found.losses, "rows": found.n_rows}
         facts["error"] = finite_or_none(found.error)

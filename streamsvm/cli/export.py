@@ -11,6 +11,7 @@ from typing import Any
 import numpy as np
 
 from streamsvm.cli import CommandError, UsageError, printable
+from streamsvm.cli.arguments import failing
 from streamsvm.cli.outputs import check_written
 from streamsvm.cli.parsing import decide_of, decided_model, decision_flag
 from streamsvm.cli.streams import first_rows, newest, unwinding
@@ -56,7 +57,7 @@ def run(arguments: argparse.Namespace) -> None:
     inputs = {"the model": arguments.path, "--sample": None if arguments.sample is None else Path(arguments.sample)}
     check_written(f"--to {arguments.form}:", paths, inputs, arguments.overwrite)
     checkpoint = newest(arguments.path, arguments.trusted)
-    try:
+    with failing(f"{arguments.path} was not exported: ", ProgramError):
         program = program_of(decided_model(checkpoint.model, decide, decision_flag(arguments)))
         program.facts |= {name: checkpoint.header[name] for name in ("rows", "learned", "score") if name in checkpoint.header}
         sample = None if arguments.sample is None else _sample_rows(arguments.sample, checkpoint, program)
@@ -73,8 +74,6 @@ def run(arguments: argparse.Namespace) -> None:
             print(printable(_bits_of(written)))
         with unwinding():
             paths = export(written, arguments.form, arguments.out, arguments.name, **options)
-    except ProgramError as error:
-        raise CommandError(f"{arguments.path} was not exported: {error}") from error
     single = arguments.form == "c" or arguments.inputs == "float"
     if written is not program:
         from streamsvm.export.compare import rows_near_vectors  # noqa: PLC0415 - of models that are made smaller alone
@@ -99,14 +98,10 @@ def run(arguments: argparse.Namespace) -> None:
 def _sample_rows(place: str, checkpoint: Any, program: Program) -> np.ndarray:
     """Return the first rows of a table, float64 [n, columns], read as `predict` reads it."""
     predictor, rows = Predictor(program), []
-    try:
+    with failing("--sample ", CommandError):
         for number, row in enumerate(first_rows(place, checkpoint, _SAMPLE), 1):
-            try:
+            with failing(f"{place}, row {number:,}: ", ValueError):
                 rows.append(predictor.row_of(row.x))
-            except ValueError as error:
-                raise CommandError(f"{place}, row {number:,}: {error}") from None
-    except CommandError as error:
-        raise CommandError(f"--sample {error}") from None
     if not rows:
         raise CommandError(f"--sample {place} has no rows to compare on")
     if np.isnan(rows).all():

@@ -11,7 +11,8 @@ from collections import Counter
 from collections.abc import Mapping
 from typing import Any
 
-from streamsvm.cli import CommandError, UsageError, printable
+from streamsvm.cli import CommandError, printable
+from streamsvm.cli.arguments import failing, wrong_usage
 from streamsvm.cli.outputs import check_written
 from streamsvm.cli.progress import guessing_text
 from streamsvm.cli.streams import newest, unwinding
@@ -35,10 +36,8 @@ def run(arguments: argparse.Namespace) -> None:
     """
     if arguments.plot is not None:
         check_written("--plot", [arguments.plot], {"the model": arguments.path}, arguments.overwrite)
-        try:
+        with wrong_usage("--plot: ", (plots.DrawingError,)):
             plots.check_path(arguments.plot)
-        except plots.DrawingError as error:
-            raise UsageError(f"--plot: {error}") from None
     checkpoint = newest(arguments.path, arguments.trusted)
     known = about_checkpoint(checkpoint)
     if arguments.json:
@@ -52,11 +51,8 @@ def run(arguments: argparse.Namespace) -> None:
         return
     if known.corrupt:
         raise CommandError(f"--plot: {known.corrupt}")
-    try:
-        with unwinding():
-            left_out = plots.draw(arguments.plot, checkpoint.model, known.curve)
-    except plots.DrawingError as error:
-        raise CommandError(f"--plot: {error}") from None
+    with failing("--plot: ", plots.DrawingError), unwinding():
+        left_out = plots.draw(arguments.plot, checkpoint.model, known.curve)
     # Standard output may be JSON for scripts.
     print(printable(f"drawn: {arguments.plot}{''.join(f' ({reason})' for reason in left_out)}"), file=sys.stderr)
 

@@ -12,6 +12,7 @@ from typing import Any
 from river import base
 
 from streamsvm.cli import CommandError, UsageError, printable
+from streamsvm.cli.arguments import failing
 from streamsvm.cli.outputs import check_written
 from streamsvm.cli.parsing import positive_of
 from streamsvm.cli.score import check_met, labelled_job, metrics_of, rows_left_out, scoring_loop
@@ -44,11 +45,8 @@ def run(arguments: argparse.Namespace) -> None:
     checkpoint = newest(arguments.path, arguments.trusted)
     given = _given_rows(arguments, checkpoint) if arguments.source else None
     facts = facts_of(checkpoint, given, _file_bytes(arguments.path))
-    try:
-        with unwinding():
-            write(path, write_form(facts).encode())
-    except ModelFileError as error:
-        raise CommandError(f"--to {path}: {error}") from error
+    with failing(f"--to {path}: ", ModelFileError), unwinding():
+        write(path, write_form(facts).encode())
     print(printable(f"{path}: {path.stat().st_size:,} bytes"))
 
 

@@ -17,6 +17,7 @@ from typing import Any
 import numpy as np
 
 from streamsvm.cli import CommandError, printable
+from streamsvm.cli.arguments import failing
 from streamsvm.cli.job import Job, LabelStream, LearnJob
 from streamsvm.cli.signals import ENDING, exit_at_once, handle
 from streamsvm.cli.tables import label_of, table_of
@@ -185,10 +186,8 @@ def monitored(job: Job, loop: Any) -> Iterator[None]:
         return
     from streamsvm.stream.monitor import Monitor, MonitorError  # noqa: PLC0415 - starts a server of HTTP, which few runs need
 
-    try:
+    with failing("--metrics-port: ", MonitorError):
         monitor = Monitor(loop, job.metrics_port, job.metrics_host, job.metrics_names)
-    except MonitorError as error:
-        raise CommandError(f"--metrics-port: {error}") from error
     with monitor:
         url = f"http://{job.metrics_host}:{monitor.port}/"
         job.output.say(f"metrics, and a page, at {url}", "metrics", url=url)
