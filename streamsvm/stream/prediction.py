@@ -284,7 +284,8 @@ class PredictionLoop(StreamLoop[Predicted]):
                 "folder (in a file of --config, each of [learn] and [predict] its own)"
             ) from None
         self._go_on(folder, found)
-        self.predicted, self._mismatch, self.abstained = predicted, mismatch, abstained
+        self.predicted, self._mismatch = predicted, mismatch
+        self.abstained = abstained
 
     def _row_taker(self) -> Callable[[Any, Any], Prediction | VersionedPrediction]:
         timings, following, scores, regression = self.timings, self._follow is not None, self._scores, self._regression
