@@ -1,8 +1,8 @@
 """Runs the example on a cluster of two workers, and fits its rows there, undisturbed and while the executor of one is killed.
 
-It prints what the example prints, and what came of the fits.
+It prints what the example prints, and what came of the fits. PATIENCE is how long Spark may take to start, in seconds.
 
-python tests/spark/cluster_process.py FOLDER
+python tests/spark/cluster_process.py FOLDER PATIENCE
 """
 
 import hashlib
@@ -48,11 +48,11 @@ def kill_in_mid_fit(spark, folder, killed):
         time.sleep(0.01)
 
 
-def main(folder):
-    with EXAMPLE["cluster"](folder) as master:
+def main(folder, patience):
+    with EXAMPLE["cluster"](folder, wait=float(patience)) as master:
         spark = EXAMPLE["session"](master)
         EXAMPLE["main"](spark)
-        rows = EXAMPLE["rings"](spark)
+        rows = EXAMPLE["rings"](spark, 16_000)
         estimator = BudgetedSVMClassifier(budget=100, passes=20, rounds=2)
         models, killed = [], []
         for disturbed in (False, True):
@@ -67,4 +67,4 @@ def main(folder):
 
 if __name__ == "__main__":
     os.environ["PYSPARK_PYTHON"] = sys.executable
-    main(Path(sys.argv[1]).resolve())
+    main(Path(sys.argv[1]).resolve(), sys.argv[2])

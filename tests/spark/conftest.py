@@ -16,24 +16,15 @@ os.environ["PYSPARK_PYTHON"] = sys.executable
 os.environ.setdefault("JAVA_TOOL_OPTIONS", "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC")
 # Of Spark's daemon of Python workers, which is started by Java.
 os.environ["PYTHONPATH"] = os.pathsep.join([str(Path(__file__).parent), *filter(None, [os.environ.get("PYTHONPATH")])])
+os.environ["SPARK_CONF_DIR"] = str(Path(__file__).parent)  # spark-defaults.conf
 
 
 @pytest.fixture(scope="session")
 def spark(tmp_path_factory):
     folder = tmp_path_factory.mktemp("spark")
     builder = SparkSession.builder.master("local[2]").appName("tests")
-    for name, value in {
-        "spark.driver.bindAddress": "127.0.0.1",
-        "spark.driver.host": "127.0.0.1",
-        "spark.ui.enabled": "false",
-        "spark.sql.shuffle.partitions": "3",
-        "spark.sql.warehouse.dir": str(folder / "warehouse"),
-        "spark.local.dir": str(folder / "local"),
-        "spark.sql.execution.arrow.maxRecordsPerBatch": "100",
-        "spark.python.daemon.module": "warm_daemon",
-        "spark.sql.codegen.wholeStage": "false",  # Java classes for each plan, which few rows go through
-    }.items():
-        builder = builder.config(name, value)
+    for name in ("spark.sql.warehouse.dir", "spark.local.dir"):
+        builder = builder.config(name, str(folder / name))
     session = builder.getOrCreate()
     session.sparkContext.setLogLevel("FATAL")
     yield session

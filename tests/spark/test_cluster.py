@@ -15,7 +15,7 @@ ROOT = HERE.parents[1]
 def test_the_example_fits_on_a_cluster_and_an_executor_that_is_killed_in_mid_fit_changes_nothing(tmp_path):
     path = os.pathsep.join([str(ROOT / "connectors"), str(ROOT), os.environ.get("PYTHONPATH", "")])
     environment = {**os.environ, "PYTHONPATH": path}
-    command = [sys.executable, HERE / "cluster_process.py", tmp_path]
+    command = [sys.executable, HERE / "cluster_process.py", tmp_path, str(PATIENCE)]
     done = subprocess.run(command, capture_output=True, text=True, check=False, env=environment, timeout=PATIENCE)
     assert done.returncode == 0, done.stderr[-4000:]
     *shown, said = done.stdout.splitlines()

@@ -14,22 +14,10 @@ from pyspark.sql import functions as F
 from streamsvm import BSCAClassifier
 from streamsvm_spark import StreamLearner
 
-OPTIONS = {
-    "spark.driver.extraJavaOptions": "-XX:TieredStopAtLevel=1",  # it starts sooner
-    "spark.driver.bindAddress": "127.0.0.1",
-    "spark.driver.host": "127.0.0.1",
-    "spark.ui.enabled": "false",
-    "spark.ui.showConsoleProgress": "false",
-    "spark.sql.shuffle.partitions": "2",
-}
-
 
 def main(broker, topic, rows, checkpoint, location, jars, killed_in):
     os.environ["PYSPARK_PYTHON"] = sys.executable
-    builder = SparkSession.builder.master("local[2]").config("spark.jars", jars)
-    for name, value in OPTIONS.items():
-        builder = builder.config(name, value)
-    spark = builder.getOrCreate()
+    spark = SparkSession.builder.master("local[2]").config("spark.jars", jars).getOrCreate()
     options = {"kafka.bootstrap.servers": broker, "subscribe": topic, "startingOffsets": "earliest"}
     messages = spark.readStream.format("kafka").options(**options, maxOffsetsPerTrigger=rows).load()
     row = F.from_json(F.col("value").cast("string"), "x array<double>, y string")
