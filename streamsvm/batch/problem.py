@@ -85,24 +85,43 @@ class Groups:
         """Return the rows' dual coefficients, float64 [n], from those of the groups, ``b`` [m]. The rest is as in `bounds`."""
         if len(self) == len(C):  # all rows differ
             return b[self.places]
-        if positive is None:
-            shares = np.zeros(len(C))
-            _hand_out(self.places, C, np.abs(b), shares)
-            return shares * np.sign(b)[self.places]
-        # Of equal rows, all of one class are at their bound.
-        lower, upper, kink = self.bounds(C, positive)
-        rising, falling = np.zeros(len(C)), np.zeros(len(C))
-        _hand_out(self.places, C * positive, np.where(b >= kink, upper, b - lower), rising)
-        _hand_out(self.places, C * ~positive, np.where(b >= kink, upper - b, -lower), falling)
-        return rising - falling
+        labels, out = np.zeros(len(C), np.int64) if positive is None else positive.astype(np.int64), np.zeros(len(C))
+        lower, upper, _ = self.bounds(C, positive)
+        hand_out(self.places, C, labels, 0, int(positive is not None), b, lower, upper, out)
+        return out
 
 
 @compiled(nogil=True)
-def _hand_out(group: np.ndarray, bounds: np.ndarray, amounts: np.ndarray, shares: np.ndarray) -> None:
-    """Distribute each group's amount over as few of its rows as can be: row by row up to its bound. Destroys ``amounts``."""
-    rounding = 1e-12 * amounts
-    for i in range(len(group)):
-        share = bounds[i] if bounds[i] <= amounts[group[i]] + rounding[group[i]] else amounts[group[i]]
-        if share > rounding[group[i]]:
-            shares[i] = share
-            amounts[group[i]] -= share
+def hand_out(
+    group: np.ndarray,
+    C: np.ndarray,
+    labels: np.ndarray,
+    first: int,
+    second: int,
+    b: np.ndarray,
+    lower: np.ndarray,
+    upper: np.ndarray,
+    out: np.ndarray,
+) -> None:
+    """Add each group's coefficient to those of as few of its rows as can be, row by row up to its bound, float64 [n].
+
+    Rows of class ``second`` take what is positive of it, and rows of class ``first`` what is negative; these are one class in
+    regression. Else, of equal rows, all of one class are at their bound.
+    """
+    rising, falling = np.empty(len(b)), np.empty(len(b))
+    for g in range(len(b)):
+        if first == second:
+            rising[g], falling[g] = max(b[g], 0.0), max(-b[g], 0.0)
+        elif b[g] >= lower[g] + upper[g]:
+            rising[g], falling[g] = upper[g], upper[g] - b[g]
+        else:
+            rising[g], falling[g] = b[g] - lower[g], -lower[g]
+    for label, sign, amounts in ((second, 1.0, rising), (first, -1.0, falling)):
+        rounding = 1e-12 * amounts
+        for i in range(len(group)):
+            if labels[i] == label and C[i] > 0.0:
+                g = group[i]
+                share = C[i] if C[i] <= amounts[g] + rounding[g] else amounts[g]
+                if share > rounding[g]:
+                    out[i] += sign * share
+                    amounts[g] -= share

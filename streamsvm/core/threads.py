@@ -19,13 +19,19 @@ from threadpoolctl import ThreadpoolController
 from streamsvm.core.checks import check_number
 
 _lock = threading.Lock()
-_limits: list[Any] = []  # one for all, as the last to leave must find the number of threads that the first one found
+_before: list[int] = []  # numbers of threads that the first to enter found, which the last to leave restores
 _inside = 0
 
 
 @functools.cache
-def _blas_libraries() -> Any:
-    return ThreadpoolController()  # looks through what is loaded, which takes milliseconds
+def _blas_libraries() -> list[Any]:
+    return ThreadpoolController().select(user_api="blas").lib_controllers  # looks through what is loaded: milliseconds
+
+
+def _set_threads(numbers: list[int]) -> None:
+    for library, number, found in zip(_blas_libraries(), numbers, _before, strict=True):
+        if found != 1:  # to ask and to set takes as long as a fit of few rows
+            library.set_num_threads(number)
 
 
 @contextmanager
@@ -34,7 +40,8 @@ def one_blas_thread() -> Iterator[None]:
     global _inside  # noqa: PLW0603 - it counts contexts of the process
     with _lock:
         if not _inside:
-            _limits.append(_blas_libraries().limit(limits=1, user_api="blas"))
+            _before[:] = [library.num_threads for library in _blas_libraries()]
+            _set_threads([1] * len(_before))
         _inside += 1
     try:
         yield
@@ -42,7 +49,7 @@ def one_blas_thread() -> Iterator[None]:
         with _lock:
             _inside -= 1
             if not _inside:
-                _limits.pop().restore_original_limits()
+                _set_threads(_before)
 
 
 def thread_count(n_jobs: int | None) -> int:

@@ -114,11 +114,11 @@ def same_rows(X: Any, values: np.ndarray | None = None, each: Each = each_alone)
     factors = _hash_factors(X.shape[1] + 1)
     bits, hashes = X.view(np.uint64), np.zeros(len(X), np.uint64)
     if values is not None:
-        hashes += _mixed_bits(values.view(np.uint64)) * factors[-1]
+        _add_hashes(values.view(np.uint64)[:, np.newaxis], factors[-1:], hashes)
     size = max(_HASHED // max(X.shape[1], 1), 1)
 
     def add_hashes(begin: int) -> None:
-        hashes[begin : begin + size] += _mixed_bits(bits[begin : begin + size]) @ factors[:-1]
+        _add_hashes(bits[begin : begin + size], factors[:-1], hashes[begin : begin + size])
 
     each(add_hashes, range(0, len(X), size))
     order = np.argsort(hashes, kind="stable")
@@ -145,9 +145,15 @@ def _hash_factors(n: int) -> np.ndarray:
     return np.random.default_rng(0).integers(0, 2**63, n, dtype=np.uint64) | np.uint64(1)
 
 
-def _mixed_bits(bits: np.ndarray) -> np.ndarray:
-    """Return 64-bit words whose low bits depend on the high ones, too: of short numbers, all bits are high ones."""
-    return bits ^ (bits >> np.uint64(32))
+@compiled(nogil=True)
+def _add_hashes(bits: np.ndarray, factors: np.ndarray, hashes: np.ndarray) -> None:
+    """Add the sums of 64-bit words [n, d] times ``factors`` [d], whose low bits depend on the high ones of a word, too."""
+    for i in range(len(bits)):
+        total = hashes[i]
+        for j in range(len(factors)):
+            word = bits[i, j]
+            total += (word ^ (word >> np.uint64(32))) * factors[j]  # of short numbers, all bits are high ones
+        hashes[i] = total
 
 
 @compiled(nogil=True, fastmath=FAST, forceinline=True)

@@ -13,7 +13,7 @@ from sklearn.exceptions import NotFittedError
 from sklearn.utils.validation import check_is_fitted
 
 from streamsvm.batch.csmo.calibration import class_probabilities, fitted_sigmoids
-from streamsvm.batch.csmo.machine import CSMO, Part
+from streamsvm.batch.csmo.machine import CSMO
 from streamsvm.batch.kernel_machine import KernelClassifier, KernelRegressor, Training, is_array
 from streamsvm.core.checks import DecisionShape, parameter
 from streamsvm.core.docstrings import documented
@@ -193,13 +193,8 @@ class CSMOClassifier(KernelClassifier, CSMO):
             weights = training.weights / self.class_weight_[training.labels]
             self._sigmoids = fitted_sigmoids(machine, training, weights, self.random_state)
 
-    def _parts(self, training: Training) -> list[Part]:
-        parts, counted = [], training.counted
-        labels = training.labels[counted]  # type: ignore[index]
-        for first, second in combinations(range(len(self.classes_)), 2):
-            either = np.flatnonzero((labels == first) | (labels == second))
-            parts.append(Part(counted[either], labels[either] == second))
-        return parts
+    def _machines(self, training: Training) -> tuple[np.ndarray, np.ndarray]:
+        return training.labels, np.array(list(combinations(range(len(self.classes_)), 2)))  # type: ignore[return-value]
 
     def _ordered(self, support: np.ndarray, training: Training) -> np.ndarray:
         labels = training.labels[support]  # type: ignore[index]

@@ -32,8 +32,8 @@ class GivenRows:
     ) -> None:
         self.matrix = matrix
         self._find = find
-        self._which = np.arange(len(matrix)) if which is None else which  # type: ignore[arg-type]
-        self.shape: tuple[int, int] = (len(self._which), 0)
+        self.which = np.arange(len(matrix)) if which is None else which  # type: ignore[arg-type]
+        self.shape: tuple[int, int] = (len(self.which), 0)
 
     @classmethod
     def of_matrix(cls, K: np.ndarray) -> GivenRows:
@@ -56,18 +56,18 @@ class GivenRows:
         return cls(None, find, np.arange(n))
 
     def __len__(self) -> int:
-        return len(self._which)
+        return len(self.which)
 
     def same_rows(self) -> np.ndarray:
         """Return the number of each row's group of equal rows, int64 [n], from 0 in the order of the matrix."""
         if self.matrix is None:
             return np.arange(len(self))
         there = np.zeros(len(self.matrix), bool)
-        there[self._which] = True
-        return (np.cumsum(there) - 1)[self._which]
+        there[self.which] = True
+        return (np.cumsum(there) - 1)[self.which]
 
     def __getitem__(self, which: np.ndarray) -> GivenRows:
-        return GivenRows(self.matrix, self._find, self._which[which])
+        return GivenRows(self.matrix, self._find, self.which[which])
 
     def values(self, rows: np.ndarray, others: np.ndarray) -> np.ndarray:
         """Return the kernel values of m with k of the n rows, float64 [m, k]."""
@@ -78,11 +78,18 @@ class GivenRows:
     def write(self, rows: np.ndarray, others: np.ndarray, out: np.ndarray) -> None:
         """Write the kernel values of m with k of the n rows into ``out``, float32 or float64 [m, k]."""
         if self._find is None:
-            gather(self.matrix, self._which[rows], self._which[others], out)
+            gather(self.matrix, self.which[rows], self.which[others], out)
             return
         size = max(_COLUMNS // max(len(others), 1), 1)
         for begin in range(0, len(rows), size):
-            out[begin : begin + size] = self._find(self._which[rows[begin : begin + size]], self._which[others])
+            out[begin : begin + size] = self._find(self.which[rows[begin : begin + size]], self.which[others])
+
+    @property
+    def by_rows(self) -> np.ndarray | None:
+        """The matrix, float64 [n, n], if there is one whose rows, or else columns, lie in one piece: it is symmetric."""
+        if self.matrix is None or not self.matrix.flags.forc:
+            return None
+        return self.matrix if self.matrix.flags.c_contiguous else self.matrix.T
 
     def whole(self) -> np.ndarray:
         """Return the kernel values of all n rows, which are in a matrix, float64 [n, n]."""
@@ -94,7 +101,7 @@ class GivenRows:
     def diagonal(self) -> np.ndarray:
         """Return the self-kernels, float64 [n]; raise a ValueError where the values that are asked for are not symmetric."""
         if self.matrix is not None:
-            return self.matrix.diagonal()[self._which]
+            return self.matrix.diagonal()[self.which]
         found = []
         for begin in range(0, len(self), _DIAGONAL):
             chunk = np.arange(begin, min(begin + _DIAGONAL, len(self)))
@@ -107,7 +114,7 @@ class GivenRows:
         """Add the rows ``which`` of K b, where b is that of the ``columns``, to ``out`` float64 [m], in chunks; return it."""
         support = np.flatnonzero(b)
         if self.matrix is not None:
-            _add_rows(self.matrix, self._which[columns[support]], b[support], self._which[which], out)
+            _add_rows(self.matrix, self.which[columns[support]], b[support], self.which[which], out)
             return out
         size = max(_VALUES // max(len(support), 1), 1)
         for begin in range(0, len(which) if len(support) else 0, size):

@@ -6,7 +6,7 @@ import threading
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from numbers import Number
-from typing import Any, ClassVar, NamedTuple, Self
+from typing import Any, ClassVar, Self
 
 import numpy as np
 from scipy import sparse
@@ -15,7 +15,7 @@ from sklearn.utils import _safe_indexing, check_array, check_consistent_length, 
 from sklearn.utils.validation import _num_samples, check_is_fitted
 
 from streamsvm.batch.csmo.given import GivenRows, kernel_values
-from streamsvm.batch.csmo.solver import Options, Solution, column_buffer, is_few, solve
+from streamsvm.batch.csmo.solver import Options, Solution, column_buffer, is_few, solve, solve_few
 from streamsvm.batch.csmo.state import few_rows, problem_of, quickest_form
 from streamsvm.batch.kernel_machine import KernelMachine, Settled, Training, check_coefficients, is_array
 from streamsvm.batch.path_machine import LARGEST_DENSE, Alternative, forest_alternative, linear_alternative, watch_fit
@@ -29,13 +29,6 @@ _NO_BOUND = 1e10  # what an infinite C counts as
 _VALUES = 4_000_000  # kernel values of a prediction that are given at a time
 _LARGEST_GAMMA = 1e37
 _NO_KERNEL = Kernel(-1, 1.0, 0.0, 1)
-
-
-class Part(NamedTuple):
-    """The rows of one machine."""
-
-    which: np.ndarray  # their numbers, int64 [m]
-    positive: np.ndarray | None  # which of them are of its positive class, bool [m]; None: regression
 
 
 @dataclass(eq=False, repr=False, kw_only=True)
@@ -227,30 +220,40 @@ class CSMO(KernelMachine):
 
     def _solve(self, training: Training, dual_coef_init: Any) -> list[Solution]:
         n, counted = len(training.weights), training.counted
-        parts = self._parts(training)
-        start = _checked_start(dual_coef_init, n, len(parts))
+        labels, machines = self._machines(training)
+        start = _checked_start(dual_coef_init, n, len(machines))
         C = _finite_cost(self.C) * training.weights
         check_bounds(C[counted])
         options = Options(
             float(self.tol), self.conjugate, self.shrinking, int(self.max_iter), bool(self.verbose), float(self.cache_size)
         )
-        coefficients, stop = np.zeros((len(parts), n)), threading.Event()
+        coefficients, stop = np.zeros((len(machines), n)), threading.Event()
         look = watch_fit(type(self).__name__, n, self._alternative(training))
+        some, counts = labels[counted], np.bincount(labels[counted], minlength=2)
+        largest = int((counts[machines[:, 1]] + np.where(machines[:, 0] != machines[:, 1], counts[machines[:, 0]], 0)).max())
 
         def solve_part(k: int, buffer: np.ndarray, workers: Workers) -> Solution:
-            which, positive = parts[k]
+            first, second = machines[k]
+            which = counted[(some == first) | (some == second)]
+            positive = None if first == second else labels[which] == second
             groups = Groups(rows, which, None if training.targets is None else training.targets[which], workers.each)
             bounds, total = groups.bounds(C[which], positive), self._share * float(C[which].sum())
             few = is_few(len(groups), self.cache_size)
             problem = problem_of(groups, bounds, self._kernel, self._epsilon, total, few)
-            solution = solve(problem, None if start is None else groups.sums(start[which]), options, buffer, workers, look)
+            done = begun[k].n_iter if k in begun else 0
+            at = coefficients[k] if done else start
+            solution = solve(problem, None if at is None else groups.sums(at[which]), options, buffer, workers, look, done)
             coefficients[k, which] = groups.coefficients(solution.b, C[which], positive)
             return solution
 
-        largest = max(len(part.which) for part in parts)
         with one_blas_thread():
-            rows = self._solver_rows(training)
-            solutions = self._solve_parts(solve_part, len(parts), largest, stop)
+            rows, begun = self._solver_rows(training), {}
+            if start is None and isinstance(rows, GivenRows) and rows.by_rows is not None and is_few(largest, self.cache_size):
+                look()
+                targets = np.zeros(n) if training.targets is None else training.targets
+                given = rows.by_rows, rows.which, C, labels, targets, machines
+                begun = solve_few(given, self._epsilon, self._share, options, coefficients)
+            solutions = self._solve_parts(solve_part, begun, len(machines), largest, stop)
         n_iter = [solution.n_iter for solution in solutions]
         self.n_iter_: np.ndarray | int = n_iter[0] if training.labels is None else np.array(n_iter)
         support = self._ordered(np.flatnonzero(coefficients.any(axis=0)), training)
@@ -269,15 +272,24 @@ class CSMO(KernelMachine):
         return forest_alternative(self._others[1], n, d, problems) if float(n) * d <= LARGEST_DENSE else None
 
     def _solve_parts(
-        self, solve_part: Callable[[int, np.ndarray, Workers], Solution], parts: int, largest: int, stop: threading.Event
+        self,
+        solve_part: Callable[[int, np.ndarray, Workers], Solution],
+        begun: dict[int, Solution],
+        parts: int,
+        largest: int,
+        stop: threading.Event,
     ) -> list[Solution]:
         """Return the solutions of all machines, of up to ``largest`` rows; after an interrupt also of those never begun.
 
-        Threads have a machine each where there are several, and else share the loops of the one.
+        Threads have a machine each where there are several, and else share the loops of the one. Those that have ``begun`` go on
+        where they are not solved.
         """
-        threads = thread_count(self.n_jobs)
+        threads, limit = thread_count(self.n_jobs), self.max_iter if self.max_iter >= 0 else np.inf
+        solved = [k for k, solution in begun.items() if solution.gap <= self.tol or solution.n_iter >= limit]
+        if len(solved) == parts:
+            return list(begun.values())
         inside = threads if parts == 1 or callable(self.kernel) else 1
-        solutions: dict[int, Solution] = {}
+        solutions: dict[int, Solution] = dict(begun)
         buffers = threading.local()
 
         def solve_one(k: int) -> None:
@@ -292,7 +304,7 @@ class CSMO(KernelMachine):
         with Workers(1 if inside > 1 or callable(self.kernel) else min(threads, parts)) as outside:
             try:
                 with stoppable(stop):
-                    outside.each(solve_one, range(parts), stop)
+                    outside.each(solve_one, sorted({*range(parts)}.difference(solved)), stop)
             except KeyboardInterrupt:
                 if not solutions:
                     raise
@@ -360,8 +372,12 @@ class CSMO(KernelMachine):
         places[counted] = groups.places
         return GivenRows(few_rows(groups.rows(), self._kernel).matrix, None, places)
 
-    def _parts(self, training: Training) -> list[Part]:
-        return [Part(training.counted, None)]
+    def _machines(self, training: Training) -> tuple[np.ndarray, np.ndarray]:
+        """Return the class of each row, int64 [n], and of each machine those of its negative and its positive coefficients.
+
+        The latter are int64 [machines, 2]. Of regression they are one: its rows may have both.
+        """
+        return np.zeros(len(training.weights), np.int64), np.zeros((1, 2), np.int64)
 
     def _ordered(self, support: np.ndarray, training: Training) -> np.ndarray:  # noqa: ARG002
         """Return the numbers of the support vectors in the order in which the model has them; set ``n_support_``."""

@@ -11,13 +11,12 @@ from typing import NamedTuple
 
 import numpy as np
 from scipy.linalg import LinAlgError, cho_factor, cho_solve
-from scipy.linalg.lapack import dgesv
 
-from streamsvm.batch.csmo.columns import rows_subset
+from streamsvm.batch.csmo.columns import SPARSE, as_csr, rows_subset
+from streamsvm.batch.csmo.small import RIDGE
 from streamsvm.batch.csmo.state import State
-from streamsvm.batch.csmo.steps import WorkingSet, slope_downwards, slope_upwards
+from streamsvm.batch.csmo.steps import WorkingSet
 from streamsvm.batch.csmo.tiles import gram_matrix
-from streamsvm.core.compiling.functions import compiled
 from streamsvm.core.threads import stop_if_asked
 
 _MOST = 3000  # variables whose equations are solved
@@ -28,9 +27,7 @@ _SHARE = 0.25  # of the variables between bounds: so many of the others may move
 _WORST = 0.5  # of the worst violation, above which one of them does
 _NEAR = 300.0  # times the tolerance, which the gap has to be below
 _ROUNDS = 200  # of steps in float64, at most
-RIDGE = 1e-10  # of the mean self-kernel: of the solutions of equations that depend on each other, it takes one nearby
 _BLUR = 0.1  # of the tolerance, by which the ridge may blur slopes
-_FEW_FREE = 150  # variables between their bounds, whose last digits are solved for
 _CUBE, _SQUARE = 1 / 40, 30.0  # operations of steps along pairs that take as long, for each m^3 and m^2 of m variables
 _PATIENCE = 0.25  # of the time of a Newton step, which others take before it is due; doubled each time that it fails
 
@@ -184,100 +181,7 @@ def _descend_model(factor: tuple[np.ndarray, bool], room: _Room) -> np.ndarray:
 def kernel_matrix(state: State, which: np.ndarray) -> np.ndarray:
     """Return the kernel values of some rows with each other, float64 [m, m]."""
     p = state.problem
-    return p.given.values(which, which) if p.given is not None else gram_matrix(rows_subset(p.rows, which), p.kernel)
-
-
-def solve_free(K: np.ndarray, a: WorkingSet, epsilon: float, free: np.ndarray, gap: float) -> float:
-    """Solve for the variables that lie between their bounds, in float64, where they are few; return the gap then.
-
-    Conditions of optimality are linear equations for them, if all others stay where they are. The solution is kept where the
-    variables stay between their bounds, and objective and gap are smaller. K float64 [n, n] are the kernel values of all, and
-    ``free`` int64 [m] has the places of these. The gradient must be that of float64. O(n m + m^3).
-    """
-    m = len(free)
-    if not 0 < m <= _FEW_FREE:
-        return gap
-    equations, right = np.empty((m + 1, m + 1)), np.empty(m + 1)  # with the intercept, for the sum
-    _write_equations(K, a, epsilon, free, equations, right)
-    _, _, change, singular = dgesv(equations.T, right, overwrite_a=True)
-    if singular:
-        return gap
-    b, gradient = a.b.copy(), a.gradient.copy()
-    found = _move_free(K, a, epsilon, free, change, right)
-    if not found < gap:
-        a.b[:], a.gradient[:] = b, gradient
-        return gap
-    return found
-
-
-@compiled(nogil=True)
-def exact_slopes(K: np.ndarray, a: WorkingSet, targets: np.ndarray, epsilon: float, free: np.ndarray) -> tuple[float, float, int]:
-    """Compute the gradient anew, from kernel values float64 [n, n]; return the gap, and the largest difference of two slopes.
-
-    The third is the number of variables between their bounds: their places are in the first so many of ``free`` then.
-    """
-    b, gradient, lower, upper, kink, n = a.b, a.gradient, a.lower, a.upper, a.kink, len(a.b)
-    for k in range(n):
-        gradient[k] = -targets[k]
-    for j in range(n):
-        if b[j] != 0.0:
-            _add_row(K, j, b[j], gradient)
-    low_rise, high_rise, low_fall, high_fall, m = np.inf, -np.inf, np.inf, -np.inf, 0
-    for k in range(n):
-        rise = gradient[k] + slope_upwards(b[k], upper[k], kink[k], epsilon)
-        fall = gradient[k] + slope_downwards(b[k], lower[k], kink[k], epsilon)
-        low_rise, high_fall = min(low_rise, rise), max(high_fall, fall)
-        if rise < np.inf:
-            high_rise = max(high_rise, rise)
-        if fall > -np.inf:
-            low_fall = min(low_fall, fall)
-        if rise == fall:
-            free[m] = k
-            m += 1
-    return high_fall - low_rise, max(high_rise - low_rise, high_fall - low_fall), m
-
-
-@compiled(nogil=True, forceinline=True)
-def _add_row(K: np.ndarray, j: int, factor: float, out: np.ndarray) -> None:
-    for k in range(np.uint64(len(out))):
-        out[k] += factor * K[j, k]
-
-
-@compiled(nogil=True)
-def _write_equations(
-    K: np.ndarray, a: WorkingSet, epsilon: float, free: np.ndarray, equations: np.ndarray, right: np.ndarray
-) -> None:
-    """Write the equations of m free variables and the intercept, [m + 1, m + 1], and minus their slopes and 0, [m + 1]."""
-    m, trace = len(free), 0.0
-    for i in range(m):
-        k = free[i]
-        right[i] = -(a.gradient[k] + slope_upwards(a.b[k], a.upper[k], a.kink[k], epsilon))
-        trace += K[k, k]
-        for j in range(m):
-            equations[i, j] = K[k, free[j]]
-        equations[i, m] = equations[m, i] = 1.0
-    for i in range(m):
-        equations[i, i] += RIDGE * trace / m
-    equations[m, m] = right[m] = 0.0
-
-
-@compiled(nogil=True)
-def _move_free(K: np.ndarray, a: WorkingSet, epsilon: float, free: np.ndarray, change: np.ndarray, right: np.ndarray) -> float:
-    """Add the change to free variables, and to the gradient of all; return the gap, infinite where they may not move so."""
-    b, lower, upper, kink, gradient, rises = a.b, a.lower, a.upper, a.kink, a.gradient, 0.0
-    for i in range(len(free)):
-        k = free[i]
-        moved = b[k] + change[i]
-        if not (lower[k] < moved < upper[k] and (moved > kink[k]) == (b[k] > kink[k])):
-            return np.inf
-        rises -= change[i] * right[i]
-    if rises > 0.0:  # of a kernel like the sigmoid, it may be a maximum
-        return np.inf
-    for i in range(len(free)):
-        b[free[i]] += change[i]
-        _add_row(K, free[i], change[i], gradient)
-    least, most = np.inf, -np.inf
-    for k in range(len(b)):
-        least = min(least, gradient[k] + slope_upwards(b[k], upper[k], kink[k], epsilon))
-        most = max(most, gradient[k] + slope_downwards(b[k], lower[k], kink[k], epsilon))
-    return most - least
+    if p.given is not None:
+        return p.given.values(which, which)
+    rows = rows_subset(p.rows, which)
+    return gram_matrix(as_csr(rows) if rows.kind == SPARSE else rows.dense.T, p.kernel)

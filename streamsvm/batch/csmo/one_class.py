@@ -8,7 +8,7 @@ from typing import Any, Self
 import numpy as np
 from sklearn.base import OutlierMixin
 
-from streamsvm.batch.csmo.machine import CSMO, Part
+from streamsvm.batch.csmo.machine import CSMO
 from streamsvm.batch.kernel_machine import Training, settled_sign
 from streamsvm.core.checks import parameter
 from streamsvm.core.docstrings import documented
@@ -101,8 +101,8 @@ class CSMOOneClass(OutlierMixin, CSMO):  # type: ignore[misc]
         """
         return self.decision_function(X) + self.offset_
 
-    def _parts(self, training: Training) -> list[Part]:
-        return [Part(training.counted, np.ones(len(training.counted), bool))]
+    def _machines(self, training: Training) -> tuple[np.ndarray, np.ndarray]:
+        return np.ones(len(training.weights), np.int64), np.array([[0, 1]])
 
     def _predicted(self, X: Any) -> np.ndarray:
         return self._predictions(self._decide(X, settled_sign))

@@ -11,25 +11,15 @@ from __future__ import annotations
 import math
 import sys
 from collections.abc import Callable
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 
 from streamsvm.batch.csmo.columns import ColumnCache
-from streamsvm.batch.csmo.newton import NewtonSteps, exact_slopes, exact_steps, solve_free
+from streamsvm.batch.csmo.newton import NewtonSteps, exact_steps
+from streamsvm.batch.csmo.small import PART, How, exact_slopes, objectives, solve_all, solve_free, solve_small
 from streamsvm.batch.csmo.state import PAUSE, Problem, State, feasible_point, first_point
-from streamsvm.batch.csmo.steps import (
-    CONVERGED,
-    RUNNING,
-    STALLED,
-    WANTED,
-    Scratch,
-    WorkingSet,
-    slope_downwards,
-    slope_upwards,
-    steps,
-)
-from streamsvm.core.compiling.functions import compiled
+from streamsvm.batch.csmo.steps import CONVERGED, RUNNING, SPREAD, STALLED, WANTED, Scratch, WorkingSet, steps
 from streamsvm.core.threads import Workers, stop_if_asked
 
 _NEW, _LEAST = 512, 64  # violators that come into a block, at most, and at least where there is little room
@@ -37,7 +27,6 @@ _BLOCK = 1024  # variables that a block has where there are so many
 _FEW = 2000  # rows that are too few for blocks
 _SMALL = 500  # rows whose whole kernel matrix takes little time in float64, too
 _WORST = 0.1  # of the worst violation, above which a violator is chosen for a block
-_PART = 0.1  # of the gap to which a block is solved
 _STEPS = 20  # for each variable of a block, at most
 _FREE = 0.25  # of the working set, from which part of free variables on single steps win,
 _ROOM = 1.1  # if there is room for so many columns for each that they may want
@@ -46,8 +35,9 @@ _MEGABYTE = 2**20
 _SHRINK_EVERY = 1000  # steps
 _LEFT, _LEFT_OF_COLUMNS = 0.9, 0.7  # of the working set, at most, where it shrinks; the latter where columns have to be moved
 _FAILED = 3  # checks that find no half of the gap before, after which steps in float64 are tried
+_GOAL = 0.9  # of the tolerance, which steps reach: float32 may be off by the rest
+_MOST_FREE = 150  # variables between their bounds, whose last digits are solved for
 _CHECKS = 100  # at most so many checks in float64, each followed by more steps, before a tolerance is given up
-_SPREAD = 5e4  # times the tolerance: in float32, slopes of this spread are exact to a part of it
 
 
 class Options(NamedTuple):
@@ -96,7 +86,7 @@ def block_phase(state: State, options: Options, goal: float, look: Callable[[], 
         state.matrix(which, columns.whole(), which)
         most = min(_STEPS * m, int(PAUSE / (4 * m)), max_iter - state.n_iter)
         _, done, _ = steps(
-            block, Scratch.of(m, np.float32), columns.slots, p.epsilon, max(_PART * gap, goal), conjugate, most, False
+            block, Scratch.of(m, np.float32), columns.slots, p.epsilon, max(PART * gap, goal), conjugate, most, False
         )
         changed = np.flatnonzero(block.b != start)
         if not len(changed):
@@ -181,20 +171,22 @@ def solve(
     buffer: np.ndarray,
     workers: Workers | None = None,
     look: Callable[[], None] = lambda: None,
+    done: int = 0,
 ) -> Solution:
     """Solve a problem from coefficients ``start`` float64 [n], or from the first point, with a cache in a `column_buffer`.
 
     O(n) a step, and O(n d) for each new column. An interrupt, or `stop_if_asked`, ends it with the point so far. ``look`` is
-    called now and then.
+    called now and then; ``done``: the steps that were done before.
     """
     b = first_point(problem) if start is None else feasible_point(problem, start)
     max_iter = options.max_iter if options.max_iter >= 0 else sys.maxsize
-    options, goal = options._replace(max_iter=max_iter), 0.9 * options.tol  # float32 may be off by the rest
-    done, interrupted, few = 0, False, _is_small(problem, buffer)
-    if few:
+    options, goal = options._replace(max_iter=max_iter), _GOAL * options.tol
+    interrupted, few = False, _is_small(problem, buffer)
+    if few and not done:
         try:
             look()
-            solution = _solve_few(problem, b, options, goal, buffer)
+            stop_if_asked()
+            solution = _solve_few(problem, b, options)
             if solution.gap <= options.tol or solution.n_iter >= max_iter:
                 return solution
             done = solution.n_iter
@@ -233,34 +225,43 @@ def _is_small(p: Problem, buffer: np.ndarray) -> bool:
     return p.given is not None and p.given.matrix is not None and n <= min(_SMALL, _FEW) and n * n <= len(buffer)
 
 
-def _solve_few(p: Problem, b: np.ndarray, options: Options, goal: float, buffer: np.ndarray) -> Solution:
-    """Solve a small problem by one run of steps from ``b``, which follows, and to the last digits if that converges.
+def _how_few(options: Options) -> How:
+    """Return how small problems are solved."""
+    max_iter = options.max_iter if options.max_iter >= 0 else sys.maxsize
+    return How(options.tol, _GOAL * options.tol, options.conjugate, max_iter, _MOST_FREE)
 
-    It takes little time besides: with many classes, there are many such problems.
+
+def solve_few(
+    given: tuple[Any, ...], epsilon: float | None, share: float, options: Options, coefficients: np.ndarray
+) -> dict[int, Solution]:
+    """Return solutions of all machines, of few rows each; see `streamsvm.batch.csmo.small.solve_all`. Some may have to go on.
+
+    ``given`` are its first arguments, and coefficients of all rows, float64 [machines, n], are written.
     """
     stop_if_asked()
-    K, n = p.given.whole(), len(b)  # type: ignore[union-attr]
-    cache = ColumnCache(buffer, n)
-    cache.whole()[:] = K
-    a = WorkingSet(b, np.empty(n), p.lower, p.upper, p.kink, K.diagonal().astype(np.float32))
-    gap, spread, _ = exact_slopes(K, a, p.targets, p.epsilon, np.empty(n, np.int64))
-    gap, done = max(gap, 0.0), 0
-    if gap > goal:
-        _, done, _ = steps(
-            a, _scratch(n, spread, gap, goal), cache.slots, p.epsilon, goal, options.conjugate,
-            min(_steps_at_once(n), options.max_iter), False,
-        )  # fmt: skip
-        gap = _end_exactly(p, K, a, options.tol)
-        if options.verbose:
-            sys.stderr.write(f"{done:,} steps, {n:,} of {n:,} rows in the working set\n")
-    return _solution_at(p, a, gap, done, interrupted=False)
+    found = np.empty((len(coefficients), 5))
+    solve_all(*given, 1.0 if epsilon is None else epsilon, epsilon is None, share, _how_few(options), coefficients, found)
+    some = zip(coefficients, found.tolist(), strict=True)
+    solutions = [Solution(b, *values[:-1], int(values[-1]), interrupted=False) for b, values in some]
+    if options.verbose:
+        sys.stderr.writelines(f"{solution.n_iter:,} steps, all rows in the working set\n" for solution in solutions)
+    return dict(enumerate(solutions))
+
+
+def _solve_few(p: Problem, b: np.ndarray, options: Options) -> Solution:
+    *found, done = solve_small(
+        p.given.whole(), b, p.targets, p.lower, p.upper, p.kink, p.epsilon, p.classification, p.total, _how_few(options)  # type: ignore[union-attr]
+    )  # fmt: skip
+    if options.verbose:
+        sys.stderr.write(f"{done:,.0f} steps, all rows in the working set\n")
+    return Solution(b, *found, int(done), interrupted=False)
 
 
 def _end_exactly(p: Problem, K: np.ndarray, a: WorkingSet, tol: float) -> float:
     """Compute the gradient in float64, and solve for free variables where the gap is at most ``tol``; return the gap."""
     free = np.empty(len(a.b), np.int64)
     gap, _, m = exact_slopes(K, a, p.targets, p.epsilon, free)
-    return max(solve_free(K, a, p.epsilon, free[:m], gap) if gap <= tol else gap, 0.0)
+    return max(solve_free(K, a, p.epsilon, free[:m], gap) if gap <= tol and 1 < m <= _MOST_FREE else gap, 0.0)
 
 
 def _single_steps(state: State, options: Options, goal: float, look: Callable[[], None]) -> int:
@@ -304,7 +305,7 @@ def _steps_at_once(m: int) -> int:
 
 def _scratch(m: int, spread: float, gap: float, goal: float) -> Scratch:
     """Return memory of steps on m rows, in the precision that slopes of such a spread need."""
-    return Scratch.of(m, np.float32 if spread < _SPREAD * max(goal, _PART * gap) else np.float64)
+    return Scratch.of(m, np.float32 if spread < SPREAD * max(goal, PART * gap) else np.float64)
 
 
 def _finite_spread(slopes: np.ndarray) -> float:
@@ -313,36 +314,5 @@ def _finite_spread(slopes: np.ndarray) -> float:
 
 
 def _solution_at(p: Problem, a: WorkingSet, gap: float, n_iter: int, interrupted: bool) -> Solution:
-    bias, objective, primal = _objectives(a, p.targets, p.epsilon, p.classification, p.total)
+    bias, objective, primal = objectives(a, p.targets, p.epsilon, p.classification, p.total)
     return Solution(a.b, bias, gap, objective, primal, n_iter, interrupted)
-
-
-@compiled(nogil=True)
-def _objectives(
-    a: WorkingSet, targets: np.ndarray, epsilon: float, classification: bool, total: float
-) -> tuple[float, float, float]:
-    """Return the intercept, and the dual and the primal objective."""
-    b, gradient, lower, upper, kink = a.b, a.gradient, a.lower, a.upper, a.kink
-    least, most, free, slopes, square, linear, bends, widths = np.inf, -np.inf, 0, 0.0, 0.0, 0.0, 0.0, 0.0
-    for k in range(len(b)):
-        rise = gradient[k] + slope_upwards(b[k], upper[k], kink[k], epsilon)
-        fall = gradient[k] + slope_downwards(b[k], lower[k], kink[k], epsilon)
-        least, most = min(least, rise), max(most, fall)
-        if rise == fall:
-            free, slopes = free + 1, slopes + rise
-        square += 0.5 * b[k] * (gradient[k] + targets[k])
-        linear += b[k] * targets[k]
-        bends += abs(b[k] - kink[k])
-        widths += upper[k] - lower[k]
-    if free:
-        bias = -slopes / free
-    elif least < np.inf and most > -np.inf:
-        bias = -0.5 * (least + most)
-    else:
-        bias = -least if least < np.inf else -most
-    margin, loss = -1.0 if classification else epsilon, 0.0
-    for k in range(len(b)):
-        residual = -(gradient[k] + bias)  # target minus decision value
-        loss += upper[k] * max(residual - margin, 0.0) - lower[k] * max(-residual - margin, 0.0)
-    objective = square - linear + epsilon * bends - (widths if classification else 0.0)
-    return bias, objective, square + loss + bias * total

@@ -130,8 +130,7 @@ def few_rows(X: Any, kernel: Kernel) -> GivenRows:
     _check_sizes(max(values.max(initial=0.0), -values.min(initial=0.0)), np.ones(1))
     if dense and kernel.kind == RBF:
         X -= X.mean(axis=0)
-    rows = store_dense(X) if dense else store_sparse(X)
-    K = gram_matrix(rows, kernel)
+    K = gram_matrix(X, kernel)
     _check_sizes(0.0, K.diagonal())
     return GivenRows(K)
 

@@ -20,7 +20,8 @@ from streamsvm.core.kernels import FAST
 
 RUNNING, CONVERGED, STALLED, WANTED = 0, 1, 2, 3
 
-_CHUNK = 256  # rows that a loop takes at once: each loop finds in the cache what the loop before it wrote
+CHUNK = 256  # rows that a loop takes at once: each loop finds in the cache what the loop before it wrote
+SPREAD = 5e4  # times the tolerance: in float32, slopes of this spread are exact to a part of it
 _TAU = 1e-12  # the least curvature, as in LIBSVM
 _NEGLIGIBLE = 1e-9  # components of a direction, of which the pair's are 1; most are less a dozen steps after their pair
 _SNAP = 1.0 + 1e-12  # a step that ends so close before a bound or kink ends on it
@@ -55,7 +56,7 @@ class Scratch(NamedTuple):
     @classmethod
     def of(cls, n: int, dtype: Any) -> Scratch:
         return cls(
-            np.empty(n, dtype), np.empty(n, dtype), np.zeros(n, dtype), np.empty(_CHUNK, np.float32),
+            np.empty(n, dtype), np.empty(n, dtype), np.zeros(n, dtype), np.empty(CHUNK, np.float32),
             np.zeros(n), np.empty(n, np.int64), np.zeros(n, bool), np.zeros(4),
         )  # fmt: skip
 
@@ -157,8 +158,8 @@ def _sweep_slopes(
     Return the least ascent and the largest descent, as bits, and the begin of the chunk with the first row of that ascent.
     """
     least, most, at, n = _ALL_BUT_SIGN, -_ALL_BUT_SIGN, 0, len(ascent)
-    for first in range(0, n, _CHUNK):
-        last = min(first + _CHUNK, n)
+    for first in range(0, n, CHUNK):
+        last = min(first + CHUNK, n)
         if keep_image:  # the flags are no literals of Python, which would be compiled one by one
             _advance_chunk(first, last, columns, at_i, at_j, beta, image, step, ascent, descent, np.bool_(True))
         else:
@@ -235,8 +236,8 @@ def _best_partner(
     """Return the first row of those whose pair with row i gains most; -1 if none gains."""
     diagonal_i, image_i, n, bits = diagonal[i], image[i], len(descent), gains.view(np.int32)
     most, j = np.int32(0), -1
-    for first in range(0, n, _CHUNK):
-        last = min(first + _CHUNK, n)
+    for first in range(0, n, CHUNK):
+        last = min(first + CHUNK, n)
         _chunk_gains(first, last, descent, columns, at_i, diagonal, diagonal_i, least, image, image_i, inverse, gains)
         found = _largest_bits(last - first, bits)
         if found > most:
@@ -336,7 +337,7 @@ def _place_of_largest(values: np.ndarray) -> int:
     return j
 
 
-@compiled(nogil=True)
+@compiled(nogil=True, apart=True)
 def steps(
     a: WorkingSet, s: Scratch, slots: Slots, epsilon: float, tol: float, conjugate: bool, limit: int, go_on: bool
 ) -> tuple[int, int, int]:
@@ -377,8 +378,8 @@ def _do_steps(
     precision, n = ascent.dtype.type, len(ascent)
     curvature, length, follow = s.last[1], np.int64(s.last[2]), s.last[3] != 0.0
     low, at = _ALL_BUT_SIGN, 0
-    for first in range(0, n, _CHUNK):
-        u, _ = _chunk_extremes(first, min(first + _CHUNK, n), ascent, descent)
+    for first in range(0, n, CHUNK):
+        u, _ = _chunk_extremes(first, min(first + CHUNK, n), ascent, descent)
         if u < low:
             low, at = u, first
     i = _first_with_bits(ascent, at, low)

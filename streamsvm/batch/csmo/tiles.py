@@ -14,8 +14,9 @@ from typing import Any, NamedTuple
 
 import numpy as np
 from scipy import sparse
+from scipy.linalg.blas import dsyrk
 
-from streamsvm.batch.csmo.columns import SPARSE, Rows, as_csr, column
+from streamsvm.batch.csmo.columns import SPARSE, Rows, as_csr, column, store_dense, store_sparse
 from streamsvm.core.compiling.functions import compiled
 from streamsvm.core.kernels import FAST, LINEAR, LOG2E, RBF, Kernel, exp2, exp2d, exp64, value_of_product
 from streamsvm.core.threads import Each, each_alone
@@ -254,17 +255,19 @@ def product_tiles(left: Vectors, right: Vectors, start: int, stop: int) -> Itera
         places[right.indices[right.starts[first] : right.starts[last]]] = 0
 
 
-def gram_matrix(rows: Rows, kernel: Kernel) -> np.ndarray:
-    """Return the kernel values of rows with each other, float64 [n, n], by products unless they are too far from 0."""
-    if rows.kind == SPARSE:
-        some, _ = stored_tiles(as_csr(rows), kernel._replace(kind=LINEAR), np.float64)
+def gram_matrix(X: Any, kernel: Kernel) -> np.ndarray:
+    """Return the kernel values of rows X, an array or CSR, float64 [n, n], by products unless they are too far from 0."""
+    if sparse.issparse(X):
+        some, _ = stored_tiles(X, kernel._replace(kind=LINEAR), np.float64)
         products = np.empty((some.n, some.n))
         for which, first, tile in product_tiles(some, some, 0, some.n):
             products[which, first : first + some.lanes] = tile[:, : some.n - first]
-    else:
-        products = rows.dense.T @ rows.dense
+    else:  # what is below the diagonal is enough
+        by_rows = X.flags.c_contiguous
+        products = dsyrk(1.0, X.T if by_rows else X, trans=int(by_rows)).T
     squares = products.diagonal().copy()
     if kernel.kind == RBF and not kernel.gamma * squares.max() <= _FAR:
+        rows = store_sparse(X) if sparse.issparse(X) else store_dense(X)
         for i, row in enumerate(products):
             column(rows, rows, i, kernel, row)
     else:

@@ -312,6 +312,7 @@ def test_interrupted_fit_keeps_the_last_iterate(monkeypatch):
     monkeypatch.setattr(solver, "steps", steps)
     monkeypatch.setattr(solver, "_SHRINK_EVERY", 20)
     monkeypatch.setattr(solver, "PAUSE", 1.0)
+    monkeypatch.setattr(solver, "_SMALL", 0)
     model = CSMOClassifier(C=10.0, gamma=0.5, shrinking=False)
     interrupts(model.fit, X, y)
     assert model.n_iter_.tolist() == [100]

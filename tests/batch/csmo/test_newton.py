@@ -87,6 +87,7 @@ def always(monkeypatch):
         monkeypatch.setattr(newton, name, value)
     monkeypatch.setattr(newton, "newton_step", counted)
     monkeypatch.setattr(solver, "PAUSE", 1.0)  # 50 steps
+    monkeypatch.setattr(solver, "_SMALL", 0)
     return done
 
 

@@ -73,8 +73,7 @@ def test_other_kernels(form, name):
 def test_gram_matrices(name, gamma):
     rng, gamma = np.random.default_rng(0), gamma if name == "rbf" else 0.1
     for X in (rng.normal(size=(150, 6)), rare(rng, 300, 40), rng.normal(size=(1, 2))):
-        rows = store(X, dense=not sparse.issparse(X))
-        K = tiles.gram_matrix(rows, Kernel(MACHINE_KERNELS[name], gamma, 0.5 if name in ("poly", "sigmoid") else 0.0, 3))
+        K = tiles.gram_matrix(X.copy(), Kernel(MACHINE_KERNELS[name], gamma, 0.5 if name in ("poly", "sigmoid") else 0.0, 3))
         X = X.toarray() if sparse.issparse(X) else X
         np.testing.assert_allclose(K, naive_batch.kernel_matrix(X, X, name, gamma, 0.5), rtol=1e-9, atol=1e-13)
         np.testing.assert_array_equal(K, K.T)

@@ -1,0 +1,288 @@
+"""Small problems, whose kernel values in float64 are all there: a machine, or all those of one fit, in one compiled call.
+
+With many classes there are hundreds of them, of some dozen rows each, which take less time than calls do.
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import numpy as np
+
+from streamsvm.batch.csmo.columns import Slots
+from streamsvm.batch.csmo.given import gather
+from streamsvm.batch.csmo.steps import CHUNK, CONVERGED, SPREAD, Scratch, WorkingSet, slope_downwards, slope_upwards, steps
+from streamsvm.batch.problem import hand_out
+from streamsvm.core.compiling.functions import compiled
+from streamsvm.core.kernels import FAST
+
+RIDGE = 1e-10  # of the mean self-kernel: of the solutions of equations that depend on each other, it takes one nearby
+PART = 0.1  # of the gap to which a block of variables is solved, or a small problem in float32
+
+
+class How(NamedTuple):
+    """How a small problem is solved."""
+
+    tol: float
+    goal: float  # the gap at which steps end
+    conjugate: bool
+    max_iter: int
+    most_free: int  # variables between their bounds, at most, whose last digits are solved for
+
+
+@compiled(nogil=True)
+def solve_all(
+    K: np.ndarray,
+    places: np.ndarray,
+    C: np.ndarray,
+    labels: np.ndarray,
+    targets: np.ndarray,
+    machines: np.ndarray,
+    epsilon: float,
+    classification: bool,
+    share: float,
+    how: How,
+    coefficients: np.ndarray,
+    found: np.ndarray,
+) -> None:
+    """Solve machines, int64 [machines, 2] of two classes each, one after the other.
+
+    The n rows have places in K, int64 [n], the same where they are equal, and bounds C, 0 where they do not count. Rows of the
+    first class of a machine may have negative coefficients, and those of its second class positive ones. Coefficients are written
+    into ``coefficients`` [machines, n], and what `solve_small` returns into ``found`` [machines, 5].
+    """
+    n, N = len(places), len(K)
+    which, lowest, highest, wanted, b_of = np.empty(N, np.int64), np.zeros(N), np.zeros(N), np.zeros(N), np.zeros(N)
+    for i in range(n):
+        if C[i] > 0.0:
+            wanted[places[i]] = targets[i]
+    for p in range(len(machines)):
+        first, second, m, rows, total = machines[p, 0], machines[p, 1], 0, 0, 0.0
+        lowest[:] = 0.0
+        highest[:] = 0.0
+        for i in range(n):
+            if C[i] > 0.0 and (labels[i] == first or labels[i] == second):
+                lowest[places[i]] -= C[i] if labels[i] == first else 0.0
+                highest[places[i]] += C[i] if labels[i] == second else 0.0
+                rows, total = rows + 1, total + share * C[i]
+        for g in range(N):
+            if lowest[g] < 0.0 or highest[g] > 0.0:
+                which[m] = g
+                m += 1
+        some = which[:m]
+        lower, upper, b, values = lowest[some], highest[some], np.zeros(m), K
+        if m < N:
+            values = np.empty((m, m))
+            gather(K, some, some, values)
+        left = total
+        for k in range(m):  # the first point
+            b[k] = min(max(left, 0.0), upper[k])
+            left -= upper[k]
+        found[p] = solve_small(values, b, wanted[some], lower, upper, lower + upper, epsilon, classification, total, how)
+        b_of[some] = b
+        if rows > m:
+            hand_out(places, C, labels, first, second, b_of, lowest, highest, coefficients[p])
+            continue
+        for i in range(n):
+            if C[i] > 0.0 and (labels[i] == first or labels[i] == second):
+                coefficients[p, i] = b_of[places[i]]
+
+
+@compiled(nogil=True, apart=True)
+def solve_small(
+    K: np.ndarray,
+    b: np.ndarray,
+    targets: np.ndarray,
+    lower: np.ndarray,
+    upper: np.ndarray,
+    kink: np.ndarray,
+    epsilon: float,
+    classification: bool,
+    total: float,
+    how: How,
+) -> tuple[float, float, float, float, float]:
+    """Solve a problem by one run of steps from ``b``, which follows, and to the last digits if that converges.
+
+    Return the intercept, the gap, the dual and the primal objective, and the number of steps. K float64 [n, n].
+    """
+    n, done = len(b), 0
+    a, free = WorkingSet(b, np.empty(n), lower, upper, kink, np.empty(n, np.float32)), np.empty(n, np.int64)
+    gap, spread, m = exact_slopes(K, a, targets, epsilon, free)
+    if gap > how.goal:
+        columns, numbers = np.empty(n * n, np.float32), np.arange(n).astype(np.int32)
+        for i in range(n):
+            for j in range(np.uint64(n)):
+                columns[i * n + j] = K[i, j]
+            a.diagonal[i] = K[i, i]
+        newer, older = np.arange(-1, n).astype(np.int32), np.arange(1, n + 2).astype(np.int32)
+        newer[0], older[n] = n, 0
+        slots, limit = Slots(columns, numbers, numbers.copy(), newer, older), min(max(1000, 2_000_000 // n), how.max_iter)
+        support, listed, gains = np.empty(n, np.int64), np.zeros(n, np.bool_), np.empty(CHUNK, np.float32)
+        few, more, on = np.zeros((3, n), np.float32), np.zeros((3, n)), np.bool_(False)
+        single = Scratch(few[0], few[1], few[2], gains, np.zeros(n), support, listed, np.zeros(4))
+        double = Scratch(more[0], more[1], more[2], gains, np.zeros(n), support, listed, np.zeros(4))
+        while gap > how.goal and done < limit:
+            goal = max(how.goal, PART * gap)
+            if spread < SPREAD * goal:
+                status, some, _ = steps(a, single, slots, epsilon, goal, how.conjugate, limit - done, on)
+            else:
+                status, some, _ = steps(a, double, slots, epsilon, goal, how.conjugate, limit - done, on)
+            done += some
+            gap, spread, m = exact_slopes(K, a, targets, epsilon, free)
+            worth = done * (200.0 + n) > 0.05 * m**3 + 10.0 * m * m + n * m
+            if 1 < m <= how.most_free and (worth or gap <= how.goal):
+                gap = solve_free(K, a, epsilon, free[:m], gap)
+            if status != CONVERGED or some == 0:
+                break
+    bias, objective, primal = objectives(a, targets, epsilon, classification, total)
+    return bias, max(gap, 0.0), objective, primal, np.float64(done)
+
+
+@compiled(nogil=True)
+def solve_free(K: np.ndarray, a: WorkingSet, epsilon: float, free: np.ndarray, gap: float) -> float:
+    """Solve for the variables that lie between their bounds, in float64; return the gap then.
+
+    Conditions of optimality are linear equations for them, if all others stay where they are. The solution is kept where the
+    variables stay between their bounds, and objective and gap are smaller. K float64 [n, n] are the kernel values of all, and
+    ``free`` int64 [m] has the places of these. The gradient must be that of float64. O(n m + m^3).
+    """
+    m = len(free)
+    equations, right, change = np.empty((m - 1, m - 1)), np.empty(m), np.empty(m)
+    _write_equations(K, a, epsilon, free, equations, right)
+    change[:-1] = right[:-1] - right[-1]
+    if not _solve_equations(equations, change[:-1]):
+        return gap
+    change[-1] = -change[:-1].sum()
+    b, gradient = a.b.copy(), a.gradient.copy()
+    found = _move_free(K, a, epsilon, free, change, right)
+    if not found < gap:
+        a.b[:], a.gradient[:] = b, gradient
+        return gap
+    return found
+
+
+@compiled(nogil=True, fastmath=FAST)
+def _solve_equations(A: np.ndarray, x: np.ndarray) -> bool:
+    """Solve A x = b, where A is symmetric; b becomes x, and A is destroyed. Return whether A is positive definite."""
+    n, flat = np.uint64(len(x)), A.ravel()
+    for i in range(n):  # a Cholesky factor, whose diagonal is inverted
+        for j in range(i + 1):
+            total = A[i, j]
+            for k in range(j):
+                total -= flat[i * n + k] * flat[j * n + k]
+            A[i, j] = total * A[j, j] if j < i else total
+        if not A[i, i] > 0.0:
+            return False
+        A[i, i] = 1.0 / np.sqrt(A[i, i])
+        for k in range(i):
+            x[i] -= flat[i * n + k] * x[k]
+        x[i] *= A[i, i]
+    for t in range(n):
+        i = n - 1 - t
+        x[i] *= A[i, i]
+        for k in range(i):
+            x[k] -= flat[i * n + k] * x[i]
+    return True
+
+
+@compiled(nogil=True)
+def exact_slopes(K: np.ndarray, a: WorkingSet, targets: np.ndarray, epsilon: float, free: np.ndarray) -> tuple[float, float, int]:
+    """Compute the gradient anew, from kernel values float64 [n, n]; return the gap, and the largest difference of two slopes.
+
+    The third is the number of variables between their bounds: their places are in the first so many of ``free`` then.
+    """
+    b, gradient, lower, upper, kink, n = a.b, a.gradient, a.lower, a.upper, a.kink, len(a.b)
+    for k in range(n):
+        gradient[k] = -targets[k]
+    for j in range(n):
+        if b[j] != 0.0:
+            _add_row(K, j, b[j], gradient)
+    low_rise, high_rise, low_fall, high_fall, m = np.inf, -np.inf, np.inf, -np.inf, 0
+    for k in range(n):
+        rise = gradient[k] + slope_upwards(b[k], upper[k], kink[k], epsilon)
+        fall = gradient[k] + slope_downwards(b[k], lower[k], kink[k], epsilon)
+        low_rise, high_fall = min(low_rise, rise), max(high_fall, fall)
+        if rise < np.inf:
+            high_rise = max(high_rise, rise)
+        if fall > -np.inf:
+            low_fall = min(low_fall, fall)
+        if rise == fall:
+            free[m] = k
+            m += 1
+    return high_fall - low_rise, max(high_rise - low_rise, high_fall - low_fall), m
+
+
+@compiled(nogil=True, forceinline=True)
+def _add_row(K: np.ndarray, j: int, factor: float, out: np.ndarray) -> None:
+    for k in range(np.uint64(len(out))):
+        out[k] += factor * K[j, k]
+
+
+@compiled(nogil=True)
+def _write_equations(
+    K: np.ndarray, a: WorkingSet, epsilon: float, free: np.ndarray, equations: np.ndarray, right: np.ndarray
+) -> None:
+    """Write minus the slopes of m free variables, [m], and the equations of all but the last, which takes what these leave it."""
+    m, trace, last = len(free), 0.0, free[-1]
+    for i in range(m):
+        k = free[i]
+        right[i] = -(a.gradient[k] + slope_upwards(a.b[k], a.upper[k], a.kink[k], epsilon))
+        trace += K[k, k]
+    for i in range(m - 1):
+        k = free[i]
+        for j in range(i + 1):
+            equations[i, j] = K[k, free[j]] - K[k, last] - K[last, free[j]] + K[last, last]
+        equations[i, i] += RIDGE * trace / m
+
+
+@compiled(nogil=True)
+def _move_free(K: np.ndarray, a: WorkingSet, epsilon: float, free: np.ndarray, change: np.ndarray, right: np.ndarray) -> float:
+    """Add the change to free variables, and to the gradient of all; return the gap, infinite where they may not move so."""
+    b, lower, upper, kink, gradient, rises = a.b, a.lower, a.upper, a.kink, a.gradient, 0.0
+    for i in range(len(free)):
+        k = free[i]
+        moved = b[k] + change[i]
+        if not (lower[k] < moved < upper[k] and (moved > kink[k]) == (b[k] > kink[k])):
+            return np.inf
+        rises -= change[i] * right[i]
+    if rises > 0.0:  # of a kernel like the sigmoid, it may be a maximum
+        return np.inf
+    for i in range(len(free)):
+        b[free[i]] += change[i]
+        _add_row(K, free[i], change[i], gradient)
+    least, most = np.inf, -np.inf
+    for k in range(len(b)):
+        least = min(least, gradient[k] + slope_upwards(b[k], upper[k], kink[k], epsilon))
+        most = max(most, gradient[k] + slope_downwards(b[k], lower[k], kink[k], epsilon))
+    return most - least
+
+
+@compiled(nogil=True)
+def objectives(
+    a: WorkingSet, targets: np.ndarray, epsilon: float, classification: bool, total: float
+) -> tuple[float, float, float]:
+    """Return the intercept, and the dual and the primal objective."""
+    b, gradient, lower, upper, kink = a.b, a.gradient, a.lower, a.upper, a.kink
+    least, most, free, slopes, square, linear, bends, widths = np.inf, -np.inf, 0, 0.0, 0.0, 0.0, 0.0, 0.0
+    for k in range(len(b)):
+        rise = gradient[k] + slope_upwards(b[k], upper[k], kink[k], epsilon)
+        fall = gradient[k] + slope_downwards(b[k], lower[k], kink[k], epsilon)
+        least, most = min(least, rise), max(most, fall)
+        if rise == fall:
+            free, slopes = free + 1, slopes + rise
+        square += 0.5 * b[k] * (gradient[k] + targets[k])
+        linear += b[k] * targets[k]
+        bends += abs(b[k] - kink[k])
+        widths += upper[k] - lower[k]
+    if free:
+        bias = -slopes / free
+    elif least < np.inf and most > -np.inf:
+        bias = -0.5 * (least + most)
+    else:
+        bias = -least if least < np.inf else -most
+    margin, loss = -1.0 if classification else epsilon, 0.0
+    for k in range(len(b)):
+        residual = -(gradient[k] + bias)  # target minus decision value
+        loss += upper[k] * max(residual - margin, 0.0) - lower[k] * max(-residual - margin, 0.0)
+    objective = square - linear + epsilon * bends - (widths if classification else 0.0)
+    return bias, objective, square + loss + bias * total
