@@ -87,7 +87,7 @@ class Groups:
             return b[self.places]
         labels, out = np.zeros(len(C), np.int64) if positive is None else positive.astype(np.int64), np.zeros(len(C))
         lower, upper, _ = self.bounds(C, positive)
-        hand_out(self.places, C, labels, 0, int(positive is not None), b, lower, upper, out)
+        hand_out(self.places, C, labels, 0, int(positive is not None), np.ascontiguousarray(b), lower, upper, out)
         return out
 
 

@@ -286,7 +286,7 @@ class ColumnCache:
     """Columns of n values each, later of fewer, in a buffer that is given, float32 [`values`]; at least two columns."""
 
     def __init__(self, buffer: np.ndarray, n: int) -> None:
-        self.buffer = buffer
+        self._own: np.ndarray = buffer
         self.reset(n)
 
     @staticmethod
@@ -326,8 +326,16 @@ class ColumnCache:
         self.slots.slot_of[:] = self.slots.owner[:n] = np.arange(n)
         return self.buffer[: n * n].reshape(n, n)
 
+    def take(self, K: np.ndarray) -> None:
+        """Have all columns, those of K, float32 [n, n], which stays as it is."""
+        self.reset(len(K))
+        self.buffer = K.ravel()
+        self.slots = self.slots._replace(buffer=self.buffer)
+        self.whole()
+
     def reset(self, n: int) -> None:
         """Empty the cache; columns will have n values."""
+        self.buffer: np.ndarray = self._own
         capacity = min(len(self.buffer) // n, max(n, 2))
         newer, older = np.arange(-1, capacity, dtype=np.int32), np.arange(1, capacity + 2, dtype=np.int32)
         newer[0], older[-1] = capacity, 0
@@ -336,24 +344,24 @@ class ColumnCache:
 
     def keep(self, rows: np.ndarray) -> None:
         """Keep only some rows, int64 [m] ascending: the columns of the others go, and their values in the columns that stay."""
-        old = self.slots
+        old, source = self.slots, self.buffer
         n, slot_of = len(old.slot_of), old.slot_of[rows]
         self.reset(len(rows))
         new = self.slots
         cached = np.flatnonzero(slot_of >= 0)
         cached = cached[np.argsort(slot_of[cached])]  # columns move towards the beginning of the buffer, one after the other
-        _move_columns(self.buffer, n, slot_of[cached].astype(np.int64), rows)
+        _move_columns(source, self.buffer, n, slot_of[cached].astype(np.int64), rows)
         new.slot_of[cached] = np.arange(len(cached))
         new.owner[: len(cached)] = cached
 
 
 @compiled(nogil=True)
-def _move_columns(buffer: np.ndarray, n: int, slots: np.ndarray, rows: np.ndarray) -> None:
-    """Move the columns of n values in ``slots``, int64 ascending, to the first slots, with the values of ``rows`` only."""
+def _move_columns(source: np.ndarray, buffer: np.ndarray, n: int, slots: np.ndarray, rows: np.ndarray) -> None:
+    """Move the columns of n values in ``slots``, int64 ascending, to the first slots of ``buffer``, with the ``rows`` only."""
     m = len(rows)
     for s in range(len(slots)):
         for k in range(m):
-            buffer[s * m + k] = buffer[slots[s] * n + rows[k]]
+            buffer[s * m + k] = source[slots[s] * n + rows[k]]
 
 
 @compiled(nogil=True)

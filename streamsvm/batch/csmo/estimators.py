@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from itertools import combinations
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, Any, Self, TypeVar
 
 import numpy as np
 from sklearn.base import clone
@@ -13,7 +13,7 @@ from sklearn.exceptions import NotFittedError
 from sklearn.utils.validation import check_is_fitted
 
 from streamsvm.batch.csmo.calibration import class_probabilities, fitted_sigmoids
-from streamsvm.batch.csmo.machine import CSMO
+from streamsvm.batch.csmo.machine import CSMO, Shared
 from streamsvm.batch.kernel_machine import KernelClassifier, KernelRegressor, Training, is_array
 from streamsvm.core.checks import DecisionShape, parameter
 from streamsvm.core.docstrings import documented
@@ -35,9 +35,25 @@ def _gives_probabilities(model: Any) -> bool:
     return True
 
 
+class _WithPath(CSMO):
+    """A machine that has a C, which the one-class machine has not."""
+
+    def fit_path(self, X: Any, y: Any, Cs: Sequence[float], sample_weight: Any = None) -> list[Self]:
+        """Fit one model for each value of C in ``Cs``, above 0, and return them: each is at its optimum, as with `fit`.
+
+        Rows, labels or targets, and weights are as in `fit`. With two classes, or in regression, all C share the kernel values if
+        the cache has room for twice the Gram matrix: 5,000 rows take 200 MB. This estimator itself stays as it was. If you
+        interrupt the fit, there are no models.
+        """
+        models, shared = self._models(Cs), Shared(several=True)
+        for model in models:
+            model._fit(X, y, sample_weight, shared=shared)
+        return models
+
+
 @documented
 @dataclass(eq=False, repr=False, kw_only=True)
-class CSMOClassifier(KernelClassifier, CSMO):
+class CSMOClassifier(KernelClassifier, _WithPath):
     """A support vector classifier, solved exactly by conjugate SMO.
 
     Use it in place of scikit-learn's SVC, whose parameters and attributes it has. Above 50,000 rows, see `HierarchicalSVC`.
@@ -95,7 +111,7 @@ class CSMOClassifier(KernelClassifier, CSMO):
     machine at a time, with a cache of its own.
 
     If you interrupt a fit (Ctrl-C), it sets the attributes to the last iterate, then raises KeyboardInterrupt. If you interrupt
-    the fits for probabilities, the model stays as it was before.
+    the fits for probabilities, or a fit to so few rows that all machines are solved in one call, the model stays as it was.
 
     References
     ----------
@@ -268,7 +284,7 @@ class CSMOClassifier(KernelClassifier, CSMO):
 
 @documented
 @dataclass(eq=False, repr=False, kw_only=True)
-class CSMORegressor(KernelRegressor, CSMO):
+class CSMORegressor(KernelRegressor, _WithPath):
     """Support vector regression with the epsilon-insensitive loss, solved exactly by conjugate SMO.
 
     Use it in place of scikit-learn's SVR. Above 50,000 rows, see `HierarchicalSVR`.

@@ -15,8 +15,8 @@ from sklearn.utils import _safe_indexing, check_array, check_consistent_length, 
 from sklearn.utils.validation import _num_samples, check_is_fitted
 
 from streamsvm.batch.csmo.given import GivenRows, kernel_values
-from streamsvm.batch.csmo.solver import Options, Solution, column_buffer, is_few, solve, solve_few
-from streamsvm.batch.csmo.state import few_rows, problem_of, quickest_form
+from streamsvm.batch.csmo.solver import Options, Solution, column_buffer, gram_memory, is_few, solve, solve_few
+from streamsvm.batch.csmo.state import Gram, Problem, few_rows, problem_of, quickest_form
 from streamsvm.batch.kernel_machine import KernelMachine, Settled, Training, check_coefficients, is_array
 from streamsvm.batch.path_machine import LARGEST_DENSE, Alternative, forest_alternative, linear_alternative, watch_fit
 from streamsvm.batch.problem import Groups, check_bounds
@@ -29,6 +29,17 @@ _NO_BOUND = 1e10  # what an infinite C counts as
 _VALUES = 4_000_000  # kernel values of a prediction that are given at a time
 _LARGEST_GAMMA = 1e37
 _NO_KERNEL = Kernel(-1, 1.0, 0.0, 1)
+
+
+@dataclass
+class Shared:
+    """What fits to the same rows and weights share: of one machine also the problem."""
+
+    rows: Any = None
+    groups: Groups | None = None
+    problem: Problem | None = None
+    gram: Gram | None = None
+    several: bool = False  # whether there are several such fits, for which kernel values are kept
 
 
 @dataclass(eq=False, repr=False, kw_only=True)
@@ -191,11 +202,11 @@ class CSMO(KernelMachine):
         """
         return self._fit(X, y, sample_weight, dual_coef_init)
 
-    def _fit(self, X: Any, y: Any, sample_weight: Any, dual_coef_init: Any = None) -> Self:
+    def _fit(self, X: Any, y: Any, sample_weight: Any, dual_coef_init: Any = None, shared: Shared | None = None) -> Self:
         with self._all_or_nothing():
             self._check_parameters([self.C])
             training = self._training(X, y, sample_weight)
-            solutions = self._solve(training, dual_coef_init)
+            solutions = self._solve(training, dual_coef_init, shared or Shared())
             interrupted = any(solution.interrupted for solution in solutions)
             self.objective_ = sum(solution.objective for solution in solutions)
             difference = sum(solution.objective + solution.primal for solution in solutions)
@@ -218,7 +229,7 @@ class CSMO(KernelMachine):
     def _calibrate(self, training: Training, interrupted: bool) -> None:
         """Add what probabilities need to the solution."""
 
-    def _solve(self, training: Training, dual_coef_init: Any) -> list[Solution]:
+    def _solve(self, training: Training, dual_coef_init: Any, shared: Shared) -> list[Solution]:
         n, counted = len(training.weights), training.counted
         labels, machines = self._machines(training)
         start = _checked_start(dual_coef_init, n, len(machines))
@@ -236,18 +247,30 @@ class CSMO(KernelMachine):
             first, second = machines[k]
             which = counted[(some == first) | (some == second)]
             positive = None if first == second else labels[which] == second
-            groups = Groups(rows, which, None if training.targets is None else training.targets[which], workers.each)
+            groups = shared.groups
+            if groups is None:
+                groups = Groups(rows, which, None if training.targets is None else training.targets[which], workers.each)
             bounds, total = groups.bounds(C[which], positive), self._share * float(C[which].sum())
-            few = is_few(len(groups), self.cache_size)
-            problem = problem_of(groups, bounds, self._kernel, self._epsilon, total, few)
+            problem = shared.problem and shared.problem._replace(**bounds._asdict(), total=total)
+            if problem is None:
+                few = is_few(len(groups), self.cache_size)
+                problem = problem_of(groups, bounds, self._kernel, self._epsilon, total, few)
+            if len(machines) == 1:
+                if shared.several and shared.gram is None:
+                    shared.gram = gram_memory(len(groups), self.cache_size)
+                shared.groups, shared.problem = groups, problem
             done = begun[k].n_iter if k in begun else 0
             at = coefficients[k] if done else start
-            solution = solve(problem, None if at is None else groups.sums(at[which]), options, buffer, workers, look, done)
+            solution = solve(
+                problem, None if at is None else groups.sums(at[which]), options, buffer, workers, look, done, shared.gram
+            )
             coefficients[k, which] = groups.coefficients(solution.b, C[which], positive)
             return solution
 
         with one_blas_thread():
-            rows, begun = self._solver_rows(training), {}
+            if shared.rows is None:
+                shared.rows = self._solver_rows(training)
+            rows, begun = shared.rows, {}
             if start is None and isinstance(rows, GivenRows) and rows.by_rows is not None and is_few(largest, self.cache_size):
                 look()
                 targets = np.zeros(n) if training.targets is None else training.targets

@@ -18,7 +18,7 @@ import numpy as np
 from streamsvm.batch.csmo.columns import ColumnCache
 from streamsvm.batch.csmo.newton import NewtonSteps, exact_steps
 from streamsvm.batch.csmo.small import PART, How, exact_slopes, objectives, solve_all, solve_free, solve_small
-from streamsvm.batch.csmo.state import PAUSE, Problem, State, feasible_point, first_point
+from streamsvm.batch.csmo.state import PAUSE, Gram, Problem, State, feasible_point, first_point
 from streamsvm.batch.csmo.steps import CONVERGED, RUNNING, SPREAD, STALLED, WANTED, Scratch, WorkingSet, steps
 from streamsvm.core.threads import Workers, stop_if_asked
 
@@ -57,6 +57,9 @@ def block_phase(state: State, options: Options, goal: float, look: Callable[[], 
     O(n d m) a block in which m coefficients change. A block's matrix lies in the memory of the columns' cache, which is emptied.
     """
     p, (_, conjugate, shrinking, max_iter, verbose, _) = state.problem, options
+    if len(state.which) <= _FEW:
+        return
+    state.cache.reset(len(state.which))
     buffer, before, number = state.cache.buffer, np.arange(0), 0
     largest = math.isqrt(len(buffer)) - 2  # the two that violate most are always in a block
     while state.by_blocks and len(state.which) > _FEW and state.n_iter < max_iter:
@@ -159,6 +162,11 @@ def is_few(n: int, megabytes: float) -> bool:
     return n <= min(_SMALL, _FEW) and 12 * n * n <= megabytes * _MEGABYTE
 
 
+def gram_memory(n: int, megabytes: float) -> Gram | None:
+    """Return memory for the kernel values of n rows, if there is room for them beside as many in a `column_buffer`."""
+    return Gram(n) if 8.0 * n * n + 64.0 * n <= megabytes * _MEGABYTE else None
+
+
 def column_buffer(megabytes: float, n: int) -> np.ndarray:
     """Return memory for columns of up to n values. The operating system provides it only as columns are written."""
     return np.empty(ColumnCache.values(int(megabytes * _MEGABYTE), n), np.float32)
@@ -172,11 +180,13 @@ def solve(
     workers: Workers | None = None,
     look: Callable[[], None] = lambda: None,
     done: int = 0,
+    gram: Gram | None = None,
 ) -> Solution:
     """Solve a problem from coefficients ``start`` float64 [n], or from the first point, with a cache in a `column_buffer`.
 
     O(n) a step, and O(n d) for each new column. An interrupt, or `stop_if_asked`, ends it with the point so far. ``look`` is
-    called now and then; ``done``: the steps that were done before.
+    called now and then; ``done``: the steps that were done before, and
+    ``gram``: memory of all kernel values, which lets fits to the same rows share them.
     """
     b = first_point(problem) if start is None else feasible_point(problem, start)
     max_iter = options.max_iter if options.max_iter >= 0 else sys.maxsize
@@ -192,7 +202,7 @@ def solve(
             done = solution.n_iter
         except KeyboardInterrupt:
             interrupted = True
-    state = State(problem, b, buffer, workers, options.tol, int(options.megabytes * _MEGABYTE))
+    state = State(problem, b, buffer, workers, options.tol, int(options.megabytes * _MEGABYTE), gram)
     state.n_iter = done
     checks, failed, gap = 0, 0, np.inf
     try:

@@ -198,6 +198,14 @@ def add_expansions(
     workers.each(add, range(0, len(which), size))
 
 
+class Gram:
+    """Memory of all kernel values of n rows, float32, which fits to the same rows share."""
+
+    def __init__(self, n: int) -> None:
+        self.values: np.ndarray = np.empty((n, n), np.float32)
+        self.of: tuple[Any, bool] | None = None  # the rows whose values they are, and whether by float64
+
+
 class State:
     """The solution so far: of the rows in the working set in ``working``, of the others in ``b``.
 
@@ -220,6 +228,7 @@ class State:
         workers: Workers | None = None,
         tol: float = np.inf,
         memory: int = 0,
+        gram: Gram | None = None,
     ) -> None:
         n = len(b)
         self.memory: int = max(memory, buffer.nbytes)  # bytes that the cache may take
@@ -236,6 +245,7 @@ class State:
         rounded = problem.tiles is None or (not problem.tiles.whole and _ROUNDED * problem.largest_bound > tol)
         self._precise: Vectors | None = self._exact_vectors() if rounded else None
         self.cache: ColumnCache = ColumnCache(buffer, n)
+        self._gram = gram
         everything, nothing = np.arange(n), np.arange(0)
         self.which, self.dropped = nothing, [_Dropped(everything, -problem.targets, everything, np.zeros(n))]
         self.unshrink()
@@ -255,6 +265,18 @@ class State:
         """Whether kernel values that are there no more cost little; those of a function do not."""
         given = self.problem.given
         return self.by_products and (given is None or given.matrix is not None)
+
+    @property
+    def _form(self) -> tuple[Any, bool]:
+        return self.problem.given or self.problem.rows, self.precise
+
+    def _empty_cache(self) -> None:
+        """Empty the cache, but where the values of all rows are there, take these."""
+        self.cache.reset(len(self.b))
+        if self._gram is not None and self._gram.of is not None:
+            (rows, precise), (own, own_precise) = self._gram.of, self._form
+            if rows is own and precise == own_precise:
+                self.cache.take(self._gram.values)
 
     # Kernel values ------------------------------------------------------------------------------------------------------------
 
@@ -303,8 +325,13 @@ class State:
         slots = self.cache.slots
         if not self.by_products or (slots.slot_of >= 0).all():
             return
+        everything = np.arange(len(self.which))
+        if self._gram is not None and len(everything) == len(self.b):
+            self.matrix(everything, self._gram.values, everything)
+            self._gram.of = self._form
+            self.cache.take(self._gram.values)
+            return
         if self.cache.has_room_for_all:
-            everything = np.arange(len(self.which))
             self.matrix(everything, self.cache.whole(), everything)
             return
         ascents, descents, _ = self.derivatives()
@@ -373,7 +400,7 @@ class State:
             self.add(b[which] - before, which, rows, found)
             gradient[rows] = found
         working = WorkingSet(b.copy(), gradient, p.lower, p.upper, p.kink, self.diagonal)
-        self.cache.reset(n)
+        self._empty_cache()
         self._tiles = p.tiles and p.tiles.rows
         self.b, self.which, self.working, self.dropped = b, np.arange(n), working, []
 

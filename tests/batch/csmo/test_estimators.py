@@ -9,6 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from numba import config
 from scipy import sparse
+from sklearn.base import clone
 from sklearn.datasets import load_breast_cancer, load_diabetes, load_digits, load_iris
 from sklearn.exceptions import ConvergenceWarning
 from sklearn.svm import SVC, SVR
@@ -328,3 +329,28 @@ def test_interrupted_fit_keeps_the_last_iterate(monkeypatch):
 def test_progress_is_shown(capsys):
     CSMOClassifier(verbose=True).fit(*two_classes(30))
     assert "rows in the working set" in capsys.readouterr().err
+
+
+@pytest.mark.once
+@pytest.mark.parametrize("megabytes", [0.3, 200.0])  # no room for all kernel values, and room for them twice
+@pytest.mark.parametrize("kind", [CSMOClassifier, CSMORegressor])
+def test_a_path_has_the_models_of_fits(kind, megabytes, monkeypatch):
+    monkeypatch.setattr(solver, "_SMALL", 0)
+    X, y = two_classes() if kind is CSMOClassifier else curve()
+    weights, model = np.random.default_rng(0).integers(0, 3, len(y)) / 2.0, kind(gamma=0.5, tol=1e-5, cache_size=megabytes)
+    path = model.fit_path(X, y, [0.1, 1.0, 1000.0, 2.0], sample_weight=weights)
+    assert not hasattr(model, "support_")
+    for C, found in zip([0.1, 1.0, 1000.0, 2.0], path, strict=True):
+        one = clone(model).set_params(C=C).fit(X, y, sample_weight=weights)
+        assert found.C == C
+        assert found.gap_ <= 1e-5
+        assert found.objective_ == pytest.approx(one.objective_, rel=1e-6)
+        np.testing.assert_allclose(found._decide(X), one._decide(X), atol=1e-3)
+
+
+def test_a_path_of_few_rows_and_three_classes():
+    X, y = load_iris(return_X_y=True)
+    for C, found in zip([1.0, 10.0], CSMOClassifier().fit_path(X, y, [1.0, 10.0]), strict=True):
+        np.testing.assert_array_equal(found._decide(X), CSMOClassifier(C=C).fit(X, y)._decide(X))
+    refused("Cs must be numbers", CSMOClassifier().fit_path, X, y, [])
+    refused("C must be", CSMOClassifier().fit_path, X, y, [1.0, 0.0])
