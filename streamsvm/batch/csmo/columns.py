@@ -285,6 +285,9 @@ class Slots(NamedTuple):
 class ColumnCache:
     """Columns of n values each, later of fewer, in a buffer that is given, float32 [`values`]; at least two columns."""
 
+    buffer: np.ndarray
+    slots: Slots
+
     def __init__(self, buffer: np.ndarray, n: int) -> None:
         self._own: np.ndarray = buffer
         self.reset(n)
@@ -335,12 +338,12 @@ class ColumnCache:
 
     def reset(self, n: int) -> None:
         """Empty the cache; columns will have n values."""
-        self.buffer: np.ndarray = self._own
+        self.buffer = self._own
         capacity = min(len(self.buffer) // n, max(n, 2))
         newer, older = np.arange(-1, capacity, dtype=np.int32), np.arange(1, capacity + 2, dtype=np.int32)
         newer[0], older[-1] = capacity, 0
         empty = np.full(n + capacity, -1, np.int32)
-        self.slots: Slots = Slots(self.buffer, empty[:n], empty[n:], newer, older)  # the last slot is used first
+        self.slots = Slots(self.buffer, empty[:n], empty[n:], newer, older)  # the last slot is used first
 
     def keep(self, rows: np.ndarray) -> None:
         """Keep only some rows, int64 [m] ascending: the columns of the others go, and their values in the columns that stay."""

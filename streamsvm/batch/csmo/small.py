@@ -17,6 +17,7 @@ from streamsvm.core.compiling.functions import compiled
 from streamsvm.core.kernels import FAST
 
 RIDGE = 1e-10  # of the mean self-kernel: of the solutions of equations that depend on each other, it takes one nearby
+_STEP, _CUBE, _SQUARE, _LINEAR = 200, 0.1, 20.0, 2.0  # of the time of a step, its fixed part, and four times that of equations
 PART = 0.1  # of the gap to which a block of variables is solved, or a small problem in float32
 
 
@@ -105,7 +106,7 @@ def solve_small(
 
     Return the intercept, the gap, the dual and the primal objective, and the number of steps. K float64 [n, n].
     """
-    n, done = len(b), 0
+    n, done, since = len(b), 0, 0
     a, free = WorkingSet(b, np.empty(n), lower, upper, kink, np.empty(n, np.float32)), np.empty(n, np.int64)
     gap, spread, m = exact_slopes(K, a, targets, epsilon, free)
     if gap > how.goal:
@@ -129,9 +130,10 @@ def solve_small(
                 status, some, _ = steps(a, double, slots, epsilon, goal, how.conjugate, limit - done, on)
             done += some
             gap, spread, m = exact_slopes(K, a, targets, epsilon, free)
-            worth = done * (200.0 + n) > 0.05 * m**3 + 10.0 * m * m + n * m
-            if 1 < m <= how.most_free and (worth or gap <= how.goal):
-                gap = solve_free(K, a, epsilon, free[:m], gap)
+            since += some
+            due = gap <= how.goal or since * (_STEP + n) > _CUBE * m**3 + _SQUARE * m * m + _LINEAR * n * m
+            if 1 < m <= how.most_free and due:
+                gap, since = solve_free(K, a, epsilon, free[:m], gap), 0
             if status != CONVERGED or some == 0:
                 break
     bias, objective, primal = objectives(a, targets, epsilon, classification, total)
@@ -164,24 +166,24 @@ def solve_free(K: np.ndarray, a: WorkingSet, epsilon: float, free: np.ndarray, g
 @compiled(nogil=True, fastmath=FAST)
 def _solve_equations(A: np.ndarray, x: np.ndarray) -> bool:
     """Solve A x = b, where A is symmetric; b becomes x, and A is destroyed. Return whether A is positive definite."""
-    n, flat = np.uint64(len(x)), A.ravel()
-    for i in range(n):  # a Cholesky factor, whose diagonal is inverted
+    size, flat = np.uint64(len(x)), A.ravel()
+    for i in range(size):  # a Cholesky factor, whose diagonal is inverted
         for j in range(i + 1):
             total = A[i, j]
             for k in range(j):
-                total -= flat[i * n + k] * flat[j * n + k]
+                total -= flat[i * size + k] * flat[j * size + k]
             A[i, j] = total * A[j, j] if j < i else total
         if not A[i, i] > 0.0:
             return False
         A[i, i] = 1.0 / np.sqrt(A[i, i])
         for k in range(i):
-            x[i] -= flat[i * n + k] * x[k]
+            x[i] -= flat[i * size + k] * x[k]
         x[i] *= A[i, i]
-    for t in range(n):
-        i = n - 1 - t
-        x[i] *= A[i, i]
-        for k in range(i):
-            x[k] -= flat[i * n + k] * x[i]
+    for t in range(size):
+        last = size - np.uint64(1) - t
+        x[last] *= A[last, last]
+        for k in range(last):
+            x[k] -= flat[last * size + k] * x[last]
     return True
 
 

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import math
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -252,19 +252,24 @@ def solve_few(
     found = np.empty((len(coefficients), 5))
     solve_all(*given, 1.0 if epsilon is None else epsilon, epsilon is None, share, _how_few(options), coefficients, found)
     some = zip(coefficients, found.tolist(), strict=True)
-    solutions = [Solution(b, *values[:-1], int(values[-1]), interrupted=False) for b, values in some]
+    solutions = [_solution_of(b, values) for b, values in some]
     if options.verbose:
         sys.stderr.writelines(f"{solution.n_iter:,} steps, all rows in the working set\n" for solution in solutions)
     return dict(enumerate(solutions))
 
 
 def _solve_few(p: Problem, b: np.ndarray, options: Options) -> Solution:
-    *found, done = solve_small(
+    found = solve_small(
         p.given.whole(), b, p.targets, p.lower, p.upper, p.kink, p.epsilon, p.classification, p.total, _how_few(options)  # type: ignore[union-attr]
     )  # fmt: skip
     if options.verbose:
-        sys.stderr.write(f"{done:,.0f} steps, all rows in the working set\n")
-    return Solution(b, *found, int(done), interrupted=False)
+        sys.stderr.write(f"{found[-1]:,.0f} steps, all rows in the working set\n")
+    return _solution_of(b, found)
+
+
+def _solution_of(b: np.ndarray, found: Sequence[float]) -> Solution:
+    bias, gap, objective, primal, done = found
+    return Solution(b, bias, gap, objective, primal, int(done), interrupted=False)
 
 
 def _end_exactly(p: Problem, K: np.ndarray, a: WorkingSet, tol: float) -> float:
