@@ -32,7 +32,7 @@ class GivenRows:
     ) -> None:
         self.matrix = matrix
         self._find = find
-        self.which = np.arange(len(matrix)) if which is None else which  # type: ignore[arg-type]
+        self.which: np.ndarray = np.arange(len(matrix)) if which is None else which  # type: ignore[arg-type]
         self.shape: tuple[int, int] = (len(self.which), 0)
 
     @classmethod

@@ -37,6 +37,7 @@ _LEFT, _LEFT_OF_COLUMNS = 0.9, 0.7  # of the working set, at most, where it shri
 _FAILED = 3  # checks that find no half of the gap before, after which steps in float64 are tried
 _GOAL = 0.9  # of the tolerance, which steps reach: float32 may be off by the rest
 _MOST_FREE = 150  # variables between their bounds, whose last digits are solved for
+_AT_ONCE = 64  # machines that are solved before a signal can be handled, each in milliseconds
 _CHECKS = 100  # at most so many checks in float64, each followed by more steps, before a tolerance is given up
 
 
@@ -248,11 +249,13 @@ def solve_few(
 
     ``given`` are its first arguments, and coefficients of all rows, float64 [machines, n], are written.
     """
-    stop_if_asked()
-    found = np.empty((len(coefficients), 5))
-    solve_all(*given, 1.0 if epsilon is None else epsilon, epsilon is None, share, _how_few(options), coefficients, found)
-    some = zip(coefficients, found.tolist(), strict=True)
-    solutions = [_solution_of(b, values) for b, values in some]
+    *rows, machines = given
+    kind, found = (1.0 if epsilon is None else epsilon, epsilon is None, share, _how_few(options)), np.empty((len(machines), 5))
+    for begin in range(0, len(machines), _AT_ONCE):
+        stop_if_asked()
+        some = slice(begin, begin + _AT_ONCE)
+        solve_all(*rows, machines[some], *kind, coefficients[some], found[some])
+    solutions = [_solution_of(b, values) for b, values in zip(coefficients, found.tolist(), strict=True)]
     if options.verbose:
         sys.stderr.writelines(f"{solution.n_iter:,} steps, all rows in the working set\n" for solution in solutions)
     return dict(enumerate(solutions))
