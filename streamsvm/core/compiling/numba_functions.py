@@ -107,14 +107,14 @@ class Function(Placed, CPUDispatcher):  # type: ignore[misc] # numba has no type
         super().__init__(py_func, targetoptions=options)
         if self.apart:
             _apart[py_func] = self
-        self._as_entry = False
+        self._by_python = self._as_entry = False
         self._entries: set[tuple[Any, ...]] = set()  # argument types for which Python can call it
         self._compiler._customize_flags = self._flags
         self._cache = Stored(self)
 
     @property
     def is_entry(self) -> bool:
-        """Whether what is compiled now is to be called from Python."""
+        """Whether what is compiled now has what Python needs to call it."""
         return self._as_entry
 
     def _flags(self, flags: Any) -> Any:
@@ -148,22 +148,25 @@ class Function(Placed, CPUDispatcher):  # type: ignore[misc] # numba has no type
 
     def compile(self, sig: Any) -> Any:
         """Compile the function, or load it: for compiled callers, where nobody has asked for more."""
-        entry, _state.entry = self.apart or _state.entry is self, None
+        by_python, _state.entry = _state.entry is self, None
         arguments = tuple(sigutils.normalize_signature(sig)[0])
         with global_compiler_lock:
             found = self.overloads.get(arguments)
             if found is not None:
-                if not entry or arguments in self._entries:
+                if not by_python or arguments in self._entries:
+                    return found.entry_point
+                if self.apart:  # it has all that Python needs
+                    self._add_entry(arguments, found)
                     return found.entry_point
                 self.targetctx.remove_user_function(found.entry_point)
                 del self.overloads[arguments]
-            before, self._as_entry = self._as_entry, entry
-            held = self._cache.held
+            before, held = (self._by_python, self._as_entry), self._cache.held
+            self._by_python, self._as_entry = by_python, by_python or self.apart
             try:
                 with _counting_seconds():
                     return super().compile(sig)
             finally:
-                self._as_entry = before
+                self._by_python, self._as_entry = before
                 self._cache.release(held)
 
     @cached_property
@@ -175,11 +178,14 @@ class Function(Placed, CPUDispatcher):  # type: ignore[misc] # numba has no type
         arguments = tuple(cres.signature.args)
         if self.apart:
             cres.library.apart = self, arguments
-        if self._as_entry:
-            self._entries.add(arguments)
-            super().add_overload(cres)
+        if self._by_python:
+            self._add_entry(arguments, cres)
         else:  # numba's table of what Python can call has no room for it
             self.overloads[arguments] = cres
+
+    def _add_entry(self, arguments: tuple[Any, ...], result: Any) -> None:
+        self._entries.add(arguments)
+        super().add_overload(result)
 
 
 def _number_type(kind: Any) -> Any:
