@@ -20,7 +20,7 @@ from streamsvm.core.steps import decisions
 from streamsvm.core.steps.decisions import expand
 from streamsvm.core.steps.iterates import AVERAGE, CHOSEN
 from streamsvm.core.steps.rescale import FOLLOWS
-from streamsvm.core.steps.rule import FULL, LEARNED, REFUSED, decide_many, learn_many, predict_then_learn
+from streamsvm.core.steps.rule import FULL, LEARNED, REFUSED
 from streamsvm.learners.estimator import learner
 from streamsvm.learners.kernel_estimator import KernelEstimator
 from streamsvm.learners.scaling import ScalingEstimator
@@ -51,6 +51,7 @@ class BudgetedEstimator(KernelEstimator, ScalingEstimator):
     #: Whether the strategy is compiled: not before the budget may be exceeded, as that takes seconds.
     _ready: bool = field(init=False)
 
+    _decide = staticmethod(decisions.decide)
     _needs_gram = False
     _most_new = 1  # support vectors that one row can add
 
@@ -124,13 +125,6 @@ class BudgetedEstimator(KernelEstimator, ScalingEstimator):
             "remove one. The newest support vector was removed instead"
         )
 
-    def _decide_row(self, x: Mapping[Any, Any], what: int) -> float:
-        self._features.fill(self._row, x, False)
-        f: float = decisions.decide(self._block, what)
-        if f != f:
-            self._features.complain_not_finite(x)
-        return f
-
     # Many rows --------------------------------------------------------------------------------------------------------------
 
     def _learn_batch(self, batch: Batch) -> None:
@@ -146,21 +140,10 @@ class BudgetedEstimator(KernelEstimator, ScalingEstimator):
                 store.restore(before, trusted=True)
                 raise
 
-    def _learn_rows(self, X: np.ndarray, columns: np.ndarray, targets: np.ndarray, weights: np.ndarray) -> None:
-        if learn_many(self._rule, self._block, self._used_row, X, columns, targets, weights) < len(targets):
-            if self._capped:
-                self._refuse_strategy()
-            self._complain_of_strategy()
-
-    def _decide_matrix(self, matrix: np.ndarray, columns: np.ndarray, what: int, out: np.ndarray) -> None:
-        decide_many(decisions.decide, self._at_hand, matrix, columns, what, out)
-
-    def _take_rows(
-        self, X: np.ndarray, columns: np.ndarray, targets: np.ndarray, weights: np.ndarray, answers: np.ndarray
-    ) -> None:
-        rows = self._outputs, X, columns, targets, weights, answers
-        if predict_then_learn(decisions.decide, self._rule, self._at_hand, *rows) < len(X):
-            self._complain_of_strategy()
+    def _complain_of_full(self) -> NoReturn:
+        if self._capped:
+            self._refuse_strategy()
+        self._complain_of_strategy()
 
     # A model that is given ----------------------------------------------------------------------------------------------------
 

@@ -24,7 +24,7 @@ from streamsvm.core.memory.features import OVERFLOW
 from streamsvm.core.steps import committee, iterates, least_squares, linear_step, newton, second_order
 from streamsvm.core.steps.coordinate_ascent import step as ascent
 from streamsvm.core.steps.iterates import FIRST_SLOPE, LEARNED
-from streamsvm.core.steps.rule import REFUSED, Rule, decide_many, predict_then_learn
+from streamsvm.core.steps.rule import Rule
 from streamsvm.core.steps.stack import FIRST_INPUT
 from streamsvm.learners import kernel_rls
 from streamsvm.learners.estimator import check_record, learner
@@ -253,6 +253,7 @@ class Committee(ScalingEstimator):
     _ready: bool = field(init=False)
 
     _rule = Rule(committee.learn_one, kinds.STATE, _LEARNED)
+    _decide = staticmethod(committee.decide)
     _has_targets = False
     #: The experts by effort.
     _experts: ClassVar[Mapping[str, tuple[Expert, ...]]]
@@ -294,38 +295,14 @@ class Committee(ScalingEstimator):
 
     # Rows -----------------------------------------------------------------------------------------------------------------
 
-    def _learn_row(self, x: Mapping[Any, Any], target: float, weight: float, outputs: int = 1) -> None:
-        store, known = self._store, self._store.used
-        try:
-            if self._features.fill(self._row, x, True):
-                self._make_room(x)
-            if outputs != self._outputs:
-                self._resize(outputs)
-            self._get_ready(1)
-        except BaseException:  # an interrupt as well
-            self._forget(known, store)
-            raise
-        if committee.learn_one(self._block, target, weight) == REFUSED:
-            self._forget(known, store)
-            self._features.complain_not_finite(x)
-
     def _decide_row(self, x: Mapping[Any, Any], what: int) -> float:
-        self._features.fill(self._row, x, False)
         if not self._connected:
             self._connect()
-        f: float = committee.decide(self._block, what)
-        if f != f:
-            self._features.complain_not_finite(x)
-        return f
+        return super()._decide_row(x, what)
 
     def _decide_matrix(self, matrix: np.ndarray, columns: np.ndarray, what: int, decisions: np.ndarray) -> None:
         self._connect()
-        decide_many(committee.decide, self._at_hand, matrix, columns, what, decisions)
-
-    def _take_rows(
-        self, X: np.ndarray, columns: np.ndarray, targets: np.ndarray, weights: np.ndarray, answers: np.ndarray
-    ) -> None:
-        predict_then_learn(committee.decide, self._rule, self._at_hand, self._outputs, X, columns, targets, weights, answers)
+        super()._decide_matrix(matrix, columns, what, decisions)
 
     def _connect(self) -> None:
         committee.connect(self._store, {expert.kind for expert in self._team}, self._answers)

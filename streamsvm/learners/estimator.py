@@ -6,7 +6,7 @@ import itertools
 from collections.abc import Hashable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field, fields
-from typing import Any, ClassVar, TypeVar, dataclass_transform
+from typing import Any, ClassVar, NoReturn, TypeVar, dataclass_transform
 
 import numpy as np
 
@@ -18,7 +18,7 @@ from streamsvm.core.memory.features import FeatureSpace
 from streamsvm.core.sparse import laid_out, parts
 from streamsvm.core.steps import decisions, iterates
 from streamsvm.core.steps.iterates import FIRST_SLOPE
-from streamsvm.core.steps.rule import Range, Rule, learn_many
+from streamsvm.core.steps.rule import REFUSED, Range, Rule, decide_many, learn_many
 from streamsvm.core.warning import warn
 from streamsvm.files.messages import shown
 from streamsvm.learners.explained import Explained
@@ -68,6 +68,8 @@ class OnlineEstimator(RiverEstimator, Explained):
     _outputs: int = field(init=False)
 
     _rule: ClassVar[Rule]
+    #: Compiled: what it is asked of the row at hand, by the block and a code of `iterates`.
+    _decide: ClassVar[Any]
     _loss = iterates.HINGE
     max_features = 1024
     """The maximum number of feature names. Memory grows with those that come, up to this number: see ``nbytes``."""
@@ -134,11 +136,27 @@ class OnlineEstimator(RiverEstimator, Explained):
 
     def _learn_row(self, x: Mapping[Any, Any], target: float, weight: float, outputs: int = 1) -> None:
         """Learn a row. A row that is refused leaves nothing behind, not even the name of a feature."""
-        raise NotImplementedError
+        store, n_features = self._store, self._store.used
+        try:
+            if self._features.fill(self._row, x, True):
+                self._make_room(x)
+            if outputs != self._outputs:
+                self._resize(outputs)
+            self._get_ready(1)
+        except BaseException:  # an interrupt as well
+            self._forget(n_features, store)
+            raise
+        if self._rule.learn_one(self._block, target, weight) == REFUSED:
+            self._forget(n_features, store)
+            self._features.complain_not_finite(x)
 
     def _decide_row(self, x: Mapping[Any, Any], what: int) -> float:
         """Answer ``what`` is asked (a code of `iterates`) of a row; ValueError where a feature is not finite."""
-        raise NotImplementedError
+        self._features.fill(self._row, x, False)
+        f: float = self._decide(self._block, what)
+        if f != f:
+            self._features.complain_not_finite(x)
+        return f
 
     def _learn_batch(self, batch: Batch) -> None:
         with self._undoing_names():
@@ -159,7 +177,12 @@ class OnlineEstimator(RiverEstimator, Explained):
 
     def _learn_rows(self, X: np.ndarray, columns: np.ndarray, targets: np.ndarray, weights: np.ndarray) -> None:
         # Rows that were admitted, and need as many outputs as there are.
-        learn_many(self._rule, self._block, self._used_row, X, columns, targets, weights)
+        if learn_many(self._rule, self._block, self._used_row, X, columns, targets, weights) < len(targets):
+            self._complain_of_full()
+
+    def _complain_of_full(self) -> NoReturn:
+        """Raise the error for a row that the rule could not learn; only one that a strategy keeps within its budget has some."""
+        raise NotImplementedError
 
     def _get_ready(self, rows: int) -> None:
         # Before so many rows are learned, compile what they need.
@@ -193,18 +216,13 @@ class OnlineEstimator(RiverEstimator, Explained):
         return self._row[: self._store.used]
 
     @property
-    def _at_hand(self) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-        # What compiled code decides rows with: the block, the row and the scores.
-        return self._block, self._used_row, self._scores
-
-    @property
     def _weighs_classes(self) -> bool:
         """Whether a row counts by its class, which is known once the rows before it are learned."""
         return False
 
     def _decide_matrix(self, matrix: np.ndarray, columns: np.ndarray, what: int, decisions: np.ndarray) -> None:
         """`_decide_row` for rows [n, features], into float64 [n, 1 or more]; NaN for a row that is refused."""
-        raise NotImplementedError
+        decide_many(self._decide, (self._block, self._used_row, self._scores), matrix, columns, what, decisions)
 
     @contextmanager
     def _weighing_classes(self, batch: Batch, together: bool = False) -> Iterator[Batch]:  # noqa: ARG002

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from dataclasses import field
 from types import MappingProxyType
 from typing import Any
@@ -17,7 +17,7 @@ from streamsvm.core.steps import kernel_rls, least_squares
 from streamsvm.core.steps.iterates import AVERAGE, CHOSEN, RULE_STATE
 from streamsvm.core.steps.landmarks import finish
 from streamsvm.core.steps.least_squares import ADDING, IDLE, PRIOR, STEPPING, SWAPPING
-from streamsvm.core.steps.rule import REFUSED, Rule, decide_many
+from streamsvm.core.steps.rule import Rule
 from streamsvm.core.steps.triangle import row_start
 from streamsvm.learners.classifier import OnlineClassifier
 from streamsvm.learners.estimator import learner
@@ -116,6 +116,7 @@ class KernelRLS(KernelEstimator):
     overflow: Overflow = parameter(default="raise", choices=OVERFLOW)
 
     _rule = Rule(kernel_rls.learn_one, least_squares.STATE, least_squares.LEARNED)
+    _decide = staticmethod(kernel_rls.decide)
     averaging = 1  # there is a second output to choose: that without corrections
 
     def __post_init__(self) -> None:
@@ -130,30 +131,6 @@ class KernelRLS(KernelEstimator):
 
     def _opened(self, store: LandmarkStore) -> dict[str, Any]:
         return {**super()._opened(store), "_outputs": store.live}
-
-    def _learn_row(self, x: Mapping[Any, Any], target: float, weight: float, outputs: int = 1) -> None:
-        store, n_features = self._store, self._store.used
-        try:
-            if self._features.fill(self._row, x, True):
-                self._make_room(x)
-            if outputs != self._outputs:
-                self._resize(outputs)
-        except BaseException:  # an interrupt as well
-            self._forget(n_features, store)
-            raise
-        if kernel_rls.learn_one(self._block, target, weight) == REFUSED:
-            self._forget(n_features, store)
-            self._features.complain_not_finite(x)
-
-    def _decide_row(self, x: Mapping[Any, Any], what: int) -> float:
-        self._features.fill(self._row, x, False)
-        f: float = kernel_rls.decide(self._block, what)
-        if f != f:
-            self._features.complain_not_finite(x)
-        return f
-
-    def _decide_matrix(self, matrix: np.ndarray, columns: np.ndarray, what: int, out: np.ndarray) -> None:
-        decide_many(kernel_rls.decide, self._at_hand, matrix, columns, what, out)
 
     # What the model is ------------------------------------------------------------------------------------------------------
 

@@ -8,6 +8,7 @@ from typing import Any, Literal, NamedTuple
 import numpy as np
 
 from streamsvm.core.checks import Scaling
+from streamsvm.core.steps import rule
 from streamsvm.core.steps.decisions import first_refused
 from streamsvm.core.steps.rescale import BOUND
 from streamsvm.learners.estimator import OnlineEstimator
@@ -121,7 +122,10 @@ class ScalingEstimator(OnlineEstimator):
         answers = np.empty((len(X), 1 + self._n_probabilities if probability == "each" else 2 if probability else 1))
         if weights is None:
             weights = np.ones(len(X))
-        self._take_rows(X, columns, np.where(weights > 0.0, targets, np.nan), weights, answers)
+        model, targets = (self._block, self._used_row, self._scores), np.where(weights > 0.0, targets, np.nan)
+        taken = rule.predict_then_learn(self._decide, self._rule, model, self._outputs, X, columns, targets, weights, answers)
+        if taken < len(X):
+            self._complain_of_full()
         decided = self._answers_of(answers[:, 0])
         if probability == "each":
             return decided, self._each_probability(answers[:, 1:])
@@ -134,12 +138,6 @@ class ScalingEstimator(OnlineEstimator):
         With ``class_weight`` it may not: rows are then learned one by one.
         """
         return not (self._capped or self._weighs_classes)
-
-    def _take_rows(
-        self, X: np.ndarray, columns: np.ndarray, targets: np.ndarray, weights: np.ndarray, answers: np.ndarray
-    ) -> None:
-        """Predict and learn rows that are not refused, as `streamsvm.core.steps.rule.predict_then_learn` does."""
-        raise NotImplementedError
 
     def _known_targets(self, y: Sequence[Any]) -> np.ndarray | None:  # noqa: ARG002
         """Labels or targets as compiled code takes them, float64 [n], NaN for None; None where one is new, or none at all."""
