@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from bisect import bisect_left, insort
 from collections import deque
-from collections.abc import Hashable, Iterator, Mapping, Sequence
+from collections.abc import Sequence
 from numbers import Real
 from typing import Any, ClassVar
 
@@ -14,10 +14,9 @@ from river import base, compose
 
 from streamsvm.core.checks import check_number, checked_count, checked_target
 from streamsvm.core.docstrings import documented
-from streamsvm.core.explaining import Examples, Explanation
 from streamsvm.files.messages import shown
 from streamsvm.learners.svm import SVMRegressor
-from streamsvm.learners.wrapping import ClassifierWrapper, Each, examples_within, explained_within
+from streamsvm.learners.wrapping import ClassifierWrapper, Each, RegressorWrapper
 
 _FEWEST = 20  # scores, before which everything may come
 _STEP = 0.02  # by which the share of misses that is aimed at moves with each row
@@ -106,7 +105,7 @@ class _Conformal:
 
 
 @documented
-class ConformalRegressor(_Conformal, base.Wrapper[base.Regressor], base.Regressor):
+class ConformalRegressor(_Conformal, RegressorWrapper):
     """A regressor with intervals that hold the target of as many rows as they say, also after a drift.
 
     It wraps another regressor, which learns and predicts as it would alone. Each row is predicted before it is learned. Its
@@ -157,17 +156,12 @@ class ConformalRegressor(_Conformal, base.Wrapper[base.Regressor], base.Regresso
     True
     """
 
-    regressor: base.Regressor
     _within = "regressor", base.Regressor
 
     def __init__(self, regressor: base.Regressor, level: float = 0.9, window: int = 1000) -> None:
         self._begin_wrapping(regressor, level, window)
         self._expected = SVMRegressor("low", seed=0, max_features=2**16)  # the logarithm of an error, by the mean error
         self._rows, self._mean = 0, 0.0  # of errors
-
-    @property
-    def _wrapped_model(self) -> base.Regressor:
-        return self.regressor
 
     def predict_one(self, x: dict[Any, Any], with_interval: bool = False, **kwargs: Any) -> Any:
         """Predict the target of one row, as the regressor does.
@@ -191,22 +185,6 @@ class ConformalRegressor(_Conformal, base.Wrapper[base.Regressor], base.Regresso
             return (-math.inf, math.inf) if reach > 0.0 else (middle, middle)
         reach *= self._error_size(x)
         return middle - reach, middle + reach
-
-    def explain_one(
-        self, x: Mapping[Any, Any], typical: Mapping[Any, Any] | None = None, groups: Mapping[Any, Hashable] | None = None
-    ) -> Explanation:
-        """Return how much each feature of a row moves its prediction, as the regressor does."""
-        return explained_within(self.regressor, x, typical, groups)
-
-    def examples_one(self, x: Mapping[Any, Any], n: int = 3) -> Examples:
-        """Return the rows that the regressor knows and that are nearest to a row."""
-        return examples_within(self.regressor, x, n)
-
-    def check_one(self, x: dict[Any, Any], y: Any) -> None:
-        """Check a target, and the row if the regressor has its own `check_one`, without learning it."""
-        checked_target(y)
-        if (check := getattr(self.regressor, "check_one", None)) is not None:
-            check(x, y)
 
     def learn_one(self, x: dict[Any, Any], y: Any, **kwargs: Any) -> None:
         """Learn one row, and how well it was predicted; ``kwargs`` are further arguments for the regressor."""
@@ -249,12 +227,6 @@ class ConformalRegressor(_Conformal, base.Wrapper[base.Regressor], base.Regresso
             raise ValueError(f"the saved model is corrupt: it expects errors of {shown(mean)} by {shown(expected)}")
         self._mean, self._expected = mean, expected
         self._rows = checked_count("the saved model is corrupt: the number of its rows", state["_rows"])
-
-    @classmethod
-    def _unit_test_params(cls) -> Iterator[dict[str, Any]]:
-        from river import linear_model  # noqa: PLC0415 - takes a second
-
-        yield {"regressor": linear_model.LinearRegression()}
 
 
 @documented

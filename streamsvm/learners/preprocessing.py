@@ -24,7 +24,7 @@ from streamsvm.core.sparse import dense
 from streamsvm.core.transformers import Units, units_between
 from streamsvm.files.container import check_hashes
 from streamsvm.files.messages import shown
-from streamsvm.learners.wrapping import examples_within, explained_within
+from streamsvm.learners.wrapping import RegressorWrapper
 
 _MUST_BE_FINITE = "features must be finite float32 numbers"
 _TARGET: Hashable = "target"
@@ -288,7 +288,7 @@ def _complain_of_row(x: Mapping[Any, Any]) -> None:
 
 
 @documented
-class BoundedTargetScaler(base.Wrapper[base.Regressor], base.Regressor):
+class BoundedTargetScaler(RegressorWrapper):
     """A wrapper that standardises the targets of a regressor, bounded to a distance from the mean.
 
     It works like river's TargetStandardScaler, and bounds targets as `BoundedScaler` bounds features.
@@ -328,19 +328,9 @@ class BoundedTargetScaler(base.Wrapper[base.Regressor], base.Regressor):
         self._scaler = BoundedScaler(deviations)
 
     @property
-    def _wrapped_model(self) -> base.Regressor:
-        return self.regressor
-
-    @property
     def n_bounded(self) -> int:
         """How many targets were bounded when they were learned, as in `BoundedScaler`."""
         return self._scaler.n_bounded
-
-    def check_one(self, x: Mapping[Any, Any], y: float) -> None:
-        """Check a target, and the row if the regressor has its own `check_one`, without learning it."""
-        checked_target(y)
-        if (check := getattr(self.regressor, "check_one", None)) is not None:
-            check(x, y)
 
     def learn_one(self, x: dict[Any, Any], y: float, w: float = 1.0) -> None:
         target = {_TARGET: checked_target(y)}
@@ -353,18 +343,16 @@ class BoundedTargetScaler(base.Wrapper[base.Regressor], base.Regressor):
             self._scaler.learn_one(target)
 
     def predict_one(self, x: dict[Any, Any]) -> float:
-        n, mean, squares = self._scaler._moments[0]
-        return float(mean + math.sqrt(squares / max(n, 1.0)) * float(self.regressor.predict_one(x)))
+        mean, deviation = self._unit_of_targets
+        return mean + deviation * float(self.regressor.predict_one(x))
 
     def explain_one(
         self, x: Mapping[Any, Any], typical: Mapping[Any, Any] | None = None, groups: Mapping[Any, Hashable] | None = None
     ) -> Explanation:
-        """Return how much each feature of a row moves its prediction, as the regressor does, in the unit of the target."""
-        return explained_within(self.regressor, x, typical, groups).rescaled(*self._unit_of_targets)
+        return super().explain_one(x, typical, groups).rescaled(*self._unit_of_targets)
 
     def examples_one(self, x: Mapping[Any, Any], n: int = 3) -> Examples:
-        """Return the rows that the regressor knows and that are nearest to a row, with their targets as they were given."""
-        (mean, deviation), found = self._unit_of_targets, examples_within(self.regressor, x, n)
+        (mean, deviation), found = self._unit_of_targets, super().examples_one(x, n)
         return found.changed(lambda each: each if each.target is None else each._replace(target=mean + deviation * each.target))
 
     @property
@@ -418,12 +406,6 @@ class BoundedTargetScaler(base.Wrapper[base.Regressor], base.Regressor):
         targets = [each.get(_TARGET, (1.0, 0.0)) for each in found]
         self.regressor.merge_with(*(other.regressor for other in others), units=units, targets=targets)  # type: ignore[attr-defined]
         self._scaler = scaler
-
-    @classmethod
-    def _unit_test_params(cls) -> Any:
-        from river import linear_model  # noqa: PLC0415 - takes a second
-
-        yield {"regressor": linear_model.LinearRegression()}
 
 
 @compiled

@@ -1,4 +1,4 @@
-"""The base of wrappers of a classifier, which learns within as it would alone while they choose or count labels."""
+"""The bases of wrappers of a classifier or a regressor, which learns within as it would alone, or in another unit."""
 
 from __future__ import annotations
 
@@ -8,6 +8,7 @@ from typing import Any, Literal
 import numpy as np
 from river import base, compose
 
+from streamsvm.core.checks import checked_target
 from streamsvm.core.explaining import Examples, Explanation
 
 #: The probabilities of many rows: float64 [rows] by label.
@@ -116,6 +117,38 @@ class ClassifierWrapper(base.Wrapper[base.Classifier], base.Classifier):
     def _take_predicted(self, decided: list[Any], each: Each, y: Sequence[Any], weights: np.ndarray | None) -> list[Any]:
         """Take rows that the classifier has predicted, ``decided`` with the probabilities ``each``, and learned; their labels."""
         raise NotImplementedError
+
+
+class RegressorWrapper(base.Wrapper[base.Regressor], base.Regressor):
+    """The base of wrappers of a ``regressor``."""
+
+    regressor: base.Regressor
+
+    @property
+    def _wrapped_model(self) -> base.Regressor:
+        return self.regressor
+
+    def check_one(self, x: Mapping[Any, Any], y: Any) -> None:
+        """Check a target, and the row if the regressor has its own `check_one`, without learning it."""
+        checked_target(y)
+        if (check := getattr(self.regressor, "check_one", None)) is not None:
+            check(x, y)
+
+    def explain_one(
+        self, x: Mapping[Any, Any], typical: Mapping[Any, Any] | None = None, groups: Mapping[Any, Hashable] | None = None
+    ) -> Explanation:
+        """Return how much each feature of a row moves its prediction, as the regressor does, in the unit of the target."""
+        return explained_within(self.regressor, x, typical, groups)
+
+    def examples_one(self, x: Mapping[Any, Any], n: int = 3) -> Examples:
+        """Return the rows that the regressor knows and that are nearest to a row, with their targets as they were given."""
+        return examples_within(self.regressor, x, n)
+
+    @classmethod
+    def _unit_test_params(cls) -> Iterator[dict[str, Any]]:
+        from river import linear_model  # noqa: PLC0415 - takes a second
+
+        yield {"regressor": linear_model.LinearRegression()}
 
 
 def explained_within(
