@@ -9,7 +9,7 @@ from dataclasses import replace
 from typing import Any
 
 from streamsvm.stream.delayed.joined import FUTURE_SECONDS
-from streamsvm.stream.endpoints import Source, StreamError
+from streamsvm.stream.endpoints import START_AFRESH, Source, StreamError
 from streamsvm.stream.tables.chunk import BadRow, Chunk, Message, MessageColumns, Row, Table
 from streamsvm_kafka.clients.messages import Messages
 from streamsvm_kafka.codecs import Codec, TableCodec, check_headers
@@ -215,6 +215,11 @@ class MessageSource(Source):
             one = Table((), [], [None], odd=[0])
             return MessagePart(self, messages, one, [None] * len(self.kept_names), 0, 1, str(error))
         return MessagePart(self, messages, rows, columns, skip, most)
+
+    def _check_many(self) -> None:
+        """Raise a StreamError where a checkpoint stands within a message of many rows, and those here have one."""
+        if not self._many:
+            raise StreamError(f"{self.name}: the checkpoint is of messages with many rows: give that codec, {START_AFRESH}")
 
     def keep(self, names: Sequence[str]) -> list[str]:
         """Have chunks copy columns, and the place of each row: partition and offset of its message, and its number within that.

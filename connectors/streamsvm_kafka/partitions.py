@@ -49,22 +49,6 @@ class _Partition:
         self.passed = 0  # the offset that was reached over what is no message, such as markers of transactions
 
 
-class _Listener:
-    """Hands what the group decides over to the thread that learns."""
-
-    def __init__(self, events: queue.SimpleQueue[tuple[str, set[int]]]) -> None:
-        self._events = events
-
-    def assigned(self, partitions: set[int]) -> None:
-        self._events.put(("assigned", partitions))
-
-    def revoked(self, partitions: set[int]) -> None:
-        self._events.put(("revoked", partitions))
-
-    def lost(self, partitions: set[int]) -> None:
-        self._events.put(("lost", partitions))
-
-
 class PartitionWorker:
     """A worker of a consumer group that learns a model for each partition which the group assigns to it.
 
@@ -137,8 +121,9 @@ class PartitionWorker:
             metadata_max_age_ms=int(1000 * REFRESH_SECONDS),  # the group is told of partitions that were added
         )
         self._offsets = TopicOffsets(self._consumer, topic, self.name, self._connection.user)
+        #: What the group has decided, for the thread that learns.
         self._events: queue.SimpleQueue[tuple[str, set[int]]] = queue.SimpleQueue()
-        self._consumer.join(_Listener(self._events))
+        self._consumer.join(lambda *decided: self._events.put(decided))
         self._stopping = threading.Event()
         self._assigned: dict[int, _Partition] = {}
         self._joined, self._failing, self._idle_since = False, False, time.monotonic()
@@ -300,7 +285,7 @@ class PartitionWorker:
             end=ends[number],
             start=first,
             lost_start=first if is_named else None,
-            commit=lambda partition, offset: self._offsets.commit({partition: offset}),
+            commit=self._offsets.commit,
         )
         return source, ends[number]
 

@@ -56,6 +56,20 @@ def lost(name: str, reason: str) -> StreamError:
     )
 
 
+#: Why what a checkpoint continues is not there.
+RECREATED = "it was deleted and created again since the checkpoint"
+
+
+def gone_reason(partition: int, beginning: int, end: int, offset: int, known: int) -> str | None:
+    """Return why a partition cannot go on at the offset of a checkpoint, which knows it up to another one; None where it can."""
+    place = f"partition {partition} holds offsets {beginning} to {end}, the checkpoint"
+    if offset < beginning:
+        return f"{place} continues at {offset}: retention has removed {beginning - offset} unread messages"
+    if known > end:
+        return f"{place} knows of {known}: the topic was cut back, or is not the one that was learned"
+    return None
+
+
 def removed_reason(partition: int, beginning: int, end: int, at: int) -> str:
     """Return the reason why a partition cannot be read on at an offset."""
     return (

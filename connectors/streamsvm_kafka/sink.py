@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from contextlib import AbstractContextManager, contextmanager
+from contextlib import contextmanager
 from itertools import islice
 from typing import Any, Self
 
@@ -51,6 +51,9 @@ class Sending:
     """Sends messages: the part that a writer of a topic and a transaction share."""
 
     _producer: Producer
+    _seconds: float  # for an answer of the broker
+    _failure: Exception | None = None  # that all which follows raises
+    _undelivered = "a message was not delivered"
 
     def send(
         self,
@@ -69,18 +72,35 @@ class Sending:
     def _begin_sending(self) -> None:
         """Begin what the messages are a part of, if they are."""
 
-    def _explaining_errors(self, reason: str) -> AbstractContextManager[None]:
+    @contextmanager
+    def _explaining_errors(self, reason: str) -> Iterator[None]:
+        if self._failure is not None:
+            raise self._failure
+        try:
+            yield
+        except (KafkaError, ValueError) as error:
+            raise self._explained_error(reason, error) from error
+
+    def _explained_error(self, reason: str, error: BaseException) -> Exception:
         raise NotImplementedError
 
     def flush(self) -> None:
-        raise NotImplementedError
+        """Wait until the broker has all messages."""
+        with self._explaining_errors("messages were not acknowledged in time"):
+            self._producer.flush(self._seconds + CONNECT_SECONDS)
+        with self._explaining_errors(self._undelivered):
+            if self._producer.lost is not None:
+                raise self._producer.lost
 
     def close(self) -> None:
-        raise NotImplementedError
+        """Close the connection."""
+        self._producer.close(CONNECT_SECONDS)
 
 
 class _Writer(Sending):
     """A producer that loses nothing silently: a failed delivery is raised at the next flush."""
+
+    _undelivered = "a message was not delivered, so start again from the checkpoint"
 
     def __init__(self, connection: Connection, topic: str) -> None:
         self.name = f"kafka://{connection.bootstrap}/{topic}"
@@ -97,13 +117,6 @@ class _Writer(Sending):
             self.close()
             raise
 
-    @contextmanager
-    def _explaining_errors(self, reason: str) -> Iterator[None]:
-        try:
-            yield
-        except (KafkaError, ValueError) as error:
-            raise self._explained_error(reason, error) from error
-
     def _explained_error(self, reason: str, error: BaseException) -> StreamError:
         if is_too_large(error):
             return StreamError(f"{self.name}: a message is larger than its topic takes. {RAISE_LIMIT}")
@@ -112,16 +125,6 @@ class _Writer(Sending):
         if (right := missing_right(self._connection.user, error, "Write", self._topic)) is not None:
             return StreamError(f"{self.name}: {right}")
         return StreamError(f"{self.name}: {reason}: {error}. Check the broker, the topic and its access rules.")
-
-    def flush(self) -> None:
-        with self._explaining_errors("messages were not acknowledged in time"):
-            self._producer.flush(self._seconds + CONNECT_SECONDS)
-        with self._explaining_errors("a message was not delivered, so start again from the checkpoint"):
-            if self._producer.lost is not None:
-                raise self._producer.lost
-
-    def close(self) -> None:
-        self._producer.close(CONNECT_SECONDS)
 
 
 def is_too_large(error: BaseException) -> bool:
@@ -179,20 +182,20 @@ class KafkaSink(Sink, TopicPlace):
     takes_messages = True
 
     def __init__(self, bootstrap: str, topic: str, *, client: Mapping[str, Any] | None = None) -> None:
-        self._connection = Connection(bootstrap, client or {})
-        self._writer: Sending = _Writer(self._connection, topic)
-        self.name: str = f"kafka://{bootstrap}/{topic}"
-        self._topic, self._owns = topic, True
-        self.hint: str = "" if self._connection.is_librdkafka else QUICKER
+        connection = Connection(bootstrap, client or {})
+        self._send_by(_Writer(connection, topic), connection, topic, owns=True)
 
     @classmethod
     def over(cls, writer: Sending, connection: Connection, topic: str) -> Self:
         """Make a sink whose messages are sent to a topic by an existing writer, which stays open."""
         sink = cls.__new__(cls)
-        sink.name = f"kafka://{connection.bootstrap}/{topic}"
-        sink._writer, sink._topic, sink._owns, sink._connection = writer, topic, False, connection
-        sink.hint = "" if connection.is_librdkafka else QUICKER
+        sink._send_by(writer, connection, topic, owns=False)
         return sink
+
+    def _send_by(self, writer: Sending, connection: Connection, topic: str, *, owns: bool) -> None:
+        self.name: str = f"kafka://{connection.bootstrap}/{topic}"
+        self.hint: str = "" if connection.is_librdkafka else QUICKER
+        self._writer, self._connection, self._topic, self._owns = writer, connection, topic, owns
 
     def write(self, record: Record) -> None:
         """Send a prediction or a dead letter; it is durable after `flush`.

@@ -17,7 +17,7 @@ from streamsvm_kafka.codecs import Codec
 from streamsvm_kafka.connection import CONNECT_SECONDS, Connection, TopicPlace, describe_topic
 from streamsvm_kafka.decoding import MessageSource
 from streamsvm_kafka.offsets import Start, start_of
-from streamsvm_kafka.reader import TopicReader, lost
+from streamsvm_kafka.reader import RECREATED, TopicReader, gone_reason, lost
 
 
 class KafkaSource(MessageSource):
@@ -169,23 +169,20 @@ class KafkaSource(MessageSource):
             turn = checked_count("turn", position["turn"])
         except ValueError as error:
             raise StreamError(f"{self.name}: the position of the checkpoint is corrupt ({error}): give another folder") from None
-        if within and not self._many:
-            raise StreamError(f"{self.name}: the checkpoint is of messages with many rows: give that codec, {START_AFRESH}")
+        if within:
+            self._check_many()
         beginnings, ends = self._reader.told.bounds(self._reader.offsets)
         lost = {}  # reasons, by partition
         if None not in (position["topic_id"], self._topic_id) and position["topic_id"] != self._topic_id:
-            lost = dict.fromkeys(beginnings, "it was deleted and created again since the checkpoint")
+            lost = dict.fromkeys(beginnings, RECREATED)
             offsets, pass_ends = {}, {}
         for partition, offset in offsets.items():
             if partition not in beginnings:
                 lost[partition] = f"it has no partition {partition} any more, which the checkpoint continues"
                 continue
-            begin, end, known = beginnings[partition], ends[partition], max(offset, pass_ends.get(partition, 0))
-            place = f"partition {partition} holds offsets {begin} to {end}, the checkpoint"
-            if offset < begin:
-                lost[partition] = f"{place} continues at {offset}: retention has removed {begin - offset} unread messages"
-            elif known > end:
-                lost[partition] = f"{place} knows of {known}: the topic was cut back, or is not the one that was learned"
+            known = max(offset, pass_ends.get(partition, 0))
+            if (reason := gone_reason(partition, beginnings[partition], ends[partition], offset, known)) is not None:
+                lost[partition] = reason
         following = beginnings | {partition: offset for partition, offset in offsets.items() if partition in beginnings}
         if lost:
             first = self._reader.told.first(self._lost_start(set(lost.values())), beginnings, ends)
@@ -293,7 +290,7 @@ class PartitionSource(MessageSource):
 
     The partition holds offsets from ``beginning`` to ``end``. Without a checkpoint, it begins at ``start``; if it no longer holds
     what follows the checkpoint, it goes on at ``lost_start``, and None makes that an error. ``commit`` is called with the
-    partition and its offset when a checkpoint holds it.
+    offset by partition when a checkpoint holds it.
     """
 
     def __init__(
@@ -308,7 +305,7 @@ class PartitionSource(MessageSource):
         end: int,
         start: int,
         lost_start: int | None,
-        commit: Callable[[int, int], None],
+        commit: Callable[[Mapping[int, int]], None],
     ) -> None:
         super().__init__(name, topic, codec)
         self.offset: int = start
@@ -340,19 +337,12 @@ class PartitionSource(MessageSource):
                 )
         if type(offset) is not int:
             raise self._corrupt_position(f", its offset is {offset!r}")
-        reason, held = "", f"partition {self._partition} holds offsets {self._beginning} to {self._end}"
+        reason = gone_reason(self._partition, self._beginning, self._end, offset, offset)
         if found["topic_id"] != self._identity["topic_id"]:
-            reason = "it was deleted and created again since the checkpoint"
-        elif not self._beginning <= offset <= self._end:
-            reason = f"{held}, the checkpoint continues at {offset}"
-            if offset < self._beginning:
-                reason += f": retention has removed {self._beginning - offset} unread messages"
-        if reason:
+            reason = RECREATED
+        if reason is not None:
             if self._lost_start is None:
-                raise StreamError(
-                    f"{self.name}: {reason}. To continue with the model of the checkpoint, say where: --from earliest, latest, a "
-                    "time or PARTITION:OFFSET"
-                )
+                raise lost(self.name, reason)
             logger.warning("%s: %s. The model is kept, and reading continues at %s", self.name, reason, self._lost_start)
             offset = self._lost_start
         elif "within" in position:
@@ -360,8 +350,7 @@ class PartitionSource(MessageSource):
                 rows = checked_count("within", position["within"])
             except ValueError as error:
                 raise self._corrupt_position(f" ({error})") from None
-            if not self._many:
-                raise StreamError(f"{self.name}: the checkpoint is of messages with many rows: give that codec, {START_AFRESH}")
+            self._check_many()
             self._skip[self._partition] = offset, rows
         self.offset = offset
 
@@ -397,7 +386,7 @@ class PartitionSource(MessageSource):
 
     def saved(self) -> None:
         """Commit the position for the group."""
-        self._commit(self._partition, self.position["offset"])
+        self._commit({self._partition: self.position["offset"]})
 
     def stop(self) -> None:
         """Drop the messages that were handed over and not read yet."""

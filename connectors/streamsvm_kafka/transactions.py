@@ -41,13 +41,12 @@ class Transaction(Sending):
 
     def __init__(self, connection: Connection, identity: str, name: str, seconds: float) -> None:
         self.name: str = name
-        self._identity, self._seconds, self._user = identity, seconds, connection.user
+        self._identity, self._longest, self._user = identity, seconds, connection.user
         self._topics: dict[str, None] = {}  # that are written to
         self._group = ""
-        self._answer_seconds = max(connection.outage_seconds or 0.0, DELIVERY_SECONDS)
+        self._seconds = max(connection.outage_seconds or 0.0, DELIVERY_SECONDS)
         self._began: float | None = None  # when the transaction did; None: there is none
-        self._failure: CheckpointError | None = None
-        self._producer = open_producer(connection, self._answer_seconds, identity, seconds)
+        self._producer = open_producer(connection, self._seconds, identity, seconds)
         try:
             with self._explaining_errors("no transactions can be begun"):
                 deadline, begun = time.monotonic() + BEGIN_SECONDS, False
@@ -73,14 +72,6 @@ class Transaction(Sending):
             self._producer.begin()
             self._began = time.monotonic()
 
-    def flush(self) -> None:
-        """Wait until the broker has all messages."""
-        with self._explaining_errors("messages were not acknowledged in time"):
-            self._producer.flush(self._answer_seconds + CONNECT_SECONDS)
-        with self._explaining_errors("a message was not delivered"):
-            if self._producer.lost is not None:
-                raise self._producer.lost
-
     def commit(self, offsets: Mapping[tuple[str, int], int], group: str | None) -> None:
         """Commit all messages since the last commit, with offsets of a group, by topic and partition, if one is given.
 
@@ -91,14 +82,14 @@ class Transaction(Sending):
             self._group = group
             with self._explaining_errors(f"the offsets of the group {group!r} cannot be committed"):
                 self._begin_sending()
-                self._producer.send_offsets(offsets, group, self._answer_seconds)
+                self._producer.send_offsets(offsets, group, self._seconds)
         with self._explaining_errors("the transaction was not committed"):
             try:
-                self._producer.commit(self._answer_seconds)
+                self._producer.commit(self._seconds)
             except KafkaTimeoutError as error:
                 self._began = None  # what may be committed is not aborted
                 self._failure = CheckpointError(
-                    f"{self.name}: the broker has not answered for {self._answer_seconds:g} s to the commit of a transaction, "
+                    f"{self.name}: the broker has not answered for {self._seconds:g} s to the commit of a transaction, "
                     "and it is not known whether it is committed. Start again: the newest checkpoint that is committed decides"
                 )
                 raise self._failure from error
@@ -110,19 +101,13 @@ class Transaction(Sending):
             with contextlib.suppress(KafkaError):  # it is no longer ours, or the broker aborts it later
                 self._producer.abort(ABORT_SECONDS)
         self._began = None
-        self._producer.close(CONNECT_SECONDS)
+        super().close()
 
-    @contextlib.contextmanager
-    def _explaining_errors(self, reason: str) -> Iterator[None]:
-        if self._failure is not None:
-            raise self._failure
-        try:
-            yield
-        except (KafkaError, ValueError) as error:
-            self._failure = self._explained_error(reason, error)
-            raise self._failure from error
+    def _explained_error(self, reason: str, error: BaseException) -> Exception:
+        self._failure = found = self._found_failure(reason, error)
+        return found
 
-    def _explained_error(self, reason: str, error: BaseException) -> CheckpointError:
+    def _found_failure(self, reason: str, error: BaseException) -> CheckpointError:
         known = [*_error_chain(self._producer.lost), *_error_chain(error)]  # what was lost may be what came of the error
 
         def is_among(*kinds: type[BaseException]) -> bool:  # kafka-python raises some of them as a text only
@@ -130,10 +115,10 @@ class Transaction(Sending):
 
         if is_among(*_FENCED):
             open_for = 0.0 if self._began is None else time.monotonic() - self._began
-            if open_for >= self._seconds:
+            if open_for >= self._longest:
                 return CheckpointError(
                     f"{self.name}: the transaction was open for {open_for:.0f} s, and the broker has aborted it after "
-                    f"{self._seconds:g} s (or another process has taken over). What it held counts nowhere. Start again: the run "
+                    f"{self._longest:g} s (or another process has taken over). What it held counts nowhere. Start again: the run "
                     "continues from its newest checkpoint; write one more often"
                 )
             return TakenOverError(

@@ -309,16 +309,16 @@ class _Listener(ConsumerRebalanceListener):  # type: ignore[misc]
         for key in assigned:  # nothing is fetched before it is said from where
             self._consumer.pause(key)
             self._consumer.seek(key, 0)
-        self._listener.assigned({key.partition for key in assigned})
+        self._listener("assigned", {key.partition for key in assigned})
 
     def on_partitions_revoked(self, revoked: Iterable[Any]) -> None:
         # If a poll ends before the rebalance does, kafka-python forgets that it has begun one, where the topic was what changed:
         # nobody would be told of the new partitions, and no more signs of life be given.
         self._consumer._coordinator.request_rejoin()
-        self._listener.revoked({key.partition for key in revoked})
+        self._listener("revoked", {key.partition for key in revoked})
 
     def on_partitions_lost(self, lost: Iterable[Any]) -> None:
-        self._listener.lost({key.partition for key in lost})
+        self._listener("lost", {key.partition for key in lost})
 
 
 class Producer:

@@ -175,14 +175,14 @@ class Consumer:
             self._consumer.assign([self._place_of(*each) for each in self._positions.items()])
             found = {each.partition for each in partitions}
             self._members |= found
-            listener.assigned(found)
+            listener("assigned", found)
 
         with _translating_errors():
             self._consumer.subscribe(
                 [self._topic],
                 on_assign=assigned,
-                on_revoke=lambda _, partitions: listener.revoked(gone(partitions)),
-                on_lost=lambda _, partitions: listener.lost(gone(partitions)),
+                on_revoke=lambda _, partitions: listener("revoked", gone(partitions)),
+                on_lost=lambda _, partitions: listener("lost", gone(partitions)),
             )
 
     def read_from(self, partition: int, offset: int) -> None:

@@ -20,17 +20,9 @@ BATCH_BYTES = 1 << 17
 Answered = Callable[[Mapping[int, int], Exception | None], None]
 
 
-class Listener(Protocol):
-    """Is told what a group decides, maybe by another thread. None of its methods may wait."""
-
-    def assigned(self, partitions: set[int]) -> None:
-        """Be told of partitions that have come. Nothing of them is fetched before `TopicConsumer.read_from`."""
-
-    def revoked(self, partitions: set[int]) -> None:
-        """Be told of partitions that go, in order."""
-
-    def lost(self, partitions: set[int]) -> None:
-        """Be told of partitions that others may read already."""
+#: Called with what a group has decided, maybe by another thread, and with partitions: they are ``"assigned"``, of which nothing
+#: is fetched before `TopicConsumer.read_from`; ``"revoked"``, in order; or ``"lost"``: others may read them. It may not wait.
+Listener = Callable[[str, set[int]], None]
 
 
 class TopicConsumer(Protocol):
