@@ -157,6 +157,11 @@ def add_neighbours(
 _BOTH = (0, 1)
 
 
+def _in_python(function: Any) -> Any:
+    """Return a compiled function as one of Python: it is called once, and machine code would have to be loaded, or compiled."""
+    return getattr(function, "py_func", function)
+
+
 def add_committee(program: Program, model: Any, value: int) -> Answer:
     """Add the steps of a committee to a program, whose ``value`` has its features; return the answer."""
     v, own, live = model._store.views, model._own[0], model._outputs
@@ -179,7 +184,7 @@ def add_committee(program: Program, model: Any, value: int) -> Answer:
             said.append(_add_expert(program, given, model, number, expert, stores))
     joined = program.add("join", *said)
     options: dict[str, Any] = {"of": "labels" if labelled else "numbers", "outputs": live}
-    prior = label_answers.prior_of(float(model._common[0]["t"])) if labelled else 0.0
+    prior = _in_python(label_answers.prior_of)(float(model._common[0]["t"])) if labelled else 0.0
     if labelled:
         options |= {"prior": prior, "share": min(float((v.counts[0] + 1.0) / (own["rows"] + 2.0)), 1.0)}
     value = program.add(
@@ -241,7 +246,7 @@ def _last_expert(model: Any, kind: int) -> np.ndarray:
         return np.array([float(own["last_target"])])
     views, live = model._store.views, model._outputs
     said = np.zeros((live, 2))
-    say_last(views.follows, views.counts, float(own["rows"]), int(own["last"]), live, said)
+    _in_python(say_last)(views.follows, views.counts, float(own["rows"]), int(own["last"]), live, said)
     return said.T.ravel()
 
 
@@ -263,7 +268,7 @@ def _add_memory(program: Program, value: int, model: Any, store: Any) -> int:
     units = (spread > 0.0).astype(np.float32)
     factors = np.empty((2, laid), np.float32)
     least, damping = (LEAST_OF_LABELS, views.damping[0]) if labelled else (LEAST_OF_NUMBERS, views.damping[0, :0])
-    fill_factors(store.views.relevance, units, laid, float(h["told"]), least, damping, factors)
+    _in_python(fill_factors)(store.views.relevance, units, laid, float(h["told"]), least, damping, factors)
     relevance, labels = factors[0].astype(np.float64), max(live, 2) if labelled else 0
     targets, weights = store.views.targets[:n].astype(np.float64), store.views.weights[:n].copy()
     return add_neighbours(program, value, vectors, relevance, targets, weights, labels)
@@ -366,7 +371,7 @@ def _add_newton(program: Program, value: int, model: Any, kind: int, number: int
     features = min(used, side - 1)
     functions = 1
     if kind == kinds.ADDITIVE:
-        functions = min(int(model._own[0]["functions"]), second_order.functions_of(side, used))
+        functions = min(int(model._own[0]["functions"]), _in_python(second_order.functions_of)(side, used))
     if features < used:
         value = program.add("select", value, columns=np.arange(features))
     value = program.add("clip", value, bound=second_order.NEWTON_REACH)

@@ -394,10 +394,9 @@ class OnlineClassifier(OnlineEstimator, SupervisedEstimator, base.MiniBatchClass
         ignored = {"ignored": self._ignored} if self._ignored else {}
         return {**super().__getstate__(), "labels": self.labels, **counted, **ignored}
 
-    def _restore_labels(self, state: dict[str, Any]) -> None:
+    def _restore_labels(self, state: dict[str, Any]) -> int:
         self._labels.restore(state["labels"])
-        if self._labels.outputs > 1:
-            self._use_store(self._make_store(self._labels.outputs, self._columns))
+        return self._labels.outputs
 
     def __setstate__(self, state: dict[str, Any]) -> None:
         super().__setstate__(state)

@@ -56,19 +56,14 @@ class Expert(NamedTuple):
     @property
     def place(self) -> Place:
         """The memory that it needs."""
-        if self.kind <= kinds.RESETTING:
-            return Place(self.kind, 2, budget=self.budget, corrects=self.corrects)
-        if self.kind == kinds.LINEAR:
-            return Place(self.kind, 2, linear=True)
-        if self.kind == kinds.LANDMARKS:
-            return Place(self.kind, 2, landmarks=self.budget, corrects=self.corrects)
-        if self.kind == kinds.NEIGHBOURS:
-            return Place(self.kind, 1, rows=(self.budget, 2 * self.budget))
-        if self.kind == kinds.FOREST:
-            return Place(self.kind, 2, grown_of=self.budget, numbers=self.numbers)
-        if self.kind == kinds.LAST_LABEL:
-            return Place(self.kind, 2)
-        return Place(self.kind, 1, second_order=self.kind in (kinds.NEWTON, kinds.SLOW_NEWTON, kinds.ADDITIVE))
+        return Place(self.kind, self.budget, self.numbers, self.corrects)
+
+    @property
+    def kernel_numbers(self) -> dict[str, float]:
+        """The numbers of its kernel, beside gamma, where it has one."""
+        if self.kind not in (*kinds.MACHINES, kinds.LANDMARKS):
+            return {}
+        return {"kernel": self.kernel, "degree": 3, "coef0": 1.0 if self.kernel == POLY else 0.0}
 
     @property
     def outputs(self) -> list[str]:
@@ -186,6 +181,18 @@ def states(store: Any, kind: int) -> tuple[np.ndarray, np.ndarray]:
     )
 
 
+def _first_states(expert: Expert, loss: int) -> tuple[np.ndarray, np.ndarray]:
+    """Return what `states` gives of an expert's new store, but for its random numbers."""
+    common, own = np.zeros(1, iterates.COMMON), np.zeros(1, _RULES[expert.kind])
+    common["scale"] = common["average_v"] = 1.0
+    common["slope"], common["horizon"], common["loss"] = FIRST_SLOPE, _AVERAGING, loss
+    common["epsilon"] = _EPSILON if loss == iterates.EPSILON_INSENSITIVE else 0.0
+    common["gamma_rows"] = -1
+    for name, value in expert.state.items():
+        own[name] = value
+    return common, own
+
+
 def begin(expert: Expert, store: Any, number: int, seed: int, loss: int) -> None:
     """Set the state of an expert's new store; ``number`` is its place, from which its random numbers follow."""
     if expert.kind == kinds.NEIGHBOURS:  # which begins with no rows
@@ -194,17 +201,11 @@ def begin(expert: Expert, store: Any, number: int, seed: int, loss: int) -> None
         store.views.header["random"] = (seed + number) % 2**64
         return
     common, own = states(store, expert.kind)
-    common["scale"] = common["average_v"] = 1.0
-    common["slope"], common["horizon"], common["loss"] = FIRST_SLOPE, _AVERAGING, loss
-    common["epsilon"] = _EPSILON if loss == iterates.EPSILON_INSENSITIVE else 0.0
-    common["gamma_rows"] = -1
+    common[:], own[:] = _first_states(expert, loss)
     common["random"] = (seed + number) % 2**64
-    for name, value in expert.state.items():
-        own[name] = value
-    if expert.place.budget or expert.place.landmarks:
-        header = store.views.header
-        header["kernel"], header["gamma"], header["degree"] = expert.kernel, expert.width, 3
-        header["coef0"] = 1.0 if expert.kernel == POLY else 0.0
+    if numbers := expert.kernel_numbers:
+        for name, value in {**numbers, "gamma": expert.width}.items():
+            store.views.header[name] = value
 
 
 _LEARNED = {
@@ -314,7 +315,7 @@ class Committee(ScalingEstimator):
         if self._ready:
             return
         team = zip(self._team, self._store.stores, strict=True)
-        budgeted = [(expert.budget, stores[0]) for expert, stores in team if expert.place.budget]
+        budgeted = [(expert.budget, stores[0]) for expert, stores in team if expert.kind in kinds.MACHINES]
         if self.n_learned + rows > min(budget for budget, _ in budgeted):
             for _, store in budgeted:
                 set_strategy(store, strategy_for("rbf", None), self._outputs > 1)
@@ -383,21 +384,19 @@ class Committee(ScalingEstimator):
 
     def _check_experts(self) -> None:
         # Raise a ValueError where experts that come from a file do not fit the parameters.
-        fresh = type(self)(**self._get_params())
-        for expert, stores, others in zip(self._team, self._store.stores, fresh._store.stores, strict=True):
+        for expert, stores in zip(self._team, self._store.stores, strict=True):
             for store in stores:
-                self._check_expert(expert, store, others[0])
+                self._check_expert(expert, store)
 
-    def _check_expert(self, expert: Expert, store: Any, fresh: Any) -> None:
+    def _check_expert(self, expert: Expert, store: Any) -> None:
         if expert.kind in (kinds.NEIGHBOURS, kinds.FOREST):
             return
         learned = {**LEARNED, **least_squares.LEARNED} if expert.kind == kinds.LANDMARKS else LEARNED
-        for record, other in zip(states(store, expert.kind), states(fresh, expert.kind), strict=True):
-            check_record(record[0], other[0], learned)
-        if expert.place.budget or expert.place.landmarks:
-            header, other = store.views.header[0], fresh.views.header[0]
-            live = 2 * self._outputs if expert.place.budget else self._outputs
-            for name, value in (("live", live), *((name, other[name]) for name in ("kernel", "degree", "coef0"))):
+        for record, first in zip(states(store, expert.kind), _first_states(expert, self._loss), strict=True):
+            check_record(record[0], first[0], learned)
+        if numbers := expert.kernel_numbers:
+            header, live = store.views.header[0], (2 if expert.kind in kinds.MACHINES else 1) * self._outputs
+            for name, value in {"live": live, **numbers}.items():
                 if header[name] != value:
                     raise ValueError(f"the saved model is corrupt: {name} of an expert is {header[name]}, not {value}")
         if expert.kind == kinds.LANDMARKS:

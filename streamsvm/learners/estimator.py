@@ -408,8 +408,7 @@ class OnlineEstimator(RiverEstimator, Explained):
         common, own, fixed = self._common[0].copy(), self._own[0].copy(), self._fixed_numbers()
         self._features.restore(state["features"])
         self._features.restore_order(state.get("order"))
-        self._restore_labels(state)
-        self._make_room()
+        self._use_store(self._make_store(self._restore_labels(state), self._columns))
         self._restore_store(state["store"])
         if len(self._features) != self._store.used:
             raise ValueError(
@@ -420,8 +419,9 @@ class OnlineEstimator(RiverEstimator, Explained):
         check_record(self._common[0], common, {**iterates.LEARNED, **self._learned_fields()})
         check_record(self._own[0], own, self._rule.learned)
 
-    def _restore_labels(self, state: dict[str, Any]) -> None:
-        """Take back the labels of a saved model, and make room for them."""
+    def _restore_labels(self, state: dict[str, Any]) -> int:  # noqa: ARG002
+        """Take back the labels of a saved model; the outputs that they need."""
+        return 1
 
     def _restore_store(self, snapshot: bytes) -> None:
         """Take back the memory of a saved model, also of one saved when models had room for all features from the start."""

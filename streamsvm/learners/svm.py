@@ -141,8 +141,8 @@ class SVMClassifier(OnlineClassifier, Committee):
             raise ValueError(f"the saved model is corrupt: {counted} rows of its classes, and {rows} of all")
         self._check_experts()
 
-    def _check_expert(self, expert: Expert, store: Any, fresh: Any) -> None:
-        super()._check_expert(expert, store, fresh)
+    def _check_expert(self, expert: Expert, store: Any) -> None:
+        super()._check_expert(expert, store)
         if expert.kind == kinds.NEIGHBOURS:
             targets = store.views.targets
             if not (np.isin(targets, np.arange(max(self._outputs, 2)))).all():

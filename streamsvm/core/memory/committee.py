@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from operator import mul
 from typing import Annotated, Any, NamedTuple
 
 import numpy as np
@@ -32,6 +33,8 @@ MOST_DAMPED = 0.98
 #: and what followed it before, recursive least squares on kernel values with landmarks, the last target, a memory of rows, and a
 #: rolling forest.
 ASCENT, RESETTING, LINEAR, NEWTON, SLOW_NEWTON, ADDITIVE, LAST_LABEL, LANDMARKS, LAST_TARGET, NEIGHBOURS, FOREST = range(11)
+#: Those with support vectors, and those with matrices of features by features.
+MACHINES, SECOND_ORDER = (ASCENT, RESETTING), (NEWTON, SLOW_NEWTON, ADDITIVE)
 
 #: Labels that the table of which label follows which has room for: the first ones.
 MOST_FOLLOWED = 64
@@ -142,56 +145,35 @@ committee_views: Callable[[np.ndarray], CommitteeViews] = _LAYOUT.views
 
 
 class Place(NamedTuple):
-    """The place of an expert: its kind, a number for compiled code; its inputs to the stacks; and its memory."""
+    """The place of an expert: its kind, a number for compiled code, and the room that it needs."""
 
     kind: int
-    inputs: int
-    budget: int = 0
-    """Of its support vectors; 0: it has none."""
-    landmarks: int = 0
-    """The most that it has."""
-    rows: tuple[int, int] = (0, 0)
-    """Those that it remembers at most, of up to two outputs and of more; 0: none."""
-    grown_of: int = 0
-    """The rows that it has room for to grow trees of; 0: it has no trees."""
+    room: int = 0
+    """The most support vectors, landmarks or rows that it has, where it has some."""
     numbers: bool = False
-    """Whether the trees predict numbers."""
-    linear: bool = False
-    """Whether it has a weight for each feature, and each output."""
-    second_order: bool = False
-    """Whether it has matrices of features by features."""
+    """Whether its trees predict numbers."""
     corrects: int | None = None
     """The kind of the expert before it that it corrects."""
 
-    def stores(self, outputs: int) -> int:
-        """The number of its stores: support vectors and landmarks are shared by all outputs."""
-        return 1 if self.budget or self.landmarks or self.rows[0] or self.grown_of else outputs if self.linear else 0
+    @property
+    def inputs(self) -> int:
+        """Its inputs to the stacks."""
+        return 1 if self.kind in (*SECOND_ORDER, LAST_TARGET, NEIGHBOURS) else 2
 
-    def nbytes(self, columns: int, outputs: int) -> int:
-        """The bytes of one of them with so many columns; 0 where it has none."""
-        if self.budget:
-            return SupportVectorStore.nbytes_of(self.budget, columns, 2 * outputs)
-        if self.landmarks:
-            return LandmarkStore.nbytes_of(self.landmarks, columns, outputs)
-        if self.rows[0]:
-            return NeighbourStore.nbytes_of(self.rows[outputs > 1], columns)
-        if self.grown_of:
-            return ForestStore.nbytes_of(self.grown_of, columns, 0 if self.numbers else max(outputs, 2))
-        return WeightStore.nbytes_of(columns, takes_rows=False) if self.linear else 0
+    def store_of(self, outputs: int) -> tuple[Any, dict[str, int]] | None:
+        """Return the class of its stores and their sizes, beside columns; None where it has none.
 
-    def make(self, max_features: int, columns: int, outputs: int, within: np.ndarray) -> Sequence[Any]:
-        """Make its stores in its part of the block, uint8 [stores, bytes of a store]."""
-        if self.linear:
-            return WeightStores(max_features, columns, within)
-        if self.budget:
-            return [SupportVectorStore(self.budget, max_features, 2 * outputs, within=within[0], columns=columns)]
-        if self.landmarks:
-            return [LandmarkStore(self.landmarks, max_features, outputs, within[0], columns)]
-        if self.rows[0]:
-            return [NeighbourStore(self.rows[outputs > 1], max_features, within[0], columns)]
-        if self.grown_of:
-            return [ForestStore(self.grown_of, max_features, 0 if self.numbers else max(outputs, 2), within[0], columns)]
-        return []
+        Of a linear expert, each output has a store.
+        """
+        if self.kind in MACHINES:
+            return SupportVectorStore, {"budget": self.room, "outputs": 2 * outputs}
+        if self.kind == LANDMARKS:
+            return LandmarkStore, {"budget": self.room, "outputs": outputs}
+        if self.kind == NEIGHBOURS:
+            return NeighbourStore, {"rows": self.room if outputs == 1 else 2 * self.room}
+        if self.kind == FOREST:
+            return ForestStore, {"rows": self.room, "labels": 0 if self.numbers else max(outputs, 2)}
+        return (WeightStore, {"takes_rows": False}) if self.kind == LINEAR else None
 
 
 class CommitteeStore(Store[CommitteeViews]):
@@ -216,14 +198,16 @@ class CommitteeStore(Store[CommitteeViews]):
             "inputs": 2 + sum(place.inputs for place in places),
             "outputs": outputs,
             "followed": 0 if targets else min(max(outputs, 2), MOST_FOLLOWED),
-            "newtons": sum(place.second_order for place in places),
+            "newtons": sum(place.kind in SECOND_ORDER for place in places),
             "side": min(4 * min(columns, int(max_features)), MOST_SQUARED) + 1,
             "targets": int(targets),
         }
         end = _rounded_to_lines(_LAYOUT.end({**sizes, "columns": columns}))
-        stores = [place.stores(outputs) * _rounded_to_lines(place.nbytes(columns, outputs)) for place in places]
+        kinds = [place.store_of(outputs) or (None, {}) for place in places]
+        stores = [0 if kind is None else _rounded_to_lines(kind.nbytes_of(columns=columns, **given)) for kind, given in kinds]
+        counts = [outputs if place.kind == LINEAR else 1 for place in places]
         what = f"max_features={max_features} and outputs={outputs}"
-        block = allocate(end + sum(stores), what)
+        block = allocate(end + sum(map(mul, stores, counts)), what)
         super().__init__(_LAYOUT, max_features, sizes, what, block, columns)
         self.block = block
         self._header["live"] = outputs
@@ -231,14 +215,16 @@ class CommitteeStore(Store[CommitteeViews]):
         self.stores: list[Sequence[Any]] = []
         first, newton = 2, 0
         first_of: dict[int | None, int] = {None: 0}
-        for number, place in enumerate(places):
-            size = _rounded_to_lines(place.nbytes(columns, outputs))
+        for number, (place, (kind, given), size, count) in enumerate(zip(places, kinds, stores, counts, strict=True)):
             self.views.experts[number] = place.kind, end, size, first, newton, first_of[place.corrects]
             first_of.setdefault(place.kind, first)
-            part = block[end : end + stores[number]]
-            part = part.reshape(place.stores(outputs), -1) if size else part
-            self.stores.append(place.make(max_features, columns, outputs, part))
-            first, newton, end = first + place.inputs, newton + place.second_order, end + stores[number]
+            part = block[end : end + count * size].reshape(count, size)
+            if place.kind == LINEAR:
+                self.stores.append(WeightStores(max_features, columns, part))
+            else:
+                given = {**given, "max_features": max_features, "within": part[0], "columns": columns}
+                self.stores.append([] if kind is None else [kind(**given)])
+            first, newton, end = first + place.inputs, newton + (place.kind in SECOND_ORDER), end + count * size
 
     @property
     def used(self) -> int:
