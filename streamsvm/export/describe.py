@@ -54,15 +54,13 @@ def in_order(program: Program, order: Sequence[Hashable] | None) -> Program:
     made.answer, made.facts = program.answer, program.facts
     # Number j of a value is number ``orders[value][j]`` of what it was.
     orders = [moved]
-    for step in program.steps:
-        own = _joined_orders([orders[value] for value in step.of])
-        if (own == np.arange(len(own))).all():
-            made.take(step)
-            orders.append(np.arange(made.widths[-1]))
-        else:
-            changed, of_value = _STEPS[step.do](step, own)
-            made.take(changed)
-            orders.append(of_value)
+    for step, width in zip(program.steps, program.widths[1:], strict=True):
+        begins = np.cumsum([0, *(len(orders[value]) for value in step.of)]).tolist()
+        own = np.concatenate([begin + orders[value] for begin, value in zip(begins, step.of, strict=False)])
+        same = (own == np.arange(len(own))).all()
+        changed, of_value = (step, np.arange(width)) if same else _reordered_step(step, own, width)
+        made.take(changed)
+        orders.append(of_value)
     if any((orders[value] != np.arange(len(orders[value]))).any() for value in (made.answer.decision, made.answer.choice)):
         raise ProgramError("its answer is the row itself")
     return made
@@ -81,69 +79,29 @@ def places_in_order(columns: Sequence[Column], order: Sequence[Hashable] | None)
     return np.array(sorted(range(len(columns)), key=key), np.int64)
 
 
-def _joined_orders(orders: list[np.ndarray]) -> np.ndarray:
-    begins = np.cumsum([0, *map(len, orders)])
-    return np.concatenate([begin + order for begin, order in zip(begins[:-1], orders, strict=True)])
+_EACH = frozenset({"fill", "scale", "clip", "log", "join"})  # steps whose number j is one of number j alone
+#: Of steps that sum over numbers: the arrays that have one for each in their last dimension.
+_SUMMED = {"kernel": ["vectors"], "fourier": ["vectors"], "neighbours": ["vectors", "relevance"], "linear": ["weights"]}
 
 
-_Changed = tuple[Step, np.ndarray]
-
-
-def _with_arrays(step: Step, **arrays: np.ndarray) -> Step:
-    return replace(step, arrays={**step.arrays, **{name: np.ascontiguousarray(array) for name, array in arrays.items()}})
-
-
-def _reorder_each(step: Step, own: np.ndarray) -> _Changed:
-    """A step whose number j is one of number j alone."""
-    return _with_arrays(step, **{name: array[own] for name, array in step.arrays.items()}), own
-
-
-def _reorder_select(step: Step, own: np.ndarray) -> _Changed:
-    columns = np.argsort(own)[step.arrays["columns"]]
-    return _with_arrays(step, columns=columns), np.arange(len(columns))
-
-
-def _reorder_bend(step: Step, own: np.ndarray) -> _Changed:
-    functions = step.options["functions"]
-    return step, (functions * own[:, None] + np.arange(functions)).ravel()
-
-
-def _reorder_sums(step: Step, own: np.ndarray) -> _Changed:
-    """A step that sums over numbers: its arrays with a number for each in their last dimension are in the new order."""
-    wide = ("vectors", "relevance") if step.do in ("kernel", "fourier", "neighbours") else ("weights",)
-    changed = _with_arrays(step, **{name: step.arrays[name][..., own] for name in wide if name in step.arrays})
-    return changed, np.arange(_outputs_of(step))
-
-
-def _outputs_of(step: Step) -> int:
-    if step.do == "linear":
-        return len(step.arrays["biases"])
-    if step.do == "neighbours":
-        return int(step.options["labels"]) or 1
-    return len(step.arrays["vectors"]) * (2 if step.do == "fourier" else 1)
-
-
-def _reorder_forest(step: Step, own: np.ndarray) -> _Changed:
-    inner, feature = step.arrays["left"] >= 0, step.arrays["feature"]
-    places = np.argsort(own)[np.where(inner, feature, 0)].astype(feature.dtype)
-    return _with_arrays(step, feature=np.where(inner, places, feature)), np.arange(int(step.options["labels"]) or 1)
-
-
-#: What becomes of a step whose numbers come in another order: the step, and the order of its value.
-_STEPS: dict[str, Callable[[Step, np.ndarray], _Changed]] = {
-    "fill": _reorder_each,
-    "scale": _reorder_each,
-    "clip": _reorder_each,
-    "log": _reorder_each,
-    "join": _reorder_each,
-    "select": _reorder_select,
-    "bend": _reorder_bend,
-    "kernel": _reorder_sums,
-    "fourier": _reorder_sums,
-    "neighbours": _reorder_sums,
-    "linear": _reorder_sums,
-    "forest": _reorder_forest,
-}
+def _reordered_step(step: Step, own: np.ndarray, width: int) -> tuple[Step, np.ndarray]:
+    """Return a step whose numbers come in the order ``own``, and the order of its value, which has so many."""
+    arrays = step.arrays
+    if step.do == "bend":
+        functions = step.options["functions"]
+        return step, (functions * own[:, None] + np.arange(functions)).ravel()
+    if step.do in _EACH:
+        changed = {name: array[own] for name, array in arrays.items()}
+    elif step.do == "select":
+        changed = {"columns": np.argsort(own)[arrays["columns"]]}
+    elif step.do == "forest":
+        inner, feature = arrays["left"] >= 0, arrays["feature"]
+        places = np.argsort(own)[np.where(inner, feature, 0)].astype(feature.dtype)
+        changed = {"feature": np.where(inner, places, feature)}
+    else:
+        changed = {name: arrays[name][..., own] for name in _SUMMED[step.do]}
+    changed = {name: np.ascontiguousarray(array) for name, array in changed.items()}
+    return replace(step, arrays={**arrays, **changed}), own if step.do in _EACH else np.arange(width)
 
 
 _FIGURES = ("budget", "n_support", "n_merges", "effective_gamma", "effort", "follows", "n_iter_", "duality_gap_")

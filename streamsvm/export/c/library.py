@@ -9,12 +9,13 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable
+from typing import Any
 
 import numpy as np
 
 from streamsvm.edge.program import Program
 from streamsvm.edge.step import vectors_of
-from streamsvm.export.c.text import Source, number
+from streamsvm.export.c.text import Source, fill_marks, number
 
 #: Vectors of a group.
 LANES = 16
@@ -397,15 +398,15 @@ def eight_bits(source: Source, program: Program, i: int, x: str, out: str) -> No
         weights = weights.reshape(groups, _GROUP, outputs).transpose(0, 2, 1)
     longest = math.sqrt(norms.max(initial=0.0)) + math.sqrt(_ZERO)
     biases = source.keep(f"biases{i + 1}", reader.arrays["biases"])
-    names = {
-        "i": str(i),
+    names: dict[str, Any] = {
+        "i": i,
         "vectors": source.keep(f"vectors{i}", laid, f"in groups of {_GROUP}, feature by feature"),
         "norms": source.keep(f"norms{i}", np.pad(whole, (0, groups * _GROUP - m))),
         "weights": source.keep(f"weights{i + 1}", weights.ravel()),
         "middle": source.keep(f"middle{i}", step.arrays["middle"]),
         "unit": source.keep(f"unit{i}", np.where(vectors.any(axis=0), step.arrays["unit"], 0.0)),
-        "features": str(features),
-        "groups": str(groups),
+        "features": features,
+        "groups": groups,
         "limit": number(longest * longest / (gamma * _BITS) if gamma else 3e38),
         "once": number(gamma * _BITS),
         "twice": number(-2.0 * gamma * _BITS),
@@ -421,12 +422,8 @@ def eight_bits(source: Source, program: Program, i: int, x: str, out: str) -> No
         names["begin"] = f"for (k = 0; k < {outputs}; k++) out[k] = {biases}[k];"
         sums = "(weights[0] * values[0] + weights[1] * values[1]) + (weights[2] * values[2] + weights[3] * values[3])"
         names["sum"] = f"for (k = 0; k < {outputs}; k++, weights += 4) out[k] += {sums};"
-    text = _KERNEL
-    for name, value in names.items():
-        text = text.replace(f"${name}$", value)
     for name, function in {"away": _AWAY, "whole": _WHOLE, "dots": _DOTS, "halved": _HALVED}.items():
         source.functions.setdefault(name, function.strip("\n"))
-    lines = [line for line in text.strip("\n").split("\n") if line.strip()]
-    source.functions[f"kernel{i}"] = "\n".join(lines)
+    source.functions[f"kernel{i}"] = fill_marks(_KERNEL, names)
     source.takes(features + 2 * _GROUP + min(outputs, _UNROLLED))
     source.body.append(f"@_kernel{i}({x}, {out});")

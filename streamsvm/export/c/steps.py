@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from typing import Any
 
 import numpy as np
 
@@ -10,7 +11,7 @@ from streamsvm.edge.committees import ALIKE, NEAREST_DISTANCE, ROUNDING, SAID, S
 from streamsvm.edge.program import Program, ProgramError
 from streamsvm.edge.step import Step, vectors_of
 from streamsvm.export.c.library import LANES, eight_bits, in_groups, sums_function, takes_eight_bits
-from streamsvm.export.c.text import LARGEST, Source, number, type_of
+from streamsvm.export.c.text import LARGEST, Source, fill_marks, number, type_of
 
 
 def experts(source: Source, program: Program, i: int, x: str, out: str) -> None:
@@ -18,15 +19,15 @@ def experts(source: Source, program: Program, i: int, x: str, out: str) -> None:
     step = program.steps[i]
     votes, outputs = step.arrays["votes"], step.options["outputs"]
     place = source.keep(f"votes{i}", votes / votes.sum())
-    names = {"x": x, "out": out, "votes": place, "n": str(len(votes)), "k": str(outputs)}
-    names |= {"best": str(step.options["best"]), "follows": str(step.options["follows"]), "alike": number(ALIKE)}
+    names: dict[str, Any] = {"x": x, "out": out, "votes": place, "n": len(votes), "k": outputs}
+    names |= {"best": step.options["best"], "follows": step.options["follows"], "alike": number(ALIKE)}
     names["at"] = names["alike"] if step.options["follows"] else number(0.0)
     weights, shares = step.arrays["weights"], step.arrays["shares"] / step.arrays["shares"].sum()
     if step.options["of"] == "numbers":
         text = _NUMBERS
         names |= {"weights": source.keep(f"stacks{i}", weights), "shares": source.keep(f"shares{i}", shares)}
-        names |= {"corrects": source.keep(f"corrects{i}", step.arrays["corrects"].astype(np.int32)), "stacks": str(len(weights))}
-        names |= {"said": number(SAID_NUMBER), "width": str(weights.shape[1])}
+        names |= {"corrects": source.keep(f"corrects{i}", step.arrays["corrects"].astype(np.int32)), "stacks": len(weights)}
+        names |= {"said": number(SAID_NUMBER), "width": weights.shape[1]}
     else:
         text = _ONE if outputs == 1 else _SEVERAL
         names |= {"weights": source.keep(f"stacks{i}", shares @ weights, "of both stacks, by their shares"), "said": number(SAID)}
@@ -35,9 +36,7 @@ def experts(source: Source, program: Program, i: int, x: str, out: str) -> None:
             prior, share = step.options["prior"], step.options["share"]
             names |= {"kept": number(1.0 - prior), "for": number(prior * share), "against": number(prior * (1.0 - share))}
     source.takes(len(votes) if step.options["of"] == "numbers" else 2 * outputs if outputs > 1 else 0)
-    for name, value in names.items():
-        text = text.replace(f"${name};", f"{value};").replace(f"${name}$", value)
-    source.body += text.strip("\n").split("\n")
+    source.body += fill_marks(text, names).split("\n")
 
 
 _BOUNDED = "{0} > $said$ ? $said$ : {0} < -$said$ ? -$said$ : {0}"
@@ -115,15 +114,13 @@ _SEVERAL = f"""
 def forest(source: Source, program: Program, i: int, x: str, out: str) -> None:
     """Write the step ``forest``, as `streamsvm.edge.committees` describes it: a function of its own."""
     step = program.steps[i]
-    floats = {"thresholds", "means"} & step.arrays.keys()
+    floats = [name for name in ("thresholds", "means") if name in step.arrays]
     arrays = {name: _smallest_integers(array) for name, array in step.arrays.items() if name not in {*floats, "votes"}}
     arrays |= {name: step.arrays[name] for name in floats} | {"votes": step.arrays["votes"] / step.arrays["votes"].sum()}
-    text = _FOREST.replace("$leaf$", _COUNTED_LEAF if step.options["labels"] else _MEAN_LEAF)
-    for name, array in arrays.items():
-        text = text.replace(f"${name}$", source.keep(f"{name}{i}", array))
-    for name, value in {"i": i, "trees": len(arrays["roots"]), "width": step.options["labels"] or 1}.items():
-        text = text.replace(f"${name}$", str(value))
-    source.functions[f"forest{i}"] = text.strip("\n")
+    names: dict[str, Any] = {"leaf": _COUNTED_LEAF if step.options["labels"] else _MEAN_LEAF}
+    names |= {name: source.keep(f"{name}{i}", array) for name, array in arrays.items()}
+    names |= {"i": i, "trees": len(arrays["roots"]), "width": step.options["labels"] or 1}
+    source.functions[f"forest{i}"] = fill_marks(_FOREST, names)
     source.body.append(f"@_forest{i}({x}, {out});")
 
 
@@ -400,23 +397,20 @@ def neighbours(source: Source, program: Program, i: int, x: str, out: str) -> No
     names = {
         "call": f"@_{name}(x, {', '.join(given)}, {number(options['reach'])}, {features}, size, sums)",
         "share": _SHARE if labels else _MEAN,
-        "i": str(i),
-        "k": str(nearest),
-        "n": str(n),
-        "lanes": str(LANES),
+        "i": i,
+        "k": nearest,
+        "n": n,
+        "lanes": LANES,
         "far": number(LARGEST),
         "nearest": number(NEAREST_DISTANCE),
         "offset": number(options["offset"]),
-        "power": str(options["power"]),
+        "power": options["power"],
         "weights": weights,
         "targets": source.keep(f"targets{i}", targets),
-        "width": str(program.widths[i + 1]),
+        "width": program.widths[i + 1],
     }
-    function = _NEIGHBOURS
-    for key, value in names.items():
-        function = function.replace(f"${key}$", value)
-    source.functions["rounded"] = _ROUNDED.replace("$rounding$", number(float(ROUNDING))).strip("\n")
-    source.functions[f"neighbours{i}"] = function.strip("\n")
+    source.functions["rounded"] = fill_marks(_ROUNDED, {"rounding": number(float(ROUNDING))})
+    source.functions[f"neighbours{i}"] = fill_marks(_NEIGHBOURS, names)
     source.body.append(f"@_neighbours{i}({x}, {out});")
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -70,6 +70,17 @@ def c_comment(text: Any) -> str:
     """
     plain = "".join(letter if 32 <= ord(letter) < 127 and letter != "\\" else "_" for letter in str(text))
     return re.sub(r"(?<=[*/])(?=[*/])|(?<=\?)(?=\?)|(?<=@)(?=_|UP)", " ", plain)
+
+
+def fill_marks(text: str, names: Mapping[str, Any]) -> str:
+    r"""Return a text with ``$name$`` replaced for each name, without the lines that are blank then.
+
+    >>> fill_marks("int $i$;\n$rest$\n", {"i": 7, "rest": ""})
+    'int 7;'
+    """
+    for name, value in names.items():
+        text = text.replace(f"${name}$", str(value))
+    return "\n".join(line for line in text.split("\n") if line.strip())
 
 
 def number(value: float) -> str:

@@ -91,6 +91,11 @@ def test_whole_numbers(name, how, tmp_path):
     run_random_rows(given, COMPILERS[-1], bits=8)
 
 
+def test_tables_have_one_order_in_each_process(tmp_path):
+    source = write_c(program("SVMRegressor 1 of 0"), tmp_path).source.read_text()  # whose trees predict numbers
+    assert 0 < source.index("_thresholds") < source.index("_means") < source.index("_votes", source.index("_means"))
+
+
 def test_the_source_needs_no_library(tmp_path):
     for given in map(program, (*SHORT[::2], "memory of 3")):
         write_c(given, tmp_path)
