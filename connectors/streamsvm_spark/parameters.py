@@ -176,10 +176,7 @@ class FitParams(MachineParams, HasSeed):
         """Return the value of options."""
         return dict(self.getOrDefault(self.options))
 
-    def setOptions(self, value: dict[str, Any]) -> Self:
-        """Set the value of options."""
-        return self._set(options=value)
-
+    setOptions = _make_accessors("options", dict)[1]
     setSeed = _make_accessors("seed", int)[1]
 
     def _learner_kind(self, learners: Mapping[str, type]) -> type:

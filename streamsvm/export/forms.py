@@ -31,7 +31,6 @@ FORMS: Mapping[str, frozenset[str]] = {
 }
 #: What exported models and pictures say at one of their ends.
 WRITTEN_BY: bytes = b"written by streamsvm"
-_SUFFIXES: Mapping[str, tuple[str, ...]] = {"c": ("h", "c"), "onnx": ("onnx",), "npz": ("npz",), "json": ("json",)}
 _NAME = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.-]{0,99}")
 _DTYPES = {dtype: name for name, dtype in DTYPES.items()}
 
@@ -104,7 +103,15 @@ def export(
         program = import_module("streamsvm.export.reduce").reduced(program, max_bytes, X, bits=options.get("bits") or 32).program
     try:
         folder.mkdir(parents=True, exist_ok=True)
-        return _WRITERS[to](program, folder, name, **options)
+        files = files_of(to, folder, name)
+        if to == "c":
+            options.setdefault("bits", None if "error" in options else 32)
+            import_module("streamsvm.export.c").write_c(program, folder, name, **options)
+        elif to == "onnx":
+            import_module("streamsvm.export.onnx").write_onnx(program, files[0], **options)  # which says what to install
+        else:
+            write(files[0], _npz_bytes(program) if to == "npz" else _json_bytes(program))
+        return files
     except OSError as error:
         raise ProgramError(f"{error.filename or folder}: {error.strerror}") from error
     except ModelFileError as error:
@@ -113,7 +120,7 @@ def export(
 
 def files_of(to: str, out: str | Path, name: str) -> list[Path]:
     """Return the files that `export` writes in a form."""
-    return [Path(out) / f"{name}.{suffix}" for suffix in _SUFFIXES[to]]
+    return [Path(out) / f"{name}.{suffix}" for suffix in (("h", "c") if to == "c" else (to,))]
 
 
 def _warn_of_lost(program: Program, to: str) -> None:
@@ -127,19 +134,7 @@ def _warn_of_lost(program: Program, to: str) -> None:
         )
 
 
-def _write_c(program: Program, folder: Path, name: str, **options: Any) -> list[Path]:
-    bits = options.pop("bits", None if "error" in options else 32)
-    import_module("streamsvm.export.c").write_c(program, folder, name, bits=bits, **options)
-    return files_of("c", folder, name)
-
-
-def _write_onnx(program: Program, folder: Path, name: str, **options: Any) -> list[Path]:
-    path = folder / f"{name}.onnx"
-    import_module("streamsvm.export.onnx").write_onnx(program, path, **options)  # which says what to install
-    return [path]
-
-
-def _write_npz(program: Program, folder: Path, name: str) -> list[Path]:
+def _npz_bytes(program: Program) -> bytes:
     text, arrays = program.parts()
     data = io.BytesIO()
     with zipfile.ZipFile(data, "w") as archive:  # as numpy.savez does, without the time: equal programs give equal bytes
@@ -147,28 +142,22 @@ def _write_npz(program: Program, folder: Path, name: str) -> list[Path]:
         for key, array in {PROGRAM: np.frombuffer(text.encode(), np.uint8), **arrays}.items():
             with archive.open(zipfile.ZipInfo(f"{key}.npy"), "w", force_zip64=True) as file:
                 np.lib.format.write_array(file, array.astype(array.dtype.newbyteorder("<"), copy=False), allow_pickle=False)
-    write(folder / f"{name}.npz", data.getvalue())
-    return [folder / f"{name}.npz"]
+    return data.getvalue()
 
 
-def _write_json(program: Program, folder: Path, name: str) -> list[Path]:
+def _json_bytes(program: Program) -> bytes:
     text, arrays = program.parts()
     saved = json.loads(text)
     saved["format"] = "streamsvm program"
     for places in (*(step["arrays"] for step in saved["steps"]), *saved.get("tables", ())):
         places.update({key: _as_json(arrays[place]) for key, place in places.items()})
-    data = json.dumps(saved, separators=(",", ":"), allow_nan=False).encode()
-    write(folder / f"{name}.json", data)
-    return [folder / f"{name}.json"]
+    return json.dumps(saved, separators=(",", ":"), allow_nan=False).encode()
 
 
 def _as_json(array: np.ndarray) -> dict[str, Any]:
     """Return an array as its type, its shape and its numbers in a row, with as few digits as tell them apart in their type."""
     numbers = array.ravel().tolist() if array.dtype != np.float32 else [float(str(number)) for number in array.ravel()]
     return {"dtype": _DTYPES[array.dtype.newbyteorder("<")], "shape": list(array.shape), "data": numbers}
-
-
-_WRITERS = {"c": _write_c, "onnx": _write_onnx, "npz": _write_npz, "json": _write_json}
 
 
 def save(model: Any, path: str | Path, trusted: bool = False) -> None:

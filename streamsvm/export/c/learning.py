@@ -14,7 +14,7 @@ import numpy as np
 from streamsvm.core.steps.descent import CAPPED, CONSTANT, FLOOR
 from streamsvm.core.steps.rescale import BOUND
 from streamsvm.edge.program import Column, ProgramError
-from streamsvm.export.c.text import CHECKED, c_comment, c_string, checked_prefix, number, row_type, write_pair
+from streamsvm.export.c.text import CHECKED, c_comment, c_string, checked_prefix, header_text, number, row_type, write_pair
 from streamsvm.export.describe import places_in_order, said_of
 from streamsvm.export.learners import labels_of
 from streamsvm.learners.bsca import BSCAClassifier
@@ -399,18 +399,15 @@ def _head_text(model: Learner) -> str:
 
 
 def _header_text(model: Learner, nbytes: int, ram: int) -> str:
-    needs = f"Variables: {ram:,} bytes. A call needs at most 1,024 bytes of stack compiled with -Os, -O2 or -O3."
-    lines = [
-        "/*",
-        f" * {_head_text(model)}",
-        f" * {needs}",
-        " *",
-        f" * x holds these numbers in {said_of(model._features.order)}, as they are; what is not finite is missing.",
+    head = [
+        _head_text(model),
+        f"Variables: {ram:,} bytes. A call needs at most 1,024 bytes of stack compiled with -Os, -O2 or -O3.",
+        "",
+        f"x holds these numbers in {said_of(model._features.order)}, as they are; what is not finite is missing.",
+        *(f"  x[{place}]  {c_comment(name)}" for place, name in enumerate(_feature_names(model))),
     ]
-    lines += [f" *   x[{place}]  {c_comment(name)}" for place, name in enumerate(_feature_names(model))]
-    lines += [" */", "#ifndef @UP_LEARN_H", "#define @UP_LEARN_H", "", f"#define @UP_LEARN_FEATURES {len(model.feature_names)}"]
-    lines += [f"#define @UP_LEARN_BYTES {nbytes}", "", "#ifdef __cplusplus", 'extern "C" {', "#endif", ""]
-    lines += row_type(_feature_names(model), "@_learn_row", "@UP_LEARN_FEATURES")
+    defined = [f"#define @UP_LEARN_FEATURES {len(model.feature_names)}", f"#define @UP_LEARN_BYTES {nbytes}"]
+    lines = row_type(_feature_names(model), "@_learn_row", "@UP_LEARN_FEATURES")
     lines += ["extern const char *const @_learn_labels[2];", ""]
     lines += ["/* Learn a row of label 0 or 1; 0 for another label, with which nothing is learned, else 1. */"]
     lines += ["int @_learn(const float *x, int label);", "", "/* The number of the label. */"]
@@ -422,5 +419,4 @@ def _header_text(model: Learner, nbytes: int, ram: int) -> str:
         "/* Take such bytes back; 0, and nothing has changed, where they are corrupt. */",
     ]
     lines += ["int @_learn_restore(const unsigned char *bytes, unsigned n);", ""]
-    lines += ["#ifdef __cplusplus", "}", "#endif", "", "#endif", ""]
-    return "\n".join(lines)
+    return header_text("@UP_LEARN_H", head, defined, lines)

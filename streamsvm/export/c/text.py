@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -170,6 +170,13 @@ class Source:
         taken = max(array.nbytes, array.itemsize)
         self.nbytes, self.largest = self.nbytes + taken, max(self.largest, taken)
         return f"@_{name}"
+
+
+def header_text(guard: str, head: Sequence[str], defined: Sequence[str], declared: Sequence[str]) -> str:
+    """Return a header: a comment of the lines of ``head``, definitions, and declarations that C++ takes as those of C."""
+    lines = ["/*", *(f" * {line}".rstrip() for line in head), " */", f"#ifndef {guard}", f"#define {guard}", "", *defined]
+    lines += ["", "#ifdef __cplusplus", 'extern "C" {', "#endif", "", *declared]
+    return "\n".join([*lines, "#ifdef __cplusplus", "}", "#endif", "", "#endif", ""])
 
 
 def write_pair(folder: Path, stem: str, name: str, header: str, source: str) -> tuple[Path, Path]:

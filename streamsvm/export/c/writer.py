@@ -20,6 +20,7 @@ from streamsvm.export.c.text import (
     c_string,
     checked_prefix,
     has_names,
+    header_text,
     names_bytes,
     number,
     row_type,
@@ -215,12 +216,10 @@ def _fact_lines(program: Program, needs: CNeeds) -> list[str]:
 def _header_text(program: Program, head: list[str]) -> str:
     answer = program.answer
     of_labels = answer.kind == "class"
-    lines = ["/*", *(f" * {line}".rstrip() for line in head), " */", "#ifndef @UP_H", "#define @UP_H", ""]
-    lines += [f"#define @UP_FEATURES {program.widths[0]}", f"#define @UP_OUTPUTS {program.widths[answer.decision]}"]
+    defined = [f"#define @UP_FEATURES {program.widths[0]}", f"#define @UP_OUTPUTS {program.widths[answer.decision]}"]
     if of_labels:
-        lines.append(f"#define @UP_LABELS {len(answer.labels)}")
-    lines += ["", "#ifdef __cplusplus", 'extern "C" {', "#endif", ""]
-    lines += row_type([column.name for column in program.columns], "@_row", "@UP_FEATURES")
+        defined.append(f"#define @UP_LABELS {len(answer.labels)}")
+    lines = row_type([column.name for column in program.columns], "@_row", "@UP_FEATURES")
     lines.append(f"extern const char *const @_features[{max(program.widths[0], 1)}];")
     if of_labels:
         lines.append(f"extern const char *const @_labels[{len(answer.labels)}];")
@@ -231,8 +230,7 @@ def _header_text(program: Program, head: list[str]) -> str:
         lines += ["/* The probability of each label. */", "void @_probabilities(const float *x, float *out);", ""]
     if has_names(program):
         lines += [OF_NAMES, "float @_name(int place, const char *text);", ""]
-    lines += ["#ifdef __cplusplus", "}", "#endif", "", "#endif", ""]
-    return "\n".join(lines)
+    return header_text("@UP_H", head, defined, lines)
 
 
 _TOO_LARGE = f"""#include <limits.h>
