@@ -14,7 +14,7 @@ import math
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from functools import lru_cache
-from typing import Any, Generic, NamedTuple, TypeVar, get_type_hints
+from typing import Any, ClassVar, Generic, NamedTuple, TypeVar, get_type_hints
 
 import numpy as np
 import numpy.typing
@@ -176,26 +176,24 @@ class Layout(Generic[V]):
 class Store(Generic[V]):
     """A block of memory, allocated at construction, with room for ``columns`` features.
 
-    The header of the ``layout`` has the fields ``columns`` and ``used``; ``sizes`` are its fields that are fixed, but for
-    ``columns``. There may ever be ``max_features``, at least 1; ``columns`` None is room for all of them, rounded up to a
-    multiple of 16. ``within``, zeros uint8 on a cache line, is the part of a larger block that the store takes, from its start;
-    None: it allocates. If there is no room, it is a ValueError whose message begins with ``what``, the sizes to blame.
+    The header of the layout has the fields ``columns`` and ``used``. What else is ``given`` decides the sizes, its fields that
+    are fixed. There may ever be ``max_features``, at least 1; ``columns`` None is room for all of them, rounded up to a multiple
+    of 16. ``within``, zeros uint8 on a cache line, is the part of a larger block that the store takes, from its start; None: it
+    allocates. If there is no room, it is a ValueError whose message begins with ``what``, the sizes to blame.
     """
 
+    _layout: ClassVar[Layout[Any]]
+    #: The sizes, but for ``columns``, by the number of columns and what is given.
+    _sizes_of: ClassVar[Callable[..., dict[str, int]]]
+
     def __init__(
-        self,
-        layout: Layout[V],
-        max_features: int,
-        sizes: Mapping[str, int],
-        what: str,
-        within: np.ndarray | None = None,
-        columns: int | None = None,
+        self, max_features: int, what: str, within: np.ndarray | None = None, columns: int | None = None, **given: int
     ) -> None:
         check_size("max_features", max_features, 1)
-        self._layout = layout
+        layout = self._layout
         self.columns: int = room_for(max_features, columns)
         self.max_features: int = min(int(max_features), self.columns)
-        sizes = {**sizes, "columns": self.columns}
+        sizes = {**self._sizes_of(self.columns, **given), "columns": self.columns}
         #: The whole store as one array, uint8 [nbytes], which compiled functions take.
         self.block: np.ndarray = allocate(layout.end(sizes), what) if within is None else within[: layout.end(sizes)]
         self._saved = self.block[: layout.end(sizes, saved=True)]
@@ -203,7 +201,12 @@ class Store(Generic[V]):
         for name, size in sizes.items():
             self._header[name] = size
         #: The arrays inside the block.
-        self.views = layout.views(self.block)
+        self.views: V = layout.views(self.block)
+
+    @classmethod
+    def nbytes_of(cls, columns: int, **given: int) -> int:
+        """Return the ``nbytes`` of a store with so many columns, for which the same is given."""
+        return cls._layout.end({**cls._sizes_of(columns, **given), "columns": columns})
 
     @property
     def nbytes(self) -> int:

@@ -188,6 +188,8 @@ class CommitteeStore(Store[CommitteeViews]):
     S = min(4 D, 4 max_features, 64) + 1; and ``8 F^2``, F = min(labels, 64), for which follows which.
     """
 
+    _layout, _sizes_of = _LAYOUT, staticmethod(lambda _, **sizes: sizes)
+
     def __init__(
         self, places: Sequence[Place], max_features: int, outputs: int = 1, targets: bool = False, columns: int | None = None
     ) -> None:
@@ -208,7 +210,7 @@ class CommitteeStore(Store[CommitteeViews]):
         counts = [outputs if place.kind == LINEAR else 1 for place in places]
         what = f"max_features={max_features} and outputs={outputs}"
         block = allocate(end + sum(map(mul, stores, counts)), what)
-        super().__init__(_LAYOUT, max_features, sizes, what, block, columns)
+        super().__init__(max_features, what, block, columns, **sizes)
         self.block = block
         self._header["live"] = outputs
         #: The stores of each expert: none, one, or one for each output.

@@ -21,7 +21,7 @@ from typing import Annotated, Any, NamedTuple
 
 import numpy as np
 
-from streamsvm.core.memory.block import STATE_END, Array, Layout, Store, check_size, room_for
+from streamsvm.core.memory.block import STATE_END, Array, Layout, Store, check_size
 
 #: Trees that vote, the slots with that of the tree that grows, the nodes of a tree at most, and how deep they lie at most.
 TREES, SLOTS, NODES, DEPTH = 16, 17, 1200, 28
@@ -172,7 +172,7 @@ def columns_in_use(used: int, added: int, kept: int) -> int:
     return min(used + added, kept)
 
 
-def _array_sizes(rows: int, columns: int, labels: int) -> dict[str, int]:
+def _array_sizes(columns: int, rows: int, labels: int) -> dict[str, int]:
     numbers = labels == 0
     kept = min(columns, MOST_COLUMNS) + (ADDED if numbers else 0)
     places = min(int(rows), max(MOST_CELLS // kept, 1))
@@ -196,15 +196,13 @@ class ForestStore(Store[ForestViews]):
     (0, 0, 427920)
     """
 
+    _layout, _sizes_of = _LAYOUT, staticmethod(_array_sizes)
+
     def __init__(
         self, rows: int, max_features: int, labels: int, within: np.ndarray | None = None, columns: int | None = None
     ) -> None:
         check_size("rows", rows, 12)
-        check_size("max_features", max_features, 1)
-        columns = room_for(max_features, columns)
-        super().__init__(
-            _LAYOUT, max_features, _array_sizes(rows, columns, labels), f"max_features={max_features}", within, columns
-        )
+        super().__init__(max_features, f"max_features={max_features}", within, columns, rows=rows, labels=labels)
         v, added = self.views, 0 if labels else ADDED
         self._header["added"] = added
         v.fractions[:added] = 1
@@ -217,11 +215,6 @@ class ForestStore(Store[ForestViews]):
         roots = slots.astype(np.int64) * NODES
         self.views.sizes[slots] = 1
         self.views.nodes[roots, 0], self._thresholds(self.views)[roots] = roots, np.inf
-
-    @staticmethod
-    def nbytes_of(rows: int, columns: int, labels: int) -> int:
-        """Return the ``nbytes`` of a store of these sizes."""
-        return _LAYOUT.end({**_array_sizes(rows, columns, labels), "columns": columns})
 
     @staticmethod
     def _thresholds(views: ForestViews) -> Any:

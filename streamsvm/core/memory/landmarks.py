@@ -114,7 +114,8 @@ _RANGES = {
 landmark_views: Callable[[np.ndarray], LandmarkViews] = _LAYOUT.views
 
 
-def _array_sizes(budget: int, outputs: int) -> dict[str, int]:
+def _array_sizes(columns: int, budget: int, outputs: int) -> dict[str, int]:  # noqa: ARG001 - on which none depends
+    budget, outputs = int(budget), int(outputs)
     stride = odd_lines(max(budget + 1, CHUNK_ROWS))  # scratch along it is for the rows of a block, too
     return {
         "budget": budget,
@@ -141,6 +142,8 @@ class LandmarkStore(VectorStore[LandmarkViews]):
     (0, 312704)
     """
 
+    _layout, _sizes_of = _LAYOUT, staticmethod(_array_sizes)
+
     def __init__(
         self,
         budget: int,
@@ -152,13 +155,8 @@ class LandmarkStore(VectorStore[LandmarkViews]):
         for name, size in (("budget", budget), ("max_features", max_features), ("outputs", outputs)):
             check_size(name, size, 1)
         what = f"budget={budget} (squared), max_features={max_features}, outputs={outputs}"
-        super().__init__(_LAYOUT, max_features, _array_sizes(int(budget), int(outputs)), what, within, columns)
+        super().__init__(max_features, what, within, columns, budget=budget, outputs=outputs)
         self._header["live"], self._header["gamma"] = outputs, 1.0
-
-    @staticmethod
-    def nbytes_of(budget: int, columns: int, outputs: int = 1) -> int:
-        """Return the ``nbytes`` of a store of these sizes."""
-        return _LAYOUT.end({**_array_sizes(budget, outputs), "columns": columns})
 
     def _check_block(self, block: np.ndarray) -> None:
         h = self._checked_header(block, "landmarks", 1, _RANGES)

@@ -12,7 +12,7 @@ from typing import Annotated, NamedTuple
 import numpy as np
 
 from streamsvm.core.checks import LARGEST_WEIGHT
-from streamsvm.core.memory.block import STATE_END, Array, Layout, Store, check_size, room_for, rounded_up
+from streamsvm.core.memory.block import STATE_END, Array, Layout, Store, check_size, rounded_up
 
 #: Features that are remembered at most, and the numbers that a memory has room for: those of 2,000 rows with 64 features.
 MOST_COLUMNS, MOST_CELLS = 512, 128_000
@@ -75,7 +75,7 @@ def stride_of(cells: int, rows: int, laid: int) -> int:
     return min(rows, cells // laid // _LINE * _LINE) if laid > 0 else rows
 
 
-def _array_sizes(rows: int, columns: int) -> dict[str, int]:
+def _array_sizes(columns: int, rows: int) -> dict[str, int]:
     rows = rounded_up(int(rows))
     return {"rows": rows, "cells": min(rows * columns, MOST_CELLS)}
 
@@ -94,16 +94,11 @@ class NeighbourStore(Store[NeighbourViews]):
     (0, 0, 281544)
     """
 
+    _layout, _sizes_of = _LAYOUT, staticmethod(_array_sizes)
+
     def __init__(self, rows: int, max_features: int, within: np.ndarray | None = None, columns: int | None = None) -> None:
         check_size("rows", rows, _LINE)
-        check_size("max_features", max_features, 1)
-        columns = room_for(max_features, columns)
-        super().__init__(_LAYOUT, max_features, _array_sizes(rows, columns), f"max_features={max_features}", within, columns)
-
-    @staticmethod
-    def nbytes_of(rows: int, columns: int) -> int:
-        """Return the ``nbytes`` of a store of these sizes."""
-        return _LAYOUT.end({**_array_sizes(rows, columns), "columns": columns})
+        super().__init__(max_features, f"max_features={max_features}", within, columns, rows=rows)
 
     @property
     def held(self) -> int:

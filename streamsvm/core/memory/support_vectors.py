@@ -13,7 +13,7 @@ import numpy as np
 
 from streamsvm.core.checks import LARGEST_WEIGHT
 from streamsvm.core.kernels import FOURIER, LARGEST_GAMMA, LARGEST_LENGTH, LARGEST_NORM, LINEAR, POLY, RBF
-from streamsvm.core.memory.block import LARGEST, LINE, Array, Layout, VectorStore, check_size, room_for, rounded_up
+from streamsvm.core.memory.block import LARGEST, LINE, Array, Layout, VectorStore, check_size, rounded_up
 from streamsvm.core.memory.moments import FOLLOWED, LARGEST_VALUE, N_FIRST, check_moments
 
 #: The first bytes of a block. The fields up to ``window`` are the sizes, fixed at construction.
@@ -116,10 +116,12 @@ def odd_lines(n: int) -> int:
     return n if 4 * n // LINE % 2 else n + LINE // 4
 
 
-def _array_sizes(budget: int, outputs: int, gram: bool = False, window: int = 0) -> dict[str, int]:
+def _array_sizes(
+    columns: int, budget: int, outputs: int, gram: bool = False, window: int = 0, scaled: bool = False
+) -> dict[str, int]:
     stride = odd_lines(int(budget) + 1)
     sizes = {"budget": budget, "outputs": outputs, "stride": stride, "gram": stride if gram else 0, "window": window}
-    return {name: int(size) for name, size in sizes.items()}
+    return {**{name: int(size) for name, size in sizes.items()}, "scaled": columns if scaled else 0}
 
 
 class SupportVectorStore(VectorStore[Views]):
@@ -139,6 +141,8 @@ class SupportVectorStore(VectorStore[Views]):
     (0, 20992, (0, 0))
     """
 
+    _layout, _sizes_of = _LAYOUT, staticmethod(_array_sizes)
+
     def __init__(
         self,
         budget: int,
@@ -150,20 +154,14 @@ class SupportVectorStore(VectorStore[Views]):
         scaled: bool = False,
         columns: int | None = None,
     ) -> None:
-        given = {"budget": budget, "max_features": max_features, "outputs": outputs, "window": window}
-        for name, size in given.items():
+        named = {"budget": budget, "max_features": max_features, "outputs": outputs, "window": window}
+        for name, size in named.items():
             check_size(name, size, 0 if name == "window" else 1)
-        named = ", ".join(f"{name}={size}" for name, size in given.items() if size)
-        named += " and a Gram matrix (budget squared)" if gram else ""
-        columns = room_for(max_features, columns)
-        sizes = {**_array_sizes(budget, outputs, gram, window), "scaled": columns if scaled else 0}
-        super().__init__(_LAYOUT, max_features, sizes, named, within, columns)
+        what = ", ".join(f"{name}={size}" for name, size in named.items() if size)
+        what += " and a Gram matrix (budget squared)" if gram else ""
+        given = {"budget": budget, "outputs": outputs, "gram": gram, "window": window, "scaled": scaled}
+        super().__init__(max_features, what, within, columns, **given)
         self._header["live"], self._header["gamma"] = outputs, 1.0
-
-    @staticmethod
-    def nbytes_of(budget: int, columns: int, outputs: int = 1) -> int:
-        """Return the ``nbytes`` of a store of these sizes."""
-        return _LAYOUT.end({**_array_sizes(budget, outputs), "columns": columns, "scaled": 0})
 
     @property
     def coefficients(self) -> np.ndarray:

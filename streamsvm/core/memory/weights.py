@@ -7,7 +7,7 @@ from typing import Annotated, NamedTuple, overload
 
 import numpy as np
 
-from streamsvm.core.memory.block import LARGEST, STATE_END, Array, Layout, Store, check_size, room_for
+from streamsvm.core.memory.block import LARGEST, STATE_END, Array, Layout, Store
 
 #: The first bytes of a block; ``columns`` is fixed at construction.
 HEADER = np.dtype(
@@ -42,6 +42,10 @@ _LAYOUT = Layout(WeightViews, in_lines=())
 weight_views: Callable[[np.ndarray], WeightViews] = _LAYOUT.views
 
 
+def _array_sizes(columns: int, takes_rows: bool = True) -> dict[str, int]:
+    return {"taken": columns if takes_rows else 0}
+
+
 class WeightStore(Store[WeightViews]):
     """Room for the weights of features, of the last iterate and of the average, allocated at construction.
 
@@ -56,18 +60,12 @@ class WeightStore(Store[WeightViews]):
     (0, 29680, 400)
     """
 
+    _layout, _sizes_of = _LAYOUT, staticmethod(_array_sizes)
+
     def __init__(
         self, max_features: int, within: np.ndarray | None = None, takes_rows: bool = True, columns: int | None = None
     ) -> None:
-        check_size("max_features", max_features, 1)
-        columns = room_for(max_features, columns)
-        sizes = {"taken": columns if takes_rows else 0}
-        super().__init__(_LAYOUT, max_features, sizes, f"max_features={max_features}", within, columns)
-
-    @staticmethod
-    def nbytes_of(columns: int, takes_rows: bool = True) -> int:
-        """Return the ``nbytes`` of a store of this size."""
-        return _LAYOUT.end({"columns": columns, "taken": columns if takes_rows else 0})
+        super().__init__(max_features, f"max_features={max_features}", within, columns, takes_rows=takes_rows)
 
     def snapshot(self) -> bytes:
         """Return all that the store holds as bytes: 400 and 16 for each column in use. Equal stores give equal bytes."""

@@ -61,8 +61,8 @@ def test_store_size_is_what_its_formula_says():
         places = min(N, 153_600 // kept)
         about = 4 * min(N * kept, 153_600) + (6 if K else 14) * places + 32 * kept**0.5 * (K + 8) + 259_000
         assert abs(store.nbytes - about) < 0.03 * about
-        assert store.nbytes == store.block.nbytes == ForestStore.nbytes_of(rows, D, labels)
-        assert ForestStore(rows, features, labels, columns=2).nbytes == ForestStore.nbytes_of(rows, 2, labels)
+        assert store.nbytes == store.block.nbytes == ForestStore.nbytes_of(D, rows=rows, labels=labels)
+        assert ForestStore(rows, features, labels, columns=2).nbytes == ForestStore.nbytes_of(2, rows=rows, labels=labels)
 
 
 def test_sizes_are_checked():

@@ -41,8 +41,8 @@ def test_store_size_is_what_its_formula_says():
         N, D = -(-rows // 16) * 16, -(-features // 16) * 16
         store = NeighbourStore(rows, features)
         assert 700 < store.nbytes - 4 * min(N * D, 128_000) - 12 * N - 24 * D < 1_100
-        assert store.nbytes == store.block.nbytes == NeighbourStore.nbytes_of(rows, D)
-        assert NeighbourStore(rows, features, columns=2).nbytes == NeighbourStore.nbytes_of(rows, 2)
+        assert store.nbytes == store.block.nbytes == NeighbourStore.nbytes_of(D, rows=rows)
+        assert NeighbourStore(rows, features, columns=2).nbytes == NeighbourStore.nbytes_of(2, rows=rows)
     assert store.nbytes < 1_000_000
 
 
