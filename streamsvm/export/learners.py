@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from streamsvm.core.kernels import FOURIER, LINEAR, POLY, RBF
+from streamsvm.core.kernels import FOURIER, KERNELS
 from streamsvm.core.memory import committee as kinds
 from streamsvm.core.memory.forest import COUNTS, EQUALITY, FEATURE, LEFT, MISSING, OTHER, TARGET, TREES
 from streamsvm.core.memory.neighbours import NEAREST
@@ -28,7 +28,7 @@ from streamsvm.learners.linear import LinearEstimator
 from streamsvm.learners.one_class import OneClassBSGD
 from streamsvm.learners.svm import SVMClassifier
 
-_KERNELS = {RBF: "rbf", LINEAR: "linear", POLY: "poly"}
+_KERNELS = {number: name for name, number in KERNELS.items()}
 _LAST, _AVERAGE = 0, 1
 
 

@@ -11,11 +11,11 @@ from sklearn.exceptions import NotFittedError
 from sklearn.utils.validation import check_is_fitted
 
 from streamsvm.batch.kernel_machine import KernelMachine
-from streamsvm.core.kernels import LINEAR, POLY, RBF, SIGMOID
+from streamsvm.core.kernels import KERNELS, SIGMOID
 from streamsvm.edge.program import Answer, Column, Program, ProgramError
 from streamsvm.linear.fit import OutOfCoreLinear
 
-_KERNELS = {RBF: "rbf", LINEAR: "linear", POLY: "poly", SIGMOID: "sigmoid"}
+_KERNELS = {number: name for name, number in KERNELS.items()} | {SIGMOID: "sigmoid"}
 
 
 def machine_program(model: Any) -> Program:

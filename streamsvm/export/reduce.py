@@ -10,7 +10,7 @@ import numpy as np
 
 from streamsvm.batch.reduced_set import ReducedSet, choose_vectors
 from streamsvm.core.between import rows_between
-from streamsvm.core.kernels import LINEAR, POLY, RBF, Kernel
+from streamsvm.core.kernels import KERNELS, RBF, Kernel
 from streamsvm.edge.predictor import Predictor
 from streamsvm.edge.program import Program, ProgramError, run
 from streamsvm.edge.step import Step, vectors_of
@@ -19,7 +19,6 @@ from streamsvm.export.c.text import names_bytes
 from streamsvm.export.c.writer import table_bytes
 from streamsvm.export.quantise import quantised, rounded
 
-_KERNELS = {"rbf": RBF, "linear": LINEAR, "poly": POLY}
 _SHRINKING = "kernel", "neighbours"
 _PLACES = "unit", "middle"  # of vectors that are whole numbers
 _ROWS_A_VECTOR, _LEAST_ROWS, _MOST_ROWS = 20, 5000, 20_000  # of least squares
@@ -142,7 +141,7 @@ def _fitting_program(
     program: Program, max_bytes: int, rows: np.ndarray | None, bits: int, passes: int, rng: np.random.Generator
 ) -> Program:
     for step in program.steps:
-        if step.do in ("trees", "fourier") or (step.do == "kernel" and step.options["kind"] not in _KERNELS):
+        if step.do in ("trees", "fourier") or (step.do == "kernel" and step.options["kind"] not in KERNELS):
             of = f"a {step.options['kind']} kernel" if step.do == "kernel" else f"a step {step.do!r}"
             raise ProgramError(f"a model with {of} cannot be made smaller: learn it with another kernel, or a smaller budget")
     most = max((len(step.arrays["vectors"]) for step in program.steps if step.do in _SHRINKING), default=0)
@@ -283,7 +282,7 @@ def _least_squares_of(program: Program, number: int, rows: np.ndarray, readers: 
     step = program.steps[number - 1]
     weights, biases = (np.concatenate([reader.arrays[name] for reader in readers]) for name in ("weights", "biases"))
     o = step.options
-    kernel = Kernel(_KERNELS[o["kind"]], o["gamma"], o["coef0"], o["degree"])
+    kernel = Kernel(KERNELS[o["kind"]], o["gamma"], o["coef0"], o["degree"])
     targets = kernel_values(step, vectors_of(step), rows.astype(np.float64)) @ weights.T
     counts = np.ones(len(rows))
     if program.answer.kind == "class" and any(reader is program.steps[program.answer.choice - 1] for reader in readers):

@@ -253,15 +253,6 @@ class BudgetedEstimator(KernelEstimator, ScalingEstimator):
     # What the model is ------------------------------------------------------------------------------------------------------
 
     @property
-    def support_vectors(self) -> np.ndarray:
-        """A copy of the support vectors, float32 [n_support, features seen], columns as in `feature_names`.
-
-        They are as the kernel sees them. With ``scaling="auto"`` they are scaled by `scale_in_use`, whose ``undo`` returns them
-        in the units of the rows.
-        """
-        return self._store.vectors
-
-    @property
     def coefficients(self) -> np.ndarray:
         """The coefficients of the iterate that predictions follow, float64 [outputs, n_support].
 

@@ -284,8 +284,7 @@ class OnlineClassifier(OnlineEstimator, SupervisedEstimator, base.MiniBatchClass
         They are float64 [n], or a series if X is a frame. From the third label on they are float64 [n, labels], or a frame if X
         is one. A ValueError says that X is not a frame or array of finite numbers.
         """
-        answers, like = self._decide_rows(X, self._output(output))
-        return self._as_decisions(answers, like)
+        return self._as_decisions(*self._decide_rows(X, self._output(output)))
 
     def _predict_rows(self, X: Any) -> Any:
         decisions, like = self._decide_rows(X, CHOSEN)
@@ -303,8 +302,7 @@ class OnlineClassifier(OnlineEstimator, SupervisedEstimator, base.MiniBatchClass
         `predict_proba_one` has labels: one while a text is the only label so far; and before any row was learned none, or two if
         the model has room for two classes only.
         """
-        answers, like = self._decide_rows(X, PROBABILITY)
-        return self._as_probabilities(answers, like)
+        return self._as_probabilities(*self._decide_rows(X, PROBABILITY))
 
     def answers_many(self, X: Any) -> Answers:
         """Return predictions, decision values and probabilities of the rows of X in one go; X and the errors are as in

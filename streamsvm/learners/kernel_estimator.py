@@ -66,6 +66,16 @@ class KernelEstimator(OnlineEstimator):
         return n
 
     @property
+    def support_vectors(self) -> np.ndarray:
+        """A copy of the support vectors, or landmarks, float32 [n_support, features seen], columns as in `feature_names`.
+
+        They are as the kernel sees them. With ``scaling="auto"`` they are scaled by `scale_in_use`, whose ``undo`` returns them
+        in the units of the rows.
+        """
+        vectors: np.ndarray = self._store.vectors
+        return vectors
+
+    @property
     def effective_gamma(self) -> float:
         """The gamma in use, for rows as the kernel sees them: the number given, or that of ``"scale"`` now."""
         return float(self._store.views.header[0]["gamma"])

@@ -135,11 +135,6 @@ class KernelRLS(KernelEstimator):
     # What the model is ------------------------------------------------------------------------------------------------------
 
     @property
-    def support_vectors(self) -> np.ndarray:
-        """A copy of the landmarks, float32 [n_support, features seen], columns as in `feature_names`."""
-        return self._store.vectors
-
-    @property
     def coefficients(self) -> np.ndarray:
         """The coefficients of the landmarks that predictions follow, float64 [outputs, n_support].
 

@@ -12,6 +12,7 @@ It is in functions in which decision values are linear: kernel values of support
 from __future__ import annotations
 
 import math
+from collections.abc import Iterator
 from typing import Any, NamedTuple, Self
 
 import numpy as np
@@ -155,6 +156,14 @@ def rows_of(model: Any, X: Any, y: Any, w: Any = 1.0) -> Rows:
     return Rows(matrix, wanted, weights)
 
 
+def _decided_chunks(basis: SupportVectors | Features, rows: Rows) -> Iterator[tuple[np.ndarray, ...]]:
+    """Give rows some at a time: the values of the basis, the outputs of the model now, what is wanted, and weights."""
+    for begin in range(0, len(rows.X), _CHUNK):
+        some = slice(begin, begin + _CHUNK)
+        K = basis.values(rows.X[some])
+        yield K, K @ basis.coefficients.T + basis.intercept, rows.wanted[some], rows.weights[some]
+
+
 class Equations(NamedTuple):
     """The normal equations of a step, by the rows of one part or of all."""
 
@@ -168,16 +177,12 @@ class Equations(NamedTuple):
         O(n B (d + B)) and a memory of O(outputs B^2), whatever n. Rows that are beyond their margins cost O(B d). A linear model
         has B = d, or d + 1 with an intercept.
         """
-        rows, basis, numbers = rows_of(model, X, y, w), basis_of(model), _has_numbers(model)
         sums = cls.none(model)
-        for begin in range(0, len(rows.X), _CHUNK):
-            some = slice(begin, begin + _CHUNK)
-            K, wanted = basis.values(rows.X[some]), rows.wanted[some]
-            F = K @ basis.coefficients.T + basis.intercept
-            residual, active = residuals(F, wanted, np.ones(len(wanted)), numbers)
+        for K, F, wanted, weights in _decided_chunks(basis_of(model), rows_of(model, X, y, w)):
+            residual, active = residuals(F, wanted, np.ones(len(wanted)), _has_numbers(model))
             for k in range(F.shape[1]):
                 on = active[:, k]
-                _add_equations(sums.A[k], sums.g[k], K[on], residual[on, k], rows.weights[some][on])
+                _add_equations(sums.A[k], sums.g[k], K[on], residual[on, k], weights[on])
         return sums
 
     @classmethod
@@ -208,14 +213,11 @@ class Trial(NamedTuple):
     @classmethod
     def of(cls, model: Any, step: np.ndarray, X: Any, y: Any, w: Any = 1.0) -> Self:
         """Return that of some rows: see `Equations.of`. O(n B d)."""
-        rows, basis, numbers = rows_of(model, X, y, w), basis_of(model), _has_numbers(model)
         trial = cls.none()
-        for begin in range(0, len(rows.X), _CHUNK):
-            some = slice(begin, begin + _CHUNK)
-            K, wanted, weights = basis.values(rows.X[some]), rows.wanted[some], rows.weights[some]
-            F, change = K @ basis.coefficients.T + basis.intercept, K @ step.T
+        for K, F, wanted, weights in _decided_chunks(basis_of(model), rows_of(model, X, y, w)):
+            change = K @ step.T
             for sums, size in zip(trial.sums, _SIZES, strict=True):
-                sums += _output_measures(F + size * change, wanted, weights, numbers)
+                sums += _output_measures(F + size * change, wanted, weights, _has_numbers(model))
         return trial
 
     @classmethod
@@ -278,11 +280,9 @@ def take_step(model: Any, step: np.ndarray, trial: Trial, ridge: float = RIDGE) 
 def calibrate_probabilities(model: Any, rows: Rows) -> None:
     """Make the probabilities of a classifier those that have the lowest log loss of rows; of a regressor nothing changes."""
     if not _has_numbers(model) and rows.weights.sum() > 0.0:
-        basis, measures = basis_of(model), np.zeros(_MEASURES + len(_FACTORS))
-        for begin in range(0, len(rows.X), _CHUNK):
-            some = slice(begin, begin + _CHUNK)
-            F = basis.values(rows.X[some]) @ basis.coefficients.T + basis.intercept
-            measures += _output_measures(F, rows.wanted[some], rows.weights[some], False)
+        measures = np.zeros(_MEASURES + len(_FACTORS))
+        for _, F, wanted, weights in _decided_chunks(basis_of(model), rows):
+            measures += _output_measures(F, wanted, weights, False)
         _calibrate_outputs(model, measures)
 
 

@@ -21,7 +21,6 @@ from streamsvm.export.c.text import (
     checked_prefix,
     has_names,
     header_text,
-    names_bytes,
     number,
     row_type,
     write_pair,
@@ -126,7 +125,7 @@ def write_c(
 
 def table_bytes(program: Program) -> int:
     """Return how many bytes the constant tables of a program have in C, without names and labels; errors as of `write_c`."""
-    return _write_steps(program).nbytes + names_bytes(program)
+    return needs_of(program).table_bytes
 
 
 def needs_of(program: Program) -> CNeeds:
@@ -145,8 +144,8 @@ def _needs_of(program: Program, source: Source) -> CNeeds:
 
 def _write_steps(program: Program) -> Source:
     source = Source()
-    source.used |= {"missing", "sqrt"} if program.answer.kind == "anomaly" and program.answer.size > 0.0 else {"missing"}
     places = _value_places(program)
+    source.used |= {"missing", "sqrt"} if program.answer.kind == "anomaly" and program.answer.size > 0.0 else {"missing"}
     source.body.append(f"for (j = 0; j < {program.widths[0]}; j++) v0[j] = x[j] - x[j] == 0.0f ? x[j] : @_missing();")
     wanted = _wanted_values(program)
     for i, step in enumerate(program.steps):

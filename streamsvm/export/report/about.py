@@ -46,7 +46,6 @@ class About:
     """Whether it detects anomalies, and needs no labels."""
     source: str | None
     """What was learned from."""
-    rows: int | None
     learned: int | None
     unlabelled: int
     refused: dict[str, int]
@@ -89,7 +88,6 @@ def about_checkpoint(checkpoint: Checkpoint) -> About:
     columns, seen_rows = _columns_of(model, learner)
     label = _mapping_of(header, "position").get("label")
     found = next((column.name for column in columns if column.kind in ("label", "target")), None)
-    rows = _count_or_none(header.get("rows"))
     n_learned = getattr(learner, "n_learned", None)
     budget, n_support = getattr(learner, "budget", None), getattr(learner, "n_support", None)
     drift = _mapping_of(header, "drift")
@@ -101,7 +99,6 @@ def about_checkpoint(checkpoint: Checkpoint) -> About:
         regression=isinstance(learner, base.Regressor),
         anomalies=isinstance(learner, base.AnomalyDetector),
         source=header["source"] if isinstance(header.get("source"), str) else None,
-        rows=rows,
         learned=_count_or_none(header.get("learned")) if "learned" in header else n_learned,
         unlabelled=_count_or_none(header.get("unlabelled")) or 0,
         refused={
