@@ -10,7 +10,7 @@ import numpy as np
 
 from streamsvm.batch.reduced_set import ReducedSet, choose_vectors
 from streamsvm.core.between import rows_between
-from streamsvm.core.kernels import KERNELS, RBF, Kernel
+from streamsvm.core.kernels import KERNELS, Kernel
 from streamsvm.edge.predictor import Predictor
 from streamsvm.edge.program import Program, ProgramError, run
 from streamsvm.edge.step import Step, vectors_of
