@@ -74,6 +74,8 @@ class TopicOffsets:
         self._failing = False
         self._failed: set[int] = set()  # partitions whose last commit has failed
         self._again_at = 0.0  # when these are committed once more
+        # Offsets that were reached over what is no message, such as markers of transactions: `lag` looks at it from any thread.
+        self._passed: dict[int, int] = {}
 
     def bounds(self, partitions: Iterable[int]) -> tuple[dict[int, int], dict[int, int]]:
         """Return the first and the next offset of each partition; BrokerUnreachableError if the broker does not tell them."""
@@ -106,6 +108,19 @@ class TopicOffsets:
                 raise StreamError(f"{self._name}: partition {partition} holds offsets {begin} to {end}, not {offset}")
         return {**beginnings, **start.offsets}
 
+    def pass_markers(self, partitions: Iterable[int]) -> None:
+        """Note how far partitions were read of which all messages were given."""
+        for partition in partitions:
+            self._passed[partition] = self._consumer.reached(partition) or 0
+
+    def end_of(self, partition: int, end: int) -> int:
+        """Return the end of a partition, as far as the broker has told, and ``end`` at least. From any thread: it asks nobody."""
+        return max(self._consumer.highwater(partition) or 0, end)
+
+    def lag(self, offsets: Mapping[int, int], ends: Mapping[int, int]) -> dict[int, int]:
+        """Return how many messages of each partition wait behind its offset, as far as is known. From any thread."""
+        return {p: self.end_of(p, ends.get(p, 0)) - max(offset, self._passed.get(p, 0)) for p, offset in offsets.items()}
+
     def commit_again(self) -> None:
         """Commit, now and then, what could not be committed: as while the group decides anew who reads what."""
         if self._failed and time.monotonic() >= self._again_at:
@@ -133,6 +148,7 @@ class TopicOffsets:
     def forget(self, partitions: Iterable[int]) -> None:
         """Commit nothing more of partitions that others read now."""
         for partition in partitions:
+            self._passed.pop(partition, None)
             self._uncommitted.pop(partition, None)
             self._failed.discard(partition)
 

@@ -46,7 +46,6 @@ class _Partition:
         self.source: PartitionSource | None = None
         self.loop: LearningLoop | None = None
         self.end: int | None = None
-        self.passed = 0  # the offset that was reached over what is no message, such as markers of transactions
 
 
 class PartitionWorker:
@@ -142,21 +141,9 @@ class PartitionWorker:
 
         You can call it from any thread.
         """
-        found = {}
-        for number, each in dict(self._assigned).items():
-            if each.source is not None and each.end is not None:
-                found[number] = self._end_of(number, each.end) - max(each.source.offset, each.passed)
-        return found
-
-    def _end_of(self, number: int, end: int) -> int:
-        # From any thread: what the broker has told is looked at, and nothing is asked of it.
-        return max(self._consumer.highwater(number) or 0, end)
-
-    def _pass_markers(self) -> None:
-        """Note how far partitions were read of which all messages were learned."""
-        for number, each in self._assigned.items():
-            if each.source is not None and not each.source.holds_rows:
-                each.passed = self._consumer.reached(number) or 0
+        assigned = dict(self._assigned)
+        offsets = {number: each.source.offset for number, each in assigned.items() if each.source is not None}
+        return self._offsets.lag(offsets, {number: assigned[number].end or 0 for number in offsets})
 
     def stop(self) -> None:
         """End the run before the next rows, with checkpoints.
@@ -195,7 +182,8 @@ class PartitionWorker:
                         self._learn_messages(number, each, fetched, max_rows, on_rows)
                 self._save_what_is_due()
                 self._offsets.commit_again()
-                self._pass_markers()
+                learned = {n: each.source for n, each in self._assigned.items() if each.source is not None}
+                self._offsets.pass_markers(number for number, source in learned.items() if not source.holds_rows)
                 if on_rows is not None:
                     on_rows(self)
             self._heed_group()

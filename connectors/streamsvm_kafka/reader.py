@@ -130,8 +130,6 @@ class TopicReader:
         self.offsets: dict[int, int] = dict(beginnings)
         #: Of the present bounded pass; None of an endless stream, and at the end of a pass.
         self.ends: dict[int, int] | None = self.newest if stop_at_end else None
-        # Offsets that were reached over what is no message, such as markers of transactions: `lag` looks at it from any thread.
-        self._passed: dict[int, int] = {}
         #: The partition whose turn it is in a bounded pass.
         self.turn: int = described.partitions[0]
         #: Messages of a run. May be changed before each.
@@ -166,16 +164,7 @@ class TopicReader:
 
     def lag(self) -> dict[int, int]:
         """Return how many messages of each partition wait to be read, as far as the broker has told. From any thread."""
-        return {p: self._end_of(p) - max(offset, self._passed.get(p, 0)) for p, offset in dict(self.offsets).items()}
-
-    def _end_of(self, partition: int) -> int:
-        """Return the end of a partition, as far as the broker has told. From any thread: nothing is asked of the broker."""
-        return max(self._consumer.highwater(partition) or 0, self.newest.get(partition, 0))
-
-    def _pass_markers(self) -> None:
-        """Note how far partitions were read of which all messages were given."""
-        for partition in self.offsets:
-            self._passed[partition] = self._consumer.reached(partition) or 0
+        return self.told.lag(dict(self.offsets), self.newest)
 
     def _endless_messages(self, joined: bool) -> Iterator[Messages]:
         self._consumer.assign(self.offsets)
@@ -183,7 +172,7 @@ class TopicReader:
         refresh, came, silent = now + REFRESH_SECONDS, now, False
         while not self._stopping.is_set():
             now = time.monotonic()
-            self._pass_markers()
+            self.told.pass_markers(self.offsets)
             if now >= refresh:
                 self._refresh_partitions()
                 refresh = now + REFRESH_SECONDS
@@ -209,7 +198,8 @@ class TopicReader:
     def _caught_up(self) -> bool:
         """Whether all that the broker has told of was read."""
         reached = {partition: self._consumer.position(partition) for partition in self.offsets}
-        return all(position is not None and position >= self._end_of(p) for p, position in reached.items())
+        ends = {p: self.told.end_of(p, self.newest.get(p, 0)) for p in reached}
+        return all(position is not None and position >= ends[p] for p, position in reached.items())
 
     def _bounded_messages(self, ends: dict[int, int], by_time: bool = False) -> Iterator[Messages]:
         backlogs = {partition: Backlog() for partition in ends}
@@ -260,7 +250,7 @@ class TopicReader:
             reached = {p: self._consumer.position(p) for p in backlogs}
             position = reached[partition]
             if self._stopping.is_set() or (position is not None and position >= ends[partition]):
-                self._passed[partition] = position or 0
+                self.told.pass_markers([partition])
                 return False
             if reached != progress:
                 progress, deadline = reached, time.monotonic() + STALL_SECONDS
