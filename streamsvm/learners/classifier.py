@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import field
-from typing import Any, NamedTuple, overload
+from typing import Any, Literal, NamedTuple, overload
 
 import numpy as np
 from river import base
@@ -358,21 +358,15 @@ class OnlineClassifier(OnlineEstimator, SupervisedEstimator, base.MiniBatchClass
         except (KeyError, TypeError):
             return None
 
-    def _answers_of(self, decisions: np.ndarray) -> list[Any]:
-        return self._labels.of_each(decisions)
-
-    def _answered_probabilities(self, answers: np.ndarray) -> list[float | None]:
-        return self._labels.largest(answers)
-
-    @property
-    def _n_probabilities(self) -> int:
-        return len(self._labels.many) or 1
-
-    def _each_probability(self, answers: np.ndarray) -> dict[Any, np.ndarray]:
-        if many := self._labels.many:
-            return dict(zip(many, answers.T, strict=True))
-        found: dict[Any, np.ndarray] = self._labels.probabilities(answers[:, 0])
-        return found
+    def _named_answers(
+        self, answers: np.ndarray, probability: bool | Literal["each"]
+    ) -> tuple[list[Any], list[float | None] | dict[Any, np.ndarray] | None]:
+        labels = self._labels
+        decided = labels.of_each(answers[:, 0])
+        if probability != "each":
+            return decided, labels.largest(answers[:, 1]) if probability else None
+        each = dict(zip(labels.many, answers[:, 1:].T, strict=True)) if labels.many else labels.probabilities(answers[:, 1])
+        return decided, each
 
     @property
     def _weighs_classes(self) -> bool:

@@ -110,9 +110,6 @@ class OnlineRegressor(OnlineEstimator, SupervisedEstimator, base.MiniBatchRegres
             return None
         return None if self._first_targets is not None else np.array(targets)
 
-    def _answers_of(self, decisions: np.ndarray) -> list[Any]:
-        return decisions.tolist()
-
     def _predict_rows(self, X: Any) -> Any:
         decisions, like = self._decide_rows(X, CHOSEN)
         return as_series(decisions[:, 0], like)

@@ -119,17 +119,14 @@ class ScalingEstimator(OnlineEstimator):
         if first_refused(self._row, X, columns, True, self.scaling is not None) >= 0:
             return None
         self._get_ready(len(X))
-        answers = np.empty((len(X), 1 + self._n_probabilities if probability == "each" else 2 if probability else 1))
+        answers = np.empty((len(X), 1 + self._outputs if probability == "each" else 2 if probability else 1))
         if weights is None:
             weights = np.ones(len(X))
         model, targets = (self._block, self._used_row, self._scores), np.where(weights > 0.0, targets, np.nan)
         taken = rule.predict_then_learn(self._decide, self._rule, model, self._outputs, X, columns, targets, weights, answers)
         if taken < len(X):
             self._complain_of_full()
-        decided = self._answers_of(answers[:, 0])
-        if probability == "each":
-            return decided, self._each_probability(answers[:, 1:])
-        return decided, self._answered_probabilities(answers[:, 1]) if probability else None
+        return self._named_answers(answers, probability)
 
     @property
     def learns_many_at_once(self) -> bool:
@@ -143,19 +140,8 @@ class ScalingEstimator(OnlineEstimator):
         """Labels or targets as compiled code takes them, float64 [n], NaN for None; None where one is new, or none at all."""
         return None  # a model without labels and targets
 
-    def _answers_of(self, decisions: np.ndarray) -> list[Any]:
-        """Return the labels or numbers that decisions [n] predict."""
-        raise NotImplementedError
-
-    def _answered_probabilities(self, answers: np.ndarray) -> list[float | None]:
-        """The probabilities of what is predicted, by answers [n] to `PROBABILITY`."""
-        return [None] * len(answers)
-
-    @property
-    def _n_probabilities(self) -> int:
-        """The number of probabilities that a row has: of two labels, one stands for both."""
-        return 1
-
-    def _each_probability(self, answers: np.ndarray) -> dict[Any, np.ndarray]:  # noqa: ARG002
-        """The probabilities of all labels, by answers [n, `_n_probabilities`] to `PROBABILITY`."""
-        return {}  # a model without labels
+    def _named_answers(
+        self, answers: np.ndarray, probability: bool | Literal["each"]
+    ) -> tuple[list[Any], list[float | None] | dict[Any, np.ndarray] | None]:
+        """Return what `predict_then_learn` does, by answers [n, 1 and probabilities]: numbers, which have no probabilities."""
+        return answers[:, 0].tolist(), {} if probability == "each" else [None] * len(answers) if probability else None
