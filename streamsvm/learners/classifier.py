@@ -368,10 +368,6 @@ class OnlineClassifier(OnlineEstimator, SupervisedEstimator, base.MiniBatchClass
         each = dict(zip(labels.many, answers[:, 1:].T, strict=True)) if labels.many else labels.probabilities(answers[:, 1])
         return decided, each
 
-    @property
-    def _weighs_classes(self) -> bool:
-        return self._class_weights is not None
-
     def _start_labels(self, labels: Sequence[Any] | None, outputs: int) -> float:
         if labels is None or outputs != (len(labels) if len(labels) > 2 else 1) or len(labels) < 2:
             raise ValueError(f"labels must be two for one output, or as many as outputs, and there are {outputs}; not {labels!r}")

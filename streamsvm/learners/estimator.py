@@ -215,11 +215,6 @@ class OnlineEstimator(RiverEstimator, Explained):
     def _used_row(self) -> np.ndarray:
         return self._row[: self._store.used]
 
-    @property
-    def _weighs_classes(self) -> bool:
-        """Whether a row counts by its class, which is known once the rows before it are learned."""
-        return False
-
     def _decide_matrix(self, matrix: np.ndarray, columns: np.ndarray, what: int, decisions: np.ndarray) -> None:
         """`_decide_row` for rows [n, features], into float64 [n, 1 or more]; NaN for a row that is refused."""
         decide_many(self._decide, (self._block, self._used_row, self._scores), matrix, columns, what, decisions)

@@ -134,7 +134,7 @@ class ScalingEstimator(OnlineEstimator):
 
         With ``class_weight`` it may not: rows are then learned one by one.
         """
-        return not (self._capped or self._weighs_classes)
+        return not self._capped and getattr(self, "_class_weights", None) is None
 
     def _known_targets(self, y: Sequence[Any]) -> np.ndarray | None:  # noqa: ARG002
         """Labels or targets as compiled code takes them, float64 [n], NaN for None; None where one is new, or none at all."""
