@@ -152,7 +152,7 @@ def test_a_commit_that_the_broker_does_not_answer(models, opened, monkeypatch):
     save(place, 1)
     held = threading.Event()
     monkeypatch.setattr(place._transaction._producer._producer, "commit_transaction", held.wait)
-    monkeypatch.setattr(place._transaction, "_answer_seconds", 0.1)
+    monkeypatch.setattr(place._transaction, "_seconds", 0.1)
     raises("not known whether it is committed. Start again: the newest", save, place, 2, error=CheckpointError)
     raises("not known", save, place, 3, error=CheckpointError)
     held.set()
