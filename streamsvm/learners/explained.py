@@ -46,7 +46,25 @@ class Explained:
         ValueError
             A feature is not a finite number, nothing was learned, or there is no such label.
         """
-        return _explain_row(self, x, typical, groups or {}, label)
+        model: Any = self
+        if not model.feature_names:
+            raise ValueError("the model has learned nothing: there is nothing to explain")
+        scale = getattr(model, "scale_in_use", None)
+        if typical is not None:
+            base = _row_and_answer(model, typical)[0]
+        else:
+            base = np.zeros(len(model._used_row)) if scale is None else scale.location
+        row, chosen = _row_and_answer(model, x)
+        prediction, place = _explained_label(model, chosen, label)
+
+        def decide(rows: np.ndarray) -> np.ndarray:
+            found = np.empty((len(rows), 1 if model._outputs == 1 else model._outputs + 1))
+            columns = np.arange(rows.shape[1])
+            model._decide_matrix(np.require(rows, model._dtype, ["C", "W"]), columns, model._output("auto"), found)
+            return found[:, 1 + place] if model._outputs > 1 else found[:, 0] if place else -found[:, 0]
+
+        names, given = _names_and_values(model, x)
+        return explanation(prediction, decide, row, base.astype(model._dtype), names, groups or {}, given)
 
     def examples_one(self, x: Mapping[Any, Any], n: int = 3) -> Examples:
         """Return the rows of each label that the model knows and that are nearest to a row.
@@ -93,25 +111,6 @@ class Explained:
         raise ValueError(f"a {type(self).__name__} knows no rows")
 
 
-def _explain_row(
-    model: Any, x: Mapping[Any, Any], typical: Mapping[Any, Any] | None, groups: Mapping[Any, Hashable], label: Any
-) -> Explanation:
-    if not model.feature_names:
-        raise ValueError("the model has learned nothing: there is nothing to explain")
-    base = _typical_row(model) if typical is None else _row_and_answer(model, typical)[0]
-    row, chosen = _row_and_answer(model, x)
-    prediction, place = _prediction_and_place(model, chosen) if label is None else (label, _place_of(model, label))
-
-    def decide(rows: np.ndarray) -> np.ndarray:
-        found = np.empty((len(rows), 1 if model._outputs == 1 else model._outputs + 1))
-        columns = np.arange(rows.shape[1])
-        model._decide_matrix(np.require(rows, model._dtype, ["C", "W"]), columns, model._output("auto"), found)
-        return found[:, 1 + place] if model._outputs > 1 else found[:, 0] if place else -found[:, 0]
-
-    names, given = _names_and_values(model, x)
-    return explanation(prediction, decide, row, base, names, groups, given)
-
-
 def _names_and_values(model: Any, x: Mapping[Any, Any]) -> tuple[list[Hashable], dict[Hashable, Any]]:
     """Return the name of each feature, and its value in a row; where names are hashed, those that share a column in the row."""
     names: list[Hashable] = list(model.feature_names)
@@ -132,26 +131,16 @@ def _row_and_answer(model: Any, x: Mapping[Any, Any]) -> tuple[np.ndarray, float
     return model._used_row.copy(), chosen
 
 
-def _typical_row(model: Any) -> np.ndarray:
-    """Return the mean of the rows that were learned, [features], as far as the model scales by it; 0 elsewhere."""
-    scale = getattr(model, "scale_in_use", None)
-    return np.zeros(len(model._used_row), model._dtype) if scale is None else scale.location.astype(model._dtype)
-
-
-def _prediction_and_place(model: Any, chosen: float) -> tuple[Any, int]:
-    """Return what is predicted, and the number of its decision value: of two labels, 1 of the positive and 0 of the other."""
-    labels = getattr(model, "_labels", None)
+def _explained_label(model: Any, chosen: float, label: Any) -> tuple[Any, int]:
+    """Return a label, or what is predicted, and the number of its decision value: of two, 1 is that of the positive one."""
+    labels, known = getattr(model, "_labels", None), _labels_of(model)
+    if label is not None and label not in known:
+        raise ValueError(f"the model has no label {shown(label)} to explain")
+    if label is not None:
+        return label, known.index(label)
     if labels is None:
         return (chosen if hasattr(model, "predict_one") else None), 1
     return labels.of(chosen), int(chosen) if labels.many else int(chosen > 0.0)
-
-
-def _place_of(model: Any, label: Any) -> int:
-    """Return the number of a label's decision value, as `_prediction_and_place`."""
-    known = _labels_of(model)
-    if label not in known:
-        raise ValueError(f"the model has no label {shown(label)} to explain")
-    return int(known.index(label))
 
 
 def _labels_of(model: Any) -> list[Any]:
