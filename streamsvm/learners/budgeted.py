@@ -103,7 +103,7 @@ class BudgetedEstimator(KernelEstimator, ScalingEstimator):
                 store.restore(before, trusted=True)
             self._forget(store.used if n_features < 0 else n_features, store)
             if status == REFUSED:
-                self._features.complain_not_finite(x)
+                self._features.complain_of_row(x)
             self._refuse_strategy()
 
     def _get_ready(self, rows: int | None = None) -> None:

@@ -148,14 +148,14 @@ class OnlineEstimator(RiverEstimator, Explained):
             raise
         if self._rule.learn_one(self._block, target, weight) == REFUSED:
             self._forget(n_features, store)
-            self._features.complain_not_finite(x)
+            self._features.complain_of_row(x)
 
     def _decide_row(self, x: Mapping[Any, Any], what: int) -> float:
         """Answer ``what`` is asked (a code of `iterates`) of a row; ValueError where a feature is not finite."""
         self._features.fill(self._row, x, False)
         f: float = self._decide(self._block, what)
         if f != f:
-            self._features.complain_not_finite(x)
+            self._features.complain_of_row(x)
         return f
 
     def _learn_batch(self, batch: Batch) -> None:
@@ -295,7 +295,7 @@ class OnlineEstimator(RiverEstimator, Explained):
 
     def _complain_of(self, row: np.ndarray, names: list[Hashable], number: int) -> None:
         try:
-            self._features.complain_not_finite(dict(zip(names, row.tolist(), strict=True)))
+            self._features.complain_of_row(dict(zip(names, row.tolist(), strict=True)))
         except ValueError as error:
             raise ValueError(f"row {number}: {error}") from None
 

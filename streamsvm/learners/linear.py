@@ -68,7 +68,7 @@ class LinearEstimator(Mergeable):
             learned = linear_step.learn_one(self._block, columns, values, target, weight)
         if not learned:
             self._forget(known, store)
-            features.complain_not_finite(x)
+            features.complain_of_row(x)
 
     def _decide_row(self, x: Mapping[Any, Any], what: int) -> float:
         f: float
@@ -77,7 +77,7 @@ class LinearEstimator(Mergeable):
         else:
             f = linear_step.decide(self._block, *self._features.sparse(x, False), what)
         if f != f:
-            self._features.complain_not_finite(x)
+            self._features.complain_of_row(x)
         return f
 
     def _learn_batch(self, batch: Batch) -> None:

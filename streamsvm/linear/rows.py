@@ -108,7 +108,7 @@ def write_rows(
                     continue
                 places, row = space.sparse(x, learn=True)
                 if not np.isfinite(row).all():
-                    space.complain_not_finite(x)
+                    space.complain_of_row(x)
                 label = codes.code(y)
             except ValueError as error:
                 raise ValueError(f"row {number:,}: {error}") from None

@@ -117,7 +117,7 @@ def placed_rows(matrix: Matrix, names: list[Hashable], columns: np.ndarray, widt
     if len(refused):
         row = refused[0]
         try:
-            FeatureSpace(1, "ignore").complain_not_finite(dict(zip(names, matrix[row].tolist(), strict=True)))
+            FeatureSpace(1, "ignore").complain_of_row(dict(zip(names, matrix[row].tolist(), strict=True)))
         except ValueError as error:
             raise ValueError(f"row {numbers[row]}: {error}") from None
     return out
@@ -331,7 +331,7 @@ class Windowed(SupervisedEstimator):
         self._features.fill(self._row, x, learn)
         row = self._row[: len(self._features)]
         if not np.isfinite(row).all():
-            self._features.complain_not_finite(x)
+            self._features.complain_of_row(x)
         return row
 
     # Attributes --------------------------------------------------------------------------------------------------------------

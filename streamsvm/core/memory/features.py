@@ -7,7 +7,7 @@ import re
 import struct
 import zlib
 from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
-from typing import Any
+from typing import Any, NoReturn
 
 import numpy as np
 
@@ -70,7 +70,7 @@ class FeatureSpace:
 
         New names get one if they are to ``learn``. Where the row has no room for all names then, it is not written. O(features
         of x), or O(row) where the names of ``x`` are not all known names and no other. Whether numbers are finite is left to
-        the reader of the row (`complain_not_finite` names the feature).
+        the reader of the row (`complain_of_row` names the feature).
 
         It is a ValueError if a value is not a number, ``x`` has a name that is too long, or, when learning with
         ``overflow="raise"``, more names than columns. No name has got a column then.
@@ -97,7 +97,7 @@ class FeatureSpace:
                     column = self._hashed_column(name)
                 row[column] += self._cell[0]
         except (struct.error, TypeError, OverflowError):
-            self._refuse_row(x)
+            self.complain_of_row(x)
         return new
 
     def pack(self, row: np.ndarray, x: Mapping[Any, Any]) -> bool:
@@ -118,7 +118,7 @@ class FeatureSpace:
         except KeyError:
             return False
         except (struct.error, TypeError, OverflowError):
-            self._refuse_row(x)
+            self.complain_of_row(x)
         return True
 
     def sparse(self, x: Mapping[Any, Any], learn: bool) -> tuple[np.ndarray, np.ndarray]:
@@ -133,7 +133,7 @@ class FeatureSpace:
         try:
             struct.pack_into(f"{len(x)}f", values.data, 0, *x.values())
         except (struct.error, TypeError, OverflowError):
-            self._refuse_row(x)
+            self.complain_of_row(x)
         known = self._columns
         try:
             return np.fromiter(map(known.__getitem__, x), np.int64, len(x)), values
@@ -211,14 +211,14 @@ class FeatureSpace:
             try:
                 self._pack_one(self._cell, 0, value)
             except (struct.error, TypeError, OverflowError):
-                self._refuse_row(x)
+                self.complain_of_row(x)
         admitted = set(new)
         for name, value in x.items():
             if _plain_name(name) not in admitted:  # it is known, or ignored
                 continue
             self._pack_one(self._cell, 0, value)
             if not abs(self._cell[0]) <= _LARGEST:
-                self.complain_not_finite(x)
+                self.complain_of_row(x)
         return new
 
     def _hashed_column(self, name: Hashable) -> int:
@@ -226,7 +226,8 @@ class FeatureSpace:
         text = name if isinstance(name, str) else repr(name)
         return zlib.crc32(text.encode("utf-8", "surrogatepass")) % self.max_features
 
-    def _refuse_row(self, x: Mapping[Any, Any]) -> None:
+    def complain_of_row(self, x: Mapping[Any, Any]) -> NoReturn:
+        """Raise a ValueError that names the first feature of ``x`` which is no finite float32, or calls the row too large."""
         for name, value in x.items():
             try:
                 self._pack_one(self._cell, 0, value)
@@ -239,12 +240,6 @@ class FeatureSpace:
                     "missing value, say so (missing=, --missing TEXT). A run that goes on from a checkpoint reads columns as "
                     "before: fix the value, or leave its row out (--on-error skip)"
                 ) from None
-        raise AssertionError("every feature is a number")
-
-    def complain_not_finite(self, x: Mapping[Any, Any]) -> None:
-        """Raise a ValueError that names the first feature of ``x`` which is no finite float32, or calls the row too large."""
-        for name, value in x.items():
-            self._pack_one(self._cell, 0, value)
             if not abs(self._cell[0]) <= _LARGEST:
                 raise ValueError(f"feature {shown(name)} is {shown(value)}: {_MUST_BE_FINITE}")
         raise ValueError("the row is too large: its squared norm would not be finite in float32. Scale the features")
