@@ -153,15 +153,15 @@ _COUNTED_LEAF = """
 """.strip("\n")
 
 
-def add_step(source: Source, program: Program, number_of: int, taken: str, value: str) -> None:
-    """Write a step: its value into the array ``value``, of the array ``taken``.
+def add_step(source: Source, program: Program, number_of: int) -> None:
+    """Write a step. Value i is the array ``vi``.
 
     A ``linear`` step behind a ``kernel`` is one function with it, which needs no room for the kernel values.
     """
-    step = program.steps[number_of]
+    step, out = program.steps[number_of], number_of + (2 if is_fused(program, number_of) else 1)
     if step.do not in _STEPS:
         raise ProgramError(f"a step {step.do!r} has no form in C: model.to_budget(500) makes a learner of a forest, which has")
-    _STEPS[step.do](source, program, number_of, taken, value)
+    _STEPS[step.do](source, program, number_of, f"v{step.of[0]}", f"v{out}")
 
 
 def is_fused(program: Program, number_of: int) -> bool:
@@ -361,6 +361,13 @@ def _write_linear(source: Source, program: Program, i: int, x: str, out: str) ->
     )
 
 
+def _write_join(source: Source, program: Program, i: int, x: str, out: str) -> None:  # noqa: ARG001 - of several values
+    begin = 0
+    for part in program.steps[i].of:
+        source.body.append(_each_loop(program.widths[part], f"{out}[{begin} + j] = v{part}[j];"))
+        begin += program.widths[part]
+
+
 def _write_pairs(source: Source, program: Program, i: int, x: str, out: str) -> None:
     step = program.steps[i]
     classes, scores = step.options["classes"], step.do == "pair_scores"
@@ -465,7 +472,6 @@ _SHARE = "out[$targets$[which[i]]] += near[i] / total;"
 _MEAN = "out[0] += near[i] / total * $targets$[which[i]];"
 
 
-#: The parts of a ``join`` are written where it begins.
 _STEPS: Mapping[str, Callable[[Source, Program, int, str, str], None]] = {
     "fill": _write_fill,
     "scale": _write_scale,
@@ -478,7 +484,7 @@ _STEPS: Mapping[str, Callable[[Source, Program, int, str, str], None]] = {
     "forest": forest,
     "log": _write_log,
     "linear": _write_linear,
-    "join": lambda *_: None,
+    "join": _write_join,
     "votes": _write_pairs,
     "pair_scores": _write_pairs,
     "experts": experts,

@@ -148,7 +148,7 @@ class Source:
     used: set[str] = field(default_factory=set)
     """Functions of the library."""
     body: list[str] = field(default_factory=list)
-    """Statements of the function that computes all values; value i is ``v[i]``, a name."""
+    """Statements of the function that computes all values; value i is the array ``vi``."""
     nbytes: int = 0
     """Bytes of the tables."""
     largest: int = 0

@@ -144,23 +144,12 @@ def _needs_of(program: Program, source: Source) -> CNeeds:
 
 def _write_steps(program: Program) -> Source:
     source = Source()
-    places = _value_places(program)
     source.used |= {"missing", "sqrt"} if program.answer.kind == "anomaly" and program.answer.size > 0.0 else {"missing"}
     source.body.append(f"for (j = 0; j < {program.widths[0]}; j++) v0[j] = x[j] - x[j] == 0.0f ? x[j] : @_missing();")
     wanted = _wanted_values(program)
-    for i, step in enumerate(program.steps):
-        if i + 1 not in wanted:
-            continue
-        taken = places[step.of[0]] if step.do != "join" else ""
-        out = places[i + 2] if step.do == "kernel" and is_fused(program, i) else places[i + 1]
-        add_step(source, program, i, taken, out)
-        if step.do == "join":
-            begin = 0
-            for part in step.of:
-                source.body.append(
-                    f"for (j = 0; j < {program.widths[part]}; j++) {places[i + 1]}[{begin} + j] = {places[part]}[j];"
-                )
-                begin += program.widths[part]
+    for i in range(len(program.steps)):
+        if i + 1 in wanted:
+            add_step(source, program, i)
     add_odds(source, program)
     return source
 
@@ -177,10 +166,6 @@ def _wanted_values(program: Program) -> set[int]:
 def _stacked_values(program: Program) -> list[int]:
     """Return the numbers of the values that have room on the stack: a kernel that is one function with the next step has none."""
     return [i for i in sorted(_wanted_values(program)) if i == 0 or not is_fused(program, i - 1)]
-
-
-def _value_places(program: Program) -> list[str]:
-    return [f"v{i}" for i in range(len(program.widths))]
 
 
 def _fact_lines(program: Program, needs: CNeeds) -> list[str]:
@@ -255,7 +240,7 @@ def _decision_text(program: Program) -> str:
 
 
 def _source_text(program: Program, source: Source, head: list[str], needs: CNeeds, name: str) -> str:
-    answer, places = program.answer, _value_places(program)
+    answer = program.answer
     names = ", ".join(c_string(column.name) for column in program.columns) or '""'
     lines = [
         "/*",
@@ -276,12 +261,12 @@ def _source_text(program: Program, source: Source, head: list[str], needs: CNeed
     lines += ["", *source.tables, ""]
     lines.append("\n\n".join([*functions_for(source.used), *source.functions.values()]))
     shown = _stacked_values(program)
-    room = [f"float {places[i]}[{max(program.widths[i], 1)}];" for i in shown]
+    room = [f"float v{i}[{max(program.widths[i], 1)}];" for i in shown]
     same = answer.decision == answer.choice
     lines += ["", f"static void @_values(const float *x, float *decision{'' if same else ', float *choice'})", "{"]
     lines += [f"    {line}" for line in (*room, "int j;", *source.body)]
     for given, value in (("decision", answer.decision), ("choice", answer.choice))[: 1 if same else 2]:
-        lines.append(f"    for (j = 0; j < {program.widths[value]}; j++) {given}[j] = {places[value]}[j];")
+        lines.append(f"    for (j = 0; j < {program.widths[value]}; j++) {given}[j] = v{value}[j];")
     lines += ["}", "", *_predict_lines(program), ""]
     return "\n".join(lines)
 
