@@ -84,15 +84,15 @@ def _at_once(own: Any) -> Any:
 
     class PartitionRecords(own):  # type: ignore[misc]
         def _unpack_records(self, tp: Any, records: Any, *deserializers: Any) -> Iterator[Any]:
+            began = False  # the fetch, with a record that is not before its offset
             for record in super()._unpack_records(tp, _Batches(tp, records), *deserializers):
-                if type(record.value) is not Messages:
-                    yield record
-                    continue
                 messages = record.value
-                self.records_read += len(messages) - 1
-                if messages.offsets[0] < self.fetch_offset <= record.offset:  # the fetch begins within the batch
-                    messages = messages[int(np.searchsorted(messages.offsets, self.fetch_offset)) :]
-                    record = record._replace(value=messages)
+                if type(messages) is Messages:
+                    self.records_read += len(messages) - 1
+                    if not began and messages.offsets[0] < self.fetch_offset <= record.offset:  # it begins within the batch
+                        messages = messages[int(np.searchsorted(messages.offsets, self.fetch_offset)) :]
+                        record = record._replace(value=messages)
+                began = began or record.offset >= self.fetch_offset
                 yield record
 
     builder = DefaultRecordBatchBuilder(_MAGIC, 0, False, -1, -1, -1, 1 << 10)

@@ -173,6 +173,15 @@ def test_bytes_that_are_others_of_records(written, how, changes):
     check(batch_of(written, **how, changes=changes), at=how["base"])
 
 
+def test_a_batch_that_goes_back():  # its first record is before the offset at which the fetch has begun
+    first, back = batch_of([(0, 1, None, b"a", [])]), (HEADER + 3 - ATTRIBUTES, 1)  # -1 in the place of 0
+    batch = batch_of([(0, 1, None, b"b", [])] * 2, changes=[back])
+    assert is_plain(batch)
+    check(first + batch)
+    assert [record.offset for record in taken(read(OURS, first + batch))] == [0, -1, 2]
+    check(batch)
+
+
 def test_a_wrong_checksum():
     batch = bytearray(batch_of([(0, 1, b"k", b"value", [])]))
     batch[-2] ^= 1
