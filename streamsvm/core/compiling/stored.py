@@ -263,7 +263,8 @@ def _rebuilt_function(target_context: Any, found: Any) -> Any:
     library.callees_apart = {}
     for place, arguments, symbol in apart:
         function = getattr(place, "dispatcher", place)
-        library.callees_apart[function, arguments] = function.compile_entry(arguments).library
+        function.compile(arguments)
+        library.callees_apart[function, arguments] = function.overloads[arguments].library
         if _symbol_of(function, arguments) != symbol:  # LLVM would end the process
             raise LookupError(f"{symbol} was compiled with other settings")
 
