@@ -29,8 +29,8 @@ _ROWS_A_VECTOR, _LEAST_ROWS_A_VECTOR = 30, 4  # rows of least squares for each s
 _LEAST_ROWS, _MOST_ROWS = 1000, 20_000  # of least squares; more than the latter of large budgets only
 _CHEAP_ROWS = 5000  # of those there are, for small budgets
 _DENSE_VALUES = 8_000_000  # of sparse rows that are made dense, so that there are rows between them
-_LARGEST_C = 0.02  # of a learner that goes on: a row must not undo what many say, nor may merges for it
-_PASSES_SEEN = 10  # a row of an exact fit counts as if it had been learned so often
+_LARGEST_C = 0.2  # of a classifier that keeps learning: a few noisy rows must not undo what is there
+_PASSES_SEEN = 10  # a row of an exact fit counts as if it had been learned so often: C alone bounds the steps then
 _CHUNK = 2000  # rows that are float64 at a time
 _ENOUGH = 0.005  # points of accuracy that are lost at most where vectors are moved no further
 _ROUGH = 0.2  # of a decision value, or of 1: so far its float32 may be off at worst where machines are followed
@@ -96,10 +96,12 @@ def to_budget(
     seed
         Seed of the choice of vectors and rows, and of the learner.
     parameters
-        Further parameters of the learner. By default, its C is the machine's, but at most .02 (``l2`` is 1 / (``n_learned`` C)),
-        and each of the n rows counts as learned ten times, as the machine has solved for all of them together: so new rows do
-        not undo what is there, neither by their steps nor by the merges that make room for them. A stream that drifts needs a
-        larger C, such as .2. ``max_features`` is just large enough for the machine, and ``max_classes`` at least.
+        Further parameters of the learner. By default, its C is the machine's, but at most
+        0.2 for a classifier (``l2`` is 1 / (``n_learned`` C)), so that a few noisy rows do not undo what is there. Each of the n
+        rows counts as learned ten times, so that C bounds the steps: .2 after 1,500 rows or more, .02 after 15,000. With
+        a C of .02, rows like those of the fit cost next to nothing, neither by their steps nor by the merges that make room for
+        them; a stream that drifts needs the larger one.
+        ``max_features`` is just large enough for the machine, and ``max_classes`` at least.
 
     Returns
     -------
@@ -193,7 +195,7 @@ def to_budget(
     if y is not None and (trial is None or not is_classifier(model)):
         raise ValueError("y is for the loss of a classifier: leave it out")
     labels = model.classes_.tolist() if is_classifier(model) else None
-    C, n_learned = min(model.C, _LARGEST_C), _PASSES_SEEN * n
+    C, n_learned = model.C if labels is None else min(model.C, _LARGEST_C), _PASSES_SEEN * n
     parameters = {**({"C": C} if learner == "bsca" else {"l2": 1.0 / (n_learned * C)}), **parameters}
     size = 1 if budget is None else budget
     result = _new_learner(learner, model, size, seed, parameters)
