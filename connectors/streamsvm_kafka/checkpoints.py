@@ -10,14 +10,7 @@ from typing import Any
 
 from streamsvm.core.warning import warn
 from streamsvm.files.model_file import ModelFileError
-from streamsvm.stream.checkpoint import (
-    Checkpoint,
-    CheckpointError,
-    Checkpoints,
-    check_holds_model,
-    check_says_rows,
-    checkpoint_of,
-)
+from streamsvm.stream.checkpoint import Checkpoint, CheckpointError, Checkpoints, check_says_rows, checkpoint_of
 from streamsvm.stream.logs import event, tell_checkpoint
 from streamsvm.stream.prediction import Follower
 from streamsvm_kafka.clients.protocol import BATCH_BYTES
@@ -343,7 +336,6 @@ class FollowedTopic(Follower):
             return None
 
     def _checked_checkpoint(self, checkpoint: Checkpoint) -> Checkpoint:
-        check_holds_model(self.path, checkpoint)
         check_says_rows(self.path, checkpoint)
         return checkpoint
 
