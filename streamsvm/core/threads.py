@@ -20,7 +20,7 @@ from streamsvm.core.checks import check_number
 
 _lock = threading.Lock()
 _before: list[int] = []  # numbers of threads that the first to enter found, which the last to leave restores
-_inside = 0
+_users: set[object] = set()  # one for each context of the process
 
 
 @functools.cache
@@ -34,22 +34,31 @@ def _set_threads(numbers: list[int]) -> None:
             library.set_num_threads(number)
 
 
+def _leave(user: object) -> None:
+    with _lock:
+        if len(_users) == 1 and user in _users:
+            _set_threads(_before)
+        _users.discard(user)
+
+
 @contextmanager
 def one_blas_thread() -> Iterator[None]:
     """Limit BLAS to one thread in the context. The limit is that of the process, and ends with the last such context."""
-    global _inside  # noqa: PLW0603 - it counts contexts of the process
-    with _lock:
-        if not _inside:
-            _before[:] = [library.num_threads for library in _blas_libraries()]
-            _set_threads([1] * len(_before))
-        _inside += 1
+    user = object()
     try:
+        with _lock:
+            first = not _users
+            if first:
+                _before[:] = [library.num_threads for library in _blas_libraries()]
+            _users.add(user)  # before the limit, which is then lifted wherever an interrupt comes
+            if first:
+                _set_threads([1] * len(_before))
         yield
     finally:
-        with _lock:
-            _inside -= 1
-            if not _inside:
-                _set_threads(_before)
+        try:
+            _leave(user)
+        finally:  # an interrupt may have cut it short
+            _leave(user)
 
 
 def thread_count(n_jobs: int | None) -> int:

@@ -1,11 +1,13 @@
 """Fits in the background: the stream goes on, models are swapped between calls, and nothing is left running."""
 
 import copy
+import functools
 import gc
 import pickle
 import subprocess
 import sys
 import threading
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -14,11 +16,13 @@ from sklearn.base import BaseEstimator, ClassifierMixin
 from sklearn.exceptions import ConvergenceWarning
 
 from adapters import ROWS, adapter
+from failing import Failing, interrupts
 from patience import PATIENCE
 from problems import learned_by
 from refused import raises, refused
 from saved import dumps
 from streamsvm.batch import BatchAdapter, CSMOClassifier, CSMORegressor, HierarchicalSVC, HierarchicalSVR, HSSADMMClassifier
+from streamsvm.core import threads as core_threads
 from streamsvm.core.threads import one_blas_thread, stop_if_asked, stoppable
 from streamsvm.stream import CheckpointFolder, load
 
@@ -394,3 +398,20 @@ def test_the_number_of_blas_threads_is_what_it_was():
     assert set(threads()) == {1}
     second.__exit__(None, None, None)
     assert threads() == before
+
+
+@pytest.mark.parametrize("at", [1, 2, 3, 4])  # on the way in, and on the way out
+def test_an_interrupt_lifts_the_limit_of_blas(at, monkeypatch):
+    libraries = [SimpleNamespace(num_threads=number) for number in (2, 3)]
+    set_threads = Failing(lambda library, number: setattr(library, "num_threads", number), at)
+    for library in libraries:
+        library.set_num_threads = functools.partial(set_threads, library)
+    monkeypatch.setattr(core_threads, "_blas_libraries", lambda: libraries)
+
+    def numbers_within():
+        with one_blas_thread():
+            return [library.num_threads for library in libraries]
+
+    interrupts(numbers_within)
+    assert [library.num_threads for library in libraries] == [2, 3]
+    assert numbers_within() == [1, 1]
