@@ -118,7 +118,8 @@ def same_rows(X: Any, values: np.ndarray | None = None, each: Each = each_alone)
     size = max(_HASHED // max(X.shape[1], 1), 1)
 
     def add_hashes(begin: int) -> None:
-        _add_hashes(bits[begin : begin + size], factors[:-1], hashes[begin : begin + size])
+        some = np.require(bits[begin : begin + size], requirements=["C", "W"])  # other forms would be compiled anew
+        _add_hashes(some, factors[:-1], hashes[begin : begin + size])
 
     each(add_hashes, range(0, len(X), size))
     order = np.argsort(hashes, kind="stable")

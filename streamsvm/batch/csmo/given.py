@@ -15,6 +15,7 @@ from streamsvm.core.kernels import LARGEST_KERNEL
 _VALUES = 4_000_000  # float64 that are held at a time
 _COLUMNS = 100_000  # values of columns, so that they are in the processor's cache when they are taken
 _ASYMMETRY = 1e-5  # of the largest value, which rounding to float32 may make; of more, a fit might never end
+_COPIED = 2_000_000  # bytes of a matrix that is copied where compiled functions would be compiled anew for its form
 _DIAGONAL = 64  # rows whose kernel values with each other are asked for at once, for their diagonal
 
 
@@ -38,6 +39,8 @@ class GivenRows:
     @classmethod
     def of_matrix(cls, K: np.ndarray) -> GivenRows:
         """Return the rows of a Gram matrix, float64 [n, n]; raise a ValueError where it is not symmetric."""
+        if K.nbytes <= _COPIED:
+            K = np.require(K, requirements=["C", "W"])
         _check_square(K)
         return cls(K)
 
@@ -86,8 +89,11 @@ class GivenRows:
 
     @property
     def by_rows(self) -> np.ndarray | None:
-        """The matrix, float64 [n, n], if there is one whose rows, or else columns, lie in one piece: it is symmetric."""
-        if self.matrix is None or not self.matrix.flags.forc:
+        """The matrix, float64 [n, n], if there is one whose rows, or else columns, lie in one piece: it is symmetric.
+
+        None, too, if it is read-only: what reads it here would be compiled anew.
+        """
+        if self.matrix is None or not (self.matrix.flags.forc and self.matrix.flags.writeable):
             return None
         return self.matrix if self.matrix.flags.c_contiguous else self.matrix.T
 

@@ -11,6 +11,7 @@ from problems import sine_classes, sine_curve
 from streamsvm.batch import CSMOClassifier, CSMOOneClass, CSMORegressor
 from streamsvm.batch.csmo import solver
 from streamsvm.batch.csmo.steps import steps
+from streamsvm.core.compiling.common import compilation
 
 pytestmark = pytest.mark.once
 
@@ -108,3 +109,17 @@ def test_one_call_finds_what_steps_on_large_problems_find(kind, monkeypatch):
     assert not np.isin(found.support_, np.flatnonzero(weights == 0.0)).any()
     most = (1.0 if kind is CSMOOneClass else found.C) * weights[found.support_]
     assert (np.abs(found._coefficients) <= most * (1.0 + 1e-9)).all()
+
+
+def test_other_forms_of_arrays_are_not_compiled_for():
+    X, targets = rows_of(CSMOClassifier)[0], np.arange(N) % 3
+    CSMOClassifier().fit(X, targets)
+    CSMOClassifier(kernel="precomputed").fit(X @ X.T, targets)
+    before = compilation.seconds
+    for form in (np.asfortranarray, lambda X: np.repeat(np.repeat(X, 2, axis=0), 2, axis=1)[::2, ::2]):
+        for read_only in (False, True):
+            rows, K = form(X), form(X @ X.T)
+            rows.flags.writeable = K.flags.writeable = not read_only
+            CSMOClassifier().fit(rows, targets)
+            CSMOClassifier(kernel="precomputed").fit(K, targets)
+    assert compilation.seconds == before
