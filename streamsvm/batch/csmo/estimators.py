@@ -41,9 +41,9 @@ class _WithPath(CSMO):
     def fit_path(self, X: Any, y: Any, Cs: Sequence[float], sample_weight: Any = None) -> list[Self]:
         """Fit one model for each value of C in ``Cs``, above 0, and return them: each is at its optimum, as with `fit`.
 
-        Rows, labels or targets, and weights are as in `fit`. With two classes, or in regression, all C share the kernel values if
-        the cache has room for twice the Gram matrix: 5,000 rows take 200 MB. This estimator itself stays as it was. If you
-        interrupt the fit, there are no models.
+        Rows, labels or targets, and weights are as in `fit`. With two classes, or in regression, all C share the kernel values of
+        up to 2,000 rows, if the cache has room for twice the Gram matrix: they take 32 MB. More rows begin with blocks, which leave
+        little to share. This estimator itself stays as it was. If you interrupt the fit, there are no models.
         """
         models, shared = self._models(Cs), Shared(several=True)
         for model in models:
