@@ -42,7 +42,7 @@ class _WithPath(CSMO):
         """Fit one model for each value of C in ``Cs``, above 0, and return them: each is at its optimum, as with `fit`.
 
         Rows, labels or targets, and weights are as in `fit`. With two classes, or in regression, all C share the kernel values of
-        up to 2,000 rows, if the cache has room for twice the Gram matrix: they take 32 MB. More rows begin with blocks, which leave
+        up to 2,000 rows, if the cache has room for twice the Gram matrix: at most 32 MB. More rows begin with blocks, which leave
         little to share. This estimator itself stays as it was. If you interrupt the fit, there are no models.
         """
         models, shared = self._models(Cs), Shared(several=True)
