@@ -360,6 +360,8 @@ class LearningLoop(StreamLoop[Progress]):
 
         def take(x: Any, y: Any) -> Prediction | None:
             seen, label, probabilities, probability = predict(x)
+            if self._abstain:
+                label = self._label_if_sure(label, probability)
             predicted = label if probabilities is None else scored_of(label, probabilities)
             if timings is not None:
                 timings.predicted()

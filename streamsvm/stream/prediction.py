@@ -300,6 +300,8 @@ class PredictionLoop(StreamLoop[Predicted]):
             if self._mismatch or not self.predicted:
                 self._compare_features(seen)
             self.predicted += 1
+            if self._abstain:
+                label = self._label_if_sure(label, probability)
             y = y.y if type(y) is Weighted else y
             if scores is not None and (due := self._label_of(y)) is not None:
                 self._scored += 1

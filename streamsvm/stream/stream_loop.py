@@ -138,7 +138,7 @@ class StreamLoop(Generic[P]):
 
     def _row_predictor(self, asks: bool) -> Callable[[Any], tuple[Any, Any, Any, float | None]]:
         """Return the function that predicts a row: as the last step sees it, label; if it ``asks``, all probabilities and its."""
-        prepare, predictor, abstain = self._guarded.prepare, self._guarded.last, self._abstain
+        prepare, predictor = self._guarded.prepare, self._guarded.last
         unfamiliar = None if self._learns else self.unfamiliar
 
         def predict(x: Any) -> tuple[Any, Any, Any, float | None]:
@@ -150,11 +150,16 @@ class StreamLoop(Generic[P]):
             probabilities = predictor.predict_proba_one(seen)
             label = predictor.predict_one(seen)
             probability = probabilities.get(label, max(probabilities.values(), default=None))
-            if abstain and probability is not None and probability < abstain:
-                label, self.abstained = None, self.abstained + 1
             return seen, label, probabilities, probability
 
         return predict
+
+    def _label_if_sure(self, label: Any, probability: float | None) -> Any:
+        """Return a label, or None where the loop abstains, which is counted: for rows that count as predicted."""
+        if probability is not None and probability < self._abstain:
+            self.abstained += 1
+            return None
+        return label
 
     def _answers_together(
         self, rows: Together, wants: bool, wants_all: bool

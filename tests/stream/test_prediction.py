@@ -1,5 +1,7 @@
 """The prediction loop: positions that are kept, rows that are refused, models that do not fit."""
 
+import contextlib
+
 import pytest
 from river import datasets, preprocessing, tree
 
@@ -46,6 +48,16 @@ def test_rows_without_any_known_feature(model, tmp_path):
         PredictionLoop(IterableSource(strange), model, sink).run()
     with FileSink(tmp_path / "out.csv") as sink, pytest.warns(UserWarning, match="none of the features"):
         assert PredictionLoop(IterableSource([*strange, *rows(5)]), model, sink).run().predicted == 10
+
+
+def test_a_row_that_is_refused_after_its_prediction_abstains_from_nothing(model, tmp_path):
+    for stream, rows_abstained in (([({"x": 1.0}, None)], 0), ([({"x": 1.0}, None), *rows(5)], 5)):
+        with CheckpointFolder(tmp_path / "state") as folder, FileSink(tmp_path / "out.csv") as sink:
+            how = {"abstain": 1.0, "on_error": "skip", "checkpoints": folder}
+            loop = PredictionLoop(IterableSource(stream), model, sink, **how)  # where a warning is an error, as here
+            with contextlib.suppress(StreamError):
+                loop.run()
+            assert (loop.predicted, loop.abstained) == (rows_abstained, rows_abstained)
 
 
 @pytest.mark.parametrize(

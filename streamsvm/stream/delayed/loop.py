@@ -128,6 +128,8 @@ class DelayedLearningLoop(LearningLoop):
                 delayed.count_duplicate_row()
                 return None
             seen, label, probabilities, probability = predict(x)
+            if self._abstain:
+                label = self._label_if_sure(label, probability)
             predicted = label if probabilities is None else scored_of(label, probabilities)
             kept = pack_prediction(predicted)
             if timings is not None:
