@@ -147,6 +147,7 @@ class PartMerger:
             if newest.header.get("kind") != _KIND:
                 raise CheckpointError(f"{checkpoints.path} holds checkpoints of a learner, not merged models: give another place")
             check_says_rows(checkpoints.path, newest)
+            _check_estimator(checkpoints.path, newest)
             self._rows = newest.header["rows"]
         self._part_folders()
 
@@ -207,8 +208,7 @@ class PartMerger:
                 checkpoint = self._followed.setdefault(path, FollowedFolder(path, self._trusted)).changed()
                 if checkpoint is None:
                     continue
-                if not isinstance(checkpoint.model, base.Estimator):
-                    raise CheckpointError(f"{path} holds a {type(checkpoint.model).__name__}, which is no model")
+                _check_estimator(path, checkpoint)
             except CheckpointError as error:
                 stays = "the model before it stays" if path in self._known else "the others are merged without it"
                 warn(f"{error}: {stays}")
@@ -220,6 +220,11 @@ class PartMerger:
 def _order_of_path(path: Path) -> tuple[int, str]:
     number = path.name.rpartition("-")[2]
     return (int(number) if number.isascii() and number.isdecimal() and len(number) < 19 else 0), path.name
+
+
+def _check_estimator(path: Path | str, checkpoint: Checkpoint) -> None:
+    if not isinstance(checkpoint.model, base.Estimator):
+        raise CheckpointError(f"{path} holds a {type(checkpoint.model).__name__}, which is no model")
 
 
 def _reading_of(checkpoint: Checkpoint) -> dict[str, Any]:

@@ -11,6 +11,7 @@ from partition_models import MAKERS, learned, numbers, save, table
 from refused import raises
 from saved import dumps
 from streamsvm import BSCARegressor, BSGDClassifier, SVMClassifier
+from streamsvm.batch import CSMOClassifier
 from streamsvm.core.transformers import merge_transformers
 from streamsvm.files.container import pack, unpack
 from streamsvm.learners import KernelPerceptron, merging
@@ -234,10 +235,17 @@ def test_a_folder_of_something_else_is_told(result, tmp_path):
         assert merger.step() is None
 
 
-@pytest.mark.parametrize("rows", [-1, "many", None])
-def test_a_merged_model_whose_rows_are_no_number_is_refused(parts, result, rows, monkeypatch):
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        *(({"rows": rows}, "holds a model that is no checkpoint: it does not say how many rows") for rows in (-1, "many", None)),
+        ({}, "holds a CSMOClassifier, which is no model"),  # that learns rows
+    ],
+)
+def test_a_merged_model_that_is_none_is_refused(parts, result, changes, message, monkeypatch):
     PartMerger([parts], result).step()
     newest = result.newest()
-    monkeypatch.setattr(result, "newest", lambda: newest._replace(header={**newest.header, "rows": rows}))
-    with pytest.raises(CheckpointError, match=r"merged holds a model that is no checkpoint: it does not say how many rows"):
+    model = newest.model if changes else CSMOClassifier()
+    monkeypatch.setattr(result, "newest", lambda: newest._replace(model=model, header={**newest.header, **changes}))
+    with pytest.raises(CheckpointError, match=f"merged {message}"):
         PartMerger([parts], result)
