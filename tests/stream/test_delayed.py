@@ -377,9 +377,9 @@ def test_a_corrupt_buffer_is_refused(change):
 @pytest.mark.parametrize(
     ("change", "reason"),
     [
-        ({"heads": [None]}, "heads is"),
+        ({"heads": [None]}, "heads must be a list of 2"),
         ({"heads": [[{"key": "a"}], []]}, "corrupt"),
-        ({"heads": [[], [1, 2, 3]]}, "heads are"),
+        ({"heads": [[], [1, 2, 3]]}, "heads must be a list of at most 2"),
         ({"ended": [0, 1]}, "ended is"),
         ({"times": ["now", None]}, "corrupt"),
         ({"rows": 3}, "rows is 3"),

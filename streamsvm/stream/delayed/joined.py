@@ -351,7 +351,7 @@ def _message(written: Any) -> Message | None:
 
 def _saved_list(name: str, value: Any, least: int = 2) -> list[Any]:
     if type(value) is not list or not least <= len(value) <= 2:
-        raise ValueError(f"{name} is {shown(value)}, and no list of {least} to 2")
+        raise ValueError(f"{name} must be a list of {'' if least else 'at most '}2, not {shown(value)}")
     return value
 
 

@@ -115,7 +115,7 @@ def test_solutions_are_the_same(kind, kernel, C, monkeypatch):
         return
     assert any(done) or kernel["kernel"] != "rbf"
     expected = objective(plain, X, y, **kernel)
-    assert objective(model, X, y, **kernel) == pytest.approx(expected, rel=2e-3)
+    assert objective(model, X, y, **kernel) == pytest.approx(expected, rel=2e-3, abs=1e-6)  # of one class, linear, it is 0
     assert np.sum(model.n_iter_) <= np.sum(plain.n_iter_) + 50
 
 
