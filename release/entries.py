@@ -210,8 +210,6 @@ def uses() -> list[str]:
 
 def entries() -> dict[str, list[str]]:
     """Return the entries that this process has called."""
-    from numba import types
-
     from streamsvm.core.compiling.numba_functions import Function
     from streamsvm.core.compiling.signatures import text_of
 
@@ -220,8 +218,6 @@ def entries() -> dict[str, list[str]]:
         if isinstance(function, Function):
             place = f"{function.py_func.__module__}:{function.py_func.__qualname__}"
             for arguments in sorted(function._entries, key=str):
-                if any(isinstance(kind, types.Omitted) for kind in arguments):  # of a compiled caller, which takes the default
-                    continue
                 result = function.overloads[arguments].signature.return_type
                 found.setdefault(place, []).append(f"{' '.join(map(text_of, arguments))} -> {text_of(result)}")
     return {place: sorted(set(signatures)) for place, signatures in sorted(found.items())}

@@ -186,8 +186,8 @@ def solve(
     """Solve a problem from coefficients ``start`` float64 [n], or from the first point, with a cache in a `column_buffer`.
 
     O(n) a step, and O(n d) for each new column. An interrupt, or `stop_if_asked`, ends it with the point so far. ``look`` is
-    called now and then; ``done``: the steps that were done before, and
-    ``gram``: memory of all kernel values, which lets fits to the same rows share them.
+    called now and then. ``done`` steps were done before, to get to ``start``. ``gram`` is memory of all kernel values, by which
+    fits to the same rows share them.
     """
     b = first_point(problem) if start is None else feasible_point(problem, start)
     max_iter = options.max_iter if options.max_iter >= 0 else sys.maxsize
