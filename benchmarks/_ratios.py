@@ -10,7 +10,7 @@ import statistics
 from typing import Any
 
 #: A new ratio above the kept one times this is worse.
-#: Of five runs on a busy machine, the largest had up to 1.41 times the median.
+#: Of five runs on a busy machine, the largest had up to 1.62 times the median.
 FACTORS = {"time": 2.0, "error": 1.1}
 DIGITS = {"time": ".2g", "error": ".2f"}
 LEAST_ERROR = 0.01  # percent; so that nobody divides by 0
