@@ -246,9 +246,10 @@ def test_what_is_predicted(spark, fit, tmp_path):
     learner = fit.model.learner()
     f = learner.decision_function(fit.X)
     np.testing.assert_array_equal(found.prediction, learner.predict(fit.X))
-    np.testing.assert_array_equal(stacked(found.rawPrediction), np.column_stack([-f, f]))
+    # A product of one row, or of a batch of Arrow, with the vectors adds up in another order than that of all rows.
+    np.testing.assert_allclose(stacked(found.rawPrediction), np.column_stack([-f, f]), rtol=1e-11)
     assert fit.model.predict(found.features[0]) == found.prediction[0]
-    raw = fit.model.predictRaw(found.features[0])  # a product of one row with the vectors adds up in another order
+    raw = fit.model.predictRaw(found.features[0])
     np.testing.assert_allclose(raw.toArray(), found.rawPrediction[0].toArray(), rtol=1e-12)
     assert (fit.model.numFeatures, fit.model.numClasses) == (3, 2)
     assert BinaryClassificationEvaluator().evaluate(fit.model.transform(fit.frame)) > 0.9

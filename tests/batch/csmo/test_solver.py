@@ -137,7 +137,7 @@ def test_an_interrupt_leaves_the_block_before(monkeypatch):
     interrupts(model.fit, X, y > 0.0)
     assert model.n_iter_.tolist() == [done]
     assert model.gap_ > 1e-3
-    np.testing.assert_allclose(np.abs(model.dual_coef_).sum(), np.abs(of.working.b).sum())
+    np.testing.assert_allclose(np.abs(model.dual_coef_).sum(), np.abs(of.working.b).sum(), rtol=1e-6)  # float32 kernel values
 
 
 def test_rows_that_come_back_take_what_changed_since_they_left():
