@@ -5,12 +5,10 @@ from __future__ import annotations
 import contextlib
 import itertools
 import math
-import re
 import time
 import warnings
 from collections import Counter
 from collections.abc import Callable, Collection, Hashable, Iterable, Iterator, Mapping, Sequence
-from datetime import date
 from functools import partial
 from typing import Any
 
@@ -28,10 +26,11 @@ from streamsvm.stream.look.column_kinds import (
     not_read,
     parted_marks,
 )
+from streamsvm.stream.look.far_values import as_mark, far_dates, far_values
 from streamsvm.stream.tables.chunk import Chunk, Row
 from streamsvm.stream.tables.options import TableOptions
 from streamsvm.stream.tables.reading import plain_value
-from streamsvm.stream.tables.values import as_seconds, is_date
+from streamsvm.stream.tables.values import is_date
 
 #: The note on a label that is not named as a target.
 TARGET = "a number to predict"
@@ -324,75 +323,3 @@ def _are_targets(labels: Sequence[Any]) -> bool:
     if len(distinct) > 2 and not all(map(float.is_integer, distinct)):
         return True
     return len(distinct) > _MANY_CLASSES or (len(distinct) > ENOUGH and 2 * len(distinct) > len(labels))
-
-
-_MOST = 3  # marks on each side
-_FEWEST_ROWS, _FEWEST = 20, 5  # rows, and other values than the marks
-_FAR, _NEAR = 5.0, 0.25  # widths of the others, at which a mark lies from them; nearer where it looks like one
-_REPEATED = 3  # rows; fewer where it looks like one
-_NINES = re.compile(r"-?(9{3,}|9{2,}8|32768|32767|2147483648|2147483647)")
-_HUGE, _THOUSANDS = 1e30, 1000.0
-_MOST_ZEROS = 0.5  # of the rows
-
-
-def far_values(numbers: Sequence[float], marks: Sequence[float] = ()) -> list[float]:
-    """Return the values that are repeated far outside the others, at most three on each side; none where that says nothing.
-
-    A value such as -999, 32767 or 1e38, or one of ``marks``, is nearer far than others are. Zero is, where all others are at
-    least a thousand. Where most rows have it, as sums do, it never is.
-
-    >>> ages = [20 + i * i % 61 for i in range(40)]
-    >>> far_values([*ages, -999, -999]), far_values([*ages, 300, 300]), far_values([*ages, 1e38, 1e38, -999, -998, -998, -999])
-    ([-999], [], [-999, -998, 1e+38])
-    >>> far_values([0] * 95 + [1848, 1848, 1887, 1902, 1977, 2001])
-    []
-    """
-    if len(numbers) < _FEWEST_ROWS:
-        return []
-    counts = Counter(numbers)
-    values = sorted(counts)
-    usual_zero = counts[0] >= _MOST_ZEROS * len(numbers)
-    found: list[float] = []
-    for low, high in itertools.product(range(_MOST + 1), repeat=2):
-        rest, ends = values[low : len(values) - high], (*values[:low], *values[len(values) - high :])
-        if len(rest) < _FEWEST or len(ends) <= len(found):
-            continue
-        width = float(rest[-1]) - float(rest[0])
-        are_far = all(_is_far(value, rest, width, counts[value], value in marks) for value in ends)
-        are_far = are_far and not (usual_zero and 0 in ends)
-        if are_far and sum(counts[value] for value in ends) < len(numbers):
-            found = list(ends)
-    if not found and values[0] == 0 and len(values) > _FEWEST and values[1] >= _THOUSANDS:
-        return [values[0]] if counts[0] >= _REPEATED and not usual_zero else []
-    return found
-
-
-def _is_far(value: float, rest: Sequence[float], width: float, count: int, is_mark: bool) -> bool:
-    is_mark = is_mark or abs(value) >= _HUGE or _NINES.fullmatch(as_mark(value)) is not None
-    gap = max(float(rest[0]) - float(value), float(value) - float(rest[-1]))
-    return gap > (_NEAR if is_mark else _FAR) * width and count >= _REPEATED - is_mark
-
-
-def as_mark(value: float) -> str:
-    """Return a number as a mark of missing values is written.
-
-    >>> as_mark(-999.0), as_mark(1e38), as_mark(99.9)
-    ('-999', '1e+38', '99.9')
-    """
-    return str(int(value)) if float(value).is_integer() and abs(value) < 1e15 else repr(float(value))
-
-
-#: Dates that often stand for none.
-_NO_DATES = tuple(map(as_seconds, ("0001-01-01", "1900-01-01", "1970-01-01", "9999-12-31")))
-
-
-def far_dates(values: Iterable[Any], form: str | None) -> list[str]:
-    """Return the dates, and texts that are some in a format, that are far from the others, as `far_values` of numbers.
-
-    >>> far_dates([f"2024-01-{i + 1:02d}" for i in range(30)] + ["9999-12-31"] * 2, None)
-    ['9999-12-31']
-    """
-    texts = [text for value in values if isinstance(value, str | date) and is_date(text := str(value).strip(), form)]
-    times = {text: as_seconds(text, form) for text in dict.fromkeys(texts)}
-    far = far_values([times[text] for text in texts], _NO_DATES)
-    return [text for text, time in times.items() if time in far]
