@@ -164,8 +164,11 @@ def is_few(n: int, megabytes: float) -> bool:
 
 
 def gram_memory(n: int, megabytes: float) -> Gram | None:
-    """Return memory for the kernel values of n rows, if there is room for them beside as many in a `column_buffer`."""
-    return Gram(n) if 8.0 * n * n + 64.0 * n <= megabytes * _MEGABYTE else None
+    """Return memory for the kernel values of n rows, if there is room for them beside as many in a `column_buffer`.
+
+    None, too, where fits begin with blocks, which share next to nothing.
+    """
+    return Gram(n) if n <= _FEW and 8.0 * n * n + 64.0 * n <= megabytes * _MEGABYTE else None
 
 
 def column_buffer(megabytes: float, n: int) -> np.ndarray:

@@ -348,6 +348,13 @@ def test_a_path_has_the_models_of_fits(kind, megabytes, monkeypatch):
         np.testing.assert_allclose(found._decide(X), one._decide(X), atol=1e-3)
 
 
+@pytest.mark.once
+def test_kernel_values_are_shared_where_fits_begin_with_all_of_them():
+    assert solver.gram_memory(2000, 200.0).values.shape == (2000, 2000)
+    assert solver.gram_memory(2001, 200.0) is None
+    assert solver.gram_memory(2000, 30.0) is None  # no room beside as many columns
+
+
 def test_a_path_of_few_rows_and_three_classes():
     X, y = load_iris(return_X_y=True)
     for C, found in zip([1.0, 10.0], CSMOClassifier().fit_path(X, y, [1.0, 10.0]), strict=True):
