@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 import threading
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
@@ -235,9 +236,8 @@ class CSMO(KernelMachine):
         start = _checked_start(dual_coef_init, n, len(machines))
         C = _finite_cost(self.C) * training.weights
         check_bounds(C[counted])
-        options = Options(
-            float(self.tol), self.conjugate, self.shrinking, int(self.max_iter), bool(self.verbose), float(self.cache_size)
-        )
+        limit = sys.maxsize if self.max_iter < 0 else int(self.max_iter)
+        options = Options(float(self.tol), self.conjugate, self.shrinking, limit, bool(self.verbose), float(self.cache_size))
         coefficients, stop = np.zeros((len(machines), n)), threading.Event()
         look = watch_fit(type(self).__name__, n, self._alternative(training))
         some, counts = labels[counted], np.bincount(labels[counted], minlength=2)
@@ -276,7 +276,8 @@ class CSMO(KernelMachine):
                 targets = np.zeros(n) if training.targets is None else training.targets
                 given = rows.by_rows, rows.which, C, labels, targets, machines
                 begun = solve_few(given, self._epsilon, self._share, options, coefficients)
-            solutions = self._solve_parts(solve_part, begun, len(machines), largest, stop)
+            ended = {k for k, solution in begun.items() if solution.has_ended(options)}
+            solutions = self._solve_parts(solve_part, begun, ended, len(machines), largest, stop)
         n_iter = [solution.n_iter for solution in solutions]
         self.n_iter_: np.ndarray | int = n_iter[0] if training.labels is None else np.array(n_iter)
         support = self._ordered(np.flatnonzero(coefficients.any(axis=0)), training)
@@ -298,6 +299,7 @@ class CSMO(KernelMachine):
         self,
         solve_part: Callable[[int, np.ndarray, Workers], Solution],
         begun: dict[int, Solution],
+        ended: set[int],
         parts: int,
         largest: int,
         stop: threading.Event,
@@ -305,11 +307,10 @@ class CSMO(KernelMachine):
         """Return the solutions of all machines, of up to ``largest`` rows; after an interrupt also of those never begun.
 
         Threads have a machine each where there are several, and else share the loops of the one. Those that have ``begun`` go on
-        where they are not solved.
+        where they have not ``ended``.
         """
-        threads, limit = thread_count(self.n_jobs), self.max_iter if self.max_iter >= 0 else np.inf
-        solved = [k for k, solution in begun.items() if solution.gap <= self.tol or solution.n_iter >= limit]
-        if len(solved) == parts:
+        threads = thread_count(self.n_jobs)
+        if len(ended) == parts:
             return list(begun.values())
         inside = threads if parts == 1 or callable(self.kernel) else 1
         solutions: dict[int, Solution] = dict(begun)
@@ -327,7 +328,7 @@ class CSMO(KernelMachine):
         with Workers(1 if inside > 1 or callable(self.kernel) else min(threads, parts)) as outside:
             try:
                 with stoppable(stop):
-                    outside.each(solve_one, sorted({*range(parts)}.difference(solved)), stop)
+                    outside.each(solve_one, sorted({*range(parts)} - ended), stop)
             except KeyboardInterrupt:
                 if not solutions:
                     raise

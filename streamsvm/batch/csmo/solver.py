@@ -47,7 +47,7 @@ class Options(NamedTuple):
     tol: float
     conjugate: bool
     shrinking: bool
-    max_iter: int
+    max_iter: int  # steps of a machine, at most
     verbose: bool
     megabytes: float = 0.0  # that the cache may take, where its buffer takes less
 
@@ -157,6 +157,10 @@ class Solution(NamedTuple):
     n_iter: int
     interrupted: bool
 
+    def has_ended(self, options: Options) -> bool:
+        """Whether nothing is left to do: the gap is small enough, or there may be no more steps."""
+        return self.gap <= options.tol or self.n_iter >= options.max_iter
+
 
 def is_few(n: int, megabytes: float) -> bool:
     """Whether n rows are best given by their Gram matrix in float64: it takes little time, and fits beside all columns."""
@@ -193,15 +197,13 @@ def solve(
     fits to the same rows share them.
     """
     b = first_point(problem) if start is None else feasible_point(problem, start)
-    max_iter = options.max_iter if options.max_iter >= 0 else sys.maxsize
-    options, goal = options._replace(max_iter=max_iter), _GOAL * options.tol
-    interrupted, few = False, _is_small(problem, buffer)
+    goal, interrupted, few = _GOAL * options.tol, False, _is_small(problem, buffer)
     if few and not done:
         try:
             look()
             stop_if_asked()
             solution = _solve_few(problem, b, options)
-            if solution.gap <= options.tol or solution.n_iter >= max_iter:
+            if solution.has_ended(options):
                 return solution
             done = solution.n_iter
         except KeyboardInterrupt:
@@ -217,9 +219,9 @@ def solve(
             before, gap, checks = gap, state.check(), checks + 1
             failed += gap > 0.5 * before
             stuck = checks == _CHECKS or (status == STALLED and gap > 0.5 * before)
-            if options.tol < gap and state.n_iter < max_iter and (stuck or failed == _FAILED):
+            if options.tol < gap and state.n_iter < options.max_iter and (stuck or failed == _FAILED):
                 gap = exact_steps(state, gap, options.tol)
-            if gap <= options.tol or state.n_iter >= max_iter or stuck:
+            if gap <= options.tol or state.n_iter >= options.max_iter or stuck:
                 break
             if options.shrinking:
                 state.shrink(_LEFT)
@@ -241,8 +243,7 @@ def _is_small(p: Problem, buffer: np.ndarray) -> bool:
 
 def _how_few(options: Options) -> How:
     """Return how small problems are solved."""
-    max_iter = options.max_iter if options.max_iter >= 0 else sys.maxsize
-    return How(options.tol, _GOAL * options.tol, options.conjugate, max_iter, _MOST_FREE)
+    return How(options.tol, _GOAL * options.tol, options.conjugate, options.max_iter, _MOST_FREE)
 
 
 def solve_few(
