@@ -71,14 +71,11 @@ def solve_all(
                 which[m] = g
                 m += 1
         some = which[:m]
-        lower, upper, b, values = lowest[some], highest[some], np.zeros(m), K
+        lower, upper, values = lowest[some], highest[some], K
         if m < N:
             values = np.empty((m, m))
             gather(K, some, some, values)
-        left = total
-        for k in range(m):  # the first point
-            b[k] = min(max(left, 0.0), upper[k])
-            left -= upper[k]
+        b = first_point(upper, total)
         found[p] = solve_small(values, b, wanted[some], lower, upper, lower + upper, epsilon, classification, total, how)
         b_of[some] = b
         if rows > m:
@@ -87,6 +84,16 @@ def solve_all(
         for i in range(n):
             if C[i] > 0.0 and (labels[i] == first or labels[i] == second):
                 coefficients[p, i] = b_of[places[i]]
+
+
+@compiled(nogil=True)
+def first_point(upper: np.ndarray, total: float) -> np.ndarray:
+    """Return variables, float64 [n], whose sum is the total: from the first on, they are at their upper bound."""
+    b, left = np.empty(len(upper)), total
+    for k in range(len(upper)):
+        b[k] = min(max(left, 0.0), upper[k])
+        left -= upper[k]
+    return b
 
 
 @compiled(nogil=True, apart=True)

@@ -135,14 +135,6 @@ def few_rows(X: Any, kernel: Kernel) -> GivenRows:
     return GivenRows(K)
 
 
-def first_point(problem: Problem) -> np.ndarray:
-    """Return variables, float64 [n], whose sum is the total: from the first on, they are at their upper bound."""
-    upper = problem.upper
-    if problem.total == 0.0:
-        return np.zeros(len(upper))
-    return np.clip(problem.total - (np.cumsum(upper) - upper), 0.0, upper)
-
-
 def feasible_point(problem: Problem, b: np.ndarray) -> np.ndarray:
     """Return ``b`` float64 [n] clipped to the bounds, the larger of its two signs scaled down so that its sum is the total."""
     b = np.clip(b, problem.lower, problem.upper)
