@@ -153,9 +153,7 @@ def learner_cases() -> Iterator[tuple[str, Callable[[], str]]]:
         X, y = matrix(stream)
         solution = model.learn_epochs(X, y.tolist(), epochs=3)
         solution.learn(1)
-        return digest(
-            known(model, stream), solution.coefficients, solution.primal(), solution.dual(), known(solution.unmerged(), stream)
-        )
+        return digest(known(model, stream), solution.coefficients, solution.primal(), solution.dual())
 
     yield "epochs two", lambda: passes(BSCAClassifier(budget=20, seed=1), "two")
     yield "epochs many", lambda: passes(BSCAClassifier(budget=20, seed=1, relaxation=1.0), "many")

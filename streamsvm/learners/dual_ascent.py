@@ -3,17 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any, Self
+from typing import Any
 
 import numpy as np
 
-from streamsvm.core.budget import Removal
 from streamsvm.core.checks import OutputName, check_number
 from streamsvm.core.frames import Batch, as_batch
 from streamsvm.core.kernels import kernel_matrix
 from streamsvm.core.sparse import in_columns, laid_out
 from streamsvm.core.steps.coordinate_ascent import learn_epoch, step
-from streamsvm.core.steps.decisions import expand
 from streamsvm.core.steps.iterates import HINGE
 from streamsvm.core.steps.step import random_bits
 from streamsvm.learners.budgeted import BudgetedEstimator
@@ -111,29 +109,6 @@ class DualAscent(BudgetedEstimator):
         solution = DualSolution(self, batch, columns, targets)
         solution.learn(epochs, on_epoch)
         return solution
-
-    def _expansion_of(self, X: np.ndarray, columns: np.ndarray, weights: np.ndarray, coefficients: np.ndarray) -> Self:
-        # A model of its own, with the rows of X as its support vectors.
-        unneeded = {"averaging": 0, "replay": 0, "maintenance": Removal()}
-        parameters = {name: value for name, value in unneeded.items() if name in self._get_params()}
-        model = self.clone({**parameters, "budget": max(len(X), 1)})
-        model._features.restore(self.feature_names)
-        model._make_room()
-        labels: Any = getattr(self, "_labels", None)  # a regressor has none
-        if labels is not None:
-            model._labels.restore(labels.seen)  # type: ignore[attr-defined]
-        if self._outputs > 1:
-            model._resize(self._outputs)
-        header, common = model._store.views.header, model._common
-        if self.scaling is not None:
-            ours, theirs = self._store.views, model._store.views
-            for name in ("moments", "first", "location", "spread"):
-                getattr(theirs, name)[:] = getattr(ours, name)
-        header["gamma"] = self.effective_gamma
-        common["gamma_rows"], common["t"] = self._common["gamma_rows"], self._common["t"]
-        model._get_ready()
-        expand(model._block, X, columns, weights, coefficients)
-        return model
 
 
 def _check_passes(epochs: int, on_epoch: object) -> None:
@@ -253,15 +228,6 @@ class DualSolution:
         held = a.any(axis=1)
         X, a = self._rows_in_columns()[held], a[held]
         return float(gain - 0.5 * np.sum(a * self._decision_values(X, X, a)))
-
-    def unmerged(self) -> DualAscent:
-        """Return the model that these rows alone would give without a budget.
-
-        Its support vectors are the rows whose coefficient is not 0.
-        """
-        self._check_outputs()
-        held = np.flatnonzero(self._coefficients.any(axis=1))
-        return self._model._expansion_of(self._X[held], self._columns, self._weights[held], self._coefficients[held])
 
     def _rows_in_columns(self) -> np.ndarray:
         # float64 [n, columns in use], as the kernel takes them

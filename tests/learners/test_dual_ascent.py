@@ -204,20 +204,6 @@ def test_objectives_are_in_order_whatever_the_kernel(kernel):
 # The solution, and a model that learns on ---------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("classes", [2, 3])
-def test_the_unmerged_model_is_that_of_the_coefficients(classes):
-    X, y = blobs(classes)
-    model = BSCAClassifier(budget=10, C=0.5, replay=20, **EXACT)
-    solution = model.learn_epochs(X, y, epochs=2)
-    whole = solution.unmerged()
-    f = gram(X) @ solution.coefficients
-    np.testing.assert_allclose(np.asarray(whole.decision_function_many(X)), f, atol=1e-4)
-    assert whole.labels == model.labels
-    assert whole.n_support == np.count_nonzero(solution.coefficients.reshape(ROWS, -1).any(axis=1)) > 10
-    assert model.n_support == 10
-    pickle.loads(pickle.dumps(whole)).learn_many(X, y)
-
-
 def test_passes_go_on_from_what_was_learned_and_learning_goes_on_from_them():
     X, y = blobs(classes=3)
     model = BSCAClassifier(budget=12, seed=0, replay=20)
@@ -326,7 +312,7 @@ def test_a_label_learned_since_is_noticed():
     model = BSCAClassifier(budget=20, **EXACT)
     solution = model.learn_epochs(X, y, epochs=1)
     model.learn_one({0: 0.0, 1: 0.0}, "another")
-    for ask in (solution.primal, solution.dual, solution.unmerged, solution.learn):
+    for ask in (solution.primal, solution.dual, solution.learn):
         refused("a label since", ask, error=RuntimeError)
     assert solution.coefficients.shape == (ROWS,)
 
