@@ -95,8 +95,8 @@ class HierarchicalMachine(PathMachine):
     Parameters
     ----------
     memory_limit
-        Maximum memory of the fit in bytes, on top of X. A fit that would need more raises an error before it begins. None sets
-        no limit.
+        Maximum memory of the fit in bytes, on top of X, which is made dense if it is sparse. A fit that would need more raises
+        an error before it begins. None sets no limit.
 
     Attributes
     ----------

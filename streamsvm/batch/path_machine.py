@@ -24,6 +24,7 @@ from streamsvm.batch.problem import Bounds, Groups, check_bounds
 from streamsvm.core.checks import check_number, check_one_of
 from streamsvm.core.compiling.common import compilation
 from streamsvm.core.kernels import Kernel
+from streamsvm.core.sklearn_base import PathEstimator
 from streamsvm.core.warning import warn
 
 _TIMES = 10.0
@@ -146,7 +147,7 @@ class Prepared(NamedTuple):
 
 
 @dataclass(eq=False, repr=False, kw_only=True)
-class PathMachine(KernelMachine):
+class PathMachine(PathEstimator, KernelMachine):
     """A machine whose fits share what does not depend on C; of more than two classes, each has a machine against all others.
 
     Raises
@@ -154,6 +155,12 @@ class PathMachine(KernelMachine):
     ValueError
         From `fit`: a parameter is out of its range, X, y or a weight cannot be learned, or ``memory_limit`` is too small. The
         message says which one, and what to change.
+
+    Warns
+    -----
+    UserWarning
+        The fit took long, and CSMO would have needed about a tenth of the time, or, before it begins, is about to need a
+        fifth.
     """
 
     memory_limit: float | None = None
@@ -162,46 +169,14 @@ class PathMachine(KernelMachine):
     verbose: bool = False
     """Whether to show progress on standard error."""
 
-    def fit(self, X: Any, y: Any, sample_weight: Any = None) -> Self:
-        """Fit the model to all rows. A fit that raises a ValueError leaves the model as it was.
-
-        Parameters
-        ----------
-        X
-            Rows to learn: an array or sparse matrix [n, features]. A sparse matrix is made dense.
-        y
-            Labels or targets [n].
-        sample_weight
-            Weight of each row, at least 0, [n]. None gives every row weight 1.
-
-        Returns
-        -------
-        The fitted estimator.
-
-        Warns
-        -----
-        UserWarning
-            The fit took long, and CSMO would have needed about a tenth of the time, or, before it begins, is about to need a
-            fifth.
-        """
-        return self._fit_watched([self], X, y, sample_weight)[0]
-
-    def fit_path(self, X: Any, y: Any, Cs: Sequence[float], sample_weight: Any = None) -> list[Self]:
-        """Fit one model for each value of C in ``Cs``, above 0, and return them. They share all work that does not depend on C.
-
-        Rows, labels or targets, and weights are as in `fit`. This estimator itself stays as it was. If you interrupt the fit,
-        there are no models.
-        """
-        return self._fit_watched(self._models(Cs), X, y, sample_weight)
-
     @property
     def _exact_name(self) -> str:
         return "CSMOClassifier" if is_classifier(self) else "CSMORegressor"
 
-    def _fit_watched(self, models: list[Self], X: Any, y: Any, sample_weight: Any) -> list[Self]:
+    def _fit_models(self, models: list[Self], X: Any, y: Any, sample_weight: Any) -> list[Self]:
         """Fit models, and warn if CSMO would have taken a tenth of the time."""
         stopwatch = Stopwatch()
-        models = models[0]._fit_path(models, X, y, sample_weight)
+        models = self._fit_path(models, X, y, sample_weight)
         n = _num_samples(X)
         seconds = sum(exact_alternative("", n, len(model.support_), len(model._coefficients)).seconds for model in models)
         warn_meanwhile(type(self).__name__, stopwatch.seconds, n, Alternative(self._exact_name, seconds))

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from copy import deepcopy
 from pathlib import Path
@@ -115,6 +115,42 @@ class SklearnEstimator(BaseEstimator):  # type: ignore[misc]
             if is_interrupt(error):
                 raise KeyboardInterrupt from None
             raise
+
+
+class PathEstimator(SklearnEstimator):
+    """The base of estimators whose fits for several values of C share work."""
+
+    def fit(self, X: Any, y: Any, sample_weight: Any = None) -> Self:
+        """Fit the model to all rows. A fit that fails leaves the model as it was.
+
+        Parameters
+        ----------
+        X
+            Rows to learn: an array or sparse matrix [n, features].
+        y
+            Labels or targets [n].
+        sample_weight
+            Weight of each row, at least 0, [n], by which C is multiplied. Rows of weight 0 are left out. None gives every row
+            weight 1.
+
+        Returns
+        -------
+        The fitted estimator. The errors are those that the class names.
+        """
+        return self._fit_models([self], X, y, sample_weight)[0]
+
+    def fit_path(self, X: Any, y: Any, Cs: Sequence[float], sample_weight: Any = None) -> list[Self]:
+        """Fit one model for each value of C in ``Cs``, above 0, and return them. They share work that does not depend on C.
+
+        Rows, labels or targets, and weights are as in `fit`. This estimator itself stays as it was. If you interrupt the fit,
+        there are no models.
+        """
+        models = self._models(Cs)
+        return models[0]._fit_models(models, X, y, sample_weight)
+
+    def _fit_models(self, models: list[Self], X: Any, y: Any, sample_weight: Any) -> list[Self]:
+        """Fit each of the models, of which this is the first one, with its C."""
+        raise NotImplementedError
 
 
 class SklearnClassifier(ClassifierMixin):  # type: ignore[misc]

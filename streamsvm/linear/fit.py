@@ -16,7 +16,7 @@ from sklearn.exceptions import ConvergenceWarning
 from sklearn.utils.validation import _check_sample_weight, check_is_fitted, validate_data
 
 from streamsvm.core.checks import check_number, check_parameters, parameter
-from streamsvm.core.sklearn_base import SklearnEstimator, seed_of
+from streamsvm.core.sklearn_base import PathEstimator, seed_of
 from streamsvm.core.warning import warn
 from streamsvm.files.locks import locks
 from streamsvm.learners.linear import OnlineLinearSVC, OnlineLinearSVR
@@ -34,7 +34,7 @@ _FOLDER = "streamsvm-fit"  # in the work folder, where nothing else is touched
 
 
 @dataclass(eq=False, repr=False)
-class OutOfCoreLinear(SklearnEstimator):
+class OutOfCoreLinear(PathEstimator):
     """A linear machine that is fitted to a block file within a memory limit.
 
     Attributes
@@ -70,7 +70,8 @@ class OutOfCoreLinear(SklearnEstimator):
 
     C: float = parameter(default=1.0, above=0.0)
     """Factor of the losses in the objective, above 0; it is multiplied by the weight of the row, and in classification by that
-    of its class. A larger C fits the rows more closely.
+    of its class. A larger C fits the rows more closely. `fit_path` begins each fit where the one before has ended: give it the
+    values in rising order.
     """
     _: KW_ONLY
     loss: str
@@ -105,52 +106,6 @@ class OutOfCoreLinear(SklearnEstimator):
     """Seed of the order of rows, for repeatable fits. None uses a different seed each time."""
     verbose: bool = False
     """Whether to show progress on standard error."""
-
-    def fit(self, X: Any, y: Any, sample_weight: Any = None) -> Self:
-        """Fit the model to rows in memory, which are first written to a block file.
-
-        A fit that fails leaves the model as it was.
-
-        Parameters
-        ----------
-        X
-            Array or sparse matrix of rows [n, features].
-        y
-            Labels of two classes, or targets, [n].
-        sample_weight
-            Weight of each row, at least 0, [n], by which C is multiplied. Rows of weight 0 are left out. None gives every row
-            weight 1.
-
-        Returns
-        -------
-        The fitted estimator.
-
-        Raises
-        ------
-        ValueError, OSError
-            As described in the class.
-        """
-        return self._fit_arrays([self], X, y, sample_weight)[0]
-
-    def fit_path(self, X: Any, y: Any, Cs: Sequence[float], sample_weight: Any = None) -> list[Self]:
-        """Fit one model for each of several values of C, each from where the one before has ended.
-
-        Pass the values in rising order.
-
-        Parameters
-        ----------
-        X, y, sample_weight
-            Rows, labels or targets, and weights, as in `fit`.
-        Cs
-            Values of C, above 0.
-
-        Returns
-        -------
-        list
-            One fitted model for each value in ``Cs``. This estimator itself stays as it was.
-        """
-        models = self._models(Cs)
-        return models[0]._fit_arrays(models, X, y, sample_weight)
 
     def fit_file(
         self, path: str | Path, *, target: str | None = None, weight: str | Path | None = None, zero_based: bool = False
@@ -201,7 +156,7 @@ class OutOfCoreLinear(SklearnEstimator):
         """
         return to_online(self, feature_names=feature_names, **parameters)
 
-    def _fit_arrays(self, models: list[Self], X: Any, y: Any, sample_weight: Any) -> list[Self]:
+    def _fit_models(self, models: list[Self], X: Any, y: Any, sample_weight: Any) -> list[Self]:
         with self._all_or_nothing():
             self._check_models(models)
             columns = list(X.columns) if hasattr(X, "columns") else None

@@ -44,7 +44,7 @@ class HSSADMMClassifier(KernelClassifier, PathMachine):
     ----------
     memory_limit
         Maximum memory in bytes of the compressed matrix and its factorisation; None sets no limit. It does not count 8 bytes a
-        row for each of about ten columns of every machine and C.
+        row for each of about ten columns of every machine and C, and a sparse X is made dense.
 
     Attributes
     ----------
