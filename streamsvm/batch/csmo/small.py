@@ -52,38 +52,38 @@ def solve_all(
     first class of a machine may have negative coefficients, and those of its second class positive ones. Coefficients are written
     into ``coefficients`` [machines, n], and what `solve_small` returns into ``found`` [machines, 5].
     """
-    n, N = len(places), len(K)
-    which, lowest, highest, wanted, b_of = np.empty(N, np.int64), np.zeros(N), np.zeros(N), np.zeros(N), np.zeros(N)
-    for i in range(n):
+    N, classes = len(K), labels.max() + 1
+    bounds, row_of, rows, sums = np.zeros((classes, N)), np.zeros((classes, N), np.int64), np.zeros(classes), np.zeros(classes)
+    which, wanted, b_of = np.empty(N, np.int64), np.zeros(N), np.zeros(N)
+    for i in range(len(places)):
         if C[i] > 0.0:
-            wanted[places[i]] = targets[i]
+            label, g = labels[i], places[i]
+            wanted[g], row_of[label, g] = targets[i], i
+            bounds[label, g] += C[i]
+            rows[label] += 1.0
+            sums[label] += share * C[i]
     for p in range(len(machines)):
-        first, second, m, rows, total = machines[p, 0], machines[p, 1], 0, 0, 0.0
-        lowest[:] = 0.0
-        highest[:] = 0.0
-        for i in range(n):
-            if C[i] > 0.0 and (labels[i] == first or labels[i] == second):
-                lowest[places[i]] -= C[i] if labels[i] == first else 0.0
-                highest[places[i]] += C[i] if labels[i] == second else 0.0
-                rows, total = rows + 1, total + share * C[i]
+        first, second, m = machines[p, 0], machines[p, 1], 0
         for g in range(N):
-            if lowest[g] < 0.0 or highest[g] > 0.0:
+            if bounds[first, g] > 0.0 or bounds[second, g] > 0.0:
                 which[m] = g
                 m += 1
-        some = which[:m]
-        lower, upper, values = lowest[some], highest[some], K
+        some, lowest, highest, values = which[:m], 0.0 - bounds[first], bounds[second], K
+        lower, upper, total, several = lowest[some], highest[some], sums[first], rows[first] > m
+        if first != second:
+            total, several = total + sums[second], rows[first] + rows[second] > m
         if m < N:
             values = np.empty((m, m))
             gather(K, some, some, values)
         b = first_point(upper, total)
         found[p] = solve_small(values, b, wanted[some], lower, upper, lower + upper, epsilon, classification, total, how)
-        b_of[some] = b
-        if rows > m:
+        if several:
+            b_of[some] = b
             hand_out(places, C, labels, first, second, b_of, lowest, highest, coefficients[p])
             continue
-        for i in range(n):
-            if C[i] > 0.0 and (labels[i] == first or labels[i] == second):
-                coefficients[p, i] = b_of[places[i]]
+        for k in range(m):
+            label = second if upper[k] > 0.0 else first
+            coefficients[p, row_of[label, some[k]]] = b[k]
 
 
 @compiled(nogil=True)

@@ -357,13 +357,14 @@ def steps(
         s.listed[:] = False
         slopes(a, epsilon, s.last[0], s.ascent, s.descent)
     status, done, wanted = _do_steps(a, s, slots, epsilon, tol, conjugate, limit)
+    b, gradient, lower, upper, kink, ascent, descent = a.b, a.gradient, a.lower, a.upper, a.kink, s.ascent, s.descent
     origin = s.last[0]
-    for k in range(len(a.b)):
-        rise = slope_upwards(a.b[k], a.upper[k], a.kink[k], epsilon)
+    for k in range(len(b)):
+        rise = slope_upwards(b[k], upper[k], kink[k], epsilon)
         if rise < np.inf:
-            a.gradient[k] = origin + (np.float64(s.ascent[k]) - rise)
+            gradient[k] = origin + (np.float64(ascent[k]) - rise)
         else:
-            a.gradient[k] = origin + (np.float64(s.descent[k]) - slope_downwards(a.b[k], a.lower[k], a.kink[k], epsilon))
+            gradient[k] = origin + (np.float64(descent[k]) - slope_downwards(b[k], lower[k], kink[k], epsilon))
     return status, done, wanted
 
 
@@ -375,7 +376,7 @@ def _do_steps(
     # time.
     ascent, descent, image, gains, diagonal = s.ascent, s.descent, s.image, s.gains, a.diagonal
     columns, slot_of, owner, newer, older = slots.buffer, slots.slot_of, slots.owner, slots.newer, slots.older
-    precision, n = ascent.dtype.type, len(ascent)
+    precision, n, roomy = ascent.dtype.type, len(ascent), len(owner) >= len(ascent)
     curvature, length, follow = s.last[1], np.int64(s.last[2]), s.last[3] != 0.0
     low, at = _ALL_BUT_SIGN, 0
     for first in range(0, n, CHUNK):
@@ -389,7 +390,9 @@ def _do_steps(
         if not most - np.float64(ascent[i]) >= tol:
             status = CONVERGED
             break
-        slot, found = find(slot_of, owner, newer, older, i)
+        slot, found = slot_of[i], roomy and slot_of[i] >= 0  # where all columns have room, their order does not matter
+        if not found:
+            slot, found = find(slot_of, owner, newer, older, i)
         if not found:
             status, wanted = WANTED, i
             break
@@ -400,7 +403,9 @@ def _do_steps(
         if j < 0:
             status = STALLED
             break
-        slot, found = find(slot_of, owner, newer, older, j)
+        slot, found = slot_of[j], roomy and slot_of[j] >= 0
+        if not found:
+            slot, found = find(slot_of, owner, newer, older, j)
         if not found:
             status, wanted = WANTED, j
             break
