@@ -114,14 +114,15 @@ def solve_small(
     Return the intercept, the gap, the dual and the primal objective, and the number of steps. K float64 [n, n].
     """
     n, done, since = len(b), 0, 0
-    a, free = WorkingSet(b, np.empty(n), lower, upper, kink, np.empty(n, np.float32)), np.empty(n, np.int64)
+    diagonal, free = np.empty(n, np.float32), np.empty(n, np.int64)
+    a = WorkingSet(b, np.empty(n), lower, upper, kink, diagonal)
     gap, spread, m = exact_slopes(K, a, targets, epsilon, free)
     if gap > how.goal:
         columns, numbers = np.empty(n * n, np.float32), np.arange(n).astype(np.int32)
         for i in range(n):
             for j in range(np.uint64(n)):
                 columns[i * n + j] = K[i, j]
-            a.diagonal[i] = K[i, i]
+            diagonal[i] = K[i, i]
         newer, older = np.arange(-1, n).astype(np.int32), np.arange(1, n + 2).astype(np.int32)
         newer[0], older[n] = n, 0
         slots, limit = Slots(columns, numbers, numbers.copy(), newer, older), min(max(1000, 2_000_000 // n), how.max_iter)
@@ -172,25 +173,28 @@ def solve_free(K: np.ndarray, a: WorkingSet, epsilon: float, free: np.ndarray, g
 
 @compiled(nogil=True, fastmath=FAST)
 def _solve_equations(A: np.ndarray, x: np.ndarray) -> bool:
-    """Solve A x = b, where A is symmetric; b becomes x, and A is destroyed. Return whether A is positive definite."""
-    size, flat = np.uint64(len(x)), A.ravel()
-    for i in range(size):  # a Cholesky factor, whose diagonal is inverted
-        for j in range(i + 1):
-            total = A[i, j]
-            for k in range(j):
-                total -= flat[i * size + k] * flat[j * size + k]
-            A[i, j] = total * A[j, j] if j < i else total
-        if not A[i, i] > 0.0:
+    """Solve A x = b, where A is symmetric: b becomes x. Return whether A is positive definite.
+
+    A is read on and above the diagonal, and destroyed.
+    """
+    size, flat, one = np.uint64(len(x)), A.ravel(), np.uint64(1)
+    for k in range(size):  # a row of the Cholesky factor, whose diagonal is inverted: short sums would take longer
+        if not A[k, k] > 0.0:
             return False
-        A[i, i] = 1.0 / np.sqrt(A[i, i])
-        for k in range(i):
-            x[i] -= flat[i * size + k] * x[k]
-        x[i] *= A[i, i]
+        A[k, k] = 1.0 / np.sqrt(A[k, k])
+        for j in range(k + one, size):
+            flat[k * size + j] *= A[k, k]
+        x[k] *= A[k, k]
+        for i in range(k + one, size):
+            factor = flat[k * size + i]
+            x[i] -= factor * x[k]
+            for j in range(i, size):
+                flat[i * size + j] -= factor * flat[k * size + j]
     for t in range(size):
-        last = size - np.uint64(1) - t
-        x[last] *= A[last, last]
-        for k in range(last):
-            x[k] -= flat[last * size + k] * x[last]
+        i = size - one - t
+        for j in range(i + one, size):
+            x[i] -= flat[i * size + j] * x[j]
+        x[i] *= A[i, i]
     return True
 
 
@@ -232,14 +236,14 @@ def _write_equations(
     K: np.ndarray, a: WorkingSet, epsilon: float, free: np.ndarray, equations: np.ndarray, right: np.ndarray
 ) -> None:
     """Write minus the slopes of m free variables, [m], and the equations of all but the last, which takes what these leave it."""
-    m, trace, last = len(free), 0.0, free[-1]
+    b, gradient, upper, kink, m, trace, last = a.b, a.gradient, a.upper, a.kink, len(free), 0.0, free[-1]
     for i in range(m):
         k = free[i]
-        right[i] = -(a.gradient[k] + slope_upwards(a.b[k], a.upper[k], a.kink[k], epsilon))
+        right[i] = -(gradient[k] + slope_upwards(b[k], upper[k], kink[k], epsilon))
         trace += K[k, k]
     for i in range(m - 1):
         k = free[i]
-        for j in range(i + 1):
+        for j in range(i, m - 1):
             equations[i, j] = K[k, free[j]] - K[k, last] - K[last, free[j]] + K[last, last]
         equations[i, i] += RIDGE * trace / m
 
