@@ -18,6 +18,7 @@ from streamsvm.core.kernels import FAST
 
 RIDGE = 1e-10  # of the mean self-kernel: of the solutions of equations that depend on each other, it takes one nearby
 _STEP, _CUBE, _SQUARE, _LINEAR = 200, 0.1, 20.0, 2.0  # of the time of a step, its fixed part, and four times that of equations
+_LANES = 16  # variables of a problem are a multiple of it, so that loops over them have no rest that is not SIMD code
 PART = 0.1  # of the gap to which a block of variables is solved, or a small problem in float32
 
 
@@ -113,29 +114,32 @@ def solve_small(
 
     Return the intercept, the gap, the dual and the primal objective, and the number of steps. K float64 [n, n].
     """
-    n, done, since = len(b), 0, 0
-    diagonal, free = np.empty(n, np.float32), np.empty(n, np.int64)
-    a = WorkingSet(b, np.empty(n), lower, upper, kink, diagonal)
+    n, size, done, since = len(b), -(-len(b) // _LANES) * _LANES, 0, 0
+    wide, diagonal, free = np.zeros((5, size)), np.zeros(size, np.float32), np.empty(n, np.int64)
+    wide[0, :n], wide[2, :n], wide[3, :n], wide[4, :n] = b, lower, upper, kink
+    padded = WorkingSet(wide[0], wide[1], wide[2], wide[3], wide[4], diagonal)  # with variables that cannot move
+    a = WorkingSet(wide[0][:n], wide[1][:n], lower, upper, kink, diagonal)
     gap, spread, m = exact_slopes(K, a, targets, epsilon, free)
     if gap > how.goal:
-        columns, numbers = np.empty(n * n, np.float32), np.arange(n).astype(np.int32)
+        columns, numbers = np.zeros(n * size, np.float32), np.arange(size).astype(np.int32)
         for i in range(n):
             for j in range(np.uint64(n)):
-                columns[i * n + j] = K[i, j]
+                columns[i * size + j] = K[i, j]
             diagonal[i] = K[i, i]
-        newer, older = np.arange(-1, n).astype(np.int32), np.arange(1, n + 2).astype(np.int32)
-        newer[0], older[n] = n, 0
+        newer, older = np.arange(-1, size).astype(np.int32), np.arange(1, size + 2).astype(np.int32)
+        newer[0], older[size] = size, 0
         slots, limit = Slots(columns, numbers, numbers.copy(), newer, older), min(max(1000, 2_000_000 // n), how.max_iter)
-        support, listed, gains = np.empty(n, np.int64), np.zeros(n, np.bool_), np.empty(CHUNK, np.float32)
-        few, more, on = np.zeros((3, n), np.float32), np.zeros((3, n)), np.bool_(False)
-        single = Scratch(few[0], few[1], few[2], gains, np.zeros(n), support, listed, np.zeros(4))
-        double = Scratch(more[0], more[1], more[2], gains, np.zeros(n), support, listed, np.zeros(4))
+        support, listed, gains = np.empty(size, np.int64), np.zeros(size, np.bool_), np.empty(CHUNK, np.float32)
+        few, more, on = np.zeros((3, size), np.float32), np.zeros((3, size)), np.bool_(False)
+        single = Scratch(few[0], few[1], few[2], gains, np.zeros(size), support, listed, np.zeros(4))
+        double = Scratch(more[0], more[1], more[2], gains, np.zeros(size), support, listed, np.zeros(4))
         while gap > how.goal and done < limit:
             goal = max(how.goal, PART * gap)
             if spread < SPREAD * goal:
-                status, some, _ = steps(a, single, slots, epsilon, goal, how.conjugate, limit - done, on)
+                status, some, _ = steps(padded, single, slots, epsilon, goal, how.conjugate, limit - done, on)
             else:
-                status, some, _ = steps(a, double, slots, epsilon, goal, how.conjugate, limit - done, on)
+                status, some, _ = steps(padded, double, slots, epsilon, goal, how.conjugate, limit - done, on)
+            wide[1, n:] = 0.0
             done += some
             gap, spread, m = exact_slopes(K, a, targets, epsilon, free)
             since += some
@@ -144,6 +148,7 @@ def solve_small(
                 gap, since = solve_free(K, a, epsilon, free[:m], gap), 0
             if status != CONVERGED or some == 0:
                 break
+    b[:] = a.b
     bias, objective, primal = objectives(a, targets, epsilon, classification, total)
     return bias, max(gap, 0.0), objective, primal, np.float64(done)
 
