@@ -63,9 +63,9 @@ def forest_sizes(n: int, d: int) -> tuple[int, int]:
     return int(factor * leaf_size), int(factor * rank)
 
 
-def forest_alternative(name: str, n: int, d: int, problems: int) -> Alternative:
+def forest_seconds(n: int, d: int, problems: int) -> float:
     """Return what a forest would take for n rows of d features."""
-    return Alternative(name, _TREES * tree_seconds(n, d, *forest_sizes(n, d), problems))
+    return _TREES * tree_seconds(n, d, *forest_sizes(n, d), problems)
 
 
 def tree_seconds(n: int, d: int, leaf_size: int, rank: int, problems: int) -> float:
@@ -75,14 +75,14 @@ def tree_seconds(n: int, d: int, leaf_size: int, rank: int, problems: int) -> fl
     return n * (_SECONDS_A_VALUE * values + _SECONDS_A_PRODUCT * products + _SECONDS_OF_WALKS * problems * min(rank, n))
 
 
-def exact_alternative(name: str, n: int, support: int, problems: int) -> Alternative:
-    """Return what CSMO would take, which has so many support vectors."""
-    return Alternative(name, _SECONDS_A_PAIR * problems * n * support)
+def columns_seconds(n: int, support: int) -> float:
+    """Return what CSMO takes for n rows, of which its machines have so many support vectors together."""
+    return _SECONDS_A_PAIR * n * support
 
 
-def linear_alternative(name: str, values: int, problems: int) -> Alternative:
+def linear_seconds(values: int, problems: int) -> float:
     """Return what a linear machine would take for rows with so many values together."""
-    return Alternative(name, _SECONDS_A_LINEAR_VALUE * problems * values)
+    return _SECONDS_A_LINEAR_VALUE * problems * values
 
 
 def warn_meanwhile(fitted: str, seconds: float, n: int, other: Alternative) -> bool:
@@ -178,7 +178,7 @@ class PathMachine(PathEstimator, KernelMachine):
         stopwatch = Stopwatch()
         models = self._fit_path(models, X, y, sample_weight)
         n = _num_samples(X)
-        seconds = sum(exact_alternative("", n, len(model.support_), len(model._coefficients)).seconds for model in models)
+        seconds = sum(columns_seconds(n, len(model.support_) * len(model._coefficients)) for model in models)
         warn_meanwhile(type(self).__name__, stopwatch.seconds, n, Alternative(self._exact_name, seconds))
         return models
 
@@ -249,7 +249,7 @@ def exact_seconds(prepared: Prepared, Cs: Iterable[float], kernel: Kernel, epsil
     fewer, more = (_expected_support(prepared, np.sort(order[:rows]), Cs, kernel, epsilon) for rows in (_FEWER, _ROWS))
     power = min(max(np.log(more / fewer) / np.log(_ROWS / _FEWER), 0.0), 1.0)
     support = more * max(len(counted) / _ROWS, 1.0) ** power
-    return exact_alternative("", len(counted), int(support), 1).seconds
+    return columns_seconds(len(counted), int(support))
 
 
 def _expected_support(prepared: Prepared, some: np.ndarray, Cs: Iterable[float], kernel: Kernel, epsilon: float | None) -> int:

@@ -128,7 +128,7 @@ def test_support_vectors_of_a_pilot_are_those_of_the_machine(model, other, y, mo
     support = len(other.fit(X, y).support_)
     prepared = model._prepared([1.0, 1.0], X, y, None)
     found = path_machine.exact_seconds(prepared, [1.0, 1.0], model._kernel, model._epsilon)
-    assert found == pytest.approx(path_machine.exact_alternative("", len(X), 2 * support, 1).seconds, rel=0.1)
+    assert found == pytest.approx(path_machine.columns_seconds(len(X), 2 * support), rel=0.1)
     monkeypatch.setattr(path_machine, "_ROWS", 150)
     monkeypatch.setattr(path_machine, "_FEWER", 50)
     assert path_machine.exact_seconds(prepared, [1.0, 1.0], model._kernel, model._epsilon) == pytest.approx(found, rel=0.5)
@@ -167,10 +167,10 @@ def test_short_fits_are_not_worth_a_word_nor_those_that_take_a_few_times_as_long
 
 
 def test_estimates_grow_as_times_do():
-    few, many = (path_machine.forest_alternative("", n, 8, 1).seconds for n in (10**5, 10**6))
+    few, many = (path_machine.forest_seconds(n, 8, 1) for n in (10**5, 10**6))
     assert many == pytest.approx(10.0 * few)
     assert 1.0 < few < 5.0  # 2.3 s were measured
-    assert path_machine.exact_alternative("", 10**5, 33_000, 1).seconds == pytest.approx(13.2)  # 7 s were measured
+    assert path_machine.columns_seconds(10**5, 33_000) == pytest.approx(13.2)  # 7 s were measured
 
 
 @pytest.mark.skipif(config.DISABLE_JIT, reason="nothing is compiled")

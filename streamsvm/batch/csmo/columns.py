@@ -301,10 +301,6 @@ class ColumnCache:
         """
         return max(min(max(limit - 2 * _ROW_BYTES * n, 0) // 4, n * n), 2 * n)
 
-    @property
-    def nbytes(self) -> int:
-        return sum(array.nbytes for array in self.slots)
-
     def put(self, which: np.ndarray, write: Callable[[np.ndarray, np.ndarray], None]) -> None:
         """Let ``write(columns, out)`` write some columns, float32 [m, n], over those that were used longest ago."""
         m, n, places = len(which), len(self.slots.slot_of), np.empty(len(which), np.int64)

@@ -19,7 +19,7 @@ from streamsvm.batch.csmo.given import GivenRows, kernel_values
 from streamsvm.batch.csmo.solver import Options, Solution, column_buffer, gram_memory, is_few, solve, solve_few
 from streamsvm.batch.csmo.state import Gram, Problem, few_rows, problem_of, quickest_form
 from streamsvm.batch.kernel_machine import KernelMachine, Settled, Training, check_coefficients, is_array
-from streamsvm.batch.path_machine import LARGEST_DENSE, Alternative, forest_alternative, linear_alternative, watch_fit
+from streamsvm.batch.path_machine import LARGEST_DENSE, Alternative, forest_seconds, linear_seconds, watch_fit
 from streamsvm.batch.problem import Groups, check_bounds
 from streamsvm.core.checks import check_one_of, parameter
 from streamsvm.core.kernels import GIVEN, LARGEST_KERNEL, LINEAR, MACHINE_KERNELS, POLY, RBF, Kernel
@@ -291,9 +291,9 @@ class CSMO(KernelMachine):
         X, classes = training.X, 2 if training.labels is None else int(training.labels.max(initial=1)) + 1
         problems = 1 if classes == 2 else classes
         if self._kernel.kind == LINEAR:
-            return linear_alternative(self._others[0], X.nnz if sparse.issparse(X) else X.size, problems)
+            return Alternative(self._others[0], linear_seconds(X.nnz if sparse.issparse(X) else X.size, problems))
         n, d = X.shape
-        return forest_alternative(self._others[1], n, d, problems) if float(n) * d <= LARGEST_DENSE else None
+        return Alternative(self._others[1], forest_seconds(n, d, problems)) if float(n) * d <= LARGEST_DENSE else None
 
     def _solve_parts(
         self,

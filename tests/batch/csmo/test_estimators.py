@@ -223,7 +223,7 @@ def test_cache_keeps_its_limit_and_what_it_holds_does_not_matter(monkeypatch):
 
     def spy(cache, buffer, n):
         init(cache, buffer, n)
-        sizes.append(cache.nbytes)
+        sizes.append(sum(array.nbytes for array in cache.slots))
 
     monkeypatch.setattr(solver.ColumnCache, "__init__", spy)
     limits = [0.02, 0.05, 1.0]
