@@ -23,7 +23,7 @@ from streamsvm.batch.distillation import to_budget
 from streamsvm.batch.kernel_machine import KernelMachine
 from streamsvm.core.checks import check_number, checked_target, parameter
 from streamsvm.core.docstrings import documented
-from streamsvm.core.frames import as_frame, as_series
+from streamsvm.core.frames import as_frame
 from streamsvm.learners.labels import MAX_CLASSES, Labels, as_array
 
 
@@ -260,10 +260,6 @@ class BatchClassifier(BatchAdapter, base.MiniBatchClassifier):
         fitted = set(self._fit.classes)
         return [*self._fit.classes, *(label for label in self.labels if label not in fitted)]
 
-    def predict_one(self, x: Mapping[Any, Any], **_: Any) -> base.typing.ClfTarget | None:
-        fit = self._latest()
-        return self._predicted(self._row_of(x, fit), fit).tolist()[0]
-
     def predict_proba_one(self, x: Mapping[Any, Any], **_: Any) -> dict[Any, float]:
         """Predict the probability of each label seen so far.
 
@@ -289,11 +285,6 @@ class BatchClassifier(BatchAdapter, base.MiniBatchClassifier):
             return 0.0
         f = fits.decisions(fit.model, row)[0]
         return float(f) if np.ndim(f) == 0 else dict(zip(fit.classes, f.tolist(), strict=True))
-
-    def _predict_rows(self, X: Any) -> Any:
-        fit = self._latest()
-        rows, like = self._rows_of(X, fit)
-        return as_series(self._predicted(rows, fit), like)
 
     @overload
     def predict_proba_many(self, X: np.ndarray) -> np.ndarray: ...
@@ -389,19 +380,10 @@ class BatchRegressor(BatchAdapter, base.MiniBatchRegressor):
     def _target(self, y: Any) -> float:
         return checked_target(y)
 
-    def predict_one(self, x: Mapping[Any, Any], **_: Any) -> float:
-        fit = self._latest()
-        row = self._row_of(x, fit)
-        return self._mean() if fit is None else float(fits.model_predictions(fit.model, row)[0])
-
-    def _predict_rows(self, X: Any) -> Any:
-        fit = self._latest()
-        rows, like = self._rows_of(X, fit)
-        targets = fits.model_predictions(fit.model, rows) if fit is not None and len(rows) else np.full(len(rows), self._mean())
-        return as_series(targets, like)
-
-    def _mean(self) -> float:
-        return float(self._window.targets.mean()) if self.n_window else 0.0
+    def _predicted(self, rows: np.ndarray, fit: Fit | None) -> np.ndarray:
+        if fit is not None and len(rows):  # scikit-learn's models refuse to predict no rows
+            return np.asarray(fits.model_predictions(fit.model, rows))
+        return np.full(len(rows), self._window.targets.mean() if self.n_window else 0.0)
 
     @classmethod
     def _unit_test_params(cls) -> Iterator[dict[str, Any]]:

@@ -13,7 +13,7 @@ from sklearn.base import clone
 from streamsvm.batch.adapter.fit import Fit, Job
 from streamsvm.batch.adapter.windowed import Windowed, placed_rows
 from streamsvm.core.checks import check_number
-from streamsvm.core.frames import as_batch, as_matrix
+from streamsvm.core.frames import as_batch, as_matrix, as_series
 from streamsvm.core.threads import stoppable
 from streamsvm.core.warning import kept_warnings, warn
 
@@ -258,7 +258,20 @@ class Refitting(Windowed):
         rows = self._window.ordered(len(self._features))
         return Job(clone(self.model, safe=False), rows, bool(self.standardize), [], 0)
 
-    # Rows to predict --------------------------------------------------------------------------------------------------------
+    # Predictions ------------------------------------------------------------------------------------------------------------
+
+    def predict_one(self, x: Mapping[Any, Any], **_: Any) -> Any:
+        fit = self._latest()
+        return self._predicted(self._row_of(x, fit), fit).tolist()[0]
+
+    def _predict_rows(self, X: Any) -> Any:
+        fit = self._latest()
+        rows, like = self._rows_of(X, fit)
+        return as_series(self._predicted(rows, fit), like)
+
+    def _predicted(self, rows: np.ndarray, fit: Fit | None) -> np.ndarray:
+        """Return the answers for rows as a fit takes them, [n]; without one, those of the window alone."""
+        raise NotImplementedError
 
     def _row_of(self, x: Mapping[Any, Any], fit: Fit | None) -> np.ndarray:
         """Return a row as the model takes it, float64 [1, features when it was fitted]; checked even before the first fit."""

@@ -196,10 +196,10 @@ def _solve_equations(A: np.ndarray, x: np.ndarray) -> bool:
             for j in range(i, size):
                 flat[i * size + j] -= factor * flat[k * size + j]
     for t in range(size):
-        i = size - one - t
-        for j in range(i + one, size):
-            x[i] -= flat[i * size + j] * x[j]
-        x[i] *= A[i, i]
+        last = size - one - t
+        for j in range(last + one, size):
+            x[last] -= flat[last * size + j] * x[j]
+        x[last] *= A[last, last]
     return True
 
 
