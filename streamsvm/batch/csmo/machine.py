@@ -238,7 +238,7 @@ class CSMO(KernelMachine):
         check_bounds(C[counted])
         limit = sys.maxsize if self.max_iter < 0 else int(self.max_iter)
         options = Options(float(self.tol), self.conjugate, self.shrinking, limit, bool(self.verbose), float(self.cache_size))
-        coefficients, stop = np.zeros((len(machines), n)), threading.Event()
+        coefficients = np.zeros((len(machines), n))
         look = watch_fit(type(self).__name__, n, self._alternative(training))
         some, counts = labels[counted], np.bincount(labels[counted], minlength=2)
         largest = int((counts[machines[:, 1]] + np.where(machines[:, 0] != machines[:, 1], counts[machines[:, 0]], 0)).max())
@@ -276,8 +276,8 @@ class CSMO(KernelMachine):
                 targets = np.zeros(n) if training.targets is None else training.targets
                 given = rows.by_rows, rows.which, C, labels, targets, machines
                 begun = solve_few(given, self._epsilon, self._share, options, coefficients)
-            ended = {k for k, solution in begun.items() if solution.has_ended(options)}
-            solutions = self._solve_parts(solve_part, begun, ended, len(machines), largest, stop)
+            left = [k for k in range(len(machines)) if k not in begun or not begun[k].has_ended(options)]
+            solutions = self._solve_parts(solve_part, begun, left, len(machines), largest)
         n_iter = [solution.n_iter for solution in solutions]
         self.n_iter_: np.ndarray | int = n_iter[0] if training.labels is None else np.array(n_iter)
         support = self._ordered(np.flatnonzero(coefficients.any(axis=0)), training)
@@ -299,22 +299,20 @@ class CSMO(KernelMachine):
         self,
         solve_part: Callable[[int, np.ndarray, Workers], Solution],
         begun: dict[int, Solution],
-        ended: set[int],
+        left: list[int],
         parts: int,
         largest: int,
-        stop: threading.Event,
     ) -> list[Solution]:
         """Return the solutions of all machines, of up to ``largest`` rows; after an interrupt also of those never begun.
 
-        Threads have a machine each where there are several, and else share the loops of the one. Those that have ``begun`` go on
-        where they have not ``ended``.
+        Those that are ``left`` are solved, from where they have ``begun``. Threads have a machine each where there are several,
+        and else share the loops of the one.
         """
-        threads = thread_count(self.n_jobs)
-        if len(ended) == parts:
+        if not left:
             return list(begun.values())
+        threads, stop = thread_count(self.n_jobs), threading.Event()
         inside = threads if parts == 1 or callable(self.kernel) else 1
-        solutions: dict[int, Solution] = dict(begun)
-        buffers = threading.local()
+        solutions, buffers = dict(begun), threading.local()
 
         def solve_one(k: int) -> None:
             if not stop.is_set():
@@ -328,7 +326,7 @@ class CSMO(KernelMachine):
         with Workers(1 if inside > 1 or callable(self.kernel) else min(threads, parts)) as outside:
             try:
                 with stoppable(stop):
-                    outside.each(solve_one, sorted({*range(parts)} - ended), stop)
+                    outside.each(solve_one, left, stop)
             except KeyboardInterrupt:
                 if not solutions:
                     raise
