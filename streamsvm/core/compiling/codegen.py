@@ -1,4 +1,4 @@
-"""Functions of compiled code beside those that numba can compile, in LLVM's terms: calls by address, atomic words, and blocks.
+"""Functions of compiled code beside those that numba can compile, in LLVM's terms: calls by address, and blocks.
 
 Numba compiles what is written in Python, too, but each helper that it compiles and inlines costs a new user a tenth of a second,
 and a named tuple of twenty arrays, handed from function to function, a third of the time until the first row is learned.
@@ -60,45 +60,6 @@ def array_at(function: Any, shape: tuple[int, ...], dtype: Any) -> Any:
         return lambda address: carray(pointer(np.uintp(address)), shape, dtype)
 
     return function
-
-
-def _word_address(context: Any, builder: Any, signature: Any, args: Any) -> Any:
-    """Return the address of a word of a two-dimensional array."""
-    kind = signature.args[0]
-    array = context.make_array(kind)(context, builder, args[0])
-    return cgutils.get_item_pointer(context, builder, kind, array, [args[1], args[2]])
-
-
-@intrinsic
-def load_word(typingctx: Any, words: Any, i: Any, j: Any) -> Any:
-    """Return a word that another thread may have written, and see what it wrote before."""
-
-    def generate(context: Any, builder: Any, signature: Any, args: Any) -> Any:
-        return builder.load_atomic(_word_address(context, builder, signature, args), "acquire", 8)
-
-    return types.int64(words, types.int64, types.int64), generate
-
-
-@intrinsic
-def store_word(typingctx: Any, words: Any, i: Any, j: Any, value: Any) -> Any:
-    """Write a word for other threads, after all that was written before."""
-
-    def generate(context: Any, builder: Any, signature: Any, args: Any) -> Any:
-        builder.store_atomic(args[3], _word_address(context, builder, signature, args), "release", 8)
-        return context.get_dummy_value()
-
-    return types.none(words, types.int64, types.int64, types.int64), generate
-
-
-@intrinsic
-def exchange_word(typingctx: Any, words: Any, i: Any, j: Any, old: Any, new: Any) -> Any:
-    """Replace a word if it is ``old``, and return whether it was."""
-
-    def generate(context: Any, builder: Any, signature: Any, args: Any) -> Any:
-        address = _word_address(context, builder, signature, args)
-        return builder.extract_value(builder.cmpxchg(address, args[3], args[4], "acq_rel", "acquire"), 1)
-
-    return types.boolean(words, types.int64, types.int64, types.int64, types.int64), generate
 
 
 def _data_address(context: Any, builder: Any, block_type: Any, block: Any) -> Any:
