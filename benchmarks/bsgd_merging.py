@@ -236,7 +236,7 @@ def decide(block: np.ndarray, tables: np.ndarray, first: int, search: int) -> tu
     v = views(block)
     h = v.header[0]
     coefficients, distances = v.coefficients[0], v.kernel_rows[3]
-    partner = find_partner(search, tables, coefficients, v.stamps, distances, h["gamma"], first, h["n_support"], v.degradations)
+    partner = find_partner(block, search, tables, first)
     if partner < 0:
         return -1, 0.0
     smaller, larger = abs(coefficients[first]), max(abs(coefficients[partner]), abs(coefficients[first]))

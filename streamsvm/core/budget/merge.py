@@ -42,33 +42,25 @@ def merge(block: np.ndarray, random: np.uint64) -> int:  # noqa: ARG001
     """Merge the support vector with the smallest coefficient and its best partner, for one output. O(B d)."""
     v, first = views(block), _first_to_merge(block)
     tables, search = _tables(v.cache[2]), np.int64(v.cache[3])
-    n, gamma, distances = v.header[0]["n_support"], v.header[0]["gamma"], v.kernel_rows[3]
-    partner = find_partner(search, tables, v.coefficients[0], v.stamps, distances, gamma, first, n, v.degradations)
+    partner = find_partner(block, search, tables, first)
     if partner < 0:
         return _project_onto_nearest(block, first)
     a_first, a_partner = abs(v.coefficients[0, first]), abs(v.coefficients[0, partner])
-    larger = max(a_first, a_partner)
-    return _merge_at(
-        block, first, partner, best_position(search, tables, larger / (larger + a_first), gamma * distances[partner])
-    )
+    larger, q = max(a_first, a_partner), v.header[0]["gamma"] * v.kernel_rows[3, partner]
+    return _merge_at(block, first, partner, best_position(search, tables, larger / (larger + a_first), q))
 
 
 @compiled
 def _merge_shared(block: np.ndarray, random: np.uint64) -> int:  # noqa: ARG001
     # `merge` of several outputs. O(B (d + outputs)).
     v, first = views(block), _first_to_merge(block)
-    h, tables, search = v.header[0], _tables(v.cache[2]), np.int64(v.cache[3])
-    n, gamma, distances = h["n_support"], h["gamma"], v.kernel_rows[3]
-    lengths, products = v.kernel_rows[0], v.kernel_rows[1]  # free: the row at hand has become a support vector
-    v.cache[0] = 0
-    lengths[:n] = v.degradations[:n]
-    partner = find_shared_partner(
-        search, tables, v.coefficients, h["live"], v.stamps, distances, gamma, first, n, lengths, products, v.degradations
-    )
+    tables, search = _tables(v.cache[2]), np.int64(v.cache[3])
+    partner = find_shared_partner(block, search, tables, first)
     if partner < 0:
         return _project_onto_nearest(block, first)
-    a, b, ab = np.float64(lengths[first]), np.float64(lengths[partner]), np.float64(products[partner])
-    position = shared_position(search, tables, a, b, ab, gamma * np.float64(distances[partner]))
+    lengths, ab = v.kernel_rows[0], np.float64(v.kernel_rows[1, partner])
+    q = v.header[0]["gamma"] * np.float64(v.kernel_rows[3, partner])
+    position = shared_position(search, tables, np.float64(lengths[first]), np.float64(lengths[partner]), ab, q)
     return _merge_at(block, first, partner, position)
 
 

@@ -23,6 +23,7 @@ from streamsvm.core.budget.merge_table import GRID, compiled_degradation, interp
 from streamsvm.core.budget.removal import oldest_argmin
 from streamsvm.core.compiling.functions import compiled
 from streamsvm.core.kernels import FAST
+from streamsvm.core.memory.support_vectors import views
 
 GSS, GSS_PRECISE, LOOKUP_H, LOOKUP_WD = 0, 1, 2, 3
 #: The searches by their names.
@@ -145,18 +146,11 @@ def _drop_beyond(values: np.ndarray, limit: np.float32, n: int) -> int:
 
 
 @compiled
-def _look_up(
-    tables: np.ndarray,
-    coefficients: np.ndarray,
-    stamps: np.ndarray,
-    first: int,
-    distances: np.ndarray,
-    gamma: float,
-    n: int,
-    out: np.ndarray,
-) -> int:
+def _look_up(block: np.ndarray, tables: np.ndarray, first: int) -> int:
     # The nearest candidate beats most others whatever their coefficients are: only the rest is looked up.
-    positions, ratios = tables[0], tables[1]
+    v, positions, ratios = views(block), tables[0], tables[1]
+    n, gamma, distances = v.header[0]["n_support"], v.header[0]["gamma"], v.kernel_rows[3]
+    coefficients, stamps, out = v.coefficients[0], v.stamps, v.degradations
     smallest = abs(coefficients[first])
     sign = 1.0 if coefficients[first] > 0.0 else -1.0
     nearest = _squared_positions(coefficients, first, sign, distances, np.float32(gamma), n, out)
@@ -183,26 +177,18 @@ def _look_up(
 
 
 @compiled
-def find_partner(
-    search: int,
-    tables: np.ndarray,
-    coefficients: np.ndarray,
-    stamps: np.ndarray,
-    distances: np.ndarray,
-    gamma: float,
-    first: int,
-    n: int,
-    out: np.ndarray,
-) -> int:
+def find_partner(block: np.ndarray, search: int, tables: np.ndarray, first: int) -> int:
     """Return the best partner for the support vector in slot ``first``: least weight degradation, the older one of equals.
 
-    That is its slot, or -1 where no other one of the ``n`` support vectors has a coefficient of the same sign. ``search`` is
-    `GSS`, `GSS_PRECISE`, `LOOKUP_H` or `LOOKUP_WD`, ``tables`` float32 [2, GRID, GRID] those of `merge_table`. Of all support
-    vectors there are coefficients, stamps, and squared distances to the first: float64, int64 and float32 [n]. ``out`` float32
-    [n] is scratch, for the squared weight degradations over the square of the first's coefficient.
+    That is its slot, or -1 where no other one has a coefficient of the same sign. ``search`` is `GSS`, `GSS_PRECISE`, `LOOKUP_H`
+    or `LOOKUP_WD`, ``tables`` float32 [2, GRID, GRID] those of `merge_table`. The squared distances to the first are in
+    ``kernel_rows[3]``; ``degradations`` receives those over the square of its coefficient.
     """
     if search == LOOKUP_WD:
-        return _look_up(tables, coefficients, stamps, first, distances, gamma, n, out)
+        return _look_up(block, tables, first)
+    v = views(block)
+    n, gamma, distances = v.header[0]["n_support"], v.header[0]["gamma"], v.kernel_rows[3]
+    coefficients, out = v.coefficients[0], v.degradations
     smallest = coefficients[first]
     for k in range(n):
         out[k] = np.float32(np.inf)
@@ -211,7 +197,7 @@ def find_partner(
             q = gamma * distances[k]
             degradation = _degradation_at(m, rest, q, best_position(search, tables, m, q))
             out[k] = np.float32(min(degradation, LARGEST_DEGRADATION))
-    partner = oldest_argmin(out, stamps, n)
+    partner = oldest_argmin(out, v.stamps, n)
     return partner if out[partner] < np.float32(np.inf) else -1
 
 
@@ -324,30 +310,22 @@ def _find_least(values: np.ndarray, stamps: np.ndarray, n: int, least: np.ndarra
 
 
 @compiled
-def find_shared_partner(
-    search: int,
-    tables: np.ndarray,
-    coefficients: np.ndarray,
-    live: int,
-    stamps: np.ndarray,
-    distances: np.ndarray,
-    gamma: float,
-    first: int,
-    n: int,
-    lengths: np.ndarray,
-    products: np.ndarray,
-    out: np.ndarray,
-) -> int:
+def find_shared_partner(block: np.ndarray, search: int, tables: np.ndarray, first: int) -> int:
     """Return the best partner for the support vector in slot ``first``: least summed weight degradation, the older one of equals.
 
     That is its slot, or -1 where no other support vector's coefficients have a positive product with the first's. `LOOKUP_WD`
-    ranks the candidates by an estimate and computes the first few, O(n live); the others compute all of them.
+    ranks the candidates by an estimate and computes the first few, O(n outputs); the others compute all of them.
 
-    What is not here is as in `find_partner`. Of ``coefficients`` float64 [live or more, n] every other row is of the last
-    iterate. ``lengths`` float32 [n] are the `squared_coefficients`; ``products`` float32 [n] receives the products of the
-    coefficients with the first's.
+    What is not here is as in `find_partner`. ``degradations`` are the `squared_coefficients` before, which ``kernel_rows[0]``
+    receives; ``kernel_rows[1]`` receives the products with the first's coefficients.
     """
-    _coefficient_products(coefficients, live, first, n, products)
+    v = views(block)
+    h, distances, stamps, out = v.header[0], v.kernel_rows[3], v.stamps, v.degradations
+    n, gamma = h["n_support"], h["gamma"]
+    lengths, products = v.kernel_rows[0], v.kernel_rows[1]  # free: the row at hand has become a support vector
+    v.cache[0] = 0
+    lengths[:n] = out[:n]
+    _coefficient_products(v.coefficients, h["live"], first, n, products)
     a = np.float64(lengths[first])
     best, partner = np.inf, -1
     if search != LOOKUP_WD:

@@ -23,7 +23,9 @@ from streamsvm.core.budget.merge_table import (
     weight_degradation,
 )
 from streamsvm.core.budget.removal import oldest_argmin, squared_coefficients
+from streamsvm.core.memory.support_vectors import SupportVectorStore
 
+GAMMA = 0.7
 TABLES = merge_tables().copy()  # as compiled code has them: for a type that can only be read it would be compiled once more
 
 
@@ -114,11 +116,19 @@ def stores(n_stores, size=60):
         yield coefficients, rng.permutation(size).astype(np.int64), distances, first
 
 
+def store_of(coefficients, stamps, distances):
+    """A store of support vectors with these coefficients [rows, n], at these distances from one of them."""
+    rows, n = coefficients.shape
+    store = SupportVectorStore(n - 1, 1, rows)
+    v = store.views
+    v.header["n_support"], v.header["gamma"] = n, GAMMA
+    v.coefficients[:, :n], v.stamps[:n], v.kernel_rows[3, :n] = coefficients, stamps, distances
+    return store
+
+
 def partner(search, coefficients, stamps, distances, first):
-    n = len(coefficients)
-    out = np.zeros(n, np.float32)
-    found = merging.find_partner(SEARCHES[search], TABLES, coefficients, stamps, distances, 0.7, first, n, out)
-    return found, out
+    store = store_of(coefficients[None], stamps, distances)
+    return merging.find_partner(store.block, SEARCHES[search], TABLES, first)
 
 
 @pytest.mark.once
@@ -133,7 +143,7 @@ def test_partners_are_those_of_the_twin():
         }
         best = min(costs, key=costs.get)
         for search in SEARCHES:
-            equal[search] += partner(search, coefficients, stamps, distances, first)[0] == best
+            equal[search] += partner(search, coefficients, stamps, distances, first) == best
     assert equal["gss-precise"] == n_stores
     assert equal["lookup-h"] >= 0.99 * n_stores
     assert equal["lookup-wd"] >= 0.99 * n_stores
@@ -144,19 +154,19 @@ def test_partners_are_those_of_the_twin():
 def test_partners_do_not_depend_on_the_order_of_slots(search):
     rng = np.random.default_rng(2)
     for coefficients, stamps, distances, first in stores(5):
-        found, _ = partner(search, coefficients, stamps, distances, first)
+        found = partner(search, coefficients, stamps, distances, first)
         order = rng.permutation(len(coefficients))
-        again, _ = partner(search, coefficients[order], stamps[order], distances[order], int(np.flatnonzero(order == first)[0]))
+        again = partner(search, coefficients[order], stamps[order], distances[order], int(np.flatnonzero(order == first)[0]))
         assert order[again] == found
 
 
 @pytest.mark.parametrize("search", SEARCHES)
 def test_older_ones_lost_ones_and_those_of_the_other_sign(search):
     distances = np.array([0.0, 0.2, 0.2, 0.2], np.float32)
-    assert partner(search, np.array([0.5, 1.0, 1.0, 1.0]), np.array([0, 7, 3, 5]), distances, 0)[0] == 2
-    assert partner(search, np.array([0.5, -1.0, -2.0]), np.arange(3), np.zeros(3, np.float32), 0)[0] == -1
+    assert partner(search, np.array([0.5, 1.0, 1.0, 1.0]), np.array([0, 7, 3, 5]), distances, 0) == 2
+    assert partner(search, np.array([0.5, -1.0, -2.0]), np.arange(3), np.zeros(3, np.float32), 0) == -1
     distances = np.array([0.0, 0.5, 0.1], np.float32)
-    assert partner(search, np.array([1e-12, 1e9, 1e8]), np.arange(3), distances, 0)[0] in (1, 2)
+    assert partner(search, np.array([1e-12, 1e9, 1e8]), np.arange(3), distances, 0) in (1, 2)
 
 
 def test_argmin_takes_the_oldest_of_equals():
@@ -165,8 +175,6 @@ def test_argmin_takes_the_oldest_of_equals():
 
 
 # Several outputs share the support vectors --------------------------------------------------------------------------------------
-
-GAMMA = 0.7
 
 
 def position(search, a, b, q):
@@ -218,12 +226,9 @@ def shared_stores(n_stores, n=60, classes=5):
 
 
 def shared_partner(search, rows, lengths, first, distances, stamps=None):
-    n = len(lengths)
-    products, out = np.zeros((2, n), np.float32)
-    stamps = np.arange(n) if stamps is None else stamps
-    return find_shared_partner(
-        SEARCHES[search], TABLES, rows, len(rows), stamps, distances, GAMMA, first, n, lengths, products, out
-    )
+    store = store_of(rows, np.arange(len(lengths)) if stamps is None else stamps, distances)
+    store.views.degradations[: len(lengths)] = lengths
+    return find_shared_partner(store.block, SEARCHES[search], TABLES, first)
 
 
 @pytest.mark.parametrize("search", SEARCHES)
