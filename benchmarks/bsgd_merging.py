@@ -23,8 +23,7 @@ from streamsvm.core.budget.merge_search import GSS_PRECISE, SEARCHES, best_posit
 from streamsvm.core.budget.merge_table import compiled_degradation, merge_tables
 from streamsvm.core.budget.removal import smallest_coefficient
 from streamsvm.core.budget.strategy import set_strategy
-from streamsvm.core.kernels import squared_distances
-from streamsvm.core.memory.slots import scan_row
+from streamsvm.core.memory.slots import kernel_row_of
 from streamsvm.core.memory.support_vectors import views
 from streamsvm.core.steps.descent import step
 
@@ -207,26 +206,8 @@ def show_time(args: argparse.Namespace, runs: list[dict[str, Any]]) -> None:
 @njit
 def first_and_distances(block: np.ndarray) -> int:
     """The support vector that would be merged, and the squared distances of all to it, into ``kernel_rows[3]``."""
-    v = views(block)
-    h = v.header[0]
-    n = h["n_support"]
     first = smallest_coefficient(block)
-    for j in range(h["used"]):
-        v.rows[1, j] = v.vectors[j, first]
-    n_active, norm = scan_row(v.rows[1], h["used"], v.active[1])
-    squared_distances(
-        v.vectors,
-        v.norms,
-        h["largest_norm"],
-        v.rows[1],
-        norm,
-        v.active[1],
-        n_active,
-        h["used"],
-        h["gamma"],
-        n,
-        v.kernel_rows[3],
-    )
+    kernel_row_of(block, first)
     return first
 
 

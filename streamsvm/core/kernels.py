@@ -270,39 +270,6 @@ def _add_products(
         a += 1
 
 
-@compiled(inline=True)
-def squared_distances(
-    vectors: np.ndarray,
-    norms: np.ndarray,
-    largest_norm: float,
-    row: np.ndarray,
-    row_norm: float,
-    active: np.ndarray,
-    n_active: int,
-    used: int,
-    gamma: float,
-    n: int,
-    out: np.ndarray,
-) -> None:
-    """Compute the squared Euclidean distances of ``row`` to the first ``n`` support vectors.
-
-    They go into ``out``, float32 [n]. The parameters are those of `kernel_row`. The distances come from the expansion over the
-    non-zero features, O(n * n_active), if that is accurate; otherwise from differences, O(n * used), which do not cancel far
-    from the origin.
-    """
-    if gamma * (largest_norm + row_norm) < _EXPANSION_LIMIT:
-        x_norm = np.float32(row_norm)
-        for i in range(n):
-            out[i] = norms[i] + x_norm
-        _add_products(vectors, row, active, n_active, np.float32(-2.0), n, out)
-        for i in range(n):
-            out[i] = max(out[i], np.float32(0.0))
-    else:
-        for i in range(n):
-            out[i] = np.float32(0.0)
-        _add_differences(vectors, row, used, n, out)
-
-
 @compiled(apart=True)
 def kernel_row(
     kernel: int,
@@ -323,8 +290,8 @@ def kernel_row(
 ) -> None:
     """Compute the kernel values between a row and the first ``n`` support vectors, into ``out`` float32 [n or more].
 
-    This costs O(n * n_active); for the Gaussian kernel, see `squared_distances`. Values of the polynomial kernel are clipped to
-    `LARGEST_KERNEL`.
+    This costs O(n * n_active), by the expansion of distances over the non-zero features; far from the origin, where it cancels,
+    they are computed from differences, O(n * used). Values of the polynomial kernel are clipped to `LARGEST_KERNEL`.
 
     Of support vectors there are ``vectors``, feature-major, float32 [used or more, n or more] (frequencies for `FOURIER`), their
     squared ``norms`` float32 [n or more], and the largest of these. Of the ``row`` float32 [used or more] there are its squared
@@ -333,7 +300,17 @@ def kernel_row(
     cosines are the kernel values; for the others it is scratch.
     """
     if kernel == RBF:
-        squared_distances(vectors, norms, largest_norm, row, row_norm, active, n_active, used, gamma, n, distances)
+        if gamma * (largest_norm + row_norm) < _EXPANSION_LIMIT:
+            x_norm = np.float32(row_norm)
+            for i in range(n):
+                distances[i] = norms[i] + x_norm
+            _add_products(vectors, row, active, n_active, np.float32(-2.0), n, distances)
+            for i in range(n):
+                distances[i] = max(distances[i], np.float32(0.0))
+        else:
+            for i in range(n):
+                distances[i] = np.float32(0.0)
+            _add_differences(vectors, row, used, n, distances)
         expf(distances, np.float32(-gamma), n, out)
         return
     if kernel == FOURIER:
