@@ -5,6 +5,10 @@ from numba import config
 
 import naive_batch
 from saved import dumps
+from streamsvm.core.memory.block import STATE_BEGIN, record
+from streamsvm.core.memory.committee import LINEAR, CommitteeStore, Place
+from streamsvm.core.steps import newton, stack, target_answers
+from streamsvm.core.steps.iterates import COMMON, EPSILON_INSENSITIVE
 
 ROWS = 50 if config.DISABLE_JIT else 150
 EPOCHS = 60 if config.DISABLE_JIT else 400
@@ -94,6 +98,19 @@ def sectors(n, seed=0, classes=2, spread=(1.0, 20.0), centre=(0.0, 7.0)):
 def of_experts(kind, *team, **parameters):
     """A committee of these experts alone, of which one has a budget."""
     return type(kind.__name__, (kind,), {"_experts": {"normal": team}})(**parameters)
+
+
+def committee_of(answers, outputs):
+    """The block of a committee of two experts, its arrays, and the state that all learners have."""
+    numbers = answers is target_answers
+    store = CommitteeStore([Place(LINEAR), Place(LINEAR)], 1, outputs, numbers)
+    v, c = store.views, record(store.block, STATE_BEGIN, COMMON)
+    if numbers:
+        c["loss"] = EPSILON_INSENSITIVE
+    for curvature, inverse, ridge, weights in zip(v.curvatures, v.inverses, answers.RIDGES, v.weights, strict=True):
+        newton.start(curvature, inverse, ridge)
+        stack.first_weights(weights, answers.FIRST_TOTAL)
+    return store.block, v, c
 
 
 def names_of(model):

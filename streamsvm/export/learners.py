@@ -191,7 +191,7 @@ def add_committee(program: Program, model: Any, value: int) -> Answer:
         "experts",
         joined,
         weights=v.weights.copy(),
-        shares=np.exp(model._stack.RATE * (v.losses.min() - v.losses)),
+        shares=np.exp(model._answers.RATE * (v.losses.min() - v.losses)),
         votes=_votes_of(v.mistakes[FIRST_INPUT:]),
         corrects=corrects,
         best=int(np.argmin(v.errors[FIRST_INPUT:])),

@@ -25,7 +25,7 @@ from streamsvm.core.steps import committee, iterates, least_squares, linear_step
 from streamsvm.core.steps.coordinate_ascent import step as ascent
 from streamsvm.core.steps.iterates import FIRST_SLOPE, LEARNED
 from streamsvm.core.steps.rule import Rule
-from streamsvm.core.steps.stack import FIRST_INPUT
+from streamsvm.core.steps.stack import FIRST_INPUT, first_weights
 from streamsvm.learners import kernel_rls
 from streamsvm.learners.estimator import check_record, learner
 from streamsvm.learners.explained import spoken_for
@@ -258,9 +258,8 @@ class Committee(ScalingEstimator):
     _has_targets = False
     #: The experts by effort.
     _experts: ClassVar[Mapping[str, tuple[Expert, ...]]]
-    #: The compiled modules that combine them: what answers, and the stacks.
+    #: The compiled module that combines them.
     _answers: ClassVar[Any]
-    _stack: ClassVar[Any]
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -270,9 +269,9 @@ class Committee(ScalingEstimator):
         for number, (expert, stores) in enumerate(zip(self._team, self._store.stores, strict=True)):
             for store in stores:
                 begin(expert, store, number, seed, self._loss)
-        for curvature, inverse, ridge, weights in zip(v.curvatures, v.inverses, self._stack.RIDGES, v.weights, strict=True):
+        for curvature, inverse, ridge, weights in zip(v.curvatures, v.inverses, self._answers.RIDGES, v.weights, strict=True):
             newton.start(curvature, inverse, ridge)
-            self._stack.first_weights(weights)
+            first_weights(weights, self._answers.FIRST_TOTAL)
 
     @property
     def _dtype(self) -> Any:
@@ -338,7 +337,7 @@ class Committee(ScalingEstimator):
         """
         v, unit = self._store.views, self._unit_of_errors
         names = [(expert.name, output) for expert in self._team for output in expert.outputs]
-        shares = np.exp(self._stack.RATE * (v.losses.min() - v.losses))
+        shares = np.exp(self._answers.RATE * (v.losses.min() - v.losses))
         weights = shares @ v.weights / shares.sum()
         return [ExpertReport(*name, unit * float(v.errors[m]), float(weights[m])) for m, name in enumerate(names, FIRST_INPUT)]
 

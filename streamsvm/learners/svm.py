@@ -10,7 +10,7 @@ import numpy as np
 from streamsvm.core.memory import committee as kinds
 from streamsvm.core.memory.block import record
 from streamsvm.core.memory.committee import CommitteeStore
-from streamsvm.core.steps import label_answers, stack, target_answers
+from streamsvm.core.steps import label_answers, target_answers
 from streamsvm.core.steps.iterates import RULE_STATE
 from streamsvm.learners import kernel_rls
 from streamsvm.learners.classifier import OnlineClassifier, split_output
@@ -90,7 +90,6 @@ class SVMClassifier(OnlineClassifier, Committee):
 
     _experts: ClassVar[Mapping[str, tuple[Expert, ...]]] = EXPERTS
     _answers: ClassVar[Any] = label_answers
-    _stack: ClassVar[Any] = stack
 
     def _widen_store(self, store: CommitteeStore, outputs: int) -> None:
         v, before = store.views, self._outputs
@@ -213,7 +212,6 @@ class SVMRegressor(OnlineRegressor, Committee):
 
     _experts: ClassVar[Mapping[str, tuple[Expert, ...]]] = REGRESSION_EXPERTS
     _answers: ClassVar[Any] = target_answers
-    _stack: ClassVar[Any] = target_answers
     _has_targets = True
 
     def __post_init__(self) -> None:

@@ -13,7 +13,7 @@ from refused import refused
 from streamsvm import BSCAClassifier, SVMClassifier, save
 from streamsvm.cli.main import main
 from streamsvm.core.memory import committee as kinds
-from streamsvm.core.steps import committee, newton, second_order, stack
+from streamsvm.core.steps import committee, label_answers, newton, second_order
 from streamsvm.core.steps.iterates import LAST
 from streamsvm.learners import KernelRLSClassifier, OnlineLinearSVC
 
@@ -261,7 +261,7 @@ def test_first_weights_count_all_experts_alike():
     weights = model._store.views.weights
     assert not weights[:, :2].any()
     np.testing.assert_allclose(weights[:, 2:].sum(axis=1), 2.0)
-    for inverse, ridge in zip(model._store.views.inverses, stack.RIDGES, strict=True):
+    for inverse, ridge in zip(model._store.views.inverses, label_answers.RIDGES, strict=True):
         np.testing.assert_array_equal(inverse, np.eye(weights.shape[1]) / ridge)
     assert model._store.views.newton_inverses[0, 0, 0] == 1.0 / second_order.NEWTON_RIDGE
     assert newton.ROWS_OF_INVERSE == 64

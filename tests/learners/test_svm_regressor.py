@@ -5,10 +5,10 @@ import pytest
 from numba import config
 
 import naive
-from problems import answers, functions_of, learned_by, sine_curve
+from problems import answers, committee_of, functions_of, learned_by, sine_curve
 from streamsvm import BSCARegressor, KernelRLSRegressor, SVMRegressor
 from streamsvm.core.memory import committee as kinds
-from streamsvm.core.steps import target_answers
+from streamsvm.core.steps import stack, target_answers
 from streamsvm.learners import OnlineLinearSVR
 
 N = 60 if config.DISABLE_JIT else 600
@@ -85,7 +85,7 @@ class NaiveStacks:
     def answers(self, inputs):
         inputs[2:] = np.clip(inputs[2:], -10.0, 10.0)
         inputs[1] = self.average(inputs[2:], self.sums[2:])
-        stacked = self.average([stack.predict(inputs) for stack in self.stacks], [stack.loss for stack in self.stacks])
+        stacked = self.average([each.predict(inputs) for each in self.stacks], [each.loss for each in self.stacks])
         return np.array([stacked, inputs[1], inputs[2 + int(np.argmin(self.errors[2:]))]])
 
     def learn(self, inputs, target, weight):
@@ -96,19 +96,15 @@ class NaiveStacks:
         self.errors[2:] += share * (abs(target - inputs[2:]) - self.errors[2:])
         self.sums[2:] = 0.999 * self.sums[2:] + min(weight, 10.0) * abs(target - inputs[2:])
         self.choices += share * (abs(target - answers) - self.choices)
-        for stack in self.stacks:
-            stack.learn_row(inputs, target, weight, self.choices[0], self.t)
+        for each in self.stacks:
+            each.learn_row(inputs, target, weight, self.choices[0], self.t)
 
 
 def test_the_stacks_as_their_twin():
     rng, n = np.random.default_rng(0), 6
     noise = np.array([0.0, 0.0, 0.1, 0.3, 1.0, 3.0])
     twin = NaiveStacks(n)
-    weights, losses, values = np.empty((2, n)), np.zeros(2), np.zeros((2, 1))
-    curvatures, inverses = (np.array([ridge * np.eye(n) for ridge in ridges]) for ridges in ((3.0, 30.0), (1 / 3.0, 1 / 30.0)))
-    errors_of, sums, choices, answers, scratch = np.zeros(n), np.zeros(n), np.zeros(3), np.zeros(3), np.zeros((2, n))
-    for i in range(2):
-        target_answers.first_weights(weights[i])
+    block, v, c = committee_of(target_answers, 1)
     for t in range(1, 150 if config.DISABLE_JIT else 300):
         if t == 100:
             noise[2:] = noise[:1:-1]
@@ -119,37 +115,39 @@ def test_the_stacks_as_their_twin():
         inputs = target + noise * rng.normal(size=n) + (rng.random(n) < 0.02) * 40.0
         inputs[0] = 1.0
         expected = twin.answers(inputs.copy())
-        target_answers.answer(inputs, weights, losses, errors_of, sums, values, answers)
-        np.testing.assert_allclose(answers, expected, rtol=1e-6, atol=1e-8)
-        target_answers.learn_errors(inputs, target, weight, t, errors_of, sums)
-        target_answers.choose(answers, target, weight, t, choices)
+        c["t"], v.at_hand[0] = t, inputs
+        target_answers.find_answers(block)
+        np.testing.assert_allclose(v.numbers, expected, rtol=1e-6, atol=1e-8)
+        stack.learn_errors(block, target, weight)
+        stack.choose(block, target, weight)
         for i in range(2):
-            target_answers.learn_stack(
-                inputs, target, weight, t, i, choices[0], values, losses, weights, curvatures, inverses, scratch
-            )
-        twin.learn(inputs.copy(), target, weight)
-    np.testing.assert_allclose(errors_of, twin.errors)
-    np.testing.assert_allclose(sums, twin.sums)
-    np.testing.assert_allclose(choices, twin.choices)
-    for i, stack in enumerate(twin.stacks):
-        np.testing.assert_allclose(losses[i], stack.loss)
-        np.testing.assert_allclose(weights[i], stack.weights, rtol=1e-6, atol=1e-8)
-        np.testing.assert_allclose(curvatures[i], stack.exact, rtol=1e-9)
+            target_answers.learn_stack(block, target, weight, i)
+        twin.learn(v.at_hand[0].copy(), target, weight)
+    np.testing.assert_allclose(v.errors, twin.errors)
+    np.testing.assert_allclose(v.mistakes, twin.sums)
+    np.testing.assert_allclose(v.choice_errors, twin.choices)
+    for i, each in enumerate(twin.stacks):
+        np.testing.assert_allclose(v.losses[i], each.loss)
+        np.testing.assert_allclose(v.weights[i], each.weights, rtol=1e-6, atol=1e-8)
+        np.testing.assert_allclose(v.curvatures[i], each.exact, rtol=1e-9)
 
 
 def test_the_choice_is_the_stacks_unless_another_is_better_by_more_than_chance():
-    choices = np.zeros(3)
+    block, v, c = committee_of(target_answers, 1)
+    v.numbers[:] = 1.0, 0.2, 0.5
     for t in range(1, 40):
-        chosen = target_answers.choose(np.array([1.0, 0.2, 0.5]), 0.0, 1.0, t, choices)
-    assert chosen == 1
-    np.testing.assert_allclose(choices, np.array([1.0, 0.2, 0.5]) * 39 / 40, rtol=1e-9)
-    assert target_answers.choose(np.array([0.20, 0.20, 0.19]), 0.0, 1.0, 40, np.array([0.20, 0.20, 0.19])) == 0
+        c["t"] = t
+        chosen = stack.choose(block, 0.0, 1.0)
+    assert chosen == stack.VOTES
+    np.testing.assert_allclose(v.choice_errors, np.array([1.0, 0.2, 0.5]) * 39 / 40, rtol=1e-9)
+    c["t"], v.numbers[:], v.choice_errors[:] = 40, (0.20, 0.20, 0.19), (0.20, 0.20, 0.19)
+    assert stack.choose(block, 0.0, 1.0) == stack.STACK
 
 
 def test_rows_that_are_missed_by_far_count_less():
-    assert target_answers.robust_weight(0.0, 0.0) == 1.0
-    assert target_answers.robust_weight(1.5, 1.0) == 1.0
-    assert target_answers.robust_weight(6.0, 1.0) == pytest.approx(0.25)
+    assert stack.robust_weight(0.0, 0.0) == 1.0
+    assert stack.robust_weight(1.5, 1.0) == 1.0
+    assert stack.robust_weight(6.0, 1.0) == pytest.approx(0.25)
 
 
 # The experts -----------------------------------------------------------------------------------------------------------------
@@ -221,7 +219,7 @@ def test_experts_are_the_learners_themselves():
                 peer._store.views.cache[0] = 0
             weight = 1.0
             if kind == kinds.LANDMARKS:
-                weight = target_answers.robust_weight(abs(target - inputs[first + 1]), v.errors[first + 1])
+                weight = stack.robust_weight(abs(target - inputs[first + 1]), v.errors[first + 1])
             peer.learn_one(x, part, w=weight)
     probe = next(iter(rows(1)))[0]
     model.predict_one(probe)

@@ -57,7 +57,7 @@ from streamsvm.core.steps.rescale import (
     too_large,
 )
 from streamsvm.core.steps.rule import DECIDE, LEARNED, REFUSED, RULE, call_decide, call_rule, state_of
-from streamsvm.core.steps.second_order import count_functions, learn_label, learn_target, newton_row
+from streamsvm.core.steps.second_order import count_functions, learn_row, newton_row
 from streamsvm.core.steps.stack import MOST_ROWS, answer, bounded, robust_weight
 from streamsvm.core.steps.step import SCORED, compute_scores, differ
 
@@ -398,10 +398,7 @@ def _learn_expert(block: np.ndarray, e: int, target: float, label: int, weight: 
     elif kind == FOREST:
         _call_rows(v.calls[_LEARN_FOREST], block, _expert_part(block, e, 0), first, target if numbers else float(label), weight)
     elif NEWTON <= kind <= ADDITIVE:
-        if numbers:
-            learn_target(block, e, target, min(weight, LARGEST_WEIGHT))
-        else:
-            learn_label(block, e, label, min(weight, LARGEST_WEIGHT))
+        learn_row(block, e, target, label, min(weight, LARGEST_WEIGHT), numbers)
 
 
 @compiled

@@ -27,7 +27,7 @@ from streamsvm.core.memory.forest import (
 from streamsvm.core.steps.forest import LATEST, fill_row, keep_row, walk_trees
 from streamsvm.core.steps.forest_growth import grow_tree, vote_of
 from streamsvm.core.steps.rule import state_of
-from streamsvm.core.steps.stack import FIRST_INPUT, bounded, vote_of_numbers
+from streamsvm.core.steps.stack import best_input, bounded, vote_of_numbers
 
 
 @compiled
@@ -37,10 +37,8 @@ def say(block: np.ndarray, store: np.ndarray, first: int) -> int:
     There are two inputs: the target, and what the experts before say and miss.
     """
     v, s = committee_views(block), forest_views(store)
-    inputs, best = v.at_hand[0], FIRST_INPUT
-    for m in range(FIRST_INPUT, first):
-        best = m if v.errors[m] < v.errors[best] else best
-    base = 0.5 * (vote_of_numbers(inputs, v.mistakes, first) + bounded(inputs[best]))
+    inputs = v.at_hand[0]
+    base = 0.5 * (vote_of_numbers(inputs, v.mistakes, first) + bounded(inputs[best_input(v.errors, first)]))
     s.row[LAST] = np.float32(state_of(block, STATE)["last_target"])
     s.row[VOTED], s.row[MISSED] = np.float32(base), np.float32(s.header[0]["missed"])
     fill_row(block, store)

@@ -1,4 +1,11 @@
-"""The answers of a committee that predicts labels, compiled: those of the stacks, the votes and the best expert."""
+"""The answers of a committee that predicts labels, compiled: those of the stacks, the votes and the best expert.
+
+A stack is logistic regression on the inputs by Newton's method with a fading memory (see `stack`, and `newton`). With several
+outputs they share its weights w: output k has the log odds w . inputs[k], up to a number for all, and a row is learned as the
+inputs of its class less those of the others, weighed by their probabilities: that is the gradient of the softmax loss. Log odds
+are averaged by the log losses. As the outcome of the votes is bounded, a stack can say that labels are wrong now and then,
+whatever the decision values are.
+"""
 
 from __future__ import annotations
 
@@ -8,58 +15,137 @@ import numpy as np
 
 from streamsvm.core.compiling.functions import compiled
 from streamsvm.core.memory.committee import STACKS, STATE, committee_views
+from streamsvm.core.steps import stack
 from streamsvm.core.steps.committee import LARGEST_WEIGHT, ask, follow_label, learn_experts
 from streamsvm.core.steps.iterates import PROBABILITY, common
 from streamsvm.core.steps.newton import logistic
 from streamsvm.core.steps.rule import state_of
-from streamsvm.core.steps.stack import (
-    BEST,
-    FIRST_INPUT,
-    STACK,
-    VOTES,
-    answer,
-    choose,
-    learn_answers,
-    learn_stack,
-    softmax,
-    stack_scores,
-    vote,
-)
+from streamsvm.core.steps.stack import BEST, FIRST_INPUT, MOST_ROWS, STACK, VOTED, VOTES, answer, softmax
 
+#: The ridge of each stack, and the rate by which its share falls with its loss.
+RIDGES, RATE = (1.0, 10.0), 1.0
+#: The sum of a stack's weights before the first row: twice the mean of the experts' inputs is the log odds.
+FIRST_TOTAL = 2.0
+
+_LARGEST_INPUT = 3.0
+_LEAST_CURVATURE = 0.02
+_LEAST_LIKELIHOOD = 1e-6
 _PRIOR_ROWS = 2.0  # that the frequencies of the classes count as in a probability
 _FIRST_ROWS = 5.0  # at so many, they still have half of it
 _ABOVE_HALF = 0.5 + 2.0**-52
 _TINY_STEP = 2.0**-40  # by which the answer that is chosen leads
 
 
+@compiled(inline=True)
+def _clipped_value(value: float) -> float:
+    return min(max(value, -_LARGEST_INPUT), _LARGEST_INPUT)
+
+
+@compiled
+def _stack_scores(block: np.ndarray) -> int:
+    # The log odds of each output in use by each stack into ``odds``, and the average into ``scores``; the answer.
+    v = committee_views(block)
+    live, inputs, weights, losses, odds, scores = v.header[0]["live"], v.at_hand, v.weights, v.losses, v.odds, v.scores
+    least, total = losses.min(), 0.0
+    for k in range(live):
+        scores[k] = f = g = 0.0
+        for m in range(weights.shape[1]):  # both stacks at once
+            z = _clipped_value(inputs[k, m])
+            f += weights[0, m] * z
+            g += weights[1, m] * z
+        odds[0, k], odds[1, k] = f, g
+    for i in range(len(weights)):
+        share = math.exp(RATE * (least - losses[i]))
+        total += share
+        for k in range(live):
+            scores[k] += share * odds[i, k]
+    best = 0
+    for k in range(live):
+        scores[k] /= total
+        if scores[k] > scores[best]:
+            best = k
+    return best if live > 1 else int(scores[0] > 0.0)
+
+
+@compiled
+def _vote(block: np.ndarray) -> int:
+    # Fill in the outcome of the votes: the share that an output has; of one output the share for it less that against it. The
+    # answer with most of them.
+    v = committee_views(block)
+    live, inputs, mistakes = v.header[0]["live"], v.at_hand, v.mistakes
+    fewest, total = mistakes[FIRST_INPUT:].min(), 0.0
+    for k in range(live):
+        inputs[k, VOTED] = 0.0
+    for m in range(FIRST_INPUT, len(mistakes)):
+        weight = math.exp(-stack.VOTING_RATE * (mistakes[m] - fewest))
+        total += weight
+        chosen = answer(inputs, live, m)
+        if live == 1:
+            inputs[0, VOTED] += weight if chosen else -weight
+        else:
+            inputs[chosen, VOTED] += weight
+    for k in range(live):
+        inputs[k, VOTED] /= total
+    return answer(inputs, live, VOTED)
+
+
+@compiled
+def find_answers(block: np.ndarray) -> None:
+    """Compute the three answers by the inputs of experts, and the stacks' log odds."""
+    v = committee_views(block)
+    h = v.header[0]
+    v.answers[VOTES] = _vote(block)
+    v.answers[BEST] = answer(v.at_hand, h["live"], stack.best_input(v.errors, h["inputs"]))
+    v.answers[STACK] = _stack_scores(block)
+
+
+@compiled
+def learn_stack(block: np.ndarray, label: int, weight: float, i: int) -> None:
+    """Let stack number i learn the inputs, whose answer is ``label``. Its log odds of several outputs become probabilities."""
+    v, t = committee_views(block), float(common(block)["t"])
+    h, inputs, z, scores = v.header[0], v.at_hand, v.row_inputs[0], v.odds[i]
+    n, live = h["inputs"], h["live"]
+    weight = min(weight, MOST_ROWS + stack.LARGEST_SHARE * min(t, stack.WINDOW))  # experts that learn it change at once
+    if live == 1:
+        p = logistic(scores[0])
+        missing = label - p
+        for m in range(n):
+            z[m] = _clipped_value(inputs[0, m])
+    else:
+        p = softmax(scores, live)[label]
+        missing = 1.0 - p
+        for m in range(n):
+            z[m] = 0.0
+        for k in range(live):
+            share = 1.0 if k == label else -scores[k] / max(1.0 - p, 1e-12)
+            for m in range(n):
+                z[m] += share * _clipped_value(inputs[k, m])
+    likelihood = 1.0 - p if live == 1 and label == 0 else p
+    loss = min(weight, MOST_ROWS) * math.log(max(likelihood, _LEAST_LIKELIHOOD))
+    v.losses[i] = v.losses[i] * (1.0 - 1.0 / stack.WINDOW) - loss
+    curvature = weight * max(p * (1.0 - p), _LEAST_CURVATURE)
+    stack.step_stack(block, i, z, curvature, weight * missing, RIDGES[i], FIRST_TOTAL)
+
+
 @compiled
 def consult(block: np.ndarray) -> int:
     """Compute the three answers to the row at hand, and the stacks' log odds; 0."""
-    v = committee_views(block)
-    h = v.header[0]
-    live = h["live"]
     ask(block)
-    v.answers[VOTES] = vote(v.at_hand, live, v.mistakes)
-    best = FIRST_INPUT
-    for m in range(FIRST_INPUT + 1, h["inputs"]):
-        if v.errors[m] < v.errors[best]:
-            best = m
-    v.answers[BEST] = answer(v.at_hand, live, best)
-    v.answers[STACK] = stack_scores(v.at_hand, live, v.weights, v.losses, v.odds, v.scores)
+    find_answers(block)
     return 0
 
 
 @compiled
 def learn(block: np.ndarray, target: float, weight: float) -> int:
     """Learn the row at hand, to which there are answers: -1 or 1, or the number of a class; 0."""
-    v, s, t = committee_views(block), state_of(block, STATE), common(block)["t"]
+    v, s = committee_views(block), state_of(block, STATE)
     live = v.header[0]["live"]
     label = int(target > 0.0) if live == 1 else int(target)
     bounded = min(weight, LARGEST_WEIGHT)
-    learn_answers(v.at_hand, live, label, bounded, t, v.errors, v.mistakes)
-    s["choice"] = choose(v.answers, label, bounded, t, v.choice_errors)
+    stack.learn_errors(block, float(label), bounded)
+    s["choice"] = stack.choose(block, float(label), bounded)
     for i in range(STACKS):
-        learn_stack(v.at_hand, live, label, bounded, t, i, v.odds, v.losses, v.weights, v.curvatures, v.inverses, v.row_inputs)
+        learn_stack(block, label, bounded, i)
     learn_experts(block, target, label, weight)
     follow_label(block, label, weight)
     s["rows"] += bounded

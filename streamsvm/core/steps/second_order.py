@@ -76,47 +76,35 @@ def count_functions(block: np.ndarray) -> None:
 
 
 @compiled(inline=True)
-def learn_label(block: np.ndarray, expert: int, label: int, weight: float) -> None:
-    """Learn the label of the row at hand; several outputs share the curvature of the one that is least sure."""
+def learn_row(block: np.ndarray, expert: int, target: float, label: int, weight: float, numbers: bool) -> None:
+    """Learn the row at hand: its target, where the expert's recent error is that with this row, or else its label.
+
+    Several outputs share the curvature of the one that is least sure.
+    """
     v = committee_views(block)
-    kind, number, live = v.experts[expert, 0], v.experts[expert, 4], v.header[0]["live"]
-    n, z, direction = newton_row(block, kind), v.squares[0], v.squares[1]
-    place = v.experts[expert, 3]
+    kind, place, number, live = v.experts[expert, 0], v.experts[expert, 3], v.experts[expert, 4], v.header[0]["live"]
+    n, z, direction, h = newton_row(block, kind), v.squares[0], v.squares[1], _LEAST_CURVATURE
     for k in range(live):
         v.scores[k] = v.at_hand[k, place]
-    if live == 1:
-        v.scores[0] = logistic(v.scores[0])
+    if numbers:
+        missing = target - v.scores[0]
+        h = weight * robust_weight(abs(missing), v.errors[place])
+        v.scores[0] = h * missing
     else:
-        softmax(v.scores, live)
-    h = _LEAST_CURVATURE
-    for k in range(live):
-        h = max(h, v.scores[k] * (1.0 - v.scores[k]))
-    add_row(
-        v.newton_curvatures[number], v.newton_inverses[number], z, n, weight * h, _memory_factor(kind), NEWTON_RIDGE, direction
-    )
-    for k in range(live):
-        goal = float(label) if live == 1 else (1.0 if k == label else 0.0)
-        _add_direction(v.newton_weights[number, k], weight * (goal - v.scores[k]), direction, n)
-    _renew_inverse(block, expert, n)
-
-
-@compiled(inline=True)
-def learn_target(block: np.ndarray, expert: int, target: float, weight: float) -> None:
-    """Learn the target of the row at hand. The expert's recent error is that with this row."""
-    v = committee_views(block)
-    kind, number, place = v.experts[expert, 0], v.experts[expert, 4], v.experts[expert, 3]
-    n, z, direction = newton_row(block, kind), v.squares[0], v.squares[1]
-    missing = target - v.at_hand[0, place]
-    h = weight * robust_weight(abs(missing), v.errors[place])
+        if live == 1:
+            v.scores[0] = logistic(v.scores[0])
+        else:
+            softmax(v.scores, live)
+        for k in range(live):
+            p, goal = v.scores[k], float(label) if live == 1 else (1.0 if k == label else 0.0)
+            h = max(h, p * (1.0 - p))
+            v.scores[k] = weight * (goal - p)
+        h *= weight
     add_row(v.newton_curvatures[number], v.newton_inverses[number], z, n, h, _memory_factor(kind), NEWTON_RIDGE, direction)
-    _add_direction(v.newton_weights[number, 0], h * missing, direction, n)
+    for k in range(live):
+        for j in range(n):
+            v.newton_weights[number, k, j] += v.scores[k] * direction[j]
     _renew_inverse(block, expert, n)
-
-
-@compiled(inline=True)
-def _add_direction(weights: np.ndarray, size: float, direction: np.ndarray, n: int) -> None:
-    for j in range(n):
-        weights[j] += size * direction[j]
 
 
 @compiled

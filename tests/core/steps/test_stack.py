@@ -1,14 +1,14 @@
 """The stack and its parts against slow twins, and what a stream can do to them."""
 
 import math
-from types import SimpleNamespace
 
 import numpy as np
 import pytest
 from numba import config
 
 from naive import NaiveNewton
-from streamsvm.core.steps import newton, stack
+from problems import committee_of
+from streamsvm.core.steps import label_answers, newton, stack
 from streamsvm.core.steps.drift import drifts
 
 ROWS = 150 if config.DISABLE_JIT else 700
@@ -83,44 +83,43 @@ def test_as_its_twin(outputs):
     rng, n = np.random.default_rng(outputs), 6
     skill = np.linspace(-0.2, 2.0, n)
     twin = NaiveStacks(n)
-    v = SimpleNamespace(weights=np.zeros((2, n)), curvatures=np.empty((2, n, n)), inverses=np.empty((2, n, n)))
-    odds, losses, scores = np.zeros((2, outputs)), np.zeros(2), np.zeros(outputs)
-    errors, mistakes, choices, rows, answers = np.zeros(n), np.zeros(n), np.zeros(3), np.zeros((2, n)), np.zeros(3, np.int64)
-    for i in range(2):
-        newton.start(v.curvatures[i], v.inverses[i], stack.RIDGES[i])
-        stack.first_weights(v.weights[i])
-    chosen = set()
+    block, v, c = committee_of(label_answers, outputs)
     for t in range(1, ROWS):
         if t == ROWS // 2:
             skill = skill[::-1].copy()
         label, weight = int(rng.integers(max(outputs, 2))), float(rng.choice([0.5, 1.0, 4.0, 200.0], p=[0.33, 0.33, 0.33, 0.01]))
         inputs = inputs_of(rng, label, outputs, n, skill)
         expected = twin.answers(inputs.copy())
-        answers[stack.VOTES] = stack.vote(inputs, outputs, mistakes)
-        answers[stack.BEST] = stack.answer(inputs, outputs, 2 + int(np.argmin(errors[2:])))
-        answers[stack.STACK] = stack.stack_scores(inputs, outputs, v.weights, losses, odds, scores)
-        np.testing.assert_allclose(scores, twin.scores(inputs), rtol=1e-6, atol=1e-8)
-        assert answers.tolist() == expected
-        stack.learn_answers(inputs, outputs, label, weight, t, errors, mistakes)
-        chosen.add(int(stack.choose(answers, label, weight, t, choices)))
+        c["t"], v.at_hand[:] = t, inputs
+        label_answers.find_answers(block)
+        np.testing.assert_allclose(v.scores, twin.scores(v.at_hand), rtol=1e-6, atol=1e-8)
+        assert v.answers.tolist() == expected
+        stack.learn_errors(block, float(label), weight)
+        stack.choose(block, float(label), weight)
         for i in range(2):
-            stack.learn_stack(inputs, outputs, label, weight, t, i, odds, losses, v.weights, v.curvatures, v.inverses, rows)
-        twin.learn(inputs, label, weight)
-    np.testing.assert_allclose(errors, twin.errors)
-    np.testing.assert_allclose(mistakes, twin.mistakes)
-    np.testing.assert_allclose(choices, twin.choices)
-    np.testing.assert_allclose(losses, twin.losses)
+            label_answers.learn_stack(block, label, weight, i)
+        twin.learn(v.at_hand.copy(), label, weight)
+    np.testing.assert_allclose(v.errors, twin.errors)
+    np.testing.assert_allclose(v.mistakes, twin.mistakes)
+    np.testing.assert_allclose(v.choice_errors, twin.choices)
+    np.testing.assert_allclose(v.losses, twin.losses)
     for curvature, model in zip(v.curvatures, twin.models, strict=True):
         np.testing.assert_allclose(curvature, model.exact, rtol=1e-9)
 
 
 def test_the_choice_is_the_stack_unless_another_is_better_by_more_than_chance():
-    errors = np.zeros(3)
-    assert stack.choose(np.array([1, 1, 1]), 1, 1.0, 1, errors) == stack.STACK
+    block, v, c = committee_of(label_answers, 1)
+
+    def choose(answers, t):
+        v.answers[:], c["t"] = answers, t
+        return stack.choose(block, 1.0, 1.0)
+
+    assert choose([1, 1, 1], 1) == stack.STACK
     for t in range(2, 40):
-        chosen = stack.choose(np.array([0, 1, 1]), 1, 1.0, t, errors)
+        chosen = choose([0, 1, 1], t)
     assert chosen == stack.VOTES
-    assert stack.choose(np.array([1, 1, 1]), 1, 1.0, 40, np.array([0.20, 0.20, 0.19])) == stack.STACK
+    v.choice_errors[:] = 0.20, 0.20, 0.19
+    assert choose([1, 1, 1], 40) == stack.STACK
 
 
 @pytest.mark.parametrize("memory", [1.0 - 1e-3, 1.0 - 1e-4])
