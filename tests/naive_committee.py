@@ -49,7 +49,7 @@ def said_by(model, number, x):
         pairs = [(2 * k, 2 * k + 1) for k in range(live)]
         return np.array([iterates(common, rows[a, :n], rows[b, :n], biases[[a, b]], values) for a, b in pairs])
     if expert.kind == kinds.LINEAR:
-        rows = [(states(s, expert.kind)[0][0], *s.views.weights[:, : len(z)], s.views.biases, z) for s in stores[:live]]
+        rows = [(states(s, expert.kind)[0][0], *s.views.weights[:, : len(z)], s.views.biases, z) for s in list(stores)[:live]]
         return half * np.array([iterates(*row) for row in rows])
     if expert.kind == kinds.LANDMARKS:
         store, regressors = stores[0].views, np.array([1.0, *kernels(stores[0], z)])

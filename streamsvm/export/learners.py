@@ -225,7 +225,7 @@ def _add_expert(program: Program, value: int, model: Any, number: int, expert: A
     elif kind == kinds.FOREST:
         return _add_forest(program, value, model, stores[0])
     elif kind == kinds.LINEAR:
-        used = stores[:live]
+        used = list(stores)[:live]
         value = add_weights(program, value, used, [states(store, kind)[0][0] for store in used], _BOTH, half)
     else:
         return _add_newton(program, value, model, kind, int(v.experts[number, 4]))

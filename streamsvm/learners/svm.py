@@ -111,7 +111,7 @@ class SVMClassifier(OnlineClassifier, Committee):
                     w = stores[negative].views
                     for numbers in (w.weights, w.biases):
                         np.subtract(0.0, numbers, out=numbers)  # no -0.0, which is not saved of features to come
-                for one in stores[max(before, 2) :]:
+                for one in list(stores)[max(before, 2) :]:
                     begin(expert, one, number, int(states(stores[0], expert.kind)[0]["random"][0]) - number, self._loss)
             elif expert.kind == kinds.LANDMARKS:
                 kernel_rls.widen_outputs(stores[0].block, before, outputs, positive)

@@ -32,7 +32,8 @@ MOST_DAMPED = 0.98
 #: of second order with a shorter and a longer memory, a sum of functions of one feature each, of second order too, the last label
 #: and what followed it before, recursive least squares on kernel values with landmarks, the last target, a memory of rows, and a
 #: rolling forest.
-ASCENT, RESETTING, LINEAR, NEWTON, SLOW_NEWTON, ADDITIVE, LAST_LABEL, LANDMARKS, LAST_TARGET, NEIGHBOURS, FOREST = range(11)
+KINDS = 11
+ASCENT, RESETTING, LINEAR, NEWTON, SLOW_NEWTON, ADDITIVE, LAST_LABEL, LANDMARKS, LAST_TARGET, NEIGHBOURS, FOREST = range(KINDS)
 #: Those with support vectors, and those with matrices of features by features.
 MACHINES, SECOND_ORDER = (ASCENT, RESETTING), (NEWTON, SLOW_NEWTON, ADDITIVE)
 
@@ -131,14 +132,13 @@ class CommitteeViews(NamedTuple):
     second order, and the first input of the expert that it corrects (0: none)."""
     widths: Annotated[np.ndarray, Array(np.float64, ("experts",), saved=False)]
     """Of each expert with support vectors: its gamma over that of the committee."""
-    calls: Annotated[np.ndarray, Array(np.uint64, (16,), saved=False)]
-    """Addresses of compiled functions."""
+    calls: Annotated[np.ndarray, Array(np.uint64, (3 * KINDS + 3,), saved=False)]
+    """Addresses of compiled functions: three of each kind of experts, and those of what combines them."""
     cache: Annotated[np.ndarray, Array(np.int64, (8,), saved=False)]
     """Whether ``at_hand`` is that of ``given[1]``, and if so whether ``answers`` or ``numbers`` are, and ``odds``."""
 
 
 _LAYOUT = Layout(CommitteeViews, in_lines=())
-_SIZES = ("experts", "columns", "inputs", "outputs", "followed", "newtons", "side", "targets")
 
 #: Opens a block (uint8 [nbytes]) as `CommitteeViews` in Python and in compiled code, without a copy.
 committee_views: Callable[[np.ndarray], CommitteeViews] = _LAYOUT.views
@@ -214,7 +214,7 @@ class CommitteeStore(Store[CommitteeViews]):
         self.block = block
         self._header["live"] = outputs
         #: The stores of each expert: none, one, or one for each output.
-        self.stores: list[Sequence[Any]] = []
+        self.stores: list[Any] = []
         first, newton = 2, 0
         first_of: dict[int | None, int] = {None: 0}
         for number, (place, (kind, given), size, count) in enumerate(zip(places, kinds, stores, counts, strict=True)):
@@ -281,13 +281,10 @@ class CommitteeStore(Store[CommitteeViews]):
         self.views.cache[0] = 0
 
     def _restore_own(self, part: bytes) -> None:
-        if len(part) != len(self._saved):
-            raise ValueError(f"a snapshot of {len(part):,} bytes does not fit a store that saves {len(self._saved):,}")
-        header = np.frombuffer(part, HEADER, 1)[0]
-        self._check_sizes(header, _SIZES)
+        block, header = self._opened(part, self._layout.sizes)
         if not (0 <= header["used"] <= self.max_features and 1 <= header["live"] <= header["outputs"]):
             raise ValueError(f"a snapshot with {header['used']} features and {header['live']} outputs does not fit the store")
-        self._saved[:] = np.frombuffer(part, np.uint8)
+        self._saved[:] = block[: len(part)]
         v = self.views
         _LAYOUT.check(v, {"columns": self.used, "outputs": int(header["live"])})
         check_moments(v.moments)

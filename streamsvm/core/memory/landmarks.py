@@ -13,9 +13,9 @@ from typing import Annotated, NamedTuple
 import numpy as np
 
 from streamsvm.core.checks import LARGEST_WEIGHT
-from streamsvm.core.kernels import KERNELS, LARGEST_GAMMA, LARGEST_LENGTH, LARGEST_NORM
-from streamsvm.core.memory.block import LARGEST, Array, Layout, VectorStore, check_size
-from streamsvm.core.memory.support_vectors import check_vectors, odd_lines
+from streamsvm.core.kernels import KERNELS, LARGEST_LENGTH, LARGEST_NORM
+from streamsvm.core.memory.block import Array, Layout, VectorStore, check_size
+from streamsvm.core.memory.support_vectors import RANGES, ROUNDING, check_vectors, odd_lines
 
 #: Rows whose regressors are gathered before the normal equations take them.
 CHUNK_ROWS = 64
@@ -51,7 +51,7 @@ class LandmarkViews(NamedTuple):
     """The arrays inside a block, by the sizes of its `HEADER`."""
 
     header: Annotated[np.ndarray, Array(HEADER)]
-    norms: Annotated[np.ndarray, Array(np.float32, ("stride",), 0.0, LARGEST_NORM * 1.001)]
+    norms: Annotated[np.ndarray, Array(np.float32, ("stride",), 0.0, LARGEST_NORM * ROUNDING)]
     """Squared norms of the landmarks."""
     vectors: Annotated[np.ndarray, Array(np.float32, ("columns", "stride"), -LARGEST_LENGTH, LARGEST_LENGTH)]
     """The landmarks, feature-major."""
@@ -103,12 +103,6 @@ class LandmarkViews(NamedTuple):
 
 
 _LAYOUT = Layout(LandmarkViews, in_lines=("stride",))
-_RANGES = {
-    "gamma": (float(np.nextafter(0.0, 1.0)), LARGEST_GAMMA),
-    "coef0": (-LARGEST, LARGEST),
-    "degree": (0, 100),
-    "largest_norm": (0.0, LARGEST_NORM * 1.001),
-}
 
 #: Opens a block (uint8 [nbytes]) as `LandmarkViews` in Python and in compiled code, without a copy.
 landmark_views: Callable[[np.ndarray], LandmarkViews] = _LAYOUT.views
@@ -159,7 +153,7 @@ class LandmarkStore(VectorStore[LandmarkViews]):
         self._header["live"], self._header["gamma"] = outputs, 1.0
 
     def _check_block(self, block: np.ndarray) -> None:
-        h = self._checked_header(block, "landmarks", 1, _RANGES)
+        h = self._checked_header(block, "landmarks", 1, {**RANGES, "degree": (0, 100)})
         if h["kernel"] not in KERNELS.values():
             raise ValueError(f"the snapshot is corrupt: kernel {h['kernel']} is none of this library")
         n, used, live = int(h["n_support"]), int(h["used"]), int(h["live"])

@@ -40,7 +40,7 @@ HEADER = np.dtype(
 
 _LAST_STAMP = 2**61
 _LARGEST_DEGREE = 100
-_ROUNDING = 1.0 + 1e-3  # of the squared norms, which are float32
+ROUNDING = 1.001  # of the squared norms, which are float32
 _UNDERFLOW = 1e-37  # smaller squared norms are not exact
 _LARGEST_FLOAT = float(np.finfo(np.float32).max)
 
@@ -49,7 +49,7 @@ class Views(NamedTuple):
     """The arrays inside a block, by the sizes of its `HEADER`."""
 
     header: Annotated[np.ndarray, Array(HEADER)]
-    norms: Annotated[np.ndarray, Array(np.float32, ("stride",), 0.0, LARGEST_NORM * _ROUNDING)]
+    norms: Annotated[np.ndarray, Array(np.float32, ("stride",), 0.0, LARGEST_NORM * ROUNDING)]
     """Squared norms of the support vectors."""
     stamps: Annotated[np.ndarray, Array(np.int64, ("stride",), 0, _LAST_STAMP)]
     """The order in which the support vectors came, for ties and for the oldest."""
@@ -96,11 +96,11 @@ class Views(NamedTuple):
 
 
 _LAYOUT = Layout(Views, in_lines=("stride", "gram"))
-_RANGES = {
+#: Of what headers of kernel models have: the least and the largest value.
+RANGES = {
     "gamma": (float(np.nextafter(0.0, 1.0)), LARGEST_GAMMA),
     "coef0": (-LARGEST, LARGEST),
-    "largest_norm": (0.0, LARGEST_NORM * _ROUNDING),
-    "next_stamp": (0, _LAST_STAMP),
+    "largest_norm": (0.0, LARGEST_NORM * ROUNDING),
 }
 
 #: Opens a block (uint8 [nbytes]) as `Views` in Python and in compiled code, without a copy. Each function
@@ -169,7 +169,7 @@ class SupportVectorStore(VectorStore[Views]):
         return self.views.coefficients[: self.live, : self.n_support]
 
     def _check_block(self, block: np.ndarray) -> None:
-        h = self._checked_header(block, "support vectors", 0, _RANGES)
+        h = self._checked_header(block, "support vectors", 0, {**RANGES, "next_stamp": (0, _LAST_STAMP)})
         if h["kernel"] not in (RBF, LINEAR, POLY, FOURIER) or not 0 <= h["degree"] <= _LARGEST_DEGREE:
             raise ValueError(f"the snapshot is corrupt: kernel {h['kernel']} of degree {h['degree']} is none of this library")
         n, used, live = int(h["n_support"]), int(h["used"]), int(h["live"])
@@ -186,7 +186,7 @@ def check_vectors(vectors: np.ndarray, norms: np.ndarray, largest_norm: float) -
     """Raise a ValueError where squared norms, float32 [n], or the largest of them are not those of vectors, float32 [used, n]."""
     exact = np.square(vectors, dtype=np.float64).sum(axis=0)
     if not (
-        (exact <= largest_norm * _ROUNDING + _UNDERFLOW).all()
-        and (np.abs(norms - exact) <= exact * (_ROUNDING - 1.0) + _UNDERFLOW).all()
+        (exact <= largest_norm * ROUNDING + _UNDERFLOW).all()
+        and (np.abs(norms - exact) <= exact * (ROUNDING - 1.0) + _UNDERFLOW).all()
     ):
         raise ValueError("the snapshot is corrupt: its norms are not those of its support vectors")

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from typing import Annotated, NamedTuple, overload
+from collections.abc import Callable, Iterator
+from typing import Annotated, NamedTuple
 
 import numpy as np
 
@@ -93,7 +93,7 @@ class WeightStore(Store[WeightViews]):
         self.views.weights[:, used:] = 0.0
 
 
-class WeightStores(Sequence[WeightStore]):
+class WeightStores:
     """The stores of a linear expert of a committee, one for each output, without room for rows; opened when they are asked for.
 
     ``within`` are zeros, uint8 [outputs, bytes of a store], a part of the committee's block.
@@ -108,15 +108,10 @@ class WeightStores(Sequence[WeightStore]):
     def __len__(self) -> int:
         return len(self.within)
 
-    @overload
-    def __getitem__(self, output: int) -> WeightStore: ...
+    def __iter__(self) -> Iterator[WeightStore]:
+        return map(self.__getitem__, range(len(self)))
 
-    @overload
-    def __getitem__(self, output: slice) -> list[WeightStore]: ...
-
-    def __getitem__(self, output: int | slice) -> WeightStore | list[WeightStore]:
-        if isinstance(output, slice):
-            return [self[k] for k in range(len(self))[output]]
+    def __getitem__(self, output: int) -> WeightStore:
         return WeightStore(self.max_features, self.within[output], False, self.columns)
 
     @property
