@@ -8,6 +8,9 @@ from streamsvm.core.compiling.functions import compiled
 from streamsvm.core.kernels import LARGEST_NORM, compare
 from streamsvm.core.memory.support_vectors import views
 
+#: By which the state of a generator of random numbers moves on.
+GOLDEN_GAMMA = np.uint64(0x9E3779B97F4A7C15)
+
 
 @compiled(inline=True)
 def next_random(state: np.uint64) -> np.uint64:

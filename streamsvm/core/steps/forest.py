@@ -34,8 +34,8 @@ from streamsvm.core.memory.forest import (
     TREES,
     forest_views,
 )
-from streamsvm.core.memory.slots import next_random
-from streamsvm.core.steps.forest_growth import GOLDEN_GAMMA, INFINITE, drawn_below, grow_tree, midway, passed_over, vote_of
+from streamsvm.core.memory.slots import GOLDEN_GAMMA, next_random
+from streamsvm.core.steps.forest_growth import INFINITE, drawn_below, grow_tree, midway, passed_over, vote_of
 
 #: The least share of a label of which an input tells.
 LEAST_SHARE = 0.02

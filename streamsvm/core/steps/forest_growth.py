@@ -46,7 +46,7 @@ from streamsvm.core.memory.forest import (
     tried_of,
     window_of,
 )
-from streamsvm.core.memory.slots import next_random
+from streamsvm.core.memory.slots import GOLDEN_GAMMA, next_random
 
 #: Units of work on the tree that grows, for each row; and where numbers are predicted.
 WORK, WORK_OF_NUMBERS = 600, 1500
@@ -61,8 +61,7 @@ _YOUNG = 1000  # rows until which it counts as none
 _PASSED_OVER = 0.9 * 2.0**31  # the share of the draws of a feature that is damped in full, over 2^-31
 _STEEP, _SHARP = 4.0, 0.01  # a vote is exp(-that times the error of the tree); of numbers 1 / (that + the error) ** 2
 
-#: By which the state of a generator of random numbers moves on; the threshold of a leaf.
-GOLDEN_GAMMA = np.uint64(0x9E3779B97F4A7C15)
+#: The threshold of a leaf.
 INFINITE = np.float32(np.inf)
 _HALF = np.float32(0.5)
 
@@ -75,12 +74,6 @@ _columns_in_use = compiled(columns_in_use)
 def drawn_below(bits: np.uint64, n: int) -> int:
     """A number below n, of the low half of random bits."""
     return np.int64(((bits & np.uint64(0xFFFFFFFF)) * np.uint64(n)) >> np.uint64(32))  # type: ignore[return-value]
-
-
-@compiled(inline=True)
-def _drawn_too(bits: np.uint64, n: int) -> int:
-    """Another one, of the high half."""
-    return np.int64(((bits >> np.uint64(32)) * np.uint64(n)) >> np.uint64(32))  # type: ignore[return-value]
 
 
 @compiled(inline=True)
@@ -193,7 +186,7 @@ def _draw_tests(store: np.ndarray, damping: np.ndarray, begin: int, n: int, want
         bits = next_random(random)
         j, equal = drawn_below(bits, used), 0
         j += passed if j > 0 else 0
-        a = rows[int(members[0, begin + _drawn_too(bits, n)]), j]
+        a = rows[int(members[0, begin + drawn_below(bits >> np.uint64(32), n)]), j]
         random += GOLDEN_GAMMA
         bits = next_random(random)
         if added == 0 and passed_over(bits, damping[j]):

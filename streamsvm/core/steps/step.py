@@ -13,7 +13,7 @@ import numpy as np
 from streamsvm.core.budget.strategy import maintain
 from streamsvm.core.compiling.functions import compiled
 from streamsvm.core.kernels import FAST, FOURIER, LARGEST_GAMMA, compare, self_kernel
-from streamsvm.core.memory.slots import append, next_random, scan_row
+from streamsvm.core.memory.slots import GOLDEN_GAMMA, append, next_random, scan_row
 from streamsvm.core.memory.support_vectors import views
 from streamsvm.core.steps.iterates import (
     LAST,
@@ -34,8 +34,6 @@ NO_OUTPUT, FIRST_OUTPUT = (cast("int", np.int64(n)) for n in (-1, 0))
 
 #: Where ``cache`` says that ``scores`` are those of the row at hand, which is learned next. A committee says so.
 SCORED = 4
-
-_GOLDEN_GAMMA = np.uint64(0x9E3779B97F4A7C15)
 
 
 class Row(NamedTuple):
@@ -239,7 +237,7 @@ def add_support_vector(block: np.ndarray, row: Row, coefficient: float, rising: 
 def random_bits(block: np.ndarray) -> np.uint64:
     """The next of the learner's random numbers, of 64 bits."""
     c = common(block)
-    c["random"] += _GOLDEN_GAMMA
+    c["random"] += GOLDEN_GAMMA
     return next_random(c["random"])
 
 
