@@ -4,10 +4,10 @@ How experts are combined depends on what is predicted: see `label_answers` and `
 that are called by address.
 
 An expert is a learner of the library, whose compiled step runs over a store inside the block, or something small. To add a kind
-is to add its number to `streamsvm.core.memory.committee`, its inputs to the stack (`_fill_inputs`), how it learns a row
-(`_learn_expert`), and what it does when the scale moves (`_rescale_experts`). An expert of targets may correct another one: it
-learns by how much that misses the target, and its inputs are sums of both. Experts that begin anew at a drift have a detector: an
-error over the last rows that is above the one over many, by more than chance.
+is to add its number to `streamsvm.core.memory.committee`, its inputs to the stack (`connect`, or `_fill_inputs`), how it learns a
+row (`_learn_expert`), and what it does when the scale moves (`_rescale_experts`). An expert of targets may correct another one:
+it learns by how much that misses the target, and its inputs are sums of both. Experts that begin anew at a drift have a detector:
+an error over the last rows that is above the one over many, by more than chance.
 """
 
 from __future__ import annotations
@@ -24,6 +24,7 @@ from streamsvm.core.memory.committee import (
     ADDITIVE,
     ASCENT,
     FOREST,
+    KINDS,
     LANDMARKS,
     LAST_LABEL,
     LAST_TARGET,
@@ -73,9 +74,10 @@ _RISE, _HORIZON = 0.5, 10_000.0  # the share of what it lacks by which damping r
 #: The largest weight that a row has in what is of second order.
 LARGEST_WEIGHT = 1e4
 
-# Places in `calls`, those of experts and of what combines them, and how what is there is called.
-_ASCEND, _KERNEL_INPUTS, _LANDMARK_INPUTS, _MOVE_LANDMARKS, _LEARN_LANDMARKS, _CONSULT, _LEARN, _DECIDE = range(8)
-_NEIGHBOUR_INPUTS, _ADAPT_NEIGHBOURS, _LEARN_NEIGHBOURS, _FOREST_INPUTS, _ADAPT_FOREST, _LEARN_FOREST = range(8, 14)
+# Places in `calls`: what a kind of experts does where it is asked, where the scale moves and where it learns, from three times
+# its number on; then what combines experts. And how what is there is called.
+_SAY, _ADAPT, _TEACH = range(3)
+_CONSULT, _LEARN, _DECIDE = range(3 * KINDS, 3 * KINDS + 3)
 _CONSULTED = 1  # the place in `cache` that says whether there are answers to the row, of which learning needs no others
 _INPUTS = f"{BLOCK} {BLOCK} i8"
 _MOVE = f"{BLOCK} {BLOCK} f8 b1"
@@ -179,16 +181,10 @@ def _fill_inputs(block: np.ndarray) -> None:
         v.at_hand[k, 0] = 1.0 if live == 1 else 0.0
     for e in range(h["experts"]):
         kind, first = v.experts[e, 0], v.experts[e, 3]
-        if kind <= RESETTING:
-            _call_inputs(v.calls[_KERNEL_INPUTS], block, _expert_part(block, e, 0), first)
+        if v.calls[3 * kind + _SAY] != 0:
+            _call_inputs(v.calls[3 * kind + _SAY], block, _expert_part(block, e, 0), first)
         elif kind == LINEAR:
             _linear_inputs(block, e, first)
-        elif kind == LANDMARKS:
-            _call_inputs(v.calls[_LANDMARK_INPUTS], block, _expert_part(block, e, 0), first)
-        elif kind == NEIGHBOURS:
-            _call_inputs(v.calls[_NEIGHBOUR_INPUTS], block, _expert_part(block, e, 0), first)
-        elif kind == FOREST:
-            _call_inputs(v.calls[_FOREST_INPUTS], block, _expert_part(block, e, 0), first)
         elif kind == LAST_LABEL:
             s = state_of(block, STATE)
             say_last(v.follows, v.counts, s["rows"], s["last"], live, v.at_hand[:, first : first + 2])
@@ -225,23 +221,15 @@ def connect(store: CommitteeStore, kinds: Collection[int], answers: Any) -> None
 
     ``answers`` is the module that combines them.
     """
-    calls = store.views.calls
-    if ASCENT in kinds or RESETTING in kinds:
-        calls[_ASCEND] = address_of(ascent.learn_one, RULE, "i8")
-    calls[_KERNEL_INPUTS] = address_of(_kernel_inputs, _INPUTS, "i8")
-    if LANDMARKS in kinds:
-        calls[_LANDMARK_INPUTS] = address_of(_landmark_inputs, _INPUTS, "i8")
-        calls[_MOVE_LANDMARKS] = address_of(_move_landmarks, _MOVE, "i8")
-        calls[_LEARN_LANDMARKS] = address_of(kernel_rls.learn_one, RULE, "i8")
-    if NEIGHBOURS in kinds:
-        calls[_NEIGHBOUR_INPUTS] = address_of(neighbours.say, _INPUTS, "i8")
-        calls[_ADAPT_NEIGHBOURS] = address_of(neighbours.adapt, _INPUTS, "i8")
-        calls[_LEARN_NEIGHBOURS] = address_of(neighbours.learn_one, _ROWS, "i8")
-    if FOREST in kinds:
-        trees = forest_of_numbers if store.views.header[0]["targets"] else forest
-        calls[_FOREST_INPUTS] = address_of(trees.say, _INPUTS, "i8")
-        calls[_ADAPT_FOREST] = address_of(forest.adapt, _INPUTS, "i8")
-        calls[_LEARN_FOREST] = address_of(trees.learn_one, _ROWS, "i8")
+    calls, trees = store.views.calls, forest_of_numbers if store.views.header[0]["targets"] else forest
+    machine = {_SAY: (_kernel_inputs, _INPUTS), _TEACH: (ascent.learn_one, RULE)}
+    landmarks = {_SAY: (_landmark_inputs, _INPUTS), _ADAPT: (_move_landmarks, _MOVE), _TEACH: (kernel_rls.learn_one, RULE)}
+    rows = {_SAY: (neighbours.say, _INPUTS), _ADAPT: (neighbours.adapt, _INPUTS), _TEACH: (neighbours.learn_one, _ROWS)}
+    grown = {_SAY: (trees.say, _INPUTS), _ADAPT: (forest.adapt, _INPUTS), _TEACH: (trees.learn_one, _ROWS)}
+    of_kinds = {ASCENT: machine, RESETTING: machine, LANDMARKS: landmarks, NEIGHBOURS: rows, FOREST: grown}
+    for kind in sorted(of_kinds.keys() & kinds):
+        for what, (function, arguments) in of_kinds[kind].items():
+            calls[3 * kind + what] = address_of(function, arguments, "i8")
     calls[_CONSULT] = address_of(answers.consult, BLOCK, "i8")
     calls[_LEARN] = address_of(answers.learn, RULE, "i8")
     calls[_DECIDE] = address_of(answers.decide, DECIDE, "f8")
@@ -255,11 +243,11 @@ def _rescale_experts(block: np.ndarray, scaling: bool) -> None:
     gamma = gamma_of(v.moments, v.spread, used, scaling, v.damping[:0])
     for e in range(v.header[0]["experts"]):
         if v.experts[e, 0] == LANDMARKS:
-            _call_move(v.calls[_MOVE_LANDMARKS], block, _expert_part(block, e, 0), v.widths[e] * gamma, scaling)
+            _call_move(v.calls[3 * LANDMARKS + _ADAPT], block, _expert_part(block, e, 0), v.widths[e] * gamma, scaling)
         elif v.experts[e, 0] == NEIGHBOURS and scaling:
-            _call_inputs(v.calls[_ADAPT_NEIGHBOURS], block, _expert_part(block, e, 0), neighbours.MOVED)
+            _call_inputs(v.calls[3 * NEIGHBOURS + _ADAPT], block, _expert_part(block, e, 0), neighbours.MOVED)
         elif v.experts[e, 0] == FOREST:
-            _call_inputs(v.calls[_ADAPT_FOREST], block, _expert_part(block, e, 0), neighbours.MOVED)
+            _call_inputs(v.calls[3 * FOREST + _ADAPT], block, _expert_part(block, e, 0), neighbours.MOVED)
     for j in range(used):
         v.shift[j] *= 1.0 - v.damping[0, j]
     _move_kernels(block, scaling)
@@ -343,7 +331,7 @@ def follow_scale(block: np.ndarray) -> None:
         if v.experts[e, 0] == NEIGHBOURS and neighbour_views(_expert_part(block, e, 0)).header[0]["laid"] < min(
             used, MOST_COLUMNS
         ):
-            _call_inputs(v.calls[_ADAPT_NEIGHBOURS], block, _expert_part(block, e, 0), neighbours.GROWN)
+            _call_inputs(v.calls[3 * NEIGHBOURS + _ADAPT], block, _expert_part(block, e, 0), neighbours.GROWN)
             v.cache[0] = 0
     learn_moments(v.moments, v.first, v.given[0], used, REACH)
     if scale_moved(v.moments, v.location, v.spread, v.ratio, v.shift, used, scaling, True, t):
@@ -378,7 +366,7 @@ def _learn_expert(block: np.ndarray, e: int, target: float, label: int, weight: 
                 state_of(block, STATE)["resets"] += 1
                 clear(store)
                 restart(common(store))
-        call_rule(v.calls[_ASCEND], store, part, weight)
+        call_rule(v.calls[3 * kind + _TEACH], store, part, weight)
     elif kind == LINEAR:
         norm, half = 0.0, 1.0 if live == 1 else 0.5  # as in `_linear_inputs`
         for j in range(v.header[0]["used"]):
@@ -390,13 +378,10 @@ def _learn_expert(block: np.ndarray, e: int, target: float, label: int, weight: 
         weight = min(weight, LARGEST_WEIGHT)
         if numbers:
             weight *= robust_weight(abs(target - v.at_hand[0, first + 1]), v.errors[first + 1])
-        call_rule(v.calls[_LEARN_LANDMARKS], _expert_part(block, e, 0), part, weight)
-    elif kind == NEIGHBOURS:
-        _call_rows(
-            v.calls[_LEARN_NEIGHBOURS], block, _expert_part(block, e, 0), first, target if numbers else float(label), weight
-        )
-    elif kind == FOREST:
-        _call_rows(v.calls[_LEARN_FOREST], block, _expert_part(block, e, 0), first, target if numbers else float(label), weight)
+        call_rule(v.calls[3 * kind + _TEACH], _expert_part(block, e, 0), part, weight)
+    elif kind >= NEIGHBOURS:
+        wanted = target if numbers else float(label)
+        _call_rows(v.calls[3 * kind + _TEACH], block, _expert_part(block, e, 0), first, wanted, weight)
     elif NEWTON <= kind <= ADDITIVE:
         learn_row(block, e, target, label, min(weight, LARGEST_WEIGHT), numbers)
 
