@@ -11,6 +11,7 @@ from typing import Any, ClassVar, NoReturn, TypeVar, dataclass_transform
 import numpy as np
 
 from streamsvm.core.checks import OutputName, check_number, check_one_of, check_parameters, parameter
+from streamsvm.core.compiling.functions import address_of
 from streamsvm.core.docstrings import documented
 from streamsvm.core.frames import Batch, as_matrix
 from streamsvm.core.memory.block import STATE_BEGIN, STATE_END, columns_for, rounded_up
@@ -18,7 +19,7 @@ from streamsvm.core.memory.features import FeatureSpace
 from streamsvm.core.sparse import laid_out, parts
 from streamsvm.core.steps import decisions, iterates
 from streamsvm.core.steps.iterates import FIRST_SLOPE
-from streamsvm.core.steps.rule import REFUSED, Range, Rule, decide_many, learn_many
+from streamsvm.core.steps.rule import DECIDE, REFUSED, Range, Rule, decide_rows, learn_rows
 from streamsvm.core.warning import warn
 from streamsvm.files.messages import shown
 from streamsvm.learners.explained import Explained
@@ -177,7 +178,7 @@ class OnlineEstimator(RiverEstimator, Explained):
 
     def _learn_rows(self, X: np.ndarray, columns: np.ndarray, targets: np.ndarray, weights: np.ndarray) -> None:
         # Rows that were admitted, and need as many outputs as there are.
-        if learn_many(self._rule, self._block, self._used_row, X, columns, targets, weights) < len(targets):
+        if learn_rows(self._rule.address, self._block, self._used_row, X, columns, targets, weights) < len(targets):
             self._complain_of_full()
 
     def _complain_of_full(self) -> NoReturn:
@@ -212,12 +213,16 @@ class OnlineEstimator(RiverEstimator, Explained):
         raise NotImplementedError
 
     @property
+    def _decide_address(self) -> int:
+        return address_of(self._decide, DECIDE, "f8")
+
+    @property
     def _used_row(self) -> np.ndarray:
         return self._row[: self._store.used]
 
     def _decide_matrix(self, matrix: np.ndarray, columns: np.ndarray, what: int, decisions: np.ndarray) -> None:
         """`_decide_row` for rows [n, features], into float64 [n, 1 or more]; NaN for a row that is refused."""
-        decide_many(self._decide, (self._block, self._used_row, self._scores), matrix, columns, what, decisions)
+        decide_rows(self._decide_address, self._block, self._used_row, self._scores, matrix, columns, what, decisions)
 
     @contextmanager
     def _weighing_classes(self, batch: Batch, together: bool = False) -> Iterator[Batch]:  # noqa: ARG002

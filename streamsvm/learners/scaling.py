@@ -122,9 +122,9 @@ class ScalingEstimator(OnlineEstimator):
         answers = np.empty((len(X), 1 + self._outputs if probability == "each" else 2 if probability else 1))
         if weights is None:
             weights = np.ones(len(X))
-        model, targets = (self._block, self._used_row, self._scores), np.where(weights > 0.0, targets, np.nan)
-        taken = rule.predict_then_learn(self._decide, self._rule, model, self._outputs, X, columns, targets, weights, answers)
-        if taken < len(X):
+        addresses, model = (self._decide_address, self._rule.address), (self._block, self._used_row, self._scores, self._outputs)
+        targets = np.where(weights > 0.0, targets, np.nan)
+        if rule.predict_then_learn(*addresses, *model, X, columns, targets, weights, answers) < len(X):
             self._complain_of_full()
         return self._named_answers(answers, probability)
 

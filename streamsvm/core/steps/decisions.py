@@ -92,7 +92,7 @@ def answer(c: np.ndarray, scores: np.ndarray, live: int, what: int) -> float:
 
 @compiled
 def to_probabilities(block: np.ndarray, out: np.ndarray) -> None:
-    """Turn decision values that `rule.decide_many` has given, by the iterate that is chosen, into probabilities, in place."""
+    """Turn decision values that `rule.decide_rows` has given, by the iterate that is chosen, into probabilities, in place."""
     c, scores, iterate = common(block), views(block).scores, iterate_for(common(block), PROBABILITY)
     outputs = out.shape[1] - 1
     for i in range(out.shape[0]):

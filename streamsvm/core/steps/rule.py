@@ -52,6 +52,11 @@ class Rule(NamedTuple):
     """Fields of ``state`` that learning changes, with the least and the largest value that they can have. A saved model in which
     another field differs from that of a new one is corrupt."""
 
+    @property
+    def address(self) -> int:
+        """The address of ``learn_one``."""
+        return address_of(self.learn_one, RULE, "i8")
+
 
 @compiled(inline=True)
 def state_of(block: np.ndarray, dtype: np.dtype) -> Any:
@@ -117,16 +122,9 @@ def _learn_one(block: np.ndarray, target: float, weight: float) -> int:
     return LEARNED
 
 
-# Many rows are learned and decided by the machine code of one, and leave the same bytes. A copy of it in a loop would be compiled
-# for seconds, and may add up in another order. ``row`` is where a block has the row that is given, float32 [features].
-
-
-def learn_many(
-    rule: Rule, block: np.ndarray, row: np.ndarray, X: np.ndarray, columns: np.ndarray, targets: np.ndarray, weights: np.ndarray
-) -> int:
-    """Learn the rows of X float32 [n, features], up to one that the rule cannot; how many were learned."""
-    learned: int = learn_rows(address_of(rule.learn_one, RULE, "i8"), block, row, X, columns, targets, weights)
-    return learned
+# Many rows are learned and decided by the machine code of one, called at its address, and leave the same bytes. A copy of it in a
+# loop would be compiled for seconds, and may add up in another order. ``row`` is where a block has the row that is given, float32
+# or float64 [features], and ``scores`` where decisions of several outputs are. X are rows of its type [n, features].
 
 
 @compiled
@@ -139,7 +137,7 @@ def learn_rows(
     targets: np.ndarray,
     weights: np.ndarray,
 ) -> int:
-    """`learn_many` by the rule at an address."""
+    """Learn the rows of X, up to one that the rule cannot; how many were learned."""
     for i in range(X.shape[0]):
         lay_out(row, len(row), X, columns, i)
         if call_rule(learn_one, block, targets[i], weights[i]) == FULL:
@@ -147,19 +145,8 @@ def learn_rows(
     return X.shape[0]
 
 
-def decide_many(
-    decide: Any, model: tuple[np.ndarray, ...], X: np.ndarray, columns: np.ndarray, what: int, out: np.ndarray
-) -> None:
-    """Decide the rows of X float32 [n, features], into ``out`` float64 [n, 1].
-
-    With several outputs ``out`` is float64 [n, outputs + 1]: the number of the best one, then the values of all. ``model`` are
-    the block, the row and the scores.
-    """
-    _decide_rows(address_of(decide, DECIDE, "f8"), *model, X, columns, what, out)
-
-
 @compiled
-def _decide_rows(
+def decide_rows(
     decide: int,
     block: np.ndarray,
     row: np.ndarray,
@@ -169,6 +156,10 @@ def _decide_rows(
     what: int,
     out: np.ndarray,
 ) -> None:
+    """Decide the rows of X, into ``out`` float64 [n, 1].
+
+    With several outputs ``out`` is float64 [n, outputs + 1]: the number of the best one, then the values of all.
+    """
     for i in range(X.shape[0]):
         lay_out(row, len(row), X, columns, i)
         out[i, 0] = call_decide(decide, block, what)
@@ -176,35 +167,10 @@ def _decide_rows(
             out[i, k] = scores[k - 1]
 
 
-def predict_then_learn(
-    decide: Any,
-    rule: Rule,
-    model: tuple[np.ndarray, ...],
-    outputs: int,
-    X: np.ndarray,
-    columns: np.ndarray,
-    targets: np.ndarray,
-    weights: np.ndarray,
-    answers: np.ndarray,
-) -> int:
-    """Predict each row, and then learn it: by the machine code of one row, so that answers and bytes are those of single rows.
-
-    X are rows float [n, features] that the rule would not refuse; ``model`` is as in `decide_many`. ``targets`` are float64 [n],
-    of which NaN says that the row is only predicted, and ``weights`` float64 [n], above 0. ``answers`` float64 [n, 1 or more]
-    receives the answer that is `CHOSEN`, and the probability: of the positive label, or, where there are several outputs, of the
-    best one, or with ``outputs`` more columns of each.
-
-    Returns how many rows were learned: n, or the number of the row that the rule could not.
-    """
-    decide_at, learn_at = address_of(decide, DECIDE, "f8"), address_of(rule.learn_one, RULE, "i8")
-    taken: int = _take_rows(decide_at, learn_at, *model, outputs, X, columns, targets, weights, answers)
-    return taken
-
-
 @compiled
-def _take_rows(
-    decide_at: int,
-    learn_at: int,
+def predict_then_learn(
+    decide: int,
+    learn_one: int,
     block: np.ndarray,
     row: np.ndarray,
     scores: np.ndarray,
@@ -215,15 +181,24 @@ def _take_rows(
     weights: np.ndarray,
     answers: np.ndarray,
 ) -> int:
+    """Predict each row, and then learn it: answers and bytes are those of single rows.
+
+    X are rows that the rule would not refuse. ``targets`` are float64 [n], of which NaN says that the row is only predicted, and
+    ``weights`` float64 [n], above 0. ``answers`` float64 [n, 1 or more] receives the answer that is `CHOSEN`, and the
+    probability: of the positive label, or, where there are several outputs, of the best one, or with ``outputs`` more columns of
+    each.
+
+    Returns how many rows were learned: n, or the number of the row that the rule could not.
+    """
     for i in range(X.shape[0]):
         lay_out(row, len(row), X, columns, i)
         if answers.shape[1] > 1:
-            answers[i, 1] = call_decide(decide_at, block, PROBABILITY)
+            answers[i, 1] = call_decide(decide, block, PROBABILITY)
             if outputs > 1 and answers.shape[1] == 2:
                 answers[i, 1] = np.max(scores[:outputs])
             elif outputs > 1:
                 answers[i, 1:] = scores[:outputs]
-        answers[i, 0] = call_decide(decide_at, block, CHOSEN)
-        if not np.isnan(targets[i]) and call_rule(learn_at, block, targets[i], weights[i]) == FULL:
+        answers[i, 0] = call_decide(decide, block, CHOSEN)
+        if not np.isnan(targets[i]) and call_rule(learn_one, block, targets[i], weights[i]) == FULL:
             return i
     return X.shape[0]
