@@ -41,22 +41,12 @@ from streamsvm.core.memory.landmarks import landmark_views
 from streamsvm.core.memory.neighbours import MOST_COLUMNS, neighbour_views
 from streamsvm.core.memory.slots import clear, scan_row
 from streamsvm.core.memory.support_vectors import views
-from streamsvm.core.steps import forest, forest_of_numbers, kernel_rls, least_squares, linear_step, neighbours
+from streamsvm.core.steps import forest, forest_of_numbers, kernel_rls, least_squares, linear_step, neighbours, rescale
 from streamsvm.core.steps.coordinate_ascent import step as ascent
 from streamsvm.core.steps.drift import drifts
 from streamsvm.core.steps.iterates import EPSILON_INSENSITIVE, common, restart
 from streamsvm.core.steps.landmarks import begin_refit
 from streamsvm.core.steps.newton import dot
-from streamsvm.core.steps.rescale import (
-    REACH,
-    gamma_of,
-    learn_moments,
-    move_rows,
-    move_vectors,
-    scale_moved,
-    scale_row,
-    too_large,
-)
 from streamsvm.core.steps.rule import DECIDE, LEARNED, REFUSED, RULE, call_decide, call_rule, state_of
 from streamsvm.core.steps.second_order import count_functions, learn_row, newton_row
 from streamsvm.core.steps.stack import MOST_ROWS, answer, bounded, robust_weight
@@ -206,7 +196,7 @@ def ask(block: np.ndarray) -> None:
     used = v.header[0]["used"]
     if v.cache[0] == 0 or differ(v.given[0], v.given[1], used):
         if state_of(block, STATE)["scaling"] != 0:
-            scale_row(v.given[0], v.scaled, v.location, v.spread, used)
+            rescale.scale_row(v.given[0], v.scaled, v.location, v.spread, used)
         else:
             for j in range(used):
                 v.scaled[j] = np.float32(v.given[0, j])
@@ -240,7 +230,7 @@ def _rescale_experts(block: np.ndarray, scaling: bool) -> None:
     # Bring what the experts hold to the scale that has come into use.
     v = committee_views(block)
     used = v.header[0]["used"]
-    gamma = gamma_of(v.moments, v.spread, used, scaling, v.damping[:0])
+    gamma = rescale.gamma_of(v.moments, v.spread, used, scaling, v.damping[:0])
     for e in range(v.header[0]["experts"]):
         if v.experts[e, 0] == LANDMARKS:
             _call_move(v.calls[3 * LANDMARKS + _ADAPT], block, _expert_part(block, e, 0), v.widths[e] * gamma, scaling)
@@ -257,7 +247,7 @@ def _rescale_experts(block: np.ndarray, scaling: bool) -> None:
 def _move_kernels(block: np.ndarray, scaling: bool) -> None:
     # Bring what the kernel machines hold to what has come into use.
     v = committee_views(block)
-    gamma = gamma_of(v.moments, v.spread, v.header[0]["used"], scaling, v.damping)
+    gamma = rescale.gamma_of(v.moments, v.spread, v.header[0]["used"], scaling, v.damping)
     for e in range(v.header[0]["experts"]):
         if v.experts[e, 0] <= RESETTING:
             s = views(_expert_part(block, e, 0))
@@ -265,7 +255,7 @@ def _move_kernels(block: np.ndarray, scaling: bool) -> None:
             h["gamma"] = v.widths[e] * gamma
             s.cache[0] = 0
             if scaling:
-                h["largest_norm"] = move_vectors(s.vectors, s.norms, h["n_support"], h["used"], v.ratio, v.shift)
+                h["largest_norm"] = rescale.move_vectors(s.vectors, s.norms, h["n_support"], h["used"], v.ratio, v.shift)
     v.cache[0] = 0
 
 
@@ -313,8 +303,8 @@ def _move_landmarks(block: np.ndarray, store: np.ndarray, gamma: float, scaling:
     h["gamma"] = gamma
     s.cache[0] = 0
     if scaling:
-        h["largest_norm"] = move_vectors(s.vectors, s.norms, h["n_support"], h["used"], v.ratio, v.shift)
-        move_rows(s.window, own["held"], h["used"], v.ratio, v.shift)
+        h["largest_norm"] = rescale.move_vectors(s.vectors, s.norms, h["n_support"], h["used"], v.ratio, v.shift)
+        rescale.move_rows(s.window, own["held"], h["used"], v.ratio, v.shift)
     if own["refitting"]:
         begin_refit(store)
     return 0
@@ -333,8 +323,8 @@ def follow_scale(block: np.ndarray) -> None:
         ):
             _call_inputs(v.calls[3 * NEIGHBOURS + _ADAPT], block, _expert_part(block, e, 0), neighbours.GROWN)
             v.cache[0] = 0
-    learn_moments(v.moments, v.first, v.given[0], used, REACH)
-    if scale_moved(v.moments, v.location, v.spread, v.ratio, v.shift, used, scaling, True, t):
+    rescale.learn_moments(v.moments, v.first, v.given[0], used, rescale.REACH)
+    if rescale.scale_moved(v.moments, v.location, v.spread, v.ratio, v.shift, used, scaling, True, t):
         _rescale_experts(block, scaling)
     if scaling and t % _EVERY == 0:
         for e in range(v.header[0]["experts"]):
@@ -420,7 +410,7 @@ def refused(block: np.ndarray) -> bool:
     v = committee_views(block)
     used = v.header[0]["used"]
     if state_of(block, STATE)["scaling"] != 0:
-        return too_large(v.given[0], used)
+        return rescale.too_large(v.given[0], used)
     norm = 0.0
     for j in range(used):
         norm += v.given[0, j] * v.given[0, j]

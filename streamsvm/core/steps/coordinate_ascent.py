@@ -101,12 +101,6 @@ def save_row(block: np.ndarray, target: float, weight: float, stamp: int) -> Non
 
 
 @compiled(inline=True)
-def next_stamp(block: np.ndarray) -> int:
-    """The stamp that the next support vector will have."""
-    return views(block).header[0]["next_stamp"]
-
-
-@compiled(inline=True)
 def find_stamp(block: np.ndarray, stamp: int) -> int:
     """The slot of the support vector with this stamp, or -1 where it has been merged or removed."""
     v = views(block)
@@ -209,16 +203,16 @@ def step(block: np.ndarray, row: Row) -> None:
             _forget(block)
             rising, falling, missing = violation(block, row.target)
     size = _clipped_step(block, row.self_kernel, missing, falling, row.weight)
-    stamp = next_stamp(block) if size != 0.0 else np.int64(-1)
+    h = views(block).header[0]
+    stamp = h["next_stamp"] if size != 0.0 else np.int64(-1)
     if size != 0.0:
         add_support_vector(block, row, size, rising, falling)
         if c["loss"] == HINGE:
             for _ in range(s["reprocess"]):
                 _reprocess_vectors(block)
     save_row(block, row.target, row.weight, stamp)
-    length = views(block).header[0]["window"]
-    for _ in range(s["replay_steps"] if length > 0 else 0):
-        _replay_rows(block, np.int64(random_bits(block) % np.uint64(min(c["t"], length))))
+    for _ in range(s["replay_steps"] if h["window"] > 0 else 0):
+        _replay_rows(block, np.int64(random_bits(block) % np.uint64(min(c["t"], h["window"]))))
 
 
 _LEAST = 1e-12  # a smaller step, relative to the coefficient, is what rounding leaves to a bound
@@ -259,7 +253,7 @@ def learn_epoch(
             else:
                 merged = stamps[i] >= 0 and merges  # the merged vector has the row's weight already
                 weight = 0.0 if merged else weights[i]
-                stamps[i] = next_stamp(block)
+                stamps[i] = views(block).header[0]["next_stamp"]
                 add_support_vector(block, Row(row.target, weight, norm, row.self_kernel), step, rising, falling)
         save_row(block, targets[i], weights[i], stamps[i])
         end_row(block)

@@ -139,11 +139,6 @@ def find(block: np.ndarray, least: float, damping: np.ndarray) -> float:
     return total
 
 
-@compiled(inline=True)
-def _target_difference(a: float, b: float, numbers: bool) -> float:
-    return abs(a - b) if numbers else (1.0 if a != b else 0.0)
-
-
 @compiled
 def _learn_row(block: np.ndarray, target: float, weight: float, missed: bool, numbers: bool) -> None:
     # Learn the row at hand, of which `find` has found the nearest rows: what features count, and the row itself. ``missed``:
@@ -176,8 +171,8 @@ def _learn_relevance(block: np.ndarray, target: float, weight: float, numbers: b
     mean = square = 0.0
     deviations = v.votes[1]  # the votes have been counted
     for p in range(n):
-        error = _target_difference(v.targets[v.nearest[p]], target, numbers)
-        deviations[p] = error
+        other = v.targets[v.nearest[p]]
+        deviations[p] = error = abs(other - target) if numbers else (1.0 if other != target else 0.0)
         mean += error
         square += error * error
     if n == 0 or weight <= 0.0:
@@ -197,14 +192,6 @@ def _learn_relevance(block: np.ndarray, target: float, weight: float, numbers: b
             covariance += deviations[p] * np.float64(min(abs(x - column[v.nearest[p]]), reach))
         unit = np.float64(v.units[j])
         v.relevance[j] += rate * ((size * covariance / unit if unit > 0.0 else 0.0) - v.relevance[j])
-
-
-@compiled(inline=True)
-def _move_rows(block: np.ndarray, ratio: np.ndarray, shift: np.ndarray) -> None:
-    # Bring the rows to the scale that has come into use.
-    v = neighbour_views(block)
-    laid, stride = v.header[0]["laid"], _stride_in_use(block)
-    move_vectors(v.cells[: laid * stride].reshape(laid, stride), v.distances, v.header[0]["held"], laid, ratio, shift)
 
 
 @compiled
@@ -272,9 +259,10 @@ GROWN, MOVED = np.int64(0), np.int64(1)
 @compiled
 def adapt(block: np.ndarray, store: np.ndarray, change: int) -> int:
     """Lay out the rows for features that have come, or bring them to the scale that has come into use; 0."""
-    v = committee_views(block)
+    v, s = committee_views(block), neighbour_views(store)
     if change == MOVED:
-        _move_rows(store, v.ratio, v.shift)
+        laid, stride = s.header[0]["laid"], _stride_in_use(store)
+        move_vectors(s.cells[: laid * stride].reshape(laid, stride), s.distances, s.header[0]["held"], laid, v.ratio, v.shift)
     else:
         _lay_out(store)
     return 0

@@ -54,11 +54,6 @@ def learn_moments(moments: np.ndarray, first: np.ndarray, row: np.ndarray, used:
 
 
 @compiled(inline=True)
-def _does_vary(moments: np.ndarray) -> bool:
-    return moments[0] > 0.0 and moments[2] / moments[0] > _LEAST_VARIANCE * moments[1] * moments[1] + _TINY
-
-
-@compiled(inline=True)
 def _is_binary(moments: np.ndarray) -> bool:
     """Whether a feature says yes or no: it was only 0 or 1 yet."""
     return bool(moments[GRADED] == 0.0)
@@ -77,7 +72,7 @@ def only_binary(moments: np.ndarray, used: int) -> bool:
 def _spread_of(moments: np.ndarray, scaling: bool, alone: bool) -> float:
     # The standard deviation of a feature, 0 where it is constant. Binary ones stay 0 and 1 in rows that are scaled: beside
     # numbers, one that is rarely 1 would outweigh all. Where they are alone, that says more, but not in proportion.
-    if not _does_vary(moments):
+    if not (moments[0] > 0.0 and moments[2] / moments[0] > _LEAST_VARIANCE * moments[1] * moments[1] + _TINY):
         return 0.0
     deviation = math.sqrt(moments[2] / moments[0])
     if not scaling or not _is_binary(moments):
@@ -129,9 +124,7 @@ def scale_moved(
         if scaling:
             place = _location_of(moments[j], running, centred)
             ratio[j] = shift[j] = 0.0
-            if (
-                running > 0.0 and moments[j, ANEW] and not _is_binary(moments[j])
-            ):  # as far from the new level as it was from the old one
+            if running > 0.0 and moments[j, ANEW] and not _is_binary(moments[j]):  # as far from the new level as from the old one
                 ratio[j] = 1.0 if before > 0.0 else 0.0
                 shift[j] = (moments[j, 1] - place) / running
                 if before > 0.0:

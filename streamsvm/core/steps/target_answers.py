@@ -69,12 +69,6 @@ def spread_of(moments: np.ndarray) -> float:
 
 
 @compiled
-def _scaled_target(moments: np.ndarray, target: float) -> float:
-    spread = spread_of(moments)
-    return min(max((target - moments[1]) / spread, -BOUND), BOUND) if spread > 0.0 else 0.0
-
-
-@compiled
 def consult(block: np.ndarray) -> int:
     """Compute the three answers to the row at hand; 0."""
     ask(block)
@@ -86,8 +80,10 @@ def consult(block: np.ndarray) -> int:
 def learn(block: np.ndarray, target: float, weight: float) -> int:
     """Learn the target of the row at hand, to which there are answers; 0."""
     v, s = committee_views(block), state_of(block, STATE)
-    follow_value(v.target_moments[0], v.target_first[0], target, BOUND, _HORIZON, True)
-    scaled = _scaled_target(v.target_moments[0], target)
+    moments = v.target_moments[0]
+    follow_value(moments, v.target_first[0], target, BOUND, _HORIZON, True)
+    spread = spread_of(moments)
+    scaled = min(max((target - moments[1]) / spread, -BOUND), BOUND) if spread > 0.0 else 0.0
     stack.learn_errors(block, scaled, weight)
     s["choice"] = stack.choose(block, scaled, weight)
     for i in range(STACKS):
