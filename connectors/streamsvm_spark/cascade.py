@@ -19,7 +19,7 @@ from streamsvm.batch import CSMOClassifier
 from streamsvm.core.checks import check_number, check_one_of
 from streamsvm.core.warning import kept_warnings, warn
 from streamsvm_spark.cascade_tasks import SCHEMA, Candidates, Moments, Read, Scan, Solve, fitted_machine, received_rows
-from streamsvm_spark.columns import RowsError, mapped_batches
+from streamsvm_spark.columns import RowsError, check_widths, mapped_batches
 from streamsvm_spark.models import SVMModel
 from streamsvm_spark.parameters import CascadeParams
 
@@ -225,11 +225,7 @@ def _common_width(facts: Sequence[dict[str, Any]]) -> int:
         raise RowsError("there is no row to learn: the frame is empty, or all its rows were skipped or have no weight")
     first = filled[0]
     for each in filled:
-        if each["width"] != first["width"]:
-            raise RowsError(
-                f"vectors are of {first['width']} features in partition {first['part']}, and of {each['width']} in partition "
-                f"{each['part']}: all must be of one length"
-            )
+        check_widths(first["width"], each["width"], (first["part"], each["part"]))
     if not first["width"]:
         raise RowsError("vectors have no features: there is nothing to learn from")
     labels = [any(each["labels"][label] for each in filled) for label in (0, 1)]

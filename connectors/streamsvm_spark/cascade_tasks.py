@@ -21,7 +21,7 @@ from streamsvm.batch.csmo.tiles import add_products, as_indicators, vectors
 from streamsvm.core.kernels import RBF, Kernel
 from streamsvm.core.threads import one_blas_thread
 from streamsvm.core.warning import kept_warnings
-from streamsvm_spark.columns import RowsError, arrow_schema, rows_of_batch
+from streamsvm_spark.columns import RowsError, arrow_schema, check_widths, rows_of_batch
 
 #: A row, or facts alone: text of JSON. As a schema of Spark, and as one of Arrow.
 SCHEMA = "part int, row long, x binary, y boolean, w double, alpha double, facts string"
@@ -46,8 +46,8 @@ class Candidates(NamedTuple):
         if not filled:
             none = np.empty(0)
             return cls(np.empty(0, np.int32), np.empty(0, np.int64), np.empty((0, 0), np.float32), np.empty(0, bool), none, none)
-        if (widths := {some.X.shape[1] for some in filled}) != {filled[0].X.shape[1]}:
-            raise RowsError(f"vectors are of {min(widths)} and of {max(widths)} features: all must be of one length")
+        widths = [some.X.shape[1] for some in filled]
+        check_widths(min(widths), max(widths))
         united = cls(*map(np.concatenate, zip(*filled, strict=True)))
         return united.take(np.lexsort((united.row, united.part)))
 
@@ -186,15 +186,14 @@ class Read(NamedTuple):
         for batch in batches:
             try:
                 found = self._candidates_of(batch, part, rows)
+                if width is not None and len(found.row):
+                    check_widths(width, found.X.shape[1])
             except ValueError as error:  # rows that are read once more would be no better
                 problem = str(error)
                 break
             rows += batch.num_rows
             if not len(found.row):
                 continue
-            if width not in {None, found.X.shape[1]}:
-                problem = f"vectors are of {width} and of {found.X.shape[1]} features: all must be of one length"
-                break
             width = found.X.shape[1]
             labels = [labels[0] or bool((~found.y).any()), labels[1] or bool(found.y.any())]
             moments = moments.with_(Moments.of(found.X, found.w))

@@ -27,6 +27,15 @@ class RowsError(ValueError):
     """Rows that no model can learn or predict. The message says what to do."""
 
 
+def check_widths(one: int, other: int, parts: tuple[int, int] | None = None) -> None:
+    """Raise a RowsError where some vectors have another number of features than others, in these partitions if they are given."""
+    if one != other:
+        first, second = "", " features"
+        if parts is not None:
+            first, second = f" features in partition {parts[0]},", f" in partition {parts[1]}"
+        raise RowsError(f"vectors are of {one}{first} and of {other}{second}: all must be of one length")
+
+
 class Rows(NamedTuple):
     """The rows of a batch that can be learned or predicted."""
 
@@ -171,10 +180,9 @@ def _of_lists(column: pa.Array) -> np.ndarray:
 def _common_width(lengths: np.ndarray) -> int:
     if not len(lengths):
         return 0
-    if (lengths != lengths[0]).any():
-        other = lengths[lengths != lengths[0]][0]
-        raise RowsError(f"vectors are of {int(lengths[0])} and of {int(other)} features: all must be of one length")
-    return int(lengths[0])
+    first, others = int(lengths[0]), lengths[lengths != lengths[0]]
+    check_widths(first, int(others[0]) if len(others) else first)
+    return first
 
 
 def _narrow_values(values: pa.Array) -> np.ndarray:

@@ -21,7 +21,7 @@ from streamsvm.files.messages import shown
 from streamsvm.stream.endpoints import Position, Source, StreamError
 from streamsvm.stream.tables.arrow_columns import is_text
 from streamsvm.stream.tables.chunk import BadRow, Chunk, RowsChunk, Table, TableChunk, Weighted
-from streamsvm_spark.columns import RowsError, column_of, rows_of
+from streamsvm_spark.columns import check_widths, column_of, rows_of
 
 _BYTES = 2**23  # of rows that come to the driver at once: its Java holds several copies of them
 _WHOLE = 8  # times as many come, if they are all
@@ -47,9 +47,11 @@ class Chunks:
         if self._few and (whole := self._whole_rows(rows, _WHOLE * self._most // partitions)) is not None:
             yield from whole.to_batches()
             return
-        packed = rows.mapInArrow(_packed_batches, "data binary").rdd.map(_bytes_of).persist(StorageLevel.DISK_ONLY)
+        packed = (
+            rows.mapInArrow(_packed_batches, "data binary").rdd.map(lambda row: bytes(row[0])).persist(StorageLevel.DISK_ONLY)
+        )
         try:
-            sizes = packed.mapPartitionsWithIndex(_batch_sizes).collect()
+            sizes = packed.mapPartitionsWithIndex(lambda number, batches: [(number, list(map(len, batches)))]).collect()
             self._few = max((sum(lengths) for _, lengths in sizes), default=0) <= _WHOLE * _BYTES // partitions
             numbers, chunks = _chunk_numbers(sizes, _BYTES)
 
@@ -93,14 +95,6 @@ def _packed_batches(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatc
         with pa.ipc.new_stream(sink, batch.schema) as stream:
             stream.write_batch(batch)
         yield pa.record_batch({"data": pa.array([sink.getvalue().to_pybytes()], pa.binary())})
-
-
-def _bytes_of(row: Any) -> bytes:
-    return bytes(row[0])
-
-
-def _batch_sizes(partition: int, batches: Iterable[bytes]) -> list[tuple[int, list[int]]]:
-    return [(partition, [len(data) for data in batches])]
 
 
 def _check_goes_on(frame: DataFrame) -> None:
@@ -216,8 +210,7 @@ class MicroBatches(Source):
     def _names_of(self, width: int) -> tuple[Hashable, ...]:
         if self._names is None:
             self._names = tuple(range(width))
-        if len(self._names) != width:
-            raise RowsError(f"vectors are of {len(self._names)} and of {width} features: all must be of one length")
+        check_widths(len(self._names), width)
         return self._names
 
     def read(self, most: int) -> Chunk | None:

@@ -167,12 +167,8 @@ class SVMModel(ScoreParams, MLReadable[Any], MLWritable):
         return F.arrow_udf(lambda features: function(features).field("predictionCol"), DoubleType())
 
     def _answer_function(self, keys: list[str]) -> Any:
-        skip, file, of_rows, settings = (
-            self.getHandleInvalid() == "skip",
-            self._file,
-            type(self)._answers_of,
-            self._answer_settings(),
-        )
+        skip, file = self.getHandleInvalid() == "skip", self._file
+        of_rows, settings = type(self)._answers_of, self._answer_settings()
         kinds = {key: ArrayType(DoubleType(), False) if self._columns[key] == VectorUDT() else self._columns[key] for key in keys}
         returned = StructType([StructField(key, kind) for key, kind in kinds.items()])
         kind = to_arrow_type(returned)

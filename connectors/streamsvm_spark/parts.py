@@ -14,7 +14,7 @@ from pyspark import TaskContext
 from streamsvm.files.model_file import to_bytes
 from streamsvm.learners.budgeted import BudgetedEstimator
 from streamsvm.stream.checkpoint import checkpoint_of
-from streamsvm_spark.columns import RowsError, arrow_schema, rows_of_batch
+from streamsvm_spark.columns import RowsError, arrow_schema, check_widths, rows_of_batch
 
 
 def bytes_of(learner: Any) -> bytes:
@@ -172,10 +172,8 @@ class Task(NamedTuple):
                 continue
             if model is None:
                 model = self.kind(**self.parameters, max_features=max(rows.X.shape[1], 1))
-            elif rows.X.shape[1] != len(model.feature_names):
-                raise RowsError(
-                    f"vectors are of {len(model.feature_names)} and of {rows.X.shape[1]} features: all must be of one length"
-                )
+            else:
+                check_widths(len(model.feature_names), rows.X.shape[1])
             model.learn_many(rows.X, rows.y, rows.w)
             if getattr(model, "n_ignored", 0):  # a stream would go on without these rows
                 raise RowsError(
@@ -215,11 +213,7 @@ def merge_parts(parts: Sequence[Part]) -> Any:
         raise RowsError("there is no row to learn: the frame is empty, or all its rows were skipped or have no weight")
     learned, (model, *others) = zip(*models, strict=True)
     for part, other in models[1:]:
-        if len(other.feature_names) != len(model.feature_names):
-            raise RowsError(
-                f"vectors are of {len(model.feature_names)} features in partition {learned[0].part}, and of "
-                f"{len(other.feature_names)} in partition {part.part}: all must be of one length"
-            )
+        check_widths(len(model.feature_names), len(other.feature_names), (learned[0].part, part.part))
     if others:
         samples = [Sample.of_bytes(part.sample) for part in learned if part.sample is not None]
         try:
