@@ -38,7 +38,7 @@ GRID = 400
 _INVERSE_GOLDEN = (np.sqrt(5.0) - 1.0) / 2.0
 
 
-def golden_sections(m: np.ndarray, q: np.ndarray, iterations: int = 48) -> np.ndarray:
+def golden_sections(m: np.ndarray, q: np.ndarray) -> np.ndarray:
     """Return ``h* = argmax s`` by golden section search on [1/2, 1], all elements at once.
 
     ``m`` and ``q`` are float64 arrays that broadcast: relative length in [1/2, 1], and ``gamma |x_i - x_j|^2 >= 0``. The interval
@@ -55,7 +55,7 @@ def golden_sections(m: np.ndarray, q: np.ndarray, iterations: int = 48) -> np.nd
     low, high = np.full(m.shape, 0.5), np.ones(m.shape)
     left, right = high - _INVERSE_GOLDEN * (high - low), low + _INVERSE_GOLDEN * (high - low)
     s_left, s_right = s(left), s(right)
-    for _ in range(iterations):
+    for _ in range(48):
         keep_left = s_left > s_right
         high, low = np.where(keep_left, right, high), np.where(keep_left, low, left)
         probe = np.where(keep_left, high - _INVERSE_GOLDEN * (high - low), low + _INVERSE_GOLDEN * (high - low))

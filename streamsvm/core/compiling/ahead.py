@@ -78,11 +78,11 @@ def _in_order(functions: list[_Entry], process: int, processes: int) -> list[_En
     return [functions[number] for number in _share_of_work([parts_of(function) for function, _ in functions], process, processes)]
 
 
-def compile_ahead(uses: Iterable[str], processes: int | None = None, say: Callable[[int, int, str], object] | None = None) -> int:
+def compile_ahead(uses: Iterable[str], say: Callable[[int, int, str], object] | None = None) -> int:
     """Compile what uses of the library need, and return how many functions were compiled.
 
-    ``uses`` are some of `names`; a ValueError tells of another one. As many processes compile as you give, None: one for each
-    core. ``say`` is called with how many functions are compiled, how many there are, and the name of the next one.
+    ``uses`` are some of `names`; a ValueError tells of another one. As many processes compile as there are cores. ``say`` is
+    called with how many functions are compiled, how many there are, and the name of the next one.
     """
     uses = list(uses)
     if unknown := [use for use in uses if use not in names()]:
@@ -93,7 +93,7 @@ def compile_ahead(uses: Iterable[str], processes: int | None = None, say: Callab
     missing = {(function, kinds) for function, kinds in functions if not function.is_stored(kinds)}
     if not missing:
         return 0
-    n = min(processes or len(os.sched_getaffinity(0)), len(missing))
+    n = min(len(os.sched_getaffinity(0)), len(missing))
     waiting = [entry for entry in _in_order(functions, 0, n) if entry in missing]
     helpers = [_start_helper(process, n, uses) for process in range(1, n)]
     try:

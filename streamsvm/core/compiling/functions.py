@@ -125,20 +125,15 @@ class Intrinsic:
     """A function for compiled code that is written in the compiler's terms.
 
     ``find`` returns what numba knows it as, from `streamsvm.core.compiling.codegen`, and is called once numba is needed. Beside
-    its code and constants, ``compiled_from`` tells it from others. ``interpreted`` is what Python code calls, where there is such
-    a thing.
+    its code and constants, ``compiled_from`` tells it from others. ``interpreted`` is what Python code calls.
     """
 
-    def __init__(
-        self, find: Callable[[Any], Any], compiled_from: object = (), interpreted: Callable[..., Any] | None = None
-    ) -> None:
+    def __init__(self, find: Callable[[Any], Any], interpreted: Callable[..., Any], compiled_from: object = ()) -> None:
         self._find, self._interpreted = find, interpreted
         code = find.__code__
         self.compiled_from: tuple[Any, ...] = code.co_code, code.co_names, code.co_consts, compiled_from
 
     def __call__(self, *values: Any) -> Any:
-        if self._interpreted is None:
-            raise TypeError("only compiled code can call this")
         return self._interpreted(*values)
 
     @cached_property
@@ -151,6 +146,6 @@ def caller(arguments: str, result: str) -> Any:
     """Return a function, for Python and for compiled code, of an address and arguments: it calls what is at the address."""
     return Intrinsic(
         lambda codegen: codegen.caller(arguments, result),
-        (arguments, result),
         lambda address, *values: _FUNCTIONS[int(address)](*values),
+        (arguments, result),
     )
