@@ -183,6 +183,8 @@ class Store(Generic[V]):
     _layout: ClassVar[Layout[Any]]
     #: The sizes, but for ``columns``, by the number of columns and what is given.
     _sizes_of: ClassVar[Callable[..., dict[str, int]]]
+    #: What it saves, in words, where a snapshot has another number of bytes.
+    _saves: ClassVar[str] = "that saves {:,}"
 
     def __init__(
         self, max_features: int, what: str, within: np.ndarray | None = None, columns: int | None = None, **given: int
@@ -239,15 +241,32 @@ class Store(Generic[V]):
         """Return all that the store holds as bytes: one copy. Equal stores give equal bytes."""
         return self._saved.tobytes()
 
-    def _opened(self, snapshot: bytes, names: Iterable[str]) -> tuple[np.ndarray, Any]:
-        """Return a snapshot as a block that is not checked yet, and its header; a ValueError where sizes are others."""
-        if len(snapshot) != len(self._saved):
-            raise ValueError(f"a snapshot of {len(snapshot):,} bytes does not fit a store that saves {len(self._saved):,}")
-        block = np.zeros_like(self.block)
-        block[: len(snapshot)] = np.frombuffer(snapshot, np.uint8)
+    def restore(self, snapshot: bytes, trusted: bool = False) -> None:
+        """Restore a `snapshot` of a store of the same sizes. Nothing changes unless all of it is valid.
+
+        A ``trusted`` one has never left this process, and needs no check. Otherwise it is a ValueError if it is of another size
+        or layout, or corrupt; the state of a learner is for the learner to check.
+        """
+        size = len(self._saved)
+        if len(snapshot) != size:
+            raise ValueError(f"a snapshot of {len(snapshot):,} bytes does not fit a store {self._saves.format(size)}")
+        block = np.zeros_like(self.block)  # pages of it that nothing writes to cost nothing
+        block[:size] = np.frombuffer(snapshot, np.uint8)
+        if not trusted:
+            self._check_block(block)
+        self._saved[:] = block[:size]
+        if "cache" in self._layout.arrays:
+            self.views.cache[0] = 0  # type: ignore[attr-defined]
+
+    def _check_block(self, block: np.ndarray) -> None:
+        """Raise a ValueError where a block is corrupt: compiled code trusts the counts, indices and orders in it."""
+        raise NotImplementedError
+
+    def _header_of(self, block: np.ndarray, names: Iterable[str]) -> Any:
+        """Return the header of a block; a ValueError where one of these sizes is another one."""
         header = block[: self._header.nbytes].view(self._header.dtype)[0]
         self._check_sizes(header, names)
-        return block, header
+        return header
 
     def _check_sizes(self, header: Any, names: Iterable[str]) -> None:
         for name in names:
@@ -268,7 +287,9 @@ W = TypeVar("W", bound=Any)  # a table with ``vectors`` and ``cache``
 
 
 class VectorStore(Store[W]):
-    """A `Store` whose header has the fields ``budget``, ``n_support`` and ``live`` too, and whose snapshots are one copy."""
+    """A `Store` whose header has the fields ``budget``, ``n_support`` and ``live`` too."""
+
+    _saves = "whose snapshots have {:,} bytes: it is of a model with other sizes or labels, or cut off"
 
     @property
     def budget(self) -> int:
@@ -294,29 +315,9 @@ class VectorStore(Store[W]):
         """A copy of the vectors, float32 [n_support, used]."""
         return np.ascontiguousarray(self.views.vectors[: self.used, : self.n_support].T)
 
-    def restore(self, snapshot: bytes, trusted: bool = False) -> None:
-        """Restore a `snapshot` of a store of the same sizes. Nothing changes unless all of it is valid.
-
-        A ``trusted`` one has never left this process, and needs no check. Otherwise it is a ValueError if it is of another size
-        or layout, or corrupt; the state of a learner is for the learner to check.
-        """
-        size = len(self._saved)
-        if len(snapshot) != size:
-            raise ValueError(
-                f"a snapshot of {len(snapshot):,} bytes does not fit a store whose snapshots have {size:,} bytes: "
-                "it is of a model with other sizes or labels, or cut off"
-            )
-        block = np.zeros_like(self.block)  # pages of it that nothing writes to cost nothing
-        block[:size] = np.frombuffer(snapshot, np.uint8)
-        if not trusted:
-            self._check_block(block)
-        self._saved[:] = block[:size]
-        self.views.cache[0] = 0
-
     def _checked_header(self, block: np.ndarray, what: str, least_live: int, ranges: Mapping[str, tuple[float, float]]) -> Any:
         """Return the header of a block; a ValueError where its sizes are others, or a number is out of its range."""
-        h = block[: self._header.nbytes].view(self._header.dtype)[0]
-        self._check_sizes(h, ("budget", *self._layout.sizes))
+        h = self._header_of(block, ("budget", *self._layout.sizes))
         n, used, live = int(h["n_support"]), int(h["used"]), int(h["live"])
         if not (0 <= n <= self.budget and 0 <= used <= self.max_features and least_live <= live <= int(h["outputs"])):
             raise ValueError(f"a snapshot with {n} {what}, {used} features and {live} outputs does not fit the store")
@@ -324,7 +325,3 @@ class VectorStore(Store[W]):
             if not low <= h[name] <= high:
                 raise ValueError(f"the snapshot is corrupt: its {name} is {h[name]}")
         return h
-
-    def _check_block(self, block: np.ndarray) -> None:
-        """Raise a ValueError where a block is corrupt: compiled code trusts the counts, indices and orders in it."""
-        raise NotImplementedError

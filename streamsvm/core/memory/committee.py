@@ -265,31 +265,29 @@ class CommitteeStore(Store[CommitteeViews]):
         parts = [self._saved.tobytes(), *(store.snapshot() for store in self._all)]
         return b"".join(len(part).to_bytes(8, "little") + part for part in parts)
 
-    def restore(self, snapshot: bytes) -> None:
-        """Restore a `snapshot`, as `VectorStore.restore` does."""
+    def restore(self, snapshot: bytes, trusted: bool = False) -> None:
+        """Restore a `snapshot`, as those of others are."""
         parts = _snapshot_parts(snapshot, 1 + len(self._all))
         before = self.block.copy()
         try:
-            self._restore_own(parts[0])
+            super().restore(parts[0], trusted)
             for store, part in zip(self._all, parts[1:], strict=True):
-                store.restore(part)
+                store.restore(part, trusted)
                 if store.used != self.used:
                     raise ValueError(f"the snapshot is corrupt: an expert has {store.used} features, and others {self.used}")
         except ValueError:
             self.block[:] = before
             raise
-        self.views.cache[0] = 0
 
-    def _restore_own(self, part: bytes) -> None:
-        block, header = self._opened(part, self._layout.sizes)
+    def _check_block(self, block: np.ndarray) -> None:
+        header = self._header_of(block, self._layout.sizes)
         if not (0 <= header["used"] <= self.max_features and 1 <= header["live"] <= header["outputs"]):
             raise ValueError(f"a snapshot with {header['used']} features and {header['live']} outputs does not fit the store")
-        self._saved[:] = block[: len(part)]
-        v = self.views
-        _LAYOUT.check(v, {"columns": self.used, "outputs": int(header["live"])})
+        v = _LAYOUT.views(block)
+        _LAYOUT.check(v, {"columns": int(header["used"]), "outputs": int(header["live"])})
         check_moments(v.moments)
         check_moments(v.target_moments)
-        if v.drifts[v.experts[:, 0] != RESETTING].any() or (v.drifts[:, 1:] > 1.0).any():
+        if v.drifts[self.views.experts[:, 0] != RESETTING].any() or (v.drifts[:, 1:] > 1.0).any():
             raise ValueError("the snapshot is corrupt: drifts hold numbers of no detector, or means above 1")
         for matrix in (*v.curvatures, *v.inverses, *v.newton_curvatures, *v.newton_inverses):
             if not _is_positive(matrix):

@@ -276,9 +276,8 @@ class ForestStore(Store[ForestViews]):
             self._header[name] = 0
         self._begin(np.array([v.slots[TREES]]))
 
-    def restore(self, snapshot: bytes) -> None:
-        """Restore a `snapshot`, as `streamsvm.core.memory.block.VectorStore.restore` does."""
-        block, h = self._opened(snapshot, _SIZES)
+    def _check_block(self, block: np.ndarray) -> None:
+        h = self._header_of(block, _SIZES)
         v, used = _LAYOUT.views(block), int(h["used"])
         filled = columns_in_use(used, int(h["added"]), int(h["kept"]))
         if not (0 <= used <= self.max_features and 0 <= h["begun"] <= h["learned"] < 2**62 and 0 <= h["grown"] < 2**62):
@@ -296,7 +295,6 @@ class ForestStore(Store[ForestViews]):
             whole = h["phase"] in (IDLE, DRAWING) or not grows
             _check_tree(v, slot, int(v.sizes[slot]) if whole else int(h["node"]), max(filled, 1))
         _check_growth(v, h, filled)
-        self._saved[:] = block[: len(snapshot)]
 
 
 def _check_tree(v: ForestViews, slot: int, n: int, features: int) -> None:

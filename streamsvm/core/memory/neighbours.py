@@ -133,9 +133,8 @@ class NeighbourStore(Store[NeighbourViews]):
         self.views.targets[:held], self.views.weights[:held] = v.targets[age], v.weights[age]
         self.views.cells[: laid * stride].reshape(laid, stride)[:, :held] = other.vectors[age].T
 
-    def restore(self, snapshot: bytes) -> None:
-        """Restore a `snapshot`, as `streamsvm.core.memory.block.VectorStore.restore` does."""
-        block, h = self._opened(snapshot, self._layout.sizes)
+    def _check_block(self, block: np.ndarray) -> None:
+        h = self._header_of(block, self._layout.sizes)
         used, laid, held = int(h["used"]), int(h["laid"]), int(h["held"])
         if not (0 <= used <= self.max_features and 0 <= laid <= min(used, MOST_COLUMNS)):
             raise ValueError(f"a snapshot of rows with {laid} of {used} features does not fit the store")
@@ -149,4 +148,3 @@ class NeighbourStore(Store[NeighbourViews]):
         cells = v.cells[: laid * stride].reshape(laid, stride)
         if cells[:, held:].any() or v.cells[laid * stride :].any() or block[HEADER.itemsize : STATE_END].any():
             raise ValueError("the snapshot is corrupt: cells hold numbers beyond the rows")
-        self._saved[:] = block[: len(snapshot)]

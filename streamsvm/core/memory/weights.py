@@ -72,8 +72,8 @@ class WeightStore(Store[WeightViews]):
         fixed = self.block[:STATE_END].tobytes() + self.views.biases.tobytes()
         return fixed + np.ascontiguousarray(self.views.weights[:, : self.used]).tobytes()
 
-    def restore(self, snapshot: bytes) -> None:
-        """Restore a `snapshot`, as `streamsvm.core.memory.block.VectorStore.restore` does."""
+    def restore(self, snapshot: bytes, trusted: bool = False) -> None:  # noqa: ARG002 - it is checked anyway
+        """Restore a `snapshot`, as those of others are."""
         fixed = STATE_END + 8 * _ITERATES
         if len(snapshot) < fixed:
             raise ValueError(f"a snapshot of {len(snapshot):,} bytes is cut off")
