@@ -204,6 +204,7 @@ class FeatureSpace:
             new = new[:room]
         if not new:
             return new
+        admitted = set(new)
         for name, value in x.items():
             length = len(name) if isinstance(name, str | bytes) else len(repr(name))
             if length > LONGEST_NAME:
@@ -212,12 +213,7 @@ class FeatureSpace:
                 self._pack_one(self._cell, 0, value)
             except (struct.error, TypeError, OverflowError):
                 self.complain_of_row(x)
-        admitted = set(new)
-        for name, value in x.items():
-            if _plain_name(name) not in admitted:  # it is known, or ignored
-                continue
-            self._pack_one(self._cell, 0, value)
-            if not abs(self._cell[0]) <= _LARGEST:
+            if not abs(self._cell[0]) <= _LARGEST and _plain_name(name) in admitted:  # others are known, or ignored
                 self.complain_of_row(x)
         return new
 
