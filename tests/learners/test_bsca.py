@@ -1,5 +1,6 @@
 """BSCAClassifier against its twin, and its extra steps against their definition."""
 
+import itertools
 import pickle
 
 import numpy as np
@@ -12,25 +13,21 @@ from streamsvm.core.steps import coordinate_ascent
 
 
 @pytest.mark.parametrize("C", [0.01, 0.5, 1000.0])
-@pytest.mark.parametrize("t", [1, 700, 2500, 10**6])
-@pytest.mark.parametrize("errors", [(0.1, 0.1), (0.2, 0.19), (0.2, 0.05), (0.01, 0.3), (50.0, 49.0)], ids=str)
-def test_the_largest_step_of_one_pass(C, t, errors):
-    model = BSCAClassifier(budget=2, C=C)
-    twin = naive.NaiveBSCA(2, 1.0, C, averaging=3000)
-    model._common["t"], model._common["error"] = t, errors
-    twin.t, twin.errors = t, errors
-    largest = coordinate_ascent.largest_step(model._block, 1.0)
-    assert largest == pytest.approx(twin.largest_step())
-    assert largest <= max(C, 3000.0 / t)
-    # The bound is one of decision values: a row whose self-kernel is 4 is moved by no more.
-    model._own["C"] = 0.25 * C
-    assert 4.0 * coordinate_ascent.largest_step(model._block, 4.0) == pytest.approx(largest)
-
-
-def test_without_an_average_steps_are_as_long_as_asked():
-    model = BSCAClassifier(budget=2, C=7.0, averaging=0)
-    model._common["t"], model._common["error"] = 10, (0.3, 0.1)
-    assert coordinate_ascent.largest_step(model._block, 1.0) == 7.0
+def test_the_largest_step_of_one_pass(C):
+    model, twin = BSCAClassifier(budget=2, C=C), naive.NaiveBSCA(2, 1.0, C, averaging=3000)
+    every = itertools.product([1, 700, 2500, 10**6], [(0.1, 0.1), (0.2, 0.19), (0.2, 0.05), (0.01, 0.3), (50.0, 49.0)])
+    for t, errors in every:
+        model._common["t"], model._common["error"], model._own["C"] = t, errors, C
+        twin.t, twin.errors = t, errors
+        largest = coordinate_ascent.largest_step(model._block, 1.0)
+        assert largest == pytest.approx(twin.largest_step()), (t, errors)
+        assert largest <= max(C, 3000.0 / t)
+        # The bound is one of decision values: a row whose self-kernel is 4 is moved by no more.
+        model._own["C"] = 0.25 * C
+        assert 4.0 * coordinate_ascent.largest_step(model._block, 4.0) == pytest.approx(largest)
+    without = BSCAClassifier(budget=2, C=7.0, averaging=0)  # steps are as long as asked
+    without._common["t"], without._common["error"] = 10, (0.3, 0.1)
+    assert coordinate_ascent.largest_step(without._block, 1.0) == 7.0
 
 
 def turned(n, at, seed=0):
@@ -193,16 +190,8 @@ def test_the_window_holds_the_last_rows(classes):
 
 
 def test_replay_of_the_one_row_there_is_equals_learning_it_again():
-    options = {
-        "budget": 10,
-        "gamma": 1.0,
-        "scaling": None,
-        "C": 0.2,
-        "relaxation": 1.0,
-        "tol": 0.0,
-        "reprocess": 0,
-        "averaging": 0,
-    }
+    options = {"budget": 10, "gamma": 1.0, "scaling": None, "C": 0.2, "relaxation": 1.0}
+    options |= {"tol": 0.0, "reprocess": 0, "averaging": 0}
     model = BSCAClassifier(**options, replay=5, replay_steps=3)
     plain = BSCAClassifier(**options)
     model.learn_one({"a": 1.0}, True)

@@ -95,16 +95,6 @@ def test_frames_of_any_library_are_learned_as_an_array():
             np.testing.assert_array_equal(np.asarray(getattr(model, ask)(turned)), getattr(of_array, ask)(X))
 
 
-def test_a_kept_row_is_not_aliased():
-    X, y = arrays(50)
-    X = np.ascontiguousarray(X, np.float32)
-    model = BSGDClassifier(budget=10)
-    model.learn_many(X, y)
-    before = snapshot(model)
-    X[:] = 7.0
-    assert snapshot(model) == before
-
-
 def test_probabilities_agree_with_predictions_and_are_calibrated():
     model = preprocessing.StandardScaler() | BSGDClassifier(budget=50, l2=1e-3)
     found = []

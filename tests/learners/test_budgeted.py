@@ -22,8 +22,13 @@ def expansion(a, b, gamma=0.7):
 
 
 @pytest.mark.once
-@pytest.mark.parametrize("labels", [[1, 2], [False, True], [True, False], ["ham", "spam"], [-1, 1], [1, -1]])
-@pytest.mark.parametrize("form", [np.asarray, np.ndarray.tolist, sparse.csr_array, sparse.coo_array])
+@pytest.mark.parametrize(
+    ("labels", "form"),
+    [
+        *((labels, np.asarray) for labels in ([1, 2], [False, True], [True, False], ["ham", "spam"], [-1, 1], [1, -1])),
+        *(([1, 2], form) for form in (np.ndarray.tolist, sparse.csr_array, sparse.coo_array)),
+    ],
+)
 def test_the_second_label_is_that_of_values_above_zero(labels, form):
     model = BSGDClassifier(budget=10, gamma=0.7, scaling=None, seed=0)
     model.start_from(form(S), A, 0.3, labels=labels, n_learned=50)
@@ -95,41 +100,23 @@ def test_a_projectron_inverts_the_gram_matrix_that_it_is_given():
     np.testing.assert_array_equal(given.decision_function_many(X), twin.decision_function_many(X))
 
 
-@pytest.mark.parametrize(
-    ("arguments", "match"),
-    [
-        ((S[0], A), "vectors must be a matrix"),
-        ((S.astype(object), A), "vectors must be a matrix"),
-        ((S, A[:2]), "coefficients must be"),
-        ((S, np.full(6, np.nan)), "finite"),
-        ((S, A, [1.0, 2.0]), "finite numbers, one intercept"),
-        ((np.where(S > 1.0, np.inf, S), A), "row 0|row 1|row 2|row 3|row 4|row 5"),
-        ((1e30 * S, A), "too large"),
-    ],
-)
-def test_what_does_not_fit_is_refused_and_leaves_no_trace(arguments, match):
+def test_what_does_not_fit_is_refused_and_leaves_no_trace():
     model = BSGDClassifier(budget=10, gamma=0.7, scaling=None, seed=0)
-    refused(match, model.start_from, *arguments, labels=[False, True])
+    for match, arguments, keywords in (
+        ("vectors must be a matrix", (S[0], A), {}),
+        ("vectors must be a matrix", (S.astype(object), A), {}),
+        ("coefficients must be", (S, A[:2]), {}),
+        ("finite", (S, np.full(6, np.nan)), {}),
+        ("finite numbers, one intercept", (S, A, [1.0, 2.0]), {}),
+        ("row 0|row 1|row 2|row 3|row 4|row 5", (np.where(S > 1.0, np.inf, S), A), {}),
+        ("too large", (1e30 * S, A), {}),
+        *(("labels must be", (S, A), {"labels": labels}) for labels in (None, [1], [1, 2, 3], [1, 1])),
+        *(("feature_names must be", (S, A), {"feature_names": names}) for names in (["a", "a", "b"], ["a"])),
+        *(("n_learned must be", (S, A), {"n_learned": n}) for n in (-1, 1.5)),
+    ):
+        refused(match, model.start_from, *arguments, **{"labels": [False, True], **keywords})
     model.start_from(S, A, labels=[False, True])
     refused("learned nothing", model.start_from, S, A, labels=[False, True])
-
-
-@pytest.mark.parametrize(
-    ("keywords", "match"),
-    [
-        ({"labels": None}, "labels must be"),
-        ({"labels": [1]}, "labels must be"),
-        ({"labels": [1, 2, 3]}, "labels must be"),
-        ({"labels": [1, 1]}, "labels must be"),
-        ({"labels": [0, 1], "feature_names": ["a", "a", "b"]}, "feature_names must be"),
-        ({"labels": [0, 1], "feature_names": ["a"]}, "feature_names must be"),
-        ({"labels": [0, 1], "n_learned": -1}, "n_learned must be"),
-        ({"labels": [0, 1], "n_learned": 1.5}, "n_learned must be"),
-    ],
-)
-def test_names_labels_and_counts_are_checked(keywords, match):
-    model = BSGDClassifier(budget=10, gamma=0.7, scaling=None, seed=0)
-    refused(match, model.start_from, S, A, **keywords)
 
 
 def test_what_cannot_start_says_so():

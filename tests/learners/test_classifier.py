@@ -128,19 +128,7 @@ def formula(model):
     K = 2 * max(len(model.labels), 1) if len(model.labels) > 2 else 2
     if D >= 16:
         return 448 + 36 * S + 8 * K * S + 4 * D * S + 36 * D + 128 * -(-K // 8) + 376 * D
-    of_features = [
-        4 * S,
-        8,
-        8 * FOLLOWED,
-        8 * N_FIRST,
-        8,
-        8,
-        8,
-        8,
-        8,
-        12,
-        16,
-    ]  # vectors, means, moments, first, ..., rows, active
+    of_features = [4 * S, 8, 8 * FOLLOWED, 8 * N_FIRST, *[8] * 5, 12, 16]  # vectors, means, moments, first, ..., rows, active
     return 448 + 36 * S + 8 * K * S + 128 * -(-K // 8) + sum(-(-size * D // 64) * 64 for size in of_features)
 
 

@@ -330,9 +330,13 @@ def _turning(n, labels):
         yield x, (t + int(3.0 * abs(value))) % labels if labels else value
 
 
-@pytest.mark.parametrize("scaling", first(1, ["auto", None]))
-@pytest.mark.parametrize("labels", [2, 3, 12, 0])
-@pytest.mark.parametrize("effort", ["low", "normal", pytest.param("high", marks=pytest.mark.once)])
+@pytest.mark.parametrize(
+    ("effort", "labels", "scaling"),
+    [
+        *(("low", 2, "auto"), ("low", 0, None), ("normal", 3, "auto"), ("normal", 0, "auto")),
+        *(pytest.param("high", *how, marks=pytest.mark.once) for how in ((12, "auto"), (2, None), (0, "auto"))),
+    ],
+)
 def test_inputs_to_the_stacks_are_what_each_expert_says_alone(effort, labels, scaling):
     kind = SVMClassifier if labels else SVMRegressor
     model, data = made(kind, effort=effort, scaling=scaling), list(_turning(45 if config.DISABLE_JIT else 400, labels))

@@ -54,6 +54,7 @@ def test_there_are_some_and_none_asks_for_exceptions():
     assert {kind.__name__ for kind in estimators()} == set(learners.__all__)
 
 
+@pytest.mark.usefixtures("few_objects")
 @pytest.mark.filterwarnings("ignore:the first 100 targets")  # of TrumpApproval, as they are
 @pytest.mark.parametrize(("model", "checks"), CASES, ids=name)
 def test_river(model, checks, monkeypatch):

@@ -45,9 +45,12 @@ def test_a_share_of_nu_lies_outside_and_the_order_is_that_of_the_exact_model(nu)
 
 
 @pytest.mark.once
-@pytest.mark.parametrize("kind", [BSGDRegressor, BSCARegressor, OnlineLinearSVR])
 @pytest.mark.parametrize(
-    ("mean", "deviation", "far"), [(0.0, 1.0, False), (40.0, 1.0, True), (1.0, 0.01, True), (0.0, 50.0, True)]
+    ("kind", "mean", "deviation", "far"),
+    [
+        *((BSGDRegressor, *how) for how in ((0.0, 1.0, False), (40.0, 1.0, True), (1.0, 0.01, True), (0.0, 50.0, True))),
+        *((kind, 40.0, 1.0, True) for kind in (BSCARegressor, OnlineLinearSVR)),
+    ],
 )
 @pytest.mark.parametrize("many", [False, True])
 def test_targets_of_another_scale_are_warned_of_once(kind, mean, deviation, far, many):

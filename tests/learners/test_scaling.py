@@ -58,7 +58,7 @@ def test_it_is_the_twin_with_lists(drift):
     model = BSGDClassifier(budget=15, l2=1e-3, seed=0, scaling="auto", max_features=3)
     naive, scale = NaiveBSGD(15, 1.0 / 3.0, 1e-3), NaiveScale(3)
     moves = 0
-    for x, y in stream(180, drift=drift):
+    for x, y in stream(130, drift=drift):
         row, before = np.array(list(x.values())), scale.spread
         scale.learn(row, naive)
         moves += before is not scale.spread
@@ -75,13 +75,12 @@ def test_it_is_the_twin_with_lists(drift):
 @pytest.mark.once
 def test_decisions_are_those_of_the_attributes():
     model = learned_by(BSCAClassifier(budget=30, seed=0, scaling="auto"), stream(500, drift=2.0))
-    sign = 1.0 if model.positive_label else -1.0
+    assert model.positive_label
     for x, _ in stream(20, seed=1):
         row = model.scale_in_use.of([list(x.values())])[0]
         kernels = [rbf(row, vector, model.effective_gamma) for vector in model.support_vectors]
         f = np.dot(model.coefficients[0], kernels) + model.intercept[0]
         assert model.decision_function_one(x) == pytest.approx(f, rel=1e-4, abs=1e-5)
-    assert sign == 1.0
 
 
 @pytest.mark.once

@@ -67,18 +67,18 @@ def rows(n=ROWS, labels=(False, True), seed=0):
     ]
 
 
-@pytest.mark.parametrize("horizon", [80, 10_000])
 @pytest.mark.parametrize(
-    ("metric", "formula"),
+    ("metric", "formula", "horizon"),
     [
-        (metrics.F1(), f1),
-        (metrics.BalancedAccuracy(), balanced),
-        (None, balanced),
-        (metrics.MCC(), mcc),
-        (metrics.FBeta(beta=2), f2),
-        (Cost(), negative_cost),
+        (metrics.F1(), f1, 80),
+        (metrics.F1(), f1, 10_000),
+        (metrics.BalancedAccuracy(), balanced, 80),
+        (None, balanced, 10_000),
+        (metrics.MCC(), mcc, 80),
+        (metrics.FBeta(beta=2), f2, 10_000),
+        (Cost(), negative_cost, 80),
     ],
-    ids=lambda of: getattr(of, "__name__", type(of).__name__),
+    ids=lambda of: getattr(of, "__name__", str(of)),
 )
 def test_the_threshold_is_the_best_of_those_there_are(metric, formula, horizon):
     model = TunedThresholdClassifier(Stub(), metric, horizon)

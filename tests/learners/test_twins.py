@@ -70,21 +70,18 @@ CASES = [
 @pytest.mark.parametrize(("make", "options"), CASES)
 def test_decisions_are_those_of_the_twin(make, options):
     model, twin, atol = make(**options)
-    classifier, agreed = isinstance(model, base.Classifier), 0
-    n = 80 if classifier else 120 if make is one_class else 70
+    classifier = isinstance(model, base.Classifier)
+    n = 60 if classifier else 120 if make is one_class else 50  # later one close decision between two merges may set the two apart
     rows = [([x["1"], x["2"]], y) for x, y in datasets.Bananas().take(n)] if classifier else zip(*waves(n), strict=True)
     for number, (row, y) in enumerate(rows):
         row = np.array(row, np.float32)
         x, expected = dict(enumerate(row.tolist())), twin.decisions(row)
         decide, outputs = (model.decision_function_one, ("last", "average")) if classifier else (model._decide_row, (0, 1))
         got = [decide(x, output) for output in outputs]
-        if number < (60 if classifier else 50):  # to rounding; later one close decision between two merges may set the two apart
-            np.testing.assert_allclose(got, expected, atol=atol * (sum(map(abs, twin.last)) + 1.0))
-        agreed += np.mean(np.sign(got) == np.sign(expected)) if classifier else abs(got[0] - expected[0]) < 0.3
+        np.testing.assert_allclose(got, expected, atol=atol * (sum(map(abs, twin.last)) + 1.0))
         weight = 1.0 if number % 7 or make is one_class else 0.5
         model.learn_one(x, *([] if make is one_class else [y, weight]))
         twin.learn(row, (1.0 if y else -1.0) if classifier else y, weight)
         assert make is not bsgd or model.n_support == len(twin.vectors)
         assert make is not bsgd or abs(model._common["error"][0][0] - twin.errors[0]) < 0.05
-    assert agreed >= (0.95 if classifier else 0.91) * n
     assert classifier or model.n_merges > 5

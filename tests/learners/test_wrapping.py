@@ -25,6 +25,7 @@ WRAPPERS = [(kind, parameters) for kind in KINDS for parameters in kind._unit_te
 
 
 @pytest.mark.once
+@pytest.mark.usefixtures("few_objects")
 @pytest.mark.parametrize(("kind", "parameters"), WRAPPERS, ids=lambda of: getattr(of, "__name__", ""))
 def test_river(kind, parameters):
     made = kind(**parameters)
