@@ -8,7 +8,7 @@ from numba import config
 from scipy import sparse
 from sklearn.svm import LinearSVC, LinearSVR
 
-from streamsvm.linear import OutOfCoreLinearSVR
+from streamsvm.linear import BlockFile, OutOfCoreLinearSVR
 
 SLOW = config.DISABLE_JIT
 N = 180 if SLOW else 2000
@@ -31,6 +31,20 @@ def curve(n=N, d=10, seed=0):
 def weights_of(n, seed=0):
     rng = np.random.default_rng(seed)
     return rng.exponential(size=n) * (rng.random(n) < 0.8)
+
+
+def read_blocks(path):
+    """The rows of a block file, dense, its labels, its blocks, and the file, which is closed."""
+    with BlockFile(path) as file:
+        blocks, width = [file.block(number) for number in range(len(file))], file.shape[1]
+    if file.dense:
+        parts = [block.values.reshape(-1, width) for block in blocks]
+    else:
+        parts = [
+            sparse.csr_array((b.values, b.indices.astype(int), b.starts.astype(int)), (len(b.labels), width)).toarray()
+            for b in blocks
+        ]
+    return np.concatenate(parts), np.concatenate([block.labels for block in blocks]), blocks, file
 
 
 def objective(model, X, y, weights=None):

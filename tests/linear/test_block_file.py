@@ -10,6 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy import sparse
 
+from linear_problems import read_blocks
 from refused import refused
 from streamsvm.linear import BlockFile, BlockFileError, BlockWriter
 
@@ -27,21 +28,11 @@ def written(path, X, labels, **settings):
 
 
 def read(path):
-    with BlockFile(path) as file:
-        blocks = [file.block(number) for number in range(len(file))]
-        labels = np.concatenate([block.labels for block in blocks])
-        if file.dense:
-            X = np.concatenate([block.values.reshape(-1, file.shape[1]) for block in blocks])
-        else:
-            parts = [
-                sparse.csr_array((b.values, b.indices.astype(int), b.starts.astype(int)), (len(b.labels), file.shape[1]))
-                for b in blocks
-            ]
-            X = sparse.vstack(parts).toarray()
-        firsts = [block.first for block in blocks]
-        assert firsts == np.cumsum([0, *(len(block.labels) for block in blocks)])[:-1].tolist() == file.firsts.tolist()
-        assert file.largest_block == max(sum(part.nbytes for part in block[1:]) for block in blocks)
-        return X, labels, file
+    X, labels, blocks, file = read_blocks(path)
+    firsts = [block.first for block in blocks]
+    assert firsts == np.cumsum([0, *(len(block.labels) for block in blocks)])[:-1].tolist() == file.firsts.tolist()
+    assert file.largest_block == max(sum(part.nbytes for part in block[1:]) for block in blocks)
+    return X, labels, file
 
 
 @settings(max_examples=60)
@@ -143,22 +134,18 @@ def test_no_file_is_taken_for_another(tmp_path_factory, data):
 @pytest.mark.parametrize(
     "about",
     [
-        {"labels": [[1.0, 20]], "mean_square": 10**400, "mean_label": 1.0, "meta": {}},
-        {"labels": [[1.0, 20]], "mean_square": 1.0, "mean_label": -1.0, "meta": {}},
-        {"labels": [[1.0, float("inf")]], "mean_square": 1.0, "mean_label": 1.0, "meta": {}},
-        {"labels": [[1.0, -3], [0.0, 23]], "mean_square": 1.0, "mean_label": 1.0, "meta": {}},
-        {"labels": [[float("nan"), 20]], "mean_square": 1.0, "mean_label": 1.0, "meta": {}},
-        {"labels": [[1.0, 19]], "mean_square": 1.0, "mean_label": 1.0, "meta": {}},
-        {"labels": [[1.0, 20]], "mean_square": 1.0, "mean_label": 1.0, "meta": 5},
-        {"labels": 5, "mean_square": 1.0, "mean_label": 1.0, "meta": {}},
-        [],
+        *({"mean_square": 10**400}, {"mean_label": -1.0}, {"meta": 5}, {"labels": 5}, []),
+        *({"labels": [[1.0, n]]} for n in (float("inf"), 19)),
+        *({"labels": labels} for labels in ([[1.0, -3], [0.0, 23]], [[float("nan"), 20]])),
     ],
+    ids=str,
 )
 def test_the_json_of_a_file_is_checked(tmp_path, monkeypatch, about):
     from streamsvm.linear import block_writer
 
-    dumps = json.dumps
-    monkeypatch.setattr(block_writer.json, "dumps", lambda _: dumps(about))
+    good = {"labels": [[1.0, 20]], "mean_square": 1.0, "mean_label": 1.0, "meta": {}}
+    text = json.dumps(good | about if about else about)
+    monkeypatch.setattr(block_writer.json, "dumps", lambda _: text)
     written(tmp_path / "rows", *some_rows(20))
     refused("contradicts itself", BlockFile, tmp_path / "rows", error=BlockFileError)
 

@@ -108,8 +108,6 @@ def test_an_index_that_is_not_true(forged, field, value):
         value = entry["begin"] + 8
     elif value == "one more":
         value = entry[field] + 1
-    if (field, value) == ("first", forged.index[1]["first"]):
-        pytest.fail("nothing is changed")
     entry[field] = value
     forged.write(block_crc=False)
     unread(forged, "contradicts itself|block 1 is not what was written|was changed")
@@ -164,18 +162,13 @@ def test_what_a_file_says_of_weights(weighted, change):
     unread(weighted, "contradicts itself")
 
 
-@pytest.mark.parametrize("meta", [{"classes": ["a"]}, {"classes": ["a", "b", "c"]}, {"classes": "ab"}, {"classes": 5}])
-def test_classes_that_do_not_fit_the_labels(tmp_path, meta):
+@pytest.mark.parametrize(
+    ("classes", "first"), [(["a"], 0.0), (["a", "b", "c"], 0.0), ("ab", 0.0), (5, 0.0), (["a", "b"], 5.0)], ids=str
+)
+def test_classes_that_do_not_fit_the_labels(tmp_path, classes, first):
     with BlockWriter(tmp_path / "rows") as writer:
-        writer.add(np.eye(4), np.array([0.0, 1.0, 0.0, 1.0]))
-        writer.meta = meta
-    refused("do not fit together", OutOfCoreLinearSVC().fit_file, tmp_path / "rows")
-
-
-def test_names_for_labels_that_are_no_places(tmp_path):
-    with BlockWriter(tmp_path / "rows") as writer:
-        writer.add(np.eye(4), np.array([5.0, 1.0, 5.0, 1.0]))
-        writer.meta = {"classes": ["a", "b"]}
+        writer.add(np.eye(4), np.array([first, 1.0, first, 1.0]))
+        writer.meta = {"classes": classes}
     refused("do not fit together", OutOfCoreLinearSVC().fit_file, tmp_path / "rows")
 
 

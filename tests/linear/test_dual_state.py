@@ -212,14 +212,20 @@ def dense(block):
     return block._replace(starts=none, indices=none, values=np.ones(len(block.labels), np.float32))
 
 
+def without_numbers(block):
+    return block._replace(numbers=np.empty(0, np.uint64))
+
+
+#: Rows of a working set that its state does not fit, facts of other types, and what is no state.
+ROWS = {"features": (wide, 10**6, {}), "dense": (dense, 1, {"dense": True})}
+ROWS |= {"numbers": (lambda block: block._replace(numbers=block.numbers + np.uint64(2**62)), 20, {})}
+ROWS |= {"not numbered": (without_numbers, 20, {"numbered": False})}
+FACTS = {"wrong type": {"loss": [1, 2]}, "no list": {"history": 5}, "path": {"working_sets": "../../rows"}}
+FACTS |= {"coefficients": {"coefficients": "copy"}}
+
+
 @pytest.mark.once
-@pytest.mark.parametrize(
-    "change",
-    [
-        *("features", "dense", "numbers", "not numbered", "missing", "wrong type"),
-        *("no list", "list", "nan", "path", "coefficients", "text"),
-    ],
-)
+@pytest.mark.parametrize("change", [*ROWS, *FACTS, "missing", "list", "nan", "text"])
 def test_a_state_and_rows_that_somebody_made_are_not_trusted(tmp_path, monkeypatch, change):
     # Their checksums are right.
     X, y = two_classes()
@@ -227,27 +233,14 @@ def test_a_state_and_rows_that_somebody_made_are_not_trusted(tmp_path, monkeypat
     folder = tmp_path / "streamsvm-fit"
     facts, w = saved_in(folder / "state")
     rows = folder / f"working-set-{facts['working_sets']}"
-    if change == "features":
-        facts["working_set"][1] = rewritten(rows, wide, 10**6)
-    elif change == "dense":
-        facts["working_set"][1] = rewritten(rows, dense, 1, dense=True)
-    elif change == "numbers":
-        facts["working_set"][1] = rewritten(rows, lambda block: block._replace(numbers=block.numbers + np.uint64(2**62)), 20)
-    elif change == "not numbered":
-        without = lambda block: block._replace(numbers=np.empty(0, np.uint64))  # noqa: E731
-        facts["working_set"][1] = rewritten(rows, without, 20, numbered=False)
+    if change in ROWS:
+        how, features, settings = ROWS[change]
+        facts["working_set"][1] = rewritten(rows, how, features, **settings)
     elif change == "missing":
         facts.pop("gap")
-    elif change == "wrong type":
-        facts["loss"] = [1, 2]
-    elif change == "no list":
-        facts["history"] = 5
     elif change == "nan":
         w[:] = np.nan
-    elif change == "path":
-        facts["working_sets"] = "../../rows"
-    elif change == "coefficients":
-        facts["coefficients"] = "copy"
+    facts |= FACTS.get(change, {})
     save_state(folder / "state", [facts] if change == "list" else "state" if change == "text" else facts, w)
     if change == "numbers":  # which are read when they are used
         refused("is corrupt: it numbers a row that", OutOfCoreLinearSVC(C=5.0, work_folder=tmp_path).fit, X, y)

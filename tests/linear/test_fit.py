@@ -40,8 +40,13 @@ def problem(n=300, d=6, seed=0):
 
 
 @pytest.mark.once
-@pytest.mark.parametrize("labels", [[False, True], [-1, 1], [1, 2], ["ham", "spam"], ["spam", 1.5]])
-@pytest.mark.parametrize("kind", [OutOfCoreLinearSVC, LinearSVC, SGDClassifier])
+@pytest.mark.parametrize(
+    ("kind", "labels"),
+    [
+        *((OutOfCoreLinearSVC, labels) for labels in ([False, True], [-1, 1], [1, 2], ["ham", "spam"], ["spam", 1.5])),
+        *((kind, [False, True]) for kind in (LinearSVC, SGDClassifier)),
+    ],
+)
 def test_decides_as_the_machine(kind, labels):
     X, f = problem()
     y = np.array([str(label) for label in labels] if len({type(label) for label in labels}) > 1 else labels)[

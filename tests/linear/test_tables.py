@@ -10,7 +10,6 @@ import pytest
 from numba import config
 from pyarrow import csv, feather, parquet
 
-from lists import first
 from refused import refused
 from streamsvm.linear import BlockFile, OutOfCoreLinearSVC, OutOfCoreLinearSVR, write_blocks
 
@@ -40,8 +39,17 @@ def save(found, path):
 
 
 @pytest.mark.once
-@pytest.mark.parametrize("name", ["rows.csv", "rows.csv.gz", "rows.parquet", "rows.feather", "rows.arrow"])
-@pytest.mark.parametrize("labels", first(1, ["names", "numbers", "truth"]))
+@pytest.mark.parametrize(
+    ("name", "labels"),
+    [
+        *((f"rows.{suffix}", "names") for suffix in ("csv", "csv.gz", "parquet", "feather", "arrow")),
+        *(
+            pytest.param(name, labels, marks=pytest.mark.thorough)
+            for name in ("rows.csv", "rows.parquet")
+            for labels in ("numbers", "truth")
+        ),
+    ],
+)
 def test_tables_are_learned_as_arrays_are(tmp_path, name, labels):
     found, X, y = table(labels)
     path = save(found, tmp_path / name)
