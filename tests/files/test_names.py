@@ -14,19 +14,15 @@ import pytest
 from river import (
     compose,
     datasets,
-    drift,
     ensemble,
     feature_extraction,
     feature_selection,
-    forest,
     linear_model,
     metrics,
     multiclass,
     naive_bayes,
-    neighbors,
     preprocessing,
     stats,
-    tree,
     utils,
 )
 
@@ -142,20 +138,15 @@ def test_what_cannot_be_saved_is_said(folder):
 
 
 STEPS = [
-    preprocessing.StandardScaler(),
-    preprocessing.MinMaxScaler(),
-    preprocessing.RobustScaler(),
     preprocessing.StatImputer(("a", stats.Mean()), ("b", stats.Mode())),
     preprocessing.OneHotEncoder(),
     preprocessing.OrdinalEncoder(),
     preprocessing.FeatureHasher(n_features=8, seed=1),
     feature_extraction.TargetAgg(by="b", how=stats.Mean()),
     feature_extraction.Agg(on="a", by="b", how=stats.Quantile(0.5)),
-    feature_extraction.RBFSampler(seed=1),
     feature_extraction.BagOfWords(on="b"),
     feature_extraction.TFIDF(on="b"),
     compose.Select("a", "b"),
-    compose.Discard("b"),
     compose.SelectType(numbers.Number),
     compose.SelectType(str),
     compose.Renamer({"a": "c"}),
@@ -165,14 +156,6 @@ STEPS = [
     ensemble.BaggingClassifier(linear_model.LogisticRegression(), seed=1),
     ensemble.ADWINBaggingClassifier(naive_bayes.GaussianNB(), seed=1),
     ensemble.LeveragingBaggingClassifier(linear_model.PAClassifier(), seed=1),
-    tree.HoeffdingTreeClassifier(),
-    forest.ARFClassifier(n_models=2, seed=1),
-    neighbors.KNNClassifier(),
-    naive_bayes.MultinomialNB(),
-    drift.ADWIN(),
-    metrics.ROCAUC(),
-    metrics.MacroF1(),
-    metrics.RollingROCAUC(),
     utils.Rolling(metrics.LogLoss, window_size=5),
 ]
 
@@ -183,13 +166,11 @@ def test_usual_models_need_no_trust(folder, step):
     for x, y in rows:
         if hasattr(step, "predict_one"):
             step.learn_one({"a": x["a"]}, y)
-        elif isinstance(step, metrics.base.Metric | utils.Rolling):
-            step.update(y, y if step.requires_labels else {True: x["a"] / 6, False: 1 - x["a"] / 6})
-        elif isinstance(step, drift.ADWIN):
-            step.update(x["a"])
+        elif isinstance(step, utils.Rolling):
+            step.update(y, {True: x["a"] / 6, False: 1 - x["a"] / 6})
         else:
             learn = (lambda x, y=y: step.learn_one(x, y)) if step._supervised else step.learn_one
-            learn({"a": x["a"]} if type(step).__name__.endswith("Scaler") else x)
+            learn(x)
     path = save(folder, step, 1)
     first = path.read_bytes()
     assert save(folder, read(path).model, 1).read_bytes() == first

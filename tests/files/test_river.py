@@ -11,11 +11,13 @@ import warnings
 import pytest
 import river
 from river import (
+    anomaly,
     base,
     compose,
     drift,
     feature_extraction,
     feature_selection,
+    forest,
     imblearn,
     linear_model,
     metrics,
@@ -45,8 +47,16 @@ REFUSED = {
 #: Only some of their parameters bring what no file holds.
 SOME = {"OutputCodeClassifier"}
 
+
+def half_spaces():
+    return anomaly.HalfSpaceTrees(n_trees=2, height=4, seed=1)
+
+
 #: Those that say nothing of their parameters, made as users make them.
 MADE = {
+    # Of few and small trees: as river makes them for its tests, they have tens of thousands of nodes.
+    "anomaly.filter.ThresholdFilter": lambda: anomaly.ThresholdFilter(half_spaces(), threshold=0.5),
+    "anomaly.hst.HalfSpaceTrees": half_spaces,
     "compose.func.FuncTransformer": lambda: compose.FuncTransformer(copy.deepcopy),
     "compose.grouper.Grouper": lambda: compose.Grouper(preprocessing.StandardScaler(), by="c"),
     "compose.renamer.Prefixer": lambda: compose.Prefixer("p_"),
@@ -56,6 +66,8 @@ MADE = {
         linear_model.LinearRegression(), func=math.expm1, inverse_func=math.log1p
     ),
     "feature_extraction.agg.Agg": lambda: feature_extraction.Agg(on="a", by="c", how=stats.Mean()),
+    "feature_extraction.kernel_approx.RandomTreesEmbedding": lambda: feature_extraction.RandomTreesEmbedding(2, 4, seed=1),
+    "forest.aggregated_mondrian_forest.AMFRegressor": lambda: forest.AMFRegressor(n_estimators=2, seed=1),
     "feature_extraction.agg.TargetAgg": lambda: feature_extraction.TargetAgg(by="c", how=utils.Rolling(stats.Mean(), 5)),
     "feature_selection.random.PoissonInclusion": lambda: feature_selection.PoissonInclusion(p=0.5, seed=1),
     "imblearn.random.RandomOverSampler": lambda: imblearn.RandomOverSampler(naive_bayes.GaussianNB(), SHARES, seed=1),
