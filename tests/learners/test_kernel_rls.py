@@ -147,12 +147,10 @@ def test_swapped_landmarks_follow_rows_that_move():
     assert accuracy(5) > accuracy(0) + 0.05
 
 
-@pytest.mark.parametrize(
-    "kernel", [pytest.param("rbf", marks=pytest.mark.once), "linear", pytest.param("poly", marks=pytest.mark.once)]
-)
+@pytest.mark.parametrize("kernel", [pytest.param("rbf", marks=pytest.mark.once), "linear"])
 def test_one_row_at_a_time_is_many_at_once(kernel):
     X, y = blobs(3, rows=600 if NOJIT else 1200)
-    many, one = (KernelRLSClassifier(12, kernel=kernel, coef0=1.0) for _ in range(2))
+    many, one = (KernelRLSClassifier(12, kernel=kernel) for _ in range(2))
     many.learn_many(X, y.tolist())
     for x, label in zip(rows(X), y.tolist(), strict=True):
         one.predict_one(x)
@@ -166,9 +164,7 @@ def test_a_model_that_was_saved_goes_on_as_one_that_was_not(budget):
     X, y = blobs(3, rows=1000)
     rng = np.random.default_rng(0)
     model, other = (KernelRLSClassifier(budget) for _ in range(2))
-    stages = set()
     for begin in range(0, 1000, 10):
-        stages.add((int(model._own[0]["stage"]), bool(model._own[0]["refitting"])))
         for m in (model, other):
             m.learn_many(X[begin : begin + 10], y[begin : begin + 10].tolist())
         if rng.random() < 0.2:
