@@ -43,11 +43,6 @@ def error(data, **parameters):
 
 
 @pytest.fixture(scope="module")
-def model():
-    return learned(rows())
-
-
-@pytest.fixture(scope="module")
 def plain():
     return errors(rows())
 
