@@ -32,7 +32,7 @@ CASES += [(2, {"max_values": 0}), (2, {"scaler": "standard"}), (0, {"when_missin
 def case(request):
     """Whether a model has labels, the model, its rows, and its program."""
     classes, parameters = request.param
-    model, given = of_names(classes, **parameters)
+    model, given = of_names(classes, 300, **parameters)
     return classes > 0, model, given, program_of(model)
 
 

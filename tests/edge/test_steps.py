@@ -44,17 +44,6 @@ def made(**given):
     return Step("neighbours", (0,), arrays, OPTIONS | {name: value for name, value in given.items() if name in OPTIONS})
 
 
-def test_neighbours_by_hand():
-    one = {"vectors": np.array([[0], [1], [3]], np.float32), "relevance": np.array([2.0]), "offset": 1.0, "power": 1}
-    one["weights"] = np.array([1, 1, 2], np.float32)  # from 1/4: distances 1/2, 3/2 and 2, votes 2/3, 2/5 and 2/3
-    labelled = {"labels": 2, "targets": np.array([0.0, 1.0, 1.0])}
-    x = np.array([[0.25]])
-    np.testing.assert_allclose(value_of(made(**one, **labelled), x), [[5 / 8, 3 / 8]], rtol=1e-15)
-    np.testing.assert_allclose(value_of(made(**one, **labelled, neighbours=9), x), [[5 / 13, 8 / 13]], rtol=1e-15)
-    numbers = {"labels": 0, "targets": np.array([4.0, 8.0, -2.0])}
-    np.testing.assert_allclose(value_of(made(**one, **numbers), x), [[5.5]], rtol=1e-15)
-
-
 def test_a_row_that_is_there_already_is_at_the_least_distance():
     step = made(vectors=np.array([[0, 0], [3, 0], [3, 3]], np.float32), labels=3, neighbours=3)
     at, near, beyond = value_of(step, np.array([[0.0, 0.0], [2.0**-17, 0.0], [2.0**-14, 0.0]])).tolist()
@@ -198,13 +187,6 @@ FOREST = {
     "counts": np.array([[3, 1], [4, 0], [1, 1], [5, 0], [0, 0]], np.int8),
     "votes": np.array([1.0, 3.0], np.float32),
 }
-
-
-def test_a_forest_by_hand():
-    step, x = Step("forest", (0,), FOREST, {"labels": 3}), np.array([[2.0, 0.5], [2.1, 0.6], [0.0, -1.0]])
-    expected = [[0.75 / 4 + 1.5 / 4, 0.25 / 4, 1.5 / 4], [0.0, 0.25, 0.0], [0.75 / 4 + 0.75, 0.25 / 4, 0.0]]
-    assert width_of(step, 2) == 3
-    np.testing.assert_allclose(value_of(step, x), expected, rtol=1e-15)
 
 
 def other(name, place, value):
