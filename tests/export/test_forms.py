@@ -26,15 +26,8 @@ from streamsvm.stream.tables import TableEncoder
 
 NAMES = [
     *("BSGDClassifier 0 of 2", "BSGDClassifier 0 of 3", "SVMClassifier 0 of 3", "SVMRegressor 0 of 0", "OneClassBSGD 0 of 0"),
-    *(
-        "FOGD 0 of 2",
-        "CSMOClassifier 0 of 4",
-        "HierarchicalSVC 7 of 2",
-        "OutOfCoreLinearSVC",
-        "table of 2",
-        "names of 3",
-        "scaled targets",
-    ),
+    *("FOGD 0 of 2", "CSMOClassifier 0 of 4", "HierarchicalSVC 7 of 2", "OutOfCoreLinearSVC"),
+    *("table of 2", "names of 3", "scaled targets"),
 ]
 
 

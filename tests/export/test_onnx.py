@@ -8,15 +8,7 @@ import onnxruntime
 import pytest
 from river import compose, preprocessing
 
-from edge_models import (
-    FORESTS,
-    MEMORIES,
-    OF_EACH,
-    labelled,
-    matrix,
-    outside,
-    program,
-)
+from edge_models import FORESTS, MEMORIES, OF_EACH, labelled, matrix, outside, program
 from refused import refused
 from streamsvm import BSCARegressor, BSGDClassifier, SVMClassifier, edge
 from streamsvm.edge.program import run

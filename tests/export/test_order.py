@@ -29,7 +29,6 @@ from streamsvm.stream.tables import TableEncoder
 
 NAMES = ["f10", "income", "f2", "Age", "f1"]
 NATURAL = ["Age", "f1", "f2", "f10", "income"]
-SORTED = ["Age", "f1", "f10", "f2", "income"]  # in which a model has its columns
 
 
 def table(n=200, seed=0):
@@ -68,8 +67,10 @@ MODELS = {
 
 
 @needs_compiler
-@pytest.mark.parametrize("learn", [learned_from_frame, learned_from_dicts])
-@pytest.mark.parametrize("name", MODELS)
+@pytest.mark.parametrize(
+    ("name", "learn"),
+    [*((name, learned_from_frame) for name in MODELS), *((name, learned_from_dicts) for name in ("bsgd", "encoder"))],
+)
 def test_all_forms_take_the_same_order(name, learn, tmp_path):
     model, names = learn(MODELS[name]())
     assert columns_of(model) == names

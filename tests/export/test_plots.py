@@ -190,13 +190,8 @@ def test_tables_of_scores():
     axes = Figure().add_subplot()
     draw_calibration(axes, calibration)
     assert axes.lines[1].get_ydata().tolist() == [row[2] for row in calibration.table[1:-1]]
-    refused(
-        "the report of ConfusionMatrix of rows that were scored, not 'Accuracy'",
-        draw_confusion,
-        axes,
-        accuracy,
-        error=DrawingError,
-    )
+    said = "the report of ConfusionMatrix of rows that were scored, not 'Accuracy'"
+    refused(said, draw_confusion, axes, accuracy, error=DrawingError)
 
 
 def test_bars_of_what_matters():
@@ -235,7 +230,7 @@ def test_the_suffix_is_the_format_and_a_file_is_replaced(tmp_path, suffix, begin
 
 
 def test_what_is_left_out_is_said(tmp_path):
-    path = tmp_path / "picture.svg"
+    path = tmp_path / "picture.png"
     two = learned(preprocessing.StandardScaler() | BSGDClassifier(budget=9, seed=1))
     nine = learned(preprocessing.StandardScaler() | BSGDClassifier(budget=9, seed=1), datasets.Phishing().take(20))
     assert draw(path, two) == ["no learning curve: the model was saved without one"]

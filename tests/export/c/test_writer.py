@@ -16,7 +16,6 @@ from refused import refused
 from streamsvm import BSGDClassifier, edge
 from streamsvm.edge.program import Answer, Column, Program, run
 from streamsvm.export.c import CModel, write_c
-from streamsvm.export.c.text import c_comment, c_string
 from streamsvm.export.describe import program_of
 from streamsvm.export.quantise import error_bound, quantised
 
@@ -219,13 +218,6 @@ def test_what_is_said_of_sizes_is_true(name, tmp_path):
     tables = [line.split() for line in symbols.splitlines() if len(line.split()) == 4 and line.split()[2] == "r"]
     assert sum(int(size, 16) for _, size, _, name in tables if name.startswith("model_")) == files.table_bytes
     assert f"Tables: {files.table_bytes:,} bytes." in files.header.read_text()
-
-
-def test_texts():
-    assert c_string("??=") == '"\\077\\077="'
-    assert c_comment("*/ /*") == "* / / *"
-    assert c_comment("a@_b @UP @") == "a@ _b @ UP @"
-    assert c_comment("??=\\\n") == "? ?=__"
 
 
 BY_NAMES = """
