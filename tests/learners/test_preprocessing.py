@@ -31,6 +31,7 @@ def learned(rows, scaler=None):
 
 
 @pytest.mark.once
+@pytest.mark.usefixtures("few_objects")
 def test_rivers_checks():
     for check in checks.yield_checks(BoundedScaler()):
         check(BoundedScaler())
