@@ -41,6 +41,7 @@ def test_there_are_both_and_none_asks_for_exceptions():
 
 
 @pytest.mark.once
+@pytest.mark.usefixtures("few_objects")
 @pytest.mark.parametrize(("model", "checks"), CASES, ids=name)
 def test_river(model, checks):
     for check in checks:

@@ -203,6 +203,7 @@ def test_a_state_that_no_learning_leads_to_is_refused(name, value, words):
 
 
 @pytest.mark.once
+@pytest.mark.usefixtures("few_objects")
 def test_river_checks():
     for check in checks.yield_checks(TableEncoder()):
         check(TableEncoder())
