@@ -150,12 +150,6 @@ def test_foreign_files(folder, model, tmp_path):
         raises(reason, load, tmp_path / name, error=CheckpointError)
 
 
-def test_one_writer_at_a_time(folder):
-    raises("another process", CheckpointFolder, folder.path, error=CheckpointError)
-    folder.close()
-    CheckpointFolder(folder.path).close()
-
-
 def test_a_file_system_without_locks_is_said(tmp_path, monkeypatch):
     def fails(*_):
         raise portalocker.exceptions.LockException("No locks available")

@@ -394,12 +394,8 @@ def test_a_corrupt_position_is_refused(change, reason):
 @pytest.mark.parametrize(
     ("parameters", "message"),
     [
-        ({"max_age": -1.0}, "max_age"),
-        ({"max_rows": 0}, "max_rows"),
-        ({"max_bytes": 1000}, "max_bytes"),
-        ({"expired": "forget"}, "expired"),
-        ({"expired": "negative"}, "needs the label"),
-        ({"negative": 0}, "leave it out"),
+        *[({"max_age": -1.0}, "max_age"), ({"max_rows": 0}, "max_rows"), ({"max_bytes": 1000}, "max_bytes")],
+        *[({"expired": "forget"}, "expired"), ({"expired": "negative"}, "needs the label"), ({"negative": 0}, "leave it out")],
     ],
 )
 def test_parameters_are_checked(parameters, message):

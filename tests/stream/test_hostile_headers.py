@@ -140,6 +140,7 @@ WRONG = [
     (("refused", "counts", "malformed"), [10**6]),
     *(((name,), [101]) for name in ("learned", "empty", "predicted")),
     (("mismatch",), [5]),
+    (("curve", "every"), [3]),
     (("delayed", "counts", "joined"), [10**6]),
     (("delayed", "clock"), ["now"]),
     (("delayed", "entries"), [[0, 0, 0]]),

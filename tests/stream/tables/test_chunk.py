@@ -11,24 +11,8 @@ from chunks import check_table
 from streamsvm.stream import BadRow, Row, RowsChunk, Table, TableChunk, Weighted
 from streamsvm.stream.tables.chunk import WithoutColumns, as_numbers
 
-VALUES = [
-    0.0,
-    -0.0,
-    1.5,
-    math.nan,
-    math.inf,
-    7,
-    2**70,
-    10**400,
-    True,
-    None,
-    "text",
-    "",
-    np.float32(0.1),
-    np.float64("nan"),
-    [1.0],
-]
-VALUES += [np.int64(3), np.bool_(1), Decimal("1.5")]
+VALUES = [0.0, -0.0, 1.5, math.nan, math.inf, 7, 2**70, 10**400, True, None, "text", "", np.float32(0.1), np.float64("nan")]
+VALUES += [[1.0], np.int64(3), np.bool_(1), Decimal("1.5")]
 values = st.sampled_from(VALUES)
 labels = st.sampled_from([None, True, 1, "a", 2.5, Weighted("a", 0.5), Weighted(None, 1.0), Weighted(2, 0.0)])
 rows = st.dictionaries(st.sampled_from(["a", "b", 3]), values).flatmap(lambda x: labels.map(lambda y: Row(x, y)))

@@ -281,10 +281,3 @@ def test_a_frame_is_learned_as_its_rows_are(make, weighted):
     assert dumps(many) == dumps(one)
     assert list(many.predict_many(X)) == [one.predict_one(table.row(i).x) for i in range(400)]
     raises("there are 2 rows, 1 labels", many.learn_many, X[:2], y[:1])
-
-
-def test_a_row_that_is_refused_ends_a_frame_with_its_number():
-    model = TableEncoder(categorical="c") | BSGDClassifier(20)
-    X = pd.DataFrame({"c": ["x", "y"] * 20, "n": [1.0] * 39 + [math.inf]})
-    raises("row 39: feature 'n' is inf", model.learn_many, X, [True, False] * 20)
-    assert model[-1].n_learned == 39
