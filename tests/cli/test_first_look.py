@@ -139,10 +139,8 @@ def test_what_is_in_a_dropped_object_is_not_asked_about(file, call, tmp_path):
     importlib.import_module("pyarrow.parquet").write_table(pyarrow.Table.from_pylist(rows), paths[1])
     for path in paths:
         learn = ["learn", path, "--label", "y"]
-        assert (
-            "3 columns need an answer: m.id (looks like an id), m.z (one value so far), m.in.k (one value so far)"
-            in call(*learn, "--ask", status=1).stderr
-        )
+        said = "3 columns need an answer: m.id (looks like an id), m.z (one value so far), m.in.k (one value so far)"
+        call(*learn, "--ask", status=1, says=said)
         said = call(*learn, "--columns", "m:drop").stderr
         assert "m.z" not in said
         assert re.search(r"^  m +dropped$", said, re.MULTILINE)

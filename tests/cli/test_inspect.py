@@ -6,7 +6,6 @@ import pytest
 from river import datasets, preprocessing
 
 import streamsvm
-from lists import first
 from streamsvm import BSGDClassifier
 from streamsvm.files.model_file import to_bytes
 
@@ -23,10 +22,9 @@ def learn(call, csv_file, state, *flags):
     call("learn", csv_file, "--label", "y", "--learner", "bsgd,budget=30", "--checkpoint", state, "--quiet", *flags)
 
 
-@pytest.mark.parametrize("scale", first(1, ["standard", "none"]))
-def test_curve_and_boundary_of_a_checkpoint(csv_file, tmp_path, call, scale):
+def test_curve_and_boundary_of_a_checkpoint(csv_file, tmp_path, call):
     state, picture = tmp_path / "state", tmp_path / "out.png"
-    learn(call, csv_file, state, "--columns", "id:drop", "--scale", scale)
+    learn(call, csv_file, state, "--columns", "id:drop")
     done = call("inspect", state, "--plot", picture)
     assert done.last == f"drawn: {picture}"  # matplotlib may say before it that it looks for fonts
     assert picture.read_bytes().startswith(b"\x89PNG")
@@ -84,10 +82,7 @@ def test_users_come_first_and_hashes_behind_all(csv_file, tmp_path, call):
     assert said["score"].startswith("Accuracy 0.")
     assert "(always " in said["score"]
     assert said["columns"] == "1 dropped, 2 number"
-    assert (
-        said["learner"]
-        == "BSGDClassifier: a kernel SVM that learns row by row by gradient descent, within a budget of support vectors"
-    )
+    assert said["learner"].startswith("BSGDClassifier: a kernel SVM that learns row by row by gradient descent, within a budget")
     assert said["memory"].endswith(" bytes")
     assert not said.keys() & {"digest", "position", "parameters"}
     facts = json.loads(call("inspect", tmp_path / "state", "--json").stdout)

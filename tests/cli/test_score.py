@@ -26,28 +26,33 @@ def state(file, tmp_path, call):
     return tmp_path / "state"
 
 
-def test_scores_are_those_of_scikit_learn(state, file, call):
-    lines = list(table(300, 1))
-    found = json.loads(
-        call("score", file("new.csv", "id,city,size,y", *lines), "--model", state, "--positive", "yes", "--json").stdout
-    )
+def test_scores_and_thresholds_are_those_of_scikit_learn(state, file, call):
+    path = file("new.csv", "id,city,size,y", *(lines := list(table(300, 1))))
+    found = json.loads(call("score", path, "--model", state, "--positive", "yes", "--json").stdout)
     model, rows = load(state), [line.split(",") for line in lines]
-    xs, y = [{"city": city, "size": float(size)} for _, city, size, _ in rows], [row[3] for row in rows]
-    predicted, p = [model.predict_one(x) for x in xs], [model.predict_proba_one(x)["yes"] for x in xs]
+    xs, y = [{"city": city, "size": float(size)} for _, city, size, _ in rows], np.array([row[3] == "yes" for row in rows])
+    predicted = [model.predict_one(x) == "yes" for x in xs]
+    p = np.array([model.predict_proba_one(x)["yes"] for x in xs])
     due = {
         "Accuracy": metrics.accuracy_score(y, predicted),
-        "LogLoss": metrics.log_loss(y, np.column_stack([np.subtract(1.0, p), p]), labels=["no", "yes"]),
+        "LogLoss": metrics.log_loss(y, p),
         "ROCAUC": metrics.roc_auc_score(y, p),
-        "AveragePrecision": metrics.average_precision_score(y, p, pos_label="yes"),
-        "F1": metrics.f1_score(y, predicted, pos_label="yes"),
+        "AveragePrecision": metrics.average_precision_score(y, p),
+        "F1": metrics.f1_score(y, predicted),
     }
     assert found["rows"] == 300
-    for score in found["scores"]:
-        if score["name"] in due:
-            assert score["value"] == pytest.approx(due.pop(score["name"]), abs=1e-3)
-        else:
-            assert score["table"]
-    assert due == {}
+    tables = {score["name"]: score["table"] for score in found["scores"] if score["name"] not in due}
+    assert all(tables.values())
+    assert {score["name"]: score["value"] for score in found["scores"] if score["name"] in due} == pytest.approx(due, abs=1e-3)
+    for name, many, precision, recall, f1 in tables["Thresholds"][1:]:
+        if "best" not in name and many:
+            above = p >= float(name) - 2e-4  # rows of a bin count together
+            assert many == above.sum()
+            wanted = metrics.precision_score(y, above), metrics.recall_score(y, above), metrics.f1_score(y, above)
+            assert (precision, recall, f1) == pytest.approx(wanted, rel=1e-12)
+    precision, recall, _ = metrics.precision_recall_curve(y, p)
+    (best,) = [row for row in tables["Thresholds"] if "best" in row[0]]
+    assert best[-1] == pytest.approx(np.nanmax(2 * precision * recall / (precision + recall)), abs=1e-3)
 
 
 def test_rows_that_cannot_be_scored_are_told(state, file, call):
@@ -61,9 +66,8 @@ def test_rows_that_cannot_be_scored_are_told(state, file, call):
     call("score", path, "--model", state, "--metric", "F1", status=1, says="--positive")
     call("score", path, "--model", state, "--positive", "Yes", status=1, says="has not learned the label 'Yes', only")
     call("score", path, "--model", state, "--metric", "MAE", status=2, says="no such metric for classifiers")
-    call(
-        "score", file("bare.csv", "id,city,size", "1,Oslo,3"), "--model", state, status=1, says="had a label: nothing was scored"
-    )
+    bare = file("bare.csv", "id,city,size", "1,Oslo,3")
+    call("score", bare, "--model", state, status=1, says="had a label: nothing was scored")
     call("score", file("other.csv", "id,city,size,z", "1,Oslo,3,no"), "--model", state, "--label", "z")
     call("score", path, "--model", state, "--label", "nope", status=1, says="nope")
 
@@ -115,24 +119,6 @@ def test_the_score_along_the_way_and_calibration_are_told(state, file, call):
     assert right == lines[1].split()[1]
 
 
-def test_thresholds_are_those_of_scikit_learn(state, file, call):
-    lines = list(table(300, 4))
-    said = call("score", file("new.csv", "id,city,size,y", *lines), "--model", state, "--positive", "yes", "--json").stdout
-    (found,) = [score["table"] for score in json.loads(said)["scores"] if score["name"] == "Thresholds"]
-    model, rows = load(state), [line.split(",") for line in lines]
-    y = np.array([row[3] == "yes" for row in rows])
-    p = np.array([model.predict_proba_one({"city": city, "size": float(size)})["yes"] for _, city, size, _ in rows])
-    for name, predicted, precision, recall, f1 in found[1:]:
-        if "best" not in name and predicted:
-            due = p >= float(name) - 2e-4  # rows of a bin count together
-            assert predicted == due.sum()
-            wanted = metrics.precision_score(y, due), metrics.recall_score(y, due), metrics.f1_score(y, due)
-            assert (precision, recall, f1) == pytest.approx(wanted, rel=1e-12)
-    precision, recall, _ = metrics.precision_recall_curve(y, p)
-    (best,) = [row for row in found if "best" in row[0]]
-    assert best[-1] == pytest.approx(np.nanmax(2 * precision * recall / (precision + recall)), abs=1e-3)
-
-
 def test_what_a_model_decides_by_is_known(file, tmp_path, call):
     path, new = file("rows.csv", "id,city,size,y", *table(600, 0)), file("new.csv", "id,city,size,y", *table(300, 1))
     call(
@@ -150,10 +136,8 @@ def test_what_a_model_decides_by_is_known(file, tmp_path, call):
     for _, city, size, _ in rows:
         sets.append(last.predict_set_one(model._transform_one({"city": city, "size": float(size)})[0]))
     assert held["share"] == np.mean([row[3] in each for row, each in zip(rows, sets, strict=True)])
-    assert (
-        lines[6]
-        == f"sets of labels that hold the truth {held['share']:.4f}, with {np.mean([*map(len, sets)]):.2f} labels in the mean"
-    )
+    size = f"{np.mean([*map(len, sets)]):.2f}"
+    assert lines[6] == f"sets of labels that hold the truth {held['share']:.4f}, with {size} labels in the mean"
 
 
 def test_models_of_a_table_that_were_saved_in_python_know_their_label(file, tmp_path, call):

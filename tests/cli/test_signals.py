@@ -123,15 +123,6 @@ def test_an_ignored_signal_stays_ignored(running):
         assert learner.wait(PATIENCE) == 130
 
 
-def test_a_second_signal_of_the_other_kind_ends_at_once():
-    stopped = []
-    with streams.stopping(lambda: stopped.append(True)):
-        signal.raise_signal(signal.SIGTERM)
-        with pytest.raises(KeyboardInterrupt):
-            signal.raise_signal(signal.SIGINT)
-    assert stopped == [True]
-
-
 def test_what_was_opened_is_closed_in_order_and_what_was_begun_is_undone():
     before = {number: signal.getsignal(number) for number in ENDING}
     try:

@@ -32,9 +32,8 @@ def test_text_without_an_answer_stops_with_flags_that_serve(learn):
     assert flags == "--columns id:drop,city:category,since:date=%d.%m.%Y --missing '?'"
     assert learn(*shlex.split(flags), "--quiet").end["metric"] > 0.95
     # The flag stands there with what it had.
-    learn(
-        "--columns", "since:drop", "--quiet", "--ask", status=1, says="--columns since:drop,id:drop,city:category --missing '?'"
-    )
+    said = "--columns since:drop,id:drop,city:category --missing '?'"
+    learn("--columns", "since:drop", "--quiet", "--ask", status=1, says=said)
 
 
 @pytest.mark.parametrize("flags", [[], ["--columns", "id:drop"]])
