@@ -1,7 +1,5 @@
 """Several files, a folder or a pattern are learned and predicted as one stream."""
 
-import json
-
 import pytest
 import zstandard
 
@@ -38,17 +36,6 @@ def test_they_are_learned_as_one(folder, tmp_path, call, form):
         call("predict", *given, "--model", tmp_path / "state", "--to", to, "--keep", "b,a")
     assert out[0].read_text() == out[1].read_text()
     assert len(out[0].read_text().splitlines()) == 300
-
-
-def test_predictions_of_several_files_go_on(folder, tmp_path, call):
-    call("learn", folder, "--label", "y", "--checkpoint", tmp_path / "state")
-    predict = ["predict", folder, "--model", tmp_path / "state", "--to", tmp_path / "out.jsonl", "--checkpoint", tmp_path / "at"]
-    call(*predict, "--max-rows", 125)
-    call(*predict)
-    rows = list(map(json.loads, (tmp_path / "out.jsonl").read_text().splitlines()))
-    assert [row["row"] for row in rows] == list(range(300))
-    (folder / "part-0.csv").write_text("a,b,y\n")
-    call(*predict, status=1, says="are not those 2 of the checkpoint: one is gone, changed or new")
 
 
 def test_no_file_that_is_read_is_written(folder, tmp_path, call):
