@@ -184,6 +184,13 @@ def running_broker(folder: Path) -> Iterator[Broker]:
                 broker.kill()
 
 
+def each_library(test: Callable[..., None]) -> Callable[..., None]:
+    """Mark a test that needs a real broker, and runs with each client library."""
+    import pytest
+
+    return pytest.mark.broker(pytest.mark.usefixtures("client_library")(test))
+
+
 @contextmanager
 def broker_or_skip(folder: Path) -> Iterator[Broker]:
     """A broker for tests, which are skipped where there can be none."""

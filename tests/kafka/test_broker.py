@@ -19,7 +19,7 @@ from refused import raises
 from saved import dumps
 from streamsvm.linear import OutOfCoreLinearSVC, write_rows
 from streamsvm.stream import LearningLoop, load
-from streamsvm.stream.endpoints import Prediction, Row, StreamError
+from streamsvm.stream.endpoints import Row, StreamError
 from streamsvm_kafka import BrokerUnreachableError, Float32Codec, JSONCodec, KafkaSink, KafkaSource, connection, publish, reader
 from streamsvm_kafka.clients import kafka_python
 
@@ -407,14 +407,6 @@ def test_endless_stream_waits_for_a_broker(bootstrap, new_topic, open_source, mo
     assert next(iter(opened)) == Row({"i": 1}, 1)
     feeder.join()
     assert "no Kafka broker at 127.0.0.1:1 (Connection refused)" in caplog.text
-
-
-def test_prediction_that_the_topic_refuses(bootstrap, new_topic):
-    topic = new_topic(**{"max.message.bytes": "200"})
-    strict = KafkaSink(bootstrap, topic)
-    strict.write(Prediction(0, "x" * 500, None, None))
-    raises(r"a message is larger than its topic takes", strict.flush, error=StreamError)
-    strict.close()
 
 
 def test_a_bounded_pass_over_a_topic_becomes_blocks(bootstrap, new_topic, open_source, tmp_path):

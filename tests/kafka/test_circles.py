@@ -4,6 +4,7 @@ from contextlib import closing
 
 import pytest
 
+from kafka_broker import each_library
 from loops import make_model
 from refused import raises
 from streamsvm.stream import DelayedLabels, DelayedLearningLoop, JoinedSource, LearningLoop, PredictionLoop
@@ -49,8 +50,7 @@ def test_the_command_line_tells_at_once(call, flag, other):
     call(*words, flag, place, status=2, says=f"{flag} {place} is {other}, and this run would read there what it writes")
 
 
-@pytest.mark.broker
-@pytest.mark.usefixtures("client_library")
+@each_library
 def test_a_topic_by_another_address(broker, new_topic):
     topic, out = new_topic(), new_topic()
     publish(ROWS, broker.plaintext, topic, JSON)
@@ -64,8 +64,7 @@ def test_a_topic_by_another_address(broker, new_topic):
                     LearningLoop(source, make_model(), sink=sink)
 
 
-@pytest.mark.broker
-@pytest.mark.usefixtures("client_library")
+@each_library
 @pytest.mark.filterwarnings("ignore:.* has cleanup.policy")
 def test_checkpoints_where_rows_are(bootstrap, new_topic, call):
     topic, empty = new_topic(), new_topic()

@@ -15,7 +15,7 @@ from kafka import KafkaProducer, TopicPartition
 from kafka.admin import ACL, ACLOperation, ACLPermissionType, ResourcePattern, ResourceType
 
 from command_words import main
-from kafka_broker import PASSWORD, certify
+from kafka_broker import PASSWORD, certify, each_library
 from patience import until
 from saved import dumps
 from streamsvm import BSGDClassifier
@@ -184,9 +184,8 @@ def test_what_follows_the_checkpoint_is_gone(told, bootstrap, new_topic, admin, 
     told(*words, **names)
 
 
-@pytest.mark.broker
+@each_library
 @pytest.mark.filterwarnings("default")
-@pytest.mark.usefixtures("client_library")
 def test_what_a_transaction_hides_is_left(told, bootstrap, new_topic, producer, call, tmp_path):
     topic = new_topic()
     words = "learn", f"kafka://{bootstrap}/{topic}", "--label", "y", "--stop-at-end", "--checkpoint", tmp_path / "state"
@@ -205,8 +204,7 @@ def test_what_a_transaction_hides_is_left(told, bootstrap, new_topic, producer, 
     assert learner_of(load(tmp_path / "state")).n_learned == 65
 
 
-@pytest.mark.broker
-@pytest.mark.usefixtures("client_library")
+@each_library
 def test_a_broker_that_names_a_wrong_address(told, broker, new_topic, tmp_path):
     topic, rows = new_topic(), csv_of(tmp_path / "rows.csv", [i % 7 > 3 for i in range(60)])
     names = {"HOST": broker.wrong}
@@ -215,8 +213,7 @@ def test_a_broker_that_names_a_wrong_address(told, broker, new_topic, tmp_path):
     told("learn", rows, "--label", "y", "--quiet", "--checkpoint", f"kafka://{broker.wrong}/{topic}", **names)
 
 
-@pytest.mark.broker
-@pytest.mark.usefixtures("client_library")
+@each_library
 def test_a_topic_that_takes_no_old_messages(told, bootstrap, new_topic, producer):
     topic, strict, models = new_topic(**{"retention.ms": "-1"}), *(new_topic(**how) for how in (NO_OLD, COMPACT))
     for row in rows_of(range(50)):
@@ -237,8 +234,7 @@ def test_who_may_not_connect(told, broker, as_alice, new_topic, tmp_path, monkey
     told(*words, HOST=broker.sasl_ssl)
 
 
-@pytest.mark.broker
-@pytest.mark.usefixtures("client_library")
+@each_library
 def test_topics_that_take_small_messages(told, new_topic, bootstrap, call, tmp_path):
     rows = csv_of(tmp_path / "rows.csv", [i % 7 > 3 for i in range(300)])
     learn = ["learn", rows, "--label", "y", "--quiet", "--learner", "bsgd"]
@@ -252,8 +248,7 @@ def test_topics_that_take_small_messages(told, new_topic, bootstrap, call, tmp_p
     told(*learn, *transaction, HOST=bootstrap, predictions=small)
 
 
-@pytest.mark.broker
-@pytest.mark.usefixtures("client_library")
+@each_library
 def test_a_broker_that_answers_at_once_is_in_time(new_topic, bootstrap, call, tmp_path, monkeypatch):
     rows = csv_of(tmp_path / "rows.csv", [i % 7 > 3 for i in range(60)])
     monkeypatch.setattr(sink, "LEAST_SECONDS", 19.0)  # not 2: what is at once may take so long
@@ -261,8 +256,7 @@ def test_a_broker_that_answers_at_once_is_in_time(new_topic, bootstrap, call, tm
     call("learn", rows, "--label", "y", "--quiet", "--learner", "bsgd", "--to", f"kafka://{bootstrap}/{new_topic()}")
 
 
-@pytest.mark.broker
-@pytest.mark.usefixtures("client_library")
+@each_library
 def test_a_topic_that_may_not_be_written(told, broker, as_alice, rules, new_topic, tmp_path):
     topic = new_topic()
     of_topic = ResourcePattern(ResourceType.TOPIC, topic)
@@ -272,8 +266,7 @@ def test_a_topic_that_may_not_be_written(told, broker, as_alice, rules, new_topi
         told(*words, HOST=broker.sasl_ssl, predictions=topic)
 
 
-@pytest.mark.broker
-@pytest.mark.usefixtures("client_library")
+@each_library
 def test_a_reader_without_a_group_needs_the_rights_of_none(broker, as_alice, rules, new_topic, bootstrap, call):
     topic = new_topic()
     publish(rows_of(range(50)), bootstrap, topic, JSON)

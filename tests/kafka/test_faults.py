@@ -205,6 +205,7 @@ def test_a_broker_that_is_started_again_in_mid_run(tmp_path):
     assert [dumps(load(place)) == dumps(whole.model) for place, _ in learners] == [True] * 2
 
 
+@pytest.mark.kafka_python  # what they are made into is the same with each client library
 def test_twenty_thousand_messages_of_anything(bootstrap, new_topic, producer):
     draw, topic, values = random.Random(3), new_topic(), []
     for row in rows_of(200):

@@ -71,12 +71,6 @@ def test_a_topic_of_a_table_needs_no_flag(topic, call, tmp_path):
     assert load(tmp_path / "other").predict_proba_one(x) == model.predict_proba_one(x)
 
 
-def test_ask_stops_at_a_topic(topic, call):
-    topic(ROWS)
-    said = call("learn", topic.url, "--label", "y", "--stop-at-end", "--ask", status=1).stderr
-    assert said.endswith("Try: --columns id:drop,city:category,since:date=%d.%m.%Y\n")
-
-
 def test_an_empty_topic_that_ends_has_nothing_to_look_at(topic, call):
     topic([])
     call("learn", topic.url, "--label", "y", "--stop-at-end", status=1, says="has no rows: there is nothing to learn")
@@ -153,10 +147,3 @@ class NoSink(Sink):
 
     def flush(self):
         return {}
-
-
-def test_a_learner_says_that_it_waits(topic, call, heard):
-    topic(ROWS[:7])
-    heard.on["waiting for rows"] = lambda: topic([Row({"n": 1}, 0)])  # else none would come
-    call("learn", topic.url, "--label", "y", "--from", "latest", "--max-rows", 1, "--metrics-port", 0)
-    assert [text for text in heard.said if text in ("starting", "waiting for rows")] == ["starting", "waiting for rows"]

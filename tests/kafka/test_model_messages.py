@@ -63,16 +63,8 @@ def junk():
     good = next(messages_of("a", 5, b"abc"))
     others = {"rows": b"5", "part": b"0/1", "sha256": b"0" * 64}
     yield "no headers", good._replace(headers=[]), "no part"
-    for name, value in (
-        ("rows", b"-1"),
-        ("rows", b"9" * 30),
-        ("part", b"1/1"),
-        ("part", b"0/0"),
-        ("part", b"0/17"),
-        ("part", b"0"),
-        ("sha256", b"x"),
-        ("sha256", None),
-    ):
+    wrong = {"rows": (b"-1", b"9" * 30), "part": (b"1/1", b"0/0", b"0/17", b"0"), "sha256": (b"x", None)}
+    for name, value in ((name, value) for name, values in wrong.items() for value in values):
         yield f"{name} {value}", good._replace(headers=list((others | {name: value}).items())), "no part"
     yield "another digest", good._replace(value=b"abd"), "SHA-256"
     yield "another index", good._replace(key=b"a/1"), "no part"

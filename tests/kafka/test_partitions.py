@@ -18,6 +18,7 @@ from kafka.errors import KafkaConnectionError, KafkaTimeoutError, RebalanceInPro
 from prometheus_client.parser import text_string_to_metric_families
 
 import rebalances
+from kafka_broker import each_library
 from killing import FORKS, forkserver
 from loops import make_model
 from patience import PATIENCE, signals_of, until
@@ -86,8 +87,7 @@ def start(*arguments):
     return process
 
 
-@pytest.mark.usefixtures("client_library")
-@pytest.mark.broker
+@each_library
 def test_workers_that_come_and_go_and_are_killed(bootstrap, topic, worker, tmp_path):
     lengths = 1000, 700, 1500, 800
     name = topic(*lengths)
@@ -125,8 +125,7 @@ def go_and_come(one):
         one._events.put((what, {0}))
 
 
-@pytest.mark.usefixtures("client_library")
-@pytest.mark.broker
+@each_library
 def test_what_is_lost_is_dropped_and_read_again(topic, worker, tmp_path):
     name = topic(3000)
     one = worker(name)
@@ -147,8 +146,7 @@ def test_what_is_lost_is_dropped_and_read_again(topic, worker, tmp_path):
     assert dumps(load(tmp_path / "state" / "partition-0")) == model_of(0, 3000)
 
 
-@pytest.mark.usefixtures("client_library")
-@pytest.mark.broker
+@each_library
 def test_messages_of_before_a_partition_went_are_not_learned(topic, worker, tmp_path):
     name = topic(3000)
     one = worker(name)
@@ -165,8 +163,7 @@ def test_messages_of_before_a_partition_went_are_not_learned(topic, worker, tmp_
     assert dumps(load(tmp_path / "state" / "partition-0")) == model_of(0, 3000)
 
 
-@pytest.mark.usefixtures("client_library")
-@pytest.mark.broker
+@each_library
 def test_errors_of_an_outage_are_waited_out(topic, worker, tmp_path, caplog):
     name = topic(3000)
     one = worker(name)
@@ -188,8 +185,7 @@ def test_errors_of_an_outage_are_waited_out(topic, worker, tmp_path, caplog):
 
 
 @pytest.mark.kafka_python
-@pytest.mark.usefixtures("client_library")
-@pytest.mark.broker
+@each_library
 def test_a_rebalance_that_takes_longer_than_a_poll_is_completed(topic, worker, tmp_path, monkeypatch):
     name, changes, began = topic(3000), [], time.monotonic()
     one = worker(name)
@@ -206,7 +202,6 @@ def test_a_rebalance_that_takes_longer_than_a_poll_is_completed(topic, worker, t
     assert dumps(load(tmp_path / "state" / "partition-0")) == model_of(0, 3000)
 
 
-@pytest.mark.usefixtures("client_library")
 @pytest.mark.broker
 def test_an_error_that_does_not_pass_ends_a_worker(topic, worker):
     one = worker(topic(10))
@@ -215,7 +210,6 @@ def test_an_error_that_does_not_pass_ends_a_worker(topic, worker):
         one.run()
 
 
-@pytest.mark.usefixtures("client_library")
 @pytest.mark.broker
 def test_an_idle_worker_writes_the_checkpoints_that_are_due(topic, worker, tmp_path):
     name, began = topic(500, 300), time.monotonic()
@@ -229,8 +223,7 @@ def test_an_idle_worker_writes_the_checkpoints_that_are_due(topic, worker, tmp_p
     one.run(on_rows=look)
 
 
-@pytest.mark.usefixtures("client_library")
-@pytest.mark.broker
+@each_library
 def test_no_lag_is_left_by_commits_that_a_rebalance_refuses(bootstrap, topic, worker, tmp_path):
     lengths = 300, 200, 400, 100
     name = topic(*lengths)
@@ -272,8 +265,7 @@ def test_no_lag_is_left_by_commits_that_a_rebalance_refuses(bootstrap, topic, wo
             thread.join()
 
 
-@pytest.mark.usefixtures("client_library")
-@pytest.mark.broker
+@each_library
 def test_metrics_of_each_partition(topic, worker):
     one = worker(topic(600, 400))
     samples, states = {}, []
@@ -297,8 +289,7 @@ def test_metrics_of_each_partition(topic, worker):
     assert 0.5 < state["points"][-1]["metric"] < 1.0
 
 
-@pytest.mark.usefixtures("client_library")
-@pytest.mark.broker
+@each_library
 def test_markers_of_transactions_are_no_lag(bootstrap, new_topic, worker):
     topic, lags = new_topic(partitions=2), []
     with KafkaProducer(bootstrap_servers=bootstrap, transactional_id=topic, transaction_timeout_ms=900_000) as transactional:
@@ -336,7 +327,6 @@ def test_a_partition_that_is_assigned_again_is_read_on(topic, worker, tmp_path):
     assert dumps(load(tmp_path / "state" / "partition-0")) == model_of(0, 3000)
 
 
-@pytest.mark.usefixtures("client_library")
 @pytest.mark.broker
 def test_a_folder_that_was_taken_and_released_is_taken_again(topic, worker, tmp_path, caplog):
     path, taken = tmp_path / "state" / "partition-0", []
@@ -352,7 +342,6 @@ def test_a_folder_that_was_taken_and_released_is_taken_again(topic, worker, tmp_
     assert dumps(load(path)) == model_of(0, 3000)
 
 
-@pytest.mark.usefixtures("client_library")
 @pytest.mark.broker
 def test_a_worker_that_hangs_is_fenced(topic, worker, tmp_path, monkeypatch, caplog):
     monkeypatch.setattr(partitions, "TAKE_OVER_SECONDS", 0.5)
@@ -370,8 +359,7 @@ def test_a_worker_that_hangs_is_fenced(topic, worker, tmp_path, monkeypatch, cap
     assert dumps(load(tmp_path / "state" / "partition-0")) == model_of(0, 1500)
 
 
-@pytest.mark.usefixtures("client_library")
-@pytest.mark.broker
+@each_library
 def test_a_worker_goes_on_from_the_command_line(bootstrap, admin, new_topic, tmp_path, call):
     name, group = new_topic(partitions=2), "command line"
     for partition in range(2):
@@ -393,8 +381,7 @@ def test_a_worker_goes_on_from_the_command_line(bootstrap, admin, new_topic, tmp
 
 
 @pytest.mark.kafka_python
-@pytest.mark.usefixtures("client_library")
-@pytest.mark.broker
+@each_library
 def test_offsets_follow_the_checkpoints_of_one_model(bootstrap, admin, topic, tmp_path, caplog, call):
     name = topic(700, 300)
     url = f"kafka://{bootstrap}/{name}?codec=float32&features=4"

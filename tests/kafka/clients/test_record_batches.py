@@ -211,17 +211,8 @@ def test_transactions(codec, committed):
         written = [(0, base, b"%d" % i, b"%d" % producer, []) for i in range(3)]
         return batch_of(written, base, codec, producer=producer, transactional=transactional)
 
-    parts = [
-        batch(0, 1),
-        batch(10, 2),
-        batch(20, 3, transactional=False),
-        control_of(30, 1, commit=False),
-        batch(40, 1),
-        control_of(50, 2, commit=True),
-        control_of(60, 1, commit=True),
-        batch(70, 2),
-        control_of(80, 2, commit=False),
-    ]
+    parts = [batch(0, 1), batch(10, 2), batch(20, 3, transactional=False), control_of(30, 1, commit=False), batch(40, 1)]
+    parts += [control_of(50, 2, commit=True), control_of(60, 1, commit=True), batch(70, 2), control_of(80, 2, commit=False)]
     check(b"".join(parts), aborted=[(2, 70), (1, 0)], committed=committed)
     found = read(OURS, b"".join(parts), aborted=[(2, 70), (1, 0)], committed=committed)
     assert [one.offset // 10 for one in taken(found)[::3]] == ([1, 2, 4] if committed else [0, 1, 2, 4, 7])
