@@ -199,11 +199,8 @@ def test_names_with_commas():
     ("command", "flag", "group"),
     [
         ("learn", "--labels-are", "rows that cannot be used"),
-        ("learn", "--columns", "the table"),
-        ("learn", "--trusted", "the run"),
-        ("predict", "--model", "the model"),
-        ("predict", "--trusted", "the model"),
-        ("predict", "--checkpoint", "the run"),
+        *[("learn", "--columns", "the table"), ("learn", "--trusted", "the run"), ("predict", "--model", "the model")],
+        *[("predict", "--trusted", "the model"), ("predict", "--checkpoint", "the run")],
     ],
 )
 def test_help_shows_a_flag_in_its_group(call, command, flag, group):

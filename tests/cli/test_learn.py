@@ -89,17 +89,8 @@ def test_labels_are_many(file, tmp_path, call):
     path = file("rows.csv", "a,b,y", *(f"{i % 40},{i % 8},{names[i % 40]}" for i in range(400)))
     for learner in ("bsgd", "auto"):
         state = tmp_path / learner
-        words = [
-            "--label",
-            "y",
-            "--learner",
-            f"{learner},seed=0",
-            "--labels-are",
-            ",".join(names),
-            "--quiet",
-            "--checkpoint",
-            state,
-        ]
+        words = ["--label", "y", "--learner", f"{learner},seed=0", "--labels-are", ",".join(names), "--quiet"]
+        words += ["--checkpoint", state]
         for rows in (17, 3, 380):  # runs that end before all labels have come
             call("learn", path, *words, "--max-rows", rows)
         model, whole = load(state), tmp_path / f"whole-{learner}"

@@ -43,11 +43,8 @@ def test_it_resumes_after_any_row_whatever_the_cells_hold(tmp_path_factory, tabl
         (b"a,b,y\r1,2,0\r", ["carriage return alone", "tr "]),
         (gzip.compress(b"a,y\n", mtime=0), ["compressed by gzip", "gzip -d"]),
         (bz2.compress(b"a,y\n"), ["compressed by bzip2", ".bz2"]),
-        (b"PK\x03\x04", ["a zip archive"]),
-        (b"PAR1", ["a Parquet file"]),
-        (b"a,b\n1,2\n", ["no column 'y'", "a, b"]),
-        (b"a,\xff\n", ["line 1", "not UTF-8"]),
-        (b'a,"y\n', ["line 1", "unexpected end"]),
+        *[(b"PK\x03\x04", ["a zip archive"]), (b"PAR1", ["a Parquet file"]), (b"a,b\n1,2\n", ["no column 'y'", "a, b"])],
+        *[(b"a,\xff\n", ["line 1", "not UTF-8"]), (b'a,"y\n', ["line 1", "unexpected end"])],
         (bytes(9) + b"a,y\n", ["line 1", "NUL bytes", "tr -d"]),
     ],
 )

@@ -139,15 +139,9 @@ WRONG = [
     (("refused", "recent_row"), [10**6]),
     (("refused", "counts", "malformed"), [10**6]),
     *(((name,), [101]) for name in ("learned", "empty", "predicted")),
-    (("mismatch",), [5]),
-    (("curve", "every"), [3]),
-    (("delayed", "counts", "joined"), [10**6]),
-    (("delayed", "clock"), ["now"]),
-    (("delayed", "entries"), [[0, 0, 0]]),
-    (("position", "ended"), [[1, 0]]),
-    (("position", "times"), [[None]]),
-    (("position", "heads"), [{}]),
-    (("position", "key"), ["a"]),
+    *[(("mismatch",), [5]), (("curve", "every"), [3]), (("delayed", "counts", "joined"), [10**6])],
+    *[(("delayed", "clock"), ["now"]), (("delayed", "entries"), [[0, 0, 0]]), (("position", "ended"), [[1, 0]])],
+    *[(("position", "times"), [[None]]), (("position", "heads"), [{}]), (("position", "key"), ["a"])],
 ]
 
 

@@ -35,23 +35,11 @@ def rows(**odd):
 
 
 ODD = [
-    {"a": np.array([1.0, 2.0])},
-    {"a": Decimal("sNaN")},
-    {"a": 10**400},
-    {"a": 1e39},
-    {"a": float("inf")},
-    {"a": [1.0]},
+    *[{"a": np.array([1.0, 2.0])}, {"a": Decimal("sNaN")}, {"a": 10**400}, {"a": 1e39}, {"a": float("inf")}, {"a": [1.0]}],
     {"a": None},
     *({"y": value} for value in ([1], float("nan"), 0.5)),
-    {"new": 10**400},
-    {"new": [1]},
-    {"new": None},
-    {"new": "text"},
-    {"c": ["x"]},
-    {"c": ("x",)},
-    {"c": MOMENTS[0]},
-    {"c": MOMENTS[1]},
-    {"c": Decimal("sNaN")},
+    *[{"new": 10**400}, {"new": [1]}, {"new": None}, {"new": "text"}, {"c": ["x"]}, {"c": ("x",)}, {"c": MOMENTS[0]}],
+    *[{"c": MOMENTS[1]}, {"c": Decimal("sNaN")}],
     *({"c": value} for value in (Decimal("1.0"), 1, True)),
 ]
 

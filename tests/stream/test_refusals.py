@@ -169,12 +169,8 @@ def test_the_suffix_names_the_feature_that_failed():
         ([0, 1], [1.0, True, 0.0], True),
         ([0, 1], ["1", 0.5, "", "x", 1.5, [1], {}], False),
         (["ham", "spam"], [1, True, 2.5, "", "  ", "\ud800"], False),
-        (["ham", "spam"], ["eggs", "1"], True),
-        ([True, False], [1, 0], True),
-        ([True, False], [2, "true", 0.5], False),
-        ([0.0, 1], [2, 3.0, True], True),
-        ([0.5, 1.5], [2.5], True),
-        ([0.5, 1.5], ["0.5", 3], False),
+        *[(["ham", "spam"], ["eggs", "1"], True), ([True, False], [1, 0], True), ([True, False], [2, "true", 0.5], False)],
+        *[([0.0, 1], [2, 3.0, True], True), ([0.5, 1.5], [2.5], True), ([0.5, 1.5], ["0.5", 3], False)],
     ],
 )
 def test_the_type_of_the_first_labels_holds(first, later, taken):

@@ -24,11 +24,7 @@ DATES = ["2024-01-02", "2024-01-03", "2024-01-02T03:04", "2024-02-30", "02.01.20
 ODD_CELLS = [*CELLS, *LABELS, *TEXTS, *DATES, *(f'"{space}"' for space in (" 1", "1 ", " ", "\t", "a\nb"))]
 ODD_CELLS += [" nan ", '"', '"a', 'b"c', '"1"x', "\x85", "\xa01", "\x1f", "(1,5)", "3 %"]
 WAYS = [
-    {},
-    {"missing": ["NA", "-999", "0"]},
-    {"decimal": ","},
-    {"categorical": "a"},
-    {"dates": "a"},
+    *[{}, {"missing": ["NA", "-999", "0"]}, {"decimal": ","}, {"categorical": "a"}, {"dates": "a"}],
     {"dates": {"a": "%d.%m.%Y"}, "missing": "2024-01-02"},
     {"dates": {"a": "ms"}, "categorical": "b c"},
     {"features": ["a"], "missing": "nan"},

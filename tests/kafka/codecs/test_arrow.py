@@ -63,11 +63,8 @@ def test_arrow_columns_of_numbers(column, compression):
         pa.DictionaryArray.from_arrays(pa.array([0, None, 2, 1], pa.uint64()), pa.array(["a", None, "b"])),
         pa.DictionaryArray.from_arrays(pa.array([0, None, 2, 1], pa.int8()), pa.array([10, None, 2**60])),
         pa.DictionaryArray.from_arrays(pa.array([1, None, 0, 1], pa.int8()), pa.array([True, False])),
-        pa.array([2**53 + 1, None, -1, 2**63 - 1]),
-        pa.array([2**64 - 1, 0, 1, 2], pa.uint64()),
-        pa.array([True, None, False, True]),
-        pa.array([0.5, None, math.nan, 1.0]),
-        pa.nulls(4),
+        *[pa.array([2**53 + 1, None, -1, 2**63 - 1]), pa.array([2**64 - 1, 0, 1, 2], pa.uint64())],
+        *[pa.array([True, None, False, True]), pa.array([0.5, None, math.nan, 1.0]), pa.nulls(4)],
     ],
     ids=lambda column: str(column.type),
 )

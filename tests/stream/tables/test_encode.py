@@ -17,37 +17,9 @@ from streamsvm.stream.tables import TableEncoder
 NUMBERS = ([0.5, -3.0, 2.25], [1, -2, None], ["2.5", 1.0, ""], [True, 0.0, 4])
 NAMES = (["Oslo", "Rome", None], ["Oslo", " Oslo ", "NA", "Bari"], [1, 1.0, "1", True], [75001.0, "75001", 2.5])
 DATES = (["2024-01-02", "2024-05-06", None], ["2024-01-02T03:04", "2024-01-03"], [0.0, 86400.0, 1.7e9], [1_700_000_000, 2024])
-ODD = [
-    -0.0,
-    1e39,
-    -math.inf,
-    10**40,
-    2**60,
-    -999,
-    "-999",
-    "NA",
-    "",
-    " ",
-    "x",
-    "1_0",
-    "nan",
-    "inf",
-    True,
-    "x" * 1100,
-    "é",
-    "\ud800",
-]
-ODD += [
-    None,
-    Decimal("1.5"),
-    np.float32(0.25),
-    np.int64(3),
-    np.bool_(1),
-    (1, 2),
-    [1.0],
-    date(2024, 1, 2),
-    datetime(2024, 5, 6, 7),
-]
+ODD = [-0.0, 1e39, -math.inf, 10**40, 2**60, -999, "-999", "NA", "", " ", "x", "1_0", "nan", "inf", True, "x" * 1100, "é"]
+ODD += ["\ud800", None, Decimal("1.5"), np.float32(0.25), np.int64(3), np.bool_(1), (1, 2), [1.0], date(2024, 1, 2)]
+ODD += [datetime(2024, 5, 6, 7)]
 LABELS = (["no", "yes", None], [0, 1, 2, True], [0.5, -3, 1e30, math.nan], list(range(12)), [3, 2.5, "x", (1, 2)])
 COLUMNS = {"n": NUMBERS, 7: NUMBERS, "c": NAMES, "k": NAMES, "d": DATES}
 

@@ -214,10 +214,7 @@ def test_states_that_no_learning_leads_to_are_refused():
         "of_numbers": (True, None, 2),
         "labels": ([], ["x"], ["x", "x"], [("x",), "y"], list(range(65))),
         "keys": (
-            keys * 0,
-            keys[:-1],
-            keys.astype(np.int64),
-            np.full_like(keys, 5),
+            *[keys * 0, keys[:-1], keys.astype(np.int64), np.full_like(keys, 5)],
             (keys & 0) + np.arange(1, 5, dtype=np.uint32) * 0,
         ),
         "last": (state["last"] + 10**6, -state["last"] - 1, state["last"].astype(np.int32)),
