@@ -113,7 +113,7 @@ def test_a_label_that_never_comes_is_an_error(file, tmp_path, call):
     words = ["learn", path, "--label", "lable", "--checkpoint", tmp_path / "state", "--checkpoint-every", 10]
     said = "none of its 30 rows had a label: nothing was learned. Is its name right? The last row had 'y'"
     call(*words, status=1, says=said)
-    call(*words, "--max-rows", 20, status=1, says="none of 20 rows had a label")
+    call(*words, "--max-rows", 20, status=1, says="none of 20 rows had a label")  # from the first row on: nothing was saved
     call("learn", path, "--label", "y", "--checkpoint", tmp_path / "other")
 
 

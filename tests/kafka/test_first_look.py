@@ -57,9 +57,10 @@ def test_a_topic_of_a_table_needs_no_flag(topic, call, tmp_path):
     for partition in range(2):
         topic(ROWS[partition::2], partition)
     learn = ["learn", topic.url, "--label", "y", "--stop-at-end", "--checkpoint", tmp_path / "state"]
+    flags = "--columns id:drop,city:category,since:date=%d.%m.%Y"
+    assert call(*learn, "--ask", status=1).stderr.endswith(f"Try: {flags}\n")
     said = call(*learn, "--max-rows", 100).stderr
     assert f"first look at {topic.url.partition('?')[0]}, 200 rows" in said
-    flags = "--columns id:drop,city:category,since:date=%d.%m.%Y"
     assert f"read with {flags} (" in said
     said = call(*learn).stderr
     assert "first look" not in said

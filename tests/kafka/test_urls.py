@@ -106,16 +106,3 @@ def test_a_topic_by_url(embedded, codec, parameters, rows):
     assert list(source) == rows
     assert source.name == f"kafka://{embedded.bootstrap}/rows"
     source.close()
-
-
-def test_names_and_dates_of_messages_by_the_flags_about_tables(embedded, tmp_path, call):
-    rows = [Row({"id": f"n{i}", "city": ("Oslo", "Paris")[i % 2], "at": f"2024-01-{1 + i % 28:02d}"}, i % 2) for i in range(200)]
-    publish(rows, embedded.bootstrap, "rows", JSONCodec(label="y"), client=embedded.client)
-    source = [embedded.url("rows"), "--label", "y", "--stop-at-end"]
-    learn = ["learn", *source, "--quiet", "--checkpoint", tmp_path]
-    call(*learn, "--ask", status=1, says="Try: --columns id:drop,city:category,at:date")
-    call(*learn, "--columns", "id:drop,city:category,at:date", "--max-rows", 100)
-    assert call(*learn).end["rows"] == 200
-    call(*learn, "--columns", "at:category", status=1, says="contradicts the checkpoint")
-    found = call("predict", *source, "--model", tmp_path, "--to", "-").rows
-    assert sum(row["y_pred"] == row["y_true"] == 1 for row in found) >= 99

@@ -135,14 +135,6 @@ def test_runs_of_one_loop():
     raises("was stopped", loop.run, error=RuntimeError)
 
 
-def test_a_stream_without_any_label_is_a_mistake(tmp_path):
-    rows = [(x, None) for x, _ in bananas(300)]
-    with CheckpointFolder(tmp_path) as folder:
-        loop = LearningLoop(IterableSource(rows, "sensor"), make_model(), checkpoints=folder, checkpoint_every=100)
-        raises(r"sensor ended, and none of its 300 rows had a label.*had '1', '2'", loop.run, error=StreamError)
-        assert folder.newest() is None
-
-
 def test_a_sink_must_say_where_it_stands(tmp_path):
     class Silent(FileSink):
         def flush(self):

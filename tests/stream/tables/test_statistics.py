@@ -124,13 +124,6 @@ def test_a_full_table_gives_rows_together_what_it_gives_one_by_one(monkeypatch, 
     assert len(many.statistics.keys) > 256
 
 
-def test_a_name_whose_meaning_changes_is_learned_anew():
-    known = NameStatistics()
-    for i in range(30_000):
-        known.learn([KEYS[i % 2]], bool(i % 2) == (i < 20_000))
-    assert known.of(KEYS[:2])[:, 0].tolist() == [pytest.approx(5.0, abs=2.5), pytest.approx(-5.0, abs=2.5)]
-
-
 LABELS = {
     "texts": (["no", "yes"], False, ["yes"]),
     "bools": ([True, False], False, ["True"]),
