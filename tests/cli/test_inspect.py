@@ -34,13 +34,6 @@ def test_curve_and_boundary_of_a_checkpoint(csv_file, tmp_path, call):
     assert len(json.loads(done.stdout)["curve"]["points"]) == 150
 
 
-def test_the_curve_alone_of_a_model_of_other_features(csv_file, tmp_path, call):
-    learn(call, csv_file, tmp_path / "state", "--columns", "id:number,a:number,b:number,*:drop")
-    done = call("inspect", tmp_path / "state", "--plot", tmp_path / "out.svg")
-    reason = "(no decision boundary: it is drawn for two features, and the model has 3)"
-    assert done.last == f"drawn: {tmp_path / 'out.svg'} {reason}"
-
-
 def test_a_saved_model_has_no_curve(tmp_path, call):
     model = preprocessing.StandardScaler() | BSGDClassifier(budget=30, seed=1)
     for x, y in datasets.Bananas().take(100):

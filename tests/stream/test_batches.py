@@ -5,7 +5,6 @@ import itertools
 import json
 import math
 import random
-import time
 
 import numpy as np
 import pytest
@@ -31,7 +30,7 @@ from streamsvm.stream import (
     VersionedPrediction,
     open_source,
 )
-from streamsvm.stream.checkpoint import CheckpointError, Checkpoints
+from streamsvm.stream.checkpoint import CheckpointError
 from streamsvm.stream.rows import GuardedModel
 from streamsvm.stream.scores.river_score import RiverScore
 from streamsvm.stream.scores.several import Scores
@@ -364,16 +363,17 @@ def test_many_lines_are_those_of_single_records(tmp_path, suffix):
                 assert [json.loads(line)["y_pred"] for line in text.splitlines()] == expected
 
 
-def test_checkpoints_by_time(tmp_path, monkeypatch):
-    now = 0.0
+@pytest.mark.parametrize(("asked", "longest"), [(2.0, None), (None, 2.0)])
+def test_checkpoints_by_time(tmp_path, monkeypatch, asked, longest):
+    """As it is asked for, or as the place needs it; none before the first row."""
+    now, written = 0.0, []
     monkeypatch.setattr("time.monotonic", lambda: now)
-    written = []
 
     class Slow(InChunks):
         def read(self, most):
             nonlocal now
             now += 0.4
-            return super().read(min(most, 10))
+            return RowsChunk([], str) if now < 4.0 else super().read(min(most, 10))
 
     with CheckpointFolder(tmp_path) as checkpoints:
         save = checkpoints.save
@@ -383,13 +383,13 @@ def test_checkpoints_by_time(tmp_path, monkeypatch):
             return save(*arguments, rows=rows, **facts)
 
         monkeypatch.setattr(checkpoints, "save", noted)
-        loop = LearningLoop(
-            Slow(rows_of(100)), BSGDClassifier(20, seed=0), checkpoints=checkpoints, checkpoint_every=None, checkpoint_seconds=2.0
-        )
-        loop.run()
+        monkeypatch.setattr(CheckpointFolder, "longest_seconds", longest)
+        how = {"checkpoints": checkpoints, "checkpoint_every": None, "checkpoint_seconds": asked}
+        LearningLoop(Slow(rows_of(100)), BSGDClassifier(20, seed=0), **how).run()
     times = [moment for moment, _ in written]
     assert len(times) > 2
     assert all(later - earlier >= 2.0 for earlier, later in itertools.pairwise(times[:-1]))
+    assert written[0][1] > 0
     assert written[-1][1] == 100
 
 
@@ -427,25 +427,3 @@ def test_a_model_that_learns_rows_one_by_one_predicts_many_at_once():
     assert model.predict_then_learn(*X, [row.y for row in rows], True) is None
     assert model.predict_then_learn(*X, [None] * N, True) == ([model.predict_one(x) for x, _ in rows], list(map(max, found)))
     assert dumps(model) == before
-
-
-def test_before_its_first_row_a_run_writes_no_checkpoint():
-    class Slow(InChunks):
-        def read(self, most):
-            time.sleep(0.002)
-            return None if self.done else super().read(2) if len(silences) > 9 else silences.append(0) or RowsChunk([], str)
-
-    class Place(Checkpoints):
-        path, longest_seconds = "place", 0.001
-
-        def newest(self):
-            return None
-
-        def check(self, *_):
-            pass
-
-        def save(self, *_, rows, **__):
-            assert rows > 0
-
-    silences = []
-    assert LearningLoop(Slow(rows_of(2)), BSGDClassifier(budget=5), checkpoints=Place()).run(2).rows > 0
