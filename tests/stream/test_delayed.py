@@ -402,19 +402,13 @@ def test_parameters_are_checked(parameters, message):
     raises(message, DelayedLabels, **parameters)
 
 
-def test_keys_that_never_meet_are_told():
+def test_streams_that_cannot_be_joined_are_told():
     with pytest.warns(UserWarning, match="of 2 rows and 1 labels, none have the same key. Is the key right"):
         learn([row("a", 0.0), row("b", 1.0)], [label("c", 1.0)])
     raises("have no rows", learn, [], [], error=StreamError)
-
-
-def test_one_stream_is_not_two():
-    loop = DelayedLearningLoop(iterable([row("a", 0.0)]), make_model(), delayed=DelayedLabels(), on_error="skip")
-    raises("make a JoinedSource", loop.run, error=StreamError)
-
-
-def test_rows_without_times_ask_for_the_column():
-    raises("time=NAME", JoinedSource, iterable([]), iterable([]), key="id", error=StreamError)
+    alone = DelayedLearningLoop(iterable([row("a", 0.0)]), make_model(), delayed=DelayedLabels(), on_error="skip")
+    raises("make a JoinedSource", alone.run, error=StreamError)
+    raises("time=NAME", JoinedSource, iterable([]), iterable([]), key="id", error=StreamError)  # rows without times
 
 
 def test_what_chunks_know_of_rows_and_labels():
