@@ -82,7 +82,7 @@ def place(partition, offset, topic="rows"):
 
 @pytest.mark.parametrize("at_once", [True, False])
 def test_a_topic_of_predictions_has_keys_times_and_headers(embedded, producer, source_of, at_once):
-    n = 2000  # more than a poll gives, and enough that rows are taken together
+    n = 1200  # more than a poll gives, and enough that rows are taken together
     send(producer, "rows", n)
     out = f"out {at_once}".replace(" ", "-")
     source = source_of("rows")
