@@ -1,4 +1,4 @@
-"""Good rows of a stream, and fifty that cannot be used, each with the kind of its reason: as JSON, CSV and LIBSVM text."""
+"""Good rows of a stream, and fifty that cannot be used, each with the kind of its reason: as JSON and as CSV."""
 
 import json
 import random
