@@ -76,7 +76,8 @@ def solve_all(
         if m < N:
             values = np.empty((m, m))
             gather(K, some, some, values)
-        b = first_point(upper, total)
+        b = np.empty(m)
+        write_first_point(upper, total, b)
         found[p] = solve_small(values, b, wanted[some], lower, upper, lower + upper, epsilon, classification, total, how)
         if several:
             b_of[some] = b
@@ -88,13 +89,12 @@ def solve_all(
 
 
 @compiled(nogil=True)
-def first_point(upper: np.ndarray, total: float) -> np.ndarray:
-    """Return variables, float64 [n], whose sum is the total: from the first on, they are at their upper bound."""
-    b, left = np.empty(len(upper)), total
+def write_first_point(upper: np.ndarray, total: float, out: np.ndarray) -> None:
+    """Write variables, float64 [n], whose sum is the total: from the first on, they are at their upper bound."""
+    left = total
     for k in range(len(upper)):
-        b[k] = min(max(left, 0.0), upper[k])
+        out[k] = min(max(left, 0.0), upper[k])
         left -= upper[k]
-    return b
 
 
 @compiled(nogil=True, apart=True)

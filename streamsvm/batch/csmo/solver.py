@@ -17,7 +17,7 @@ import numpy as np
 
 from streamsvm.batch.csmo.columns import ColumnCache
 from streamsvm.batch.csmo.newton import NewtonSteps, exact_steps
-from streamsvm.batch.csmo.small import PART, How, exact_slopes, first_point, objectives, solve_all, solve_free, solve_small
+from streamsvm.batch.csmo.small import PART, How, exact_slopes, objectives, solve_all, solve_free, solve_small, write_first_point
 from streamsvm.batch.csmo.state import PAUSE, Gram, Problem, State, feasible_point
 from streamsvm.batch.csmo.steps import CONVERGED, RUNNING, SPREAD, STALLED, WANTED, Scratch, WorkingSet, steps
 from streamsvm.core.threads import Workers, stop_if_asked
@@ -196,7 +196,11 @@ def solve(
     called now and then. ``done`` steps were done before, to get to ``start``. ``gram`` is memory of all kernel values, by which
     fits to the same rows share them.
     """
-    b = first_point(problem.upper, problem.total) if start is None else feasible_point(problem, start)
+    if start is None:
+        b = np.empty(len(problem.upper))
+        write_first_point(problem.upper, problem.total, b)
+    else:
+        b = feasible_point(problem, start)
     goal, interrupted, few = _GOAL * options.tol, False, _is_small(problem, buffer)
     if few and not done:
         try:
