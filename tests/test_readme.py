@@ -99,6 +99,12 @@ def test_figures_are_shown_and_described():
     assert [name for name, rest in shown if not re.fullmatch(r"   :alt: .*\n\n(   \S.*\n)+", rest)] == []
 
 
+@pytest.mark.parametrize("page", [page for page in PAGES if ".py::test_" in page.read_text()], ids=lambda page: page.name)
+def test_tests_that_a_page_names_are_there(page):
+    for file, name in re.findall(r"`(?:tests/)?([\w/]+\.py)::(\w+)`", page.read_text()):
+        assert f"def {name}(" in (README.parent / "tests" / file).read_text(), f"{file} has no {name}"
+
+
 @pytest.mark.thorough
 @pytest.mark.parametrize(
     ("name", "arguments", "says"),

@@ -290,8 +290,9 @@ def kernel_row(
 ) -> None:
     """Compute the kernel values between a row and the first ``n`` support vectors, into ``out`` float32 [n or more].
 
-    This costs O(n * n_active), by the expansion of distances over the non-zero features; far from the origin, where it cancels,
-    they are computed from differences, O(n * used). Values of the polynomial kernel are clipped to `LARGEST_KERNEL`.
+    This costs O(n * n_active). The Gaussian kernel's distances come from the expansion over the non-zero features; far from the
+    origin, where it cancels, they come from differences, O(n * used). Values of the polynomial kernel are clipped to
+    `LARGEST_KERNEL`.
 
     Of support vectors there are ``vectors``, feature-major, float32 [used or more, n or more] (frequencies for `FOURIER`), their
     squared ``norms`` float32 [n or more], and the largest of these. Of the ``row`` float32 [used or more] there are its squared

@@ -121,7 +121,7 @@ class PathEstimator(SklearnEstimator):
     """The base of estimators whose fits for several values of C share work."""
 
     def fit(self, X: Any, y: Any, sample_weight: Any = None) -> Self:
-        """Fit the model to all rows. A fit that fails leaves the model as it was.
+        """Fit the model to all rows. A fit that is refused leaves the model as it was.
 
         Parameters
         ----------
@@ -135,7 +135,12 @@ class PathEstimator(SklearnEstimator):
 
         Returns
         -------
-        The fitted estimator. The errors are those that the class names.
+        The fitted estimator.
+
+        Raises
+        ------
+        ValueError
+            A parameter, a row, a label or target, or a weight cannot be learned. The class names further errors.
         """
         return self._fit_models([self], X, y, sample_weight)[0]
 

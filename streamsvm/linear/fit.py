@@ -35,7 +35,7 @@ _FOLDER = "streamsvm-fit"  # in the work folder, where nothing else is touched
 
 @dataclass(eq=False, repr=False)
 class OutOfCoreLinear(PathEstimator):
-    """A linear machine that is fitted to a block file within a memory limit.
+    """A linear machine that is fitted to a block file within a memory limit. Rows in memory are written to such a file first.
 
     Attributes
     ----------

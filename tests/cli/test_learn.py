@@ -284,3 +284,10 @@ def test_several_metrics_in_one_run(bananas, tmp_path, call):
 
 def _metric(name):
     return "--metric", {"FBeta": "FBeta(beta=2.0)"}.get(name, name)
+
+
+def test_what_guessing_gives_for_targets(file, call):
+    path = file("rows.csv", "a,y", *(f"{i % 7},{i % 7 + i % 3}" for i in range(300)))
+    done = call("learn", path, "--label", "y", "--regression", "--metric", "R2,MAE", says="R2 0.")
+    assert "(the mean so far: -0.0" in done.stderr
+    assert "the last target: " in done.stderr

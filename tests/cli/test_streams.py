@@ -30,6 +30,14 @@ def start(*words):
     return subprocess.Popen(command(*words), **pipes, bufsize=0)
 
 
+def test_standard_input_and_libsvm_text(file, call, monkeypatch):
+    rows = file("rows.svm", *(f"{1 if y else -1} 1:{x['1']} 2:{x['2']}" for x, y in datasets.Bananas().take(500)))
+    with rows.open() as stream:
+        monkeypatch.setattr(sys, "stdin", stream)
+        end = call("learn", "-", "--format", "libsvm", "--learner", "bsgd,budget=20,gamma=1.0", "--metric", "F1", "--quiet").end
+    assert (end["metric_name"], end["rows"]) == ("F1", 500)
+
+
 @pytest.mark.thorough
 def test_ctrl_c_ends_with_a_checkpoint(tmp_path):
     with start("learn", "-", "--format", "csv", "--label", "y", "--checkpoint", tmp_path, "--quiet") as learner:

@@ -205,10 +205,9 @@ def test_a_broker_that_is_started_again_in_mid_run(tmp_path):
     assert [dumps(load(place)) == dumps(whole.model) for place, _ in learners] == [True] * 2
 
 
-@pytest.mark.kafka_python  # what they are made into is the same with each client library
-def test_twenty_thousand_messages_of_anything(bootstrap, new_topic, producer):
+def test_thousands_of_messages_of_anything(bootstrap, new_topic, producer, client_library):
     draw, topic, values = random.Random(3), new_topic(), []
-    for row in rows_of(200):
+    for row in rows_of(200 if client_library == "kafka-python" else 20):
         values.append(JSON.encode(row))
         for _ in range(99):
             value = bytearray(
@@ -237,7 +236,7 @@ def test_twenty_thousand_messages_of_anything(bootstrap, new_topic, producer):
     with closing(KafkaSource(bootstrap, topic, JSON, stop_at_end=True)) as source:
         loop = LearningLoop(source, make_model(), **limits)
         end, other = loop.run(), expected.run()
-    assert (end.rows, end.refused) == (20_000, other.refused)
+    assert (end.rows, end.refused) == (len(values), other.refused)
     assert len(end.refused) == 3
-    assert end.learned > 240
+    assert end.learned > len(values) / 100
     assert dumps(loop.model) == dumps(expected.model)

@@ -333,7 +333,7 @@ def _turning(n, labels):
 @pytest.mark.parametrize(
     ("effort", "labels", "scaling"),
     [
-        *(("low", 2, "auto"), ("low", 0, None), ("normal", 3, "auto"), ("normal", 0, "auto")),
+        *(("low", 2, "auto"), ("low", 0, None), ("normal", 2, "auto"), ("normal", 3, "auto"), ("normal", 0, "auto")),
         *(pytest.param("high", *how, marks=pytest.mark.once) for how in ((12, "auto"), (2, None), (0, "auto"))),
     ],
 )

@@ -171,7 +171,7 @@ def test_models_that_cannot_become_one_are_refused(kind, parameters, reason):
         (
             OnlineLinearSVC(),
             OnlineLinearSVR(),
-            "a OnlineLinearSVC can be merged with others of its class, not with a OnlineLinear",
+            "a OnlineLinearSVC can be merged with others of its class, not with a OnlineLinearSVR",
         ),
         (BSCAClassifier(), BSGDClassifier(), "not with a BSGDClassifier"),
         (BSCAClassifier(replay=20), BSCAClassifier(replay=20), "window of rows"),

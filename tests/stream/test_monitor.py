@@ -212,6 +212,14 @@ def test_the_history_stays_short(monkeypatch):
         assert len(server.state()["points"]) <= 17
 
 
+def test_one_who_says_nothing_holds_nobody_up():
+    loop = loop_of(rows())
+    with Monitor(loop) as server, socket.create_connection(("127.0.0.1", server.port)), socket.socket() as other:
+        other.connect(("127.0.0.1", server.port))
+        other.sendall(b"\xff\xfe" * 10)
+        assert status(server, "/healthz") == 200
+
+
 @pytest.mark.thorough
 def test_a_probe_is_answered_whatever_others_do(monkeypatch, capfd):
     """Many that say nothing, or half of what they want, and come again as soon as they are hung up on."""

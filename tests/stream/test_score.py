@@ -19,7 +19,7 @@ def bananas(rows=1000):
     return list(datasets.Bananas().take(rows))
 
 
-@pytest.mark.parametrize("labels", [("ham", "spam"), (2, 1), (1, 2)])
+@pytest.mark.parametrize("labels", [("ham", "spam"), (2, 1), (1, 2), ("0", "1")])
 @each_binary
 def test_binary_metrics_need_to_know_the_positive_label(labels, metric):
     def score(rows, positive=None, metric=metric):

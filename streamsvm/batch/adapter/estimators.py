@@ -380,6 +380,9 @@ class BatchRegressor(BatchAdapter, base.MiniBatchRegressor):
     def _target(self, y: Any) -> float:
         return checked_target(y)
 
+    def predict_one(self, x: Mapping[Any, Any], **_: Any) -> float:
+        return float(super().predict_one(x))
+
     def _predicted(self, rows: np.ndarray, fit: Fit | None) -> np.ndarray:
         if fit is not None and len(rows):  # scikit-learn's models refuse to predict no rows
             return np.asarray(fits.model_predictions(fit.model, rows))

@@ -182,7 +182,7 @@ def find_partner(block: np.ndarray, search: int, tables: np.ndarray, first: int)
 
     That is its slot, or -1 where no other one has a coefficient of the same sign. ``search`` is `GSS`, `GSS_PRECISE`, `LOOKUP_H`
     or `LOOKUP_WD`, ``tables`` float32 [2, GRID, GRID] those of `merge_table`. The squared distances to the first are in
-    ``kernel_rows[3]``; ``degradations`` receives those over the square of its coefficient.
+    ``kernel_rows[3]``. Weight degradations, divided by the square of its coefficient, are written into ``degradations``.
     """
     if search == LOOKUP_WD:
         return _look_up(block, tables, first)

@@ -266,7 +266,7 @@ class CommitteeStore(Store[CommitteeViews]):
         return b"".join(len(part).to_bytes(8, "little") + part for part in parts)
 
     def restore(self, snapshot: bytes, trusted: bool = False) -> None:
-        """Restore a `snapshot`, as those of others are."""
+        """Restore a `snapshot`; see `Store.restore`."""
         parts = _snapshot_parts(snapshot, 1 + len(self._all))
         before = self.block.copy()
         try:

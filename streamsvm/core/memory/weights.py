@@ -73,7 +73,7 @@ class WeightStore(Store[WeightViews]):
         return fixed + np.ascontiguousarray(self.views.weights[:, : self.used]).tobytes()
 
     def restore(self, snapshot: bytes, trusted: bool = False) -> None:  # noqa: ARG002 - it is checked anyway
-        """Restore a `snapshot`, as those of others are."""
+        """Restore a `snapshot`; see `Store.restore`."""
         fixed = STATE_END + 8 * _ITERATES
         if len(snapshot) < fixed:
             raise ValueError(f"a snapshot of {len(snapshot):,} bytes is cut off")

@@ -77,7 +77,7 @@ def count_functions(block: np.ndarray) -> None:
 
 @compiled(inline=True)
 def learn_row(block: np.ndarray, expert: int, target: float, label: int, weight: float, numbers: bool) -> None:
-    """Learn the row at hand: its target, where the expert's recent error is that with this row, or else its label.
+    """Learn the row at hand: its target, if targets are ``numbers``, or its label. The expert's recent error has it already.
 
     Several outputs share the curvature of the one that is least sure.
     """

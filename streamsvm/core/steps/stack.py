@@ -127,19 +127,19 @@ def choose(block: np.ndarray, target: float, weight: float) -> int:
     chosen = STACK
     for i in range(1, 3):
         error = errors[chosen]
-        by_chance = error * (1.0 - 0.5 * math.sqrt(rate))
+        limit = error * (1.0 - 0.5 * math.sqrt(rate))
         if not numbers:
-            by_chance = error - 0.5 * math.sqrt(max(error * (1.0 - error), 1e-4) * rate)
-        if errors[i] < by_chance:
+            limit = error - 0.5 * math.sqrt(max(error * (1.0 - error), 1e-4) * rate)
+        if errors[i] < limit:
             chosen = i
     return chosen
 
 
 @compiled
-def step_stack(block: np.ndarray, i: int, row: np.ndarray, h: float, size: float, ridge: float, first: float) -> None:
+def step_stack(block: np.ndarray, i: int, row: np.ndarray, h: float, size: float, ridge: float, total: float) -> None:
     """Let stack number i learn a row of inputs [m], by a step of Newton's method; see `newton`.
 
-    ``h`` is the second derivative of the loss of the row, and ``size`` minus the first one; ``first`` as in `first_weights`.
+    ``h`` is the second derivative of the loss of the row, and ``size`` minus the first one; ``total`` as in `first_weights`.
     """
     v, t, n, memory = committee_views(block), common(block)["t"], len(row), _MEMORIES[i]
     w, curvature, inverse, rows = v.weights[i], v.curvatures[i], v.inverses[i], v.row_inputs
@@ -148,7 +148,7 @@ def step_stack(block: np.ndarray, i: int, row: np.ndarray, h: float, size: float
         w[m] += size * rows[1, m]
     if (t + 8 + 16 * i) % ROWS_OF_INVERSE == 0:  # in turn, with those of experts, too
         invert(curvature, inverse, n, rows)
-        first_weights(rows[0], first)
+        first_weights(rows[0], total)
         pull(inverse, w, rows[0], n, ROWS_OF_INVERSE * (1.0 - memory) * ridge, rows[1])
 
 

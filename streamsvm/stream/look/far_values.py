@@ -1,4 +1,4 @@
-"""Values far from all others of a column, which may mean that there is none."""
+"""Values far from all others of a column, which may be marks of missing values."""
 
 from __future__ import annotations
 

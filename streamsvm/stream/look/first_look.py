@@ -87,12 +87,17 @@ def reading_proposal(
     if try_out is not None:
         before = {*table.encoder.get("dates", ()), *table.encoder.get("categorical", ())}
         while bad := try_out(options) - before - {*options.get("drop", ())}:
-            reads_decimals = [column for column in open_ if "decimal" in dict(column.answers)]
-            if reads_decimals and bad - {column.name for column in open_}:  # it does not suit the other columns
-                bad = {column.name for column in reads_decimals}
-            named = {column.name: column for column in columns}
-            changed = [named[name]._replace(answers=(("drop", name),)) for name in bad if name in named]
-            open_ = [column for column in open_ if column.name not in bad] + changed
+            others = bad - {column.name for column in open_}
+            if unasked := [column for column in columns if column.name in others and column.answers]:
+                open_ = [*open_, *unasked]  # whose texts would have cost their rows alone, without these options
+            else:
+                features = [column for column in open_ if column.kind not in ("label", "target")]
+                reads_decimals = {column.name for column in features if "decimal" in dict(column.answers)}
+                if reads_decimals and others:  # it does not suit the other columns
+                    bad = reads_decimals
+                named = {column.name: column for column in columns}
+                changed = [named[name]._replace(answers=(("drop", name),)) for name in bad if name in named]
+                open_ = [column for column in open_ if column.name not in bad] + changed
             options = _options_answered(open_, table)
         if all(column.kind in ("label", "target", "dropped") or column.name in options.get("drop", ()) for column in columns):
             if suggested:  # better an id than nothing

@@ -10,6 +10,7 @@ import pandas as pd
 import polars as pl
 import pytest
 from river import base, preprocessing
+from sklearn.dummy import DummyRegressor
 from sklearn.pipeline import make_pipeline
 from sklearn.svm import SVC, LinearSVR
 
@@ -97,6 +98,17 @@ def test_regressor_is_that_of_a_direct_fit():
     np.testing.assert_allclose(model.predict_many(X), direct.predict((X - model.mean) / model.scale), rtol=1e-9)
     assert model.predict_one({0: 0.5}) == pytest.approx(model.predict_many(np.array([[0.5, 0.0, 0.0]]))[0])
     assert isinstance(model, base.Regressor)
+
+
+class Rounding(DummyRegressor):
+    def predict(self, X):
+        return super().predict(X).round().astype(int)
+
+
+def test_a_target_is_a_float_whatever_the_model_predicts():
+    X, _, number = rows(60)
+    model = learned_by(BatchRegressor(Rounding(), window=60, refit_every=60), zip(dicts(X), number.tolist(), strict=True))
+    assert type(model.predict_one(dicts(X)[0])) is float
 
 
 def test_schedule_and_window(majority):
