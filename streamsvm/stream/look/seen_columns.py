@@ -29,13 +29,14 @@ from streamsvm.stream.look.column_kinds import (
 from streamsvm.stream.look.far_values import as_mark, far_dates, far_values
 from streamsvm.stream.tables.chunk import Chunk, Row
 from streamsvm.stream.tables.options import TableOptions
-from streamsvm.stream.tables.reading import plain_value
+from streamsvm.stream.tables.reading import Reading, plain_value
 from streamsvm.stream.tables.values import is_date
 
 #: The note on a label that is not named as a target.
 TARGET = "a number to predict"
 #: The longest name of a column that is shown, in characters.
 LONGEST_NAME = 40
+_UNITS = "numbers with a unit stay names: take it off to predict them"
 _MANY_CLASSES = 100
 _POINTED = "or with points between thousands"
 _MOST_NAMES = 64  # of a column that is learned as names
@@ -228,7 +229,10 @@ def _described_columns(
         ]
         if name == label:
             answers = _decimals_of(values) if "decimal" not in answered else ()
-            note = TARGET if not regression and (answers or _are_targets(values)) else ""
+            if answers and not all(is_number(Reading(decimal=answers[0][1]).label(str(y))) for y in values):
+                answers, note = (), _UNITS
+            else:
+                note = TARGET if not regression and (answers or _are_targets(values)) else ""
             columns.append(Column(name, "target" if regression else "label", most_common(values), note, answers))
         elif name in answered.get("drop", ()) or name not in answered.get("features", [name]):
             columns.append(Column(name, "dropped", ""))
