@@ -16,6 +16,7 @@ from sklearn.utils.validation import check_is_fitted
 from streamsvm.core.frames import as_columns, plain_list
 from streamsvm.files.messages import shown
 from streamsvm.from_tables import table_model
+from streamsvm.learners.labels import is_missing
 from streamsvm.stream.tables import TableModel
 from streamsvm.stream.tables.chunk import Table
 
@@ -120,6 +121,8 @@ class _TableEstimator(BaseEstimator):  # type: ignore[misc]
         labels = plain_list(y) if np.ndim(y) == 1 or hasattr(y, "dtype") else list(y)
         if len(labels) != n:
             raise ValueError(f"X has {n:,} rows, and y {len(labels):,} labels")
+        if missing := [i for i, label in enumerate(labels) if is_missing(label)]:
+            raise ValueError(f"y is missing in row {missing[0]:,}, and in {len(missing):,} of {n:,} rows together: leave them out")
         return labels
 
     def _weights(self, given: Any, n: int) -> np.ndarray | None:
@@ -170,8 +173,9 @@ class TableClassifier(ClassifierMixin, _TableEstimator):  # type: ignore[misc]
     classes_: np.ndarray
 
     def _checked(self, y: Any, n: int) -> list[Any]:
+        labels = super()._checked(y, n)
         check_classification_targets(y)
-        return super()._checked(y, n)
+        return labels
 
     def fit(self, X: Any, y: Any, sample_weight: Any = None) -> Self:
         super().fit(X, y, sample_weight)

@@ -171,7 +171,7 @@ class Labels:
 
     def _admissible_label(self, y: Any) -> Any:
         # A new label, as a scalar of Python; ValueError if it cannot be one.
-        if _is_missing(y):
+        if is_missing(y):
             raise ValueError(f"label {y!r} is no label: do not learn rows without one")
         if type(y) not in PLAIN:
             try:
@@ -205,7 +205,8 @@ def as_array(labels: list[Any]) -> np.ndarray:
     return values
 
 
-def _is_missing(y: Any) -> bool:
+def is_missing(y: Any) -> bool:
+    """Whether a label or target says that there is none: None, NaN, NaT, pandas' NA, or an infinite number."""
     if y is None or (isinstance(y, float | np.floating) and not math.isfinite(y)):
         return True
     try:

@@ -99,7 +99,11 @@ def test_what_is_refused(table):
     raises("399 labels", model.fit, frame, warm[1:])
     raises(r"sample_weight the shape \(3,\)", model.fit, frame, warm, [1, 2, 3])
     raises("Unknown label type", model.fit, frame, frame["age"].fillna(0.5) + 0.5)
-    raises("the learner must be", TableClassifier(learner=3).fit, frame, warm) if False else None
+    for nothing in (None, np.nan, pd.NaT):
+        labels = pd.Series(np.where(warm, "a", "b"), dtype=object)
+        labels[[3, 7]] = nothing
+        raises("y is missing in row 3, and in 2 of 400 rows", model.fit, frame, labels)
+    raises("in row 0, and in 1 of 400", TableRegressor().fit, frame, [np.nan, *range(399)])
     model.fit(frame, warm)
     raises("no column 'age'", model.predict, frame[["city"]])
     assert model.predict(frame.assign(more=1)).shape == (400,)
