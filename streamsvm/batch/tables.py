@@ -122,7 +122,7 @@ class _TableEstimator(BaseEstimator):  # type: ignore[misc]
         if len(labels) != n:
             raise ValueError(f"X has {n:,} rows, and y {len(labels):,} labels")
         if missing := [i for i, label in enumerate(labels) if is_missing(label)]:
-            raise ValueError(f"y is missing in row {missing[0]:,}, and in {len(missing):,} of {n:,} rows together: leave them out")
+            raise ValueError(f"y is missing in row {missing[0]:,}, and in {len(missing):,} of {n:,} rows: leave them out")
         return labels
 
     def _weights(self, given: Any, n: int) -> np.ndarray | None:
