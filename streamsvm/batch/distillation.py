@@ -173,7 +173,7 @@ def to_budget(
         raise ValueError(f"coef0 must be at least 0 for a learner, not {model._kernel.coef0:g}: such a polynomial is no kernel")
     check_one_of("learner", learner, _LEARNERS)
     if (budget is None) == (loss is None):
-        raise ValueError("give a budget, or the loss that it may cost: either of the two")
+        raise ValueError("give a budget, or the loss that it may cost: to_budget(100), or to_budget(X=X, loss=1.0), and not both")
     if budget is not None:
         check_number("budget", budget, 1, inclusive=True, high=2**31 - 1, integer=True)
     if loss is not None:
