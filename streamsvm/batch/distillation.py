@@ -213,7 +213,7 @@ def to_budget(
 
 
 class _Expansion(NamedTuple):
-    """What a learner starts from."""
+    """The beginning of a learner."""
 
     vectors: Any  # array or CSR matrix, float [m, d]
     coefficients: np.ndarray  # [outputs, m]

@@ -132,7 +132,7 @@ class KernelSums:
 
     @cached_property
     def _centres(self) -> dict[bool, Any]:
-        """What sparse rows (True) and dense ones are taken relative to, [d] or None for 0; without the forms that are slower."""
+        """The centre of sparse rows (True) and of dense ones, [d] or None for 0; without the forms that are slower."""
         dense, n = self.rows.kind == DENSE, max(self._coefficients.shape[1], 1)
         V, size, moves = self._vectors, float(n) * self.rows.features, self._kernel.kind == RBF
         usual = np.median(V[:: -(-n // 100)], axis=0) if dense and moves and len(V) else None

@@ -222,7 +222,7 @@ class ReducedSet:
 
     @cached_property
     def _centre(self) -> np.ndarray:
-        """What rows and vectors are taken relative to, float64 [d]: distances are most exact from the middle."""
+        """The centre of rows and vectors, float64 [d]: distances are most exact from the middle."""
         rows = self.rows
         return np.asarray(rows.mean(axis=0, dtype=np.float64)).ravel() if self.kernel.kind == RBF else np.zeros(rows.shape[1])
 

@@ -1,4 +1,4 @@
-"""What `learn` and `predict` are asked for: a command line, checked as a whole and made once into objects."""
+"""The jobs of `learn` and `predict`: a command line, checked as a whole and made once into objects."""
 
 from __future__ import annotations
 
@@ -54,10 +54,10 @@ class LabelStream(NamedTuple):
 
 @dataclass(frozen=True, kw_only=True)
 class Job:
-    """What is asked of a command that reads a stream; the defaults are those of one that only reads, to the end."""
+    """The job of a command that reads a stream; the defaults are those of one that only reads, to the end."""
 
     place: str | list[str]
-    """What is read: a path, ``-``, a URL, or several files."""
+    """The place that is read: a path, ``-``, a URL, or several files."""
     format: str | None
     """Of the source; None for a URL."""
     label: str | None = None
@@ -97,7 +97,7 @@ class Job:
 
 @dataclass(frozen=True, kw_only=True)
 class LearnJob(Job):
-    """What `learn` is asked for."""
+    """The job of `learn`."""
 
     regression: bool
     group: str | None
@@ -114,12 +114,12 @@ class LearnJob(Job):
     asks: bool
     """Whether to stop where flags could say how the table is read."""
     use: str
-    """What has to be compiled, by the name that `compile_ahead` knows."""
+    """The code that has to be compiled, by the name that `compile_ahead` knows."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class PredictJob(Job):
-    """What `predict` is asked for."""
+    """The job of `predict`."""
 
     model: Path | str
     follow: bool

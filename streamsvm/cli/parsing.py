@@ -1,4 +1,4 @@
-"""What flags stand for: models, metrics and labels, and how a model decides."""
+"""The objects that flags stand for: models, metrics and labels, and how a model decides."""
 
 from __future__ import annotations
 

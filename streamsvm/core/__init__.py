@@ -1,1 +1,1 @@
-"""What learners and solvers are made of: blocks of memory, kernels, budget strategies, steps, and how they are compiled."""
+"""The parts of learners and solvers: blocks of memory, kernels, budget strategies, steps, and how they are compiled."""

@@ -71,7 +71,7 @@ def _completed_docstring(kind: type) -> str:
 
 
 def _docstring_sections(kind: type) -> tuple[str, dict[str, str]]:
-    """What a docstring says before its first section, and the text of each section."""
+    """The text of a docstring before its first section, and the text of each section."""
     opening, *rest = _HEADING.split(inspect.cleandoc(str(vars(kind).get("__doc__") or "")))
     return opening.rstrip(), {heading: text.rstrip() for heading, text in zip(rest[::2], rest[1::2], strict=True)}
 

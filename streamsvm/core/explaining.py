@@ -55,7 +55,7 @@ class Explanation:
     contributions: dict[Hashable, float]
     """By feature, the largest first; of a table, by column."""
     remainder: float
-    """What no feature does by itself, or with one other."""
+    """The part that no feature has by itself, or with one other."""
     values: dict[Hashable, Any] = field(repr=False)
     """The values of the row, by feature or column."""
 

@@ -87,7 +87,7 @@ class Answer(NamedTuple):
     """How the values of a program become a prediction."""
 
     kind: str
-    """What is predicted. ``"class"``: a label. ``"number"``: the decision value itself. ``"anomaly"``: a score from 0 to 1."""
+    """The prediction. ``"class"``: a label. ``"number"``: the decision value itself. ``"anomaly"``: a score from 0 to 1."""
     decision: int
     """Number of the value that is the decision value. Its width is 1, or the number of labels if there are several classes."""
     choice: int
@@ -101,7 +101,7 @@ class Answer(NamedTuple):
     size: float = 0.0
     """For an anomaly detector, ``center`` is the mean of usual decision values, and ``size`` their mean deviation from it."""
     costs: tuple[float, ...] | None = None
-    """What it costs to miss a row of each label: the label whose probability times its cost is the largest is the answer.
+    """The cost of missing a row of each label: the label whose probability times its cost is the largest is the answer.
 
     None: ``choice`` chooses it.
     """

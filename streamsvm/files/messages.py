@@ -1,4 +1,4 @@
-"""What messages say of things from outside: values of any kind, and packages that are missing."""
+"""Words for things from outside, in messages: values of any kind, and packages that are missing."""
 
 from __future__ import annotations
 

@@ -378,7 +378,7 @@ class Committee(ScalingEstimator):
 
     @property
     def follows(self) -> str:
-        """What predictions follow now: ``"stacks"``, ``"votes"`` (a weighted mean in regression) or ``"best"``, the best one."""
+        """The answer that is given: ``"stacks"``, ``"votes"`` (a weighted mean in regression) or ``"best"``, the best one."""
         return ("stacks", "votes", "best")[int(self._own[0]["choice"])]
 
     def _check_experts(self) -> None:

@@ -58,7 +58,7 @@ class _Calibration:
         insort(self._ordered, score)
 
     def state(self) -> tuple[float, np.ndarray]:
-        """What is saved."""
+        """The state that is saved."""
         return self.misses, np.array(self.scores)
 
     def restore(self, state: Any) -> None:

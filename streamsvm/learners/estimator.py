@@ -75,7 +75,7 @@ class OnlineEstimator(RiverEstimator, Explained):
     max_features = 1024
     """The maximum number of feature names. Memory grows with those that come, up to this number: see ``nbytes``."""
     overflow = "raise"  # no field here: subclasses declare it, and check its value
-    """What to do with a new feature name when there is no room left: ``"raise"`` a ValueError, ``"hash"`` the name into one of
+    """The treatment of a new feature name when there is no room left: ``"raise"`` a ValueError, ``"hash"`` the name into one of
     the columns in use (values that share a column are added up), or ``"ignore"`` the feature.
     """
     averaging = 0

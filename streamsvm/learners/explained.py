@@ -1,4 +1,4 @@
-"""What every learner can say of a decision: which features moved it, and which rows that it knows are near."""
+"""Explanations that every learner has of a decision: which features moved it, and which rows that it knows are near."""
 
 from __future__ import annotations
 

@@ -116,7 +116,7 @@ class Pass(NamedTuple):
     """A pass over rows, in the ``history_`` of a fitted machine."""
 
     kind: str
-    """What the pass did. ``"all"``: it stepped every row. ``"working set"``: it stepped the free rows. ``"gap"``: it measured
+    """The kind of the pass. ``"all"``: it stepped every row. ``"working set"``: it stepped the free rows. ``"gap"``: it measured
     the duality gap. ``"newton"``: it tried a step of Newton's method.
     """
     rows: int

@@ -1,4 +1,4 @@
-"""What predictions say beside the label: copies of columns and messages of their rows, all probabilities, an interval."""
+"""The parts of predictions beside the label: copies of columns and messages of their rows, all probabilities, an interval."""
 
 from __future__ import annotations
 

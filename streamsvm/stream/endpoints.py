@@ -204,7 +204,7 @@ class Sink(Closing):
     takes_messages: bool = False
     """Whether the prediction of a topic's row has the `Message` of the row, in its attribute ``message``."""
     hint: str = ""
-    """What would make it quicker, in words; empty if nothing is known."""
+    """Advice that would make it quicker, in words; empty if nothing is known."""
 
     def write(self, record: Record) -> None:
         """Write a prediction or a dead letter; raise a StreamError if that fails."""

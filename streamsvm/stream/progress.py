@@ -1,4 +1,4 @@
-"""What a run says of itself: its progress, and the learning curve."""
+"""The words of a run on itself: its progress, and the learning curve."""
 
 from __future__ import annotations
 
@@ -86,7 +86,7 @@ class CurvePoint(NamedTuple):
     metric: float
     windowed: float
     guess: float = math.nan
-    """What the best of the guesses would have given on the same rows."""
+    """The value that the best of the guesses would have had on the same rows."""
     refused: int | None = None
     """Number of rows that had been refused; None if nobody has counted."""
     drifts: int | None = None

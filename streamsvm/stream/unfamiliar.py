@@ -167,7 +167,7 @@ class ChangedColumns:
 
     @property
     def text(self) -> str:
-        """What has changed; nothing if all is as it was."""
+        """The changes in words; nothing if all is as it was."""
         if 2 * self._cells < self.rows * len(self._known):
             return ""
         found = []

@@ -141,7 +141,7 @@ class CSMOClassifier(KernelClassifier, _WithPath):
     _others = "OutOfCoreLinearSVC", "HierarchicalSVC"
 
     decision_function_shape: DecisionShape = parameter(default="ovr", choices=("ovr", "ovo"))
-    """What `decision_function` returns for three or more classes. ``"ovr"``: one value for each class, which is the number of
+    """The form of `decision_function` for three or more classes. ``"ovr"``: one value for each class, which is the number of
     its votes plus less than half a vote for the decision values of its pairs. ``"ovo"``: the decision value of each pair of
     classes, in the order (0, 1), (0, 2), ..., (1, 2), ...; it is positive for the first class of the pair.
     """

@@ -34,7 +34,7 @@ _NO_KERNEL = Kernel(-1, 1.0, 0.0, 1)
 
 @dataclass
 class Shared:
-    """What fits to the same rows and weights share: of one machine also the problem."""
+    """The parts that fits to the same rows and weights share: of one machine also the problem."""
 
     rows: Any = None
     groups: Groups | None = None

@@ -171,7 +171,7 @@ class Function(Placed, CPUDispatcher):  # type: ignore[misc] # numba has no type
 
     @cached_property
     def number(self) -> int:
-        """What tells its name from others, where it is kept apart."""
+        """The number that tells its name from others, where it is kept apart."""
         return int(key_of(self)[:12], 16)
 
     def add_overload(self, cres: Any) -> None:

@@ -95,7 +95,7 @@ class ForestViews(NamedTuple):
 
     header: Annotated[np.ndarray, Array(HEADER)]
     anchors: Annotated[np.ndarray, Array(np.float64, ("kept",))]
-    """What is taken off each feature."""
+    """The number that is taken off each feature."""
     fractions: Annotated[np.ndarray, Array(np.int32, ("kept",), 0, 1)]
     """Whether a feature had a value that is no whole number. One that had none may be a name, and equality says something."""
     rows: Annotated[np.ndarray, Array(np.float32, ("places", "kept"), -LARGEST_VALUE, LARGEST_VALUE)]

@@ -55,7 +55,7 @@ class NeighbourViews(NamedTuple):
     units: Annotated[np.ndarray, Array(np.float32, ("columns",), saved=False)]
     """The standard deviation of each feature in rows; 0 of one that is constant."""
     factors: Annotated[np.ndarray, Array(np.float32, (2, "columns"), saved=False)]
-    """What a difference of 1 in each feature adds to a distance, and the difference beyond which it adds no more."""
+    """The share that a difference of 1 in each feature adds to a distance, and the difference beyond which it adds no more."""
     distances: Annotated[np.ndarray, Array(np.float32, ("rows",), saved=False)]
     nearest: Annotated[np.ndarray, Array(np.int64, (NEAREST,), saved=False)]
     """Places of the rows nearest to the row at hand, of which there are ``found[0]``."""

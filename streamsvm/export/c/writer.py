@@ -35,7 +35,7 @@ _NEAR, _ALL_NEAR = 2**15 - 1, 2**16 - 1
 
 
 class CNeeds(NamedTuple):
-    """What a program needs on a device."""
+    """The needs of a program on a device."""
 
     table_bytes: int
     """Bytes of the constant tables, without names and labels."""

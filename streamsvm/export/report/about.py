@@ -1,4 +1,4 @@
-"""What a checkpoint says of its model and run, for people, and as a model card; a stranger's file is not believed."""
+"""The facts that a checkpoint has of its model and run, for people, and as a model card; a stranger's file is not believed."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ _SMALL = 256 * 1024  # bytes: less than a usual small device has for constants
 
 @dataclass(frozen=True)
 class About:
-    """What is known of a model and of the run that it comes from; None and empty where nothing is."""
+    """The facts that are known of a model and of the run that it comes from; None and empty where nothing is."""
 
     label: str | None
     """The column that it predicts."""
@@ -40,12 +40,12 @@ class About:
     learner: str
     """The name of the class."""
     words: str
-    """What the class is, in a sentence."""
+    """The class in a sentence."""
     regression: bool
     anomalies: bool
     """Whether it detects anomalies, and needs no labels."""
     source: str | None
-    """What was learned from."""
+    """The source that was learned from."""
     learned: int | None
     unlabelled: int
     refused: dict[str, int]
@@ -62,9 +62,9 @@ class About:
     """How large an export would be, or why there is none."""
     curve: LearningCurve | None
     corrupt: str
-    """What is wrong with the learning curve."""
+    """The fault of the learning curve."""
     reports: tuple[ScoreReport, ...]
-    """What the metrics of the run say."""
+    """The metrics of the run."""
     experts: list[tuple[str, float, float]] = field(default_factory=list)
     """Of a committee: an expert, its share of the decision, and its recent error; the most heard first."""
     version: str = ""

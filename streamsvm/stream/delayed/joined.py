@@ -286,7 +286,7 @@ class _Held(Chunk):
     _place: str
     _raw: bytes | None
     _kept: list[Any] | None
-    """What a prediction gets of the row; None where nothing is copied."""
+    """The values that a prediction gets of the row; None where nothing is copied."""
     _message: Message | None
 
     @property

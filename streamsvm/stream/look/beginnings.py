@@ -35,7 +35,7 @@ class Beginning(NamedTuple):
     text: bytes = b""
     """The first bytes, where the source is a text."""
     stream: ByteStream | None = None
-    """What gives the bytes of a pipe, the first ones too."""
+    """A function that gives the bytes of a pipe, the first ones too."""
     position: Position | None = None
     """Where they begin, if the source would begin elsewhere when it is opened later."""
     later: Callable[..., Iterator[Source]] | None = None

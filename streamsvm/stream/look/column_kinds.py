@@ -1,4 +1,4 @@
-"""What a column is taken for, by its values in a few rows, and the flags that it needs."""
+"""The kind that a column is taken for, by its values in a few rows, and the flags that it needs."""
 
 from __future__ import annotations
 

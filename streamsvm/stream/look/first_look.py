@@ -34,7 +34,7 @@ _BY_COLUMN = ("dates", "marks")  # options that are mappings
 
 
 class Question(NamedTuple):
-    """What the rows do not decide, or why there is nothing to learn."""
+    """A matter that the rows do not decide, or why there is nothing to learn."""
 
     text: str
     options: Mapping[str, Any] = MappingProxyType({})
@@ -56,7 +56,7 @@ class Proposal(NamedTuple):
 
     @property
     def question(self) -> Question:
-        """What names the columns, and the options to try."""
+        """The question that names the columns, and the options to try."""
         if odd := [column.name for column in self.columns if not column.name.isprintable()]:
             return Question(f"column {odd[0]!r} needs an answer, and its name cannot be written in one: give it another name")
         names = ", ".join(f"{column.name} ({column.note or column.kind})" for column in self.columns[:10])
@@ -160,7 +160,7 @@ def tried(beginning: Beginning, label: str | None, table: TableOptions, options:
 
 
 class FirstLook(NamedTuple):
-    """What a first look has found."""
+    """The findings of a first look."""
 
     columns: list[SeenColumn]
     """The columns as they are read."""
@@ -173,7 +173,7 @@ class FirstLook(NamedTuple):
     is_target: bool
     """Whether the label looks like a number to predict, and nothing was said of it."""
     question: Question | None
-    """What must be answered before the table is learned."""
+    """The question that must be answered before the table is learned."""
 
     def reading(self, name: str, label: str | None, regression: bool) -> TableReading:
         """Return the reading that is kept with a model."""

@@ -1,4 +1,4 @@
-"""What all scores have: a value over all and the last rows, what guessing gives, a saved state; and which labels are positive."""
+"""The protocol of scores: a value over all and the last rows, that of guesses, a saved state; and which labels are positive."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ class Both(NamedTuple):
 
 
 class ScoreReport(NamedTuple):
-    """What one metric says of a run so far. A value is NaN if there is none."""
+    """The value of one metric in a run so far. A value is NaN if there is none."""
 
     name: str
     value: float
@@ -33,7 +33,7 @@ class ScoreReport(NamedTuple):
     windowed: float
     """Over the last ``window`` rows."""
     guesses: tuple[tuple[str, float], ...] = ()
-    """What a guess would have given on the same rows, with what it does in words, such as ``("always 'no'", 0.76)``."""
+    """The value that a guess would have had on the same rows, with what it does in words, such as ``("always 'no'", 0.76)``."""
     table: list[list[Any]] | None = None
     """Of a metric that is no number: rows of cells, of which the first row and the first cell of each row are names."""
 
@@ -121,7 +121,7 @@ class Score:
 
     @property
     def guesses(self) -> tuple[tuple[str, float], ...]:
-        """What guesses would have given on the same rows."""
+        """The values that guesses would have had on the same rows."""
         return ()
 
     @property

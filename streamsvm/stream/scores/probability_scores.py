@@ -34,7 +34,7 @@ class ProbabilityScore(Score):
     wants_labels: bool = False
     may_be_binary: bool = True
     parameters: ClassVar[Mapping[str, Any]]
-    """What its repr says, beside window and positive label; it differs from what river's metric of that name says."""
+    """The parameters in its repr, beside window and positive label. The repr differs from that of river's metric of that name."""
 
     def __init__(self, window: int, positive: Hashable = None) -> None:
         self.name: str = type(self).__name__
@@ -269,7 +269,7 @@ class LossScore(ProbabilityScore):
 
     @property
     def _loss_unit(self) -> float:
-        """What a sum of losses is multiplied by."""
+        """The factor of a sum of losses."""
         return 1.0
 
     @property

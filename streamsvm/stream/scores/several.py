@@ -282,7 +282,7 @@ class Scores:
 
     @property
     def best_guess(self) -> float:
-        """What the best guess would have given in the place of the first score, which takes less time than reports; or NaN."""
+        """The first score of the best guess, or NaN; this takes less time than reports."""
         if (majority := self.first.majority) is not None:
             return majority[1]
         guesses = self.first.guesses if self._guesses is None else self._guesses.of(self.first.metric)

@@ -45,7 +45,7 @@ class BadRow(NamedTuple):
 
 
 class Message(NamedTuple):
-    """What the prediction of a topic's row keeps of the row's message, if it goes to a topic too."""
+    """The facts that the prediction of a topic's row keeps of the row's message, if it goes to a topic too."""
 
     key: bytes | None
     """None if the message has none."""

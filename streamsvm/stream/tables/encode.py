@@ -21,7 +21,7 @@ _LARGEST = 3.4028234663852886e38  # of float32
 
 
 class Columns(NamedTuple):
-    """What an encoder knows of its columns, and how it encodes them."""
+    """The columns that an encoder knows, and how it encodes them."""
 
     reading: Reading
     numbers: dict[Hashable, tuple[int, float]]
@@ -34,7 +34,7 @@ class Columns(NamedTuple):
     buckets: int | None
     max_columns: int
     statistics: NameStatistics | None
-    """What labels say of each name, where names do not share buckets."""
+    """The statistics of the labels of each name, where names do not share buckets."""
 
     def is_full(self, column: Hashable) -> bool:
         """Whether a column that was learned has more values than get a feature each."""

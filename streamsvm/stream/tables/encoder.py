@@ -175,7 +175,7 @@ class TableEncoder(base.MiniBatchTransformer):
 
     @property
     def statistics(self) -> NameStatistics | None:
-        """What the labels have said of each name; None where names share buckets."""
+        """The statistics of the labels of each name; None where names share buckets."""
         return self._statistics
 
     @property

@@ -183,7 +183,7 @@ class SeenColumn(NamedTuple):
     values: str
     """Some of its values."""
     note: str = ""
-    """What is odd about it."""
+    """The thing that is odd about it."""
     otherwise: Mapping[str, Any] | None = None
     """Options that read it as the note says that it may also be."""
 

@@ -1,4 +1,4 @@
-"""What labels say of each name of a table, in a hash table of bounded size: smoothed log odds, or means of targets."""
+"""Statistics of the labels of each name of a table, in a hash table of bounded size: smoothed log odds, or means of targets."""
 
 from __future__ import annotations
 
@@ -69,7 +69,7 @@ class NameStatistics:
 
     @property
     def suffixes(self) -> list[str]:
-        """What follows the ``~`` in the name of each statistic: the label; of targets nothing."""
+        """The end of the name of each statistic, after ``~``: the label; of targets nothing."""
         if self.of_numbers:
             return [""]
         if len(self._labels) < 2:
