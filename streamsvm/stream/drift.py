@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import copy
 import logging
-import math
 from collections.abc import Mapping
 from typing import Any, get_args
 
 import numpy as np
 from river import base
 
-from streamsvm.core.checks import OnDrift, checked_count, checked_mapping
+from streamsvm.core.checks import OnDrift
+from streamsvm.core.saved import Saved
 from streamsvm.files.messages import shown
 from streamsvm.stream.logs import event
 
@@ -22,7 +22,7 @@ _LARGEST = float(np.finfo(np.float32).max)  # of errors, as of features and targ
 _RECENT = 50  # errors of about which the recent mean is
 
 
-class DriftWatch:
+class DriftWatch(Saved):
     """Watches the errors of a stream's predictions for drift, with a detector of river.
 
     Pass it to a `LearningLoop`. The error of each scored prediction goes into the detector. It is 0 or 1 for a label. For a
@@ -66,6 +66,8 @@ class DriftWatch:
     >>> watch.drifts
     1
     """
+
+    _saved = ("described", "drifts", "_sum", "_count", "_recent")
 
     def __init__(self, detector: Any, on_drift: OnDrift = "count") -> None:
         if on_drift not in get_args(OnDrift):
@@ -143,29 +145,18 @@ class DriftWatch:
             )
         self._sum, self._count, self._recent = 0.0, 0, 0.0
 
-    @property
-    def facts(self) -> dict[str, Any]:
-        """The counts that a checkpoint saves in its header, next to the detector."""
-        sums = {"sum": self._sum, "count": self._count, "recent": self._recent}
-        return {"detector": self.described, "drifts": self.drifts, **sums}
-
-    def resume(self, facts: Any, detector: Any) -> None:
-        """Continue from saved `facts` and their detector; ValueError if they are of another detector, or corrupt."""
-        saved = checked_mapping("drift", facts)
-        if (before := str(saved.get("detector"))) != self.described:
+    def go_on(self, state: Any, detector: Any) -> None:
+        """Continue from a saved `state` and its detector; ValueError if they are of another detector, or corrupt."""
+        if isinstance(state, dict) and (before := str(state.get("described"))) != self.described:
             raise ValueError(f"drift was watched by {before[:_LONGEST]}, not {self.described}: ask for the same")
-        drifts, count = (checked_count(key, saved.get(key)) for key in ("drifts", "count"))
-        total, recent = saved.get("sum"), saved.get("recent")
-        if not all(type(number) is float and 0.0 <= number < math.inf for number in (total, recent)):
-            raise ValueError(f"the errors of the checkpoint are corrupt: {shown((total, recent))}")
         if type(detector) is not type(self.detector) or vars(detector).keys() != vars(self.detector).keys():
             raise ValueError(f"the checkpoint's detector is {shown(detector)}, not {self.described}")
         try:
             _feed_a_copy(detector)
         except Exception as error:  # noqa: BLE001 - whatever a corrupt state leads to
             raise ValueError(f"the checkpoint's detector is corrupt: {error}") from None
-        self.detector, self.drifts, self._count = detector, drifts, count
-        self._sum, self._recent = float(total), float(recent)  # type: ignore[arg-type]
+        self.resume(state)
+        self.detector = detector
 
 
 def _feed_a_copy(detector: Any) -> None:

@@ -213,12 +213,11 @@ class LearningLoop(StreamLoop[Progress]):
             )
             if learned + unlabelled > rows or empty > rows:
                 raise ValueError(f"of {rows:,} rows {learned:,} were learned, {unlabelled:,} had no label, {empty:,} no feature")
-            labels, (metric, windowed, rows_anew, *parts) = header["label_rules"], found.metric
-            further = parts.pop(0) if "scores" in header else None  # earlier versions had one score, and no guesses
             if (watched := header.get("drift")) is not None:
-                self._resume_drift(folder, watched, parts.pop(0))
-            self._resume_delayed(folder, header.get("delayed"), parts, rows)
-            curve = LearningCurve.of(header["curve"], rows)
+                self._resume_drift(folder, watched, found.metric["detector"])
+            self._resume_delayed(folder, header.get("delayed"), found.metric)
+            curve, scores = LearningCurve.of(header["curve"], rows), found.metric["scores"]
+            self._labels.resume(header["label_rules"])
         except (LookupError, TypeError, ValueError) as error:
             text = f"{folder}: its checkpoint was not written by a learning loop ({error}): give another folder"
             raise CheckpointError(text) from None
@@ -236,11 +235,7 @@ class LearningLoop(StreamLoop[Progress]):
             raise CheckpointError(
                 f"{folder} was learned with the weight {weight!r}, not {self._weight!r}: ask for the same, {START_AFRESH}"
             )
-        self._scores.resume((metric, windowed, rows_anew), further)
-        try:
-            self._labels.resume(labels)
-        except ValueError as error:
-            raise CheckpointError(f"{folder}: {error}: give another folder") from None
+        self._scores.resume(scores)
         self._scores.labels.admitted(self._labels.known)
         self._go_on(folder, found)
         self.curve = curve
@@ -290,13 +285,13 @@ class LearningLoop(StreamLoop[Progress]):
         if self.drift is None:
             raise CheckpointError(f"{folder} was learned with a detector of drift: give --drift, {START_AFRESH}")
         try:
-            self.drift.resume(facts, detector)
+            self.drift.go_on(facts, detector)
         except ValueError as error:
             raise CheckpointError(f"{folder}: {error}, {START_AFRESH}") from None
 
-    def _resume_delayed(self, folder: Path | str, facts: Any, parts: list[Any], rows: int) -> None:  # noqa: ARG002
+    def _resume_delayed(self, folder: Path | str, facts: Any, parts: Mapping[str, Any]) -> None:  # noqa: ARG002
         """Go on with the rows and labels that wait in a checkpoint; an error if the loop is of another kind."""
-        if facts is not None or parts:
+        if facts is not None:
             raise CheckpointError(f"{folder} was learned with labels from another stream: give --labels, {START_AFRESH}")
 
     def _row_learner(self) -> Callable[..., Any]:
@@ -464,7 +459,7 @@ class LearningLoop(StreamLoop[Progress]):
     def _worth_saving(self) -> bool:
         return self.learned > 0
 
-    def _checkpoint_contents(self) -> tuple[Any, Any, dict[str, Any]]:
+    def _checkpoint_contents(self) -> tuple[Any, dict[str, Any], dict[str, Any]]:
         reports = self._scores.reports()
         facts = {
             "learned": self.learned,
@@ -478,10 +473,11 @@ class LearningLoop(StreamLoop[Progress]):
             "scores": [report.saved for report in reports],
         }
         facts |= {} if self._weight is None else {"weight": self._weight}
-        state = *self._scores.first.state, self._scores.further
-        if self.drift is None:
-            return self.model, state, facts
-        return self.model, (*state, self.drift.detector), facts | {"drift": self.drift.facts}
+        parts: dict[str, Any] = {"scores": self._scores.state}
+        if self.drift is not None:
+            parts |= {"detector": self.drift.detector}
+            facts |= {"drift": self.drift.state}
+        return self.model, parts, facts
 
     @property
     def _delayed_counts(self) -> Mapping[str, int] | None:

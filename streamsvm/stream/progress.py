@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -9,7 +10,7 @@ from typing import Any, NamedTuple
 
 from river import base, compose
 
-from streamsvm.core.checks import finite_or_none
+from streamsvm.core.checks import checked_count, finite_or_none
 from streamsvm.files.messages import shown
 from streamsvm.stream.scores.base import ScoreReport
 
@@ -165,47 +166,20 @@ class LearningCurve:
     @classmethod
     def of(cls, state: Any, rows: Any) -> LearningCurve:
         """Make the curve of a saved `state` after so many rows, neither of which is trusted; ValueError where it is none."""
-        if not isinstance(state, dict) or state.keys() != {"metric", "window", "every", "points"}:
-            raise _corrupt_curve(shown(state))
-        metric, window, every, points = (state[name] for name in ("metric", "window", "every", "points"))
-        named = type(metric) is str and len(metric) <= _LONGEST_NAME
-        if not (named and _is_count(window) and _is_count(every) and every.bit_count() == 1):
-            raise _corrupt_curve(f"it is of {shown(metric)}, {shown(window)}, every {shown(every)} rows")
-        if type(points) is not list or len(points) >= _MOST_POINTS:
-            raise _corrupt_curve(f"its points are {shown(points)}")
-        if type(rows) is not int:
-            raise _corrupt_curve(f"it is of {shown(rows)} rows")
-        curve, before = cls(metric, window), 0
-        curve.every = every
-        for point in points:
-            if not _is_point(point):
-                raise _corrupt_curve(f"{shown(point)} is no point")
-            if not before < point[0] <= rows or point[0] % every:
-                raise _corrupt_curve(f"a point at row {point[0]}, after one at {before}, every {every} of {rows}")
-            before = point[0]
-            metric, windowed, guess = (math.nan if x is None else float(x) for x in (*point[1:4], None)[:3])
-            curve.points.append(CurvePoint(before, metric, windowed, guess, *point[4:]))
+        try:
+            curve = cls(state["metric"], checked_count("window", state["window"]))
+            curve.every = checked_count("every", state["every"])
+            for row, metric, windowed, guess, refused, drifts in state["points"]:
+                values = (math.nan if x is None else _rounded_value(x) for x in (metric, windowed, guess))
+                counts = (None if x is None else checked_count("points", x) for x in (refused, drifts))
+                curve.points.append(CurvePoint(row, *values, *counts))
+            places = [0, *(point.rows for point in curve.points)]
+            if len(places) > _MOST_POINTS or places[-1] > rows or not all(a < b for a, b in itertools.pairwise(places)):
+                raise ValueError
+        except (LookupError, TypeError, ValueError, OverflowError) as error:
+            raise ValueError(f"the learning curve is corrupt: {shown(state)}") from error
         return curve
-
-
-def _corrupt_curve(reason: str) -> ValueError:
-    return ValueError(f"the learning curve is corrupt: {reason}")
 
 
 def _rounded_value(value: float) -> float:
     return float(f"{value:.{_DIGITS}g}") if abs(value) <= _LARGEST else math.nan
-
-
-def _is_point(point: Any) -> bool:
-    if type(point) is not list or len(point) not in (3, 6):  # earlier versions saved the scores alone
-        return False
-    counts = (x is None or (type(x) is int and 0 <= x < 2**63) for x in point[4:])
-    return _is_count(point[0]) and all(map(_is_value, point[1:4])) and all(counts)
-
-
-def _is_count(value: Any) -> bool:
-    return type(value) is int and 0 < value < 2**63
-
-
-def _is_value(value: Any) -> bool:
-    return value is None or (type(value) in (int, float) and abs(value) <= _LARGEST)

@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import base64
 import math
-from collections.abc import Mapping
+from collections import Counter
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
-from streamsvm.core.checks import checked_count, checked_mapping
-from streamsvm.files.messages import shown
-from streamsvm.stream.endpoints import START_AFRESH, DeadLetter, Sink, StreamError
+from streamsvm.core.checks import checked_mapping
+from streamsvm.core.saved import Saved
+from streamsvm.stream.endpoints import DeadLetter, Sink, StreamError
 from streamsvm.stream.open import open_sink
 
 LONGEST_RAW = 2**17  # bytes of a row in a dead letter, which must fit into a message of Kafka
@@ -21,18 +21,20 @@ _GRACE = 100  # refused rows before a share is one
 _LEAVE_OUT = "To skip such rows: --on-error skip; to save them too: --on-error PATH; in Python: LearningLoop(on_error=...)"
 
 
-class Refusals:
+class Refusals(Saved):
     """Decides what becomes of a row that was refused. The parameters are those of `LearningLoop` that begin with ``error``.
 
     >>> refusals = Refusals("skip", limit=1)
     >>> refusals.add(7, "rows.csv, line 9", b"1,x", "malformed", "2 cells for 3 columns")
-    >>> refusals.counts
+    >>> dict(refusals.counts)
     {'malformed': 1}
     >>> refusals.add(8, "rows.csv, line 10", b"1,y", "malformed", "2 cells for 3 columns")
     Traceback (most recent call last):
         ...
     streamsvm.stream.endpoints.StreamError: rows.csv, line 10: 2 cells for 3 columns. It is the 2nd row that was refused...
     """
+
+    _saved = ("counts", "_recent", "_recent_row")
 
     def __init__(self, on_error: str | Path | Sink, limit: int | None = None, share: float = 0.5) -> None:
         if limit is not None and limit < 0:
@@ -45,7 +47,7 @@ class Refusals:
         self._given: Sink | None = on_error if not isinstance(on_error, str | Path) else None
         self._sink: Sink | None = None
         self._position: Any = None  # after the dead letters that are durable; None if there were none
-        self.counts: dict[str, int] = {}  # of refused rows, by kind
+        self.counts: Counter[str] = Counter()  # of refused rows, by kind
         # Refused rows, each worth less by a factor e after every `_WINDOW` rows; and the row when that was computed.
         self._recent, self._recent_row = 0.0, 0
 
@@ -68,7 +70,7 @@ class Refusals:
         if self._stops:
             raise StreamError(f"{place}: {reason}{'' if reason.endswith('.') else '.'} {_LEAVE_OUT}")
         self.report(row, place, raw, kind, reason)
-        self.counts[kind] = self.counts.get(kind, 0) + 1
+        self.counts[kind] += 1
         self._recent = self._recent * math.exp((self._recent_row - row) / _WINDOW) + 1.0
         self._recent_row = row
         total = self.total
@@ -118,27 +120,16 @@ class Refusals:
     @property
     def state(self) -> dict[str, Any]:
         """The state that a checkpoint saves: counts, the position of the dead letters, and what the limit is computed of."""
-        return {"counts": self.counts, "letters": self.flush(), "recent": self._recent, "recent_row": self._recent_row}
+        return super().state | {"letters": self.flush()}
 
-    def resume(self, state: Mapping[str, Any], rows: int) -> None:
-        """Go on from a saved `state`, after so many rows: `open` then drops the dead letters after it, if the medium can.
+    def resume(self, state: Any) -> None:
+        """Go on from a saved `state`; an error if it is none. `open` then drops the dead letters after it, if the medium can.
 
-        A run without a sink holds the position for the next run with one. A StreamError says that it is no such state.
+        A run without a sink holds the position for the next run with one.
         """
-        try:
-            saved = checked_mapping("counts", state["counts"])
-            counts = {kind: checked_count(kind, count) for kind, count in saved.items()}
-            recent, recent_row = state["recent"], checked_count("recent_row", state["recent_row"])
-            letters = None if state["letters"] is None else checked_mapping("letters", state["letters"])
-            if sum(counts.values()) > rows or recent_row > rows:
-                raise ValueError(f"{sum(counts.values()):,} of {rows:,} rows, the last after {recent_row:,}")
-            if type(recent) not in (int, float) or not 0.0 <= recent <= 2 * _WINDOW:
-                raise ValueError(f"recent is {shown(recent)}")
-        except (KeyError, ValueError) as error:
-            raise StreamError(
-                f"the checkpoint does not say which rows were refused ({error}): remove it, {START_AFRESH}"
-            ) from None
-        self.counts, self._recent, self._recent_row, self._position = counts, float(recent), recent_row, letters
+        saved = dict(state)
+        self._position = None if (letters := saved.pop("letters")) is None else checked_mapping("letters", letters)
+        super().resume(saved)
 
 
 def _shown_row(raw: Any) -> tuple[int, str, str]:

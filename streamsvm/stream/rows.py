@@ -15,7 +15,7 @@ from typing import Any
 import numpy as np
 from river import base, compose
 
-from streamsvm.core.checks import checked_mapping, checked_target, plain
+from streamsvm.core.checks import checked_target, plain
 from streamsvm.files.messages import shown
 from streamsvm.stream.tables.encoder import TableEncoder
 from streamsvm.stream.tables.values import number
@@ -384,13 +384,8 @@ class LabelRules:
         return {"classes": self.classes, "known": known}
 
     def resume(self, state: Any) -> None:
-        """Go on from a saved `state`; ValueError if it is none. Labels that are declared now replace those declared then."""
-        saved = checked_mapping("label_rules", state)
-        classes: Any = saved.get("classes")
-        known: Any = saved.get("known")
-        for labels in (known, [] if classes is None else classes):
-            if type(labels) is not list or not all(isinstance(y, _PLAIN) for y in labels):
-                raise ValueError(f"the labels of the checkpoint are corrupt: {shown(labels)}")
+        """Go on from a saved `state`; an error if it is none. Labels that are declared now replace those declared then."""
+        classes, known = state["classes"], list(state["known"])
         if self.classes is None:
             self.__init__(classes)  # type: ignore[misc]
             self.known |= dict.fromkeys(known)

@@ -250,11 +250,10 @@ class StreamLoop(Generic[P]):
             raise CheckpointError(f"{folder} was written with a sink of predictions, {name}: give it too, {START_AFRESH}")
         check_kept(folder, header, self._keeping)
         try:
-            refused = checked_mapping("refused", header.get("refused"))
+            self._refusals.resume(header["refused"])
             sink = None if saved is None else checked_mapping("sink", saved)
-        except ValueError as error:
+        except (LookupError, TypeError, ValueError) as error:
             raise CheckpointError(f"{folder}: the checkpoint is corrupt ({error}): give another folder") from None
-        self._refusals.resume(refused, header["rows"])
         self.source.seek(found.position(folder))
         if self.sink is not None and sink is not None:  # last, for it drops the predictions after the checkpoint
             self.sink.seek(sink)

@@ -4,7 +4,7 @@ import math
 
 import numpy as np
 import pytest
-from river import datasets, dummy, metrics, preprocessing, stats, utils
+from river import datasets, dummy, metrics, preprocessing, stats
 
 from refused import raises
 from streamsvm import BSCARegressor, BSGDRegressor
@@ -68,17 +68,16 @@ def test_a_metric_in_a_checkpoint_is_checked(tmp_path):
         LearningLoop(IterableSource(trump(20)), make_model(), window=5, checkpoints=folder).run()
         found = folder.newest()
         facts = {key: value for key, value in found.header.items() if key not in ("rows", "position", "kind")}
-        metric, windowed, _, further = found.metric
+        scores = found.metric["scores"]
+        (first,) = scores["scores"]
         for crafted in [
             None,
-            (metric, windowed),
-            (metric, windowed, 2),
-            (metric, windowed, 2, {**further, "guesses": 1}),
-            (metrics.RMSE(), windowed, 2, further),
-            (metric, metric, 2, further),
-            (metric, utils.Rolling(metrics.RMSE, window_size=5), 2, further),
-            (metric, windowed, 6, further),
-            (metric, windowed, True, further),
+            {"scores": first},
+            {"scores": {**scores, "guesses": 1}},
+            *(
+                {"scores": {**scores, "scores": [{**first, **wrong}]}}
+                for wrong in ({"metric": metrics.RMSE()}, {"windowed": first["metric"]}, {"rows_anew": True}, {"rows_anew": -1})
+            ),
         ]:
             folder.save(found.model, crafted, rows=20, position=found.header["position"], **facts)
             with pytest.raises(CheckpointError, match="give another folder"):

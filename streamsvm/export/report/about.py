@@ -11,13 +11,12 @@ from typing import Any
 
 from river import base
 
-from streamsvm.core.checks import checked_mapping
 from streamsvm.edge.program import ProgramError
 from streamsvm.export.describe import program_of
 from streamsvm.learners.conformal import ConformalClassifier, ConformalRegressor
 from streamsvm.learners.costs import CostSensitiveClassifier
 from streamsvm.learners.thresholds import TunedThresholdClassifier
-from streamsvm.stream.checkpoint import Checkpoint, CheckpointError
+from streamsvm.stream.checkpoint import Checkpoint
 from streamsvm.stream.page import plain
 from streamsvm.stream.progress import LearningCurve
 from streamsvm.stream.rows import learner_of, steps_of
@@ -217,11 +216,10 @@ def _score_table(metric: Any, name: str, place: int) -> list[list[Any]] | None:
         return None
     table = TABLES[name](1)
     try:
-        further = checked_mapping("scores", metric[-1] if isinstance(metric[-1], Mapping) else metric[3])
-        table.resume(*further["scores"][place - 1])
-    except (CheckpointError, LookupError, TypeError, ValueError):
+        table.resume(metric["scores"]["scores"][place])
+        return table.table
+    except (LookupError, TypeError, ValueError):
         return None
-    return table.table
 
 
 def _experts_of(learner: Any) -> list[tuple[str, float, float]]:

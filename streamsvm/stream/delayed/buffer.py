@@ -2,25 +2,17 @@
 
 from __future__ import annotations
 
+import itertools
 import json
 import math
-from collections import OrderedDict
+from collections import Counter, OrderedDict
 from collections.abc import Iterator
 from typing import Any, NamedTuple, get_args
 
-from streamsvm.core.checks import ExpiryPolicy, check_number, check_one_of, checked_count, checked_mapping, finite_or_none
+from streamsvm.core.checks import ExpiryPolicy, check_number, check_one_of, finite_or_none
+from streamsvm.core.saved import Saved
 from streamsvm.files.messages import shown
-from streamsvm.stream.delayed.events import (
-    MOST_ROW_BYTES,
-    checked_key,
-    checked_label,
-    checked_prediction,
-    checked_row,
-    checked_time,
-    pack_prediction,
-    pack_row,
-    parsed_json,
-)
+from streamsvm.stream.delayed.events import MOST_ROW_BYTES, as_json, checked_label
 
 #: Counted for the Python objects of an entry, beside its texts.
 _ENTRY_BYTES = 400
@@ -46,7 +38,7 @@ class Expired(NamedTuple):
     reason: str  # ``"age"``, ``"count"`` or ``"bytes"``
 
 
-class DelayedLabels:
+class DelayedLabels(Saved):
     """Joins rows and labels from two streams by key, in bounded memory.
 
     Rows wait for their label, and labels that come early wait for their row. A key is used once: it is settled when its row has
@@ -95,6 +87,8 @@ class DelayedLabels:
     (True, 1)
     """
 
+    _saved = ("_counts", "_expired_rows")
+
     def __init__(
         self,
         *,
@@ -125,8 +119,8 @@ class DelayedLabels:
         self._settled: OrderedDict[str, tuple[float, bool]] = OrderedDict()  # when, and whether its row had expired
         self.nbytes: int = 0
         self.clock: float = -math.inf
-        self._counts = dict.fromkeys(_COUNTS, 0)
-        self._expired_rows = dict.fromkeys(_REASONS, 0)
+        self._counts = Counter(dict.fromkeys(_COUNTS, 0))
+        self._expired_rows = Counter(dict.fromkeys(_REASONS, 0))
 
     @property
     def counts(self) -> dict[str, int]:
@@ -235,75 +229,35 @@ class DelayedLabels:
         self._counts["expired_labels"] += 1
 
     @property
-    def state(self) -> tuple[dict[str, Any], bytes]:
-        """The state that a checkpoint saves: counts, and a line of JSON for each entry."""
-        facts = {
-            "counts": self._counts,
-            "expired_rows": self._expired_rows,
-            "clock": finite_or_none(self.clock),
-            "entries": [len(self._rows), len(self._early), len(self._settled)],
-        }
+    def state(self) -> dict[str, Any]:
+        """The counts, and how many entries `waiting_lines` has of each kind."""
+        entries = [len(self._rows), len(self._early), len(self._settled)]
+        return super().state | {"clock": finite_or_none(self.clock), "entries": entries}
+
+    def waiting_lines(self) -> bytes:
+        """Return a line of JSON for each row, label and settled key."""
         lines = [f"[{json.dumps(key)},{time!r},{n},{row},{predicted}]" for key, (time, n, row, predicted) in self._rows.items()]
-        lines += [json.dumps([key, *found]) for key, found in self._early.items()]
-        lines += [json.dumps([key, *found]) for key, found in self._settled.items()]
-        return facts, "\n".join(lines).encode()
+        lines += [json.dumps([key, *found]) for entries in (self._early, self._settled) for key, found in entries.items()]
+        return "\n".join(lines).encode()
 
-    def resume(self, facts: Any, entries: Any, rows: int) -> None:
-        """Continue from a saved `state` after so many rows of the source; limits may have changed. ValueError if it is none."""
-        facts = checked_mapping("delayed", facts)
-        counts, expired = (checked_mapping(name, facts.get(name)) for name in ("counts", "expired_rows"))
-        if counts.keys() != self._counts.keys() or expired.keys() != self._expired_rows.keys():
-            raise ValueError(f"the counts are those of {shown(list(counts))}")
-        for name, count in (counts | expired).items():
-            checked_count(name, count)
-        clock = facts.get("clock")
-        if clock is not None and not (type(clock) is float and math.isfinite(clock)):
-            raise ValueError(f"clock is {shown(clock)}")
-        numbers = facts.get("entries")
-        if type(numbers) is not list or len(numbers) != 3 or type(entries) is not bytes:
-            raise ValueError(f"entries is {shown(numbers)}")
-        n_rows, n_early, n_settled = (checked_count("entries", number) for number in numbers)
-        lines = entries.split(b"\n") if entries else []
-        if len(lines) != n_rows + n_early + n_settled:
-            raise ValueError(f"{len(lines):,} entries for {numbers}")
-        new = DelayedLabels()
-        new.clock = -math.inf if clock is None else clock
-        for number, line in enumerate(lines):
-            new._add_saved(parsed_json(line), 0 if number < n_rows else 1 if number < n_rows + n_early else 2, rows)
-        if len(new._rows.keys() | new._early.keys() | new._settled.keys()) < len(lines):
-            raise ValueError("a key comes twice")
-        for total, parts in (
-            ("features", counts["joined"] + sum(expired.values()) + counts["duplicate_rows"] + n_rows),
-            ("labels", sum(counts[name] for name in _LABEL_FATES) + n_early),
-        ):
-            if counts[total] != parts:
-                raise ValueError(f"{total} is {counts[total]:,}, and what became of them sums to {parts:,}")
-        if counts["features"] + counts["labels"] > rows:
-            raise ValueError(f"{counts['features']:,} rows and {counts['labels']:,} labels of {rows:,}")
-        self._rows, self._early, self._settled = new._rows, new._early, new._settled
-        self.nbytes, self.clock, self._counts, self._expired_rows = new.nbytes, new.clock, counts, expired
-
-    def _add_saved(self, entry: Any, kind: int, rows: int) -> None:
-        if type(entry) is not list or len(entry) != (5, 3, 3)[kind] or type(entry[0]) is not str or type(entry[1]) is not float:
-            raise ValueError(f"an entry is {shown(entry)}")
-        key, time = checked_key(entry[0]), checked_time(entry[1], self.clock)
-        if kind == 0:
-            number = checked_count("number", entry[2])
-            if number >= rows:
-                raise ValueError(f"row {number:,} waits, and {rows:,} have come")
-            packed = pack_row(checked_row(json.dumps(entry[3]))), pack_prediction(checked_prediction(json.dumps(entry[4])))
-            self._rows[key] = Pending(time, number, *packed)
-            self.nbytes += _row_bytes(key, self._rows[key])
-        elif kind == 1:
-            self._early[key] = time, checked_label(entry[2])
-            self.nbytes += _label_bytes(key, entry[2])
-        elif type(entry[2]) is bool:
-            self._settled[key] = time, entry[2]
-        else:
-            raise ValueError(f"an entry is {shown(entry)}")
-
-
-_LABEL_FATES = ("joined", "duplicate_labels", "late_labels", "expired_labels")
+    def go_on(self, state: Any, lines: bytes) -> None:
+        """Continue from a saved `state` and its lines; limits may have changed. An error says that they are none."""
+        counts = dict(state)
+        clock = -math.inf if (found := counts.pop("clock")) is None else float(found)
+        n_rows, n_early, n_settled = counts.pop("entries")
+        entries = iter(map(json.loads, lines.split(b"\n") if lines else []))
+        rows = {
+            key: Pending(float(time), n, as_json(row), as_json(predicted))
+            for key, time, n, row, predicted in itertools.islice(entries, n_rows)
+        }
+        early, settled = ({key: (float(time), y) for key, time, y in itertools.islice(entries, n)} for n in (n_early, n_settled))
+        if next(entries, None) is not None or (len(rows), len(early), len(settled)) != (n_rows, n_early, n_settled):
+            raise ValueError("the rows and labels that wait are not as many as were saved")
+        self.resume(counts)
+        self._rows, self._early, self._settled = OrderedDict(rows), OrderedDict(early), OrderedDict(settled)
+        self.clock = clock
+        self.nbytes = sum(itertools.starmap(_row_bytes, rows.items()))
+        self.nbytes += sum(_label_bytes(key, y) for key, (_, y) in early.items())
 
 
 def _row_bytes(key: str, pending: Pending) -> int:

@@ -10,7 +10,6 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from streamsvm.files.container import check_hashes
 from streamsvm.files.messages import shown
 from streamsvm.stream.rows import RowError
 from streamsvm.stream.scores.base import Both
@@ -137,7 +136,7 @@ def pack_row(x: Any) -> str:
         wrong = ((name, value) for name, value in zip(names, values, strict=True) if not _does_fit(name, value))
         name, value = next(wrong)
         raise RowError("malformed", f"feature {shown(name)} is {shown(value)}: a row that waits has numbers and texts only")
-    text = _written([names, values])
+    text = as_json([names, values])
     if len(text) > MOST_ROW_BYTES:
         raise RowError("too long", f"the row takes {len(text):,} characters; one that waits may take {MOST_ROW_BYTES:,}")
     return text
@@ -147,21 +146,6 @@ def unpack_row(text: str) -> dict[Hashable, Any]:
     """Return the features of a row that was packed."""
     names, values = json.loads(text)
     return dict(zip(names, values, strict=True))
-
-
-def checked_row(text: str) -> dict[Hashable, Any]:
-    """Return the features of a row that a checkpoint has saved; ValueError if the text is none."""
-    found = parsed_json(text)
-    if type(found) is not list or [*map(type, found)] != [list, list] or len(found[0]) != len(found[1]):
-        raise ValueError(f"a row is {shown(text)}, and no names with their values")
-    names, values = found
-    if not all(map(_does_fit, names, values)):
-        raise ValueError(f"a row is {shown(text)}, and holds no numbers and texts by name")
-    check_hashes(names)
-    row: dict[Hashable, Any] = dict(zip(names, values, strict=True))
-    if len(row) < len(names):
-        raise ValueError(f"a row is {shown(text)}, and names a feature twice")
-    return row
 
 
 def pack_prediction(predicted: Any) -> str:
@@ -174,8 +158,8 @@ def pack_prediction(predicted: Any) -> str:
     if type(predicted) is Both:
         label, predicted = [[_plain_value(predicted.label)]], predicted.probabilities
     if isinstance(predicted, Mapping):
-        return _written([list(map(_plain_value, predicted)), list(map(float, predicted.values())), *label])
-    return _written([_plain_value(predicted)])
+        return as_json([list(map(_plain_value, predicted)), list(map(float, predicted.values())), *label])
+    return as_json([_plain_value(predicted)])
 
 
 def unpack_prediction(text: str) -> Any:
@@ -185,27 +169,6 @@ def unpack_prediction(text: str) -> Any:
         return found[0]
     probabilities = dict(zip(found[0], found[1], strict=True))
     return probabilities if len(found) == 2 else Both(found[2][0], probabilities)
-
-
-def checked_prediction(text: str) -> Any:
-    """Return a prediction that a checkpoint has saved; ValueError if the text is none."""
-    found = parsed_json(text)
-    kinds = [*map(type, found)] if type(found) is list else []
-    if kinds in ([list, list], [list, list, list]) and len(found[0]) == len(found[1]):
-        labelled = len(kinds) == 2 or (len(found[2]) == 1 and _is_label(found[2][0]))
-        if labelled and all(type(y) in _VALUES for y in found[0]) and all(type(part) is float for part in found[1]):
-            return unpack_prediction(text)
-    elif len(kinds) == 1 and _is_label(found[0]):
-        return found[0]
-    raise ValueError(f"a prediction is {shown(text)}, and no label or probabilities")
-
-
-def parsed_json(text: str | bytes) -> Any:
-    """Return what a text of JSON holds; ValueError if it is none, or nested too deep."""
-    try:
-        return json.loads(text)
-    except RecursionError:
-        raise ValueError("the text is nested too deep") from None
 
 
 _NAMES = frozenset((str, int))
@@ -219,12 +182,9 @@ def _plain_value(value: Any) -> Any:
     return value
 
 
-def _is_label(value: Any) -> bool:
-    return value is None or type(value) in _VALUES
-
-
 def _does_fit(name: Any, value: Any) -> bool:
     return type(name) in _NAMES and type(value) in _VALUES
 
 
-_written = json.JSONEncoder(separators=(",", ":")).encode
+#: Returns a value as `pack_row` and `pack_prediction` write it.
+as_json = json.JSONEncoder(separators=(",", ":")).encode

@@ -20,9 +20,9 @@ from streamsvm.stream.delayed.events import (
     Labelled,
     checked_key,
     checked_label,
-    checked_row,
     checked_time,
     pack_row,
+    unpack_row,
 )
 from streamsvm.stream.endpoints import START_AFRESH, Position, Source, StreamError
 from streamsvm.stream.rows import RowError
@@ -158,14 +158,10 @@ class JoinedSource(Source):
                 )
         try:
             places = [checked_mapping(name, position[name]) for name in _SIDES]
-            times, ended, heads = (_saved_list(name, position[name]) for name in ("times", "ended", "heads"))
-            if not all(type(end) is bool for end in ended):
-                raise ValueError(f"ended is {shown(ended)}")
-            times = [-math.inf if found is None else checked_time(found) for found in times]
-            held = [
-                deque(_held_message(side, each, self._keep) for each in _saved_list("heads", heads[side], 0)) for side in (0, 1)
-            ]
-        except (KeyError, TypeError, ValueError) as error:
+            ended = [bool(position["ended"][side]) for side in (0, 1)]
+            times = [-math.inf if (moment := position["times"][side]) is None else checked_time(moment) for side in (0, 1)]
+            held = [deque(_held_message(side, each) for each in position["heads"][side]) for side in (0, 1)]
+        except (LookupError, TypeError, ValueError) as error:
             text = f"{self.name}: the position of the checkpoint is corrupt ({error}): give another folder"
             raise StreamError(text) from None
         for source, place in zip(self._sources, places, strict=True):
@@ -302,10 +298,10 @@ class _Held(Chunk):
     def saved(self) -> dict[str, Any]:
         """The message as a checkpoint holds it."""
         facts = {"row": self.y.packed} if type(self.y) is Awaited else {"y": self.y.y}
-        if type(self.y) is Awaited and self._kept is not None:
-            facts |= {"kept": self._kept, "message": None if self._message is None else _written_message(self._message)}
+        message = None if self._message is None else _written_message(self._message)
         text = None if self._raw is None else base64.b64encode(self._raw).decode()
-        return facts | {"key": self.y.key, "time": self.y.time, "place": self._place, "raw": text}
+        where = {"key": self.y.key, "time": self.y.time, "place": self._place}
+        return facts | where | {"raw": text, "kept": self._kept, "message": message}
 
     def __len__(self) -> int:
         return 1
@@ -337,41 +333,21 @@ def _written_message(message: Message) -> list[Any]:
 
 
 def _message(written: Any) -> Message | None:
-    """Return the message of a row that a checkpoint holds; ValueError if it is none."""
     if written is None:
         return None
     key, timestamp, headers = written
-    if not (timestamp is None or (type(timestamp) is int and 0 <= timestamp < 2**63)) or any(
-        type(name) is not str for name, _ in headers
-    ):
-        raise ValueError(f"message is {shown(written)}")
-    found = [(name, base64.b64decode(value, validate=True)) for name, value in headers]
-    return Message(None if key is None else base64.b64decode(key, validate=True), timestamp, found)
+    found = [(name, base64.b64decode(value)) for name, value in headers]
+    return Message(None if key is None else base64.b64decode(key), timestamp, found)
 
 
-def _saved_list(name: str, value: Any, least: int = 2) -> list[Any]:
-    if type(value) is not list or not least <= len(value) <= 2:
-        raise ValueError(f"{name} must be a list of {'' if least else 'at most '}2, not {shown(value)}")
-    return value
-
-
-def _held_message(side: int, saved: Any, keep: list[str] | None) -> _Held:
-    saved = checked_mapping("heads", saved)
-    key, moment, place, raw = checked_key(saved["key"]), checked_time(saved["time"]), saved["place"], saved["raw"]
-    if type(place) is not str or not (raw is None or type(raw) is str):
-        raise ValueError(f"heads are {shown(saved)}")
-    data = None if raw is None else base64.b64decode(raw, validate=True)
+def _held_message(side: int, saved: Mapping[str, Any]) -> _Held:
+    """Return a message that a checkpoint holds."""
+    key, moment, place = checked_key(saved["key"]), checked_time(saved["time"]), str(saved["place"])
+    raw = None if saved["raw"] is None else base64.b64decode(saved["raw"])
     if side == 1:
-        return _Held({}, Labelled(key, moment, checked_label(saved["y"])), place, data, [None] * len(keep or ()), None)
-    if type(saved["row"]) is not str:
-        raise ValueError(f"heads are {shown(saved)}")
-    x, kept, message = checked_row(saved["row"]), None, None
-    if keep is not None:
-        values, message = saved["kept"], _message(saved["message"])
-        if type(values) is not list or len(values) != len(keep):
-            raise ValueError(f"kept is {shown(values)}, and not {len(keep)} columns")
-        kept = kept_values(keep, values)
-    return _Held(x, Awaited(key, moment, pack_row(x)), place, data, kept, message)
+        return _Held({}, Labelled(key, moment, checked_label(saved["y"])), place, raw, saved["kept"], None)
+    awaited = Awaited(key, moment, saved["row"])
+    return _Held(unpack_row(saved["row"]), awaited, place, raw, saved["kept"], _message(saved["message"]))
 
 
 _NOTHING = RowsChunk([], str)

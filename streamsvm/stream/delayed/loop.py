@@ -194,16 +194,14 @@ class DelayedLearningLoop(LearningLoop):
                 "Is the key right?"
             )
 
-    def _resume_delayed(self, folder: Path | str, facts: Any, parts: list[Any], rows: int) -> None:
+    def _resume_delayed(self, folder: Path | str, facts: Any, parts: Mapping[str, Any]) -> None:
         if facts is None:
             raise CheckpointError(f"{folder} was learned without labels from another stream: leave --labels out, {START_AFRESH}")
-        (entries,) = parts
-        self.delayed.resume(facts, entries, rows)
+        self.delayed.go_on(facts, parts["waiting"])
 
-    def _checkpoint_contents(self) -> tuple[Any, Any, dict[str, Any]]:
-        model, score, facts = super()._checkpoint_contents()
-        counts, entries = self.delayed.state
-        return model, (*score, entries), facts | {"delayed": counts}
+    def _checkpoint_contents(self) -> tuple[Any, dict[str, Any], dict[str, Any]]:
+        model, parts, facts = super()._checkpoint_contents()
+        return model, parts | {"waiting": self.delayed.waiting_lines()}, facts | {"delayed": self.delayed.state}
 
     @property
     def _delayed_counts(self) -> Mapping[str, int]:

@@ -8,11 +8,9 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from streamsvm.core.saved import Saved
 from streamsvm.core.warning import warn
-from streamsvm.stream.checkpoint import CheckpointError
 
-#: What a checkpoint saves of a score: its sums, those of its last rows, and the rows until the latter are made anew.
-State = tuple[Any, Any, int]
 #: The probabilities of many rows: float64 [rows] by label.
 Columns = Mapping[Any, np.ndarray]
 
@@ -56,7 +54,7 @@ class ShownScore:
         return f"{self._name}: {self.get():.6g}"
 
 
-class Score:
+class Score(Saved):
     """A score over all rows, and over the last ``window`` of them.
 
     Its repr has the metric, its parameters, window and positive label: it is equal for scores that may continue each other.
@@ -102,24 +100,6 @@ class Score:
         raise NotImplementedError
 
     @property
-    def state(self) -> State:
-        """The state that a checkpoint saves."""
-        raise NotImplementedError
-
-    def resume(self, sums: Any, last: Any, rows_anew: Any) -> None:
-        """Go on from a saved `state`; CheckpointError if it is none of such a score."""
-        try:
-            if type(rows_anew) is not int or rows_anew:
-                raise ValueError(f"rows_anew is {rows_anew!r}")
-            self._resume_sums(sums, last)
-        except (TypeError, ValueError):
-            raise self._corrupt_error() from None
-
-    def _resume_sums(self, sums: Any, last: Any) -> None:
-        """Go on from saved sums, and those of the last rows; ValueError or TypeError if they are none."""
-        raise NotImplementedError
-
-    @property
     def guesses(self) -> tuple[tuple[str, float], ...]:
         """The values that guesses would have had on the same rows."""
         return ()
@@ -133,9 +113,6 @@ class Score:
     def table(self) -> list[list[Any]] | None:
         """The table, of a score that is no number."""
         return None
-
-    def _corrupt_error(self) -> CheckpointError:
-        return CheckpointError(f"the checkpoint's {self.name} is not what was written: give another folder")
 
 
 class TableScore(Score):

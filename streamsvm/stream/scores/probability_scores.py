@@ -10,7 +10,7 @@ from typing import Any, ClassVar
 
 import numpy as np
 
-from streamsvm.stream.scores.base import Columns, Score, ShownScore, State, TableScore, described_score
+from streamsvm.stream.scores.base import Columns, Score, ShownScore, TableScore, described_score
 from streamsvm.stream.scores.ranks import (
     BINS,
     RankCounts,
@@ -23,7 +23,6 @@ from streamsvm.stream.scores.ranks import (
 )
 from streamsvm.stream.scores.river_score import LabelShares
 
-_MOST_ROWS = 2**53
 _DIGITS = Context(prec=4, rounding=ROUND_FLOOR)  # of a threshold, which must not be above rows that it is of
 _THRESHOLDS = (0.05, 0.1, 0.2, 0.3, 0.4, 0.5, 0.6, 0.7, 0.8, 0.9, 0.95)
 
@@ -60,16 +59,6 @@ class ProbabilityScore(Score):
         positive = True if self._positive is None else self._positive
         return [y == positive for y in ys]
 
-    def _saved_columns(self, last: Any, rows: int, kinds: Sequence[Any]) -> list[np.ndarray]:
-        """Return the saved columns of the last of so many rows; ValueError if they are none of these types."""
-        form = min(rows, self.window)
-        if type(last) is not list or len(last) != len(kinds):
-            raise ValueError("there are no last rows")
-        for column, kind in zip(last, kinds, strict=True):
-            if type(column) is not np.ndarray or column.dtype != kind or column.shape != (form,):
-                raise ValueError("the last rows are none")
-        return last
-
 
 class RankScore(ProbabilityScore):
     """The base of scores of how the positive label's probability ranks rows.
@@ -80,6 +69,7 @@ class RankScore(ProbabilityScore):
 
     binary: bool = True
     parameters: ClassVar[Mapping[str, Any]] = {"bins": BINS}
+    _saved = ("_rows", "_last", "_last_positive", "_ranks")
 
     @staticmethod
     def _score_of(counts: np.ndarray) -> float:  # noqa: ARG004
@@ -123,20 +113,6 @@ class RankScore(ProbabilityScore):
         p, positive = list(self._last), list(self._last_positive)
         n = min(len(p), len(positive))
         return np.array(positive[len(positive) - n :], bool), np.array(p[len(p) - n :], np.float64)
-
-    @property
-    def state(self) -> State:
-        return self._ranks.state, list(self._column_names()), 0
-
-    def _resume_sums(self, sums: Any, last: Any) -> None:
-        ranks = RankCounts()
-        rows = ranks.resume(sums)
-        positive, p = self._saved_columns(last, rows, (bool, np.float64))
-        if not ((p >= 0.0) & (p <= 1.0)).all():
-            raise ValueError("a probability is none")
-        self._ranks, self._rows = ranks, rows
-        self._last_positive.extend(positive.tolist())
-        self._last.extend(p.tolist())
 
 
 class ROCAUC(RankScore):
@@ -206,8 +182,7 @@ class LossScore(ProbabilityScore):
     Without a ``positive`` label, there may be any number of labels.
     """
 
-    _most: ClassVar[float]
-    """The largest loss."""
+    _saved = ("_rows", "_last", "_total", "_several", "_shares")
 
     def __init__(self, window: int, positive: Hashable = None) -> None:
         super().__init__(window, positive)
@@ -285,27 +260,6 @@ class LossScore(ProbabilityScore):
     def guesses(self) -> tuple[tuple[str, float], ...]:
         return (("the labels' shares so far", self._loss_unit * self._shares.loss / self._rows),) if self._rows else ()
 
-    @property
-    def state(self) -> State:
-        sums = {"total": self._total, "rows": self._rows, "several": self._several, "shares": self._shares.state}
-        return sums, [np.array(self._last, np.float64)], 0
-
-    def _resume_sums(self, sums: Any, last: Any) -> None:
-        if type(sums) is not dict or sums.keys() != {"total", "rows", "several", "shares"}:
-            raise ValueError("there are no sums")
-        total, rows, several = sums["total"], sums["rows"], sums["several"]
-        if type(rows) is not int or not 0 <= rows < _MOST_ROWS or type(several) is not bool:
-            raise ValueError("the rows are none")
-        if type(total) is not float or not 0.0 <= total <= 1.01 * self._most * rows:
-            raise ValueError("the sum of losses is none")
-        [losses] = self._saved_columns(last, rows, [np.float64])
-        if not ((losses >= 0.0) & (losses <= self._most)).all():
-            raise ValueError("a loss is none")
-        shares = LabelShares()
-        shares.resume(sums["shares"], rows, self._most)
-        self._total, self._rows, self._several, self._shares = total, rows, several, shares
-        self._last.extend(losses.tolist())
-
 
 #: The least probability that log loss counts, as scikit-learn's does.
 _LEAST = 2.0**-52
@@ -322,11 +276,10 @@ class LogLoss(LossScore):
     """
 
     parameters: ClassVar[Mapping[str, Any]] = {"least": _LEAST}
-    _most = -math.log(_LEAST)
 
     @staticmethod
     def _loss_of(p: float, squares: float) -> float:  # noqa: ARG004
-        return -math.log(p) if p > _LEAST else LogLoss._most
+        return -math.log(max(p, _LEAST))
 
     @classmethod
     def _losses_of(cls, p: np.ndarray, squares: np.ndarray) -> np.ndarray:  # noqa: ARG003
@@ -348,7 +301,6 @@ class BrierScore(LossScore):
     """
 
     parameters: ClassVar[Mapping[str, Any]] = {}
-    _most = 2.0 + 1e-9
 
     @staticmethod
     def _loss_of(p: float, squares: float) -> float:
@@ -371,7 +323,6 @@ PROBABILITY_SCORES: dict[str, type[ProbabilityScore]] = {
 
 _BINS = 10
 _UNITS = 2**20  # of a probability: whole numbers, so that a sum does not depend on the order of its parts
-_MOST_IN_BINS = 2**42
 
 
 class Calibration(TableScore):
@@ -391,6 +342,7 @@ class Calibration(TableScore):
     """
 
     wants_labels: bool = False
+    _saved = ("_sums",)
 
     def __init__(self, window: int) -> None:
         super().__init__(window)
@@ -426,15 +378,3 @@ class Calibration(TableScore):
                 table.append([name, of_all / _UNITS / rows, right / rows, rows])
         rows, of_all, right = self._sums.sum(axis=1).tolist()
         return [*table, ["all", of_all / _UNITS / rows, right / rows, rows]] if rows else table
-
-    @property
-    def state(self) -> State:
-        return self._sums.copy(), None, 0
-
-    def _resume_sums(self, sums: Any, last: Any) -> None:
-        if not (isinstance(sums, np.ndarray) and sums.dtype == np.int64 and sums.shape == self._sums.shape) or last is not None:
-            raise ValueError("there are no sums")
-        rows = sums[0]
-        if not ((sums >= 0).all() and (rows < _MOST_IN_BINS).all() and (sums[1:] <= rows * np.array([[_UNITS], [1]])).all()):
-            raise ValueError("a sum is none")
-        self._sums = sums.copy()

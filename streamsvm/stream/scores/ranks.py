@@ -14,6 +14,8 @@ from typing import Any
 
 import numpy as np
 
+from streamsvm.core.saved import Saved
+
 #: Bins of the scale. Those of 0 and 1 are the first and the last.
 BINS = 16_384
 
@@ -24,7 +26,6 @@ def _bin_place(p: float) -> float:
 
 _LOWEST, _HIGHEST = _bin_place(5e-324), _bin_place(1.0 - 2.0**-53)
 _BINS_PER_UNIT = (BINS - 2) / (_HIGHEST - _LOWEST)
-_LARGEST = 2**53  # of counts, so that their sums are exact
 
 
 def cleaned_scores(p: np.ndarray) -> np.ndarray:
@@ -111,7 +112,7 @@ def exact_counts(positive: np.ndarray, p: np.ndarray) -> np.ndarray:
     return np.array([np.diff(ends, prepend=-1) - positives, positives])
 
 
-class RankCounts:
+class RankCounts(Saved):
     """The rows of a stream by their score, in bins: int64 [2, `BINS`], which is 256 KB.
 
     Of a stream of P positive rows and N others, of which a bin holds P_b and N_b, the area under the ROC curve is that of the
@@ -155,18 +156,8 @@ class RankCounts:
         places = np.flatnonzero(counts)
         return {"places": places.astype(np.int64), "counts": counts[places]}
 
-    def resume(self, state: Any) -> int:
-        """Go on from a saved `state`, and return how many rows it has; ValueError if it is none."""
-        if type(state) is not dict or state.keys() != {"places", "counts"}:
-            raise ValueError("there are no counts by bin")
-        places, counts = state["places"], state["counts"]
-        if not all(type(part) is np.ndarray and part.dtype == np.int64 and part.ndim == 1 for part in (places, counts)):
-            raise ValueError("bins and counts must be whole numbers")
-        if len(places) != len(counts) or len(places) > 2 * BINS:
-            raise ValueError(f"there are {len(places)} bins and {len(counts)} counts")
-        ordered = bool((places[1:] > places[:-1]).all()) and (not len(places) or (places[0] >= 0 and places[-1] < 2 * BINS))
-        if not (ordered and bool((counts > 0).all()) and (rows := sum(counts.tolist())) < _LARGEST):
-            raise ValueError("bins are no ascending numbers, or counts are none")
-        self.counts[:] = 0
-        self.counts.reshape(-1)[places] = counts
-        return rows
+    def resume(self, state: Any) -> None:
+        """Go on from a saved `state`; an error if it is none."""
+        counts = np.zeros_like(self.counts)
+        counts.reshape(-1)[state["places"]] = state["counts"]
+        self.counts = counts

@@ -2,23 +2,22 @@
 
 from __future__ import annotations
 
-import copy
 import math
 from collections import Counter, deque
 from collections.abc import Callable, Hashable, Mapping, Sequence
-from itertools import chain, islice, product
+from itertools import chain, islice
 from typing import Any
 
 import numpy as np
 from river import utils
 
-from streamsvm.files.container import check_hashes
+from streamsvm.core.saved import Saved
 from streamsvm.files.river_metrics import metrics
 from streamsvm.stream.rows import MOST_LABELS
-from streamsvm.stream.scores.base import NAME_IT, Score, State, described_score
+from streamsvm.stream.scores.base import NAME_IT, Score, described_score
 
 
-class LabelShares:
+class LabelShares(Saved):
     """The loss of a guess: before each row, the shares of the labels that have come are the probabilities of its label.
 
     Each label counts as one row more (Laplace's rule of succession), also the one that is to come, so that none has the
@@ -30,8 +29,10 @@ class LabelShares:
     1.583
     """
 
+    _saved = ("_counts", "_rows", "_squares", "loss")
+
     def __init__(self) -> None:
-        self._counts: dict[Any, int] = {}
+        self._counts: Counter[Any] = Counter()
         self._rows, self._squares = 0, 0.0  # the sum of the squares of the counts
         self.loss: float = 0.0
 
@@ -72,40 +73,14 @@ class LabelShares:
         losses = losses_of((times + 1) / total, (squares[:-1] + (2 * n + k)) / (total * total))
         self.loss = float(np.cumsum(np.concatenate(([self.loss], losses)))[-1])
         self._rows, self._squares = self._rows + len(ys), float(squares[-1])
-        self._counts = dict(zip(counts, (before + of_each).tolist(), strict=True))
-
-    @property
-    def state(self) -> dict[str, Any]:
-        """The state that a checkpoint saves."""
-        return {"labels": list(self._counts), "counts": list(self._counts.values()), "loss": self.loss}
-
-    def resume(self, state: Any, rows: int, most: float) -> None:
-        """Go on from a saved `state` of so many rows, with this largest loss; ValueError if it is none."""
-        if type(state) is not dict or state.keys() != {"labels", "counts", "loss"}:
-            raise ValueError("there are no shares of labels")
-        labels, counts, loss = state["labels"], state["counts"], state["loss"]
-        if type(labels) is not list or type(counts) is not list or len(labels) != len(counts) or len(labels) > MOST_LABELS + 1:
-            raise ValueError("labels have no counts")
-        if not all(type(times) is int and times > 0 for times in counts) or sum(counts) != rows:
-            raise ValueError("counts of labels are none")
-        if type(loss) is not float or not 0.0 <= loss <= 1.01 * most * rows:
-            raise ValueError("the loss is none")
-        try:
-            check_hashes(labels)
-            self._counts = dict(zip(labels, counts, strict=True))
-        except TypeError:
-            raise ValueError("labels cannot be compared") from None
-        if len(self._counts) < len(labels):
-            raise ValueError("a label stands there twice")
-        self._rows, self._squares, self.loss = rows, float(sum(times * times for times in counts)), loss
+        self._counts = Counter(dict(zip(counts, (before + of_each).tolist(), strict=True)))
 
 
 #: The metrics for which there is a guess.
 GUESSED: tuple[Any, ...] = (metrics.MAE, metrics.MSE, metrics.RMSE, metrics.R2)
-_FIELDS = ["rows", "mean", "spread", "last", "mean_absolute", "mean_squared", "last_absolute", "last_squared"]
 
 
-class TargetGuesses:
+class TargetGuesses(Saved):
     """The errors of two guesses of each target but the first: the mean of those before it, and the one before it.
 
     >>> guesses = TargetGuesses()
@@ -114,6 +89,8 @@ class TargetGuesses:
     >>> guesses.of(metrics.MAE())
     (('the mean so far', 2.5), ('the last target', 2.0))
     """
+
+    _saved = ("_rows", "_mean", "_last", "_spread", "_absolute", "_squared")
 
     def __init__(self) -> None:
         self._rows, self._mean, self._last = 0, 0.0, 0.0
@@ -145,28 +122,6 @@ class TargetGuesses:
             found.append((name, value))
         return tuple(found)
 
-    @property
-    def state(self) -> dict[str, Any]:
-        """The state that a checkpoint saves."""
-        (mean_absolute, last_absolute), (mean_squared, last_squared) = self._absolute, self._squared
-        numbers = mean_absolute, mean_squared, last_absolute, last_squared
-        return dict(zip(_FIELDS, (self._rows, self._mean, self._spread, self._last, *numbers), strict=True))
-
-    def resume(self, state: Any) -> None:
-        """Go on from a saved `state`; ValueError if it is none."""
-        if type(state) is not dict or list(state) != _FIELDS:
-            raise ValueError("there are no guesses of targets")
-        rows, *numbers = state.values()
-        if type(rows) is not int or not 0 <= rows < 2**53:
-            raise ValueError("the rows of guesses are none")
-        if not all(type(number) is float and math.isfinite(number) for number in numbers):
-            raise ValueError("the errors of guesses are none")
-        mean, spread, last, *errors = numbers
-        if min(errors) < 0.0 or spread < 0.0:
-            raise ValueError("the errors of guesses are below 0")
-        self._rows, self._mean, self._spread, self._last = rows, mean, spread, last
-        self._absolute, self._squared = errors[::2], errors[1::2]
-
 
 _TRY = {False: "try Accuracy, F1, ROCAUC or LogLoss", True: "try MAE, RMSE or R2"}
 
@@ -183,6 +138,8 @@ class RiverScore(Score):
     ``regression`` says whether labels are numbers to predict. A ValueError says that the metric is for the other kind of models,
     or not one number.
     """
+
+    _saved = ("metric", "windowed", "_rows_anew")
 
     def __init__(self, metric: Any, window: int, positive: Hashable = None, regression: bool = False) -> None:
         if isinstance(metric, type):
@@ -266,38 +223,6 @@ class RiverScore(Score):
         return len(self.windowed if self._counts else self.windowed.window) > 0
 
     @property
-    def state(self) -> State:
-        """The state that a checkpoint saves: the metric, the windowed one, and the rows until that is made anew.
-
-        Of a windowed metric that is counts, only the labels and predictions are saved: a deque of pairs takes long.
-        """
-        return self.metric, self.windowed.columns if self._counts else self.windowed, self._rows_anew
-
-    def resume(self, sums: Any, last: Any, rows_anew: Any) -> None:
-        kind = type(self.metric)
-        whole = type(sums) is kind and type(rows_anew) is int and 0 <= rows_anew <= self.window
-        found: Any
-        if self._counts:
-            found = self._counted_window(last) if whole else None
-        else:
-            found = last if type(last) is utils.Rolling and type(getattr(last, "obj", None)) is kind else None
-        if not whole or found is None or not (_is_usable(sums) and _is_usable(found)):
-            raise self._corrupt_error()
-        self.metric, self.windowed, self._rows_anew = sums, found, rows_anew
-
-    def _counted_window(self, columns: Any) -> CountedWindow | None:
-        # The windowed metric of labels and predictions; None if they are none.
-        try:
-            if type(columns) is not list or not all(type(column) is list and len(column) <= self.window for column in columns):
-                return None
-            windowed = CountedWindow(type(self.metric)(**self._parameters), self.window)
-            ys, predicted = columns
-            windowed.update_many(ys, predicted, Counter(zip(ys, predicted, strict=True)))
-        except (TypeError, ValueError):
-            return None
-        return windowed
-
-    @property
     def value(self) -> float:
         return _number_of(self.metric)
 
@@ -334,28 +259,6 @@ def _rolling_metric(kind: Any, window: int, parameters: Mapping[str, Any]) -> An
     return utils.Rolling(kind, window_size=window, **parameters)
 
 
-def _is_usable(metric: Any) -> bool:
-    """Whether a metric that was read can count and be asked: river finds out late that a number of it is none."""
-    probe = copy.deepcopy(metric)
-    try:
-        _number_of(probe)
-        if isinstance(probe, utils.Rolling):
-            if type(probe.window) is not deque or type(probe.window_size) is not int:
-                return False
-            for arguments, options in list(probe.window):
-                probe.update(*arguments, **options)
-        elif isinstance(matrix := getattr(probe, "cm", None), metrics.ConfusionMatrix):
-            labels = [*matrix.classes, 0]
-            for pair in product(labels, labels):
-                matrix.update(*pair)  # type: ignore[no-untyped-call]
-            sum(matrix.sum_row.values())
-            list(map(int, matrix.sum_row.values()))
-        _number_of(probe)
-    except (ArithmeticError, AttributeError, LookupError, TypeError, ValueError):
-        return False
-    return True
-
-
 def _number_of(metric: Any) -> float:
     try:
         value = metric.get()
@@ -364,7 +267,7 @@ def _number_of(metric: Any) -> float:
         return math.nan
 
 
-class CountedWindow:
+class CountedWindow(Saved):
     """A metric over the last rows: river's ``utils.Rolling`` for metrics that are a confusion matrix ``cm`` and nothing else.
 
     The labels of the last rows are held in two queues, which Python's garbage collector has not to look through as it has through
@@ -412,9 +315,13 @@ class CountedWindow:
         return value
 
     @property
-    def columns(self) -> list[list[Any]]:
-        """The labels of the last rows, and those that were predicted."""
-        return [list(self._ys), list(self._predicted)]
+    def state(self) -> dict[str, Any]:
+        """The labels of the last rows, and those that were predicted: the metric is counted of them."""
+        return {"ys": list(self._ys), "predicted": list(self._predicted)}
+
+    def resume(self, state: Any) -> None:
+        """Go on from a saved `state`, without a row before."""
+        self.update_many(ys := state["ys"], predicted := state["predicted"], Counter(zip(ys, predicted, strict=True)))
 
 
 def count_pairs(matrix: Any, pairs: Mapping[tuple[Any, Any], int], sign: int) -> None:

@@ -8,17 +8,15 @@ from collections import Counter
 from collections.abc import Hashable, Mapping, Sequence
 from typing import Any
 
-from streamsvm.files.container import check_hashes
 from streamsvm.files.river_metrics import metrics
 from streamsvm.stream.checkpoint import CheckpointError
-from streamsvm.stream.scores.base import Both, Columns, PositiveLabels, Score, ScoreReport, State, TableScore
+from streamsvm.stream.scores.base import Both, Columns, PositiveLabels, Score, ScoreReport, TableScore
 from streamsvm.stream.scores.probability_scores import PROBABILITY_SCORES, Calibration, ProbabilityScore
 from streamsvm.stream.scores.river_score import GUESSED, RiverScore, TargetGuesses
 
 _MOST_KEPT = 100  # labels that are told apart
 _MOST_SHOWN = 12
 _OTHERS = "(others)"
-_MOST_ROWS = 2**53
 
 
 class LabelTable(TableScore):
@@ -26,6 +24,8 @@ class LabelTable(TableScore):
 
     The first 100 labels are told apart. The 12 with most rows are shown, the others are summed up.
     """
+
+    _saved = ("_labels", "_pairs")
 
     def __init__(self, window: int) -> None:
         super().__init__(window)
@@ -52,25 +52,6 @@ class LabelTable(TableScore):
     @property
     def counted(self) -> bool:
         return bool(self._pairs)
-
-    @property
-    def state(self) -> State:
-        return {"labels": list(self._labels), "pairs": [[*pair, times] for pair, times in self._pairs.items()]}, None, 0
-
-    def _resume_sums(self, sums: Any, last: Any) -> None:
-        if type(sums) is not dict or sums.keys() != {"labels", "pairs"} or last is not None:
-            raise ValueError("there are no counts of labels")
-        labels, pairs = sums["labels"], sums["pairs"]
-        if type(labels) is not list or len(labels) > _MOST_KEPT or type(pairs) is not list:
-            raise ValueError("labels or pairs are none")
-        check_hashes(labels)
-        numbers = {label: number for number, label in enumerate(labels, 1)}
-        if len(numbers) < len(labels) or not all(_is_pair(pair, len(labels)) for pair in pairs):
-            raise ValueError("a label stands there twice, or a pair is none")
-        found = Counter({(y, predicted): times for y, predicted, times in pairs})
-        if len(found) < len(pairs):
-            raise ValueError("a pair stands there twice")
-        self._pairs, self._labels = found, numbers
 
     def _shown_labels(self) -> tuple[list[int], dict[int, Any]]:
         """Return the numbers of the labels that are shown, those with most rows first; and all labels by number."""
@@ -152,12 +133,6 @@ def _json_label(label: Hashable) -> Any:
     return label if type(label) in (bool, int, str) else str(label)
 
 
-def _is_pair(found: Any, most: int) -> bool:
-    if type(found) is not list or not all(type(number) is int for number in found) or len(found) != 3:
-        return False
-    return all(0 <= number <= most for number in found[:2]) and 0 < found[2] < _MOST_ROWS
-
-
 _MOST_SCORES = 20
 #: The tables by name.
 TABLES: dict[str, type[TableScore]] = {kind.__name__: kind for kind in (ConfusionMatrix, ClassificationReport, Calibration)}
@@ -237,37 +212,20 @@ class Scores:
             score.update_many(ys, labels if score.wants_labels else probabilities or {})
 
     @property
-    def further(self) -> dict[str, Any]:
-        """The state that a checkpoint saves beside that of the first score: that of the others, and of guesses."""
-        guesses = None if self._guesses is None else self._guesses.state
-        return {"scores": [score.state for score in self.all[1:]], "guesses": guesses}
+    def state(self) -> dict[str, Any]:
+        """The state that a checkpoint saves: that of each score, and of guesses."""
+        return {"scores": [score.state for score in self.all], "guesses": None if self._guesses is None else self._guesses.state}
 
-    def resume(self, state: State, further: Any) -> None:
-        """Go on from the saved state of the first score, and what was saved beside it; None: by an earlier version, nothing.
-
-        CheckpointError if they are none of such scores.
-        """
-        self.first.resume(*state)
-        corrupt = CheckpointError("the checkpoint's scores are not what was written: give another folder")
-        if further is None:
-            self._guesses = None  # those of earlier rows are not known
-            return
-        if type(further) is not dict or further.keys() != {"scores", "guesses"} or type(further["scores"]) is not list:
-            raise corrupt
-        states, guesses = further["scores"], further["guesses"]
-        if len(states) != len(self.all) - 1 or not all(type(each) is tuple and len(each) == 3 for each in states):
-            raise corrupt
-        for score, each in zip(self.all[1:], states, strict=True):
-            score.resume(*each)
-        if guesses is None:
-            self._guesses = None
-        elif self._guesses is None:
-            raise corrupt
-        else:
-            try:
-                self._guesses.resume(guesses)
-            except ValueError:
-                raise corrupt from None
+    def resume(self, state: Any) -> None:
+        """Go on from a saved `state`; CheckpointError if it is none of such scores."""
+        try:
+            for score, saved in zip(self.all, state["scores"], strict=True):
+                score.resume(saved)
+            if self._guesses is not None:
+                self._guesses.resume(state["guesses"])
+            self.reports()
+        except Exception as error:  # whatever a state that somebody has written leads to
+            raise CheckpointError(f"the checkpoint's scores are not what was written ({error}): give another folder") from error
 
     def reports(self) -> tuple[ScoreReport, ...]:
         """Return what each score says."""
