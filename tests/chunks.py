@@ -3,6 +3,7 @@
 import csv
 import gzip
 import io
+import itertools
 import json
 import math
 import random
@@ -13,6 +14,7 @@ from pyarrow import parquet
 
 from row_tables import float32_table
 from streamsvm.stream import BadRow, IterableSource, Row, RowsChunk, Source, Weighted, open_source
+from streamsvm.stream.sources import LinesChunk
 
 #: The sources of rows that are asked the same: by the end of a file's name, and any iterable.
 TEXTS = ("csv", "csv.gz", "jsonl", "jsonl.gz", "libsvm", "libsvm.gz")
@@ -120,7 +122,8 @@ def check_table(chunk, known=()):
 def check_chunks(opened, most, known=()):
     """Check that the chunks of a source of text are its rows one by one, and return how many of these are in their tables."""
     with opened() as one, opened() as source:
-        one._lines_at_hand = lambda most: None
+        is_row = getattr(one, "is_row", one._has_row)
+        one._lines_chunk = lambda lines: LinesChunk(one, list(itertools.takewhile(is_row, lines)), one._line + 1)
         singles, found = chunks_of(one, 1), 0
         for chunk in chunks_of(source, most):
             assert len(chunk) <= most

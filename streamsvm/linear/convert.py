@@ -83,7 +83,7 @@ class _TextLabels(CSVSource):
     def __init__(self, path: Path, label: str | None) -> None:
         super().__init__(path, label, label_needed=False)
         try:
-            self._begin_rows()
+            self._begin()
         except StreamError:
             self.close()
             raise

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
+import contextlib
 import csv
 import itertools
 import warnings
 from collections import Counter
-from collections.abc import Callable, Hashable, Iterator, Sequence
-from functools import partial
+from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Unpack
 
@@ -18,8 +18,8 @@ from streamsvm.files.messages import shown
 from streamsvm.stream.endpoints import StreamError
 from streamsvm.stream.lines import LONGEST_LINE, ByteStream
 from streamsvm.stream.rows import parse_label
-from streamsvm.stream.sources import MOST_LINES, LinesChunk, TextSource
-from streamsvm.stream.tables.chunk import BadRow, Odd, Row, Table, TextValues, Values, laid_out
+from streamsvm.stream.sources import MOST_LINES, LinesChunk, TextSource, not_text
+from streamsvm.stream.tables.chunk import BadRow, Chunk, Odd, Row, RowsChunk, Table, TextValues, Values, laid_out
 from streamsvm.stream.tables.reading import TextOptions
 from streamsvm.stream.tables.values import number
 
@@ -86,115 +86,122 @@ class CSVSource(TextSource):
         if delimiter != ",":
             self._options["delimiter"] = delimiter
 
-    _table: Any = None
     _names: list[str]
     _at: int  # of the label
     _features: list[str]
     _longest_name = b""
-    _first_line = _first_offset = 0  # of the row at hand
-    _last: Callable[[], Any] = dict  # the features of the row before it
+    _last: Callable[[], Any] = dict  # the features of the row before the one at hand
     _has_warned = False
     _cells_of: _Cells
 
     def _begin_rows(self) -> None:
-        self._table = self._reader_of_rows()
-        names = self._next_cells()
-        if self._fault:
-            if "new-line character" in self._fault:
-                raise self._error_here(r"lines end with a carriage return alone. Convert it: tr '\r' '\n' < old.csv > new.csv")
-            raise self._error_here(self._fault)
-        if names is None and not self._reader.stream.stopped:
+        lines = self._next_lines(1)
+        if not lines and not self._reader.stream.stopped:
             raise StreamError(f"{self.name} is empty: its first line must name the columns")
-        self._names = [name.strip() for name in names or ()]
+        if lines and len(lines[0]) > LONGEST_LINE:
+            raise self._header_error(f"the line is longer than {LONGEST_LINE:,} bytes")
+        try:
+            header, n, names = self._first_row(lines)
+            header.decode(self._encoding)
+        except UnicodeDecodeError as error:
+            raise self._header_error(not_text(self._encoding, error)) from None
+        except ValueError as error:
+            if "new-line character" in str(error):
+                text = r"lines end with a carriage return alone. Convert it: tr '\r' '\n' < old.csv > new.csv"
+                raise self._header_error(text) from None
+            raise self._header_error(str(error)) from None
+        self._names = [name.strip() for name in names]
         if any("\0" in name for name in self._names):
-            raise self._error_here(r"it has NUL bytes. Remove them: tr -d '\0' < old.csv > new.csv")
+            raise self._header_error(r"it has NUL bytes. Remove them: tr -d '\0' < old.csv > new.csv")
         problem = self._reading.problem(self._names, self._label if self._label_needed else None)
-        if problem and names is not None:
+        if problem and n:
             mark = next((mark for mark in ";\t|" if len(self._names) == 1 and mark in self._names[0]), None)
             hint = "" if mark is None else f". Is {mark!r} the delimiter?"
             if 2 * sum(isinstance(_cell_value(name), float) for name in self._names) >= len(self._names) > 1:
                 hint = ". Is its first line a row? Put a line with names before it"
-            raise self._error_here(problem + hint)
-        if names is not None and (missing := [name for name in self.kept_names if name not in self._names]):
-            raise self._error_here(f"there is no column {missing[0]!r} to keep. It has: {', '.join(self._names)}")
-        self._reader.header = self._reader.offset
+            raise self._header_error(problem + hint)
+        if n and (missing := [name for name in self.kept_names if name not in self._names]):
+            raise self._header_error(f"there is no column {missing[0]!r} to keep. It has: {', '.join(self._names)}")
         self._longest_name = max(self._names, key=len, default="").encode(self._encoding, "replace")
         self._at = self._names.index(self._label) if self._label in self._names else -1
         self._features = [name for i, name in enumerate(self._names) if i != self._at]
         self.columns: Sequence[str] = list(self._names)
         self._cells_of = _Cells(self)
+        if n:
+            self._give([header], n)
 
-    def _reader_of_rows(self) -> Any:
-        return csv.reader(self._text_lines(), strict=True, delimiter=self._delimiter, skipinitialspace=True)
+    def _header_error(self, message: str) -> StreamError:
+        return StreamError(f"{self.name}, line 1: {message}")
 
-    def _next_cells(self) -> list[str] | None:
-        self._first_line, self._first_offset = self._line + 1, self._reader.offset
-        self._most_lines, self._most_bytes = self._line + MOST_LINES, self._first_offset + LONGEST_LINE
-        self._is_plain = True
+    def _first_row(self, lines: list[bytes]) -> tuple[bytes, int, list[str]]:
+        """Return the bytes of the row that begins with the first line, its number of lines, and its cells; 0 if stopped in it.
+
+        A ValueError says why it cannot be read.
+        """
+        size = n = 0
+
+        def texts() -> Iterator[str]:
+            nonlocal size, n
+            some = lines
+            while some:
+                for line in some:
+                    n, size = n + 1, size + len(line)
+                    if n > MOST_LINES or size > LONGEST_LINE:
+                        raise csv.Error(f"a row has over {MOST_LINES:,} lines or {LONGEST_LINE:,} bytes: is a quote not closed?")
+                    yield line.decode(self._encoding, errors="replace")
+                some = self._reader.lines(MOST_LINES, size)
+
         try:
-            return next(self._table, None)
+            cells = next(self._reader_of(texts()), [])
         except csv.Error as error:
-            if self._reader.stream.stopped:  # in the middle of a row of several lines
-                return None
-            self._fault = self._fault or str(error)
-            return []
+            if self._reader.stream.stopped:
+                return b"", 0, []
+            raise ValueError(str(error)) from None
+        return self._reader.at_hand(size), n, cells
 
-    def _warn_of_rows_within(self, width: int) -> None:
-        # Warn once where a cell of several lines has one that looks like a row: perhaps a quote was not closed.
+    def _reader_of(self, texts: Iterable[str]) -> Any:
+        return csv.reader(texts, strict=True, delimiter=self._delimiter, skipinitialspace=True)
+
+    def _has_row(self, line: bytes) -> bool:
+        return bool(line.rstrip(b"\r\n"))
+
+    def _chunk_of(self, lines: list[bytes]) -> tuple[Chunk | None, list[bytes], int]:
+        chunk, before, place = self._lines_chunk(lines), self._last, f"{self.name}, line {self._line + 1:,}"
+        n = len(chunk)
+        if not n:  # the row has several lines
+            try:
+                row, n, _ = self._first_row(lines)
+            except ValueError as error:
+                return self._bad_chunk(BadRow(place, lines[0], str(error))), lines[:1], 1
+            if not n:
+                return None, [], 0
+            chunk = LinesChunk(self, [row], self._line + n)
+            if isinstance(bad := chunk.row(0), BadRow):  # its first line is at fault: perhaps it opened a quote by mistake
+                return self._bad_chunk(BadRow(place, lines[0], bad.reason)), lines[:1], 1
+            self._warn_of_rows_within(row.splitlines()[:n], before())
+        self._last = chunk.last
+        return chunk, chunk.lines, n
+
+    def _bad_chunk(self, row: BadRow) -> Chunk:
+        return RowsChunk([row], lambda _: row.place, [row.raw], self.kept_names, [[None] * len(self.kept_names)])
+
+    def _warn_of_rows_within(self, lines: Sequence[bytes], before: Mapping[Any, Any]) -> None:
+        """Warn once where a cell of several lines has one that looks like a row: perhaps a quote was not closed."""
         dates = self._reading.dates  # floats that were text
-        numbers = [name for name, value in self._last().items() if isinstance(value, float) and name not in dates]
+        numbers = [self._names.index(name) for name, value in before.items() if isinstance(value, float) and name not in dates]
         if self._has_warned or not numbers:
             return
-        end, line = self._reader.offset, self._line
-        self._reader.rewind(self._first_offset)
-        self._reader.readline()
-        try:
-            for _ in range(self._first_line, line - 1):
-                text = self._reader.readline().decode(self._encoding, errors="replace")
-                cells = next(csv.reader([text], delimiter=self._delimiter, skipinitialspace=True), [])
-                if len(cells) == width:
-                    x = dict(zip(self._names, cells, strict=True))
-                    self._has_warned = self._has_warned or all(isinstance(_cell_value(x[name]), float) for name in numbers)
-        except csv.Error:
-            pass
-        finally:
-            self._reader.rewind(end)
+        for line in lines[1:-1]:
+            with contextlib.suppress(ValueError):
+                cells = self.cells_of(line.decode(self._encoding, errors="replace"))
+                if len(cells) == len(self._names) and all(isinstance(_cell_value(cells[i]), float) for i in numbers):
+                    self._has_warned = True
         if self._has_warned:
             warnings.warn(
-                f"{self.name}, lines {self._first_line:,} to {line:,}: a cell in quotes has a line that looks like a row. If it "
-                "is one, a quote before it is not closed",
+                f"{self.name}, lines {self._line + 1:,} to {self._line + len(lines):,}: a cell in quotes has a line that looks "
+                "like a row. If it is one, a quote before it is not closed",
                 stacklevel=2,
             )
-
-    def _bad_cells(self, reason: str) -> BadRow:
-        # Of a row of several lines, the first is at fault: perhaps it opened a quote that others only seem to close.
-        if self._line > self._first_line and self._cut is None:
-            self._reader.rewind(self._first_offset)
-            self._reader.readline()
-            self._line = self._first_line
-        self._table = self._reader_of_rows()
-        return self._bad_row(reason)
-
-    def _given_rows(self) -> Iterator[Row | BadRow | None]:
-        if self._table is None:
-            self._begin_rows()
-        names, width = self._names, len(self._names)
-        kept = [names.index(name) for name in self.kept_names if name in names]
-        while (cells := self._next_cells()) is not None:
-            if self._line > self._first_line and len(cells) == width:
-                self._warn_of_rows_within(width)
-            if len(cells) != width or self._fault or self._is_header(cells):
-                if cells or self._fault:  # no empty line
-                    yield self._bad_cells(self._problem_with(cells))
-                elif self._are_many_blank():
-                    yield None
-                continue
-            if kept:
-                self._kept = [cells[i] or None for i in kept]
-            row = self._row_of(cells, self._is_plain)
-            self._last = partial(dict, row.x)
-            self._row_given()
-            yield row
 
     def _is_header(self, cells: Sequence[str]) -> bool:
         return cells[0].strip() == self._names[0] and [cell.strip() for cell in cells] == self._names
@@ -216,29 +223,19 @@ class CSVSource(TextSource):
             x = {name: _cell_value(cell) for name, cell in zip(self._features, cells, strict=True) if cell.strip()}
         return Row(x, y)
 
-    def _lines_at_hand(self, most: int) -> LinesChunk | None:
-        if self._encoding not in _ENCODINGS or self._delimiter not in _DELIMITERS:
-            return None
-        if self._table is None:
-            self._begin_rows()
-        lines = self._reader.whole_lines(most)
+    def _lines_chunk(self, lines: list[bytes]) -> LinesChunk:
         if len(self._names) == 1:  # an empty line, which is no row, looks like an empty cell
-            lines = list(itertools.takewhile(lambda line: line.rstrip(b"\r\n"), lines))
+            lines = list(itertools.takewhile(self._has_row, lines))
         text = b"".join(lines)
-        if b"\r" in text and text.count(b"\r") != text.count(b"\r\n"):
-            return None
-        if not lines or max(map(len, lines)) > csv.field_size_limit():
-            return None
-        chunk = self._cells_of.read(lines, self._line + 1)
-        self._last = chunk.last if chunk.lines else self._last
-        return chunk if chunk.lines else None
+        are_usual = self._encoding in _ENCODINGS and self._delimiter in _DELIMITERS and text.count(b"\r") == text.count(b"\r\n")
+        if are_usual and len(lines) > 1 and max(map(len, lines)) <= csv.field_size_limit():
+            return self._cells_of.read(lines, self._line + 1)
+        return super()._lines_chunk(list(itertools.takewhile(self.is_row, lines)))
 
     def is_row(self, line: bytes) -> bool:
         """Whether a line is a row by itself, though it may be one that cannot be read."""
-        if not line.rstrip(b"\r\n"):
-            return False
         if b'"' not in line:
-            return True
+            return self._has_row(line)
         try:
             self.cells_of(line.decode(self._encoding, errors="replace"))
         except ValueError as error:
@@ -259,10 +256,11 @@ class CSVSource(TextSource):
 
     def cells_of(self, line: str) -> list[str]:
         """Return the cells of a line, a row by itself."""
-        if '"' not in line:
-            return [cell.lstrip(" ") for cell in line.rstrip("\r\n").split(self._delimiter)]
+        text = line.removesuffix("\n").removesuffix("\r")
+        if '"' not in text and "\r" not in text and len(text) <= csv.field_size_limit():
+            return [cell.lstrip(" ") for cell in text.split(self._delimiter)]
         try:
-            return next(csv.reader([line], strict=True, delimiter=self._delimiter, skipinitialspace=True), [])
+            return next(self._reader_of([line]), [])
         except csv.Error as error:
             raise ValueError(str(error)) from None
 
@@ -274,7 +272,7 @@ class CSVSource(TextSource):
             else [None] * len(self.kept_names)
         )
 
-    def _parse_line(self, line: str) -> Row | None:
+    def _parse_line(self, line: str) -> Row:
         cells = self.cells_of(line)
         if len(cells) != len(self._names) or self._is_header(cells):
             raise ValueError(self._problem_with(cells))
@@ -293,11 +291,6 @@ class CellsChunk(LinesChunk):
 
     def kept(self, first: int, end: int) -> list[Sequence[Any]]:
         return [values[first:end] for values in self._copies]
-
-    def last(self) -> Any:
-        """Return the features of the last row that could be read."""
-        rows = map(self.row, reversed(range(len(self))))
-        return next((row.x for row in rows if isinstance(row, Row)), {})
 
 
 class _Cells:

@@ -297,11 +297,8 @@ class JSONLinesSource(TextSource):
         super().__init__(path, label, **reading)
         self._objects = JSONObjects(label, STRICT.decode, self._reading if self._reads else None)
 
-    def _lines_at_hand(self, most: int) -> LinesChunk | None:
-        lines = self._reader.whole_lines(most)
-        # Other lines have no row, or are none.
-        other = next((i for i, line in enumerate(lines) if line[0] != _OPEN), len(lines))
-        return ObjectsChunk(self, lines[:other], self._line + 1) if other else None
+    def _lines_chunk(self, lines: list[bytes]) -> LinesChunk:
+        return ObjectsChunk(self, lines, self._line + 1)
 
     def table_of(self, lines: list[bytes], known: Sequence[Hashable]) -> Table | None:
         """Return lines as a table; None where many of them have to be read one by one."""
@@ -321,9 +318,7 @@ class JSONLinesSource(TextSource):
         x = self._fields_of(line)
         return [at_path(x, name) for name in self.kept_names]
 
-    def _parse_line(self, line: str) -> Row | None:
-        if line.isspace():
-            return None
+    def _parse_line(self, line: str) -> Row:
         x: dict[Any, Any] = self._fields_of(line)
         if "{" in line[1:]:
             x = flat_row(x, self._label, self._reading.drop)
@@ -353,6 +348,3 @@ class ObjectsChunk(LinesChunk):
                 self._rows = [super(ObjectsChunk, self).row(i) for i in range(len(self))]
                 self._table = Table.of_rows(self._rows)
         return self._table
-
-
-_OPEN = ord("{")

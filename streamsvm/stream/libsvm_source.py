@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import codecs
+import contextlib
 from collections.abc import Hashable, Sequence
 from pathlib import Path
 from typing import Any
@@ -37,16 +37,20 @@ class LIBSVMSource(TextSource):
             raise StreamError(f"{self.name}: column {names[0]!r} cannot be kept: LIBSVM text has numbers without names only")
         return super().keep(names)
 
-    def _lines_at_hand(self, most: int) -> LinesChunk | None:
-        lines = self._reader.whole_lines(most)
-        if lines and not self._line and lines[0].startswith(codecs.BOM_UTF8):
-            return None
-        # A line without a row ends them.
-        blank = next((i for i, line in enumerate(lines) if not _has_row(line)), len(lines))
-        return PairsChunk(self, lines[:blank], self._line + 1) if blank else None
+    def _has_row(self, line: bytes) -> bool:
+        if b"!" <= line[:1] <= b"~" and line[:1] != b"#":
+            return True
+        with contextlib.suppress(UnicodeDecodeError):
+            return bool(line.decode().partition("#")[0].strip())
+        return True
 
-    def _parse_line(self, line: str) -> Row | None:
-        return parse_pairs(line)
+    def _lines_chunk(self, lines: list[bytes]) -> LinesChunk:
+        return PairsChunk(self, lines, self._line + 1)
+
+    def _parse_line(self, line: str) -> Row:
+        if (row := parse_pairs(line)) is None:
+            raise ValueError("no row")
+        return row
 
 
 def parse_pairs(line: str) -> Row | None:
@@ -98,11 +102,6 @@ class PairsChunk(LinesChunk):
             i += 1
         texts = [data[begin:end] for begin, end in labels.tolist()]
         return Table(tuple(names), list(X.T), _LIBSVM_LABELS.of(texts, odd), None, odd.rows)
-
-
-def _has_row(line: bytes) -> bool:
-    begin = line.lstrip()[:1]  # text has more blanks than bytes have
-    return (b"!" <= begin <= b"~" and begin != b"#") or bool(line.decode(errors="replace").partition("#")[0].strip())
 
 
 def _label_of(text: bytes) -> Any:

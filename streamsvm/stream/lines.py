@@ -9,13 +9,12 @@ import hashlib
 import io
 import itertools
 import os
-import re
 import select
 import stat
 import sys
 import time
 import zlib
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -232,7 +231,6 @@ LONGEST_SKIPPED = 2**30
 #: A stream is recognised by digests of as many bytes at most: at its beginning, and before the position.
 FINGERPRINT_BYTES = 4096
 _END_BYTES = 2**16
-_BLANK = re.compile(rb"(?:\r?\n)*")
 
 
 def hex_digest(data: bytes) -> str:
@@ -275,109 +273,60 @@ class LineReader:
         self.stream: ByteStream = path if isinstance(path, ByteStream) else ByteStream(path)
         self.name: str = self.stream.name
         self.mark: int = 0  # the offset when `set_mark` was called last, after a row
-        self.row_begin: int = 0  # the offset where that row begins
-        self.header: int = 0  # the offset where the first row begins
+        self.before_mark: bytes = b""  # the last bytes before it, at most `FINGERPRINT_BYTES`
         # The buffer holds the stream from byte `_base` up to the last byte that was read; its first `_at` bytes were given out.
         self._buffer, self._base, self._at = b"", 0, 0
         self._head = b""
-        self._before_skip = b""
-
-    @property
-    def has_line(self) -> bool:
-        """Whether a whole line has been read from a file, which never has to be waited for, and not given out yet."""
-        return not self.stream.is_pipe and self._buffer.find(b"\n", self._at) >= 0
 
     @property
     def offset(self) -> int:
         """Bytes of the unpacked stream that were given out."""
         return self._base + self._at
 
-    def readline(self) -> bytes:
-        """Read the next line with its newline; empty at the end or if stopped. A line over `LONGEST_LINE` is cut off there."""
-        begin = self._at
-        end = self._buffer.find(b"\n", begin) + 1
-        while end == 0:
-            searched = len(self._buffer) - begin
-            if searched > LONGEST_LINE or not self._fill_buffer():
-                if self.stream.stopped:  # in the middle of a line
-                    return b""
-                end = len(self._buffer)
-                begin = self._at
-                break
-            begin = self._at  # filling has moved it
-            end = self._buffer.find(b"\n", begin + searched) + 1
-        self._at = end
-        return self._buffer[begin:end]
+    def lines(self, most: int, after: int = 0) -> list[bytes]:
+        """Return the next lines with their newlines, after some bytes: at least one, at most so many. `give` gives them out.
 
-    def whole_lines(self, most: int) -> list[bytes]:
-        """The next lines with their newlines, at least one and at most so many; `give` gives them out.
-
-        There is none where the next line must be waited for or has no newline, or one is longer than `LONGEST_LINE`.
+        There is none at the end, where the last line may have no newline, or if stopped. Of a line over `LONGEST_LINE` it is the
+        beginning.
         """
-        searched = 0
-        while self._buffer.find(b"\n", self._at + searched) < 0:
-            searched = len(self._buffer) - self._at
-            if self.stream.is_pipe or searched > LONGEST_LINE or not self._fill_buffer():
-                return []
+        begin = searched = self._at + after
+        has_ended = False
+        while not has_ended and len(self._buffer) - begin <= LONGEST_LINE and self._buffer.find(b"\n", searched) < 0:
+            searched = len(self._buffer)
+            has_ended = not self._fill_buffer()
         rest = io.BytesIO(self._buffer)  # without a copy
-        rest.seek(self._at)
+        rest.seek(begin)
         lines = list(itertools.islice(rest, most))
-        if not lines[-1].endswith(b"\n"):
-            lines.pop()
-        return lines if max(map(len, lines)) <= LONGEST_LINE else []
+        is_part = lines and lines[-1][-1:] != b"\n" and len(lines[-1]) <= LONGEST_LINE
+        return lines[:-1] if is_part and (self.stream.stopped or not has_ended) else lines
 
-    def give(self, lines: list[bytes]) -> None:
-        """Give out lines that `whole_lines` has found, each of them a row; the mark is after the last one."""
-        end = self._at + sum(map(len, lines))
-        if len(lines) > 1:
-            self._at = end - len(lines[-1])
-            self.set_mark()
-        self._at = end
-        self.set_mark()
+    def at_hand(self, size: int) -> bytes:
+        """Return the next bytes, which `lines` has found."""
+        return self._buffer[self._at : self._at + size]
 
-    def set_mark(self) -> None:
-        """Move the mark here, after a row: `before_mark` returns the bytes before it, `row` those since the last mark."""
-        self.row_begin = self.mark or self.header
-        self.mark = self._base + self._at
+    def give(self, lines: Sequence[bytes]) -> None:
+        """Give out lines that `lines` has found, of one that is too long all.
 
-    @property
-    def row(self) -> bytes:
-        """The bytes between the last two marks, or what is left of them after `skip_line`."""
-        return self._buffer[max(self.row_begin - self._base, 0) : max(self.mark - self._base, 0)]
-
-    def rewind(self, offset: int) -> None:
-        """Go back to an offset that is not before the mark."""
-        self._at = offset - self._base
-
-    def skip_blank(self, most: int) -> int:
-        """Give out the empty lines that come next and are in memory, at most so many bytes; the number of them."""
-        begin = self._at
-        found = _BLANK.match(self._buffer, begin, begin + max(most, 0))
-        self._at = begin if found is None else found.end()
-        return self._buffer.count(b"\n", begin, self._at)
-
-    def skip_line(self) -> bytes:
-        """Read to the end of the line at hand without holding it; the bytes that were given out of it already.
-
-        A StreamError says that it has none within `LONGEST_SKIPPED` bytes: the stream may have none at all.
+        A StreamError says that it has no end within `LONGEST_SKIPPED` bytes: the stream may have none at all.
         """
-        given = self._buffer[self.mark - self._base : self._at]
-        self._before_skip = self.before_mark()
-        end, last = 0, self.offset + LONGEST_SKIPPED
-        while end == 0:
+        self._at += sum(map(len, lines))
+        last, is_part = self.offset + LONGEST_SKIPPED, len(lines[-1]) > LONGEST_LINE and lines[-1][-1:] != b"\n"
+        while is_part:
+            end = self._buffer.find(b"\n", self._at) + 1
+            self._at = end or len(self._buffer)
+            self._drop_given()
             if self.offset > last:
                 raise StreamError(
                     f"{self.name}, after byte {self.mark:,}: a line does not end within {LONGEST_SKIPPED:,} bytes. "
                     "Is it text, with a row on each line?"
                 )
-            dropped = max(len(self._buffer) - FINGERPRINT_BYTES, 0)
-            self._buffer, self._base = self._buffer[dropped:], self._base + dropped
-            searched = self._at = len(self._buffer)
-            if not self._fill_buffer():
-                break
-            end = self._buffer.find(b"\n", searched) + 1
-        self._at = end or len(self._buffer)
-        return given
+            is_part = not end and self._fill_buffer()
+        if self._at > _CHUNK_BYTES:
+            self._drop_given()
+
+    def set_mark(self) -> None:
+        """Move the mark here, after a row."""
+        self.mark, self.before_mark = self.offset, self._buffer[max(self._at - FINGERPRINT_BYTES, 0) : self._at]
 
     def head(self, size: int) -> bytes:
         """The first ``size`` bytes of the stream, at most `FINGERPRINT_BYTES`; fewer if it ends before."""
@@ -386,23 +335,14 @@ class LineReader:
             pass
         return self._head[:size]
 
-    def before_mark(self) -> bytes:
-        """The last bytes before the mark, at most `FINGERPRINT_BYTES`."""
-        end = self.mark - self._base
-        if end < 0:  # a line is being skipped
-            return self._before_skip
-        return self._buffer[max(end - FINGERPRINT_BYTES, 0) : end]
-
     def skip_to(self, offset: int) -> None:
         """Go forward to an offset and set the mark there; StreamError if the stream ends before it."""
-        begin = max(offset - FINGERPRINT_BYTES, 0)
         if offset > self._base + len(self._buffer) and self.stream.can_skip_to(offset):
-            self.stream.seek(begin)
-            self._buffer, self._base, self._at = b"", begin, 0
-            self.mark = begin
+            self._buffer, self._base, self._at = b"", max(offset - FINGERPRINT_BYTES, 0), 0
+            self.stream.seek(self._base)
         while self._base + len(self._buffer) < offset:
             self._at = len(self._buffer)
-            self.set_mark()
+            self._drop_given()
             if not self._fill_buffer():
                 raise StreamError(
                     f"{self.name} ends at byte {self.offset:,}, before byte {offset:,}, the position of the checkpoint: "
@@ -411,15 +351,15 @@ class LineReader:
         self._at = offset - self._base
         self.set_mark()
 
+    def _drop_given(self) -> None:
+        # But for the last bytes, which may come to stand before a mark.
+        dropped = max(self._at - FINGERPRINT_BYTES, 0)
+        self._buffer, self._base, self._at = self._buffer[dropped:], self._base + dropped, self._at - dropped
+
     def _fill_buffer(self) -> bool:
         # Read the bytes that have come, or wait for some. False at the end of the stream, or if stopped.
         read, chunk = self._base + len(self._buffer), self.stream.read()
-        if not chunk:
-            return False
         if read == len(self._head):
             self._head += chunk[: FINGERPRINT_BYTES - read]
-        dropped = max(self.mark - FINGERPRINT_BYTES - self._base, 0)
-        self._buffer = self._buffer[dropped:] + chunk
-        self._base += dropped
-        self._at -= dropped
-        return True
+        self._buffer += chunk
+        return bool(chunk)

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-import csv
-import math
-from collections.abc import Iterable, Iterator, Sequence
+import codecs
+import contextlib
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Any, Unpack
 
@@ -15,7 +15,6 @@ from streamsvm.stream.lines import LONGEST_LINE, ByteStream, LineReader, checked
 from streamsvm.stream.tables.chunk import BadRow, Chunk, Row, RowsChunk
 from streamsvm.stream.tables.reading import Reading, ReadingOptions, TextOptions
 
-_MOST_SINGLY = 1024
 _MOST_BLANK = 2**16  # bytes of blank lines and comments that are held
 MOST_LINES = 1000  # of a row of CSV: where a quote is not closed, so many are read before it is given up
 
@@ -92,77 +91,79 @@ class TextSource(TableSource):
             self._options["encoding"] = self._encoding
         self._reader = LineReader(path)
         self.name: str = self._reader.name
-        self._line = 0  # number of the line that was read last
+        self._line = 0  # number of the line that was given out last
         self._rows = self._row_line = 0  # rows given, and number of the line on which the last one ended
-        self._most_lines = self._most_bytes = math.inf  # the last line, and the last offset, of a row of several lines
-        self._fault = ""  # of the line that was read last
-        self._is_plain = True  # whether the lines since it was set have only what Python and we read as the same numbers
-        self._cut: bytes | None = None  # the beginning of a row that was too long to hold
-        self._all: Iterator[Row | BadRow | None] | None = None  # rows, one after the other
-        self._kept: Sequence[Any] = ()  # what is copied of the row that was given last
-        self._singly = 1  # rows that are read one after the other before many are tried again
         self._ended = False
         self.waits: bool = self._reader.stream.is_pipe
 
     def read(self, most: int) -> Chunk | None:
         """Return the next rows that are at hand, as `Source.read`."""
-        if most > 1 and not self._ended and (lines := self._lines_at_hand(most)):
-            self._singly, self._begun = 1, True
-            self._reader.give(lines.lines)
-            self._line = self._row_line = self._line + len(lines)
-            self._rows += len(lines)
-            return lines
-        if self._all is None:
-            self._all = self._given_rows()
-        rows: list[Row | BadRow] = []
-        numbers: list[int] = []
-        raws: list[bytes] = []
-        kept: list[Sequence[Any]] = []
-        most, self._singly = min(most, self._singly), min(2 * self._singly, _MOST_SINGLY)
-        for row in self._all:
-            if row is not None:
-                rows.append(row)
-                numbers.append(self._line)
-                raws.append(self._raw_row)
-                kept.append([None] * len(self.kept_names) if isinstance(row, BadRow) else self._kept)
-            if row is None or len(rows) >= most or not self._reader.has_line:
-                break
-        else:
+        self._begin()
+        lines = [] if self._ended else self._next_lines(most)
+        if not lines:
             self._ended = True
-            if not rows:
-                return None
-        return RowsChunk(rows, lambda i: f"{self.name}, line {numbers[i]:,}", raws, self.kept_names, kept)
+            return None
+        blank = next((i for i, line in enumerate(lines) if len(line) > LONGEST_LINE or self._has_row(line)), len(lines))
+        for line in lines[:blank]:
+            # The position stays behind the last row, but is not held through any number of such lines.
+            self._give([line], 1)
+            if self._reader.offset - self._reader.mark > _MOST_BLANK:
+                self._mark_row()
+        if blank == len(lines):
+            return RowsChunk([], str)
+        chunk, taken, n_lines = self._chunk_of(lines[blank:])
+        if chunk is None:  # stopped within a row
+            return None
+        self._give(taken, n_lines)
+        self._mark_row()
+        self._rows += len(chunk)
+        return chunk
 
-    def _given_rows(self) -> Iterator[Row | BadRow | None]:
-        """Give the rows, and None now and then between them where many lines have none."""
-        for line in self._text_lines():
-            try:
-                row = None if self._fault else self._parse_line(line)
-            except ValueError as error:
-                yield self._bad_row(str(error))
-                continue
-            if row is not None:
-                if self.kept_names:
-                    self._kept = self._copied_columns(line)
-                self._row_given()
-                yield row
-            elif self._fault:
-                yield self._bad_row("")
-            elif self._are_many_blank():
-                yield None
+    def _begin(self) -> None:
+        if not self._begun:
+            self._begun = True
+            self._begin_rows()
 
-    def _lines_at_hand(self, most: int) -> LinesChunk | None:  # noqa: ARG002
-        """Return the next lines that are at hand, if each is known to be one row, or one that cannot be read."""
-        return None
+    def _next_lines(self, most: int) -> list[bytes]:
+        lines = self._reader.lines(most)
+        if lines and not self._reader.offset and self._encoding == "utf-8" and lines[0].startswith(codecs.BOM_UTF8):
+            self._reader.give([codecs.BOM_UTF8])
+            lines[0] = lines[0].removeprefix(codecs.BOM_UTF8)
+        return lines
+
+    def _give(self, lines: list[bytes], n_lines: int) -> None:
+        self._reader.give(lines)
+        self._line += n_lines
+
+    def _mark_row(self) -> None:
+        self._row_line = self._line
+        self._reader.set_mark()
+
+    def _has_row(self, line: bytes) -> bool:
+        """Whether a line has something of a row."""
+        if b"!" <= line[:1] <= b"~":
+            return True
+        with contextlib.suppress(UnicodeDecodeError):
+            return bool(line.decode(self._encoding).strip())
+        return True
+
+    def _chunk_of(self, lines: list[bytes]) -> tuple[Chunk | None, list[bytes], int]:
+        """Return rows that begin with the first line, their bytes, and how many lines they take; None if stopped within a row."""
+        n = next((i for i, line in enumerate(lines) if i and not self._has_row(line)), len(lines))
+        return self._lines_chunk(lines[:n]), lines[:n], n
+
+    def _lines_chunk(self, lines: list[bytes]) -> LinesChunk:
+        """Return lines that are a row each, or that cannot be read."""
+        return LinesChunk(self, lines, self._line + 1)
 
     def row_of(self, line: bytes, place: str) -> Row | BadRow:
         """Return the row of a line that is one."""
+        if len(line) > LONGEST_LINE:
+            return BadRow(place, line, f"the line is longer than {LONGEST_LINE:,} bytes")
         try:
-            if (row := self._parse_line(line.decode(self._encoding))) is not None:
-                return row
-            reason = "no row"
+            return self._parse_line(line.decode(self._encoding))
         except UnicodeDecodeError as error:
-            reason = _not_text(self._encoding, error)
+            reason = not_text(self._encoding, error)
         except ValueError as error:
             reason = str(error)
         return BadRow(place, line, reason)
@@ -178,17 +179,9 @@ class TextSource(TableSource):
         """Return the columns of a line that `keep` has asked for, as they came."""
         raise NotImplementedError
 
-    def _parse_line(self, line: str) -> Row | None:
-        """Return the row of a line, None if it has none; ValueError says why it cannot be read."""
+    def _parse_line(self, line: str) -> Row:
+        """Return the row of a line; ValueError says why it cannot be read."""
         raise NotImplementedError
-
-    @property
-    def _line_place(self) -> str:
-        return f"{self.name}, line {self._line:,}"
-
-    @property
-    def _raw_row(self) -> bytes:
-        return self._reader.row if self._cut is None else self._cut
 
     @property
     def position(self) -> Position:
@@ -203,7 +196,7 @@ class TextSource(TableSource):
             "line": self._row_line,
             "rows": self._rows,
             "head": hex_digest(reader.head(reader.mark)),
-            "tail": hex_digest(reader.before_mark()),
+            "tail": hex_digest(reader.before_mark),
             "label": self._label,
         }
 
@@ -227,20 +220,21 @@ class TextSource(TableSource):
             )
         if offset == 0:
             return
-        self._begun = True
-        self._begin_rows()
+        self._begin()
         self._reader.skip_to(offset)
-        last = self._reader.before_mark()
+        last = self._reader.before_mark
         if hex_digest(last) != tail:
             raise StreamError(
                 f"{self.name} was changed before byte {offset:,}, up to which the checkpoint has learned it. "
                 f"Put it back, {START_AFRESH}"
             )
-        if not last.endswith(b"\n") and self._reader.readline().strip():  # the last row had no newline then
-            raise StreamError(
-                f"{self.name}, line {line:,}: the line has grown since it was learned, for it had no newline at its end. "
-                f"Put one where the row ends, {START_AFRESH}"
-            )
+        if not last.endswith(b"\n") and (rest := self._reader.lines(1)):  # the last row had no newline then
+            if rest[0].strip():
+                raise StreamError(
+                    f"{self.name}, line {line:,}: the line has grown since it was learned, for it had no newline at its end. "
+                    f"Put one where the row ends, {START_AFRESH}"
+                )
+            self._reader.give(rest)
         self._line = self._row_line = line
         self._rows = rows
 
@@ -255,57 +249,9 @@ class TextSource(TableSource):
     def _begin_rows(self) -> None:
         """Read the lines before the first row, if the format has any."""
 
-    def _are_many_blank(self) -> bool:
-        # After a line without a row. The position stays behind the last row, but is not held through any number of such lines.
-        # Empty lines are passed together, but for the last one before the position moves: wherever chunks end, it moves there.
-        reader = self._reader
-        self._line += reader.skip_blank(reader.mark + _MOST_BLANK - reader.offset)
-        if reader.offset - reader.mark <= _MOST_BLANK:
-            return False
-        self._row_line = self._line
-        reader.set_mark()
-        return True
 
-    def _row_given(self) -> None:
-        self._rows += 1
-        self._row_line = self._line
-        self._reader.set_mark()
-
-    def _text_lines(self) -> Iterator[str]:
-        self._begun = True
-        encoding = self._encoding
-        while line := self._reader.readline():
-            self._line += 1
-            if len(line) > LONGEST_LINE:
-                self._fault = f"the line is longer than {LONGEST_LINE:,} bytes"
-                self._cut = self._reader.skip_line()
-                if self._most_lines < math.inf:
-                    raise csv.Error(self._fault)
-                yield "\n"
-                continue
-            try:
-                text = line.decode("utf-8-sig" if self._line == 1 and encoding == "utf-8" else encoding)
-            except UnicodeDecodeError as error:
-                self._fault = _not_text(encoding, error)
-                text = line.decode(encoding, errors="replace")
-            if "_" in text or not text.isascii():
-                self._is_plain = False
-            if self._line > self._most_lines or self._reader.offset > self._most_bytes:
-                raise csv.Error(f"a row has over {MOST_LINES:,} lines or {LONGEST_LINE:,} bytes: is a quote not closed?")
-            yield text
-
-    def _bad_row(self, reason: str) -> BadRow:
-        reason, self._fault = self._fault or reason, ""
-        self._row_given()
-        bad = BadRow(self._line_place, self._raw_row, reason)
-        self._cut = None
-        return bad
-
-    def _error_here(self, message: str) -> StreamError:
-        return StreamError(f"{self._line_place}: {message}")
-
-
-def _not_text(encoding: str, error: UnicodeDecodeError) -> str:
+def not_text(encoding: str, error: UnicodeDecodeError) -> str:
+    """Say that a line is not in an encoding."""
     return (
         f"not {encoding.upper()}: {error.reason} at byte {error.start} of the line. Fix it, or give the encoding, "
         "such as latin-1 or cp1252"
@@ -330,6 +276,11 @@ class LinesChunk(Chunk):
 
     def raw(self, i: int) -> bytes:
         return self.lines[i]
+
+    def last(self) -> Any:
+        """Return the features of the last row that could be read."""
+        rows = map(self.row, reversed(range(len(self))))
+        return next((row.x for row in rows if isinstance(row, Row)), {})
 
     def kept(self, first: int, end: int) -> list[Sequence[Any]]:
         if not self._source.kept_names:
