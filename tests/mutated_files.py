@@ -138,8 +138,8 @@ def state_of_process():
 #: What a model may say of a row, of another model, or of itself when it is exported.
 SAID = (ValueError, ModelFileError, ProgramError)
 
-#: Of river, what is within its trees and how long its samplers' lists are is not checked, and a missing feature is a KeyError.
-INSIDE = ("river/tree/", "river/proba/", "river/feature_extraction/", "river/compose/select.py")
+#: What a model of river has learned is not checked.
+INSIDE = ("/river/",)
 
 
 def use(model, folder, exports):

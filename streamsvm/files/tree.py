@@ -33,12 +33,11 @@ from inspect import getattr_static
 from typing import Any
 
 import numpy as np
+from river import compose
 
 from streamsvm.files.codecs import BY_TYPE, CODECS, METHODS, UntrustedError, find_class, find_function, name_of
 from streamsvm.files.container import DTYPES, CorruptError, check_hashes, check_shared
 from streamsvm.files.messages import shown
-from streamsvm.files.river_objects import check_nesting, check_object
-from streamsvm.files.river_state import check_wrapper
 
 _DEEPEST = 100  # tuples in tuples
 _SCALARS = frozenset({type(None), bool, int, float, str})  # of an array of objects: nothing in it refers to anything
@@ -252,9 +251,8 @@ class _Reader:
         for number in range(len(self._records) - 1, -1, -1):
             self._fill_object(self._made[number], *self._records[number])
         for made in self._made.values():
-            check_wrapper(made)
-            check_object(made)
-        check_nesting(self._made.values())
+            if isinstance(made, compose.Pipeline) and made.steps and vars(made).get("_plan", 0) is not None:
+                made._build_plan()  # of its steps, whatever was saved
         return self._read_value(root)
 
     def _make_object(self, number: int) -> Any:

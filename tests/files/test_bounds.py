@@ -1,7 +1,6 @@
 """Small files that ask for much: refused at once, before anything is made of them."""
 
 import copy
-import itertools
 import json
 import subprocess
 import sys
@@ -162,27 +161,6 @@ def test_a_window_beyond_memory_is_refused_by_name(kind):
     model = CSMOClassifier() if kind is BatchClassifier else CSMORegressor()
     with pytest.raises(ValueError, match=r"window=2,147,483,647 and max_features=1,048,576 need .* lower one of them"):
         kind(model, window=2**31 - 1, max_features=2**20)
-
-
-@pytest.mark.parametrize(
-    ("name", "value"),
-    [*(("counts", value) for value in (-1, "5", None, float, [1.0], True)), *itertools.product(("means", "vars"), ("5", True))],
-)
-def test_a_scaler_of_river_has_numbers(name, value):
-    scaler = preprocessing.StandardScaler()
-    scaler.learn_one({"a": 1.0})
-    scaler.means["b"] = float("nan")
-    read(*written(scaler))
-    getattr(scaler, name)["a"] = value
-    raises(f"among its {name}", read, *written(scaler))
-
-
-@pytest.mark.parametrize("name", ["counts", "means", "vars"])
-def test_a_scaler_of_river_knows_what_a_feature_has_that_never_came(name):
-    scaler = preprocessing.StandardScaler()
-    scaler.learn_one({"a": 1.0})
-    setattr(scaler, name, dict(getattr(scaler, name)))
-    raises(f"{name} of a StandardScaler are", read, *written(scaler))
 
 
 def test_names_of_one_hash_are_refused_before_they_are_put_into_a_dict():
