@@ -242,10 +242,10 @@ def check_calls() -> None:
     """Call functions with machine code as Python may call any: copies of them, methods, and errors that they raise."""
     from streamsvm.batch.hss.compositional import CompositionalMatrix
     from streamsvm.batch.tree_descent import lift
-    from streamsvm.core.kernels import exp64
+    from streamsvm.core.kernels import exp2d
 
-    assert copy.deepcopy([exp64])[0] is pickle.loads(pickle.dumps(exp64)) is exp64  # noqa: S301
-    assert type("Holder", (), {"of": exp64})().of.__func__ is exp64
+    assert copy.deepcopy([exp2d])[0] is pickle.loads(pickle.dumps(exp2d)) is exp2d  # noqa: S301
+    assert type("Holder", (), {"of": exp2d})().of.__func__ is exp2d
     one, nothing, no_keywords = np.zeros(1, dtype=np.int64), np.zeros(0, dtype=np.float32), {}
     matrix = CompositionalMatrix(one, one, one, one, nothing, one, nothing, np.zeros(0), one)
     said = ""

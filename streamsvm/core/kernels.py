@@ -2,8 +2,7 @@
 
 They are computed by compiled functions of plain arrays. The floating-point policy is here, too. `FAST` lets the compiler
 reorder sums, which turns a loop along the support vectors into SIMD code. It never assumes that values are finite: NaN and
-infinity keep their meaning. `expf` is compiled without reordering, because its range reduction would lose its second term, and
-so is `exp64`.
+infinity keep their meaning. Exponentials are compiled without reordering.
 """
 
 from __future__ import annotations
@@ -71,15 +70,7 @@ LEAST_SELF_KERNEL = 2.0**-126
 #: The largest feature of a batch: its square is well within float32, and so is a sum of many.
 LARGEST_FEATURE = 1e15
 
-_LOG2E = np.float32(1.44269504088896341)
-_LN2_HIGH = np.float32(0.693359375)  # 9 bits, so that n * _LN2_HIGH is exact
-_LN2_LOW = np.float32(-2.12194440e-4)
-_EXP_MAX = np.float32(88.72284)  # the largest float32 whose exponential is finite
-_EXP_MIN = np.float32(-87.33654)  # exp of less is subnormal: flushed to zero
 _HALF, _ONE = np.float32(0.5), np.float32(1.0)
-_P0, _P1, _P2 = np.float32(1.9875691500e-4), np.float32(1.3981999507e-3), np.float32(8.3334519073e-3)
-_P3, _P4, _P5 = np.float32(4.1665795894e-2), np.float32(1.6666665459e-1), np.float32(5.0000001201e-1)
-
 _EXP2_MIN = np.float32(-126.0)
 _EXP2 = Chebyshev.interpolate(np.exp2, 6, domain=[-0.5, 0.5])
 _B0, _B1, _B2, _B3, _B4, _B5, _B6 = map(np.float32, _EXP2.convert(kind=Polynomial).coef)
@@ -90,11 +81,6 @@ _D0, _D1, _D2, _D3, _D4, _D5, _D6, _D7, _D8, _D9, _D10 = map(
 )
 
 LOG2E = 1.4426950408889634
-_LN2_HIGH_64 = 0.693147180369123816490  # 32 bits, so that n * _LN2_HIGH_64 is exact
-_LN2_LOW_64 = 1.90821492927058770002e-10
-_EXP_MAX_64 = 709.0
-_EXP_MIN_64 = -708.0
-_T2, _T3, _T4, _T5, _T6, _T7, _T8, _T9, _T10, _T11, _T12 = (1.0 / math.factorial(k) for k in range(2, 13))
 
 # cos(2 pi t) and sin(2 pi t) for |t| <= 1/2, as polynomials in t^2 (the sine's times t) through Chebyshev's points.
 _COS = Chebyshev.interpolate(lambda u: np.cos(2.0 * np.pi * np.sqrt(u)), 7, domain=[0.0, 0.25])
@@ -107,76 +93,17 @@ _S0, _S1, _S2, _S3, _S4, _S5, _S6, _S7 = map(np.float32, _SIN.convert(kind=Polyn
 _EXPANSION_LIMIT = 512.0
 
 
-@compiled(fastmath={"contract"})
-def expf(values: np.ndarray, factor: np.float32, n: int, out: np.ndarray) -> None:
-    """Compute ``out[:n] = exp(factor * values[:n])`` in float32, vectorised: range reduction by ln 2, a polynomial of degree 7.
-
-    Relative error at most 2e-7 where the result is a normal number; results below 2^-126 become 0, above the largest float32
-    infinity; NaN stays NaN. ``values`` and ``out`` must not overlap (the loop would not vectorise). Range reduction and
-    polynomial are those of Moshier's Cephes library, ``expf``.
-    """
-    for i in range(n):
-        x = factor * values[i]
-        z = _EXP_MAX if x > _EXP_MAX else x
-        z = _EXP_MIN if z < _EXP_MIN else z
-        k = np.floor(z * _LOG2E + _HALF)
-        k = k if k == k else np.float32(0.0)  # NaN has no integer part: the cast below would be undefined
-        r = z - k * _LN2_HIGH - k * _LN2_LOW
-        p = ((((_P0 * r + _P1) * r + _P2) * r + _P3) * r + _P4) * r + _P5
-        p = p * (r * r) + r + _ONE
-        # times 2^k, in the exponent's field
-        y = np.int32(np.float32(p).view(np.int32) + (np.int32(k) << np.int32(23))).view(np.float32)
-        y = np.float32(np.inf) if x > _EXP_MAX else y
-        out[i] = np.float32(0.0) if x < _EXP_MIN else y
-
-
 @compiled(inline=True)
 def exp2(x: np.float32) -> np.float32:
     """2^x for x of at most 0, or a little more, in a loop that it leaves vectorised; less than 2^-126 becomes 2^-126.
 
-    Relative error at most 2e-7. Half the time of `expf`, which takes any number.
+    Relative error at most 2e-7.
     """
     z = _EXP2_MIN if x < _EXP2_MIN else x
     k = np.floor(z + _HALF)
     r = z - k
     p = (((((_B6 * r + _B5) * r + _B4) * r + _B3) * r + _B2) * r + _B1) * r + _B0
     return np.int32(np.float32(p).view(np.int32) + (np.int32(k) << np.int32(23))).view(np.float32)
-
-
-@compiled(fastmath={"contract"})
-def exp64(values: np.ndarray, factor: float, n: int, out: np.ndarray) -> None:
-    """Compute ``out[:n] = exp(factor * values[:n])`` in float64, vectorised as `expf`: range reduction, the series of degree 12.
-
-    Relative error at most 1e-15; arguments below -708 give 0, above 709 infinity; NaN stays NaN. ``values`` and ``out`` must not
-    overlap.
-    """
-    for i in range(n):
-        x = factor * values[i]
-        z = _EXP_MAX_64 if x > _EXP_MAX_64 else x
-        z = _EXP_MIN_64 if z < _EXP_MIN_64 else z
-        k = np.floor(z * LOG2E + 0.5)
-        k = k if k == k else 0.0
-        r = z - k * _LN2_HIGH_64 - k * _LN2_LOW_64
-        p = (((((_T12 * r + _T11) * r + _T10) * r + _T9) * r + _T8) * r + _T7) * r + _T6
-        p = ((((p * r + _T5) * r + _T4) * r + _T3) * r + _T2) * (r * r) + r + 1.0
-        y = np.int64(np.float64(p).view(np.int64) + (np.int64(np.int32(k)) << np.int64(52))).view(np.float64)
-        y = np.float64(np.inf) if x > _EXP_MAX_64 else y
-        out[i] = 0.0 if x < _EXP_MIN_64 else y
-
-
-def exponentials(values: np.ndarray, factor: float, n: int, out: np.ndarray) -> None:
-    """Call `expf` or `exp64`, according to the type of the values."""
-    if values.dtype == np.float32:
-        expf(values, np.float32(factor), n, out)
-    else:
-        exp64(values, factor, n, out)
-
-
-@overload(exponentials)
-def _exponentials_in_place(values, factor, n, out):  # type: ignore[no-untyped-def] # noqa: ARG001 - numba compares signatures
-    if str(values.dtype) == "float32":
-        return lambda values, factor, n, out: expf(values, np.float32(factor), n, out)
-    return lambda values, factor, n, out: exp64(values, factor, n, out)  # noqa: PLW0108 - of the same form
 
 
 def negative_exponentials(values: np.ndarray, gamma: float, n: int, out: np.ndarray) -> None:
@@ -205,7 +132,7 @@ def exp2f(values: np.ndarray, factor: np.float32, n: int, out: np.ndarray) -> No
 def exp2d(values: np.ndarray, factor: float, n: int, out: np.ndarray) -> None:
     """Compute ``out[:n] = 2^(factor * values[:n])`` in float64, for exponents below 1023; less than 2^-1022 becomes 2^-1022.
 
-    Relative error at most 2e-15. Half the time of `exp64`, which takes any number. ``values`` and ``out`` must not overlap.
+    Relative error at most 2e-15. ``values`` and ``out`` must not overlap: the loop would not be vectorised.
     """
     for i in range(n):
         x = factor * values[i]
@@ -312,7 +239,7 @@ def kernel_row(
             for i in range(n):
                 distances[i] = np.float32(0.0)
             _add_differences(vectors, row, used, n, distances)
-        expf(distances, np.float32(-gamma), n, out)
+        exp2f(distances, np.float32(-gamma * LOG2E), n, out)
         return
     if kernel == FOURIER:
         for i in range(n):

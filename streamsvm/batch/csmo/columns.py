@@ -13,7 +13,7 @@ import numpy as np
 from scipy import sparse
 
 from streamsvm.core.compiling.functions import compiled
-from streamsvm.core.kernels import FAST, RBF, Kernel, dot, exp64, value_of_product
+from streamsvm.core.kernels import FAST, LOG2E, RBF, Kernel, dot, exp2d, value_of_product
 from streamsvm.core.threads import Each, each_alone
 
 DENSE, SPARSE = 0, 1
@@ -189,7 +189,7 @@ def _from_sums(kernel: Kernel, sums: np.ndarray, out: np.ndarray) -> None:
     """Turn squared distances (rbf) or products into kernel values."""
     n = len(out)
     if kernel.kind == RBF:
-        exp64(sums, -kernel.gamma, n, out)
+        exp2d(sums, -kernel.gamma * LOG2E, n, out)
     else:
         for i in range(n):
             out[i] = value_of_product(kernel, sums[i])

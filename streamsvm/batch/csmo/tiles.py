@@ -18,7 +18,7 @@ from scipy.linalg.blas import dsyrk
 
 from streamsvm.batch.csmo.columns import SPARSE, Rows, as_csr, column, store_dense, store_sparse
 from streamsvm.core.compiling.functions import compiled
-from streamsvm.core.kernels import FAST, LINEAR, LOG2E, RBF, Kernel, exp2, exp2d, exp64, value_of_product
+from streamsvm.core.kernels import FAST, LINEAR, LOG2E, RBF, Kernel, exp2, exp2d, value_of_product
 from streamsvm.core.threads import Each, each_alone
 
 ROWS, COLUMNS = 512, 256  # of a tile: it stays in the second-level cache
@@ -385,7 +385,7 @@ def _add_exact_values(
     n = len(coefficients)
     for i in range(len(distances)):
         total = 0.0
-        exp64(distances[i], -gamma, n, scratch)
+        exp2d(distances[i], -gamma * LOG2E, n, scratch)
         for j in range(np.uint64(n)):
             total += scratch[j] * coefficients[j]
         out[i] += total

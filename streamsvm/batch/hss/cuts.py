@@ -13,7 +13,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from streamsvm.core.compiling.functions import compiled
-from streamsvm.core.kernels import RBF, Kernel, dot, exponentials, value_of_product
+from streamsvm.core.kernels import RBF, Kernel, dot, negative_exponentials, value_of_product
 
 _SAMPLE_ROWS = 256  # of a node, by which its axis is chosen
 _POWER_STEPS = 1  # of the power method after the random combination, which is half of one
@@ -369,7 +369,7 @@ def _kernel_values(kernel: Kernel, x: np.ndarray, rows: np.ndarray, m: int, sums
             for i in range(m):
                 sums[i] += value * row[i]
     if kernel.kind == RBF:
-        exponentials(sums, -kernel.gamma, m, values)
+        negative_exponentials(sums, kernel.gamma, m, values)
     else:
         for i in range(m):
             values[i] = value_of_product(kernel, sums[i])

@@ -27,7 +27,7 @@ from scipy.linalg import lapack
 from streamsvm.batch.hss.tree import ClusterTree
 from streamsvm.batch.kernel_sums import KernelSums
 from streamsvm.core.compiling.functions import compiled
-from streamsvm.core.kernels import RBF, Kernel, exponentials, values_of_products
+from streamsvm.core.kernels import RBF, Kernel, negative_exponentials, values_of_products
 from streamsvm.core.threads import stop_if_asked
 
 #: Kernel values or distances that are in memory at once.
@@ -95,7 +95,7 @@ def _from_differences(A: np.ndarray, B: np.ndarray, kernel: Kernel, out: np.ndar
             for k in range(A.shape[1]):
                 total += (A[i, k] - B[j, k]) ** 2
             distances[j] = total
-        exponentials(distances, -kernel.gamma, len(B), out[i])
+        negative_exponentials(distances, kernel.gamma, len(B), out[i])
 
 
 @compiled(nogil=True)

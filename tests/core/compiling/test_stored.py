@@ -23,7 +23,7 @@ if not INTERPRETED:
 pytestmark = [pytest.mark.thorough, pytest.mark.skipif(INTERPRETED, reason="nothing is compiled")]
 
 COMPILE = (
-    "import numpy; from streamsvm.core.kernels import exp64; x = numpy.zeros((2, 3)); exp64(x[0], 0.0, 3, x[1]); assert x.any()"
+    "import numpy; from streamsvm.core.kernels import exp2d; x = numpy.zeros((2, 3)); exp2d(x[0], 0.0, 3, x[1]); assert x.any()"
 )
 SHOW = """
 import sys, tempfile
