@@ -126,9 +126,9 @@ class Batch(NamedTuple):
 def as_batch(X: Any, y: Any, w: Any, dtype: Any = np.float32) -> Batch:
     """Check the arguments of ``learn_many``, except for the labels or targets themselves; a ValueError where they do not fit."""
     matrix, names, _ = as_matrix(X, dtype)
-    y = _as_list(y, len(matrix))
-    weights = _checked_weights(w, len(matrix))
-    numbers, given = np.flatnonzero(weights), len(matrix)
+    given = matrix.shape[0]
+    y, weights = _as_list(y, given), _checked_weights(w, given)
+    numbers = np.flatnonzero(weights)
     if len(numbers) < given:
         matrix, weights, y = matrix[numbers], weights[numbers], [y[i] for i in numbers.tolist()]
     return Batch(matrix, names, y, weights, numbers, given)

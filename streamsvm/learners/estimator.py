@@ -16,7 +16,7 @@ from streamsvm.core.docstrings import documented
 from streamsvm.core.frames import Batch, as_matrix
 from streamsvm.core.memory.block import STATE_BEGIN, STATE_END, columns_for, rounded_up
 from streamsvm.core.memory.features import FeatureSpace
-from streamsvm.core.sparse import laid_out, parts
+from streamsvm.core.sparse import dense, laid_out, parts
 from streamsvm.core.steps import decisions, iterates
 from streamsvm.core.steps.iterates import FIRST_SLOPE
 from streamsvm.core.steps.rule import DECIDE, REFUSED, Range, Rule, decide_rows, learn_rows
@@ -163,12 +163,12 @@ class OnlineEstimator(RiverEstimator, Explained):
         with self._undoing_names():
             targets, outputs = self._targets(batch)
             columns = self._admit_features(batch)
-            self._get_ready(len(batch.matrix))
+            self._get_ready(batch.matrix.shape[0])
         try:
             for rows, n in _runs_of_rows(outputs):
                 if n != self._outputs:
                     self._resize(n)
-                    self._get_ready(len(batch.matrix))
+                    self._get_ready(batch.matrix.shape[0])
                 for part in parts(batch.matrix, self._store.used, rows, _ROWS_AT_ONCE):
                     some = laid_out(batch.matrix[part], columns)
                     self._learn_rows(*some, targets[part], batch.weights[part])
@@ -263,13 +263,13 @@ class OnlineEstimator(RiverEstimator, Explained):
     def _admit_features(self, batch: Batch) -> np.ndarray:
         """Admit the features of a batch of which all rows can be learned; their columns, int64 [features]."""
         features, matrix, names = self._features, batch.matrix, batch.names
-        columns = features.columns_of(names, True) if len(matrix) else np.empty(0, np.int64)
+        columns = features.columns_of(names, True) if matrix.shape[0] else np.empty(0, np.int64)
         self._make_room()
         for part in parts(matrix, len(features)):
             row = self._first_refused(*laid_out(matrix[part], columns))
             if row >= 0:
                 row += part.start
-                self._complain_of(matrix[row], names, int(batch.numbers[row]))
+                self._complain_of(dense(matrix[row : row + 1])[0], names, int(batch.numbers[row]))
         if len(columns):
             features.note_order(names)
         return columns
@@ -278,15 +278,17 @@ class OnlineEstimator(RiverEstimator, Explained):
         """Answers of `_decide_matrix`, float64 [n, 1 or more], and the frame that they are to be like (None for an array)."""
         matrix, names, like = as_matrix(X, self._dtype)
         columns = self._features.columns_of(names, False)
-        if len(matrix) and len(self._features):
+        n = matrix.shape[0]
+        if n and len(self._features):
             self._warn_of_names(names, columns, like is None)
-        decisions = np.empty((len(matrix), 1 if self._outputs == 1 else self._outputs + 1))
+        decisions = np.empty((n, 1 if self._outputs == 1 else self._outputs + 1))
         for part in parts(matrix, len(self._features)):
             some = laid_out(matrix[part], columns)
             self._decide_matrix(*some, what, decisions[part])
         refused = np.flatnonzero(np.isnan(decisions[:, 0]))
         if len(refused):
-            self._complain_of(matrix[refused[0]], names, int(refused[0]))
+            row = int(refused[0])
+            self._complain_of(dense(matrix[row : row + 1])[0], names, row)
         return decisions, like
 
     def _warn_of_names(self, names: list[Hashable], columns: np.ndarray, is_array: bool) -> None:

@@ -127,11 +127,11 @@ class OneClassBSGD(Descent, MaintainedExpansion, base.AnomalyDetector):
     def learn_many(self, X: Any) -> None:
         """Learn the rows of a frame or a 2-D array, sparse or not, in order, exactly as `learn_one` learns each."""
         matrix, names, _ = as_matrix(X, self._dtype)
-        n = len(matrix)
+        n = matrix.shape[0]
         self._learn_batch(Batch(matrix, names, [], np.ones(n), np.arange(n), n))
 
     def _targets(self, batch: Batch) -> tuple[np.ndarray, np.ndarray]:
-        return np.zeros(len(batch.matrix)), np.ones(len(batch.matrix), np.int64)
+        return np.zeros(batch.n_given), np.ones(batch.n_given, np.int64)
 
     @overload
     def score_many(self, X: np.ndarray) -> np.ndarray: ...

@@ -37,14 +37,14 @@ def single(X):
 def test_some_rows_and_columns(X, data):
     n, d = X.shape
     rows = rows_of_scipy(sparse.csr_array(X), np.float32)
-    assert len(rows) == n
+    assert rows.shape[0] == n
     np.testing.assert_array_equal(dense(rows), single(X))
     numbers = data.draw(st.lists(st.integers(0, n - 1), max_size=4) if n else st.just([]))
     np.testing.assert_array_equal(dense(rows[np.array(numbers, np.int64)]), single(X)[numbers])
     begin, end = sorted(data.draw(st.tuples(st.integers(0, n), st.integers(0, n))))
     np.testing.assert_array_equal(dense(rows[begin:end]), single(X)[begin:end])
     for number in numbers:
-        np.testing.assert_array_equal(rows[number], single(X)[number])
+        np.testing.assert_array_equal(dense(rows[number : number + 1])[0], single(X)[number])
     columns = np.array(data.draw(st.lists(st.integers(-1, 2), min_size=d, max_size=d)), np.int64)
     expected = in_columns(single(X), columns, 3, np.float32)
     np.testing.assert_array_equal(in_columns(rows, columns, 3, np.float32), expected)

@@ -282,7 +282,7 @@ class Refitting(Windowed):
         """Return rows as the model takes them, and the frame that answers are made like (None for an array)."""
         matrix, names, like = as_matrix(X)
         columns = self._features.columns_of(names, False)
-        rows = placed_rows(matrix, names, columns, len(self._features), np.arange(len(matrix)))
+        rows = placed_rows(matrix, names, columns, len(self._features), np.arange(matrix.shape[0]))
         return rows if fit is None else fit.scaled(rows), like
 
     # Attributes -------------------------------------------------------------------------------------------------------------

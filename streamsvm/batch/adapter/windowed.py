@@ -14,7 +14,7 @@ from sklearn.utils.validation import has_fit_parameter
 from streamsvm.core.checks import LARGEST_WEIGHT, Overflow, check_number, check_parameters, checked_weight, parameter
 from streamsvm.core.frames import Batch, as_batch
 from streamsvm.core.memory.features import OVERFLOW, FeatureSpace
-from streamsvm.core.sparse import Matrix, in_columns
+from streamsvm.core.sparse import Matrix, dense, in_columns
 from streamsvm.learners.river_base import SupervisedEstimator
 
 
@@ -117,7 +117,7 @@ def placed_rows(matrix: Matrix, names: list[Hashable], columns: np.ndarray, widt
     if len(refused):
         row = refused[0]
         try:
-            FeatureSpace(1, "ignore").complain_of_row(dict(zip(names, matrix[row].tolist(), strict=True)))
+            FeatureSpace(1, "ignore").complain_of_row(dict(zip(names, dense(matrix[row : row + 1])[0].tolist(), strict=True)))
         except ValueError as error:
             raise ValueError(f"row {numbers[row]}: {error}") from None
     return out
