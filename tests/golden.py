@@ -79,7 +79,7 @@ HEADER = ("n_support", "used", "live", "next_stamp", "kernel", "degree", "gamma"
 ARRAYS = [
     *("norms", "stamps", "weights", "coefficients", "biases", "vectors", "means", "gram"),
     *("window", "window_targets", "window_weights", "window_stamps", "location", "spread", "moments"),
-    *("products", "corrections", "factors", "regressors"),
+    *("products", "corrections", "factor", "regressors"),
 ]
 COMMON = [
     *("t", "n_merges", "loss", "random", "gamma_rows", "deviation", "epsilon", "scale", "average_v", "average_u"),

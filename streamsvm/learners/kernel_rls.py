@@ -15,8 +15,6 @@ from streamsvm.core.memory.features import OVERFLOW
 from streamsvm.core.memory.landmarks import CHUNK_ROWS, LandmarkStore, landmark_views
 from streamsvm.core.steps import kernel_rls, least_squares
 from streamsvm.core.steps.iterates import AVERAGE, CHOSEN, RULE_STATE
-from streamsvm.core.steps.landmarks import finish
-from streamsvm.core.steps.least_squares import ADDING, IDLE, PRIOR, STEPPING, SWAPPING
 from streamsvm.core.steps.rule import Rule
 from streamsvm.core.steps.triangle import row_start
 from streamsvm.learners.classifier import OnlineClassifier
@@ -26,7 +24,7 @@ from streamsvm.learners.labels import MAX_CLASSES
 from streamsvm.learners.regressor import OnlineRegressor
 
 #: Fields of the rule's state that are not 0 before the first row, beside the parameters.
-FIRST_STATE = MappingProxyType({"size": 1, "next_refit": 1, "making": -1, "jitter": least_squares.LEAST_JITTER})
+FIRST_STATE = MappingProxyType({"next_refit": 1, "jitter": least_squares.LEAST_JITTER})
 
 
 def widen_outputs(block: np.ndarray, before: int, outputs: int, positive: int) -> None:
@@ -36,14 +34,13 @@ def widen_outputs(block: np.ndarray, before: int, outputs: int, positive: int) -
     Targets of a new label were -1 in all rows so far: the products with them are the negative of those with the intercept's
     regressor, which S has.
     """
-    finish(block)
     v, s = landmark_views(block), record(block, RULE_STATE, least_squares.STATE)
-    size = int(s["size"])
+    size = int(v.header[0]["n_support"]) + 1
     if before == 1:
         for rows in (v.products, v.weights, v.corrections):
             one = rows[0].copy()
             rows[positive], rows[1 - positive] = one, -one
-        for targets in (v.window_targets[: s["held"]], v.targets[s["half"], : s["gathered"]]):
+        for targets in (v.window_targets[: s["held"]], v.targets[: s["gathered"]]):
             targets[:] = np.where(targets > 0.0, positive, 1 - positive)
         before = 2
     v.products[before:outputs, :size] = v.prior[:size] - v.moments[:size]
@@ -56,32 +53,20 @@ def holds_labels(store: LandmarkStore, s: np.void) -> bool:
     """Whether the targets that a classifier holds are labels: the number of an output, or 1 and -1 of one output."""
     v = store.views
     possible = range(store.live) if store.live > 1 else (-1.0, 1.0)
-    held = (v.window_targets[: s["held"]], v.targets[s["half"], : s["gathered"]], v.targets[1 - s["half"], : s["pending"]])
-    return bool(np.isin(np.concatenate(held), list(possible)).all())
+    held = np.append(v.window_targets[: s["held"]], v.targets[: s["gathered"]])
+    return bool(np.isin(held, list(possible)).all())
 
 
 def check_work(store: LandmarkStore, s: Any) -> None:
-    """Raise a ValueError unless where the work stands, which compiled code takes for places in arrays, fits the store.
+    """Raise a ValueError unless what has come, which compiled code takes for places in arrays, fits the store.
 
     ``s`` is a record of `streamsvm.core.steps.least_squares.STATE`.
     """
-    v, stage = store.views, s["stage"]
-    size, n, stride, started = int(s["size"]), store.n_support + 1, int(v.header[0]["stride"]), bool(s["started"])
-    places = {IDLE: 1, PRIOR: size, SWAPPING: s["max_swaps"], ADDING: size, STEPPING: store.live}
-    waiting = stage == PRIOR or s["making"] >= 0 or (not started and s["replayed"] < s["held"])
-    diagonal = [row_start(j, stride) + j for j in range(size if 1 <= size <= n else 0)]
-    if not (
-        (size == n if started else 1 <= size <= n)
-        and s["replayed"] <= s["held"] < len(v.window) + started
-        and s["next_refit"] <= len(v.window)
-        and s["making"] < size
-        and s["place"] < places[stage]
-        and (s["pending"] > 0) == (stage in (SWAPPING, ADDING))
-        and (stage != STEPPING or s["ready"])
-        and (not s["refitting"] or waiting)
-        and (not s["ready"] or s["refitting"] or (v.factors[s["in_use"]][diagonal] > 0.0).all())
-    ):
-        raise ValueError("the saved model is corrupt: where its work stands does not fit its rows and landmarks")
+    v, n, stride, window = store.views, store.n_support + 1, int(store.views.header[0]["stride"]), len(store.views.window)
+    held, started = int(s["held"]), bool(s["started"])
+    diagonal = [row_start(j, stride) + j for j in range(n)]
+    if not (held == window if started else held < s["next_refit"] <= window) or (started and not (v.factor[diagonal] > 0.0).all()):
+        raise ValueError("the saved model is corrupt: the rows that it holds do not fit its landmarks")
 
 
 @learner
@@ -185,9 +170,8 @@ class KernelRLSClassifier(OnlineClassifier, KernelRLS):
 
     A row costs O(m^2) for m landmarks, most of it in matrix products of 64 rows: about 1, 3 and 6 microseconds for 100, 300 and
     500 landmarks of 10 features. A Cholesky factor is computed again, in O(m^3), at least every 1,024 rows and whenever
-    landmarks were swapped, which adds up to half as much again. All this work is done in small parts, so that with 500
-    landmarks or fewer no row waits for more than .2 ms of it. The normal equations are in float64, and take 10 m^2 bytes with
-    all that belongs to them; factors, and sums within 64 rows, are in float32.
+    landmarks were swapped, which adds up to half as much again, and for which one row waits. The normal equations are in float64,
+    and take 8 m^2 bytes with all that belongs to them; the factor, and sums within 64 rows, are in float32.
 
     Least squares asks each label to be exactly -1 or 1, and landmarks resolve no more detail than their number allows. Where
     the classes meet in many places, as in ijcnn1, `BSCAClassifier` is more accurate.

@@ -1,4 +1,4 @@
-"""Kernel recursive least squares: against the solution in float64, and where its work stands from row to row."""
+"""Kernel recursive least squares: against the solution in float64."""
 
 import pickle
 
@@ -12,7 +12,7 @@ from problems import blobs, sine_classes, sine_curve, snapshot
 from refused import refused
 from streamsvm.core.memory.landmarks import LandmarkStore
 from streamsvm.core.steps.iterates import LAST
-from streamsvm.core.steps.landmarks import finish
+from streamsvm.core.steps.least_squares import make_factor, step_weights
 from streamsvm.learners import KernelRLSClassifier, KernelRLSRegressor
 
 NOJIT = config.DISABLE_JIT
@@ -26,9 +26,8 @@ def rows(X):
 
 
 def equations(model):
-    """S, c and the prior of a model whose work is done."""
-    finish(model._block)
-    v, n, stride = model._store.views, int(model._own[0]["size"]), int(model._store.views.header[0]["stride"])
+    """S, c and the prior of a model."""
+    v, n, stride = model._store.views, model.n_support + 1, int(model._store.views.header[0]["stride"])
     return unpacked(v.moments, stride, n), v.products[: model._outputs, :n].copy(), unpacked(v.prior, stride, n)
 
 
@@ -63,9 +62,11 @@ def test_the_equations_are_those_of_all_rows_and_the_weights_solve_them(classes,
         least = -0.5 * right @ v
         assert 0.5 * weights @ expected_S @ weights - right @ weights - least <= 0.01 * abs(least)
     # Steps with a factor of S as it is solve the equations.
+    make_factor(model._block)
     for _ in range(50):
-        model._own["refitting"], model._own["making"] = 1, 0
-        finish(model._block)
+        v, n = model._store.views, len(expected_S)
+        v.residuals[: len(c), :n] = c - v.weights[: len(c), :n] @ S
+        step_weights(model._block)
     probe = Z[:50]
     np.testing.assert_allclose(probe @ model._output_weights("average").T, probe @ best.T, atol=0.01)
 
@@ -104,8 +105,7 @@ def test_a_swap_projects_the_new_landmark_on_its_neighbours():
     for i in range(800 if NOJIT else 2000):
         before, landmarks, n = equations(model), model.support_vectors, model.n_swaps
         usage = model._store.views.usage[1:21].copy()
-        block = model._store.views.regressors[model._own[0]["half"]].copy()
-        targets = model._store.views.targets[model._own[0]["half"]].copy()
+        block, targets = model._store.views.regressors.copy(), model._store.views.targets.copy()
         model.learn_many(X[i : i + 1], y[i : i + 1].tolist())
         if model.n_swaps == n:
             continue
@@ -173,30 +173,12 @@ def test_a_model_that_was_saved_goes_on_as_one_that_was_not(budget):
     assert model.nbytes == other.nbytes
 
 
-def test_work_that_is_left_to_later_rows_is_saved(monkeypatch):
-    # With 400 landmarks a block takes several rows; models are saved in every stage of it.
-    if NOJIT:
-        pytest.skip("slow")
-    X, y = sine_classes(1500, 10)
-    model, stages = KernelRLSClassifier(400, gamma=0.3), set()
-    for i in range(1500):
-        model.learn_many(X[i : i + 1], y[i : i + 1].tolist())
-        s = model._own[0]
-        where = (int(s["stage"]), bool(s["refitting"]), bool(s["started"]), s["making"] > 0)
-        if where not in stages:
-            stages.add(where)
-            loaded = pickle.loads(pickle.dumps(model))
-            assert snapshot(loaded) == snapshot(model)
-    assert len(stages) >= 6
-
-
 @pytest.mark.once
 def test_a_third_label_changes_no_decision_on_the_other_two():
     X, y = blobs(rows=700)
     for labels in (["x", "y"], [True, False], [0, 1]):
         model = KernelRLSClassifier(10, gamma=GAMMA)
         model.learn_many(X, [labels[k] for k in y])
-        finish(model._block)
         positive = model.positive_label
         before = [model.decision_function_one(x, output="average") for x in rows(X[:20])]
         model._labels.target("third")

@@ -44,7 +44,7 @@ HEADER = np.dtype(
 )
 
 _LARGEST_FLOAT = float(np.finfo(np.float32).max)
-_LEAST_ROWS, _ROWS_A_LANDMARK, _ROOM = 500, 1.25, 1.25
+_LEAST_ROWS, _ROWS_A_LANDMARK = 500, 1.25
 
 
 class LandmarkViews(NamedTuple):
@@ -69,14 +69,14 @@ class LandmarkViews(NamedTuple):
     """The corrections: added to w to follow the last rows; they fade."""
     residuals: Annotated[np.ndarray, Array(np.float64, ("outputs", "stride"))]
     """c - S w, or S w while it is summed up."""
-    factors: Annotated[np.ndarray, Array(np.float32, (2, "triangle"), -_LARGEST_FLOAT, _LARGEST_FLOAT)]
-    """Two Cholesky factors of S: the one in use, and the one in the making."""
+    factor: Annotated[np.ndarray, Array(np.float32, ("triangle",), -_LARGEST_FLOAT, _LARGEST_FLOAT)]
+    """The Cholesky factor of an earlier S."""
     usage: Annotated[np.ndarray, Array(np.float64, ("stride",), 0.0)]
     """Recent mean of the squares of each regressor."""
-    regressors: Annotated[np.ndarray, Array(np.float32, (2, CHUNK_ROWS, "stride"), -_LARGEST_FLOAT, _LARGEST_FLOAT)]
-    """Of the rows that are gathered, and of those that the normal equations are taking."""
-    targets: Annotated[np.ndarray, Array(np.float64, (2, CHUNK_ROWS))]
-    row_weights: Annotated[np.ndarray, Array(np.float64, (2, CHUNK_ROWS), 0.0, LARGEST_WEIGHT)]
+    regressors: Annotated[np.ndarray, Array(np.float32, (CHUNK_ROWS, "stride"), -_LARGEST_FLOAT, _LARGEST_FLOAT)]
+    """Of the rows that are gathered."""
+    targets: Annotated[np.ndarray, Array(np.float64, (CHUNK_ROWS,))]
+    row_weights: Annotated[np.ndarray, Array(np.float64, (CHUNK_ROWS,), 0.0, LARGEST_WEIGHT)]
     window: Annotated[np.ndarray, Array(np.float32, ("window", "columns"), -LARGEST_LENGTH, LARGEST_LENGTH)]
     """The first rows; later the first of them are candidates for new landmarks."""
     window_targets: Annotated[np.ndarray, Array(np.float64, ("window",))]
@@ -117,7 +117,7 @@ def _array_sizes(columns: int, budget: int, outputs: int) -> dict[str, int]:  # 
         "stride": stride,
         "scores": 2 * outputs,
         "triangle": stride * (stride + 1) // 2,
-        "window": math.ceil(_ROOM * max(_LEAST_ROWS, _ROWS_A_LANDMARK * budget)),
+        "window": math.ceil(max(_LEAST_ROWS, _ROWS_A_LANDMARK * budget)),
     }
 
 
@@ -128,12 +128,12 @@ class LandmarkStore(VectorStore[LandmarkViews]):
     `streamsvm.core.memory.block.Store`. It is a ValueError if a size is not a positive integer, or the store would not fit into
     memory.
 
-    About ``10 S^2 + 4 D (S + W) + 600 S + 32 K S`` bytes, with S = budget + 1, at least 64, rounded up to an odd multiple of 16,
-    D columns, K outputs and W rows of the window: 625, or 1.56 times the budget.
+    About ``8 S^2 + 4 D (S + W) + 340 S + 32 K S`` bytes, with S = budget + 1, at least 64, rounded up to an odd multiple of 16,
+    D columns, K outputs and W rows of the window: 500, or 1.25 times the budget.
 
     >>> store = LandmarkStore(budget=100, max_features=20)
     >>> store.n_support, store.nbytes
-    (0, 312704)
+    (0, 239680)
     """
 
     _layout, _sizes_of = _LAYOUT, staticmethod(_array_sizes)

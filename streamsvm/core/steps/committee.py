@@ -45,7 +45,6 @@ from streamsvm.core.steps import forest, forest_of_numbers, kernel_rls, least_sq
 from streamsvm.core.steps.coordinate_ascent import step as ascent
 from streamsvm.core.steps.drift import drifts
 from streamsvm.core.steps.iterates import EPSILON_INSENSITIVE, common, restart
-from streamsvm.core.steps.landmarks import begin_refit
 from streamsvm.core.steps.newton import dot
 from streamsvm.core.steps.rule import DECIDE, LEARNED, REFUSED, RULE, call_decide, call_rule, state_of
 from streamsvm.core.steps.second_order import count_functions, learn_row, newton_row
@@ -305,8 +304,6 @@ def _move_landmarks(block: np.ndarray, store: np.ndarray, gamma: float, scaling:
     if scaling:
         h["largest_norm"] = rescale.move_vectors(s.vectors, s.norms, h["n_support"], h["used"], v.ratio, v.shift)
         rescale.move_rows(s.window, own["held"], h["used"], v.ratio, v.shift)
-    if own["refitting"]:
-        begin_refit(store)
     return 0
 
 

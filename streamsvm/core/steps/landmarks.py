@@ -1,10 +1,8 @@
-"""Landmarks and the work of a row, compiled: how landmarks are chosen and swapped, and when the normal equations are worked on.
+"""Landmarks, compiled: how they are chosen and swapped, and when the normal equations take rows.
 
 The first rows are held in a window, and become landmarks where no landmark is near. At growing intervals all is computed anew
 from the window (a refit), as new landmarks need sums over earlier rows and gamma="scale" has moved. Later rows are gathered, and
 now and then rows that were predicted badly and that no landmark is near take the places of landmarks that no rows come near.
-
-The work of one row is bounded: `advance` stops, and goes on with the next row.
 """
 
 from __future__ import annotations
@@ -17,112 +15,52 @@ from streamsvm.core.memory.landmarks import CHUNK_ROWS, NEIGHBOURS, landmark_vie
 from streamsvm.core.memory.slots import scan_row
 from streamsvm.core.steps.iterates import common
 from streamsvm.core.steps.least_squares import (
-    ADDING,
-    IDLE,
-    PRIOR,
     STATE,
-    STEPPING,
-    SWAPPING,
     add_rows,
-    begin_adding,
     compute_regressors,
     gather,
     make_factor,
     step_weights,
     target_of,
-    turn,
 )
 from streamsvm.core.steps.rule import state_of
 from streamsvm.core.steps.step import scale_gamma
 from streamsvm.core.steps.triangle import row_start
 
-_ROW_WORK = 1_000_000.0  # multiplications of one row: less than .1 ms
-_ROW_SQUARES = 4.0  # the same, over the square of the regressors: more than a row brings
-_FIRST_SQUARES = 8.0  # the same while rows are held: more than it takes to replay one row alone
 _GROWTH = 0.25  # rows until the next refit, over those so far; and until the next factor
 _LARGEST_AGE = 1024  # rows until the next factor, at most
 _START_NOVELTY = 0.1  # 1 - the largest squared cosine with a landmark, of a row that becomes one at the start
 _NOVELTY = 0.3  # the same later
 _PERIOD = 256  # rows between swaps
 _UNUSED = 0.5  # a landmark is swapped where its usage is at most this, over the mean usage
-_SWAP_WORK = 1400.0  # multiplications of a swap, over the regressors
 _CENTRE_PRIOR = np.float32(1.0)  # of the intercept
 _SLACK = 1.0 + 1e-5  # on the diagonal of the prior
 _RIDGE = 1e-4  # of a projection
 _ZERO = np.float32(0.0)
 
 
-@compiled(inline=True)
+@compiled
 def take_row(block: np.ndarray, norm: float, target: float, weight: float) -> None:
-    """Let the normal equations take the row at hand, whose regressors are in ``kernel_rows[0]``, and do some of the work.
+    """Let the normal equations take the row at hand, whose regressors are in ``kernel_rows[0]``.
 
     ``scores`` are its decision values, ``norm`` is its squared norm.
     """
     v, s = landmark_views(block), state_of(block, STATE)
-    h = v.header[0]
-    if s["started"]:
-        _watch_candidate(block, norm, target, weight)
-        gather(block, s["half"], s["gathered"], v.kernel_rows[0], target, weight)
-        s["gathered"] += 1
-        s["age"] = min(s["age"] + 1, _LARGEST_AGE)
-        if s["gathered"] == CHUNK_ROWS:
-            while s["stage"] != IDLE or s["refitting"]:
-                _work_once(block)
-            turn(block, CHUNK_ROWS)
-            if s["making"] < 0 and s["age"] >= min(_GROWTH * common(block)["t"], _LARGEST_AGE):
-                s["making"] = 0  # when S has taken these rows
-            if s["period"] >= _PERIOD and s["max_swaps"] > 0:
-                s["stage"], s["place"], s["period"] = SWAPPING, 0, 0
-            else:
-                begin_adding(block)
-    else:
+    if not s["started"]:
         _hold_row(block, norm, target, weight)
-        if s["stage"] == IDLE and not s["refitting"] and s["held"] >= s["next_refit"]:
-            begin_refit(block)
-    n = s["size"]
-    advance(block, max(_ROW_WORK, (_ROW_SQUARES if s["started"] else _FIRST_SQUARES) * n * n))
-    if not s["started"] and s["held"] == h["window"]:
-        finish(block)
-        if not s["started"]:
-            begin_refit(block)
-            finish(block)
-
-
-@compiled(inline=True)
-def advance(block: np.ndarray, multiplications: float) -> None:
-    """Do work that takes so many multiplications, or all that is due."""
-    while multiplications > 0.0:
-        cost = _work_once(block)
-        multiplications = multiplications - cost if cost > 0.0 else 0.0
-
-
-@compiled(inline=True)
-def finish(block: np.ndarray) -> None:
-    """Do all the work that is due."""
-    while _work_once(block) > 0.0:
-        pass
-
-
-@compiled
-def _work_once(block: np.ndarray) -> float:
-    # A small part of the work that is due; its cost, 0 where nothing is.
-    s = state_of(block, STATE)
-    if s["stage"] == PRIOR:
-        return _compute_prior(block)
-    if s["stage"] == SWAPPING:
-        return _swap_next(block)
-    if s["stage"] == ADDING:
-        return add_rows(block)
-    if s["stage"] == STEPPING:
-        return step_weights(block)
-    if s["refitting"] and not s["started"]:
-        last = s["next_refit"] == 0
-        if s["replayed"] < s["held"] and (last or s["making"] <= 0):
-            return _replay_rows(block)
-        s["started"] = 1 if last else 0
-    if s["making"] >= 0:
-        return make_factor(block)
-    return 0.0
+        if s["held"] >= s["next_refit"]:
+            _refit(block)
+        return
+    _watch_candidate(block, norm, target, weight)
+    gather(block, s["gathered"], v.kernel_rows[0], target, weight)
+    s["gathered"] = (s["gathered"] + 1) % CHUNK_ROWS
+    s["age"] = min(s["age"] + 1, _LARGEST_AGE)
+    if s["gathered"] == 0:
+        swapped = s["period"] >= _PERIOD and _swap_landmarks(block)
+        add_rows(block, CHUNK_ROWS)
+        if swapped or s["age"] >= min(_GROWTH * common(block)["t"], _LARGEST_AGE):
+            make_factor(block)
+        step_weights(block)
 
 
 # The first rows ---------------------------------------------------------------------------------------------------------------
@@ -137,7 +75,7 @@ def _hold_row(block: np.ndarray, norm: float, target: float, weight: float) -> N
     v.window_targets[place], v.window_weights[place] = target, weight
     s["held"] = place + 1
     own = self_kernel(h["kernel"], h["gamma"], h["coef0"], h["degree"], norm)
-    if h["n_support"] == h["budget"] or s["next_refit"] == 0 or own < LEAST_SELF_KERNEL:  # 0: in the last refit
+    if h["n_support"] == h["budget"] or own < LEAST_SELF_KERNEL:
         return
     if _novelty_of_row(block, v.kernel_rows[0], own) > _START_NOVELTY:
         _put_landmark(block, v.rows[0], h["n_support"], norm)
@@ -176,25 +114,37 @@ def _novelty_of_row(block: np.ndarray, regressors: np.ndarray, own: float) -> fl
 
 
 @compiled
-def begin_refit(block: np.ndarray) -> None:
-    """Begin to compute all anew from the rows that are held."""
+def _refit(block: np.ndarray) -> None:
+    # Compute all anew from the rows that are held; once the window is full, for the last time.
     v, s, c = landmark_views(block), state_of(block, STATE), common(block)
     h = v.header[0]
     if c["gamma_rows"] >= 0:
         h["gamma"] = scale_gamma(c)
-        v.cache[0] = 0
-    last = 4 * h["window"] // 5
+    v.cache[0] = 0
+    for j in range(h["n_support"] + 1):
+        _compute_prior(block, j)
     held = s["held"]
-    s["next_refit"] = min(held + max(int(_GROWTH * held), 1), last) if held < last else 0
-    s["size"], s["replayed"], s["refitting"], s["making"], s["pending"] = h["n_support"] + 1, 0, 1, -1, 0
-    s["stage"], s["place"] = PRIOR, 0
+    for begin in range(0, held, CHUNK_ROWS):
+        count = min(CHUNK_ROWS, held - begin)
+        for t in range(count):
+            place = begin + t
+            for j in range(h["used"]):
+                v.rows[1, j] = v.window[place, j]
+            n_active, norm = scan_row(v.rows[1], h["used"], v.active[1])
+            compute_regressors(block, 1, n_active, norm)
+            gather(block, t, v.kernel_rows[1], v.window_targets[place], v.window_weights[place])
+        add_rows(block, count)
+    make_factor(block)
+    step_weights(block)
+    s["next_refit"], s["started"] = min(held + max(int(_GROWTH * held), 1), h["window"]), 1 if held == h["window"] else 0
 
 
-@compiled(apart=True)
-def _compute_prior(block: np.ndarray) -> float:
+@compiled
+def _compute_prior(block: np.ndarray, j: int) -> None:
+    # Let regressor j have the prior alone.
     v, s = landmark_views(block), state_of(block, STATE)
     h = v.header[0]
-    j, n, stride = s["place"], s["size"], h["stride"]
+    n, stride = h["n_support"] + 1, h["stride"]
     start = row_start(j, stride)
     if j == 0:
         v.prior[start : start + n] = _ZERO
@@ -213,29 +163,6 @@ def _compute_prior(block: np.ndarray) -> float:
     for k in range(h["live"]):
         v.products[k, j] = 0.0
     v.usage[j] = 0.0
-    s["place"] = j + 1
-    if j + 1 == n:
-        s["stage"], s["place"] = IDLE, 0
-    return n * (20.0 + h["used"])
-
-
-@compiled
-def _replay_rows(block: np.ndarray) -> float:
-    v, s = landmark_views(block), state_of(block, STATE)
-    h = v.header[0]
-    cost = s["size"] * (20.0 + h["used"])
-    rows = min(max(int(_ROW_WORK / cost), 8), CHUNK_ROWS, s["held"] - s["replayed"])
-    for t in range(rows):
-        place = s["replayed"] + t
-        for j in range(h["used"]):
-            v.rows[1, j] = v.window[place, j]
-        n_active, norm = scan_row(v.rows[1], h["used"], v.active[1])
-        compute_regressors(block, 1, n_active, norm)
-        gather(block, s["half"], t, v.kernel_rows[1], v.window_targets[place], v.window_weights[place])
-    s["making"] = 0  # when S has taken these rows
-    turn(block, rows)
-    begin_adding(block)
-    return rows * cost
 
 
 # Later rows -------------------------------------------------------------------------------------------------------------------
@@ -267,16 +194,16 @@ def _watch_candidate(block: np.ndarray, norm: float, target: float, weight: floa
 
 
 @compiled
-def _swap_next(block: np.ndarray) -> float:
+def _swap_landmarks(block: np.ndarray) -> bool:
+    # Whether a candidate of the period has become a landmark.
     v, s = landmark_views(block), state_of(block, STATE)
-    candidate = s["place"]
-    if v.candidates[candidate] > 0.0:
-        _swap_landmark(block, candidate)
-        v.candidates[candidate] = 0.0
-    s["place"] = candidate + 1
-    if candidate + 1 == s["max_swaps"]:
-        begin_adding(block)
-    return _SWAP_WORK * s["size"]
+    before = s["n_swaps"]
+    for candidate in range(s["max_swaps"]):
+        if v.candidates[candidate] > 0.0:
+            _swap_landmark(block, candidate)
+            v.candidates[candidate] = 0.0
+    s["period"] = 0
+    return s["n_swaps"] != before
 
 
 @compiled
@@ -294,7 +221,6 @@ def _swap_landmark(block: np.ndarray, candidate: int) -> None:
     if h["n_support"] < h["budget"]:
         place = h["n_support"] + 1
         h["n_support"] = place
-        s["size"] = place + 1
         v.kernel_rows[1, place] = _ZERO
     else:
         place = _least_used(block)
@@ -303,7 +229,6 @@ def _swap_landmark(block: np.ndarray, candidate: int) -> None:
     _project_row(block, place, own)
     _put_landmark(block, row, place - 1, norm)
     s["n_swaps"] = min(s["n_swaps"] + 1, 2**31 - 1)
-    s["making"], s["refitting"] = 0, 1
 
 
 @compiled
@@ -385,7 +310,7 @@ def _project_row(block: np.ndarray, place: int, own: float) -> None:
     # Regressor `place` becomes that of ``kernel_rows[1]``: for rows so far, its values are those of its projection on neighbours.
     v, s = landmark_views(block), state_of(block, STATE)
     h = v.header[0]
-    n, stride = s["size"], h["stride"]
+    n, stride = h["n_support"] + 1, h["stride"]
     count = _find_neighbours(block, place)
     _solve_projection(block, count)
     row, x = v.direction[0], v.small[NEIGHBOURS]
@@ -413,9 +338,8 @@ def _project_row(block: np.ndarray, place: int, own: float) -> None:
         for a in range(count):
             total += x[a] * v.products[k, v.starts[a]]
         v.products[k, place], v.weights[k, place], v.corrections[k, place] = total, 0.0, 0.0
-    for half in range(2):  # the rows that S has not taken
-        for t in range(s["gathered"] if half == s["half"] else s["pending"]):
-            total = 0.0
-            for a in range(count):
-                total += x[a] * np.float64(v.regressors[half, t, v.starts[a]])
-            v.regressors[half, t, place] = np.float32(total)
+    for t in range(CHUNK_ROWS):  # the rows that S has not taken
+        total = 0.0
+        for a in range(count):
+            total += x[a] * np.float64(v.regressors[t, v.starts[a]])
+        v.regressors[t, place] = np.float32(total)

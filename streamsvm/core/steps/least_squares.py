@@ -3,12 +3,10 @@
 Rows are gathered. `CHUNK_ROWS` of them change S and c together, so that S is read and written once a chunk and the sums are
 matrix products in float32, which S takes in float64. Then w takes one step of steepest descent on the quadratic, preconditioned
 by a Cholesky factor of an earlier S and of exact length along its direction: a factor that is out of date makes it slower, never
-wrong. The functions do small parts of this work, so that no row needs to wait for all of it.
+wrong.
 """
 
 from __future__ import annotations
-
-from typing import cast
 
 import numpy as np
 
@@ -29,7 +27,7 @@ from streamsvm.core.steps.triangle import (
 #: The jitter that makes a factor in float32 exist is doubled where it does not; its range.
 LEAST_JITTER, _LARGEST_JITTER = 2e-6, 1.0
 
-#: The parameters, and where the work stands.
+#: The parameters, and what has come.
 STATE = np.dtype(
     [
         ("ridge", "f8"),
@@ -37,38 +35,21 @@ STATE = np.dtype(
         ("jitter", "f8"),  # on the diagonal of what is factored, over its largest element, which is 1
         ("max_swaps", "i4"),  # of landmarks, in a period
         ("n_swaps", "i4"),
-        ("size", "i4"),  # regressors that the normal equations are of: 1 + landmarks, but for those since the last refit
         ("held", "i4"),  # of the first rows, those in the window
-        ("replayed", "i4"),  # of these, those that the refit has taken
-        ("next_refit", "i4"),  # begins when so many are held; 0: the last one has begun
+        ("next_refit", "i4"),  # comes when so many are held
+        ("started", "i4"),  # whether the window was full, and rows are gathered
         ("gathered", "i4"),  # rows
-        ("pending", "i4"),  # gathered rows that the normal equations are taking
-        ("place", "i4"),  # within the stage
-        ("making", "i4"),  # rows of the factor in the making that are done; -1: none is made
-        ("age", "i4"),  # rows since the newest factor was begun
+        ("age", "i4"),  # rows since the factor was made
         ("period", "i4"),  # rows since landmarks were swapped
-        ("stage", "i1"),
-        ("started", "i1"),  # whether rows are gathered, and not held in the window
-        ("refitting", "i1"),  # whether the weights wait for a factor of S as it is, the landmarks being others
-        ("half", "i1"),  # of the arrays of gathered rows: the one that is being filled
-        ("in_use", "i1"),  # the number of the factor in use
-        ("ready", "i1"),  # whether there is one
     ]
 )
 #: Fields of it that learning changes, with the least and the largest value that they can have.
 LEARNED: dict[str, tuple[float, float]] = {
     "jitter": (LEAST_JITTER, _LARGEST_JITTER),
-    "n_swaps": (0, 2**31 - 1),
-    **dict.fromkeys(("size", "held", "replayed", "next_refit", "age", "period", "place"), (0, 2**31 - 1)),
+    **dict.fromkeys(("n_swaps", "held", "next_refit", "age", "period"), (0, 2**31 - 1)),
+    "started": (0, 1),
     "gathered": (0, CHUNK_ROWS - 1),
-    "pending": (0, CHUNK_ROWS),
-    "making": (-1, 2**31 - 1),
-    "stage": (0, 4),
-    **dict.fromkeys(("started", "refitting", "half", "in_use", "ready"), (0, 1)),
 }
-
-#: Stages: nothing to do, the prior is computed, landmarks are swapped, rows are added to S, the weights take a step.
-IDLE, PRIOR, SWAPPING, ADDING, STEPPING = (cast("int", np.int64(n)) for n in range(5))
 
 _EASING = 0.95  # of the jitter, with each factor that exists
 _ROUNDING = 1e-9  # of sums in float32, times the regressors: so much more on the diagonal leaves S positive definite
@@ -128,47 +109,20 @@ def correct(block: np.ndarray, regressors: np.ndarray, target: float, weight: fl
 
 
 @compiled
-def gather(block: np.ndarray, half: int, place: int, regressors: np.ndarray, target: float, weight: float) -> None:
-    """Gather a row: it becomes row ``place`` of one of the two arrays of rows that the normal equations take."""
-    v, s = landmark_views(block), state_of(block, STATE)
-    row, largest = v.regressors[half, place], np.float32(1.0)
-    for i in range(s["size"]):
+def gather(block: np.ndarray, place: int, regressors: np.ndarray, target: float, weight: float) -> None:
+    """Gather a row: it becomes row ``place`` of those that the normal equations take next."""
+    v = landmark_views(block)
+    n, row, largest = v.header[0]["n_support"] + 1, v.regressors[place], np.float32(1.0)
+    for i in range(n):
         row[i] = regressors[i]
     if v.header[0]["kernel"] != RBF:
-        for i in range(s["size"]):
+        for i in range(n):
             largest = max(largest, abs(regressors[i]))
     if largest > _LARGEST_REGRESSOR:  # products of such numbers would leave float32; row[0] says by what the row was divided
         factor = np.float32(_LARGEST_REGRESSOR / np.float64(largest))
-        for i in range(s["size"]):
+        for i in range(n):
             row[i] *= factor
-    v.targets[half, place], v.row_weights[half, place] = target, weight
-
-
-@compiled(inline=True)
-def turn(block: np.ndarray, rows: int) -> None:
-    """Let ``rows`` gathered rows be those that the normal equations take next; the other array is filled from now on."""
-    s = state_of(block, STATE)
-    s["pending"], s["half"], s["gathered"] = rows, 1 - s["half"], 0
-
-
-@compiled(apart=True)
-def begin_adding(block: np.ndarray) -> None:
-    """Let c take the pending rows; S is next."""
-    v, s = landmark_views(block), state_of(block, STATE)
-    h = v.header[0]
-    n, rows, half = s["size"], s["pending"], 1 - s["half"]
-    decay = s["forgetting_factor"] ** rows
-    for k in range(h["live"]):
-        products = v.products[k]
-        if decay < 1.0:
-            for i in range(n):
-                products[i] *= decay
-        for t in range(rows):
-            row = v.regressors[half, t]
-            target = target_of(v.targets[half, t], k, h["live"]) * np.float64(row[0])
-            _add_multiple(row, v.row_weights[half, t] * target, products, n)
-        v.residuals[k, :n] = 0.0
-    s["stage"], s["place"] = ADDING, 0
+    v.targets[place], v.row_weights[place] = target, weight
 
 
 @compiled(fastmath=FAST)
@@ -178,22 +132,42 @@ def _add_multiple(row: np.ndarray, factor: float, out: np.ndarray, n: int) -> No
 
 
 @compiled(apart=True)
-def add_rows(block: np.ndarray) -> float:
-    """Let two rows of S take the pending rows; return the cost in multiplications, as `step_weights` and `make_factor` do."""
-    v, s = landmark_views(block), state_of(block, STATE)
+def add_rows(block: np.ndarray, count: int) -> None:
+    """Let S and c take so many gathered rows, and compute the residuals c - S w."""
+    v = landmark_views(block)
     h = v.header[0]
-    n, j, stride, count, half = s["size"], s["place"], h["stride"], s["pending"], 1 - s["half"]
-    decay = s["forgetting_factor"] ** count
+    n, stride, live, decay = h["n_support"] + 1, h["stride"], h["live"], state_of(block, STATE)["forgetting_factor"] ** count
+    for k in range(live):
+        if decay < 1.0:
+            for i in range(n):
+                v.products[k, i] *= decay
+        for t in range(count):
+            row = v.regressors[t]
+            _add_multiple(row, v.row_weights[t] * target_of(v.targets[t], k, live) * np.float64(row[0]), v.products[k], n)
+        v.residuals[k, :n] = 0.0
     for t in range(count):
-        row, weight = v.regressors[half, t], np.float32(v.row_weights[half, t])
         v.starts[t] = t * stride
+    for j in range(0, n, 2):
+        _add_to_two_rows(block, j, count, decay)
+    for k in range(live):
+        for i in range(n):
+            v.residuals[k, i] = v.products[k, i] - v.residuals[k, i]
+
+
+@compiled
+def _add_to_two_rows(block: np.ndarray, j: int, count: int, decay: float) -> None:
+    # Let rows j and j + 1 of S take the rows, and the residuals the product of these rows with the weights.
+    v = landmark_views(block)
+    h = v.header[0]
+    n, stride = h["n_support"] + 1, h["stride"]
+    for t in range(count):
+        row, weight = v.regressors[t], np.float32(v.row_weights[t])
         v.multipliers[0, t] = weight * row[j]
         v.multipliers[1, t] = weight * row[j + 1] if j + 1 < n else _ZERO
     # From a cache line on and to the end of one, where regressors are zeros: SIMD code without a rest.
     first, end = j // _LINE * _LINE, (n + _LINE - 1) // _LINE * _LINE
-    v.sums[0, first:end] = _ZERO
-    v.sums[1, first:end] = _ZERO
-    values = v.regressors[half].reshape(CHUNK_ROWS * stride)
+    v.sums[:, first:end] = _ZERO
+    values = v.regressors.reshape(CHUNK_ROWS * stride)
     add_two_rows(values, v.starts, v.multipliers[0], v.multipliers[1], count, first, end, v.sums)
     for row_number in range(j, min(j + 2, n)):
         start = row_start(row_number, stride)
@@ -202,13 +176,8 @@ def add_rows(block: np.ndarray) -> float:
         v.usage[row_number] += min(count / _USAGE_ROWS, 1.0) * (np.float64(sums[0]) / count - v.usage[row_number])
         _take_sums(row_of_s, v.prior[start + row_number : start + n], sums, decay)
         row_of_s[0] += _ROUNDING * n * np.float64(sums[0])
-        if not s["refitting"]:
-            for k in range(h["live"]):
-                multiply_row(row_of_s, v.weights[k], row_number, n, v.residuals[k])
-    s["place"] = j + 2
-    if j + 2 >= n:
-        _end_chunk(block)
-    return (n - j) * 2.0 * (count + 8.0 + 4.0 * h["live"])
+        for k in range(h["live"]):
+            multiply_row(row_of_s, v.weights[k], row_number, n, v.residuals[k])
 
 
 @compiled(fastmath=FAST, inline=True)
@@ -221,35 +190,21 @@ def _take_sums(row: np.ndarray, prior: np.ndarray, sums: np.ndarray, decay: floa
             row[i] += np.float64(sums[i])
 
 
-@compiled
-def _end_chunk(block: np.ndarray) -> None:
-    v, s = landmark_views(block), state_of(block, STATE)
-    count = s["pending"]
-    s["pending"] = 0
-    if s["refitting"]:  # the weights wait for the factor of all rows
-        s["replayed"] += 0 if s["started"] else count
-        s["stage"], s["place"] = IDLE, 0
-        return
-    for k in range(v.header[0]["live"]):
-        for i in range(s["size"]):
-            v.residuals[k, i] = v.products[k, i] - v.residuals[k, i]
-    s["stage"], s["place"] = (STEPPING if s["ready"] else IDLE), 0
-
-
 @compiled(apart=True)
-def step_weights(block: np.ndarray) -> float:
-    """Let the weights of one output take a step."""
-    v, s = landmark_views(block), state_of(block, STATE)
+def step_weights(block: np.ndarray) -> None:
+    """Let the weights take a step."""
+    v = landmark_views(block)
     h = v.header[0]
-    n, k, stride = s["size"], s["place"], h["stride"]
-    residual, direction, product, solution = v.residuals[k], v.direction[0], v.direction[1], v.sums[0]
-    largest = 0.0
-    for i in range(n):
-        largest = max(largest, abs(residual[i]))
-    if 0.0 < largest < np.inf:
+    n, stride, direction, product, solution = h["n_support"] + 1, h["stride"], v.direction[0], v.direction[1], v.sums[0]
+    for k in range(h["live"]):
+        residual, largest = v.residuals[k], 0.0
+        for i in range(n):
+            largest = max(largest, abs(residual[i]))
+        if not 0.0 < largest < np.inf:
+            continue
         for i in range(n):
             solution[i] = np.float32(residual[i] / largest)
-        solve_factored(v.factors[s["in_use"]], stride, solution, n)
+        solve_factored(v.factor, stride, solution, n)
         for i in range(n):
             direction[i] = np.float64(solution[i])
         symmetric_product(v.moments, stride, direction, n, product)
@@ -258,52 +213,38 @@ def step_weights(block: np.ndarray) -> float:
             slope += direction[i] * residual[i]
             curvature += direction[i] * product[i]
         if curvature > 0.0 and slope > 0.0:
-            length = slope / curvature
             for i in range(n):
-                v.weights[k, i] += length * direction[i]
-    s["place"] = k + 1
-    if k + 1 == h["live"]:
-        s["stage"], s["place"] = IDLE, 0
-    return 4.0 * n * n
+                v.weights[k, i] += slope / curvature * direction[i]
 
 
-@compiled
-def make_factor(block: np.ndarray) -> float:
-    """Make two rows of the factor in the making; before the first of them, copy S."""
+@compiled(apart=True)
+def make_factor(block: np.ndarray) -> None:
+    """Compute the factor of S, with as much jitter as it takes."""
     v, s = landmark_views(block), state_of(block, STATE)
-    n, j, stride, number = s["size"], s["making"], v.header[0]["stride"], 1 - s["in_use"]
-    factor, cost = v.factors[number], 2.0 * (n - j) * (j + 8.0)
-    if j == 0:
-        _copy_moments(block, factor)
-        s["age"] = 0
-        cost += n * n
-    least = np.float32(_LEAST_PIVOT * s["jitter"])
-    s["making"] = j + 2
-    if not factor_two_rows(factor, stride, j, n, least, v.starts, v.multipliers[0], v.multipliers[1], v.sums):
-        if s["jitter"] < _LARGEST_JITTER:
-            s["jitter"], s["making"] = min(s["jitter"] * 2.0, _LARGEST_JITTER), 0
-            return cost
-        for k in range(n):  # nothing that learning leads to; a step along the gradient is right for any S: the identity
-            start = row_start(k, stride)
-            factor[start + k : start + n] = _ZERO
-            factor[start + k] = np.float32(1.0)
-        s["making"] = n
-    if s["making"] >= n:
-        s["making"], s["in_use"], s["ready"], s["jitter"] = -1, number, 1, max(s["jitter"] * _EASING, LEAST_JITTER)
-        if s["refitting"]:
-            for k in range(v.header[0]["live"]):
-                symmetric_product(v.moments, stride, v.weights[k], n, v.residuals[k])
-                for i in range(n):
-                    v.residuals[k, i] = v.products[k, i] - v.residuals[k, i]
-            s["refitting"], s["stage"], s["place"] = 0, STEPPING, 0
-    return cost
+    n, stride = v.header[0]["n_support"] + 1, v.header[0]["stride"]
+    j = s["age"] = 0
+    while j < n:
+        if j == 0:
+            _copy_moments(block)
+        least = np.float32(_LEAST_PIVOT * s["jitter"])
+        if factor_two_rows(v.factor, stride, j, n, least, v.starts, v.multipliers[0], v.multipliers[1], v.sums):
+            j += 2
+        elif s["jitter"] < _LARGEST_JITTER:
+            s["jitter"], j = min(s["jitter"] * 2.0, _LARGEST_JITTER), 0
+        else:  # nothing that learning leads to; a step along the gradient is right for any S: the identity
+            for k in range(n):
+                start = row_start(k, stride)
+                v.factor[start + k : start + n] = _ZERO
+                v.factor[start + k] = np.float32(1.0)
+            j = n
+    s["jitter"] = max(s["jitter"] * _EASING, LEAST_JITTER)
 
 
 @compiled
-def _copy_moments(block: np.ndarray, factor: np.ndarray) -> None:
+def _copy_moments(block: np.ndarray) -> None:
     # S over its largest diagonal element, with the jitter on the diagonal.
     v, s = landmark_views(block), state_of(block, STATE)
-    n, stride, largest = s["size"], v.header[0]["stride"], LEAST_SELF_KERNEL
+    n, stride, factor, largest = v.header[0]["n_support"] + 1, v.header[0]["stride"], v.factor, LEAST_SELF_KERNEL
     for j in range(n):
         largest = max(largest, v.moments[row_start(j, stride) + j])
     for j in range(n):
