@@ -45,8 +45,8 @@ class Pair:
     def compare(self):
         store, twin = store_of(self.model), self.twin
         h, v = store.views.header[0], store.views
-        found = store.learned, store.grown, h["begun"], int(h["random"])
-        assert found == (twin.learned, twin.grown, twin.begun, twin.random.state)
+        found = store.learned, store.grown, h["due"], int(h["random"])
+        assert found == (twin.learned, twin.grown, twin.due, twin.random.state)
         np.testing.assert_array_equal(v.rows[:, : twin.width], twin.rows[:, : twin.width])
         for name in ("errors", "votes", "ages"):
             np.testing.assert_allclose(getattr(v, name), getattr(twin, name), rtol=self.rtol)

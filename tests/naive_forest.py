@@ -85,8 +85,7 @@ class NaiveForest:
         self.fractions, self.anchors, self.damping = np.zeros(columns, bool), np.zeros(columns), np.zeros(columns)
         self.trees = [self.node() for _ in range(TREES)]
         self.errors, self.votes, self.ages = [np.float32(0.5)] * TREES, [np.float32(1.0)] * TREES, [0] * TREES
-        self.learned = self.grown = self.begun = 0
-        self.growing, self.tests = None, []
+        self.learned = self.grown = self.due = 0
 
     @classmethod
     def of(cls, store):
@@ -107,14 +106,10 @@ class NaiveForest:
         self.anchors[j] = anchor
         held = min(self.learned, self.places)
         self.rows[:held, j] = (self.rows[:held, j].astype(float) + shift).astype(np.float32)
-        cuts = [node for tree in [*self.trees, *self.growing_roots()] for node in tree.nodes() if node.feature is not None]
+        cuts = [node for tree in self.trees for node in tree.nodes() if node.feature is not None]
         for node in cuts:
             if node.feature == j:
                 node.threshold = np.float32(float(node.threshold) + shift)
-        self.tests = [(f, e, np.float32(float(t) + shift) if f == j else t) for f, e, t in self.tests]
-
-    def growing_roots(self):
-        return [self.root] if self.growing is not None and self.root is not None else []  # drawing rows, it has none
 
     def shares(self, given, labels):
         """Of each label its share of the votes."""
@@ -148,19 +143,11 @@ class NaiveForest:
         return np.float32(math.exp(-4.0 * float(error)))
 
     def go_on(self):
-        """Vote by the error of one tree, and do the work of a row."""
+        """Vote by the error of one tree, and grow another if it is due."""
         t = (self.learned - 1) % TREES
         self.votes[t] = self.vote_of(self.errors[t])
-        work = self.work
-        while work > 0:
-            if self.growing is None:
-                if self.learned < 10 or self.learned - self.begun < min(self.learned // 32, 100):
-                    break
-                self.begun, self.root, self.growing = self.learned, None, self.grow()
-            done = next(self.growing, None)
-            work -= done or 0
-            if done is None:
-                self.growing, self.tests = None, []
+        if self.learned >= max(10, self.due):
+            self.due = self.learned + max(min(self.learned // 32, 100), self.grow() // self.work, 1)
 
     def teach(self, t, tree, row, place, label):
         leaf, depth = tree.leaf(row)
@@ -211,60 +198,50 @@ class NaiveForest:
     def passed_over(self, j, bits):
         return 0.9 * self.damping[j] > (bits >> 32) % 2**31 / 2**31
 
-    # A tree grows breadth first, and says after each step how much work that was.
-
     def grow(self):
-        window = min(self.begun, 5 * self.places // 6)
-        drawn, begun = [], self.begun
+        """Grow a tree breadth first; the work that it was."""
+        work = window = min(self.learned, 5 * self.places // 6)
+        drawn = []
         for back in range(window):
             if self.random.bits() >> 32 < int(0.85 * 2**32):
-                place = (begun - 1 - back) % self.places
+                place = (self.learned - 1 - back) % self.places
                 drawn.append((place, self.known(place)))
-            yield 1
         if len(drawn) < 4:
-            return
-        self.root, nodes = self.node(), 1
-        waiting = [(self.root, drawn, True, 0)]
+            return work
+        root, nodes, oldest = self.node(), 1, self.grown % TREES
+        waiting = [(root, drawn, True, 0)]
         while waiting:
             node, members, mixed, depth = waiting.pop(0)
-            n, tries, self.tests = len(members), 0, []
+            n, best = len(members), None
+            work += 8
             if mixed and n >= 2 and nodes + 2 <= NODES and depth < DEPTH:
-                tries = self.draw_tests(members)
-            leaf_work = 8 + 3 * tries + (3 * min(n, 64) if mixed else 0)
-            if not self.tests:
+                tests, tries = self.draw_tests(members)
+                best = self.choose(members, tests)
+                work += 3 * tries + len(tests) * min(n, 64)
+            if best is not None:
+                work += 2 * n
+                left, first, last = list(members), 0, n - 1
+                while first <= last:  # those that do not pass change places with those at the end
+                    if self.passes(left[first][0], tests[best]):
+                        first += 1
+                    else:
+                        left[first], left[last] = left[last], left[first]
+                        last -= 1
+                members = left
+            if best is None or first in (0, n):
                 self.make_leaf(node, members, mixed)
-                yield leaf_work
                 continue
-            yield 8 + 3 * tries
-            best = yield from self.choose(members)
-            if best is None:
-                self.make_leaf(node, members, mixed)
-                continue
-            self.tests = [self.tests[best]]
-            left, right, first, last = list(members), [], 0, n - 1
-            while first <= last:  # those that do not pass change places with those at the end
-                if self.passes(left[first][0], self.tests[0]):
-                    first += 1
-                else:
-                    left[first], left[last] = left[last], left[first]
-                    last -= 1
-                yield 2
-            left, right = left[:first], left[first:]
-            if not left or not right:
-                self.make_leaf(node, members if right == [] else right, mixed)
-                continue
-            node.cut(*self.tests[0], self.node(), self.node())
+            node.cut(*tests[best], self.node(), self.node())
             nodes += 2
-            for child, some in ((node.left, left), (node.right, right)):
+            for child, some in ((node.left, members[:first]), (node.right, members[first:])):
                 waiting.append((child, some, self.is_mixed(some), depth + 1))
-        oldest = self.grown % TREES
-        self.trees[oldest] = self.root
+        self.trees[oldest] = root
         others = [float(e) for t, e in enumerate(self.errors) if t != oldest and (t - oldest) % self.kinds == 0]
         self.errors[oldest] = np.float32(sum(others) / len(others))
         self.votes[oldest] = self.vote_of(self.errors[oldest])
         self.ages[oldest] = 20 if self.learned >= 1000 else 0
-        self.grown, self.root = self.grown + 1, None
-        yield 50
+        self.grown += 1
+        return work
 
     def known(self, place):
         return self.labels[place]
@@ -272,16 +249,13 @@ class NaiveForest:
     def is_mixed(self, members):
         return len({label for _, label in members}) > 1
 
-    def choose(self, members):
+    def choose(self, members, tests):
         """The number of the test that leaves the labels purest, or None."""
-        some = members[:: max(len(members) // 64, 1)]
-        counts = [({}, {}) for _ in self.tests]
-        for i, (place, label) in enumerate(some):
-            for test, sides in zip(self.tests, counts, strict=True):
+        counts = [({}, {}) for _ in tests]
+        for place, label in members[:: max(len(members) // 64, 1)]:
+            for test, sides in zip(tests, counts, strict=True):
                 side = sides[0 if self.passes(place, test) else 1]
                 side[label] = side.get(label, 0) + 1
-            last = i == len(some) - 1
-            yield len(self.tests) + (len(self.tests) * min(self.n_labels, len(some)) // 2 if last else 0)
         return self.best(counts)
 
     def passes(self, place, test):
@@ -293,10 +267,10 @@ class NaiveForest:
         return range(self.features)
 
     def draw_tests(self, members):
-        columns, n, tries = self.columns(), len(members), 0
+        columns, n, tries, tests = self.columns(), len(members), 0, []
         wanted = 4 * min(self.width, math.ceil(math.sqrt(self.width)) + 1)
         wanted = 2 * wanted if n >= 256 else max(wanted // 3, 2) if n < 6 else wanted
-        while len(self.tests) < wanted and tries < 4 * wanted and columns:
+        while len(tests) < wanted and tries < 4 * wanted and columns:
             tries += 1
             bits, more = self.random.bits(), self.random.bits()
             j = columns[low(bits, len(columns))]
@@ -304,10 +278,10 @@ class NaiveForest:
                 continue
             a, b = (self.rows[members[i][0], j] for i in (high(bits, n), low(more, n)))
             if not self.fractions[j] and (a == b or more >= 2**63):
-                self.tests.append((j, True, a))
+                tests.append((j, True, a))
             elif a != b:
-                self.tests.append((j, False, midway(a, b)))
-        return tries
+                tests.append((j, False, midway(a, b)))
+        return tests, tries
 
     def best(self, counts):
         """The test that leaves the labels purest; None if none has rows on both sides."""

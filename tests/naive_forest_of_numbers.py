@@ -87,18 +87,17 @@ class NaiveForestOfNumbers(NaiveForest):
     def passed_over(self, j, bits):
         return False
 
-    def choose(self, members):
+    def choose(self, members, tests):
         """The number of the test that explains most of the variance, or None."""
         step = max(len(members) // 64, 1)
         some, best, most = members[::step], None, -1.0
         total = sum(number for _, number in some)
-        for number, test in enumerate(self.tests):
+        for number, test in enumerate(tests):
             fails = [y for place, y in some if not self.passes(place, test)]
             if 0 < len(fails) < len(some):
                 explained = (total - sum(fails)) ** 2 / (len(some) - len(fails)) + sum(fails) ** 2 / len(fails)
                 if explained > most:
                     best, most = number, explained
-            yield len(members) // step + (len(self.tests) // 2 if number == len(self.tests) - 1 else 0)
         return best
 
     def make_leaf(self, node, members, mixed):

@@ -13,7 +13,7 @@ from naive_forest_of_numbers import NaiveForestOfNumbers, predicted_before
 from problems import accuracy, answers, dicts, learned_by, names_of, of_experts
 from streamsvm import SVMClassifier, SVMRegressor, edge
 from streamsvm.core.memory import committee as kinds
-from streamsvm.core.memory.forest import COUNTING, COUNTS, DIVIDING, IDLE, LABEL, OPENING, OTHER, PLACE
+from streamsvm.core.memory.forest import COUNTS, LABEL, OTHER, PLACE
 from streamsvm.core.steps import forest
 from streamsvm.export.describe import program_of
 from streamsvm.learners.committee import _ADDITIVE, _FOREST, _FOREST_OF_NUMBERS, _NEIGHBOURS, _ascent_expert, _regression_expert
@@ -130,26 +130,13 @@ def test_trees_grow_and_answer_as_their_twins(labels, scaling):
 
 
 @pytest.mark.once
-@pytest.mark.parametrize(
-    ("kind", "phase"),
-    [
-        *((SVMClassifier, phase) for phase in range(IDLE, DIVIDING + 1)),
-        *((SVMRegressor, phase) for phase in (IDLE, OPENING, COUNTING, DIVIDING)),  # rows are drawn at once
-    ],
-)
-def test_a_model_that_is_saved_goes_on_wherever_its_tree_stands(kind, phase):
-    n = N if config.DISABLE_JIT else 600
-    model, data = few("auto", kind, max_features=16), list(rows_for(kind, n))
-    wide = [({**x, **{f"n{j}": float(j * t % 7) for j in range(11)}}, y, w) for t, (x, y, w) in enumerate(data)]
-    stood = False
-    for t, row in enumerate(wide[: n - 20]):
+@pytest.mark.parametrize("kind", [SVMClassifier, SVMRegressor])
+def test_a_model_that_is_saved_goes_on(kind):
+    model, data = few("auto", kind), list(rows_for(kind))
+    for row in data[: N // 2]:
         model.learn_one(*row)
-        if t > n // 2 and store_of(model).views.header[0]["phase"] == phase:
-            stood = True
-            break
-    assert stood or config.DISABLE_JIT
     again = copy.deepcopy(model)
-    for row in wide[t + 1 :]:
+    for row in data[N // 2 :]:
         model.learn_one(*row), again.learn_one(*row)
     assert model._store.snapshot() == again._store.snapshot()
 

@@ -1,10 +1,10 @@
-"""The fixed-size memory of an expert that is a rolling forest: the latest rows, the trees that vote, and the one that is growing.
+"""The fixed-size memory of an expert that is a rolling forest: the latest rows, and the trees that vote.
 
-Nodes of all trees lie in one pool. Each tree has a slot, a run of `NODES` of them, whose first is its root; one slot more is for
-the tree that grows. A node is two numbers: a link (see `LEFT`) and a threshold, whose bits are those of a float32. A row goes to
-the left child if its value is at most the threshold, or equals it where the node asks for that, and else to the next one. The
-threshold of a leaf is infinite and its left child is the leaf itself: so a walk needs no branches, and whoever has come to a leaf
-stays there. In place of a feature, a leaf has its number among the leaves of its tree.
+Nodes of all trees lie in one pool. Each tree has a run of `NODES` of them, whose first is its root. A node is two numbers: a link
+(see `LEFT`) and a threshold, whose bits are those of a float32. A row goes to the left child if its value is at most the threshold,
+or equals it where the node asks for that, and else to the next one. The threshold of a leaf is infinite and its left child is the
+leaf itself: so a walk needs no branches, and whoever has come to a leaf stays there. In place of a feature, a leaf has its number
+among the leaves of its tree.
 
 Where numbers are predicted, a row has three columns more in front of its features: see `ADDED`. Trees with an even number are
 then of the targets, of the first of these columns and the features; the others are of what the vote of the experts misses of
@@ -23,8 +23,8 @@ import numpy as np
 
 from streamsvm.core.memory.block import STATE_END, Array, Layout, Store, check_size
 
-#: Trees that vote, the slots with that of the tree that grows, the nodes of a tree at most, and how deep they lie at most.
-TREES, SLOTS, NODES, DEPTH = 16, 17, 1200, 28
+#: Trees that vote, the nodes of a tree at most, and how deep they lie at most.
+TREES, NODES, DEPTH = 16, 1200, 28
 #: Leaves of a tree at most.
 LEAVES = NODES // 2
 #: Features that are taken at most, and the numbers that there is room for: those of 2,400 rows with 64 features.
@@ -38,8 +38,8 @@ MOST_COUNTED, MOST_AVERAGED = 120, 20
 LAST, VOTED, MISSED, ADDED = range(4)
 #: Of the numbers that trees predict: targets, and what is missed of them.
 TARGET, MISSING = range(2)
-#: The largest of them, and of their sums.
-LARGEST_NUMBER, LARGEST_SUM = 20.0, 20.0 * 2.0**15
+#: The largest of them.
+LARGEST_NUMBER = 20.0
 #: The largest value, so that the sum of two is finite.
 LARGEST_VALUE = 1e38
 
@@ -47,17 +47,13 @@ LARGEST_VALUE = 1e38
 LEFT, FEATURE, EQUALITY = 0xFFFF, 16, 30
 #: Columns of a leaf: two labels, the place of its latest row of the first label, and both counts, the second one times 256.
 LABEL, OTHER, PLACE, COUNTS = range(4)
-#: Columns of a node that waits for the tree to grow: its rows, whether they have several labels, and its depth.
+#: Columns of a node that waits while a tree grows: its rows, whether it may be cut, and its depth.
 BEGIN, END, MIXED, DEEP = range(4)
-#: What is done next for the tree that grows: nothing, rows are drawn, a node is opened, its tests are counted, its rows divided.
-IDLE, DRAWING, OPENING, COUNTING, DIVIDING = range(5)
-#: The labels on one side of a cut, if it is not the number of one: there are no rows yet, or several labels.
-NONE, SEVERAL = -1, -2
 
 #: The room of the row at hand: a walk reads the feature with the number of a leaf, too, and makes nothing of it.
 _ROW = 640
 
-#: The first bytes of a block; those up to ``tests`` are sizes, fixed at construction.
+#: The first bytes of a block; those up to ``added`` are sizes, fixed at construction.
 HEADER = np.dtype(
     [
         ("columns", "i8"),  # room for features
@@ -66,25 +62,12 @@ HEADER = np.dtype(
         ("labels", "i8"),  # room for labels; 0: numbers are predicted
         ("numbered", "i8"),  # room for rows whose targets are numbers
         ("tests", "i8"),  # room for tests of a node
-        ("summed", "i8"),  # and of such whose targets are summed
         ("added", "i8"),  # columns of a row in front of its features
         ("used", "i8"),  # columns that have a feature
         ("learned", "i8"),  # rows; the next one takes the place of that number, modulo the places
         ("random", "u8"),
         ("grown", "i8"),  # trees; the next one takes the place of that number, modulo the trees
-        ("begun", "i8"),  # rows that were learned when the tree was begun that grows, or the last one
-        ("phase", "i8"),
-        ("node", "i8"),  # of the tree that grows, in its order
-        ("leaf", "i8"),
-        ("drawn", "i8"),  # rows that it has
-        ("cursor", "i8"),  # the next of the rows that are looked at; or of the tests, where their numbers are summed
-        ("first", "i8"),  # the rows of the node that are not divided yet
-        ("last", "i8"),
-        ("step", "i8"),  # one in so many of them is counted
-        ("tried", "i8"),  # tests of the node
-        ("best", "i8"),  # of these
-        ("left", "i8"),  # the label on each side
-        ("right", "i8"),
+        ("due", "i8"),  # the number of rows with which the next one is grown
         ("missed", "f8"),  # by the experts' vote of the last number
     ]
 )
@@ -102,36 +85,18 @@ class ForestViews(NamedTuple):
     labels: Annotated[np.ndarray, Array(np.int16, ("places",), 0)]
     numbers: Annotated[np.ndarray, Array(np.float32, (2, "numbered"), -LARGEST_NUMBER, LARGEST_NUMBER)]
     """The targets of rows, and what the experts' vote missed of them."""
-    slots: Annotated[np.ndarray, Array(np.int32, (SLOTS,), 0, TREES)]
-    """That of each tree, and last of the one that grows."""
-    sizes: Annotated[np.ndarray, Array(np.int32, (SLOTS,), 1, NODES)]
-    """The nodes in each slot."""
+    sizes: Annotated[np.ndarray, Array(np.int32, (TREES,), 1, NODES)]
+    """The nodes of each tree."""
     errors: Annotated[np.ndarray, Array(np.float32, (TREES,), 0.0, 2.0 * LARGEST_NUMBER)]
     """The recent error of each tree: the share of rows, or the mean of absolute errors."""
     votes: Annotated[np.ndarray, Array(np.float32, (TREES,), 1e-4, 1e4)]
     """The vote that each has by its error."""
     ages: Annotated[np.ndarray, Array(np.int32, (TREES,), 0, 48)]
     """Rows that the error is the mean of, up to 48."""
-    nodes: Annotated[np.ndarray, Array(np.int32, (SLOTS * NODES, 2), -(2.0**31), 2.0**31)]
+    nodes: Annotated[np.ndarray, Array(np.int32, (TREES * NODES, 2), -(2.0**31), 2.0**31)]
     """Of each a link, and the bits of a threshold."""
-    leaves: Annotated[np.ndarray, Array(np.int16, (SLOTS * LEAVES, 4), -(2.0**15), 2.0**15)]
-    """Those of each slot: see `LABEL`. Where numbers are predicted, the bits of two float32: a mean, and what it counts as."""
-    waiting: Annotated[np.ndarray, Array(np.int16, (NODES, 4), 0, 2.0**15)]
-    """Of the tree that grows, by node: see `BEGIN`."""
-    members: Annotated[np.ndarray, Array(np.int16, (2, "places"), 0)]
-    """The places of its rows, and their labels: those of a node lie side by side."""
-    features: Annotated[np.ndarray, Array(np.int32, ("tests",), 0)]
-    """Of each test of the node."""
-    equal: Annotated[np.ndarray, Array(np.int32, ("tests",), 0, 1)]
-    """Whether values pass that equal the threshold, rather than those up to it."""
-    thresholds: Annotated[np.ndarray, Array(np.float32, ("tests",), -LARGEST_VALUE, LARGEST_VALUE)]
-    beyond: Annotated[np.ndarray, Array(np.int32, ("tests",), 0, 2.0**15)]
-    """The rows that do not pass, of those counted."""
-    squares: Annotated[np.ndarray, Array(np.int32, ("tests", 2), 0, 2.0**30)]
-    """The sum of the squared counts of the labels that pass, and of those that do not."""
-    sums: Annotated[np.ndarray, Array(np.float64, ("summed",), -LARGEST_SUM, LARGEST_SUM)]
-    """The sum of their numbers."""
-    counts: Annotated[np.ndarray, Array(np.int16, ("tests", 2, "labels"), 0, 2.0**15)]
+    leaves: Annotated[np.ndarray, Array(np.int16, (TREES * LEAVES, 4), -(2.0**15), 2.0**15)]
+    """Those of each tree: see `LABEL`. Where numbers are predicted, the bits of two float32: a mean, and what it counts as."""
     row: Annotated[np.ndarray, Array(np.float32, (_ROW,), saved=False)]
     """The row at hand."""
     reached: Annotated[np.ndarray, Array(np.int64, (TREES,), saved=False)]
@@ -141,10 +106,27 @@ class ForestViews(NamedTuple):
     walking: Annotated[np.ndarray, Array(np.int64, (TREES,), saved=False)]
     """The trees in which it has not come to a leaf."""
     shares: Annotated[np.ndarray, Array(np.float64, ("labels",), saved=False)]
+    waiting: Annotated[np.ndarray, Array(np.int16, (NODES, 4), saved=False)]
+    """Of a tree that grows, by node: see `BEGIN`."""
+    members: Annotated[np.ndarray, Array(np.int16, (2, "places"), saved=False)]
+    """The places of its rows, and their labels: those of a node lie side by side."""
+    features: Annotated[np.ndarray, Array(np.int32, ("tests",), saved=False)]
+    """Of each test of a node."""
+    equal: Annotated[np.ndarray, Array(np.int32, ("tests",), saved=False)]
+    """Whether values pass that equal the threshold, rather than those up to it."""
+    thresholds: Annotated[np.ndarray, Array(np.float32, ("tests",), saved=False)]
+    beyond: Annotated[np.ndarray, Array(np.int32, ("tests",), saved=False)]
+    """The rows that do not pass, of those counted."""
+    squares: Annotated[np.ndarray, Array(np.int32, ("tests", 2), saved=False)]
+    """The sum of the squared counts of the labels that pass, and of those that do not."""
+    sums: Annotated[np.ndarray, Array(np.float64, ("tests",), saved=False)]
+    """The sum of their numbers."""
+    counts: Annotated[np.ndarray, Array(np.int16, ("tests", 2, "labels"), saved=False)]
+    """By label."""
 
 
 _LAYOUT = Layout(ForestViews, in_lines=())
-_SIZES = ("columns", "kept", "places", "labels", "numbered", "tests", "summed", "added")
+_SIZES = ("columns", "kept", "places", "labels", "numbered", "tests", "added")
 
 #: Opens a block (uint8 [nbytes]) as `ForestViews` in Python and in compiled code, without a copy.
 forest_views: Callable[[np.ndarray], ForestViews] = _LAYOUT.views
@@ -178,7 +160,7 @@ def _array_sizes(columns: int, rows: int, labels: int) -> dict[str, int]:
     places = min(int(rows), max(MOST_CELLS // kept, 1))
     tests = 2 * TESTS * tried_of(kept)
     sizes = {"kept": kept, "places": places, "labels": labels, "tests": tests}
-    return sizes | {"numbered": places * numbers, "summed": tests * numbers}
+    return sizes | {"numbered": places * numbers}
 
 
 class ForestStore(Store[ForestViews]):
@@ -188,12 +170,12 @@ class ForestStore(Store[ForestViews]):
     It is allocated at construction. Of more than 512 features, it takes the first 512. ``within`` and ``columns`` are as in
     `Store`. It is a ValueError if a size is not a positive integer, or would not fit into memory.
 
-    With N = rows, D columns and K labels, it has about ``4 min(N D, 153,600) + 6 N + 32 sqrt(D) (K + 8) + 259,000`` bytes;
+    With N = rows, D columns and K labels, it has about ``4 min(N D, 153,600) + 6 N + 32 sqrt(D) (K + 8) + 245,000`` bytes;
     where numbers are predicted, D is three more, K is 0, and it is 14 N in place of 6 N.
 
     >>> store = ForestStore(rows=2400, max_features=16, labels=2)
     >>> store.learned, store.grown, store.nbytes
-    (0, 0, 427920)
+    (0, 0, 413696)
     """
 
     _layout, _sizes_of = _LAYOUT, staticmethod(_array_sizes)
@@ -206,15 +188,9 @@ class ForestStore(Store[ForestViews]):
         v, added = self.views, 0 if labels else ADDED
         self._header["added"] = added
         v.fractions[:added] = 1
-        v.slots[:] = np.arange(SLOTS)
-        v.votes[:], v.errors[:] = 1.0, 0.5
-        self._begin(v.slots)
-
-    def _begin(self, slots: np.ndarray) -> None:
-        """Let trees be a root that is a leaf."""
-        roots = slots.astype(np.int64) * NODES
-        self.views.sizes[slots] = 1
-        self.views.nodes[roots, 0], self._thresholds(self.views)[roots] = roots, np.inf
+        v.sizes[:], v.votes[:], v.errors[:] = 1, 1.0, 0.5
+        roots = np.arange(TREES) * NODES  # each is a leaf
+        v.nodes[roots, 0], self._thresholds(v)[roots] = roots, np.inf
 
     @staticmethod
     def _thresholds(views: ForestViews) -> Any:
@@ -237,22 +213,16 @@ class ForestStore(Store[ForestViews]):
 
     def tree(self, number: int) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
         """Return a tree: links of its nodes, which are counted from its root; their thresholds; and what leaves are, by node."""
-        v, slot = self.views, int(self.views.slots[number])
-        some = slice(slot * NODES, slot * NODES + int(v.sizes[slot]))
-        links, thresholds = v.nodes[some, 0] - slot * NODES, self._thresholds(v)[some]
-        return links, thresholds, v.leaves[slot * LEAVES + np.where(thresholds == np.inf, links >> FEATURE, 0)]
+        v = self.views
+        some = slice(number * NODES, number * NODES + int(v.sizes[number]))
+        links, thresholds = v.nodes[some, 0] - number * NODES, self._thresholds(v)[some]
+        return links, thresholds, v.leaves[number * LEAVES + np.where(thresholds == np.inf, links >> FEATURE, 0)]
 
     def swap_labels(self) -> None:
         """Give the first label the number of the second one, and the other way round."""
-        v, h, held = self.views, self._header[0], self.held
+        v, held = self.views, self.held
         v.labels[:held] = 1 - v.labels[:held]
-        drawn = int(h["drawn"])
-        v.members[1, :drawn] = 1 - v.members[1, :drawn]
-        v.counts[:, :, :2] = v.counts[:, :, 1::-1].copy()
         v.leaves[:, [LABEL, OTHER]] = 1 - v.leaves[:, [LABEL, OTHER]]
-        for side in ("left", "right"):
-            if h[side] >= 0:
-                h[side] = 1 - h[side]
 
     def take(self, other: ForestStore) -> None:
         """Become a copy of a store with other columns or labels. Where there is room for fewer rows, the latest stay."""
@@ -267,50 +237,41 @@ class ForestStore(Store[ForestViews]):
         v.rows[:], v.labels[:], v.numbers[:] = 0.0, 0, 0.0
         v.rows[rows % places, :columns] = theirs.rows[rows % before, :columns]
         v.labels[rows % places] = theirs.labels[rows % before]
-        if len(v.sums):
+        if v.numbers.size:
             v.numbers[:, rows % places] = theirs.numbers[:, rows % before]
         else:
             v.leaves[:, PLACE] %= places
-        v.counts[:] = 0
-        for name in ("phase", "drawn", "tried"):  # the tree that grew had rows in other places
-            self._header[name] = 0
-        self._begin(np.array([v.slots[TREES]]))
 
     def _check_block(self, block: np.ndarray) -> None:
         h = self._header_of(block, _SIZES)
         v, used = _LAYOUT.views(block), int(h["used"])
         filled = columns_in_use(used, int(h["added"]), int(h["kept"]))
-        if not (0 <= used <= self.max_features and 0 <= h["begun"] <= h["learned"] < 2**62 and 0 <= h["grown"] < 2**62):
+        if not (0 <= used <= self.max_features and all(0 <= h[name] < 2**62 for name in ("learned", "grown", "due"))):
             raise ValueError(f"a snapshot of a forest with {used} features and {h['learned']} rows does not fit the store")
         held = min(int(h["learned"]), int(h["places"]))
         _LAYOUT.check(v, {"places": held, "numbered": held, "kept": filled})
-        if block[HEADER.itemsize : STATE_END].any() or sorted(v.slots) != list(range(SLOTS)):
-            raise ValueError("the snapshot is corrupt: trees share a slot, or there are numbers beyond the header")
+        if block[HEADER.itemsize : STATE_END].any():
+            raise ValueError("the snapshot is corrupt: there are numbers beyond the header")
         if (held and v.labels.max() >= max(h["labels"], 1)) or not abs(h["missed"]) <= LARGEST_NUMBER:
             raise ValueError("the snapshot is corrupt: a forest holds labels or numbers that there are not")
         if h["labels"] > 0 and v.errors.max() > 1.0:  # of which votes would be 0
             raise ValueError("the snapshot is corrupt: a tree of a forest misses more rows than there are")
-        for number, slot in enumerate(v.slots.tolist()):
-            grows = number == TREES
-            whole = h["phase"] in (IDLE, DRAWING) or not grows
-            _check_tree(v, slot, int(v.sizes[slot]) if whole else int(h["node"]), max(filled, 1))
-        _check_growth(v, h, filled)
+        for tree in range(TREES):
+            _check_tree(v, tree, max(filled, 1))
 
 
-def _check_tree(v: ForestViews, slot: int, n: int, features: int) -> None:
-    """Raise a ValueError where the first n nodes in a slot are no tree whose walks end, or its leaves no leaves."""
-    first, size = slot * NODES, int(v.sizes[slot])
-    if not 0 <= n <= size:
-        raise ValueError(f"the snapshot is corrupt: a tree has {size} nodes and grows at number {n}")
-    places = np.arange(first, first + n)
+def _check_tree(v: ForestViews, tree: int, features: int) -> None:
+    """Raise a ValueError where the nodes of a tree are none whose walks end, or its leaves no leaves."""
+    first, size = tree * NODES, int(v.sizes[tree])
+    places = np.arange(first, first + size)
     links, thresholds = v.nodes[places, 0], ForestStore._thresholds(v)[places]
     left, feature, equal = links & LEFT, links >> FEATURE & 0x3FFF, links >> EQUALITY
     leaf = thresholds == np.inf
     inner = (np.abs(thresholds) <= LARGEST_VALUE) & (left > places) & (left + 1 < first + size) & (feature < features)
     if not (np.where(leaf, (left == places) & (feature < LEAVES), inner) & (equal >= 0) & (equal <= ~leaf)).all():
         raise ValueError("the snapshot is corrupt: a forest has a node that leads nowhere")
-    leaves = v.leaves[slot * LEAVES + feature[leaf]]
-    if len(v.sums):
+    leaves = v.leaves[tree * LEAVES + feature[leaf]]
+    if v.numbers.size:
         mean, rows = leaves.view(np.float32).T
         if not ((np.abs(mean) <= LARGEST_NUMBER) & (rows >= 0.0) & (rows <= MOST_AVERAGED)).all():
             raise ValueError("the snapshot is corrupt: a leaf of a forest has a mean or a count that is impossible")
@@ -322,30 +283,3 @@ def _check_tree(v: ForestViews, slot: int, n: int, features: int) -> None:
         and ((counts >= 0) & (counts & 255 <= MOST_COUNTED) & (counts >> 8 <= MOST_COUNTED)).all()
     ):
         raise ValueError("the snapshot is corrupt: a leaf of a forest has no label, row or count that is possible")
-
-
-def _check_growth(v: ForestViews, h: Any, filled: int) -> None:
-    """Raise a ValueError where the work on the tree that grows does not stand anywhere."""
-    phase, drawn, node, cursor, tried = (int(h[name]) for name in ("phase", "drawn", "node", "cursor", "tried"))
-    window, labels, places = window_of(int(h["places"])), max(int(h["labels"]), 1), v.members[0, : max(drawn, 0)]
-    good = IDLE <= phase <= DIVIDING and 0 <= drawn <= window and (places < h["places"]).all()
-    good = good and bool((v.members[1, :drawn] < labels).all()) and 0 <= tried <= h["tests"]
-    good = good and bool((v.features[:tried] < max(filled, 1)).all())
-    if good and phase == DRAWING:
-        good = drawn <= cursor <= min(int(h["begun"]), window)
-    if good and phase >= OPENING:
-        size = int(v.sizes[v.slots[TREES]])
-        begin, end, mixed, deep = v.waiting[node:size].T.astype(np.int64)
-        good = 0 <= node <= size and bool(((begin < end) & (end <= drawn) & (mixed <= 1) & (deep <= DEPTH)).all())
-        good = good and (phase == OPENING or node < size) and 0 <= h["leaf"] <= node
-        good = good and size == 1 + 2 * (node - int(h["leaf"]))  # so that leaves do not lie in the next slot
-    if good and phase == COUNTING:
-        good = 0 <= cursor < tried if len(v.sums) else bool(begin[0] <= cursor < end[0])
-        good = good and 1 <= h["step"] <= window and tried > 0 and not v.counts[tried:].any()
-    elif good:
-        good = not v.counts.any()
-    if good and phase == DIVIDING:
-        sides = [SEVERAL <= h[side] < labels for side in ("left", "right")]
-        good = 0 <= h["best"] < tried and begin[0] <= h["first"] <= h["last"] + 1 <= end[0] and all(sides)
-    if not good:
-        raise ValueError("the snapshot is corrupt: it does not say where the work on a tree stands")

@@ -1,7 +1,7 @@
-"""An expert that is a rolling forest, compiled: what its trees say, how their leaves learn a row, and how the next tree grows.
+"""An expert that is a rolling forest, compiled: what its trees say, and how their leaves learn a row.
 
-Each tree is grown of the latest rows, of which it draws most: see `forest_growth`. When it is whole, it takes the place of the
-oldest one: so the forest follows the stream.
+Now and then a tree is grown of the latest rows, and takes the place of the oldest one: so the forest follows the stream (see
+`forest_growth`).
 
 Meanwhile leaves learn. A leaf of one label that gets a row of another one becomes two: it has its latest row at hand, and cuts
 between the two, by a feature that is drawn as for a node. So each tree knows each row at once, also those that came after it was
@@ -67,9 +67,9 @@ def walk_trees(store: np.ndarray) -> None:
     """
     s = forest_views(store)
     nodes, thresholds, row = s.nodes, s.nodes.view(np.float32), s.row
-    reached, depths, walking, slots = s.reached, s.depths, s.walking, s.slots
+    reached, depths, walking = s.reached, s.depths, s.walking
     for t in range(TREES):
-        reached[t], depths[t], walking[t] = int(slots[t]) * NODES, 0, t
+        reached[t], depths[t], walking[t] = t * NODES, 0, t
     n = TREES
     while n > 0:
         for _ in range(_LEVELS):
@@ -89,7 +89,7 @@ def walk_trees(store: np.ndarray) -> None:
             still += int(thresholds[np.uint64(reached[tree]), 1] != INFINITE)
         n = still
     for t in range(TREES):
-        s.landed[t] = int(slots[t]) * LEAVES + (nodes[reached[t], 0] >> FEATURE)
+        s.landed[t] = t * LEAVES + (nodes[reached[t], 0] >> FEATURE)
 
 
 @compiled
@@ -216,9 +216,9 @@ def _teach_trees(store: np.ndarray, damping: np.ndarray, place: int, label: int)
 def _cut_leaf(store: np.ndarray, damping: np.ndarray, t: int, place: int, label: int) -> bool:
     # Cut the leaf of a tree between its latest row and the row at hand, of another label, if there is room and the rows differ.
     s = forest_views(store)
-    slot, node, leaf = int(s.slots[t]), s.reached[t], s.landed[t]
+    node, leaf = s.reached[t], s.landed[t]
     h, leaves, nodes, thresholds = s.header[0], s.leaves, s.nodes, s.nodes.view(np.float32)
-    known, latest, size = int(leaves[leaf, LABEL]), int(leaves[leaf, PLACE]), int(s.sizes[slot])
+    known, latest, size = int(leaves[leaf, LABEL]), int(leaves[leaf, PLACE]), int(s.sizes[t])
     used = min(h["used"], h["kept"])
     if size + 2 > NODES or s.labels[latest] != known or used == 0:
         return False
@@ -237,14 +237,14 @@ def _cut_leaf(store: np.ndarray, damping: np.ndarray, t: int, place: int, label:
     here, there = s.row[j], s.rows[latest, j]
     equal = 1 if s.fractions[j] == 0 and bits >> np.uint64(63) else 0
     threshold = here if equal else midway(here, there)
-    left = slot * NODES + size
-    s.sizes[slot] = size + 2
+    left = t * NODES + size
+    s.sizes[t] = size + 2
     nodes[node, 0], thresholds[node, 1] = left | (j << FEATURE) | (equal << EQUALITY), threshold
     mine = left if equal or here <= threshold else left + 1
-    before, new = leaf - slot * LEAVES, (size + 1) // 2  # numbers of leaves: of two nodes more, one is
+    before, new = leaf - t * LEAVES, (size + 1) // 2  # numbers of leaves: of two nodes more, one is
     for child in range(left, left + 2):
         nodes[child, 0], thresholds[child, 1] = child | ((new if child == mine else before) << FEATURE), INFINITE
-    new += slot * LEAVES
+    new += t * LEAVES
     leaves[new, LABEL], leaves[new, OTHER], leaves[new, PLACE], leaves[new, COUNTS] = label, 0, place, 1
     return True
 
@@ -276,13 +276,10 @@ def _move_anchor(store: np.ndarray, j: int, anchor: float) -> None:
     s.anchors[j] = anchor
     for i in range(min(h["learned"], h["places"])):
         s.rows[i, j] = _moved_value(s.rows[i, j], shift)
-    for slot in range(TREES + 1):
-        for i in range(slot * NODES, slot * NODES + s.sizes[slot]):
+    for t in range(TREES):
+        for i in range(t * NODES, t * NODES + s.sizes[t]):
             if (s.nodes[i, 0] >> FEATURE) & 0x3FFF == j and thresholds[i, 1] != INFINITE:
                 thresholds[i, 1] = _moved_value(thresholds[i, 1], shift)
-    for c in range(h["tried"]):
-        if s.features[c] == j:
-            s.thresholds[c] = _moved_value(s.thresholds[c], shift)
 
 
 @compiled(inline=True)

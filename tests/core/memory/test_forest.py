@@ -6,7 +6,7 @@ import pytest
 from refused import refused
 from spoilt import check_spoilt
 from streamsvm.core.memory import forest as memory
-from streamsvm.core.memory.forest import LEAVES, NODES, TREES, ForestStore
+from streamsvm.core.memory.forest import NODES, TREES, ForestStore
 from streamsvm.core.steps import forest, forest_of_numbers
 from streamsvm.core.steps.forest_growth import grow_tree
 
@@ -59,7 +59,7 @@ def test_store_size_is_what_its_formula_says():
         store = ForestStore(rows, features, labels)
         kept = min(D, 512) + (0 if K else 3)
         places = min(N, 153_600 // kept)
-        about = 4 * min(N * kept, 153_600) + (6 if K else 14) * places + 32 * kept**0.5 * (K + 8) + 259_000
+        about = 4 * min(N * kept, 153_600) + (6 if K else 14) * places + 32 * kept**0.5 * (K + 8) + 245_000
         assert abs(store.nbytes - about) < 0.03 * about
         assert store.nbytes == store.block.nbytes == ForestStore.nbytes_of(D, rows=rows, labels=labels)
         assert ForestStore(rows, features, labels, columns=2).nbytes == ForestStore.nbytes_of(2, rows=rows, labels=labels)
@@ -125,10 +125,9 @@ def test_a_store_of_numbers_is_copied_and_restored(n, monkeypatch):
 def test_labels_that_are_swapped_are_swapped_everywhere():
     store = learn(made(), 200, labels=2)
     before, v = store.snapshot(), store.views
-    counts, labels = v.counts.copy(), v.labels.copy()
+    labels = v.labels.copy()
     store.swap_labels()
     np.testing.assert_array_equal(v.labels, 1 - labels)
-    np.testing.assert_array_equal(v.counts, counts[:, :, [1, 0, 2]])
     assert store.snapshot() != before
     ForestStore(120, 5, 3).restore(store.snapshot())
     store.swap_labels()
@@ -146,21 +145,11 @@ def test_a_store_that_is_restored_goes_on_as_the_other(n):
     assert other.grown > 3
 
 
-def of_phase(phase, labels=3):
-    """A store whose tree is at this point: of many features, so that it takes long."""
-    store = made(100, max_features=64, used=64, labels=labels)
-    for seed in range(500):
-        if store.views.header[0]["phase"] == phase:
-            return store
-        learn(store, 1, seed=seed) if labels else learn_numbers(store, 1, seed=seed)
-    raise AssertionError(phase)
-
-
 def of_node(link=None, threshold=None, leaf=None, inner=True):
     """Change the first node of the first tree that is inner, or a leaf."""
 
     def changed(store):
-        first = int(store.views.slots[0]) * NODES
+        first = 0
         thresholds = store.views.nodes.view(np.float32)[:, 1]
         node = first if inner else first + int(np.flatnonzero(thresholds[first : first + NODES] == np.inf)[0])
         if link is not None:
@@ -168,37 +157,31 @@ def of_node(link=None, threshold=None, leaf=None, inner=True):
         if threshold is not None:
             thresholds[node] = threshold
         if leaf is not None:
-            number = int(store.views.slots[0]) * LEAVES + (int(store.views.nodes[node, 0]) >> 16)
+            number = int(store.views.nodes[node, 0]) >> 16
             store.views.leaves[number, leaf[0]] = leaf[1]
 
     return changed
 
 
-NOWHERE, LEAF, STANDS = "leads nowhere", "no label, row or count", "does not say where the work"
+NOWHERE, LEAF = "leads nowhere", "no label, row or count"
 
 
 OF_LABELS = {
     "the snapshot's .* is .*, the store's": {"columns": [32], "places": [16], "labels": [2], "kept": [16], "tests": [5]},
     "of a forest with": {"used": [-1, 65]},
     "rows hold numbers beyond": {"used": [3]},
-    "does not fit": {"learned": [-1, 5, 2**62], "grown": [-1], "begun": [2**40]},
+    "does not fit": {"learned": [-1, 2**62], "grown": [-1], "due": [-1]},
     " hold ": {
         ("rows", (0, 0)): [np.nan, np.inf],
         ("labels", 0): [-1],
         ("fractions", 0): [2],
         ("anchors", 0): [np.nan],
-        ("slots", 3): [17, -1],
         ("sizes", 3): [0, 1201],
         ("errors", 3): [np.nan],
         ("votes", 3): [0.0, np.inf],
         ("ages", 3): [-3],
-        ("members", (1, 0)): [-1],
-        ("features", 0): [-1],
-        ("equal", 0): [2],
-        ("thresholds", 0): [np.nan],
     },
     "labels or numbers that there are not": {("labels", 0): [3]},
-    "share a slot": {("slots", 3): [5]},
     "misses more rows than there are": {("errors", 3): [1.5]},
     NOWHERE: [
         *(of_node(threshold=value) for value in (np.nan, -np.inf, np.inf)),
@@ -213,59 +196,18 @@ OF_LABELS = {
         of_node(link=lambda link, _: link & 0xFFFF | 600 << 16, inner=False),
     ],
     LEAF: [of_node(leaf=leaf, inner=False) for leaf in ((0, 3), (1, -1), (2, 120), (2, -1), (3, 121), (3, 121 << 8), (3, -1))],
-    f"a tree has|{STANDS}": {
-        "phase": [5, -1],
-        "drawn": [-1, 101],
-        "tried": [-1, 1000, 0],
-        "node": [-1, 1201],
-        "cursor": [-1, 120],
-        "leaf": [-1, 1000],
-        "step": [0],
-        ("members", (0, 0)): [120],
-        ("members", (1, 0)): [3],
-        ("features", 0): [64],
-        ("counts", (-1, 0, 0)): [1],
-        ("waiting", (..., memory.END)): [110],
-        ("waiting", (..., memory.BEGIN)): [110],
-        ("waiting", (..., memory.DEEP)): [29],
-        ("waiting", (..., memory.MIXED)): [2],
-    },
 }
 OF_NUMBERS = {
-    "the snapshot's .* is .*, the store's": {"labels": [3], "numbered": [5], "summed": [0], "added": [0]},
+    "the snapshot's .* is .*, the store's": {"labels": [3], "numbered": [5], "added": [0]},
     "labels or numbers that there are not": {"missed": [np.nan, 21.0], ("labels", 0): [1]},
-    " hold ": {("numbers", (1, 0)): [np.nan], ("numbers", (0, 0)): [-21.0], ("sums", 0): [np.inf]},
+    " hold ": {("numbers", (1, 0)): [np.nan], ("numbers", (0, 0)): [-21.0]},
     "a mean or a count": [of_node(leaf=leaf, inner=False) for leaf in ((1, 0x7FFF), (1, 0x42FF), (3, 0x42FF), (3, -0x4100))],
     NOWHERE: [of_node(link=lambda link, _: link | 67 << 16)],
-    STANDS: {"cursor": [1000, -1], ("features", 0): [67], ("members", (1, 0)): [1]},
 }
-DIVIDED = {"first": [-1], "last": [120, -5], "best": [1000, -1], "left": [3], "right": [-3], "node": [1000]}
 
 
-@pytest.mark.parametrize(
-    ("phase", "labels", "wrong"),
-    [
-        (memory.COUNTING, 3, OF_LABELS),
-        (memory.COUNTING, 0, OF_NUMBERS),
-        (memory.DRAWING, 3, {STANDS: {"cursor": [101, -1]}}),
-        # Of the latter, all nodes so far have children, which are not there.
-        (memory.OPENING, 3, {f"a tree has|{STANDS}": {("counts", (0, 0, 0)): [1], "leaf": [0]}}),
-        (memory.DIVIDING, 3, {f"a tree has|{STANDS}": DIVIDED}),
-    ],
-)
-def test_snapshots_that_compiled_code_could_not_trust_are_refused(phase, labels, wrong):
-    store, other = of_phase(phase, labels), ForestStore(120, 64, labels)
+@pytest.mark.parametrize(("labels", "wrong"), [(3, OF_LABELS), (0, OF_NUMBERS)])
+def test_snapshots_that_compiled_code_could_not_trust_are_refused(labels, wrong):
+    store, other = made(100, max_features=64, used=64, labels=labels), ForestStore(120, 64, labels)
     other.restore(store.snapshot())
     check_spoilt(store, other, wrong)
-
-
-@pytest.mark.parametrize("labels", [0, 3])
-def test_a_tree_of_leaves_alone_is_refused(labels):
-    store = of_phase(memory.OPENING, labels)
-    v, first, n = store.views, int(store.views.slots[TREES]) * NODES, NODES - 10
-    v.nodes[first : first + n, 0] = np.arange(first, first + n)
-    v.nodes.view(np.float32)[first : first + n, 1] = np.inf
-    v.leaves[:] = 0
-    v.header["node"] = v.header["leaf"] = n  # which would go on in the leaves of the next tree
-    v.sizes[v.slots[TREES]], v.waiting[n:] = NODES - 1, (0, 9, 1, 3)
-    refused(STANDS, ForestStore(120, 64, labels).restore, store._saved.tobytes())
