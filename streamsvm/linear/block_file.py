@@ -15,6 +15,7 @@ import math
 import os
 import struct
 import zlib
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, NamedTuple, Self
 
@@ -192,11 +193,6 @@ class BlockFile:
             raise contradiction
 
     @property
-    def firsts(self) -> np.ndarray:
-        """Index of the first row of each block, uint64 [blocks]."""
-        return self._index["first"]
-
-    @property
     def signature(self) -> list[int]:
         """Numbers that distinguish the file from others: its shape, its size and a checksum."""
         return [*self.shape, self.nbytes, self._crc]
@@ -278,13 +274,25 @@ def _rows_fit(starts: np.ndarray, indices: np.ndarray, features: int, rising: bo
     return True
 
 
-def take_sparse(block: Block, rows: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """Return the starts, indices and values of some rows, int64, of a block."""
+def take_rows(block: Block, rows: np.ndarray) -> Block:
+    """Return some rows, int64, of a block."""
+    labels, numbers, weights = (part[rows] if len(part) else part for part in (block.labels, block.numbers, block.weights))
+    if not len(block.starts):
+        values = block.values.reshape(len(block.labels), -1)[rows].reshape(-1)
+        return Block(0, labels, numbers, block.starts, block.indices, values, weights)
     starts = np.zeros(len(rows) + 1, np.uint32)
     np.cumsum(block.starts[rows + 1] - block.starts[rows], out=starts[1:])
     indices, values = np.empty(starts[-1], np.uint32), np.empty(starts[-1], np.float32)
     _copy_rows(block, rows, starts, indices, values)
-    return starts, indices, values
+    return Block(0, labels, numbers, starts, indices, values, weights)
+
+
+def join_blocks(blocks: Sequence[Block]) -> Block:
+    """Return the rows of several blocks as one."""
+    labels, numbers, starts, indices, values, weights = map(np.concatenate, zip(*(block[1:] for block in blocks), strict=True))
+    if len(starts):
+        starts = np.concatenate([[0], *(np.diff(block.starts) for block in blocks)]).cumsum(dtype=np.uint32)
+    return Block(0, labels, numbers, starts, indices, values, weights)
 
 
 @compiled

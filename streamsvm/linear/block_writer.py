@@ -7,7 +7,6 @@ import os
 import zlib
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
-from io import FileIO
 from pathlib import Path
 from types import TracebackType
 from typing import Any, NamedTuple, Self
@@ -27,13 +26,6 @@ def explained_errors(what: str, path: Path) -> Iterator[None]:
         yield
     except OSError as error:
         raise OSError(error.errno, f"{error.strerror}, while {what}", str(path)) from error
-
-
-def write_all(file: FileIO, array: np.ndarray) -> None:
-    """Write an array to a file without a buffer. A disk that is nearly full takes a part of it before it fails."""
-    data = memoryview(np.ascontiguousarray(array).data).cast("B")
-    while data:
-        data = data[file.write(data) :]
 
 
 DEFAULT_LIMIT = 2**28  # bytes

@@ -17,7 +17,7 @@ import numpy as np
 from streamsvm.core.progress import shown_bytes, shown_rows
 from streamsvm.core.text_rows import LARGEST_INDEX, read_sparse
 from streamsvm.files.messages import shown
-from streamsvm.linear.block_file import Block, take_sparse
+from streamsvm.linear.block_file import Block, take_rows
 from streamsvm.linear.block_writer import DEFAULT_LIMIT, planned_sizes
 from streamsvm.linear.mixing import files_of, mixing_writer
 from streamsvm.linear.names import LabelCodes, names_to_save
@@ -270,8 +270,7 @@ def write_blocks(
                 read += len(some)
                 if len(some) < len(rows.labels):
                     raise ValueError(f"{weight} ends after {read:,} weights, and {source} has more rows")
-                kept = np.flatnonzero(some)
-                rows = Block(0, rows.labels[kept], rows.numbers, *take_sparse(rows, kept), some[kept])
+                rows = take_rows(rows._replace(weights=some), np.flatnonzero(some))
             writer.append(rows, features)
         if weights is not None and next(weights, None) is not None:
             raise ValueError(f"{weight} has more weights than {source} has rows, {read:,}")

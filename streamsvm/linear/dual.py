@@ -22,10 +22,9 @@ algorithm 4, of which the step in one variable is here.
 
 from __future__ import annotations
 
-import itertools
 import math
 import time
-from contextlib import ExitStack
+from contextlib import nullcontext
 from pathlib import Path
 from typing import cast
 
@@ -35,7 +34,7 @@ from streamsvm.core.compiling.functions import compiled
 from streamsvm.core.kernels import FAST
 from streamsvm.core.progress import with_progress
 from streamsvm.linear.block_file import Block, BlockFile
-from streamsvm.linear.dual_state import DualFiles, DualState, StoredRows, taken_rows, working_set_writer
+from streamsvm.linear.dual_state import DualFiles, DualState, numbered_rows
 from streamsvm.linear.solution import Loss, Options, Pass, Solution, bounds, cost, is_free, target_of, weight_of
 
 
@@ -197,7 +196,6 @@ _STAGE_TOLERANCE = 0.03  # a stage ends where the estimate of the relative gap i
 _STAGES_PART = 0.3  # stages take at most this part of the passes
 _MEASURE_BELOW = 4.0  # the gap is measured where its estimate is at most so many tolerances
 _SAVE_EVERY = 1.0  # seconds
-_AT_ONCE = 1.0 / 16.0  # of a block of the working set: coefficients that take no more are read and written once a pass
 
 
 class DualSolver:
@@ -210,8 +208,7 @@ class DualSolver:
 
     def __init__(self, file: BlockFile, folder: Path, options: Options, seed: int, *, resumable: bool) -> None:
         self._file, self._options, self._seed = file, options, seed
-        self._at_once = 8 * file.shape[0] <= _AT_ONCE * options.working_set_bytes
-        self._files = DualFiles(file, folder, seed, resumable=resumable, at_once=self._at_once)
+        self._files = DualFiles(file, folder, seed, resumable=resumable)
         self._begun = False
         self._began = self._saved_at = time.monotonic()
 
@@ -223,7 +220,7 @@ class DualSolver:
         state = self._state
         if state.goal != loss:
             state.goal, state.history, state.visited, state.seconds = loss, [], 0, 0.0
-            self._files.merge_working_set()
+            self._files.drop_working_set()
             on_the_way = _differ_in_size(state.loss, loss) and state.loss.C_positive < loss.C_positive
             if state.loss != loss and not on_the_way:
                 self._next_stage()
@@ -242,7 +239,7 @@ class DualSolver:
                 self._pass_over_all()
                 self._save_state()
             if state.loss != state.goal and self._stage_ends():
-                files.merge_working_set()
+                files.drop_working_set()
                 continue
             while (
                 state.free
@@ -252,7 +249,7 @@ class DualSolver:
             ):
                 self._pass_over_working_set()
                 self._save_state()
-            files.merge_working_set()
+            files.drop_working_set()
             ends = state.visited >= most
             if state.loss == state.goal and (ends or state.gap_first or state.gap <= _MEASURE_BELOW * tol):
                 primal, dual, expansion = self._measure_objectives()
@@ -270,19 +267,17 @@ class DualSolver:
         return self._state.visited >= _STAGES_PART * self._options.max_iter * self._file.shape[0]
 
     def _next_stage(self) -> None:
-        state, b = self._state, self._files.all_rows.b
+        state, files = self._state, self._files
         state.loss, factor = _next_stage(state.loss, state.goal, self._file, to_the_goal=self._stages_took_long())
-        b.begin()
-        for first, end in itertools.pairwise([*self._file.firsts.tolist(), self._file.shape[0]]):
-            b.write(first, factor * b.read(first, end - first))
-        b.end()
+        files.b.begin()
+        files.b.values[:] *= factor
         state.w *= factor
         state.dual *= factor
         state.gap = math.inf  # that of the next stage is not known yet
 
     def _pass_over_all(self) -> None:
         state = self._state
-        cost, self._files.working_set = self._make_pass(self._files.all_rows, collect=True)
+        cost = self._make_pass(self._file, collect=True)
         half = 0.5 * float(state.w @ state.w)
         primal = half + cost
         state.gap = (primal - (state.dual - half)) / primal if primal > 0.0 else 0.0
@@ -290,22 +285,18 @@ class DualSolver:
         self._record_pass("all", self._file.shape[0], primal, state.dual - half)
 
     def _pass_over_working_set(self) -> None:
-        state, rows, before = self._state, cast(StoredRows, self._files.working_set), self._state.visited
-        collect = state.free < _REWRITE_BELOW * rows.file.shape[0] and len(rows.file) > 1
-        _, working_set = self._make_pass(rows, collect=collect)
-        if working_set is not None:
-            self._files.merge_working_set()
-            self._files.working_set = working_set
+        state, file, before = self._state, cast(BlockFile, self._files.working_set), self._state.visited
+        self._make_pass(file, collect=state.free < _REWRITE_BELOW * file.shape[0] and len(file) > 1)
         steps = state.visited - before
         state.working_set_steps += steps
         self._record_pass("working set", steps, math.nan, state.dual - 0.5 * float(state.w @ state.w))
 
-    def _make_pass(self, rows: StoredRows, *, collect: bool) -> tuple[float, StoredRows | None]:
+    def _make_pass(self, file: BlockFile, *, collect: bool) -> float:
         """Step all rows, or the free ones of the working set, block by block in random order.
 
-        Returns what all rows cost before their steps, and if asked for a new working set of those that are free after them.
+        Returns what all rows cost before their steps. If asked for, those that are free after them are the working set then.
         """
-        state, file, over_all = self._state, rows.file, rows is self._files.all_rows
+        state, files = self._state, self._files
         state.n_passes += 1
         state.working_sets += collect
         rng = np.random.default_rng((self._seed, state.n_passes))
@@ -313,46 +304,30 @@ class DualSolver:
         # A working set of one block is swept until it ends, without a pass for each sweep.
         most = _WORKING_SET_STEPS * self._file.shape[0] - state.working_set_steps if len(file) == 1 else 0
         state.largest_step, state.free, total = 0.0, 0, 0.0
-        with ExitStack() as stack:
-            path, size, durable = self._files.working_set_path(state), self._options.working_set_bytes, self._files.resumable
-            if collect:
-                writer, free_b = stack.enter_context(working_set_writer(path, like=file, block_bytes=size, durable=durable))
-            whole = rows.b.read(0, file.shape[0]) if self._at_once else None
-            free_parts: list[np.ndarray] = []
-            rows.b.begin()
+        files.b.begin()
+        with files.new_working_set(state, self._options.working_set_bytes) if collect else nullcontext() as writer:
             for at, number in enumerate(with_progress(order, f"pass {state.n_passes}", self._options.verbose)):
                 if at + 1 < len(order):
                     file.expect(order[at + 1])
                 block = file.block(number)
-                end = block.first + len(block.labels)
-                b = rows.b.read(block.first, len(block.labels)) if whole is None else whole[block.first : end]
-                if over_all:
+                places = files.places_of(block)
+                b = files.b.values[places]
+                if file is self._file:
                     steps = len(b)
                     largest, gain, cost, free = sweep(state.w, b, block, np.arange(steps), seeds[at], state.loss)
                     total += float(cost)
                 else:
                     tolerance = state.step_tolerance
                     largest, gain, free, steps = sweep_free(state.w, b, block, seeds[at], state.loss, tolerance, most)
-                if whole is None:
-                    rows.b.write(block.first, b)
+                    files.b.values[places] = b
                 state.largest_step = max(state.largest_step, float(largest))
                 state.dual += float(gain)
                 state.free += int(free)
                 state.visited += int(steps)
-                if collect and free:
-                    chosen = free_rows(b, block, state.loss)
-                    if whole is None:
-                        free_b.write(writer.shape[0], b[chosen])
-                    else:
-                        free_parts.append(b[chosen])
-                    writer.append(taken_rows(block, chosen), self._file.shape[1])
+                if writer is not None and free:
+                    writer.append(numbered_rows(block, free_rows(b, block, state.loss)), self._file.shape[1])
                 del block, b  # to free their memory before the next are read
-            if whole is not None:
-                rows.b.write(0, whole)
-                if free_parts:
-                    free_b.write(0, np.concatenate(free_parts))
-            rows.b.end()
-        return total, StoredRows(BlockFile(path), free_b) if collect else None
+        return total
 
     def _measure_objectives(self) -> tuple[float, float, np.ndarray]:
         """Return the primal objective of w, the dual objective of the coefficients, and their expansion, sum_i b_i x_i.
@@ -363,7 +338,7 @@ class DualSolver:
         primal, state.dual, expansion = 0.5 * float(state.w @ state.w), 0.0, np.zeros(len(state.w))
         for number in with_progress(range(len(file)), "duality gap", self._options.verbose):
             block = file.block(number)
-            b = self._files.all_rows.b.read(block.first, len(block.labels))
+            b = self._files.b.values[self._files.places_of(block)]
             cost, gain = measure(state.w, b, block, state.loss, expansion)
             primal += float(cost)
             state.dual += float(gain)

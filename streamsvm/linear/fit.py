@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 import tempfile
 from collections.abc import Hashable, Iterable, Iterator, Sequence
 from contextlib import closing, contextmanager, suppress
@@ -24,7 +25,7 @@ from streamsvm.linear.block_file import BlockFile, BlockFileError, is_block_file
 from streamsvm.linear.block_writer import DEFAULT_LIMIT, Plan, hessian_fits, planned_sizes
 from streamsvm.linear.convert import DENSE, TextOptions, stamp_of, write_blocks
 from streamsvm.linear.dual import DualSolver
-from streamsvm.linear.mixing import files_of, mixing_writer
+from streamsvm.linear.mixing import mixing_writer
 from streamsvm.linear.names import StreamNames
 from streamsvm.linear.newton import NewtonSolver
 from streamsvm.linear.solution import Loss, Options, Solution, check_fitted, load_solution, remove_stale_solutions, save_solution
@@ -289,8 +290,8 @@ class OutOfCoreLinear(PathEstimator):
         with (folder / "lock").open("ab") as lock:
             if not locks(lock):
                 raise RuntimeError(f"{folder} is in use by another fit: give each fit that runs its own work_folder")
-            for left in files_of(folder / "rows")[1:]:  # by a killed process
-                left.unlink(missing_ok=True)
+            for left in folder.glob("rows.*"):  # by a killed process
+                shutil.rmtree(left) if left.is_dir() else left.unlink()
             yield folder
 
     def _check_models(self, models: Sequence[Self]) -> None:

@@ -145,7 +145,7 @@ def test_indices_from_zero_on(tmp_path):
     assert write_blocks(tmp_path / "rows.txt", tmp_path / "rows", zero_based=True) == (2, 4)
 
 
-@pytest.mark.parametrize("name", ["rows", "rows.partial", "rows.first", "rows.first.partial", "rows.buckets"])
+@pytest.mark.parametrize("name", ["rows", "rows.partial", "rows.first", "rows.first.partial"])
 def test_the_source_is_not_overwritten(tmp_path, name):
     text = "1 1:1\n0 1:-1\n"
     (tmp_path / name).write_text(text)

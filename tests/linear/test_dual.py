@@ -8,7 +8,7 @@ from scipy import sparse
 from sklearn.exceptions import ConvergenceWarning
 
 from linear_problems import LITTLE, N, objective, two_classes
-from streamsvm.linear import BlockWriter, OutOfCoreLinearSVC, dual
+from streamsvm.linear import OutOfCoreLinearSVC, dual
 
 
 def test_squared_losses_of_many_features_are_learned_in_the_dual(monkeypatch):
@@ -180,18 +180,3 @@ def test_w_that_rounding_has_moved_comes_back(monkeypatch):
     assert 0.0 <= model.duality_gap_ <= 1e-3 * model.objective_
     assert model.objective_ == pytest.approx(objective(model, X, y), rel=1e-6)
     assert model.objective_ <= 1.0011 * clean.objective_
-
-
-@pytest.mark.once
-def test_coefficients_that_are_in_memory_are_those_on_disk(monkeypatch, tmp_path):
-    X, y = two_classes()
-    with BlockWriter(tmp_path / "rows", block_bytes=4000) as writer:
-        writer.add(X, y.astype(float))
-    monkeypatch.setattr(dual, "_AT_ONCE", 0.0)
-    on_disk = OutOfCoreLinearSVC(C=10.0, work_folder=tmp_path / "a").fit_file(tmp_path / "rows")
-    monkeypatch.setattr(dual, "_AT_ONCE", 1.0)
-    in_memory = OutOfCoreLinearSVC(C=10.0, work_folder=tmp_path / "b").fit_file(tmp_path / "rows")
-    np.testing.assert_array_equal(in_memory.coef_, on_disk.coef_)
-    assert [one[:6] for one in in_memory.history_ if one.kind != "working set"] == [
-        one[:6] for one in on_disk.history_ if one.kind != "working set"
-    ]

@@ -358,7 +358,7 @@ def test_a_fit_that_cannot_begin_says_why(tmp_path, monkeypatch, what):
             model.fit(X, y)
     else:
         limits = resource.getrlimit(resource.RLIMIT_NOFILE)
-        resource.setrlimit(resource.RLIMIT_NOFILE, (open_files() + 3, limits[1]))
+        resource.setrlimit(resource.RLIMIT_NOFILE, (open_files() + 1, limits[1]))
         try:
             refused("Too many open files", model.fit, X, y, error=OSError)
         finally:

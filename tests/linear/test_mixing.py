@@ -118,7 +118,7 @@ def test_a_failure_leaves_no_files(tmp_path, where, monkeypatch):
     X, labels = problem()
     fail = Failing(None, 1, OSError(errno.ENOSPC, "No space left on device"))
     if where != "adding":
-        monkeypatch.setattr(mixing, {"dealing": "_fill_buckets", "gathering": "_gather_rows"}[where], fail)
+        monkeypatch.setattr(mixing, {"dealing": "take_rows", "gathering": "join_blocks"}[where], fail)
     with pytest.raises((OSError, ValueError)):
         written(tmp_path / "rows", X, labels if where != "adding" else np.where(labels > 0.0, np.nan, labels))
     assert not list(tmp_path.iterdir())
