@@ -81,7 +81,6 @@ sphinx_gallery_conf = {
 plot_formats = [("png", 150)]
 plot_html_show_formats = False
 plot_rcparams = {"font.size": 11}
-warnings.filterwarnings("ignore", ".* has taken .* s for .* rows", UserWarning)  # advice by the clock
 warnings.filterwarnings("ignore", "(open|read)_text is deprecated", DeprecationWarning)  # kafka-python 3.0, when it is imported
 
 urls = tomllib.loads((HERE.parent / "pyproject.toml").read_text())["project"]["urls"]

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Any, NamedTuple, Self
 
@@ -14,15 +14,7 @@ from sklearn.exceptions import ConvergenceWarning
 from streamsvm.batch.hss.compositional import compose_matrix, floats_needed
 from streamsvm.batch.hss.cuts import Cuts, add_values, check_forest, grow, join_trees, pack_forest
 from streamsvm.batch.kernel_machine import KernelClassifier, KernelRegressor, Settled
-from streamsvm.batch.path_machine import (
-    Alternative,
-    PathMachine,
-    Prepared,
-    exact_seconds,
-    forest_sizes,
-    tree_seconds,
-    warn_before,
-)
+from streamsvm.batch.path_machine import PathMachine, Prepared, forest_sizes
 from streamsvm.batch.problem import Bounds, Groups
 from streamsvm.batch.tree_descent import Loss, Solution, descend_tree
 from streamsvm.core.checks import parameter
@@ -151,14 +143,13 @@ class HierarchicalMachine(PathMachine):
 
     _is_expansion = False  # but the values of ``_forest`` over the support vectors
 
-    def _fit_path(self, models: list[Self], X: Any, y: Any, sample_weight: Any) -> list[Self]:
+    def _fit_models(self, models: list[Self], X: Any, y: Any, sample_weight: Any) -> list[Self]:
         Cs = [model.C for model in models]
         with self._all_or_nothing():
             prepared = self._prepared(Cs, X, y, sample_weight)
             units, increasing = prepared.units, np.argsort(Cs)
             bounds = [Bounds(*(Cs[number] * side for side in unit)) for unit in units for number in increasing]
             problems = self._problems(prepared.groups, bounds, len(units))
-            self._foretell(problems, prepared, Cs)
             trees, interrupted = self._trees(problems)
             self._share_fit(models)
             place_of = np.empty(len(Cs), np.int64)
@@ -190,16 +181,6 @@ class HierarchicalMachine(PathMachine):
         loss = Loss.of(groups.targets, self._epsilon, _mean_self_kernel(rows, self._kernel))
         limits = float(self.tol), int(self.max_iter)
         return _Problems(rows, self._kernel, loss, bounds, machines, leaf_size, rank, *limits, threading.Event())
-
-    def _foretell(self, problems: _Problems, prepared: Prepared, Cs: Sequence[float]) -> None:
-        """Warn where CSMO would take a fifth of the time, as for wide rows, or few near the boundary."""
-        n, d = problems.X.shape
-        seconds = self.n_trees * tree_seconds(n, d, problems.leaf_size, problems.rank, len(problems.bounds))
-
-        def exact() -> Alternative:
-            return Alternative(self._exact_name, exact_seconds(prepared, Cs, self._kernel, self._epsilon))
-
-        warn_before(type(self).__name__, seconds, n, exact)
 
     def _check_memory(self, rows: np.ndarray, leaf_size: int, rank: int, problems: int) -> None:
         if self.memory_limit is None:

@@ -138,8 +138,6 @@ class CSMOClassifier(KernelClassifier, _WithPath):
     0.99
     """
 
-    _others = "OutOfCoreLinearSVC", "HierarchicalSVC"
-
     decision_function_shape: DecisionShape = parameter(default="ovr", choices=("ovr", "ovo"))
     """The form of `decision_function` for three or more classes. ``"ovr"``: one value for each class, which is the number of
     its votes plus less than half a vote for the decision values of its pairs. ``"ovo"``: the decision value of each pair of
@@ -306,5 +304,3 @@ class CSMORegressor(KernelRegressor, _WithPath):
     >>> print(f"{model.predict([[1.0]])[0]:.1f}")
     0.8
     """
-
-    _others = "OutOfCoreLinearSVR", "HierarchicalSVR"

@@ -19,10 +19,9 @@ from streamsvm.batch.csmo.given import GivenRows, kernel_values
 from streamsvm.batch.csmo.solver import Options, Solution, column_buffer, gram_memory, is_few, solve, solve_few
 from streamsvm.batch.csmo.state import Gram, Problem, few_rows, problem_of, quickest_form
 from streamsvm.batch.kernel_machine import KernelMachine, Settled, Training, check_coefficients, is_array
-from streamsvm.batch.path_machine import LARGEST_DENSE, Alternative, forest_seconds, linear_seconds, watch_fit
 from streamsvm.batch.problem import Groups, check_bounds
 from streamsvm.core.checks import check_one_of, parameter
-from streamsvm.core.kernels import GIVEN, LARGEST_KERNEL, LINEAR, MACHINE_KERNELS, POLY, RBF, Kernel
+from streamsvm.core.kernels import GIVEN, LARGEST_KERNEL, LINEAR, MACHINE_KERNELS, Kernel
 from streamsvm.core.threads import Workers, one_blas_thread, stoppable, thread_count
 from streamsvm.core.warning import warn
 
@@ -102,8 +101,7 @@ class CSMO(KernelMachine):
     ConvergenceWarning
         The gap is above ``tol`` at the end. The attributes are those of the last iterate.
     UserWarning
-        The fit is taking long, and another machine for the problem would need about a tenth of the time spent so far. Or a
-        weight is negative.
+        A weight is negative.
     """
 
     coef0: float = parameter(default=0.0, least=-LARGEST_KERNEL, high=LARGEST_KERNEL)
@@ -131,9 +129,6 @@ class CSMO(KernelMachine):
     """Number of threads: None is 1, -1 is one for each processor, -2 is one less, and so on. The results do not depend on it."""
 
     _kernels: ClassVar[Mapping[str, int]] = MACHINE_KERNELS
-
-    #: Machines for the same problem, with a linear kernel and with others; None: there are none.
-    _others: ClassVar[tuple[str, str] | None] = None
 
     #: The sum of the dual coefficients, as a part of that of their bounds.
     _share = 0.0
@@ -239,7 +234,6 @@ class CSMO(KernelMachine):
         limit = sys.maxsize if self.max_iter < 0 else int(self.max_iter)
         options = Options(float(self.tol), self.conjugate, self.shrinking, limit, bool(self.verbose), float(self.cache_size))
         coefficients = np.zeros((len(machines), n))
-        look = watch_fit(type(self).__name__, n, self._alternative(training))
         some, counts = labels[counted], np.bincount(labels[counted], minlength=2)
         largest = int((counts[machines[:, 1]] + np.where(machines[:, 0] != machines[:, 1], counts[machines[:, 0]], 0)).max())
 
@@ -261,9 +255,7 @@ class CSMO(KernelMachine):
                 shared.groups, shared.problem = groups, problem
             done = begun[k].n_iter if k in begun else 0
             at = coefficients[k] if done else start
-            solution = solve(
-                problem, None if at is None else groups.sums(at[which]), options, buffer, workers, look, done, shared.gram
-            )
+            solution = solve(problem, None if at is None else groups.sums(at[which]), options, buffer, workers, done, shared.gram)
             coefficients[k, which] = groups.coefficients(solution.b, C[which], positive)
             return solution
 
@@ -272,7 +264,6 @@ class CSMO(KernelMachine):
                 shared.rows = self._solver_rows(training)
             rows, begun = shared.rows, {}
             if start is None and isinstance(rows, GivenRows) and rows.by_rows is not None and is_few(largest, self.cache_size):
-                look()
                 targets = np.zeros(n) if training.targets is None else training.targets
                 given = rows.by_rows, rows.which, C, labels, targets, machines
                 begun = solve_few(given, self._epsilon, self._share, options, coefficients)
@@ -283,17 +274,6 @@ class CSMO(KernelMachine):
         support = self._ordered(np.flatnonzero(coefficients.any(axis=0)), training)
         self._set_solution(training.X, coefficients, np.array([solution.bias for solution in solutions]), support)
         return solutions
-
-    def _alternative(self, training: Training) -> Alternative | None:
-        """Return the machine that may be quicker for such rows; None if there is none."""
-        if self._others is None or self._kernel.kind not in (LINEAR, POLY, RBF):
-            return None
-        X, classes = training.X, 2 if training.labels is None else int(training.labels.max(initial=1)) + 1
-        problems = 1 if classes == 2 else classes
-        if self._kernel.kind == LINEAR:
-            return Alternative(self._others[0], linear_seconds(X.nnz if sparse.issparse(X) else X.size, problems))
-        n, d = X.shape
-        return Alternative(self._others[1], forest_seconds(n, d, problems)) if float(n) * d <= LARGEST_DENSE else None
 
     def _solve_parts(
         self,

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import math
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -52,7 +52,7 @@ class Options(NamedTuple):
     megabytes: float = 0.0  # that the cache may take, where its buffer takes less
 
 
-def block_phase(state: State, options: Options, goal: float, look: Callable[[], None] = lambda: None) -> None:
+def block_phase(state: State, options: Options, goal: float) -> None:
     """Solve block after block, until the gap of the working set is at most ``goal`` or single steps are better.
 
     O(n d m) a block in which m coefficients change. A block's matrix lies in the memory of the columns' cache, which is emptied.
@@ -65,7 +65,6 @@ def block_phase(state: State, options: Options, goal: float, look: Callable[[], 
     largest = math.isqrt(len(buffer)) - 2  # the two that violate most are always in a block
     while state.by_blocks and len(state.which) > _FEW and state.n_iter < max_iter:
         stop_if_asked()
-        look()
         if shrinking:
             state.shrink(_LEFT)
         n, (ascents, descents, gap) = len(state.which), state.derivatives()
@@ -186,15 +185,14 @@ def solve(
     options: Options,
     buffer: np.ndarray,
     workers: Workers | None = None,
-    look: Callable[[], None] = lambda: None,
     done: int = 0,
     gram: Gram | None = None,
 ) -> Solution:
     """Solve a problem from coefficients ``start`` float64 [n], or from the first point, with a cache in a `column_buffer`.
 
-    O(n) a step, and O(n d) for each new column. An interrupt, or `stop_if_asked`, ends it with the point so far. ``look`` is
-    called now and then. ``done`` steps were done before, to get to ``start``. ``gram`` is memory of all kernel values, by which
-    fits to the same rows share them.
+    O(n) a step, and O(n d) for each new column. An interrupt, or `stop_if_asked`, ends it with the point so far. ``done``
+    steps were done before, to get to ``start``. ``gram`` is memory of all kernel values, by which fits to the same rows share
+    them.
     """
     if start is None:
         b = np.empty(len(problem.upper))
@@ -204,7 +202,6 @@ def solve(
     goal, interrupted, few = _GOAL * options.tol, False, _is_small(problem, buffer)
     if few and not done:
         try:
-            look()
             stop_if_asked()
             solution = _solve_few(problem, b, options)
             if solution.has_ended(options):
@@ -217,8 +214,8 @@ def solve(
     checks, failed, gap = 0, 0, np.inf
     try:
         while not interrupted:
-            block_phase(state, options, goal, look)
-            status = _single_steps(state, options, goal, look)
+            block_phase(state, options, goal)
+            status = _single_steps(state, options, goal)
             state.unshrink()
             before, gap, checks = gap, state.check(), checks + 1
             failed += gap > 0.5 * before
@@ -290,7 +287,7 @@ def _end_exactly(p: Problem, K: np.ndarray, a: WorkingSet, tol: float) -> float:
     return max(solve_free(K, a, p.epsilon, free[:m], gap) if gap <= tol and 1 < m <= _MOST_FREE else gap, 0.0)
 
 
-def _single_steps(state: State, options: Options, goal: float, look: Callable[[], None]) -> int:
+def _single_steps(state: State, options: Options, goal: float) -> int:
     """Do steps on cached columns until the gap of the working set is below ``goal``; return why they ended."""
     p, since, status = state.problem, 0, RUNNING
     if state.derivatives()[2] < goal:
@@ -301,7 +298,6 @@ def _single_steps(state: State, options: Options, goal: float, look: Callable[[]
     newton = NewtonSteps(options.tol)
     while True:
         stop_if_asked()
-        look()
         m = len(state.which)
         if status != WANTED:
             ascents, descents, gap = state.derivatives()

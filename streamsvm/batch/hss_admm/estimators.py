@@ -136,7 +136,7 @@ class HSSADMMClassifier(KernelClassifier, PathMachine):
     max_iter: int = parameter(default=2000, least=1, integer=True)
     """Maximum number of iterations."""
 
-    def _fit_path(self, models: list[Self], X: Any, y: Any, sample_weight: Any) -> list[Self]:
+    def _fit_models(self, models: list[Self], X: Any, y: Any, sample_weight: Any) -> list[Self]:
         Cs = [model.C for model in models]
         with self._all_or_nothing(), one_blas_thread():  # products are small: threads of BLAS would wait for each other
             prepared = self._prepared(Cs, X, y, sample_weight)
