@@ -55,6 +55,8 @@ def plain(model, X, y, metric):
 class LocalFrame:
     """Stands in for Spark's frame where a cascade asks for one. Partitions are lists of batches; tasks run in a random order."""
 
+    sparkSession = SimpleNamespace(sparkContext=SimpleNamespace(master="none"))  # noqa: N815 - as Spark names it
+
     def __init__(self, partitions, rng, again=None):
         self.partitions, self.rng = partitions, rng
         self.again = again  # makes other partitions of these at each reading
@@ -73,8 +75,6 @@ class LocalFrame:
             finally:
                 cascade_tasks.TaskContext = kept
         return LocalFrame([mapped[number] for number in range(len(partitions))], self.rng)
-
-    mapped = mapInArrow  # as of rows that are no frame of Spark
 
     def repartitionById(self, n, target):
         """Put each row where a function of its partition's number says, in pieces that come in any order."""

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import Any, NamedTuple, Protocol
+from typing import Any, NamedTuple
 
 import numpy as np
 import pyarrow as pa
@@ -11,7 +11,6 @@ from pyspark.ml.functions import vector_to_array
 from pyspark.ml.linalg import VectorUDT
 from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
-from pyspark.sql.types import StructType
 
 from streamsvm.core.checks import LARGEST_WEIGHT
 from streamsvm.stream.tables.arrow_columns import is_number, is_text, numbers_of
@@ -106,21 +105,12 @@ def rows_of_batch(batch: pa.RecordBatch, *, skip: bool, classes: bool) -> Rows:
     return rows if "weight" in columns else rows._replace(w=np.ones(len(rows.X)))
 
 
-class Partitioned(Protocol):
-    """Rows in partitions that are no frame."""
-
-    def mapped(self, task: Any, schema: StructType | str) -> DataFrame:
-        """Return what a task makes of the batches of each partition."""
-
-
-def mapped_batches(rows: DataFrame | Partitioned, task: Any, schema: str) -> DataFrame:
+def mapped_batches(rows: DataFrame, task: Any, schema: str) -> DataFrame:
     """Return what a task makes of the batches of each partition; Spark takes a function, and no other object that is called."""
 
     def of_partition(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         return task(batches)
 
-    if not isinstance(rows, DataFrame):
-        return rows.mapped(of_partition, schema)
     check_workers(rows.sparkSession)
     return rows.mapInArrow(of_partition, schema)
 

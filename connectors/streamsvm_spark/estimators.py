@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -15,8 +15,7 @@ from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 
 from streamsvm.learners.refit import Equations, SupportVectors, Trial, basis_of, take_step
-from streamsvm_spark.columns import Partitioned, RowsError, arrow_schema, mapped_batches, rows_of_batch
-from streamsvm_spark.files import Files
+from streamsvm_spark.columns import RowsError, arrow_schema, mapped_batches, rows_of_batch
 from streamsvm_spark.models import BudgetedSVMClassificationModel, BudgetedSVMRegressionModel, SVMModel
 from streamsvm_spark.parameters import CLASSIFIERS, REGRESSORS, FitParams
 from streamsvm_spark.parts import PARTS, Part, Task, bytes_of, learner_of, merge_parts
@@ -82,7 +81,7 @@ def _collected_sums(frame: DataFrame) -> np.ndarray:
     return np.frombuffer(total["sums"])
 
 
-def refit(rows: DataFrame | Partitioned, learner: Any, skip: bool, classes: bool) -> None:
+def refit(rows: DataFrame, learner: Any, skip: bool, classes: bool) -> None:
     """Fit the coefficients of a learner once more, by the rows of all partitions: a step of Newton's method.
 
     The rows are read twice, once for the direction of the step, once for its size. Some partitions' sums of
@@ -122,42 +121,8 @@ class _Estimator(FitParams, DefaultParamsReadable, DefaultParamsWritable):
         self._setDefault(learner="bsca", budget=500, gamma="scale", rounds=1, passes=1, options={}, seed=0, handleInvalid="error")
         self._set(**{name: value for name, value in given.items() if value is not None})  # None is as if it were not given
 
-    def fitParquet(self, path: str, inputCols: Sequence[str] | None = None, partitions: int | None = None) -> Any:
-        """Fit to the rows of Parquet files, which the workers read themselves with Arrow.
-
-        If a table consists of such files, this is faster than ``fit``.
-
-        Parameters
-        ----------
-        path
-            A file or a folder that all workers can read: a path, or a URL of a file system that Arrow knows, such as
-            ``s3://bucket/rows`` or ``hdfs://host/rows``. Names that begin with "." or "_" are skipped.
-        inputCols
-            Names of the columns of numbers that are the features, in this order. None uses the one column ``featuresCol``, of
-            arrays or vectors.
-        partitions
-            Number of partitions. Each has whole row groups, in the order of the names of the files. None uses as many as Spark
-            has cores, or a multiple of that if partitions would have more than 128 MiB. The same files and number of partitions
-            give the same model.
-
-        Returns
-        -------
-        The model, as from ``fit``.
-
-        Raises
-        ------
-        ValueError
-            There is no such file or column, or an error of ``fit``.
-        """
-        return self._fit_rows(
-            Files(path, {**self._parameter_names(), **({"features": inputCols} if inputCols else {})}, partitions)
-        )
-
     def _fit(self, dataset: DataFrame) -> Any:
-        return self._fit_rows(self._columns_of(dataset))
-
-    def _fit_rows(self, rows: DataFrame | Files) -> Any:
-        kind = self._learner_kind(self._learners)
+        rows, kind = self._columns_of(dataset), self._learner_kind(self._learners)
         skip = self.getHandleInvalid() == "skip"
         task = Task(kind, self._parameters_of(kind), self.getPasses(), skip, self._classes, self.getSeed())
         learner = merge_parts([Part(*row) for row in mapped_batches(rows, task, PARTS).collect()])

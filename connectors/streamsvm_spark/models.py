@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable
 from typing import Any, ClassVar
 
 import numpy as np
@@ -15,14 +15,13 @@ from pyspark.ml.regression import RegressionModel
 from pyspark.ml.util import DefaultParamsReader, DefaultParamsWriter, MLReadable, MLReader, MLWritable, MLWriter
 from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as F
-from pyspark.sql.pandas.types import from_arrow_schema, to_arrow_schema, to_arrow_type
+from pyspark.sql.pandas.types import to_arrow_type
 from pyspark.sql.types import ArrayType, DataType, DoubleType, StructField, StructType
 from river import base
 
 from streamsvm.core.sklearn_base import SklearnEstimator
 from streamsvm.files.messages import shown
 from streamsvm_spark.columns import MOST_CLASSES, RowsError, arrays_of, column_of, rows_of
-from streamsvm_spark.files import Files
 from streamsvm_spark.parameters import ScoreParams
 from streamsvm_spark.parts import bytes_of, learner_of, shared_learner_of
 from streamsvm_spark.versions import check_workers
@@ -110,52 +109,6 @@ class SVMModel(ScoreParams, MLReadable[Any], MLWritable):
     def _column_of(self, key: str, column: Column) -> Column:
         # From Python come arrays, which Spark reads faster than vectors.
         return array_to_vector(column) if self._columns[key] == VectorUDT() else column
-
-    def transformParquet(
-        self, path: str, columns: Sequence[str] = (), inputCols: Sequence[str] | None = None, partitions: int | None = None
-    ) -> DataFrame:
-        """Return predictions of the rows of Parquet files, which the workers read themselves with Arrow.
-
-        Parameters
-        ----------
-        path, inputCols, partitions
-            As in the estimator's ``fitParquet``.
-        columns
-            Names of the columns of the files to keep, next to those that are added.
-
-        Returns
-        -------
-        A frame of these columns and of those that ``transform`` adds. It is computed whenever it is used.
-
-        Raises
-        ------
-        ValueError
-            There is no such file or column, or a column has the name of one that is added.
-        """
-        names, columns = self._added_columns(), list(dict.fromkeys([columns] if isinstance(columns, str) else columns))
-        if not names:
-            raise ValueError("no column is added, as their names are all '': read the files with Spark")
-        folded = _case_folding(SparkSession.active())
-        if taken := sorted(set(map(folded, columns)) & set(map(folded, names.values()))):
-            raise ValueError(f"a column of the files is named {taken[0]!r}, as one that is added: give that another name")
-        features = f"{self.uid}_features"
-        files = Files(path, {features: inputCols or self.getFeaturesCol(), **{name: name for name in columns}}, partitions)
-        function, skip = self._answer_function(list(names)), self.getHandleInvalid() == "skip"
-        answers = StructType([StructField(names[field.name], field.dataType) for field in function.returnType])
-        # A file has nulls where another one says that it has none.
-        kept = [StructField(field.name, field.dataType) for field in from_arrow_schema(files.schema(columns))]
-        schema = StructType([*kept, *answers])
-        types, answers_of = to_arrow_schema(schema, timezone="UTC"), function.func
-
-        def answered(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-            for batch in batches:
-                made = answers_of(batch.column(0))
-                arrays = [*batch.columns[1:], *made.flatten()]
-                whole = pa.RecordBatch.from_arrays([a.cast(t.type) for a, t in zip(arrays, types, strict=True)], schema=types)
-                yield whole.filter(made.is_valid()) if skip else whole
-
-        found = files.mapped(answered, schema)
-        return found.withColumns({name: self._column_of(key, F.col(name)) for key, name in names.items()})
 
     def udf(self) -> Any:
         """Return a Spark function from features to the prediction.
