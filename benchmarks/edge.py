@@ -12,6 +12,7 @@ for a Cortex-M4 with a floating-point unit by ``arm-none-eabi-gcc -Os`` to see i
 from __future__ import annotations
 
 import argparse
+import sys
 import tempfile
 import time
 from collections.abc import Callable
@@ -28,11 +29,13 @@ from streamsvm.core.steps import decisions
 from streamsvm.core.steps.iterates import CHOSEN
 from streamsvm.edge import Predictor
 from streamsvm.edge.program import Program, ProgramError
-from streamsvm.export.c import CModel
 from streamsvm.export.c.writer import needs_of
 from streamsvm.export.describe import program_of
 from streamsvm.export.quantise import quantised
 from streamsvm.export.reduce import reduced
+
+sys.path.insert(0, str(Path(__file__).parents[1] / "tests"))
+from c_model import CModel
 
 BITS, BUDGETS = (32, 16, 8), (100, 500)
 SIZES = (1000, 2000, 3500, 5000, 10_000, 20_000)  # bytes of tables

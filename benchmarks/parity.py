@@ -31,8 +31,11 @@ from sklearn.utils import get_tags
 from streamsvm import batch, learners, linear
 from streamsvm.edge import Predictor
 from streamsvm.edge.program import Program, ProgramError
-from streamsvm.export.c import CModel, write_c
+from streamsvm.export.c import write_c
 from streamsvm.export.describe import program_of
+
+sys.path.insert(0, str(Path(__file__).parents[1] / "tests"))
+from c_model import CModel
 
 FITTED = 2_000  # rows of machines: exact ones take the square of it
 FEATURES = 8

@@ -27,7 +27,7 @@ from streamsvm import (
 )
 from streamsvm.batch import BatchClassifier, CSMOClassifier, CSMORegressor, to_budget
 from streamsvm.batch.hss import HSSMatrix
-from streamsvm.export.c import CModel, write_c
+from streamsvm.export.c import write_c
 from streamsvm.export.c.writer import needs_of
 from streamsvm.export.compare import Comparison, comparison, rows_near_vectors
 from streamsvm.export.describe import program_of
@@ -129,7 +129,6 @@ def fit_exactly() -> None:
     assert_type(needs_of(program).fits_16_bits, bool)
     write_onnx(program, "spam.onnx", inputs="double", zipmap=True)
     assert_type(comparison(program, quantised(program, bits=8), rows_near_vectors(program)), Comparison)
-    assert_type(CModel(program).predict_many(X), np.ndarray)
 
 
 def run_a_loop(codec: streamsvm_kafka.Codec, watch: DriftWatch) -> None:

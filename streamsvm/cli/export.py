@@ -42,12 +42,10 @@ def run(arguments: argparse.Namespace) -> None:
     options = {name: value for name in _OPTIONS if (value := getattr(arguments, name)) is not None}
     for name in options.keys() - FORMS[arguments.form]:
         raise UsageError(f"--{name} means nothing for --to {arguments.form}: leave it out")
-    bits, most = options.pop("bits", None) or 32, options.pop("error", None)
-    rounds = bits != 32 or most is not None
-    if most is not None and arguments.max_bytes is not None:
-        raise UsageError("--error and --max-bytes each decide how large the tables are: leave one out, or say --bits")
+    bits = options.pop("bits", None) or 32
+    rounds = bits != 32
     if arguments.sample is not None and not rounds and arguments.max_bytes is None:
-        raise UsageError("--sample: only a model of fewer bits or bytes answers otherwise: add --bits, --error or --max-bytes")
+        raise UsageError("--sample: only a model of fewer bits or bytes answers otherwise: add --bits or --max-bytes")
     if arguments.sample == "-":
         raise UsageError("--sample - is standard input: give a file")
     if arguments.out.exists() and not arguments.out.is_dir():
@@ -69,7 +67,7 @@ def run(arguments: argparse.Namespace) -> None:
             written = found.program
             print(printable(str(found)))
         elif rounds:
-            written = quantised(program, arguments.bits, most)
+            written = quantised(program, bits)
         if rounds:
             print(printable(_bits_of(written)))
         with unwinding():
@@ -120,7 +118,7 @@ def _bits_of(program: Program) -> str:
     found = {array.dtype for step in program.steps for name, array in step.arrays.items() if name == "vectors"}
     bits = sorted({8 * kind.itemsize if kind.kind == "i" else 32 for kind in found})
     if bits in ([], [32]):
-        return "no vectors have fewer bits: there are none that may, or fewer are not known to keep to --error"
+        return "no vectors have fewer bits: there are none that may"
     return f"vectors have {' and '.join(map(str, bits))} bits"
 
 

@@ -353,8 +353,6 @@ def _make_parser() -> tuple[argparse.ArgumentParser, dict[str, argparse.Argument
     export.add_argument("--bits", type=int, choices=[8, 16, 32], help=text)
     text = "use fewer support vectors, until the C tables have at most N bytes, and report the accuracy that is left"
     export.add_argument("--max-bytes", type=parse_count, metavar="N", help=text)
-    text = "in C: use the fewest bits that change no decision value by more than E"
-    export.add_argument("--error", type=float, metavar="E", help=text)
     text = (
         "a table of rows, read as predict reads it: with fewer bits or bytes, also compare what is written with the model on "
         "these (10,000 at most), and not only on rows near the support vectors"

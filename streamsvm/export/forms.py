@@ -24,7 +24,7 @@ from streamsvm.files.model_file import ModelFileError, is_model, to_bytes, write
 
 #: The forms, and what their writers may be told.
 FORMS: Mapping[str, frozenset[str]] = {
-    "c": frozenset({"bits", "error"}),
+    "c": frozenset({"bits"}),
     "onnx": frozenset({"operators", "inputs", "zipmap"}),
     "npz": frozenset(),
     "json": frozenset(),
@@ -57,9 +57,8 @@ def export(
     X
         Rows on which a smaller model has to decide as before.
     options
-        Options of the form. For C: ``bits`` and ``error``, as in `streamsvm.export.c.write_c`; with ``error`` alone, it uses
-        the fewest bits that keep to it. For ONNX: ``operators``, ``inputs`` and ``zipmap``, as in
-        `streamsvm.export.onnx.write_onnx`.
+        Options of the form. For C: ``bits``, as in `streamsvm.export.c.write_c`. For ONNX: ``operators``, ``inputs`` and
+        ``zipmap``, as in `streamsvm.export.onnx.write_onnx`.
 
     Returns
     -------
@@ -97,15 +96,12 @@ def export(
     program, folder = model if isinstance(model, Program) else program_of(model), Path(out)
     if to == "c" or options.get("inputs") == "float":
         _warn_of_lost(program, to)
-    if max_bytes is not None and options.get("error") is not None:
-        raise ProgramError("error= and max_bytes= each decide how large the tables are: leave one out, or say bits=")
     if max_bytes is not None:
         program = import_module("streamsvm.export.reduce").reduced(program, max_bytes, X, bits=options.get("bits") or 32).program
     try:
         folder.mkdir(parents=True, exist_ok=True)
         files = files_of(to, folder, name)
         if to == "c":
-            options.setdefault("bits", None if "error" in options else 32)
             import_module("streamsvm.export.c").write_c(program, folder, name, **options)
         elif to == "onnx":
             import_module("streamsvm.export.onnx").write_onnx(program, files[0], **options)  # which says what to install

@@ -19,7 +19,7 @@ _RIDGE = 1e-9  # of the diagonal: vectors that were rounded to the same numbers 
 _MOST_LOST = 0.1  # of the norm: up to there, 1 % of labels change, or numbers by less than a tenth of their deviation
 
 
-def quantised(program: Program, bits: int | None = None, error: float | None = None) -> Program:
+def quantised(program: Program, bits: int) -> Program:
     """Return a program whose vectors are whole numbers of few bits, times a unit for each feature.
 
     The unit of a feature is its largest size in the vectors, divided by 32,767 or 127. Of a Gaussian kernel it is half the range
@@ -33,15 +33,13 @@ def quantised(program: Program, bits: int | None = None, error: float | None = N
     program
         Program of a model, from `program_of`; it is not changed.
     bits
-        Bits of a number: 32, 16 or 8. None uses the fewest whose `error_bound` is at most ``error``.
-    error
-        Largest change of a decision value that is allowed. None allows any, as long as the sums of each kernel keep their shape:
-        what they lose has at most a tenth of their norm in the space of the kernel.
+        Bits of a number: 32, 16 or 8.
 
     Raises
     ------
     ProgramError
-        Neither ``bits`` nor ``error`` is given, the error is not a number of at least 0, or that many bits cannot keep to it.
+        There is no such number of bits, or the sums of a kernel lose their shape: more than a tenth of their norm in the space of
+        the kernel.
 
     Notes
     -----
@@ -59,25 +57,11 @@ def quantised(program: Program, bits: int | None = None, error: float | None = N
     >>> quantised(program, bits=8).nbytes < program.nbytes
     True
     """
-    if bits is None and error is None:
-        raise ProgramError("say how exact vectors must be: bits=32, 16 or 8, or error=, the largest change of a decision value")
-    if error is not None and not error >= 0.0:
-        raise ProgramError(f"error must be a number of at least 0, not {error!r}")
-    if bits not in (None, 32, *_TYPES):
+    if bits not in (32, *_TYPES):
         raise ProgramError(f"bits must be 32, 16 or 8, not {bits!r}")
-    found = math.inf
-    for candidate in (8, 16, 32) if bits is None else (bits,):
-        made = _refitted_program(program, rounded(program, candidate))
-        if error is None:
-            _refuse_lossy(program, made, candidate)
-            return made
-        found = error_bound(program, made)
-        if found <= error:
-            return made
-    raise ProgramError(
-        f"with vectors of {bits} bits a decision value may change by up to {found:.3g}, more than error={error:g}: allow more, "
-        "or ask for more bits"
-    )
+    made = _refitted_program(program, rounded(program, bits))
+    _refuse_lossy(program, made, bits)
+    return made
 
 
 def rounded(program: Program, bits: int) -> Program:
@@ -169,39 +153,5 @@ def _refuse_lossy(program: Program, made: Program, bits: int) -> None:
             share, more = 100.0 * min(lost, 1.0), 16 if bits == 8 else 32
             raise ProgramError(
                 f"vectors of {bits} bits would lose {share:.0f}% of a kernel's sums, as they do where a value of "
-                f"a feature is far from all others: ask for {more} bits, learn with scaling, or allow a change, error= (--error)"
+                f"a feature is far from all others: ask for {more} bits, or learn with scaling"
             )
-
-
-def error_bound(program: Program, other: Program) -> float:
-    """Return a bound on how much the decision values of two programs with different vectors differ.
-
-    The programs must differ in their vectors, and in the coefficients of these, alone. A sum of values of a Gaussian kernel
-    changes by at most the distance of the two sums in the space of the kernel, and so on up to the decision value. For other
-    kernels the bound is infinite, unless no vector has moved, because rows may be of any length. It is also infinite if a
-    committee combines its experts, if decision values count votes, and if the nearest rows vote, because others may become the
-    nearest.
-    """
-    norms = {number: sums.norms() for number, sums in _moved_sums(program, other) if sums.step.options["kind"] == "rbf"}
-    changes = [np.zeros(len(program.columns))]
-    for number, (step, moved, width) in enumerate(zip(program.steps, other.steps, program.widths[1:], strict=True), 1):
-        taken = np.concatenate([changes[place] for place in step.of])
-        behind = program.steps[step.of[0] - 1] if number in norms else step
-        known = number in norms and not any(changes[place].any() for place in behind.of)
-        changes.append(norms[number] if known else _most_change(step, moved, taken, width))
-    return float(changes[program.answer.decision].max(initial=0.0))
-
-
-def _most_change(step: Step, moved: Step, taken: np.ndarray, width: int) -> np.ndarray:
-    """Return by how much each number of a step's value changes at most, where those that it takes change by ``taken``."""
-    way = np.abs(vectors_of(step) - vectors_of(moved)).sum() if "vectors" in step.arrays else 0.0
-    if not way and not taken.any():
-        return np.zeros(width)
-    if np.isfinite(taken).all():
-        if step.do == "kernel" and step.options["kind"] == "rbf" and not taken.any():
-            return np.ones(width)  # at most; sums of them are known better
-        if step.do == "linear":
-            return np.asarray(np.abs(step.arrays["weights"]) @ taken)
-        if step.do in ("select", "join"):
-            return taken[step.arrays["columns"]] if step.do == "select" else taken
-    return np.full(width, math.inf)

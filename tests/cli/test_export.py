@@ -68,7 +68,6 @@ def test_fewer_bits_are_compared_with_the_model(saved, file, tmp_path, call):
 @pytest.mark.parametrize(
     ("words", "reason"),
     [
-        (["--error", "0.1", "--max-bytes", "700"], "--error and --max-bytes each decide how large the tables are: leave one out"),
         (["--out", "saved"], "--out saved is a file: name a folder there"),
         (["--out", "state"], "state/model.h would overwrite the model, or write into it: name another file"),
         (["--bits", "8", "--sample", "model.c", "--overwrite"], "model.c would overwrite --sample"),

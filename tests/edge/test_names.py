@@ -9,12 +9,13 @@ import onnxruntime
 import pytest
 
 from c_compilers import FLAGS, needs_compiler
+from c_model import CModel
 from edge_models import bsgd, learned, of_names
 from refused import refused
 from streamsvm import BSGDClassifier, edge
 from streamsvm.edge.predictor import PROGRAM, Predictor, text_of
 from streamsvm.edge.program import Column, Program, Table
-from streamsvm.export.c import CModel, write_c
+from streamsvm.export.c import write_c
 from streamsvm.export.compare import comparison, rows_near_vectors
 from streamsvm.export.describe import program_of
 from streamsvm.export.forms import export

@@ -11,9 +11,9 @@ import pytest
 from river.preprocessing import MinMaxScaler
 
 from c_compilers import needs_compiler
+from c_model import CModel
 from streamsvm import BSCAClassifier, learners
 from streamsvm.edge.predictor import Predictor
-from streamsvm.export.c import CModel
 from streamsvm.export.describe import program_of
 from streamsvm.export.forms import export
 

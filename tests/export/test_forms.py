@@ -2,7 +2,6 @@
 
 import io
 import json
-import math
 import zipfile
 
 import numpy as np
@@ -11,11 +10,11 @@ import pytest
 
 import streamsvm
 from c_compilers import FLAGS, needs_compiler
+from c_model import CModel
 from edge_models import MEMORIES, WHOLE_NUMBERS, bsgd, learned, matrix, memory, of_whole_numbers, program
 from refused import refused
 from streamsvm import BSGDClassifier, edge
 from streamsvm.edge.program import Program
-from streamsvm.export.c import CModel
 from streamsvm.export.describe import program_of
 from streamsvm.export.forms import FORMS, export
 from streamsvm.export.pipelines import lost_in_float32
@@ -95,24 +94,11 @@ def test_of_equally_near_rows_the_first_vote(n, features, bits, tmp_path):
         np.testing.assert_allclose(found, np.where(np.arange(n) < 3, 2.0 / 3.0, 0.0) - 1.0 + np.zeros_like(found), atol=1e-6)
 
 
-@pytest.mark.parametrize(
-    ("options", "bits"),
-    [
-        ({}, 32),
-        ({"bits": 8}, 8),
-        ({"error": math.inf}, 8),
-        ({"error": 1e-2}, 16),
-        ({"error": 0.0}, 32),
-        ({"bits": 16, "error": 1.0}, 16),
-    ],
-)
-def test_an_error_alone_takes_the_fewest_bits(options, bits, tmp_path):
-    header, source = export(learned(bsgd(), 200, 2), "c", tmp_path, **options)
+@pytest.mark.parametrize("bits", [32, 8])
+def test_bits_of_vectors(bits, tmp_path):
+    header, source = export(learned(bsgd(), 200, 2), "c", tmp_path, bits=bits)
     assert header.name == "model.h"
-    found = source.read_text()
-    assert [width for width in (8, 16) if f"static const MODEL_TABLE int{width}_t model_vectors" in found] == (
-        [] if bits == 32 else [bits]
-    )
+    assert ("static const MODEL_TABLE int8_t model_vectors" in source.read_text()) == (bits == 8)
 
 
 @pytest.mark.parametrize(
@@ -123,9 +109,7 @@ def test_an_error_alone_takes_the_fewest_bits(options, bits, tmp_path):
         ({"to": "npz", "name": ""}, "is no name of a file"),
         ({"to": "npz", "bits": 8}, "bits means nothing for npz: it takes no options"),
         ({"to": "onnx", "bits": 8}, "bits means nothing for onnx: it takes inputs, operators, zipmap"),
-        ({"to": "c", "error": -1.0}, "error must be a number of at least 0, not -1.0"),
-        ({"to": "c", "error": math.nan}, "error must be a number of at least 0, not nan"),
-        ({"to": "c", "bits": 8, "error": 1e-9}, "with vectors of 8 bits a .* may change by up to .*, more than error=1e-09"),
+        ({"to": "c", "bits": 7}, "bits must be 32, 16 or 8, not 7"),
     ],
 )
 def test_what_cannot_be_asked_for(given, reason, tmp_path):

@@ -13,11 +13,11 @@ from river import preprocessing
 
 import streamsvm
 from c_compilers import needs_compiler
+from c_model import CModel
 from edge_models import OF_EACH, matrix, program
 from learners_in_c import assert_equal
 from refused import raises, refused
 from streamsvm import BSCAClassifier, BSGDClassifier, SVMClassifier, edge
-from streamsvm.export.c import CModel
 from streamsvm.export.c.learning import state_of, with_state, write_learning_c
 from streamsvm.export.describe import in_order, program_of
 from streamsvm.export.forms import export

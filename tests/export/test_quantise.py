@@ -16,7 +16,7 @@ from streamsvm.edge.step import vectors_of
 from streamsvm.export import quantise
 from streamsvm.export.compare import comparison
 from streamsvm.export.describe import program_of
-from streamsvm.export.quantise import error_bound, quantised, rounded
+from streamsvm.export.quantise import _refitted_program, quantised, rounded
 from streamsvm.learners import OneClassBSGD
 
 
@@ -60,7 +60,7 @@ def values(made, X):
 )
 def test_what_is_lost_is_orthogonal_to_all_that_is_left(m, d, outputs, kind, bits, seed):
     before = random_expansion(m, d, outputs, kind, seed)
-    after = quantised(before, bits, math.inf)
+    after = _refitted_program(before, rounded(before, bits))  # be it lossy
     step = after.steps[1]
     kept = vectors_of(step)
     assert step.arrays["vectors"].dtype == {8: np.int8, 16: np.int16}[bits]
@@ -106,12 +106,10 @@ def far(value):
 
 
 def test_a_vector_that_takes_the_bits_of_the_others_is_refused_with_advice():
-    said = "vectors of {} bits would lose [0-9]+% of a kernel's sums, .*: ask for {} bits, learn with scaling, or allow"
+    said = "vectors of {} bits would lose [0-9]+% of a kernel's sums, .*: ask for {} bits, or learn with scaling"
     refused(said.format(8, 16), quantised, far(1e4), 8, error=edge.ProgramError)
     assert comparison(far(1e4), quantised(far(1e4), 16), vectors_of(far(1e4).steps[1])).away < 0.01
     refused(said.format(16, 32), quantised, far(1e7), 16, error=edge.ProgramError)
-    assert quantised(far(1e4), 8, error=math.inf).steps[1].arrays["vectors"].dtype == np.int8  # asked for in so many words
-    assert quantised(far(1e4), error=0.5).steps[1].arrays["vectors"].dtype == np.int16
 
 
 def test_rows_that_vote_have_16_bits_at_least():
@@ -135,7 +133,7 @@ def test_trees_and_random_features_stay_floats():
     for name in names:
         before = program(name)
         assert {step.do for step in before.steps} & {"trees", "fourier"}
-        assert error_bound(before, quantised(before, 8)) == 0.0
+        assert quantised(before, 8).nbytes == before.nbytes
 
 
 def test_twice_is_once():
@@ -144,12 +142,5 @@ def test_twice_is_once():
         assert all(a.arrays.items() == b.arrays.items() or a is b for a, b in zip(once.steps, again.steps, strict=True))
 
 
-def test_the_norm_of_what_is_lost_is_a_bound():
-    before = random_expansion(40, 2, outputs=2)
-    after = quantised(before, 8)
-    X = np.concatenate([vectors_of(before.steps[1]), 5.0 + 4.0 * np.random.default_rng(1).normal(size=(3000, 2))])
-    worst = np.abs(Predictor(after)._decision_values(X) - Predictor(before)._decision_values(X)).max()
-    assert 0.2 * error_bound(before, after) < worst <= error_bound(before, after)
-    enough = error_bound(before, quantised(before, 16))
-    assert quantised(before, error=enough).steps[1].arrays["vectors"].dtype == np.int16
-    refused("bits must be", quantised, before, bits=7, error=edge.ProgramError)
+def test_there_are_three_numbers_of_bits():
+    refused("bits must be", quantised, random_expansion(20, 3), bits=7, error=edge.ProgramError)

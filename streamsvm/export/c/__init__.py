@@ -3,7 +3,6 @@
 The only memory that they use is constants and the stack.
 """
 
-from streamsvm.export.c.compiled import CModel
 from streamsvm.export.c.writer import write_c
 
-__all__ = ["CModel", "write_c"]
+__all__ = ["write_c"]

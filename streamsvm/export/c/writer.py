@@ -64,9 +64,7 @@ class CFiles(NamedTuple):
     """As in `CNeeds`."""
 
 
-def write_c(
-    program: Program, folder: str | Path, name: str = "model", *, bits: int | None = 32, error: float | None = None
-) -> CFiles:
+def write_c(program: Program, folder: str | Path, name: str = "model", *, bits: int = 32) -> CFiles:
     """Write a program as C: ``NAME.h`` and ``NAME.c``, which call no library and allocate nothing.
 
     They are C99 and later, and C++11 and later. Compiled as either by the same compiler with the same flags, they predict the
@@ -86,8 +84,8 @@ def write_c(
         Path of an existing folder.
     name
         Name of the files, and the beginning of all symbols: a C identifier.
-    bits, error
-        Precision of the vectors, as in `quantised`; 32 bits are floats.
+    bits
+        Bits of the vectors, as in `quantised`; 32 bits are floats.
 
     Returns
     -------
@@ -112,7 +110,7 @@ def write_c(
     ('model.h', 'model.c', True)
     """
     name, folder = checked_prefix(name), Path(folder)
-    program = quantised(program, bits, error) if bits != 32 or error is not None else program
+    program = quantised(program, bits) if bits != 32 else program
     source = _write_steps(program)
     name_of = add_names(source, program)
     needs = _needs_of(program, source)

@@ -11,8 +11,9 @@ import numpy as np
 import pytest
 
 from c_compilers import FOUND, ZIG, needs_zig
+from c_model import CModel
 from streamsvm.edge.program import Answer, Column, Program
-from streamsvm.export.c import CModel, write_c
+from streamsvm.export.c import write_c
 from streamsvm.export.c.writer import needs_of
 from streamsvm.export.describe import program_of
 

@@ -4,11 +4,11 @@ import numpy as np
 import pytest
 
 from c_compilers import COMPILERS, FLAGS, needs_compiler
+from c_model import CModel
 from c_sanitized import run_random_rows
 from streamsvm.edge.program import Answer, Column, Program, run
-from streamsvm.export.c import CModel
 from streamsvm.export.c.library import takes_eight_bits
-from streamsvm.export.quantise import quantised
+from streamsvm.export.quantise import _refitted_program, rounded
 
 pytestmark = [needs_compiler, pytest.mark.thorough]
 
@@ -23,7 +23,7 @@ def expansion(vectors, outputs, gamma, biases=0.0, seed=0):
     value = program.add("linear", value, weights=weights, biases=np.full(outputs, biases))
     labels = tuple(range(outputs)) if outputs > 1 else (0, 1)
     program.answer = Answer("class", value, value, labels)
-    return quantised(program, 8, error=np.inf)
+    return _refitted_program(program, rounded(program, 8))  # be it lossy
 
 
 @pytest.mark.parametrize(

@@ -1,7 +1,6 @@
 """C source answers as the program does that it is made of, compiled with all warnings as errors."""
 
 import ctypes
-import math
 import re
 import subprocess
 
@@ -9,15 +8,16 @@ import numpy as np
 import pytest
 
 from c_compilers import ALSO_CLANG, COMPILERS, FLAGS, needs_compiler
+from c_model import CModel
 from c_sanitized import run_random_rows
 from edge_models import FORESTS, MAKERS, MEMORIES, matrix, memory, outside, program
 from lists import in_turn
 from refused import refused
 from streamsvm import BSGDClassifier, edge
 from streamsvm.edge.program import Answer, Column, Program, run
-from streamsvm.export.c import CModel, write_c
+from streamsvm.export.c import write_c
 from streamsvm.export.describe import program_of
-from streamsvm.export.quantise import error_bound, quantised
+from streamsvm.export.quantise import quantised
 
 pytestmark = [needs_compiler, pytest.mark.thorough]
 SHORT = [
@@ -133,23 +133,6 @@ def test_what_cannot_be_written_or_compiled(tmp_path):
     ):
         refused(reason, call, given, *words, **how, error=edge.ProgramError)
     refused(r"shape \(2, 3\), not \(rows, 5\)", CModel(given).predict_many, np.zeros((2, 3)))
-
-
-@pytest.mark.parametrize(
-    ("name", "bits"),
-    [
-        ("BSGDClassifier 0 of 2", 16),
-        *((name, 8) for name in ("BSGDClassifier 0 of 2", "BSGDClassifier 0 of 3", "scaled targets")),
-        *((f"CSMOClassifier {number} of 4", 8) for number in (0, 4, 5)),
-    ],
-)
-def test_the_bound_of_the_error_holds(name, bits):
-    given = program(name)
-    rounded, X = quantised(given, bits), matrix(given, 2000).astype(np.float64)
-    bound, worst = error_bound(given, rounded), np.abs(run(rounded, X)[0] - run(given, X)[0]).max()
-    assert 0.0 < worst <= bound
-    assert (bound == math.inf) == (given.steps[given.answer.decision - 1].do == "pair_scores")
-    assert error_bound(given, given) == 0.0
 
 
 def test_features_that_are_next_to_nothing():

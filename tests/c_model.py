@@ -46,40 +46,7 @@ void rows_probabilities(const float *x, long n, float *out)
 class CModel:
     """A program as C, compiled and loaded on this computer, so that it predicts as a device will.
 
-    Parameters
-    ----------
-    program
-        Program of a model, from `program_of`.
-    compiler
-        C compiler to use. None uses the first of cc, gcc and clang that exists.
-    flags
-        Further flags of the compiler, on top of those for C99, -O2 and a shared library.
-    bits, error
-        Precision of the vectors, as in `write_c`.
-
-    Attributes
-    ----------
-    labels : list
-        The labels of the program.
-    table_bytes, stack_bytes : int
-        As in `CFiles`.
-    library : ctypes.CDLL
-        The compiled library; its symbols begin with ``model_``.
-
-    Raises
-    ------
-    ProgramError
-        There is no compiler, it fails, or `write_c` refuses the program.
-
-    Examples
-    --------
-    >>> from streamsvm import BSGDClassifier
-    >>> from streamsvm.export.describe import program_of
-    >>> model = BSGDClassifier(budget=10)
-    >>> for value in range(10):
-    ...     model.learn_one({"a": value}, value > 4)
-    >>> CModel(program_of(model), bits=8).predict_many(np.array([[0.0], [9.0]]))
-    array([False,  True])
+    ``flags`` are further ones, on top of those for C99, -O2 and a shared library; ``library`` is the compiled one.
     """
 
     def __init__(
@@ -88,8 +55,7 @@ class CModel:
         *,
         compiler: str | None = None,
         flags: Sequence[str] = (),
-        bits: int | None = 32,
-        error: float | None = None,
+        bits: int = 32,
     ) -> None:
         compiler = compiler or next((name for name in _COMPILERS if shutil.which(name)), None)
         if compiler is None or shutil.which(compiler) is None:
@@ -103,7 +69,7 @@ class CModel:
         self._label_array = Predictor(program)._label_array
         number = np.dtype(np.intc) if answer.kind == "class" else np.dtype(np.float32)
         with tempfile.TemporaryDirectory() as folder:
-            files = write_c(program, folder, _NAME, bits=bits, error=error)
+            files = write_c(program, folder, _NAME, bits=bits)
             self.table_bytes: int = files.table_bytes
             self.stack_bytes: int = files.stack_bytes
             rows = _ROWS.format(kind="int" if number.kind == "i" else "float")
@@ -113,43 +79,21 @@ class CModel:
         self._number = number
 
     def predict_many(self, X: Any) -> np.ndarray:
-        """Predict many rows.
-
-        Parameters
-        ----------
-        X
-            Array [n, features] that converts to float32.
-
-        Returns
-        -------
-        ndarray [n]
-            Labels, or numbers or anomaly scores, float32.
-
-        Raises
-        ------
-        ValueError
-            X has another shape, or holds something that is not a number.
-        """
+        """Predict many rows, [n, features] that convert to float32: labels, or numbers or anomaly scores, float32."""
         rows = self._checked_rows(X)
         out = np.empty(len(rows), self._number)
         self.library.rows_predict(*_given_arrays(rows, out))
         return self._label_array[out] if self.kind == "class" else out
 
     def decision_function_many(self, X: Any) -> np.ndarray:
-        """Return the decision values of many rows, float32 [n] or [n, outputs].
-
-        X and the errors are as in `predict_many`.
-        """
+        """Return the decision values of many rows, float32 [n] or [n, outputs]."""
         rows = self._checked_rows(X)
         out = np.empty((len(rows), self._outputs), np.float32)
         self.library.rows_decision(*_given_arrays(rows, out))
         return out[:, 0] if self._outputs == 1 else out
 
     def predict_proba_many(self, X: Any) -> np.ndarray:
-        """Return the probabilities of the labels of many rows, float32 [n, labels], of a model that has some.
-
-        X and the errors are as in `predict_many`.
-        """
+        """Return the probabilities of the labels of many rows, float32 [n, labels], of a model that has some."""
         rows = self._checked_rows(X)
         out = np.empty((len(rows), len(self.labels)), np.float32)
         self.library.rows_probabilities(*_given_arrays(rows, out))
@@ -169,7 +113,7 @@ def _given_arrays(rows: np.ndarray, out: np.ndarray) -> tuple[Any, ...]:
 
 def _compile_source(command: list[str], folder: str) -> None:
     try:
-        done = subprocess.run(command, cwd=folder, capture_output=True, text=True, check=False)  # noqa: S603 - names no user's text
+        done = subprocess.run(command, cwd=folder, capture_output=True, text=True, check=False)
     except OSError as error:
         raise ProgramError(f"{command[0]} could not be started: {error.strerror}") from error
     if done.returncode:
