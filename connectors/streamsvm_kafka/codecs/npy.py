@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-import re
+import io
+import warnings
 from typing import Any
 
 import numpy as np
@@ -10,16 +11,6 @@ import numpy as np
 from streamsvm.files.messages import shown
 from streamsvm.stream.tables.chunk import Table
 from streamsvm_kafka.codecs.protocol import TableCodec, check_features, check_length, check_memory, is_number, labels_of
-
-_MAGIC = b"\x93NUMPY"
-_LENGTHS = {1: 2, 2: 4, 3: 4}  # bytes that the length of the header takes, by version
-_MAX_HEADER = 1024
-_VALUE = r"""'[^'\\]*'|"[^"\\]*"|True|False|\([0-9, ]*\)"""
-_ITEM = rf"""['"](descr|fortran_order|shape)['"] *: *({_VALUE})"""
-#: A mapping of the three names. Nothing in it is evaluated.
-_HEADER = re.compile(rf"\{{ *{_ITEM} *, *{_ITEM} *, *{_ITEM} *,? *\}}\s*")
-_TYPES = re.compile(r"[<>=|]?(f[248]|[iu][1248]|b1)")
-_SHAPE = re.compile(r"\( *([0-9]{1,10}) *, *([0-9]{1,10}) *,? *\)")
 
 
 class NpyCodec(TableCodec):
@@ -50,7 +41,7 @@ class NpyCodec(TableCodec):
     >>> codec.decode_rows(b"0.5,-3,1")
     Traceback (most recent call last):
         ...
-    ValueError: not an array in NumPy's format (.npy): it does not begin with its mark
+    ValueError: not an array in NumPy's format (.npy): the magic string is not correct; ...
     """
 
     name = "npy"
@@ -91,33 +82,23 @@ class NpyCodec(TableCodec):
             if not is_number(y) or not abs(y) < 2**128 or float(np.float32(y)) != y:
                 raise ValueError(f"label {shown(y)} is not a number that float32 holds exactly")
             table[i, -1] = y
-        header = f"{{'descr': '<f4', 'fortran_order': False, 'shape': {table.shape}, }}".encode()
-        header += b" " * (-(len(header) + 11) % 64) + b"\n"
-        return _MAGIC + bytes((1, 0)) + len(header).to_bytes(2, "little") + header + table.tobytes()
+        file = io.BytesIO()
+        np.lib.format.write_array(file, table, (1, 0))
+        return file.getvalue()
 
 
 def _header_of(value: bytes) -> tuple[np.dtype[Any], Any, int, int, int]:
     """The type, the order of rows and columns, their numbers, and where the numbers begin."""
-    mistake = "not an array in NumPy's format (.npy): "
-    if value[:6] != _MAGIC:
-        raise ValueError(f"{mistake}it does not begin with its mark")
-    width = _LENGTHS.get(value[6] if len(value) > 6 else 0)
-    if width is None:
-        raise ValueError(f"{mistake}its version is not 1, 2 or 3")
-    length = int.from_bytes(value[8 : 8 + width], "little")
-    begin = 8 + width + length
-    if length > _MAX_HEADER or begin > len(value):
-        raise ValueError(f"{mistake}a header of {length} bytes is too long")
-    found = _HEADER.fullmatch(value[8 + width : begin].decode("latin-1"))
-    items = {} if found is None else dict(zip(found.groups()[::2], found.groups()[1::2], strict=True))
-    if len(items) != 3:
-        raise ValueError(f"{mistake}its header does not give descr, fortran_order and shape")
-    descr, shape = items["descr"][1:-1], _SHAPE.fullmatch(items["shape"])
-    if _TYPES.fullmatch(descr) is None:
-        raise ValueError(f"an array of type {shown(descr)}; rows are floats, ints or bools")
-    if shape is None:
-        raise ValueError(f"an array of shape {shown(items['shape'])}; rows are an array of two dimensions")
-    if items["fortran_order"] not in ("True", "False"):
-        raise ValueError(f"{mistake}fortran_order is {shown(items['fortran_order'])}")
-    order = "F" if items["fortran_order"] == "True" else "C"
-    return np.dtype(descr), order, int(shape[1]), int(shape[2]), begin
+    file = io.BytesIO(value)
+    try:
+        with warnings.catch_warnings(action="ignore"):  # of a header that Python 2 wrote
+            of_one = np.lib.format.read_magic(file) == (1, 0)
+            read = np.lib.format.read_array_header_1_0 if of_one else np.lib.format.read_array_header_2_0
+            shape, columns_first, dtype = read(file)
+    except Exception as error:  # noqa: BLE001 - numpy raises errors of many kinds for what is no such header
+        raise ValueError(f"not an array in NumPy's format (.npy): {error}") from None
+    if dtype.kind not in "fiub" or dtype.itemsize > 8:
+        raise ValueError(f"an array of type {shown(dtype.str)}; rows are floats, ints or bools")
+    if len(shape) != 2 or min(shape) < 0:
+        raise ValueError(f"an array of shape {shown(shape)}; rows are an array of two dimensions")
+    return dtype, "F" if columns_first else "C", *shape, file.tell()
