@@ -1,4 +1,4 @@
-"""Sparse rows: CSR arrays of scipy, of its matrices and of frames of pandas with sparse columns. They are made dense some at a time."""
+"""Sparse rows: scipy CSR arrays of sparse matrices and of pandas frames with sparse columns; made dense a slice at a time."""
 
 from __future__ import annotations
 

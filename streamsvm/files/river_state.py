@@ -22,7 +22,7 @@ COMPILED: tuple[type, ...] = (
     *(kind for kind in vars(compiled).values() if isinstance(kind, type) and hasattr(kind, "__setstate__")),
 )
 #: Their last argument is the length of a window, for which the constructor reserves memory; the state brings it, too.
-_WINDOWED = (compiled.RsRollingIQR, compiled.RsRollingQuantile, compiled.RsRollingPRAUC, compiled.RsRollingROCAUC)
+_WINDOWED: tuple[type, ...] = tuple(getattr(compiled, f"RsRolling{name}") for name in ("IQR", "Quantile", "PRAUC", "ROCAUC"))
 
 
 def state_of(instance: Any) -> tuple[Arguments, bytes]:
@@ -45,7 +45,7 @@ def state_of(instance: Any) -> tuple[Arguments, bytes]:
     return getattr(instance, "__getnewargs__", tuple)(), state
 
 
-def restore(cls: type, arguments: Arguments, state: bytes) -> Any:
+def restore(cls: type[Any], arguments: Arguments, state: bytes) -> Any:
     """Make one of river's compiled objects from what `state_of` gave; a ValueError says that it is no such state."""
     if cls not in COMPILED or type(state) is not bytes:
         raise ValueError(f"{cls.__name__} is not one of river's classes with a compiled state")

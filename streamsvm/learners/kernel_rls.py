@@ -65,7 +65,8 @@ def check_work(store: LandmarkStore, s: Any) -> None:
     v, n, stride, window = store.views, store.n_support + 1, int(store.views.header[0]["stride"]), len(store.views.window)
     held, started = int(s["held"]), bool(s["started"])
     diagonal = [row_start(j, stride) + j for j in range(n)]
-    if not (held == window if started else held < s["next_refit"] <= window) or (started and not (v.factor[diagonal] > 0.0).all()):
+    is_filled = held == window if started else held < s["next_refit"] <= window
+    if not is_filled or (started and not (v.factor[diagonal] > 0.0).all()):
         raise ValueError("the saved model is corrupt: the rows that it holds do not fit its landmarks")
 
 

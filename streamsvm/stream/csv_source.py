@@ -152,7 +152,7 @@ class CSVSource(TextSource):
                 some = self._reader.lines(MOST_LINES, size)
 
         try:
-            cells = next(self._reader_of(texts()), [])
+            cells: list[str] = next(self._reader_of(texts()), [])
         except csv.Error as error:
             if self._reader.stream.stopped:
                 return b"", 0, []

@@ -170,9 +170,9 @@ class LearningCurve:
             curve = cls(state["metric"], checked_count("window", state["window"]))
             curve.every = checked_count("every", state["every"])
             for row, metric, windowed, guess, refused, drifts in state["points"]:
-                values = (math.nan if x is None else _rounded_value(x) for x in (metric, windowed, guess))
-                counts = (None if x is None else checked_count("points", x) for x in (refused, drifts))
-                curve.points.append(CurvePoint(row, *values, *counts))
+                metrics = [math.nan if x is None else _rounded_value(x) for x in (metric, windowed, guess)]
+                n_refused, n_drifts = (None if x is None else checked_count("points", x) for x in (refused, drifts))
+                curve.points.append(CurvePoint(row, metrics[0], metrics[1], metrics[2], n_refused, n_drifts))
             places = [0, *(point.rows for point in curve.points)]
             if len(places) > _MOST_POINTS or places[-1] > rows or not all(a < b for a, b in itertools.pairwise(places)):
                 raise ValueError

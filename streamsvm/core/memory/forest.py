@@ -1,10 +1,10 @@
 """The fixed-size memory of an expert that is a rolling forest: the latest rows, and the trees that vote.
 
-Nodes of all trees lie in one pool. Each tree has a run of `NODES` of them, whose first is its root. A node is two numbers: a link
-(see `LEFT`) and a threshold, whose bits are those of a float32. A row goes to the left child if its value is at most the threshold,
-or equals it where the node asks for that, and else to the next one. The threshold of a leaf is infinite and its left child is the
-leaf itself: so a walk needs no branches, and whoever has come to a leaf stays there. In place of a feature, a leaf has its number
-among the leaves of its tree.
+Nodes of all trees lie in one pool. Each tree has a run of `NODES` of them, whose first is its root. A node is two numbers: a
+link (see `LEFT`) and a threshold, whose bits are those of a float32. A row goes to the left child if its value is at most the
+threshold, or equals it where the node asks for that, and else to the next one. The threshold of a leaf is infinite and its left
+child is the leaf itself: so a walk needs no branches, and whoever has come to a leaf stays there. In place of a feature, a leaf
+has its number among the leaves of its tree.
 
 Where numbers are predicted, a row has three columns more in front of its features: see `ADDED`. Trees with an even number are
 then of the targets, of the first of these columns and the features; the others are of what the vote of the experts misses of

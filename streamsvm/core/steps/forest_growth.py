@@ -1,10 +1,10 @@
 """How a tree of a rolling forest is grown, compiled.
 
-A tree is grown of the latest rows, of which it draws most, in the place of the oldest tree. At a node it tries some features, each
-with some thresholds midway between two of the node's rows, and takes the test that leaves the labels purest (Gini's index), or the
-variance of numbers least, as about 64 of the rows have it. The features are drawn: that is what makes trees differ (Breiman 2001,
-Random forests). One that is damped is passed over: in full, in nine of ten draws. The next tree is due once rows have come for the
-work that this one was.
+A tree is grown of the latest rows, of which it draws most, in the place of the oldest tree. At a node it tries some features,
+each with some thresholds midway between two of the node's rows, and takes the test that leaves the labels purest (Gini's
+index), or the variance of numbers least, as about 64 of the rows have it. The features are drawn: that is what makes trees
+differ (Breiman 2001, Random forests). One that is damped is passed over: in full, in nine of ten draws. The next tree is due
+once rows have come for the work that this one was.
 """
 
 from __future__ import annotations
