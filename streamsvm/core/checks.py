@@ -50,6 +50,8 @@ OnnxInputs = Literal["auto", "float", "double"]
 #: The largest weight of a row, so that no coefficient overflows.
 LARGEST_WEIGHT = 1e9
 _LARGEST_TARGET = 1e30
+#: The largest finite float32.
+LARGEST_FLOAT32 = float(np.finfo(np.float32).max)
 
 
 def check_one_of(name: str, value: object, choices: Any) -> None:
@@ -62,7 +64,7 @@ def check_number(
     name: str, value: object, low: float, *, inclusive: bool = False, high: float = math.inf, integer: bool = False
 ) -> None:
     """Raise a ValueError that names a parameter which is not a finite number in the range."""
-    number = value.item() if isinstance(value, np.generic) else value
+    number = as_python(value)
     if (
         isinstance(number, bool)
         or not isinstance(number, int if integer else int | float)
@@ -122,9 +124,14 @@ def checked_weight(w: float) -> float:
     return float(w)
 
 
+def as_python(value: Any) -> Any:
+    """Return a numpy scalar as the Python object that it holds, and other values unchanged."""
+    return value.item() if isinstance(value, np.generic) else value
+
+
 def checked_target(y: float) -> float:
     """Return a row's target as a float; raise a ValueError where it is not a finite number of at most 1e30 in size."""
-    number = y.item() if isinstance(y, np.generic) else y
+    number = as_python(y)
     if not isinstance(number, int | float) or not -_LARGEST_TARGET <= number <= _LARGEST_TARGET:
         raise ValueError(f"target {shown(y)} is not a finite number: do not learn rows without one")
     return float(number)

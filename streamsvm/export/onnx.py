@@ -13,7 +13,7 @@ from typing import Any, get_args
 
 import numpy as np
 
-from streamsvm.core.checks import OnnxInputs, OnnxOperators
+from streamsvm.core.checks import LARGEST_FLOAT32, OnnxInputs, OnnxOperators
 from streamsvm.edge.committees import ALIKE, NEAREST_DISTANCE, ROUNDING, SAID, SAID_NUMBER
 from streamsvm.edge.program import Program, ProgramError
 from streamsvm.edge.step import Step, vectors_of
@@ -139,7 +139,7 @@ def _take_columns(graph: Graph, step: Step, x: str) -> str:
 
 
 def _to_float32(array: np.ndarray) -> np.ndarray:
-    return np.clip(array, -np.finfo(np.float32).max, np.finfo(np.float32).max).astype(np.float32)
+    return np.clip(array, -LARGEST_FLOAT32, LARGEST_FLOAT32).astype(np.float32)
 
 
 def _less_location(graph: Graph, x: str, location: np.ndarray) -> str:

@@ -10,6 +10,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from river import compose
 
+from streamsvm.core.checks import as_python
 from streamsvm.edge.predictor import text_of
 from streamsvm.edge.program import Column, Program, ProgramError, Table
 from streamsvm.files.category_names import key_of, seed_of
@@ -42,7 +43,7 @@ def front_of(names: Sequence[Any], transformers: Sequence[Any]) -> Front:
 
     It is a ProgramError if a transformer cannot be folded into a program, or a name is no text and no number.
     """
-    names = [name.item() if isinstance(name, np.generic) else name for name in names]  # equal to what it was
+    names = list(map(as_python, names))  # equal to what it was
     for name in names:
         if not isinstance(name, str | int | float | bool) or (isinstance(name, float) and not math.isfinite(name)):
             raise ProgramError(f"the feature {name!r:.80} has a name that is no text or finite number: rename it")

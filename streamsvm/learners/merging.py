@@ -9,8 +9,9 @@ from typing import Any, ClassVar, NamedTuple
 import numpy as np
 
 from streamsvm.core.budget import Refusal, Strategy
+from streamsvm.core.checks import LARGEST_FLOAT32
 from streamsvm.core.kernels import kernel_matrix
-from streamsvm.core.memory.moments import LARGEST_VALUE, move_moments, pool_moments
+from streamsvm.core.memory.moments import move_moments, pool_moments
 from streamsvm.core.steps.decisions import expand
 from streamsvm.core.steps.iterates import EPSILON_INSENSITIVE, HINGE
 from streamsvm.core.steps.rescale import FOLLOWS, follow_gamma, scale_moved, units_of
@@ -115,7 +116,7 @@ def _vectors_of(part: Part) -> np.ndarray:
         vectors = vectors * spread + location
     if (part.factors != 1.0).any() or part.shifts.any():
         vectors = vectors * part.factors + part.shifts
-        if not (np.abs(vectors) <= LARGEST_VALUE).all():
+        if not (np.abs(vectors) <= LARGEST_FLOAT32).all():
             raise ValueError("the models were scaled so differently that support vectors of one are beyond float32")
     return np.asarray(vectors, model._dtype)
 

@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 from river import base
 
-from streamsvm.core.checks import checked_count, checked_target
+from streamsvm.core.checks import LARGEST_FLOAT32, as_python, checked_count, checked_target
 from streamsvm.core.compiling.functions import compiled
 from streamsvm.core.docstrings import documented
 from streamsvm.core.explaining import Examples, Explanation
@@ -28,7 +28,6 @@ from streamsvm.learners.wrapping import RegressorWrapper
 
 _MUST_BE_FINITE = "features must be finite float32 numbers"
 _TARGET: Hashable = "target"
-_LARGEST = float(np.finfo(np.float32).max)
 #: What a loop asks of a learner that has ``predict_then_learn``.
 _ASKED = frozenset({"feature_names", "note_columns", "overflow", "learns_many_at_once"})
 
@@ -144,10 +143,10 @@ class BoundedScaler(base.MiniBatchTransformer):
         except (struct.error, TypeError, OverflowError):
             _complain_of_row(x)
         if learn and not x.keys() <= columns.keys():
-            if not np.all(np.abs(values) <= _LARGEST):
+            if not np.all(np.abs(values) <= LARGEST_FLOAT32):
                 _complain_of_row(x)
             for name in x:
-                columns.setdefault(name.item() if isinstance(name, np.generic) else name, len(columns))
+                columns.setdefault(as_python(name), len(columns))
             self._make_arrays(max(len(self._moments), 2 * len(columns) if len(columns) > len(self._moments) else 0))
         if len(x) > len(self._values):
             self._values, self._scaled = np.zeros(len(x)), np.zeros(len(x))
@@ -241,7 +240,7 @@ class BoundedScaler(base.MiniBatchTransformer):
         """The values of a frame, float64 and a copy; its names; their columns, -1 where not known; what it is like."""
         matrix, names, like = as_matrix(X, np.float64)
         values = dense(matrix)
-        fine = np.abs(values) <= _LARGEST
+        fine = np.abs(values) <= LARGEST_FLOAT32
         if not fine.all():
             row, column = np.argwhere(~fine)[0]
             raise ValueError(f"row {row}: feature {names[column]!r} is {float(values[row, column])!r}: {_MUST_BE_FINITE}")
@@ -282,7 +281,7 @@ def _complain_of_row(x: Mapping[Any, Any]) -> None:
                 kind = type(value).__name__
                 raise ValueError(f"feature {name!r} is {shown(value)}, a {kind}: features must be numbers") from None
             number = math.inf
-        if not abs(number) <= _LARGEST:
+        if not abs(number) <= LARGEST_FLOAT32:
             raise ValueError(f"feature {name!r} is {shown(value)}: {_MUST_BE_FINITE}")
     raise AssertionError("every feature is a finite number")
 
@@ -381,7 +380,7 @@ class BoundedTargetScaler(RegressorWrapper):
         weights: np.ndarray | None = None,
     ) -> tuple[list[float], None] | None:
         targets = np.array([math.nan if target is None else float(target) for target in y], np.float64)
-        if not (np.abs(targets[~np.isnan(targets)]) <= _LARGEST).all():
+        if not (np.abs(targets[~np.isnan(targets)]) <= LARGEST_FLOAT32).all():
             return None
         learned = ~np.isnan(targets) if weights is None else ~np.isnan(targets) & (weights > 0.0)
         moments, first, scale = self._scaler._moments[:1].copy(), self._scaler._first[:1].copy(), np.empty((len(targets), 3))
@@ -412,7 +411,7 @@ class BoundedTargetScaler(RegressorWrapper):
 def _learn_values(columns: np.ndarray, values: np.ndarray, n: int, bound: float, moments: np.ndarray, first: np.ndarray) -> int:
     """Learn n values; how many were bounded, or -1, with nothing learned, if one is not finite."""
     for i in range(n):
-        if not abs(values[i]) <= _LARGEST:
+        if not abs(values[i]) <= LARGEST_FLOAT32:
             return -1
     bounded = 0
     for i in range(n):
@@ -427,7 +426,7 @@ def _transform_values(
     """Standardise n values, which may be in place; False if one is not finite."""
     for i in range(n):
         value = values[i]
-        if not abs(value) <= _LARGEST:
+        if not abs(value) <= LARGEST_FLOAT32:
             return False
         scaled[i] = 0.0
         if columns[i] >= 0:

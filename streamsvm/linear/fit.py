@@ -16,7 +16,7 @@ from sklearn.base import is_classifier, is_regressor
 from sklearn.exceptions import ConvergenceWarning
 from sklearn.utils.validation import _check_sample_weight, check_is_fitted, validate_data
 
-from streamsvm.core.checks import check_number, check_parameters, parameter
+from streamsvm.core.checks import as_python, check_number, check_parameters, parameter
 from streamsvm.core.sklearn_base import PathEstimator, seed_of
 from streamsvm.core.warning import warn
 from streamsvm.files.locks import locks
@@ -429,7 +429,7 @@ def _feature_names(model: Any, columns: StreamNames, given: Sequence[Hashable] |
         names = getattr(model, "feature_names_in_", None)
     if names is None:
         names = columns.of_columns(n)
-    names = [name.item() if isinstance(name, np.generic) else name for name in names] if isinstance(names, Iterable) else []
+    names = list(map(as_python, names)) if isinstance(names, Iterable) else []
     if len(names) != n or not all(isinstance(name, Hashable) for name in names) or len(set(names)) != n:
         raise ValueError(f"feature_names must be {n} different names, not {given!r}")
     return names

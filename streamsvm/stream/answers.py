@@ -8,9 +8,7 @@ from datetime import date, time
 from pathlib import Path
 from typing import Any, NamedTuple
 
-import numpy as np
-
-from streamsvm.core.checks import finite_or_none
+from streamsvm.core.checks import as_python, finite_or_none
 from streamsvm.files.messages import shown
 from streamsvm.stream.checkpoint import CheckpointError
 from streamsvm.stream.endpoints import START_AFRESH, Record, Sink, Source, StreamError
@@ -138,8 +136,7 @@ _PLAIN = frozenset((str, int, bool, type(None)))
 
 
 def _kept_value(name: str, value: Any) -> Any:
-    if isinstance(value, np.generic):
-        value = value.item()
+    value = as_python(value)
     if isinstance(value, float):
         return finite_or_none(value)
     if value is None or isinstance(value, bool):

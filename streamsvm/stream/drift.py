@@ -7,10 +7,9 @@ import logging
 from collections.abc import Mapping
 from typing import Any, get_args
 
-import numpy as np
 from river import base
 
-from streamsvm.core.checks import OnDrift
+from streamsvm.core.checks import LARGEST_FLOAT32, OnDrift
 from streamsvm.core.saved import Saved
 from streamsvm.files.messages import shown
 from streamsvm.stream.logs import event
@@ -18,7 +17,6 @@ from streamsvm.stream.logs import event
 logger: logging.Logger = logging.getLogger(__name__)
 
 _LONGEST = 200  # characters of what a checkpoint says of its detector
-_LARGEST = float(np.finfo(np.float32).max)  # of errors, as of features and targets
 _RECENT = 50  # errors of about which the recent mean is
 
 
@@ -114,8 +112,8 @@ class DriftWatch(Saved):
         if isinstance(predicted, Mapping):
             predicted = max(predicted, key=predicted.__getitem__)
         error = abs(float(y - predicted)) if self._regression else float(predicted != y)
-        if not error <= _LARGEST:  # also NaN: no detector, and no checkpoint, could go on with it
-            error = _LARGEST
+        if not error <= LARGEST_FLOAT32:  # also NaN: no detector, and no checkpoint, could go on with it
+            error = LARGEST_FLOAT32
         try:
             self.detector.update(int(error) if self._binary else error)
             found = self.detector.drift_detected

@@ -15,13 +15,12 @@ from typing import Any
 import numpy as np
 from river import base, compose
 
-from streamsvm.core.checks import checked_target, plain
+from streamsvm.core.checks import LARGEST_FLOAT32, checked_target, plain
 from streamsvm.files.messages import shown
 from streamsvm.stream.tables.encoder import TableEncoder
 from streamsvm.stream.tables.values import number
 
 #: The largest number of float32.
-LARGEST = float(np.finfo(np.float32).max)
 #: The types of numbers.
 NUMBERS = (int, float, np.number, np.bool_)
 _MOST_NAMES = 1000  # up to which rows with new ones are transformed by copies
@@ -189,7 +188,7 @@ def gives_probabilities(model: Any) -> bool:
 def _check_row(x: Any) -> bool:
     """Check the numbers of a row, as `check_numbers`; whether all its values are numbers."""
     try:
-        if math.hypot(*x.values()) <= LARGEST:  # then each number is, and none is NaN
+        if math.hypot(*x.values()) <= LARGEST_FLOAT32:  # then each number is, and none is NaN
             return True
     except (TypeError, ValueError, OverflowError, AttributeError):  # text, and whatever else transformers may take
         pass
@@ -210,9 +209,9 @@ def _texts_of(x: Mapping[Any, Any]) -> set[Hashable]:
 def check_numbers(x: Mapping[Any, Any]) -> None:
     """Raise a RowError that names the first number which is not finite, or too large for float32. What is no number may stay."""
     for name, value in x.items():
-        if value.__class__ is float and -LARGEST <= value <= LARGEST:
+        if value.__class__ is float and -LARGEST_FLOAT32 <= value <= LARGEST_FLOAT32:
             continue
-        if is_number(value) and not (math.isfinite(value) and abs(value) <= LARGEST):
+        if is_number(value) and not (math.isfinite(value) and abs(value) <= LARGEST_FLOAT32):
             raise RowError(
                 "not finite",
                 f"feature {name!r} is {shown(value)}: features must be finite float32 numbers. Impute it "

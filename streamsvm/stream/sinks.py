@@ -13,9 +13,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, BinaryIO
 
-import numpy as np
-
-from streamsvm.core.checks import checked_count
+from streamsvm.core.checks import as_python, checked_count
 from streamsvm.files.locks import locks
 from streamsvm.files.messages import shown
 from streamsvm.files.model_file import sync_folder
@@ -180,8 +178,7 @@ class FileSink(Sink):
 
 def _plain_value(value: Any) -> Any:
     # A value that JSON can hold: a scalar of numpy as Python's, None for a number that is not finite.
-    if isinstance(value, np.generic):
-        value = value.item()
+    value = as_python(value)
     return None if isinstance(value, float) and not math.isfinite(value) else value
 
 

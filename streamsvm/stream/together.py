@@ -9,7 +9,8 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from streamsvm.stream.rows import LARGEST, NUMBERS, GuardedModel, RowError, checked_number, is_number
+from streamsvm.core.checks import LARGEST_FLOAT32
+from streamsvm.stream.rows import NUMBERS, GuardedModel, RowError, checked_number, is_number
 from streamsvm.stream.tables.chunk import Chunk, Table, as_numbers
 
 
@@ -113,7 +114,7 @@ def _numbers_of(
     n = end - first
     X = np.column_stack([numbers[:n] for numbers in columns]) if columns else np.empty((n, 0))
     missing = np.isnan(X)
-    if (bad := np.abs(X) > LARGEST).any():
+    if (bad := np.abs(X) > LARGEST_FLOAT32).any():
         n = int(np.argmax(bad.any(axis=1)))
     empty = int(missing[:n].all(axis=1).sum())
     X[missing] = 0.0
@@ -135,12 +136,12 @@ def _first_refused(table: Table, first: int, end: int) -> int:
         some = values[first:end]
         numbers, n = as_numbers(some)
         if isinstance(some, np.ndarray):
-            refused = np.flatnonzero(np.abs(numbers) > LARGEST)
+            refused = np.flatnonzero(np.abs(numbers) > LARGEST_FLOAT32)
             end = first + int(refused[0]) if len(refused) else end
             continue
         if n < len(some) and not any(issubclass(kind, NUMBERS) for kind in set(map(type, some))):  # it has names
             continue
-        wrong = (i for i in np.flatnonzero(~(np.abs(numbers) <= LARGEST)).tolist() if some[i] is not None)
-        others = (i for i in range(n, len(some)) if is_number(some[i]) and not -LARGEST <= some[i] <= LARGEST)
+        wrong = (i for i in np.flatnonzero(~(np.abs(numbers) <= LARGEST_FLOAT32)).tolist() if some[i] is not None)
+        others = (i for i in range(n, len(some)) if is_number(some[i]) and not -LARGEST_FLOAT32 <= some[i] <= LARGEST_FLOAT32)
         end = first + next(itertools.chain(wrong, others), end - first)
     return end

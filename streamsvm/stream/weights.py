@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 from river import base
 
-from streamsvm.core.checks import LARGEST_WEIGHT, checked_weight
+from streamsvm.core.checks import LARGEST_WEIGHT, as_python, checked_weight
 from streamsvm.core.warning import warn
 from streamsvm.files.messages import shown
 from streamsvm.stream.endpoints import Source, StreamError, WrappedSource
@@ -128,7 +128,7 @@ def weight_of(value: Any) -> float:
     if value is None or (isinstance(value, str) and not value.strip()):
         return 1.0
     try:
-        plain = value.item() if isinstance(value, np.generic) else value
+        plain = as_python(value)
         return checked_weight(number(plain) if isinstance(plain, str) else plain)
     except (ValueError, TypeError):
         raise RowError("weight", f"weight {shown(value)} is no finite number of at least 0") from None

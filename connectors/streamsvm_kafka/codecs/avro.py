@@ -8,8 +8,7 @@ import struct
 from collections.abc import Iterator
 from typing import Any, NamedTuple
 
-import numpy as np
-
+from streamsvm.core.checks import as_python
 from streamsvm.files.messages import missing_package, shown
 from streamsvm.stream.tables.chunk import Row
 from streamsvm.stream.tables.values import label_of
@@ -113,7 +112,7 @@ class AvroCodec(Codec):
         schema, fields = self._flat_schema(self._schema), fields_of(row, self.label, "AvroCodec")
         if unknown := fields.keys() - schema.names:
             raise ValueError(f"{shown(min(unknown, key=repr))} is no field of schema {self._schema}")
-        plain = {name: item.item() if isinstance(item, np.generic) else item for name, item in fields.items()}
+        plain = {name: as_python(item) for name, item in fields.items()}
         stream = io.BytesIO(_BEGIN.pack(0, self._schema))
         stream.seek(_BEGIN.size)
         try:

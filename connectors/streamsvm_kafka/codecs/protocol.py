@@ -7,6 +7,7 @@ from typing import Any, TypeGuard
 
 import numpy as np
 
+from streamsvm.core.checks import LARGEST_FLOAT32
 from streamsvm.files.messages import shown
 from streamsvm.stream.tables.chunk import Row, Table
 from streamsvm.stream.tables.values import at_path
@@ -20,7 +21,6 @@ _MAX_DECODED_BYTES = 64 << 20
 #: What a label or a text takes as a Python object, with its place in a list.
 OBJECT_BYTES = 64
 _MOST_EXACT = 2.0**62
-_LARGEST = float(np.finfo(np.float32).max)
 
 
 class Codec:
@@ -120,7 +120,7 @@ def table_of(rows: Sequence[Row]) -> Table:
     X = np.full((len(rows), len(columns)), np.nan, np.float32)
     for i, row in enumerate(rows):
         for name, value in row.x.items():
-            if not is_number(value) or not abs(value) <= _LARGEST:
+            if not is_number(value) or not abs(value) <= LARGEST_FLOAT32:
                 raise ValueError(f"feature {shown(name)} is {shown(value)}: only numbers that float32 can hold go into a table")
             X[i, columns[name]] = value
     return Table(tuple(columns), list(X.T), labels_or_none([row.y for row in rows], columns))

@@ -21,6 +21,7 @@ import numpy as np
 
 from streamsvm.core.budget.merge_table import GRID, compiled_degradation, interpolate
 from streamsvm.core.budget.removal import oldest_argmin
+from streamsvm.core.checks import LARGEST_FLOAT32
 from streamsvm.core.compiling.functions import compiled
 from streamsvm.core.kernels import FAST
 from streamsvm.core.memory.support_vectors import views
@@ -206,7 +207,6 @@ def find_partner(block: np.ndarray, search: int, tables: np.ndarray, first: int)
 _ITERATIONS = 30
 _PRECISION = 1e-6  # of the position
 _LONGEST_STEP = 10.0  # of the secant method, over the step of the mean shift
-_LARGEST_FLOAT = float(np.finfo(np.float32).max)
 _CANDIDATES = 8  # the first by the estimate, which are computed
 
 
@@ -289,7 +289,7 @@ def _comes_before(values: np.ndarray, stamps: np.ndarray, i: int, k: int) -> boo
 @compiled
 def _find_least(values: np.ndarray, stamps: np.ndarray, n: int, least: np.ndarray) -> int:
     # The places of the least of n values, in order, of equals the older one first, into ``least`` int64; how many are finite.
-    count, room, limit = 0, len(least), _LARGEST_FLOAT
+    count, room, limit = 0, len(least), LARGEST_FLOAT32
     for i in range(n):
         if not values[i] <= limit:
             continue

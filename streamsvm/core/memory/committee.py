@@ -8,10 +8,11 @@ from typing import Annotated, Any, NamedTuple
 
 import numpy as np
 
+from streamsvm.core.checks import LARGEST_FLOAT32
 from streamsvm.core.memory.block import LINE, Array, Layout, Store, allocate, check_size, room_for
 from streamsvm.core.memory.forest import ForestStore
 from streamsvm.core.memory.landmarks import LandmarkStore
-from streamsvm.core.memory.moments import FOLLOWED, LARGEST_VALUE, N_FIRST, check_moments
+from streamsvm.core.memory.moments import FOLLOWED, N_FIRST, check_moments
 from streamsvm.core.memory.neighbours import NeighbourStore
 from streamsvm.core.memory.support_vectors import SupportVectorStore
 from streamsvm.core.memory.weights import WeightStore, WeightStores
@@ -76,7 +77,7 @@ class CommitteeViews(NamedTuple):
     header: Annotated[np.ndarray, Array(HEADER)]
     moments: Annotated[np.ndarray, Array(np.float64, ("columns", FOLLOWED))]
     """Of each feature, as `streamsvm.core.memory.moments` has them."""
-    first: Annotated[np.ndarray, Array(np.float64, ("columns", N_FIRST), -LARGEST_VALUE, LARGEST_VALUE)]
+    first: Annotated[np.ndarray, Array(np.float64, ("columns", N_FIRST), -LARGEST_FLOAT32, LARGEST_FLOAT32)]
     location: Annotated[np.ndarray, Array(np.float64, ("columns",))]
     spread: Annotated[np.ndarray, Array(np.float64, ("columns",), 0.0)]
     """The scale that rows are brought to, and that stored vectors have; 0 for a feature that is constant."""

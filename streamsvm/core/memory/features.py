@@ -11,7 +11,7 @@ from typing import Any, NoReturn
 
 import numpy as np
 
-from streamsvm.core.checks import PLAIN, Overflow, plain
+from streamsvm.core.checks import LARGEST_FLOAT32, PLAIN, Overflow, plain
 from streamsvm.files.container import check_hashes
 from streamsvm.files.messages import shown
 
@@ -213,7 +213,7 @@ class FeatureSpace:
                 self._pack_one(self._cell, 0, value)
             except (struct.error, TypeError, OverflowError):
                 self.complain_of_row(x)
-            if not abs(self._cell[0]) <= _LARGEST and _plain_name(name) in admitted:  # others are known, or ignored
+            if not abs(self._cell[0]) <= LARGEST_FLOAT32 and _plain_name(name) in admitted:  # others are known, or ignored
                 self.complain_of_row(x)
         return new
 
@@ -236,7 +236,7 @@ class FeatureSpace:
                     "missing value, say so (missing=, --missing TEXT). A run that goes on from a checkpoint reads columns as "
                     "before: fix the value, or leave its row out (--on-error skip)"
                 ) from None
-            if not abs(self._cell[0]) <= _LARGEST:
+            if not abs(self._cell[0]) <= LARGEST_FLOAT32:
                 raise ValueError(f"feature {shown(name)} is {shown(value)}: {_MUST_BE_FINITE}")
         raise ValueError("the row is too large: its squared norm would not be finite in float32. Scale the features")
 
@@ -288,7 +288,6 @@ _MUST_BE_FINITE = (
     "features must be finite float32 numbers. Impute it (river.preprocessing.StatImputer) or leave it out (a missing feature "
     "counts as 0)"
 )
-_LARGEST = float(np.finfo(np.float32).max)
 
 
 def _plain_name(name: Hashable) -> Hashable:

@@ -12,7 +12,7 @@ from typing import Annotated, NamedTuple
 
 import numpy as np
 
-from streamsvm.core.checks import LARGEST_WEIGHT
+from streamsvm.core.checks import LARGEST_FLOAT32, LARGEST_WEIGHT
 from streamsvm.core.kernels import KERNELS, LARGEST_LENGTH, LARGEST_NORM
 from streamsvm.core.memory.block import Array, Layout, VectorStore, check_size
 from streamsvm.core.memory.support_vectors import RANGES, ROUNDING, check_vectors, odd_lines
@@ -43,7 +43,6 @@ HEADER = np.dtype(
     ]
 )
 
-_LARGEST_FLOAT = float(np.finfo(np.float32).max)
 _LEAST_ROWS, _ROWS_A_LANDMARK = 500, 1.25
 
 
@@ -59,7 +58,7 @@ class LandmarkViews(NamedTuple):
     """Mean of each feature over the rows that gamma="scale" is found from."""
     moments: Annotated[np.ndarray, Array(np.float64, ("triangle",))]
     """S: the weighted sum of the outer products of rows' regressors, and the prior."""
-    prior: Annotated[np.ndarray, Array(np.float32, ("triangle",), -_LARGEST_FLOAT, _LARGEST_FLOAT)]
+    prior: Annotated[np.ndarray, Array(np.float32, ("triangle",), -LARGEST_FLOAT32, LARGEST_FLOAT32)]
     """R: the ridge times the Gram matrix of the landmarks."""
     products: Annotated[np.ndarray, Array(np.float64, ("outputs", "stride"))]
     """c: for each output the weighted sum of regressors times target."""
@@ -69,11 +68,11 @@ class LandmarkViews(NamedTuple):
     """The corrections: added to w to follow the last rows; they fade."""
     residuals: Annotated[np.ndarray, Array(np.float64, ("outputs", "stride"))]
     """c - S w, or S w while it is summed up."""
-    factor: Annotated[np.ndarray, Array(np.float32, ("triangle",), -_LARGEST_FLOAT, _LARGEST_FLOAT)]
+    factor: Annotated[np.ndarray, Array(np.float32, ("triangle",), -LARGEST_FLOAT32, LARGEST_FLOAT32)]
     """The Cholesky factor of an earlier S."""
     usage: Annotated[np.ndarray, Array(np.float64, ("stride",), 0.0)]
     """Recent mean of the squares of each regressor."""
-    regressors: Annotated[np.ndarray, Array(np.float32, (CHUNK_ROWS, "stride"), -_LARGEST_FLOAT, _LARGEST_FLOAT)]
+    regressors: Annotated[np.ndarray, Array(np.float32, (CHUNK_ROWS, "stride"), -LARGEST_FLOAT32, LARGEST_FLOAT32)]
     """Of the rows that are gathered."""
     targets: Annotated[np.ndarray, Array(np.float64, (CHUNK_ROWS,))]
     row_weights: Annotated[np.ndarray, Array(np.float64, (CHUNK_ROWS,), 0.0, LARGEST_WEIGHT)]

@@ -25,9 +25,6 @@ N_FIRST = 32
 FOLLOWED = 10
 _HELD, RARE, _RENEWED, ANEW, LAST_MEAN, _LAST_REACH, GRADED = 3, 4, 5, 6, 7, 8, 9
 
-#: The largest value: of float32, so that what is learned can be given to any of its kind.
-LARGEST_VALUE = float(np.finfo(np.float32).max)
-
 _ROUNDING = 1e-26  # of sums of squares, over the square of the mean
 _TINY = 1e-300
 _LASTING = 900.0  # values after which a target may have another level again

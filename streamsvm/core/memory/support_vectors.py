@@ -11,10 +11,10 @@ from typing import Annotated, NamedTuple
 
 import numpy as np
 
-from streamsvm.core.checks import LARGEST_WEIGHT
+from streamsvm.core.checks import LARGEST_FLOAT32, LARGEST_WEIGHT
 from streamsvm.core.kernels import FOURIER, LARGEST_GAMMA, LARGEST_LENGTH, LARGEST_NORM, LINEAR, POLY, RBF
 from streamsvm.core.memory.block import LARGEST, LINE, Array, Layout, VectorStore, check_size, rounded_up
-from streamsvm.core.memory.moments import FOLLOWED, LARGEST_VALUE, N_FIRST, check_moments
+from streamsvm.core.memory.moments import FOLLOWED, N_FIRST, check_moments
 
 #: The first bytes of a block. The fields up to ``window`` are the sizes, fixed at construction.
 HEADER = np.dtype(
@@ -42,7 +42,6 @@ _LAST_STAMP = 2**61
 _LARGEST_DEGREE = 100
 ROUNDING = 1.001  # of the squared norms, which are float32
 _UNDERFLOW = 1e-37  # smaller squared norms are not exact
-_LARGEST_FLOAT = float(np.finfo(np.float32).max)
 
 
 class Views(NamedTuple):
@@ -53,7 +52,7 @@ class Views(NamedTuple):
     """Squared norms of the support vectors."""
     stamps: Annotated[np.ndarray, Array(np.int64, ("stride",), 0, _LAST_STAMP)]
     """The order in which the support vectors came, for ties and for the oldest."""
-    weights: Annotated[np.ndarray, Array(np.float32, ("stride",), 0.0, _LARGEST_FLOAT)]
+    weights: Annotated[np.ndarray, Array(np.float32, ("stride",), 0.0, LARGEST_FLOAT32)]
     """Total weight of the rows that each support vector stands for."""
     coefficients: Annotated[np.ndarray, Array(np.float64, ("outputs", "stride"))]
     biases: Annotated[np.ndarray, Array(np.float64, ("outputs",))]
@@ -63,7 +62,7 @@ class Views(NamedTuple):
     """Mean of each feature over the rows that gamma="scale" is found from."""
     gram: Annotated[np.ndarray, Array(np.float64, ("gram", "gram"))]
     """Room for a Gram matrix of the support vectors, or for what a rule makes of it."""
-    window: Annotated[np.ndarray, Array(np.float64, ("window", "columns"), -LARGEST_VALUE, LARGEST_VALUE)]
+    window: Annotated[np.ndarray, Array(np.float64, ("window", "columns"), -LARGEST_FLOAT32, LARGEST_FLOAT32)]
     """The last rows, as they are given."""
     window_targets: Annotated[np.ndarray, Array(np.float64, ("window",))]
     window_weights: Annotated[np.ndarray, Array(np.float64, ("window",), 0.0, LARGEST_WEIGHT)]
@@ -71,7 +70,7 @@ class Views(NamedTuple):
     """The stamp of the support vector that a row has become, which may have been merged since; -1 where it has become none."""
     moments: Annotated[np.ndarray, Array(np.float64, ("scaled", FOLLOWED))]
     """Of each feature, as `streamsvm.core.memory.moments` has them."""
-    first: Annotated[np.ndarray, Array(np.float64, ("scaled", N_FIRST), -LARGEST_VALUE, LARGEST_VALUE)]
+    first: Annotated[np.ndarray, Array(np.float64, ("scaled", N_FIRST), -LARGEST_FLOAT32, LARGEST_FLOAT32)]
     location: Annotated[np.ndarray, Array(np.float64, ("scaled",))]
     spread: Annotated[np.ndarray, Array(np.float64, ("scaled",), 0.0)]
     """The scale that rows are brought to, and that support vectors have; 0 for a feature that is constant."""

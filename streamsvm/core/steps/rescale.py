@@ -19,9 +19,10 @@ import math
 
 import numpy as np
 
+from streamsvm.core.checks import LARGEST_FLOAT32
 from streamsvm.core.compiling.functions import compiled
 from streamsvm.core.kernels import FOURIER, LARGEST_GAMMA, LINEAR, POLY
-from streamsvm.core.memory.moments import ANEW, GRADED, LARGEST_VALUE, LAST_MEAN, RARE, follow_value
+from streamsvm.core.memory.moments import ANEW, GRADED, LAST_MEAN, RARE, follow_value
 from streamsvm.core.memory.slots import scan_row
 from streamsvm.core.memory.support_vectors import views
 from streamsvm.core.steps.iterates import common
@@ -239,7 +240,7 @@ def _scan_scaled(block: np.ndarray) -> tuple[int, float]:
 def too_large(row: np.ndarray, used: int) -> bool:
     """Whether a row as it is given, float64 [used or more], has a value that is not finite in float32."""
     for j in range(used):  # noqa: SIM110 - compiled
-        if not abs(row[j]) <= LARGEST_VALUE:
+        if not abs(row[j]) <= LARGEST_FLOAT32:
             return True
     return False
 

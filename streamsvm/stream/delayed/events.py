@@ -8,8 +8,7 @@ from collections.abc import Hashable, Mapping
 from datetime import UTC, date, datetime
 from typing import Any, NamedTuple
 
-import numpy as np
-
+from streamsvm.core.checks import as_python
 from streamsvm.files.messages import shown
 from streamsvm.stream.rows import RowError
 from streamsvm.stream.scores.base import Both
@@ -49,7 +48,7 @@ def checked_key(value: Any) -> str:
     >>> checked_key("a7"), checked_key(7), checked_key(7.0)
     ('a7', '7', '7')
     """
-    value = value.item() if isinstance(value, np.generic) else value
+    value = as_python(value)
     kind = type(value)
     if kind is str:
         text: str = value.strip()
@@ -78,7 +77,7 @@ def checked_time(value: Any, latest: float = math.inf) -> float:
     >>> checked_time("2026-03-01T12:00:00Z"), checked_time("1.5")
     (1772366400.0, 1.5)
     """
-    value = value.item() if isinstance(value, np.generic) else value
+    value = as_python(value)
     if value is None:
         raise RowError("time", "the event time is missing: rows and labels are read in its order")
     time = math.nan
@@ -108,7 +107,7 @@ def checked_time(value: Any, latest: float = math.inf) -> float:
 
 def checked_label(y: Any) -> Any:
     """Return a label that can wait; RowError if there is none, or it is neither a bool, a number nor a text, or too long."""
-    y = y.item() if isinstance(y, np.generic) else y
+    y = as_python(y)
     if y is None:
         raise RowError("label", "the message of a label has no label")
     small = abs(y) < _LARGEST if type(y) in (int, float) else type(y) is bool or (type(y) is str and len(y) <= _LONGEST_KEY)
@@ -131,7 +130,7 @@ def pack_row(x: Any) -> str:
         raise RowError("malformed", f"a row must be a mapping of names to values, not {shown(x)}")
     names, values = list(x), list(x.values())
     if not _VALUES.issuperset(map(type, values)):
-        values = [value.item() if isinstance(value, np.generic) else value for value in values]
+        values = list(map(as_python, values))
     if not (_VALUES.issuperset(map(type, values)) and _NAMES.issuperset(map(type, names))):
         wrong = ((name, value) for name, value in zip(names, values, strict=True) if not _does_fit(name, value))
         name, value = next(wrong)
@@ -176,7 +175,7 @@ _VALUES = frozenset((float, int, bool, str))
 
 
 def _plain_value(value: Any) -> Any:
-    value = value.item() if isinstance(value, np.generic) else value
+    value = as_python(value)
     if value is not None and type(value) not in _VALUES:
         raise RowError("model", f"the model predicts {shown(value)}, which cannot wait for a label")
     return value

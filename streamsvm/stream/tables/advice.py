@@ -6,11 +6,11 @@ import math
 from collections.abc import Hashable
 from typing import Any
 
+from streamsvm.core.checks import LARGEST_FLOAT32
 from streamsvm.files.messages import shown
 from streamsvm.stream.tables.options import flags_of
 from streamsvm.stream.tables.reading import Reading
 
-_LARGEST = 3.4028234663852886e38  # of float32
 _KNOWN = 20  # values of a column of numbers, from which on it is one
 
 
@@ -27,7 +27,7 @@ def number_in(value: Any, name: Hashable, reading: Reading, learned: int) -> flo
             kind = "a text" if isinstance(value, str) else f"a {type(value).__name__}"
             text = f"feature {shown(name)} is {shown(value)}, {kind}. {_advice_for(name, value, reading, learned)}"
             raise ValueError(text) from None
-    if not -_LARGEST <= value <= _LARGEST:
+    if not -LARGEST_FLOAT32 <= value <= LARGEST_FLOAT32:
         raise ValueError(
             f"feature {shown(name)} is {value}, which is no finite float32 number. {_advice_for(name, value, reading, learned)}"
         )

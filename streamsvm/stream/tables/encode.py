@@ -8,6 +8,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from streamsvm.core.checks import LARGEST_FLOAT32
 from streamsvm.core.compiling.functions import compiled
 from streamsvm.files.category_names import key_of, seed_of, spelt_name
 from streamsvm.stream.tables.chunk import Table, Values, as_numbers
@@ -17,7 +18,6 @@ from streamsvm.stream.tables.values import cyclic_pair
 
 #: A longer text of a category is hashed: names of features are never forgotten.
 LONGEST_FEATURE = 1024
-_LARGEST = 3.4028234663852886e38  # of float32
 
 
 class Columns(NamedTuple):
@@ -116,12 +116,12 @@ class ReadTable:
 def _numbers_of(values: Values) -> Numbers:
     numbers, n = as_numbers(values)
     if n == len(values):
-        large = np.abs(numbers) > _LARGEST
+        large = np.abs(numbers) > LARGEST_FLOAT32
         return Numbers(numbers, np.flatnonzero(large), _NONE) if large.any() else Numbers(numbers, _NONE, _NONE)
     found, wrong, texts = np.full(len(values), np.nan), [], []
     for i, value in enumerate(values):
         number, is_number = as_numbers([value])
-        if is_number and not abs(number[0]) > _LARGEST:
+        if is_number and not abs(number[0]) > LARGEST_FLOAT32:
             found[i] = number[0]
             continue
         wrong.append(i)

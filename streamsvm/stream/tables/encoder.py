@@ -11,7 +11,7 @@ from typing import Any, Literal, get_args
 import numpy as np
 from river import base
 
-from streamsvm.core.checks import checked_weight
+from streamsvm.core.checks import LARGEST_FLOAT32, as_python, checked_weight
 from streamsvm.core.frames import as_columns, as_frame
 from streamsvm.core.transformers import Units, merge_transformers, standard_scaler
 from streamsvm.files.category_names import key_of, seed_of
@@ -31,7 +31,6 @@ _NO_SCALER = "scaler must be 'standard', None or a transformer of river, not {}"
 _MANY_ROWS = 4096  # of a frame that are encoded together
 #: Values of a column that have a feature each, if nothing else is asked for: beside buckets, log odds, and means of targets.
 _MOST_BESIDE_BUCKETS, _MOST_BESIDE_ODDS, _MOST_BESIDE_MEANS = 64, 6, 32
-_LARGEST = 3.4028234663852886e38  # of float32
 
 
 class TableEncoder(base.MiniBatchTransformer):
@@ -199,13 +198,12 @@ class TableEncoder(base.MiniBatchTransformer):
         if self._statistics is not None and y is not None:
             self._statistics.learn([key_of(seed_of(name), text) for name, text in names.items()], y, w)
         for name, value in numbers.items():
-            if name not in self._numbers and isinstance(name, np.generic):
-                name = name.item()
+            name = as_python(name)
             count, mean = self._numbers.get(name, (0, 0.0))
             self._numbers[name] = count + 1, mean + (value - mean) / (count + 1)
         known = self._known
         for name, text in names.items():
-            values = self._features.setdefault(name.item() if isinstance(name, np.generic) else name, {})
+            values = self._features.setdefault(as_python(name), {})
             if (feature := known.new_feature(name, text)) is not None:
                 values[text] = feature
         if self._scaler is not None:
@@ -435,7 +433,7 @@ class TableEncoder(base.MiniBatchTransformer):
                 if not (learns or name in self._numbers or self._reading.date_of(name)) and isinstance(value, str | bytes):
                     continue
                 value = number_in(value, name, self._reading, self._numbers.get(name, (0, 0.0))[0])
-            elif not -_LARGEST <= value <= _LARGEST:
+            elif not -LARGEST_FLOAT32 <= value <= LARGEST_FLOAT32:
                 number_in(value, name, self._reading, self._numbers.get(name, (0, 0.0))[0])
             numbers[name] = value
         n_columns = len(self._numbers) + len(self._features)

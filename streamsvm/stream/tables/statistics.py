@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from streamsvm.core.checks import checked_count
+from streamsvm.core.checks import LARGEST_FLOAT32, as_python, checked_count
 from streamsvm.files.category_names import key_of
 from streamsvm.files.messages import shown
 from streamsvm.stream.tables.name_counts import WAYS, add_names, count_rows, find, write_all, write_rows
@@ -21,7 +21,6 @@ _MOST_KNOWN = 64  # labels; if one more is a whole number, labels are numbers to
 _LONGEST = 100  # characters of a label in the name of a feature
 _SMALLEST = 16 * WAYS
 _HEAVIEST = 1e6  # a weight that counts: sums stay finite
-_LARGEST = 3.4028234663852886e38  # of float32
 _LABELS = bool | int | float | str
 
 
@@ -101,7 +100,7 @@ class NameStatistics:
         if y is None:
             return math.nan
         if self.of_numbers:
-            return float(y) if isinstance(y, bool | int | float) and abs(y) <= _LARGEST else math.nan
+            return float(y) if isinstance(y, bool | int | float) and abs(y) <= LARGEST_FLOAT32 else math.nan
         if self.of_numbers is None or (isinstance(y, float) and not y.is_integer()):
             return None
         if (number := self._labels.get(y)) is None:
@@ -285,7 +284,7 @@ def _checked_arrays(state: Mapping[str, Any], size: int, width: int, overall: in
 
 def _plain_target(y: Any) -> Any:
     """Return a label as one of Python; None for none, and for a number that is none."""
-    y = y.item() if isinstance(y, np.generic) else y
+    y = as_python(y)
     if y is None or isinstance(y, _LABELS):
         return None if isinstance(y, float) and not math.isfinite(y) else y
     return str(y)
