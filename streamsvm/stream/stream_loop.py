@@ -19,7 +19,7 @@ from streamsvm.stream.endpoints import START_AFRESH, Prediction, Record, Sink, S
 from streamsvm.stream.refusals import Refusals
 from streamsvm.stream.rows import GuardedModel, RowError, columns_of, reason_of
 from streamsvm.stream.scores.base import Columns
-from streamsvm.stream.tables.chunk import BadRow, Chunk
+from streamsvm.stream.tables.chunk import MIN_ROWS_TOGETHER, BadRow, Chunk, take_rows
 from streamsvm.stream.tables.reading import Names
 from streamsvm.stream.timings import Timings
 from streamsvm.stream.together import Together, takes_many, together
@@ -44,7 +44,6 @@ class LoopOptions(TypedDict, Generic[P], total=False):
 
 _PROGRESS_SECONDS = 0.25  # between two calls of `on_progress`
 _ROWS_AT_ONCE = 1000  # the most that are taken together: a signal waits for them
-_FEW, _SOME = 8, 32  # rows that are taken one by one; and that are tried together after one that was taken by itself
 
 
 class StreamLoop(Generic[P]):
@@ -375,28 +374,19 @@ class StreamLoop(Generic[P]):
         return most if self._checkpoints is None else min(most, self._every - self.rows % self._every)
 
     def _take_all(self, chunk: Chunk) -> None:
-        n, first, most = len(chunk), 0, len(chunk)
+        begin, n = 0, len(chunk)
         if self.timings is not None:  # which are those of single rows
             self._take_one(chunk, 0)
-            first = 1
-        while first < n:
-            # After a row that had to be taken by itself, there may be others: few rows are tried first.
-            end = min(first + most, n)
-            taken = self._take_part(chunk, first, end) if self._at_once and end - first >= _FEW else 0
-            if taken < 0:  # as a whole they were refused, and perhaps not in parts
-                most = (end - first) // 2
-                continue
-            first += taken
-            most = 4 * most if first == end else max(2 * taken, _SOME)
-            if first < end:
-                self._take_one(chunk, first)
-                first += 1
+            begin = 1
+        take_rows(begin, n, n, lambda first, end: self._take_part(chunk, first, end), lambda i: self._take_one(chunk, i))
 
     def _take_part(self, chunk: Chunk, first: int, end: int) -> int:
         """Take rows at once, as many as can be from the first on; return how many, or -1 where a later one has to be left out."""
+        if not self._at_once:
+            return 0
         rows = together(chunk, first, end, self._guarded, self._learns, self._knows_label, self._regression)
         n = 0 if rows is None else len(rows.X)
-        if rows is None or n < _FEW:
+        if rows is None or n < MIN_ROWS_TOGETHER:
             for i in range(first, first + n):
                 self._take_one(chunk, i)
             return n

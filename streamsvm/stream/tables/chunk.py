@@ -343,6 +343,32 @@ class WithoutColumns(ChangedChunk):
         return found.without(self._asked)
 
 
+#: Fewer rows are taken one by one: a call for several costs more.
+MIN_ROWS_TOGETHER = 8
+_ROWS_AFTER_ONE = 32  # rows that are tried together after one that was taken alone
+
+
+def take_rows(begin: int, end: int, most: int, take_many: Callable[[int, int], int], take_one: Callable[[int], object]) -> None:
+    """Take the rows from ``begin`` to before ``end`` in their order: up to ``most`` in one call, the others one by one.
+
+    ``take_many(first, stop)`` takes rows from the first one on, up to one that must be taken alone, and returns their number.
+    If it returns -1, it has taken none, and is called again for half of them.
+    """
+    size = most
+    while begin < end:
+        stop = min(begin + size, end)
+        taken = take_many(begin, stop) if stop - begin >= MIN_ROWS_TOGETHER else 0
+        if taken < 0:
+            size = (stop - begin) // 2
+            continue
+        begin += taken
+        # A row that had to be taken alone is often followed by others: few rows are tried after it.
+        size = min(4 * size, most) if begin == stop else max(2 * taken, _ROWS_AFTER_ONE)
+        if begin < stop:
+            take_one(begin)
+            begin += 1
+
+
 def as_numbers(values: Values) -> tuple[np.ndarray, int]:
     """Return the values of a column as float64, NaN if missing, up to the first one that is no number; and how many there are.
 

@@ -17,9 +17,9 @@ from streamsvm.core.transformers import Units, merge_transformers, standard_scal
 from streamsvm.files.category_names import key_of, seed_of
 from streamsvm.files.messages import shown
 from streamsvm.stream.tables.advice import number_in
-from streamsvm.stream.tables.chunk import Table, Values, as_numbers
+from streamsvm.stream.tables.chunk import Table, Values, as_numbers, take_rows
 from streamsvm.stream.tables.encode import LONGEST_FEATURE, Columns, Encoded, ReadTable, encode
-from streamsvm.stream.tables.model import TableModel, checked_weights, in_row, learn_rows
+from streamsvm.stream.tables.model import TableModel, checked_weights, in_row
 from streamsvm.stream.tables.reading import Dates, Names, Reading, as_names
 from streamsvm.stream.tables.scaler import check_scaler, is_scaler
 from streamsvm.stream.tables.statistics import MOST_LABELS, NameStatistics
@@ -28,7 +28,7 @@ from streamsvm.stream.tables.values import CYCLES, cyclic_pair
 WhenMissing = Literal["mean", "indicator", "drop"]
 
 _NO_SCALER = "scaler must be 'standard', None or a transformer of river, not {}"
-_MANY_ROWS = 4096  # of a frame that are encoded together
+_MAX_ROWS_TOGETHER = 4096  # of a frame that are encoded together
 #: Values of a column that have a feature each, if nothing else is asked for: beside buckets, log odds, and means of targets.
 _MOST_BESIDE_BUCKETS, _MOST_BESIDE_ODDS, _MOST_BESIDE_MEANS = 64, 6, 32
 
@@ -314,7 +314,7 @@ class TableEncoder(base.MiniBatchTransformer):
         labels: list[Any] = [None] * n if y is None else list(y)
         weights = checked_weights(w, labels, n)
 
-        def learn_some(first: int, end: int) -> int:
+        def learn_many(first: int, end: int) -> int:
             if self._scaler is not None:
                 return 0
             all_rows = np.ones(end - first, bool)
@@ -322,7 +322,11 @@ class TableEncoder(base.MiniBatchTransformer):
             encoded.learn()
             return len(encoded.X)
 
-        learn_rows(n, _MANY_ROWS, learn_some, lambda i: self.learn_one(table.row(i).x, labels[i], float(weights[i])))
+        def learn_one(i: int) -> None:
+            with in_row(i):
+                self.learn_one(table.row(i).x, labels[i], float(weights[i]))
+
+        take_rows(0, n, _MAX_ROWS_TOGETHER, learn_many, learn_one)
 
     def transform_many(self, X: Any) -> Any:
         """Return the features of the rows of a frame, as a frame of the same kind.

@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 import copy
 import itertools
-from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
+from collections.abc import Hashable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -15,12 +15,12 @@ from river import base, compose
 from streamsvm.core.checks import checked_weight
 from streamsvm.core.frames import as_columns, plain_list
 from streamsvm.core.warning import warn
-from streamsvm.stream.tables.chunk import Table, is_absent
+from streamsvm.stream.tables.chunk import MIN_ROWS_TOGETHER, Table, is_absent, take_rows
 from streamsvm.stream.tables.options import TableReading
 from streamsvm.stream.tables.reading import Reading
 from streamsvm.stream.tables.values import date_text, number
 
-_FEW, _FEW_ROWS, _MANY_ROWS = 8, 64, 1024  # rows that are taken one by one, first together, and at most
+_MAX_ROWS_TOGETHER = 1024  # of a frame that are learned in one call
 _IS_ON = 0.5  # of a feature that is 0 or 1, in a support vector between two rows
 _SORTED, _RUN = 50, 5  # rows whose order is looked at, and how many of a label at least
 
@@ -99,13 +99,14 @@ class TableModel(compose.Pipeline):
             table, n, labels, weights = Table(tuple(names), columns), len(kept), [labels[i] for i in kept], weights[kept]
         _warn_of_order(labels)
 
-        def learn_some(first: int, end: int) -> int:
+        def learn_many(first: int, end: int) -> int:
             return self._learn_together(encoder, last, table, first, labels[first:end], weights[first:end], w is not None)
 
-        def learn_alone(i: int) -> None:
-            self.learn_one(table.row(i).x, labels[i], **({} if w is None else {"w": float(weights[i])}))
+        def learn_one(i: int) -> None:
+            with in_row(i):
+                self.learn_one(table.row(i).x, labels[i], **({} if w is None else {"w": float(weights[i])}))
 
-        learn_rows(n, _MANY_ROWS, learn_some, learn_alone)
+        take_rows(0, n, _MAX_ROWS_TOGETHER, learn_many, learn_one)
         if n and hasattr(last, "note_columns"):
             last.note_columns(names)
 
@@ -231,7 +232,10 @@ class TableModel(compose.Pipeline):
             return 0
         encoded = encoder.encode(table, first, first + len(y), w > 0.0, set(last.feature_names), y, w)
         n = len(encoded.X)
-        if n < _FEW or last.predict_then_learn(encoded.X, encoded.names, y[:n], False, w[:n] if is_weighted else None) is None:
+        if (
+            n < MIN_ROWS_TOGETHER
+            or last.predict_then_learn(encoded.X, encoded.names, y[:n], False, w[:n] if is_weighted else None) is None
+        ):
             return 0
         encoded.learn()
         return n
@@ -319,23 +323,6 @@ def checked_weights(w: Any, labels: Sequence[Any], n: int) -> np.ndarray:
     if not len(labels) == len(weights) == n:
         raise ValueError(f"there are {n:,} rows, {len(labels):,} labels and {len(weights):,} weights")
     return weights
-
-
-def learn_rows(n: int, most: int, learn_some: Callable[[int, int], int], learn_alone: Callable[[int], None]) -> None:
-    """Learn n rows in their order, at most so many together.
-
-    ``learn_some`` learns rows from one number on, up to another or to one that must be learned alone, and returns how many.
-    """
-    first, tried = 0, _FEW_ROWS
-    while first < n:
-        end = min(first + tried, n)
-        first += learn_some(first, end)
-        # After a row that brings something new, there may be others: few rows are tried first.
-        tried = min(4 * tried, most) if first == end else _FEW_ROWS
-        if first < end:
-            with in_row(first):
-                learn_alone(first)
-            first += 1
 
 
 @contextlib.contextmanager
