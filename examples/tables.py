@@ -133,10 +133,10 @@ def kunden() -> None:
 
 
 @table(
-    "NA, a compressed file, and flags from a file",
-    "The second command reads `flags.toml`, which holds `label = 'spam'`, `missing = ['NA']` and `source = 'mails.csv.gz'`.",
+    "NA, and a compressed file",
+    "The second command gives the mark of missing values, which the first one finds.",
     "learn mails.csv.gz --label spam",
-    "learn --config flags.toml",
+    "learn mails.csv.gz --label spam --missing NA",
 )
 def mails() -> None:
     draw, lines = random.Random(6), ["words,links,capitals,spam"]
@@ -147,7 +147,6 @@ def mails() -> None:
         lines.append(",".join([*("NA" if draw.random() < 0.1 else cell for cell in cells), str(int(spam))]))
     with gzip.GzipFile("mails.csv.gz", "wb", mtime=0) as file:
         file.write(("\n".join(lines) + "\n").encode())
-    Path("flags.toml").write_text("label = 'spam'\nmissing = ['NA']\nsource = 'mails.csv.gz'\n")
 
 
 @table(
@@ -308,8 +307,7 @@ follow. The checkpoint keeps how the table is read.
 | How to handle them? | `--when-missing mean` (default), `indicator` (also a feature `age is missing`), or `drop` (counts as 0) |
 | How is the text written? | `--delimiter ';'`, `--encoding latin-1`, `--decimal ,` for 1.209,28 and `--decimal .` for $1,209.28 |
 
-A name with a comma, a colon, a star or a quote stands in double quotes. You can also put the flags into a file, with one key for
-each (`columns = {id = "drop", city = "category"}`), and give `--config flags.toml`. In Python, sources take the same
+A name with a comma, a colon, a star or a quote stands in double quotes. In Python, sources take the same
 arguments. What is learned about the columns is kept in a transformer in front of the learner, and saved with it:
 
 ```python

@@ -114,15 +114,12 @@ def _check_together(options: Mapping[str, Any]) -> None:
     if "SASL" in protocol:
         for name in ("sasl_mechanism", "sasl_plain_username", "sasl_plain_password"):
             if name not in options:
-                raise StreamError(
-                    f"security_protocol={protocol} needs {name}: in [kafka] of a --config file, or as {_PREFIX}{name.upper()}"
-                )
+                raise StreamError(f"security_protocol={protocol} needs {name}: as an option, or as {_PREFIX}{name.upper()}")
     if "ssl_keyfile" in options and "ssl_certfile" not in options:
         raise StreamError("ssl_keyfile is the key of a certificate: give ssl_certfile, too")
     if "schema_registry_username" in options and "schema_registry_password" not in options:
         raise StreamError(
-            f"schema_registry_username needs schema_registry_password: in [kafka] of a --config file, or as "
-            f"{_PREFIX}SCHEMA_REGISTRY_PASSWORD"
+            f"schema_registry_username needs schema_registry_password: as an option, or as {_PREFIX}SCHEMA_REGISTRY_PASSWORD"
         )
     for name in options:
         if name.startswith("schema_registry_") and "schema_registry_url" not in options:

@@ -32,8 +32,7 @@ RAISE_LIMIT = (
 #: What is said of kafka-python, which takes each message by itself.
 QUICKER = (
     "predictions go to a topic through kafka-python, which takes 50 us or more of the processor for each, and confluent-kafka a "
-    "tenth: pip install 'streamsvm[confluent]', and STREAMSVM_KAFKA_CLIENT=auto or client = \"auto\" in [kafka] of a --config "
-    "file"
+    "tenth: pip install 'streamsvm[confluent]', and STREAMSVM_KAFKA_CLIENT=auto in the environment"
 )
 #: How it is told of messages with times that their topic does not take: predictions have those of their rows.
 OTHER_TIMES = (

@@ -217,8 +217,8 @@ def _codec_of(url: str, parameters: dict[str, str], label: str | None, options: 
         return kind(label)
     registry = SchemaRegistry.of(options)
     if registry is None:
-        place = "in [kafka] of a --config file, or STREAMSVM_KAFKA_SCHEMA_REGISTRY_URL in the environment"
-        raise _url_mistake(url, f"codec=avro needs the address of the schema registry: schema_registry_url {place}", _SOURCE_FORM)
+        place = "STREAMSVM_KAFKA_SCHEMA_REGISTRY_URL in the environment, or the option schema_registry_url"
+        raise _url_mistake(url, f"codec=avro needs the address of the schema registry: {place}", _SOURCE_FORM)
     return AvroCodec(label, registry)
 
 
@@ -240,7 +240,7 @@ def _parsed_url(
     version = {name: parameters.pop(name) for name in ("api_version",) if name in parameters}
     if unknown := sorted(parameters.keys() - set(known)):
         names = ", ".join((*known, "api_version"))
-        hint = "; options of the connection stand in [kafka] of a --config file, or in the environment"
+        hint = "; options of the connection stand in the environment, as STREAMSVM_KAFKA_SECURITY_PROTOCOL"
         raise _url_mistake(url, f"unknown parameter {unknown[0]!r}; there are {names}{hint}", form)
     return parts.netloc, topic, client_options({**(options or {}), **version}), parameters
 

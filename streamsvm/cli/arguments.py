@@ -1,4 +1,4 @@
-"""The arguments of commands, how their values are parsed, flags from a file of TOML, and what is said on standard error."""
+"""The arguments of commands, how their values are parsed, and what is said on standard error."""
 
 from __future__ import annotations
 
@@ -6,18 +6,14 @@ import argparse
 import contextlib
 import logging
 import math
-import re
 import sys
 import threading
-import tomllib
-from collections.abc import Callable, Iterator, Mapping
-from importlib.metadata import entry_points
+from collections.abc import Callable, Iterator
 from pathlib import Path
-from types import MappingProxyType
 from typing import Any, NamedTuple
 
 from streamsvm.cli import CommandError, UsageError, printable
-from streamsvm.files.messages import names_of, quoted_name, written_names
+from streamsvm.files.messages import names_of
 
 
 @contextlib.contextmanager
@@ -116,83 +112,6 @@ def parse_names(text: str) -> list[str]:
         return names_of(text)
 
 
-class Config(NamedTuple):
-    """The contents of a ``--config`` file."""
-
-    words: list[str]
-    """The command line, with the flags of the file before its own, which so win."""
-    source: str | None = None
-    options: Mapping[str, Mapping[str, Any]] = MappingProxyType({})
-    """Of connections, by the scheme of their URLs."""
-
-
-def expanded_words(commands: Mapping[str, argparse.ArgumentParser], words: list[str]) -> Config:
-    """Return a command line with what its ``--config`` file says.
-
-    The file is TOML, a key a flag: ``label = "y"``, ``columns = {id = "drop"}``, ``quiet = true``. Keys in a table ``[learn]`` or
-    ``[predict]`` are for that command; above them, what only the other command knows is ignored. A table ``[kafka]`` holds
-    options of the connections with that scheme. A UsageError says that the file cannot be read, or has a key that is no flag.
-    """
-    if not words or words[0] not in commands:
-        return Config(words)
-    finder = argparse.ArgumentParser(add_help=False, allow_abbrev=False)
-    finder.add_argument("--config")
-    try:
-        path = finder.parse_known_args(words)[0].config
-    except SystemExit:  # without a name; the parser of the command says so
-        path = None
-    if path is None:
-        return Config(words)
-    try:
-        found = tomllib.loads(Path(path).read_text(encoding="utf-8"))
-    except OSError as error:
-        raise UsageError(f"--config {path}: {error.strerror}") from None
-    except (ValueError, RecursionError) as error:  # of decoding, or of numbers of thousands of digits
-        raise UsageError(f"--config {path}: not TOML: {error}") from None
-    command = words[0]
-    flags = {name: set(parser._option_string_actions) for name, parser in commands.items()}
-    schemes = {entry.name for entry in entry_points(group="streamsvm.sources")}
-    options = {key: value for key, value in found.items() if key in schemes}
-    shared = {key: value for key, value in found.items() if key not in commands and key not in schemes}
-    sections = {name: found[name] for name in commands if name in found}
-    before: list[str] = []
-    source: str | None = None
-    for name, table in (sections | options).items():
-        if not isinstance(table, dict):
-            raise UsageError(f"--config {path}: {name} must be a table, [{name}]")
-    by_command: list[tuple[str | None, Any]] = [(None, shared), *sections.items()]
-    for where, values in by_command:
-        for key, value in values.items():
-            flag = f"--{key.replace('_', '-')}"
-            known = [name for name in ([where] if where else commands) if flag in flags[name] and key != "config"]
-            if key == "source" and isinstance(value, str):
-                source = value if where in (None, command) else source
-            elif not known or flag == "--help":
-                raise UsageError(f"--config {path}: {key} is no flag of {where or 'learn or predict'}")
-            elif command in known:
-                before += _flag_words(path, flag, value, commands[command]._option_string_actions[flag].nargs == 0)
-    return Config([command, *before, *words[1:]], source, options)
-
-
-def _flag_words(path: str, flag: str, value: Any, is_switch: bool) -> list[str]:
-    if isinstance(value, bool) and is_switch:
-        return [flag] if value else []
-    if flag == "--columns" and isinstance(value, dict):
-        value = ",".join(_column_words(path, name, kind) for name, kind in value.items())
-    if isinstance(value, list):
-        value = ",".join(map(str, value)) if flag == "--columns" else written_names(map(str, value))
-    if isinstance(value, bool) or not isinstance(value, str | int | float):
-        raise UsageError(f"--config {path}: {flag[2:]} cannot be {value!r}")
-    return [f"{flag}={value}"]
-
-
-def _column_words(path: str, name: str, kind: Any) -> str:
-    if not isinstance(kind, str) or not re.fullmatch("drop|(category|number|date)(=.*)?", kind, re.DOTALL):
-        raise UsageError(f"--config {path}: {name} in columns must be drop, category, number, date or date=FORMAT, not {kind!r}")
-    kind, equals, how = kind.partition("=")
-    return f"{name if name == '*' else quoted_name(name)}:{kind}{equals}{equals and quoted_name(how)}"
-
-
 def add_run(group: Any, checkpoint_help: str, metavar: str = "DIR") -> None:
     """Add the flags about checkpoints, metrics and the end of a run."""
     group.add_argument("--checkpoint", type=parse_place, metavar=metavar, help=checkpoint_help)
@@ -244,7 +163,7 @@ def add_streams(command: argparse.ArgumentParser, label: str, sink_required: boo
     streams.add_argument(
         "source",
         metavar="SOURCE",
-        nargs="*",
+        nargs="+",
         help="a path (CSV, JSON lines or LIBSVM text, each also as .gz, .bz2 or .zst; Parquet, Arrow), - for standard input, or "
         "kafka://host:port/topic. Several files, a folder, or a pattern in quotes ('data/*.csv') are read as one",
     )
@@ -273,12 +192,6 @@ def add_streams(command: argparse.ArgumentParser, label: str, sink_required: boo
     streams.add_argument("--stop-at-end", action="store_true", help=text)
     streams.add_argument("--quiet", action="store_true", help="print progress as JSON lines on standard output, and nothing else")
     add_logs(streams)
-    text = (
-        "read flags from a file, with lines such as: label = 'y'. Flags on the command line override it. A table [kafka] holds "
-        "options of the connection, such as security_protocol; the environment may hold them, too, as "
-        "STREAMSVM_KAFKA_SECURITY_PROTOCOL"
-    )
-    streams.add_argument("--config", metavar="F.toml", help=text)
 
 
 def add_logs(group: Any) -> None:

@@ -80,19 +80,12 @@ class Job:
     metrics_host: str = "127.0.0.1"
     metrics_names: list[str] = field(default_factory=list)
     trusted: bool = False
-    options: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
-    """Of connections, by the scheme of their URLs."""
     output: Output = field(default_factory=lambda: Output(False, False))
 
     @property
     def source(self) -> str:
         """Name of the source in messages, and the path or URL if it is one."""
         return name_of(self.place)
-
-    def options_of(self, place: str | list[str]) -> dict[str, Any]:
-        """Return what a ``--config`` file says of connections with the scheme of a place."""
-        scheme, between, _ = name_of(place).partition("://")
-        return {"options": self.options.get(scheme, {})} if between else {}
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -143,7 +136,7 @@ def _common_arguments(arguments: argparse.Namespace) -> dict[str, Any]:
     served = ("metrics_port", "metrics_host", "metrics_names")
     limits = {name: getattr(arguments, name) for name in ("error_limit", "error_share")} | arguments.checkpoint_every
     return {
-        **{name: getattr(arguments, name) for name in (*same, *served, "trusted", "options")},
+        **{name: getattr(arguments, name) for name in (*same, *served, "trusted")},
         "place": arguments.source,
         "format": format_of(arguments.source, arguments.format),
         "columns": given_of(arguments),

@@ -53,7 +53,7 @@ def learn(job: LearnJob) -> bool:
         checkpoints = None
         if job.checkpoint is not None:
             sources = [job.source] if job.labels is None else [job.source, job.labels.place]
-            how = {"sources": sources, "group": job.group} | job.options_of(str(job.checkpoint))
+            how = {"sources": sources, "group": job.group}
             checkpoints = stack.enter_context(open_place(job.checkpoint, job.trusted, **how))
         with warnings.catch_warnings(action="ignore"):  # the loop warns of the same
             saved = None if checkpoints is None else checkpoints.newest()
@@ -129,7 +129,7 @@ def _beginning_of(job: LearnJob, begins: Position | None) -> Beginning | None:
     if job.format is None:
         how = {"label": job.label, "start": job.start, "stop_at_end": job.stop_at_end}
         position = begins if begins is None or job.labels is None else begins.get("rows")
-        return of_topic(job.source, wait_on, position, **how, **job.options_of(job.source))
+        return of_topic(job.source, wait_on, position, **how)
     if (found := of_files(job.place, job.format)) is not None or job.format not in ("csv", "jsonl"):
         return found
     return of_pipe(job.source, job.format, wait_on)
@@ -195,7 +195,6 @@ def learn_partitions(job: LearnJob) -> bool:
             make_loop=new_loop,
             stop_at_end=job.stop_at_end,
             trusted=job.trusted,
-            **job.options_of(job.source),
         )
         stack.callback(worker.close)
         told = {"event": "start", "source": job.source, "group": job.group}

@@ -27,7 +27,6 @@ from streamsvm.cli.arguments import (
     add_streams,
     add_table_flags,
     add_trusted,
-    expanded_words,
     logged,
     parse_bound,
     parse_count,
@@ -36,10 +35,25 @@ from streamsvm.cli.arguments import (
     parse_share,
     says_json,
 )
-from streamsvm.cli.screens import EXAMPLES, OVERVIEW, SCREENS
 from streamsvm.cli.signals import INTERRUPTED
 from streamsvm.files.messages import MissingPackageError
 
+_EXAMPLES = """\
+examples:
+  a table of numbers, with the label in column y
+    streamsvm learn rows.csv --label y
+  a table with an id, two columns of names, a date, and NA for missing values
+    streamsvm learn people.csv --label income --missing NA \\
+        --columns id:drop,job:category,city:category,since:date
+  a CSV from a German Excel, with checkpoints to continue from; then predictions for a file like it
+    streamsvm learn kunden.csv --label y --delimiter ';' --encoding cp1252 --checkpoint state
+    streamsvm predict neue.csv --model state --to -
+  another model and metric
+    streamsvm learn rows.parquet --label y --learner linear --metric ROCAUC
+  an endless topic, and a pipe
+    streamsvm learn kafka://localhost:9092/rows --label y --checkpoint state
+    tail -f rows.jsonl | streamsvm learn - --format jsonl --label y --to -
+"""
 _MAKE_ROOM = "In --learner {}, give max_features=N, overflow=hash or overflow=ignore"
 
 
@@ -53,26 +67,28 @@ def main(argv: Sequence[str] | None = None) -> int:
     parser, commands = _make_parser()
     words = list(sys.argv[1:] if argv is None else argv)
     if not words:
-        print(OVERVIEW, end="")
+        parser.print_help()
         return 0
-    try:
-        config = expanded_words({name: commands[name] for name in ("learn", "predict")}, words)
-    except UsageError as error:
-        commands[words[0]].error(printable(str(error)))
-    arguments, unknown = parser.parse_known_args(config.words)
+    arguments, unknown = parser.parse_known_args(words)
     command = commands[arguments.command]
     if unknown:
-        command.error(printable(f"unrecognized arguments: {' '.join(unknown)}"))
-    if "to" in arguments:
-        given = arguments.source or ([] if config.source is None else [config.source])
-        arguments.source, arguments.options = given if len(given) > 1 else next(iter(given), None), config.options
-        if arguments.source is None:
-            command.error("the following arguments are required: SOURCE")
+        command.error(printable(f"unrecognized arguments: {' '.join(unknown)}{_suggested_flag(command, unknown)}"))
+    if "to" in arguments and len(arguments.source) == 1:
+        (arguments.source,) = arguments.source
     try:
         return _run_command(command, arguments)
     except KeyboardInterrupt:  # the second one, or where something had to be undone
         print("streamsvm: interrupted", file=sys.stderr)
         return INTERRUPTED
+
+
+def _suggested_flag(command: argparse.ArgumentParser, unknown: list[str]) -> str:
+    """Return a hint at the flag of a command that is spelt most like the first unknown one; "" if none is near."""
+    import difflib
+
+    name = unknown[0].partition("=")[0]
+    near = difflib.get_close_matches(name, command._option_string_actions, 1) if name.startswith("--") else []
+    return f" (is it {near[0]}?)" if near else ""
 
 
 def _run_command(command: argparse.ArgumentParser, arguments: argparse.Namespace) -> int:
@@ -125,15 +141,6 @@ class Version(argparse.Action):
         parser.exit()
 
 
-class Help(argparse.Action):
-    """Shows a screen of the flags that a first hour needs; with ``all``, every flag."""
-
-    def __call__(self, parser: argparse.ArgumentParser, _: object, values: object, *__: object) -> None:
-        name = parser.prog.rpartition(" ")[2]
-        print(parser.format_help() if values == "all" else SCREENS[name], end="")
-        parser.exit()
-
-
 def _make_parser() -> tuple[argparse.ArgumentParser, dict[str, argparse.ArgumentParser]]:
     text = "Kernel SVMs that learn from streams in a fixed amount of memory."
     parser = argparse.ArgumentParser(prog="streamsvm", description=text)
@@ -144,9 +151,8 @@ def _make_parser() -> tuple[argparse.ArgumentParser, dict[str, argparse.Argument
         "learn",
         help="learn a stream; predict and score each row before learning it",
         usage="%(prog)s SOURCE --label NAME [flags]",
-        epilog=EXAMPLES,
+        epilog=_EXAMPLES,
         formatter_class=argparse.RawDescriptionHelpFormatter,
-        add_help=False,
     )
     add_streams(learn, label="the column or key that holds the label (LIBSVM text needs none)", sink_required=False)
     text = (
@@ -224,11 +230,7 @@ def _make_parser() -> tuple[argparse.ArgumentParser, dict[str, argparse.Argument
         "predict",
         help="predict the rows of a stream without learning them",
         usage="%(prog)s SOURCE --model PLACE --to SINK [flags]",
-        add_help=False,
     )
-    for command in (learn, predict):
-        text = "show the flags of a first hour; with all, every flag"
-        command.add_argument("-h", "--help", action=Help, nargs="?", metavar="all", help=text)
     label_help = "the column or key of the label, which is ignored if it is there (default: the one in the checkpoint)"
     add_streams(predict, label=label_help, sink_required=True)
     model = predict.add_argument_group("the model")

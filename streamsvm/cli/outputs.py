@@ -32,7 +32,7 @@ def check_sinks(arguments: argparse.Namespace, labels: str | None) -> None:
         )
     source: str | list[str] = arguments.source
     several = source_files(source)
-    files = {"SOURCE": None if several else arguments.source, "--labels": labels, "--config": arguments.config} | sinks
+    files = {"SOURCE": None if several else arguments.source, "--labels": labels} | sinks
     folders = {"--checkpoint": arguments.checkpoint, "--model": getattr(arguments, "model", None)}
     inputs = [option for option, name in files.items() if name == "-" and option not in sinks]
     for option, sink in sinks.items():

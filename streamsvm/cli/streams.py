@@ -106,9 +106,8 @@ def open_streams(
         source = _source_of(job, table, stack, beginning, **more)
 
         def opened(spec: str) -> Sink:
-            options = job.options_of(spec)
-            sink = None if checkpoints is None else checkpoints.sink_of(spec, **options)
-            return stack.enter_context(open_sink(spec, **options) if sink is None else sink)
+            sink = None if checkpoints is None else checkpoints.sink_of(spec)
+            return stack.enter_context(open_sink(spec) if sink is None else sink)
 
         sink = None if job.to is None else opened(job.to)
         if sink is not None and sink.hint:
@@ -129,7 +128,7 @@ def _source_of(job: Job, table: TableOptions, stack: contextlib.ExitStack, begin
         return _open_joined(job, job.labels, table, how, stack, beginning)
     weight = job.weight
     read_as_table = None if job.format is None else weight
-    how |= job.options_of(job.source) | table.source | {"weight": read_as_table}
+    how |= table.source | {"weight": read_as_table}
     source = stack.enter_context(_open_beginning(job.place, beginning, **how))
     if job.format is None:
         source = without_marks(source, table.encoder.get("missing", ()), weight)
@@ -172,7 +171,7 @@ def _open_joined(
         is_file = "://" not in place
         each = {name: None if is_file and name in ("start", "group") else value for name, value in how.items()}
         begin = None if found else beginning
-        each |= {"format": kind} | more | job.options_of(place) | options
+        each |= {"format": kind} | more | options
         source = stack.enter_context(_open_beginning(place, begin, **each))
         found.append(without_marks(source, table.encoder.get("missing", ()) if found else ()))
     return JoinedSource(*found, key=labels.key, time=labels.time, max_age=labels.buffer.max_age)

@@ -280,8 +280,7 @@ class PredictionLoop(StreamLoop[Predicted]):
                 raise ValueError(f"of {rows:,} rows {predicted:,} were predicted, with the mismatch {shown(mismatch)}")
         except (KeyError, ValueError) as error:
             raise CheckpointError(
-                f"{folder}: its checkpoint was not written by a prediction loop ({error}): give another "
-                "folder (in a file of --config, each of [learn] and [predict] its own)"
+                f"{folder}: its checkpoint was not written by a prediction loop ({error}): give another folder"
             ) from None
         self._go_on(folder, found)
         self.predicted, self._mismatch = predicted, mismatch

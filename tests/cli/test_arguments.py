@@ -1,16 +1,14 @@
 """Flags: wrong ones, each told in a line; those of a file; and the help about them."""
 
-import json
 import re
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from streamsvm import load
-from streamsvm.cli.arguments import parse_names, written_names
-from streamsvm.cli.main import _make_parser
-from streamsvm.cli.screens import EXAMPLES
+from streamsvm.cli.arguments import parse_names
+from streamsvm.cli.main import _EXAMPLES, _make_parser
+from streamsvm.files.messages import written_names
 
 #: What follows ``streamsvm learn FILE --label y``, and what is said.
 OF_LEARN = [
@@ -102,8 +100,8 @@ OF_LEARN = [
 ]
 OF_OTHERS = [
     (["learn", "{csv}"], "--label NAME"),
-    (["learn", "--config", "none.toml"], "none.toml: No such file"),
-    (["predict", "--config", "none.toml"], "none.toml: No such file"),
+    (["learn", "{csv}", "--lable", "y"], "unrecognized arguments: --lable y (is it --label?)"),
+    (["learn", "--label", "y"], "the following arguments are required: SOURCE"),
     (["predict", "{csv}", "--model", "state", "--to", "-", "--quiet"], "standard output"),
     (["inspect", "state", "--plot", "out.unknown"], "its suffix says no format of pictures: end it in .png, .svg or .pdf"),
     (["inspect", "state", "--plot", "none/out.png"], "make it first"),
@@ -129,68 +127,6 @@ def test_words_that_are_read_later(rows, call):
 PEOPLE = "id,city,since,age,y", *(f"n{i},{'ab'[i % 2]},{1 + i % 28:02d}.01.2024,{20 + i % 40},{i % 2}" for i in range(300))
 
 
-def test_flags_from_a_file(file, tmp_path, call):
-    people, state = file("people.csv", *PEOPLE), tmp_path / "state"
-    text = (
-        f"source = '{people}'\nlabel = 'y'\nquiet = true\nstop-at-end = false\n"
-        f"missing = ['?']\ncolumns = {{id = 'drop', city = 'category', since = 'date=%d.%m.%Y'}}\n"
-        f"[learn]\ncheckpoint = '{state}'\nlearner = 'bsgd,budget=20,l2=0.001,gamma=0.25'\nmax_rows = 7\n"
-        f"[predict]\nmodel = '{state}'\nto = '-'\nquiet = false\n"
-    )
-    config = file("flags.toml", text)
-    assert call("learn", "--config", config, "--max-rows", 300).stderr == ""
-    facts = json.loads(call("inspect", state, "--json").stdout)
-    assert (facts["budget"], facts["effective_gamma"], facts["rows"]) == (20, 0.25, 300)
-    assert "l2=0.001" in facts["parameters"]
-    file("flags.toml", text.replace("quiet = true\n", ""))
-    assert len(call("predict", "--config", config).rows) == 300
-    done = call("predict", people.with_name("none.csv"), "--config", config, status=1)
-    assert done.stderr.endswith("No such file or directory\n")
-
-
-def test_columns_of_a_file_as_a_list_and_flags_that_are_added(file, tmp_path, call):
-    people = file("people.csv", *PEOPLE)
-    config = file("flags.toml", "columns = ['id:drop', 'since:drop', '\"city\":category']", "missing = '?'", "learner = 'bsgd'")
-    call("learn", people, "--label", "y", "--config", config)
-    file("flags.toml", "columns = {id = 'drop', city = 'drop'}", "missing = '?'")
-    words = ["--label", "y", "--config", config, "--learner", "linear", "--columns", "since:date=%d.%m.%Y"]
-    call("learn", people, *words, "--columns", "city:category", "--checkpoint", tmp_path / "state")
-    encoder = load(tmp_path / "state")["TableEncoder"]
-    assert [[*of] for of in (encoder.drop, encoder.categorical, encoder.dates)] == [["id"], ["city"], ["since"]]
-
-
-@pytest.mark.parametrize(
-    ("text", "words"),
-    [
-        ("lable = 'y'", "lable is no flag of learn or predict"),
-        ("[learn]\nto-do = 1", "to-do is no flag of learn"),
-        ("[predict]\nbudget = 1", "budget is no flag of predict"),
-        ("learn = 1", "learn must be a table"),
-        ("config = 'x'", "config is no flag"),
-        ("label = 2024-01-01", "label cannot be"),
-        ("label =", "not TOML"),
-        ("label = " + "[" * 5000, "not TOML"),
-        ("budget = " + "9" * 5000, "not TOML"),
-        ("window = 'many'", "must be a whole number"),
-        ("label = 'y'", "required: SOURCE"),
-        ("columns = {id = true}", "id in columns must be drop, category, number, date or date=FORMAT, not True"),
-        ("columns = {id = 'drop, city:category'}", "id in columns must be"),
-        ("columns = true", "columns cannot be True"),
-        ("columns = {id = 'drop', '*' = 'drop'}", "nothing is left to learn from"),
-    ],
-)
-def test_a_file_of_flags_that_is_wrong(file, call, text, words):
-    source = ["rows.csv", "--label", "y"] if text.startswith("columns") else []
-    call("learn", *source, "--config", file("flags.toml", text), status=2, says=words)
-
-
-def test_a_folder_of_another_command_in_a_file_of_flags(rows, file, tmp_path, call):
-    config = file("flags.toml", "label = 'y'", f"checkpoint = '{tmp_path / 'state'}'")
-    call("learn", rows, "--config", config)
-    predict = ["predict", rows, "--config", config, "--model", tmp_path / "state", "--to", tmp_path / "out.csv"]
-    call(*predict, status=1, says="each of [learn] and [predict] its own")
-
-
 def test_names_with_commas():
     assert parse_names('a, "b, c",d') == ["a", "b, c", "d"]
 
@@ -204,21 +140,21 @@ def test_names_with_commas():
     ],
 )
 def test_help_shows_a_flag_in_its_group(call, command, flag, group):
-    text = call(command, "--help", "all").stdout
+    text = call(command, "--help").stdout
     headings = re.findall(r"^(\S.*):$", text[: text.index(f"\n  {flag} ")], re.MULTILINE)
     assert headings[-1] == group
 
 
 def test_what_help_says_and_examples_that_parse(call):
-    text = call("learn", "--help", "all").stdout
+    text = call("learn", "--help").stdout
     assert all(f"\n{group}:\n" in text for group in ("source and predictions", "the table", "the model", "the score", "the run"))
     assert "stop after this many rows" in (text := " ".join(text.split()))
     assert "CSV if it ends in .csv, otherwise JSON lines" in text
-    text = " ".join(call("predict", "--help", "all").stdout.split())
+    text = " ".join(call("predict", "--help").stdout.split())
     assert "loading can then run any code that is in the file. Without this flag, loading runs no code" in text
-    assert len(re.findall(r"^  \S", EXAMPLES, re.MULTILINE)) == 5
+    assert len(re.findall(r"^  \S", _EXAMPLES, re.MULTILINE)) == 5
     parser, _ = _make_parser()
-    for command in re.findall(r"streamsvm (.*)", EXAMPLES.replace("\\\n", "")):
+    for command in re.findall(r"streamsvm (.*)", _EXAMPLES.replace("\\\n", "")):
         parser.parse_args([word.strip("'") for word in command.split()])
 
 

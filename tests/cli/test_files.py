@@ -53,11 +53,6 @@ def test_what_cannot_be_read_as_one_is_said(folder, tmp_path, call):
     call("learn", tmp_path / "all.csv", "-", "--label", "y", status=1, says="- is no file: several sources are files")
 
 
-def test_flags_from_a_file_may_name_a_folder(folder, tmp_path, call):
-    (tmp_path / "flags.toml").write_text(f"label = 'y'\nsource = '{folder}'\n")
-    assert "300 rows" in call("learn", "--config", tmp_path / "flags.toml").last
-
-
 def test_zstandard_is_unpacked(tmp_path, call):
     (tmp_path / "rows.csv.zst").write_bytes(zstandard.compress("\n".join(["a;b;y", *LINES, ""]).replace(",", ";").encode()))
     said = call("learn", tmp_path / "rows.csv.zst", "--label", "y").stderr

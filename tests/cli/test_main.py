@@ -11,7 +11,7 @@ from river import datasets, linear_model
 
 import streamsvm
 from streamsvm import BSGDClassifier
-from streamsvm.cli.main import main
+from streamsvm.cli.main import _make_parser, main
 from streamsvm.stream import CheckpointFolder, IterableSource, LearningLoop
 
 
@@ -138,3 +138,12 @@ def test_classes_of_the_users_own_need_trust(bananas, tmp_path, call):
     for words in (["inspect", tmp_path / "state"], predict):
         call(*words, status=1, says="which is not a class of a model of streamsvm or river")
         call(*words, "--trusted")
+
+
+def test_without_arguments_the_help_lists_the_commands(call):
+    done = call()
+    assert done.stderr == ""
+    _, commands = _make_parser()
+    for name, parser in commands.items():
+        assert f"    {name} " in done.stdout
+        assert call(name, "--help").stdout == parser.format_help()

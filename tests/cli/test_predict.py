@@ -135,8 +135,7 @@ def test_columns_of_rows_in_predictions(file, tmp_path, call):
     rows = [f"0{i},2024-02-{i % 28 + 1:02d},{i % 7},{'yes' if i % 7 > 3 else 'no'}" for i in range(60)]
     path, out = file("rows.csv", "id,since,a,y", *rows), tmp_path / "out.csv"
     learn = ["learn", path, "--label", "y", "--columns", "id:drop,since:date", "--learner", "bsgd"]
-    config = file("flags.toml", "[learn]", "keep = ['id', 'since']")
-    call(*learn, "--to", out, "--checkpoint", tmp_path / "state", "--config", config)
+    call(*learn, "--to", out, "--checkpoint", tmp_path / "state", "--keep", "id,since")
     head, *lines = out.read_text().splitlines()
     assert head == "row,y_pred,y_true,probability,id,since"
     assert [line.split(",")[4:] for line in lines] == [row.split(",")[:2] for row in rows]

@@ -16,7 +16,6 @@ from river import datasets
 
 from loops import make_model
 from patience import PATIENCE
-from streamsvm.cli.arguments import expanded_words
 from streamsvm.cli.main import _make_parser
 from streamsvm.stream import IterableSource, LearningLoop, monitor
 
@@ -25,17 +24,17 @@ DEPLOY = ROOT / "deploy"
 UNITS = sorted(DEPLOY.glob("*.service"))
 
 
-def parsed(words, config=None):
-    """The arguments of a command line, as `main` reads it; a flag that does not exist ends the test."""
-    parser, commands = _make_parser()
-    if config is not None:
-        words = [*words[: words.index("--config") + 1], str(config), *words[words.index("--config") + 2 :]]
-    found = expanded_words({name: commands[name] for name in ("learn", "predict")}, words)
-    arguments = parser.parse_args(found.words)
-    if "sources" not in arguments:
-        arguments.source = arguments.source or found.source
-        assert arguments.source
-    return arguments, found.options
+def parsed(words):
+    """The arguments of a command line; a flag that does not exist ends the test."""
+    return _make_parser()[0].parse_args(words)
+
+
+def words_of_unit(unit):
+    """The program and the arguments of a unit, with the variables of rows.env, as systemd splits them."""
+    lines = [line for line in (DEPLOY / "rows.env").read_text().splitlines() if line and not line.startswith("#")]
+    variables = dict(line.split("=", 1) for line in lines)
+    words = shlex.split(re.search("ExecStart=(.*)", unit.read_text())[1].replace("%i", "rows"))
+    return [part for word in words for part in (variables[word[1:]].split() if word.startswith("$") else [word])]
 
 
 def instructions():
@@ -100,14 +99,14 @@ def test_the_services():
             source = volume.split(":")[0]
             assert (DEPLOY / source).is_file() if source.startswith("./") else source in volumes, volume
     for each in ours.values():
-        arguments, _ = parsed(each["command"])
+        arguments = parsed(each["command"])
         assert each["read_only"] is True
         assert (DEPLOY.parent / each["build"]["dockerfile"]).is_file()
         assert arguments.log_format == "json"
         for folder in [arguments.checkpoint] if "checkpoint" in arguments else arguments.sources:
             assert not Path(folder).is_absolute()  # in the volume, where the image starts
         assert (getattr(arguments, "metrics_port", None) is None) == (each.get("healthcheck") == {"disable": True})
-    learner, merger, follower = (parsed(ours[name]["command"])[0] for name in ("learner-1", "merger", "follower"))
+    learner, merger, follower = (parsed(ours[name]["command"]) for name in ("learner-1", "merger", "follower"))
     assert (merger.sources, merger.into) == ([learner.checkpoint], follower.model)
     topics = re.search(r"for topic in (.*?); do", services["topics"]["command"][-1])[1].split()
     used = {url.rpartition("/")[2] for url in (*learner.source, *follower.source, follower.to)}
@@ -120,14 +119,13 @@ def test_the_services():
 
 @pytest.mark.parametrize("unit", UNITS, ids=lambda unit: unit.name)
 def test_the_units(unit):
-    parser = configparser.ConfigParser(interpolation=None, strict=True)
+    parser = configparser.ConfigParser(interpolation=None, strict=False)  # two files of variables
     parser.optionxform = str
     parser.read_string(unit.read_text())
     service = parser["Service"]
-    program, *words = shlex.split(service["ExecStart"].replace("%i", "rows"))
+    program, *words = words_of_unit(unit)
     assert Path(program).name == "streamsvm"
-    arguments, options = parsed(words, DEPLOY / "rows.toml")
-    assert options == {"kafka": {"outage_seconds": 60}}
+    arguments = parsed(words)
     written = [f"/var/lib/{service['StateDirectory']}", f"/var/cache/{service['CacheDirectory']}"]
     assert str(arguments.checkpoint).startswith(f"{written[0]}/rows")
     assert service["Environment"] == f"NUMBA_CACHE_DIR={written[1]}"
@@ -138,10 +136,7 @@ def test_the_units(unit):
 
 
 def test_learner_and_follower_of_the_units_go_together():
-    learn, predict = (
-        parsed(shlex.split(re.search("ExecStart=(.*)", unit.read_text())[1].replace("%i", "rows"))[1:], DEPLOY / "rows.toml")[0]
-        for unit in UNITS
-    )
+    learn, predict = (parsed(words_of_unit(unit)[1:]) for unit in UNITS)
     assert (learn.command, predict.command) == ("learn", "predict")
     assert predict.model == learn.checkpoint
     assert predict.checkpoint != learn.checkpoint

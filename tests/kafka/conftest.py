@@ -8,7 +8,6 @@ import sys
 import uuid
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager
-from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
@@ -34,13 +33,12 @@ def patient(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.fixture
-def as_alice(broker: Broker, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """A file of flags, beside a password in the environment, with which the broker lets the user alice in."""
-    monkeypatch.setenv("STREAMSVM_KAFKA_SASL_PLAIN_PASSWORD", PASSWORD)
-    flags = "security_protocol = 'SASL_SSL'\nsasl_mechanism = 'PLAIN'\nsasl_plain_username = 'alice'\n"
-    config = tmp_path / "flags.toml"
-    config.write_text(f"[kafka]\n{flags}ssl_cafile = '{broker.certificate}'\n")
-    return config
+def as_alice(broker: Broker, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The environment with which the broker lets the user alice in."""
+    options = {"security_protocol": "SASL_SSL", "sasl_mechanism": "PLAIN", "sasl_plain_username": "alice"}
+    options |= {"sasl_plain_password": PASSWORD, "ssl_cafile": str(broker.certificate)}
+    for name, value in options.items():
+        monkeypatch.setenv(f"STREAMSVM_KAFKA_{name.upper()}", value)
 
 
 @pytest.fixture

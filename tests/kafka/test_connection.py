@@ -86,12 +86,9 @@ def test_the_wrong_port(broker, soon):
 def test_the_command_line_with_a_password(broker, new_topic, user, tmp_path, call, monkeypatch, soon):
     rows, out = new_topic(), new_topic()
     publish(ROWS, broker.plaintext, rows, JSON)
-    config = tmp_path / "flags.toml"
-    table = "".join(f"{name} = '{value}'\n" for name, value in user.items() if "password" not in name)
-    config.write_text(f"label = 'y'\nstop-at-end = true\n[kafka]\n{table}")
-    monkeypatch.setenv("STREAMSVM_KAFKA_SASL_PLAIN_PASSWORD", PASSWORD)
-    monkeypatch.setenv("STREAMSVM_KAFKA_SASL_PLAIN_USERNAME", "bob")  # the file says alice, and wins
-    words = [f"kafka://{broker.sasl_ssl}/{rows}", "--config", config, "--to", f"kafka://{broker.sasl_ssl}/{out}"]
+    for name, value in user.items():
+        monkeypatch.setenv(f"STREAMSVM_KAFKA_{name.upper()}", value)
+    words = [f"kafka://{broker.sasl_ssl}/{rows}", "--label", "y", "--stop-at-end", "--to", f"kafka://{broker.sasl_ssl}/{out}"]
     checkpoint = ["--checkpoint", tmp_path / "state", "--on-error", f"kafka://{broker.sasl_ssl}/{out}"]
     learned = call("learn", *words, *checkpoint)
     assert len(read(broker.plaintext, out, {})) == 20
@@ -110,10 +107,9 @@ def test_the_command_line_with_a_password(broker, new_topic, user, tmp_path, cal
     assert len(shown.splitlines()) == 1
 
 
-def test_what_the_connection_tells_is_a_line_of_json(pauses, tmp_path, call):
-    config = tmp_path / "flags.toml"
-    config.write_text("[kafka]\noutage_seconds = 0.5\n")
-    words = ["learn", "kafka://127.0.0.1:1/rows", "--label", "y", "--config", config, "--log-format", "json"]
+def test_what_the_connection_tells_is_a_line_of_json(pauses, monkeypatch, call):
+    monkeypatch.setenv("STREAMSVM_KAFKA_OUTAGE_SECONDS", "0.5")
+    words = ["learn", "kafka://127.0.0.1:1/rows", "--label", "y", "--log-format", "json"]
     told, failed = map(json.loads, call(*words, status=1).stderr.splitlines())
     assert (told["level"], told["logger"]) == ("warning", "streamsvm_kafka.connection")
     assert "Trying again for 0.5 s" in told["message"]
@@ -171,18 +167,3 @@ def test_a_file_begins_at_its_first_row(tmp_path, call):
     rows.write_text("a,y\n1,0\n2,1\n")
     said = f"{rows} is read from its first row: to begin at latest is for streams with a URL"
     call("learn", rows, "--label", "y", "--from", "latest", status=1, says=said)
-
-
-@pytest.mark.parametrize(
-    ("status", "text", "reason"),
-    [
-        (2, "kafka = 3\nlabel = 'y'", "kafka must be a table, [kafka]"),
-        (1, "label = 'y'\n[kafka]\nsasl_plain_pasword = 's3cret'", "sasl_plain_pasword is no option of a Kafka connection"),
-        (2, "label = 'y'\n[rabbit]\na = 1", "rabbit is no flag of learn or predict"),
-    ],
-)
-def test_a_table_with_mistakes(tmp_path, call, status, text, reason):
-    config = tmp_path / "flags.toml"
-    config.write_text(text)
-    said = call("learn", "kafka://127.0.0.1:1/rows", "--config", config, status=status, says=reason).stderr
-    assert "s3cret" not in said

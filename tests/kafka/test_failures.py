@@ -75,12 +75,11 @@ def csv_of(path, labels):
     return path
 
 
-def test_no_broker_at_the_start(told, pauses, tmp_path):
+def test_no_broker_at_the_start(told, pauses, monkeypatch):
     words = "learn", "kafka://127.0.0.1:1/rows", "--label", "y"
     told(*words, HOST="127.0.0.1:1")
-    config = tmp_path / "flags.toml"
-    config.write_text("[kafka]\noutage_seconds = 60\n")
-    told(*words, "--config", config, HOST="127.0.0.1:1")
+    monkeypatch.setenv("STREAMSVM_KAFKA_OUTAGE_SECONDS", "60")
+    told(*words, HOST="127.0.0.1:1")
     assert 50.0 < sum(pauses) < 60.0
 
 
@@ -226,11 +225,11 @@ def test_a_topic_that_takes_no_old_messages(told, bootstrap, new_topic, producer
 
 @pytest.mark.broker
 def test_who_may_not_connect(told, broker, as_alice, new_topic, tmp_path, monkeypatch, soon):
-    words = "learn", f"kafka://{broker.sasl_ssl}/{new_topic()}", "--label", "y", "--config", as_alice
+    words = "learn", f"kafka://{broker.sasl_ssl}/{new_topic()}", "--label", "y"
     monkeypatch.setenv("STREAMSVM_KAFKA_SASL_PLAIN_PASSWORD", PASSWORD[::-1])
     said = soon(partial(told, *words, shortened=True, HOST=broker.sasl_ssl))
     assert PASSWORD[::-1] not in "".join(said)
-    as_alice.write_text(as_alice.read_text().replace(str(broker.certificate), str(certify(tmp_path, "other"))))
+    monkeypatch.setenv("STREAMSVM_KAFKA_SSL_CAFILE", str(certify(tmp_path, "other")))
     told(*words, HOST=broker.sasl_ssl)
 
 
@@ -261,7 +260,7 @@ def test_a_topic_that_may_not_be_written(told, broker, as_alice, rules, new_topi
     topic = new_topic()
     of_topic = ResourcePattern(ResourceType.TOPIC, topic)
     rows = csv_of(tmp_path / "rows.csv", [i % 7 > 3 for i in range(60)])
-    words = "learn", rows, "--label", "y", "--quiet", "--config", as_alice, "--to", f"kafka://{broker.sasl_ssl}/{topic}"
+    words = "learn", rows, "--label", "y", "--quiet", "--to", f"kafka://{broker.sasl_ssl}/{topic}"
     with rules(ACL("User:alice", "*", ACLOperation.WRITE, ACLPermissionType.DENY, of_topic)):
         told(*words, HOST=broker.sasl_ssl, predictions=topic)
 
@@ -272,7 +271,7 @@ def test_a_reader_without_a_group_needs_the_rights_of_none(broker, as_alice, rul
     publish(rows_of(range(50)), bootstrap, topic, JSON)
     of_groups = ResourcePattern(ResourceType.GROUP, "streamsvm")
     refusal = ACL("User:alice", "*", ACLOperation.ALL, ACLPermissionType.DENY, of_groups)
-    words = "learn", f"kafka://{broker.sasl_ssl}/{topic}", "--label", "y", "--stop-at-end", "--quiet", "--config", as_alice
+    words = "learn", f"kafka://{broker.sasl_ssl}/{topic}", "--label", "y", "--stop-at-end", "--quiet"
     with rules(refusal):
         assert call(*words, "--learner", "bsgd").end["learned"] == 50
 

@@ -24,7 +24,7 @@ def test_a_secret_is_not_shown():
 MISTAKES = [
     ({"group_id": "a"}, "group_id is no option of a Kafka connection: there are security_protocol"),
     ({"security_protocol": "TLS"}, "security_protocol must be PLAINTEXT, SSL, SASL_PLAINTEXT or SASL_SSL, not 'TLS'"),
-    ({"security_protocol": "SASL_SSL"}, r"needs sasl_mechanism: in \[kafka\] of a --config file, or as STREAMSVM_KAFKA_SASL"),
+    ({"security_protocol": "SASL_SSL"}, r"needs sasl_mechanism: as an option, or as STREAMSVM_KAFKA_SASL"),
     ({"ssl_cafile": __file__}, "ssl_cafile has no effect with security_protocol=PLAINTEXT: set that to SSL, or SASL_SSL"),
     ({"sasl_mechanism": "PLAIN"}, "sasl_mechanism has no effect .* set that to SASL_SSL, or SASL_PLAINTEXT"),
     ({"security_protocol": "SSL", "ssl_keyfile": __file__}, "give ssl_certfile, too"),

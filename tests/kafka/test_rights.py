@@ -28,14 +28,14 @@ def test_rights(case, client_library, broker, as_alice, rules, producer, new_top
     names |= {"group": uuid.uuid4().hex, "id": f"streamsvm-{names['models']}-{names['rows']}"}
     publish([Row({"a": float(i % 7)}, i % 2) for i in range(50)], broker.plaintext, names["rows"], JSONCodec("y"))
     url = {name: f"kafka://{broker.sasl_ssl}/{topic}" for name, topic in names.items()}
-    state, flags = iter(range(100)), ["--config", as_alice, "--columns", "a:number", "--learner", "bsgd"]
+    state, flags = iter(range(100)), ["--columns", "a:number", "--learner", "bsgd"]
 
     def words():
         learn = ["learn", url["rows"], "--label", "y", "--stop-at-end", *flags]
         grouped = [*learn, "--group", names["group"]]
         folder = tmp_path / f"state {next(state)}"
         if case == "follower":
-            folder = ["--model", url["models"], "--follow", "--to", url["out"], "--stop-at-end", "--config", as_alice]
+            folder = ["--model", url["models"], "--follow", "--to", url["out"], "--stop-at-end"]
             return ["predict", url["rows"], *folder]
         if case == "worker":
             return [*grouped, "--scope", "partition", "--checkpoint", folder]
@@ -76,6 +76,6 @@ def test_the_topic_of_models_that_may_not_be_made(broker, as_alice, rules, new_t
     allowed = ACL("User:alice", "*", ACLOperation.DESCRIBE, ACLPermissionType.ALLOW, refusal.resource_pattern)
     of_cluster = ResourcePattern(ResourceType.CLUSTER, "kafka-cluster")
     other = ACL("User:alice", "*", ACLOperation.CREATE, ACLPermissionType.DENY, of_cluster)
-    words = ["learn", rows, "--label", "y", "--stop-at-end", "--checkpoint", models, "--config", as_alice]
+    words = ["learn", rows, "--label", "y", "--stop-at-end", "--checkpoint", models]
     with rules(refusal, allowed, other):
         call(*words, status=1, says=f"the user 'alice' lacks the right Create of the topic '{name}'")
