@@ -126,10 +126,10 @@ def ours(make: Callable[[], Any], table: Table) -> Run:
             microseconds = (_now() - began) / 1e3 / len(table.y)
     learner, names = last_of(loop.model), loop.model["TableEncoder"].statistics
     cost = microseconds, learner.nbytes + names.nbytes, len(learner.feature_names)
-    predicted = np.array([record.y_pred for record in kept])
+    predicted = np.array([record["y_pred"] for record in kept])
     if table.regression:
         return Run(predicted, None, *cost)
-    chances = np.array([0.5 if record.probability is None else record.probability for record in kept])
+    chances = np.array([0.5 if record["probability"] is None else record["probability"] for record in kept])
     return Run(predicted == table.positive, np.where(predicted == table.positive, chances, 1.0 - chances), *cost)
 
 

@@ -88,8 +88,8 @@ class Predictor:
                 raise RequestError(400, str(error)) from error
             version = self.version
         if refused:
-            raise RequestError(400, f"row {refused[0].row + 1}: {refused[0].reason}")
-        found = [{"label": each.y_pred, "probability": each.probability} for each in predictions]
+            raise RequestError(400, f"row {refused[0]['row'] + 1}: {refused[0]['reason']}")
+        found = [{"label": each["y_pred"], "probability": each["probability"]} for each in predictions]
         return {"version": version, "predictions": found, "notes": list(notes)}
 
     def close(self) -> None:

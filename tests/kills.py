@@ -50,7 +50,7 @@ class Killer(Sink):
         self.how, self.at, self.seconds = kill
         self.pipe, self.rows, self.saves, self.inside = pipe, 0, 0, False
         self.name, self.flush, self.seek, self.close = sink.name, sink.flush, sink.seek, sink.close
-        self.write_row, self.save = sink.write, checkpoints.save
+        self.write_rows, self.save = sink.write_many, checkpoints.save
         self.takes_messages = sink.takes_messages
         checkpoints.save = self.saved
 
@@ -59,9 +59,12 @@ class Killer(Sink):
         os.kill(os.getpid(), signal.SIGKILL)
 
     def write(self, record):
-        self.write_row(record)
-        self.rows += 1
-        if self.how == "row" and self.rows == self.at:
+        self.write_many({name: [value] for name, value in record.items()})
+
+    def write_many(self, columns, messages=None):
+        self.write_rows(columns, messages)
+        self.rows += len(columns["row"])
+        if self.how == "row" and self.rows >= self.at:
             self.kill()
 
     def saved(self, *arguments, **facts):

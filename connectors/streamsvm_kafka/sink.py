@@ -10,9 +10,8 @@ from typing import Any, Self
 import orjson
 from kafka.errors import InvalidRecordError, InvalidTimestampError, KafkaError, MessageSizeTooLargeError
 
-from streamsvm.stream.answers import message_of
 from streamsvm.stream.endpoints import START_AFRESH, Position, Record, Sink, StreamError
-from streamsvm.stream.tables.chunk import Row
+from streamsvm.stream.tables.chunk import MessageColumns, Row
 from streamsvm_kafka.clients import open_producer
 from streamsvm_kafka.clients.messages import Headers
 from streamsvm_kafka.clients.protocol import BATCH_BYTES, Producer
@@ -201,33 +200,30 @@ class KafkaSink(Sink, TopicPlace):
 
         Raise a StreamError if JSON cannot hold it.
         """
+        self.write_many({name: [value] for name, value in record.items()})
+
+    def write_many(self, columns: Mapping[str, Sequence[Any]], messages: MessageColumns | None = None) -> None:
+        """Send a message for each row of columns, the first of which are the numbers of the rows, as `write` sends it.
+
+        The messages of the rows give it their key, time and headers.
+        """
+        n = len(next(iter(columns.values())))
         try:
-            value = orjson.dumps(record._asdict(), option=orjson.OPT_SERIALIZE_NUMPY)
+            texts = list(map(_json_column, columns.values()))
         except orjson.JSONEncodeError as error:
+            if n > 1:  # up to the first that cannot be written
+                for i in range(n):
+                    row = {name: values[i : i + 1] for name, values in columns.items()}
+                    self.write_many(row, None if messages is None else messages[i : i + 1])
+                return
             raise StreamError(
-                f"{self.name}: the prediction of row {record.row} cannot be written as JSON ({error}). "
+                f"{self.name}: the prediction of row {columns['row'][0]} cannot be written as JSON ({error}). "
                 "Labels must be numbers, strings or booleans."
             ) from error
-        message = message_of(record)
-        key = b"%d" % record.row if message is None or message.key is None else message.key
-        headers, timestamps = (None, None) if message is None else ([message.headers], [message.timestamp])
-        self._writer.send(self._topic, [value], [key], headers=headers, timestamps=timestamps)
-
-    def write_many(self, kind: Any, columns: Sequence[Sequence[Any]]) -> None:
-        """Send ``map(kind, *columns)``, as `write` sends each."""
-        names = kind._fields
-        if not len(columns[0]):
-            return
-        try:
-            texts = [_json_column(column) for column in columns[: len(names)]]
-        except orjson.JSONEncodeError:  # which row it is, `write` says
-            super().write_many(kind, columns)
-            return
-        form = b"{%b}" % b",".join(b"%b:%%b" % orjson.dumps(name).replace(b"%", b"%%") for name in names)
+        form = b"{%b}" % b",".join(b"%b:%%b" % orjson.dumps(name).replace(b"%", b"%%") for name in columns)
         values = list(map(form.__mod__, zip(*texts, strict=True)))
         keys, headers, timestamps = texts[0], None, None
-        if len(columns) > len(names):
-            messages: Any = columns[-1]
+        if messages is not None:
             keys = [row if key is None else key for row, key in zip(keys, messages.keys, strict=True)]
             headers, timestamps = messages.headers, messages.timestamps
         self._writer.send(self._topic, values, keys, headers=headers, timestamps=timestamps)

@@ -253,8 +253,7 @@ class _Refusing(Sink):
     name = "handleInvalid='error'"
 
     def write(self, record: Record) -> None:
-        letter: Any = record
-        raise RowsError(f"{letter.place}: {letter.reason}. Leave such rows out with handleInvalid='skip'")
+        raise RowsError(f"{record['place']}: {record['reason']}. Leave such rows out with handleInvalid='skip'")
 
     def flush(self) -> dict[str, Any]:
         return {}

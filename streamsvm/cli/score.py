@@ -111,10 +111,9 @@ class _Held(Sink):
         self._rows, self._held, self._size, self._what = 0, 0, 0.0, ""
 
     def write(self, record: Record) -> None:
-        said = record._asdict()
-        y, labels = said["y_true"], said.get("labels")
-        low: Any = said.get("low")
-        high: Any = said.get("high")
+        y, labels = record["y_true"], record.get("labels")
+        low: Any = record.get("low")
+        high: Any = record.get("high")
         if y is None or (labels is None and (low is None or high is None)):
             return
         self._rows += 1

@@ -8,16 +8,7 @@ from streamsvm.stream.checkpoint import Checkpoint, CheckpointError, CheckpointF
 from streamsvm.stream.csv_source import CSVSource
 from streamsvm.stream.delayed import Awaited, DelayedLabels, DelayedLearningLoop, JoinedSource, Labelled
 from streamsvm.stream.drift import DriftWatch
-from streamsvm.stream.endpoints import (
-    DeadLetter,
-    JoinedPrediction,
-    Position,
-    Prediction,
-    Sink,
-    Source,
-    StreamError,
-    VersionedPrediction,
-)
+from streamsvm.stream.endpoints import DeadLetter, Position, Prediction, Sink, Source, StreamError
 from streamsvm.stream.json_objects import JSONLinesSource
 from streamsvm.stream.libsvm_source import LIBSVMSource
 from streamsvm.stream.loop import LearningLoop
@@ -49,7 +40,6 @@ __all__ = [
     "FollowedFolder",
     "IterableSource",
     "JSONLinesSource",
-    "JoinedPrediction",
     "JoinedSource",
     "LIBSVMSource",
     "Labelled",
@@ -70,7 +60,6 @@ __all__ = [
     "StreamError",
     "Table",
     "TableChunk",
-    "VersionedPrediction",
     "Weighted",
     "WeightedSource",
     "load",

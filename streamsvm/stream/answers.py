@@ -11,9 +11,9 @@ from typing import Any, NamedTuple
 from streamsvm.core.checks import as_python, finite_or_none
 from streamsvm.files.messages import shown
 from streamsvm.stream.checkpoint import CheckpointError
-from streamsvm.stream.endpoints import START_AFRESH, Record, Sink, Source, StreamError
+from streamsvm.stream.endpoints import START_AFRESH, Sink, Source, StreamError
 from streamsvm.stream.rows import RowError, steps_of
-from streamsvm.stream.tables.chunk import Chunk, Message
+from streamsvm.stream.tables.chunk import Chunk, MessageColumns
 from streamsvm.stream.tables.reading import Names, as_names
 
 #: The most characters of all columns that are copied from a row: predictions must fit into a message of Kafka.
@@ -22,72 +22,66 @@ MOST_KEPT = 2**16
 MOST_OF_MESSAGE = 2**17
 
 
-class Keeping:
-    """Makes predictions with further fields: columns of the row, of a topic partition, offset and message, and ``answers``.
+class FurtherFields:
+    """The further fields of predictions: columns of the row, its partition and offset in a topic, and ``answers``.
 
-    The source says what its chunks copy. A sink with ``takes_messages`` gets the message of a row, too. A StreamError says that a
-    prediction has a field of such a name already.
+    The source says what its chunks copy. A StreamError says that one of the ``usual`` fields has such a name.
     """
 
     def __init__(
-        self, source: Source, sink: Sink, names: Sequence[str], record: type[Record], answers: Sequence[ExtraFields] = ()
+        self,
+        source: Source,
+        sink: Sink | None,
+        keep: Names = (),
+        usual: Sequence[str] = (),
+        answers: Sequence[ExtraFields] = (),
     ) -> None:
-        kept = source.keep(names)
-        answered = [name for answer in answers for name in answer.fields]
-        #: The further fields of predictions.
-        self.names: list[str] = [*kept, *answered]
+        names = as_names("keep", keep)
+        if sink is None and names:
+            raise ValueError("keep copies columns into predictions, and these go nowhere: give sink=... (--to)")
+        self._kept = [] if sink is None else source.keep(names)
+        self._answers = () if sink is None else answers
         self._asked = bool(names)
-        self.takes_messages: bool = sink.takes_messages and source.has_messages
-        self._kept, self._answers = kept, answers
-        taken = {*record._fields, *self.names[len(names) :]}
+        self._has_messages = sink is not None and sink.takes_messages and source.has_messages
+        #: Their names.
+        self.names: list[str] = [*self._kept, *(name for answer in self._answers for name in answer.fields)]
+        taken = {*usual, *self.names[len(names) :]}
         if clash := [name for name in names if name in taken]:
             raise StreamError(
                 f"{source.name}: column {clash[0]!r} cannot be kept, because predictions have a field of that name. Rename it"
             )
-        #: Makes a prediction of its values, and of what `of` returns for its row.
-        self.kind: Callable[..., Record] = _record_kind(record, self.names, self.takes_messages)
 
-    def columns(self, chunk: Chunk, first: int, end: int) -> list[Sequence[Any]]:
-        """Return what predictions of rows get, by field, and their messages; a RowError where that is too long, or no text."""
+    def columns(self, chunk: Chunk, first: int, end: int) -> dict[str, Sequence[Any]]:
+        """Return what is copied from rows, by field; raise a RowError where that is too long, or no text."""
+        if not self._kept:
+            return {}
         columns = chunk.kept(first, end)
         if self._asked and not are_plain(columns):
             rows = [kept_values(self._kept, values) for values in zip(*columns, strict=True)]
-            columns = [list(values) for values in zip(*rows, strict=True)]
-        if not self.takes_messages:
-            return columns
-        if (messages := chunk.messages(first, end)) is None:
-            return [*columns, [None] * (end - first)]
-        if messages.largest > MOST_OF_MESSAGE and (size := max(message.size for message in messages)) > MOST_OF_MESSAGE:
+            columns = list(zip(*rows, strict=True))
+        return dict(zip(self._kept, columns, strict=True))
+
+    def messages(self, chunk: Chunk, first: int, end: int) -> MessageColumns | None:
+        """Return the messages of rows for a sink that takes them; raise a RowError where one is too long."""
+        messages = chunk.messages(first, end) if self._has_messages else None
+        if messages is None or messages.largest <= MOST_OF_MESSAGE:
+            return messages
+        if (size := max(message.size for message in messages)) > MOST_OF_MESSAGE:
             text = f"key and headers of the message have {size:,} bytes; predictions can keep {MOST_OF_MESSAGE:,}"
             raise RowError("too long", text)
-        return [*columns, messages]
+        return messages
 
-    def of(self, chunk: Chunk, i: int, model: Any, x: Any) -> list[Any]:
-        """Return what the prediction of a row gets, which the model has not learned yet; a RowError as of `columns`."""
-        kept = [values[0] for values in self.columns(chunk, i, i + 1)]
-        if self._answers:
-            n = len(self._kept)
-            kept[n:n] = [value for answer in self._answers for value in answer.of(model, x)]
-        return kept
-
-
-def keeping_of(
-    source: Source, sink: Sink | None, keep: Names, record: type[Record], answers: Sequence[ExtraFields] = ()
-) -> Keeping | None:
-    """Return what makes predictions with ``keep``, ``answers`` and what a topic adds, or None; a ValueError if there are none."""
-    names = as_names("keep", keep)
-    if sink is None:
-        if names:
-            raise ValueError("keep copies columns into predictions, and these go nowhere: give sink=... (--to)")
-        return None
-    found = Keeping(source, sink, names, record, answers)
-    return found if found.names or found.takes_messages else None
+    def of_row(self, chunk: Chunk, i: int, model: Any, x: Any) -> dict[str, Any]:
+        """Return the further fields of a row that the model has not learned yet; raise a RowError as `columns` does."""
+        fields = {name: values[0] for name, values in self.columns(chunk, i, i + 1).items()}
+        for answer in self._answers:
+            fields |= zip(answer.fields, answer.of(model, x), strict=True)
+        return fields
 
 
-def check_kept(folder: Path | str, header: Mapping[str, Any], keeping: Keeping | None) -> None:
-    """Raise a CheckpointError where predictions before a checkpoint have other fields."""
-    then, now = header.get("kept", []), [] if keeping is None else keeping.names
-    if then != now:
+def check_kept(folder: Path | str, header: Mapping[str, Any], now: list[str]) -> None:
+    """Raise a CheckpointError where predictions before a checkpoint have other further fields."""
+    if (then := header.get("kept", [])) != now:
         raise CheckpointError(
             f"{folder} was written with predictions that have {shown(then)} of their rows, not {shown(now)}: "
             f"ask for the same --keep, --probabilities and --explain (keep=..., answers=...), {START_AFRESH}"
@@ -160,37 +154,6 @@ def _json_text(value: Any) -> str:
     if isinstance(value, Mapping | Sequence):
         return json.dumps(value, default=str, ensure_ascii=False, allow_nan=False)
     return str(value)  # of a Decimal, or whatever a file can hold
-
-
-class OfMessage:
-    """A record of a topic's row, for a sink with ``takes_messages``: beside its fields, it has the message of the row."""
-
-    message: Message | None = None
-
-
-def message_of(record: Any) -> Message | None:
-    """Return the message that a record is `OfMessage`; None if there is none."""
-    return record.message if isinstance(record, OfMessage) else None
-
-
-def _record_kind(record: Any, names: Iterable[str], has_message: bool) -> Callable[..., Record]:
-    """Return a kind of record with further fields; with ``has_message`` it is `OfMessage`, and the last argument becomes that."""
-    fields = (*record._fields, *names)
-
-    class Kept(record, OfMessage):  # type: ignore[misc]
-        _fields = fields
-
-        def __new__(cls, *values: Any) -> Any:
-            made = tuple.__new__(cls, values[: len(fields)])
-            if has_message:
-                made.message = values[-1]
-            return made
-
-        def __repr__(self) -> str:
-            return f"{record.__name__}({', '.join(f'{name}={value!r}' for name, value in self._asdict().items())})"
-
-    found: Callable[..., Record] = Kept
-    return found
 
 
 class ExtraFields(NamedTuple):

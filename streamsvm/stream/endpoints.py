@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from typing import Any, NamedTuple, Self
+from typing import Any, NotRequired, Self, TypedDict
 
 from streamsvm.files.messages import shown
-from streamsvm.stream.tables.chunk import BadRow, Chunk, Row
+from streamsvm.stream.tables.chunk import BadRow, Chunk, MessageColumns, Row
 
 #: Where a source or sink goes on, as plain JSON (dicts, lists, strings, numbers). Only the source itself reads inside.
 Position = Mapping[str, Any]
@@ -22,14 +22,14 @@ class StreamError(Exception):
     """
 
 
-class DeadLetter(NamedTuple):
+class DeadLetter(TypedDict):
     """A row that was refused, as it is written for somebody to look at."""
 
     row: int
     """Number of rows of the source before this one."""
     place: str
     kind: str
-    """Short name for the kind of reason, by which refused rows are counted."""
+    """Short name of the reason; refused rows are counted by it."""
     reason: str
     time: str
     """Time of the refusal in UTC, in ISO 8601."""
@@ -41,49 +41,28 @@ class DeadLetter(NamedTuple):
     """Encoding of ``raw``: ``"utf-8"``, ``"base64"``, or ``"repr"`` for a row of Python objects."""
 
 
-class Prediction(NamedTuple):
+class Prediction(TypedDict):
     """The model's prediction of a row, made before the row is learned.
 
-    What predictions keep of their rows are further fields, also of the next two kinds of record: ``_asdict()`` has all of them.
+    Further fields are the columns and messages that predictions keep of their rows, and what ``answers`` add.
     """
 
     row: int
-    """Number of rows of the source before this one."""
+    """Number of rows of the source before this one; with labels from another stream, number of messages of both."""
     y_pred: Any
     """The prediction; None if the model does not predict yet."""
     y_true: Any
+    """The label; None if the row has none, or it has not come yet."""
     probability: float | None
     """The probability of ``y_pred``; None if the model gives none."""
+    model: NotRequired[int]
+    """Version of a model that is replaced while the loop runs: the number of rows that it had seen."""
+    key: NotRequired[str]
+    """The key by which a label from another stream will find the row."""
 
 
-class VersionedPrediction(NamedTuple):
-    """A prediction of a loop whose model is replaced while it runs."""
-
-    row: int
-    """This field and the next three are as in `Prediction`."""
-    y_pred: Any
-    y_true: Any
-    probability: float | None
-    model: int
-    """Version of the model: the number of rows that it had seen."""
-
-
-class JoinedPrediction(NamedTuple):
-    """A prediction of a row whose label comes from another stream, written when the row comes."""
-
-    row: int
-    """Number of rows and labels of both streams before this one."""
-    y_pred: Any
-    """As in `Prediction`."""
-    y_true: Any
-    """None, unless the label came before its row."""
-    probability: float | None
-    key: str
-    """The key by which the label will find the row."""
-
-
-#: What goes into a sink.
-Record = Prediction | VersionedPrediction | JoinedPrediction | DeadLetter
+#: What goes into a sink: the fields of a prediction or a dead letter, by name.
+Record = Mapping[str, Any]
 
 
 class Closing:
@@ -202,7 +181,7 @@ class Sink(Closing):
     name: str
     """Name of the sink in messages (a path, a URL)."""
     takes_messages: bool = False
-    """Whether the prediction of a topic's row has the `Message` of the row, in its attribute ``message``."""
+    """Whether the messages of a topic's rows are to come with their predictions."""
     hint: str = ""
     """Advice that would make it quicker, in words; empty if nothing is known."""
 
@@ -210,10 +189,10 @@ class Sink(Closing):
         """Write a prediction or a dead letter; raise a StreamError if that fails."""
         raise NotImplementedError
 
-    def write_many(self, kind: Any, columns: Sequence[Sequence[Any]]) -> None:
-        """Write ``map(kind, *columns)``; ``kind`` is a kind of record."""
-        for record in map(kind, *columns):
-            self.write(record)
+    def write_many(self, columns: Mapping[str, Sequence[Any]], messages: MessageColumns | None = None) -> None:  # noqa: ARG002
+        """Write predictions whose fields are columns, each with the message of its row, if the sink takes messages."""
+        for values in zip(*columns.values(), strict=True):
+            self.write(dict(zip(columns, values, strict=True)))
 
     def flush(self) -> Position:
         """Make all records durable, and return the position to save in a checkpoint; raise a StreamError if that fails."""

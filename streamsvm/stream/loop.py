@@ -14,7 +14,7 @@ from streamsvm.core.warning import warn
 from streamsvm.files.river_metrics import metrics
 from streamsvm.stream.checkpoint import Checkpoint, CheckpointError
 from streamsvm.stream.drift import DriftWatch
-from streamsvm.stream.endpoints import START_AFRESH, Prediction, Record, Sink, Source, StreamError
+from streamsvm.stream.endpoints import START_AFRESH, Prediction, Sink, Source, StreamError
 from streamsvm.stream.progress import LearningCurve, Progress
 from streamsvm.stream.rows import (
     MOST_LABELS,
@@ -349,7 +349,7 @@ class LearningLoop(StreamLoop[Progress]):
 
         return learn
 
-    def _row_taker(self) -> Callable[[Any, Any], Record | None]:
+    def _row_taker(self) -> Callable[[Any, Any], Prediction | None]:
         predict, learn = self._row_predictor(self._asks), self._row_learner()
         wanted, timings, scored_of = self.sink is not None, self.timings, self._scores.scored_of
 
@@ -367,14 +367,14 @@ class LearningLoop(StreamLoop[Progress]):
                 y = learn(x, y, seen, predicted, w)
             if not x:
                 self.empty += 1
-            return Prediction(self.rows, label, y, probability) if wanted else None
+            return Prediction(row=self.rows, y_pred=label, y_true=y, probability=probability) if wanted else None
 
         return take
 
     def _knows_label(self, y: Any) -> bool:
         return y in self._labels.known
 
-    def _take_together(self, rows: Together) -> tuple[Any, ...] | None:
+    def _take_together(self, rows: Together) -> dict[str, Sequence[Any]] | None:
         ys = rows.y if self._learns else self._scored_labels(rows.y)
         if ys is None:
             return None
@@ -388,7 +388,7 @@ class LearningLoop(StreamLoop[Progress]):
         self.unlabelled += len(ys) - labelled
         self.empty += rows.empty
         self._score_many(ys, predicted, each)
-        return predicted, ys, probabilities or [None] * len(ys)
+        return {"y_pred": predicted, "y_true": ys, "probability": probabilities or [None] * len(ys)}
 
     def _most_together(self, last: int | None) -> int:
         most = super()._most_together(last)

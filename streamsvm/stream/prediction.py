@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 import threading
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, NamedTuple, Protocol, Unpack
@@ -16,7 +16,7 @@ from streamsvm.core.checks import checked_count
 from streamsvm.core.warning import warn
 from streamsvm.files.messages import shown
 from streamsvm.stream.checkpoint import Checkpoint, CheckpointError, CheckpointFolder, check_says_rows, read_newest
-from streamsvm.stream.endpoints import Prediction, Sink, Source, StreamError, VersionedPrediction
+from streamsvm.stream.endpoints import Prediction, Sink, Source, StreamError
 from streamsvm.stream.logs import event
 from streamsvm.stream.rows import (
     GuardedModel,
@@ -198,7 +198,7 @@ class PredictionLoop(StreamLoop[Predicted]):
         Sink for the predictions, such as a `FileSink`.
     follow
         Newer models, such as a `FollowedFolder`. Between two rows, the loop switches to the newest model, and every prediction
-        is a `VersionedPrediction`, which says which model made it. None keeps the model.
+        has its version as ``model``. None keeps the model.
     version
         Version of ``model``, if there may be newer ones.
     abstain
@@ -253,7 +253,8 @@ class PredictionLoop(StreamLoop[Predicted]):
         **options: Unpack[LoopOptions[Predicted]],
     ) -> None:
         self._follow = follow
-        self._record = Prediction if follow is None else VersionedPrediction
+        if follow is not None:
+            self._fields = (*self._fields, "model")
         super().__init__(source, model, learns=False, sink=sink, abstain=abstain, **options)
         self.version: int = version
         self._use_model()
@@ -286,10 +287,10 @@ class PredictionLoop(StreamLoop[Predicted]):
         self.predicted, self._mismatch = predicted, mismatch
         self.abstained = abstained
 
-    def _row_taker(self) -> Callable[[Any, Any], Prediction | VersionedPrediction]:
+    def _row_taker(self) -> Callable[[Any, Any], Prediction]:
         timings, following, scores, regression = self.timings, self._follow is not None, self._scores, self._regression
 
-        def take(x: Any, y: Any) -> Prediction | VersionedPrediction:
+        def take(x: Any, y: Any) -> Prediction:
             self._follow_on()
             if not self._looked:
                 self._warn_of_columns()
@@ -306,8 +307,10 @@ class PredictionLoop(StreamLoop[Predicted]):
                 self._scored += 1
                 y = due if regression else y
                 scores.update(due, scores.scored_of(label, probabilities))
-            prediction = self.rows, label, y, probability
-            return VersionedPrediction(*prediction, self.version) if following else Prediction(*prediction)
+            prediction = Prediction(row=self.rows, y_pred=label, y_true=y, probability=probability)
+            if following:
+                prediction["model"] = self.version
+            return prediction
 
         return take
 
@@ -318,7 +321,7 @@ class PredictionLoop(StreamLoop[Predicted]):
     def _take_part(self, chunk: Chunk, first: int, end: int) -> int:
         return 0 if self._mismatch or not self.predicted else super()._take_part(chunk, first, end)
 
-    def _take_together(self, rows: Together) -> tuple[Any, ...] | None:
+    def _take_together(self, rows: Together) -> dict[str, Sequence[Any]] | None:
         ys, n = rows.y, len(rows.y)
         scores = self._scores if any(y is not None for y in ys) else None
         wants_all = self._asks and scores is not None and bool(scores.wants_probabilities)
@@ -331,8 +334,8 @@ class PredictionLoop(StreamLoop[Predicted]):
             self._scored += n - due.count(None)
             scores.update_many(due, labels, each)
         self.predicted += n
-        found = labels, ys, probabilities or [None] * n
-        return found if self._follow is None else (*found, [self.version] * n)
+        columns: dict[str, Sequence[Any]] = {"y_pred": labels, "y_true": ys, "probability": probabilities or [None] * n}
+        return columns if self._follow is None else {**columns, "model": [self.version] * n}
 
     def _label_of(self, y: Any) -> Any:
         try:

@@ -92,7 +92,11 @@ class Refusals(Saved):
         self.open()
         if self._sink is not None:
             time = datetime.now(UTC).isoformat(timespec="milliseconds")
-            self._sink.write(DeadLetter(row, place, kind, reason, time, *_shown_row(raw)))
+            size, text, encoding = _shown_row(raw)
+            letter = DeadLetter(
+                row=row, place=place, kind=kind, reason=reason, time=time, bytes=size, raw=text, encoding=encoding
+            )
+            self._sink.write(letter)
 
     def open(self) -> None:
         """Open the file or connection for dead letters, if there is one, behind those that are durable, which it must hold."""

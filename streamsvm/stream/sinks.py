@@ -9,7 +9,7 @@ import json
 import math
 import os
 import sys
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, BinaryIO
 
@@ -19,6 +19,7 @@ from streamsvm.files.messages import shown
 from streamsvm.files.model_file import sync_folder
 from streamsvm.stream.endpoints import START_AFRESH, Position, Record, Sink, StreamError
 from streamsvm.stream.lines import FINGERPRINT_BYTES, hex_digest
+from streamsvm.stream.tables.chunk import MessageColumns
 
 
 class FileSink(Sink):
@@ -77,23 +78,20 @@ class FileSink(Sink):
 
     def write(self, record: Record) -> None:
         """Write one line; raise a StreamError if that fails."""
-        self._write_columns(record._fields, [[value] for value in record])
+        self.write_many({name: [value] for name, value in record.items()})
 
-    def write_many(self, kind: Any, columns: Sequence[Sequence[Any]]) -> None:
-        """Write a line for each of ``map(kind, *columns)``; raise a StreamError if that fails."""
-        self._write_columns(kind._fields, columns)
-
-    def _write_columns(self, names: Sequence[str], columns: Sequence[Sequence[Any]]) -> None:
+    def write_many(self, columns: Mapping[str, Sequence[Any]], messages: MessageColumns | None = None) -> None:  # noqa: ARG002
+        """Write a line for each row of columns; raise a StreamError if that fails."""
         try:
             if self._offset < 0:
                 self._begin_file()
             if self._csv:
-                text, header = io.StringIO(), [names] if self._offset == 0 else []
-                rows = zip(*([_cell_value(value) for value in column] for column in columns), strict=True)
+                text, header = io.StringIO(), [columns] if self._offset == 0 else []
+                rows = zip(*([_cell_value(value) for value in column] for column in columns.values()), strict=True)
                 csv.writer(text, lineterminator="\n").writerows([*header, *rows])
                 self._put_lines(text.getvalue())
             else:
-                self._put_lines(_json_lines(names, columns))
+                self._put_lines(_json_lines(columns))
             if not self._regular:
                 self._file.flush()
         except OSError as error:
@@ -187,10 +185,10 @@ def _cell_value(value: Any) -> Any:
     return json.dumps(value, default=str) if isinstance(value, dict | list) else _plain_value(value)
 
 
-def _json_lines(names: Sequence[str], columns: Sequence[Sequence[Any]]) -> str:
+def _json_lines(columns: Mapping[str, Sequence[Any]]) -> str:
     # As json.dumps of each record, in a fraction of the time.
-    forms, texts = zip(*map(_json_column, columns), strict=True)
-    line = "{" + ", ".join(f"{json.dumps(name)}: {form}" for name, form in zip(names, forms, strict=True)) + "}\n"
+    forms, texts = zip(*map(_json_column, columns.values()), strict=True)
+    line = "{" + ", ".join(f"{json.dumps(name)}: {form}" for name, form in zip(columns, forms, strict=True)) + "}\n"
     return line * len(texts[0]) % tuple(itertools.chain.from_iterable(zip(*texts, strict=True)))
 
 

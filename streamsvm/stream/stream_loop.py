@@ -13,9 +13,9 @@ from river import base
 
 from streamsvm.core.checks import check_number, checked_mapping
 from streamsvm.files.messages import shown
-from streamsvm.stream.answers import ExtraFields, check_kept, keeping_of, probabilities_of, without_unsure
+from streamsvm.stream.answers import ExtraFields, FurtherFields, check_kept, probabilities_of, without_unsure
 from streamsvm.stream.checkpoint import Checkpoint, CheckpointError, Checkpoints
-from streamsvm.stream.endpoints import START_AFRESH, Prediction, Record, Sink, Source, StreamError
+from streamsvm.stream.endpoints import START_AFRESH, Prediction, Sink, Source, StreamError
 from streamsvm.stream.refusals import Refusals
 from streamsvm.stream.rows import GuardedModel, RowError, columns_of, reason_of
 from streamsvm.stream.scores.base import Columns
@@ -53,7 +53,7 @@ class StreamLoop(Generic[P]):
     (`_checkpoint_contents`), and what progress is (`_progress_now`).
     """
 
-    _record: type[Record] = Prediction  # the kind that `_row_taker` and `_take_together` return
+    _fields: tuple[str, ...] = ("row", "y_pred", "y_true", "probability")  # of predictions, without those of `FurtherFields`
 
     def __init__(
         self,
@@ -81,11 +81,9 @@ class StreamLoop(Generic[P]):
         self._guarded, self._learns, self._abstain = GuardedModel(model, learns), learns, abstain
         self.source: Source = source
         self.sink: Sink | None = sink
-        self._keeping = keeping_of(source, sink, keep, self._record, answers)
+        self._further = FurtherFields(source, sink, keep, self._fields, answers)
         #: What rows have that a model which does not learn has not met.
-        self.unfamiliar: Unfamiliar = Unfamiliar(
-            () if learns else columns_of(model), self._guarded.encoder, () if self._keeping is None else self._keeping.names
-        )
+        self.unfamiliar: Unfamiliar = Unfamiliar(() if learns else columns_of(model), self._guarded.encoder, self._further.names)
         self.rows: int = 0
         self.abstained: int = 0
         self._refusals = Refusals(on_error, error_limit, error_share)
@@ -105,7 +103,7 @@ class StreamLoop(Generic[P]):
         self._index = 0  # of the row in the chunk
         self._has_read = False
         self._x: Any = {}  # the features of the row that was taken last by itself
-        self._take: Callable[[Any, Any], Record | None] = lambda x, y: None  # noqa: ARG005 - until the run begins
+        self._take: Callable[[Any, Any], Prediction | None] = lambda x, y: None  # noqa: ARG005 - until the run begins
         self._running = False
 
     @property
@@ -179,15 +177,14 @@ class StreamLoop(Generic[P]):
         self.unfamiliar.add_table(rows.table, rows.first, rows.first + len(labels))
         return labels, probabilities, found if wants_all else None
 
-    def _row_taker(self) -> Callable[[Any, Any], Record | None]:
+    def _row_taker(self) -> Callable[[Any, Any], Prediction | None]:
         """Return the function that takes a row: its features and label; what it returns goes into the sink."""
         raise NotImplementedError
 
-    def _take_together(self, rows: Together) -> tuple[Any, ...] | None:  # noqa: ARG002
-        """Take rows at once, as `_row_taker` takes each. Return each column of what goes into the sink, a kind of record.
+    def _take_together(self, rows: Together) -> dict[str, Sequence[Any]] | None:  # noqa: ARG002
+        """Take rows at once, as `_row_taker` takes each. Return their predictions as columns, without the numbers of the rows.
 
-        The first column, the numbers of the rows, is left out. None, and nothing has happened, where rows must be taken one by
-        one.
+        None, and nothing has happened, where rows must be taken one by one.
         """
         return None
 
@@ -247,7 +244,7 @@ class StreamLoop(Generic[P]):
         if self.sink is None and saved is not None:
             name = saved.get("name", "of another kind") if isinstance(saved, dict) else shown(saved)
             raise CheckpointError(f"{folder} was written with a sink of predictions, {name}: give it too, {START_AFRESH}")
-        check_kept(folder, header, self._keeping)
+        check_kept(folder, header, self._further.names)
         try:
             self._refusals.resume(header["refused"])
             sink = None if saved is None else checked_mapping("sink", saved)
@@ -391,15 +388,15 @@ class StreamLoop(Generic[P]):
                 self._take_one(chunk, i)
             return n
         try:
-            kept = [] if self._keeping is None else self._keeping.columns(chunk, first, first + n)
+            further = self._further.columns(chunk, first, first + n)
+            messages = self._further.messages(chunk, first, first + n)
         except RowError:
             return -1
-        if (facts := self._take_together(rows)) is None:
+        if (predictions := self._take_together(rows)) is None:
             return -1
         rows.learn()
         if self.sink is not None:
-            kind: Any = self._record if self._keeping is None else self._keeping.kind
-            self.sink.write_many(kind, [range(self.rows, self.rows + n), *facts, *kept])
+            self.sink.write_many({"row": range(self.rows, self.rows + n), **predictions, **further}, messages)
         self.rows += n
         return n
 
@@ -413,7 +410,8 @@ class StreamLoop(Generic[P]):
             if self.timings is not None:
                 self.timings.began()
             try:
-                kept = None if self._keeping is None else self._keeping.of(chunk, i, self.model, x)
+                further = self._further.of_row(chunk, i, self.model, x)
+                messages = self._further.messages(chunk, i, i + 1)
                 prediction = self._take(x, y)
             except (MemoryError, StreamError):
                 raise
@@ -423,8 +421,11 @@ class StreamLoop(Generic[P]):
                 self._refusals.add(self.rows, self._row_place, (x, y) if raw is None else raw, kind, reason)
             else:
                 if self.sink is not None and prediction is not None:
-                    record = prediction if self._keeping is None or kept is None else self._keeping.kind(*prediction, *kept)
-                    self.sink.write(record)
+                    record = {**prediction, **further}
+                    if messages is None:
+                        self.sink.write(record)
+                    else:
+                        self.sink.write_many({name: [value] for name, value in record.items()}, messages)
         self.rows += 1
 
     @property
@@ -433,8 +434,8 @@ class StreamLoop(Generic[P]):
 
     def _save_checkpoint(self, checkpoints: Checkpoints) -> None:
         model, metric, facts = self._checkpoint_contents()
-        if self._keeping is not None and self._keeping.names:
-            facts["kept"] = self._keeping.names
+        if self._further.names:
+            facts["kept"] = self._further.names
         checkpoints.save(
             model,
             metric,

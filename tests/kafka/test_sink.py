@@ -5,25 +5,26 @@ import contextlib
 import pytest
 from kafka import KafkaConsumer, TopicPartition
 
+from loops import prediction
 from patience import until
 from refused import raises
-from streamsvm.stream.endpoints import Prediction, Row, Sink, StreamError
+from streamsvm.stream.endpoints import Row, Sink, StreamError
 from streamsvm_kafka import ArrowCodec, JSONCodec, KafkaSink, KafkaSource, publish
 
 
 def test_predictions_are_messages(embedded):
     sink = KafkaSink(embedded.bootstrap, "out", client=embedded.client)
     assert isinstance(sink, Sink)
-    sink.write(Prediction(0, 1, 0, 0.75))
-    sink.write(Prediction(1, "spam", None, None))
-    sink.write(Prediction(2, None, 1, None))  # of a model that does not predict yet
+    sink.write(prediction(0, 1, 0, 0.75))
+    sink.write(prediction(1, "spam", None, None))
+    sink.write(prediction(2, None, 1, None))  # of a model that does not predict yet
     assert sink.flush() == {"topic": "out"}
     sink.seek({"topic": "out"})
     raises("what this checkpoint has written is in topic 'other'", sink.seek, {"topic": "other"}, error=StreamError)
     with pytest.raises(StreamError, match=r"what this checkpoint has written is in out\.csv"):
         sink.seek({"name": "out.csv", "offset": 3, "tail": "0"})
     with pytest.raises(StreamError, match="the prediction of row 3 cannot be written as JSON"):
-        sink.write(Prediction(3, object(), None, None))
+        sink.write(prediction(3, object(), None, None))
     sink.close()
     source = KafkaSource(embedded.bootstrap, "out", JSONCodec("y_true"), stop_at_end=True, client=embedded.client)
     read = sorted(source, key=lambda row: row.x["row"])

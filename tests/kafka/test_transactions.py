@@ -14,14 +14,14 @@ from kafka import KafkaConsumer, KafkaProducer, TopicPartition
 from kafka.errors import InvalidProducerIdMappingError, MessageSizeTooLargeError, OffsetOutOfRangeError
 
 import kills
-from loops import make_model
+from loops import make_model, prediction
 from partition_models import save as save_part
 from patience import PATIENCE, until
 from refused import raises
 from streamsvm import BSGDClassifier
 from streamsvm.stream import FileSink, LearningLoop, open_source
 from streamsvm.stream.checkpoint import CheckpointError, TakenOverError
-from streamsvm.stream.endpoints import Prediction, StreamError
+from streamsvm.stream.endpoints import StreamError
 from streamsvm.stream.open import open_models
 from streamsvm_kafka import FollowedTopic, TopicCheckpoints, checkpoints, model_topic, transactions
 from streamsvm_kafka.model_topic import messages_of
@@ -83,12 +83,12 @@ def test_predictions_are_seen_with_their_checkpoint(bootstrap, new_topic, models
     sink = place.open_sink(out)
     assert place.longest_seconds == checkpoints.TRANSACTION_SECONDS / 2
     assert place.newest() is None
-    sink.write(Prediction(0, 1, 1, None))
+    sink.write(prediction(0, 1, 1, None))
     assert sink.flush() == {"topic": out}
     assert predictions(bootstrap, out) == []
     save(place, 1)
     assert predictions(bootstrap, out) == [0]
-    sink.write(Prediction(1, 1, 1, None))
+    sink.write(prediction(1, 1, 1, None))
     sink.flush()
     place.close()
     assert predictions(bootstrap, out) == [0]
@@ -100,13 +100,13 @@ def test_the_older_of_two_with_one_name_is_fenced(bootstrap, new_topic, models, 
     out, older = new_topic(), opened(models)
     sink = older.open_sink(out)
     save(older, 1)
-    sink.write(Prediction(0, 1, 1, None))
+    sink.write(prediction(0, 1, 1, None))
     sink.flush()
     other = opened(models, "another")
     newer = opened(models)
     raises(r"name=rows: another process .* is fenced.* \?name=", save, older, 2, error=TakenOverError)
     with pytest.raises(TakenOverError):
-        sink.write(Prediction(1, 1, 1, None))
+        sink.write(prediction(1, 1, 1, None))
     assert newer.newest().header["rows"] == 1
     save(newer, 3)
     save(other, 7)
@@ -118,13 +118,13 @@ def test_who_is_fenced_does_not_fence_the_other_one(new_topic, models, opened):
     out, older = new_topic(), opened(models)
     sink = older.open_sink(out)
     save(older, 1)
-    sink.write(Prediction(0, 1, 1, None))
+    sink.write(prediction(0, 1, 1, None))
     sink.flush()
     newer = opened(models)
     newer_sink = newer.open_sink(out)
-    newer_sink.write(Prediction(0, 1, 1, None))
+    newer_sink.write(prediction(0, 1, 1, None))
     newer_sink.flush()  # both are in the middle of a transaction
-    sink.write(Prediction(1, 1, 1, None))
+    sink.write(prediction(1, 1, 1, None))
     with pytest.raises(TakenOverError):
         sink.flush()
     time.sleep(1.0)  # in which kafka-python, left to itself, would take the name back, and so fence the newer one
@@ -135,7 +135,7 @@ def test_who_is_fenced_does_not_fence_the_other_one(new_topic, models, opened):
 def test_a_transaction_that_was_open_for_too_long(bootstrap, new_topic, models, opened):
     place, out = opened(models, transaction_seconds=3.0), new_topic()
     sink = place.open_sink(out)
-    sink.write(Prediction(0, 1, 1, None))
+    sink.write(prediction(0, 1, 1, None))
     sink.flush()
     key = TopicPartition(out, 0)
     with contextlib.closing(KafkaConsumer(bootstrap_servers=bootstrap, isolation_level="read_committed")) as consumer:
@@ -363,7 +363,7 @@ def test_a_file_is_cut_back_to_a_checkpoint_in_a_topic(bootstrap, new_topic, mod
             if fails:
                 loop.run(200)
                 for row in range(200, 250):
-                    sink.write(Prediction(row, "of a run that fails", None, None))
+                    sink.write(prediction(row, "of a run that fails", None, None))
             else:
                 loop.run()
         source.close()

@@ -22,11 +22,10 @@ from streamsvm.stream import (
     FileSink,
     IterableSource,
     LearningLoop,
-    Prediction,
     Row,
     RowsChunk,
+    Sink,
     TableChunk,
-    VersionedPrediction,
     open_source,
 )
 from streamsvm.stream.rows import GuardedModel
@@ -336,24 +335,20 @@ def test_the_last_rows_are_those_of_a_rolling_metric():
 @pytest.mark.parametrize("suffix", ["csv", "jsonl"])
 def test_many_lines_are_those_of_single_records(tmp_path, suffix):
     labels = [0, 1, True, False, 'a, "quoted" one', "ö\ud800", None, 1.5, math.nan, np.int64(3), np.float32(0.5)]
-    columns = [range(len(labels)), labels, labels[::-1], [0.1] * 5 + [None] * 6]
-    for kind, rows in ((Prediction, columns), (VersionedPrediction, [*columns, [7] * len(labels)])):
-        for whole in (
-            rows,
-            [list(column)[:2] for column in rows],
-            [[value] * 3 for value in (1, True, False, 0.25, 7)][: len(rows)],
-        ):
-            with FileSink(tmp_path / f"many.{suffix}") as sink:
-                sink.write_many(kind, whole)
-            with FileSink(tmp_path / f"single.{suffix}") as sink:
-                for record in map(kind, *whole):
-                    sink.write(record)
-            text = (tmp_path / f"many.{suffix}").read_bytes()
-            assert text == (tmp_path / f"single.{suffix}").read_bytes()
-            if suffix == "jsonl":
-                plain = [value.item() if isinstance(value, np.generic) else value for value in whole[1]]
-                expected = [None if isinstance(value, float) and math.isnan(value) else value for value in plain]
-                assert [json.loads(line)["y_pred"] for line in text.splitlines()] == expected
+    rows = [range(len(labels)), labels, labels[::-1], [0.1] * 5 + [None] * 6, [7] * len(labels)]
+    names = ["row", "y_pred", "y_true", "probability", "model"]
+    for whole in (rows, [list(column)[:2] for column in rows], [[value] * 3 for value in (1, True, False, 0.25, 7)]):
+        columns = dict(zip(names, whole, strict=True))
+        with FileSink(tmp_path / f"many.{suffix}") as sink:
+            sink.write_many(columns)
+        with FileSink(tmp_path / f"single.{suffix}") as sink:
+            Sink.write_many(sink, columns)
+        text = (tmp_path / f"many.{suffix}").read_bytes()
+        assert text == (tmp_path / f"single.{suffix}").read_bytes()
+        if suffix == "jsonl":
+            plain = [value.item() if isinstance(value, np.generic) else value for value in whole[1]]
+            expected = [None if isinstance(value, float) and math.isnan(value) else value for value in plain]
+            assert [json.loads(line)["y_pred"] for line in text.splitlines()] == expected
 
 
 @pytest.mark.parametrize(("asked", "longest"), [(2.0, None), (None, 2.0)])

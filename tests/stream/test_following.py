@@ -12,7 +12,6 @@ from streamsvm.stream import (
     LearningLoop,
     PredictionLoop,
     Sink,
-    VersionedPrediction,
     load,
 )
 
@@ -71,8 +70,8 @@ def test_each_row_is_predicted_by_the_newest_model(tmp_path, learner):
     first = follow.newer()
     loop = PredictionLoop(IterableSource(stream()), first.model, sink := Written(), follow=follow, version=first.version)
     loop.run()
-    assert [(record.y_pred, record.model) for record in sink] == expected
-    assert all(type(record) is VersionedPrediction for record in sink)
+    assert [(record["y_pred"], record["model"]) for record in sink] == expected
+    assert all(list(record) == ["row", "y_pred", "y_true", "probability", "model"] for record in sink)
     assert loop.version == 300
 
 
@@ -121,7 +120,7 @@ def test_what_is_no_model_leaves_the_one_before_it(tmp_path, learner, write, rea
     loop = PredictionLoop(IterableSource(stream()), first.model, sink := Written(), follow=follow, version=first.version)
     with pytest.warns(UserWarning, match=f"{reason}.*: the model before it stays"):
         loop.run()
-    assert [record.model for record in sink] == [10] * 6
+    assert [record["model"] for record in sink] == [10] * 6
 
 
 def test_a_wait_for_the_first_model(tmp_path):

@@ -25,14 +25,12 @@ from streamsvm.stream import (
     JSONLinesSource,
     LearningLoop,
     LIBSVMSource,
-    Prediction,
     RowsChunk,
-    Sink,
     StreamError,
     TableChunk,
     open_source,
 )
-from streamsvm.stream.answers import MOST_KEPT, keeping_of, kept_values
+from streamsvm.stream.answers import MOST_KEPT, kept_values
 from streamsvm.stream.endpoints import WrappedSource
 from streamsvm.stream.rows import RowError
 from streamsvm.stream.tables.chunk import ChangedChunk
@@ -222,16 +220,6 @@ def test_any_value_is_kept_as_plain_json_or_refused(found):
     for value, given_ in zip(kept, found, strict=True):
         if type(given_) is str or (type(given_) is int and abs(given_) < 2**63):
             assert value == given_
-
-
-def test_a_record_with_more_fields():
-    keeping = keeping_of(IterableSource([]), Sink(), ["class", "a b"], Prediction)
-    made = keeping.kind(3, 1, 0, 0.5, "x", None)
-    assert isinstance(made, Prediction)
-    assert (made.row, made.y_pred, made.probability) == (3, 1, 0.5)
-    assert made._asdict() == {"row": 3, "y_pred": 1, "y_true": 0, "probability": 0.5, "class": "x", "a b": None}
-    assert repr(made) == "Prediction(row=3, y_pred=1, y_true=0, probability=0.5, class='x', a b=None)"
-    assert keeping_of(IterableSource([]), Sink(), [], Prediction) is None
 
 
 def test_a_time_of_pandas_that_is_none_is_none():

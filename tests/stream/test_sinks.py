@@ -8,17 +8,18 @@ import signal
 import numpy as np
 import pytest
 
+from loops import prediction
 from refused import raises
-from streamsvm.stream import FileSink, Prediction, StreamError
+from streamsvm.stream import FileSink, StreamError
 
 
 @pytest.mark.parametrize("suffix", ["jsonl", "csv"])
 def test_a_sink_goes_on_at_its_position_and_at_no_other(tmp_path, suffix):
-    path, last = tmp_path / f"out.{suffix}", Prediction(200, "a,b", None, None)
+    path, last = tmp_path / f"out.{suffix}", prediction(200, "a,b", None, None)
     path.write_text("something old")
     with FileSink(path) as sink:
         for row in range(200):
-            sink.write(Prediction(row, 1, 0, 0.5))
+            sink.write(prediction(row, 1, 0, 0.5))
         position, before = sink.flush(), path.read_bytes()
         sink.write(last)
     whole = path.read_bytes()
@@ -52,9 +53,9 @@ def test_a_sink_goes_on_at_its_position_and_at_no_other(tmp_path, suffix):
 def test_values_are_plain(tmp_path, suffix):
     path = tmp_path / f"out.{suffix}"
     with FileSink(path) as sink:
-        sink.write(Prediction(0, np.bool_(True), np.int64(2), np.float64(0.5)))
-        sink.write(Prediction(1, np.float32(0.25), np.str_("spam"), float("nan")))
-        sink.write(Prediction(2, float("nan"), ("a", 1), float("inf")))
+        sink.write(prediction(0, np.bool_(True), np.int64(2), np.float64(0.5)))
+        sink.write(prediction(1, np.float32(0.25), np.str_("spam"), float("nan")))
+        sink.write(prediction(2, float("nan"), ("a", 1), float("inf")))
     lines = path.read_text().splitlines()
     if suffix == "csv":
         assert lines[1:] == ["0,True,2,0.5", "1,0.25,spam,", "2,,\"('a', 1)\","]
@@ -65,24 +66,24 @@ def test_values_are_plain(tmp_path, suffix):
 
 def test_devices_and_pipes_as_sinks(tmp_path):
     with FileSink("/dev/null") as sink:
-        sink.write(Prediction(0, 1, 0, 0.5))
+        sink.write(prediction(0, 1, 0, 0.5))
         assert sink.flush()["offset"] > 0
     with FileSink("/dev/full") as full, pytest.raises(StreamError, match="/dev/full: No space left"):
-        full.write(Prediction(0, 1, 0, 0.5))
+        full.write(prediction(0, 1, 0, 0.5))
     fifo = tmp_path / "fifo"
     os.mkfifo(fifo)
     reader = os.open(fifo, os.O_RDONLY | os.O_NONBLOCK)
     sink = FileSink(fifo)
-    sink.write(Prediction(0, 1, 0, 0.5))
+    sink.write(prediction(0, 1, 0, 0.5))
     assert json.loads(os.read(reader, 4096))["row"] == 0  # without a flush
     os.close(reader)
-    raises("Broken pipe", sink.write, Prediction(1, 1, 0, 0.5), error=StreamError)
+    raises("Broken pipe", sink.write, prediction(1, 1, 0, 0.5), error=StreamError)
     sink.close()
 
 
 def test_a_disk_that_is_full_at_the_end_is_said(tmp_path):
     sink = FileSink(tmp_path / "out.jsonl")
-    sink.write(Prediction(0, 1, 0, 0.5))
+    sink.write(prediction(0, 1, 0, 0.5))
     limits = resource.getrlimit(resource.RLIMIT_FSIZE)
     before = signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
     resource.setrlimit(resource.RLIMIT_FSIZE, (10, limits[1]))
@@ -96,7 +97,7 @@ def test_a_disk_that_is_full_at_the_end_is_said(tmp_path):
 def test_two_writers_of_one_file(tmp_path):
     path = tmp_path / "out.jsonl"
     with FileSink(path) as sink:
-        sink.write(Prediction(0, 1, 1, 0.5))
+        sink.write(prediction(0, 1, 1, 0.5))
         raises(r"out\.jsonl: another process is writing to it\. Stop it, or name another file", FileSink, path, error=StreamError)
     assert len(path.read_text().splitlines()) == 1
     FileSink(path).close()

@@ -13,7 +13,7 @@ from streamsvm.stream.checkpoint import CheckpointError
 from streamsvm.stream.delayed.buffer import DelayedLabels, Expired, Pending
 from streamsvm.stream.delayed.events import Awaited, Labelled, pack_prediction, unpack_prediction, unpack_row
 from streamsvm.stream.drift import DriftWatch
-from streamsvm.stream.endpoints import START_AFRESH, JoinedPrediction, Sink, Source, StreamError
+from streamsvm.stream.endpoints import START_AFRESH, Prediction, Sink, Source, StreamError
 from streamsvm.stream.loop import LearningLoop, Metric
 from streamsvm.stream.progress import Progress
 from streamsvm.stream.rows import reason_of
@@ -82,7 +82,7 @@ class DelayedLearningLoop(LearningLoop):
     (2000, 1000, 0)
     """
 
-    _record = JoinedPrediction
+    _fields = (*LearningLoop._fields, "key")
 
     def __init__(
         self,
@@ -101,11 +101,11 @@ class DelayedLearningLoop(LearningLoop):
         self._warned_of_bulk = False
         super().__init__(source, model, metric, **options)
 
-    def _row_taker(self) -> Callable[[Any, Any], JoinedPrediction | None]:
+    def _row_taker(self) -> Callable[[Any, Any], Prediction | None]:
         delayed, wanted, timings, scored_of = self.delayed, self.sink is not None, self.timings, self._scores.scored_of
         predict, learn, prepare = self._row_predictor(self._asks), self._row_learner(), self._guarded.prepare
 
-        def take(x: Any, event: Any) -> JoinedPrediction | None:
+        def take(x: Any, event: Any) -> Prediction | None:
             if type(event) not in (Awaited, Labelled):
                 raise StreamError(f"{self.source.name} is one stream: make a JoinedSource of it and the stream of labels")
             waited, clock = delayed.waiting, delayed.clock
@@ -122,7 +122,7 @@ class DelayedLearningLoop(LearningLoop):
                 expire(expired)
             return prediction
 
-        def arrive(x: Any, event: Awaited) -> JoinedPrediction | None:
+        def arrive(x: Any, event: Awaited) -> Prediction | None:
             key = event.key
             if delayed.knows(key):
                 delayed.count_duplicate_row()
@@ -147,7 +147,7 @@ class DelayedLearningLoop(LearningLoop):
             if not x:
                 self.empty += 1
             y = None if early is None else early[0]
-            return JoinedPrediction(self.rows, label, y, probability, key) if wanted else None
+            return Prediction(row=self.rows, y_pred=label, y_true=y, probability=probability, key=key) if wanted else None
 
         def learn_kept(pending: Pending, y: Any, place: str) -> None:
             x = unpack_row(pending.row)
