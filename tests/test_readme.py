@@ -68,7 +68,7 @@ def test_files_of_recipes_pass_their_tests(tmp_path):
     ):
         with (tmp_path / package / "__init__.py").open("a") as file:
             file.write(f"\nfrom {module} import {name}\n__all__ += [{name!r}]\n")
-    with (tmp_path / "connectors/streamsvm_kafka/codecs/names.py").open("a") as file:
+    with (tmp_path / "connectors/streamsvm_kafka/codecs/__init__.py").open("a") as file:
         file.write('\nfrom streamsvm_kafka.codecs.logfmt import LogfmtCodec\nCODECS["logfmt"] = LogfmtCodec\n')
     places = os.pathsep.join(str(tmp_path / name) for name in (".", "connectors", "sqlite"))
     command = [sys.executable, "-m", "pytest", "-q", *(path for path in paths if path.suffix == ".py")]

@@ -12,11 +12,12 @@ from streamsvm.stream.delayed.joined import FUTURE_SECONDS
 from streamsvm.stream.endpoints import START_AFRESH, Source, StreamError
 from streamsvm.stream.tables.chunk import BadRow, Chunk, Message, MessageColumns, Row, Table
 from streamsvm_kafka.clients.messages import Messages
-from streamsvm_kafka.codecs import Codec, TableCodec, check_headers
-from streamsvm_kafka.codecs.names import names_format
+from streamsvm_kafka.codecs import Codec, TableCodec
 
 #: The most bytes of the headers that name the place of a message, but for the topic.
 _BYTES_OF_PLACE = 150
+#: Headers, in lower case, that name the format of a value: a prediction has another one.
+_FORMAT_HEADERS = frozenset(("content-type", "contenttype", "content_type", "codec"))
 
 
 class MessageChunk(Chunk):
@@ -37,12 +38,10 @@ class MessageChunk(Chunk):
     def _read_message(self, i: int) -> tuple[Row | BadRow, list[Any]]:
         if (found := self._decoded.get(i)) is not None:
             return found
-        codec, names, headers = self._source.codec, self._source.kept_names, self._messages.headers
+        names = self._source.kept_names
         value: Any = self._messages.values[i]
         try:
-            if headers is not None:
-                check_headers(headers[i], codec)
-            found = codec.decode_kept(value, names)
+            found = self._source.codec.decode_kept(value, names)
         except ValueError as error:
             found = BadRow(self.place(i), value, str(error)), [None] * len(names)
         self._decoded[i] = found
@@ -50,16 +49,11 @@ class MessageChunk(Chunk):
 
     def table(self, known: Sequence[Hashable]) -> Table | None:
         if not self._was_asked:
-            self._was_asked, self._table = True, self._decoded_together(known)
+            self._was_asked = True
+            self._table = self._source.codec.decode_many(*self._messages.texts, known)
             if self._table is None:
                 self._table = Table.of_rows([self.row(i) for i in range(len(self))])
         return self._table
-
-    def _decoded_together(self, known: Sequence[Hashable]) -> Table | None:
-        messages = self._messages
-        if any(names_format(name) for headers in messages.headers or () for name, _ in headers):
-            return None
-        return self._source.codec.decode_many(*messages.texts, known)
 
     def where(self, i: int) -> tuple[int, int]:
         """Return the partition and the offset of the message of row number ``i``."""
@@ -93,7 +87,9 @@ class MessageChunk(Chunk):
         ]
         largest = len(self._source.topic) + _BYTES_OF_PLACE
         if messages.headers is not None:
-            own = [[(name, value or b"") for name, value in each if not names_format(name)] for each in messages.headers]
+            own = [
+                [(name, value or b"") for name, value in each if name.lower() not in _FORMAT_HEADERS] for each in messages.headers
+            ]
             headers = [[*each, *more] for each, more in zip(own, headers, strict=True)]
             largest += max(Message(None, None, each).size for each in own)
         keys: list[bytes | None] = [None] * len(messages) if messages.keys is None else messages.keys
@@ -207,7 +203,6 @@ class MessageSource(Source):
         offset, skip = self._skip.pop(message.partition, (-1, 0))
         skip = skip if offset == message.offset else 0
         try:
-            check_headers(message.headers, codec)
             rows, columns = codec.decode_rows_kept(value, self.kept_names)
             if skip > len(rows):
                 raise ValueError(f"it has {len(rows)} rows, and the checkpoint has learned {skip} of them")

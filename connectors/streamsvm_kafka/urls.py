@@ -10,8 +10,7 @@ from urllib.parse import parse_qsl, unquote, urlsplit
 
 from streamsvm.stream.endpoints import StreamError
 from streamsvm_kafka.checkpoints import FollowedTopic, TopicCheckpoints
-from streamsvm_kafka.codecs import AvroCodec, Codec, SchemaRegistry
-from streamsvm_kafka.codecs.names import CODECS
+from streamsvm_kafka.codecs import CODECS, AvroCodec, Codec, SchemaRegistry
 from streamsvm_kafka.connection import Connection
 from streamsvm_kafka.options import client_options
 from streamsvm_kafka.partitions import PartitionWorker

@@ -259,3 +259,24 @@ def test_numbers_of_a_table_are_copied_as_they_came():
     value = ArrowCodec("y").encode_rows(float32_table(("id", "a"), [[1.0, 2.0]], ["u"]))
     _, (first, second) = ArrowCodec("y").decode_rows_kept(value, ["y", "b"])
     assert (first.to_pylist(), second) == (["u"], None)
+
+
+class Bytes(str):
+    """The name of a header, as a producer of another language may write it."""
+
+    def encode(self, *_):
+        return bytes.fromhex(self)
+
+
+@pytest.mark.parametrize("compression", [None, "gzip"])
+def test_a_header_whose_name_is_no_text_ends_no_reading(embedded, compression):
+    names = ["", "ff", "61fe62", "e282", "", "ff"]
+    with KafkaProducer(
+        bootstrap_servers=embedded.bootstrap, compression_type=compression, linger_ms=1000, **embedded.client
+    ) as producer:
+        for i, name in enumerate(names):
+            headers = [("trace", b"17"), (Bytes(name), b"\xff"), (Bytes(name), b""), ("codec", b"json")] if name else []
+            producer.send("rows", b'{"i":%d,"y":0}' % i, key=b"\xff", headers=headers, partition=0)
+    source = KafkaSource(embedded.bootstrap, "rows", JSON, stop_at_end=True, client=embedded.client)
+    assert list(source) == [Row({"i": i}, 0) for i in range(len(names))]
+    source.close()

@@ -308,17 +308,6 @@ def test_a_broker_that_goes_away(told, bootstrap, new_topic, caplog, monkeypatch
 
 
 @pytest.mark.broker
-def test_a_header_that_names_no_codec(told, bootstrap, new_topic, producer):
-    topic = new_topic()
-    for number, row in enumerate(rows_of(range(30))):
-        producer.send(topic, JSON.encode(row), headers=[("codec", b"msgpack")] if number == 20 else [])
-    producer.flush()
-    words = "learn", f"kafka://{bootstrap}/{topic}", "--label", "y", "--stop-at-end"
-    told(*words, HOST=bootstrap, rows=topic)
-    assert main([*words, "--on-error", "skip"]) == 0
-
-
-@pytest.mark.broker
 def test_two_learners_with_one_name(told, bootstrap, new_topic):
     models, stream = new_topic(**{"cleanup.policy": "compact"}), io.StringIO()
     with (

@@ -48,6 +48,7 @@ def test_tables_come_back(table, labels):
     assert same(codec.decode_rows(codec.encode_rows(rows)), rows)
 
 
+TIMES = pa.timestamp("s"), pa.duration("s")
 NOT_READ = [
     *[(JSON, b"", "not JSON"), (JSON, b'{"a": 1', "not JSON"), (JSON, b'{"a": NaN}', "not JSON")],
     *[(JSON, b"\xff\xfe", "not JSON"), (JSON, b"[" * 100_000, "not JSON"), (JSON, b"3", "got int")],
@@ -74,34 +75,23 @@ NOT_READ = [
     (NPY, npy(np.zeros((2, 3))).replace(b"'descr'", b"'shape'"), "does not contain the correct keys"),
     (NPY, bytes(MAX_TABLE_BYTES + 1), f"{MAX_TABLE_BYTES + 1} bytes; a message of many rows may have {MAX_TABLE_BYTES}"),
     (NpyCodec(1), npy(np.zeros((2_000_000, 2), np.int8)), "more than 64 MiB when it is decoded .2000000 rows of 2 features"),
-    (ARROW, b"", "it is empty"),
+    (ARROW, b"", "not an Arrow stream"),
     (ARROW, b"ARROW1\0\0", "an Arrow file; a message is an Arrow stream"),
-    (ARROW, b'{"a": 1}', "damaged, or written by Arrow before 0.15"),
-    (ARROW, b"\xff\xff\xff\xff\xff\xff\xff\x7f", "ends too early"),
+    (ARROW, b'{"a": 1}', "not an Arrow stream"),
+    (ARROW, b"\xff\xff\xff\xff\xff\xff\xff\x7f", "not an Arrow stream"),
     (ARROW, b"\xff\xff\xff\xff", "not an Arrow stream"),
-    (ARROW, stream(pa.record_batch({"a": [1.0]}))[:-40], "ends too early"),
+    (ARROW, stream(pa.record_batch({"a": [1.0]}))[:-40], "not an Arrow stream"),
     (ARROW, 2 * stream(pa.record_batch({"a": [1.0]})), "bytes follow its end: send one stream a message"),
-    (ARROW, stream(pa.record_batch({"a": [1.0]}), metadata_version=pa.ipc.MetadataVersion.V4), "before Arrow 1.0"),
     (ARROW, bytes(MAX_TABLE_BYTES + 1), f"a message of many rows may have {MAX_TABLE_BYTES}"),
-    (ARROW, stream(*[pa.record_batch({"a": [1.0]})] * 1100), "more than 1024 batches"),
-    (ARROW, stream(pa.record_batch({"a" * 2_000_000: [1.0]})), "its schema has"),
-    (ARROW, stream(pa.record_batch({f"{j}": [1.0] for j in range(2**14 + 1)})), "its schema has|more than 16384"),
-    (ARROW, stream(pa.record_batch({"a": pa.array(["x"], pa.string_view())})), "'a' is of type string_view, and features are"),
-    (
-        ARROW,
-        stream(pa.record_batch({"a": pa.array([0], pa.date32())})),
-        "'a' is of type date, and features are numbers: drop the column",
-    ),
-    (ARROW, stream(pa.record_batch({"a": pa.array([0], pa.timestamp("s"))})), "'a' is of type timestamp"),
-    (ARROW, stream(pa.record_batch({"a": pa.array([0], pa.duration("s"))})), "'a' is of type number 18"),
-    (ARROW, stream(pa.record_batch({"a": [b"x"]})), "'a' is of type binary"),
-    (ARROW, stream(pa.record_batch({"a": [[1.0]]})), "'a' holds others .list.: drop it"),
-    (ARROW, stream(pa.record_batch({"a": [{"b": 1.0}]})), "'a' holds others .struct."),
-    (ARROW, stream(pa.record_batch({"y": [[1.0]]})), "'y' holds others"),
-    (ARROW, stream(pa.record_batch({"y": pa.array([0], pa.timestamp("s"))})), "'y' of the label is of type timestamp: send text"),
-    (ARROW, stream(pa.record_batch({"y": pa.array(["x"], pa.string_view())})), "'y' of the label is of type string_view"),
-    (ARROW, stream(pa.record_batch({"a": pa.array([0], pa.bool8())})), "extension type 'arrow.bool8'"),
-    (ARROW, stream(pa.record_batch({"a": pa.RunEndEncodedArray.from_arrays([1], [1.0])})), "'a' holds others"),
+    (ARROW, stream(pa.record_batch({"a": pa.array([0], pa.date32())})), "'a' is of type .date32.*: drop the column"),
+    *((ARROW, stream(pa.record_batch({"a": pa.array([0], kind)})), "'a' is of type") for kind in TIMES),
+    (ARROW, stream(pa.record_batch({"a": [b"x"]})), "'a' is of type 'binary'"),
+    (ARROW, stream(pa.record_batch({"a": [[1.0]]})), "'a' is of type 'list<.*: drop the column"),
+    (ARROW, stream(pa.record_batch({"a": [{"b": 1.0}]})), "'a' is of type 'struct<"),
+    (ARROW, stream(pa.record_batch({"y": [[1.0]]})), "'y' is of type 'list<.*: send text, numbers or booleans"),
+    (ARROW, stream(pa.record_batch({"y": pa.array([0], pa.timestamp("s"))})), "'y' is of type 'timestamp.*: send text"),
+    (ARROW, stream(pa.record_batch({"a": pa.array([0], pa.bool8())})), "'a' is of an extension type"),
+    (ARROW, stream(pa.record_batch({"a": pa.RunEndEncodedArray.from_arrays([1], [1.0])})), "'a' is of type 'run_end_encoded"),
 ]
 
 
