@@ -169,7 +169,7 @@ class KernelRLSClassifier(OnlineClassifier, KernelRLS):
     normalised least mean squares, which pays when labels come in runs. Predictions follow the one that has made fewer errors
     recently.
 
-    A row costs O(m^2) for m landmarks, most of it in matrix products of 64 rows: about 1, 3 and 6 microseconds for 100, 300 and
+    A row costs O(m^2) for m landmarks, most of it in matrix products of 64 rows: about 1, 4 and 7 microseconds for 100, 300 and
     500 landmarks of 10 features. A Cholesky factor is computed again, in O(m^3), at least every 1,024 rows and whenever
     landmarks were swapped, which adds up to half as much again, and for which one row waits. The normal equations are in float64,
     and take 8 m^2 bytes with all that belongs to them; the factor, and sums within 64 rows, are in float32.

@@ -42,8 +42,8 @@ class SVMClassifier(OnlineClassifier, Committee):
     squares on 300, 100 and 100 landmarks). Time grows with labels: with ``"normal"`` and 20 features, a row takes about 33
     microseconds with 10 labels, 44 with 26 and 101 with 100. The first row of a label takes some milliseconds more.
 
-    Memory grows with features and labels. With ``"normal"`` and room for 2, 16 and 256 features, two labels take .42, .86 and
-    2.76 MB, and K > 2 take ``.44 MB + 17.3 KB K``, ``.99 MB + 18.6 KB K`` and ``2.76 MB + 26.7 KB K``. Of 1,024 features, the
+    Memory grows with features and labels. With ``"normal"`` and room for 2, 16 and 256 features, two labels take .40, .85 and
+    2.75 MB, and K > 2 take ``.42 MB + 17.3 KB K``, ``.98 MB + 18.6 KB K`` and ``2.75 MB + 26.7 KB K``. Of 1,024 features, the
     most by default, two labels take 6.2 MB.
 
     The memory of rows holds 2,000 rows, or 4,000 of three and more labels, but no more than 128,000 numbers: of 256 features

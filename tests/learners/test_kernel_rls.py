@@ -236,18 +236,35 @@ def test_rows_that_are_all_the_same():
     assert model.decision_function_one({"a": 1.0, "b": 2.0}, output="average") == pytest.approx(-1.0 / 3.0, abs=0.02)
 
 
+QUIET = [
+    {"gamma": gamma, "budget": budget, "forgetting_factor": forgetting}
+    for gamma in (0.5, 0.8, 1.25)
+    for budget, forgetting in ((60, 1.0), (100, 1.0), (300, 1.0), (60, 0.99))
+]
+
+
 @pytest.mark.once
-@pytest.mark.parametrize("forgetting", [1.0, 0.99])
-def test_a_quiet_stretch_is_survived(forgetting):
-    n = 400 if NOJIT else 4000
-    X, y = sine_classes(n + 700, 2, noise=0.1)
-    X[700 : 700 + n // 2] = 0.5
-    y[700 : 700 + n // 2] = 1
-    model = KernelRLSClassifier(BUDGET, gamma=1.0, forgetting_factor=forgetting)
-    model.learn_many(X, y.tolist())
-    S, _, _ = equations(model)
-    assert np.linalg.eigvalsh(S)[0] > 0.0
-    assert np.mean(model.predict_many(X[-200:]) == y[-200:]) > (0.75 if NOJIT else 0.85)
+@pytest.mark.parametrize("regression", [False, True])
+@pytest.mark.parametrize("quiet", [300] if NOJIT else [1000, 4000])
+def test_a_stretch_of_equal_rows_is_survived(quiet, regression):
+    # A sensor that stands still: rounding errors of equal rows are equal, and must not add up in S.
+    X, y = sine_curve(4000, 2, 0.1) if regression else sine_classes(4000, 2, noise=0.1)
+    cls = KernelRLSRegressor if regression else KernelRLSClassifier
+    y, first, last = y.tolist(), 700, 900 if NOJIT else 3500
+    rest = np.s_[last : last + 500]
+
+    def loss(model, n):
+        model.learn_many(X[:first], y[:first])
+        model.learn_many(np.repeat(X[:1], n, axis=0), y[:1] * n)
+        model.learn_many(X[first:last], y[first:last])
+        answers = model.predict_many(X[rest])
+        return np.mean(np.abs(answers - y[rest])) if regression else np.mean(answers != y[rest])
+
+    for options in QUIET[:1] if NOJIT else QUIET:
+        model = cls(**options)
+        assert loss(model, quiet) <= loss(cls(**options), 0) + 0.03, options
+        assert np.linalg.eigvalsh(equations(model)[0])[0] > 0.0, options
+        assert np.abs(model.coefficients).max() < 1e4, options
 
 
 def test_snapshots_of_other_sizes_are_refused():

@@ -89,8 +89,8 @@ class LandmarkViews(NamedTuple):
     sums: Annotated[np.ndarray, Array(np.float32, (2, "stride"), saved=False)]
     multipliers: Annotated[np.ndarray, Array(np.float32, (2, "stride"), saved=False)]
     starts: Annotated[np.ndarray, Array(np.int64, ("stride",), saved=False)]
-    direction: Annotated[np.ndarray, Array(np.float64, (3, "stride"), saved=False)]
-    """Of a step: the residual, the direction and S times it."""
+    direction: Annotated[np.ndarray, Array(np.float64, (4, "stride"), saved=False)]
+    """The direction of a step and S times it; or two rows of sums and the factors of their terms."""
     small: Annotated[np.ndarray, Array(np.float64, (NEIGHBOURS + 1, NEIGHBOURS), saved=False)]
     """The Gram matrix of a landmark's neighbours, and a right-hand side."""
     scores: Annotated[np.ndarray, Array(np.float64, ("scores",), saved=False)]
@@ -132,7 +132,7 @@ class LandmarkStore(VectorStore[LandmarkViews]):
 
     >>> store = LandmarkStore(budget=100, max_features=20)
     >>> store.n_support, store.nbytes
-    (0, 239680)
+    (0, 240576)
     """
 
     _layout, _sizes_of = _LAYOUT, staticmethod(_array_sizes)

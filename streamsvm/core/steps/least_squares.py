@@ -1,9 +1,9 @@
 """Recursive least squares on kernel values with landmarks, compiled: the normal equations S w = c, in chunks of rows.
 
-Rows are gathered. `CHUNK_ROWS` of them change S and c together, so that S is read and written once a chunk and the sums are
-matrix products in float32, which S takes in float64. Then w takes one step of steepest descent on the quadratic, preconditioned
-by a Cholesky factor of an earlier S and of exact length along its direction: a factor that is out of date makes it slower, never
-wrong.
+Rows are gathered. `CHUNK_ROWS` of them change S and c together, so that S is read and written once a chunk. Sums are in float64:
+in float32 the rounding errors of a row that repeats (a sensor that stands still) add up, until S is no longer positive definite.
+Then w takes one step of steepest descent on the quadratic, preconditioned by a Cholesky factor of an earlier S and of exact
+length along its direction: a factor that is out of date makes it slower, never wrong.
 """
 
 from __future__ import annotations
@@ -52,7 +52,7 @@ LEARNED: dict[str, tuple[float, float]] = {
 }
 
 _EASING = 0.95  # of the jitter, with each factor that exists
-_ROUNDING = 1e-9  # of sums in float32, times the regressors: so much more on the diagonal leaves S positive definite
+_ROUNDING = 1e-9  # added to the diagonal for each regressor, relative to the sum: rounding errors of many equal rows add up
 _LEAST_PIVOT = 0.25  # of a factor, over that
 _FADING, _RATE = 0.9, 0.3  # of corrections
 _LARGEST_REGRESSOR = 1e8  # rows with larger kernel values count less
@@ -160,22 +160,23 @@ def _add_to_two_rows(block: np.ndarray, j: int, count: int, decay: float) -> Non
     v = landmark_views(block)
     h = v.header[0]
     n, stride = h["n_support"] + 1, h["stride"]
+    sums, factors = v.direction[:2], v.direction[2:]
     for t in range(count):
-        row, weight = v.regressors[t], np.float32(v.row_weights[t])
-        v.multipliers[0, t] = weight * row[j]
-        v.multipliers[1, t] = weight * row[j + 1] if j + 1 < n else _ZERO
+        row, weight = v.regressors[t], v.row_weights[t]
+        factors[0, t] = weight * np.float64(row[j])
+        factors[1, t] = weight * np.float64(row[j + 1]) if j + 1 < n else 0.0
     # From a cache line on and to the end of one, where regressors are zeros: SIMD code without a rest.
     first, end = j // _LINE * _LINE, (n + _LINE - 1) // _LINE * _LINE
-    v.sums[:, first:end] = _ZERO
+    sums[:, first:end] = 0.0
     values = v.regressors.reshape(CHUNK_ROWS * stride)
-    add_two_rows(values, v.starts, v.multipliers[0], v.multipliers[1], count, first, end, v.sums)
+    add_two_rows(values, v.starts, factors[0], factors[1], count, first, end, sums)
     for row_number in range(j, min(j + 2, n)):
         start = row_start(row_number, stride)
         row_of_s = v.moments[start + row_number : start + n]
-        sums = v.sums[row_number - j, row_number:n]
-        v.usage[row_number] += min(count / _USAGE_ROWS, 1.0) * (np.float64(sums[0]) / count - v.usage[row_number])
-        _take_sums(row_of_s, v.prior[start + row_number : start + n], sums, decay)
-        row_of_s[0] += _ROUNDING * n * np.float64(sums[0])
+        products = sums[row_number - j, row_number:n]
+        v.usage[row_number] += min(count / _USAGE_ROWS, 1.0) * (products[0] / count - v.usage[row_number])
+        _take_sums(row_of_s, v.prior[start + row_number : start + n], products, decay)
+        row_of_s[0] += _ROUNDING * n * products[0]
         for k in range(h["live"]):
             multiply_row(row_of_s, v.weights[k], row_number, n, v.residuals[k])
 
@@ -184,10 +185,10 @@ def _add_to_two_rows(block: np.ndarray, j: int, count: int, decay: float) -> Non
 def _take_sums(row: np.ndarray, prior: np.ndarray, sums: np.ndarray, decay: float) -> None:
     if decay < 1.0:
         for i in range(len(row)):
-            row[i] = decay * row[i] + (1.0 - decay) * np.float64(prior[i]) + np.float64(sums[i])
+            row[i] = decay * row[i] + (1.0 - decay) * np.float64(prior[i]) + sums[i]
     else:
         for i in range(len(row)):
-            row[i] += np.float64(sums[i])
+            row[i] += sums[i]
 
 
 @compiled(apart=True)

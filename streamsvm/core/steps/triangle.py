@@ -28,8 +28,8 @@ def add_two_rows(
 ) -> None:
     """Add sums of rows: ``out[0, i] += sum_k a[k] r_k[i]``, ``out[1, i] += sum_k b[k] r_k[i]`` for ``first <= i < n``.
 
-    Row k of ``count`` is ``values[starts[k]:]``; all numbers are float32. Two rows at once and four terms a sweep: each number
-    that is loaded is used twice, each sum is loaded and stored once for four terms.
+    Row k of ``count`` is ``values[starts[k]:]``. Sums have the precision of ``a``, ``b`` and ``out``. Two rows at once and
+    four terms a sweep: each number that is loaded is used twice, each sum is loaded and stored once for four terms.
     """
     size = n - first
     u, v = out[0, first:n], out[1, first:n]
