@@ -15,7 +15,6 @@ import math
 import os
 import struct
 import zlib
-from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, NamedTuple, Self
 
@@ -232,6 +231,28 @@ class BlockFile:
         self._checked[number] = True
         return Block(first, labels, numbers, starts, indices, found, weights)
 
+    def read_all(self) -> Block:
+        """Read the rows of all blocks as one block."""
+        n, n_values = self.shape[0], int(self._index["values"].sum())
+        n_sparse = 0 if self.dense else n_values
+        labels, numbers, weights = np.empty(n), np.empty(n * self.numbered, np.uint64), np.empty(n * self.weighted)
+        starts, indices = np.zeros(0 if self.dense else n + 1, np.uint32), np.empty(n_sparse, np.uint32)
+        rows = Block(0, labels, numbers, starts, indices, np.empty(n_values, np.float32), weights)
+        begin = 0
+        for block in map(self.block, range(len(self))):
+            first, last, end = block.first, block.first + len(block.labels), begin + len(block.values)
+            labels[first:last] = block.labels
+            if self.numbered:
+                numbers[first:last] = block.numbers
+            if self.weighted:
+                weights[first:last] = block.weights
+            if not self.dense:
+                starts[first + 1 : last + 1] = block.starts[1:] + np.uint32(begin)
+                indices[begin:end] = block.indices
+            rows.values[begin:end] = block.values
+            begin = end
+        return rows
+
     def expect(self, number: int) -> None:
         """Announce that a block is read next, so that the operating system can read it meanwhile."""
         if hasattr(os, "posix_fadvise"):  # which not every system has
@@ -284,14 +305,6 @@ def take_rows(block: Block, rows: np.ndarray) -> Block:
     np.cumsum(block.starts[rows + 1] - block.starts[rows], out=starts[1:])
     indices, values = np.empty(starts[-1], np.uint32), np.empty(starts[-1], np.float32)
     _copy_rows(block, rows, starts, indices, values)
-    return Block(0, labels, numbers, starts, indices, values, weights)
-
-
-def join_blocks(blocks: Sequence[Block]) -> Block:
-    """Return the rows of several blocks as one."""
-    labels, numbers, starts, indices, values, weights = map(np.concatenate, zip(*(block[1:] for block in blocks), strict=True))
-    if len(starts):
-        starts = np.concatenate([[0], *(np.diff(block.starts) for block in blocks)]).cumsum(dtype=np.uint32)
     return Block(0, labels, numbers, starts, indices, values, weights)
 
 

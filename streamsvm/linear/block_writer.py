@@ -72,7 +72,7 @@ def hessian_fits(limit: float, features: int) -> bool:
 
 
 _MOST_LABELS = 64  # with more, labels are not counted: they are no classes
-_BUFFER = 2**13  # bytes: Python's own choice is 16 times as much from 3.14 on, and counts against the limit of memory
+FILE_BUFFER_BYTES = 2**13  # Python's own choice is 16 times as much from 3.14 on, and counts against the limit of memory
 _BLOCK_BYTES = 2**20
 _SORTED = 4.0  # the statistic of the F test from which rows count as sorted; it is about 1 for rows in random order
 
@@ -139,7 +139,7 @@ class BlockWriter:
         self._squares = self._magnitudes = 0.0
         # The sum of labels, the sum of their squares, and the sum over blocks of (sum of labels)^2 / rows.
         self._label_sums = np.zeros(3)
-        self._file = self._partial.open("wb", buffering=_BUFFER)
+        self._file = self._partial.open("wb", buffering=FILE_BUFFER_BYTES)
         self._file.write(bytes(layout.ALIGNED))
 
     def add(self, X: Any, labels: np.ndarray, numbers: np.ndarray | None = None, weights: np.ndarray | None = None) -> None:
@@ -204,31 +204,40 @@ class BlockWriter:
         """Append the rows of a block, which are not checked."""
         if features > layout.MOST_FEATURES:
             raise ValueError(f"{features:,} features are more than a block file can have, {layout.MOST_FEATURES:,}")
-        n = len(rows.labels)
-        self._count_rows(rows)
-        self.shape = (self.shape[0] + n, max(self.shape[1], features))
-        fixed = 8.0 * (1 + self._numbered + self._weighted)
-        sizes = np.full(n, fixed + 4.0 * features) if self._dense else fixed + 4.0 + 8.0 * np.diff(rows.starts.astype(np.float64))
-        ends, begin = np.cumsum(sizes), 0
-        while begin < n:
+        if not self._numbered:
+            self._count_rows(rows)
+        self._append_rows(rows, features, 0, len(rows.labels))
+
+    def append_uncounted(self, rows: Block, features: int, first: int, last: int) -> None:
+        """Append rows ``first`` to ``last`` of a block without statistics of their labels and values, for a temporary file."""
+        self._counts = None
+        self._append_rows(rows, features, first, last)
+
+    def _append_rows(self, rows: Block, features: int, first: int, last: int) -> None:
+        if self._weighted and last > first:
+            least, largest, total = self._weights
+            weights = rows.weights[first:last]
+            self._weights[:] = min(least, weights.min()), max(largest, weights.max()), total + weights.sum()
+        self.shape = (self.shape[0] + last - first, max(self.shape[1], features))
+        row_bytes = 8.0 * (1 + self._numbered + self._weighted) + (4.0 * features if self._dense else 4.0)
+        ends = np.arange(last - first + 1) * row_bytes
+        if not self._dense:
+            ends += 8.0 * rows.starts[first : last + 1]
+        begin = first
+        while begin < last:
             # As many rows as the next block has room for, and at least one.
-            before = ends[begin - 1] if begin else 0.0
-            end = int(np.searchsorted(ends, before + self._block_bytes - self._bytes, "right"))
+            before = ends[begin - first]
+            end = first - 1 + int(np.searchsorted(ends, before + self._block_bytes - self._bytes, "right"))
             end = max(end, begin + (not self._waiting[0]))
             if end > begin:
                 self._hold_back(rows, begin, end)
-                self._bytes += int(ends[end - 1] - before)
+                self._bytes += int(ends[end - first] - before)
                 begin = end
-            if begin < n:
+            if begin < last:
                 self._write_waiting()
 
     def _count_rows(self, rows: Block) -> None:
         labels, weights = rows.labels, rows.weights
-        if len(weights):
-            least, largest, total = self._weights
-            self._weights[:] = min(least, weights.min()), max(largest, weights.max()), total + weights.sum()
-        if self._numbered:
-            return
         self._squares += float(np.square(rows.values, dtype=np.float64).sum())
         self._magnitudes += float(np.abs(labels).sum())
         if self._counts is None:

@@ -14,13 +14,13 @@ from typing import Any
 
 import numpy as np
 
-from streamsvm.linear.block_file import Block, BlockFile, join_blocks, take_rows
-from streamsvm.linear.block_writer import BlockWriter
+from streamsvm.linear.block_file import Block, BlockFile, take_rows
+from streamsvm.linear.block_writer import FILE_BUFFER_BYTES, BlockWriter
 
-_IN_MEMORY = 0.25  # the rows that wait in all buckets, and later a bucket, take this part of the memory
-_COPIES = 3  # of a bucket in memory: its blocks, all of them as one, and the bucket before
-_LEAST_BLOCK, _MOST_BUCKETS = 2**13, 16  # bytes of a block of a bucket, and files that are open at once
-_DEEPEST = 12  # times that rows are dealt: a few large rows may meet in a bucket each time
+_MEMORY_SHARE = 0.5  # of the memory: for the rows that wait for a block of their bucket, and later for a bucket
+_MIN_BUCKET_BYTES, _MAX_BUCKET_BYTES = 2**14, 2**18  # in memory for a bucket that is written: a block, and the buffer of its file
+_MAX_BUCKETS = 64  # files that are open at once
+_MAX_DEPTH = 12  # times that rows are dealt: a few large rows may meet in a bucket each time
 
 
 def files_of(path: Path) -> list[Path]:
@@ -47,36 +47,39 @@ def mixing_writer(
             return
         folder = stack.enter_context(tempfile.TemporaryDirectory(prefix=f"{path.name}.", dir=path.parent))
         with BlockWriter(path, **kind, block_bytes=block_bytes, durable=durable) as mixed:
-            room, rng = int(max(_IN_MEMORY * memory, 2 * _LEAST_BLOCK)), np.random.default_rng(0)
-            for rows in _dealt_rows(first, Path(folder), kind, room, rng):
-                for some in np.array_split(rng.permutation(len(rows.labels)), -(-room // block_bytes)):
-                    mixed.append(take_rows(rows, some), writer.shape[1])
+            room, rng = int(max(_MEMORY_SHARE * memory, 2 * _MIN_BUCKET_BYTES)), np.random.default_rng(0)
+            for rows in _deal_rows(first, Path(folder), kind, room, rng):
+                for part in np.array_split(rng.permutation(len(rows.labels)), -(-room // block_bytes)):
+                    mixed.append(take_rows(rows, part), writer.shape[1])
+                del rows  # before the next bucket is read
             mixed.meta = writer.meta
 
 
-def _dealt_rows(
+def _deal_rows(
     source: Path, folder: Path, kind: dict[str, Any], room: int, rng: np.random.Generator, depth: int = 0
 ) -> Iterator[Block]:
-    """Give the rows of a block file, which is removed, in as many parts as memory needs: dealt to them at random."""
+    """Yield the rows of a block file in random parts that fit into ``room`` bytes, and remove the file."""
+    buckets: list[Path] = []
     with BlockFile(source) as file:
-        need = _COPIES * file.nbytes
-        fits = need <= room or file.shape[0] <= 1 or depth == _DEEPEST
-        count = min(max(-(-6 * need // (5 * room)), 2), room // _LEAST_BLOCK, _MOST_BUCKETS)
-        buckets = [] if fits else [folder / f"{depth}-{bucket}" for bucket in range(count)]
-        if fits and len(file):
-            yield join_blocks([file.block(number) for number in range(len(file))])
-        elif not fits:
-            _deal(file, buckets, {**kind, "block_bytes": room // count, "durable": False}, rng)
+        if file.nbytes <= room or file.shape[0] <= 1 or depth == _MAX_DEPTH:
+            yield file.read_all()
+        else:
+            count = min(max(-(-6 * file.nbytes // (5 * room)), 2), room // _MIN_BUCKET_BYTES, _MAX_BUCKETS)
+            buckets = [folder / f"{depth}-{bucket}" for bucket in range(count)]
+            block_bytes = min(room // count, _MAX_BUCKET_BYTES) - FILE_BUFFER_BYTES
+            _write_buckets(file, buckets, {**kind, "block_bytes": block_bytes, "durable": False}, rng)
     source.unlink()
     for path in buckets:
-        yield from _dealt_rows(path, folder, kind, room, rng, depth + 1)
+        yield from _deal_rows(path, folder, kind, room, rng, depth + 1)
 
 
-def _deal(file: BlockFile, buckets: list[Path], kind: dict[str, Any], rng: np.random.Generator) -> None:
-    """Deal the rows of a file at random to others, which are written."""
+def _write_buckets(file: BlockFile, buckets: list[Path], kind: dict[str, Any], rng: np.random.Generator) -> None:
+    """Deal the rows of a file at random to new block files."""
     with ExitStack() as stack:
         writers = [stack.enter_context(BlockWriter(path, **kind)) for path in buckets]
         for block in map(file.block, range(len(file))):
-            which = rng.integers(len(buckets), size=len(block.labels))
-            for bucket in np.unique(which).tolist():
-                writers[bucket].append(take_rows(block, np.flatnonzero(which == bucket)), file.shape[1])
+            bucket_of = rng.integers(len(buckets), size=len(block.labels))
+            rows = take_rows(block, np.argsort(bucket_of, kind="stable"))
+            ends = np.cumsum(np.bincount(bucket_of, minlength=len(buckets))).tolist()
+            for writer, first, last in zip(writers, [0, *ends], ends, strict=False):
+                writer.append_uncounted(rows, file.shape[1], first, last)

@@ -118,7 +118,8 @@ def test_a_failure_leaves_no_files(tmp_path, where, monkeypatch):
     X, labels = problem()
     fail = Failing(None, 1, OSError(errno.ENOSPC, "No space left on device"))
     if where != "adding":
-        monkeypatch.setattr(mixing, {"dealing": "take_rows", "gathering": "join_blocks"}[where], fail)
+        owner, name = (mixing, "take_rows") if where == "dealing" else (BlockFile, "read_all")
+        monkeypatch.setattr(owner, name, fail)
     with pytest.raises((OSError, ValueError)):
         written(tmp_path / "rows", X, labels if where != "adding" else np.where(labels > 0.0, np.nan, labels))
     assert not list(tmp_path.iterdir())
