@@ -27,6 +27,7 @@ if TYPE_CHECKING:
     from streamsvm.explanations import explain_one as explain_one
     from streamsvm.explanations import importance as importance
     from streamsvm.export.forms import save
+    from streamsvm.files.container import ModelFileError as ModelFileError
     from streamsvm.from_tables import table_model as table_model
     from streamsvm.learners.bsca import BSCAClassifier, BSCARegressor
     from streamsvm.learners.bsgd import BSGDClassifier, BSGDRegressor
@@ -43,6 +44,7 @@ __all__ = [
     "KernelRLSClassifier",
     "KernelRLSRegressor",
     "Merge",
+    "ModelFileError",
     "OneClassBSGD",
     "Projection",
     "Removal",
@@ -59,6 +61,7 @@ __version__ = "0.1.0"
 
 _MODULES = {
     "Merge": "core.budget",
+    "ModelFileError": "files.container",
     "Projection": "core.budget",
     "Removal": "core.budget",
     "examples_one": "explanations",

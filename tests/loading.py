@@ -10,7 +10,7 @@ import signal
 import sys
 from pathlib import Path
 
-from streamsvm.files.model_file import ModelFileError
+from streamsvm.files.container import ModelFileError
 from streamsvm.stream.checkpoint import load
 
 SECONDS, MORE_BYTES = 20, 2**30

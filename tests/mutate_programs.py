@@ -209,7 +209,7 @@ def edge_fate(data, rng):
 
 def whole_fate(data, path):
     import streamsvm
-    from streamsvm.files.model_file import ModelFileError
+    from streamsvm.files.container import ModelFileError
 
     if data[:2] == b"PK":
         return "not of the library"

@@ -30,7 +30,7 @@ from discovered import estimators
 from streamsvm.batch import BatchClassifier, CSMOClassifier, CSMOOneClass, HierarchicalSVC
 from streamsvm.edge.program import ProgramError
 from streamsvm.export.forms import export
-from streamsvm.files.model_file import ModelFileError
+from streamsvm.files.container import ModelFileError
 from streamsvm.learners import NOGD, RBP, Forgetron, KernelRLSClassifier, OnlineLinearSVC
 from streamsvm.learners.conformal import ConformalClassifier
 from streamsvm.linear import OutOfCoreLinearSVC, OutOfCoreLinearSVR

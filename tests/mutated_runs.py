@@ -23,7 +23,7 @@ import crafted
 from forged_blocks import Forged
 from mutated_files import changed
 from streamsvm import BSGDClassifier, SVMClassifier
-from streamsvm.files.model_file import ModelFileError
+from streamsvm.files.container import ModelFileError
 from streamsvm.learners import OnlineLinearSVC
 from streamsvm.linear import OutOfCoreLinearSVC
 from streamsvm.stream import CheckpointFolder, CSVSource, DriftWatch, FileSink, LearningLoop, StreamError

@@ -1,9 +1,7 @@
 """Models as bytes, and back."""
 
-from pathlib import Path
-
 from streamsvm.files.container import unpack
-from streamsvm.files.model_file import parts_of, to_bytes
+from streamsvm.files.model_file import read_parts, to_bytes
 
 
 def dumps(model, trusted=False):
@@ -11,4 +9,4 @@ def dumps(model, trusted=False):
 
 
 def loads(data, trusted=False):
-    return parts_of(Path("bytes"), unpack(data), trusted)["model"]
+    return read_parts(unpack(data), trusted)["model"]

@@ -9,7 +9,7 @@ from collections.abc import Iterator, Mapping
 from typing import Any
 
 from streamsvm.core.warning import warn
-from streamsvm.files.model_file import ModelFileError
+from streamsvm.files.container import ModelFileError
 from streamsvm.stream.checkpoint import Checkpoint, CheckpointError, Checkpoints, check_says_rows, checkpoint_of
 from streamsvm.stream.logs import event, tell_checkpoint
 from streamsvm.stream.prediction import Follower

@@ -13,7 +13,7 @@ from typing import Any, NamedTuple
 from kafka.errors import KafkaError, TopicAlreadyExistsError
 
 from streamsvm.core.warning import warn
-from streamsvm.files.container import CorruptError, NewerError, unpack
+from streamsvm.files.container import CorruptFileError, ModelFileError, unpack
 from streamsvm.files.messages import shown
 from streamsvm.stream.checkpoint import CheckpointError
 from streamsvm.stream.rows import listed
@@ -83,9 +83,13 @@ def messages_of(name: str, rows: int, data: bytes) -> Iterator[Message]:
 
 
 def _check_file(data: bytes) -> None:
-    """CorruptError if the bytes are no file of streamsvm; one of a newer version is."""
-    with contextlib.suppress(NewerError):
+    """Raise CorruptFileError if the bytes are no file of streamsvm; one of a newer version is."""
+    try:
         unpack(data)
+    except CorruptFileError:
+        raise
+    except ModelFileError:
+        pass
 
 
 def name_of(key: Any) -> str | None:
@@ -105,7 +109,7 @@ class Assembler:
 
     Held are the newest whole checkpoint and the parts of the one that is coming, `MOST_BYTES` each at most. Messages of other
     names and other kinds are passed over. Parts of an earlier, longer checkpoint, which compaction leaves behind, belong to none.
-    ``check`` raises a CorruptError for bytes that are none of a checkpoint. It is not asked for those with another digest.
+    ``check`` raises a CorruptFileError for bytes that are none of a checkpoint. It is not asked for those with another digest.
 
     >>> assembler = Assembler("rows", lambda data: None)
     >>> for offset, message in enumerate(messages_of("rows", 17, b"a checkpoint")):
@@ -176,7 +180,7 @@ class Assembler:
             return
         try:
             self._check(data)
-        except CorruptError as error:
+        except CorruptFileError as error:
             self.complaint = f"the checkpoint that ends at offset {offset} is none: {error}"
             return
         self.whole, self._count, self.complaint = Whole(data, part.rows, offset), part.parts, ""

@@ -42,6 +42,7 @@ MODULES = (
 SINGLE = (
     "streamsvm.export.describe.program_of",
     "streamsvm.export.onnx.write_onnx",
+    "streamsvm.files.messages.MissingPackageError",
     "streamsvm.learners.budgeted.BudgetedEstimator",
     "streamsvm.learners.classifier.OnlineClassifier",
     "streamsvm.learners.regressor.OnlineRegressor",

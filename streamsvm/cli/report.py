@@ -19,7 +19,8 @@ from streamsvm.cli.score import check_met, labelled_job, metrics_of, rows_left_o
 from streamsvm.cli.streams import newest, read_by_model, unwinding
 from streamsvm.export.report.about import card
 from streamsvm.export.report.facts import Given, facts_of
-from streamsvm.files.model_file import ModelFileError, write
+from streamsvm.files.container import ModelFileError
+from streamsvm.files.model_file import write
 from streamsvm.stream import BadRow, StreamError
 from streamsvm.stream.checkpoint import Checkpoint
 from streamsvm.stream.page import page

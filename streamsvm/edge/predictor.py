@@ -16,7 +16,7 @@ from streamsvm.edge.program import Column, Name, Program, ProgramError, run
 from streamsvm.edge.step import MOST_AT_ONCE
 from streamsvm.edge.steps import probabilities
 from streamsvm.files.category_names import key_of, seed_of, spelt_name
-from streamsvm.files.container import DTYPES, CorruptError, NewerError, read_file, unpack
+from streamsvm.files.container import DTYPES, CorruptFileError, ModelFileError, read_file, unpack
 
 _MOST_OF_TEXTS = 2**24  # bytes of an array of labels that are texts
 _FARTHEST = 1e100  # deviations from the mean of usual decision values
@@ -368,7 +368,7 @@ def load(path: str | Path) -> Predictor:
         data = read_file(Path(path), zipped=True)
     except OSError as error:
         raise ProgramError(f"{path}: {error.strerror}") from error
-    except CorruptError as error:
+    except CorruptFileError as error:
         raise ProgramError(f"{path}: it is corrupt: {error}") from error
     return loads(data, str(path))
 
@@ -395,9 +395,9 @@ def _read_container(data: bytes) -> tuple[Mapping[str, str], Mapping[str, np.nda
         raise ProgramError("it is JSON, which other programs read: `streamsvm export --to npz` makes a file for numpy")
     try:
         container = unpack(data)
-    except CorruptError as error:
+    except CorruptFileError as error:
         raise ProgramError(f"it is corrupt: {error}") from None
-    except NewerError as error:
+    except ModelFileError as error:
         raise ProgramError(str(error)) from None
     return container.strings, container.arrays
 

@@ -18,9 +18,9 @@ from streamsvm.edge.predictor import NO_PROGRAM, PROGRAM
 from streamsvm.edge.program import Program, ProgramError
 from streamsvm.export.describe import program_of
 from streamsvm.export.pipelines import lost_in_float32
-from streamsvm.files.container import DTYPES
+from streamsvm.files.container import DTYPES, ModelFileError
 from streamsvm.files.messages import shown
-from streamsvm.files.model_file import ModelFileError, is_model, to_bytes, write
+from streamsvm.files.model_file import is_model, to_bytes, write
 
 #: The forms, and what their writers may be told.
 FORMS: Mapping[str, frozenset[str]] = {

@@ -20,7 +20,8 @@ from streamsvm.edge.step import Step, vectors_of
 from streamsvm.edge.steps import LARGEST_KERNEL, LEAST_KERNEL
 from streamsvm.export.onnx_graph import Graph, as_given, model_bytes, most_depth
 from streamsvm.export.pipelines import front_steps, lost_in_float32
-from streamsvm.files.model_file import ModelFileError, write
+from streamsvm.files.container import ModelFileError
+from streamsvm.files.model_file import write
 
 _LARGEST = 1e18  # of a row, as in C
 _NEAR = 100.0  # gamma times squared lengths up to which distances are found from products: float32 then has them to 1e-5

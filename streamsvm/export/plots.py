@@ -17,8 +17,9 @@ import numpy as np
 from river import base, compose
 
 from streamsvm.core.explaining import AGAINST, FOR, plain_line
+from streamsvm.files.container import ModelFileError
 from streamsvm.files.messages import missing_package, shown
-from streamsvm.files.model_file import ModelFileError, write
+from streamsvm.files.model_file import write
 from streamsvm.stream.progress import LearningCurve
 from streamsvm.stream.rows import learner_of, steps_of
 from streamsvm.stream.scores.base import ScoreReport

@@ -22,7 +22,7 @@ import numpy as np
 from river.utils import VectorDict
 
 from streamsvm.files import river_state
-from streamsvm.files.container import CorruptError, check_hashes
+from streamsvm.files.container import ModelFileError, check_hashes
 from streamsvm.files.messages import MissingPackageError, shown
 
 #: Parts whose classes are listed: of streamsvm, and of river but for datasets, streams and environments, which open files and
@@ -96,8 +96,8 @@ METHODS = frozenset(
 )
 
 
-class UntrustedError(Exception):
-    """Something is named that may be loaded only where the writer of a file is trusted."""
+#: What to do about a class or function that may be loaded only from a trusted file.
+TRUST = "If it is your own, and you know who wrote the file, it takes trusted=True"
 
 
 def name_of(named: Any) -> str:
@@ -108,14 +108,14 @@ def name_of(named: Any) -> str:
 
 
 def find_class(name: str, trusted: bool = False) -> type:
-    """Return the listed class of a name; an UntrustedError where it is not listed, and the writer is not trusted."""
+    """Return the listed class of a name; a ModelFileError if it is neither listed nor ``trusted``."""
     module, qualified = _split_name(name)
     parts = module.split(".")
     is_of_part = any(".".join(parts[:n]) in _PARTS for n in (2, 3)) and _EXCLUDED.isdisjoint(parts)
     listed = is_of_part or (module, qualified) in _CLASSES
     found = _found_object(module, qualified) if listed or trusted else None
     if not isinstance(found, type) or name_of(found) != f"{module}:{qualified}":  # a name may lead through what a module imports
-        raise UntrustedError(f"it names {module}.{qualified}, which is not a class of a model of streamsvm or river")
+        raise ModelFileError(f"it names {module}.{qualified}, which is not a class of a model of streamsvm or river. {TRUST}")
     return found
 
 
@@ -124,14 +124,14 @@ def find_function(name: str, trusted: bool = False) -> Any:
     module, qualified = _split_name(name)
     found = _found_object(module, qualified) if trusted or (module, qualified) in _FUNCTIONS else None
     if not callable(found):
-        raise UntrustedError(f"it names {module}.{qualified}, which is not a function of a model of streamsvm or river")
+        raise ModelFileError(f"it names {module}.{qualified}, which is not a function of a model of streamsvm or river. {TRUST}")
     return found
 
 
 def _split_name(name: str) -> tuple[str, str]:
     module, _, qualified = name.partition(":")
     if not all(part.isidentifier() for part in (*module.split("."), *qualified.split("."))):
-        raise UntrustedError(f"it names {shown(name)}, which is no class or function")
+        raise ModelFileError(f"it names {shown(name)}, which is no class or function")
     for former, now in _FORMER.items():
         if module == former or module.startswith(f"{former}."):
             return now + module.removeprefix(former), qualified
@@ -179,25 +179,25 @@ class Codec:
 def _make_partial(parts: Any) -> functools.partial[Any]:
     function, arguments, named = parts
     if not callable(function):
-        raise CorruptError(f"{shown(function)} cannot be called")
+        raise ModelFileError(f"{shown(function)} cannot be called")
     return functools.partial(function, *_tuple_of(arguments), **dict(_tuple_of(named)))
 
 
 def _tuple_of(value: Any) -> tuple[Any, ...]:
     if type(value) is not tuple:
-        raise CorruptError(f"{shown(value)} stands where a tuple belongs")
+        raise ModelFileError(f"{shown(value)} stands where a tuple belongs")
     return value
 
 
 def _make_twister(words: Any, position: Any) -> np.ndarray:
     if type(words) is not bytes or len(words) != 4 * _WORDS or type(position) is not int or not 0 <= position <= _WORDS:
-        raise CorruptError("the state of a random generator is none")
+        raise ModelFileError("the state of a random generator is none")
     return np.frombuffer(words, "<u4")
 
 
 def _number_of(value: Any) -> float:
     if type(value) is not float:
-        raise CorruptError(f"{shown(value)} stands where a float belongs")
+        raise ModelFileError(f"{shown(value)} stands where a float belongs")
     return value
 
 
@@ -217,7 +217,7 @@ def _make_random(parts: Any) -> random.Random:
 def _random_state_parts(generator: np.random.RandomState) -> tuple[Any, ...]:
     state: Any = generator.get_state(legacy=False)
     if state["bit_generator"] != "MT19937":
-        raise CorruptError(f"a RandomState of {state['bit_generator']} cannot be saved: one of MT19937 can")
+        raise ModelFileError(f"a RandomState of {state['bit_generator']} cannot be saved: one of MT19937 can")
     words, position = state["state"]["key"], state["state"]["pos"]
     return words.astype("<u4").tobytes(), int(position), int(state["has_gauss"]), float(state["gauss"])
 
@@ -225,7 +225,7 @@ def _random_state_parts(generator: np.random.RandomState) -> tuple[Any, ...]:
 def _random_state(parts: Any) -> np.random.RandomState:
     words, position, has_gauss, gauss = parts
     if type(has_gauss) is not int or has_gauss not in (0, 1):
-        raise CorruptError("the state of a random generator is none")
+        raise ModelFileError("the state of a random generator is none")
     state = {"key": _make_twister(words, position), "pos": position}
     generator = np.random.RandomState(0)
     generator.set_state({"bit_generator": "MT19937", "state": state, "has_gauss": has_gauss, "gauss": _number_of(gauss)})

@@ -56,12 +56,16 @@ _ZIP = b"PK\x03\x04"
 _LARGE = 2**27  # bytes
 
 
-class CorruptError(ValueError):
+class ModelFileError(Exception):
+    """A model cannot be saved, or its file cannot be loaded.
+
+    The message says why, and what to do: the file is missing or of a newer version, a class in it is unknown, or a value is of a
+    type that no file holds.
+    """
+
+
+class CorruptFileError(ModelFileError):
     """The bytes are not as they were written, or not those of a file of streamsvm."""
-
-
-class NewerError(ValueError):
-    """The bytes were written by a newer streamsvm."""
 
 
 class Container(NamedTuple):
@@ -109,7 +113,8 @@ def pack(arrays: Mapping[str, np.ndarray], strings: Mapping[str, str]) -> bytes:
 def read_file(path: Path, zipped: bool = False) -> bytes:
     """Return the bytes of a file, of which a large one is read only if it is as long as its header says, or ``zipped``.
 
-    OSError where it cannot be read, or is a device or a pipe, which may never end. CorruptError where it has another length.
+    Raises OSError if it cannot be read, or is a device or a pipe, which may never end, and CorruptFileError if it has another
+    length.
     """
     without_wait = getattr(os, "O_NONBLOCK", 0)  # else a FIFO waits for its writer
     with open(path, "rb", opener=lambda path, flags: os.open(path, flags | without_wait)) as file:
@@ -119,7 +124,7 @@ def read_file(path: Path, zipped: bool = False) -> bytes:
         if status.st_size > _LARGE and not (zipped and file.read(len(_ZIP)) == _ZIP):
             file.seek(0)
             if _length_in(file) != status.st_size:
-                raise CorruptError("it is cut off, or not a file of streamsvm")
+                raise CorruptFileError("it is cut off, or not a file of streamsvm")
         file.seek(0)
         return file.read()
 
@@ -140,31 +145,31 @@ def _length_in(file: BinaryIO) -> int | None:
 def unpack(data: bytes) -> Container:
     """Read the bytes of a container.
 
-    It is a CorruptError if they are not as they were written, or not those of a container, and a NewerError if they were written
-    by a newer version.
+    Raises CorruptFileError if they are not as they were written, or not those of a container, and ModelFileError if they were
+    written by a newer version.
     """
     n_header = int.from_bytes(data[:8], "little")
     if len(data) < 8 + _DIGEST_BYTES or n_header > min(_LONGEST_HEADER, len(data) - 8 - _DIGEST_BYTES):
         if data[:4] == _ZIP:
-            raise CorruptError("it is a zip file, and only streamsvm.edge.load reads an .npz that `streamsvm export` wrote")
-        raise CorruptError("it is cut off, or not a file of streamsvm")
+            raise CorruptFileError("it is a zip file, and only streamsvm.edge.load reads an .npz that `streamsvm export` wrote")
+        raise CorruptFileError("it is cut off, or not a file of streamsvm")
     if hashlib.sha256(memoryview(data)[:-_DIGEST_BYTES]).digest() != data[-_DIGEST_BYTES:]:
-        raise CorruptError("its checksum is wrong")
+        raise CorruptFileError("its checksum is wrong")
     try:
         header = json.loads(data[8 : 8 + n_header], object_pairs_hook=_unique_pairs, parse_constant=_refuse_constant)
         strings = header.pop("__metadata__")
         if strings["format"] != _KIND or not all(isinstance(value, str) for value in strings.values()):
-            raise CorruptError("it is not a file of streamsvm")
+            raise CorruptFileError("it is not a file of streamsvm")
         version = int(strings["version"])
         if version > VERSION:
-            raise NewerError(f"it has version {version} of the format, but this streamsvm reads only up to {VERSION}: upgrade it")
+            raise ModelFileError(f"it has version {version} of the format, and this streamsvm reads up to {VERSION}: upgrade it")
         arrays = _read_arrays(header, memoryview(data)[8 + n_header :])
-    except (CorruptError, NewerError):
+    except ModelFileError:
         raise
     except (KeyError, TypeError, AttributeError, RecursionError, ValueError) as error:
-        raise CorruptError(f"its header is none of streamsvm ({type(error).__name__}: {error})") from error
+        raise CorruptFileError(f"its header is none of streamsvm ({type(error).__name__}: {error})") from error
     if arrays.pop(_CHECKSUM, None) is None:
-        raise CorruptError("its header has no checksum")
+        raise CorruptFileError("its header has no checksum")
     return Container(arrays, strings)
 
 
@@ -175,27 +180,27 @@ def _read_arrays(header: dict[str, Any], buffer: memoryview) -> dict[str, np.nda
         dtype, shape, (begin, end) = DTYPES[entry["dtype"]], entry["shape"], entry["data_offsets"]
         counts = [begin, end, *shape]
         if not all(type(n) is int and 0 <= n <= len(buffer) for n in counts) or len(shape) > _MOST_DIMENSIONS:
-            raise CorruptError(f"the header's counts of {name} are none: {counts}")
+            raise CorruptFileError(f"the header's counts of {name} are none: {counts}")
         if begin != at or end - begin != math.prod(shape) * dtype.itemsize or end > len(buffer):
-            raise CorruptError(f"the header's places of {name} do not fit its shape, or the array before it")
+            raise CorruptFileError(f"the header's places of {name} do not fit its shape, or the array before it")
         array = np.frombuffer(buffer, dtype, math.prod(shape), begin) if end > begin else np.empty(math.prod(shape), dtype)
         if entry["dtype"] == "BOOL" and (array.view(np.uint8) > 1).any():
-            raise CorruptError(f"{name} holds bools that are neither")
+            raise CorruptFileError(f"{name} holds bools that are neither")
         arrays[name], at = array.reshape(shape), end
     if at != len(buffer):
-        raise CorruptError(f"{len(buffer) - at:,} bytes belong to no array")
+        raise CorruptFileError(f"{len(buffer) - at:,} bytes belong to no array")
     return arrays
 
 
 def _unique_pairs(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
     found = dict(pairs)
     if len(found) != len(pairs):
-        raise CorruptError("a name stands twice in its header")
+        raise CorruptFileError("a name stands twice in its header")
     return found
 
 
 def _refuse_constant(constant: str) -> None:
-    raise CorruptError(f"its header holds {constant}")
+    raise CorruptFileError(f"its header holds {constant}")
 
 
 #: Records that others see as one value, whatever they hold: they are compared by identity and shown by their class.
@@ -208,7 +213,7 @@ _FEW, _MOST_ALIKE = 1000, 100  # keys, and those of them with one hash
 
 
 def check_shared(records: Sequence[Any], root: Any, arrays: Sequence[np.ndarray]) -> None:
-    """Raise a CorruptError where lists within lists share so much that to walk through them would not end.
+    """Raise a ModelFileError where lists within lists share so much that to walk through them would not end.
 
     Forty lists that each hold the next one twice are a file of a kilobyte, and 2**40 values for who compares or prints the first.
     So the values are counted that a walk would meet, before anything is made of them: more than a million, and more than 64 times
@@ -233,12 +238,12 @@ def check_shared(records: Sequence[Any], root: Any, arrays: Sequence[np.ndarray]
             if sizes[at] < 0:
                 sizes[at] = own[at] + sum(1 if opaque[inner] else max(sizes[inner], 1) for inner in held[at])
                 if sizes[at] > most:
-                    raise CorruptError(_TOO_MANY)
+                    raise ModelFileError(_TOO_MANY)
     # Each instance and the root may walk through what they hold.
     total = sum(size for size, ends in zip(sizes, opaque, strict=True) if ends)
     total += sum(sizes[inner] for inner in root_held if inner < len(records))
     if total > most:
-        raise CorruptError(_TOO_MANY)
+        raise ModelFileError(_TOO_MANY)
 
 
 _TOO_MANY = "its records share so much that it would never be read to the end: no model does that"
@@ -246,7 +251,7 @@ _TOO_MANY = "its records share so much that it would never be read to the end: n
 
 def _record_kind(record: Any) -> str:
     if type(record) is not list or not record or type(record[0]) is not str:
-        raise CorruptError("it holds a record of no kind")
+        raise ModelFileError("it holds a record of no kind")
     return record[0]
 
 
@@ -278,17 +283,17 @@ def _array_words(number: Any, arrays: Sequence[np.ndarray]) -> int:
 
 
 def check_hashes(keys: Iterable[Hashable]) -> None:
-    """Raise a CorruptError where many keys have the same hash: to put them into a dict takes the square of their number.
+    """Raise a ModelFileError where many keys have the same hash: to put them into a dict takes the square of their number.
 
     >>> check_hashes(range(10**4))
     >>> check_hashes((2**61 - 1) * n for n in range(10**4))
     Traceback (most recent call last):
         ...
-    streamsvm.files.container.CorruptError: 10,000 of its keys have the same hash: no model has such
+    streamsvm.files.container.ModelFileError: 10,000 of its keys have the same hash: no model has such
     """
     hashes = [hash(key) for key in keys]
     if len(hashes) <= _FEW:
         return
     alike = max(Counter(hashes).values())
     if alike > _MOST_ALIKE:
-        raise CorruptError(f"{alike:,} of its keys have the same hash: no model has such")
+        raise ModelFileError(f"{alike:,} of its keys have the same hash: no model has such")

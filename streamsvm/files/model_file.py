@@ -18,10 +18,9 @@ from typing import Any
 
 import numpy as np
 
-from streamsvm.files.codecs import UntrustedError
-from streamsvm.files.container import Container, CorruptError, NewerError, pack, read_file, unpack
+from streamsvm.files.container import Container, CorruptFileError, ModelFileError, pack
 from streamsvm.files.messages import MissingPackageError
-from streamsvm.files.tree import UnsupportedError, read, written
+from streamsvm.files.tree import read, written
 
 _TREE, _FACTS = "tree", "facts"
 _LONGEST_INT = 300  # digits: any such int is a float too
@@ -42,14 +41,6 @@ def is_model(found: Any) -> bool:
     return not isinstance(found, type) and any(hasattr(found, method) for method in _METHODS)
 
 
-class ModelFileError(Exception):
-    """A model cannot be saved, or a file of one not be read. The message names the file and the remedy."""
-
-
-class CorruptFileError(ModelFileError):
-    """The file is not as it was written."""
-
-
 def to_bytes(
     parts: Mapping[str, Any],
     facts: Mapping[str, Any],
@@ -62,20 +53,13 @@ def to_bytes(
     ``parts`` are objects by their names; the model is ``"model"``. ``facts`` are what can be read without them, as JSON, with the
     ``versions`` of packages and a ``digest`` of the parts. ``strings`` and ``arrays_beside`` are what the file holds beside
     these, by names that are no numbers: a program. Where it is ``trusted``, the parts may hold classes and functions of the
-    user's own. A ModelFileError says that a part is of a type that no file holds, or could not be read back.
+    user's own. Raises ModelFileError if a part is of a type that no file holds, or could not be read back.
     """
     try:
         tree, arrays = written(dict(parts), trusted)
         read(tree, arrays, trusted)  # one that cannot be read would otherwise be noticed when it is needed
-    except UntrustedError as error:
-        raise ModelFileError(
-            f"it could not be loaded again: {error}. If that is your own class or function, it takes trusted=True"
-        ) from error
-    except UnsupportedError as error:
-        raise ModelFileError(
-            f"the model cannot be saved: {error}. Classes and functions of your own must be defined at the top of a module: no "
-            "lambda, none inside a function"
-        ) from error
+    except ModelFileError:
+        raise
     except Exception as error:  # a class of the user's own can raise anything
         raise ModelFileError(f"it could not be loaded again: {type(error).__name__}: {error}") from error
     digest = hashlib.sha256(tree)
@@ -103,40 +87,15 @@ def _version_of(name: str) -> str:
     return version(name)  # it reads a file
 
 
-def read_container(path: Path) -> Container:
-    """Read a file as arrays and texts, and check its checksum.
-
-    It is a CorruptFileError if the file is not as it was written, or none of streamsvm, and another ModelFileError if it cannot
-    be read or is of a newer version.
-    """
-    try:
-        data = read_file(path)
-    except OSError as error:
-        raise ModelFileError(f"{path}: {error.strerror}") from error
-    except CorruptError as error:
-        raise CorruptFileError(f"{path} is corrupt: {error}") from error
-    return container_of(path, data)
-
-
-def container_of(path: Path | str, data: bytes) -> Container:
-    """Read the bytes of a file, or of a place that holds the same ones, as `read_container` does."""
-    try:
-        return unpack(data)
-    except CorruptError as error:
-        raise CorruptFileError(f"{path} is corrupt: {error}") from error
-    except NewerError as error:
-        raise ModelFileError(f"{path}: {error}") from error
-
-
-def facts_of(path: Path | str, container: Container) -> dict[str, Any]:
-    """Return the facts of a file."""
+def read_facts(container: Container) -> dict[str, Any]:
+    """Read the facts of a file, which were given to `to_bytes`."""
     try:
         facts = _read_facts(container.strings[_FACTS])
         if isinstance(facts, dict):
             return facts
     except (KeyError, ValueError, RecursionError):
         pass
-    raise CorruptFileError(f"{path} is corrupt: it says nothing of itself")
+    raise CorruptFileError("it says nothing of itself")
 
 
 def _read_facts(text: str) -> Any:
@@ -156,11 +115,11 @@ def _short_integer(text: str) -> int:
     return int(text)
 
 
-def parts_of(path: Path | str, container: Container, trusted: bool = False) -> dict[str, Any]:
-    """Return the parts of a file.
+def read_parts(container: Container, trusted: bool = False) -> dict[str, Any]:
+    """Read the objects of a file, which were given to `to_bytes`.
 
-    It is a ModelFileError if the file names classes or functions that are not of streamsvm or river and is not ``trusted``, its
-    model needs a package that is not installed, or its writer has put together what no model is.
+    Raises ModelFileError if the file names classes or functions that are not of streamsvm or river and is not ``trusted``, its
+    model needs a package that is not installed, or its contents do not fit together.
     """
     try:
         tree = container.arrays[_TREE]
@@ -168,18 +127,15 @@ def parts_of(path: Path | str, container: Container, trusted: bool = False) -> d
         while (name := str(len(arrays))) in container.arrays:
             arrays.append(container.arrays[name])
         parts = read(tree.tobytes(), arrays, trusted)
-        if not isinstance(parts, dict) or "model" not in parts:
-            raise CorruptError("it holds no model")
-    except UntrustedError as error:
-        raise ModelFileError(
-            f"{path} was not loaded: {error}. If you know who wrote it, and that is your own class or function, load it with "
-            "trusted=True"
-        ) from None
+        if isinstance(parts, dict) and "model" in parts:
+            return parts
+    except ModelFileError:
+        raise
     except MissingPackageError as error:
-        raise ModelFileError(f"{path} was not loaded: {error}") from error
+        raise ModelFileError(str(error)) from error
     except Exception as error:  # the checks of a class of streamsvm, or a class of the user's own, can raise anything
-        raise ModelFileError(f"{path} cannot be loaded by this version: {type(error).__name__}: {error}") from error
-    return parts
+        raise ModelFileError(f"this version cannot read it ({type(error).__name__}: {error})") from error
+    raise ModelFileError("it holds no model")
 
 
 def write(path: Path, data: bytes) -> None:

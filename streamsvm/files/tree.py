@@ -35,8 +35,8 @@ from typing import Any
 import numpy as np
 from river import compose
 
-from streamsvm.files.codecs import BY_TYPE, CODECS, METHODS, UntrustedError, find_class, find_function, name_of
-from streamsvm.files.container import DTYPES, CorruptError, check_hashes, check_shared
+from streamsvm.files.codecs import BY_TYPE, CODECS, METHODS, TRUST, find_class, find_function, name_of
+from streamsvm.files.container import DTYPES, ModelFileError, check_hashes, check_shared
 from streamsvm.files.messages import shown
 
 _DEEPEST = 100  # tuples in tuples
@@ -50,10 +50,6 @@ _DICTS: dict[type, str] = {dict: "dict", OrderedDict: "OrderedDict", Counter: "C
 _EMPTY: dict[str, Any] = {"list": list, "set": set, **{kind: made for made, kind in _DICTS.items()}}
 
 
-class UnsupportedError(ValueError):
-    """An object is of a type that no file holds."""
-
-
 # Writing -----------------------------------------------------------------------------------------------------------------------
 
 
@@ -61,7 +57,7 @@ def written(obj: Any, trusted: bool = False) -> tuple[bytes, list[np.ndarray]]:
     """Return an object as JSON, and the arrays that it names by number. Equal objects give equal bytes.
 
     Where it is ``trusted``, classes and functions that are not listed in `names` may be named, and what has a form of its own may
-    be pickled. Otherwise these are an UntrustedError; a part of a type that no file holds is an UnsupportedError.
+    be pickled. Raises ModelFileError for these otherwise, and for a part of a type that no file holds.
     """
     writer = _Writer(trusted)
     return writer.finish(obj), writer.arrays
@@ -90,7 +86,7 @@ class _Writer:
         if kind is np.str_:  # river keeps such names of features
             return obj.item()
         if depth > _DEEPEST:
-            raise UnsupportedError(f"tuples are nested more than {_DEEPEST} deep")
+            raise ModelFileError(f"tuples are nested more than {_DEEPEST} deep")
         if kind is tuple:
             return {"tuple": self._written_values(obj, depth)}
         if kind is bytes:
@@ -103,11 +99,13 @@ class _Writer:
             return {"class": self._checked_name(obj)}
         if isinstance(obj, tuple):
             if obj != tuple(obj) or not hasattr(kind, "_fields"):
-                raise UnsupportedError(f"{name_of(kind)} is a tuple with more than its members")
+                raise ModelFileError(f"{name_of(kind)} is a tuple with more than its members")
             return {"named": [self._checked_name(kind), self._written_values(obj, depth)]}
         if isinstance(obj, types.MethodType) or (isinstance(obj, types.BuiltinMethodType) and _is_bound(obj)):
             if obj.__name__ not in METHODS and not self._trusted:
-                raise UntrustedError(f"it holds the method {obj.__name__} of a {type(obj.__self__).__name__}, none of a model")
+                raise ModelFileError(
+                    f"it holds the method {obj.__name__} of a {type(obj.__self__).__name__}, none of a model. {TRUST}"
+                )
             return {"method": [self._written_value(obj.__self__, depth + 1), obj.__name__]}
         if isinstance(obj, types.FunctionType | types.BuiltinFunctionType | types.MethodDescriptorType):
             return {"function": self._checked_name(obj, find_function)}
@@ -137,7 +135,10 @@ class _Writer:
     def _checked_name(self, obj: Any, find: Callable[[str, bool], Any] = find_class) -> str:
         name = name_of(obj)
         if "<" in name or find(name, self._trusted) is not obj:
-            raise UnsupportedError(f"{name} is not found again by its name")
+            raise ModelFileError(
+                f"{name} is not found again by its name: define your own classes and functions at the top of a module, not as a "
+                "lambda or inside a function"
+            )
         return name
 
     def _record_of(self, obj: Any) -> list[Any]:
@@ -167,9 +168,7 @@ class _Writer:
         if array.dtype == object and array.ndim == 1 and all(type(value) in _SCALARS for value in array):
             return ["objects", self._written_values(array)]
         if array.dtype.newbyteorder("<") not in DTYPES.values():
-            raise UnsupportedError(
-                f"an array of {array.dtype} cannot be saved: numbers and bools of up to 8 bytes can, and texts"
-            )
+            raise ModelFileError(f"an array of {array.dtype} cannot be saved: numbers and bools of up to 8 bytes can, and texts")
         # The order in memory is part of a model: sums along it round otherwise.
         columns_first = array.flags.f_contiguous and not array.flags.c_contiguous
         return ["array", self._number_of_array(np.ascontiguousarray(array.T if columns_first else array)), columns_first]
@@ -178,11 +177,11 @@ class _Writer:
         cls = type(obj)
         if _pickles_by_itself(cls):
             if not self._trusted:
-                raise UntrustedError(f"it holds a {name_of(cls)}, which has a way of its own to be saved")
+                raise ModelFileError(f"it holds a {name_of(cls)}, which has a way of its own to be saved. {TRUST}")
             try:
                 return ["pickle", self._number_of_array(np.frombuffer(pickle.dumps(obj, protocol=5), np.uint8))]
             except Exception as error:  # a class of the user's own can raise anything
-                raise UnsupportedError(f"{name_of(cls)} cannot be pickled ({type(error).__name__}: {error})") from error
+                raise ModelFileError(f"{name_of(cls)} cannot be pickled ({type(error).__name__}: {error})") from error
         name = self._checked_name(cls)
         state = obj.__getstate__()
         if _checks_its_state(cls):
@@ -223,18 +222,18 @@ def read(text: bytes, arrays: Sequence[np.ndarray], trusted: bool = False) -> An
     """Return the object that `written` took apart.
 
     Where it is ``trusted``, classes and functions that are not listed may be looked up, and pickled parts read, which can run
-    anything. A CorruptError says that text and arrays are not what `written` returns, an UntrustedError that they name a class or
-    function that is not listed. ``__setstate__`` of a class of streamsvm that finds its state corrupt may raise any other error.
+    anything. Raises ModelFileError if text and arrays are not what `written` returns, or name a class or function that is not
+    listed. ``__setstate__`` of a class of streamsvm that finds its state corrupt may raise any other error.
     """
     try:
         tree = json.loads(text)
     except (ValueError, RecursionError) as error:
-        raise CorruptError(f"its records are not JSON ({error})") from error
+        raise ModelFileError(f"its records are not JSON ({error})") from error
     try:
         check_shared(tree["records"], tree["root"], arrays)
         return _Reader(tree["records"], arrays, trusted).read(tree["root"])
     except (AttributeError, IndexError, KeyError, OverflowError, RecursionError, TypeError) as error:
-        raise CorruptError(f"its records do not fit together ({type(error).__name__}: {error})") from error
+        raise ModelFileError(f"its records do not fit together ({type(error).__name__}: {error})") from error
 
 
 class _Reader:
@@ -280,9 +279,9 @@ class _Reader:
         elif kind == "pickle" and self._trusted:
             made = pickle.loads(self._read_bytes(rest[0]))  # noqa: S301 - trusted
         elif kind == "pickle":
-            raise UntrustedError("it holds a class with a way of its own to be saved")
+            raise ModelFileError(f"it holds a class with a way of its own to be saved. {TRUST}")
         else:
-            raise CorruptError(f"it holds a record of kind {shown(kind)}")
+            raise ModelFileError(f"it holds a record of kind {shown(kind)}")
         self._made[number] = made
         return made
 
@@ -300,25 +299,25 @@ class _Reader:
                 made.default_factory = self._read_callable(rest[1])
         elif kind == "model":
             if not _checks_its_state(type(made)):
-                raise CorruptError(f"{rest[0]} checks no state")
+                raise ModelFileError(f"{rest[0]} checks no state")
             made.__setstate__(self._read_value(rest[1]))
         elif kind == "instance":
             cls = type(made)
             if _checks_its_state(cls) or (_pickles_by_itself(cls)):
-                raise CorruptError(f"{rest[0]} is not saved by its attributes")
+                raise ModelFileError(f"{rest[0]} is not saved by its attributes")
             for name, value in rest[1]:
                 _set_attribute(made, name, self._read_value(value))
 
     def _read_callable(self, value: Any) -> Any:
         found = self._read_value(value)
         if found is not None and not callable(found):
-            raise CorruptError(f"{shown(found)} cannot be called")
+            raise ModelFileError(f"{shown(found)} cannot be called")
         return found
 
     def _read_value(self, value: Any) -> Any:
         if not isinstance(value, dict):
             if isinstance(value, list):
-                raise CorruptError("it holds a list that is no record")
+                raise ModelFileError("it holds a list that is no record")
             return value
         ((tag, content),) = value.items()
         if tag == "at":
@@ -344,7 +343,7 @@ class _Reader:
         if tag == "named":
             cls = find_class(content[0], self._trusted)
             if not issubclass(cls, tuple) or len(content[1]) != len(cls._fields):  # type: ignore[attr-defined]
-                raise CorruptError(f"{content[0]} is no tuple of {len(content[1])}")
+                raise ModelFileError(f"{content[0]} is no tuple of {len(content[1])}")
             return tuple.__new__(cls, self._read_values(content[1]))
         if tag == "function":
             return find_function(content, self._trusted)
@@ -352,7 +351,7 @@ class _Reader:
             return self._read_method(*content)
         if tag == "of":
             return CODECS[content[0]].put_together(self._read_value(content[1]))
-        raise CorruptError(f"it holds a value of kind {shown(tag)}")
+        raise ModelFileError(f"it holds a value of kind {shown(tag)}")
 
     def _read_values(self, values: list[Any]) -> list[Any]:
         if _NESTED.isdisjoint(map(type, values)):  # each is itself
@@ -367,22 +366,22 @@ class _Reader:
     def _read_number(self, dtype: str, number: Any) -> Any:
         value = self._read_value(number)
         if type(value) not in (bool, int, float, complex):  # numpy takes more, and makes arrays of it
-            raise CorruptError(f"{shown(value)} stands where a number belongs")
+            raise ModelFileError(f"{shown(value)} stands where a number belongs")
         return DTYPES[dtype].type(value)
 
     def _read_method(self, instance: Any, name: str) -> Any:
         if name not in METHODS and not self._trusted:
-            raise UntrustedError(f"it asks for {shown(name)} of an instance, which is not a method of a model")
+            raise ModelFileError(f"it asks for {shown(name)} of an instance, which is not a method of a model. {TRUST}")
         owner = self._read_value(instance)
         found = getattr_static(type(owner), name)  # never what was set on the instance
         if not isinstance(found, types.FunctionType | types.MethodDescriptorType | staticmethod | classmethod):
-            raise CorruptError(f"{name} of a {type(owner).__name__} is no method")
+            raise ModelFileError(f"{name} of a {type(owner).__name__} is no method")
         return found.__get__(owner, type(owner))
 
     def _read_array(self, number: Any) -> np.ndarray:
         number = _checked_index(number, len(self._arrays))
         if number in self._taken:  # each time would be a copy
-            raise CorruptError(f"it names array {number} twice")
+            raise ModelFileError(f"it names array {number} twice")
         self._taken.add(number)
         return self._arrays[number]
 
@@ -392,13 +391,13 @@ class _Reader:
 
 def _texts_of(codes: np.ndarray) -> np.ndarray:
     if codes.dtype != np.uint32 or codes.ndim < 1 or not codes.shape[-1] or (codes > _LARGEST_CODE).any():
-        raise CorruptError("an array of texts is none")
+        raise ModelFileError("an array of texts is none")
     return np.ascontiguousarray(codes).view(f"<U{codes.shape[-1]}").reshape(codes.shape[:-1]).copy()
 
 
 def _object_array(values: list[Any]) -> np.ndarray:
     if not all(type(value) in _SCALARS for value in values):
-        raise CorruptError("an array of objects holds what is no label")
+        raise ModelFileError("an array of objects holds what is no label")
     check_hashes(values)
     made = np.empty(len(values), object)
     made[:] = values
@@ -407,18 +406,18 @@ def _object_array(values: list[Any]) -> np.ndarray:
 
 def _checked_index(value: Any, end: int) -> int:
     if type(value) is not int or not 0 <= value < end:
-        raise CorruptError(f"it counts {shown(value)} where there are {end:,}")
+        raise ModelFileError(f"it counts {shown(value)} where there are {end:,}")
     return value
 
 
 def _set_attribute(instance: Any, name: Any, value: Any) -> None:
     # On this instance only, and only what is no part of its class: a slot, or an entry of its dict.
     if not isinstance(name, str) or (name.startswith("__") and name.endswith("__")):
-        raise CorruptError(f"{shown(name)} is no attribute that is saved")
+        raise ModelFileError(f"{shown(name)} is no attribute that is saved")
     of_class = getattr_static(type(instance), name, None)
     if isinstance(of_class, types.MemberDescriptorType):
         of_class.__set__(instance, value)
     elif isinstance(of_class, types.FunctionType | property | staticmethod | classmethod | types.GetSetDescriptorType):
-        raise CorruptError(f"{shown(name)} is a method of {type(instance).__name__}, and no attribute that is saved")
+        raise ModelFileError(f"{shown(name)} is a method of {type(instance).__name__}, and no attribute that is saved")
     else:
         vars(instance)[name] = value

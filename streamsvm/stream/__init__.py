@@ -4,7 +4,7 @@ It knows files and iterables. Other systems, such as Kafka, are in packages of t
 """
 
 from streamsvm.stream.arrow import ArrowSource
-from streamsvm.stream.checkpoint import Checkpoint, CheckpointError, CheckpointFolder, load
+from streamsvm.stream.checkpoint import Checkpoint, CheckpointError, CheckpointFolder, FolderLockedError, TakenOverError, load
 from streamsvm.stream.csv_source import CSVSource
 from streamsvm.stream.delayed import Awaited, DelayedLabels, DelayedLearningLoop, JoinedSource, Labelled
 from streamsvm.stream.drift import DriftWatch
@@ -37,6 +37,7 @@ __all__ = [
     "DelayedLearningLoop",
     "DriftWatch",
     "FileSink",
+    "FolderLockedError",
     "FollowedFolder",
     "IterableSource",
     "JSONLinesSource",
@@ -60,6 +61,7 @@ __all__ = [
     "StreamError",
     "Table",
     "TableChunk",
+    "TakenOverError",
     "Weighted",
     "WeightedSource",
     "load",

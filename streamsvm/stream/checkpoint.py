@@ -17,19 +17,9 @@ from typing import Any, NamedTuple, TypeVar, overload
 
 from streamsvm.core.checks import checked_count, checked_mapping
 from streamsvm.core.warning import warn
+from streamsvm.files.container import CorruptFileError, ModelFileError, read_file, unpack
 from streamsvm.files.locks import locks
-from streamsvm.files.model_file import (
-    CorruptFileError,
-    ModelFileError,
-    container_of,
-    facts_of,
-    is_model,
-    parts_of,
-    read_container,
-    sync_folder,
-    to_bytes,
-    write,
-)
+from streamsvm.files.model_file import is_model, read_facts, read_parts, sync_folder, to_bytes, write
 from streamsvm.stream.endpoints import Closing, Sink
 from streamsvm.stream.logs import tell_checkpoint
 
@@ -143,14 +133,16 @@ def checkpoint_of(data: bytes, place: str, trusted: bool = False) -> Checkpoint:
 def _read_checkpoint(path: Path | str, trusted: bool | None = None, data: bytes | None = None) -> Checkpoint:
     # Without model and metric where it is not said whether they are trusted.
     try:
-        container = read_container(Path(path)) if data is None else container_of(path, data)
-        header, parts = facts_of(path, container), {} if trusted is None else parts_of(path, container, trusted)
+        container = unpack(read_file(Path(path)) if data is None else data)
+        header, parts = read_facts(container), {} if trusted is None else read_parts(container, trusted)
         return Checkpoint(parts.get("model"), parts.get("metric"), header)
+    except OSError as error:
+        raise CheckpointError(f"{path}: {error.strerror}") from error
     except CorruptFileError as error:
-        go_back = isinstance(path, Path) and _NAME.fullmatch(path.name)
-        raise CorruptCheckpointError(f"{error}. {_GO_BACK}" if go_back else str(error)) from error
+        go_back = f". {_GO_BACK}" if isinstance(path, Path) and _NAME.fullmatch(path.name) else ""
+        raise CorruptCheckpointError(f"{path} is corrupt: {error}{go_back}") from error
     except ModelFileError as error:
-        raise CheckpointError(str(error)) from error
+        raise CheckpointError(f"{path} cannot be loaded: {error}") from error
 
 
 def read_header(path: str | Path) -> dict[str, Any]:

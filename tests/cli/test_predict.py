@@ -12,8 +12,7 @@ from chunks import write_rows
 from patience import until
 from refused import raises
 from streamsvm import BSGDClassifier, load, save
-from streamsvm.files.container import pack
-from streamsvm.files.model_file import ModelFileError
+from streamsvm.files.container import ModelFileError, pack
 from streamsvm.stream import CheckpointError, CheckpointFolder, IterableSource, LearningLoop
 
 ROWS = [("Oslo" if i % 2 else "Rome", str(20 + i % 9), "low" if i % 2 else "high") for i in range(80)]

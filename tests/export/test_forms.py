@@ -18,8 +18,7 @@ from streamsvm.edge.program import Program
 from streamsvm.export.describe import program_of
 from streamsvm.export.forms import FORMS, export
 from streamsvm.export.pipelines import lost_in_float32
-from streamsvm.files.container import DTYPES
-from streamsvm.files.model_file import ModelFileError
+from streamsvm.files.container import DTYPES, ModelFileError
 from streamsvm.learners.preprocessing import BoundedScaler
 from streamsvm.stream.tables import TableEncoder
 

@@ -19,7 +19,7 @@ from saved import dumps
 from streamsvm.batch import BatchClassifier, BatchRegressor, CSMOClassifier, CSMORegressor
 from streamsvm.core.memory.features import FeatureSpace
 from streamsvm.files import container
-from streamsvm.files.container import CorruptError, check_hashes, check_shared
+from streamsvm.files.container import ModelFileError, check_hashes, check_shared
 from streamsvm.files.tree import read, written
 from streamsvm.learners import OnlineLinearSVC
 from streamsvm.learners.preprocessing import BoundedScaler
@@ -105,7 +105,7 @@ def test_small_files_that_never_end_are_refused_at_once(fates):
 @pytest.mark.thorough
 @pytest.mark.parametrize("name", RECORDS)
 def test_so_are_those_of_many_copies(fates, name):
-    assert "CorruptError" in fates[name]
+    assert "ModelFileError" in fates[name]
 
 
 @pytest.mark.parametrize("number", [{"at": 1}, {"tuple": [1]}, "1", None])
@@ -146,14 +146,14 @@ def test_the_bound_is_that_of_a_walk():
         check_shared(records, root, [])
 
     nested(15)
-    with pytest.raises(CorruptError):
+    with pytest.raises(ModelFileError):
         nested(21)
 
 
 def test_keys_of_one_hash_are_few():
     check_hashes([i * 2**40 for i in range(5000)])
     check_hashes([float(i) for i in range(5000)])
-    raises("same hash", check_hashes, [complex(-1000003 * i, i) for i in range(5000)], error=CorruptError)
+    raises("same hash", check_hashes, [complex(-1000003 * i, i) for i in range(5000)], error=ModelFileError)
 
 
 @pytest.mark.parametrize("kind", [BatchClassifier, BatchRegressor])
@@ -165,5 +165,5 @@ def test_a_window_beyond_memory_is_refused_by_name(kind):
 
 def test_names_of_one_hash_are_refused_before_they_are_put_into_a_dict():
     state = BoundedScaler().__getstate__() | {"names": [(2**61 - 1) * i for i in range(2000)]}
-    raises("same hash", BoundedScaler.__new__(BoundedScaler).__setstate__, state)
-    raises("same hash", FeatureSpace(5000, "raise").restore, state["names"])
+    raises("same hash", BoundedScaler.__new__(BoundedScaler).__setstate__, state, error=ModelFileError)
+    raises("same hash", FeatureSpace(5000, "raise").restore, state["names"], error=ModelFileError)

@@ -12,7 +12,7 @@ from safetensors import safe_open
 from safetensors.numpy import load
 
 from refused import raises
-from streamsvm.files.container import DTYPES, CorruptError, pack, unpack
+from streamsvm.files.container import DTYPES, CorruptFileError, pack, unpack
 
 KINDS = st.sampled_from([dtype for name, dtype in DTYPES.items() if name != "C64"])
 
@@ -68,10 +68,10 @@ def test_every_bit_counts():
         for bit in range(8):
             changed = bytearray(data)
             changed[place] ^= 1 << bit
-            with pytest.raises(CorruptError):
+            with pytest.raises(CorruptFileError):
                 unpack(bytes(changed))
     for size in range(len(data)):
-        with pytest.raises(CorruptError):
+        with pytest.raises(CorruptFileError):
             unpack(data[:size])
 
 
@@ -144,17 +144,17 @@ def changed(**entry):
     ids=lambda header: repr(header)[:60],
 )
 def test_a_header_that_lies_is_refused(header):
-    with pytest.raises(CorruptError):
+    with pytest.raises(CorruptFileError):
         unpack(crafted(header, bytes(8)))
 
 
 @pytest.mark.parametrize("length", [0, 1, 2**20, 2**26 + 1, 2**63, 2**64 - 1])
 def test_a_length_that_lies_is_refused(length):
-    with pytest.raises(CorruptError):
+    with pytest.raises(CorruptFileError):
         unpack(crafted(GOOD, bytes(8), length))
 
 
 def test_bools_are_nought_or_one():
     header = {**GOOD, "a": {"dtype": "BOOL", "shape": [8], "data_offsets": [0, 8]}}
     assert unpack(crafted(header, bytes([0, 1] * 4))).arrays["a"].tolist() == [False, True] * 4
-    raises("bools", unpack, crafted(header, bytes([2] * 8)), error=CorruptError)
+    raises("bools", unpack, crafted(header, bytes([2] * 8)), error=CorruptFileError)

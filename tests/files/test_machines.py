@@ -16,7 +16,7 @@ from crafted import repacked, taken_apart
 from refused import raises
 from saved import dumps, loads
 from streamsvm import batch, edge, linear
-from streamsvm.files.model_file import ModelFileError
+from streamsvm.files.container import ModelFileError
 from streamsvm.linear import OutOfCoreLinearSVC, OutOfCoreLinearSVR
 
 KINDS = [

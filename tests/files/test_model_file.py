@@ -15,8 +15,8 @@ import streamsvm
 from refused import raises
 from streamsvm import BSGDClassifier, edge
 from streamsvm.files import container
-from streamsvm.files.container import pack
-from streamsvm.files.model_file import ModelFileError, container_of, facts_of, to_bytes, write, write_all
+from streamsvm.files.container import ModelFileError, pack, unpack
+from streamsvm.files.model_file import read_facts, to_bytes, write, write_all
 
 
 def names(folder):
@@ -37,7 +37,7 @@ def test_ints_that_no_reader_would_take_are_not_written(model, digits, refused):
     if refused:
         raises("an int has 301 digits", to_bytes, {"model": model}, facts, error=ModelFileError)
     else:
-        assert facts_of("", container_of("", to_bytes({"model": model}, facts)))["position"] == facts["position"]
+        assert read_facts(unpack(to_bytes({"model": model}, facts)))["position"] == facts["position"]
 
 
 def test_files_that_belong_together_are_written_together(tmp_path):

@@ -131,7 +131,7 @@ def test_own_classes_need_trust_from_the_first_checkpoint_on(tmp_path):
 
 def test_what_cannot_be_saved_is_said(folder):
     model = compose.FuncTransformer(lambda x: x) | BSGDClassifier(budget=20, seed=1)
-    raises("<lambda> is not found again by its name.*no lambda", save, folder, model, 1, error=CheckpointError)
+    raises("<lambda> is not found again by its name: define.*not as a lambda", save, folder, model, 1, error=CheckpointError)
     raises("_thread.lock", save, folder, threading.Lock(), 1, error=CheckpointError)
     raises("not plain JSON", folder.save, None, None, rows=1, position={"rows": {1, 2}}, error=CheckpointError)
     assert folder.newest() is None

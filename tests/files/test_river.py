@@ -33,7 +33,7 @@ from river import (
 )
 
 from saved import dumps, loads
-from streamsvm.files.model_file import ModelFileError
+from streamsvm.files.container import ModelFileError
 
 #: What no file holds, and why. Anything else that river brings must be one that can be saved.
 REFUSED = {

@@ -20,7 +20,7 @@ from crafted import put_together, repacked, taken_apart
 from refused import raises
 from saved import dumps, loads
 from streamsvm import BSGDClassifier, load, save
-from streamsvm.files.model_file import ModelFileError
+from streamsvm.files.container import ModelFileError
 from streamsvm.files.tree import read, written
 
 SCALER = "river.preprocessing.scale:StandardScaler"

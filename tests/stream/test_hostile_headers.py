@@ -7,8 +7,8 @@ import pytest
 
 from crafted import repacked
 from streamsvm import BSGDClassifier
-from streamsvm.files.container import Container, unpack
-from streamsvm.files.model_file import CorruptFileError, facts_of
+from streamsvm.files.container import Container, CorruptFileError, unpack
+from streamsvm.files.model_file import read_facts
 from streamsvm.stream import (
     CheckpointError,
     CheckpointFolder,
@@ -169,4 +169,4 @@ def test_facts_are_finite_and_short(tmp_path, text):
     strings = {"facts": container.strings["facts"].replace('"HERE"', text)}
 
     with pytest.raises(CorruptFileError, match="says nothing of itself"):
-        facts_of(path, Container(container.arrays, strings))
+        read_facts(Container(container.arrays, strings))

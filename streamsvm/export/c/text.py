@@ -12,7 +12,8 @@ import numpy as np
 
 from streamsvm.edge.program import Program, ProgramError
 from streamsvm.files.category_names import seed_of
-from streamsvm.files.model_file import ModelFileError, write_all
+from streamsvm.files.container import ModelFileError
+from streamsvm.files.model_file import write_all
 
 _WORDS = """
 auto break case char const continue default do double else enum extern float for goto if inline int long register restrict return

@@ -17,7 +17,7 @@ from river import checks, preprocessing
 from refused import raises
 from saved import dumps, loads
 from streamsvm import BSGDClassifier
-from streamsvm.files.model_file import ModelFileError
+from streamsvm.files.container import ModelFileError
 from streamsvm.stream.tables import Reading, TableEncoder
 
 
