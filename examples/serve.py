@@ -83,7 +83,7 @@ class Predictor:
             source = IterableSource([(row, None) for row in rows])
             loop = PredictionLoop(source, self._model, predictions, on_error=refused, error_share=1.0)
             try:
-                notes = loop.run().unfamiliar.sentences
+                notes = loop.run().columns.sentences
             except StreamError as error:
                 raise RequestError(400, str(error)) from error
             version = self.version

@@ -98,10 +98,7 @@ class LearnJob(Job):
     make_model: Callable[..., Any]
     """Makes a model that has not learned yet, with the parameters ``encoder`` of a `TableEncoder`."""
     make_score: Callable[..., dict[str, Any]]
-    """Makes the parameters of a loop about its score: ``metric``, ``drift`` and others.
-
-    Where no metric is named and the score is to be ``alone``, as in checkpoints of earlier versions, it has no tables.
-    """
+    """Makes the parameters of a loop about its score: ``metric``, ``drift`` and others."""
     as_regression: Callable[[], LearnJob]
     """Makes the same job of a number to predict; a UsageError says which flag is about labels."""
     asks: bool
@@ -194,8 +191,8 @@ def learn_job(arguments: argparse.Namespace) -> LearnJob:
     of_positive = ["F1"] if arguments.positive is not None else []
     usual = ["MAE"] if regression else ["Accuracy", *of_positive, "ClassificationReport", "ConfusionMatrix"]
 
-    def score_of(alone: bool = False) -> dict[str, Any]:
-        metric = arguments.metric or ",".join(usual[:1] if alone else usual)
+    def make_score() -> dict[str, Any]:
+        metric = arguments.metric or ",".join(usual)
         found = make_metrics(metric, arguments.window, None if arguments.threshold else positive, regression)
         scored = Scores(found, arguments.window, regression=regression)
         return {
@@ -206,7 +203,7 @@ def learn_job(arguments: argparse.Namespace) -> LearnJob:
             "classes": classes,
         }
 
-    score_of()  # as above
+    make_score()  # as above
     name = learner_and_settings(arguments.learner)[0]
     return LearnJob(
         **common,
@@ -216,7 +213,7 @@ def learn_job(arguments: argparse.Namespace) -> LearnJob:
         group=arguments.group,
         scope=arguments.scope,
         make_model=model_of,
-        make_score=score_of,
+        make_score=make_score,
         as_regression=lambda: learn_job(argparse.Namespace(**{**vars(arguments), "regression": True})),
         asks=arguments.ask,
         use=f"{name} regression" if regression else name,

@@ -87,7 +87,7 @@ def learn(job: LearnJob) -> bool:
             on_error=on_error,
             keep=job.keep,
             answers=list(filter(None, [calibrated_answer(model)])),
-            **job.make_score(alone=saved is not None and len(saved.header.get("scores", [0])) == 1),
+            **job.make_score(),
             **job.limits,
         )
         display.begin(loop)

@@ -19,12 +19,11 @@ from streamsvm.cli.progress import lines_of, scores_of
 from streamsvm.cli.streams import monitored, open_streams, stopping, without_key
 from streamsvm.cli.tables import label_of, table_of
 from streamsvm.core.warning import warn
-from streamsvm.stream import CheckpointFolder, FollowedFolder, Predicted, PredictionLoop
+from streamsvm.stream import CheckpointFolder, FollowedFolder, PredictionLoop, Progress
 from streamsvm.stream.checkpoint import read_model
 from streamsvm.stream.open import open_models
 from streamsvm.stream.prediction import FollowedModel
 from streamsvm.stream.rows import gives_probabilities, steps_of
-from streamsvm.stream.scores.several import Scores
 
 _WINDOW = 1000
 
@@ -56,7 +55,8 @@ def run(arguments: argparse.Namespace) -> bool:
             sink,
             follow=None if follow is None else _Deciding(follow, job),
             abstain=job.abstain,
-            scores=_scores_of(model),
+            metric=_metric_of(model),
+            window=_WINDOW,
             answers=answers_of(model, job.probabilities, job.explained),
             version=saved.header["rows"] if follow is not None else 0,
             checkpoints=checkpoints,
@@ -64,7 +64,7 @@ def run(arguments: argparse.Namespace) -> bool:
             keep=job.keep,
             **job.limits,
         )
-        before = loop.predicted
+        before = loop.progress.predicted
         if loop.rows or job.output.json:
             text = f"continuing after row {loop.rows:,}" if loop.rows else "starting"
             which = {"version": loop.version} if follow is not None else {}
@@ -92,11 +92,9 @@ class _Deciding(NamedTuple):
             return None
 
 
-def _scores_of(model: Any) -> Scores:
+def _metric_of(model: Any) -> list[str]:
     last = steps_of(model)[1]
-    if isinstance(last, base.Regressor):
-        return Scores(["MAE"], _WINDOW, regression=True)
-    return Scores(["Accuracy", *["LogLoss"] * gives_probabilities(last)], _WINDOW, multiclass=True)
+    return ["MAE"] if isinstance(last, base.Regressor) else ["Accuracy", *["LogLoss"] * gives_probabilities(last)]
 
 
 def _open_models(job: PredictJob, stack: contextlib.ExitStack) -> Any:
@@ -108,9 +106,9 @@ def _open_models(job: PredictJob, stack: contextlib.ExitStack) -> Any:
     return models
 
 
-def _show_end(end: Predicted, before: int, output: Output) -> None:
+def _show_end(end: Progress, before: int, output: Output) -> None:
     facts = {"rows": end.rows, "predicted": end.predicted, "refused": dict(end.refused), "interrupted": end.interrupted}
-    facts |= end.unfamiliar.facts
+    facts |= end.columns.facts
     facts |= {"abstained": end.abstained} if end.abstained else {}
     facts |= {"scored": end.scored, "scores": scores_of(end.scores)} if end.scored else {}
     if output.quiet:
@@ -120,7 +118,7 @@ def _show_end(end: Predicted, before: int, output: Output) -> None:
     counted = "".join(f"  {count:,} {kind}" for kind, count in end.refused.items())
     refused = f"  {sum(end.refused.values()):,} refused{counted}" if counted else ""
     now = f", {end.predicted - before:,} of them in this run" if before else ""
-    for sentence in end.unfamiliar.sentences:
+    for sentence in end.columns.sentences:
         output.say(sentence, "unfamiliar")
     if end.scored:
         rows = f"{end.scored:,} row{'s' * (end.scored != 1)} had a label, which was not learned"

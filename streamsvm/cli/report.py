@@ -68,12 +68,12 @@ def _given_rows(arguments: argparse.Namespace, checkpoint: Checkpoint) -> Given:
         try:
             end = loop.run()
         except StreamError:
-            if loop.learned or loop.unlabelled < loop.rows:
+            if loop.scored or loop.unlabelled < loop.rows:
                 raise
             return Given(name, xs, ys)  # without a label
         check_met(end, loop.source.name)
         seconds = time.process_time() - began
-    return Given(name, xs, ys, end.learned, end.scores, rows_left_out(end), seconds)
+    return Given(name, xs, ys, end.scored, end.scores, rows_left_out(end), seconds)
 
 
 def _file_bytes(place: Path | str) -> int | None:

@@ -17,13 +17,14 @@ from streamsvm.cli.job import Job, labels_of
 from streamsvm.cli.parsing import check_predicts, decide_of, decided_model, decision_flag, make_metrics, positive_of
 from streamsvm.cli.progress import WAITING, course_of, lines_of, scores_of
 from streamsvm.cli.streams import newest, read_by_model, stopping, tell
-from streamsvm.stream import DelayedLearningLoop, LearningLoop, Progress, Sink
+from streamsvm.stream import DelayedLearningLoop, PredictionLoop, Progress, Sink
 from streamsvm.stream.answers import calibrated_answer
 from streamsvm.stream.checkpoint import Checkpoint
 from streamsvm.stream.endpoints import Position, Record
 from streamsvm.stream.open import format_of
 from streamsvm.stream.rows import gives_probabilities, learner_of, steps_of
 from streamsvm.stream.scores.several import Scores
+from streamsvm.stream.stream_loop import StreamLoop
 
 _WINDOW = 1000
 _TABLES = ["ClassificationReport", "ConfusionMatrix"]
@@ -55,12 +56,12 @@ def run(arguments: argparse.Namespace) -> bool:
     counts = rows_left_out(end)
     if arguments.json:
         course = {"every": loop.curve.every, "points": loop.curve.state["points"]}
-        facts = {"rows": end.learned, "scores": scores_of(end.scores), "course": course, "left_out": counts}
+        facts = {"rows": end.scored, "scores": scores_of(end.scores), "course": course, "left_out": counts}
         facts |= {} if held is None else {"held": held.facts}
         print(json.dumps(facts, allow_nan=False, default=str))
         return end.interrupted
     left_out = "".join(f"  {count:,} {kind}" for kind, count in counts.items())
-    print(f"{end.learned:,} row{'s' * (end.learned != 1)} scored{left_out}{'  interrupted' * end.interrupted}")
+    print(f"{end.scored:,} row{'s' * (end.scored != 1)} scored{left_out}{'  interrupted' * end.interrupted}")
     scores = lines_of(end.scores)
     first = sum(report.table is None for report in end.scores)
     for line in [*scores[:first], *([] if held is None else [held.line]), *scores[first:], *course_of(loop.curve)]:
@@ -84,20 +85,22 @@ def labelled_job(arguments: argparse.Namespace) -> Job:
 @contextlib.contextmanager
 def scoring_loop(
     job: Job, checkpoint: Checkpoint, model: Any, metric: Any, positive: Any, **parameters: Any
-) -> Iterator[LearningLoop]:
+) -> Iterator[StreamLoop]:
     """Give the loop that scores rows without learning them, and stops at Ctrl-C; say at the end what the model has not met."""
-    make: Any = LearningLoop if job.labels is None else partial(DelayedLearningLoop, delayed=job.labels.buffer)
-    parameters |= {"window": _WINDOW, "positive": positive, "learns": False, "on_error": "skip", "error_share": 1.0}
+    make: Any = partial(PredictionLoop, needs_labels=True)
+    if job.labels is not None:
+        make = partial(DelayedLearningLoop, delayed=job.labels.buffer, learns=False)
+    parameters |= {"window": _WINDOW, "positive": positive, "on_error": "skip", "error_share": 1.0}
     with read_by_model(job, checkpoint) as source:
-        loop = make(source, model, metric, **parameters)
+        loop = make(source, model, metric=metric, **parameters)
         with stopping(loop.stop):
             yield loop
-    tell(loop.unfamiliar)
+    tell(loop.columns)
 
 
 def check_met(end: Progress, name: str) -> None:
     """Raise a CommandError where no row has met its label."""
-    if not (end.learned or end.interrupted):
+    if not (end.scored or end.interrupted):
         others = ", ".join(f"{count:,} {kind}" for kind, count in rows_left_out(end).items())
         raise CommandError(f"{name}: no row has met its label: {others or 'there are none'}")
 

@@ -33,6 +33,7 @@ from streamsvm.stream import (
     open_source,
 )
 from streamsvm.stream.checkpoint import Checkpoint, Checkpoints, check_holds_model, read_newest
+from streamsvm.stream.columns import ColumnMonitor
 from streamsvm.stream.endpoints import Position, WrappedSource
 from streamsvm.stream.look.beginnings import Beginning
 from streamsvm.stream.open import format_of, open_checkpoints, open_models
@@ -41,7 +42,6 @@ from streamsvm.stream.tables import Reading
 from streamsvm.stream.tables.chunk import BadRow, ChangedChunk, Chunk, Row, WithoutColumns
 from streamsvm.stream.tables.chunk import Table as Columns
 from streamsvm.stream.tables.options import TableOptions
-from streamsvm.stream.unfamiliar import Unfamiliar
 
 logger: logging.Logger = logging.getLogger("streamsvm")
 
@@ -254,19 +254,19 @@ def _if_table(place: Path) -> str:
 
 def first_rows(place: str, checkpoint: Checkpoint, most: int) -> Iterator[Row]:
     """Give the first rows of a table, read as ``predict`` reads it; a CommandError where one cannot be read."""
-    unfamiliar = Unfamiliar(columns_of(checkpoint.model), GuardedModel(checkpoint.model, learns=False).encoder)
+    columns = ColumnMonitor(columns_of(checkpoint.model), GuardedModel(checkpoint.model, learns=False).encoder)
     with read_by_model(Job(place=place, format=format_of(place)), checkpoint) as source:
         for row in itertools.islice(source, most):
             if isinstance(row, BadRow):
                 raise CommandError(f"{row.place}: {row.reason}")
-            unfamiliar.add_row(row.x)
+            columns.add_row(row.x)
             yield row
-    tell(unfamiliar)
+    tell(columns)
 
 
-def tell(unfamiliar: Unfamiliar) -> None:
+def tell(columns: ColumnMonitor) -> None:
     """Say on standard error what rows have that their model has not met."""
-    for sentence in unfamiliar.sentences:
+    for sentence in columns.sentences:
         print(printable(sentence), file=sys.stderr)  # noqa: T201
 
 

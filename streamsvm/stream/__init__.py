@@ -5,6 +5,7 @@ It knows files and iterables. Other systems, such as Kafka, are in packages of t
 
 from streamsvm.stream.arrow import ArrowSource
 from streamsvm.stream.checkpoint import Checkpoint, CheckpointError, CheckpointFolder, FolderLockedError, TakenOverError, load
+from streamsvm.stream.columns import ColumnMonitor
 from streamsvm.stream.csv_source import CSVSource
 from streamsvm.stream.delayed import Awaited, DelayedLabels, DelayedLearningLoop, JoinedSource, Labelled
 from streamsvm.stream.drift import DriftWatch
@@ -14,7 +15,7 @@ from streamsvm.stream.libsvm_source import LIBSVMSource
 from streamsvm.stream.loop import LearningLoop
 from streamsvm.stream.merging import PartMerger, merged
 from streamsvm.stream.open import open_sink, open_source
-from streamsvm.stream.prediction import FollowedFolder, Predicted, PredictionLoop
+from streamsvm.stream.prediction import FollowedFolder, PredictionLoop
 from streamsvm.stream.progress import CurvePoint, LearningCurve, Progress
 from streamsvm.stream.scores.base import ScoreReport
 from streamsvm.stream.sinks import FileSink
@@ -31,6 +32,7 @@ __all__ = [
     "CheckpointError",
     "CheckpointFolder",
     "Chunk",
+    "ColumnMonitor",
     "CurvePoint",
     "DeadLetter",
     "DelayedLabels",
@@ -49,7 +51,6 @@ __all__ = [
     "Message",
     "PartMerger",
     "Position",
-    "Predicted",
     "Prediction",
     "PredictionLoop",
     "Progress",

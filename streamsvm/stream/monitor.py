@@ -22,7 +22,6 @@ from streamsvm.files.messages import missing_package, shown
 from streamsvm.stream.endpoints import Closing
 from streamsvm.stream.loop import LearningLoop
 from streamsvm.stream.page import finite, live_facts, page
-from streamsvm.stream.prediction import Predicted
 from streamsvm.stream.progress import Progress
 from streamsvm.stream.rows import learner_of
 from streamsvm.stream.stream_loop import StreamLoop
@@ -192,14 +191,14 @@ class Monitor(Closing):
     def _curve_point(self) -> dict[str, Any]:
         loops, lag = self._named_loops(), self._stream.lag()
         found = [self._progress_of(partition, loop) for partition, loop in loops.items()]
-        scored = [each for each in found if isinstance(each, Progress)]
+        learning = [each for each in found if each.learns]
         sizes = [getattr(learner_of(loop.model), "n_support", None) for loop in loops.values()]
         return {
             "seconds": round(time.monotonic() - self._began, 2),
             "rows": sum(each.rows for each in found),
-            "metric": _weighted_mean([(each.metric, each.rows) for each in scored]),
-            "windowed": _weighted_mean([(each.windowed, 1) for each in scored]),
-            "drifts": sum(each.drifts or 0 for each in scored),
+            "metric": _weighted_mean([(each.metric, each.rows) for each in learning]),
+            "windowed": _weighted_mean([(each.windowed, 1) for each in learning]),
+            "drifts": sum(each.drifts or 0 for each in found),
             "lag": None if lag is None else sum(lag.values()),
             "refused": sum(sum(each.refused.values()) for each in found),
             "support_vectors": None if None in sizes else sum(size for size in sizes if size is not None),
@@ -270,14 +269,14 @@ class Families:
             "streamsvm", "The process", value={"version": version("streamsvm"), "source": source}
         )
 
-    def add(self, loop: StreamLoop[Any], progress: Progress | Predicted, partition: str = "") -> None:
+    def add(self, loop: StreamLoop, progress: Progress, partition: str = "") -> None:
         """Add the metrics of a loop, of which ``progress`` is a snapshot."""
         self._partition = partition
         self.counter("rows", "Rows of the stream, those of earlier runs included", progress.rows)
-        if isinstance(progress, Predicted):
-            self.counter("predicted_rows", "Rows that were predicted", progress.predicted)
-        else:
+        if progress.learns:
             self._add_learning(progress)
+        else:
+            self.counter("predicted_rows", "Rows that were predicted", progress.predicted)
         for kind, count in progress.refused.items():
             self.counter("refused_rows", "Rows that were refused, by kind of reason", count, reason=kind)
         learner = learner_of(loop.model)

@@ -12,6 +12,7 @@ from river import base, compose
 
 from streamsvm.core.checks import checked_count, finite_or_none
 from streamsvm.files.messages import shown
+from streamsvm.stream.columns import ColumnMonitor
 from streamsvm.stream.scores.base import ScoreReport
 
 _MOST_POINTS = 200
@@ -20,61 +21,88 @@ _LARGEST = 1e300  # a picture has no room for larger ones
 _DIGITS = 6  # a picture shows fewer, and the last digits of some metrics depend on the order of their sums
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, kw_only=True)
 class Progress:
-    """The progress of a loop that learns.
+    """The progress of a loop.
 
     Parameters
     ----------
-    rows, learned
-        Number of rows read so far, including earlier runs, and number of those that had a label, and not the weight 0.
-    rows_per_second
-        Rows per second since the last progress.
-    metric_name, metric, windowed, window
-        Name of the metric, its value over all rows, its value over the last ``window`` rows (or over all, if there are fewer),
-        and the number of those rows. A value is NaN if the metric has none, and before a row was scored.
+    rows
+        Number of rows read so far, including earlier runs.
     model
         The model in its present state.
-    seconds
-        Seconds since this run began.
-    ended, interrupted
-        Whether this is the end of the run, and whether `LearningLoop.stop` ended it.
-    refused
-        Number of refused rows, by kind of reason. They are included in ``rows``, and had no influence.
+    learns
+        Whether the loop learns.
+    learned
+        Number of rows learned so far: they had a label, and not the weight 0.
+    scored
+        Number of rows of this run that had a label, and count in the scores.
     unlabelled, empty
         Number of rows without a label, which were only predicted, and number of rows without any feature.
+    refused
+        Number of refused rows, by kind of reason. They are included in ``rows``, and had no influence.
+    abstained
+        Number of rows whose probability was too small for a prediction.
+    window
+        Number of rows of windowed scores (or all, if there are fewer).
+    scores
+        The value of each metric, and what guessing would have given; the score of the loop is the first.
+    majority
+        The commonest label and its share of the rows, which is the accuracy of always predicting it. None if the metric is not
+        accuracy.
+    columns
+        The columns that rows have, and names in them, compared with those that the model has learned.
     delayed
         The counts of `DelayedLabels`, if labels come from another stream; ``rows`` then counts messages of both streams.
     drifts
         Number of drifts found; None if the loop does not watch for drift.
-    majority
-        The commonest label and its share of the rows, which is the accuracy of always predicting it. None if the metric is not
-        accuracy.
-    scores
-        What each metric says, and what guessing would have given; the score of the loop is the first.
-    abstained
-        Number of rows whose probability was too small for a prediction.
+    rows_per_second
+        Rows per second since the last progress.
+    seconds
+        Seconds since this run began.
+    ended, interrupted
+        Whether this is the end of the run, and whether `LearningLoop.stop` ended it.
     """
 
     rows: int
-    learned: int
-    rows_per_second: float
-    metric_name: str
-    metric: float
-    windowed: float
-    window: int
     model: base.Classifier | base.Regressor | compose.Pipeline
-    seconds: float
-    ended: bool = False
-    interrupted: bool = False
-    refused: Mapping[str, int] = field(default_factory=dict)
+    learns: bool = True
+    learned: int = 0
+    scored: int = 0
     unlabelled: int = 0
     empty: int = 0
+    refused: Mapping[str, int] = field(default_factory=dict)
+    abstained: int = 0
+    window: int = 1000
+    scores: tuple[ScoreReport, ...] = ()
+    majority: tuple[Any, float] | None = None
+    columns: ColumnMonitor = field(default_factory=ColumnMonitor)
     delayed: Mapping[str, int] | None = None
     drifts: int | None = None
-    majority: tuple[Any, float] | None = None
-    scores: tuple[ScoreReport, ...] = ()
-    abstained: int = 0
+    rows_per_second: float = math.nan
+    seconds: float = math.nan
+    ended: bool = False
+    interrupted: bool = False
+
+    @property
+    def predicted(self) -> int:
+        """Number of rows predicted so far, including earlier runs."""
+        return self.rows - sum(self.refused.values())
+
+    @property
+    def metric_name(self) -> str:
+        """Name of the first metric."""
+        return self.scores[0].name if self.scores else ""
+
+    @property
+    def metric(self) -> float:
+        """The first metric over all rows; NaN if it has no value, and before a row was scored."""
+        return self.scores[0].value if self.scores else math.nan
+
+    @property
+    def windowed(self) -> float:
+        """The first metric over the last ``window`` rows, as `metric`."""
+        return self.scores[0].windowed if self.scores else math.nan
 
 
 class CurvePoint(NamedTuple):

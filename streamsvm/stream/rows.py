@@ -431,11 +431,6 @@ def parameters_of(model: Any) -> str:
     return re.sub(r" at 0x[0-9a-f]+|\n +marks=\{\}", "", "\n".join(texts))
 
 
-def as_now(parameters: Any) -> str:
-    """Return the parameters in a checkpoint with the default of now, where earlier versions had room for 256 features."""
-    return re.sub(r"\bmax_features=256\b", "max_features=1024", str(parameters))
-
-
 def differing_lines(then: str, now: str) -> str:
     """Say which lines of the parameters of two models differ."""
     before, after = (Counter(filter(None, (line.strip(" (),") for line in text.splitlines()))) for text in (then, now))

@@ -5,36 +5,55 @@ from __future__ import annotations
 import math
 import sys
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Hashable, Mapping, Sequence
 from pathlib import Path
-from typing import Any, Generic, TypedDict, TypeVar
+from typing import Any, TypedDict
 
 from river import base
 
-from streamsvm.core.checks import check_number, checked_mapping
+from streamsvm.core.checks import check_number, checked_count, checked_mapping
+from streamsvm.core.warning import warn
 from streamsvm.files.messages import shown
+from streamsvm.files.river_metrics import metrics
 from streamsvm.stream.answers import ExtraFields, FurtherFields, check_kept, probabilities_of, without_unsure
 from streamsvm.stream.checkpoint import Checkpoint, CheckpointError, Checkpoints
+from streamsvm.stream.columns import ColumnMonitor
+from streamsvm.stream.drift import DriftWatch
 from streamsvm.stream.endpoints import START_AFRESH, Prediction, Sink, Source, StreamError
+from streamsvm.stream.progress import LearningCurve, Progress
 from streamsvm.stream.refusals import Refusals
-from streamsvm.stream.rows import GuardedModel, RowError, columns_of, reason_of
-from streamsvm.stream.scores.base import Columns
-from streamsvm.stream.tables.chunk import MIN_ROWS_TOGETHER, BadRow, Chunk, take_rows
+from streamsvm.stream.rows import (
+    SETTLED,
+    GuardedModel,
+    LabelRules,
+    RowError,
+    checked_number,
+    columns_of,
+    gives_probabilities,
+    listed,
+    reason_of,
+)
+from streamsvm.stream.scores.base import Columns, ScoreError
+from streamsvm.stream.scores.several import Scores
+from streamsvm.stream.tables.chunk import MIN_ROWS_TOGETHER, BadRow, Chunk, Weighted, take_rows
 from streamsvm.stream.tables.reading import Names
 from streamsvm.stream.timings import Timings
 from streamsvm.stream.together import Together, takes_many, together
-from streamsvm.stream.unfamiliar import Unfamiliar
 
-P = TypeVar("P")
+#: A metric of river, or a name.
+Metric = metrics.base.ClassificationMetric | metrics.base.RegressionMetric | str
 
 
-class LoopOptions(TypedDict, Generic[P], total=False):
+class LoopOptions(TypedDict, total=False):
     """The arguments that all loops have, as `LearningLoop` describes them."""
 
+    positive: Hashable
+    window: int
+    abstain: float
     checkpoints: Checkpoints | None
     checkpoint_every: int | None
     checkpoint_seconds: float | None
-    on_progress: Callable[[P], None] | None
+    on_progress: Callable[[Progress], None] | None
     on_error: str | Path | Sink
     error_limit: int | None
     error_share: float
@@ -46,27 +65,37 @@ _PROGRESS_SECONDS = 0.25  # between two calls of `on_progress`
 _ROWS_AT_ONCE = 1000  # the most that are taken together: a signal waits for them
 
 
-class StreamLoop(Generic[P]):
-    """A run over a source, row by row, that can be stopped and continues from its newest checkpoint.
+_COUNTS = ("learned", "unlabelled", "empty", "abstained")  # that are saved, beside that of rows
+_MOST_PROBABILITIES = 2**21  # of rows that are taken together
+#: Rows before columns are said to have changed: at the end, and while rows come.
+MIN_ROWS_COMPARED, _ROWS_COMPARED = 50, 100
 
-    `LearningLoop` and `PredictionLoop` are such. They say what becomes of a row (`_row_taker`), what a checkpoint holds
-    (`_checkpoint_contents`), and what progress is (`_progress_now`).
+
+class StreamLoop:
+    """A run over a source that predicts and scores each row, can be stopped, and continues from its newest checkpoint.
+
+    `LearningLoop` and `PredictionLoop` are such. They say what becomes of a row and its label (`_row_learner`), what a checkpoint
+    holds (`_checkpoint_contents`), and how a run continues from it (`_resume_run`).
     """
 
     _fields: tuple[str, ...] = ("row", "y_pred", "y_true", "probability")  # of predictions, without those of `FurtherFields`
+    _learns = False
+    _needs_labels = False  # a row is refused if its label cannot be scored, and a run needs a label
 
     def __init__(
         self,
         source: Source,
         model: Any,
+        metric: Metric | Sequence[Metric] | None,
         *,
-        learns: bool,
-        sink: Sink | None,
-        abstain: float,
+        sink: Sink | None = None,
+        positive: Hashable = None,
+        window: int = 1000,
+        abstain: float = 0.0,
         checkpoints: Checkpoints | None = None,
         checkpoint_every: int | None = 10_000,
         checkpoint_seconds: float | None = None,
-        on_progress: Callable[[P], None] | None = None,
+        on_progress: Callable[[Progress], None] | None = None,
         on_error: str | Path | Sink = "stop",
         error_limit: int | None = None,
         error_share: float = 0.5,
@@ -78,13 +107,31 @@ class StreamLoop(Generic[P]):
         if checkpoint_seconds is not None and not checkpoint_seconds > 0.0:
             raise ValueError(f"checkpoint_seconds must be above 0, not {checkpoint_seconds}")
         check_number("abstain", abstain, 0.0, inclusive=True, high=1.0)
-        self._guarded, self._learns, self._abstain = GuardedModel(model, learns), learns, abstain
+        self._guarded, self._abstain = GuardedModel(model, self._learns), abstain
+        last = self._guarded.last
+        self._regression = isinstance(last, base.Regressor)
+        self._has_probabilities = not self._regression and gives_probabilities(last)
+        self._scores = Scores(metric, window, positive, bool(getattr(model, "_multiclass", False)), self._regression)
+        if not (self._regression or self._has_probabilities) and (wanting := self._scores.wants_probabilities):
+            raise ValueError(f"{wanting} needs probabilities, which {type(last).__name__} does not give: try Accuracy or F1")
+        if abstain and not self._has_probabilities:
+            raise ValueError(f"abstain is a probability, and {type(last).__name__} gives none: leave it out")
         self.source: Source = source
         self.sink: Sink | None = sink
         self._further = FurtherFields(source, sink, keep, self._fields, answers)
-        #: What rows have that a model which does not learn has not met.
-        self.unfamiliar: Unfamiliar = Unfamiliar(() if learns else columns_of(model), self._guarded.encoder, self._further.names)
+        #: The columns and names of rows, compared with those that the model has learned; of a model that learns, those after a
+        #: checkpoint.
+        self.columns: ColumnMonitor = ColumnMonitor(ignored=self._further.names)
+        if not self._learns:
+            self.columns.compare_with(columns_of(model), self._guarded.encoder)
+        self.curve: LearningCurve = LearningCurve(self._scores.first.name, window)
+        self.drift: DriftWatch | None = None
+        self._labels = LabelRules()
         self.rows: int = 0
+        self.learned: int = 0
+        self.scored: int = 0
+        self.unlabelled: int = 0
+        self.empty: int = 0
         self.abstained: int = 0
         self._refusals = Refusals(on_error, error_limit, error_share)
         self._refuse_circles(predictions=sink, checkpoints=checkpoints, refused=self._refusals.sink)
@@ -93,15 +140,14 @@ class StreamLoop(Generic[P]):
         self._seconds, self._saved_at = checkpoint_seconds or math.inf, time.monotonic()
         #: The time after which a checkpoint must be written.
         self._longest = (None if checkpoints is None else checkpoints.longest_seconds) or math.inf
-        self._at_once = not (sink is not None and answers) and takes_many(self._guarded, learns)
-        self._regression = isinstance(self._guarded.last, base.Regressor)
+        self._at_once = not (sink is not None and answers) and takes_many(self._guarded, self._learns)
         self._stopped = False
         #: Where the times of rows are counted; None: nowhere.
         self.timings: Timings | None = None
         self._unusable = ""  # the reason why no further run is possible
         self._chunk: Chunk | None = None  # that was read last; None before the first
         self._index = 0  # of the row in the chunk
-        self._has_read = False
+        self._has_read = self._warned = self._compared = False
         self._x: Any = {}  # the features of the row that was taken last by itself
         self._take: Callable[[Any, Any], Prediction | None] = lambda x, y: None  # noqa: ARG005 - until the run begins
         self._running = False
@@ -129,20 +175,37 @@ class StreamLoop(Generic[P]):
         return None if self._saved_rows < 0 else self._saved_rows
 
     @property
-    def progress(self) -> P:
+    def progress(self) -> Progress:
         """The progress now, without rates and times. You can read it from another thread."""
         return self._progress_now(math.nan, math.nan)
 
-    def _row_predictor(self, asks: bool) -> Callable[[Any], tuple[Any, Any, Any, float | None]]:
-        """Return the function that predicts a row: as the last step sees it, label; if it ``asks``, all probabilities and its."""
-        prepare, predictor = self._guarded.prepare, self._guarded.last
-        unfamiliar = None if self._learns else self.unfamiliar
+    @property
+    def metric(self) -> Any:
+        """The metric over all rows."""
+        return self._scores.first.metric
+
+    @property
+    def windowed(self) -> Any:
+        """The metric over the last ``window`` rows."""
+        return self._scores.first.windowed
+
+    @property
+    def _wants_probability(self) -> bool:
+        """Whether the probability of each predicted label is needed."""
+        return self._has_probabilities and (self.sink is not None or self._abstain > 0.0)
+
+    def _row_predictor(self) -> Callable[[Any], tuple[Any, Any, Any, float | None]]:
+        """Return the function that predicts a row: the row as the last step sees it, label, all probabilities, the label's.
+
+        Where nobody needs probabilities, they are None.
+        """
+        prepare, predictor, columns = self._guarded.prepare, self._guarded.last, self.columns
+        wants_probabilities = self._wants_probability or bool(self._scores.wants_probabilities)
 
         def predict(x: Any) -> tuple[Any, Any, Any, float | None]:
-            if unfamiliar is not None:
-                unfamiliar.add_row(x)
+            columns.add_row(x)
             seen = x if prepare is None else prepare(x)
-            if not asks:
+            if not wants_probabilities:
                 return seen, predictor.predict_one(seen), None, None
             probabilities = predictor.predict_proba_one(seen)
             label = predictor.predict_one(seen)
@@ -151,21 +214,93 @@ class StreamLoop(Generic[P]):
 
         return predict
 
-    def _label_if_sure(self, label: Any, probability: float | None) -> Any:
-        """Return a label, or None where the loop abstains, which is counted: for rows that count as predicted."""
-        if probability is not None and probability < self._abstain:
-            self.abstained += 1
-            return None
-        return label
+    def _row_taker(self) -> Callable[[Any, Any], Prediction | None]:
+        """Return the function that takes a row: its features and label; what it returns goes into the sink."""
+        predict, learn = self._row_predictor(), self._row_learner()
+        wanted, timings, scored_of = self.sink is not None, self.timings, self._scores.scored_of
 
-    def _answers_together(
-        self, rows: Together, wants: bool, wants_all: bool
-    ) -> tuple[list[Any], list[float | None] | None, Columns | None] | None:
-        """Predict rows at once, and learn those with a label, if the loop does; None where rows must be taken one by one.
+        def take(x: Any, y: Any) -> Prediction | None:
+            seen, label, probabilities, probability = predict(x)
+            abstains = probability is not None and probability < self._abstain
+            label = None if abstains else label
+            predicted = label if probabilities is None else scored_of(label, probabilities)
+            if timings is not None:
+                timings.predicted()
+            y, w = y if type(y) is Weighted else (y, None)
+            if y is None:
+                self.unlabelled += 1
+            else:
+                y = learn(x, y, seen, predicted, w)
+            self.abstained += abstains
+            if not x:
+                self.empty += 1
+            return Prediction(row=self.rows, y_pred=label, y_true=y, probability=probability) if wanted else None
 
-        Returned are the labels, and as they are wanted their probabilities, and those of all labels.
+        return take
+
+    def _row_learner(self) -> Callable[..., Any]:
+        """Return the function that scores the prediction of a row, and learns the row, if the loop does.
+
+        It takes the row, its label, the row as the last step sees it, the prediction, and the weight of the row, if it has one.
+        It returns the label, of a regression as a number.
         """
-        ys, weights = (rows.y, rows.weights) if self._learns else ([None] * len(rows.y), None)
+        update = self._scores.update
+
+        def score(x: Any, y: Any, seen: Any, predicted: Any, w: float | None = None) -> Any:  # noqa: ARG001
+            if (label := self._scored_label(y)) is None:
+                self.unlabelled += 1
+                return y
+            update(label, predicted)
+            self.scored += 1
+            return label
+
+        return score
+
+    def _scored_label(self, y: Any) -> Any:
+        """Return a label as it is scored; None for no label, or for one that cannot be scored and is not needed."""
+        if y is None:
+            return None
+        try:
+            if self._regression:
+                return checked_number(y)
+            is_new = self._labels.check(y)
+        except RowError:
+            if self._needs_labels:
+                raise
+            return None
+        if self._scores.binary:
+            self._admit_label(y)
+        if is_new:
+            self._labels.add(y)
+        return y
+
+    def _scored_labels(self, ys: list[Any]) -> list[Any] | None:
+        """Return labels as `_scored_label` does; None where a row has to be taken by itself."""
+        try:
+            labels = {y: self._scored_label(y) for y in dict.fromkeys(ys)}
+            return [labels[y] for y in ys]
+        except (RowError, TypeError):  # a TypeError of a label that cannot be hashed
+            return None
+
+    def _admit_label(self, y: Any) -> None:
+        """Raise a StreamError where a score cannot count rows with that label."""
+        try:
+            self._scores.labels.admit(y)
+        except ScoreError as error:
+            raise StreamError(f"{self._row_place}: {error}") from error
+
+    def _take_together(self, rows: Together) -> dict[str, Sequence[Any]] | None:
+        """Take rows at once, as `_row_taker` takes each. Return their predictions as columns, without the numbers of the rows.
+
+        None, and nothing has happened, where rows must be taken one by one.
+        """
+        learns, n = self._learns, len(rows.y)
+        scored = rows.y if learns else self._scored_labels(rows.y)
+        if scored is None:
+            return None
+        n_labelled = n - scored.count(None)
+        wants, wants_all = self._wants_probability, n_labelled > 0 and bool(self._scores.wants_probabilities)
+        ys, weights = (rows.y, rows.weights) if learns else ([None] * n, None)
         answers = self._guarded.last.predict_then_learn(rows.X, rows.names, ys, "each" if wants_all else wants, weights)
         if answers is None:
             return None
@@ -174,19 +309,39 @@ class StreamLoop(Generic[P]):
         if self._abstain:
             labels, unsure = without_unsure(labels, probabilities, self._abstain)
             self.abstained += unsure
-        self.unfamiliar.add_table(rows.table, rows.first, rows.first + len(labels))
-        return labels, probabilities, found if wants_all else None
+        self.columns.add_table(rows.table, rows.first, rows.first + n)
+        if learns:
+            learned = n_labelled
+            if weights is not None:
+                learned = sum(y is not None and w > 0.0 for y, w in zip(ys, weights.tolist(), strict=True))
+            self.learned += learned
+        self.scored += n_labelled
+        self.unlabelled += n - n_labelled
+        self.empty += rows.empty
+        self._score_many(scored, labels, found if wants_all else None)
+        y_true = scored if learns else [y if label is None else label for y, label in zip(rows.y, scored, strict=True)]
+        return {"y_pred": labels, "y_true": y_true, "probability": probabilities or [None] * n}
 
-    def _row_taker(self) -> Callable[[Any, Any], Prediction | None]:
-        """Return the function that takes a row: its features and label; what it returns goes into the sink."""
-        raise NotImplementedError
+    def _score_many(self, ys: list[Any], predicted: list[Any], probabilities: Columns | None) -> None:
+        """Score predictions and watch them for drift, with the points of the curve that are due between them."""
+        first, n = 0, len(ys)
+        while first < n:
+            point = self.curve.next_after(self.rows + first) - self.rows
+            end = min(point, n)
+            part = None if probabilities is None else {label: column[first:end] for label, column in probabilities.items()}
+            self._scores.update_many(ys[first:end], predicted[first:end], part)
+            if self.drift is not None:
+                for i in range(first, end):
+                    if ys[i] is not None:
+                        self.drift.update(ys[i], predicted[i], self.rows + i)
+            if end == point:
+                self._add_point(self.rows + end)
+            first = end
 
-    def _take_together(self, rows: Together) -> dict[str, Sequence[Any]] | None:  # noqa: ARG002
-        """Take rows at once, as `_row_taker` takes each. Return their predictions as columns, without the numbers of the rows.
-
-        None, and nothing has happened, where rows must be taken one by one.
-        """
-        return None
+    def _add_point(self, rows: int) -> None:
+        if (score := self._scores.first).counted:
+            drifts = None if self.drift is None else self.drift.drifts
+            self.curve.add(rows, score.value, score.windowed_value, self._scores.best_guess, self._refusals.total, drifts)
 
     def _knows_label(self, y: Any) -> bool:  # noqa: ARG002
         """Whether a label is one that was learned before."""
@@ -196,8 +351,32 @@ class StreamLoop(Generic[P]):
         """Return what a checkpoint holds: the model, the metric, and facts."""
         raise NotImplementedError
 
-    def _progress_now(self, rows_per_second: float, seconds: float, ended: bool = False) -> P:
-        raise NotImplementedError
+    @property
+    def _delayed_counts(self) -> Mapping[str, int] | None:
+        return None
+
+    def _progress_now(self, rows_per_second: float, seconds: float, ended: bool = False) -> Progress:
+        return Progress(
+            rows=self.rows,
+            model=self.model,
+            learns=self._learns,
+            learned=self.learned,
+            scored=self.scored,
+            unlabelled=self.unlabelled,
+            empty=self.empty,
+            refused=self.refused,
+            abstained=self.abstained,
+            window=self._scores.first.window,
+            scores=self._scores.reports(),
+            majority=self._scores.first.majority,
+            columns=self.columns,
+            delayed=self._delayed_counts,
+            drifts=None if self.drift is None else self.drift.drifts,
+            rows_per_second=rows_per_second,
+            seconds=seconds,
+            ended=ended,
+            interrupted=ended and self._stopped,
+        )
 
     @property
     def _worth_saving(self) -> bool:
@@ -205,6 +384,41 @@ class StreamLoop(Generic[P]):
 
     def _check_end(self) -> None:
         """Raise a StreamError where the stream has ended and the run was in vain."""
+        if self._learns:  # other loops have `Progress.columns` at the end
+            self._compare_columns(MIN_ROWS_COMPARED)
+        if self.learned or not self._needs_labels or (self.scored and not self._learns):
+            return
+        if not self.rows:
+            raise StreamError(f"{self.source.name} has no rows: there is nothing to {'learn' if self._learns else 'score'}")
+        done = "learned" if self._learns else "scored"
+        end = f"{self.source.name} ended, and none of its {self.rows:,} rows"
+        if self.source.weight is not None and self.rows > self.unlabelled + self._refusals.total:
+            raise StreamError(f"{end} was learned: those with a label have the weight 0, in column {self.source.weight!r}")
+        if self.refused:
+            counted = ", ".join(f"{kind} {count:,}" for kind, count in self.refused.items())
+            raise StreamError(f"{end} was {done}: {self.unlabelled:,} had no label, and refused were {counted}")
+        raise StreamError(
+            f"{end} had a label: nothing was {done}. Is its name right? The last row had {listed(self._x, 10) or 'no features'}"
+        )
+
+    def _compare_columns(self, min_rows: int = _ROWS_COMPARED) -> None:
+        """Warn, once and after some rows, if the columns are not those that the model has learned."""
+        if self._compared or self.columns.rows < min_rows:
+            return
+        self._compared = True
+        if (changes := self.columns.changes) and (self._learns or self.columns.gone):
+            when = "since the checkpoint" if self._learns else "that the model has learned"
+            warn(f"{self.source.name}: of the columns {when}, {changes}. This is said once")
+
+    def _warn_of_labels(self) -> None:
+        """Warn, once, if no row has had a label yet."""
+        if self._warned or self.learned or self.scored or self._refusals.total or self.unlabelled < SETTLED:
+            return
+        self._warned, done = True, "learned" if self._learns else "scored"
+        warn(
+            f"{self.source.name}: none of the first {self.rows:,} rows has a label, so nothing is {done}. Is its name right? "
+            f"The last row had {listed(self._x, 10) or 'no features'}"
+        )
 
     def _refuse_circles(self, **places: object) -> None:
         """Raise a StreamError where the source would read what the run writes."""
@@ -236,8 +450,15 @@ class StreamLoop(Generic[P]):
         checkpoints.begin(_checked_position(self.source.name, "position", self.source.position))
         self.source.saved()
 
-    def _go_on(self, folder: Path | str, found: Checkpoint) -> None:
-        """Continue source, sink and refusals where a checkpoint says; CheckpointError where it says nothing of them."""
+    def _resume_counts(self, header: Mapping[str, Any]) -> None:
+        """Continue the counts in the header of a checkpoint; raise an error if they are missing or invalid."""
+        counts = {name: checked_count(name, header[name]) for name in ("rows", *_COUNTS)}
+        if max(counts.values()) > counts["rows"]:
+            raise ValueError(f"the counts {counts} have more than all rows")
+        vars(self).update(counts)
+
+    def _continue_at(self, folder: Path | str, found: Checkpoint) -> None:
+        """Continue source, sink and refusals at their positions in a checkpoint; raise a CheckpointError if it has none."""
         header, saved = found.header, found.header.get("sink")
         if self.sink is not None and saved is None:
             raise CheckpointError(f"{folder} was written without a sink: leave it out, {START_AFRESH}")
@@ -253,14 +474,14 @@ class StreamLoop(Generic[P]):
         self.source.seek(found.position(folder))
         if self.sink is not None and sink is not None:  # last, for it drops the predictions after the checkpoint
             self.sink.seek(sink)
-        self.rows = self._saved_rows = header["rows"]
+        self._saved_rows = self.rows
 
     def stop(self) -> None:
         """End the run after the current row, with a checkpoint. You can call it from a signal handler or another thread."""
         self._stopped = True
         self.source.stop()
 
-    def run(self, max_rows: int | None = None) -> P:
+    def run(self, max_rows: int | None = None) -> Progress:
         """Learn or predict until the stream ends or `stop` is called, and write a checkpoint at the end.
 
         Parameters
@@ -270,7 +491,7 @@ class StreamLoop(Generic[P]):
 
         Returns
         -------
-        Progress or Predicted
+        Progress
 
         Raises
         ------
@@ -286,7 +507,7 @@ class StreamLoop(Generic[P]):
         """
         return self._run_guarded(max_rows, True)
 
-    def take(self, rows: int) -> P:
+    def take(self, rows: int) -> Progress:
         """Process up to so many rows, or those that are ready, without a checkpoint at the end; the next call continues."""
         return self._run_guarded(rows, False)
 
@@ -306,7 +527,7 @@ class StreamLoop(Generic[P]):
         if late >= self._longest or ((self.rows % self._every == 0 or late >= self._seconds) and self._worth_saving):
             self._save_checkpoint(self._checkpoints)
 
-    def _run_guarded(self, max_rows: int | None, ends: bool) -> P:
+    def _run_guarded(self, max_rows: int | None, ends: bool) -> Progress:
         if self._unusable:
             raise RuntimeError(
                 f"this loop {self._unusable}. Make a new source, sink and loop to continue from the newest checkpoint"
@@ -328,7 +549,7 @@ class StreamLoop(Generic[P]):
             self._unusable = "was stopped"
         return progress
 
-    def _run_chunks(self, last: int | None, ends: bool) -> P:
+    def _run_chunks(self, last: int | None, ends: bool) -> Progress:
         self._take = self._row_taker()
         began = last_shown = time.perf_counter()
         rows_shown = first_row = self.rows
@@ -343,6 +564,9 @@ class StreamLoop(Generic[P]):
             if len(chunk):
                 self._chunk = chunk
                 self._take_all(chunk)
+                self._compare_columns()
+                if self._needs_labels:
+                    self._warn_of_labels()
             self.checkpoint_if_due()
             if self._on_progress is not None:
                 now = time.perf_counter()
@@ -368,6 +592,8 @@ class StreamLoop(Generic[P]):
     def _most_together(self, last: int | None) -> int:
         """Return how many rows may be taken together, so that a checkpoint and the end come after the last of them."""
         most = _ROWS_AT_ONCE if last is None else min(last - self.rows, _ROWS_AT_ONCE)
+        if self._scores.wants_probabilities:  # of all labels, which may be many
+            most = min(most, max(_MOST_PROBABILITIES // max(len(getattr(self._guarded.last, "labels", ())), 1), 1))
         return most if self._checkpoints is None else min(most, self._every - self.rows % self._every)
 
     def _take_all(self, chunk: Chunk) -> None:
@@ -427,6 +653,8 @@ class StreamLoop(Generic[P]):
                     else:
                         self.sink.write_many({name: [value] for name, value in record.items()}, messages)
         self.rows += 1
+        if self.rows % self.curve.every == 0:
+            self._add_point(self.rows)
 
     @property
     def _row_place(self) -> str:
@@ -440,6 +668,7 @@ class StreamLoop(Generic[P]):
             model,
             metric,
             rows=self.rows,
+            **{name: getattr(self, name) for name in _COUNTS},
             refused=self._refusals.state,
             position=_checked_position(self.source.name, "position", self.source.position),
             sink=None if self.sink is None else _checked_position(self.sink.name, "flush()", self.sink.flush()),

@@ -67,8 +67,10 @@ def test_a_model_of_other_rows(rows, file, tmp_path, call):
     call("learn", rows, "--label", "y", "--checkpoint", state)
     predict = ["predict", other, "--model", state, "--to", tmp_path / "out.csv"]
     warning, error = call(*predict, status=1).stderr.splitlines()
-    assert warning.endswith("the row has none of the features that the model knows (it has 'A', 'B'; known are 'a', 'b')")
-    assert warning.startswith(f"streamsvm: warning: {other}, line 2: ")
+    assert warning == (
+        f"streamsvm: warning: {other}: the rows have none of the columns that the model has learned "
+        "(they have 'A', 'B'; learned were 'a', 'b')"
+    )
     assert "to the end" in error
     file("other.csv", "A,b", "1,2")
     call(*predict)

@@ -17,7 +17,7 @@ from streamsvm import BSGDClassifier
 from streamsvm.cli.arguments import Output
 from streamsvm.cli.learn import _show_rows
 from streamsvm.cli.progress import Display
-from streamsvm.stream import IterableSource, LearningLoop, Progress
+from streamsvm.stream import IterableSource, LearningLoop, Progress, ScoreReport
 
 
 def on_a_terminal(*words):
@@ -83,8 +83,14 @@ def test_the_first_line_of_progress_is_not_of_one_row(rows, monkeypatch, call):
     assert [line["rows"] for line in found] == [3, 3]  # the first row by itself, then those that are at hand; and the end
 
 
+def progress_of(rows, rows_per_second, seconds, value=0.5, name="Accuracy", **more):
+    report, counts = ScoreReport(name, value, value), {"rows": rows, "learned": rows, "scored": rows}
+    model, rates = BSGDClassifier(), {"rows_per_second": rows_per_second, "seconds": seconds}
+    return Progress(**counts, **rates, model=model, scores=(report,), **more)
+
+
 def test_json_has_no_nan(capsys):
-    progress = Progress(1, 1, 1.0, "F1", float("nan"), float("inf"), 10, None, 1.0, ended=True)
+    progress = progress_of(1, 1.0, 1.0, value=math.inf, name="F1", ended=True)
     with Display(Output(quiet=True, json=False)) as display:
         display.show(progress)
     facts = json.loads(capsys.readouterr().out)
@@ -92,7 +98,7 @@ def test_json_has_no_nan(capsys):
 
 
 def test_a_stream_that_pauses_is_said_to(capsys):
-    progress = Progress(10, 10, 0.0, "Accuracy", 0.5, 0.5, 1000, BSGDClassifier(), 1.0, majority=("no", 0.75))
+    progress = progress_of(10, 0.0, 1.0, majority=("no", 0.75))
     display = Display(Output(quiet=False, json=False))
     for seconds in range(4):
         display._last_line = -100.0
@@ -103,7 +109,7 @@ def test_a_stream_that_pauses_is_said_to(capsys):
 
 
 def test_rows_a_second_are_those_since_the_line_before(capsys):
-    progress = Progress(0, 0, 50.0, "Accuracy", 0.5, 0.5, 1000, BSGDClassifier(), 0.0)
+    progress = progress_of(0, 50.0, 0.0)
     display = Display(Output(quiet=False, json=False))
     for rows, seconds, shown in ((100, 1.0, True), (790, 5.75, False), (800, 6.0, True), (900, 8.0, True)):
         display._last_line = -100.0 if shown else math.inf

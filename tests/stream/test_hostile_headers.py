@@ -127,7 +127,7 @@ NO_COUNTS = [-1, 0.5, True, "12", None, [], 2**63, float("inf")]
 NO_MAPPINGS = [[], [1], "text", 5, True]
 #: Places in a header with values that no run has saved there.
 WRONG = [
-    *(((name,), NO_COUNTS) for name in ("rows", "learned", "unlabelled", "empty", "predicted")),
+    *(((name,), NO_COUNTS) for name in ("rows", "learned", "unlabelled", "empty", "abstained")),
     (("sink", "offset"), NO_COUNTS),
     *((("refused", *name), NO_COUNTS) for name in (["recent_row"], ["letters", "offset"], ["counts", "not a number"])),
     *((("position", *at, name), NO_COUNTS) for at in ((), ("rows",), ("labels",)) for name in ("rows", "offset", "line")),
@@ -135,8 +135,8 @@ WRONG = [
     (("label_rules",), NO_MAPPINGS),
     (("label_rules", "known"), [[["a"]], None]),
     (("label_rules", "classes"), ["ab", [[1], [2]], ["a"]]),
-    *(((name,), [101]) for name in ("learned", "empty", "predicted")),
-    *[(("mismatch",), [5]), (("delayed", "clock"), ["now"]), (("delayed", "entries"), [[0, 0, 0]])],
+    *(((name,), [101]) for name in ("learned", "empty", "abstained")),
+    *[(("delayed", "clock"), ["now"]), (("delayed", "entries"), [[0, 0, 0]])],
     *[(("position", "times"), [[None]]), (("position", "heads"), [{}]), (("position", "key"), ["a"])],
 ]
 

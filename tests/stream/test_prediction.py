@@ -1,12 +1,12 @@
 """The prediction loop: positions that are kept, rows that are refused, models that do not fit."""
 
-import contextlib
+import warnings
 
 import pytest
 from river import datasets, preprocessing, tree
 
 from streamsvm import BSGDClassifier
-from streamsvm.stream import CheckpointFolder, CSVSource, FileSink, IterableSource, PredictionLoop, StreamError
+from streamsvm.stream import CheckpointFolder, FileSink, IterableSource, PredictionLoop, StreamError
 from streamsvm.stream.tables import TableEncoder
 
 
@@ -39,25 +39,20 @@ def test_predictions_after_the_checkpoint_are_dropped_and_made_again(model, tmp_
 
 
 def test_rows_without_any_known_feature(model, tmp_path):
-    strange = [({"x": 1.0}, None)] * 5
-    with (
-        FileSink(tmp_path / "out.csv") as sink,
-        pytest.warns(UserWarning, match="row 1: the row has none of the features"),
-        pytest.raises(StreamError, match="to the end, the row has none of the features that the model knows"),
-    ):
-        PredictionLoop(IterableSource(strange), model, sink).run()
-    with FileSink(tmp_path / "out.csv") as sink, pytest.warns(UserWarning, match="none of the features"):
-        assert PredictionLoop(IterableSource([*strange, *rows(5)]), model, sink).run().predicted == 10
-
-
-def test_a_row_that_is_refused_after_its_prediction_abstains_from_nothing(model, tmp_path):
-    for stream, rows_abstained in (([({"x": 1.0}, None)], 0), ([({"x": 1.0}, None), *rows(5)], 5)):
-        with CheckpointFolder(tmp_path / "state") as folder, FileSink(tmp_path / "out.csv") as sink:
-            how = {"abstain": 1.0, "on_error": "skip", "checkpoints": folder}
-            loop = PredictionLoop(IterableSource(stream), model, sink, **how)  # where a warning is an error, as here
-            with contextlib.suppress(StreamError):
-                loop.run()
-            assert (loop.predicted, loop.abstained) == (rows_abstained, rows_abstained)
+    strange, words = [({"x": 1.0}, None)] * 5, r"the rows have none of the columns that the model has learned \(they have 'x'; "
+    with pytest.warns(UserWarning, match=words), pytest.raises(StreamError, match=f"to the end, {words}learned were '1', '2'"):
+        PredictionLoop(IterableSource(strange), model).run()
+    with pytest.warns(UserWarning, match=words):
+        assert PredictionLoop(IterableSource([*strange, *rows(5)]), model).run().predicted == 10
+    with CheckpointFolder(tmp_path / "state") as folder:  # what rows had is in the checkpoint
+        with pytest.warns(UserWarning, match=words):
+            PredictionLoop(IterableSource([*strange, *rows(5)]), model, checkpoints=folder).run(3)
+        loop = PredictionLoop(IterableSource([*strange, *rows(5)]), model, checkpoints=folder)
+        assert loop.columns.facts["unknown_columns"] == {"x": 3}
+        with pytest.warns(UserWarning, match=words):
+            loop.run()
+    assert loop.columns.rows == 10
+    assert loop.columns.sentences == ["column 'x' was never learned: it is left out (5 of 10 rows)"]
 
 
 @pytest.mark.parametrize(
@@ -69,28 +64,20 @@ def test_a_model_that_does_not_predict_before_it_has_learned(tmp_path, suffix, f
     assert path.read_text().replace(" ", "").splitlines()[suffix == "csv"] == first
 
 
-def test_a_table_without_a_column_that_was_learned_is_warned_of(tmp_path):
-    path, sink = tmp_path / "rows.csv", tmp_path / "out.csv"
-    model = BSGDClassifier(budget=5)
-    for i in range(20):
-        model.learn_one({"a": float(i % 3), "b": float(i % 2)}, bool(i % 2))
+def test_columns_that_were_learned_and_do_not_come_are_warned_of():
+    plain = BSGDClassifier(budget=5)
     encoded = TableEncoder(categorical="city") | BSGDClassifier(budget=5)
     for i in range(20):
+        plain.learn_one({"a": float(i % 3), "b": float(i % 2)}, bool(i % 2))
         encoded.learn_one({"a": float(i % 3), "city": "Oslo"}, bool(i % 2))
-    for learned, text, words in (
-        (model, "a,B,y\n1,2,True\n", r"rows.csv has no column 'b', which the model has learned: .* does not know 'B'$"),
-        (preprocessing.StandardScaler() | model, None, ""),  # which has learned nothing: no complaint
-        (encoded, "a,town\n1,Oslo\n", r"has no column 'city', .* does not know 'town'$"),
+    for learned, x, words in (
+        (plain, {"a": 1.0, "B": 2.0}, "'b' is gone (it counts as missing), 'B' is new. This is said once"),
+        (encoded, {"a": 1.0, "town": "Oslo"}, "'city' is gone (it counts as missing), 'town' is new. This is said once"),
+        (preprocessing.StandardScaler() | plain, {"a": 1.0}, ""),  # which has learned nothing: no complaint
+        (plain, {"b": 1.0, "a": 2.0, "more": 3.0}, ""),
     ):
-        if text is not None:
-            path.write_text(text)
-        with CSVSource(path, "y", label_needed=False) as source, FileSink(sink) as out:
-            loop = PredictionLoop(source, learned, out, on_error="skip")
-            if words:
-                with pytest.warns(UserWarning, match=words):
-                    loop.run()
-            else:
-                loop.run()
-    path.write_text("b,a,more,y\n1,2,3,True\n")  # any order, and more of them
-    with CSVSource(path, "y") as source, FileSink(sink) as out:
-        assert PredictionLoop(source, model, out).run().predicted == 1
+        with warnings.catch_warnings(record=True) as caught:
+            warnings.simplefilter("always")
+            PredictionLoop(IterableSource([(x, None)] * 300), learned).run()
+        texts = [str(each.message).partition("that the model has learned, ")[2] for each in caught]
+        assert texts == [words] * bool(words)

@@ -26,8 +26,9 @@ from streamsvm.stream import (
     IterableSource,
     JoinedSource,
     LearningLoop,
+    PredictionLoop,
     StreamError,
-    loop,
+    stream_loop,
 )
 from streamsvm.stream.scores.base import Both
 from streamsvm.stream.scores.several import ClassificationReport, ConfusionMatrix, Scores
@@ -86,7 +87,7 @@ def test_of_many_labels_fewer_rows_are_taken_together(monkeypatch):
 
     rows = list(synth.Waveform(seed=1).take(300))
     for most in (2**21, 60):
-        monkeypatch.setattr(loop, "_MOST_PROBABILITIES", most)
+        monkeypatch.setattr(stream_loop, "_MOST_PROBABILITIES", most)
         found.append(LearningLoop(Noted(rows), BSGDClassifier(20, seed=1), "LogLoss").run().scores)
     assert found[0] == found[1]
     assert (max(sizes), sizes[-1]) == (1000, 20)
@@ -228,25 +229,6 @@ def resume(folder, metric, rows=bananas, model=None):
         )
 
 
-@pytest.mark.parametrize(
-    ("name", "metric", "call"),
-    [
-        ("ROCAUC", metrics.ROCAUC, "ROCAUC(n_thresholds=10)"),
-        ("ROCAUC", lambda: metrics.ROCAUC(n_thresholds=20), "ROCAUC(n_thresholds=20)"),
-        ("LogLoss", metrics.LogLoss, "LogLoss()"),
-    ],
-)
-def test_a_checkpoint_that_was_scored_by_river(tmp_path, name, metric, call):
-    resume(tmp_path, metric())
-    with pytest.raises(CheckpointError, match=f"has scored with {name}") as caught:
-        resume(tmp_path, name)
-    assert f"That was river's {name}, with which it goes on: --metric '{call}', or metric=river.metrics.{call}" in str(
-        caught.value
-    )
-    assert resume(tmp_path, eval(call, vars(metrics))).rows == 100
-    raises("has scored with", resume, tmp_path, "BrierScore", error=CheckpointError)
-
-
 @pytest.mark.parametrize("regression", [False, True])
 def test_states_that_somebody_has_written(regression):
     names = ["MAE", "R2"] if regression else ["Accuracy", "LogLoss", "ConfusionMatrix", "ClassificationReport", "Calibration"]
@@ -317,31 +299,32 @@ def test_a_loop_that_only_scores_leaves_the_model_as_it_was(delayed):
     learned = LearningLoop(InChunks(rows[:300]), BSGDClassifier(20, seed=1)).run().model
     found = []
     for learns in (False, True):
+        model, metric = copy.deepcopy(learned), ["Accuracy", "LogLoss"]
         if delayed:
             features = IterableSource([({**x, "id": i, "t": float(i)}, None) for i, (x, _) in enumerate(rows[300:])])
             labels = IterableSource([({"id": i, "t": i + 1e6}, y) for i, (_, y) in enumerate(rows[300:])])
             source = JoinedSource(features, labels, key="id", time="t")
-            options = {"delayed": DelayedLabels(max_age=None), "learns": learns}
-            found.append(DelayedLearningLoop(source, copy.deepcopy(learned), ["Accuracy", "LogLoss"], **options).run())
+            loop = DelayedLearningLoop(source, model, metric, delayed=DelayedLabels(max_age=None), learns=learns)
         else:
-            model = copy.deepcopy(learned)
-            found.append(LearningLoop(InChunks(rows[300:]), model, ["Accuracy", "LogLoss"], learns=learns).run())
-            if not learns:
-                assert model.predict_proba_one(rows[0][0]) == learned.predict_proba_one(rows[0][0])
-                assert model.n_learned == 300
+            loop = (LearningLoop if learns else PredictionLoop)(InChunks(rows[300:]), model, metric=metric)
+        found.append(loop.run())
+        if not learns:
+            assert model.predict_proba_one(rows[0][0]) == learned.predict_proba_one(rows[0][0])
+            assert (model.n_learned, found[0].learned, found[0].scored) == (300, 0, len(rows) - 300)
     accuracy = np.mean([learned.predict_one(x) == y for x, y in rows[300:]])
     assert found[0].scores[0].value == pytest.approx(accuracy)
     # Labels that come after all rows leave the predictions as they were.
     assert (found[0].scores == found[1].scores) == delayed
 
 
-def test_labels_that_a_loop_that_only_scores_refuses(tmp_path):
+def test_labels_that_a_loop_that_only_scores_refuses():
     model = LearningLoop(InChunks(named(300)), BSGDClassifier(20, seed=1)).run().model
     rows = [(x, y) for x, y in named(100)] + [({"1": 0.0}, 7), ({"1": 0.0}, "egg"), ({"1": "a"}, "ham")]
-    end = LearningLoop(InChunks(rows), model, learns=False, on_error="skip").run()
-    assert (end.learned, end.rows) == (101, 103)
-    assert end.refused == {"label": 1, "not a number": 1}
-    with CheckpointFolder(tmp_path) as folder:
-        raises("neither checkpoints nor a detector", LearningLoop, InChunks(rows), model, learns=False, checkpoints=folder)
-    unlabelled = LearningLoop(InChunks([({"1": 0.0}, None)]), model, learns=False)
+    for needs_labels, refused in ((True, {"label": 1, "not a number": 1}), (False, {"not a number": 1})):
+        loop = PredictionLoop(InChunks(rows), model, needs_labels=needs_labels, on_error="skip", abstain=1.0)
+        end = loop.run()
+        assert (end.scored, end.rows, end.refused, end.unlabelled) == (101, 103, refused, not needs_labels)
+        assert end.predicted == end.abstained == 103 - sum(refused.values())  # a row that is refused abstains from nothing
+    unlabelled = PredictionLoop(InChunks([({"1": 0.0}, None)]), model, needs_labels=True)
     raises("nothing was scored", unlabelled.run, error=StreamError)
+    PredictionLoop(InChunks([({"1": 0.0}, None)]), model).run()

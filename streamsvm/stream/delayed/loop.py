@@ -14,22 +14,17 @@ from streamsvm.stream.delayed.buffer import DelayedLabels, Expired, Pending
 from streamsvm.stream.delayed.events import Awaited, Labelled, pack_prediction, unpack_prediction, unpack_row
 from streamsvm.stream.drift import DriftWatch
 from streamsvm.stream.endpoints import START_AFRESH, Prediction, Sink, Source, StreamError
-from streamsvm.stream.loop import LearningLoop, Metric
-from streamsvm.stream.progress import Progress
+from streamsvm.stream.loop import LearningLoop
 from streamsvm.stream.rows import reason_of
-from streamsvm.stream.stream_loop import LoopOptions
+from streamsvm.stream.stream_loop import MIN_ROWS_COMPARED, LoopOptions, Metric
 
 
-class LearningOptions(LoopOptions[Progress], total=False):
+class LearningOptions(LoopOptions, total=False):
     """The further arguments of `LearningLoop`."""
 
-    positive: Hashable
     sink: Sink | None
-    window: int
     classes: Iterable[Hashable] | None
     drift: DriftWatch | None
-    learns: bool
-    abstain: float
 
 
 class DelayedLearningLoop(LearningLoop):
@@ -56,6 +51,8 @@ class DelayedLearningLoop(LearningLoop):
         streams.
     delayed
         Buffer of rows and labels, which must be new.
+    learns
+        Whether rows are learned. False only scores the predictions of a model that has learned before.
 
     Attributes
     ----------
@@ -91,19 +88,20 @@ class DelayedLearningLoop(LearningLoop):
         metric: Metric | Sequence[Metric] | None = None,
         *,
         delayed: DelayedLabels,
+        learns: bool = True,
         **options: Unpack[LearningOptions],
     ) -> None:
         if delayed.expired == "dead-letter" and options.get("on_error", "stop") in ("stop", "skip"):
             raise ValueError(
                 "expired rows are to be dead letters, and nothing says where to: give on_error=PATH (--on-error PATH)"
             )
-        self.delayed = delayed
+        self.delayed, self._learns = delayed, learns
         self._warned_of_bulk = False
         super().__init__(source, model, metric, **options)
 
     def _row_taker(self) -> Callable[[Any, Any], Prediction | None]:
         delayed, wanted, timings, scored_of = self.delayed, self.sink is not None, self.timings, self._scores.scored_of
-        predict, learn, prepare = self._row_predictor(self._asks), self._row_learner(), self._guarded.prepare
+        predict, learn, prepare = self._row_predictor(), self._row_learner(), self._guarded.prepare
 
         def take(x: Any, event: Any) -> Prediction | None:
             if type(event) not in (Awaited, Labelled):
@@ -128,8 +126,9 @@ class DelayedLearningLoop(LearningLoop):
                 delayed.count_duplicate_row()
                 return None
             seen, label, probabilities, probability = predict(x)
-            if self._abstain:
-                label = self._label_if_sure(label, probability)
+            if probability is not None and probability < self._abstain:
+                self.abstained += 1
+                label = None
             predicted = label if probabilities is None else scored_of(label, probabilities)
             kept = pack_prediction(predicted)
             if timings is not None:
@@ -183,7 +182,7 @@ class DelayedLearningLoop(LearningLoop):
         return True
 
     def _check_end(self) -> None:
-        self._tell_changes()
+        self._compare_columns(MIN_ROWS_COMPARED)
         if not self.rows:
             raise StreamError(f"{self.source.name} have no rows: there is nothing to learn")
         counts = self.delayed.counts

@@ -12,7 +12,6 @@ from importlib.resources import files
 from typing import Any
 
 from streamsvm.files.messages import cut
-from streamsvm.stream.prediction import Predicted
 from streamsvm.stream.progress import LearningCurve, Progress
 from streamsvm.stream.scores.base import ScoreReport
 
@@ -160,7 +159,7 @@ _MOST_NOTES = 20
 
 def live_facts(
     name: str,
-    found: Sequence[Progress | Predicted],
+    found: Sequence[Progress],
     points: Sequence[Mapping[str, Any]],
     curve: LearningCurve | None,
     facts: Sequence[tuple[str, str]],
@@ -170,7 +169,7 @@ def live_facts(
     ``found`` is their progress, ``points`` are those of the run so far, the last one of now, and ``facts`` what else is known,
     with names. The ``curve`` is that of a loop that is alone.
     """
-    learning = [each for each in found if isinstance(each, Progress)]
+    learning = [each for each in found if each.learns]
     alone = learning[0] if len(learning) == 1 else None
     metric = learning[0].metric_name if learning else None
     if alone is not None and alone.scores:
@@ -179,7 +178,7 @@ def live_facts(
         value, windowed = (math.nan if points[-1][each] is None else points[-1][each] for each in ("metric", "windowed"))
         report = ScoreReport(metric or "", value, windowed)
     drawn = curve_of(curve)
-    sentences = [text for each in found if isinstance(each, Predicted) for text in each.unfamiliar.sentences]
+    sentences = [text for each in found if not each.learns for text in each.columns.sentences]
     return {
         "title": plain(name),
         "lead": _lead_sentences(found),
@@ -195,17 +194,17 @@ def live_facts(
     }
 
 
-def _lead_sentences(found: Sequence[Any]) -> list[str]:
+def _lead_sentences(found: Sequence[Progress]) -> list[str]:
     rows = sum(each.rows for each in found)
     lead = [f"{rows:,} row{'s' * (rows != 1)}"]
-    if learned := sum(each.learned for each in found if isinstance(each, Progress)):
+    if learned := sum(each.learned for each in found):
         lead.append(f"{learned:,} learned")
-    if predicted := sum(each.predicted for each in found if isinstance(each, Predicted)):
+    if predicted := sum(each.predicted for each in found if not each.learns):
         lead.append(f"{predicted:,} predicted")
     return lead
 
 
-def _figure_tiles(found: Sequence[Any], points: Sequence[Mapping[str, Any]], report: ScoreReport) -> list[list[str]]:
+def _figure_tiles(found: Sequence[Progress], points: Sequence[Mapping[str, Any]], report: ScoreReport) -> list[list[str]]:
     last = points[-1]
     before = points[-2] if len(points) > 1 else last
     seconds = last["seconds"] - before["seconds"]
@@ -213,13 +212,13 @@ def _figure_tiles(found: Sequence[Any], points: Sequence[Mapping[str, Any]], rep
     if seconds > 0.0:
         tiles.append(["rows a second", f"{(last['rows'] - before['rows']) / seconds:,.0f}"])
     if math.isfinite(report.windowed):
-        window = next(each.window for each in found if isinstance(each, Progress))
+        window = found[0].window
         is_share = report.name == "Accuracy"
         tiles.append([f"last {window:,} rows", f"{100.0 * report.windowed:.1f} %" if is_share else f"{report.windowed:,.4g}"])
     if last["lag"] is not None:
         tiles.append(["rows that wait", f"{last['lag']:,}"])
     tiles.append(["refused", f"{last['refused']:,}"])
-    if any(isinstance(each, Progress) and each.drifts is not None for each in found):
+    if any(each.drifts is not None for each in found):
         tiles.append(["drifts", f"{last['drifts']:,}"])
     if last["support_vectors"] is not None:
         tiles.append(["support vectors", f"{last['support_vectors']:,}"])

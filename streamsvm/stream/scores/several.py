@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-import re
 from collections import Counter
 from collections.abc import Hashable, Mapping, Sequence
 from typing import Any
@@ -11,7 +10,7 @@ from typing import Any
 from streamsvm.files.river_metrics import metrics
 from streamsvm.stream.checkpoint import CheckpointError
 from streamsvm.stream.scores.base import Both, Columns, PositiveLabels, Score, ScoreReport, TableScore
-from streamsvm.stream.scores.probability_scores import PROBABILITY_SCORES, Calibration, ProbabilityScore
+from streamsvm.stream.scores.probability_scores import PROBABILITY_SCORES, Calibration
 from streamsvm.stream.scores.river_score import GUESSED, RiverScore, TargetGuesses
 
 _MOST_KEPT = 100  # labels that are told apart
@@ -246,15 +245,6 @@ class Scores:
         guesses = self.first.guesses if self._guesses is None else self._guesses.of(self.first.metric)
         best = max if getattr(self.first.metric, "bigger_is_better", False) else min
         return best((value for _, value in guesses if math.isfinite(value)), default=math.nan)
-
-    def advice(self, before: str) -> str:
-        """Say how a run goes on that was scored with ``before``; "" where there is nothing to say."""
-        name = self.first.name
-        found = re.fullmatch(rf"{name}\((|n_thresholds=\d+, )window=.*\)", before)
-        if found is None or not isinstance(self.first, ProbabilityScore):
-            return ""
-        call = f"{name}({found[1].rstrip(', ')})"
-        return f". That was river's {name}, with which it goes on: --metric '{call}', or metric=river.metrics.{call}"
 
 
 def _score_of(metric: Any, window: int, positive: Hashable, regression: bool) -> Score:

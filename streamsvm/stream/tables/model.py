@@ -247,15 +247,10 @@ def usual_columns(encoder: Any) -> list[Hashable]:
     return [*(name for name, (count, _) in encoder._numbers.items() if 2 * count >= most), *encoder._features]
 
 
-def takes_value(encoder: Any, column: Hashable, value: Any) -> bool | None:
-    """Return whether a value is of the kind of a column; None of a column that is left out."""
-    if encoder._reading.drops(column):
-        return None
-    try:
-        encoder._split_row({column: value}, True)
-    except ValueError:
-        return False
-    return True
+def drops_column(encoder: Any, column: Hashable) -> bool:
+    """Return whether an encoder leaves a column out."""
+    drops: bool = encoder._reading.drops(column)
+    return drops
 
 
 def room_for(encoder: Any, usual: int, n_columns: int = 0) -> int:

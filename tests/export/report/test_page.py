@@ -13,7 +13,7 @@ from browser import browser, needs_browser
 from patience import PATIENCE, until
 from streamsvm import BSGDClassifier, BSGDRegressor, OneClassBSGD, SVMClassifier
 from streamsvm.export.report.facts import Given, facts_of
-from streamsvm.stream import CheckpointFolder, DriftWatch, IterableSource, LearningLoop, Row, monitor
+from streamsvm.stream import CheckpointFolder, DriftWatch, IterableSource, LearningLoop, PredictionLoop, Row, monitor
 from streamsvm.stream.checkpoint import Checkpoint
 from streamsvm.stream.monitor import Monitor
 from streamsvm.stream.page import page
@@ -68,8 +68,8 @@ def run(model, rows, metric, folder, **options):
 
 
 def scored(model, rows, metric):
-    end = LearningLoop(IterableSource(rows), model, metric, learns=False).run()
-    return Given(HOSTILE[2], [x for x, _ in rows], [y for _, y in rows], end.learned, end.scores, {"refused": 3}, 0.25)
+    end = PredictionLoop(IterableSource(rows), model, metric=metric).run()
+    return Given(HOSTILE[2], [x for x, _ in rows], [y for _, y in rows], end.scored, end.scores, {"refused": 3}, 0.25)
 
 
 def of_labels(labels, tmp_path, n=1500):
