@@ -4,12 +4,13 @@ from types import SimpleNamespace
 
 import numpy as np
 import pyarrow as pa
+import pytest
 from pyspark.ml.linalg import Vectors, VectorUDT
 from pyspark.sql.types import DoubleType, StructField, StructType
 
 from streamsvm import BSCAClassifier
 from streamsvm.files.model_file import to_bytes
-from streamsvm_spark import cascade_tasks
+from streamsvm_spark import cascade_tasks, columns
 
 
 def framed(spark, X, y, partitions=4, **columns):
@@ -69,11 +70,10 @@ class LocalFrame:
         partitions, mapped = self.read, {}
         for number in self.rng.permutation(len(partitions)):
             context = SimpleNamespace(get=lambda number=number: SimpleNamespace(partitionId=lambda: int(number)))
-            kept, cascade_tasks.TaskContext = cascade_tasks.TaskContext, context
-            try:
+            with pytest.MonkeyPatch.context() as patch:
+                for module in (cascade_tasks, columns):
+                    patch.setattr(module, "TaskContext", context)
                 mapped[number] = list(task(iter(partitions[number])))
-            finally:
-                cascade_tasks.TaskContext = kept
         return LocalFrame([mapped[number] for number in range(len(partitions))], self.rng)
 
     def repartitionById(self, n, target):

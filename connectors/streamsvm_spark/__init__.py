@@ -1,6 +1,5 @@
 """Estimators for Spark: the partitions of a frame are learned separately, and become one model."""
 
-from streamsvm_spark import versions  # noqa: F401 - it says what is missing before anything else is imported
 from streamsvm_spark.cascade import CascadeSVC, CascadeSVCModel
 from streamsvm_spark.columns import RowsError
 from streamsvm_spark.estimators import BudgetedSVMClassifier, BudgetedSVMRegressor

@@ -19,7 +19,7 @@ from streamsvm.batch import CSMOClassifier
 from streamsvm.core.checks import check_number, check_one_of
 from streamsvm.core.warning import kept_warnings, warn
 from streamsvm_spark.cascade_tasks import SCHEMA, Candidates, Moments, Read, Scan, Solve, fitted_machine, received_rows
-from streamsvm_spark.columns import RowsError, check_widths, mapped_batches
+from streamsvm_spark.columns import RowsError, check_widths, map_partitions
 from streamsvm_spark.models import SVMModel
 from streamsvm_spark.parameters import CascadeParams
 
@@ -177,11 +177,11 @@ class CascadeSVC(CascadeParams, Classifier, DefaultParamsReadable, DefaultParams
 
     def _fit(self, dataset: DataFrame) -> CascadeSVCModel:
         self._check_parameters()
-        rows = mapped_batches(self._columns_of(dataset), Read(self.getHandleInvalid() == "skip"), SCHEMA).persist(
+        rows = map_partitions(self._columns_of(dataset), Read(self.getHandleInvalid() == "skip"), SCHEMA).persist(
             StorageLevel.MEMORY_AND_DISK
         )
         try:
-            _, facts = received_rows(rows.filter("facts IS NOT NULL").toArrow().to_batches())
+            _, facts = received_rows(rows.filter("facts IS NOT NULL OR problem IS NOT NULL").toArrow().to_batches())
             width = _common_width(facts)
             candidates = rows.filter("facts IS NULL")
             cascade = _Cascade(candidates, facts, self._machine(facts, width), self.getTol(), self.getMaxCandidates())
@@ -283,17 +283,17 @@ class _Cascade:
     def _last_set(self) -> Candidates:
         """Return the support vectors of the last set of the tree."""
         solve = Solve(self._machine, self._most)
-        sets, level, n = mapped_batches(self._rows, solve, SCHEMA), 0, len(self._counts)
+        sets, level, n = map_partitions(self._rows, solve, SCHEMA), 0, len(self._counts)
         while n > 1:
             level, n = level + 1, (n + 1) // 2
-            sets = mapped_batches(sets.repartitionById(n, F.shiftright("part", level)), solve, SCHEMA)
+            sets = map_partitions(sets.repartitionById(n, F.shiftright("part", level)), solve, SCHEMA)
         return received_rows(sets.toArrow().to_batches())[0]
 
     def _scanned_rows(self, learner: CSMOClassifier, held: Candidates, support: Candidates, quota: int) -> _Round:
         numbers = {int(part): held.row[held.part == part] for part in np.unique(held.part)}
         bias = float(learner.intercept_[0])
         scan = Scan(support, bias, learner._kernel, numbers, self._tol, quota)
-        new, facts = received_rows(mapped_batches(self._rows, scan, SCHEMA).toArrow().to_batches())
+        new, facts = received_rows(map_partitions(self._rows, scan, SCHEMA).toArrow().to_batches())
         if sum(each["found"] for each in facts) != len(support.row):
             raise RowsError(
                 "the frame gives other rows, or another order, each time it is read, and Spark has read it again: write it to a "

@@ -21,7 +21,7 @@ from streamsvm.batch.csmo.tiles import add_products, as_indicators, vectors
 from streamsvm.core.kernels import RBF, Kernel
 from streamsvm.core.threads import one_blas_thread
 from streamsvm.core.warning import kept_warnings
-from streamsvm_spark.columns import RowsError, arrow_schema, check_widths, rows_of_batch
+from streamsvm_spark.columns import RowsError, arrow_schema, check_problems, check_widths, rows_of_batch
 
 #: A row, or facts alone: text of JSON. As a schema of Spark, and as one of Arrow.
 SCHEMA = "part int, row long, x binary, y boolean, w double, alpha double, facts string"
@@ -78,16 +78,15 @@ def facts_batch(facts: Mapping[str, Any]) -> pa.RecordBatch:
 
 
 def received_rows(batches: Iterable[pa.RecordBatch]) -> tuple[Candidates, list[dict[str, Any]]]:
-    """Return the rows of batches, and the facts among them, in the order of partitions; RowsError if these tell of a problem."""
+    """Return the rows of batches, and the facts among them, in the order of partitions; RowsError if one has a problem."""
     rows, facts = [], []
     for batch in batches:
-        told = batch.column("facts").is_valid()
-        facts += [json.loads(text) for text in batch.column("facts").filter(told).to_pylist()]
-        rows.append(_rows_of(batch.filter(pa.array(~np.asarray(told)))))
-    facts.sort(key=lambda each: each["part"])
-    for each in facts:
-        if each.get("problem") is not None:
-            raise RowsError(f"partition {each['part']}: {each['problem']}")
+        if "problem" in batch.schema.names:
+            check_problems(batch)
+        with_facts = batch.column("facts").is_valid()
+        facts += [json.loads(text) for text in batch.column("facts").filter(with_facts).to_pylist()]
+        rows.append(_rows_of(batch.filter(pa.array(~np.asarray(with_facts)))))
+    facts.sort(key=lambda partition: partition["part"])
     return Candidates.of(rows), facts
 
 
@@ -182,24 +181,19 @@ class Read(NamedTuple):
 
     def __call__(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         """Yield the rows whose weight is above 0, and facts: how many rows there are, of which width, labels and moments."""
-        part, rows, width, labels, moments, problem = TaskContext.get().partitionId(), 0, None, [False, False], Moments(), None
+        part, rows, width, labels, moments = TaskContext.get().partitionId(), 0, None, [False, False], Moments()
         for batch in batches:
-            try:
-                found = self._candidates_of(batch, part, rows)
-                if width is not None and len(found.row):
-                    check_widths(width, found.X.shape[1])
-            except ValueError as error:  # rows that are read once more would be no better
-                problem = str(error)
-                break
+            candidates = self._candidates_of(batch, part, rows)
             rows += batch.num_rows
-            if not len(found.row):
+            if not len(candidates.row):
                 continue
-            width = found.X.shape[1]
-            labels = [labels[0] or bool((~found.y).any()), labels[1] or bool(found.y.any())]
-            moments = moments.with_(Moments.of(found.X, found.w))
-            yield from found.batches()
-        facts = {"part": part, "rows": rows, "width": width, "labels": labels, "moments": moments, "problem": problem}
-        yield facts_batch(facts)
+            if width is not None:
+                check_widths(width, candidates.X.shape[1])
+            width = candidates.X.shape[1]
+            labels = [labels[0] or bool((~candidates.y).any()), labels[1] or bool(candidates.y.any())]
+            moments = moments.with_(Moments.of(candidates.X, candidates.w))
+            yield from candidates.batches()
+        yield facts_batch({"part": part, "rows": rows, "width": width, "labels": labels, "moments": moments})
 
     def _candidates_of(self, batch: pa.RecordBatch, part: int, begin: int) -> Candidates:
         rows = rows_of_batch(batch, skip=self.skip, classes=True)
@@ -230,14 +224,8 @@ class Solve(NamedTuple):
     most: int  # rows that may pass on
 
     def __call__(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        """Yield the support vectors of the rows in all batches, or a problem."""
-        part = TaskContext.get().partitionId()
-        try:
-            passed = self.passed(received_rows(batches)[0])
-        except ValueError as error:
-            yield facts_batch({"part": part, "problem": str(error)})
-            return
-        yield from passed.batches()
+        """Yield the support vectors of the rows in all batches."""
+        yield from self.passed(received_rows(batches)[0]).batches()
 
     def passed(self, rows: Candidates) -> Candidates:
         """Return the support vectors of a set, with their coefficients: of one class, rows at equal distances."""

@@ -7,6 +7,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 import pyarrow as pa
+from pyspark import TaskContext
 from pyspark.ml.functions import vector_to_array
 from pyspark.ml.linalg import VectorUDT
 from pyspark.sql import Column, DataFrame
@@ -14,7 +15,6 @@ from pyspark.sql import functions as F
 
 from streamsvm.core.checks import LARGEST_WEIGHT
 from streamsvm.stream.tables.arrow_columns import is_number, is_text, numbers_of
-from streamsvm_spark.versions import check_workers
 
 _TYPES = {"int": pa.int32(), "long": pa.int64(), "double": pa.float64()}
 _TYPES |= {"boolean": pa.bool_(), "binary": pa.binary(), "string": pa.string()}
@@ -105,14 +105,38 @@ def rows_of_batch(batch: pa.RecordBatch, *, skip: bool, classes: bool) -> Rows:
     return rows if "weight" in columns else rows._replace(w=np.ones(len(rows.X)))
 
 
-def mapped_batches(rows: DataFrame, task: Any, schema: str) -> DataFrame:
-    """Return what a task makes of the batches of each partition; Spark takes a function, and no other object that is called."""
+def map_partitions(rows: DataFrame, task: Any, schema: str) -> DataFrame:
+    """Apply a task to the Arrow batches of each partition. The frame has the columns of ``schema``, and ``problem``.
 
-    def of_partition(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        return task(batches)
+    A ValueError of the task becomes one row with the partition as ``part`` and the message as ``problem``: `check_problems`
+    raises it on the driver, because Spark would run a task that fails again, which reads the same rows.
+    """
+    schema = f"{schema}, problem string"
+    arrow = arrow_schema(schema)
 
-    check_workers(rows.sparkSession)
-    return rows.mapInArrow(of_partition, schema)
+    def run_task(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        try:
+            for batch in task(batches):
+                yield batch.append_column("problem", pa.nulls(len(batch), pa.string()))
+        except ValueError as error:
+            yield pa.RecordBatch.from_pylist([{"part": TaskContext.get().partitionId(), "problem": str(error)}], arrow)
+
+    return rows.mapInArrow(run_task, schema)
+
+
+def check_problems(results: pa.Table | pa.RecordBatch) -> None:
+    """Raise a RowsError for the first partition that has a problem: see `map_partitions`."""
+    problems = results.filter(results.column("problem").is_valid()).sort_by("part")
+    if len(problems):
+        part, problem = (problems.column(name)[0].as_py() for name in ("part", "problem"))
+        raise RowsError(f"partition {part}: {problem}")
+
+
+def collect_results(frame: DataFrame) -> pa.Table:
+    """Collect what `map_partitions` returned, in the order of partitions; RowsError for the first problem."""
+    results = frame.toArrow()
+    check_problems(results)
+    return results.sort_by("part").drop_columns("problem")
 
 
 def _complain_of_row(row: int, present: np.ndarray, kept: np.ndarray, y: np.ndarray, w: np.ndarray) -> None:

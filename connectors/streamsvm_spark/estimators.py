@@ -15,13 +15,12 @@ from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 
 from streamsvm.learners.refit import Equations, SupportVectors, Trial, basis_of, take_step
-from streamsvm_spark.columns import RowsError, arrow_schema, mapped_batches, rows_of_batch
+from streamsvm_spark.columns import RowsError, arrow_schema, collect_results, map_partitions, rows_of_batch
 from streamsvm_spark.models import BudgetedSVMClassificationModel, BudgetedSVMRegressionModel, SVMModel
 from streamsvm_spark.parameters import CLASSIFIERS, REGRESSORS, FitParams
 from streamsvm_spark.parts import PARTS, Part, Task, bytes_of, learner_of, merge_parts
 
-_SUMS = "part int, sums binary, problem string"
-_SUMS_OF_ARROW = arrow_schema(_SUMS)
+_SUMS = "part int, sums binary"
 _MOST_BYTES = 2**30  # of sums that meet in one Arrow column, whose offsets are of 32 bits
 _WIDTH = 32  # partitions whose sums a worker adds up, at most
 
@@ -36,11 +35,8 @@ class _Sums(NamedTuple):
 
     def __call__(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         """Read the batches of a partition, with the columns of `Task`; `_SUMS` is what comes back, one row."""
-        number = TaskContext.get().partitionId()
-        try:
-            yield _row_of_sums(number, self.of(batches), None)
-        except ValueError as error:
-            yield _row_of_sums(number, None, str(error))
+        sums = {"part": TaskContext.get().partitionId(), "sums": self.of(batches).tobytes()}
+        yield pa.RecordBatch.from_pylist([sums], arrow_schema(_SUMS))
 
     def of(self, batches: Iterator[pa.RecordBatch]) -> np.ndarray:
         """Return the sums of the rows, in one array. Memory is that of a batch and of the sums."""
@@ -57,28 +53,22 @@ class _Sums(NamedTuple):
         return np.concatenate([array.ravel() for array in sums])
 
 
-def _row_of_sums(number: int, sums: np.ndarray | None, problem: str | None) -> pa.RecordBatch:
-    content = None if sums is None else sums.tobytes()
-    return pa.RecordBatch.from_pylist([{"part": number, "sums": content, "problem": problem}], _SUMS_OF_ARROW)
+def _add_group(results: pa.Table) -> pa.Table:
+    # Summed in the order of partitions, so that the result does not depend on the order in which they end.
+    problems = results.filter(results.column("problem").is_valid())
+    if len(problems):
+        return problems
+    first = results.column("part").to_numpy().min()
+    sums = {"part": int(first), "sums": _sum_results(results.sort_by("part")).tobytes(), "problem": None}
+    return pa.Table.from_pylist([sums], results.schema)
 
 
-def _add_group(table: pa.Table) -> pa.Table:
-    # The sums of some partitions, in their order: the same ones whatever the order in which they came; or their first problem.
-    rows = sorted(table.to_pylist(), key=lambda row: row["part"])
-    bad = next((row for row in rows if row["problem"] is not None), None)
-    if bad is not None:
-        return pa.Table.from_batches([_row_of_sums(bad["part"], None, bad["problem"])])
-    total = np.frombuffer(rows[0]["sums"]).copy()
-    for row in rows[1:]:
-        total += np.frombuffer(row["sums"])
-    return pa.Table.from_batches([_row_of_sums(rows[0]["part"], total, None)])
-
-
-def _collected_sums(frame: DataFrame) -> np.ndarray:
-    [total] = _add_group(frame.toArrow()).to_pylist()
-    if total["problem"] is not None:
-        raise RowsError(f"partition {total['part']}: {total['problem']}")
-    return np.frombuffer(total["sums"])
+def _sum_results(results: pa.Table) -> np.ndarray:
+    first, *others = results.column("sums")
+    total = np.frombuffer(first.as_buffer()).copy()
+    for sums in others:
+        total += np.frombuffer(sums.as_buffer())
+    return total
 
 
 def refit(rows: DataFrame, learner: Any, skip: bool, classes: bool) -> None:
@@ -102,11 +92,11 @@ def refit(rows: DataFrame, learner: Any, skip: bool, classes: bool) -> None:
         )
     file = bytes_of(learner)
     width = max(2, min(_WIDTH, _MOST_BYTES // bytes_of_sums))
-    parts = mapped_batches(rows, _Sums(file, None, skip, classes), _SUMS)
-    groups = parts.groupBy(F.floor(F.col("part") / width).alias("group")).applyInArrow(_add_group, _SUMS)
-    A, g = np.split(_collected_sums(groups), [outputs * n * n])
+    parts = map_partitions(rows, _Sums(file, None, skip, classes), _SUMS)
+    groups = parts.groupBy(F.floor(F.col("part") / width).alias("group")).applyInArrow(_add_group, parts.schema)
+    A, g = np.split(_sum_results(collect_results(groups)), [outputs * n * n])
     step = Equations(A.reshape(-1, n, n), g.reshape(-1, n)).step(learner)
-    tried = _collected_sums(mapped_batches(rows, _Sums(file, step, skip, classes), _SUMS))
+    tried = _sum_results(collect_results(map_partitions(rows, _Sums(file, step, skip, classes), _SUMS)))
     take_step(learner, step, Trial(tried.reshape(Trial.none().sums.shape)))
 
 
@@ -125,7 +115,7 @@ class _Estimator(FitParams, DefaultParamsReadable, DefaultParamsWritable):
         rows, kind = self._columns_of(dataset), self._learner_kind(self._learners)
         skip = self.getHandleInvalid() == "skip"
         task = Task(kind, self._parameters_of(kind), self.getPasses(), skip, self._classes, self.getSeed())
-        learner = merge_parts([Part(*row) for row in mapped_batches(rows, task, PARTS).collect()])
+        learner = merge_parts([Part(**row) for row in collect_results(map_partitions(rows, task, PARTS)).to_pylist()])
         for _ in range(1, self.getRounds()):
             refit(rows, learner, skip, self._classes)
         return self._copyValues(self._model(learner))

@@ -24,7 +24,6 @@ from streamsvm.files.messages import shown
 from streamsvm_spark.columns import MOST_CLASSES, RowsError, arrays_of, column_of, rows_of
 from streamsvm_spark.parameters import ScoreParams
 from streamsvm_spark.parts import bytes_of, learner_of, shared_learner_of
-from streamsvm_spark.versions import check_workers
 
 _DATA = "data"  # the folder of a saved model that holds the learner
 
@@ -87,7 +86,6 @@ class SVMModel(ScoreParams, MLReadable[Any], MLWritable):
             raise ValueError(f"the frame has a column {taken[0]!r} already: drop it, or give another name")
         if not names:
             return dataset
-        check_workers(dataset.sparkSession)
         features, answers = f"{self.uid}_features", f"{self.uid}_answers"  # the answers of one function, which is called once
         # Spark 4.2 fails where a function of Python reads a Parquet table that has vectors, in this column or another one: unless
         # it computes a column first.

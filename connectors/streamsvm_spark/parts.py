@@ -106,7 +106,7 @@ def joined_samples(samples: Sequence[Sample], rows: Sequence[int]) -> Sample:
 
 
 #: What a partition gives back, as a schema of Spark, and as one of Arrow.
-PARTS = "part int, rows long, skipped long, model binary, sample binary, problem string"
+PARTS = "part int, rows long, skipped long, model binary, sample binary"
 _PARTS = arrow_schema(PARTS)
 
 
@@ -116,9 +116,8 @@ class Part(NamedTuple):
     part: int  # its number
     rows: int
     skipped: int
-    model: bytes | None  # a model file; None where it has no rows, or there was a problem
+    model: bytes | None  # a model file; None where it has no rows
     sample: bytes | None  # a `Sample` of its rows; None likewise, and of a linear learner
-    problem: str | None
 
 
 class Task(NamedTuple):
@@ -138,14 +137,10 @@ class Task(NamedTuple):
         """Learn the batches of a partition; `PARTS` is what comes back, one row."""
         number = TaskContext.get().partitionId()
         reservoir = Reservoir([self.seed % 2**64, number]) if issubclass(self.kind, BudgetedEstimator) else None
-        try:
-            model, rows, skipped = self.learned(batches, reservoir)
-            file = None if model is None else bytes_of(model)
-            sample = None if reservoir is None or model is None else reservoir.sample().to_bytes()
-            part = Part(number, rows, skipped, file, sample, None)
-        except ValueError as error:  # rows that are read once more would be no better
-            part = Part(number, 0, 0, None, None, str(error))
-        yield pa.RecordBatch.from_pylist([part._asdict()], _PARTS)
+        model, rows, skipped = self.learned(batches, reservoir)
+        file = None if model is None else bytes_of(model)
+        sample = None if reservoir is None or model is None else reservoir.sample().to_bytes()
+        yield pa.RecordBatch.from_pylist([Part(number, rows, skipped, file, sample)._asdict()], _PARTS)
 
     def learned(self, batches: Iterator[pa.RecordBatch], reservoir: Reservoir | None = None) -> tuple[Any, int, int]:
         """Return the learner of batches, None where they have no rows; the number of rows, and how many were skipped.
@@ -204,9 +199,6 @@ def merge_parts(parts: Sequence[Part]) -> Any:
     RowsError says that rows cannot be learned, models cannot be merged, or that there is no row.
     """
     ordered = sorted(parts, key=lambda part: part.part)
-    for part in ordered:
-        if part.problem is not None:
-            raise RowsError(f"partition {part.part}: {part.problem}")
     models = [(part, learner_of(part.model, f"partition {part.part}")) for part in ordered if part.model is not None]
     models = [(part, model) for part, model in models if model.n_learned]  # rows without weight are not learned
     if not models:

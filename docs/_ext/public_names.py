@@ -50,7 +50,7 @@ SINGLE = (
     "streamsvm.stream.answers.ExtraFields",
     "streamsvm.export.c.writer.CFiles",
 )
-MOCKED = ["pyspark", "streamsvm_spark.versions"]
+MOCKED = ["pyspark"]
 
 
 def _names_of(module: ModuleType) -> list[str]:

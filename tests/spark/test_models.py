@@ -70,7 +70,7 @@ def part_of(number, name, width, w=1.0):
     reservoir = Reservoir(number)
     reservoir.add(X[:, :width], Y, np.full(40, w))
     sample = None if name == "linear" else reservoir.sample().to_bytes()
-    return Part(number, 40, 0, to_bytes({"model": model}, {"kind": "model"}), sample, None)
+    return Part(number, 40, 0, to_bytes({"model": model}, {"kind": "model"}), sample)
 
 
 @pytest.mark.parametrize("name", ["bsca", "linear"])

@@ -1,7 +1,6 @@
 """The rows of micro-batches: by which learners they are learned, with weights, in which order, and which are refused."""
 
 import json
-from itertools import pairwise
 
 import numpy as np
 import pytest
@@ -12,7 +11,7 @@ from refused import raises
 from spark_frames import frame_of, new_model, of_file, plain
 from streamsvm import BSGDRegressor, KernelRLSClassifier, SVMClassifier
 from streamsvm.learners import OnlineLinearSVC
-from streamsvm_spark import RowsError, StreamLearner, micro_batches
+from streamsvm_spark import RowsError, StreamLearner
 
 
 @pytest.mark.parametrize(
@@ -145,48 +144,6 @@ def test_vectors_of_several_lengths(spark, rows, tmp_path, learning):
     learner = learning(new_model(), tmp_path)
     learner(frame_of(spark, X, two), 0)
     raises("3 and of 2 features", learner, frame_of(spark, X[:, :2], two), 1, error=RowsError)
-
-
-def test_rows_come_in_their_order(spark, monkeypatch):
-    def brought(made, frame):
-        found = [chunk.column(0).to_pylist() for chunk in made.of(frame)]
-        assert not spark.sparkContext._jsc.getPersistentRDDs()
-        return [n for chunk in found for n in chunk]
-
-    frame = spark.range(0, 3000, 1, 5).filter("id < 600 or id >= 1200")  # of the partitions one is empty
-    order = [*range(600), *range(1200, 3000)]
-    asked = []
-    numbered = micro_batches._chunk_numbers
-    monkeypatch.setattr(micro_batches, "_chunk_numbers", lambda sizes, most: asked.append(numbered(sizes, most)) or asked[-1])
-    made = micro_batches.Chunks("id")
-    assert brought(made, frame) == order
-    assert not asked  # by one job
-    monkeypatch.setattr(micro_batches, "_BYTES", 4000)
-    assert brought(made, frame) == order  # it is known that they are few
-    monkeypatch.setattr(micro_batches, "_FIRST_ROWS", 100)
-    made = micro_batches.Chunks("id")
-    assert brought(made, frame) == order
-    [several] = asked
-    assert several[1] >= 8  # a batch has 100 rows here, of which three are some 4,000 bytes
-    few = frame.filter("id % 600 < 5")
-    for known in (2, 2):  # once more by several jobs, then by one
-        assert brought(made, few) == [n for n in order if n % 600 < 5]
-        assert len(asked) == known
-
-
-def test_chunks_have_batches_in_their_order_up_to_a_size():
-    rng = np.random.default_rng(0)
-    for _ in range(100):
-        sizes = [(partition, rng.integers(1, 120, rng.integers(0, 8)).tolist()) for partition in range(5)]
-        numbers, count = micro_batches._chunk_numbers(sizes, 100)
-        made = [[] for _ in range(count)]
-        for partition, lengths in sizes:
-            assert len(numbers[partition]) == len(lengths)
-            for number, length in zip(numbers[partition], lengths, strict=True):
-                assert not any(made[number + 1 :])  # none after it was begun
-                made[number].append(length)
-        assert all(0 < sum(chunk) <= 100 or len(chunk) == 1 for chunk in made)
-        assert all(sum(one) + other[0] > 100 for one, other in pairwise(made))  # no chunk could have one more
 
 
 def test_a_query_of_many_partitions(spark, rows, tmp_path, learning):

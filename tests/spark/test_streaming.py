@@ -152,19 +152,13 @@ def test_a_commit_of_spark_that_is_lost(stream, tmp_path, whole):
     assert saved(tmp_path) == whole
 
 
-@pytest.mark.parametrize("brought", ["by one job", "in chunks"])
-def test_a_query_that_is_stopped_within_a_micro_batch(spark, stream, tmp_path, monkeypatch, whole, brought):
-    if brought == "in chunks":
-        monkeypatch.setattr(micro_batches, "_FIRST_ROWS", 10)
-        monkeypatch.setattr(micro_batches, "_BYTES", 1000)
+def test_a_query_that_is_stopped_within_a_micro_batch(stream, tmp_path, monkeypatch, whole):
     begun, going_on = threading.Event(), threading.Event()
     read = micro_batches.MicroBatches.read
 
     def slowly(source, most):
         begun.set()
         assert going_on.wait(PATIENCE)
-        if brought == "in chunks":  # Spark interrupts the thread a moment after the query has ended
-            until(lambda: spark.sparkContext._jvm.java.lang.Thread.currentThread().isInterrupted())
         return read(source, most)
 
     with StreamLearner(new_model(), tmp_path / "model") as learner, monkeypatch.context() as patch:
@@ -177,7 +171,7 @@ def test_a_query_that_is_stopped_within_a_micro_batch(spark, stream, tmp_path, m
         going_on.set()
         stopping.join(PATIENCE)
         assert not stopping.is_alive()
-        assert learner.loop.rows in ({0} if brought == "in chunks" else {0, 200})  # a job ends whole, or is cancelled
+        assert learner.loop.rows in {0, 200}  # a job ends whole, or is cancelled
     run(stream, tmp_path)
     assert saved(tmp_path) == whole
 
