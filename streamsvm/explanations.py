@@ -16,7 +16,7 @@ from streamsvm.files.messages import cut, shown
 from streamsvm.learners.wrapping import examples_within, explained_within
 from streamsvm.stream.rows import GuardedModel
 from streamsvm.stream.tables import TableModel
-from streamsvm.stream.tables.chunk import Row, RowsChunk, Table, is_absent
+from streamsvm.stream.tables.chunk import Chunk, Row, Table, is_absent
 from streamsvm.stream.together import takes_many, together
 
 if TYPE_CHECKING:
@@ -342,7 +342,7 @@ class _Rows:
 
     def _predictions_of(self, xs: Sequence[Mapping[Any, Any]]) -> list[Any]:
         found: list[Any] = []
-        chunk = RowsChunk([Row(dict(x)) for x in xs], str)
+        chunk = Chunk([Row(dict(x)) for x in xs], str)
         while len(found) < len(xs):
             rows = together(chunk, len(found), len(xs), self._guarded, False, bool, self._is_number) if self._at_once else None
             if rows is None:

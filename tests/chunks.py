@@ -13,7 +13,7 @@ import pyarrow as pa
 from pyarrow import parquet
 
 from row_tables import float32_table
-from streamsvm.stream import BadRow, IterableSource, Row, RowsChunk, Source, Weighted, open_source
+from streamsvm.stream import BadRow, Chunk, IterableSource, Row, Source, Weighted, open_source
 from streamsvm.stream.sources import LinesChunk
 
 #: The sources of rows that are asked the same: by the end of a file's name, and any iterable.
@@ -23,10 +23,10 @@ SOURCES = (*TEXTS, *TABLES, "iterable")
 
 
 class InChunks(Source):
-    """Rows so many at a time, drawn at random, in one kind of chunks. Before each chunk is one without rows."""
+    """Rows so many at a time, drawn at random, in chunks of rows or of a table. Before each chunk is one without rows."""
 
-    def __init__(self, rows, kind=RowsChunk, seed=0):
-        self.name, self.all, self.kind = "chunks", [Row(*row) for row in rows], kind
+    def __init__(self, rows, as_table=False, seed=0, kind=Chunk):
+        self.name, self.all, self.as_table, self.kind = "chunks", [Row(*row) for row in rows], as_table, kind
         self.done, self.random, self.silent = 0, random.Random(seed), False
 
     @property
@@ -43,7 +43,7 @@ class InChunks(Source):
         first, n = self.done, 0 if self.silent else self.random.randint(1, most)
         rows = self.all[first : first + n]
         self.done += len(rows)
-        given = rows if issubclass(self.kind, RowsChunk) else table_of(rows)
+        given = table_of(rows) if self.as_table else rows
         return self.kind(given, lambda i: f"{self.name}, row {first + i + 1:,}", names=self.kept_names)
 
 

@@ -53,12 +53,10 @@ from streamsvm.stream import (
     PredictionLoop,
     Progress,
     Row,
-    RowsChunk,
     ScoreReport,
     Sink,
     Source,
     Table,
-    TableChunk,
     open_source,
 )
 from streamsvm.stream.tables import TableEncoder, TableModel, TableReading
@@ -157,10 +155,10 @@ class Zeros(Source):
 
     def read(self, most: int) -> Chunk:
         self._n += most
-        one = RowsChunk([Row({"a": 0.0}, True)], "zero {}".format)
+        one = Chunk([Row({"a": 0.0}, True)], "zero {}".format)
         assert_type(one.row(0), Row | BadRow)
         assert_type(one.table(["a"]), Table | None)
-        return one if most == 1 else TableChunk(Table(("a",), [np.zeros(most)], [True] * most), str, self.kept_names)
+        return one if most == 1 else Chunk(Table(("a",), [np.zeros(most)], [True] * most), str, names=self.kept_names)
 
     @property
     def position(self) -> Position:

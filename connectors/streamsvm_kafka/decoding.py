@@ -5,13 +5,15 @@ from __future__ import annotations
 import contextlib
 import time
 from collections.abc import Hashable, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from typing import Any
+
+import numpy as np
 
 from streamsvm.stream.delayed.joined import FUTURE_SECONDS
 from streamsvm.stream.endpoints import START_AFRESH, Source, StreamError
 from streamsvm.stream.tables.chunk import BadRow, Chunk, Message, MessageColumns, Row, Table
-from streamsvm_kafka.clients.messages import Messages
+from streamsvm_kafka.clients.messages import Messages, TopicMessage
 from streamsvm_kafka.codecs import Codec, TableCodec
 
 #: The most bytes of the headers that name the place of a message, but for the topic.
@@ -21,19 +23,29 @@ _FORMAT_HEADERS = frozenset(("content-type", "contenttype", "content_type", "cod
 
 
 class MessageChunk(Chunk):
-    """The rows of messages with one row each."""
+    """Rows of messages: one of each, or some of the many of one message.
 
-    def __init__(self, source: MessageSource, messages: Messages) -> None:
-        self._source, self._messages = source, messages
+    Those of one message are ``rows`` with the numbers ``within`` it, and ``copies`` has what predictions copy of them.
+    """
+
+    def __init__(
+        self,
+        source: MessageSource,
+        messages: Messages,
+        within: range | None = None,
+        rows: Table | list[Row | BadRow] | None = None,
+        copies: Sequence[Sequence[Any]] | None = None,
+    ) -> None:
+        if rows is not None:
+            super().__init__(rows, self.place, copies=copies)
+        self._source, self._messages, self._within = source, messages, within
         self._decoded: dict[int, tuple[Row | BadRow, list[Any]]] = {}  # rows that were asked for, and what is kept of each
-        self._table: Table | None = None
-        self._was_asked = False  # for the table: whatever becomes known then, it has all rows
 
     def __len__(self) -> int:
-        return len(self._messages)
+        return len(self._messages if self._within is None else self._within)
 
-    def row(self, i: int) -> Row | BadRow:
-        return self._read_message(i)[0]
+    def read_row(self, i: int) -> Row | BadRow:
+        return self._read_message(i)[0] if self._within is None else super().read_row(i)
 
     def _read_message(self, i: int) -> tuple[Row | BadRow, list[Any]]:
         if (found := self._decoded.get(i)) is not None:
@@ -47,29 +59,34 @@ class MessageChunk(Chunk):
         self._decoded[i] = found
         return found
 
-    def table(self, known: Sequence[Hashable]) -> Table | None:
-        if not self._was_asked:
-            self._was_asked = True
+    def read_table(self, known: Sequence[Hashable]) -> Table | None:
+        if not self._has_table and self._rows is None:
             self._table = self._source.codec.decode_many(*self._messages.texts, known)
+            self._has_table = self._table is not None
             if self._table is None:
-                self._table = Table.of_rows([self.row(i) for i in range(len(self))])
-        return self._table
-
-    def where(self, i: int) -> tuple[int, int]:
-        """Return the partition and the offset of the message of row number ``i``."""
-        return self._messages.partition_of(i), int(self._messages.offsets[i])
+                self._rows = [self.read_row(i) for i in range(len(self))]
+        return super().read_table(known)
 
     def place(self, i: int) -> str:
-        partition, offset = self.where(i)
-        return f"{self._source.name}: message at partition {partition}, offset {offset}"
+        row = "" if self._within is None else f", row {self._within[i]:,} of it"
+        return f"{self._source.place_of(self._message_of(i))}{row}"
 
     def raw(self, i: int) -> bytes | None:
-        return self._messages.values[i]
+        return self._messages.values[i] if self._within is None else None
+
+    def _message_of(self, i: int) -> TopicMessage:
+        return self._messages[i if self._within is None else 0]
+
+    def _messages_of(self, first: int, end: int) -> Messages:
+        return self._messages[first:end] if self._within is None else self._messages.pick(np.zeros(end - first, np.int64))
 
     def kept(self, first: int, end: int) -> list[Sequence[Any]]:
-        messages, names = self._messages[first:end], self._source.kept_names
+        messages, names = self._messages_of(first, end), self._source.kept_names
+        place: list[Sequence[Any]] = [messages.partition_list, messages.offsets.tolist()]
+        if self._within is not None:
+            return [*super().kept(first, end), *place, self._within[first:end]]
         rows = [self._read_message(i)[1] for i in range(first, end)] if names else []
-        return [*([row[j] for row in rows] for j in range(len(names))), messages.partition_list, messages.offsets.tolist()]
+        return [*([row[j] for row in rows] for j in range(len(names))), *place]
 
     def messages(self, first: int, end: int) -> MessageColumns:
         """Return key, time and headers of the messages of rows.
@@ -78,7 +95,7 @@ class MessageChunk(Chunk):
         is JSON, and a broker may refuse such a time. Further headers name the message: ``source-topic``, ``source-partition`` and
         ``source-offset``.
         """
-        messages, latest = self._messages[first:end], 1000 * (time.time() + FUTURE_SECONDS)
+        messages, latest = self._messages_of(first, end), 1000 * (time.time() + FUTURE_SECONDS)
         times = [moment if 0 <= moment <= latest else None for moment in messages.times.tolist()]
         places = zip(messages.partition_list, messages.offsets.tolist(), strict=True)
         topic = ("source-topic", self._source.topic.encode())
@@ -97,69 +114,43 @@ class MessageChunk(Chunk):
         return MessageColumns(keys, times, headers, largest)
 
     def event(self, i: int) -> tuple[str | bytes | None, float | None]:
-        moment, keys = float(self._messages.times[i]) / 1000, self._messages.keys
-        key: str | bytes | None = None if keys is None else keys[i]
+        message = self._message_of(i)
+        moment = message.timestamp / 1000
+        key: str | bytes | None = message.key
         with contextlib.suppress(UnicodeDecodeError):  # as bytes then
             key = key.decode() if isinstance(key, bytes) else key
         return key, None if moment < 0 else moment
 
 
-class MessagePart(MessageChunk):
-    """Rows of one message that has many: those from one number to before another.
+@dataclass
+class OpenMessage:
+    """A message with many rows, of which the first ones were given."""
 
-    ``rows`` are all of them, and ``columns`` what is kept of these, as `TableCodec.decode_rows_kept` gives it. A message that
-    cannot be decoded has a ``reason``, and counts as one row.
-    """
+    message: Messages
+    """The message alone."""
+    rows: Table
+    columns: list[Any]
+    """What predictions copy of the rows, as `TableCodec.decode_rows_kept` returns it."""
+    given: int
+    """Number of rows that were given."""
 
-    def __init__(
-        self, source: MessageSource, message: Messages, rows: Table, columns: list[Any], first: int, most: int, reason: str = ""
-    ) -> None:
-        super().__init__(source, message)
-        self._rows, self._columns, self._first, self._reason = rows, columns, first, reason
-        #: Number of rows of the message that were given with these.
-        self.end: int = min(first + most, len(rows))
-        #: Whether it has no further ones.
-        self.is_last: bool = self.end == len(rows)
+    @property
+    def is_done(self) -> bool:
+        """Whether all rows were given."""
+        return self.given == len(self.rows)
 
-    def following(self, most: int) -> MessagePart:
-        """Return the next rows of the message."""
-        return MessagePart(self._source, self._messages, self._rows, self._columns, self.end, most)
+    @property
+    def place(self) -> tuple[int, int]:
+        """The partition and the offset."""
+        return self.message[0][:2]
 
-    def __len__(self) -> int:
-        return self.end - self._first
-
-    def row(self, i: int) -> Row | BadRow:
-        if self._reason:
-            return BadRow(self.place(i), self._messages.values[0], self._reason)
-        return self._rows.row(self._first + i)
-
-    def table(self, known: Sequence[Hashable]) -> Table | None:  # noqa: ARG002
-        if self._table is None:
-            part, y = slice(self._first, self.end), self._rows.y
-            columns = [values[part] for values in self._rows.columns]
-            self._table = replace(self._rows, columns=columns, y=None if y is None else y[part])
-        return self._table
-
-    def where(self, i: int) -> tuple[int, int]:  # noqa: ARG002
-        return super().where(0)
-
-    def place(self, i: int) -> str:
-        return f"{super().place(0)}, row {self._first + i:,} of it"
-
-    def raw(self, i: int) -> bytes | None:  # noqa: ARG002
-        return None
-
-    def kept(self, first: int, end: int) -> list[Sequence[Any]]:
-        n, (partition, offset), within = end - first, self.where(0), range(self._first + first, self._first + end)
-        columns = [[None] * n if column is None else column.slice(within.start, n).to_pylist() for column in self._columns]
-        return [*columns, [partition] * n, [offset] * n, within]
-
-    def messages(self, first: int, end: int) -> MessageColumns:
-        n, one = end - first, super().messages(0, 1)
-        return MessageColumns([*one.keys] * n, [*one.timestamps] * n, [*one.headers] * n, one.largest)
-
-    def event(self, i: int) -> tuple[str | bytes | None, float | None]:  # noqa: ARG002
-        return super().event(0)
+    def take(self, source: MessageSource, most: int) -> MessageChunk:
+        """Return the next rows, up to ``most``."""
+        first, end = self.given, min(self.given + most, len(self.rows))
+        self.given, n, y = end, end - first, self.rows.y
+        part = replace(self.rows, columns=[values[first:end] for values in self.rows.columns], y=y and y[first:end])
+        copies = [[None] * n if column is None else column.slice(first, n).to_pylist() for column in self.columns]
+        return MessageChunk(source, self.message, range(first, end), part, copies)
 
 
 class MessageSource(Source):
@@ -177,39 +168,43 @@ class MessageSource(Source):
         self.codec: Codec = codec
         self.has_names: bool = codec.has_names
         self._many = isinstance(codec, TableCodec)  # rows a message
-        self._part: MessagePart | None = None  # of the open message, the rows that were given last
+        self._open: OpenMessage | None = None
         self._skip: dict[int, tuple[int, int]] = {}  # of a partition: the offset of a message, and rows of it that were learned
+
+    def place_of(self, message: TopicMessage) -> str:
+        """Return where a message is, in words."""
+        return f"{self.name}: message at partition {message.partition}, offset {message.offset}"
 
     def _take_messages(self, most: int) -> Messages | None:
         """Return the next messages that are at hand, and are not null; None at the end."""
         raise NotImplementedError
 
     def read(self, most: int) -> Chunk | None:
-        if self._part is not None:
-            found = self._part.following(most)
-        elif (messages := self._take_messages(1 if self._many else most)) is None:
-            return None
-        elif not isinstance(self.codec, TableCodec) or not len(messages):
-            return MessageChunk(self, messages)
-        else:
-            found = self._opened_message(self.codec, messages, most)
-        self._part = None if found.is_last else found
-        return found
+        if self._open is None:
+            if (messages := self._take_messages(1 if self._many else most)) is None:
+                return None
+            if not isinstance(self.codec, TableCodec) or not len(messages):
+                return MessageChunk(self, messages)
+            try:
+                self._open = self._opened_message(self.codec, messages)
+            except ValueError as error:
+                bad = BadRow(self.place_of(messages[0]), messages.values[0], str(error))
+                return MessageChunk(self, messages, range(1), [bad], [[None]] * len(self.kept_names))
+        chunk = self._open.take(self, most)
+        if self._open.is_done:
+            self._open = None
+        return chunk
 
-    def _opened_message(self, codec: TableCodec, messages: Messages, most: int) -> MessagePart:
+    def _opened_message(self, codec: TableCodec, messages: Messages) -> OpenMessage:
         message = messages[0]
         value: Any = message.value
         # The message may be gone (compaction, a tombstone): the one that comes in its place is new.
         offset, skip = self._skip.pop(message.partition, (-1, 0))
         skip = skip if offset == message.offset else 0
-        try:
-            rows, columns = codec.decode_rows_kept(value, self.kept_names)
-            if skip > len(rows):
-                raise ValueError(f"it has {len(rows)} rows, and the checkpoint has learned {skip} of them")
-        except ValueError as error:
-            one = Table((), [], [None], odd=[0])
-            return MessagePart(self, messages, one, [None] * len(self.kept_names), 0, 1, str(error))
-        return MessagePart(self, messages, rows, columns, skip, most)
+        rows, columns = codec.decode_rows_kept(value, self.kept_names)
+        if skip > len(rows):
+            raise ValueError(f"it has {len(rows)} rows, and the checkpoint has learned {skip} of them")
+        return OpenMessage(messages, rows, columns, skip)
 
     def _check_many(self) -> None:
         """Raise a StreamError where a checkpoint stands within a message of many rows, and those here have one."""

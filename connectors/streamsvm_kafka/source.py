@@ -134,11 +134,11 @@ class KafkaSource(MessageSource):
 
         Within a message of many rows, it also has the partition and how many of the rows were given: ``"within": {"0": 250}``.
         """
-        reader, part = self._reader, self._part
+        reader = self._reader
         offsets, turn, inside = dict(reader.offsets), reader.turn, {}
-        if part is not None:
-            turn, offset = part.where(0)
-            offsets[turn], inside = offset, {"within": {str(turn): part.end}}
+        if self._open is not None:
+            turn, offset = self._open.place
+            offsets[turn], inside = offset, {"within": {str(turn): self._open.given}}
         return {
             "topic": self.topic,
             "topic_id": self._topic_id,
@@ -320,8 +320,8 @@ class PartitionSource(MessageSource):
 
         Within a message of many rows, also how many of them were given: ``"within": 250``.
         """
-        if self._part is not None:
-            return {**self._identity, "offset": self._part.where(0)[1], "within": self._part.end}
+        if self._open is not None:
+            return {**self._identity, "offset": self._open.place[1], "within": self._open.given}
         return {**self._identity, "offset": self.offset}
 
     def seek(self, position: Position) -> None:
@@ -375,7 +375,7 @@ class PartitionSource(MessageSource):
     @property
     def holds_rows(self) -> bool:
         """Whether there are rows that were handed over and not given yet."""
-        return self._part is not None or len(self._waiting) > 0
+        return self._open is not None or len(self._waiting) > 0
 
     def _take_messages(self, most: int) -> Messages | None:
         if not len(self._waiting):

@@ -15,7 +15,7 @@ from streamsvm.core.warning import warn
 from streamsvm.files.messages import shown
 from streamsvm.stream.endpoints import Position, Source, StreamError
 from streamsvm.stream.tables.arrow_columns import is_text
-from streamsvm.stream.tables.chunk import BadRow, Chunk, RowsChunk, Table, TableChunk, Weighted
+from streamsvm.stream.tables.chunk import BadRow, Chunk, Table, Weighted
 from streamsvm_spark.columns import check_widths, column_of, rows_of
 
 _BAD = "it has a null, or a number that is not finite"
@@ -86,12 +86,13 @@ class MicroBatches(Source):
                 names, labels = self._names_of(X.shape[1]), label.filter(pa.array(kept)).to_pylist()
                 for part in self._parts_of(len(X)):
                     table = Table(names, list(X[part].T), labels[part], w[part] if weights else None)
-                    yield _GoodRows(table, partial(self._place_of, first + part.start), self.kept_names)
-            raws = {i: _raw_stream(*(column[i].as_py() for column in batch.columns)) for i in np.flatnonzero(~kept).tolist()}
-            bad = [BadRow(self._place_of(first, i), raw, _BAD) for i, raw in raws.items()]
+                    place = partial(self._place_of, first + part.start)
+                    yield Chunk(table, place, partial(_raw_row, table), names=self.kept_names)
+            refused = {i: _raw_stream(*(column[i].as_py() for column in batch.columns)) for i in np.flatnonzero(~kept).tolist()}
+            bad = [BadRow(self._place_of(first, i), raw, _BAD) for i, raw in refused.items()]
             for part in self._parts_of(len(bad)):
-                places = [row.place for row in bad[part]]
-                yield RowsChunk(bad[part], places.__getitem__, [row.raw for row in bad[part]], self.kept_names)
+                places, raws = [row.place for row in bad[part]], [row.raw for row in bad[part]]
+                yield Chunk(bad[part], places.__getitem__, raws.__getitem__, names=self.kept_names)
             first += len(batch)
 
     def _parts_of(self, n: int) -> Iterator[slice]:
@@ -147,13 +148,10 @@ class MicroBatches(Source):
             self._rows.close()
 
 
-class _GoodRows(TableChunk):
-    """Rows of a micro-batch that can be learned."""
-
-    def raw(self, i: int) -> bytes:
-        """Return a row as JSON."""
-        x, y = self._rows.row(i)
-        return _raw_stream(list(x.values()), *(y if isinstance(y, Weighted) else (y,)))
+def _raw_row(table: Table, i: int) -> bytes:
+    """Return a row of a table as JSON."""
+    x, y = table.row(i)
+    return _raw_stream(list(x.values()), *(y if isinstance(y, Weighted) else (y,)))
 
 
 def _raw_stream(*cells: Any) -> bytes:

@@ -39,7 +39,7 @@ from streamsvm.stream.look.beginnings import Beginning
 from streamsvm.stream.open import format_of, open_checkpoints, open_models
 from streamsvm.stream.rows import GuardedModel, columns_of
 from streamsvm.stream.tables import Reading
-from streamsvm.stream.tables.chunk import BadRow, ChangedChunk, Chunk, Row, WithoutColumns
+from streamsvm.stream.tables.chunk import BadRow, Row, without_columns
 from streamsvm.stream.tables.chunk import Table as Columns
 from streamsvm.stream.tables.options import TableOptions
 
@@ -48,34 +48,27 @@ logger: logging.Logger = logging.getLogger("streamsvm")
 _SECONDS_TO_STOP = 1.0
 
 
-class WithoutMarks(ChangedChunk):
-    """Rows without labels and weights that are marks of missing values, of streams that are not read as tables."""
-
-    def __init__(self, chunk: Chunk, reading: Reading, weight: str | None = None) -> None:
-        super().__init__(chunk)
-        self._reading, self._weight = reading, weight
-
-    def _changed_row(self, i: int, row: Row) -> Row:  # noqa: ARG002
-        x, y = row
-        if self._weight in x and self._reading.label(x[self._weight]) is None:
-            x = {name: value for name, value in x.items() if name != self._weight}
-        return Row(x, self._reading.label(y))
-
-    def _changed_table(self, found: Columns) -> Columns:
-        columns, label = list(found.columns), self._reading.label
-        for at in [at for at, name in enumerate(found.names) if name == self._weight]:
-            values = columns[at]
-            if isinstance(values, np.ndarray):
-                columns[at] = np.array(list(map(label, values.tolist())), np.float64)
-            else:
-                columns[at] = list(map(label, values))
-        return replace(found, columns=columns, y=None if found.y is None else list(map(label, found.y)))
-
-
 def without_marks(source: Source, missing: Sequence[str], weight: str | None = None) -> Source:
-    """Return a source without labels and weights that are such marks."""
-    reading = Reading(missing=missing)
-    return WrappedSource(source, lambda chunk: WithoutMarks(chunk, reading, weight)) if missing else source
+    """Return a source without labels and weights that are marks of missing values, where it is not read as a table."""
+    label = Reading(missing=missing).label
+
+    def change_row(row: Row) -> Row:
+        x, y = row
+        if weight in x and label(x[weight]) is None:
+            x = {name: value for name, value in x.items() if name != weight}
+        return Row(x, label(y))
+
+    def change_table(table: Columns) -> Columns:
+        columns = list(table.columns)
+        for i, values in enumerate(columns):
+            if table.names[i] == weight:
+                if isinstance(values, np.ndarray):
+                    columns[i] = np.array(list(map(label, values.tolist())), np.float64)
+                else:
+                    columns[i] = list(map(label, values))
+        return replace(table, columns=columns, y=None if table.y is None else list(map(label, table.y)))
+
+    return WrappedSource(source, lambda chunk: chunk.changed(change_row, change_table)) if missing else source
 
 
 def without_key(source: Source, saved: Checkpoint) -> Source:
@@ -83,7 +76,7 @@ def without_key(source: Source, saved: Checkpoint) -> Source:
     position = saved.header.get("position")
     found = [position.get(name) for name in ("key", "time")] if isinstance(position, Mapping) else []
     names = [name for name in (*found, saved.header.get("weight")) if isinstance(name, str)]
-    return WrappedSource(source, lambda chunk: WithoutColumns(chunk, names)) if names else source
+    return WrappedSource(source, lambda chunk: without_columns(chunk, names)) if names else source
 
 
 @contextlib.contextmanager

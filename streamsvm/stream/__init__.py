@@ -20,7 +20,7 @@ from streamsvm.stream.progress import CurvePoint, LearningCurve, Progress
 from streamsvm.stream.scores.base import ScoreReport
 from streamsvm.stream.sinks import FileSink
 from streamsvm.stream.sources import IterableSource
-from streamsvm.stream.tables.chunk import BadRow, Chunk, Message, Row, RowsChunk, Table, TableChunk, Weighted
+from streamsvm.stream.tables.chunk import BadRow, Chunk, Message, Row, Table, Weighted
 from streamsvm.stream.weights import WeightedSource
 
 __all__ = [
@@ -55,13 +55,11 @@ __all__ = [
     "PredictionLoop",
     "Progress",
     "Row",
-    "RowsChunk",
     "ScoreReport",
     "Sink",
     "Source",
     "StreamError",
     "Table",
-    "TableChunk",
     "TakenOverError",
     "Weighted",
     "WeightedSource",

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Hashable, Iterator, Sequence
+from collections.abc import Callable, Hashable, Iterator, Sequence
 from functools import cached_property
 from pathlib import Path
 from typing import Any, NamedTuple, Unpack
@@ -127,29 +127,25 @@ class ArrowSource(TableSource):
                 return None
         if self._stopped:
             return None
-        part = batch.slice(given, most)
+        part, first = batch.slice(given, most), self._rows + 1
         self._batch = batch, given + part.num_rows
-        chunk = BatchChunk(part, self, self._reading, self._rows + 1)
+        with self._reading_after(self._rows):
+            columns = self._read_columns(part)
+            copies = [self._arrow.objects(column.name, self._array_of(part, column)) for column in self._kept]
         self._rows += part.num_rows
-        return chunk
+        return BatchChunk(columns, self._reading, lambda i: f"{self.name}, row {first + i:,}", copies)
 
-    def columns_of(self, batch: Any, first: int) -> Table:
-        """Return a batch as it is in the file, in columns; its first row has a number."""
+    def _read_columns(self, batch: Any) -> Table:
+        """Return a batch in columns, as it is in the file."""
         columns: dict[Hashable, Values] = {}
         y: list[Any] = [None] * batch.num_rows
-        with self._reading_after(first - 1):
-            for column in self._read:
-                values = self._array_of(batch, column)
-                if column.name == self._label:
-                    y = self._arrow.labels(column.name, values)
-                else:
-                    columns[column.name] = self._arrow.values(column.name, values)
+        for column in self._read:
+            values = self._array_of(batch, column)
+            if column.name == self._label:
+                y = self._arrow.labels(column.name, values)
+            else:
+                columns[column.name] = self._arrow.values(column.name, values)
         return Table(tuple(columns), list(columns.values()), y)
-
-    def kept_of(self, batch: Any, first: int) -> list[Sequence[Any]]:
-        """Return what `keep` has asked for of a batch, whose first row has a number."""
-        with self._reading_after(first - 1):
-            return [self._arrow.objects(column.name, self._array_of(batch, column)) for column in self._kept]
 
     def _array_of(self, batch: Any, column: _Column) -> Any:
         return self._field_of(batch.column(column.path[0]), column.places)
@@ -219,41 +215,28 @@ class ArrowSource(TableSource):
 
 
 class BatchChunk(Chunk):
-    """Rows of a record batch."""
+    """Rows of a record batch, with columns as the file has them."""
 
-    def __init__(self, batch: Any, source: ArrowSource, reading: Reading, first: int) -> None:
-        self._batch, self._source, self._reading, self._first = batch, source, reading, first
-
-    def __len__(self) -> int:
-        n: int = self._batch.num_rows
-        return n
+    def __init__(self, columns: Table, reading: Reading, place: Callable[[int], str], copies: Sequence[Sequence[Any]]) -> None:
+        super().__init__(columns, place, copies=copies)
+        self._columns, self._reading = columns, reading
 
     @cached_property
-    def _columns(self) -> Table:
-        return self._source.columns_of(self._batch, self._first)
-
-    @cached_property
-    def _rows(self) -> list[Row]:
+    def _converted_rows(self) -> list[Row]:
         columns, reading = self._columns, self._reading
         lists = [values.tolist() if isinstance(values, np.ndarray) else values for values in columns.columns]
         rows = zip(columns.y or (), *lists, strict=True)
         return [Row(reading.row(zip(columns.names, cells, strict=True)), reading.label(y)) for y, *cells in rows]
 
     @cached_property
-    def _table(self) -> Table:
+    def _converted_table(self) -> Table:
         return self._reading.table(self._columns)
 
-    def row(self, i: int) -> Row:
-        return self._rows[i]
+    def read_row(self, i: int) -> Row:
+        return self._converted_rows[i]
 
-    def table(self, known: Sequence[Hashable]) -> Table:  # noqa: ARG002
-        return self._table
-
-    def place(self, i: int) -> str:
-        return f"{self._source.name}, row {self._first + i:,}"
-
-    def kept(self, first: int, end: int) -> list[Sequence[Any]]:
-        return self._source.kept_of(self._batch.slice(first, end - first), self._first + first)
+    def read_table(self, known: Sequence[Hashable]) -> Table:  # noqa: ARG002
+        return self._converted_table
 
 
 class _Column(NamedTuple):

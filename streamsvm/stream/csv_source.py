@@ -7,7 +7,7 @@ import csv
 import itertools
 import warnings
 from collections import Counter
-from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import Any, Unpack
 
@@ -19,7 +19,7 @@ from streamsvm.stream.endpoints import StreamError
 from streamsvm.stream.lines import LONGEST_LINE, ByteStream
 from streamsvm.stream.rows import parse_label
 from streamsvm.stream.sources import MOST_LINES, LinesChunk, TextSource, not_text
-from streamsvm.stream.tables.chunk import BadRow, Chunk, Odd, Row, RowsChunk, Table, TextValues, Values, laid_out
+from streamsvm.stream.tables.chunk import BadRow, Chunk, Odd, Row, Table, TextValues, Values, laid_out
 from streamsvm.stream.tables.reading import TextOptions
 from streamsvm.stream.tables.values import number
 
@@ -90,7 +90,7 @@ class CSVSource(TextSource):
     _at: int  # of the label
     _features: list[str]
     _longest_name = b""
-    _last: Callable[[], Any] = dict  # the features of the row before the one at hand
+    _before: LinesChunk | None = None  # the chunk before the current one
     _has_warned = False
     _cells_of: _Cells
 
@@ -166,7 +166,7 @@ class CSVSource(TextSource):
         return bool(line.rstrip(b"\r\n"))
 
     def _chunk_of(self, lines: list[bytes]) -> tuple[Chunk | None, list[bytes], int]:
-        chunk, before, place = self._lines_chunk(lines), self._last, f"{self.name}, line {self._line + 1:,}"
+        chunk, place = self._lines_chunk(lines), f"{self.name}, line {self._line + 1:,}"
         n = len(chunk)
         if not n:  # the row has several lines
             try:
@@ -178,16 +178,18 @@ class CSVSource(TextSource):
             chunk = LinesChunk(self, [row], self._line + n)
             if isinstance(bad := chunk.row(0), BadRow):  # its first line is at fault: perhaps it opened a quote by mistake
                 return self._bad_chunk(BadRow(place, lines[0], bad.reason)), lines[:1], 1
-            self._warn_of_rows_within(row.splitlines()[:n], before())
-        self._last = chunk.last
+            self._warn_of_rows_within(row.splitlines()[:n])
+        self._before = chunk
         return chunk, chunk.lines, n
 
     def _bad_chunk(self, row: BadRow) -> Chunk:
-        return RowsChunk([row], lambda _: row.place, [row.raw], self.kept_names, [[None] * len(self.kept_names)])
+        return Chunk([row], lambda _: row.place, lambda _: row.raw, copies=[[None]] * len(self.kept_names))
 
-    def _warn_of_rows_within(self, lines: Sequence[bytes], before: Mapping[Any, Any]) -> None:
+    def _warn_of_rows_within(self, lines: Sequence[bytes]) -> None:
         """Warn once where a cell of several lines has one that looks like a row: perhaps a quote was not closed."""
-        dates = self._reading.dates  # floats that were text
+        dates, chunk = self._reading.dates, self._before  # dates are floats that were text
+        rows = () if chunk is None else map(chunk.read_row, reversed(range(len(chunk))))
+        before: dict[Any, Any] = next((row.x for row in rows if isinstance(row, Row)), {})
         numbers = [self._names.index(name) for name, value in before.items() if isinstance(value, float) and name not in dates]
         if self._has_warned or not numbers:
             return
@@ -279,20 +281,6 @@ class CSVSource(TextSource):
         return self._row_of(cells, "_" not in line and line.isascii())
 
 
-class CellsChunk(LinesChunk):
-    """Lines of CSV text that are a row each, with their cells in columns."""
-
-    def __init__(self, source: CSVSource, lines: list[bytes], first: int, table: Table, kept: list[list[Any]]) -> None:
-        super().__init__(source, lines, first)
-        self._table, self._copies = table, kept
-
-    def table(self, known: Sequence[Hashable]) -> Table | None:  # noqa: ARG002
-        return self._table
-
-    def kept(self, first: int, end: int) -> list[Sequence[Any]]:
-        return [values[first:end] for values in self._copies]
-
-
 class _Cells:
     """Reads lines of CSV text to columns.
 
@@ -328,7 +316,7 @@ class _Cells:
         self._n_numbers, self._n_texts = len(numbers), len(texts)
         self._features = [i for i in range(n) if i not in self._dropped and i != source._at]
 
-    def read(self, lines: list[bytes], first: int) -> CellsChunk:
+    def read(self, lines: list[bytes], first: int) -> LinesChunk:
         """Return as many of the lines as are a row each, of which the first one has a number."""
         source, n, (data, begins, ends) = self._source, len(lines), laid_out(lines)
         may_be_names = source._longest_name in data
@@ -357,7 +345,7 @@ class _Cells:
                 odd.add(i)
         return self._chunk_of(lines[:n], first, data, X[:n], places[:n], odd)
 
-    def _chunk_of(self, lines: list[bytes], first: int, data: bytes, X: np.ndarray, places: np.ndarray, odd: Odd) -> CellsChunk:
+    def _chunk_of(self, lines: list[bytes], first: int, data: bytes, X: np.ndarray, places: np.ndarray, odd: Odd) -> LinesChunk:
         source = self._source
         try:
             text: Any = data.decode(source._encoding)
@@ -390,7 +378,7 @@ class _Cells:
         for i in odd.rows if kept else ():
             for values, value in zip(kept, source.kept_of(lines[i]), strict=True):
                 values[i] = value
-        return CellsChunk(source, lines, first, Table(names, columns, y, None, odd.rows), kept)
+        return LinesChunk(source, lines, first, Table(names, columns, y, None, odd.rows), kept)
 
 
 def _cell_value(text: str) -> float | str:

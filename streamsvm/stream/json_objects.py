@@ -14,8 +14,8 @@ import numpy as np
 from streamsvm.core.text_rows import read_objects
 from streamsvm.files.messages import shown
 from streamsvm.stream.lines import ByteStream
-from streamsvm.stream.sources import LinesChunk, TextSource
-from streamsvm.stream.tables.chunk import BadRow, Odd, Row, Table, TextValues, Values, laid_out
+from streamsvm.stream.sources import TextSource
+from streamsvm.stream.tables.chunk import Odd, Row, Table, TextValues, Values, laid_out
 from streamsvm.stream.tables.reading import Reading, TextOptions
 from streamsvm.stream.tables.values import at_path, flat_row, label_of
 
@@ -297,11 +297,7 @@ class JSONLinesSource(TextSource):
         super().__init__(path, label, **reading)
         self._objects = JSONObjects(label, STRICT.decode, self._reading if self._reads else None)
 
-    def _lines_chunk(self, lines: list[bytes]) -> LinesChunk:
-        return ObjectsChunk(self, lines, self._line + 1)
-
     def table_of(self, lines: list[bytes], known: Sequence[Hashable]) -> Table | None:
-        """Return lines as a table; None where many of them have to be read one by one."""
         return self._objects.table(*laid_out(lines), known) if self._encoding == "utf-8" else None
 
     def _fields_of(self, line: str) -> dict[str, Any]:
@@ -328,23 +324,3 @@ class JSONLinesSource(TextSource):
         if self._reads or "null" in line:
             x = {name: value for name, value in x.items() if value is not None}
         return Row(x, y)
-
-
-class ObjectsChunk(LinesChunk):
-    """Lines that are a JSON object each."""
-
-    _source: JSONLinesSource
-    _was_asked = False  # for the table: whatever becomes known then, it has all rows
-    _table: Table | None = None
-    _rows: list[Row | BadRow] | None = None
-
-    def row(self, i: int) -> Row | BadRow:
-        return super().row(i) if self._rows is None else self._rows[i]
-
-    def table(self, known: Sequence[Hashable]) -> Table | None:
-        if not self._was_asked:
-            self._was_asked, self._table = True, self._source.table_of(self.lines, known)
-            if self._table is None:
-                self._rows = [super(ObjectsChunk, self).row(i) for i in range(len(self))]
-                self._table = Table.of_rows(self._rows)
-        return self._table

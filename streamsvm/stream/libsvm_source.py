@@ -14,7 +14,7 @@ from streamsvm.files.messages import shown
 from streamsvm.stream.endpoints import StreamError
 from streamsvm.stream.lines import ByteStream
 from streamsvm.stream.rows import parse_libsvm_label
-from streamsvm.stream.sources import LinesChunk, TextSource
+from streamsvm.stream.sources import TextSource
 from streamsvm.stream.tables.chunk import Odd, Row, Table, TextValues, laid_out
 from streamsvm.stream.tables.values import number
 
@@ -44,8 +44,23 @@ class LIBSVMSource(TextSource):
             return bool(line.decode().partition("#")[0].strip())
         return True
 
-    def _lines_chunk(self, lines: list[bytes]) -> LinesChunk:
-        return PairsChunk(self, lines, self._line + 1)
+    def table_of(self, lines: list[bytes], known: Sequence[Hashable]) -> Table | None:
+        """Return lines as a table of the features that are ``known``; a row with others is odd."""
+        names: list[Any] = [name for name in known if type(name) is int and 0 <= name < _LARGEST_INDEX]
+        if not names:
+            return None
+        n, (data, begins, ends) = len(lines), laid_out(lines)
+        columns = np.full(max(names) + 1, -1)
+        columns[names] = np.arange(len(names))
+        X, labels, odd = np.empty((n, len(names))), np.zeros((n, 2), np.int64), Odd(n)
+        i, rows = 0, np.frombuffer(data, np.uint8)
+        while (i := read_pairs(rows, begins, ends, i, columns, X, X.view(np.uint64), labels)) < n:
+            X[i], labels[i] = np.nan, 0
+            if odd.are_many(i):
+                return None
+            i += 1
+        texts = [data[begin:end] for begin, end in labels.tolist()]
+        return Table(tuple(names), list(X.T), _LIBSVM_LABELS.of(texts, odd), None, odd.rows)
 
     def _parse_line(self, line: str) -> Row:
         if (row := parse_pairs(line)) is None:
@@ -73,35 +88,6 @@ def parse_pairs(line: str) -> Row | None:
     if ":" in label:
         raise ValueError(f"the line must begin with a label, not {shown(label)}")
     return Row(x, parse_libsvm_label(label))
-
-
-class PairsChunk(LinesChunk):
-    """Lines of LIBSVM text."""
-
-    _found: tuple[list[Hashable], Table | None] = [], None
-
-    def table(self, known: Sequence[Hashable]) -> Table | None:
-        """Return the rows with features of the names that are ``known``, which are odd if they have others."""
-        names: list[Any] = [name for name in known if type(name) is int and 0 <= name < _LARGEST_INDEX]
-        if not names:
-            return None
-        if self._found[0] != names:
-            self._found = names, self._read_pairs(names)
-        return self._found[1]
-
-    def _read_pairs(self, names: list[Any]) -> Table | None:
-        n, (data, begins, ends) = len(self.lines), laid_out(self.lines)
-        columns = np.full(max(names) + 1, -1)
-        columns[names] = np.arange(len(names))
-        X, labels, odd = np.empty((n, len(names))), np.zeros((n, 2), np.int64), Odd(n)
-        i, rows = 0, np.frombuffer(data, np.uint8)
-        while (i := read_pairs(rows, begins, ends, i, columns, X, X.view(np.uint64), labels)) < n:
-            X[i], labels[i] = np.nan, 0
-            if odd.are_many(i):
-                return None
-            i += 1
-        texts = [data[begin:end] for begin, end in labels.tolist()]
-        return Table(tuple(names), list(X.T), _LIBSVM_LABELS.of(texts, odd), None, odd.rows)
 
 
 def _label_of(text: bytes) -> Any:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import codecs
 import contextlib
-from collections.abc import Iterable, Sequence
+from collections.abc import Hashable, Iterable, Sequence
 from pathlib import Path
 from typing import Any, Unpack
 
@@ -12,7 +12,7 @@ from streamsvm.core.checks import checked_count
 from streamsvm.files.messages import shown
 from streamsvm.stream.endpoints import START_AFRESH, Position, Source, StreamError
 from streamsvm.stream.lines import LONGEST_LINE, ByteStream, LineReader, checked_encoding, hex_digest
-from streamsvm.stream.tables.chunk import BadRow, Chunk, Row, RowsChunk
+from streamsvm.stream.tables.chunk import BadRow, Chunk, Row, Table
 from streamsvm.stream.tables.reading import Reading, ReadingOptions, TextOptions
 
 _MOST_BLANK = 2**16  # bytes of blank lines and comments that are held
@@ -110,7 +110,7 @@ class TextSource(TableSource):
             if self._reader.offset - self._reader.mark > _MOST_BLANK:
                 self._mark_row()
         if blank == len(lines):
-            return RowsChunk([], str)
+            return Chunk([], str)
         chunk, taken, n_lines = self._chunk_of(lines[blank:])
         if chunk is None:  # stopped within a row
             return None
@@ -167,6 +167,10 @@ class TextSource(TableSource):
         except ValueError as error:
             reason = str(error)
         return BadRow(place, line, reason)
+
+    def table_of(self, lines: list[bytes], known: Sequence[Hashable]) -> Table | None:  # noqa: ARG002
+        """Return lines as a table, as `Chunk.table`; None where many of them have to be read one by one."""
+        return None
 
     def kept_of(self, line: bytes) -> Sequence[Any]:
         """Return what is copied of the row of a line."""
@@ -259,17 +263,39 @@ def not_text(encoding: str, error: UnicodeDecodeError) -> str:
 
 
 class LinesChunk(Chunk):
-    """Lines that are a row each, read by their source one by one as they are asked for."""
+    """Lines of text that are a row each: their source reads them when they are asked for.
 
-    def __init__(self, source: TextSource, lines: list[bytes], first: int) -> None:
+    A source that has read them as columns gives the ``table``, and the ``copies`` for predictions.
+    """
+
+    def __init__(
+        self,
+        source: TextSource,
+        lines: list[bytes],
+        first: int,
+        table: Table | None = None,
+        copies: list[list[Any]] | None = None,
+    ) -> None:
         self.lines: list[bytes] = lines
-        self._source, self._first = source, first
+        self._source, self._first, self._copies = source, first, copies
+        self._has_table, self._table = table is not None, table
+        self._known: list[Hashable] = []  # the features that the model knew when the table was read
 
     def __len__(self) -> int:
         return len(self.lines)
 
-    def row(self, i: int) -> Row | BadRow:
-        return self._source.row_of(self.lines[i], self.place(i))
+    def read_row(self, i: int) -> Row | BadRow:
+        return self._source.row_of(self.lines[i], self.place(i)) if self._rows is None else self._rows[i]
+
+    def read_table(self, known: Sequence[Hashable]) -> Table | None:
+        if self._has_table and self._rows is None and not self._source.has_names:  # more columns are found once they are known
+            self._has_table = self._known == list(known)
+        if not self._has_table:
+            self._known, self._table = list(known), self._source.table_of(self.lines, known)
+            self._has_table = self._table is not None
+            if self._table is None:
+                self._rows = [self.read_row(i) for i in range(len(self))]
+        return super().read_table(known)
 
     def place(self, i: int) -> str:
         return f"{self._source.name}, line {self._first + i:,}"
@@ -277,16 +303,13 @@ class LinesChunk(Chunk):
     def raw(self, i: int) -> bytes:
         return self.lines[i]
 
-    def last(self) -> Any:
-        """Return the features of the last row that could be read."""
-        rows = map(self.row, reversed(range(len(self))))
-        return next((row.x for row in rows if isinstance(row, Row)), {})
-
     def kept(self, first: int, end: int) -> list[Sequence[Any]]:
+        if self._copies is not None:
+            return super().kept(first, end)
         if not self._source.kept_names:
             return []
-        found = [self._source.kept_of(line) for line in self.lines[first:end]]
-        return [list(column) for column in zip(*found, strict=True)]
+        rows = [self._source.kept_of(line) for line in self.lines[first:end]]
+        return [list(column) for column in zip(*rows, strict=True)]
 
 
 class IterableSource(Source):
@@ -325,7 +348,7 @@ class IterableSource(Source):
             row: Row | BadRow = Row(x, y)
         except (TypeError, ValueError):
             row = BadRow(place, None, f"a row must be a pair (x, y), not {shown(given)}")
-        return RowsChunk([row], lambda i: place, names=self.kept_names)  # noqa: ARG005
+        return Chunk([row], lambda i: place, names=self.kept_names)  # noqa: ARG005
 
     @property
     def position(self) -> Position:

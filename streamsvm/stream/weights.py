@@ -15,7 +15,7 @@ from streamsvm.core.warning import warn
 from streamsvm.files.messages import shown
 from streamsvm.stream.endpoints import Source, StreamError, WrappedSource
 from streamsvm.stream.rows import SETTLED, RowError, steps_of
-from streamsvm.stream.tables.chunk import BadRow, ChangedChunk, Chunk, Row, Table, Weighted
+from streamsvm.stream.tables.chunk import Chunk, Row, Table, Weighted
 from streamsvm.stream.tables.values import number
 
 
@@ -52,24 +52,26 @@ class WeightedSource(WrappedSource):
     """
 
     def __init__(self, source: Source, weight: str) -> None:
-        super().__init__(source, lambda chunk: WeightedChunk(chunk, weight), weight)
+        super().__init__(source, lambda chunk: with_weights(chunk, weight), weight)
         self._rows = 0  # until one has a weight; -1 afterwards
         if not source.has_names:
             raise StreamError(f"{source.name}: there is no column {weight!r} for the weight: its rows are numbers without names")
 
     def read(self, most: int) -> Chunk | None:
-        chunk = super().read(most)
+        chunk = self._source.read(most)
         if chunk is not None and self.columns and self.weight not in self.columns:
             raise StreamError(
                 f"{self.name}: there is no column {self.weight!r} for the weight. It has: {', '.join(self.columns)}"
             )
         if chunk is None and self._rows > 0:
             self._warn_of_none()
-        elif isinstance(chunk, WeightedChunk) and self._rows >= 0:
-            self._rows = -1 if chunk.has_weights() else self._rows + len(chunk)
+        elif chunk and self._rows >= 0:
+            xs = (chunk.row(i)[0] for i in range(len(chunk)))
+            has_weight = any(isinstance(x, Mapping) and self.weight in x for x in xs)
+            self._rows = -1 if has_weight else self._rows + len(chunk)
             if self._rows >= SETTLED:
                 self._warn_of_none()
-        return chunk
+        return self._change(chunk) if chunk else chunk
 
     def _warn_of_none(self) -> None:
         warn(
@@ -78,29 +80,21 @@ class WeightedSource(WrappedSource):
         self._rows = -1
 
 
-class WeightedChunk(ChangedChunk):
-    """Rows whose weights are in one of their columns, which is no feature."""
+def with_weights(chunk: Chunk, weight: str) -> Chunk:
+    """Return a chunk whose column ``weight`` has become the weights of its rows."""
 
-    def __init__(self, chunk: Chunk, name: str) -> None:
-        super().__init__(chunk, [name])
-        self._name = name
-
-    def _changed_row(self, i: int, row: Row) -> Row | BadRow:
+    def change_row(row: Row) -> Row:
         x, y = row
-        if not isinstance(x, Mapping) or self._name not in x:
+        if not isinstance(x, Mapping) or weight not in x:
             return row
-        try:
-            w = weight_of(x[self._name])
-        except RowError as error:
-            return BadRow(self.place(i), self.raw(i), str(error))
-        return Row(
-            {name: value for name, value in x.items() if name != self._name}, y if y is None or w == 1.0 else Weighted(y, w)
-        )
+        w = weight_of(x[weight])
+        y = y if y is None or w == 1.0 else Weighted(y, w)
+        return Row({name: value for name, value in x.items() if name != weight}, y)
 
-    def _changed_table(self, found: Table) -> Table:
-        if (values := found.column(self._name)) is None:
-            return found
-        weights, odd = np.ones(len(found)), set(found.odd)
+    def change_table(table: Table) -> Table:
+        if (values := table.column(weight)) is None:
+            return table
+        weights, odd = np.ones(len(table)), set(table.odd)
         if isinstance(values, np.ndarray):
             weights = np.where(np.isnan(values), 1.0, values)
             odd.update(np.flatnonzero(~((weights >= 0.0) & (weights <= LARGEST_WEIGHT))).tolist())
@@ -110,11 +104,9 @@ class WeightedChunk(ChangedChunk):
                     weights[i] = weight_of(value)
                 except RowError:
                     odd.add(i)
-        return replace(found.without([self._name]), weights=weights, odd=sorted(odd))
+        return replace(table.without([weight]), weights=weights, odd=sorted(odd))
 
-    def has_weights(self) -> bool:
-        """Whether a row has a weight."""
-        return any(isinstance(x := self._chunk.row(i)[0], Mapping) and self._name in x for i in range(len(self)))
+    return chunk.changed(change_row, change_table, [weight])
 
 
 def weight_of(value: Any) -> float:

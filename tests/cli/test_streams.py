@@ -17,8 +17,7 @@ from river import datasets
 from command_words import with_a_model
 from patience import PATIENCE, SLOW_END, signals_of, until
 from streamsvm.cli import streams
-from streamsvm.stream import Row, Table, TableChunk
-from streamsvm.stream.tables import Reading
+from streamsvm.stream import Chunk, IterableSource, Row, Table
 
 
 def command(*words):
@@ -175,7 +174,9 @@ def test_a_sink_does_not_spoil_a_model(rows, tmp_path, call):
 def test_marks_of_missing_values_in_tables(kind):
     weights = [-999.0, 2.0, 3.0, None]
     table = Table(("a", "w"), [np.arange(4.0), weights if kind is None else np.array(weights, kind)], ["NA", -999, "b", "c"])
-    chunk = streams.WithoutMarks(TableChunk(table, str), Reading(missing=["NA", "-999"]), "w")
+    source = IterableSource([])
+    source.read = lambda _: Chunk(table, str)
+    chunk = streams.without_marks(source, ["NA", "-999"], "w").read(4)
     expected = [Row({"a": 0.0}), Row({"a": 1.0, "w": 2.0}), Row({"a": 2.0, "w": 3.0}, "b"), Row({"a": 3.0}, "c")]
     assert [chunk.row(i) for i in range(4)] == expected
     assert [chunk.table(()).row(i) for i in range(4)] == expected

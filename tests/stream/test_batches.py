@@ -19,13 +19,12 @@ from streamsvm.learners import KernelPerceptron
 from streamsvm.learners.scaling import ScalingEstimator
 from streamsvm.stream import (
     CheckpointFolder,
+    Chunk,
     FileSink,
     IterableSource,
     LearningLoop,
     Row,
-    RowsChunk,
     Sink,
-    TableChunk,
     open_source,
 )
 from streamsvm.stream.rows import GuardedModel
@@ -151,7 +150,7 @@ def test_rows_with_something_new_are_left_to_the_methods_for_one():
         model.learn_one(x, y)
     before, (x, y) = dumps(model), rows_of(1)[0]
     for row in ({**x, "new": 1.0}, {**x, 0: "text"}, {**x, 0: None}, {**x, 0: 1e39}, {**x, 0: [1.0]}, [1.0], {"new": 1.0}):
-        chunk = RowsChunk([Row(x, y), Row(row, y)], str)
+        chunk = Chunk([Row(x, y), Row(row, y)], str)
         assert len(together(chunk, 0, 2, GuardedModel(model), True, {y}.__contains__, False).X) == 1
         assert together(chunk, 1, 2, GuardedModel(model), True, {y}.__contains__, False) is None
     for value in (math.nan, math.inf, 1e39):
@@ -185,17 +184,17 @@ MIXED = {"rows": rows_of(mixed=True), "checkpoint_every": 130, "window": 50}
 
 
 @pytest.mark.parametrize(
-    ("kind", "make", "how"),
+    ("as_table", "make", "how"),
     [
         *(
-            (kind, lambda: BSGDClassifier(20, seed=0), {**MIXED, "metric": metric})
-            for kind, metric in (
-                *((RowsChunk, metric) for metric in (metrics.Accuracy, metrics.MacroF1, metrics.F1, metrics.LogLoss)),
-                (TableChunk, metrics.LogLoss),
+            (as_table, lambda: BSGDClassifier(20, seed=0), {**MIXED, "metric": metric})
+            for as_table, metric in (
+                *((False, metric) for metric in (metrics.Accuracy, metrics.MacroF1, metrics.F1, metrics.LogLoss)),
+                (True, metrics.LogLoss),
             )
         ),
         *(
-            (RowsChunk, lambda: BSGDClassifier(20, seed=0), {**MIXED, **how, "metric": lambda names=names: names})
+            (False, lambda: BSGDClassifier(20, seed=0), {**MIXED, **how, "metric": lambda names=names: names})
             for names, how in (
                 (["ROCAUC", "LogLoss"], {}),
                 (["Accuracy", "AveragePrecision", "BrierScore", "ConfusionMatrix"], {"rows": THREE, "positive": 2}),
@@ -203,22 +202,22 @@ MIXED = {"rows": rows_of(mixed=True), "checkpoint_every": 130, "window": 50}
             )
         ),
         *(
-            (RowsChunk, lambda: BSGDClassifier(20, seed=0, max_classes=2), {**MIXED, "metric": lambda names=names: names})
+            (False, lambda: BSGDClassifier(20, seed=0, max_classes=2), {**MIXED, "metric": lambda names=names: names})
             for names in (["Accuracy", "AveragePrecision", "BrierScore", "ConfusionMatrix"], "CrossEntropy")
         ),
         *(
-            (RowsChunk, lambda model=model: model(20, seed=0), {"rows": TARGETS, "window": 40, "metric": metrics.MAE})
+            (False, lambda model=model: model(20, seed=0), {"rows": TARGETS, "window": 40, "metric": metrics.MAE})
             for model in (BSGDRegressor, BSCARegressor)
         ),
-        (RowsChunk, lambda: SVMClassifier(seed=0), {"rows": rows_of(150), "metric": metrics.Accuracy}),
-        (RowsChunk, lambda: KernelRLSClassifier(20), {"rows": rows_of(150), "metric": metrics.Accuracy}),  # one row at a time
+        (False, lambda: SVMClassifier(seed=0), {"rows": rows_of(150), "metric": metrics.Accuracy}),
+        (False, lambda: KernelRLSClassifier(20), {"rows": rows_of(150), "metric": metrics.Accuracy}),  # one row at a time
     ],
 )
-def test_a_loop_over_chunks_leaves_what_a_loop_over_rows_does(tmp_path, kind, make, how):
+def test_a_loop_over_chunks_leaves_what_a_loop_over_rows_does(tmp_path, as_table, make, how):
     rows, metric = how["rows"], how["metric"]
     options = {name: value for name, value in how.items() if name not in ("rows", "metric")}
     found = []
-    for name, source in (("rows", IterableSource(rows, "chunks")), ("chunks", InChunks(rows, kind))):
+    for name, source in (("rows", IterableSource(rows, "chunks")), ("chunks", InChunks(rows, as_table))):
         (tmp_path / name).mkdir()
         found.append(left_by(tmp_path / name, source, make, metric=metric(), **options))
     assert found[0] == found[1]
@@ -361,7 +360,7 @@ def test_checkpoints_by_time(tmp_path, monkeypatch, asked, longest):
         def read(self, most):
             nonlocal now
             now += 0.4
-            return RowsChunk([], str) if now < 4.0 else super().read(min(most, 10))
+            return Chunk([], str) if now < 4.0 else super().read(min(most, 10))
 
     with CheckpointFolder(tmp_path) as checkpoints:
         save = checkpoints.save
@@ -381,18 +380,18 @@ def test_checkpoints_by_time(tmp_path, monkeypatch, asked, longest):
     assert written[-1][1] == 100
 
 
-class Counting(RowsChunk):
+class Counting(Chunk):
     """Counts how often rows are read."""
 
     reads = 0
 
-    def row(self, i):
+    def read_row(self, i):
         Counting.reads += 1
-        return super().row(i)
+        return super().read_row(i)
 
-    def table(self, known):
+    def read_table(self, known):
         Counting.reads += len(self)
-        return super().table(known)
+        return super().read_table(known)
 
 
 @pytest.mark.parametrize(
@@ -402,7 +401,7 @@ class Counting(RowsChunk):
 )
 def test_rows_that_are_always_learned_one_by_one_are_read_once(model, metric, monkeypatch):
     monkeypatch.setattr(Counting, "reads", 0)
-    assert LearningLoop(InChunks(rows_of(4000), Counting), model, metric).run().rows == Counting.reads == 4000
+    assert LearningLoop(InChunks(rows_of(4000), kind=Counting), model, metric).run().rows == Counting.reads == 4000
 
 
 def test_a_model_that_learns_rows_one_by_one_predicts_many_at_once():

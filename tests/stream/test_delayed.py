@@ -402,10 +402,8 @@ def test_what_chunks_know_of_rows_and_labels():
     source = joined([row("a", 0.0, b="x"), row(1.5, 2.0)], [label("a", 1.0)])
     assert source.keep(["b", "t"]) == ["b", "t"]
     bad, first, second = (source.read(9) for _ in range(3))  # which is read ahead
-    assert [(len(chunk), chunk.place(0), chunk.event(0)) for chunk in (first, second)] == [
-        (1, "rows, row 1", ("a", 0.0)),
-        (1, "labels, row 1", ("a", 1.0)),
-    ]
+    places = [(len(chunk), chunk.place(0), chunk.row(0).y[:2]) for chunk in (first, second)]
+    assert places == [(1, "rows, row 1", ("a", 0.0)), (1, "labels, row 1", ("a", 1.0))]
     assert [chunk.kept(0, 1) for chunk in (first, second, bad)] == [[["x"], [0.0]], [[None], [None]], [[None], [None]]]
     assert [chunk.kept(1, 1) for chunk in (first, second, bad)] == [[[], []]] * 3
     assert [chunk.messages(0, 1) for chunk in (first, second, bad)] == [None] * 3

@@ -16,6 +16,7 @@ from chunks import TABLES, InChunks, write_rows
 from streamsvm import BSGDClassifier
 from streamsvm.stream import (
     CheckpointFolder,
+    Chunk,
     CSVSource,
     DelayedLabels,
     DelayedLearningLoop,
@@ -25,15 +26,11 @@ from streamsvm.stream import (
     JSONLinesSource,
     LearningLoop,
     LIBSVMSource,
-    RowsChunk,
     StreamError,
-    TableChunk,
     open_source,
 )
 from streamsvm.stream.answers import MOST_KEPT, kept_values
-from streamsvm.stream.endpoints import WrappedSource
 from streamsvm.stream.rows import RowError
-from streamsvm.stream.tables.chunk import ChangedChunk
 
 N = 60
 
@@ -121,28 +118,22 @@ def test_columns_of_parquet_and_arrow(tmp_path, kind):
 COPIED = [("\ud800", None), ("x" * (MOST_KEPT + 1), None), (2**63, str(2**63)), (-(2**63), -(2**63)), ("\xe9", "\xe9")]
 
 
-class Copied(ChangedChunk):
+class Copied(Chunk):
     """Rows with copies that are not among their features: their place, or what is odd."""
-
-    def row(self, i):
-        return self._chunk.row(i)
-
-    def table(self, known):
-        return self._chunk.table(known)
 
     def kept(self, first, end):
         odd = [int(self.row(i).x["b"]) for i in range(first, end)]
         return [[self.place(first + i).partition(", ")[2] if b < 0 else COPIED[b][0] for i, b in enumerate(odd)]]
 
 
-@pytest.mark.parametrize("kind", [TableChunk, RowsChunk])
-def test_rows_together_are_as_row_by_row(tmp_path, kind):
+@pytest.mark.parametrize("as_table", [True, False])
+def test_rows_together_are_as_row_by_row(tmp_path, as_table):
     odd = [i // 10 - 40 if i % 10 == 0 and 400 <= i < 450 else -1 for i in range(500)]
     rows = [({"a": float(i % 7), "b": float(b)}, i % 7 > 3) for i, b in enumerate(odd)]
     refused, left = [], []
     for at_once in (True, False):
         with FileSink(tmp_path / f"{at_once}.jsonl") as sink:
-            source = WrappedSource(InChunks(rows, kind), Copied)
+            source = InChunks(rows, as_table, kind=Copied)
             loop = LearningLoop(source, BSGDClassifier(budget=10), sink=sink, keep="id", on_error="skip")
             assert loop._at_once
             loop._at_once = at_once

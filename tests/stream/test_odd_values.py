@@ -10,7 +10,7 @@ import pytest
 
 from saved import dumps
 from streamsvm import BSGDClassifier
-from streamsvm.stream import FileSink, IterableSource, LearningLoop, PredictionLoop, Row, RowsChunk
+from streamsvm.stream import Chunk, FileSink, IterableSource, LearningLoop, PredictionLoop, Row
 from streamsvm.stream.tables import TableEncoder
 
 ZONES = datetime.UTC, datetime.timezone(datetime.timedelta(hours=1))
@@ -22,7 +22,7 @@ class AtOnce(IterableSource):
 
     def read(self, most):
         rows = [chunk.row(0) for chunk in iter(lambda: super(AtOnce, self).read(1), None)]
-        return RowsChunk(rows, str, names=self.kept_names) if rows else None
+        return Chunk(rows, str, names=self.kept_names) if rows else None
 
 
 def rows(**odd):

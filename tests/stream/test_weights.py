@@ -14,6 +14,7 @@ from streamsvm import BSCARegressor, BSGDClassifier, BSGDRegressor
 from streamsvm.learners.preprocessing import BoundedScaler, BoundedTargetScaler
 from streamsvm.stream import (
     BadRow,
+    Chunk,
     DelayedLabels,
     DelayedLearningLoop,
     FileSink,
@@ -22,9 +23,7 @@ from streamsvm.stream import (
     LearningLoop,
     PredictionLoop,
     Row,
-    RowsChunk,
     StreamError,
-    TableChunk,
     Weighted,
     WeightedSource,
     open_source,
@@ -56,9 +55,9 @@ def learned_by_hand():
     return found
 
 
-@pytest.mark.parametrize("kind", [RowsChunk, TableChunk])
-def test_tables_and_rows_without_a_label(kind):
-    class WithBytes(kind):
+@pytest.mark.parametrize("as_table", [False, True])
+def test_tables_and_rows_without_a_label(as_table):
+    class WithBytes(Chunk):
         def raw(self, i):
             return b"raw"
 
@@ -71,7 +70,7 @@ def test_tables_and_rows_without_a_label(kind):
         Row({"a": 5.0}, None),
     ]
     for most in (1, 100):
-        source = WeightedSource(InChunks(zip(xs, ["u", "v", "u", None, None], strict=True), WithBytes), "w")
+        source = WeightedSource(InChunks(zip(xs, ["u", "v", "u", None, None], strict=True), as_table, kind=WithBytes), "w")
         rows, odd = [], 0
         for chunk in chunks_of(source, most):
             rows += [chunk.row(i) for i in range(len(chunk))]
@@ -80,13 +79,13 @@ def test_tables_and_rows_without_a_label(kind):
 
 
 @pytest.mark.parametrize(("regression", "encoded"), [(False, False), (True, False), (False, True)])
-@pytest.mark.parametrize("kind", [RowsChunk, TableChunk])
-def test_rows_together_are_as_row_by_row(kind, regression, encoded):
+@pytest.mark.parametrize("as_table", [False, True])
+def test_rows_together_are_as_row_by_row(as_table, regression, encoded):
     rows = [({**x, "w": -1.0 if i % 50 == 7 else w}, x["a"] if regression else y) for i, (x, y, w) in enumerate(rows_of(400))]
     for x, _ in rows[::5]:
         del x["w"]
     found = []
-    for source in (IterableSource(rows), InChunks(rows, kind)):
+    for source in (IterableSource(rows), InChunks(rows, as_table)):
         learner = (BSGDRegressor if regression else BSGDClassifier)(budget=20, seed=1)
         learner = TableEncoder() | learner if encoded else learner
         loop = LearningLoop(WeightedSource(source, "w"), learner, on_error="skip")
@@ -96,7 +95,7 @@ def test_rows_together_are_as_row_by_row(kind, regression, encoded):
     assert found[0][3] == {"malformed": 8}
     assert loop._at_once
     with pytest.raises(StreamError, match="row 8: weight -1.0 is no finite number of at least 0"):
-        LearningLoop(WeightedSource(InChunks(rows, kind), "w"), learner.clone()).run()
+        LearningLoop(WeightedSource(InChunks(rows, as_table), "w"), learner.clone()).run()
 
 
 @pytest.mark.parametrize(("cell", "w"), [("", 1.0), (None, 1.0), ("1e-3", 0.001), (np.float32(2.0), 2.0), (3, 3.0), ("-0", 0.0)])

@@ -26,7 +26,7 @@ from streamsvm.stream.delayed.events import (
 )
 from streamsvm.stream.endpoints import START_AFRESH, Position, Source, StreamError
 from streamsvm.stream.rows import RowError
-from streamsvm.stream.tables.chunk import BadRow, Chunk, Message, MessageColumns, Row, RowsChunk
+from streamsvm.stream.tables.chunk import BadRow, Chunk, Message, MessageColumns, Row
 
 #: A message may be so many seconds ahead of this machine's clock, and less where rows wait for a shorter time (`ahead`).
 FUTURE_SECONDS = 3600.0
@@ -112,7 +112,7 @@ class JoinedSource(Source):
             if time is None and not source.has_messages:
                 raise StreamError(f"{source.name}: its rows have no event time of their own. Name the column: time=NAME")
             source.join()
-        self._held: list[deque[_Held]] = [deque(), deque()]  # of each stream, what was read of it and is given next
+        self._held: list[deque[HeldMessage]] = [deque(), deque()]  # of each stream, what was read of it and is given next
         self._times = [-math.inf, -math.inf]  # of each stream, that of the message that was given last
         self._ended = [False, False]
         self._looks = [0.0, 0.0]  # when a silent stream is asked again
@@ -182,10 +182,10 @@ class JoinedSource(Source):
             return None
         if not waiting:
             time.sleep(_PAUSE_SECONDS)
-            return _NOTHING
+            return Chunk([], str)
         moment, side = min(waiting)
         self._times[side] = moment
-        return self._held[side].popleft()
+        return self._held[side].popleft().as_chunk()
 
     def _look_ahead(self, side: int) -> Chunk | None:
         """Read the messages of a stream that it takes to give the next one; return one that cannot be used, or none in time."""
@@ -206,7 +206,8 @@ class JoinedSource(Source):
                     self._hold_message(side, self._keyed_row(side, chunk, *row))
                 except ValueError as error:
                     place, raw = chunk.place(0), chunk.raw(0)
-                    return RowsChunk([BadRow(place, raw, str(error))], chunk.place, [raw], self._keep or ())
+                    copies = [[None]] * len(self._keep or ())
+                    return Chunk([BadRow(place, raw, str(error))], chunk.place, chunk.raw, copies=copies)
         return None
 
     def _is_next_needed(self, side: int) -> bool:
@@ -216,13 +217,13 @@ class JoinedSource(Source):
             return not held
         return not (source.waits or source.endless) and held[0].time > self._times[side] + self._ahead
 
-    def _hold_message(self, side: int, new: _Held) -> None:
+    def _hold_message(self, side: int, new: HeldMessage) -> None:
         held = self._held[side]
         if held and held[0].time > new.time + self._ahead:
-            held[0] = held[0].at(max(new.time, self._times[side]))
-        held.append(new.at(max(new.time, held[0].time if held else self._times[side])))
+            held[0] = held[0].with_time(max(new.time, self._times[side]))
+        held.append(new.with_time(max(new.time, held[0].time if held else self._times[side])))
 
-    def _keyed_row(self, side: int, chunk: Chunk, x: Any, y: Any) -> _Held:
+    def _keyed_row(self, side: int, chunk: Chunk, x: Any, y: Any) -> HeldMessage:
         if not isinstance(x, Mapping):
             raise RowError("malformed", f"a row must be a mapping of names to values, not {shown(x)}")
         if side == 0 and y is not None:
@@ -231,17 +232,19 @@ class JoinedSource(Source):
         if raw is not None and len(raw) > MOST_ROW_BYTES:
             raise RowError("too long", f"the row has {len(raw):,} bytes; one that waits may have {MOST_ROW_BYTES:,}")
         x = dict(x)
-        kept, messages = None, None
+        copies: list[Any] = []
+        messages = None
         if self._keep is not None and side == 0:
-            kept, messages = kept_values(self._keep, [values[0] for values in chunk.kept(0, 1)]), chunk.messages(0, 1)
+            copies, messages = kept_values(self._keep, [values[0] for values in chunk.kept(0, 1)]), chunk.messages(0, 1)
         message_key, message_time = chunk.event(0)
         found = x.pop(self._key, None)
         key = checked_key(message_key if found is None else found)
         moment = checked_time(message_time if self._time is None else x.pop(self._time, None), time.time() + self._ahead)
         if side == 1:
-            return _Held({}, Labelled(key, moment, checked_label(y)), chunk.place(0), raw, [None] * len(self._keep or ()), None)
+            copies = [None] * len(self._keep or ())
+            return HeldMessage({}, Labelled(key, moment, checked_label(y)), chunk.place(0), raw, copies, None)
         message = None if messages is None else messages[0]
-        return _Held(x, Awaited(key, moment, pack_row(x)), chunk.place(0), raw, kept, message)
+        return HeldMessage(x, Awaited(key, moment, pack_row(x)), chunk.place(0), raw, copies, message)
 
     def lag(self) -> dict[Any, int] | None:
         """Return how many messages are waiting to be read, by stream and partition; None if the streams do not tell."""
@@ -273,58 +276,43 @@ class JoinedSource(Source):
             source.close()
 
 
-@dataclass(eq=False, slots=True)
-class _Held(Chunk):
+@dataclass(frozen=True, slots=True)
+class HeldMessage:
     """A message that was read, and is given later."""
 
     x: dict[Any, Any]
-    y: Any
-    _place: str
-    _raw: bytes | None
-    _kept: list[Any] | None
-    """The values that a prediction gets of the row; None where nothing is copied."""
-    _message: Message | None
+    y: Awaited | Labelled
+    place: str
+    raw: bytes | None
+    copies: list[Any]
+    """The values that a prediction gets of the row."""
+    message: Message | None
 
     @property
     def time(self) -> float:
-        moment: float = self.y.time
-        return moment
+        """The event time."""
+        return self.y.time
 
-    def at(self, moment: float) -> _Held:
-        """Return the message with another time."""
+    def with_time(self, moment: float) -> HeldMessage:
+        """Return the message with another event time."""
         return self if moment == self.time else replace(self, y=self.y._replace(time=moment))
+
+    def as_chunk(self) -> Chunk:
+        """Return a chunk of the one row."""
+        message, messages = self.message, None
+        if message is not None:
+            messages = MessageColumns([message.key], [message.timestamp], [message.headers], message.size)
+        copies = [[value] for value in self.copies]
+        return Chunk([Row(self.x, self.y)], lambda _: self.place, lambda _: self.raw, copies=copies, messages=messages)
 
     @property
     def saved(self) -> dict[str, Any]:
         """The message as a checkpoint holds it."""
-        facts = {"row": self.y.packed} if type(self.y) is Awaited else {"y": self.y.y}
-        message = None if self._message is None else _written_message(self._message)
-        text = None if self._raw is None else base64.b64encode(self._raw).decode()
-        where = {"key": self.y.key, "time": self.y.time, "place": self._place}
-        return facts | where | {"raw": text, "kept": self._kept, "message": message}
-
-    def __len__(self) -> int:
-        return 1
-
-    def row(self, i: int) -> Row:  # noqa: ARG002
-        return Row(self.x, self.y)
-
-    def place(self, i: int) -> str:  # noqa: ARG002
-        return self._place
-
-    def raw(self, i: int) -> bytes | None:  # noqa: ARG002
-        return self._raw
-
-    def kept(self, first: int, end: int) -> list[Sequence[Any]]:
-        return [[value][first:end] for value in self._kept or ()]
-
-    def messages(self, first: int, end: int) -> MessageColumns | None:
-        if (message := self._message) is None:
-            return None
-        return MessageColumns([message.key], [message.timestamp], [message.headers], message.size)[first:end]
-
-    def event(self, i: int) -> tuple[str | bytes | None, float | None]:  # noqa: ARG002
-        return self.y.key, self.y.time
+        facts = {"row": self.y.packed} if isinstance(self.y, Awaited) else {"y": self.y.y}
+        message = None if self.message is None else _written_message(self.message)
+        text = None if self.raw is None else base64.b64encode(self.raw).decode()
+        where = {"key": self.y.key, "time": self.y.time, "place": self.place}
+        return facts | where | {"raw": text, "copies": self.copies, "message": message}
 
 
 def _written_message(message: Message) -> list[Any]:
@@ -340,14 +328,11 @@ def _message(written: Any) -> Message | None:
     return Message(None if key is None else base64.b64decode(key), timestamp, found)
 
 
-def _held_message(side: int, saved: Mapping[str, Any]) -> _Held:
+def _held_message(side: int, saved: Mapping[str, Any]) -> HeldMessage:
     """Return a message that a checkpoint holds."""
     key, moment, place = checked_key(saved["key"]), checked_time(saved["time"]), str(saved["place"])
     raw = None if saved["raw"] is None else base64.b64decode(saved["raw"])
     if side == 1:
-        return _Held({}, Labelled(key, moment, checked_label(saved["y"])), place, raw, saved["kept"], None)
+        return HeldMessage({}, Labelled(key, moment, checked_label(saved["y"])), place, raw, saved["copies"], None)
     awaited = Awaited(key, moment, saved["row"])
-    return _Held(unpack_row(saved["row"]), awaited, place, raw, saved["kept"], _message(saved["message"]))
-
-
-_NOTHING = RowsChunk([], str)
+    return HeldMessage(unpack_row(saved["row"]), awaited, place, raw, saved["copies"], _message(saved["message"]))

@@ -11,7 +11,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from streamsvm.stream import Chunk, Row, RowsChunk, Source, StreamError, open_source
+from streamsvm.stream import Chunk, Row, Source, StreamError, open_source
 from streamsvm.stream.endpoints import Position
 from streamsvm.stream.lines import LONGEST_LINE, ByteStream, HeldBytes
 from streamsvm.stream.open import name_of, source_files
@@ -115,7 +115,7 @@ class _HeldRows(Source):
         first, end = self._next, min(self._next + most, self._n)
         self._next = end
         rows = [self._read_row(*self._row(i)) for i in range(first, end)]
-        return RowsChunk(rows, lambda i: f"{self.name}, row {first + i + 1:,}") if rows else None
+        return Chunk(rows, lambda i: f"{self.name}, row {first + i + 1:,}") if rows else None
 
     def _read_row(self, x: dict[Any, Any], y: Any) -> Row:
         y = None if self._label is None else y

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import contextlib
+import copy
 import math
 from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Any, NamedTuple, final, overload
+from typing import Any, NamedTuple, Self, final, overload
 
 import numpy as np
 
@@ -174,173 +175,148 @@ def _is_nan(value: Any) -> bool:
 _SPARSE, _FEW_CELLS = 8, 4096  # a table may have so many times the cells that rows have, and so many more
 
 
+class _Change(NamedTuple):
+    row: Callable[[Row], Row]
+    table: Callable[[Table], Table]
+    names: frozenset[Hashable]
+
+
 class Chunk:
     """Rows that a source has read together.
 
-    A source of your own gives a `RowsChunk`, or a class below this one that says how rows become columns.
+    A class below this one reads its rows when they are asked for: it overrides `read_row`, `read_table`, and whatever else its
+    rows have.
+
+    Parameters
+    ----------
+    rows
+        The rows, or a `Table` of them. The one is made of the other when it is needed.
+    place
+        Function that returns the stream, and the line, offset or number of a row in it, for messages, by its number in the chunk.
+    raw
+        Function that returns the bytes of a row, which go into its dead letter. None: there are none.
+    names
+        Features that predictions copy: the ``kept_names`` of the source.
+    copies
+        What predictions copy, if it is not in the features: a sequence of n values for each field.
+    messages
+        Key, time and headers of each row. None: the rows are no messages.
     """
 
-    _names: Sequence[str] = ()  # features that predictions keep
+    _rows: Sequence[Row | BadRow] | None = None
+    _copies: Sequence[Sequence[Any]] | None = None
+    _message_columns: MessageColumns | None = None
+    _has_table: bool = False  # or it is known that there is none
+    _table: Table | None = None
+    _changes: tuple[_Change, ...] = ()
+    _before: Table | None = None  # the table to which the changes were made,
+    _changed: Table | None = None  # and the one with them
+
+    def __init__(
+        self,
+        rows: Sequence[Row | BadRow] | Table,
+        place: Callable[[int], str],
+        raw: Callable[[int], bytes | None] | None = None,
+        *,
+        names: Sequence[str] = (),
+        copies: Sequence[Sequence[Any]] | None = None,
+        messages: MessageColumns | None = None,
+    ) -> None:
+        self._n, self._has_table = len(rows), isinstance(rows, Table)
+        if isinstance(rows, Table):
+            self._table = rows
+        else:
+            self._rows = rows
+        self._place, self._raw, self._names, self._copies, self._message_columns = place, raw, names, copies, messages
 
     def __len__(self) -> int:
-        raise NotImplementedError
+        return self._n
 
     def row(self, i: int) -> Row | BadRow:
         """Return row number ``i``."""
-        raise NotImplementedError
+        row = self.read_row(i)
+        for change in self._changes:
+            if type(row) is BadRow:
+                break
+            try:
+                row = change.row(row)
+            except ValueError as error:
+                row = BadRow(self.place(i), self.raw(i), str(error))
+        return row
 
-    def table(self, known: Sequence[Hashable]) -> Table | None:  # noqa: ARG002
+    def table(self, known: Sequence[Hashable]) -> Table | None:
         """Return all rows in columns; None if they are rows only.
 
         ``known`` are the features that the model knows, if it takes numbers alone: a format without a header looks for these.
         """
-        return None
+        if not self._changes:
+            return self.read_table(known)
+        names = [*known, *(name for change in self._changes for name in change.names)] if known else known
+        if (table := self.read_table(names)) is None:
+            return None
+        if table is not self._before:
+            self._before = table
+            for change in self._changes:
+                table = change.table(table)
+            self._changed = table
+        return self._changed
+
+    def read_row(self, i: int) -> Row | BadRow:
+        """Read row number ``i``, before any change."""
+        if self._rows is not None:
+            return self._rows[i]
+        table: Any = self._table
+        return table.row(i)
+
+    def read_table(self, known: Sequence[Hashable]) -> Table | None:  # noqa: ARG002
+        """Read all rows in columns, before any change; as `table`."""
+        if not self._has_table and self._rows is not None:
+            self._has_table, self._table = True, Table.of_rows(self._rows)
+        return self._table
 
     def place(self, i: int) -> str:
         """Return the stream, and the line, offset or number of row number ``i`` in it, for messages."""
-        raise NotImplementedError
+        return self._place(i)
 
-    def raw(self, i: int) -> bytes | None:  # noqa: ARG002
+    def raw(self, i: int) -> bytes | None:
         """Return the bytes of row number ``i``, which go into its dead letter; None if there are none."""
-        return None
+        return None if self._raw is None else self._raw(i)
 
     def kept(self, first: int, end: int) -> list[Sequence[Any]]:
         """Return what `Source.keep` has asked for, of the rows from one number to before another: a sequence for each field."""
-        rows = [self.row(i)[0] for i in range(first, end)]
+        if self._copies is not None:
+            return [values[first:end] for values in self._copies]
+        rows = [self.read_row(i)[0] for i in range(first, end)]
         return [[x.get(name) if isinstance(x, Mapping) else None for x in rows] for name in self._names]
 
-    def messages(self, first: int, end: int) -> MessageColumns | None:  # noqa: ARG002
+    def messages(self, first: int, end: int) -> MessageColumns | None:
         """Return the messages of the rows from one number to before another; None if the stream has none."""
-        return None
+        return None if self._message_columns is None else self._message_columns[first:end]
 
     def event(self, i: int) -> tuple[str | bytes | None, float | None]:  # noqa: ARG002
         """Return the key of the message of row number ``i``, and its time in seconds since 1970; None for what it has not."""
         return None, None
 
+    def changed(self, row: Callable[[Row], Row], table: Callable[[Table], Table], names: Iterable[Hashable] = ()) -> Self:
+        """Return the chunk with a change to its rows, and the same change to its table.
 
-class RowsChunk(Chunk):
-    """Rows as they are, for sources that read them one by one.
-
-    Parameters
-    ----------
-    rows
-        The rows.
-    place
-        Function that returns the place of a row by its number here.
-    raws
-        The bytes of each row, if there are any.
-    names
-        Columns of the rows that predictions keep.
-    kept
-        What is kept of each row, if it is not in the features.
-    """
-
-    def __init__(
-        self,
-        rows: Sequence[Row | BadRow],
-        place: Callable[[int], str],
-        raws: Sequence[bytes | None] | None = None,
-        names: Sequence[str] = (),
-        kept: Sequence[Sequence[Any]] | None = None,
-    ) -> None:
-        self.rows: Sequence[Row | BadRow] = rows
-        self._place, self._raws, self._names, self._kept = place, raws, names, kept
-        self._table: Table | None = None
-
-    def __len__(self) -> int:
-        return len(self.rows)
-
-    def row(self, i: int) -> Row | BadRow:
-        return self.rows[i]
-
-    def table(self, known: Sequence[Hashable]) -> Table | None:  # noqa: ARG002
-        if self._table is None:
-            self._table = Table.of_rows(self.rows)
-        return self._table
-
-    def place(self, i: int) -> str:
-        return self._place(i)
-
-    def raw(self, i: int) -> bytes | None:
-        return None if self._raws is None else self._raws[i]
-
-    def kept(self, first: int, end: int) -> list[Sequence[Any]]:
-        if self._kept is not None:
-            return [list(column) for column in zip(*self._kept[first:end], strict=True)]
-        return super().kept(first, end)
+        A ValueError of ``row`` refuses the row. ``names`` are columns that a table must have for the change, whether the model
+        knows them or not.
+        """
+        made = copy.copy(self)
+        made._changes, made._before = (*self._changes, _Change(row, table, frozenset(names))), None
+        return made
 
 
-class TableChunk(Chunk):
-    """Rows that were read as a table."""
+def without_columns(chunk: Chunk, names: Iterable[Hashable]) -> Chunk:
+    """Return a chunk without some columns, which are no features."""
+    left_out = frozenset(names)
 
-    def __init__(self, table: Table, place: Callable[[int], str], names: Sequence[str] = ()) -> None:
-        self._rows, self._place, self._names = table, place, names
-
-    def __len__(self) -> int:
-        return len(self._rows)
-
-    def row(self, i: int) -> Row | BadRow:
-        return self._rows.row(i)
-
-    def table(self, known: Sequence[Hashable]) -> Table | None:  # noqa: ARG002
-        return self._rows
-
-    def place(self, i: int) -> str:
-        return self._place(i)
-
-
-class ChangedChunk(Chunk):
-    """The rows of another chunk, changed: a class below this one says how a row and a table become others."""
-
-    def __init__(self, chunk: Chunk, names: Iterable[Hashable] = ()) -> None:
-        self._chunk, self._asked = chunk, frozenset(names)  # columns that tables must have, whatever the model knows
-        self._found: Table | None = None  # the table of the chunk that was changed
-        self._table: Table | None = None
-
-    def _changed_row(self, i: int, row: Row) -> Row | BadRow:
-        raise NotImplementedError
-
-    def _changed_table(self, found: Table) -> Table:
-        raise NotImplementedError
-
-    def __len__(self) -> int:
-        return len(self._chunk)
-
-    def row(self, i: int) -> Row | BadRow:
-        row = self._chunk.row(i)
-        return row if type(row) is BadRow else self._changed_row(i, row)
-
-    def table(self, known: Sequence[Hashable]) -> Table | None:
-        found = self._chunk.table([*known, *self._asked] if known else known)
-        if found is not self._found:
-            self._found, self._table = found, None if found is None else self._changed_table(found)
-        return self._table
-
-    def place(self, i: int) -> str:
-        return self._chunk.place(i)
-
-    def raw(self, i: int) -> bytes | None:
-        return self._chunk.raw(i)
-
-    def kept(self, first: int, end: int) -> list[Sequence[Any]]:
-        return self._chunk.kept(first, end)
-
-    def messages(self, first: int, end: int) -> MessageColumns | None:
-        return self._chunk.messages(first, end)
-
-    def event(self, i: int) -> tuple[str | bytes | None, float | None]:
-        return self._chunk.event(i)
-
-
-class WithoutColumns(ChangedChunk):
-    """Rows without some columns, which are no features."""
-
-    def _changed_row(self, i: int, row: Row) -> Row:  # noqa: ARG002
+    def change_row(row: Row) -> Row:
         x, y = row
-        return Row({name: value for name, value in x.items() if name not in self._asked}, y) if isinstance(x, Mapping) else row
+        return Row({name: value for name, value in x.items() if name not in left_out}, y) if isinstance(x, Mapping) else row
 
-    def _changed_table(self, found: Table) -> Table:
-        return found.without(self._asked)
+    return chunk.changed(change_row, lambda table: table.without(left_out), left_out)
 
 
 #: Fewer rows are taken one by one: a call for several costs more.

@@ -8,8 +8,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from chunks import check_table
-from streamsvm.stream import BadRow, Row, RowsChunk, Table, TableChunk, Weighted
-from streamsvm.stream.tables.chunk import WithoutColumns, as_numbers
+from streamsvm.stream import BadRow, Chunk, Row, Table, Weighted
+from streamsvm.stream.tables.chunk import as_numbers, without_columns
 
 VALUES = [0.0, -0.0, 1.5, math.nan, math.inf, 7, 2**70, 10**400, True, None, "text", "", np.float32(0.1), np.float64("nan")]
 VALUES += [[1.0], np.int64(3), np.bool_(1), Decimal("1.5")]
@@ -21,17 +21,17 @@ chunks = st.lists(rows | rows | st.sampled_from([BadRow("here", None, "torn"), R
 
 @given(chunks, st.sampled_from([[], ["a"], ["a", 3, "none"]]))
 def test_rows_in_columns(rows, left_out):
-    chunk = RowsChunk(rows, str, names=["a", "b"])
+    chunk = Chunk(rows, str, names=["a", "b"])
     table = check_table(chunk)
     features = [row[0] if isinstance(row[0], dict) else {} for row in rows]
     assert table.odd == [i for i, row in enumerate(rows) if not isinstance(row[0], dict)]
     assert table.blank == [i for i, x in enumerate(features) if any(value is None or value != value for value in x.values())]
-    without = WithoutColumns(chunk, left_out)
+    without = without_columns(chunk, left_out)
     found = check_table(without)
     assert found.names == tuple(name for name in table.names if name not in left_out)
     assert all(found.column(name) is (None if name in left_out else table.column(name)) for name in ("a", "b", 3, "none"))
     assert repr(without.kept(1, len(rows))) == repr([[x.get(name) for x in features[1:]] for name in ("a", "b")])
-    plain = TableChunk(table, str, names=["a"])
+    plain = Chunk(table, str, names=["a"])
     kept = [None if value is None or value != value else value for x in features for value in [x.get("a")]]
     assert repr(plain.kept(0, len(rows))) == repr([kept])
 
@@ -39,20 +39,20 @@ def test_rows_in_columns(rows, left_out):
 def test_columns_that_are_left_out_are_known_to_the_format():
     asked = []
 
-    class Asked(RowsChunk):
-        def table(self, known):
+    class Asked(Chunk):
+        def read_table(self, known):
             asked.append(list(known))
-            return super().table(known)
+            return super().read_table(known)
 
-    chunk = WithoutColumns(Asked([Row({"a": 1.0, "b": 2.0}, 1)], str), ["b"])
+    chunk = without_columns(Asked([Row({"a": 1.0, "b": 2.0}, 1)], str), ["b"])
     assert [chunk.table(known).names for known in (["a"], ())] == [("a",), ("a",)]
     assert asked == [["a", "b"], []]
 
 
 def test_rows_with_few_of_many_names_stay_rows():
     rows = [Row({f"n{i}": 1.0}, 0) for i in range(200)]
-    assert RowsChunk(rows, str).table(()) is None
-    assert len(RowsChunk(rows[:50], str).table(()).names) == 50
+    assert Chunk(rows, str).table(()) is None
+    assert len(Chunk(rows[:50], str).table(()).names) == 50
 
 
 @given(st.lists(values))
