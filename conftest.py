@@ -11,6 +11,7 @@ import pytest
 
 # Tests run side by side and their matrices are small: more threads in linear algebra made some of them six times as slow.
 os.environ.setdefault("OMP_NUM_THREADS", "1")  # before numpy is imported, which looks at it then
+os.environ.setdefault("STREAMSVM_COMPILE_PROCESSES", "1")  # as many processes run tests
 
 from lists import BASELINES
 from streamsvm.core.compiling import ahead

@@ -11,6 +11,7 @@ from typing import Any, ClassVar, NoReturn, TypeVar, dataclass_transform
 import numpy as np
 
 from streamsvm.core.checks import OutputName, check_number, check_one_of, check_parameters, parameter
+from streamsvm.core.compiling.common import expect_use
 from streamsvm.core.compiling.functions import address_of
 from streamsvm.core.docstrings import documented
 from streamsvm.core.frames import Batch, as_matrix
@@ -86,6 +87,7 @@ class OnlineEstimator(RiverEstimator, Explained):
     """
 
     def __post_init__(self) -> None:
+        expect_use(type(self))
         self._check_parameters()
         self._features = FeatureSpace(self.max_features, self.overflow, self._dtype)  # type: ignore[arg-type]
         self._use_store(self._make_store(1, self._columns))

@@ -1,4 +1,4 @@
-"""Compiles what a use of the library needs before it begins, in several processes side by side.
+"""Compiles what a use of the library needs in several processes side by side: before it begins, or at its first row.
 
 What is needed is listed in ``entries.json``, which ``release/entries.py`` writes: for each public estimator, and for each learner
 of the command line. Processes share the work through the files of `stored`: who meets a function that another one is compiling
@@ -7,7 +7,9 @@ waits for its file.
 
 from __future__ import annotations
 
+import atexit
 import json
+import logging
 import os
 import subprocess
 import sys
@@ -18,12 +20,20 @@ from pathlib import Path
 from typing import Any
 
 from streamsvm.core.compiling import machine_code
-from streamsvm.core.compiling.common import INTERPRETED, find
+from streamsvm.core.compiling.common import INTERPRETED, expected_uses, find
 from streamsvm.core.compiling.functions import with_numba
 from streamsvm.core.compiling.keys import parts_of
 from streamsvm.core.compiling.signatures import numba_types
 
 ENTRIES = Path(__file__).with_name("entries.json")
+#: The most processes, unless STREAMSVM_COMPILE_PROCESSES says otherwise: a use has no more large functions.
+_MAX_PROCESSES = 8
+#: Modules that only processes have which do a share of some larger work, beside others.
+_WORKER_MODULES = "pyspark.worker", "joblib.externals.loky.backend.popen_loky_posix"
+_END_SECONDS = 5.0
+
+logger: logging.Logger = logging.getLogger("streamsvm")
+_helpers: list[subprocess.Popen[bytes]] = []  # of first uses
 
 #: A function, and the types of its arguments.
 _Entry = tuple[Any, tuple[Any, ...]]
@@ -81,8 +91,8 @@ def _in_order(functions: list[_Entry], process: int, processes: int) -> list[_En
 def compile_ahead(uses: Iterable[str], say: Callable[[int, int, str], object] | None = None) -> int:
     """Compile what uses of the library need, and return how many functions were compiled.
 
-    ``uses`` are some of `names`; a ValueError tells of another one. As many processes compile as there are cores. ``say`` is
-    called with how many functions are compiled, how many there are, and the name of the next one.
+    ``uses`` are some of `names`; a ValueError tells of another one. `process_count` processes compile. ``say`` is called with how
+    many functions are compiled, how many there are, and the name of the next one.
     """
     uses = list(uses)
     if unknown := [use for use in uses if use not in names()]:
@@ -93,7 +103,7 @@ def compile_ahead(uses: Iterable[str], say: Callable[[int, int, str], object] | 
     missing = {(function, kinds) for function, kinds in functions if not function.is_stored(kinds)}
     if not missing:
         return 0
-    n = min(len(os.sched_getaffinity(0)), len(missing))
+    n = min(process_count(), len(missing))
     waiting = [entry for entry in _in_order(functions, 0, n) if entry in missing]
     helpers = [_start_helper(process, n, uses) for process in range(1, n)]
     try:
@@ -102,22 +112,73 @@ def compile_ahead(uses: Iterable[str], say: Callable[[int, int, str], object] | 
                 say(number, len(waiting), function.py_func.__qualname__)
             function.compile_entry(kinds)
     finally:
-        for helper in helpers:
-            helper.terminate()
-        for helper in helpers:
-            try:
-                helper.communicate(timeout=5.0)
-            except subprocess.TimeoutExpired:  # it has been stopped
-                helper.kill()
-                helper.communicate()
+        _end_helpers(helpers)
     return len(waiting)
+
+
+def process_count() -> int:
+    """Return how many processes compile: the environment variable STREAMSVM_COMPILE_PROCESSES, or one for each processor."""
+    if count := os.environ.get("STREAMSVM_COMPILE_PROCESSES"):
+        if not count.isdecimal() or int(count) == 0:
+            raise ValueError(f"STREAMSVM_COMPILE_PROCESSES must be a whole number of at least 1, not {count!r}")
+        return int(count)
+    cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+    return min(cores, _MAX_PROCESSES)
+
+
+def start_helpers(function: Any, arguments: tuple[Any, ...]) -> None:
+    """Start processes that compile what an expected use needs, if a function that it calls first is in no file.
+
+    This process continues with that function. When it needs another one, a helper has compiled it, or is waited for.
+    """
+    for helper in _helpers:
+        helper.poll()  # one that has ended is a process of the system until then
+    place = f"{function.py_func.__module__}:{function.py_func.__qualname__}"
+    uses = [use for use in expected_uses if place in _entries_table()["uses"].get(use, ())]
+    if not uses or function.is_stored(arguments):
+        return
+    use = uses[-1]
+    del expected_uses[use]
+    missing = sum(not other.is_stored(kinds) for other, kinds in _functions_of([use]))
+    n = min(process_count(), missing) if _may_start_processes() else 1
+    if n > 1:
+        logger.info("compiling %d functions of %s in %d processes, once on this machine", missing, use, n)
+        if not _helpers:
+            atexit.register(_end_at_exit, os.getpid())
+        _helpers.extend(_start_helper(process, n, [use]) for process in range(1, n))
+
+
+def _may_start_processes() -> bool:
+    # Not where this process is one of several that share some work, nor where a program has Python within it.
+    multiprocessing = sys.modules.get("multiprocessing.process")
+    started_by = getattr(multiprocessing, "parent_process", lambda: None)()
+    main = getattr(getattr(sys.modules["__main__"], "__spec__", None), "name", "")
+    is_worker = started_by is not None or main in _WORKER_MODULES or _WORKER_MODULES[0] in sys.modules
+    return not is_worker and "python" in Path(sys.executable or "").name
+
+
+def _end_at_exit(process: int) -> None:
+    if os.getpid() == process:  # not a fork of it
+        _end_helpers(_helpers)
+
+
+def _end_helpers(helpers: list[subprocess.Popen[bytes]]) -> None:
+    for helper in helpers:
+        helper.terminate()
+    for helper in helpers:
+        try:
+            helper.communicate(timeout=_END_SECONDS)
+        except subprocess.TimeoutExpired:  # it has been stopped
+            helper.kill()
+            helper.communicate()
 
 
 def _start_helper(process: int, processes: int, uses: list[str]) -> subprocess.Popen[bytes]:
     code = "import sys; from streamsvm.core.compiling.ahead import help_to_compile; help_to_compile(*sys.argv[1:])"
     words = [sys.executable, "-P", "-c", code, str(process), str(processes), *uses]
     # It imports what this process imports: -P, for files of the folder where it was started are not among that.
-    environment = {**os.environ, "PYTHONPATH": os.pathsep.join(path or str(Path.cwd()) for path in sys.path)}
+    paths = os.pathsep.join(path or str(Path.cwd()) for path in sys.path)
+    environment = {**os.environ, "PYTHONPATH": paths, "STREAMSVM_COMPILE_PROCESSES": "1"}
     return subprocess.Popen(  # noqa: S603 - this interpreter, and names that were checked
         words, stdin=subprocess.PIPE, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, env=environment
     )

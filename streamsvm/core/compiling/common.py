@@ -17,6 +17,15 @@ OVERLOADS: dict[Any, Callable[..., Any]] = {}
 #: The seconds that this process has compiled functions of the library, or loaded them.
 compilation: SimpleNamespace = SimpleNamespace(seconds=0.0)
 
+#: The names of estimators that were created, for which no functions were compiled ahead yet.
+expected_uses: dict[str, None] = {}
+
+
+def expect_use(kind: type) -> None:
+    """Note that an estimator was created. If its first function has to be compiled, several processes compile the others."""
+    name = next((base.__name__ for base in kind.__mro__ if base.__module__.startswith("streamsvm.")), "")
+    expected_uses[name] = None
+
 
 def find(place: str) -> Any:
     """Return the function of a place, ``module:name``."""

@@ -28,16 +28,36 @@ _telling = threading.RLock()  # what is told may need numba itself
 
 
 def with_numba() -> Any:
-    """Import numba, tell it what it must know, and return `numba_functions`."""
+    """Import numba, tell it what it must know, and return `numba_functions`, or `plain_numba` in its place."""
     global _numba  # noqa: PLW0603 - set once
     if _numba is None:
         with _telling:
-            from streamsvm.core.compiling import numba_functions  # noqa: PLC0415 - half a second, which machine code saves
-
+            module = _import_with_numba()
             _tell_once()
-            _numba = numba_functions
+            _numba = module
             _tell_once()  # what another thread has added meanwhile
     return _numba
+
+
+@cache
+def _import_with_numba() -> Any:
+    # Half a second, which machine code saves.
+    import numba  # noqa: PLC0415
+
+    if numba.config.DISABLE_JIT:
+        why = "disable_jit in numba's configuration file is not seen in time: set NUMBA_DISABLE_JIT=1 in the environment"
+        raise ImportError(why)
+    try:
+        from streamsvm.core.compiling import numba_functions  # noqa: PLC0415
+    except (ImportError, AttributeError) as error:
+        import logging  # noqa: PLC0415
+
+        from streamsvm.core.compiling import plain_numba  # noqa: PLC0415
+
+        why = f"numba {numba.__version__} compiles without the library's changes, in about twice the time: {error}"
+        logging.getLogger("streamsvm").warning(why)
+        return plain_numba
+    return numba_functions
 
 
 def tell_numba(tell: Callable[[], object]) -> None:

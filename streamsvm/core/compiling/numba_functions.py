@@ -1,7 +1,8 @@
 """Functions that numba compiles, for the library's own callers: once, no more than is called, and kept on disk.
 
 All dealings with numba's private parts are here, in `streamsvm.core.compiling.stored` and in
-`streamsvm.core.compiling.codegen`. The functions differ from numba's own in these:
+`streamsvm.core.compiling.codegen`. If numba has renamed one that is replaced here, the import raises an error, and
+`streamsvm.core.compiling.plain_numba` takes over. The functions differ from numba's own in these:
 
 - **Callees have no machine code.** Numba gives each function two wrappers, for Python and for C, and machine code. A function
   that only compiled functions call needs neither: its callers take its LLVM code. It gets them when Python first calls it.
@@ -37,7 +38,7 @@ from typing import Any
 
 from numba import _dynfunc, types
 from numba.core import codegen as numba_codegen
-from numba.core import config, cpu, inline_closurecall, sigutils
+from numba.core import cpu, inline_closurecall, sigutils
 from numba.core.bytecode import FunctionIdentity
 from numba.core.compiler_lock import global_compiler_lock
 from numba.core.dispatcher import Dispatcher, _FunctionCompiler  # type: ignore[attr-defined]
@@ -47,15 +48,32 @@ from numba.extending import overload
 from numba.np import arrayobj
 
 from streamsvm.core.compiling import codegen
-from streamsvm.core.compiling.common import Placed, compilation
+from streamsvm.core.compiling.ahead import start_helpers
+from streamsvm.core.compiling.common import Placed, compilation, expected_uses
 from streamsvm.core.compiling.keys import key_of
 from streamsvm.core.compiling.signatures import NOTHING, numba_types
 from streamsvm.core.compiling.stored import Stored
 
 __all__ = ["Function", "address_of", "codegen", "overload", "type_of"]
 
-if config.DISABLE_JIT:
-    raise ImportError("disable_jit in numba's configuration file is not seen in time: set NUMBA_DISABLE_JIT=1 in the environment")
+_Library = numba_codegen.JITCodeLibrary
+#: The private parts of numba that are replaced or called here. Where numba has renamed one, `plain_numba` takes over.
+_PARTS = {
+    _Library: "add_linking_library _finalize_final_module get_pointer_to_function _finalize_dynamic_globals "
+    "_verify_declare_only_symbols _ensure_finalized _get_module_for_linking _get_compiled_object _set_compiled_object "
+    "enable_object_caching",
+    FunctionIdentity: "from_function _unique_ids",
+    cpu.CPUContext: "get_executable remove_user_function",
+    _FunctionCompiler: "_customize_flags _compile_core",
+    inline_closurecall: "copy",
+    inline_closurecall.InlineWorker: "run_untyped_passes inline_function inline_ir",
+    arrayobj: "raise_with_shape_context",
+    CPUDispatcher: "_compile_for_args get_call_template get_compile_result add_overload compile",
+    _dynfunc: "make_function",
+}
+for _part, _names in _PARTS.items():
+    for _name in _names.split():
+        getattr(_part, _name)  # before anything is replaced
 
 
 class _State(threading.local):
@@ -129,6 +147,8 @@ class Function(Placed, CPUDispatcher):  # type: ignore[misc] # numba has no type
         )
 
     def _compile_for_args(self, *args: Any, **kws: Any) -> Any:
+        if expected_uses:
+            start_helpers(self, tuple(map(self.typeof_pyval, args)))
         with _as_entry(self):
             return super()._compile_for_args(*args, **kws)
 
@@ -196,6 +216,8 @@ def address_of(function: Any, arguments: str, result: str) -> int:
     """Return the address of a function for a signature; see `streamsvm.core.compiling.functions.address_of`."""
     kinds = numba_types(arguments)
     if isinstance(function, Function):
+        if expected_uses:
+            start_helpers(function, kinds)
         found = function.compile_entry(kinds)
     elif not hasattr(function, "compile"):
         raise TypeError(f"{function!r} must be compiled by numba: put @numba.njit above it")
@@ -295,7 +317,7 @@ def apart_callees(library: Any) -> dict[tuple[Any, tuple[Any, ...]], Any]:
 
 
 def _change_numba() -> None:
-    library = numba_codegen.JITCodeLibrary
+    library = _Library
     add_callee, identify = library.add_linking_library, FunctionIdentity.from_function
     finalize, get_pointer = library._finalize_final_module, library.get_pointer_to_function
     get_executable = cpu.CPUContext.get_executable

@@ -7,19 +7,15 @@ wait, so that several processes share the work of compiling. Files are executed:
 
 from __future__ import annotations
 
-import atexit
 import contextlib
 import hashlib
 import os
 import pickle
 import re
 import secrets
-import shutil
 import stat
-import tempfile
 import threading
 import time
-from collections.abc import Iterator
 from functools import cache
 from pathlib import Path
 from typing import IO, Any
@@ -32,6 +28,7 @@ from numba.core.caching import _Cache
 from numba.core.compiler import CompileResult
 from numba.core.serialize import dumps
 
+from streamsvm.core.compiling.folders import PART, folder, is_trusted, readable_folders
 from streamsvm.core.compiling.keys import PYTHON, key_of
 from streamsvm.core.warning import warn
 from streamsvm.files.locks import locks, unlock
@@ -42,9 +39,8 @@ _UNUSED = 60 * 24 * 3600.0
 _DAY = 24 * 3600.0
 #: Seconds after which a process compiles what another one has not compiled yet, which may have been stopped.
 _PATIENCE = 120.0
-#: The names of files of compiled functions and of their locks end so, those of files that are being written begin so.
+#: The end of the names of files of compiled functions, and of their locks.
 _OURS = re.compile(r"-[0-9a-f]{40}\.(code|lock)$")
-_PART = ".part-streamsvm-"
 #: Bytes of a file; those of the largest function have a fiftieth of it.
 _LARGEST = 1 << 28
 
@@ -160,7 +156,7 @@ def _surroundings_key() -> str:
 
 def _find_stored(name: str | None) -> bytes | None:
     """Return the pickled function of a file of this name, in one of the folders; None if there is none that is whole."""
-    for place in _readable_folders() if name is not None else ():
+    for place in readable_folders() if name is not None else ():
         if (found := _read_whole(place / str(name))) is not None:
             return found
     return None
@@ -191,19 +187,14 @@ def _open_safely(path: Path, flags: int) -> IO[bytes]:
     flags |= getattr(os, "O_NOFOLLOW", 0) | getattr(os, "O_NONBLOCK", 0) | getattr(os, "O_BINARY", 0)
     file = os.fdopen(os.open(path, flags, 0o600), "r+b" if flags & os.O_RDWR else "rb")
     about = os.fstat(file.fileno())
-    if stat.S_ISREG(about.st_mode) and _is_trusted(about) and about.st_size <= _LARGEST:
+    if stat.S_ISREG(about.st_mode) and is_trusted(about) and about.st_size <= _LARGEST:
         return file
     file.close()
     raise PermissionError(f"{path} is no file of this user alone")
 
 
-def _is_trusted(about: os.stat_result) -> bool:
-    """Return whether nobody can write to a file or folder but this user and the superuser, where systems tell."""
-    return not hasattr(os, "geteuid") or (about.st_uid in {os.geteuid(), 0} and not about.st_mode & 0o022)
-
-
 def _write_whole(path: Path, content: bytes) -> None:
-    part = path.with_name(f"{_PART}{secrets.token_hex(8)}")
+    part = path.with_name(f"{PART}{secrets.token_hex(8)}")
     try:
         _delete_unused(path.parent)
         try:
@@ -227,7 +218,7 @@ def _tell_of_disk(number: int) -> None:
 def _delete_unused(place: Path) -> None:
     # Once in a process that compiles.
     for path in place.iterdir():
-        if path.name.startswith(_PART) or _OURS.search(path.name):
+        if path.name.startswith(PART) or _OURS.search(path.name):
             with contextlib.suppress(OSError):
                 if time.time() - path.stat().st_mtime > _UNUSED:
                     path.unlink()
@@ -299,84 +290,3 @@ def _rebuilt_function(target_context: Any, found: Any) -> Any:
         reload_init=reload_init,
         referenced_envs=(),
     )
-
-
-# The folder.
-
-
-@cache
-def folder() -> Path | None:
-    """Return the folder that compiled functions are written to; None if there is none, of which a warning tells."""
-    given = os.environ.get("NUMBA_CACHE_DIR")
-    try:
-        return _usable_folder(_preferred_folder())
-    except (OSError, RuntimeError) as error:
-        why = error
-    place, effect = None, "is not kept: every process compiles it again"
-    for make in (_folder_of_user, _folder_of_process) if hasattr(os, "geteuid") else (_folder_of_process,):
-        with contextlib.suppress(OSError):
-            place = _usable_folder(make())
-            effect = f"is kept in {place}"
-            break
-    wanted = f"NUMBA_CACHE_DIR={given}" if given else "the user's cache directory"
-    warn(
-        f"{wanted} cannot be written to ({why}), so compiled code {effect}. "
-        "Set NUMBA_CACHE_DIR to a folder that can be written to",
-        RuntimeWarning,
-    )
-    return place
-
-
-def _readable_folders() -> Iterator[Path]:
-    """Yield the folders where compiled functions may be: first one that perhaps is there to be read only, as in an image."""
-    first = None
-    with contextlib.suppress(OSError, RuntimeError):
-        if _is_trusted(_preferred_folder().stat()):
-            first = _preferred_folder()
-            yield first
-    second = folder()
-    if second is not None and second != first:
-        with contextlib.suppress(OSError):
-            if _is_trusted(second.stat()):
-                yield second
-
-
-def _preferred_folder() -> Path:
-    # Not NUMBA_CACHE_DIR itself: who set it may have other files there, and so has numba.
-    given, cache = os.environ.get("NUMBA_CACHE_DIR"), os.environ.get("XDG_CACHE_HOME", "")
-    if given:
-        return Path(given, "streamsvm")
-    return (Path(cache) if Path(cache).is_absolute() else Path.home() / ".cache") / "streamsvm"
-
-
-def _usable_folder(place: Path) -> Path:
-    """Return a folder, which is made if it is not there; OSError if it cannot be written to, or others could write to it."""
-    place.mkdir(0o755, parents=True, exist_ok=True)
-    above = place.parent.stat().st_mode  # who can write there, can put another folder in its place
-    if not _is_trusted(place.stat()) or (hasattr(os, "geteuid") and above & stat.S_IWOTH and not above & stat.S_ISVTX):
-        raise PermissionError(f"other users can write to {place}")
-    with tempfile.NamedTemporaryFile(dir=place, prefix=_PART):
-        return place
-
-
-def _folder_of_user() -> Path:
-    """Return a folder of the temporary directory that outlives the process; OSError where it is not this user's alone."""
-    place = Path(tempfile.gettempdir(), f"streamsvm-{os.geteuid()}")
-    with contextlib.suppress(FileExistsError):
-        place.mkdir(0o700)
-    found = place.lstat()
-    if not stat.S_ISDIR(found.st_mode) or found.st_uid != os.geteuid() or found.st_mode & 0o077:
-        raise PermissionError(f"{place} is not a folder that only this user can enter")
-    return place
-
-
-def _folder_of_process() -> Path:
-    """Return a new folder that is removed at the end of the process."""
-    place, process = Path(tempfile.mkdtemp(prefix="streamsvm-")), os.getpid()
-
-    def remove() -> None:
-        if os.getpid() == process:  # not a fork of it
-            shutil.rmtree(place, ignore_errors=True)
-
-    atexit.register(remove)
-    return place

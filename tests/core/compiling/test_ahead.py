@@ -14,7 +14,8 @@ import pytest
 import patience
 from refused import refused
 from streamsvm.core.compiling import ahead
-from streamsvm.core.compiling.common import INTERPRETED, find
+from streamsvm.core.compiling.common import INTERPRETED, expected_uses, find
+from streamsvm.core.compiling.functions import with_numba
 from streamsvm.core.compiling.signatures import parse
 from streamsvm.files.locks import locks
 
@@ -57,7 +58,12 @@ def test_an_unknown_name_is_refused():
 
 
 def environment(folder):
-    return {**os.environ, "NUMBA_CACHE_DIR": str(folder), "STREAMSVM_MACHINE_CODE": "0"}
+    return {
+        **os.environ,
+        "NUMBA_CACHE_DIR": str(folder),
+        "STREAMSVM_MACHINE_CODE": "0",
+        "STREAMSVM_COMPILE_PROCESSES": "2",
+    }
 
 
 @pytest.mark.thorough
@@ -90,6 +96,110 @@ def test_a_process_that_is_ended_leaves_whole_files_and_no_helpers_and_the_next_
     for lock in tmp_path.glob("streamsvm/*.lock"):  # of a helper that was ended
         with lock.open("rb+") as file:
             assert locks(file)
+
+
+@pytest.fixture
+def started(monkeypatch):
+    """The numbers of the helpers that were started, where nothing is in a file."""
+    numbers = []
+    ended = subprocess.Popen([sys.executable, "-c", ""])
+    ended.wait()
+    monkeypatch.setattr(ahead, "_start_helper", lambda number, *_: numbers.append(number) or ended)
+    monkeypatch.setattr(with_numba().Function, "is_stored", lambda *_: False)
+    monkeypatch.setattr(ahead, "_helpers", [])
+    monkeypatch.setattr(ahead, "expected_uses", {})
+    monkeypatch.setenv("STREAMSVM_COMPILE_PROCESSES", "3")
+    return numbers
+
+
+def first_use(*uses):
+    """Do what the first call of a function of `OnlineLinearSVC` does after estimators were created."""
+    ahead.expected_uses.update(dict.fromkeys(uses))
+    ahead.start_helpers(*ahead._functions_of(["OnlineLinearSVC"])[0])
+
+
+def test_helpers_compile_what_an_estimator_needs_once(started, caplog):
+    caplog.set_level("INFO", "streamsvm")
+    first_use("OnlineLinearSVC", "CSMOClassifier", "UsersOwn")
+    assert started == [1, 2]
+    [message] = caplog.messages
+    assert re.fullmatch(r"compiling \d+ functions of OnlineLinearSVC in 3 processes, once on this machine", message)
+    first_use()
+    assert started == [1, 2]
+    assert list(ahead.expected_uses) == ["CSMOClassifier", "UsersOwn"]
+
+
+def test_estimators_are_expected():
+    from streamsvm.learners import OnlineLinearSVC
+
+    class UsersOwn(OnlineLinearSVC):
+        pass
+
+    expected_uses.clear()
+    UsersOwn()
+    assert list(expected_uses) == ["OnlineLinearSVC"]
+    expected_uses.clear()
+
+
+def test_helpers_are_no_more_than_was_chosen(started, monkeypatch):
+    monkeypatch.setenv("STREAMSVM_COMPILE_PROCESSES", "1")
+    first_use("OnlineLinearSVC")
+    assert started == []
+    monkeypatch.setenv("STREAMSVM_COMPILE_PROCESSES", "none")
+    refused("STREAMSVM_COMPILE_PROCESSES must be a whole number of at least 1, not 'none'", first_use, "OnlineLinearSVC")
+
+
+def test_nothing_is_started_where_all_is_in_files(started, monkeypatch):
+    monkeypatch.setattr(with_numba().Function, "is_stored", lambda *_: True)
+    first_use("OnlineLinearSVC")
+    assert started == []
+
+
+def test_a_worker_starts_no_helpers(started, monkeypatch):
+    with monkeypatch.context() as patched:
+        patched.setitem(sys.modules, "pyspark.worker", object())
+        first_use("OnlineLinearSVC")
+    with monkeypatch.context() as patched:
+        patched.setattr("multiprocessing.process._parent_process", object())
+        first_use("OnlineLinearSVC")
+    with monkeypatch.context() as patched:
+        patched.setattr(sys, "executable", "/usr/bin/uwsgi")
+        first_use("OnlineLinearSVC")
+    assert started == []
+    first_use("OnlineLinearSVC")
+    assert started == [1, 2]
+
+
+SCRIPT = """
+import logging
+from streamsvm.learners import OnlineLinearSVC
+logging.basicConfig(level="INFO")
+print("the script runs")
+model = OnlineLinearSVC()
+model.learn_one({"a": 1.0}, True)
+model.learn_many([[1.0]], [False])
+print(model.n_learned)
+"""
+
+
+@pytest.mark.thorough
+@pytest.mark.parametrize("how", [None, signal.SIGINT, signal.SIGKILL])
+def test_a_script_compiles_with_helpers_that_end_with_it(tmp_path, how):
+    path = tmp_path / "script.py"  # without a test for __main__
+    path.write_text(SCRIPT)
+    words = [sys.executable, "-W", "error", str(path)]
+    reset = {"preexec_fn": lambda: signal.signal(signal.SIGINT, signal.SIG_DFL)}
+    with subprocess.Popen(words, stdout=-1, stderr=-1, text=True, env=environment(tmp_path), **reset) as process:
+        if how is not None:
+            patience.until(lambda: len(helpers(tmp_path)) == 2)
+            process.send_signal(how)
+        said, log = process.communicate()
+    assert "functions of OnlineLinearSVC in 2 processes" in log or how is not None
+    if how is None:
+        assert process.returncode == 0
+        assert said == "the script runs\n2\n"
+        assert log.count("\n") == 1
+    patience.until(lambda: not helpers(tmp_path))
 
 
 def n_files(folder):

@@ -18,7 +18,7 @@ from streamsvm.core.compiling.common import INTERPRETED
 from streamsvm.core.compiling.functions import with_numba
 
 if not INTERPRETED:
-    from streamsvm.core.compiling import stored
+    from streamsvm.core.compiling import folders, stored
 
 pytestmark = [pytest.mark.thorough, pytest.mark.skipif(INTERPRETED, reason="nothing is compiled")]
 
@@ -27,7 +27,7 @@ COMPILE = (
 )
 SHOW = """
 import sys, tempfile
-from streamsvm.core.compiling.stored import folder
+from streamsvm.core.compiling.folders import folder
 for tempfile.tempdir in sys.argv[1:]:
     folder.cache_clear()
     print(folder())
@@ -105,7 +105,7 @@ def test_the_command_line_learns_in_a_container(read_only):
     words = ["learn", "tmp/rows.csv", "--label", "y", "--learner", "linear", "--checkpoint", "tmp/state", "--quiet"]
     learn = f"from streamsvm.cli.main import main; import sys; sys.exit(main({words!r}))"
     processor = {name: value for name, value in os.environ.items() if name.startswith("NUMBA_CPU")}
-    done = run(read_only, learn, **processor, NUMBA_CACHE_DIR=str(stored.folder().parent), TMPDIR="/proc")
+    done = run(read_only, learn, **processor, NUMBA_CACHE_DIR=str(folders.folder().parent), TMPDIR="/proc")
     assert (done.returncode, done.stderr) == (0, "")
     assert (read_only / "tmp" / "state" / "checkpoint-000000000100.ckpt").exists()
 
@@ -155,7 +155,7 @@ def double(x):
 def compiles(tmp_path, monkeypatch):
     """Uses a function as a new process does, which may find its file in a folder; how many functions were compiled for it."""
     monkeypatch.setenv("NUMBA_CACHE_DIR", str(tmp_path))
-    for cached in (stored.folder, stored._delete_unused):
+    for cached in (folders.folder, stored._delete_unused):
         cached.cache_clear()
 
     def use():
@@ -164,7 +164,7 @@ def compiles(tmp_path, monkeypatch):
         return len(stored.compiled_here) - before
 
     yield use
-    stored.folder.cache_clear()
+    folders.folder.cache_clear()
 
 
 def compile_in(folder, code=f"{COMPILE}; {COUNT}", **variables):

@@ -1,0 +1,87 @@
+"""A numba that has renamed what the library replaces of it: everything works, without the replacements."""
+
+import os
+import subprocess
+import sys
+
+import pytest
+
+from streamsvm.core.compiling.common import INTERPRETED
+
+pytestmark = pytest.mark.skipif(INTERPRETED, reason="nothing is compiled")
+
+PARTS = (
+    "add_linking_library",
+    "from_function",
+    "_finalize_final_module",
+    "get_pointer_to_function",
+    "get_executable",
+    "_customize_flags",
+    "_compile_core",
+    "raise_with_shape_context",
+    "run_untyped_passes",
+    "inline_function",
+)
+
+#: Loads numba's modules with another name for one of their functions, then learns and prints what was learned.
+RENAMED = r"""
+import importlib.machinery as machinery, re, sys
+
+class Loader(machinery.SourceFileLoader):
+    def get_code(self, fullname):
+        source = self.get_data(self.path)
+        if self.path.split("site-packages")[-1].startswith("/numba/") and sys.argv[1].encode() in source:
+            name = sys.argv[1].encode()
+            return compile(re.sub(rb"\b%s\b" % name, b"renamed_" + name, source), self.path, "exec")
+        return super().get_code(fullname)
+
+suffixes = (machinery.ExtensionFileLoader, machinery.EXTENSION_SUFFIXES), (Loader, machinery.SOURCE_SUFFIXES)
+sys.path_hooks.insert(0, machinery.FileFinder.path_hook(*suffixes))
+sys.path_importer_cache.clear()
+
+import numpy as np
+import streamsvm.learners
+
+rng = np.random.default_rng(0)
+X = rng.normal(size=(400, 2)).astype(np.float32)
+y = (X[:, 0] > 0).tolist()
+model = getattr(streamsvm.learners, sys.argv[2])(**eval(sys.argv[3]))
+for x, label in zip(X[:300].tolist(), y, strict=False):
+    model.learn_one(dict(enumerate(x)), label)
+model.learn_many(X[:300], y[:300])
+print(np.mean(model.predict_many(X[300:]) == y[300:]) > 0.9)
+"""
+
+
+def learn(part, folder, learner="OnlineLinearSVC", parameters="{}"):
+    environment = {**os.environ, "NUMBA_CACHE_DIR": str(folder), "STREAMSVM_MACHINE_CODE": "0"}
+    words = [sys.executable, "-c", RENAMED, part, learner, parameters]
+    done = subprocess.run(words, check=True, capture_output=True, text=True, env=environment)
+    assert done.stdout == "True\n"
+    return done.stderr
+
+
+@pytest.fixture(scope="module")
+def cache(tmp_path_factory):
+    return tmp_path_factory.mktemp("compiled")
+
+
+def test_a_learner_learns_when_numba_has_renamed_a_part(cache):
+    [line] = learn("get_executable", cache).splitlines()
+    assert line.startswith("numba ")
+    assert "get_executable" in line
+    assert not list(cache.glob("streamsvm/*.code"))
+    assert list(cache.glob("streamsvm/numba-*/**/*.nbc"))
+
+
+@pytest.mark.thorough
+@pytest.mark.parametrize("part", PARTS)
+def test_each_part_may_be_renamed(cache, part):
+    [line] = learn(part, cache).splitlines()
+    assert part in line
+
+
+@pytest.mark.thorough
+@pytest.mark.parametrize(("learner", "parameters"), [("BSGDClassifier", "{'budget': 20}"), ("SVMClassifier", "{}")])
+def test_strategies_and_experts_are_called_by_address(cache, learner, parameters):
+    assert len(learn("_finalize_final_module", cache, learner, parameters).splitlines()) == 1
