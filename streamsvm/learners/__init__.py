@@ -1,4 +1,4 @@
-"""The learners: one file for each rule.
+"""The learners: a file for each model, and one for each family of rules to compare with.
 
 `estimator`, `budgeted`, `classifier`, `regressor` and `baseline` have what they share. `streamsvm.core.steps` has the
 functions that rules are made of.
@@ -8,22 +8,15 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from streamsvm.learners.bogd import BOGD
-    from streamsvm.learners.bpas import BPAS
     from streamsvm.learners.bsca import BSCAClassifier, BSCARegressor
     from streamsvm.learners.bsgd import BSGDClassifier, BSGDRegressor
-    from streamsvm.learners.fogd import FOGD
-    from streamsvm.learners.forgetron import Forgetron
+    from streamsvm.learners.gradient_rules import BOGD, BPAS, KernelOGD, KernelPegasos
+    from streamsvm.learners.kernel_features import FOGD, NOGD
     from streamsvm.learners.kernel_rls import KernelRLSClassifier, KernelRLSRegressor
     from streamsvm.learners.linear import OnlineLinearSVC, OnlineLinearSVR
-    from streamsvm.learners.nogd import NOGD
-    from streamsvm.learners.ogd import KernelOGD
     from streamsvm.learners.one_class import OneClassBSGD
-    from streamsvm.learners.pegasos import KernelPegasos
-    from streamsvm.learners.perceptron import KernelPerceptron
+    from streamsvm.learners.perceptrons import RBP, Forgetron, KernelPerceptron, Stoptron
     from streamsvm.learners.projectron import Projectron, ProjectronPP
-    from streamsvm.learners.rbp import RBP
-    from streamsvm.learners.stoptron import Stoptron
     from streamsvm.learners.svm import SVMClassifier, SVMRegressor
 
 __all__ = [
@@ -53,26 +46,34 @@ __all__ = [
 ]
 
 _MODULES = {
+    "BOGD": "gradient_rules",
+    "BPAS": "gradient_rules",
     "BSCAClassifier": "bsca",
     "BSCARegressor": "bsca",
     "BSGDClassifier": "bsgd",
     "BSGDRegressor": "bsgd",
-    "KernelOGD": "ogd",
-    "KernelPegasos": "pegasos",
-    "KernelPerceptron": "perceptron",
+    "FOGD": "kernel_features",
+    "Forgetron": "perceptrons",
+    "KernelOGD": "gradient_rules",
+    "KernelPegasos": "gradient_rules",
+    "KernelPerceptron": "perceptrons",
     "KernelRLSClassifier": "kernel_rls",
     "KernelRLSRegressor": "kernel_rls",
+    "NOGD": "kernel_features",
     "OneClassBSGD": "one_class",
     "OnlineLinearSVC": "linear",
     "OnlineLinearSVR": "linear",
+    "Projectron": "projectron",
     "ProjectronPP": "projectron",
+    "RBP": "perceptrons",
     "SVMClassifier": "svm",
     "SVMRegressor": "svm",
+    "Stoptron": "perceptrons",
 }
 
 
 def __getattr__(name: str) -> Any:
     # Imported when they are asked for: who needs one rule does not wait for the others.
     if name in __all__:
-        return getattr(import_module(f"{__name__}.{_MODULES.get(name, name.lower())}"), name)
+        return getattr(import_module(f"{__name__}.{_MODULES[name]}"), name)
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

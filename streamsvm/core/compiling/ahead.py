@@ -21,7 +21,6 @@ from typing import Any
 
 from streamsvm.core.compiling import machine_code
 from streamsvm.core.compiling.common import INTERPRETED, expected_uses, find
-from streamsvm.core.compiling.functions import with_numba
 from streamsvm.core.compiling.keys import parts_of
 from streamsvm.core.compiling.signatures import numba_types
 
@@ -58,7 +57,6 @@ def entries_of(uses: Iterable[str]) -> list[tuple[str, str]]:
 
 def _functions_of(uses: Iterable[str]) -> list[_Entry]:
     """Return the functions that uses need, with the types of their arguments."""
-    with_numba()
     return [(find(place), numba_types(signature.partition(" -> ")[0])) for place, signature in entries_of(uses)]
 
 

@@ -177,7 +177,8 @@ logging.basicConfig(level="INFO")
 print("the script runs")
 model = OnlineLinearSVC()
 model.learn_one({"a": 1.0}, True)
-model.learn_many([[1.0]], [False])
+model.predict_one({"a": 1.0})
+model.learn_one({"a": -1.0}, False)
 print(model.n_learned)
 """
 
@@ -196,7 +197,7 @@ def test_a_script_compiles_with_helpers_that_end_with_it(tmp_path, how):
         said, log = process.communicate()
     assert "functions of OnlineLinearSVC in 2 processes" in log or how is not None
     if how is None:
-        assert process.returncode == 0
+        assert process.returncode == 0, log
         assert said == "the script runs\n2\n"
         assert log.count("\n") == 1
     patience.until(lambda: not helpers(tmp_path))

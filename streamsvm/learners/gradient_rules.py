@@ -1,0 +1,187 @@
+"""Online gradient descent and passive-aggressive learning in the space of a kernel, to compare with."""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+
+from streamsvm.core.checks import LearningRate, check_decay, parameter
+from streamsvm.core.compiling.functions import compiled
+from streamsvm.core.kernels import LEAST_SELF_KERNEL, self_kernel
+from streamsvm.core.memory.slots import remove
+from streamsvm.core.memory.support_vectors import views
+from streamsvm.core.steps.iterates import common
+from streamsvm.core.steps.rule import FITTED, rule, state_of
+from streamsvm.core.steps.step import Row, add_support_vector, random_slot
+from streamsvm.learners.baseline import LARGEST, Baseline, Reference
+from streamsvm.learners.bsgd import Descent
+from streamsvm.learners.estimator import learner
+from streamsvm.learners.merging import MergeableExpansion
+
+
+@learner
+class KernelOGD(Reference, Descent):
+    """Online gradient descent in the space of the kernel (NORMA).
+
+    Each row inside the margin becomes a support vector, and all coefficients shrink with each row. There is no budget
+    maintenance: use it as a reference for learners that have one.
+
+    References
+    ----------
+    Kivinen, J., Smola, A., Williamson, R. (2004). Online learning with kernels. IEEE Transactions on Signal Processing 52. A
+    row costs O(n d) with n support vectors.
+
+    Examples
+    --------
+    >>> from river import datasets, evaluate, metrics, preprocessing
+    >>> from streamsvm.learners import KernelOGD
+
+    >>> model = preprocessing.StandardScaler() | KernelOGD(budget=5000)
+    >>> round(evaluate.progressive_val_score(datasets.Bananas(), model, metrics.Accuracy()).get(), 2)
+    0.85
+    """
+
+    eta0: float = parameter(default=0.1, above=0.0, high=1e15)
+    l2: float = parameter(default=0.01, least=1e-15, high=1e9)
+
+    @property
+    def learning_rate(self) -> LearningRate:
+        return "constant"
+
+
+@learner
+class KernelPegasos(Reference, Descent):
+    """Pegasos in the space of the kernel: `BSGDClassifier` without its budget and without averaging.
+
+    Use it as a reference for learners with budget maintenance.
+
+    References
+    ----------
+    Shalev-Shwartz, S., Singer, Y., Srebro, N., Cotter, A. (2011). Pegasos: primal estimated sub-gradient solver for SVM.
+    Mathematical Programming 127, figure 3. A row costs O(n d) with n support vectors.
+
+    Examples
+    --------
+    >>> from river import datasets, evaluate, metrics, preprocessing
+    >>> from streamsvm.learners import KernelPegasos
+
+    >>> model = preprocessing.StandardScaler() | KernelPegasos(budget=5000)
+    >>> round(evaluate.progressive_val_score(datasets.Bananas(), model, metrics.Accuracy()).get(), 2)
+    0.86
+    """
+
+    l2: float = parameter(default=1e-4, least=1e-15, high=1e9)
+
+
+_BOGD_STATE = np.dtype([("l2", "f8"), ("eta0", "f8"), ("fitted", "i8")])
+
+
+@rule(_BOGD_STATE, learned=FITTED)
+def bogd_step(block: np.ndarray, row: Row) -> None:
+    """A gradient step; where the store is full, a random support vector goes and the others grow for it."""
+    v, c, s = views(block), common(block), state_of(block, _BOGD_STATE)
+    h = v.header[0]
+    f, n = v.scores[0], h["budget"]
+    c["scale"] *= 1.0 - s["eta0"] * s["l2"]
+    if row.self_kernel > 0.0 and row.target * f < 1.0:
+        if h["n_support"] == n:
+            remove(block, random_slot(block))
+            limit = LARGEST / c["scale"]  # a support vector that survives for long grows each time
+            for i in range(n - 1):
+                v.coefficients[0, i] = min(max(v.coefficients[0, i] * n / (n - 1.0), -limit), limit)
+        add_support_vector(block, row, s["eta0"] * row.weight * row.target)
+
+
+@learner
+class BOGD(Baseline, MergeableExpansion):
+    """Bounded online gradient descent: a random support vector is removed when the budget is full.
+
+    The coefficients of the others grow to make up for it, so that the model stays the same on average.
+
+    References
+    ----------
+    Zhao, P., Wang, J., Wu, P., Jin, R., Hoi, S. (2012). Fast bounded online gradient descent algorithms for scalable
+    kernel-based online learning. ICML, uniform sampling. A row costs O(B d).
+
+    Examples
+    --------
+    >>> from river import datasets, evaluate, metrics, preprocessing
+    >>> from streamsvm.learners import BOGD
+
+    >>> model = preprocessing.StandardScaler() | BOGD(budget=100, seed=0)
+    >>> round(evaluate.progressive_val_score(datasets.Bananas(), model, metrics.Accuracy()).get(), 1)
+    0.6
+    """
+
+    eta0: float = parameter(default=0.1, above=0.0, high=1e15)
+    l2: float = parameter(default=0.01, least=0.0, high=1e9)
+    """The strength of regularisation."""
+    seed: int | None = None
+
+    _rule = bogd_step
+
+    def _check_parameters(self) -> None:
+        super()._check_parameters()
+        check_decay(self.eta0, self.l2)
+
+
+_BPAS_STATE = np.dtype([("C", "f8"), ("fitted", "i8")])
+
+
+@compiled
+def _replace_vector(block: np.ndarray, diagonal: float) -> float:
+    # Remove the support vector whose contribution is nearest to a multiple of the row at hand; that multiple. It is no longer
+    # than the contribution: it could be where a polynomial kernel is clipped, and then is no kernel.
+    v, c = views(block), common(block)
+    h = v.header[0]
+    best, least, multiple = 0, np.inf, 0.0
+    for i in range(h["n_support"]):
+        a, k = c["scale"] * v.coefficients[0, i], np.float64(v.kernel_rows[0, i])
+        square = self_kernel(h["kernel"], h["gamma"], h["coef0"], h["degree"], np.float64(v.norms[i]))
+        loss = a * a * max(square - k * k / diagonal, 0.0)
+        if loss < least:
+            bound = math.sqrt(square / diagonal)
+            best, least, multiple = i, loss, a * min(max(k / diagonal, -bound), bound)
+    remove(block, best)
+    return multiple
+
+
+@rule(_BPAS_STATE, learned=FITTED)
+def bpas_step(block: np.ndarray, row: Row) -> None:
+    """A passive-aggressive step; where the store is full, the support vector goes that the new one replaces at the least loss."""
+    v, s = views(block), state_of(block, _BPAS_STATE)
+    h = v.header[0]
+    loss = 1.0 - row.target * v.scores[0]
+    if loss > 0.0 and row.self_kernel >= LEAST_SELF_KERNEL:
+        coefficient = row.target * min(s["C"] * row.weight, loss / row.self_kernel)
+        if h["n_support"] == h["budget"]:
+            coefficient = min(max(coefficient + _replace_vector(block, row.self_kernel), -LARGEST), LARGEST)
+        add_support_vector(block, row, coefficient)
+
+
+@learner
+class BPAS(Baseline, MergeableExpansion):
+    """Budget passive-aggressive learning, the simple variant (BPA-S).
+
+    When the budget is full, the support vector whose contribution the new one replaces best is removed, and projected onto the
+    new one.
+
+    References
+    ----------
+    Wang, Z., Vucetic, S. (2010). Online passive-aggressive algorithms on a budget. AISTATS, BPA-S. A row costs O(B d).
+
+    Examples
+    --------
+    >>> from river import datasets, evaluate, metrics, preprocessing
+    >>> from streamsvm.learners import BPAS
+
+    >>> model = preprocessing.StandardScaler() | BPAS(budget=100)
+    >>> round(evaluate.progressive_val_score(datasets.Bananas(), model, metrics.Accuracy()).get(), 2)
+    0.86
+    """
+
+    C: float = parameter(default=1.0, above=0.0, high=1e15)
+    """The largest step of a row; the weight of the row multiplies it."""
+
+    _rule = bpas_step

@@ -1,0 +1,211 @@
+"""Online gradient descent on explicit features of a kernel, to compare with."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import field
+from typing import Any, NoReturn
+
+import numpy as np
+
+from streamsvm.core.checks import KernelName, check_number, parameter
+from streamsvm.core.compiling.functions import compiled
+from streamsvm.core.kernels import FOURIER, LARGEST_GAMMA, LEAST_SELF_KERNEL, self_kernel
+from streamsvm.core.memory.slots import append, kernel_row_of, next_random
+from streamsvm.core.memory.support_vectors import views
+from streamsvm.core.steps.iterates import common
+from streamsvm.core.steps.rule import rule, state_of
+from streamsvm.core.steps.step import Row
+from streamsvm.learners.baseline import Baseline, add_bounded
+from streamsvm.learners.estimator import learner
+from streamsvm.learners.merging import MergeableExpansion
+
+_FOGD_STATE = np.dtype([("drawn", "i8"), ("eta0", "f8")])
+
+_TO_UNIT = 2.0**-53
+
+
+@compiled
+def _draw_frequencies(block: np.ndarray) -> None:
+    # Those of new features: standard normal numbers (Box and Muller) that depend on nothing but the seed and the place.
+    v, s, seed = views(block), state_of(block, _FOGD_STATE), common(block)["random"]
+    h = v.header[0]
+    for column in range(s["drawn"], h["used"]):
+        for i in range(h["n_support"]):
+            place = np.uint64(2) * (np.uint64(column) * np.uint64(2**31) + np.uint64(i))
+            first = next_random(next_random(seed ^ place) + place)
+            second = next_random(next_random(seed ^ (place + np.uint64(1))) + place)
+            radius = math.sqrt(-2.0 * math.log((np.float64(first >> np.uint64(11)) + 1.0) * _TO_UNIT))
+            value = np.float32(radius * math.cos(2.0 * math.pi * np.float64(second >> np.uint64(11)) * _TO_UNIT))
+            v.vectors[column, i] = value
+            v.norms[i] = np.float32(np.float64(v.norms[i]) + np.float64(value) * np.float64(value))
+            h["largest_norm"] = max(h["largest_norm"], np.float64(v.norms[i]))
+        v.cache[0] = 0
+        s["drawn"] += 1
+
+
+@rule(_FOGD_STATE, learned={"drawn": (0, 2**31)}, prepare=_draw_frequencies)
+def fogd_step(block: np.ndarray, row: Row) -> None:
+    """A gradient step on the weights of z = [cos(w_i x), sin(w_i x)] / sqrt(m): a += eta y [cos, sin] / m."""
+    v, s = views(block), state_of(block, _FOGD_STATE)
+    if row.target * v.scores[0] < 1.0:
+        m = v.header[0]["n_support"]
+        size = s["eta0"] * row.weight * row.target / m
+        for i in range(m):
+            v.coefficients[0, i] += size * np.float64(v.kernel_rows[0, i])
+            v.coefficients[1, i] += size * np.float64(v.kernel_rows[1, i])
+
+
+@learner
+class FOGD(Baseline):
+    """Online gradient descent on random Fourier features of the Gaussian kernel.
+
+    Parameters
+    ----------
+    budget
+        The number of frequencies, m. Each gives a cosine and a sine. They take the place of support vectors.
+
+    References
+    ----------
+    Lu, J., Hoi, S., Wang, J., Zhao, P., Liu, Z. (2016). Large scale online kernel learning. JMLR 17, algorithm 2, on the
+    features of Rahimi, A., Recht, B. (2007), Random features for large-scale kernel machines. A row costs O(m d).
+
+    Examples
+    --------
+    >>> from river import datasets, evaluate, metrics, preprocessing
+    >>> from streamsvm.learners import FOGD
+
+    >>> model = preprocessing.StandardScaler() | FOGD(budget=100, gamma=1.0, seed=0)
+    >>> round(evaluate.progressive_val_score(datasets.Bananas(), model, metrics.Accuracy()).get(), 2)
+    0.88
+    """
+
+    kernel: KernelName = field(default="rbf", init=False)
+    degree: int = field(default=3, init=False)
+    coef0: float = field(default=0.0, init=False)
+    eta0: float = parameter(default=1.0, above=0.0, high=1e15)
+    seed: int | None = None
+
+    _rule = fogd_step
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        header, views = self._store.views.header, self._store.views
+        header["n_support"] = header["next_stamp"] = self.budget
+        views.stamps[: self.budget] = np.arange(self.budget)
+
+    @property
+    def _kernel_kind(self) -> int:
+        return FOURIER
+
+    def start_from(self, *_: Any, **__: Any) -> NoReturn:
+        """Raise a ValueError: this model draws its frequencies, and cannot start from given vectors."""
+        raise ValueError("FOGD draws its frequencies: it cannot start from given vectors")
+
+    def set_coefficients(self, *_: Any, **__: Any) -> NoReturn:
+        """Raise a ValueError: the coefficients belong to frequencies, and not to support vectors."""
+        raise ValueError("FOGD has coefficients of frequencies: it cannot take those of support vectors")
+
+    @property
+    def coefficients(self) -> np.ndarray:
+        """The coefficients of the cosines and of the sines, float64 [2, m]."""
+        return self._store.coefficients.copy()
+
+
+_NOGD_STATE = np.dtype([("rank", "i8"), ("eta0", "f8"), ("gamma", "f8")])
+
+_LEAST_EIGENVALUE = 1e-6  # over the largest
+
+
+@compiled
+def _invert_gram(block: np.ndarray) -> None:
+    # Once the landmarks are there, and again while gamma="scale" is finding gamma.
+    v, s = views(block), state_of(block, _NOGD_STATE)
+    h = v.header[0]
+    n = h["n_support"]
+    K = np.empty((n, n))
+    for i in range(n):
+        kernel_row_of(block, i)
+        for j in range(n):
+            K[i, j] = v.kernel_rows[2, j]
+        K[i, i] = self_kernel(h["kernel"], h["gamma"], h["coef0"], h["degree"], np.float64(v.norms[i]))
+    values, vectors = np.linalg.eigh(0.5 * (K + K.T))
+    G = np.zeros((n, n))
+    for k in range(n - min(s["rank"], n), n):
+        if values[k] > max(_LEAST_EIGENVALUE * values[n - 1], LEAST_SELF_KERNEL):
+            for i in range(n):
+                for j in range(n):
+                    G[i, j] += vectors[i, k] * vectors[j, k] / values[k]
+    v.gram[:n, :n] = G
+    s["gamma"] = h["gamma"]
+
+
+@compiled
+def _forget_inverse(block: np.ndarray) -> None:
+    state_of(block, _NOGD_STATE)["gamma"] = 0.0
+
+
+@rule(_NOGD_STATE, rescaled=_forget_inverse, learned={"gamma": (0.0, LARGEST_GAMMA)})
+def nogd_step(block: np.ndarray, row: Row) -> None:
+    """A landmark while there is room; then a gradient step inside the span of the landmarks.
+
+    With z = M k(x), M'M = G the inverse of the landmarks' Gram matrix of the given rank, the linear step w += eta y z is
+    a += eta y G k(x) for the coefficients a = M'w of the landmarks.
+    """
+    v, s = views(block), state_of(block, _NOGD_STATE)
+    h = v.header[0]
+    size = s["eta0"] * row.weight * row.target if row.target * v.scores[0] < 1.0 else 0.0
+    n = h["n_support"]
+    if n < h["budget"]:
+        if row.self_kernel >= LEAST_SELF_KERNEL:
+            add_bounded(block, append(block, v.rows[0], row.norm, row.weight), size)
+    elif size != 0.0:
+        if s["gamma"] != h["gamma"]:
+            _invert_gram(block)
+        for i in range(n):
+            total = 0.0
+            for j in range(n):
+                total += v.gram[i, j] * np.float64(v.kernel_rows[0, j])
+            add_bounded(block, i, size * total)
+
+
+@learner
+class NOGD(Baseline, MergeableExpansion):
+    """Online gradient descent on Nystroem features.
+
+    The first rows become landmarks, and the model stays in their span. If ``gamma="scale"`` changes after the landmarks are
+    complete, each row inside the margin recomputes the features, in O(B^3). The coefficients of the landmarks stay, and are used
+    with the new kernel.
+
+    Parameters
+    ----------
+    budget
+        The number of landmarks.
+
+    References
+    ----------
+    Lu, J., Hoi, S., Wang, J., Zhao, P., Liu, Z. (2016). Large scale online kernel learning. JMLR 17, algorithm 3. A row inside
+    the margin costs O(B^2), and the inverse takes a memory of B^2 numbers.
+
+    Examples
+    --------
+    >>> from river import datasets, evaluate, metrics, preprocessing
+    >>> from streamsvm.learners import NOGD
+
+    >>> model = preprocessing.StandardScaler() | NOGD(budget=100, gamma=1.0)
+    >>> round(evaluate.progressive_val_score(datasets.Bananas(), model, metrics.Accuracy()).get(), 2)
+    0.89
+    """
+
+    eta0: float = parameter(default=0.1, above=0.0, high=1e15)
+    rank: int | None = None
+    """The number of dimensions of the features, at most ``budget``. None: a fifth of ``budget``."""
+
+    _rule = nogd_step
+    _needs_gram = True
+
+    def _rule_state(self) -> dict[str, Any]:
+        if self.rank is not None:
+            check_number("rank", self.rank, 1, inclusive=True, high=self.budget, integer=True)
+        rank = max(self.budget // 5, 1) if self.rank is None else self.rank
+        return {"eta0": self.eta0, "rank": rank, "gamma": 0.0}

@@ -1,0 +1,196 @@
+"""Budget perceptrons, and the kernel perceptron without a budget, to compare with."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+
+from streamsvm.core.compiling.functions import compiled
+from streamsvm.core.memory.slots import append, kernel_row_of, remove
+from streamsvm.core.memory.support_vectors import views
+from streamsvm.core.steps.iterates import common
+from streamsvm.core.steps.rule import FITTED, rule, state_of
+from streamsvm.core.steps.step import Row, add_support_vector, add_to_coefficient, random_slot
+from streamsvm.learners.baseline import Baseline, Reference
+from streamsvm.learners.estimator import learner
+from streamsvm.learners.mergeable import Part
+from streamsvm.learners.merging import MergeableExpansion
+
+_FITTED_STATE = np.dtype([("fitted", "i8")])
+
+
+@rule(_FITTED_STATE, learned=FITTED)
+def rbp_step(block: np.ndarray, row: Row) -> None:
+    """A mistake becomes a support vector, in the place of a random one where the store is full."""
+    v = views(block)
+    h = v.header[0]
+    if row.self_kernel > 0.0 and row.target * v.scores[0] <= 0.0:
+        if h["n_support"] == h["budget"]:
+            remove(block, random_slot(block))
+        add_support_vector(block, row, row.target * row.weight)
+
+
+@learner
+class RBP(Baseline, MergeableExpansion):
+    """The randomised budget perceptron: a new support vector replaces a random one.
+
+    It does so once the budget is full.
+
+    References
+    ----------
+    Cavallanti, G., Cesa-Bianchi, N., Gentile, C. (2007). Tracking the best hyperplane with a simple budget perceptron. Machine
+    Learning 69. A row costs O(B d).
+
+    Examples
+    --------
+    >>> from river import datasets, evaluate, metrics, preprocessing
+    >>> from streamsvm.learners import RBP
+
+    >>> model = preprocessing.StandardScaler() | RBP(budget=100, seed=0)
+    >>> round(evaluate.progressive_val_score(datasets.Bananas(), model, metrics.Accuracy()).get(), 2)
+    0.76
+    """
+
+    seed: int | None = None
+
+    _rule = rbp_step
+
+
+@rule(_FITTED_STATE, learned=FITTED)
+def stoptron_step(block: np.ndarray, row: Row) -> None:
+    """A mistake becomes a support vector while there is room."""
+    v = views(block)
+    h = v.header[0]
+    if row.self_kernel > 0.0 and row.target * v.scores[0] <= 0.0 and h["n_support"] < h["budget"]:
+        add_support_vector(block, row, row.target * row.weight)
+
+
+@learner
+class Stoptron(Baseline, MergeableExpansion):
+    """A kernel perceptron that stops learning when its budget is full.
+
+    References
+    ----------
+    Orabona, F., Keshet, J., Caputo, B. (2009). Bounded kernel-based online learning. JMLR 10, section 5. A row costs O(B d).
+
+    Examples
+    --------
+    >>> from river import datasets, evaluate, metrics, preprocessing
+    >>> from streamsvm.learners import Stoptron
+
+    >>> model = preprocessing.StandardScaler() | Stoptron(budget=100)
+    >>> round(evaluate.progressive_val_score(datasets.Bananas(), model, metrics.Accuracy()).get(), 2)
+    0.81
+    """
+
+    _rule = stoptron_step
+
+
+@rule()
+def kernel_perceptron_step(block: np.ndarray, row: Row) -> None:
+    """A mistake becomes a support vector, with its label as coefficient."""
+    if row.self_kernel > 0.0 and row.target * views(block).scores[0] <= 0.0:
+        add_support_vector(block, row, row.target * row.weight)
+
+
+@learner
+class KernelPerceptron(Reference):
+    """The kernel perceptron: each mistake becomes a support vector.
+
+    It has no budget maintenance: use it as a reference for learners that have one.
+
+    References
+    ----------
+    Freund, Y., Schapire, R. (1999). Large margin classification using the perceptron algorithm. Machine Learning 37. A row
+    costs O(n d) with n support vectors.
+
+    Examples
+    --------
+    >>> from river import datasets, evaluate, metrics, preprocessing
+    >>> from streamsvm.learners import KernelPerceptron
+
+    >>> model = preprocessing.StandardScaler() | KernelPerceptron(budget=2000)
+    >>> round(evaluate.progressive_val_score(datasets.Bananas(), model, metrics.Accuracy()).get(), 1)
+    0.8
+    """
+
+    _rule = kernel_perceptron_step
+
+
+_FORGETRON_STATE = np.dtype([("mistakes", "i8"), ("damage", "f8"), ("fitted", "i8")])
+
+_TOLERANCE = 15.0 / 32.0  # the damage that a mistake allows
+
+
+@compiled
+def _forget_oldest(block: np.ndarray) -> None:
+    v, c, s = views(block), common(block), state_of(block, _FORGETRON_STATE)
+    n = v.header[0]["n_support"]
+    oldest = 0
+    for i in range(1, n):
+        if v.stamps[i] < v.stamps[oldest]:
+            oldest = i
+    kernel_row_of(block, oldest)
+    f = 0.0
+    for i in range(n):
+        f += np.float64(v.kernel_rows[2, i]) * v.coefficients[0, i]
+    coefficient = c["scale"] * v.coefficients[0, oldest]
+    sigma = abs(coefficient)
+    margin = c["scale"] * f if coefficient > 0.0 else -c["scale"] * f
+    # The largest phi in (0, 1] for which the damage, phi^2 (sigma^2 - 2 sigma margin) + 2 phi sigma, is within what is left.
+    square = sigma * (sigma - 2.0 * margin)
+    left = _TOLERANCE * s["mistakes"] - s["damage"]
+    phi = 1.0
+    if square + 2.0 * sigma > left:
+        if abs(square) < 1e-12 * sigma:
+            phi = left / (2.0 * sigma)
+        else:
+            phi = (np.sqrt(max(sigma * sigma + square * left, 0.0)) - sigma) / square
+        phi = min(max(phi, 1e-9), 1.0)
+    s["damage"] += phi * phi * square + 2.0 * phi * sigma
+    c["scale"] *= phi
+    remove(block, oldest)
+
+
+@rule(_FORGETRON_STATE, learned={"mistakes": (0, 2**62), "damage": (-1e100, 1e100), **FITTED})
+def forgetron_step(block: np.ndarray, row: Row) -> None:
+    """A mistake becomes a support vector; where that is one too many, all shrink and the oldest goes."""
+    v, s = views(block), state_of(block, _FORGETRON_STATE)
+    h = v.header[0]
+    if row.self_kernel > 0.0 and row.target * v.scores[0] <= 0.0:
+        s["mistakes"] += 1
+        add_to_coefficient(block, append(block, v.rows[0], row.norm, row.weight), row.target * row.weight)
+        if h["n_support"] > h["budget"]:
+            _forget_oldest(block)
+
+
+@learner
+class Forgetron(Baseline, MergeableExpansion):
+    """The self-tuned Forgetron: a kernel perceptron that shrinks and then forgets old rows.
+
+    When the budget is full, it shrinks all coefficients by as little as its mistake bound allows, and then removes the oldest
+    support vector.
+
+    References
+    ----------
+    Dekel, O., Shalev-Shwartz, S., Singer, Y. (2008). The Forgetron: a kernel-based perceptron on a budget. SIAM Journal on
+    Computing 37, figure 3. A row costs O(B d).
+
+    Examples
+    --------
+    >>> from river import datasets, evaluate, metrics, preprocessing
+    >>> from streamsvm.learners import Forgetron
+
+    >>> model = preprocessing.StandardScaler() | Forgetron(budget=100)
+    >>> round(evaluate.progressive_val_score(datasets.Bananas(), model, metrics.Accuracy()).get(), 2)
+    0.77
+    """
+
+    _rule = forgetron_step
+
+    def _take_parts(self, parts: Sequence[Part], rows: tuple[Any, ...] | None) -> None:
+        super()._take_parts(parts, rows)
+        for name in ("mistakes", "damage"):  # the damage stays within what the mistakes of all allow
+            self._own[name] = sum(part.model._own[name][0] for part in parts)
