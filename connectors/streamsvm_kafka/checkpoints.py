@@ -16,14 +16,12 @@ from streamsvm.stream.prediction import Follower
 from streamsvm_kafka.clients.protocol import BATCH_BYTES
 from streamsvm_kafka.connection import Connection, MissingTopicError, TopicPlace, describe_topic, message_limit
 from streamsvm_kafka.model_topic import (
+    MAX_CHECKPOINT_BYTES,
     ModelReader,
-    NotWholeError,
-    Whole,
+    NoCheckpointError,
+    check_name,
     check_partitions,
     cluster_of,
-    messages_of,
-    name_of,
-    one_name,
     prepare_topic,
 )
 from streamsvm_kafka.sink import RAISE_LIMIT, KafkaSink
@@ -33,11 +31,6 @@ logger: logging.Logger = logging.getLogger(__name__)
 
 #: The broker aborts a transaction that is open for longer.
 TRANSACTION_SECONDS = 60.0
-
-
-def _check_name(name: str, place: str) -> None:
-    if name_of(f"{name}/0".encode()) is None:
-        raise CheckpointError(f"{place}: {name!r} is no name of a model: up to 249 letters, digits, '.', '_' and '-' are")
 
 
 class TopicCheckpoints(Checkpoints, TopicPlace):
@@ -51,8 +44,8 @@ class TopicCheckpoints(Checkpoints, TopicPlace):
     Only one process at a time writes under a name. A new process fences the one before it, whose next message or checkpoint
     raises a `CheckpointError`.
 
-    The topic has one partition and is compacted; if it does not exist, it is created. A checkpoint has the same bytes as in a
-    file, in parts of 512 KiB under the keys ``NAME/0``, ``NAME/1``, ...
+    The topic has one partition and is compacted; if it does not exist, it is created, for messages of up to 64 MiB. A checkpoint
+    is one message: its key is the name, its value has the bytes of a checkpoint file.
 
     Parameters
     ----------
@@ -112,7 +105,7 @@ class TopicCheckpoints(Checkpoints, TopicPlace):
     ) -> None:
         self._place = f"kafka://{bootstrap}/{topic}"
         self.path = f"{self._place}?name={name}"
-        _check_name(name, self._place)
+        check_name(name, self._place)
         self.group: str | None = group
         self._topic, self._name, self._trusted = topic, name, trusted
         self._connection = Connection(bootstrap, client)
@@ -175,8 +168,9 @@ class TopicCheckpoints(Checkpoints, TopicPlace):
         began = time.perf_counter()
         try:
             data = self._checkpoint_bytes(model, metric, facts, rows, position)
-            for message in messages_of(self._name, rows, data):
-                self._transaction.send(self._topic, [message.value], [message.key], 0, [message.headers])
+            if len(data) > MAX_CHECKPOINT_BYTES:
+                raise ValueError(f"it has {len(data):,} bytes, and a topic takes at most {MAX_CHECKPOINT_BYTES:,}: use a folder")
+            self._transaction.send(self._topic, [data], [self._name.encode()], 0)
         except (ModelFileError, ValueError) as error:
             if isinstance(error, CheckpointError):
                 raise
@@ -192,15 +186,14 @@ class TopicCheckpoints(Checkpoints, TopicPlace):
         Raises
         ------
         CheckpointError
-            The checkpoint cannot be loaded, only some of its parts exist, the topic cannot be read, or it holds other things than
-            checkpoints.
+            The checkpoint cannot be loaded, the topic cannot be read, or it holds other things than checkpoints.
         """
         reader = ModelReader(self._connection, self._topic, self._name, self._place)
         try:
-            found = reader.newest(truth=True)
+            data = reader.newest(to_end=True)
         finally:
             reader.close()
-        return None if found is None else checkpoint_of(found.data, self.path, self._trusted)
+        return None if data is None else checkpoint_of(data, self.path, self._trusted)
 
     def close(self) -> None:
         """Close the connection. Predictions since the last checkpoint are aborted."""
@@ -231,9 +224,7 @@ class FollowedTopic(Follower):
     topic
         Name of the model topic. `wait` waits for one that does not exist yet.
     name
-        Name of the model. None: the only model of the topic, or if there are several, the one with the name ``usual``.
-    usual
-        Name to prefer if ``name`` is None and there are several models.
+        Name of the model in the topic, as in `TopicCheckpoints`.
     trusted
         Whether models may hold classes and functions of your own, as in `streamsvm.load`.
     seconds
@@ -249,11 +240,11 @@ class FollowedTopic(Follower):
     BrokerUnreachableError, StreamError
         From methods: as in `KafkaSource`, or the topic cannot be read.
     CheckpointError
-        The name is none; from methods: the topic has several partitions, or no name is given and there are several models.
+        The name is invalid; from methods: the topic has several partitions.
 
     Examples
     --------
-    >>> FollowedTopic("127.0.0.1:1", "models").read()
+    >>> FollowedTopic("127.0.0.1:1", "models", "rows").read()
     Traceback (most recent call last):
         ...
     streamsvm_kafka.connection.BrokerUnreachableError: no Kafka broker at 127.0.0.1:1 (...). Start the broker...
@@ -263,22 +254,18 @@ class FollowedTopic(Follower):
         self,
         bootstrap: str,
         topic: str,
-        name: str | None = None,
+        name: str,
         *,
-        usual: str | None = None,
         trusted: bool = False,
         seconds: float = 1.0,
         client: Mapping[str, Any] | None = None,
     ) -> None:
         super().__init__(trusted, seconds)
         self._place = f"kafka://{bootstrap}/{topic}"
-        self.path: str = self._place
-        self._connection, self._topic, self._usual = Connection(bootstrap, client), topic, usual
+        self.path: str = f"{self._place}?name={name}"
+        check_name(name, self._place)
+        self._connection, self._topic, self._name = Connection(bootstrap, client), topic, name
         self._reader: ModelReader | None = None
-        self._wanted = name
-        if name is not None:
-            _check_name(name, self._place)
-            self.path = f"{self._place}?name={name}"
 
     def read(self) -> Checkpoint:
         """Return the newest checkpoint.
@@ -286,24 +273,23 @@ class FollowedTopic(Follower):
         Raise a CheckpointError if there is none, it cannot be loaded, or it holds no model, and a StreamError if there is no such
         topic.
         """
-        reader = self._found_reader()
-        found = None if reader is None else reader.newest()
-        if found is None:
+        data = self._open_reader().newest()
+        if data is None:
             raise CheckpointError(f"{self.path} holds no checkpoint")
-        return self._checked_checkpoint(checkpoint_of(found.data, self.path, self._trusted))
+        return self._checked_checkpoint(checkpoint_of(data, self.path, self._trusted))
 
     def _look_for_newest(self) -> Checkpoint | None:
         return None if self._reader is None else self._good_checkpoint(self._reader.newer())
 
     def wait(self) -> Checkpoint | None:
         """Wait for a checkpoint, and return the newest one; None after `stop`."""
-        reader, checkpoint, told = None, None, False
+        reader, checkpoint, has_warned = None, None, False
         while reader is None:
-            with contextlib.suppress(MissingTopicError):  # the learner makes it
-                reader = self._found_reader()
-            checkpoint = None if reader is None else self._newest_of(reader)
-            if checkpoint is None and not told:
-                told = True
+            with contextlib.suppress(MissingTopicError):  # the learner creates it
+                reader = self._open_reader()
+                checkpoint = self._newest_of(reader)
+            if checkpoint is None and not has_warned:
+                has_warned = True
                 logger.warning("waiting for the first checkpoint in %s", self.path, extra=event("waiting"))
             if reader is None and self._stopping.wait(self._seconds):
                 return None
@@ -311,25 +297,22 @@ class FollowedTopic(Follower):
             checkpoint = self._good_checkpoint(reader.newer())
         return None if self._stopping.is_set() else checkpoint
 
-    def _found_reader(self) -> ModelReader | None:
+    def _open_reader(self) -> ModelReader:
         if self._reader is None:
             check_partitions(describe_topic(self._connection, self._topic), self._place)
-            name = self._wanted or one_name(self._connection, self._topic, self._place, self._usual)
-            if name is not None:
-                self.path = f"{self._place}?name={name}"
-                self._reader = ModelReader(self._connection, self._topic, name, self._place)
+            self._reader = ModelReader(self._connection, self._topic, self._name, self._place)
         return self._reader
 
     def _newest_of(self, reader: ModelReader) -> Checkpoint | None:
         try:
             return self._good_checkpoint(reader.newest())
-        except NotWholeError as error:
+        except NoCheckpointError as error:
             warn(str(error))
             return None
 
-    def _good_checkpoint(self, found: Whole | None) -> Checkpoint | None:
+    def _good_checkpoint(self, data: bytes | None) -> Checkpoint | None:
         try:
-            checkpoint = None if found is None else checkpoint_of(found.data, self.path, self._trusted)
+            checkpoint = None if data is None else checkpoint_of(data, self.path, self._trusted)
             return None if checkpoint is None or checkpoint.is_beginning else self._checked_checkpoint(checkpoint)
         except CheckpointError as error:
             warn(f"{error}: the model before it stays")

@@ -156,33 +156,15 @@ def open_checkpoints(
     return opened
 
 
-def open_models(
-    url: str, *, source: str | None = None, trusted: bool = False, options: Mapping[str, Any] | None = None
-) -> FollowedTopic:
-    """Open ``kafka://host:port/topic`` to read the newest model, and newer ones as they come.
+def open_models(url: str, *, trusted: bool = False, options: Mapping[str, Any] | None = None) -> FollowedTopic:
+    """Open ``kafka://host:port/topic?name=rows`` as a `FollowedTopic`, to read the newest model and newer ones as they come.
 
-    Parameters
-    ----------
-    url
-        URL of the topic, as in `open_checkpoints`. Without ``name``, it stands for the only model of the topic, or if there are
-        several, for the one with the name of ``source``.
-    source
-        Source that is predicted, by URL or path.
-    trusted
-        Whether models may hold classes and functions of your own, as in `streamsvm.load`.
-    options
-        Options of the connection, as in `open_source`.
-
-    Raises
-    ------
-    StreamError
-        The URL has a mistake (the text shows the right form).
-    CheckpointError
-        An error of `FollowedTopic`.
+    The parameters are those of `open_checkpoints`. Raise a StreamError if the URL has a mistake, or has no name.
     """
     bootstrap, topic, client, parameters = _parsed_url(url, ("name",), _MODEL_FORM, options)
-    usual = None if source is None else usual_name(source)
-    return FollowedTopic(bootstrap, topic, parameters.get("name"), usual=usual, trusted=trusted, client=client)
+    if "name" not in parameters:
+        raise _url_mistake(url, "which model of the topic? Say its name", _MODEL_FORM)
+    return FollowedTopic(bootstrap, topic, parameters["name"], trusted=trusted, client=client)
 
 
 def usual_name(source: str) -> str | None:

@@ -234,7 +234,7 @@ def _make_parser() -> tuple[argparse.ArgumentParser, dict[str, argparse.Argument
     label_help = "the column or key of the label, which is ignored if it is there (default: the one in the checkpoint)"
     add_streams(predict, label=label_help, sink_required=True)
     model = predict.add_argument_group("the model")
-    text = "a checkpoint, or a folder or topic of checkpoints, kafka://host:port/topic?name=NAME (default: the only name there)"
+    text = "a checkpoint, or a folder or topic of checkpoints, kafka://host:port/topic?name=NAME"
     model.add_argument("--model", type=parse_place, required=True, metavar="PLACE", help=text)
     text = "switch to a newer model as soon as a learner writes one there; each prediction says which model made it"
     model.add_argument("--follow", action="store_true", help=text)

@@ -101,7 +101,7 @@ def _open_models(job: PredictJob, stack: contextlib.ExitStack) -> Any:
     """Return what gives the models, where these are in a topic or are to be followed; else None."""
     if isinstance(job.model, Path):
         return FollowedFolder(job.model, job.trusted) if job.follow else None
-    models = open_models(job.model, source=job.source, trusted=job.trusted)
+    models = open_models(job.model, trusted=job.trusted)
     stack.callback(models.close)
     return models
 

@@ -35,7 +35,7 @@ def test_rights(case, client_library, broker, as_alice, rules, producer, new_top
         grouped = [*learn, "--group", names["group"]]
         folder = tmp_path / f"state {next(state)}"
         if case == "follower":
-            folder = ["--model", url["models"], "--follow", "--to", url["out"], "--stop-at-end"]
+            folder = ["--model", f"{url['models']}?name={names['rows']}", "--follow", "--to", url["out"], "--stop-at-end"]
             return ["predict", url["rows"], *folder]
         if case == "worker":
             return [*grouped, "--scope", "partition", "--checkpoint", folder]

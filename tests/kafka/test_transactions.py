@@ -24,7 +24,6 @@ from streamsvm.stream.checkpoint import CheckpointError, TakenOverError
 from streamsvm.stream.endpoints import StreamError
 from streamsvm.stream.open import open_models
 from streamsvm_kafka import FollowedTopic, TopicCheckpoints, checkpoints, model_topic, transactions
-from streamsvm_kafka.model_topic import messages_of
 
 pytestmark = [pytest.mark.broker, pytest.mark.usefixtures("client_library")]
 
@@ -51,9 +50,9 @@ def save(place, rows, budget=3):
     return place.save(BSGDClassifier(budget=budget), None, rows=rows, position={})
 
 
-def send(producer, topic, messages):
-    for message in messages:
-        producer.send(topic, message.value, key=message.key, headers=message.headers, partition=0)
+def send(producer, topic, *messages):
+    for key, value in messages:
+        producer.send(topic, value, key=key, partition=0)
     producer.flush()
 
 
@@ -167,15 +166,17 @@ def test_a_producer_that_the_broker_has_forgotten(models, opened, monkeypatch):
 
 
 def test_a_large_model_in_a_topic_of_small_messages(new_topic, models, opened, monkeypatch):
-    large = opened(models)
-    with monkeypatch.context() as patch:
-        patch.setattr(model_topic, "PART_BYTES", 1000)
-        save(large, 1, budget=100)
-        assert large.newest().model.budget == 100
-        save(large, 2)  # of fewer parts
-        assert large.newest().model.budget == 3
-    small = opened(new_topic(**{"cleanup.policy": "compact", "max.message.bytes": "900"}))
-    raises(r"larger than its topic takes .* Raise max.message.bytes", save, small, 1, error=CheckpointError)
+    made = opened(f"streamsvm-test-{uuid.uuid4().hex[:12]}")
+    facts = {"note": "x" * (32 << 20)}
+    made.save(BSGDClassifier(budget=3), None, rows=1, position={}, **facts)
+    made.save(BSGDClassifier(budget=4), None, rows=2, position={}, **facts)
+    assert (made.newest().model.budget, len(made.newest().header["note"])) == (4, 32 << 20)
+    small, place = opened(new_topic(**{"cleanup.policy": "compact", "max.message.bytes": "900"})), opened(models)
+    told = r"larger than its topic takes .* Raise max.message.bytes"
+    raises(told, save, small, 1, error=CheckpointError)
+    raises(told, partial(place.save, **facts), BSGDClassifier(), None, rows=1, position={}, error=CheckpointError)
+    monkeypatch.setattr(checkpoints, "MAX_CHECKPOINT_BYTES", 900)
+    raises("a topic takes at most 900: use a folder", save, made, 3, error=CheckpointError)
 
 
 def deleted(admin, topic, end):
@@ -190,9 +191,9 @@ def deleted(admin, topic, end):
 def test_a_topic_that_is_made_or_will_not_do(bootstrap, new_topic, admin, opened):
     made = f"streamsvm-test-{uuid.uuid4().hex[:12]}"
     save(opened(made), 1)
-    options = {"compression_type": "gzip", "max_request_size": 1 << 26}
+    options = {"compression_type": "gzip", "max_request_size": 1 << 28}
     with KafkaProducer(bootstrap_servers=bootstrap, **options) as stranger:
-        bomb = stranger.send(made, bytes(1 << 25), key=b"rows/0", partition=0)
+        bomb = stranger.send(made, bytes(1 << 27), key=b"rows", partition=0)
         with pytest.raises(MessageSizeTooLargeError):
             bomb.get(PATIENCE)
     admin.delete_topics([made])
@@ -206,7 +207,7 @@ def test_a_topic_that_is_made_or_will_not_do(bootstrap, new_topic, admin, opened
         with pytest.warns(UserWarning, match="no checkpoint of 'rows': .* removed with all before offset 2"):
             assert place.newest() is None
     raises("'a b' is no name", opened, made, "a b", error=CheckpointError)
-    raises("no topic", FollowedTopic(bootstrap, made).read, error=StreamError)
+    raises("no topic", FollowedTopic(bootstrap, made, "rows").read, error=StreamError)
 
 
 def test_offsets_of_two_topics_that_are_joined(bootstrap, new_topic, models, opened):
@@ -219,32 +220,25 @@ def test_offsets_of_two_topics_that_are_joined(bootstrap, new_topic, models, ope
 
 def test_strange_messages(models, opened, producer):
     place = opened(models)
-    good = [message._replace(key=message.key.replace(b"b/", b"rows/")) for message in messages_of("b", 9, b"no checkpoint")]
-    send(producer, models, [message._replace(headers=[]) for message in good])
-    raises(r"parts of a model 'rows', but no whole one: the message at offset 0 is no part", place.newest, error=CheckpointError)
+    send(producer, models, (b"rows", b"garbage"))
+    raises("messages of a model 'rows', but no checkpoint: the message at offset 0 is not", place.newest, error=CheckpointError)
     save(place, 1)
     assert place.newest().header["rows"] == 1
-    send(producer, models, [message._replace(value=b"x") for message in good])
-    with pytest.warns(UserWarning, match=r"SHA-256 is another one. Continuing from the one before it"):
-        assert place.newest().header["rows"] == 1
-    send(producer, models, good)  # as its digest says, and no file of streamsvm
-    with pytest.warns(UserWarning, match=r"offset 4 is none: it is cut off.* Continuing from the one before it"):
+    send(producer, models, (b"rows", b"garbage"))
+    with pytest.warns(UserWarning, match="is not a checkpoint: it is cut off.* Continuing from the one before it"):
         assert place.newest().header["rows"] == 1
     save(place, 2)
-    long = list(messages_of("rows", 9, b"x" * (model_topic.PART_BYTES + 1)))
-    send(producer, models, long[:1])
-    with pytest.warns(UserWarning, match="not all parts of the newest checkpoint are there. Continuing from the one before it"):
-        assert place.newest().header["rows"] == 2
+    assert place.newest().header["rows"] == 2
 
 
 def test_a_follower_waits_behind_what_is_no_checkpoint(bootstrap, models, opened, producer):
     place = opened(models)
-    send(producer, models, messages_of("rows", 9, b"no checkpoint"))
+    send(producer, models, (b"rows", b"garbage"))
     waited = []
     with contextlib.closing(FollowedTopic(bootstrap, models, "rows", seconds=0.0)) as follower:
         waiting = threading.Thread(target=lambda: waited.append(follower.wait()))
         waiting.start()
-        with pytest.warns(UserWarning, match="but no whole one: the checkpoint that ends at offset 0 is none") as warned:
+        with pytest.warns(UserWarning, match="but no checkpoint: the message at offset 0 is not") as warned:
             until(lambda: len(warned) > 0)
         save(place, 1)
         waiting.join(PATIENCE)
@@ -295,24 +289,19 @@ def test_a_follower_takes_newer_models(bootstrap, models, opened, producer, monk
 
         save(place, 2)
         assert versions(1) == [2]
-        send(producer, models, messages_of("rows", 3, b"nothing"))
-        with pytest.warns(UserWarning, match="is none: it is cut off.*: the model before it stays") as warned:
+        send(producer, models, (b"rows", b"nothing"))
+        with pytest.warns(UserWarning, match="is not a checkpoint: it is cut off.*: the model before it stays") as warned:
             until(lambda: follower.newer() is None and len(warned) > 0, every=0.05)
         for rows in (4, 5, 6, 7):
             save(other, rows)
         save(place, 8)
         assert versions(1) == [8]
         assert follower.newer() is None
-    with contextlib.closing(FollowedTopic(bootstrap, models, usual="rows")) as by_name:
-        assert by_name.read().header["rows"] == 8
-    with pytest.raises(CheckpointError, match="holds the models .*other.*rows.*: say which one"):
-        FollowedTopic(bootstrap, models, usual="rows2").read()
 
 
-@pytest.mark.parametrize("name", ["rows", None])
-def test_a_follower_waits_for_a_topic(bootstrap, opened, caplog, name):
+def test_a_follower_waits_for_a_topic(bootstrap, opened, caplog):
     models = f"streamsvm-test-{uuid.uuid4().hex[:12]}"
-    with contextlib.closing(FollowedTopic(bootstrap, models, name, seconds=0.1)) as follower:
+    with contextlib.closing(FollowedTopic(bootstrap, models, "rows", seconds=0.1)) as follower:
         raises(f"there is no topic '{models}'", follower.read, error=StreamError)
         waited = []
         waiting = threading.Thread(target=lambda: waited.append(follower.wait()))
@@ -325,14 +314,6 @@ def test_a_follower_waits_for_a_topic(bootstrap, opened, caplog, name):
         assert waited[0].header["rows"] == 7
 
 
-def test_a_model_that_was_deleted_is_no_name(bootstrap, models, opened, producer):
-    written = list(messages_of("gone", 1, b"x" * (2 * model_topic.PART_BYTES)))
-    send(producer, models, [*written, *(message._replace(value=None) for message in written)])
-    save(opened(models, "other"), 1)
-    with contextlib.closing(FollowedTopic(bootstrap, models)) as follower:
-        assert follower.read().header["rows"] == 1
-
-
 def test_command_lines(bootstrap, new_topic, opened, call, monkeypatch):
     models = f"streamsvm-test-{uuid.uuid4().hex[:12]}"
     place, topic = f"kafka://{bootstrap}/{models}", new_topic()
@@ -340,8 +321,9 @@ def test_command_lines(bootstrap, new_topic, opened, call, monkeypatch):
     learn = ["learn", rows, "--label", "y", "--checkpoint", place, "--stop-at-end", "--to", f"kafka://{bootstrap}/{new_topic()}"]
     call(*learn)
     kills.publish_rows(bootstrap, topic, 1)
-    assert "700" in call("inspect", place).stdout
-    predict = ["predict", rows, "--model", place, "--stop-at-end", "--to", "-"]
+    model = f"{place}?name={topic}"
+    assert "700" in call("inspect", model).stdout
+    predict = ["predict", rows, "--model", model, "--stop-at-end", "--to", "-"]
     assert [line | {"model": 700} for line in call(*predict).rows] == call(*predict, "--follow").rows
 
     def fenced(self, *arguments):
@@ -379,7 +361,7 @@ def test_merged_models_go_to_a_topic_that_followers_read(bootstrap, tmp_path, ca
     for number in range(2):
         save_part(tmp_path / "state" / f"partition-{number}", 100, number, label="y")
     call("merge", tmp_path / "state", "--to", url)
-    models = open_models(url, source=None)
+    models = open_models(f"{url}?name=state")
     assert models.wait().header["rows"] == 200
     save_part(tmp_path / "state" / "partition-1", 150, 1, label="y")
     call("merge", tmp_path / "state", "--to", url)

@@ -49,6 +49,7 @@ def test_mistakes_in_a_source(url, reason):
     [
         (open_sink, "kafka://host:9092/topic?codec=json", "unknown parameter 'codec'; there are api_version"),
         (open_models, "kafka://host:9092/models?codec=json", "unknown parameter 'codec'; there are name, api_version"),
+        (open_models, "kafka://host:9092/models", "which model of the topic.*name=rows"),
         (
             lambda url: open_checkpoints(url, sources=["-"]),
             "kafka://host:9092/models",

@@ -25,7 +25,7 @@ from kafka.structs import OffsetAndMetadata
 
 from streamsvm.core.records import HEADERS, KEY, OFFSET, SHORTEST, TIME, VALUE, find_fields
 from streamsvm_kafka.clients.messages import Headers, Messages, joined
-from streamsvm_kafka.clients.protocol import MAX_PENDING, MAX_PENDING_BYTES, Answered, Listener
+from streamsvm_kafka.clients.protocol import MAX_PENDING, MAX_PENDING_BYTES, MAX_SENT_BYTES, Answered, Listener
 from streamsvm_kafka.connection import ANSWER_SECONDS, CONNECT_SECONDS, Connection
 
 #: The version of the format of batches that is read here.
@@ -341,6 +341,7 @@ class Producer:
             enable_idempotence=True,
             linger_ms=5,
             batch_size=batch_bytes,
+            max_request_size=MAX_SENT_BYTES,
             **transactions,
         )
         if identity is not None:

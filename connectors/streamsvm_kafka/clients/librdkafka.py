@@ -26,7 +26,7 @@ from kafka.errors import (
 )
 
 from streamsvm_kafka.clients.messages import Headers, Messages
-from streamsvm_kafka.clients.protocol import MAX_PENDING, MAX_PENDING_BYTES, Answered, Listener
+from streamsvm_kafka.clients.protocol import MAX_PENDING, MAX_PENDING_BYTES, MAX_SENT_BYTES, Answered, Listener
 from streamsvm_kafka.connection import ANSWER_SECONDS, CONNECT_SECONDS, RECONNECT_MS, Connection
 
 #: What librdkafka says. What matters of it is raised, or told of by those who read and write.
@@ -340,13 +340,14 @@ class Producer:
                 "enable.idempotence": True,
                 "linger.ms": 5,
                 "batch.size": batch_bytes,
-                "message.max.bytes": 1 << 20,
+                "message.max.bytes": MAX_SENT_BYTES,
                 # In a transaction, no longer than that may be open.
                 "delivery.timeout.ms": int(1000 * (seconds if identity is None else min(seconds, transaction_seconds))),
                 "delivery.report.only.error": True,
                 "partitioner": "murmur2_random",  # of other clients: equal keys are in one partition
                 "queue.buffering.max.messages": MAX_PENDING,
-                "queue.buffering.max.kbytes": MAX_PENDING_BYTES >> 10,
+                # A checkpoint must fit beside them.
+                "queue.buffering.max.kbytes": (MAX_PENDING_BYTES + (MAX_SENT_BYTES if transactions else 0)) >> 10,
                 **transactions,
             }
         )

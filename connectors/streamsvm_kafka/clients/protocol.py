@@ -14,6 +14,8 @@ from streamsvm_kafka.clients.messages import Headers, Messages
 #: The most messages of a producer that wait to be acknowledged, and the most bytes of them: a prediction may have the headers of
 #: its row's message.
 MAX_PENDING, MAX_PENDING_BYTES = 20_000, 1 << 24
+#: The most bytes of a message that is sent: a checkpoint. Topics have limits of their own.
+MAX_SENT_BYTES = (1 << 26) + (1 << 16)
 #: The most bytes of messages that are sent together, unless their topic takes fewer.
 BATCH_BYTES = 1 << 17
 #: Called with the offsets that were to be committed, by partition, and with the error if they were not.
