@@ -202,9 +202,9 @@ class TopicCheckpoints(Checkpoints, TopicPlace):
 
 def _offsets_in(position: Mapping[str, Any]) -> Iterator[tuple[tuple[str, int], int]]:
     """Give the offsets in the position of a source: of a topic, or of two that are joined."""
-    topic, partitions = position.get("topic"), position.get("partitions")
-    if isinstance(topic, str) and isinstance(partitions, Mapping):
-        for partition, offset in partitions.items():
+    topic, offsets = position.get("topic"), position.get("offsets")
+    if isinstance(topic, str) and isinstance(offsets, Mapping):
+        for partition, offset in offsets.items():
             yield (topic, int(partition)), int(offset)
         return
     for part in (position.get("rows"), position.get("labels")):

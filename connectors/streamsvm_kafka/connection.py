@@ -12,8 +12,8 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from typing import Any, NamedTuple, TypeVar
 
-from kafka import KafkaAdminClient, TopicPartition
-from kafka.admin import ConfigResource, ConfigResourceType, OffsetSpec
+from kafka import KafkaAdminClient
+from kafka.admin import ConfigResource, ConfigResourceType
 from kafka.errors import (
     ClusterAuthorizationFailedError,
     GroupAuthorizationFailedError,
@@ -43,7 +43,7 @@ def missing_right(
     used.
 
     >>> print(missing_right("alice", TopicAuthorizationFailedError(), "Write", "scores"))
-    the user 'alice' lacks the right Write of the topic 'scores'. Give it: kafka-acls.sh --add --allow-principal 'User:alice' ...
+    the user 'alice' lacks the right Write of the topic 'scores' (see "Access rights" in docs/kafka.md)
     """
     rights: tuple[tuple[type[BaseException], str, str, tuple[str | None, ...]], ...] = (
         (TopicAuthorizationFailedError, operation, "topic", topics),
@@ -54,11 +54,7 @@ def missing_right(
     for kind, what, resource, names in rights:
         if isinstance(error, kind) or kind.__name__ in str(error):  # kafka-python raises some as a text only
             of = " ".join([f"the {resource}", " or ".join(map(repr, filter(None, names)))]).rstrip()
-            flags = " ".join(f"--{resource} {name}" for name in filter(None, names)) or f"--{resource}"
-            return (
-                f"the user {user!r} lacks the right {what} of {of}. Give it: kafka-acls.sh --add --allow-principal 'User:{user}' "
-                f"--operation {what} {flags}"
-            )
+            return f'the user {user!r} lacks the right {what} of {of} (see "Access rights" in docs/kafka.md)'
     return None
 
 
@@ -360,18 +356,6 @@ def topic_setting(connection: Connection, topic: str, name: str) -> str | None:
         return None
 
 
-def written_ends(connection: Connection, topic: str, partitions: Iterable[int]) -> dict[int, int]:
-    """Return the end of each partition, behind transactions that are open, too; none where the broker does not tell."""
-    places = {TopicPartition(topic, partition): OffsetSpec.LATEST for partition in partitions}
-    try:
-        with admin_of(connection) as admin:
-            found = admin.list_partition_offsets(places, timeout_ms=int(1000 * CONNECT_SECONDS))
-        return {place.partition: each.offset for place, each in found.items()}
-    except KafkaError as error:
-        logger.debug("%s: its ends are not known (%r)", topic, error)
-        return {}
-
-
 def message_limit(connection: Connection, topic: str) -> int | None:
     """Return the most bytes of a message, or of a batch of them, that a topic takes; None where the broker does not tell."""
     limit = topic_setting(connection, topic, "max.message.bytes")
@@ -392,10 +376,7 @@ def describe_topic(connection: Connection, topic: str) -> TopicDescription:
                 if failure is UnknownTopicOrPartitionError:
                     similar = difflib.get_close_matches(topic, admin.list_topics(), n=3)
                     hint = f"; did you mean {' or '.join(map(repr, similar))}?" if similar else "."
-                    raise MissingTopicError(
-                        f"there is no topic {topic!r} on {bootstrap}{hint} "
-                        "Create it (kafka-topics.sh --create) or correct the name."
-                    )
+                    raise MissingTopicError(f"there is no topic {topic!r} on {bootstrap}{hint} Create it, or correct the name.")
             except KafkaError as error:
                 raise BrokerUnreachableError(f"{bootstrap} does not answer about topic {topic!r}: {error}") from error
             if found["partitions"]:

@@ -248,7 +248,7 @@ class ModelReader:
             if silent > HIDDEN_SECONDS:
                 raise CheckpointError(
                     f"{self._place}: nothing after offset {reached} can be read for {silent:.0f} s, and it ends at {end}: a "
-                    "transaction of another producer is open there, or the broker is ill. Look for it: kafka-transactions.sh list"
+                    "transaction of another producer is open there, or the broker is ill"
                 )
             if silent > CONNECT_SECONDS and not has_warned:
                 has_warned = True

@@ -41,7 +41,7 @@ class _Partition:
 
     def __init__(self) -> None:
         self.since = time.monotonic()
-        self.told = False
+        self.has_warned = False
         self.folder: CheckpointFolder | None = None
         self.source: PartitionSource | None = None
         self.loop: LearningLoop | None = None
@@ -229,8 +229,8 @@ class PartitionWorker:
         try:
             each.folder = CheckpointFolder(path, self._trusted, take_over=waited > TAKE_OVER_SECONDS)
         except FolderLockedError:
-            if not each.told and waited > SESSION_SECONDS:
-                each.told = True
+            if not each.has_warned and waited > SESSION_SECONDS:
+                each.has_warned = True
                 logger.warning("%s: waiting for another worker to release %s", self.name, path)
             return
         try:
@@ -250,8 +250,8 @@ class PartitionWorker:
         loop.timings = self.timings
         each.source, each.loop, each.end = source, loop, end
         source.saved()  # whoever had the partition before could not commit while the group took it away
-        told = event("partition", partition=number, offset=source.offset, rows=each.loop.rows)
-        logger.info("%s: partition %d has come, and continues at offset %d", self.name, number, source.offset, extra=told)
+        fields = event("partition", partition=number, offset=source.offset, rows=each.loop.rows)
+        logger.info("%s: partition %d has come, and continues at offset %d", self.name, number, source.offset, extra=fields)
         self._read_on(number, each)
 
     def _read_on(self, number: int, each: _Partition) -> None:
@@ -295,8 +295,8 @@ class PartitionWorker:
             self._offsets.forget([number])
             if each.folder is not None:
                 each.folder.close()
-                told = event("partition released", partition=number, flushed=flush)
-                logger.info("%s: partition %d has gone", self.name, number, extra=told)
+                fields = event("partition released", partition=number, flushed=flush)
+                logger.info("%s: partition %d has gone", self.name, number, extra=fields)
 
     def _flush_sink(self, each: _Partition) -> None:
         try:

@@ -28,7 +28,6 @@ from streamsvm_kafka.connection import (
     TopicDescription,
     describe_topic,
     missing_right,
-    written_ends,
 )
 from streamsvm_kafka.offsets import Start, TopicOffsets
 
@@ -121,8 +120,8 @@ class TopicReader:
         self._start = start
         self._connection, self._topic, self._name, self._consumer = connection, topic, name, consumer
         self._topic_id = described.topic_id
-        self.told: TopicOffsets = TopicOffsets(consumer, topic, name, connection.user)
-        beginnings, newest = self.told.bounds(described.partitions)
+        self.topic_offsets: TopicOffsets = TopicOffsets(consumer, topic, name, connection.user)
+        beginnings, newest = self.topic_offsets.bounds(described.partitions)
         self.beginnings: dict[int, int] = beginnings
         #: The ends when the topic was opened.
         self.newest: dict[int, int] = newest
@@ -139,11 +138,6 @@ class TopicReader:
     def stop(self) -> None:
         """End the runs, and a wait for the next one. May be called from a signal handler or another thread."""
         self._stopping.set()
-
-    @property
-    def is_stopping(self) -> bool:
-        """Whether `stop` was called."""
-        return self._stopping.is_set()
 
     def runs(self, joined: bool) -> Iterator[Messages]:
         """Give runs of messages, each of `most` at most; one of none where none came for a moment.
@@ -164,7 +158,7 @@ class TopicReader:
 
     def lag(self) -> dict[int, int]:
         """Return how many messages of each partition wait to be read, as far as the broker has told. From any thread."""
-        return self.told.lag(dict(self.offsets), self.newest)
+        return self.topic_offsets.lag(dict(self.offsets), self.newest)
 
     def _endless_messages(self, joined: bool) -> Iterator[Messages]:
         self._consumer.assign(self.offsets)
@@ -172,7 +166,7 @@ class TopicReader:
         refresh, came, silent = now + REFRESH_SECONDS, now, False
         while not self._stopping.is_set():
             now = time.monotonic()
-            self.told.pass_markers(self.offsets)
+            self.topic_offsets.pass_markers(self.offsets)
             if now >= refresh:
                 self._refresh_partitions()
                 refresh = now + REFRESH_SECONDS
@@ -198,7 +192,7 @@ class TopicReader:
     def _caught_up(self) -> bool:
         """Whether all that the broker has told of was read."""
         reached = {partition: self._consumer.position(partition) for partition in self.offsets}
-        ends = {p: self.told.end_of(p, self.newest.get(p, 0)) for p in reached}
+        ends = {p: self.topic_offsets.end_of(p, self.newest.get(p, 0)) for p in reached}
         return all(position is not None and position >= ends[p] for p, position in reached.items())
 
     def _bounded_messages(self, ends: dict[int, int], by_time: bool = False) -> Iterator[Messages]:
@@ -250,7 +244,7 @@ class TopicReader:
             reached = {p: self._consumer.position(p) for p in backlogs}
             position = reached[partition]
             if self._stopping.is_set() or (position is not None and position >= ends[partition]):
-                self.told.pass_markers([partition])
+                self.topic_offsets.pass_markers([partition])
                 return False
             if reached != progress:
                 progress, deadline = reached, time.monotonic() + STALL_SECONDS
@@ -284,32 +278,18 @@ class TopicReader:
 
     def _pass_over_removed(self, error: KafkaError) -> None:
         """Go on where ``start`` says in partitions whose next messages are gone; StreamError if it does not say."""
-        beginnings, ends = self.told.bounds(self.offsets if self.ends is None else self.ends)
+        beginnings, ends = self.topic_offsets.bounds(self.offsets if self.ends is None else self.ends)
         reached = {p: self._consumer.reached(p) for p in beginnings}
         at = {p: self.offsets[p] if offset is None else offset for p, offset in reached.items()}
         gone = {p: removed_reason(p, begin, ends[p], at[p]) for p, begin in beginnings.items() if at[p] < begin}
         if not gone or self._start is None:
             raise lost(self._name, min(gone.values(), default=f"messages that were not read are gone ({error})")) from error
-        first = self.told.first(self._start, beginnings, ends)
+        first = self.topic_offsets.first(self._start, beginnings, ends)
         for reason in gone.values():
             warn(f"{self._name}: {reason}. Reading continues from {self._start.text}")
         self._consumer.assign(at | {p: first[p] for p in gone})
         if self.ends is None:  # else those before them may still wait for their turn
             self.offsets |= {p: first[p] for p in gone}
-
-    def warn_of_hidden(self) -> None:
-        """Warn of messages behind transactions that are open, which a bounded pass has left."""
-        known = {p: self._consumer.highwater(p) for p in self.offsets}
-        if all(end is not None and end <= self.offsets[p] for p, end in known.items()):
-            return
-        written = written_ends(self._connection, self._topic, self.offsets)
-        _, readable = self.told.bounds(self.offsets)  # later, so that what was committed meanwhile is none
-        if left := {p: end - readable[p] for p, end in written.items() if end > readable[p]}:
-            places = ", ".join(f"{n:,} of partition {p}" for p, n in left.items())
-            warn(
-                f"{self._name}: a transaction of another producer is open, and messages behind its beginning cannot be read: the "
-                f"run has left {places}. A later run reads them (kafka-transactions.sh list shows who holds it open)"
-            )
 
     def _refresh_partitions(self) -> None:
         if (description := described_again(self._connection, self._topic, self._name)) is None:
@@ -317,5 +297,5 @@ class TopicReader:
         if description.topic_id != self._topic_id:
             raise lost(self._name, "it was deleted and created again while it was read")
         if added := tuple(p for p in description.partitions if p not in self.offsets):
-            self.offsets |= self.told.bounds(added)[0]
+            self.offsets |= self.topic_offsets.bounds(added)[0]
             self._consumer.assign(self.offsets)

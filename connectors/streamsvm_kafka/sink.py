@@ -22,10 +22,8 @@ from streamsvm_kafka.connection import CONNECT_SECONDS, Connection, TopicPlace, 
 DELIVERY_SECONDS = 30.0
 #: The least of it: a broker is given half of it for an answer.
 LEAST_SECONDS = 2.0
-#: How a message is told that its topic does not take.
-RAISE_LIMIT = (
-    "Raise max.message.bytes of the topic (kafka-configs.sh --alter --entity-type topics --add-config max.message.bytes=1048588)"
-)
+#: The remedy for a message that is too large for its topic.
+RAISE_LIMIT = "Raise max.message.bytes of the topic"
 
 
 #: What is said of kafka-python, which takes each message by itself.
@@ -33,11 +31,10 @@ QUICKER = (
     "predictions go to a topic through kafka-python, which takes 50 us or more of the processor for each, and confluent-kafka a "
     "tenth: pip install 'streamsvm[confluent]', and STREAMSVM_KAFKA_CLIENT=auto in the environment"
 )
-#: How it is told of messages with times that their topic does not take: predictions have those of their rows.
+#: What is wrong where a topic refuses the times of messages, and the remedy. Predictions have the times of their rows.
 OTHER_TIMES = (
     "refuses these messages, as a rule for the times that they have of their rows (message.timestamp.before.max.ms, "
-    "message.timestamp.after.max.ms). Let the topic give messages its own: kafka-configs.sh --alter --entity-type topics "
-    "--add-config message.timestamp.type=LogAppendTime"
+    "message.timestamp.after.max.ms). Let the topic give messages its own: message.timestamp.type=LogAppendTime"
 )
 
 

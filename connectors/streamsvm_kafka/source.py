@@ -77,7 +77,7 @@ class KafkaSource(MessageSource):
     -----
     RuntimeWarning
         Retention has removed messages that a stream from the earliest one would have had, or messages that were to be read
-        next; or a bounded pass has left messages behind a transaction of another producer that is still open.
+        next.
 
     Examples
     --------
@@ -116,7 +116,7 @@ class KafkaSource(MessageSource):
                 connection, topic, self.name, self._consumer, description, stop_at_end, self._start
             )
             first = self._start or Start("earliest", "earliest")
-            reader.offsets = reader.told.first(first, reader.beginnings, reader.newest)
+            reader.offsets = reader.topic_offsets.first(first, reader.beginnings, reader.newest)
         except BaseException:
             self._consumer.close(CONNECT_SECONDS)
             raise
@@ -127,25 +127,22 @@ class KafkaSource(MessageSource):
     def position(self) -> Position:
         """Where the next row is: the next offset of each partition, and the name of the label.
 
-        For a bounded pass, it also has the ends of the pass and whose turn it is.
-
-        ``{"topic": ..., "topic_id": ..., "label": "y", "partitions": {"0": 17, ...}, "ends": {"0": 40, ...}, "turn": 0}``,
-        where the ends may be None.
-
-        Within a message of many rows, it also has the partition and how many of the rows were given: ``"within": {"0": 250}``.
+        ``{"topic": ..., "topic_id": ..., "label": "y", "offsets": {"0": 17, ...}, "end_offsets": {"0": 40, ...},
+        "next_partition": 0}``. Without a bounded pass, the end offsets are None. Within a message of many rows, ``"rows_taken":
+        {"0": 250}`` has the number of its rows that were given, by partition.
         """
         reader = self._reader
         offsets, turn, inside = dict(reader.offsets), reader.turn, {}
         if self._open is not None:
             turn, offset = self._open.place
-            offsets[turn], inside = offset, {"within": {str(turn): self._open.given}}
+            offsets[turn], inside = offset, {"rows_taken": {str(turn): self._open.given}}
         return {
             "topic": self.topic,
             "topic_id": self._topic_id,
             "label": self.codec.label,
-            "partitions": {str(partition): offset for partition, offset in offsets.items()},
-            "ends": reader.ends and {str(partition): end for partition, end in reader.ends.items()},
-            "turn": turn,
+            "offsets": {str(partition): offset for partition, offset in offsets.items()},
+            "end_offsets": reader.ends and {str(partition): end for partition, end in reader.ends.items()},
+            "next_partition": turn,
             **inside,
         }
 
@@ -163,32 +160,32 @@ class KafkaSource(MessageSource):
         """
         self._check_topic(position)
         try:
-            offsets = _saved_counts("partitions", position["partitions"])
-            pass_ends = {} if position["ends"] is None else _saved_counts("ends", position["ends"])
-            within = _saved_counts("within", position.get("within", {}))
-            turn = checked_count("turn", position["turn"])
+            offsets = _saved_counts("offsets", position["offsets"])
+            pass_ends = {} if position["end_offsets"] is None else _saved_counts("end_offsets", position["end_offsets"])
+            rows_taken = _saved_counts("rows_taken", position.get("rows_taken", {}))
+            turn = checked_count("next_partition", position["next_partition"])
         except ValueError as error:
             raise StreamError(f"{self.name}: the position of the checkpoint is corrupt ({error}): give another folder") from None
-        if within:
+        if rows_taken:
             self._check_many()
-        beginnings, ends = self._reader.told.bounds(self._reader.offsets)
-        lost = {}  # reasons, by partition
+        beginnings, ends = self._reader.topic_offsets.bounds(self._reader.offsets)
+        reasons: dict[int, str] = {}  # why partitions cannot be continued
         if None not in (position["topic_id"], self._topic_id) and position["topic_id"] != self._topic_id:
-            lost = dict.fromkeys(beginnings, RECREATED)
+            reasons = dict.fromkeys(beginnings, RECREATED)
             offsets, pass_ends = {}, {}
         for partition, offset in offsets.items():
             if partition not in beginnings:
-                lost[partition] = f"it has no partition {partition} any more, which the checkpoint continues"
+                reasons[partition] = f"it has no partition {partition} any more, which the checkpoint continues"
                 continue
             known = max(offset, pass_ends.get(partition, 0))
             if (reason := gone_reason(partition, beginnings[partition], ends[partition], offset, known)) is not None:
-                lost[partition] = reason
+                reasons[partition] = reason
         following = beginnings | {partition: offset for partition, offset in offsets.items() if partition in beginnings}
-        if lost:
-            first = self._reader.told.first(self._lost_start(set(lost.values())), beginnings, ends)
-            following |= {partition: first[partition] for partition in lost if partition in first}
+        if reasons:
+            first = self._reader.topic_offsets.first(self._lost_start(set(reasons.values())), beginnings, ends)
+            following |= {partition: first[partition] for partition in reasons if partition in first}
         self._reader.offsets, self._sought = following, True
-        self._skip = {p: (offsets[p], n) for p, n in within.items() if p in offsets and p not in lost}
+        self._skip = {p: (offsets[p], n) for p, n in rows_taken.items() if p in offsets and p not in reasons}
         if pass_ends and not self.endless:
             self._reader.ends = {
                 partition: min(end, ends[partition]) for partition, end in pass_ends.items() if partition in ends
@@ -210,11 +207,8 @@ class KafkaSource(MessageSource):
             self._warn_of_removed()
             self._runs = self._reader.runs(self._joined)
         self._reader.most = most
-        self._reader.told.commit_again()
-        found = next(self._runs, None)
-        if found is None and not (self.endless or self._reader.is_stopping):
-            self._reader.warn_of_hidden()
-        return found
+        self._reader.topic_offsets.commit_again()
+        return next(self._runs, None)
 
     def _warn_of_removed(self) -> None:
         beginnings, offsets = self._reader.beginnings, self._reader.offsets
@@ -234,7 +228,7 @@ class KafkaSource(MessageSource):
     def saved(self) -> None:
         """Commit the `position`, which is now in a checkpoint, for the group. A failure is logged."""
         if self._consumer.group is not None:
-            self._reader.told.commit({int(p): offset for p, offset in self.position["partitions"].items()})
+            self._reader.topic_offsets.commit({int(p): offset for p, offset in self.position["offsets"].items()})
 
     def reads(self, place: object) -> bool:
         """Return whether a sink, or a place of checkpoints, is this topic."""
@@ -249,11 +243,11 @@ class KafkaSource(MessageSource):
 
     def close(self) -> None:
         """Close the connection."""
-        self._reader.told.finish()
+        self._reader.topic_offsets.finish()
         self._consumer.close(CONNECT_SECONDS)
 
     def _check_topic(self, position: Position) -> None:
-        if not {"topic", "topic_id", "label", "partitions", "ends", "turn"} <= position.keys():
+        if not {"topic", "topic_id", "label", "offsets", "end_offsets", "next_partition"} <= position.keys():
             raise StreamError(f"{self.name}: the checkpoint is of another kind of stream. Give that stream, {START_AFRESH}")
         if position["topic"] != self.topic:
             raise StreamError(f"{self.name}: the checkpoint is of topic {position['topic']!r}. Give that topic, {START_AFRESH}")
@@ -318,10 +312,10 @@ class PartitionSource(MessageSource):
     def position(self) -> Position:
         """``{"topic": ..., "topic_id": ..., "label": "y", "partition": 3, "offset": 17}``, of the next message.
 
-        Within a message of many rows, also how many of them were given: ``"within": 250``.
+        Within a message of many rows, also how many of them were given: ``"rows_taken": 250``.
         """
         if self._open is not None:
-            return {**self._identity, "offset": self._open.place[1], "within": self._open.given}
+            return {**self._identity, "offset": self._open.place[1], "rows_taken": self._open.given}
         return {**self._identity, "offset": self.offset}
 
     def seek(self, position: Position) -> None:
@@ -345,9 +339,9 @@ class PartitionSource(MessageSource):
                 raise lost(self.name, reason)
             logger.warning("%s: %s. The model is kept, and reading continues at %s", self.name, reason, self._lost_start)
             offset = self._lost_start
-        elif "within" in position:
+        elif "rows_taken" in position:
             try:
-                rows = checked_count("within", position["within"])
+                rows = checked_count("rows_taken", position["rows_taken"])
             except ValueError as error:
                 raise self._corrupt_position(f" ({error})") from None
             self._check_many()
@@ -355,7 +349,7 @@ class PartitionSource(MessageSource):
         self.offset = offset
 
     def _corrupt_position(self, how: str) -> StreamError:
-        return StreamError(f"{self.name}: the checkpoint is corrupt{how}: {START_AFRESH.removeprefix('or ')}")
+        return StreamError(f"{self.name}: the checkpoint is corrupt{how}: give another folder to start from scratch")
 
     @property
     def next_offset(self) -> int:

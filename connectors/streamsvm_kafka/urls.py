@@ -37,29 +37,17 @@ def open_source(
     group: str | None = None,
     options: Mapping[str, Any] | None = None,
 ) -> KafkaSource:
-    """Open ``kafka://host:port/topic`` to read rows.
+    """Open ``kafka://host:port/topic`` as a `KafkaSource`.
 
-    Parameters
-    ----------
-    url
-        URL of the topic. Several brokers are separated by commas. These parameters may follow after ``?``, joined by ``&``:
+    Several brokers are separated by commas. After ``?`` come parameters, joined by ``&``:
 
-        - ``codec``: format of the messages. ``json`` (the default; one object each), ``avro`` (one record), ``float32`` (one
-          packed row), or with many rows in each message, ``arrow`` or ``npy``. The codec classes describe them.
-        - ``features``: number of features of a row of ``float32`` or ``npy``.
-        - ``api_version``: version of a broker that does not report it, such as ``2.3``.
-    label
-        Name of the label's field or column. Rows of ``float32`` and ``npy`` have the label in the last place, and it needs no
-        name.
-    stop_at_end, start, group
-        As in `KafkaSource`.
-    options
-        Options of the connection; others come from the environment (see `client_options`).
+    - ``codec``: format of the messages. ``json`` (the default; one object each), ``avro`` (one record), ``float32`` (one packed
+      row), or with many rows in each message, ``arrow`` or ``npy``.
+    - ``features``: number of features of a row of ``float32`` or ``npy``. Their label is the last number, and needs no name.
+    - options of the connection (see `client_options`), except passwords.
 
-    Raises
-    ------
-    StreamError
-        The URL has a mistake (the text shows the right form), or an error of `KafkaSource`.
+    ``label`` is the name of the label's field or column. ``options`` are those of the connection; others come from the
+    environment. The other parameters are those of `KafkaSource`. Raise a StreamError if the URL has a mistake.
 
     Examples
     --------
@@ -76,20 +64,14 @@ def open_source(
 def open_worker(
     url: str, *, label: str | None, start: str | None = None, options: Mapping[str, Any] | None = None, **how: Any
 ) -> PartitionWorker:
-    """Open ``kafka://host:port/topic`` to learn its partitions as a worker of a group, as `open_source` opens it to read rows.
-
-    Further parameters are those of `PartitionWorker`: ``group``, ``folder``, ``make_loop``, ``stop_at_end`` and ``trusted``.
-    """
+    """Open ``kafka://host:port/topic`` as a `PartitionWorker`, whose other parameters follow, by a URL as in `open_source`."""
     bootstrap, topic, client, parameters = _parsed_url(url, ("codec", "features"), _SOURCE_FORM, options)
     codec = _codec_of(url, parameters, label, client)
     return PartitionWorker(bootstrap, topic, codec, start=start, client=client, **how)
 
 
 def open_sink(url: str, *, options: Mapping[str, Any] | None = None) -> KafkaSink:
-    """Open ``kafka://host:port/topic`` to write predictions or dead letters, as `open_source` opens it to read rows.
-
-    The only parameter of the URL is ``api_version``. Errors are those of `open_source` and `KafkaSink`.
-    """
+    """Open ``kafka://host:port/topic`` as a `KafkaSink`. Only options of the connection may follow after ``?``."""
     bootstrap, topic, client, _ = _parsed_url(url, (), _SINK_FORM, options)
     return KafkaSink(bootstrap, topic, client=client)
 
@@ -113,29 +95,11 @@ def open_checkpoints(
     trusted: bool = False,
     options: Mapping[str, Any] | None = None,
 ) -> TopicCheckpoints:
-    """Open ``kafka://host:port/topic`` for the checkpoints of a learner.
+    """Open ``kafka://host:port/topic?name=rows`` as `TopicCheckpoints` of a learner that reads ``sources``, URLs or paths.
 
-    Parameters
-    ----------
-    url
-        URL of the topic, as in `open_source`. Its parameters are ``name``, the name of the model in the topic (by default, the
-        topic of the first source, or the name of its file without suffixes), and ``api_version``.
-    sources
-        Sources that are learned, by URL or path.
-    group
-        Consumer group. If all sources are of this cluster, its offsets are committed with the checkpoints, and it is the
-        ``group`` of the result; otherwise, it is not.
-    trusted
-        Whether models may hold classes and functions of your own, as in `CheckpointFolder`.
-    options
-        Options of the connection, as in `open_source`.
-
-    Raises
-    ------
-    StreamError
-        The URL has a mistake (the text shows the right form), or there is no name.
-    CheckpointError
-        An error of `TopicCheckpoints`.
+    Without ``name``, the model is named after the first source: its topic, or its file without suffixes. The offsets of the
+    ``group`` are committed with the checkpoints if all sources are topics of this cluster; otherwise, the result has no group.
+    Raise a StreamError if the URL has a mistake, or there is no name.
     """
     bootstrap, topic, client, parameters = _parsed_url(url, ("name",), _MODEL_FORM, options)
     given = list(sources)

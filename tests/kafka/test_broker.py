@@ -179,9 +179,9 @@ def test_tombstones_are_not_rows(new_topic, open_source, producer):
     opened = open_source(topic)
     iterator = iter(opened)
     assert next(iterator).x == {"i": 1}
-    assert opened.position["partitions"] == {"0": 2}
+    assert opened.position["offsets"] == {"0": 2}
     assert [row.x["i"] for row in iterator] == [5, 9, 13, 17]
-    assert opened.position["partitions"] == {"0": 20}
+    assert opened.position["offsets"] == {"0": 20}
 
 
 def test_what_is_held_is_read_on_in_another_pass(new_topic, open_source, bootstrap, producer):
@@ -277,7 +277,7 @@ def test_retention_removed_what_follows(bootstrap, new_topic, open_source, admin
             going_on.seek(opened.position)
         assert list(going_on) == rows_of(range(first, 100))
     held = open_source(topic, start="latest")  # the position counts more where the topic holds what follows it
-    held.seek(opened.position | {"partitions": {"0": 30}})
+    held.seek(opened.position | {"offsets": {"0": 30}})
     assert list(held) == rows_of(range(30, 100))
 
 
@@ -295,7 +295,7 @@ def test_retention_removed_what_follows_while_it_was_read(bootstrap, new_topic, 
         with pytest.warns(UserWarning, match=f"{reason} Reading continues from earliest"):
             rows = list(itertools.islice(opened, 175))
         assert sorted(row.x["i"] for row in rows) == list(range(25, 200))
-        assert opened.position["partitions"] == {"0": 100, "1": 100}
+        assert opened.position["offsets"] == {"0": 100, "1": 100}
 
 
 def test_topic_that_was_created_again(bootstrap, new_topic, open_source):
@@ -305,7 +305,7 @@ def test_topic_that_was_created_again(bootstrap, new_topic, open_source):
     position = open_source(other).position | {"topic": topic}
     raises("it was deleted and created again since the checkpoint", open_source(topic).seek, position, error=StreamError)
     with pytest.warns(UserWarning, match="deleted and created again since the checkpoint. The model is kept"):
-        (going_on := open_source(topic, start="earliest")).seek(position | {"partitions": {"0": 7, "1": 5}})
+        (going_on := open_source(topic, start="earliest")).seek(position | {"offsets": {"0": 7, "1": 5}})
     assert list(going_on) == rows_of(range(10))
 
 
@@ -381,7 +381,7 @@ def test_endless_stream_finds_added_partitions(bootstrap, new_topic, open_source
     publish(rows_of(range(10, 20)), bootstrap, topic, JSON, partition=2)
     publish(rows_of(range(20, 30)), bootstrap, topic, JSON, partition=0)
     assert sorted(row.x["i"] for row in itertools.islice(iterator, 20)) == list(range(10, 30))
-    assert opened.position["partitions"] == {"0": 20, "1": 0, "2": 10}
+    assert opened.position["offsets"] == {"0": 20, "1": 0, "2": 10}
 
 
 def test_endless_stream_of_a_topic_that_goes_away(bootstrap, new_topic, open_source, admin, monkeypatch):

@@ -136,7 +136,7 @@ def test_a_loop_that_never_had_a_row_goes_on_where_it_began(topic, embedded, tmp
         source, loop = begun(kind, *more)
         with source:
             assert loop.run(5).rows == 5
-            assert loop.source.position["partitions"]["0"] == 12 + 5 * (kind is PredictionLoop)
+            assert loop.source.position["offsets"]["0"] == 12 + 5 * (kind is PredictionLoop)
         stack[-1].close()
 
 

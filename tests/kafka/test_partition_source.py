@@ -70,7 +70,7 @@ TABLE = NpyCodec(1).encode_rows(float32_table((0,), np.zeros((3, 1)), [1] * 3))
 
 def test_rows_of_a_message_that_is_gone_are_not_left_out_of_the_next():
     source = source_of(codec=NpyCodec(1))
-    source.seek({**source.position, "offset": 12, "within": 2})
+    source.seek({**source.position, "offset": 12, "rows_taken": 2})
     source.feed(messages_of([Record(14, TABLE)]))
     assert len(source.read(10)) == 3
 

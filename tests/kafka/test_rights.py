@@ -54,8 +54,7 @@ def test_rights(case, client_library, broker, as_alice, rules, producer, new_top
         call(*words())
         for kind, name, operation in CASES[case] if case != "learner" else [LEARNER[1]]:  # the others are of the second case, too
             refusal = rule(kind, name, operation, ACLPermissionType.DENY)
-            said = f"the user 'alice' lacks the right {operation} of the {kind} {names[name]!r}. Give it: kafka-acls.sh --add "
-            said += f"--allow-principal 'User:alice' --operation {operation} --{kind} {names[name]}"
+            said = f"the user 'alice' lacks the right {operation} of the {kind} {names[name]!r} (see \"Access rights\""
             caplog.clear()
             producer.send(names["rows"], b'{"a": 1.0, "y": 1}').get(PATIENCE)
             nothing_depends = case == "learner" and name == "group"

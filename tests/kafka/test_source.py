@@ -47,7 +47,7 @@ def test_complete_pass_continues_with_what_came_since(embedded, open_topic, know
     source = open_topic()
     list(source)
     # A checkpoint may be the last of its pass without saying so: it was written at the last row, before the end was seen.
-    position = source.position if known else source.position | {"ends": source.position["partitions"]}
+    position = source.position if known else source.position | {"end_offsets": source.position["offsets"]}
     opened_before = open_topic()
     opened_before.seek(position)
     publish([Row({"i": -1}, 1)], embedded.bootstrap, "rows", CODEC, partition=3, client=embedded.client)
@@ -71,8 +71,8 @@ def test_endless_stream_stops_when_told(open_topic):
     source.stop()
     reader.join()
     assert sorted(row.x["i"] for row in rows) == list(range(100))
-    assert source.position["partitions"] == {"0": 34, "1": 33, "2": 33, "3": 0}
-    assert source.position["ends"] is None
+    assert source.position["offsets"] == {"0": 34, "1": 33, "2": 33, "3": 0}
+    assert source.position["end_offsets"] is None
 
 
 def test_stop_in_a_pass_keeps_the_position(open_topic):
@@ -98,8 +98,8 @@ def test_foreign_checkpoints(open_topic):
         ({"path": "rows.csv", "byte": 12}, "another kind of stream"),
         (source.position | {"topic": "other"}, "the checkpoint is of topic 'other'"),
         (source.position | {"label": "z"}, "learned with the label 'z', not 'y'"),
-        (source.position | {"partitions": {"9": 0}}, "it has no partition 9 any more"),
-        (source.position | {"partitions": {"0": 35}}, cut_back),
+        (source.position | {"offsets": {"9": 0}}, "it has no partition 9 any more"),
+        (source.position | {"offsets": {"0": 35}}, cut_back),
         *((source.position | change, "the position of the checkpoint is corrupt") for change in CORRUPT),
     ):
         with pytest.raises(StreamError, match=reason):
@@ -108,12 +108,9 @@ def test_foreign_checkpoints(open_topic):
 
 
 CORRUPT = [
-    *(
-        {"partitions": wrong}
-        for wrong in (None, [0], {"zero": 0}, {"1_0": 0}, *({"0": wrong} for wrong in (-1, 1.5, "1", 2**63)))
-    ),
-    *[{"ends": [3]}, {"ends": {"0": None}}, {"turn": "first"}, {"turn": None}],
-    *({"within": wrong} for wrong in (3, {"0": -1}, {"0": "many"}, {"-1": 3})),
+    *({"offsets": wrong} for wrong in (None, [0], {"zero": 0}, {"1_0": 0}, *({"0": wrong} for wrong in (-1, 1.5, "1", 2**63)))),
+    *[{"end_offsets": [3]}, {"end_offsets": {"0": None}}, {"next_partition": "first"}, {"next_partition": None}],
+    *({"rows_taken": wrong} for wrong in (3, {"0": -1}, {"0": "many"}, {"-1": 3})),
 ]
 
 

@@ -213,7 +213,7 @@ def test_a_topic_that_is_made_or_will_not_do(bootstrap, new_topic, admin, opened
 def test_offsets_of_two_topics_that_are_joined(bootstrap, new_topic, models, opened):
     rows, group = new_topic(), f"group-{uuid.uuid4().hex[:8]}"
     place = opened(models, group=group)
-    position = {"rows": {"topic": rows, "partitions": {"0": 17}}, "labels": {"topic": models, "partitions": {"0": 3}}}
+    position = {"rows": {"topic": rows, "offsets": {"0": 17}}, "labels": {"topic": models, "offsets": {"0": 3}}}
     place.save(BSGDClassifier(), None, rows=1, position=position)
     assert committed(bootstrap, group, rows, models) == [17, 3]
 
@@ -361,7 +361,7 @@ def test_merged_models_go_to_a_topic_that_followers_read(bootstrap, tmp_path, ca
     for number in range(2):
         save_part(tmp_path / "state" / f"partition-{number}", 100, number, label="y")
     call("merge", tmp_path / "state", "--to", url)
-    models = open_models(f"{url}?name=state")
+    models = open_models(f"{url}?name=merged")
     assert models.wait().header["rows"] == 200
     save_part(tmp_path / "state" / "partition-1", 150, 1, label="y")
     call("merge", tmp_path / "state", "--to", url)

@@ -284,10 +284,10 @@ class Consumer:
         return {key.partition: None if each is None else each.offset for key, each in found.items()}
 
     def commit(self, offsets: Mapping[int, int], answered: Answered) -> None:
-        def told(_: Any, answer: Any) -> None:
+        def report(_: Any, answer: Any) -> None:
             answered(offsets, answer if isinstance(answer, Exception) else None)
 
-        self._consumer.commit_async(self._commit_offsets(offsets), callback=told)
+        self._consumer.commit_async(self._commit_offsets(offsets), callback=report)
 
     def commit_now(self, offsets: Mapping[int, int], seconds: float) -> None:
         self._consumer.commit(self._commit_offsets(offsets), timeout_ms=1000 * seconds)
