@@ -12,13 +12,10 @@ from typing import Any, NamedTuple
 import numpy as np
 import pyarrow as pa
 from pyspark import TaskContext
-from scipy import sparse
 
 from streamsvm.batch import CSMOClassifier
-from streamsvm.batch.csmo.columns import Rows, rows_subset, store
-from streamsvm.batch.csmo.state import add_expansions
-from streamsvm.batch.csmo.tiles import add_products, as_indicators, vectors
-from streamsvm.core.kernels import RBF, Kernel
+from streamsvm.batch.kernel_sums import KernelSums
+from streamsvm.core.kernels import Kernel
 from streamsvm.core.threads import one_blas_thread
 from streamsvm.core.warning import kept_warnings
 from streamsvm_spark.columns import RowsError, arrow_schema, check_problems, check_widths, rows_of_batch
@@ -101,46 +98,24 @@ def _rows_of(batch: pa.RecordBatch) -> Candidates:
     return Candidates(of["part"], of["row"], X.reshape(n, -1 if n else 0), of["y"].astype(bool), of["w"], of["alpha"])
 
 
-_CAUTION = 8.0  # times the largest error of float32 that was found
+def sums_of(support: Candidates, kernel: Kernel) -> KernelSums:
+    """Return the sums over support vectors that are decision values but for the intercept."""
+    return KernelSums(support.X.astype(np.float64), (support.alpha * support.signs)[np.newaxis], kernel)
 
 
-def decision_values(support: Candidates, bias: float, kernel: Kernel, rows: Candidates, reach: float) -> np.ndarray:
-    """Return the decision values at rows, float64 [n], in float64 where the margin is short or exceeds 1 by less than ``reach``.
+def decision_values(sums: KernelSums, bias: float, rows: Candidates, reach: float) -> np.ndarray:
+    """Return the decision values at rows, float64 [n], in float64 where the margin may exceed 1 by less than ``reach``.
 
-    Farther rows cost nothing and violate nothing: theirs are of float32, whose products take a quarter of the time. Where float32
-    is found to be too inexact for that, and with other kernels than the Gaussian one, all are of float64. O(n m d) for m support
-    vectors.
+    Rows that are farther cost nothing and violate nothing: theirs are of float32.
     """
-    m, n = len(support.row), len(rows.row)
-    both = np.concatenate([support.X, rows.X]).astype(np.float64)
-    of_support, of_rows = np.arange(m), np.arange(m, m + n)
-    c = support.alpha * support.signs
-    both, kernel = as_indicators(both, kernel)
-    exact, made = store(both, dense=not sparse.issparse(both)), vectors(both, kernel) if kernel.kind == RBF else None
-    if made is None:
-        return bias + _kernel_expansions(exact, of_support, c, of_rows, kernel)
-    of, near = made.rows, made.near
-    far = np.flatnonzero(~near[:m])
-    f = np.full(n, bias)
+    X = rows.X.astype(np.float64)
     with one_blas_thread():
-        add_products(of.take(of_rows), of.take(of_support[near[:m]]), c[near[:m]], f)
-    f += _kernel_expansions(exact, far, c[far], of_rows, kernel)
-    doubt = (1.0 - rows.signs * f > -2.0 * reach) | ~near[m:]
-    found = bias + _kernel_expansions(exact, of_support, c, of_rows[doubt], kernel)
-    error = float(np.abs(found - f[doubt])[near[m:][doubt]].max(initial=0.0))
-    if _CAUTION * error > reach:
-        return bias + _kernel_expansions(exact, of_support, c, of_rows, kernel)
-    f[doubt] = found
+        if (found := sums.rough(X)) is None:
+            return bias + sums.exact(X)[:, 0]
+        f, error = bias + found[0][:, 0], found[1][:, 0]
+        doubt = 1.0 - rows.signs * f + error > -reach
+        f[doubt] = bias + sums.exact(X[doubt])[:, 0]
     return f
-
-
-def _kernel_expansions(rows: Rows, columns: np.ndarray, c: np.ndarray, which: np.ndarray, kernel: Kernel) -> np.ndarray:
-    """Return K c, float64 [n], of the rows ``which`` with the rows ``columns``."""
-    if not len(columns) or not len(which):
-        return np.zeros(len(which))
-    out = np.zeros((int(which.max()) + 1, 1))
-    add_expansions(rows_subset(rows, columns), c[np.newaxis], rows, which, kernel, out)
-    return out[which, 0]
 
 
 _TOL = 0.1  # the gap below the top, where another solution follows
@@ -257,12 +232,12 @@ class Scan(NamedTuple):
         """Yield rows that the driver lacks, those that violate the margin most, and facts for the objectives."""
         part = TaskContext.get().partitionId()
         held, sent, short = self.held.get(part, np.empty(0)), Candidates.of([]), np.empty(0)
-        loss, product, found, violators, worst = 0.0, 0.0, 0, 0, 0.0
+        loss, product, found, violators, worst, sums = 0.0, 0.0, 0, 0, 0.0, sums_of(self.support, self.kernel)
         for batch in batches:
             rows, _ = received_rows([batch])
             if not len(rows.row):
                 continue
-            f = decision_values(self.support, self.bias, self.kernel, rows, _NEAR)
+            f = decision_values(sums, self.bias, rows, _NEAR)
             all_short = 1.0 - rows.signs * f
             loss += float(rows.w @ np.maximum(all_short, 0.0))
             at, mine = self._support_in(rows)

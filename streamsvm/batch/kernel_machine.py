@@ -158,8 +158,6 @@ class KernelMachine(SklearnEstimator):
     def _store_rows(self) -> None:
         """Set ``_rows``: the support vectors as predictions take them."""
         self._rows: Any = KernelSums(self.support_vectors_, self._coefficients, self._kernel)
-        if not sparse.issparse(self.support_vectors_):
-            self.support_vectors_ = self._rows.rows.dense.T  # shares the memory
 
     def __sklearn_is_fitted__(self) -> bool:
         return hasattr(self, "_rows")

@@ -1,10 +1,8 @@
 """Sums of kernel values with support vectors, times coefficients: what decision values of machines are, beside the intercepts.
 
-They are computed in tiles of rows and support vectors, whose products are matrix products (`streamsvm.batch.csmo.tiles`). With
-the Gaussian kernel, all are taken relative to a centre: the mean of the support vectors, or, where most of a feature's values
-are the same one, that value, which makes the rows sparse. Rows that are too far from it have no products that are exact enough.
-They take kernel values column by column, as do all rows where a support vector is too far, a few rows, for which there is nothing
-to be shared, and sparse rows that share few features.
+They are computed in float64 (`streamsvm.batch.csmo.values`), or where labels allow, in float32, in tiles of rows and support
+vectors (`streamsvm.batch.csmo.tiles`). With the Gaussian kernel, all are taken relative to a centre: the mean of the support
+vectors, or, where most of a feature's values are the same one, that value, which makes the rows sparse.
 
 **How far float32 may be off.** Let u = 2^-24 be float32's rounding, x a row, and s a support vector, both relative to the
 centre, exactly to float64. A squared distance D is a sum of p products: of x and -2 s, of which at most p - 2 are not 0, and
@@ -35,17 +33,15 @@ from typing import Any, NamedTuple
 import numpy as np
 from scipy import sparse
 
-from streamsvm.batch.csmo.columns import DENSE, SPARSE, Rows, as_csr, csr_without_zeros, store, value_cost
-from streamsvm.batch.csmo.state import add_expansions
+from streamsvm.batch.csmo.columns import csr_without_zeros
 from streamsvm.batch.csmo.tiles import COLUMNS, ROWS, Vectors, csr_of, other_side, product_tiles, stored_tiles
-from streamsvm.core.kernels import LINEAR, LOG2E, RBF, SIGMOID, Kernel, exp2d, exp2f, values_of_products
+from streamsvm.batch.csmo.values import StoredRows, add_sums, as_dense
+from streamsvm.core.kernels import LINEAR, LOG2E, RBF, Kernel, exp2f
 from streamsvm.core.threads import stop_if_asked
 
-FEW = 32  # rows up to which columns are quicker
+FEW = 32  # rows up to which float32 saves no time
 _AT_ONCE, _LEAST_ROWS, _MOST_ROWS = 2**22, 64, 4096  # values of rows that are made ready at a time, and rows
-#: p + 4 times gamma times a squared norm: up to it, the exponent is off by at most 1/8 in float32, and 6e-11 in float64.
-_FAR: dict[type, float] = {np.float32: 2.0**19, np.float64: 2.0**17}
-_SHARED = 3.0  # the most that a kernel value of sparse rows costs by columns, for each value of a row, where that is quicker
+_FAR = 2.0**19  # p + 4 times gamma times a squared norm: up to it, the exponent is off by at most 1/8 in float32
 _MOST_TERMS = 2**17  # products in a sum of float32
 _BLOCK = 64  # values of a sum of float32 for one machine
 _SPARSE = 0.2  # of the values are not 0, at most, where sparse products are quicker
@@ -56,49 +52,46 @@ _LEAST = 2.0**-123
 
 
 class _Form(NamedTuple):
-    """Support vectors as tiles take them: dense or sparse, in float32 or float64, and their coefficients."""
+    """Support vectors as tiles take them, dense or sparse, and their coefficients."""
 
     vectors: Vectors
     farthest: float  # gamma times the squared norm of a row that is near enough
     steep: float  # 2 gamma (p + 4)
-    #: Of each tile, the machines that have coefficients there, and these, [machines, vectors]. In float32, those of one machine
-    #: are [blocks, vectors], and rows c and c |s|^2 follow, where c is the largest |c| of a vector.
+    #: Of each tile, the machines that have coefficients there, and these, [machines, vectors]. Those of one machine are [blocks,
+    #: vectors]. Rows c and c |s|^2 follow, where c is the largest |c| of a vector.
     tiles: list[tuple[Any, np.ndarray]]
     has: np.ndarray  # float64 [tiles, machines]: 1 where a machine has coefficients
 
 
 class KernelSums:
-    """The sums of one or more machines over n support vectors, an array or sparse matrix [n, d].
+    """The sums of one or more machines over n support vectors, an array or CSR [n, d].
 
     ``coefficients`` are float64 [machines, n]. Forms of the vectors are made when rows first need them.
     """
 
     def __init__(self, vectors: Any, coefficients: np.ndarray, kernel: Kernel) -> None:
-        self.rows: Rows = store(vectors, dense=not sparse.issparse(vectors))
+        self._vectors: Any = csr_without_zeros(vectors) if sparse.issparse(vectors) else vectors
         self._coefficients, self._kernel = coefficients, kernel
-        self._forms: dict[tuple[bool, type], _Form | None] = {}
+        self._by_vector: np.ndarray = np.ascontiguousarray(coefficients.T)
+        self._forms: dict[bool, _Form | None] = {}
         self._weights: Any = None
         if kernel.kind == LINEAR:  # the weights of the features are enough
-            self._weights = (coefficients if self.rows.kind == DENSE else sparse.csr_array(coefficients)) @ self._vectors
+            self._weights = (sparse.csr_array(coefficients) if sparse.issparse(vectors) else coefficients) @ self._vectors
 
     def rows_at_once(self, X: Any) -> int:
         """Return how many of the rows X are best given at a time."""
-        if sparse.issparse(X) and self._weights is None and self._centres.get(True, X) is None:
-            return _MOST_ROWS  # they stay sparse
-        return int(np.clip(_AT_ONCE // max(self.rows.features, 1), _LEAST_ROWS, _MOST_ROWS))
+        if sparse.issparse(X) and self._weights is None and self._stay_sparse:
+            return _MOST_ROWS
+        return int(np.clip(_AT_ONCE // max(self._vectors.shape[1], 1), _LEAST_ROWS, _MOST_ROWS))
 
     @np.errstate(over="ignore", invalid="ignore")  # of huge rows
     def exact(self, X: Any) -> np.ndarray:
         """Return the sums at rows X [m, d], an array or CSR, float64 [m, machines], to about 1e-10 of sum_s |c_s|."""
         if self._weights is not None:
-            products = X @ self._weights.T
-            return products.toarray() if sparse.issparse(products) else products
-        if self._quick_by_columns(X) or (found := self._prepared(X, np.float64)) is None:
-            return self._by_columns(X)
-        form, left, squares = found
-        out = self._by_tiles(form, left).T
-        if len(far := np.flatnonzero(~(self._kernel.gamma * squares <= form.farthest))):
-            out[far] = self._by_columns(X[far])
+            return as_dense(X @ self._weights.T)
+        out = np.zeros((X.shape[0], len(self._coefficients)))
+        X = csr_without_zeros(X) if self._stay_sparse else _relative_rows(X, self._centres[False])
+        add_sums(StoredRows(X), self._exact_vectors, self._by_vector, self._kernel, out)
         return out
 
     @np.errstate(over="ignore", invalid="ignore")
@@ -107,7 +100,7 @@ class KernelSums:
 
         None where they would not save time.
         """
-        if self._kernel.kind != RBF or self._quick_by_columns(X) or (found := self._prepared(X, np.float32)) is None:
+        if self._kernel.kind != RBF or X.shape[0] <= FEW or (found := self._prepared(X)) is None:
             return None
         form, left, squares = found
         sizes = np.zeros((2, len(form.tiles), X.shape[0]))
@@ -122,19 +115,12 @@ class KernelSums:
 
     # Forms ------------------------------------------------------------------------------------------------------------------
 
-    def _quick_by_columns(self, X: Any) -> bool:
-        """Whether columns are quicker: for a few rows, and sparse ones that share few features."""
-        return X.shape[0] <= FEW or (sparse.issparse(X) and self._shares_little)
-
-    @cached_property
-    def _shares_little(self) -> bool:
-        return self.rows.kind == SPARSE and value_cost(self.rows) * self._coefficients.shape[1] <= _SHARED * len(self.rows.values)
-
     @cached_property
     def _centres(self) -> dict[bool, Any]:
         """The centre of sparse rows (True) and of dense ones, [d] or None for 0; without the forms that are slower."""
-        dense, n = self.rows.kind == DENSE, max(self._coefficients.shape[1], 1)
-        V, size, moves = self._vectors, float(n) * self.rows.features, self._kernel.kind == RBF
+        V, moves = self._vectors, self._kernel.kind == RBF
+        n, dense = max(V.shape[0], 1), not sparse.issparse(V)
+        size = float(n) * V.shape[1]
         usual = np.median(V[:: -(-n // 100)], axis=0) if dense and moves and len(V) else None
         count = V.nnz if not dense else np.count_nonzero(V if usual is None else usual != V)
         small, centres = dense or size <= _LARGEST_DENSE, {}
@@ -144,33 +130,36 @@ class KernelSums:
             centres[False] = np.asarray(V.sum(axis=0)) / n if moves else None
         return centres
 
-    @property
-    def _vectors(self) -> Any:
-        """The support vectors as an array or CSR array that shares their memory, [n, d]."""
-        return self.rows.dense.T if self.rows.kind == DENSE else as_csr(self.rows)
+    @cached_property
+    def _stay_sparse(self) -> bool:
+        return sparse.issparse(self._vectors) and True in self._centres
 
-    def _prepared(self, X: Any, dtype: type) -> tuple[_Form, Vectors, np.ndarray] | None:
-        """Return the form of the support vectors for rows X, these in that form, and their squared norms; None: by columns."""
-        kind = True in self._centres, dtype
+    @cached_property
+    def _exact_vectors(self) -> StoredRows:
+        return StoredRows(self._vectors if self._stay_sparse else _relative_rows(self._vectors, self._centres[False]))
+
+    def _prepared(self, X: Any) -> tuple[_Form, Vectors, np.ndarray] | None:
+        """Return the form of the support vectors for rows X, these in that form, and their squared norms."""
+        is_sparse = True in self._centres
         X = csr_without_zeros(X) if sparse.issparse(X) else X
-        if kind[0] and (not sparse.issparse(X) or self._centres[True] is not None):
+        if is_sparse and (not sparse.issparse(X) or self._centres[True] is not None):
             moved = _relative_rows(X, self._centres[True])
-            kind = False not in self._centres or bool(np.count_nonzero(moved) <= _SPARSE * moved.size), dtype
-            X = csr_of(moved) if kind[0] else X
-        if kind not in self._forms:
-            self._forms[kind] = self._form(*kind)
-        form = self._forms[kind]
-        return form and (form, *stored_tiles(X if kind[0] else _relative_rows(X, self._centres[False]), self._kernel, dtype))
+            is_sparse = False not in self._centres or bool(np.count_nonzero(moved) <= _SPARSE * moved.size)
+            X = csr_of(moved) if is_sparse else X
+        if is_sparse not in self._forms:
+            self._forms[is_sparse] = self._form(is_sparse)
+        form = self._forms[is_sparse]
+        return form and (form, *stored_tiles(X if is_sparse else _relative_rows(X, self._centres[False]), self._kernel))
 
-    def _form(self, is_sparse: bool, dtype: type) -> _Form | None:
+    def _form(self, is_sparse: bool) -> _Form | None:
         V, kernel = self._vectors, self._kernel
-        if self.rows.kind == DENSE or not is_sparse:
+        if not (is_sparse and sparse.issparse(V)):
             V = _relative_rows(V, self._centres[is_sparse])
             V = csr_of(V) if is_sparse else V
-        right, squares = stored_tiles(V, kernel, dtype)
+        right, squares = stored_tiles(V, kernel)
         terms = 2 + int(np.diff(right.starts).max(initial=0) if is_sparse else right.features)
-        farthest = _FAR[dtype] / (terms + 4) if kernel.kind == RBF else np.inf
-        fits = dtype is np.float64 or (_SCALES[0] <= kernel.gamma <= _SCALES[1] and terms <= _MOST_TERMS)
+        farthest = _FAR / (terms + 4)
+        fits = _SCALES[0] <= kernel.gamma <= _SCALES[1] and terms <= _MOST_TERMS
         if not (fits and kernel.gamma * squares.max(initial=0.0) <= farthest):
             return None
         tiles: list[tuple[Any, np.ndarray]] = []
@@ -178,59 +167,32 @@ class KernelSums:
         for part in [slice(first, first + right.lanes) for first in range(0, right.n, right.lanes)]:
             machines = np.flatnonzero(self._coefficients[:, part].any(axis=1))
             factors = self._coefficients[machines, part]
-            if dtype is np.float32:
-                if len(machines) == len(self._coefficients) == 1:  # a row for each block: 0 beside it rounds nothing
-                    of_block = np.arange(factors.shape[1]) // _BLOCK
-                    factors = np.where(of_block == np.arange(COLUMNS // _BLOCK)[:, np.newaxis], factors, 0.0)
-                factors = np.vstack([factors, size[part], size[part] * squares[part]])
-            tiles.append((machines, factors.astype(dtype)))
+            if len(machines) == len(self._coefficients) == 1:  # a row for each block: 0 beside it rounds nothing
+                of_block = np.arange(factors.shape[1]) // _BLOCK
+                factors = np.where(of_block == np.arange(COLUMNS // _BLOCK)[:, np.newaxis], factors, 0.0)
+            tiles.append((machines, np.vstack([factors, size[part], size[part] * squares[part]]).astype(np.float32)))
         has = np.zeros((len(tiles), len(self._coefficients)))
         for number, (machines, _) in enumerate(tiles):
             has[number, machines] = 1.0
         return _Form(other_side(right), farthest, 2.0 * kernel.gamma * (terms + 4), tiles, has)
 
-    # Sums -------------------------------------------------------------------------------------------------------------------
-
-    def _by_columns(self, X: Any) -> np.ndarray:
-        """Return the sums at rows X, float64 [m, machines], column by column."""
-        out = np.zeros((X.shape[0], len(self._coefficients)))
-        chunk = store(X, dense=self.rows.kind == DENSE)
-        add_expansions(self.rows, self._coefficients, chunk, np.arange(X.shape[0]), self._kernel, out)
-        return out
-
-    def _by_tiles(self, form: _Form, left: Vectors, sizes: np.ndarray | None = None) -> np.ndarray:
+    def _by_tiles(self, form: _Form, left: Vectors, sizes: np.ndarray) -> np.ndarray:
         """Return the sums, float64 [machines, m]; ``sizes`` [2, tiles, m] gets those of c k and c k |s|^2, c as in `_Form`."""
-        out, memory = np.zeros((len(self._coefficients), left.n)), np.empty(ROWS * COLUMNS, left.squares.dtype)
-        for rows, first, products in product_tiles(left, form.vectors, 0, left.n):
+        out, memory = np.zeros((len(self._coefficients), left.n)), np.empty(ROWS * COLUMNS, np.float32)
+        factor = np.float32(-self._kernel.gamma * LOG2E)
+        for rows, first, distances in product_tiles(left, form.vectors, 0, left.n):
             stop_if_asked()
             number = first // form.vectors.lanes
             machines, factors = form.tiles[number]
-            values = _kernel_values(self._kernel, products, memory)[:, : factors.shape[1]]
-            sums = factors @ values.T
-            if sizes is not None:
-                sums, sizes[:, number, rows] = sums[:-2], sums[-2:]
+            values = memory[: distances.size].reshape(distances.shape)
+            exp2f(distances.ravel(), factor, distances.size, values.reshape(-1))
+            sums = factors @ values[:, : factors.shape[1]].T
+            sums, sizes[:, number, rows] = sums[:-2], sums[-2:]
             out[machines, rows] += sums.sum(axis=0, dtype=np.float64) if len(out) == 1 else sums
         return out
 
 
 def _relative_rows(X: Any, centre: Any) -> np.ndarray:
     """Return rows as an array, relative to a centre [d]; None: to 0."""
-    X = X.toarray() if sparse.issparse(X) else X
+    X = as_dense(X)
     return X if centre is None else X - centre
-
-
-def _kernel_values(kernel: Kernel, products: np.ndarray, memory: np.ndarray) -> np.ndarray:
-    """Turn squared distances (rbf) or products into kernel values, in ``memory`` or in place."""
-    if kernel.kind == RBF:
-        out, size = memory[: products.size], products.size
-        if products.dtype == np.float32:
-            exp2f(products.ravel(), np.float32(-kernel.gamma * LOG2E), size, out)
-        else:
-            exp2d(products.ravel(), -kernel.gamma * LOG2E, size, out)
-        return out.reshape(products.shape)
-    if kernel.kind == SIGMOID:
-        products *= kernel.gamma
-        products += kernel.coef0
-        return np.tanh(products, out=products)
-    values_of_products(products, memory, memory, kernel)
-    return products

@@ -159,7 +159,8 @@ def cos_and_sin(values: np.ndarray, factor: np.float32, n: int, cos: np.ndarray)
 
 
 @compiled(fastmath=FAST)
-def _add_differences(vectors: np.ndarray, row: np.ndarray, used: int, n: int, out: np.ndarray) -> None:
+def add_differences(vectors: np.ndarray, row: np.ndarray, used: int, n: int, out: np.ndarray) -> None:
+    """Add the squared distances of a row with n vectors, feature by feature [at least ``used``, at least n], to ``out``."""
     # Four features a sweep: the running sum is loaded and stored once for four of them.
     j = 0
     while j + 4 <= used:
@@ -238,7 +239,7 @@ def kernel_row(
         else:
             for i in range(n):
                 distances[i] = np.float32(0.0)
-            _add_differences(vectors, row, used, n, distances)
+            add_differences(vectors, row, used, n, distances)
         exp2f(distances, np.float32(-gamma * LOG2E), n, out)
         return
     if kernel == FOURIER:

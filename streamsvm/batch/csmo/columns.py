@@ -1,7 +1,4 @@
-"""Columns of a kernel matrix, from rows that are stored dense or sparse; a cache of those that were used last.
-
-Distances of dense rows are sums of squared differences, which do not cancel for data far from the origin.
-"""
+"""Equal rows, and a cache of the columns of a kernel matrix that were used last."""
 
 from __future__ import annotations
 
@@ -13,56 +10,9 @@ import numpy as np
 from scipy import sparse
 
 from streamsvm.core.compiling.functions import compiled
-from streamsvm.core.kernels import FAST, LOG2E, RBF, Kernel, dot, exp2d, value_of_product
 from streamsvm.core.threads import Each, each_alone
 
-DENSE, SPARSE = 0, 1
-
-_SPARSE_COST = 12  # a feature that two sparse rows share takes as long as so many dense features
 _HASHED = 100_000  # values whose hash is taken at a time
-_TILE = 2048  # so many running sums stay in the first-level cache
-
-
-class Rows(NamedTuple):
-    """n rows of d features, float64, in one of two forms; the arrays of the other form are empty.
-
-    Dense: ``dense`` [d, n], feature by feature. Sparse: row i has the ``values`` and ``indices`` from ``starts[i]`` to
-    ``starts[i + 1]``, and the squared norm ``squares[i]``; feature j is not zero in the rows ``members`` from ``lists[j]`` to
-    ``lists[j + 1]``, where its values are ``entries``.
-    """
-
-    kind: int
-    dense: np.ndarray
-    starts: np.ndarray
-    indices: np.ndarray
-    values: np.ndarray
-    squares: np.ndarray
-    lists: np.ndarray
-    members: np.ndarray
-    entries: np.ndarray
-    features: int
-
-
-def store_dense(X: np.ndarray) -> Rows:
-    """Return the rows of X [n, d], copied feature by feature."""
-    numbers, places, values = np.empty(0, np.int64), np.empty(0, np.uint32), np.empty(0)
-    dense = np.require(X.T, np.float64, ["C", "W"])
-    return Rows(DENSE, dense, numbers, places, values, values, numbers, places, values, X.shape[1])
-
-
-def store_sparse(X: Any) -> Rows:
-    """Return the rows of X, CSR without duplicates [n, d]; they share its memory where they can."""
-    squares = sparse.csr_array((np.square(X.data, dtype=np.float64), X.indices, X.indptr), X.shape) @ np.ones(X.shape[1])
-    by_feature = X.tocsc()
-    own, of_features = (
-        (
-            of.indptr.astype(np.int64),
-            of.indices.astype(np.int32, copy=False).view(np.uint32),
-            of.data.astype(np.float64, copy=False),
-        )
-        for of in (X, by_feature)
-    )
-    return Rows(SPARSE, np.empty((0, 0)), *own, squares, *of_features, X.shape[1])
 
 
 def csr_without_zeros(X: Any) -> Any:
@@ -73,33 +23,6 @@ def csr_without_zeros(X: Any) -> Any:
     X.sum_duplicates()
     X.eliminate_zeros()
     return X
-
-
-def store(X: Any, *, dense: bool) -> Rows:
-    """Return X, an array or sparse matrix [n, d], as dense or as sparse rows of float64."""
-    if dense:
-        return store_dense(X.toarray() if sparse.issparse(X) else X)
-    return store_sparse(csr_without_zeros(X))
-
-
-def rows_subset(rows: Rows, which: np.ndarray) -> Rows:
-    """Return a copy of the rows numbered ``which``, int64 [m]."""
-    if rows.kind == DENSE:
-        return rows._replace(dense=np.take(rows.dense, which, axis=1))
-    return store_sparse(as_csr(rows)[which])
-
-
-def as_csr(rows: Rows) -> Any:
-    """Return sparse rows as a CSR array that shares their memory."""
-    return sparse.csr_array((rows.values, rows.indices.view(np.int32), rows.starts), (len(rows.squares), rows.features))
-
-
-def value_cost(rows: Rows) -> float:
-    """Return about how many operations a kernel value takes, counted in dense features."""
-    if rows.kind == SPARSE:
-        shared = np.square(np.diff(rows.lists) / len(rows.squares)).sum()  # the mean number of features that two rows share
-        return 8.0 + _SPARSE_COST * float(shared)
-    return 4.0 + rows.features
 
 
 def same_rows(X: Any, values: np.ndarray | None = None, each: Each = each_alone) -> np.ndarray:
@@ -155,114 +78,6 @@ def _add_hashes(bits: np.ndarray, factors: np.ndarray, hashes: np.ndarray) -> No
             word = bits[i, j]
             total += (word ^ (word >> np.uint64(32))) * factors[j]  # of short numbers, all bits are high ones
         hashes[i] = total
-
-
-@compiled(nogil=True, fastmath=FAST, forceinline=True)
-def _add_terms(x: np.ndarray, vectors: np.ndarray, begin: int, n: int, out: np.ndarray, differ: bool) -> None:
-    """Add the products of x [d] with n of the ``vectors`` [d, ...], from number ``begin`` on, to ``out`` [n].
-
-    With ``differ``, which is a constant where this is inlined, add their squared distances. It is given as ``np.bool_``, since
-    literals of Python would be compiled one by one.
-    """
-    first, d, j = np.uint64(begin), len(vectors), 0  # unsigned: a signed index may be negative, which prevents SIMD
-    while j + 4 <= d:  # four features at once: the running sum is loaded and stored once for them
-        x0, x1, x2, x3 = x[j], x[j + 1], x[j + 2], x[j + 3]
-        v0, v1, v2, v3 = vectors[j], vectors[j + 1], vectors[j + 2], vectors[j + 3]
-        for i in range(np.uint64(n)):
-            k = first + i
-            if differ:
-                d0, d1, d2, d3 = x0 - v0[k], x1 - v1[k], x2 - v2[k], x3 - v3[k]
-                out[i] += (d0 * d0 + d1 * d1) + (d2 * d2 + d3 * d3)
-            else:
-                out[i] += (x0 * v0[k] + x1 * v1[k]) + (x2 * v2[k] + x3 * v3[k])
-        j += 4
-    while j < d:
-        x0, v0 = x[j], vectors[j]
-        for i in range(np.uint64(n)):
-            d0 = x0 - v0[first + i]
-            out[i] += d0 * d0 if differ else x0 * v0[first + i]
-        j += 1
-
-
-@compiled(nogil=True)
-def _from_sums(kernel: Kernel, sums: np.ndarray, out: np.ndarray) -> None:
-    """Turn squared distances (rbf) or products into kernel values."""
-    n = len(out)
-    if kernel.kind == RBF:
-        exp2d(sums, -kernel.gamma * LOG2E, n, out)
-    else:
-        for i in range(n):
-            out[i] = value_of_product(kernel, sums[i])
-
-
-@compiled(nogil=True)
-def sparse_column(rows: Rows, source: Rows, i: int, kernel: Kernel, out: np.ndarray) -> None:
-    """Write a column of sparse rows, through the rows that share a feature with row i of ``source``."""
-    n, lists, members, entries = len(out), rows.lists, rows.members, rows.entries
-    products = np.zeros(n)
-    for k in range(source.starts[i], source.starts[i + 1]):
-        value, feature = np.float64(source.values[k]), source.indices[k]
-        for place in range(lists[feature], lists[feature + 1]):
-            products[members[place]] += value * np.float64(entries[place])
-    if kernel.kind == RBF:
-        for t in range(n):
-            products[t] = max(rows.squares[t] + source.squares[i] - 2.0 * products[t], 0.0)
-    sums = np.empty(n, out.dtype)
-    for t in range(n):
-        sums[t] = products[t]
-    _from_sums(kernel, sums, out)
-
-
-@compiled(nogil=True)
-def column(rows: Rows, source: Rows, i: int, kernel: Kernel, out: np.ndarray) -> None:
-    """Write the kernel values between row i of ``source`` and all n of ``rows``, of the same form, into ``out`` [n].
-
-    O(n d), or for sparse rows O(n + values that are not zero in both rows).
-    """
-    if rows.kind == SPARSE:
-        sparse_column(rows, source, i, kernel, out)
-        return
-    x, sums = np.empty(rows.features, out.dtype), np.empty(min(len(out), _TILE), out.dtype)
-    for j in range(rows.features):
-        x[j] = source.dense[j, i]
-    for first in range(0, len(out), _TILE):
-        part = sums[: min(len(out) - first, _TILE)]
-        part[:] = 0.0
-        if kernel.kind == RBF:
-            _add_terms(x, rows.dense, first, len(part), part, np.bool_(True))
-        else:
-            _add_terms(x, rows.dense, first, len(part), part, np.bool_(False))
-        _from_sums(kernel, part, out[first : first + len(part)])
-
-
-@compiled(nogil=True)
-def diagonal(rows: Rows, kernel: Kernel, out: np.ndarray) -> None:
-    """Write the self-kernel of every row into ``out`` [n]."""
-    if kernel.kind == RBF:
-        out[:] = 1.0
-        return
-    for i in range(len(out)):
-        square = 0.0
-        if rows.kind == SPARSE:
-            square = rows.squares[i]
-        else:
-            for j in range(rows.features):
-                square += np.float64(rows.dense[j, i]) ** 2
-        out[i] = value_of_product(kernel, square)
-
-
-@compiled(nogil=True)
-def expand(
-    rows: Rows, coefficients: np.ndarray, source: Rows, which: np.ndarray, kernel: Kernel, values: np.ndarray, out: np.ndarray
-) -> None:
-    """Add ``sum_s coefficients[k, s] k(rows_s, source_i)`` to ``out[t, k]`` for i = ``which[t]``, int64 [m]. O(m n d).
-
-    ``coefficients`` float64 [outputs, n], ``out`` float64 [m, outputs], ``values`` [n]: scratch of the rows' dtype.
-    """
-    for t in range(len(which)):
-        column(rows, source, which[t], kernel, values)
-        for k in range(len(coefficients)):
-            out[t, k] += dot(coefficients[k], values)
 
 
 _ROW_BYTES = 16  # of bookkeeping for a row and its slot

@@ -12,11 +12,10 @@ from typing import NamedTuple
 import numpy as np
 from scipy.linalg import LinAlgError, cho_factor, cho_solve
 
-from streamsvm.batch.csmo.columns import SPARSE, as_csr, rows_subset
 from streamsvm.batch.csmo.small import RIDGE
 from streamsvm.batch.csmo.state import State
 from streamsvm.batch.csmo.steps import WorkingSet
-from streamsvm.batch.csmo.tiles import gram_matrix
+from streamsvm.batch.csmo.values import kernel_values
 from streamsvm.core.threads import stop_if_asked
 
 _MOST = 3000  # variables whose equations are solved
@@ -183,5 +182,5 @@ def kernel_matrix(state: State, which: np.ndarray) -> np.ndarray:
     p = state.problem
     if p.given is not None:
         return p.given.values(which, which)
-    rows = rows_subset(p.rows, which)
-    return gram_matrix(as_csr(rows) if rows.kind == SPARSE else rows.dense.T, p.kernel)
+    rows = p.rows[which]
+    return kernel_values(rows, rows, p.kernel)

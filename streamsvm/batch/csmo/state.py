@@ -7,35 +7,14 @@ from typing import Any, NamedTuple
 import numpy as np
 from scipy import sparse
 
-from streamsvm.batch.csmo.columns import (
-    SPARSE,
-    ColumnCache,
-    Rows,
-    as_csr,
-    column,
-    csr_without_zeros,
-    diagonal,
-    expand,
-    rows_subset,
-    store_dense,
-    store_sparse,
-    value_cost,
-)
+from streamsvm.batch.csmo.columns import ColumnCache, csr_without_zeros
 from streamsvm.batch.csmo.given import GivenRows
 from streamsvm.batch.csmo.steps import WorkingSet, slopes
-from streamsvm.batch.csmo.tiles import (
-    Tiles,
-    Vectors,
-    add_products,
-    as_indicators,
-    block,
-    exact_vectors,
-    gram_matrix,
-    vectors,
-)
+from streamsvm.batch.csmo.tiles import Tiles, Vectors, add_products, as_indicators, block, vectors
+from streamsvm.batch.csmo.values import StoredRows, add_sums, as_dense, kernel_values, self_kernels, write_values
 from streamsvm.batch.problem import Bounds, Groups
 from streamsvm.core.kernels import LARGEST_FEATURE, LARGEST_KERNEL, LINEAR, RBF, Kernel
-from streamsvm.core.threads import Each, Workers, stop_if_asked
+from streamsvm.core.threads import Each, Workers
 
 _LARGEST_DENSE = 1e8  # values of a sparse matrix that may be made dense
 _FEW_DENSE = 250_000  # values of few rows, which are dense however many of them are 0
@@ -48,7 +27,7 @@ class Problem(NamedTuple):
     The rows are in float64, and as ``tiles`` of float32 unless these are not for them.
     """
 
-    rows: Any  # Rows; None where only kernel values are known
+    rows: Any  # `StoredRows`; None where only kernel values are known
     tiles: Tiles | None
     given: GivenRows | None
     kernel: Kernel
@@ -86,7 +65,7 @@ def quickest_form(X: Any, kernel: Kernel, few: bool) -> Any:
     """Return X in the form whose kernel values are computed quickest, an array or CSR without duplicates; ``few``: of all."""
     dense, size = not sparse.issparse(X), X.shape[0] * X.shape[1]
     if few and size <= _FEW_DENSE:
-        return X if dense else X.toarray()
+        return as_dense(X)
     if dense and (np.count_nonzero(X) > _SPARSE * size or (kernel.kind == RBF and _has_one_value(X[:100][X[:100] != 0.0]))):
         return X
     rows = csr_without_zeros(X)
@@ -102,19 +81,17 @@ def _has_one_value(values: np.ndarray) -> bool:
     return len(values) > 0 and bool((values == values[0]).all())
 
 
-def _training_rows(X: Any, kernel: Kernel, each: Each) -> tuple[Rows, Tiles | None, Kernel]:
+def _training_rows(X: Any, kernel: Kernel, each: Each) -> tuple[StoredRows, Tiles | None, Kernel]:
     """Return X in float64, as tiles take it, and the kernel for these; ValueError if too large. Destroys a dense X."""
-    n, values = X.shape[0], X.data if sparse.issparse(X) else X
+    values = X.data if sparse.issparse(X) else X
     largest = max(values.max(initial=0.0), -values.min(initial=0.0))
     if not sparse.issparse(X):
         rows, kernel = as_indicators(X, kernel, each)
         if rows is X and kernel.kind == RBF:
             X -= 0.5 * (X.min(axis=0) + X.max(axis=0))  # distances stay the same, and have more digits
         X = rows
-    stored = store_sparse(X) if sparse.issparse(X) else store_dense(X)
-    self_kernels = np.ones(n)
-    diagonal(stored, kernel, self_kernels)
-    _check_sizes(largest, self_kernels)
+    stored = StoredRows(X)
+    _check_sizes(largest, self_kernels(stored, kernel))
     return stored, vectors(X, kernel), kernel
 
 
@@ -130,7 +107,8 @@ def few_rows(X: Any, kernel: Kernel) -> GivenRows:
     _check_sizes(max(values.max(initial=0.0), -values.min(initial=0.0)), np.ones(1))
     if dense and kernel.kind == RBF:
         X -= X.mean(axis=0)
-    K = gram_matrix(X, kernel)
+    rows = StoredRows(X)
+    K = kernel_values(rows, rows, kernel)
     _check_sizes(0.0, K.diagonal())
     return GivenRows(K)
 
@@ -150,7 +128,6 @@ PAUSE = 1e9
 
 _ROUNDED = 1e-5  # thrice what products in float32 round of a kernel value: times the largest bound, it must be below ``tol``
 _BATCH = 64  # columns that are computed together, where steps want some
-_SHARES = 4  # of a thread in the rows of an expansion
 
 
 class _Dropped(NamedTuple):
@@ -160,34 +137,6 @@ class _Dropped(NamedTuple):
     gradient: np.ndarray
     which: np.ndarray
     b: np.ndarray
-
-
-def add_expansions(
-    rows: Rows, b: np.ndarray, source: Rows, which: np.ndarray, kernel: Kernel, out: np.ndarray, workers: Workers | None = None
-) -> None:
-    """Add K b to ``out[which]`` for the rows numbered ``which`` of ``source``, in chunks between which signals are handled.
-
-    ``b`` float64 [outputs, n], ``out`` float64 [rows of source, outputs].
-    """
-    support = np.flatnonzero(b.any(axis=0))
-    if not len(support):
-        return
-    if len(support) < b.shape[1]:
-        rows, b = rows_subset(rows, support), b[:, support]
-    b = np.require(b, requirements=["C", "W"])  # other layouts would be compiled anew
-    size = max(int(PAUSE / (len(support) * value_cost(rows))), 1)
-    workers = workers or Workers()
-
-    def add(begin: int) -> None:
-        stop_if_asked()
-        chunk = which[begin : begin + size]
-        sums = np.zeros((len(chunk), len(b)))
-        expand(rows, b, source, chunk, kernel, np.empty(len(support)), sums)
-        out[chunk] += sums
-
-    if workers.threads > 1:
-        size = min(size, max(-(-len(which) // (_SHARES * workers.threads)), 1))
-    workers.each(add, range(0, len(which), size))
 
 
 class Gram:
@@ -228,14 +177,11 @@ class State:
         self.workers: Workers = workers or Workers()
         self.n_iter: int = 0
         self.b: np.ndarray = b
-        self.diagonal: np.ndarray = np.empty(n, np.float32)
-        if problem.given is None:
-            diagonal(problem.rows, problem.kernel, self.diagonal)
-        else:
-            self.diagonal[:] = problem.given.diagonal()
-        self._exact: Vectors | None = None
-        rounded = problem.tiles is None or (not problem.tiles.whole and _ROUNDED * problem.largest_bound > tol)
-        self._precise: Vectors | None = self._exact_vectors() if rounded else None
+        own = self_kernels(problem.rows, problem.kernel) if problem.given is None else problem.given.diagonal()
+        self.diagonal: np.ndarray = own.astype(np.float32)
+        rounded = problem.kernel.kind == RBF and _ROUNDED * problem.largest_bound > tol
+        #: Whether float32 is too coarse for ``tol``, or for the rows.
+        self.precise: bool = problem.given is None and (problem.tiles is None or (rounded and not problem.tiles.whole))
         self.cache: ColumnCache = ColumnCache(buffer, n)
         self._gram = gram
         everything, nothing = np.arange(n), np.arange(0)
@@ -243,20 +189,10 @@ class State:
         self.unshrink()
 
     @property
-    def precise(self) -> bool:
-        """Whether float32 is too coarse for ``tol``, or for the rows."""
-        return self._precise is not None
-
-    @property
-    def by_products(self) -> bool:
-        """Whether many kernel values at a time are quicker than column after column."""
-        return self.problem.tiles is not None or self._precise is not None or self.problem.given is not None
-
-    @property
     def by_blocks(self) -> bool:
         """Whether kernel values that are there no more cost little; those of a function do not."""
         given = self.problem.given
-        return self.by_products and (given is None or given.matrix is not None)
+        return given is None or given.matrix is not None
 
     @property
     def _form(self) -> tuple[Any, bool]:
@@ -272,11 +208,6 @@ class State:
 
     # Kernel values ------------------------------------------------------------------------------------------------------------
 
-    def _exact_vectors(self) -> Vectors | None:
-        if self._exact is None and self.problem.given is None:
-            self._exact = exact_vectors(self.problem.rows, self.problem.kernel)
-        return self._exact
-
     def matrix(self, some: np.ndarray, out: np.ndarray, others: np.ndarray | None = None) -> None:
         """Write the kernel values of k with m rows of the working set into ``out``, float32 [k, m]; ``others`` None: with all.
 
@@ -287,35 +218,24 @@ class State:
         if p.given is not None:
             p.given.write(of, to, out)
             return
-        if self._precise is not None or p.tiles is None:
-            self._write_exactly(of, to, out)
+        if p.tiles is None or self.precise:
+            right = p.rows[to]
+            write_values(right if of is to else p.rows[of], right, p.kernel, out, self.workers.each)
             return
         block(*_two_sides(self._tiles, some, others), out, self.workers.each)  # type: ignore[arg-type]
         for values, rows, columns in ((out, of, to), (out.T, to, of)):
             if len(far := np.flatnonzero(~p.tiles.near[rows])):
                 values[far] = self._exact_values(rows[far], columns)
 
-    def _write_exactly(self, of: np.ndarray, to: np.ndarray, out: np.ndarray) -> None:
-        """Write the kernel values of any k with any m rows into ``out``, float32 [k, m], by float64."""
-        p = self.problem
-        if (exact := self._exact_vectors()) is not None:
-            block(*_two_sides(exact, of, to), out, self.workers.each)
-            return
-        rows, values = p.rows if len(to) == len(self.b) else rows_subset(p.rows, to), np.empty(len(to))
-        for i, place in enumerate(of):
-            column(rows, p.rows, place, p.kernel, values)
-            out[i] = values
-
     def _exact_values(self, of: np.ndarray, to: np.ndarray) -> np.ndarray:
-        """Return the kernel values of rows that are too far from the mean for products in float32 with any m, float32 [k, m]."""
-        out = np.empty((len(of), len(to)), np.float32)
-        self._write_exactly(of, to, out)
-        return out
+        """Return the kernel values of rows that are too far from the mean for products in float32 with any m, float64 [k, m]."""
+        p = self.problem
+        return kernel_values(p.rows[of], p.rows[to], p.kernel)
 
     def fill_cache(self) -> None:
         """Write the columns of all variables in the working set, or of the free ones, if there is room for them."""
         slots = self.cache.slots
-        if not self.by_products or (slots.slot_of >= 0).all():
+        if (slots.slot_of >= 0).all():
             return
         everything = np.arange(len(self.which))
         if self._gram is not None and len(everything) == len(self.b):
@@ -333,14 +253,12 @@ class State:
 
     def provide_columns(self, wanted: int) -> None:
         """Write the column that steps wait for, and with it those that they are about to want."""
-        some = np.array([wanted])
-        if self.by_products:
-            ascents, descents, _ = self.derivatives()
-            absent = self.cache.slots.slot_of < 0
-            size = min(_BATCH, len(self.cache.slots.owner) // 4)
-            for values in (ascents, -descents):
-                others = np.flatnonzero(absent & (values < np.inf))
-                some = np.union1d(some, others[_least_places(values[others], size // 2)])
+        some, (ascents, descents, _) = np.array([wanted]), self.derivatives()
+        absent = self.cache.slots.slot_of < 0
+        size = min(_BATCH, len(self.cache.slots.owner) // 4)
+        for values in (ascents, -descents):
+            others = np.flatnonzero(absent & (values < np.inf))
+            some = np.union1d(some, others[_least_places(values[others], size // 2)])
         self.cache.put(some, self.matrix)
 
     def add(self, change: np.ndarray, columns: np.ndarray, which: np.ndarray, gradient: np.ndarray) -> None:
@@ -364,18 +282,13 @@ class State:
 
     def add_exactly(self, change: np.ndarray, columns: np.ndarray, which: np.ndarray, gradient: np.ndarray) -> None:
         """Do as `add` does, in float64."""
-        p, rows = self.problem, self.problem.rows
+        p = self.problem
         if p.given is not None:
             p.given.add_products(change, columns, which, gradient)
         elif p.kernel.kind == LINEAR:  # the weights of the features are enough
-            X = as_csr(rows) if rows.kind == SPARSE else rows.dense.T
-            gradient += X[which] @ (change @ X[columns])
-        elif (exact := self._exact_vectors()) is not None:
-            add_products(exact.take(which), exact.take(columns), change, gradient, self.workers.each)
+            gradient += p.rows.X[which] @ (change @ p.rows.X[columns])
         else:
-            sums = np.zeros((len(self.b), 1))
-            add_expansions(rows_subset(rows, columns), change[np.newaxis], rows, which, p.kernel, sums, self.workers)
-            gradient += sums[which, 0]
+            add_sums(p.rows[which], p.rows[columns], change, p.kernel, gradient, self.workers.each)
 
     # The working set ----------------------------------------------------------------------------------------------------------
 

@@ -3,8 +3,8 @@
 A tile of products of dense rows is one matrix product of BLAS. Of sparse rows, some are laid out feature by feature, as dense
 ones, and each other row adds up what lies at its features: one SIMD loop a feature. With the Gaussian kernel, the squared norms
 are two features more, x.x 1 + 1 z.z - 2 x.z, which makes products squared distances. One pass over the tile turns these into
-kernel values, and adds up K c or stores them. That takes a quarter of the time of columns by subtraction, but the norms cancel:
-it is for rows that lie near their mean, measured by gamma, or that have small integers only.
+kernel values, and adds up K c or stores them. All of it is in float32, where the norms cancel: it is for rows that lie near their
+mean, measured by gamma, or that have small integers only.
 """
 
 from __future__ import annotations
@@ -14,30 +14,27 @@ from typing import Any, NamedTuple
 
 import numpy as np
 from scipy import sparse
-from scipy.linalg.blas import dsyrk
 
-from streamsvm.batch.csmo.columns import SPARSE, Rows, as_csr, column, store_dense, store_sparse
+from streamsvm.batch.csmo.values import as_dense, squared_norms
 from streamsvm.core.compiling.functions import compiled
-from streamsvm.core.kernels import FAST, LINEAR, LOG2E, RBF, Kernel, exp2, exp2d, value_of_product
+from streamsvm.core.kernels import FAST, LOG2E, RBF, Kernel, exp2, value_of_product
 from streamsvm.core.threads import Each, each_alone
 
 ROWS, COLUMNS = 512, 256  # of a tile: it stays in the second-level cache
 _WIDE, _LANES = 2048, 64  # features from which on tiles of sparse rows have fewer columns, and how many
 _PARTS, _LEAST, _VALUES = 16, (64, 256), 2**18  # items of a loop; rows of one at least, dense and sparse, and values
 _NEAR = 16.0  # gamma times a row's squared norm, up to which float32 holds its exponents to 3e-6
-_FAR = 1e5  # the same for float64, up to which exponents are held to 1e-10
 _MOST_FAR = 0.05  # rows that are not
 _SPARE = 8  # features fewer from which on sparse rows are quicker than dense ones
 _SHARED = 4  # items that rows are enough for, or else columns are shared
 _AT_ONCE = 2**17  # values that are compared
 _STEEP = 1e30  # gamma, from which on rows that differ have the kernel value 0
-_MIRRORED = 64  # rows of a matrix that are mirrored at once
 _QUICK = 48  # features of dense rows whose values are not slower than mirrored ones
 _WHOLE = 2.0**23  # integers below it are exact in float32, and so are their sums
 
 
 class Vectors(NamedTuple):
-    """n rows of d features whose products are taken, in float32 or float64: dense ones, or those of a CSR matrix."""
+    """n rows of d features whose products are taken, in float32: dense ones, or those of a CSR matrix."""
 
     kernel: Kernel
     squares: np.ndarray  # [n]: the squared norms
@@ -127,37 +124,28 @@ def vectors(X: Any, kernel: Kernel) -> Tiles | None:
     """Return rows X, float64 [n, d] or CSR, in the form that is quicker; None where too many are far from the mean."""
     n, d = X.shape
     if sparse.issparse(X) and X.nnz >= n * (d - _SPARE):
-        X = X.toarray()
+        X = as_dense(X)
     values, longest = (X.data, np.diff(X.indptr).max(initial=0)) if sparse.issparse(X) else (X, d)
     whole = all((some == np.rint(some)).all() for some in (values[:100], values))
     whole = bool(whole and float(longest) * max(values.max(initial=0.0), -values.min(initial=0.0)) ** 2 < _WHOLE)
     if not sparse.issparse(X) and kernel.kind == RBF and not whole:
         X = X - X.mean(axis=0)
-    rows, squares = stored_tiles(X, kernel, np.float32)
+    rows, squares = stored_tiles(X, kernel)
     near = np.full(n, whole or kernel.kind != RBF) | (kernel.gamma * squares <= _NEAR)
     return None if np.mean(~near) > _MOST_FAR else Tiles(rows, near, whole)
 
 
-def exact_vectors(rows: Rows, kernel: Kernel) -> Vectors | None:
-    """Return rows in float64 as tiles take them. None where the kernel is not Gaussian, or they are too far from the mean."""
-    if kernel.kind != RBF:
-        return None
-    found, squares = stored_tiles(as_csr(rows) if rows.kind == SPARSE else rows.dense.T, kernel, np.float64)
-    return None if kernel.gamma * squares.max(initial=0.0) > _FAR else found
-
-
 @np.errstate(over="ignore", invalid="ignore")  # of rows that are too far
-def stored_tiles(X: Any, kernel: Kernel, dtype: type) -> tuple[Vectors, np.ndarray]:
-    """Return rows X, an array or CSR, as tiles take them, in float32 or float64, and their squared norms, float64 [n]."""
-    n, d = X.shape
+def stored_tiles(X: Any, kernel: Kernel) -> tuple[Vectors, np.ndarray]:
+    """Return rows X, an array or CSR, as tiles take them, and their squared norms, float64 [n]."""
+    (n, d), squares, single = X.shape, squared_norms(X), np.float32
     if sparse.issparse(X):
-        squares = sparse.csr_array((np.square(X.data), X.indices, X.indptr), X.shape) @ np.ones(d)
-        parts = X.indptr.astype(np.int64), X.indices.astype(np.int32, copy=False), X.data.astype(dtype, copy=False)
-        return Vectors(kernel, squares.astype(dtype), np.empty((n, 0), dtype), *parts, d), squares
-    squares, dense = np.einsum("ij,ij->i", X, X), np.empty((n, d + 2 * (kernel.kind == RBF)), dtype)
+        parts = X.indptr.astype(np.int64), X.indices.astype(np.int32, copy=False), X.data.astype(single, copy=False)
+        return Vectors(kernel, squares.astype(single), np.empty((n, 0), single), *parts, d), squares
+    dense = np.empty((n, d + 2 * (kernel.kind == RBF)), single)
     dense[:, :d], dense[:, d : d + 1], dense[:, d + 1 :] = X, squares[:, np.newaxis], 1.0
-    parts = np.empty(0, np.int64), np.empty(0, np.int32), np.empty(0, dtype)
-    return Vectors(kernel, squares.astype(dtype), dense, *parts, d), squares
+    parts = np.empty(0, np.int64), np.empty(0, np.int32), np.empty(0, single)
+    return Vectors(kernel, squares.astype(single), dense, *parts, d), squares
 
 
 def csr_of(X: np.ndarray) -> Any:
@@ -192,15 +180,11 @@ def block(left: Vectors, right: Vectors, out: np.ndarray, each: Each = each_alon
 
 def add_products(left: Vectors, right: Vectors, coefficients: np.ndarray, out: np.ndarray, each: Each = each_alone) -> None:
     """Add K c to ``out`` float64 [m], of m rows with n others and c float64 [n]. O(m n d), in tiles."""
-    others, c, size = other_side(right), coefficients.astype(right.values.dtype), _rows_of_item(left, right)
+    others, c, size = other_side(right), coefficients.astype(np.float32), _rows_of_item(left, right)
 
     def add(start: int) -> None:
-        scratch = np.empty(COLUMNS)
         for rows, first, tile in product_tiles(left, others, start, start + size):
-            if tile.dtype == np.float32:
-                _add_values(left.kernel, tile, c[first : first + tile.shape[1]], out[rows])
-            else:
-                _add_exact_values(left.kernel.gamma, tile, c[first : first + tile.shape[1]], scratch, out[rows])
+            _add_values(left.kernel, tile, c[first : first + tile.shape[1]], out[rows])
 
     each(add, range(0, left.n, size))
 
@@ -216,15 +200,15 @@ def other_side(rows: Vectors) -> Vectors:
     if rows.kernel.kind != RBF:
         return rows
     if not rows.dense.shape[1]:
-        return rows._replace(values=rows.values * rows.values.dtype.type(-2.0))
-    dense = rows.dense * rows.dense.dtype.type(-2.0)
+        return rows._replace(values=rows.values * np.float32(-2.0))
+    dense = rows.dense * np.float32(-2.0)
     dense[:, -2], dense[:, -1] = 1.0, rows.squares
     return rows._replace(dense=dense)
 
 
 def product_tiles(left: Vectors, right: Vectors, start: int, stop: int) -> Iterator[tuple[slice, int, np.ndarray]]:
     """Yield some rows from ``start`` to ``stop``, the number of the first of some other rows, and the products of these."""
-    stop, dtype = min(stop, left.n), left.values.dtype
+    stop, dtype = min(stop, left.n), np.float32
     if left.dense.shape[1]:
         memory = np.empty(ROWS * COLUMNS, dtype)
         for begin in range(start, stop, ROWS):
@@ -253,45 +237,6 @@ def product_tiles(left: Vectors, right: Vectors, start: int, stop: int) -> Itera
             )
             yield rows, first, tile[: rows.stop - begin]
         places[right.indices[right.starts[first] : right.starts[last]]] = 0
-
-
-def gram_matrix(X: Any, kernel: Kernel) -> np.ndarray:
-    """Return the kernel values of rows X, an array or CSR, float64 [n, n], by products unless they are too far from 0."""
-    if sparse.issparse(X):
-        some, _ = stored_tiles(X, kernel._replace(kind=LINEAR), np.float64)
-        products = np.empty((some.n, some.n))
-        for which, first, tile in product_tiles(some, some, 0, some.n):
-            products[which, first : first + some.lanes] = tile[:, : some.n - first]
-    else:  # what is below the diagonal is enough
-        by_rows = X.flags.c_contiguous
-        products = dsyrk(1.0, X.T if by_rows else X, trans=int(by_rows)).T
-    squares = products.diagonal().copy()
-    if kernel.kind == RBF and not kernel.gamma * squares.max() <= _FAR:
-        rows = store_sparse(X) if sparse.issparse(X) else store_dense(X)
-        for i, row in enumerate(products):
-            column(rows, rows, i, kernel, row)
-    else:
-        _turn_into_values(kernel, products, squares)
-    return products
-
-
-@compiled(nogil=True)
-def _turn_into_values(kernel: Kernel, products: np.ndarray, squares: np.ndarray) -> None:
-    """Turn the products of n rows with each other into kernel values, in place: up to the diagonal, which are then mirrored."""
-    n = len(products)
-    distances = np.empty(n)
-    for begin in range(0, n, _MIRRORED):
-        end = min(begin + _MIRRORED, n)
-        for i in range(begin, end):
-            row = products[i]
-            if kernel.kind == RBF:
-                for j in range(end):
-                    distances[j] = max(squares[i] + squares[j] - 2.0 * row[j], 0.0)
-                exp2d(distances, -kernel.gamma * LOG2E, end, row)
-            else:
-                for j in range(end):
-                    row[j] = value_of_product(kernel, row[j])
-        _mirror_values(products, begin, end, 0, end)
 
 
 @compiled(nogil=True)
@@ -374,20 +319,6 @@ def _add_values(kernel: Kernel, products: np.ndarray, coefficients: np.ndarray, 
         else:
             for j in range(n):
                 total += np.float32(value_of_product(kernel, np.float64(row[j]))) * coefficients[j]
-        out[i] += total
-
-
-@compiled(nogil=True, fastmath=FAST)
-def _add_exact_values(
-    gamma: float, distances: np.ndarray, coefficients: np.ndarray, scratch: np.ndarray, out: np.ndarray
-) -> None:
-    """Add K c of a tile of squared distances [m, at least n] with c float64 [n], for the Gaussian kernel."""
-    n = len(coefficients)
-    for i in range(len(distances)):
-        total = 0.0
-        exp2d(distances[i], -gamma * LOG2E, n, scratch)
-        for j in range(np.uint64(n)):
-            total += scratch[j] * coefficients[j]
         out[i] += total
 
 

@@ -1,43 +1,13 @@
-"""Kernel columns in their two forms, equal rows, and the cache of columns, against obvious twins."""
+"""Equal rows, and the cache of columns, against obvious twins."""
 
 from collections import OrderedDict
 
 import numpy as np
-import pytest
-from scipy import sparse
 
-import naive_batch
 from streamsvm.batch.csmo import columns
 from streamsvm.batch.csmo.columns import ColumnCache, find
-from streamsvm.core.kernels import MACHINE_KERNELS
 
 N = 70
-
-
-def rows_of(form, rng):
-    X = rng.normal(size=(N, 7))
-    if form == "sparse":
-        X = np.where(rng.random((N, 7)) < 0.3, X, 0.0)
-        X[3] = 0.0
-        return X, columns.store_sparse(sparse.csr_array(X))
-    return X, columns.store_dense(X)
-
-
-@pytest.mark.parametrize("form", ["dense", "sparse"])
-@pytest.mark.parametrize("kernel", sorted(set(MACHINE_KERNELS) - {"precomputed"}))
-def test_column(kernel, form):
-    X, rows = rows_of(form, np.random.default_rng(0))
-    expected = naive_batch.kernel_matrix(X, X, kernel, 0.4, 0.5, 3)
-    parameters = columns.Kernel(MACHINE_KERNELS[kernel], 0.4, 0.5, 3)
-    some = np.array([1, 3, 5, 60])
-    for part, which in ((rows, np.arange(N)), (columns.rows_subset(rows, some), some)):
-        for i in (0, 3, N - 1):
-            out = np.full(len(which), np.nan)
-            columns.column(part, rows, i, parameters, out)
-            np.testing.assert_allclose(out, expected[i, which], rtol=1e-12, atol=1e-12)
-    diagonal = np.empty(N)
-    columns.diagonal(rows, parameters, diagonal)
-    np.testing.assert_allclose(diagonal, np.diag(expected), rtol=1e-6)
 
 
 def test_equal_rows_have_one_number_whatever_their_order():

@@ -65,7 +65,7 @@ def test_blocks_leave_gradient_and_sum_right(seed):
     assert abs(b.sum()) < 1e-9
     assert ((p.lower <= b) & (b <= p.upper)).all()
     K = naive_batch.kernel_matrix(X, X, gamma=0.5)
-    order = p.rows.dense.T + 0.5 * (X.min(axis=0) + X.max(axis=0))
+    order = p.rows.X + 0.5 * (X.min(axis=0) + X.max(axis=0))
     np.testing.assert_allclose(order, X[[np.abs(X - row).sum(axis=1).argmin() for row in order]], atol=1e-9)
     which = np.array([np.abs(X - row).sum(axis=1).argmin() for row in order])
     np.testing.assert_allclose(of.working.gradient, (K[np.ix_(which, which)] @ b) - p.targets, atol=1e-4)

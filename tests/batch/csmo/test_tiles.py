@@ -7,7 +7,6 @@ from sklearn.metrics.pairwise import pairwise_kernels
 
 import naive_batch
 from streamsvm.batch.csmo import tiles
-from streamsvm.batch.csmo.columns import store
 from streamsvm.core.kernels import LINEAR, MACHINE_KERNELS, RBF, Kernel, exp2
 
 
@@ -67,18 +66,6 @@ def test_other_kernels(form, name):
     np.testing.assert_allclose(sums, K[:, :20] @ c, atol=1e-4)
 
 
-@pytest.mark.once
-@pytest.mark.parametrize("gamma", [0.1, 1e6])
-@pytest.mark.parametrize("name", ["rbf", "linear", "poly", "sigmoid"])
-def test_gram_matrices(name, gamma):
-    rng, gamma = np.random.default_rng(0), gamma if name == "rbf" else 0.1
-    for X in (rng.normal(size=(150, 6)), rare(rng, 300, 40), rng.normal(size=(1, 2))):
-        K = tiles.gram_matrix(X.copy(), Kernel(MACHINE_KERNELS[name], gamma, 0.5 if name in ("poly", "sigmoid") else 0.0, 3))
-        X = X.toarray() if sparse.issparse(X) else X
-        np.testing.assert_allclose(K, naive_batch.kernel_matrix(X, X, name, gamma, 0.5), rtol=1e-9, atol=1e-13)
-        np.testing.assert_array_equal(K, K.T)
-
-
 def test_rows_far_from_the_mean_are_told():
     X = np.random.default_rng(0).normal(size=(40, 3))
     X[7] += 30.0
@@ -126,18 +113,3 @@ def test_powers_of_two():
     found = np.array([exp2(value) for value in x], np.float64)
     np.testing.assert_allclose(found, np.exp2(x.astype(np.float64)), rtol=3e-7)
     assert exp2(np.float32(-1e30)) == np.float32(2.0**-126)
-
-
-@pytest.mark.parametrize("form", ["dense", "sparse"])
-def test_exact_products_are_exact(form):
-    rng = np.random.default_rng(0)
-    X, c = rng.normal(size=(900, 4)), 10.0 * rng.normal(size=700)
-    X[5] += 250.0
-    if form == "sparse":
-        X = np.where(np.abs(X) > 1.0, X, 0.0)
-    K = naive_batch.kernel_matrix(X, X, gamma=0.3)
-    of = tiles.exact_vectors(store(X if form == "dense" else sparse.csr_array(X), dense=form == "dense"), kernel(0.3))
-    out = np.ones(3)
-    tiles.add_products(of.take(np.array([7, 5, 899])), of.take(np.arange(700)), c, out)
-    np.testing.assert_allclose(out, 1.0 + K[np.ix_([7, 5, 899], np.arange(700))] @ c, atol=1e-8)
-    assert tiles.exact_vectors(store(1e4 * X, dense=True), kernel(0.3)) is None
