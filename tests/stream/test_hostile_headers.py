@@ -136,7 +136,7 @@ WRONG = [
     (("label_rules", "known"), [[["a"]], None]),
     (("label_rules", "classes"), ["ab", [[1], [2]], ["a"]]),
     *(((name,), [101]) for name in ("learned", "empty", "abstained")),
-    *[(("delayed", "clock"), ["now"]), (("delayed", "entries"), [[0, 0, 0]])],
+    *[(("delayed", "clock"), ["now"])],
     *[(("position", "times"), [[None]]), (("position", "heads"), [{}]), (("position", "key"), ["a"])],
 ]
 

@@ -12,7 +12,7 @@ from typing import Any, NamedTuple, get_args
 from streamsvm.core.checks import ExpiryPolicy, check_number, check_one_of, finite_or_none
 from streamsvm.core.saved import Saved
 from streamsvm.files.messages import shown
-from streamsvm.stream.delayed.events import MOST_ROW_BYTES, as_json, checked_label
+from streamsvm.stream.delayed.events import MOST_ROW_BYTES, checked_label
 
 #: Counted for the Python objects of an entry, beside its texts.
 _ENTRY_BYTES = 400
@@ -230,34 +230,24 @@ class DelayedLabels(Saved):
 
     @property
     def state(self) -> dict[str, Any]:
-        """The counts, and how many entries `waiting_lines` has of each kind."""
-        entries = [len(self._rows), len(self._early), len(self._settled)]
-        return super().state | {"clock": finite_or_none(self.clock), "entries": entries}
+        """The counts and the clock, for the header of a checkpoint."""
+        return super().state | {"clock": finite_or_none(self.clock)}
 
-    def waiting_lines(self) -> bytes:
-        """Return a line of JSON for each row, label and settled key."""
-        lines = [f"[{json.dumps(key)},{time!r},{n},{row},{predicted}]" for key, (time, n, row, predicted) in self._rows.items()]
-        lines += [json.dumps([key, *found]) for entries in (self._early, self._settled) for key, found in entries.items()]
-        return "\n".join(lines).encode()
+    def waiting_entries(self) -> bytes:
+        """Return the waiting rows and labels, and the settled keys, as JSON."""
+        return json.dumps([list(entries.items()) for entries in (self._rows, self._early, self._settled)]).encode()
 
-    def go_on(self, state: Any, lines: bytes) -> None:
-        """Continue from a saved `state` and its lines; limits may have changed. An error says that they are none."""
+    def go_on(self, state: Any, waiting: bytes) -> None:
+        """Continue from a saved `state` and `waiting_entries`; limits may have changed. Raise an error if they are invalid."""
         counts = dict(state)
-        clock = -math.inf if (found := counts.pop("clock")) is None else float(found)
-        n_rows, n_early, n_settled = counts.pop("entries")
-        entries = iter(map(json.loads, lines.split(b"\n") if lines else []))
-        rows = {
-            key: Pending(float(time), n, as_json(row), as_json(predicted))
-            for key, time, n, row, predicted in itertools.islice(entries, n_rows)
-        }
-        early, settled = ({key: (float(time), y) for key, time, y in itertools.islice(entries, n)} for n in (n_early, n_settled))
-        if next(entries, None) is not None or (len(rows), len(early), len(settled)) != (n_rows, n_early, n_settled):
-            raise ValueError("the rows and labels that wait are not as many as were saved")
+        clock = -math.inf if (seconds := counts.pop("clock")) is None else float(seconds)
+        rows, early, settled = json.loads(waiting)
+        pending = {key: Pending(*entry) for key, entry in rows}
         self.resume(counts)
-        self._rows, self._early, self._settled = OrderedDict(rows), OrderedDict(early), OrderedDict(settled)
-        self.clock = clock
-        self.nbytes = sum(itertools.starmap(_row_bytes, rows.items()))
-        self.nbytes += sum(_label_bytes(key, y) for key, (_, y) in early.items())
+        self._rows, self.clock = OrderedDict(pending), clock
+        self._early, self._settled = (OrderedDict((key, tuple(entry)) for key, entry in pairs) for pairs in (early, settled))
+        self.nbytes = sum(itertools.starmap(_row_bytes, self._rows.items()))
+        self.nbytes += sum(_label_bytes(key, y) for key, (_, y) in self._early.items())
 
 
 def _row_bytes(key: str, pending: Pending) -> int:

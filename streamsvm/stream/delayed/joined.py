@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import base64
 import math
 import threading
 import time
@@ -160,7 +159,7 @@ class JoinedSource(Source):
             places = [checked_mapping(name, position[name]) for name in _SIDES]
             ended = [bool(position["ended"][side]) for side in (0, 1)]
             times = [-math.inf if (moment := position["times"][side]) is None else checked_time(moment) for side in (0, 1)]
-            held = [deque(_held_message(side, each) for each in position["heads"][side]) for side in (0, 1)]
+            held = [deque(HeldMessage.load(side, message) for message in position["heads"][side]) for side in (0, 1)]
         except (LookupError, TypeError, ValueError) as error:
             text = f"{self.name}: the position of the checkpoint is corrupt ({error}): give another folder"
             raise StreamError(text) from None
@@ -307,32 +306,32 @@ class HeldMessage:
 
     @property
     def saved(self) -> dict[str, Any]:
-        """The message as a checkpoint holds it."""
-        facts = {"row": self.y.packed} if isinstance(self.y, Awaited) else {"y": self.y.y}
-        message = None if self.message is None else _written_message(self.message)
-        text = None if self.raw is None else base64.b64encode(self.raw).decode()
-        where = {"key": self.y.key, "time": self.y.time, "place": self.place}
-        return facts | where | {"raw": text, "copies": self.copies, "message": message}
+        """The message as a checkpoint holds it: bytes are texts of as many characters."""
+        key, moment, y = self.y if isinstance(self.y, Labelled) else (self.y.key, self.y.time, self.y.packed)
+        message = None
+        if self.message is not None:
+            headers = [[name, value.decode("latin-1")] for name, value in self.message.headers]
+            message = [_as_text(self.message.key), self.message.timestamp, headers]
+        where = {"place": self.place, "raw": _as_text(self.raw), "copies": self.copies, "message": message}
+        return {"key": key, "time": moment, "y": y} | where
+
+    @classmethod
+    def load(cls, side: int, saved: Mapping[str, Any]) -> HeldMessage:
+        """Return the message that a checkpoint holds of one of the streams; raise an error if it is invalid."""
+        key, moment, message = checked_key(saved["key"]), checked_time(saved["time"]), None
+        if saved["message"] is not None:
+            message_key, timestamp, headers = saved["message"]
+            headers = [(name, value.encode("latin-1")) for name, value in headers]
+            message = Message(_as_bytes(message_key), timestamp, headers)
+        where = str(saved["place"]), _as_bytes(saved["raw"]), list(saved["copies"]), message
+        if side == 1:
+            return cls({}, Labelled(key, moment, checked_label(saved["y"])), *where)
+        return cls(unpack_row(saved["y"]), Awaited(key, moment, saved["y"]), *where)
 
 
-def _written_message(message: Message) -> list[Any]:
-    key = None if message.key is None else base64.b64encode(message.key).decode()
-    return [key, message.timestamp, [[name, base64.b64encode(value).decode()] for name, value in message.headers]]
+def _as_text(data: bytes | None) -> str | None:
+    return None if data is None else data.decode("latin-1")
 
 
-def _message(written: Any) -> Message | None:
-    if written is None:
-        return None
-    key, timestamp, headers = written
-    found = [(name, base64.b64decode(value)) for name, value in headers]
-    return Message(None if key is None else base64.b64decode(key), timestamp, found)
-
-
-def _held_message(side: int, saved: Mapping[str, Any]) -> HeldMessage:
-    """Return a message that a checkpoint holds."""
-    key, moment, place = checked_key(saved["key"]), checked_time(saved["time"]), str(saved["place"])
-    raw = None if saved["raw"] is None else base64.b64decode(saved["raw"])
-    if side == 1:
-        return HeldMessage({}, Labelled(key, moment, checked_label(saved["y"])), place, raw, saved["copies"], None)
-    awaited = Awaited(key, moment, saved["row"])
-    return HeldMessage(unpack_row(saved["row"]), awaited, place, raw, saved["copies"], _message(saved["message"]))
+def _as_bytes(text: str | None) -> bytes | None:
+    return None if text is None else text.encode("latin-1")

@@ -96,85 +96,93 @@ class DelayedLearningLoop(LearningLoop):
                 "expired rows are to be dead letters, and nothing says where to: give on_error=PATH (--on-error PATH)"
             )
         self.delayed, self._learns = delayed, learns
-        self._warned_of_bulk = False
+        self._warned_of_expired = False
         super().__init__(source, model, metric, **options)
 
     def _row_taker(self) -> Callable[[Any, Any], Prediction | None]:
-        delayed, wanted, timings, scored_of = self.delayed, self.sink is not None, self.timings, self._scores.scored_of
-        predict, learn, prepare = self._row_predictor(), self._row_learner(), self._guarded.prepare
+        self._predict, self._learn = self._row_predictor(), self._row_learner()
+        return self._take_event
 
-        def take(x: Any, event: Any) -> Prediction | None:
-            if type(event) not in (Awaited, Labelled):
-                raise StreamError(f"{self.source.name} is one stream: make a JoinedSource of it and the stream of labels")
-            waited, clock = delayed.waiting, delayed.clock
-            for expired in delayed.expire(event.time):
-                expire(expired)
-            if (gone := waited - delayed.waiting) >= _BULK and 2 * gone >= waited and not self._warned_of_bulk:
-                self._warn_of_bulk(gone, waited, event.time - clock)
-            prediction = None
-            if type(event) is Awaited:
-                prediction = arrive(x, event)
-            elif (pending := delayed.add_label(*event)) is not None:
-                learn_kept(pending, event.y, f"{self._row_place}: the label of row {pending.number:,}, key {event.key!r}")
-            for expired in delayed.shrink():
-                expire(expired)
-            return prediction
+    def _take_event(self, x: Any, event: Any) -> Prediction | None:
+        """Take a row or a label, and what expires when it comes."""
+        if type(event) not in (Awaited, Labelled):
+            raise StreamError(f"{self.source.name} is one stream: make a JoinedSource of it and the stream of labels")
+        delayed, prediction = self.delayed, None
+        n_waiting, clock = delayed.waiting, delayed.clock
+        for expired in delayed.expire(event.time):
+            self._take_expired(expired)
+        n_expired = n_waiting - delayed.waiting
+        if n_expired >= _MANY_EXPIRED and 2 * n_expired >= n_waiting and not self._warned_of_expired:
+            self._warn_of_expired(n_expired, n_waiting, event.time - clock)
+        if type(event) is Awaited:
+            prediction = self._take_row(x, event)
+        elif (pending := delayed.add_label(*event)) is not None:
+            place = f"{self._row_place}: the label of row {pending.number:,}, key {event.key!r}"
+            self._learn_pending(pending, event.y, place)
+        for expired in delayed.shrink():
+            self._take_expired(expired)
+        return prediction
 
-        def arrive(x: Any, event: Awaited) -> Prediction | None:
-            key = event.key
-            if delayed.knows(key):
-                delayed.count_duplicate_row()
-                return None
-            seen, label, probabilities, probability = predict(x)
-            if probability is not None and probability < self._abstain:
-                self.abstained += 1
-                label = None
-            predicted = label if probabilities is None else scored_of(label, probabilities)
-            kept = pack_prediction(predicted)
-            if timings is not None:
-                timings.predicted()
-            early = delayed.early_label(key)
-            if early is None:
-                delayed.add_row(key, Pending(event.time, self.rows, event.packed, kept))
-            else:
-                delayed.meet(key, event.time)
-                try:
-                    learn(x, early[0], seen, predicted)
-                except Exception:
-                    delayed.count_refused()
-                    raise
-            if not x:
-                self.empty += 1
-            y = None if early is None else early[0]
-            return Prediction(row=self.rows, y_pred=label, y_true=y, probability=probability, key=key) if wanted else None
-
-        def learn_kept(pending: Pending, y: Any, place: str) -> None:
-            x = unpack_row(pending.row)
+    def _take_row(self, x: Any, event: Awaited) -> Prediction | None:
+        """Predict a row, and let it wait for its label; learn it if the label came before."""
+        delayed, key = self.delayed, event.key
+        if delayed.knows(key):
+            delayed.count_duplicate_row()
+            return None
+        seen, label, probabilities, probability = self._predict(x)
+        if probability is not None and probability < self._abstain:
+            self.abstained += 1
+            label = None
+        predicted = label if probabilities is None else self._scores.scored_of(label, probabilities)
+        packed, y = pack_prediction(predicted), None
+        if self.timings is not None:
+            self.timings.predicted()
+        early = delayed.early_label(key)
+        if early is None:
+            delayed.add_row(key, Pending(event.time, self.rows, event.packed, packed))
+        else:
+            (y,) = early
+            delayed.meet(key, event.time)
             try:
-                learn(x, y, x if prepare is None else prepare(x), unpack_prediction(pending.prediction))
-            except (MemoryError, StreamError):
-                raise
-            except Exception as error:  # noqa: BLE001 - of the learner, or of any step before it
+                self._learn(x, y, seen, predicted)
+            except Exception:
                 delayed.count_refused()
-                self._refusals.add(self.rows, place, (x, y), *reason_of(error, x, self._guarded))
+                raise
+        if not x:
+            self.empty += 1
+        if self.sink is None:
+            return None
+        return Prediction(row=self.rows, y_pred=label, y_true=y, probability=probability, key=key)
 
-        def expire(expired: Expired) -> None:
-            place = f"{self.source.name}: row {expired.pending.number:,}, key {expired.key!r}"
-            if delayed.expired == "negative":
-                learn_kept(expired.pending, delayed.negative, place)
-            elif delayed.expired == "dead-letter":
-                reason = f"no label came while it waited ({_LIMITS[expired.reason]})"
-                x = unpack_row(expired.pending.row)
-                self._refusals.report(expired.pending.number, place, {"key": expired.key, "x": x}, "expired", reason)
+    def _learn_pending(self, pending: Pending, y: Any, place: str) -> None:
+        """Learn a row that has waited for its label; refuse it where the model does."""
+        x, prepare = unpack_row(pending.row), self._guarded.prepare
+        try:
+            self._learn(x, y, x if prepare is None else prepare(x), unpack_prediction(pending.prediction))
+        except (MemoryError, StreamError):
+            raise
+        except Exception as error:  # noqa: BLE001 - of the learner, or of any step before it
+            self.delayed.count_refused()
+            self._refusals.add(self.rows, place, (x, y), *reason_of(error, x, self._guarded))
 
-        return take
+    def _take_expired(self, expired: Expired) -> None:
+        """Learn a row without a label as a negative, or write it to the dead letters, or only count it."""
+        pending = expired.pending
+        place = f"{self.source.name}: row {pending.number:,}, key {expired.key!r}"
+        if self.delayed.expired == "negative":
+            self._learn_pending(pending, self.delayed.negative, place)
+        elif self.delayed.expired == "dead-letter":
+            reason = f"no label came while it waited ({_LIMITS[expired.reason]})"
+            row = {"key": expired.key, "x": unpack_row(pending.row)}
+            self._refusals.report(pending.number, place, row, "expired", reason)
 
-    def _warn_of_bulk(self, gone: int, waited: int, seconds: float) -> None:
-        self._warned_of_bulk = True
+    def _warn_of_expired(self, n_expired: int, n_waiting: int, seconds: float) -> None:
+        self._warned_of_expired = True
         warn(
-            f"{self._row_place}: the event time is {seconds:,.0f} s ahead of the message before, and {gone:,} of {waited:,} rows "
-            f"and labels that waited for each other have expired at once (max_age={self.delayed.max_age:,.0f}). Is a clock "
-            "wrong, or have the streams paused? Then max_age must be longer than the pause. This is said once"
+            f"{self._row_place}: the event time is {seconds:,.0f} s ahead of the message before, and {n_expired:,} of "
+            f"{n_waiting:,} rows and labels that waited for each other have expired at once "
+            f"(max_age={self.delayed.max_age:,.0f}). Is a clock wrong, or have the streams paused? Then max_age must be longer "
+            "than the pause. This is said once"
         )
 
     @property
@@ -200,13 +208,13 @@ class DelayedLearningLoop(LearningLoop):
 
     def _checkpoint_contents(self) -> tuple[Any, dict[str, Any], dict[str, Any]]:
         model, parts, facts = super()._checkpoint_contents()
-        return model, parts | {"waiting": self.delayed.waiting_lines()}, facts | {"delayed": self.delayed.state}
+        return model, parts | {"waiting": self.delayed.waiting_entries()}, facts | {"delayed": self.delayed.state}
 
     @property
     def _delayed_counts(self) -> Mapping[str, int]:
         return self.delayed.counts
 
 
-#: So many rows and labels that expire with one message, if they are half of those that wait, are no row that came too early.
-_BULK = 20
+#: If one message expires so many rows and labels, and half of all that wait, a clock is probably wrong.
+_MANY_EXPIRED = 20
 _LIMITS = {"age": "too long", "count": "too many rows wait", "bytes": "the rows that wait take too many bytes"}
