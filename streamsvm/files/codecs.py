@@ -56,7 +56,6 @@ _CLASSES = _listed_names(
         "streamsvm.batch.hss_admm.estimators": "HSSADMMClassifier",
         "streamsvm.linear.estimators": "OutOfCoreLinearSVC OutOfCoreLinearSVR",
         "streamsvm.linear.solution": "Pass",
-        "streamsvm.linear.names": "StreamNames",
     }
 )
 _FUNCTIONS = _listed_names(

@@ -276,7 +276,7 @@ def write_blocks(
             raise ValueError(f"{weight} has more weights than {source} has rows, {read:,}")
         if not writer.shape[0]:
             raise ValueError(f"{source} has no rows" + (" of a weight above 0" if weighted else ""))
-        writer.meta = {**meta, "first_index": first}
+        writer.meta = {**meta, "index_base": first}
     return writer.shape
 
 
@@ -314,7 +314,7 @@ def _write_table(
             advance(writer.shape[0])
         if not writer.shape[0]:
             raise ValueError(f"{source} has no rows of a weight above 0")
-        writer.meta = {**meta, "names": names_to_save(first[3]), "text_labels": kind_of(source) == "csv", **codes.meta}
+        writer.meta = {**meta, "names": names_to_save(first[3]), "labels_are_csv": kind_of(source) == "csv", **codes.meta}
     return writer.shape
 
 

@@ -26,7 +26,7 @@ from streamsvm.linear.block_writer import DEFAULT_LIMIT, Plan, hessian_fits, pla
 from streamsvm.linear.convert import DENSE, TextOptions, stamp_of, write_blocks
 from streamsvm.linear.dual import DualSolver
 from streamsvm.linear.mixing import mixing_writer
-from streamsvm.linear.names import StreamNames
+from streamsvm.linear.names import saved_index_base, saved_texts
 from streamsvm.linear.newton import NewtonSolver
 from streamsvm.linear.solution import Loss, Options, Solution, check_fitted, load_solution, remove_stale_solutions, save_solution
 from streamsvm.stream.rows import parse_label
@@ -52,6 +52,11 @@ class OutOfCoreLinear(PathEstimator):
         Number of passes, of as many steps as there are rows.
     n_samples_fit_ : int
         Number of rows, without those of weight 0.
+    index_base_ : int or None
+        The integer that names the first column: 1 for LIBSVM text that begins at 1, 0 for arrays; None where columns have other
+        names.
+    labels_are_csv_ : bool
+        Whether the labels were cells of CSV text, which a stream reads as numbers or booleans where they look like these.
     history_ : list of Pass
         The passes of the fit.
 
@@ -169,7 +174,9 @@ class OutOfCoreLinear(PathEstimator):
                 if not weights.any():
                     raise ValueError("sample_weight is 0 for all rows: give at least one row a weight above 0")
             labels = self._written_labels(y, weights)
-            self.stream_names_: StreamNames = StreamNames(columns)
+            is_numbered = columns is None or columns == list(range(len(columns)))
+            self.index_base_: int | None = 0 if is_numbered else None
+            self.labels_are_csv_: bool = False
             with self._working_folder() as folder:
                 self._write_arrays(folder / "rows", X, labels, weights)
                 with BlockFile(folder / "rows") as file:
@@ -211,8 +218,8 @@ class OutOfCoreLinear(PathEstimator):
                 raise BlockFileError(f"{rows} has rows of shape {file.shape}: there is nothing to learn from them")
             self.n_features_in_: int = file.shape[1]
             self.__dict__.pop("feature_names_in_", None)
-            self.stream_names_ = StreamNames.saved_in(file.meta, self.n_features_in_)
-            if names := self.stream_names_.texts():
+            self.index_base_, self.labels_are_csv_ = saved_index_base(file.meta), file.meta.get("labels_are_csv") is True
+            if (names := saved_texts(file.meta, self.n_features_in_)) is not None:
                 self.feature_names_in_: np.ndarray = np.array(names, object)
             self._read_labels(file)
             return self._solve_models(file, folder, models)
@@ -358,9 +365,8 @@ def to_online(
         A fitted `OutOfCoreLinearSVC` or `OutOfCoreLinearSVR`, or another linear model of two classes or of one target with
         scikit-learn's conventions, such as LinearSVC.
     feature_names
-        How the stream names the columns of the machine. None uses the names in the file that the machine was fitted to: the
-        columns of a table, the indices of LIBSVM text, or the names of a stream that became a block file. For arrays it uses
-        ``feature_names_in_``, or 0, 1, ...
+        How the stream names the columns of the machine. None uses ``feature_names_in_``, if the file or frame that the machine
+        was fitted to had texts as names; for LIBSVM text the indices, and for arrays 0, 1, ...
     parameters
         Parameters of `OnlineLinearSVC` or `OnlineLinearSVR`. By default C is that of the machine but at most 0.1, so that a few
         rows do not undo what was learned, and there is room for the features of the machine only. Give ``max_features`` if the
@@ -400,14 +406,14 @@ def to_online(
     """
     check_is_fitted(model)
     w, intercept = _coefficients_of(model)
-    columns = getattr(model, "stream_names_", StreamNames())
-    names = _feature_names(model, columns, feature_names)
-    learner = _new_learner(model, columns, parameters)
+    names = _feature_names(model, feature_names)
+    learner = _new_learner(model, parameters)
     if learner.max_features < len(w):
         raise ValueError(f"max_features must be at least {len(w)}, the features of the machine, not {learner.max_features}")
     labels = None
     if is_classifier(model):
-        labels = [parse_label(y) if columns.text_labels and isinstance(y, str) else y for y in model.classes_.tolist()]
+        are_csv = getattr(model, "labels_are_csv_", False)
+        labels = [parse_label(y) if are_csv and isinstance(y, str) else y for y in model.classes_.tolist()]
     n_learned = int(getattr(model, "n_samples_fit_", learner.averaging))
     learner.start_from(w, intercept, feature_names=names, labels=labels, n_learned=n_learned)
     return learner
@@ -423,25 +429,27 @@ def _coefficients_of(model: Any) -> tuple[np.ndarray, float]:
     return w.reshape(-1), float(intercepts[0])
 
 
-def _feature_names(model: Any, columns: StreamNames, given: Sequence[Hashable] | None) -> list[Hashable]:
-    n, names = model.n_features_in_, given
-    if names is None and columns.names is None and columns.first == 0:
+def _feature_names(model: Any, feature_names: Sequence[Hashable] | None) -> list[Hashable]:
+    n, names = model.n_features_in_, feature_names
+    if names is None:
         names = getattr(model, "feature_names_in_", None)
     if names is None:
-        names = columns.of_columns(n)
+        base = getattr(model, "index_base_", 0)
+        if base is None:
+            raise ValueError("the model does not know how a stream names its columns: give feature_names")
+        names = range(base, base + n)
     names = list(map(as_python, names)) if isinstance(names, Iterable) else []
     if len(names) != n or not all(isinstance(name, Hashable) for name in names) or len(set(names)) != n:
-        raise ValueError(f"feature_names must be {n} different names, not {given!r}")
+        raise ValueError(f"feature_names must be {n} different names, not {feature_names!r}")
     return names
 
 
-def _new_learner(model: Any, columns: StreamNames, parameters: dict[str, Any]) -> Any:
+def _new_learner(model: Any, parameters: dict[str, Any]) -> Any:
     C = getattr(model, "C", 0.0)
     defaults: dict[str, Any] = {
         "C": min(C, _LARGEST_C) if C > 0.0 else _LARGEST_C,
         "fit_intercept": getattr(model, "fit_intercept", True),
-        "max_features": columns.max_features or model.n_features_in_,
-        "overflow": columns.overflow,
+        "max_features": model.n_features_in_,
     }
     if is_classifier(model):
         return OnlineLinearSVC(**{**defaults, **parameters})

@@ -4,52 +4,30 @@ from __future__ import annotations
 
 import json
 import math
-from collections.abc import Hashable
-from typing import Any, NamedTuple
+from collections.abc import Mapping
+from typing import Any
 
 import numpy as np
 
-from streamsvm.core.memory.features import LONGEST_NAME, OVERFLOW
+from streamsvm.core.memory.features import LONGEST_NAME
 from streamsvm.core.warning import warn
 from streamsvm.linear.block_file import LARGEST_JSON
 
 _OTHER_JSON = 2**20  # bytes of the JSON of a block file for all but the names
 
 
-class StreamNames(NamedTuple):
-    """How the rows of a stream name the columns and the classes of a block file."""
+def saved_texts(meta: Mapping[str, Any], n_features: int) -> list[str] | None:
+    """Return the names of columns that a block file saves, if they are ``n_features`` different texts; else None."""
+    names = meta.get("names")
+    if not isinstance(names, list) or len(names) != n_features or not _can_be_saved(names):
+        return None
+    return names if all(isinstance(name, str) for name in names) else None
 
-    names: list[Hashable] | None = None  # names of the columns; None: they are integers, or not known
-    first: int | None = 0  # the first of those integers; None: the names are not known
-    max_features: int | None = None  # columns of the `FeatureSpace` that gave the names; None: there was none
-    overflow: str = "raise"  # its parameter
-    text_labels: bool = False  # whether classes were cells of text, which a stream reads with `parse_label`
 
-    def of_columns(self, n_features: int) -> list[Hashable]:
-        """Return the names of all columns; ValueError where they are not known."""
-        if self.names is not None:
-            return list(self.names)
-        if self.first is None:
-            raise ValueError("the file does not say what its columns are called: give feature_names")
-        return list(range(self.first, self.first + n_features))
-
-    def texts(self) -> list[str]:
-        """Return the names if all of them are texts and each column has one; else an empty list."""
-        hashed = self.overflow == "hash" and self.names is not None and len(self.names) == self.max_features
-        texts = [name for name in self.names or () if isinstance(name, str)]
-        return texts if len(texts) == len(self.names or ()) and not hashed else []
-
-    @classmethod
-    def saved_in(cls, meta: dict[str, Any], n_features: int) -> StreamNames:
-        """Return what the ``meta`` of a block file, which may hold anything, says of the names."""
-        text = meta.get("text_labels") is True
-        names, first, room, overflow = (meta.get(key) for key in ("names", "first_index", "max_features", "overflow"))
-        if not (isinstance(room, int) and n_features <= room < 2**31 and overflow in OVERFLOW):
-            room, overflow = None, "raise"
-        if isinstance(names, list) and _can_be_saved(names) and len(names) == n_features:
-            return cls(names, None, room, overflow, text)
-        unnamed = "names" not in meta and first in (None, 0, 1)
-        return cls(None, int(first or 0) if unnamed else None, room, overflow, text)
+def saved_index_base(meta: Mapping[str, Any]) -> int | None:
+    """Return the integer that names the first column of a block file, 0 or 1; None where it saves other names, or none."""
+    base = meta.get("index_base", 0)
+    return base if "names" not in meta and type(base) is int and base in (0, 1) else None
 
 
 def names_to_save(names: list[Any]) -> list[Any] | None:

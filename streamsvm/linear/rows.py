@@ -121,6 +121,6 @@ def write_rows(
             write()
         if not writer.shape[0]:
             raise ValueError("there are no rows with a label" + (" and a weight above 0" if weighted else ""))
-        room = {"max_features": max_features, "overflow": overflow}
-        writer.meta = {"names": names_to_save(space.names), **room, **codes.meta}
+        is_hashed = overflow == "hash" and len(space.names) == max_features  # a column may then stand for several names
+        writer.meta = {"names": None if is_hashed else names_to_save(space.names), **codes.meta}
     return writer.shape

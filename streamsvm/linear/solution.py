@@ -11,11 +11,9 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from streamsvm.core.compiling.functions import compiled
-from streamsvm.core.memory.features import OVERFLOW
-from streamsvm.files.container import pack, unpack
+from streamsvm.files.container import ModelFileError, pack, unpack
 from streamsvm.linear.block_file import Block, BlockFile
 from streamsvm.linear.block_writer import explained_errors
-from streamsvm.linear.names import StreamNames
 
 
 def save_state(path: Path, facts: dict[str, Any], w: np.ndarray) -> None:
@@ -39,7 +37,7 @@ def load_state(path: Path, problem: dict[str, Any], size: int) -> tuple[dict[str
     try:
         container = unpack(found)
         w, facts = container.arrays["w"], json.loads(container.strings["facts"])
-    except (ValueError, KeyError, RecursionError):
+    except (ModelFileError, ValueError, KeyError, RecursionError):
         return None
     if w.dtype != np.float64 or w.shape != (size,):
         return None
@@ -199,9 +197,8 @@ def check_fitted(state: dict[str, Any], classifier: bool) -> None:
             raise ValueError(f"the saved model is corrupt: {name} is no count")
     if not isinstance(state["history_"], list) or not all(map(_is_pass, state["history_"])):
         raise ValueError("the saved model is corrupt: its history is none of passes")
-    names = state["stream_names_"]
-    if not isinstance(names, StreamNames) or not _is_good(names, n):
-        raise ValueError("the saved model is corrupt: the names of its columns do not fit its coefficients")
+    if state["index_base_"] not in (None, 0, 1) or type(state["labels_are_csv_"]) is not bool:
+        raise ValueError("the saved model is corrupt: index_base_ or labels_are_csv_ is invalid")
 
 
 def _is_finite(array: Any, shape: tuple[int, ...]) -> bool:
@@ -213,15 +210,4 @@ def _is_pass(found: Any) -> bool:
         isinstance(found, Pass)
         and found.kind in _KINDS
         and all(isinstance(value, int | float | np.integer | np.floating) for value in found[1:])
-    )
-
-
-def _is_good(saved: StreamNames, n: int) -> bool:
-    names, room = saved.names, saved.max_features
-    return (
-        (names is None or (isinstance(names, list) and len(names) == len(set(names)) == n))
-        and (saved.first is None or (type(saved.first) is int and saved.first in (0, 1)))
-        and (room is None or (type(room) is int and n <= room < 2**31))
-        and saved.overflow in OVERFLOW
-        and type(saved.text_labels) is bool
     )

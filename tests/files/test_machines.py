@@ -79,7 +79,7 @@ def test_what_is_learned_from_a_file_comes_back(tmp_path):
     loaded = loads(dumps(model))
     assert loaded.history_ == model.history_
     assert loaded.work_folder == str(tmp_path)
-    assert loaded.stream_names_ == model.stream_names_
+    assert (loaded.index_base_, loaded.labels_are_csv_) == (None, True)
     assert loaded.to_online().predict_one({"a": 6, "b": 1}) == "yes"
 
 
@@ -158,12 +158,8 @@ def machine(kind):
         (SVC, "history_", lambda _: [1]),
         (SVC, "history_", lambda history: [history[0]._replace(kind="other")]),
         (SVC, "history_", lambda history: [history[0]._replace(rows="many")]),
-        (SVC, "stream_names_", lambda _: None),
-        (SVC, "stream_names_", lambda names: names._replace(names=["a"])),
-        (SVC, "stream_names_", lambda names: names._replace(names=["a", "a", "b", "c"])),
-        (SVC, "stream_names_", lambda names: names._replace(max_features=2**40)),
-        (SVC, "stream_names_", lambda names: names._replace(first=5)),
-        (SVC, "stream_names_", lambda names: names._replace(overflow="other")),
+        (SVC, "index_base_", lambda _: 2),
+        (SVC, "labels_are_csv_", lambda _: "yes"),
         (SVC, "predict", lambda _: 1),
     ],
 )
@@ -204,6 +200,6 @@ def test_a_part_that_is_missing_is_an_error(tmp_path):
     tree, arrays = taken_apart(tmp_path / "model")
     for record in tree["records"]:
         if record[0] == "dict":
-            record[1] = [pair for pair in record[1] if pair[0] != "stream_names_"]
+            record[1] = [pair for pair in record[1] if pair[0] != "index_base_"]
     with pytest.raises(ModelFileError, match="the saved model is corrupt: KeyError"):
         streamsvm.load(repacked(tmp_path / "model", json.dumps(tree).encode(), arrays))

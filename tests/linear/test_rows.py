@@ -42,7 +42,7 @@ def test_features_that_come_and_go(tmp_path):
         assert block.starts.tolist() == [0, 2, 3, 3, 5]
         assert block.indices.tolist() == [0, 1, 2, 0, 1]
         assert block.values.tolist() == [1.0, 2.0, 3.0, 1.0, 0.5]
-        assert file.meta == {"names": ["a", "b", "c"], "max_features": 10_000, "overflow": "raise", "classes": ["yes", "no"]}
+        assert file.meta == {"names": ["a", "b", "c"], "classes": ["yes", "no"]}
     assert OutOfCoreLinearSVC().fit_file(tmp_path / "rows").classes_.tolist() == ["no", "yes"]
     rows = [({k: 1.0, k + 1: 2.0}, k / 10) for k in range(100)]
     assert write_rows(rows, tmp_path / "rows", max_features=20, overflow="hash") == (100, 20)
