@@ -35,7 +35,7 @@ def check_widths(one: int, other: int, parts: tuple[int, int] | None = None) -> 
         raise RowsError(f"vectors are of {one}{first} and of {other}{second}: all must be of one length")
 
 
-class Rows(NamedTuple):
+class FeatureRows(NamedTuple):
     """The rows of a batch that can be learned or predicted."""
 
     X: np.ndarray  # float32 [n, features]
@@ -64,7 +64,7 @@ def rows_of(
     *,
     skip: bool = False,
     classes: bool = False,
-) -> Rows:
+) -> FeatureRows:
     """Return the columns of a batch as arrays: features are vectors of pyspark.ml, dense or sparse, or arrays of numbers.
 
     A RowsError says that a row has a null or a number that is not finite (unless ``skip`` leaves such rows out), that vectors are
@@ -92,10 +92,10 @@ def rows_of(
         _check_classes(y)
     if len(w) and not ((w >= 0.0) & (w <= LARGEST_WEIGHT)).all():
         raise RowsError(f"a weight is {w[(w < 0.0) | (w > LARGEST_WEIGHT)][0]:g}: weights are from 0 to {LARGEST_WEIGHT:g}")
-    return Rows(X, y, w, kept)
+    return FeatureRows(X, y, w, kept)
 
 
-def rows_of_batch(batch: pa.RecordBatch, *, skip: bool, classes: bool) -> Rows:
+def rows_of_batch(batch: pa.RecordBatch, *, skip: bool, classes: bool) -> FeatureRows:
     """Return the rows of a batch with the columns ``features``, ``label`` and, if they are weighted, ``weight``: see `rows_of`.
 
     Without that column, each weighs 1.

@@ -18,14 +18,14 @@ from streamsvm.learners.refit import Equations, SupportVectors, Trial, basis_of,
 from streamsvm_spark.columns import RowsError, arrow_schema, collect_results, map_partitions, rows_of_batch
 from streamsvm_spark.models import BudgetedSVMClassificationModel, BudgetedSVMRegressionModel, SVMModel
 from streamsvm_spark.parameters import CLASSIFIERS, REGRESSORS, FitParams
-from streamsvm_spark.parts import PARTS, Part, Task, bytes_of, learner_of, merge_parts
+from streamsvm_spark.parts import PARTS, PartitionResult, Task, bytes_of, learner_of, merge_parts
 
 _SUMS = "part int, sums binary"
 _MOST_BYTES = 2**30  # of sums that meet in one Arrow column, whose offsets are of 32 bits
 _WIDTH = 32  # partitions whose sums a worker adds up, at most
 
 
-class _Sums(NamedTuple):
+class _SumTask(NamedTuple):
     """The task of each partition: it adds up the equations of its rows, or the trial of a step."""
 
     file: bytes  # the model
@@ -92,11 +92,11 @@ def refit(rows: DataFrame, learner: Any, skip: bool, classes: bool) -> None:
         )
     file = bytes_of(learner)
     width = max(2, min(_WIDTH, _MOST_BYTES // bytes_of_sums))
-    parts = map_partitions(rows, _Sums(file, None, skip, classes), _SUMS)
+    parts = map_partitions(rows, _SumTask(file, None, skip, classes), _SUMS)
     groups = parts.groupBy(F.floor(F.col("part") / width).alias("group")).applyInArrow(_add_group, parts.schema)
     A, g = np.split(_sum_results(collect_results(groups)), [outputs * n * n])
     step = Equations(A.reshape(-1, n, n), g.reshape(-1, n)).step(learner)
-    tried = _sum_results(collect_results(map_partitions(rows, _Sums(file, step, skip, classes), _SUMS)))
+    tried = _sum_results(collect_results(map_partitions(rows, _SumTask(file, step, skip, classes), _SUMS)))
     take_step(learner, step, Trial(tried.reshape(Trial.none().sums.shape)))
 
 
@@ -115,7 +115,7 @@ class _Estimator(FitParams, DefaultParamsReadable, DefaultParamsWritable):
         rows, kind = self._columns_of(dataset), self._learner_kind(self._learners)
         skip = self.getHandleInvalid() == "skip"
         task = Task(kind, self._parameters_of(kind), self.getPasses(), skip, self._classes, self.getSeed())
-        learner = merge_parts([Part(**row) for row in collect_results(map_partitions(rows, task, PARTS)).to_pylist()])
+        learner = merge_parts([PartitionResult(**row) for row in collect_results(map_partitions(rows, task, PARTS)).to_pylist()])
         for _ in range(1, self.getRounds()):
             refit(rows, learner, skip, self._classes)
         return self._copyValues(self._model(learner))

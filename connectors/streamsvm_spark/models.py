@@ -140,12 +140,12 @@ class SVMModel(ScoreParams, MLReadable[Any], MLWritable):
 
     def write(self) -> MLWriter:
         """Return the writer of the model: ``model.write().overwrite().save(path)``."""
-        return _Writer(self)
+        return _ModelWriter(self)
 
     @classmethod
     def read(cls) -> MLReader[Any]:
         """Return the reader of a model: ``Model.read().load(path)``."""
-        return _Reader(cls)
+        return _ModelReader(cls)
 
 
 def _case_folding(spark: SparkSession) -> Callable[[str], str]:
@@ -259,7 +259,7 @@ class BudgetedSVMRegressionModel(SVMModel, RegressionModel):
         return {"predictionCol": np.asarray(learner.predict_many(X), np.float64)}
 
 
-class _Writer(MLWriter):
+class _ModelWriter(MLWriter):
     """Writes a model: its parameters as all models of pyspark.ml, its learner as a frame of one file."""
 
     def __init__(self, model: SVMModel) -> None:
@@ -273,8 +273,8 @@ class _Writer(MLWriter):
         frame.coalesce(1).write.parquet(os.path.join(path, _DATA))  # noqa: PTH118 - a URL
 
 
-class _Reader(MLReader[Any]):
-    """Reads what `_Writer` has written. Nothing in it can run."""
+class _ModelReader(MLReader[Any]):
+    """Reads what `_ModelWriter` has written. Nothing in it can run."""
 
     def __init__(self, kind: type[SVMModel]) -> None:
         super().__init__()

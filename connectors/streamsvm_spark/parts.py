@@ -110,7 +110,7 @@ PARTS = "part int, rows long, skipped long, model binary, sample binary"
 _PARTS = arrow_schema(PARTS)
 
 
-class Part(NamedTuple):
+class PartitionResult(NamedTuple):
     """The model and the counts that one partition gives back."""
 
     part: int  # its number
@@ -140,7 +140,7 @@ class Task(NamedTuple):
         model, rows, skipped = self.learned(batches, reservoir)
         file = None if model is None else bytes_of(model)
         sample = None if reservoir is None or model is None else reservoir.sample().to_bytes()
-        yield pa.RecordBatch.from_pylist([Part(number, rows, skipped, file, sample)._asdict()], _PARTS)
+        yield pa.RecordBatch.from_pylist([PartitionResult(number, rows, skipped, file, sample)._asdict()], _PARTS)
 
     def learned(self, batches: Iterator[pa.RecordBatch], reservoir: Reservoir | None = None) -> tuple[Any, int, int]:
         """Return the learner of batches, None where they have no rows; the number of rows, and how many were skipped.
@@ -191,7 +191,7 @@ def _copied_batches(batches: Iterator[pa.RecordBatch], file: Any) -> Iterator[pa
         writer.close()
 
 
-def merge_parts(parts: Sequence[Part]) -> Any:
+def merge_parts(parts: Sequence[PartitionResult]) -> Any:
     """Return the model of all partitions: the same one whatever the order in which they came back.
 
     All are merged at once, as `merge_with` does, with a sample of the rows of all. Two by two in a tree would be worse: what is

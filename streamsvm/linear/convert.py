@@ -177,7 +177,7 @@ def _label_codes(found: list[Any], codes: LabelCodes, held: list[Chunk]) -> np.n
 DENSE = 0.5
 
 
-class TextOptions(NamedTuple):
+class SourceOptions(NamedTuple):
     """How text or a table is read; see `write_blocks`."""
 
     target: str | None = None
@@ -254,7 +254,7 @@ def write_blocks(
     source, path = Path(source), Path(path)
     if any(file.exists() and file.samefile(source) for file in files_of(path)):
         raise ValueError(f"{source} would be overwritten: give another path for the block file")
-    options = TextOptions(target, weight, zero_based)
+    options = SourceOptions(target, weight, zero_based)
     meta = {"source": stamp_of(source, options)}
     if kind_of(source):
         return _write_table(source, path, options, memory_limit, meta, verbose)
@@ -296,7 +296,7 @@ def _weights_in(path: Path) -> Iterator[float]:
 
 
 def _write_table(
-    source: Path, path: Path, options: TextOptions, memory_limit: float, meta: dict[str, Any], verbose: bool
+    source: Path, path: Path, options: SourceOptions, memory_limit: float, meta: dict[str, Any], verbose: bool
 ) -> tuple[int, int]:
     size, codes = planned_sizes(memory_limit).block, LabelCodes()
     weight = None if options.weight is None else str(options.weight)
@@ -318,13 +318,13 @@ def _write_table(
     return writer.shape
 
 
-def stamp_of(source: Path, text: TextOptions) -> dict[str, Any]:
+def stamp_of(source: Path, text: SourceOptions) -> dict[str, Any]:
     """Return what a block file saves of its source, to see later whether it was made from the same file with the same options."""
     stat = source.stat()
     options: dict[str, Any] = {"target": text.target, "zero_based": text.zero_based}
     if text.weight is not None:
         of_table = kind_of(source) is not None
-        options["weight"] = str(text.weight) if of_table else stamp_of(Path(text.weight), TextOptions())
+        options["weight"] = str(text.weight) if of_table else stamp_of(Path(text.weight), SourceOptions())
     inode = [stat.st_dev, stat.st_ino]  # another folder may have a file of the same name, size and time
     return {"name": source.name, "bytes": stat.st_size, "modified": stat.st_mtime_ns, "file": inode, **options}
 

@@ -35,7 +35,7 @@ from streamsvm.core.kernels import FAST
 from streamsvm.core.progress import with_progress
 from streamsvm.linear.block_file import Block, BlockFile
 from streamsvm.linear.dual_state import DualFiles, DualState, numbered_rows
-from streamsvm.linear.solution import Loss, Options, Pass, Solution, bounds, cost, is_free, target_of, weight_of
+from streamsvm.linear.solution import LinearLoss, LinearOptions, LinearSolution, Pass, bounds, cost, is_free, target_of, weight_of
 
 
 @compiled(fastmath=FAST)
@@ -97,14 +97,14 @@ def _shuffle_rows(rows: np.ndarray, seed: int) -> None:
         rows[i], rows[j] = rows[j], rows[i]
 
 
-def free_rows(b: np.ndarray, block: Block, loss: Loss) -> np.ndarray:
+def free_rows(b: np.ndarray, block: Block, loss: LinearLoss) -> np.ndarray:
     """Return the numbers, int64, of the rows of a block whose coefficients are free."""
     rows = np.empty(len(b), np.int64)
     return rows[: _find_free(b, block, loss, rows)]
 
 
 @compiled
-def _find_free(b: np.ndarray, block: Block, loss: Loss, rows: np.ndarray) -> int:
+def _find_free(b: np.ndarray, block: Block, loss: LinearLoss, rows: np.ndarray) -> int:
     # The numbers of the free rows go into ``rows``; how many they are.
     count = 0
     for i in range(len(b)):
@@ -115,7 +115,9 @@ def _find_free(b: np.ndarray, block: Block, loss: Loss, rows: np.ndarray) -> int
 
 
 @compiled
-def sweep(w: np.ndarray, b: np.ndarray, block: Block, rows: np.ndarray, seed: int, loss: Loss) -> tuple[float, float, float, int]:
+def sweep(
+    w: np.ndarray, b: np.ndarray, block: Block, rows: np.ndarray, seed: int, loss: LinearLoss
+) -> tuple[float, float, float, int]:
     """Step each of some rows, int64, of a block, in an order that the seed gives.
 
     Changes w float64 [features + 1], b float64 [rows of the block] and the order of ``rows``.
@@ -153,7 +155,7 @@ def sweep(w: np.ndarray, b: np.ndarray, block: Block, rows: np.ndarray, seed: in
 
 @compiled
 def sweep_free(
-    w: np.ndarray, b: np.ndarray, block: Block, seed: int, loss: Loss, tolerance: float, most: int
+    w: np.ndarray, b: np.ndarray, block: Block, seed: int, loss: LinearLoss, tolerance: float, most: int
 ) -> tuple[float, float, int, int]:
     """Sweep the free rows of a block until the largest step is at most ``tolerance`` or there would be more than ``most`` steps;
     once at least.
@@ -173,7 +175,7 @@ def sweep_free(
 
 
 @compiled
-def measure(w: np.ndarray, b: np.ndarray, block: Block, loss: Loss, expansion: np.ndarray) -> tuple[float, float]:
+def measure(w: np.ndarray, b: np.ndarray, block: Block, loss: LinearLoss, expansion: np.ndarray) -> tuple[float, float]:
     """Return the parts of a block in the primal objective of w, without 1/2 |w|^2, and in the dual objective of b, without
     -1/2 |expansion|^2. Adds its part of sum_i b_i x_i to ``expansion``, float64 [features + 1].
     """
@@ -206,13 +208,13 @@ class DualSolver:
 
     _state: DualState
 
-    def __init__(self, file: BlockFile, folder: Path, options: Options, seed: int, *, resumable: bool) -> None:
+    def __init__(self, file: BlockFile, folder: Path, options: LinearOptions, seed: int, *, resumable: bool) -> None:
         self._file, self._options, self._seed = file, options, seed
         self._files = DualFiles(file, folder, seed, resumable=resumable)
         self._begun = False
         self._began = self._saved_at = time.monotonic()
 
-    def solve(self, loss: Loss) -> Solution:
+    def solve(self, loss: LinearLoss) -> LinearSolution:
         """Return the optimum of a loss within the tolerance, or what as many passes as are allowed lead to."""
         if not self._begun:
             self._state = self._files.open() or DualState(np.zeros(self._file.shape[1] + 1), _first_stage(loss, self._file), loss)
@@ -229,7 +231,7 @@ class DualSolver:
         self._save_state(now=True)
         return solution
 
-    def _ascend_passes(self) -> Solution:
+    def _ascend_passes(self) -> LinearSolution:
         state, files, n, tol = self._state, self._files, self._file.shape[0], self._options.tol
         most = self._options.max_iter * n
         while True:
@@ -257,7 +259,7 @@ class DualSolver:
                 # The next problem of a path is like this one: if one pass closes the gap, no second one is needed to see it.
                 state.gap_first = closed and (state.gap_first or 0.0 <= state.gap <= tol)
                 if ends or closed:
-                    return Solution(state.w.copy(), primal, dual, state.visited / n, state.history)
+                    return LinearSolution(state.w.copy(), primal, dual, state.visited / n, state.history)
                 state.w = expansion  # every step has rounded w a little
 
     def _stage_ends(self) -> bool:
@@ -362,13 +364,13 @@ class DualSolver:
         self._files.close()
 
 
-def _differ_in_size(loss: Loss, goal: Loss) -> bool:
+def _differ_in_size(loss: LinearLoss, goal: LinearLoss) -> bool:
     """Tell whether two losses are the same but for a factor of both C."""
     same = np.isclose(goal.C_negative / goal.C_positive, loss.C_negative / loss.C_positive, rtol=1e-12, atol=0.0)
     return bool(same and loss._replace(C_positive=goal.C_positive, C_negative=goal.C_negative) == goal)
 
 
-def _first_stage(goal: Loss, file: BlockFile) -> Loss:
+def _first_stage(goal: LinearLoss, file: BlockFile) -> LinearLoss:
     """Return the loss with a C that a coefficient reaches in a step or two."""
     square = file.mean_square + goal.constant * goal.constant
     step = (file.mean_label if goal.regression else 1.0) / square if square > 0.0 else math.inf
@@ -378,7 +380,7 @@ def _first_stage(goal: Loss, file: BlockFile) -> Loss:
     return goal._replace(C_positive=ratio * goal.C_positive, C_negative=ratio * goal.C_negative)
 
 
-def _next_stage(loss: Loss, goal: Loss, file: BlockFile, *, to_the_goal: bool) -> tuple[Loss, float]:
+def _next_stage(loss: LinearLoss, goal: LinearLoss, file: BlockFile, *, to_the_goal: bool) -> tuple[LinearLoss, float]:
     """Return the loss of the next stage, and what coefficients are multiplied by for it.
 
     Coefficients grow with C: those at a bound stay there, and the others stay where they are between theirs. Where stages took

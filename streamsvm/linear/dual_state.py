@@ -16,7 +16,7 @@ import numpy as np
 
 from streamsvm.linear.block_file import Block, BlockFile, BlockFileError, take_rows
 from streamsvm.linear.block_writer import BlockWriter, explained_errors
-from streamsvm.linear.solution import Loss, Pass, load_state, loss_of, save_state
+from streamsvm.linear.solution import LinearLoss, Pass, load_state, loss_of, save_state
 
 
 class Coefficients:
@@ -68,8 +68,8 @@ class DualState:
     """The numbers that a pass changes. All but the coefficients on disk is here, and all of it is saved."""
 
     w: np.ndarray  # float64 [features + 1]
-    loss: Loss  # the loss of the stage
-    goal: Loss  # the loss that was asked for, to which the stages lead
+    loss: LinearLoss  # the loss of the stage
+    goal: LinearLoss  # the loss that was asked for, to which the stages lead
     history: list[Pass] = field(default_factory=list)
     seconds: float = 0.0  # since the fit for this goal began, as of the last time it was saved
     n_passes: int = 0  # passes with steps so far; the order of rows depends on it

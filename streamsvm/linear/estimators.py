@@ -13,7 +13,7 @@ from streamsvm.core.docstrings import documented
 from streamsvm.core.sklearn_base import SklearnClassifier, check_targets
 from streamsvm.linear.block_file import BlockFile
 from streamsvm.linear.fit import OutOfCoreLinear
-from streamsvm.linear.solution import Loss
+from streamsvm.linear.solution import LinearLoss
 
 _SMALLEST_C, _LARGEST_C = 1e-30, 1e30
 _LARGEST_WHOLE = 2.0**53  # floats tell whole numbers apart up to it
@@ -112,12 +112,12 @@ class OutOfCoreLinearSVC(SklearnClassifier, OutOfCoreLinear):
         sums = file.label_weights or {}
         self._positive, self._counts = labels[1], np.array([sums[label] for label in labels], np.float64)
 
-    def _loss_of(self, C: float, file: BlockFile) -> Loss:
+    def _loss_of(self, C: float, file: BlockFile) -> LinearLoss:
         weights = self._class_weights(np.arange(2), self._counts)
         for label, weight in zip(self.classes_.tolist(), weights, strict=True):
             _check_bounds(C * weight, f"C times the weight of class {label!r}", file)
         negative, positive = (float(C * weight) for weight in weights)
-        return Loss(False, self.loss == "squared_hinge", 0.0, self._constant, self._positive, positive, negative)
+        return LinearLoss(False, self.loss == "squared_hinge", 0.0, self._constant, self._positive, positive, negative)
 
     def __sklearn_tags__(self) -> Any:
         tags = super().__sklearn_tags__()
@@ -160,7 +160,7 @@ class OutOfCoreLinearSVR(RegressorMixin, OutOfCoreLinear):  # type: ignore[misc]
     def _read_labels(self, file: BlockFile) -> None:
         check_targets(np.array([file.mean_label]))  # single targets that are too large make the objective infinite
 
-    def _loss_of(self, C: float, file: BlockFile) -> Loss:
+    def _loss_of(self, C: float, file: BlockFile) -> LinearLoss:
         _check_bounds(C, "C", file)
         squared = self.loss == "squared_epsilon_insensitive"
-        return Loss(True, squared, float(self.epsilon), self._constant, 0.0, float(C), float(C))
+        return LinearLoss(True, squared, float(self.epsilon), self._constant, 0.0, float(C), float(C))

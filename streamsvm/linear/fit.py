@@ -23,12 +23,20 @@ from streamsvm.files.locks import locks
 from streamsvm.learners.linear import OnlineLinearSVC, OnlineLinearSVR
 from streamsvm.linear.block_file import BlockFile, BlockFileError, is_block_file
 from streamsvm.linear.block_writer import DEFAULT_LIMIT, Plan, hessian_fits, planned_sizes
-from streamsvm.linear.convert import DENSE, TextOptions, stamp_of, write_blocks
+from streamsvm.linear.convert import DENSE, SourceOptions, stamp_of, write_blocks
 from streamsvm.linear.dual import DualSolver
 from streamsvm.linear.mixing import mixing_writer
 from streamsvm.linear.names import saved_index_base, saved_texts
 from streamsvm.linear.newton import NewtonSolver
-from streamsvm.linear.solution import Loss, Options, Solution, check_fitted, load_solution, remove_stale_solutions, save_solution
+from streamsvm.linear.solution import (
+    LinearLoss,
+    LinearOptions,
+    LinearSolution,
+    check_fitted,
+    load_solution,
+    remove_stale_solutions,
+    save_solution,
+)
 from streamsvm.stream.rows import parse_label
 
 _FOLDER = "streamsvm-fit"  # in the work folder, where nothing else is touched
@@ -135,7 +143,7 @@ class OutOfCoreLinear(PathEstimator):
         ValueError, OSError
             As described in the class.
         """
-        return self._fit_file([self], Path(path), TextOptions(target, weight, zero_based))[0]
+        return self._fit_file([self], Path(path), SourceOptions(target, weight, zero_based))[0]
 
     def fit_file_path(
         self,
@@ -151,7 +159,7 @@ class OutOfCoreLinear(PathEstimator):
         ``Cs`` is as in `fit_path`, and the other parameters are as in `fit_file`.
         """
         models = self._models(Cs)
-        return models[0]._fit_file(models, Path(path), TextOptions(target, weight, zero_based))
+        return models[0]._fit_file(models, Path(path), SourceOptions(target, weight, zero_based))
 
     def to_online(
         self, *, feature_names: Sequence[Hashable] | None = None, **parameters: Any
@@ -198,7 +206,7 @@ class OutOfCoreLinear(PathEstimator):
                 writer.add(X[begin:end], labels[begin:end], weights=some)
                 begin = end
 
-    def _fit_file(self, models: list[Self], path: Path, text: TextOptions) -> list[Self]:
+    def _fit_file(self, models: list[Self], path: Path, text: SourceOptions) -> list[Self]:
         with self._all_or_nothing():
             self._check_models(models)
             with self._working_folder() as folder:
@@ -210,7 +218,7 @@ class OutOfCoreLinear(PathEstimator):
                     solutions = self._fit_text(path, folder, models, text)
         return self._finish_models(models, solutions)
 
-    def _fit_blocks(self, rows: Path, folder: Path, models: list[Self]) -> list[Solution]:
+    def _fit_blocks(self, rows: Path, folder: Path, models: list[Self]) -> list[LinearSolution]:
         with BlockFile(rows) as file:
             if file.numbered:
                 raise BlockFileError(f"{rows} has copies of some rows of another file: fit to that one")
@@ -224,7 +232,7 @@ class OutOfCoreLinear(PathEstimator):
             self._read_labels(file)
             return self._solve_models(file, folder, models)
 
-    def _fit_text(self, path: Path, folder: Path, models: list[Self], text: TextOptions) -> list[Solution]:
+    def _fit_text(self, path: Path, folder: Path, models: list[Self], text: SourceOptions) -> list[LinearSolution]:
         rows = folder / "rows"
         if self._is_made_of(rows, stamp_of(path, text)):
             with suppress(BlockFileError):  # corrupt since the fit before: it is made anew
@@ -245,9 +253,9 @@ class OutOfCoreLinear(PathEstimator):
     def _plan_of(self, file: BlockFile) -> Plan:
         return planned_sizes(self.memory_limit, file.shape[1], file.largest_block, len(file))
 
-    def _solve_models(self, file: BlockFile, folder: Path, models: list[Self]) -> list[Solution]:
+    def _solve_models(self, file: BlockFile, folder: Path, models: list[Self]) -> list[LinearSolution]:
         self.n_samples_fit_: int = file.shape[0]
-        options = Options(float(self.tol), int(self.max_iter), self._plan_of(file).working_set_block, bool(self.verbose))
+        options = LinearOptions(float(self.tol), int(self.max_iter), self._plan_of(file).working_set_block, bool(self.verbose))
         losses, resumable = [self._loss_of(model.C, file) for model in models], self.work_folder is not None
         if resumable:
             remove_stale_solutions(folder, file)
@@ -269,7 +277,7 @@ class OutOfCoreLinear(PathEstimator):
                 solutions.append(solution)
         return solutions
 
-    def _finish_models(self, models: list[Self], solutions: list[Solution]) -> list[Self]:
+    def _finish_models(self, models: list[Self], solutions: list[LinearSolution]) -> list[Self]:
         self._share_fit(models)
         for model, solution in zip(models, solutions, strict=True):
             w = solution.w[:-1]
@@ -321,7 +329,7 @@ class OutOfCoreLinear(PathEstimator):
         """Check the labels of a file, and set what is fitted of them."""
         raise NotImplementedError
 
-    def _loss_of(self, C: float, file: BlockFile) -> Loss:
+    def _loss_of(self, C: float, file: BlockFile) -> LinearLoss:
         """Return the loss of a fit to a file with this C; ValueError where it is out of range, for any of the weights of rows."""
         raise NotImplementedError
 

@@ -16,7 +16,16 @@ from streamsvm.core.compiling.functions import compiled
 from streamsvm.core.progress import with_progress
 from streamsvm.linear.block_file import Block, BlockFile
 from streamsvm.linear.dual import product
-from streamsvm.linear.solution import Loss, Options, Pass, Solution, load_state, save_state, target_of, weight_of
+from streamsvm.linear.solution import (
+    LinearLoss,
+    LinearOptions,
+    LinearSolution,
+    Pass,
+    load_state,
+    save_state,
+    target_of,
+    weight_of,
+)
 
 _ARMIJO = 1e-4  # a step must decrease the objective by at least this part of what the slope promises
 _SMALLEST = 2.0**-30  # step of the line search, in units of the Newton step
@@ -47,14 +56,14 @@ class NewtonSolver:
     ``resumable``, it saves w in the folder and goes on from a saved one.
     """
 
-    def __init__(self, file: BlockFile, folder: Path, options: Options, *, resumable: bool) -> None:
+    def __init__(self, file: BlockFile, folder: Path, options: LinearOptions, *, resumable: bool) -> None:
         self._file, self._options = file, options
         self._path = folder / "newton" if resumable else None
         self._w = np.zeros(file.shape[1] + 1)
         if self._path is not None and (found := load_state(self._path, {"rows": file.signature}, len(self._w))) is not None:
             self._w = found[1]
 
-    def solve(self, loss: Loss) -> Solution:
+    def solve(self, loss: LinearLoss) -> LinearSolution:
         """Return the optimum of a loss within the tolerance, or what as many passes as are allowed lead to."""
         options, began = self._options, time.monotonic()
         history: list[Pass] = []
@@ -79,9 +88,9 @@ class NewtonSolver:
             if self._path is not None:
                 save_state(self._path, {"problem": {"rows": self._file.signature}}, point.w)
         self._w = point.w
-        return Solution(point.w.copy(), point.primal, point.dual, float(len(history)), history)
+        return LinearSolution(point.w.copy(), point.primal, point.dual, float(len(history)), history)
 
-    def _make_pass(self, w: np.ndarray, loss: Loss, number: int) -> _Point:
+    def _make_pass(self, w: np.ndarray, loss: LinearLoss, number: int) -> _Point:
         point = _Point(w)
         for at in with_progress(range(len(self._file)), f"pass {number}", self._options.verbose):
             if at + 1 < len(self._file):
@@ -128,7 +137,9 @@ def _row_chunks(block: Block) -> Iterator[Block]:
         yield block._replace(labels=block.labels[begin:end], weights=block.weights[begin:end], values=values)
 
 
-def _add_dense(w: np.ndarray, block: Block, loss: Loss, gradient: np.ndarray, hessian: np.ndarray) -> tuple[float, float, int]:
+def _add_dense(
+    w: np.ndarray, block: Block, loss: LinearLoss, gradient: np.ndarray, hessian: np.ndarray
+) -> tuple[float, float, int]:
     """Add the parts of dense rows to the gradient and the Hessian; return their cost, conjugate, and how many cost something."""
     X = np.empty((len(block.labels), len(w)))
     X[:, :-1] = block.values.reshape(len(X), -1)
@@ -143,7 +154,7 @@ def _add_dense(w: np.ndarray, block: Block, loss: Loss, gradient: np.ndarray, he
 
 
 @compiled
-def _set_coefficients(f: np.ndarray, block: Block, loss: Loss, b: np.ndarray, C: np.ndarray) -> tuple[float, float, int]:
+def _set_coefficients(f: np.ndarray, block: Block, loss: LinearLoss, b: np.ndarray, C: np.ndarray) -> tuple[float, float, int]:
     """Set the coefficients b and C of rows with decision values f; return cost, conjugate, and how many cost something."""
     cost, conjugate, active = 0.0, 0.0, 0
     for i in range(len(f)):
@@ -160,7 +171,9 @@ def _set_coefficients(f: np.ndarray, block: Block, loss: Loss, b: np.ndarray, C:
 
 
 @compiled
-def _add_sparse(w: np.ndarray, block: Block, loss: Loss, gradient: np.ndarray, hessian: np.ndarray) -> tuple[float, float, int]:
+def _add_sparse(
+    w: np.ndarray, block: Block, loss: LinearLoss, gradient: np.ndarray, hessian: np.ndarray
+) -> tuple[float, float, int]:
     """Do as `_add_dense` for sparse rows, with the upper triangle of the Hessian."""
     starts, indices, values = block.starts, block.indices, block.values
     n = len(block.labels)

@@ -46,7 +46,7 @@ def load_state(path: Path, problem: dict[str, Any], size: int) -> tuple[dict[str
     return facts, w.copy()
 
 
-class Loss(NamedTuple):
+class LinearLoss(NamedTuple):
     """The loss of rows, and the constant feature that all of them have."""
 
     regression: bool
@@ -58,15 +58,15 @@ class Loss(NamedTuple):
     C_negative: float
 
 
-def loss_of(values: list[Any]) -> Loss:
+def loss_of(values: list[Any]) -> LinearLoss:
     """Return a saved loss from a list, which may hold anything; ValueError or TypeError where it is corrupt."""
     regression, squared, *numbers = values
     epsilon, constant, positive, C_positive, C_negative = map(float, numbers)
-    return Loss(bool(regression), bool(squared), epsilon, constant, positive, C_positive, C_negative)
+    return LinearLoss(bool(regression), bool(squared), epsilon, constant, positive, C_positive, C_negative)
 
 
 @compiled(inline=True)
-def target_of(label: float, loss: Loss) -> float:
+def target_of(label: float, loss: LinearLoss) -> float:
     """Return the target that a label stands for."""
     return label if loss.regression else 1.0 if label == loss.positive else -1.0
 
@@ -78,7 +78,7 @@ def weight_of(block: Block, i: int) -> float:
 
 
 @compiled(inline=True)
-def bounds(target: float, weight: float, loss: Loss) -> tuple[float, float, float]:
+def bounds(target: float, weight: float, loss: LinearLoss) -> tuple[float, float, float]:
     """Return the lower and the upper bound of a row's coefficient, and its curvature d in the dual objective."""
     C = weight * (loss.C_positive if target > 0.0 else loss.C_negative)
     end, d = (np.inf, 0.5 / C) if loss.squared else (C, 0.0)
@@ -88,7 +88,7 @@ def bounds(target: float, weight: float, loss: Loss) -> tuple[float, float, floa
 
 
 @compiled(inline=True)
-def cost(target: float, weight: float, f: float, loss: Loss) -> float:
+def cost(target: float, weight: float, f: float, loss: LinearLoss) -> float:
     """Return the cost of a row whose decision value is f."""
     C = weight * (loss.C_positive if target > 0.0 else loss.C_negative)
     error = max(abs(target - f) - loss.epsilon, 0.0) if loss.regression else max(1.0 - target * f, 0.0)
@@ -96,12 +96,12 @@ def cost(target: float, weight: float, f: float, loss: Loss) -> float:
 
 
 @compiled(inline=True)
-def is_free(b: float, lower: float, upper: float, loss: Loss) -> bool:
+def is_free(b: float, lower: float, upper: float, loss: LinearLoss) -> bool:
     """Tell whether a coefficient is at no bound. In regression 0 is one: of the two variables whose difference b is."""
     return lower < b < upper and (b != 0.0 or not loss.regression)
 
 
-class Options(NamedTuple):
+class LinearOptions(NamedTuple):
     """The options of a solver."""
 
     tol: float  # duality gap, relative to the primal objective, at which it ends
@@ -131,7 +131,7 @@ class Pass(NamedTuple):
     """Seconds since the fit began."""
 
 
-class Solution(NamedTuple):
+class LinearSolution(NamedTuple):
     """The result of a solver."""
 
     w: np.ndarray  # float64 [features + 1]
@@ -141,13 +141,13 @@ class Solution(NamedTuple):
     history: list[Pass]
 
 
-def save_solution(folder: Path, file: BlockFile, loss: Loss, options: Options, solution: Solution) -> None:
+def save_solution(folder: Path, file: BlockFile, loss: LinearLoss, options: LinearOptions, solution: LinearSolution) -> None:
     """Save a solution for the next fit that asks for the same."""
     facts = {"problem": _problem_facts(file, loss, options), **solution._asdict()}
     save_state(_solution_path(folder, file, loss, options), facts, facts.pop("w"))
 
 
-def load_solution(folder: Path, file: BlockFile, loss: Loss, options: Options) -> Solution | None:
+def load_solution(folder: Path, file: BlockFile, loss: LinearLoss, options: LinearOptions) -> LinearSolution | None:
     """Return the saved solution of the same problem; None where there is none or it is corrupt."""
     found = load_state(_solution_path(folder, file, loss, options), _problem_facts(file, loss, options), file.shape[1] + 1)
     if found is None:
@@ -155,7 +155,7 @@ def load_solution(folder: Path, file: BlockFile, loss: Loss, options: Options) -
     facts, w = found
     try:
         primal, dual, passes = (float(facts[name]) for name in ("primal", "dual", "passes"))
-        return Solution(w, primal, dual, passes, [Pass(*values) for values in facts["history"]])
+        return LinearSolution(w, primal, dual, passes, [Pass(*values) for values in facts["history"]])
     except (KeyError, TypeError, ValueError):
         return None
 
@@ -167,11 +167,11 @@ def remove_stale_solutions(folder: Path, file: BlockFile) -> None:
             path.unlink()
 
 
-def _problem_facts(file: BlockFile, loss: Loss, options: Options) -> dict[str, object]:
+def _problem_facts(file: BlockFile, loss: LinearLoss, options: LinearOptions) -> dict[str, object]:
     return {"rows": file.signature, "loss": list(loss), "tol": options.tol, "max_iter": options.max_iter}
 
 
-def _solution_path(folder: Path, file: BlockFile, loss: Loss, options: Options) -> Path:
+def _solution_path(folder: Path, file: BlockFile, loss: LinearLoss, options: LinearOptions) -> Path:
     problem = json.dumps([loss, options.tol, options.max_iter])
     return folder / f"{_path_prefix(file)}{zlib.crc32(problem.encode()):08x}"
 

@@ -9,7 +9,7 @@ from streamsvm.batch import CSMOClassifier
 from streamsvm.files.model_file import to_bytes
 from streamsvm_spark import BudgetedSVMClassificationModel, BudgetedSVMRegressionModel, CascadeSVCModel, RowsError
 from streamsvm_spark.parameters import CLASSIFIERS
-from streamsvm_spark.parts import Part, Reservoir, merge_parts
+from streamsvm_spark.parts import PartitionResult, Reservoir, merge_parts
 
 X = np.random.default_rng(0).normal(size=(40, 3)).astype(np.float32)
 Y = (X[:, 0] > 0).astype(float)
@@ -70,7 +70,7 @@ def part_of(number, name, width, w=1.0):
     reservoir = Reservoir(number)
     reservoir.add(X[:, :width], Y, np.full(40, w))
     sample = None if name == "linear" else reservoir.sample().to_bytes()
-    return Part(number, 40, 0, to_bytes({"model": model}, {"kind": "model"}), sample)
+    return PartitionResult(number, 40, 0, to_bytes({"model": model}, {"kind": "model"}), sample)
 
 
 @pytest.mark.parametrize("name", ["bsca", "linear"])
