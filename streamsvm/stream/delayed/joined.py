@@ -160,7 +160,7 @@ class JoinedSource(Source):
             ended = [bool(position["ended"][side]) for side in (0, 1)]
             times = [-math.inf if (moment := position["times"][side]) is None else checked_time(moment) for side in (0, 1)]
             held = [deque(HeldMessage.load(side, message) for message in position["heads"][side]) for side in (0, 1)]
-        except (LookupError, TypeError, ValueError) as error:
+        except (LookupError, TypeError, ValueError, AttributeError) as error:
             text = f"{self.name}: the position of the checkpoint is corrupt ({error}): give another folder"
             raise StreamError(text) from None
         for source, place in zip(self._sources, places, strict=True):
