@@ -52,15 +52,20 @@ class Table(NamedTuple):
     path: Path
     label: str
     regression: bool
-    reading: dict[str, Any]  # arguments of `open_source` and `TableEncoder`
+    kinds: dict[str, str]  # of columns, as `open_source` and `TableEncoder` take them
     positive: str  # one of the two labels
     rows: list[Row]
     y: np.ndarray  # targets, or whether a label is the positive one
 
     @property
+    def categories(self) -> list[str]:
+        """The columns of names."""
+        return [name for name, kind in self.kinds.items() if kind == "category"]
+
+    @property
     def codes(self) -> dict[str, dict[str, int]]:
         """The numbers of the values of each column of names."""
-        values = {name: dict.fromkeys(row[name] for row in self.rows) for name in self.reading["categorical"]}
+        values = {name: dict.fromkeys(row[name] for row in self.rows) for name in self.categories}
         return {name: {value: code for code, value in enumerate(of)} for name, of in values.items()}
 
 
@@ -80,7 +85,8 @@ def read(name: str, folder: Path, count: int | None) -> Table:
     if not (path.is_file() and path.with_suffix(".json").is_file()):
         sys.exit(f"no data: {path} is missing, or its .json (see benchmarks/README.md)")
     about = json.loads(path.with_suffix(".json").read_text())
-    reading = {"categorical": about["cat"], "dates": about["date"], "drop": about["drop"]}
+    kinds = {"category": about["cat"], "date": about["date"], "drop": about["drop"]}
+    kind_of = {column: kind for kind, columns in kinds.items() for column in columns}
     with path.open(newline="") as file:
         cells = list(csv.DictReader(file))[:count]
     labels, rows = [cell.pop(about["label"]) for cell in cells], []
@@ -88,16 +94,17 @@ def read(name: str, folder: Path, count: int | None) -> Table:
     for cell in cells:
         rows.append({})
         for column, text in cell.items():
-            if column in reading["categorical"]:
+            kind = kind_of.get(column, "number")
+            if kind == "category":
                 rows[-1][column] = text.strip()
-            elif column in reading["dates"]:
+            elif kind == "date":
                 rows[-1][column] = datetime.datetime.fromisoformat(text).replace(tzinfo=datetime.UTC).timestamp()
-            elif column not in reading["drop"]:
+            elif kind == "number":
                 rows[-1][column] = number = float(text) if text else means[column].get()
                 means[column].update(number)
     regression, positive = about["task"] == "reg", max(labels)
     y = np.array(labels, float) if regression else np.array(labels) == positive
-    return Table(path, about["label"], regression, reading, positive, rows, y)
+    return Table(path, about["label"], regression, kind_of, positive, rows, y)
 
 
 def last_of(model: Any) -> Any:
@@ -119,8 +126,8 @@ def ours(make: Callable[[], Any], table: Table) -> Run:
     """Learn the file twice: first with the predictions kept, which compiles, then for the time."""
     kept = Kept()
     for sink in (kept, None):
-        with open_source(str(table.path), label=table.label, **table.reading) as source:
-            loop = LearningLoop(source, TableEncoder(**table.reading) | make(), sink=sink)
+        with open_source(str(table.path), label=table.label, columns=table.kinds) as source:
+            loop = LearningLoop(source, TableEncoder(table.kinds) | make(), sink=sink)
             began = _now()
             loop.run(len(table.y))
             microseconds = (_now() - began) / 1e3 / len(table.y)
@@ -157,8 +164,8 @@ class VW(base.Regressor):
 
 def linear(make: Callable[[], Any], table: Table) -> Any:
     """Put names as indicators and standardised numbers before a linear model."""
-    names = compose.Select(*table.reading["categorical"]) | preprocessing.OneHotEncoder(drop_zeros=True)
-    numbers = compose.Discard(*table.reading["categorical"]) | preprocessing.StandardScaler()
+    names = compose.Select(*table.categories) | preprocessing.OneHotEncoder(drop_zeros=True)
+    numbers = compose.Discard(*table.categories) | preprocessing.StandardScaler()
     return (names + numbers) | (preprocessing.TargetStandardScaler(make()) if table.regression else make())
 
 

@@ -248,8 +248,8 @@ def cells() -> str:
         "number": Reading(missing=["NA", "-999"]),
         "number, `--decimal .`": Reading(missing=["NA", "-999"], decimal="."),
         "number, `--decimal ,`": Reading(missing=["NA", "-999"], decimal=","),
-        "category": Reading(missing=["NA", "-999"], categorical="a"),
-        "date": Reading(missing=["NA", "-999"], dates="a"),
+        "category": Reading("a:category", missing=["NA", "-999"]),
+        "date": Reading("a:date", missing=["NA", "-999"]),
     }
     lines = [f"| cell (with `--missing NA,-999`) | {' | '.join(kinds)} | label |", "|---" * (len(kinds) + 2) + "|"]
     for text in CELLS:
@@ -317,9 +317,9 @@ arguments. What is learned about the columns is kept in a transformer in front o
 >>> from streamsvm.stream.tables import TableEncoder
 >>> path = pathlib.Path(tempfile.mkdtemp(), "people.csv")
 >>> _ = path.write_text("id,city,age,y\\n" + "1,Paris,30,yes\\n2,Oslo,NA,no\\n" * 50)
->>> columns = {"drop": "id", "categorical": "city", "missing": "NA"}
->>> model = TableEncoder(**columns) | BSGDClassifier(budget=50)
->>> with CSVSource(path, "y", **columns) as source:
+>>> reading = {"columns": "id:drop,city:category", "missing": "NA"}
+>>> model = TableEncoder(**reading) | BSGDClassifier(budget=50)
+>>> with CSVSource(path, "y", **reading) as source:
 ...     LearningLoop(source, model).run().learned
 100
 >>> model.predict_one({"id": 101, "city": "Oslo", "age": "NA"})

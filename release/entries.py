@@ -191,7 +191,7 @@ def use_sources() -> None:
         chunk = LIBSVMSource(path).read(2)
         assert chunk is not None
         assert chunk.table([1]) is not None
-    encoder = TableEncoder(categorical="b")
+    encoder = TableEncoder("b:category")
     table = Table(("a", "b"), [np.ones(400), [f"name {i}" for i in range(400)]])
     for i in range(20):
         encoder.learn_one(table.row(i).x, i % 2)

@@ -19,8 +19,9 @@ from streamsvm.stream.look.first_look import first_look, likely_label, names_in
 from streamsvm.stream.open import format_of, name_of
 from streamsvm.stream.rows import listed
 from streamsvm.stream.tables import TableEncoder, TableModel
+from streamsvm.stream.tables.kinds import DROP, OTHERS, parse_columns
 from streamsvm.stream.tables.model import room_for
-from streamsvm.stream.tables.options import ROLES, TableReading, arguments_of, columns_of
+from streamsvm.stream.tables.options import TableReading, arguments_of
 from streamsvm.stream.tables.reading import as_names
 
 
@@ -103,8 +104,9 @@ def table_model(
         if label not in (None, data.label) or regression not in (None, data.regression):
             raise ValueError(f"the reading is of the label {data.label!r}: look at the data again for another one")
         return _model_of_reading(data.changed(columns=columns, **given), learner)
-    given |= columns_of(columns) if columns else {}
-    if label is not None and any(label in given.get(role, ()) for role in ROLES):
+    kinds = parse_columns(columns)
+    given |= {"columns": kinds} if kinds else {}
+    if label in kinds:
         raise ValueError(f"columns {columns}: {label} is the label, which has no kind")
     if regression is None and learner is not None:
         regression = isinstance(learner, base.Regressor)
@@ -112,8 +114,7 @@ def table_model(
     if names and label not in names:
         what = "which column is the label?" if label is None else f"there is no column {label!r} for the label."
         raise ValueError(f"{beginning.name}: {what} It has {listed(names, 20)}. Perhaps label={likely_label(names)!r}")
-    unknown = [name for role in ROLES for name in given.get(role, ()) if names and name not in names]
-    if unknown:
+    if unknown := [name for name in kinds if names and name not in (*names, OTHERS)]:
         raise ValueError(f"{beginning.name}: there is no column {unknown[0]!r}. It has {listed(names, 20)}")
     if beginning.format == "libsvm":
         raise ValueError(
@@ -138,8 +139,8 @@ _LABEL = "the label"
 
 def _model_of_reading(reading: TableReading, learner: Any) -> TableModel:
     how = reading.encoder
-    if reading.label is not None and "features" not in how:
-        how["drop"] = [*how.get("drop", ()), reading.label]  # wherever a row has it, it is no feature
+    if reading.label is not None:
+        how["columns"] = {**how.get("columns", {}), reading.label: DROP}  # wherever a row has it, it is no feature
     encoder = TableEncoder(**how)
     if learner is None:
         kind = SVMRegressor if reading.regression else SVMClassifier

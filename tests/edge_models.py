@@ -112,7 +112,7 @@ def behind(scaler):
 def of_table(classes):
     """A learner behind a TableEncoder, and the rows that it has learned."""
     final = BSCARegressor(budget=30, seed=0) if classes == 0 else BSGDClassifier(budget=30, seed=0)
-    model = TableEncoder(categorical="city", max_values=3, buckets=4) | final
+    model = TableEncoder("city:category", max_values=3, buckets=4) | final
     cities = ["Paris", "Oslo", "Rom", "Bern", "Bonn", "", 7.0]
     given = [({**x, "city": cities[i % 7]}, y) for i, (x, y) in enumerate(rows(400, classes))]
     for x, y in given:
@@ -126,7 +126,7 @@ def of_names(classes, n=600, seed=0, **parameters):
     Names have an indicator, a statistic, both, or neither, or are missing; some are written in another way.
     """
     final = BSCARegressor(budget=30, seed=0) if classes == 0 else BSGDClassifier(budget=30, seed=0)
-    model = TableEncoder(categorical=["city", "size"], **parameters) | final
+    model = TableEncoder("city:category,size:category", **parameters) | final
     rng, given = random.Random(seed), list(rows(2 * n, classes, seed))
     for number, (x, y) in enumerate(given):
         city = int(rng.expovariate(0.03)) + (200 if number >= n and rng.random() < 0.2 else 0) if number > 20 else number % 2

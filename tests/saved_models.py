@@ -34,7 +34,7 @@ def models():
     yield "landmarks", KernelRLSRegressor(budget=6, max_features=4), ROWS, number
     yield "anomaly", OneClassBSGD(**small), ROWS, None
     yield "pipeline", preprocessing.StandardScaler() | BSGDClassifier(**small, scaling=None), ROWS, two
-    yield "table", TableEncoder(categorical="city") | BSGDClassifier(**{**small, "max_features": 8}), TABLE, two
+    yield "table", TableEncoder("city:category") | BSGDClassifier(**{**small, "max_features": 8}), TABLE, two
     yield "committee", SVMClassifier(max_features=4, seed=0), ROWS, three
     yield "committee of numbers", SVMRegressor(max_features=4, seed=0), ROWS, number
 

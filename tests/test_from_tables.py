@@ -110,18 +110,17 @@ def test_numbers_to_predict():
 
 def test_what_is_said_overrides_what_was_seen(path):
     model = table_model(path, label="y", columns="id:category,since:drop", missing=["?", "Bonn"])
-    assert "city" in model["TableEncoder"].categorical
-    assert model["TableEncoder"].drop == ["since", "y"]
+    assert "city" in model["TableEncoder"].categories
+    assert model["TableEncoder"].columns == {"id": "category", "since": "drop", "city": "category", "y": "drop"}
     assert model["TableEncoder"].missing == ["?", "Bonn"]
     only = table_model(path, label="y", columns="age:number,*:drop", missing="?")
-    assert only["TableEncoder"].features == ["age"]
+    assert only["TableEncoder"].columns == {"age": "number", "*": "drop", "y": "drop"}
     assert re_kinds(only) == {"id": "dropped", "city": "dropped", "since": "dropped", "age": "number", "y": "label"}
     changed = only.reading.changed(columns="city:category")
     assert re_kinds(table_model(changed)) == re_kinds(only) | {"city": "category"}
-    assert table_model(changed)["TableEncoder"].features == ["city", "age"]
+    assert table_model(changed)["TableEncoder"].columns == {"age": "number", "*": "drop", "city": "category", "y": "drop"}
     assert model.reading.changed(columns="id:number", missing=None, when_missing="indicator").encoder == {
-        "categorical": ["city"],
-        "drop": ["since"],
+        "columns": {"id": "number", "since": "drop", "city": "category"},
         "missing": ["?", "Bonn"],
         "when_missing": "indicator",
     }
@@ -142,7 +141,7 @@ def test_a_reading_is_saved_and_cloned(tmp_path):
     assert str(found.reading) == str(model.reading)
     assert found.score(frame) == model.score(frame)
     assert found.clone().reading.options == model.reading.options
-    assert (TableEncoder(categorical="city") | BSGDClassifier()).reading is None
+    assert (TableEncoder("city:category") | BSGDClassifier()).reading is None
     good = vars(model.reading)
     for name, value in {
         "name": 1,
@@ -150,7 +149,7 @@ def test_a_reading_is_saved_and_cloned(tmp_path):
         "label": 3,
         "regression": "yes",
         "columns": [("a", "number")],
-        "options": {"drop": 3},
+        "options": {"columns": 3},
     }.items():
         raises(".", TableReading.__new__(TableReading).__setstate__, good | {name: value}, error=(ValueError, TypeError))
     raises("the reading of a table is none", TableReading.__new__(TableReading).__setstate__, {"name": "rows"})

@@ -83,7 +83,7 @@ def learn_online() -> None:
     assert_type(model.n_support, int)
     assert_type(TunedThresholdClassifier(model).predict_one({"a": 1.0}), bool | int | str | None)
     assert_type(OneClassBSGD(nu=0.2, maintenance=Removal("random")).score_one(row), float)
-    assert_type(TableEncoder(categorical="zip") | OnlineLinearSVC(overflow="ignore"), TableModel)
+    assert_type(TableEncoder("zip:category") | OnlineLinearSVC(overflow="ignore"), TableModel)
 
     regressor = SVMRegressor("low")
     regressor.learn_one(row, 0.5)
@@ -140,7 +140,7 @@ def run_a_loop(codec: streamsvm_kafka.Codec, watch: DriftWatch) -> None:
         assert_type(loop.learned, int)
     topic: Sink = streamsvm_kafka.KafkaSink("localhost:9092", "predictions")
     assert_type(PredictionLoop(CSVSource("rows.csv", label=None), BSCAClassifier(), topic).run().predicted, int)
-    joined = JoinedSource(CSVSource("rows.csv", drop="id"), open_source("labels.csv", missing="NA"), key="key")
+    joined = JoinedSource(CSVSource("rows.csv", columns="id:drop"), open_source("labels.csv", missing="NA"), key="key")
     DelayedLearningLoop(joined, BSCAClassifier(), delayed=DelayedLabels(expired="drop"), window=100, drift=watch).stop()
     for each in CSVSource("rows.csv", label="y"):
         if not isinstance(each, BadRow):

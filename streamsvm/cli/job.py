@@ -33,7 +33,6 @@ from streamsvm.stream.look.first_look import likely_label, names_in
 from streamsvm.stream.open import format_of, name_of
 from streamsvm.stream.rows import listed
 from streamsvm.stream.scores.several import Scores
-from streamsvm.stream.tables.options import ROLES
 
 
 class LabelStream(NamedTuple):
@@ -312,7 +311,7 @@ def _weight_column(arguments: argparse.Namespace, columns: Mapping[str, Any]) ->
         return None
     if arguments.labels is not None:
         raise UsageError(f"--weight {weight}: rows that wait for the labels of --labels have no weights: leave one out")
-    if weight == arguments.label or any(weight in columns.get(role, ()) for role in ROLES):
+    if weight == arguments.label or weight in columns.get("columns", {}):
         raise UsageError(f"--weight {weight} is no feature: it cannot be the label, and has no kind in --columns")
     return weight
 

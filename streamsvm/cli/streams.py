@@ -41,6 +41,7 @@ from streamsvm.stream.rows import GuardedModel, columns_of
 from streamsvm.stream.tables import Reading
 from streamsvm.stream.tables.chunk import BadRow, Row, without_columns
 from streamsvm.stream.tables.chunk import Table as Columns
+from streamsvm.stream.tables.kinds import CATEGORY, DROP, NUMBER, OTHERS
 from streamsvm.stream.tables.options import TableOptions
 
 logger: logging.Logger = logging.getLogger("streamsvm")
@@ -149,15 +150,13 @@ def _open_joined(
 ) -> Source:
     # Both have their key and time, and keys stay as they are written.
     rows, formats = dict(table.source), (job.format, labels.format)
-    if rows.get("features"):
-        rows["features"] = list(dict.fromkeys([*rows["features"], *labels.columns]))
-    rows["drop"] = [name for name in rows.get("drop", ()) if name not in labels.columns]
+    kinds = {name: kind for name, kind in rows.get("columns", {}).items() if kind != DROP or name not in labels.columns}
+    rows["columns"] = {**dict.fromkeys(labels.columns, NUMBER), **kinds} if OTHERS in kinds else kinds
     known = {"csv": ("encoding", "delimiter", "decimal"), "jsonl": ("encoding",)}.get(labels.format or "", ())
     reading = rows, {name: rows[name] for name in known if name in rows}
     for options, kind in zip(reading, formats, strict=True):
         if kind == "csv":
-            others = [name for name in options.get("categorical", ()) if name != labels.key]
-            options["categorical"] = [*others, labels.key]
+            options["columns"] = {**options.get("columns", {}), labels.key: CATEGORY}
     found: list[Source] = []
     own: tuple[dict[str, Any], ...] = ({"label_needed": False}, {})
     for place, kind, options, more in zip((job.place, labels.place), formats, reading, own, strict=True):

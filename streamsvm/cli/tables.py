@@ -10,36 +10,27 @@ from streamsvm.cli import CommandError, UsageError
 from streamsvm.cli.arguments import parse_names, wrong_usage
 from streamsvm.stream.rows import learner_of, steps_of
 from streamsvm.stream.tables import TableEncoder, TableModel
-from streamsvm.stream.tables.options import (
-    KNOWN,
-    READING,
-    ROLES,
-    TEXT,
-    TableOptions,
-    columns_of,
-    columns_text,
-    flags_of,
-    table_options,
-)
+from streamsvm.stream.tables.kinds import DROP, NUMBER, OTHERS, columns_text, parse_columns
+from streamsvm.stream.tables.options import KNOWN, READING, TEXT, TableOptions, flags_of, table_options
 
 _ENCODING = ("when_missing", "cycles")
 
 
 def given_of(arguments: argparse.Namespace) -> dict[str, Any]:
     """Return the options of a table that the flags give; a UsageError where one of them cannot be read."""
-    found: dict[str, Any] = {}
+    options: dict[str, Any] = {}
     with wrong_usage("--"):
-        if arguments.columns is not None:
-            found |= columns_of(*arguments.columns)
+        for text in arguments.columns or ():
+            options["columns"] = options.get("columns", {}) | parse_columns(text)
     for name in ("missing", "cycles"):
         if (text := getattr(arguments, name)) is not None:
-            found[name] = parse_names(text if text != [] else "--")  # which argparse takes away
+            options[name] = parse_names(text if text != [] else "--")  # which argparse takes away
     for name in ("when_missing", "decimal", *TEXT):
         if (text := getattr(arguments, name)) is not None:
-            found[name] = text
-    if found.get("delimiter") in ("tab", "\\t"):
-        found["delimiter"] = "\t"
-    return found
+            options[name] = text
+    if options.get("delimiter") in ("tab", "\\t"):
+        options["delimiter"] = "\t"
+    return options
 
 
 def table_of(
@@ -69,41 +60,51 @@ def table_of(
         A flag has no meaning for the format, or contradicts another one.
     """
     given = dict(given)
-    if not predict and any(label in given.get(role, ()) for role in ROLES):
-        raise UsageError(f"--columns {columns_text(given)}: {label} is the label, which has no kind")
+    columns: dict[str, str] = given.get("columns", {})
+    if not predict and label in columns:
+        raise UsageError(f"--columns {columns_text(columns)}: {label} is the label, which has no kind")
     if text_format == "libsvm" and given:
         raise UsageError(f"{flags_of(given)} means nothing for LIBSVM text, which has numbers only")
     possible = KNOWN.get(text_format or "", ())
     if unknown := [name for name in TEXT if name in given and name not in possible]:
         raise UsageError(f"{flags_of({unknown[0]: given[unknown[0]]})} means nothing for {text_format or 'a stream with a URL'}")
+    dropped: dict[str, str] = {}
     if saved is not None:
-        known = _saved_table(saved)
-        dropped = given.pop("drop") if predict and "drop" in given else []
-        if learned := [name for name in dropped if name in _columns_of(saved.model)]:
-            raise CommandError(f"{flags_of({'drop': learned})} contradicts the model, which has learned it. Leave the flag out")
-        others = {*known.get("drop", ()), *known.get("categorical", ()), *known.get("dates", ())}
-        for name, value in given.items():
-            same = not others & {*value} if name == "numbers" else _same_options(known.get(name), value)
-            if not same and not (predict and name in TEXT):
-                of_flag = ROLES if name in ROLES else (name,)
-                said, there = (flags_of({each: of[each] for each in of_flag if each in of}) for of in (given, known))
-                there = there or f"no --{'columns' if name in ROLES else name.replace('_', '-')}"
-                raise CommandError(
-                    f"{said} contradicts the checkpoint, which was learned with {there}. Leave the flag out"
-                    + ("" if predict else ", or give another checkpoint folder to start from scratch")
-                )
-        given |= {name: value for name, value in known.items() if name not in TEXT or name not in given}
-    else:
-        dropped = []
-    with wrong_usage(""):
+        if predict:  # other columns may be dropped than those that the model knows
+            dropped = {name: kind for name, kind in columns.items() if kind == DROP and name != OTHERS}
+            given["columns"] = {name: kind for name, kind in columns.items() if name not in dropped}
+        if learned := dict.fromkeys(_learned_columns(saved.model) & dropped.keys(), DROP):
+            said = flags_of({"columns": learned})
+            raise CommandError(f"{said} contradicts the model, which has learned it. Leave the flag out")
+        own = {name: value for name, value in given.items() if predict and name in TEXT}
+        options = _saved_options(saved)
+        _check_options({name: value for name, value in given.items() if name not in own}, options, predict)
+        given = options | own
+    with wrong_usage("--"):
         table = table_options(given, text_format)
-    source = {name: value for name, value in table.source.items() if not (predict and name in ("features", "drop"))}
-    return table._replace(source=source | ({"drop": dropped} if dropped else {}))
+    if not predict:
+        return table
+    kinds = {name: kind for name, kind in table.source.get("columns", {}).items() if kind != DROP}
+    return table._replace(source=table.source | {"columns": kinds | dropped})
 
 
-def _same_options(known: Any, given: Any) -> bool:
-    """Return whether options say the same; the order of columns says nothing."""
-    return sorted(known) == sorted(given) if isinstance(known, list | tuple) and isinstance(given, list) else bool(known == given)
+def _check_options(given: Mapping[str, Any], saved: Mapping[str, Any], predict: bool) -> None:
+    """Raise a CommandError where options that flags give differ from those of a checkpoint."""
+    for name, value in given.items():
+        said, known = {name: value}, {name: saved[name]} if name in saved else {}
+        if name == "columns":
+            kinds = saved.get(name, {})
+            usual = kinds.get(OTHERS, NUMBER)
+            said = {name: {column: kind for column, kind in value.items() if kinds.get(column, usual) != kind}}
+            same = not said[name]
+        else:
+            same = sorted(saved.get(name, ())) == sorted(value) if isinstance(value, list) else saved.get(name) == value
+        if not same:
+            there = flags_of(known) or f"no --{name.replace('_', '-')}"
+            raise CommandError(
+                f"{flags_of(said)} contradicts the checkpoint, which was learned with {there}. Leave the flag out"
+                + ("" if predict else ", or give another checkpoint folder to start from scratch")
+            )
 
 
 def label_of(saved: Any) -> str | None:
@@ -124,21 +125,20 @@ def _encoder_of(model: Any) -> TableEncoder | None:
     return next((step for step in steps_of(model)[0] if isinstance(step, TableEncoder)), None)
 
 
-def _columns_of(model: Any) -> set[Any]:
+def _learned_columns(model: Any) -> set[Any]:
     columns = set(getattr(learner_of(model), "feature_names", ()))
     if (encoder := _encoder_of(model)) is not None:
-        columns |= {*encoder.categorical, *encoder.dates, *(encoder.features or ())}
+        columns |= {name for name, kind in encoder.columns.items() if kind != DROP}
     return columns
 
 
-def _saved_table(checkpoint: Any) -> dict[str, Any]:
+def _saved_options(checkpoint: Any) -> dict[str, Any]:
+    """Return the options with which the rows of a checkpoint were read."""
     encoder = _encoder_of(checkpoint.model)
     table = _mapping_of(_mapping_of(checkpoint.header, "position"), "table")
-    found: dict[str, Any] = {name: value for name, value in table.items() if name in TEXT and isinstance(value, str)}
+    options: dict[str, Any] = {name: value for name, value in table.items() if name in TEXT and isinstance(value, str)}
     for name in (*READING, *_ENCODING) if encoder is not None else ():
         value = getattr(encoder, name)
         if value and not (name == "when_missing" and value == "mean"):
-            found[name] = value
-    if encoder is not None and encoder.buckets is not None:  # of an earlier version
-        found |= {"max_values": encoder.max_values, "buckets": encoder.buckets}
-    return found
+            options[name] = value
+    return options

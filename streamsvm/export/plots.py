@@ -240,7 +240,7 @@ class _Boundary:
         try:
             self.rows = [([float(x.get(name, 0.0)) for name in self.names], y) for x, y in rows]
             counts = getattr(scaler, "counts", self.names)
-            known = next((step.columns for step in self._steps if isinstance(step, TableEncoder)), counts)
+            known = next((step.learned_columns for step in self._steps if isinstance(step, TableEncoder)), counts)
             made = set(self.names) - set(known)  # such as those of categories
             if made or (hasattr(self._learner, "feature_names") and set(self._seen_row(0.0, 0.0)) != set(self.names)):
                 raise DrawingError(f"its features are made of others than {' and '.join(map(shown, self.names))}")

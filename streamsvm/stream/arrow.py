@@ -15,6 +15,7 @@ from streamsvm.stream.endpoints import START_AFRESH, Position, StreamError
 from streamsvm.stream.lines import digest_of_ends
 from streamsvm.stream.sources import TableSource
 from streamsvm.stream.tables.chunk import Chunk, Row, Table, Values
+from streamsvm.stream.tables.kinds import DROP
 from streamsvm.stream.tables.reading import Reading, ReadingOptions
 from streamsvm.stream.tables.values import DEEPEST
 
@@ -42,7 +43,7 @@ class ArrowSource(TableSource):
     label_needed
         Whether a file without a column of the label is an error. If not, its rows have no label.
     **reading
-        How columns are read: ``features``, ``drop``, ``categorical``, ``dates``, ``missing`` and ``decimal``, as in
+        How columns are read: ``columns``, ``missing`` and ``decimal``, as in
         `streamsvm.stream.tables.Reading`.
 
     Raises
@@ -108,7 +109,7 @@ class ArrowSource(TableSource):
             self._open.close()
             raise StreamError(f"{path}: {problem}")
         self._all = found
-        dropped = {*self._reading.drop, *(set(names) - {*(self._reading.features or names), label})}
+        dropped = {*self._reading.named(DROP), *(name for name in names if self._reading.kind_of(name) == DROP)} - {label}
         self._read = [column for column in found if dropped.isdisjoint(column.path)]
         self._kept: list[_Column] = []
         self.columns: Sequence[str] = [column.name for column in self._read]

@@ -39,9 +39,9 @@ class ColumnMonitor(Saved):
 
     Examples
     --------
-    >>> encoder = TableEncoder(categorical="city")
+    >>> encoder = TableEncoder("city:category")
     >>> encoder.learn_one({"city": "Paris", "age": 31})
-    >>> monitor = ColumnMonitor(encoder.columns, encoder)
+    >>> monitor = ColumnMonitor(encoder.learned_columns, encoder)
     >>> for x in ({"city": "Oslo", "size": 2}, {"city": "Paris"}):
     ...     monitor.add_row(x)
     >>> print(*monitor.sentences, sep="\n")

@@ -20,6 +20,7 @@ from streamsvm.stream.lines import LONGEST_LINE, ByteStream
 from streamsvm.stream.rows import parse_label
 from streamsvm.stream.sources import MOST_LINES, LinesChunk, TextSource, not_text
 from streamsvm.stream.tables.chunk import BadRow, Chunk, Odd, Row, Table, TextValues, Values, laid_out
+from streamsvm.stream.tables.kinds import DATE, DROP
 from streamsvm.stream.tables.reading import TextOptions
 from streamsvm.stream.tables.values import number
 
@@ -54,7 +55,7 @@ class CSVSource(TextSource):
         The file cannot be opened or, while you iterate, read; the encoding does not exist; or ``delimiter`` is not one
         character.
     ValueError
-        A column is requested in two ways that exclude each other.
+        A parameter of ``reading`` is invalid.
 
     Examples
     --------
@@ -65,7 +66,7 @@ class CSVSource(TextSource):
     ...     list(source)
     [Row(x={'a': 1.0, 'b': 2.0}, y=True), Row(x={'a': 3.0}, y=False)]
     >>> _ = path.write_text("id;zip;since;y\nq1;01234;1970-01-02;1\n")
-    >>> with CSVSource(path, label="y", delimiter=";", drop="id", categorical="zip", dates="since") as source:
+    >>> with CSVSource(path, label="y", delimiter=";", columns="id:drop,zip:category,since:date") as source:
     ...     list(source)
     [Row(x={'zip': '01234', 'since': 86400.0}, y=1)]
     """
@@ -187,10 +188,14 @@ class CSVSource(TextSource):
 
     def _warn_of_rows_within(self, lines: Sequence[bytes]) -> None:
         """Warn once where a cell of several lines has one that looks like a row: perhaps a quote was not closed."""
-        dates, chunk = self._reading.dates, self._before  # dates are floats that were text
+        chunk = self._before
         rows = () if chunk is None else map(chunk.read_row, reversed(range(len(chunk))))
         before: dict[Any, Any] = next((row.x for row in rows if isinstance(row, Row)), {})
-        numbers = [self._names.index(name) for name, value in before.items() if isinstance(value, float) and name not in dates]
+        numbers = [
+            self._names.index(name)
+            for name, value in before.items()
+            if isinstance(value, float) and self._reading.kind_of(name) != DATE  # which were text
+        ]
         if self._has_warned or not numbers:
             return
         for line in lines[1:-1]:
@@ -292,7 +297,7 @@ class _Cells:
         self._source, reading = source, source._reading
         self._label = TextValues(lambda text: source.label_of(self._text_of(text)))
         self._texts: dict[int, TextValues] = {}  # by the place of a column
-        self._dropped = {i for i, name in enumerate(source._names) if i != source._at and reading.drops(name)}
+        self._dropped = {i for i, name in enumerate(source._names) if i != source._at and reading.kind_of(name) == DROP}
         for i, name in enumerate(source._names):
             if i != source._at and i not in self._dropped and not reading.holds_plain_numbers(name):
                 self._add_text(i)
@@ -300,7 +305,7 @@ class _Cells:
 
     def _add_text(self, place: int) -> None:
         source = self._source
-        read = source._reading.cell_reader(source._names[place]) if source._reads else _cell_or_none
+        read = source._reading.reader(source._names[place]) if source._reads else _cell_or_none
         self._texts[place] = TextValues(lambda text: read(self._text_of(text)))
 
     def _text_of(self, cell: str | bytes) -> str:

@@ -16,6 +16,7 @@ from streamsvm.files.messages import shown
 from streamsvm.stream.lines import ByteStream
 from streamsvm.stream.sources import TextSource
 from streamsvm.stream.tables.chunk import Odd, Row, Table, TextValues, Values, laid_out
+from streamsvm.stream.tables.kinds import DROP
 from streamsvm.stream.tables.reading import Reading, TextOptions
 from streamsvm.stream.tables.values import at_path, flat_row, label_of
 
@@ -108,14 +109,14 @@ class JSONObjects:
         return bool(new)
 
     def _add_texts(self, names: Collection[str]) -> None:
-        dropped = [] if self._reading is None else [name for name in self._columns if self._reading.drops(name)]
+        dropped = [] if self._reading is None else [name for name in self._columns if self._reading.kind_of(name) == DROP]
         self._columns |= {name: TextValues(self._reader_of(name)) for name in names if name not in dropped}
         numbers = [name for name, texts in self._columns.items() if texts is None and name not in dropped]
         texts = [name for name, texts in self._columns.items() if texts is not None]
         self._names = _Names(numbers, texts if self._label is None else [*texts, self._label], dropped)
 
     def _reader_of(self, name: str) -> Callable[[bytes], Any]:
-        parse, read = self._parse, None if self._reading is None else self._reading.cell_reader(name)
+        parse, read = self._parse, None if self._reading is None else self._reading.reader(name)
 
         def value_of(text: bytes) -> Any:
             if text[:1] == b'"' and b"\\" not in text:
@@ -317,7 +318,7 @@ class JSONLinesSource(TextSource):
     def _parse_line(self, line: str) -> Row:
         x: dict[Any, Any] = self._fields_of(line)
         if "{" in line[1:]:
-            x = flat_row(x, self._label, self._reading.drop)
+            x = flat_row(x, self._label, self._reading.named(DROP))
         y = label_of(x.pop(self._label, None)) if self._label is not None else None
         if self._reads:
             x, y = self._reading.row(x.items()), self._reading.label(y)

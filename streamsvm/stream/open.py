@@ -23,8 +23,9 @@ from streamsvm.stream.lines import ByteStream, digest_of_ends
 from streamsvm.stream.sinks import FileSink
 from streamsvm.stream.sources import TextSource
 from streamsvm.stream.tables.chunk import Chunk
+from streamsvm.stream.tables.kinds import DROP, NUMBER, OTHERS, parse_columns
 from streamsvm.stream.tables.options import KNOWN, READING
-from streamsvm.stream.tables.reading import TextOptions, as_names
+from streamsvm.stream.tables.reading import TextOptions
 from streamsvm.stream.weights import WeightedSource
 
 _PATTERN = frozenset("*?[")
@@ -285,7 +286,7 @@ def open_source(
     stream
         The bytes of a text, where they are open already or in memory: then ``spec`` only names it. None opens ``spec``.
     **reading
-        How to read a file: further parameters of `CSVSource`, `JSONLinesSource` or `ArrowSource`, such as ``drop="id"``.
+        How to read a file: further parameters of `CSVSource`, `JSONLinesSource` or `ArrowSource`, such as ``columns="id:drop"``.
 
     Raises
     ------
@@ -294,10 +295,11 @@ def open_source(
     """
     place: str | list[str] = fspath(spec) if isinstance(spec, str | PathLike) else [fspath(each) for each in spec]
     if weight is not None:
-        if weight == label or weight in as_names("drop", reading.get("drop", ())):
+        columns = parse_columns(reading.get("columns", ""))
+        if weight == label or columns.get(weight) == DROP:
             raise StreamError(f"{place}: column {weight!r} cannot hold the weight: it is the label, or dropped")
-        if reading.get("features"):
-            reading["features"] = [*as_names("features", reading["features"] or ()), weight]
+        if OTHERS in columns:
+            reading["columns"] = {weight: NUMBER, **columns}
     kind, files, name = format_of(place, format), source_files(place), name_of(place)
     if kind is not None and start is not None:
         raise StreamError(f"{name} is read from its first row: to begin at {start} is for streams with a URL")

@@ -412,7 +412,7 @@ def columns_of(model: Any) -> list[Any]:
     steps, last = steps_of(model)
     if not steps:
         return list(getattr(learner_of(last), "feature_names", ()))
-    for name in ("columns", "counts"):  # of an encoder, of a scaler
+    for name in ("learned_columns", "counts"):  # of an encoder, of a scaler
         if isinstance(learned := getattr(steps[0], name, None), list | Mapping):
             return list(learned)
     return []
@@ -428,7 +428,7 @@ def parameters_of(model: Any) -> str:
         while isinstance(step, base.Wrapper):
             step = step._wrapped_model
             texts.append(repr(step))
-    return re.sub(r" at 0x[0-9a-f]+|\n +marks=\{\}", "", "\n".join(texts))
+    return re.sub(r" at 0x[0-9a-f]+", "", "\n".join(texts))
 
 
 def differing_lines(then: str, now: str) -> str:

@@ -69,7 +69,7 @@ class TextSource(TableSource):
     label
         Name of the label. None if the rows have none.
     **reading
-        How columns are read: ``features``, ``drop``, ``categorical``, ``dates``, ``missing`` and ``decimal``, as in
+        How columns are read: ``columns``, ``missing`` and ``decimal``, as in
         `streamsvm.stream.tables.Reading`. Without any of these, rows are as the format has them (with ``missing="nan"``, NaN is
         missing, too). Also ``encoding``, that of the text, such as ``"latin-1"``; by default ``"utf-8"``. A line must end with
         the byte of a newline.
@@ -79,7 +79,7 @@ class TextSource(TableSource):
     StreamError
         The file cannot be opened or, while you iterate, read; or the encoding does not exist.
     ValueError
-        A column is requested in two ways that exclude each other.
+        A parameter of ``reading`` is invalid.
     """
 
     def __init__(self, path: str | Path | ByteStream, label: str | None = None, **reading: Unpack[TextOptions]) -> None:

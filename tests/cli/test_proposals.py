@@ -101,7 +101,7 @@ def test_what_is_proposed_beside_flags_that_were_given(file, call, cells, flags,
 
 def test_a_number_that_counts_up_is_an_id_unless_it_is_said_to_be_a_number(file, call):
     path = file("rows.csv", "id,city,y", *(f"{i},{'ab'[i % 2]},{i % 3}" for i in range(40)))
-    for flags, served in (([], "id:drop,city:category"), (["--columns", "id:number"], "city:category,id:number")):
+    for flags, served in (([], "id:drop,city:category"), (["--columns", "id:number"], "id:number,city:category")):
         learn = ["learn", path, "--label", "y"]
         assert call(*learn, *flags, "--ask", status=1).stderr.endswith(f"Try: --columns {served}\n")
         call(*learn, "--columns", served)
@@ -193,3 +193,8 @@ def test_what_is_proposed_serves(tmp_path_factory, pools, labels):
                 x = model.transform_one(x)
             assert all(math.isfinite(value) for value in x.values())
             assert row.y in labels
+
+
+def test_a_column_that_is_called_as_all_others_is_given_another_name(file, call):
+    path = file("rows.csv", "*,b,y", *(f"{'uv'[i % 2]},{i % 7},{i % 2}" for i in range(40)))
+    call("learn", path, "--label", "y", status=1, says="column '*' needs an answer, and its name cannot be written in one")

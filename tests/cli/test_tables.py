@@ -10,7 +10,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from streamsvm import load
-from streamsvm.stream.tables.options import columns_of, columns_text, flags_of
+from streamsvm.stream.tables.kinds import columns_text, parse_columns
+from streamsvm.stream.tables.options import flags_of
 
 ROOT = Path(__file__).parents[2]
 ANSWERS = ["--columns", "id:drop,city:category,since:date=%d.%m.%Y", "--missing", "?"]
@@ -97,25 +98,18 @@ def test_decimal_commas(file, tmp_path, call, regression):
     assert call(*predict).end["predicted"] == 120
 
 
-@given(
-    st.dictionaries(st.text(), st.sampled_from(["drop", "category", "number"]) | st.none() | st.text(min_size=1), min_size=1),
-    st.booleans(),
-    st.lists(st.text(min_size=1).filter(lambda text: "|" not in text), max_size=2),
-)
-def test_columns_are_read_as_they_are_written(kinds, others_dropped, marks):
-    options = {
-        "drop": [name for name, kind in kinds.items() if kind == "drop"],
-        "categorical": [name for name, kind in kinds.items() if kind == "category"],
-        "dates": {name: kind for name, kind in kinds.items() if kind not in ("drop", "category", "number")},
-        "numbers": [name for name, kind in kinds.items() if kind == "number"],
-    }
-    if len(marks) != 1:  # none are some, too
-        options["marks"] = {name: marks for name, kind in kinds.items() if kind in ("category", "number")}
-    if others_dropped and len(options["drop"]) < len(kinds):
-        options["features"] = [*options["categorical"], *options["dates"], *options.pop("numbers")]
-    assert columns_of(columns_text(options)) == {name: value for name, value in options.items() if value}
-    text = columns_text(options)
-    assert shlex.split(flags_of(options)) == ([f"--columns={text}"] if text.startswith("-") else ["--columns", text])
+MARKS = st.lists(st.text(min_size=1).filter(lambda text: "|" not in text), max_size=2).map("|".join)
+KINDS = st.sampled_from(["drop", "date", "category", "number", "category=", "number="])
+KINDS |= st.text(min_size=1).map("date={}".format) | MARKS.map("category={}".format) | MARKS.map("number={}".format)
+
+
+@given(st.dictionaries(st.text().filter(lambda name: name != "*"), KINDS, min_size=1), st.booleans())
+def test_columns_are_read_as_they_are_written(kinds, others_dropped):
+    if others_dropped:
+        kinds["*"] = "drop"
+    text = columns_text(kinds)
+    assert parse_columns(text) == parse_columns(kinds) == kinds
+    assert shlex.split(flags_of({"columns": kinds})) == ([f"--columns={text}"] if text.startswith("-") else ["--columns", text])
 
 
 FIGURE = re.compile(r"0\.\d{4}|\d+ support vectors")

@@ -99,7 +99,7 @@ def test_frames_have_names(library, case):
 
 def test_names_are_read_as_an_encoder_does():
     texts = ["1.0", "-20.00", "-0.0", "TRUE", "False", "true", "1.10", "007", "007.0", "0.000", "1" * 17 + ".0", "Paris", "\xc4"]
-    model = TableEncoder(categorical="a", max_values=0) | bsgd()
+    model = TableEncoder("a:category", max_values=0) | bsgd()
     for number, text in enumerate(texts):
         model.learn_one({"a": text}, int(number > 9))
     predictor = Predictor(program_of(model))
@@ -123,7 +123,7 @@ def test_rows_say_which_names_an_indicator_has():
 
 
 def test_few_names_need_no_table():
-    model = TableEncoder(categorical="a") | BSGDClassifier(budget=10)
+    model = TableEncoder("a:category") | BSGDClassifier(budget=10)
     for number in range(20):
         model.learn_one({"a": "xy"[number % 2]}, number % 2)
     program = program_of(model)
@@ -133,7 +133,7 @@ def test_few_names_need_no_table():
 
 
 def test_a_number_with_the_name_of_a_statistic_is_refused():
-    model = TableEncoder(categorical="a", max_values=0) | BSGDClassifier(budget=10)
+    model = TableEncoder("a:category", max_values=0) | BSGDClassifier(budget=10)
     for number in range(20):
         model.learn_one({"a": number % 3, "a~1": 1.0}, number % 2)
     refused("a column has the name of a statistic of names, 'a~1': rename it", program_of, model, error=edge.ProgramError)

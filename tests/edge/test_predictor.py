@@ -168,7 +168,7 @@ def test_hashed_names(tmp_path):
         (CSMOClassifier, "has not learned yet"),
         (lambda: learned(linear_model.LogisticRegression(), 5, 2), "a LogisticRegression has no form"),
         (lambda: learned(preprocessing.Normalizer() | bsgd(), 5, 2), "a Normalizer before the model cannot be exported"),
-        (lambda: learned(compose.Pipeline(TableEncoder(dates="t", cycles="day"), bsgd()), 5, 2), "with cycles"),
+        (lambda: learned(compose.Pipeline(TableEncoder("t:date", cycles="day"), bsgd()), 5, 2), "with cycles"),
         (lambda: learned(compose.Pipeline(TableEncoder(when_missing="indicator"), bsgd()), 5, 2), "when_missing='indicator'"),
         (lambda: learned(BatchAdapter(CSMOClassifier()), 300, 2), r"a BatchClassifier has no form.*to_budget\(500\)"),
         (lambda: CSMOClassifier(kernel="precomputed").fit(np.eye(40), np.arange(40) % 2), "'precomputed' cannot be exported"),

@@ -28,7 +28,7 @@ SCALERS = {
     "centred only": preprocessing.StandardScaler(with_std=False),
     "without moments": preprocessing.MinMaxScaler(),
     "moments of another kind": preprocessing.AdaptiveStandardScaler(),
-    "table": TableEncoder(drop="id", scaler=BoundedScaler()),
+    "table": TableEncoder("id:drop", scaler=BoundedScaler()),
     "table as it is": TableEncoder(scaler=None),
 }
 
@@ -142,9 +142,7 @@ def test_rows_are_drawn_in_the_colour_of_their_label():
 def test_models_that_cannot_be_drawn():
     scaler = preprocessing.StandardScaler
     phishing = learned(scaler() | BSGDClassifier(budget=9), datasets.Phishing().take(20))
-    table = learned(
-        TableEncoder(categorical="c") | BSGDClassifier(budget=9), [({"c": "x", "b": x["b"]}, y) for x, y in bananas(20)]
-    )
+    table = learned(TableEncoder("c:category") | BSGDClassifier(budget=9), [({"c": "x", "b": x["b"]}, y) for x, y in bananas(20)])
     for model, reason in (
         (phishing, "drawn for two features, and the model has 9"),
         (scaler() | BSGDClassifier(budget=9), "the model has learned none"),

@@ -115,7 +115,7 @@ def test_parameters():
 
 
 def test_tables_have_both():
-    city = TableEncoder(categorical="city")
+    city = TableEncoder("city:category")
     sets = city | ConformalClassifier(BSGDClassifier(budget=20))
     intervals = city.clone() | ConformalRegressor(BSGDRegressor(budget=20))
     for i in range(60):

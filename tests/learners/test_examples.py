@@ -133,11 +133,11 @@ def test_columns_of_a_table_come_back():
     every = {each.values["city"] for row in frame.to_dict("records")[:50] for each in model.examples_one(row).nearest["no"]}
     assert {name for name in every if name.startswith("c")} <= {*frame["city"]}
     assert any(name.startswith("another (") for name in every)
-    buckets = TableEncoder(categorical="city", buckets=4, max_values=2) | BSGDClassifier(budget=50)
+    buckets = TableEncoder("city:category", buckets=4, max_values=2) | BSGDClassifier(budget=50)
     buckets.learn_many(frame[["city"]], frame["y"])
     near = buckets.examples_one({"city": x["city"]}).nearest["no"]
     assert {each.values["city"] for each in near} <= {"another", *frame["city"]}
-    linear = TableEncoder(categorical="city") | OnlineLinearSVC()
+    linear = TableEncoder("city:category") | OnlineLinearSVC()
     linear.learn_many(frame[["city"]], frame["y"])
     raises("knows no rows", linear.examples_one, {"city": "c0"})
     raises("not a Series: give x.to_dict()", model.examples_one, frame.iloc[-1])

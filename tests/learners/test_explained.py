@@ -131,6 +131,6 @@ def test_all_that_is_made_of_a_column_counts_together():
         assert found.contributions["city"] > 3 * abs(found.contributions["age"])
         assert "age = missing" in str(model.explain_one({"city": "c3"}))
         assert model.explain_one(x, typical=x).remainder == 0.0
-    model = TableEncoder(categorical="city", buckets=4, max_values=2) | BSGDClassifier(budget=50)
+    model = TableEncoder("city:category", buckets=4, max_values=2) | BSGDClassifier(budget=50)
     model.learn_many(frame[["city"]], frame["y"])
     assert [*model.explain_one({"city": "c3"}).contributions] == ["city"]

@@ -92,10 +92,12 @@ def test_columns_say_what_rows_do(tmp_path, kind, nulls):
         write(path, table) if kind == "arrow" else parquet.write_table(table, path)
         with ArrowSource(path) as source:
             names = source.columns
-        ways = [{}, {"missing": ["NA", "7", "1", "nan"]}, {"decimal": ","}, {"categorical": names}, {"dates": names}]
+        ways = [{}, {"missing": ["NA", "7", "1", "nan"]}, {"decimal": ","}, {"columns": dict.fromkeys(names, "category")}]
         ways += [
-            {"dates": dict.fromkeys(names, "ms"), "missing": ["7", "2024-01-02"]},
-            {"features": names[:3], "drop": names[4:]},
+            {"columns": dict.fromkeys(names, "date")},
+            {"columns": dict.fromkeys(names, "date=ms"), "missing": ["7", "2024-01-02"]},
+            {"columns": dict.fromkeys(names[:3], "number") | {"*": "drop"}},
+            {"columns": dict.fromkeys(names[4:], "drop")},
         ]
         for how in ways:
             for most in (3, 100):
@@ -148,7 +150,7 @@ def test_a_corrupt_file_is_refused_before_it_is_read(tmp_path):
 def test_a_time_beyond_the_years_of_python_is_a_bad_row(tmp_path):
     times = pa.array([*range(499), 253_402_300_800_000, 10**17]).cast(pa.timestamp("ms"))
     parquet.write_table(pa.table({"at": times, "a": [i % 7 for i in range(501)], "y": [0, 1, 1] * 167}), tmp_path / "a.parquet")
-    for reading, refused in (({"dates": "at"}, {"not a number": 2}), ({"drop": "at"}, {})):
+    for reading, refused in (({"columns": "at:date"}, {"not a number": 2}), ({"columns": "at:drop"}, {})):
         with ArrowSource(tmp_path / "a.parquet", "y", **reading) as source, FileSink(tmp_path / "out.jsonl") as sink:
             end = LearningLoop(source, BSGDClassifier(budget=5), sink=sink, keep=["at"], on_error="skip").run()
         assert (end.rows, end.refused) == (501, refused)
@@ -161,10 +163,10 @@ def test_decimals_are_numbers_and_structs_are_columns_by_their_path(tmp_path):
     kind = pa.struct([("a", pa.decimal128(10, 3)), ("at", pa.struct([("x", pa.int64())]))])
     columns = {"after": pa.array(after, kind), "before": pa.array([{"a": 1}] * 3), "n": [1, 2, 3], "y": labels}
     parquet.write_table(pa.table(columns), path)
-    with ArrowSource(path, "y", drop="before") as source:
+    with ArrowSource(path, "y", columns="before:drop") as source:
         assert source.columns == ["after.a", "after.at.x", "n", "y"]
         assert list(source) == [({"after.a": 1.5, "after.at.x": 1, "n": 1}, 1), ({"n": 2}, 0), ({"n": 3}, 1)]
-    with ArrowSource(path, "after.a", features=["n"]) as source:
+    with ArrowSource(path, "after.a", columns="n:number,*:drop") as source:
         assert list(source) == [({"n": 1}, 1.5), ({"n": 2}, None), ({"n": 3}, None)]
-    with ArrowSource(path, "n", missing="2", drop=["before", "y"]) as source:
+    with ArrowSource(path, "n", columns="before:drop,y:drop", missing="2") as source:
         assert [row.y for row in source] == [1, None, 3]

@@ -225,7 +225,7 @@ def test_a_loop_over_chunks_leaves_what_a_loop_over_rows_does(tmp_path, as_table
     assert min(sum(refused.values()), unlabelled, empty) > 0 or rows is not MIXED["rows"]
 
 
-NAMED = {"categorical": ["city", "code"], "missing": ["NA"]}
+NAMED = "dropped:drop,city:category,code:category"
 WRONG = [1e39, "inf", "text", "2024-13-01", "1_0", True, "x" * 1100, "-0.5", "", None]
 
 
@@ -251,10 +251,25 @@ def people(regression):
 @pytest.mark.parametrize(
     ("suffix", "regression", "how", "reading"),
     [
-        ("csv", True, {"missing": ["NA", "-999"], "dates": "since", "cycles": ["day", "year"], "max_values": 3}, {}),
-        ("jsonl", False, {"missing": ["NA", "-999"], "dates": "since", "cycles": "week", "max_values": 3}, {}),
-        ("jsonl", True, {"missing": "NA", "dates": "since", "when_missing": "indicator", "buckets": 3}, {"missing": "-999"}),
-        ("csv", False, {"when_missing": "drop", "decimal": ".", "max_values": 0}, {"dates": "since", **NAMED}),
+        (
+            "csv",
+            True,
+            {"missing": ["NA", "-999"], "columns": f"{NAMED},since:date", "cycles": ["day", "year"], "max_values": 3},
+            {},
+        ),
+        ("jsonl", False, {"missing": ["NA", "-999"], "columns": f"{NAMED},since:date", "cycles": "week", "max_values": 3}, {}),
+        (
+            "jsonl",
+            True,
+            {"missing": "NA", "columns": f"{NAMED},since:date", "when_missing": "indicator", "buckets": 3},
+            {"missing": "-999"},
+        ),
+        (
+            "csv",
+            False,
+            {"when_missing": "drop", "decimal": ".", "columns": NAMED, "max_values": 0},
+            {"columns": "city:category,code:category,since:date", "missing": "NA"},
+        ),
     ],
 )
 def test_an_encoder_takes_tables_as_it_takes_rows(tmp_path, regression, suffix, how, reading):
@@ -262,7 +277,7 @@ def test_an_encoder_takes_tables_as_it_takes_rows(tmp_path, regression, suffix, 
 
     def model():
         learner = (BSGDRegressor if regression else BSGDClassifier)(20, seed=0)
-        return TableEncoder(categorical=["city", "code"], drop="dropped", **how) | learner
+        return TableEncoder(**how) | learner
 
     def opened():
         return open_source(str(path), label="y", **reading)

@@ -19,7 +19,7 @@ def changed(rows):
 
 
 def warned(rows, folder, **options):
-    model = TableEncoder(categorical="city") | BSGDClassifier(budget=10)
+    model = TableEncoder("city:category") | BSGDClassifier(budget=10)
     with CheckpointFolder(folder) as checkpoints, warnings.catch_warnings(record=True) as found:
         warnings.simplefilter("always")
         loop = LearningLoop(IterableSource(rows), model, checkpoints=checkpoints, **options)

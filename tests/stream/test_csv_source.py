@@ -92,7 +92,7 @@ def test_a_cell_of_several_lines_is_one_cell_whatever_it_looks_like(tmp_path, mo
     notes = [*["a note"] * 9, *(f"ticket\nhello,{i},1\nthanks" for i in range(20))]
     rows = [{"note": note, "a": float(i % 7), "y": int(i % 7 > 3)} for i, note in enumerate(notes)]
     path = write_text(tmp_path / "rows.csv", text_of(rows, "csv"))
-    with pytest.warns(UserWarning, match="lines 11 to 13:") as said, CSVSource(path, "y", categorical="note") as source:
+    with pytest.warns(UserWarning, match="lines 11 to 13:") as said, CSVSource(path, "y", columns="note:category") as source:
         found = [chunk.row(i) for chunk in chunks_of(source, most) for i in range(len(chunk))]
     assert found == [({"note": row["note"], "a": row["a"]}, row["y"]) for row in rows]
     assert len(said) == 1
@@ -111,7 +111,7 @@ def test_the_line_that_names_the_columns_stands_once(tmp_path, most):
     assert {row.reason for row, _ in bad} == {"the line that names the columns stands here again"}
     assert len(rows) == 83
     assert rows[-1][0] == ({"a": 1.0, "b c": 2.0}, 1)
-    assert check_chunks(lambda: CSVSource(path, "y", categorical=["a", "b c"]), most + 2) == 80
+    assert check_chunks(lambda: CSVSource(path, "y", columns="a:category,b c:category"), most + 2) == 80
 
 
 def test_encodings(tmp_path):
@@ -131,7 +131,7 @@ def test_what_a_table_lacks_is_said(tmp_path):
     path.write_text(CSV)
     for options, reason in (
         ({}, r"no column 'y' for the label.*Is ';' the delimiter\?"),
-        ({"delimiter": ";", "drop": "idd"}, r"no column 'idd'. It has: id, zip"),
+        ({"delimiter": ";", "columns": "idd:drop"}, r"no column 'idd'. It has: id, zip"),
         ({"delimiter": ";;"}, "one character"),
     ):
         raises(reason, read, path, error=StreamError, **options)
@@ -139,7 +139,7 @@ def test_what_a_table_lacks_is_said(tmp_path):
 
 def test_a_position_is_of_the_text_that_was_read(tmp_path):
     path = write_text(tmp_path / "rows.csv", CSV)
-    options = {"delimiter": ";", "encoding": "latin-1", "dates": {"since": None}}
+    options = {"delimiter": ";", "encoding": "latin-1", "columns": {"since": "date"}}
     position = read(path, **options)[1][1]
     for name in options:
         others = {key: value for key, value in options.items() if key != name}

@@ -78,7 +78,7 @@ def test_files_before_the_position_stay_as_they_were(tmp_path):
     (folder / "part-00.csv").unlink()
     for other in ({}, {"files": 1}, positions[1] | {"files": "x"}, positions[1] | {"files": -1}):
         refused("another kind of stream", other)
-    refused("learned with the label|columns read with", positions[6], drop="a")
+    refused("learned with the label|columns read with", positions[6], columns="a:drop")
     # New rows at the end of the last file, and files after it, come next.
     part[2].write_text(texts[2] + "9.0,9.5,1\n")
     (folder / "part-9.csv").write_text(texts[1])

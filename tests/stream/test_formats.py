@@ -21,7 +21,7 @@ from streamsvm.stream import FileSink, IterableSource, LearningLoop, PredictionL
 from streamsvm.stream.tables import TableEncoder
 from streamsvm_kafka import ArrowCodec, EmbeddedBroker, JSONCodec, KafkaSource, publish
 
-READING = {"categorical": ["code", "city", "member", "size"], "dates": ["at"], "drop": ["id"]}
+READING = {"columns": "code:category,city:category,member:category,size:category,at:date,id:drop"}
 N = 400
 
 

@@ -77,11 +77,14 @@ def rows_of_kinds(rng, n):
 
 
 READINGS = [
-    {"missing": ["-999", "7"], "drop": "y"},
+    {"missing": ["-999", "7"], "columns": "y:drop"},
     {},
-    {"categorical": ["zip", "city", "works"], "dates": ["when", "year"], "drop": "id", "missing": ["7", "75001"]},
-    {"features": ["age", "when", "year"], "dates": {"when": None, "year": "s"}, "missing": "no"},
-    {"categorical": "zip", "marks": {"age": ["7"], "zip": []}, "missing": ["75001", "no"]},
+    {
+        "columns": "zip:category,city:category,works:category,when:date,year:date,id:drop",
+        "missing": ["7", "75001"],
+    },
+    {"columns": "age:number,when:date,year:date=s,*:drop", "missing": "no"},
+    {"columns": "zip:category=,age:number=7", "missing": ["75001", "no"]},
 ]
 
 
@@ -121,7 +124,7 @@ def test_what_is_no_row_is_odd_and_costs_nobody_else():
 NAMED, TEXTS = b'{"id": "\xc3\xb8", "a": 1}', b'{"y": "b", "a": "c"}'
 LEFT_OUT = [b'"\xff"', b'"\\q"', b"trux", b"nul", b"1.", b'"a', b"[1]"]
 ODD = [
-    *((NAMED, b'{"id": %s, "a": 1}' % value, Reading(drop="id")) for value in LEFT_OUT),
+    *((NAMED, b'{"id": %s, "a": 1}' % value, Reading("id:drop")) for value in LEFT_OUT),
     *((TEXTS, row, None) for row in (b'{"y": "\xed\xa0\x80", "a": "c"}', b'{"y": 1, "a": "\xed\xa0\x80\\n"}')),  # no UTF-8
     *((NAMED, begin + b"[" * 100_000, None) for begin in (b'{"b": ', b"")),
     (NAMED, b'{"a": ' * 50_000, None),

@@ -57,7 +57,7 @@ def write_csv(path, n=N):
 @pytest.mark.parametrize("suffix", ["csv", "jsonl"])
 def test_columns_of_csv_stay_as_they_are_written_and_a_run_that_was_killed_has_each_row_once(tmp_path, suffix):
     path, out = write_csv(tmp_path / "rows.csv"), tmp_path / f"out.{suffix}"
-    how, keep = {"drop": ["id", "city"], "dates": "ts"}, ["ts", "id", "city", "y"]
+    how, keep = {"columns": "id:drop,city:drop,ts:date"}, ["ts", "id", "city", "y"]
     for most in (20, None):
         with CheckpointFolder(tmp_path / "state") as folder, FileSink(out) as sink, CSVSource(path, "y", **how) as source:
             LearningLoop(source, model(), sink=sink, keep=keep, checkpoints=folder).run(most)
@@ -82,7 +82,7 @@ def test_values_of_json_lines(tmp_path):
     ]
     (tmp_path / "rows.jsonl").write_text("\n".join(map(json.dumps, rows)))
     with (
-        JSONLinesSource(tmp_path / "rows.jsonl", "y", drop=["id", "meta", "meta.at"]) as source,
+        JSONLinesSource(tmp_path / "rows.jsonl", "y", columns="id:drop,meta:drop,meta.at:drop") as source,
         FileSink(tmp_path / "out.jsonl") as sink,
     ):
         LearningLoop(source, model(), sink=sink, keep=["id", "meta.at.ms", "meta.tags", "meta.at", "none"]).run()
@@ -102,7 +102,10 @@ def test_columns_of_parquet_and_arrow(tmp_path, kind):
     rows = [{"id": 2**60 + 1, "at": moment, "price": Decimal("1.50"), "in": inner, "a": 1.0, "y": "u"}]
     path = write_rows(tmp_path / f"rows.{kind}", [*rows, dict.fromkeys(rows[0]) | {"a": 2.0, "y": "v"}])
     keep = ["id", "at", "price", "in.day", "in", "y"]
-    with closing(open_source(str(path), label="y", features=["a"])) as source, FileSink(tmp_path / "out.jsonl") as sink:
+    with (
+        closing(open_source(str(path), columns="a:number,*:drop", label="y")) as source,
+        FileSink(tmp_path / "out.jsonl") as sink,
+    ):
         LearningLoop(source, model(), sink=sink, keep=keep).run()
     first, second = (list(line.values())[4:] for line in read(tmp_path / "out.jsonl"))
     assert first == [2**60 + 1, moment.isoformat(), "1.50", "2024-01-02", '{"day": "2024-01-02", "k": "x"}', "u"]
@@ -153,7 +156,7 @@ def test_delayed_labels(tmp_path):
         (tmp_path / f"{name}.jsonl").write_text("\n".join(map(json.dumps, found)))
 
     def run(most, *keep):
-        rows = JSONLinesSource(tmp_path / "rows.jsonl", "y", drop="note", categorical="id")
+        rows = JSONLinesSource(tmp_path / "rows.jsonl", "y", columns="note:drop,id:category")
         source = JoinedSource(rows, JSONLinesSource(tmp_path / "labels.jsonl", "y"), key="id", time="t")
         with CheckpointFolder(tmp_path / "state") as folder, FileSink(tmp_path / "out.jsonl") as sink, source:
             DelayedLearningLoop(source, model(), sink=sink, checkpoints=folder, delayed=DelayedLabels(), keep=keep).run(most)

@@ -89,13 +89,13 @@ def test_targets_come_into_the_pooled_scale(monkeypatch):
 
 def test_encoders_know_what_each_knew():
     def make():
-        encoder = TableEncoder(categorical="city", scaler=BoundedScaler(), when_missing="mean")
+        encoder = TableEncoder("city:category", scaler=BoundedScaler(), when_missing="mean")
         return encoder | BSGDClassifier(budget=60, scaling=None, seed=0)
 
     parts = [learned(make, [(x, y) for x, y in table(600, 7) if x["city"] in known]) for known in ("ab", "bc")]
     model = merged(parts)
     encoder = model["TableEncoder"]
-    assert set(encoder.columns) == {"a", "b", "city"}
+    assert set(encoder.learned_columns) == {"a", "b", "city"}
     features = encoder.transform_one({"a": 0.0, "b": 0.0, "city": "c"})
     assert features["city=c"] == 1.0
     assert set(model["BSGDClassifier"].feature_names) == {"a", "b", "city=a", "city=b", "city=c"}
@@ -127,14 +127,14 @@ def test_what_cannot_become_one_is_refused(makers, reason):
     ("options", "reason"),
     [
         ([{"max_values": 2, "buckets": 32}, {"max_values": 2, "buckets": 32}], "column 'city' has 3 values .* max_values=2"),
-        ([{"max_columns": 3, "drop": "b"}, {"max_columns": 3, "drop": "a"}], "drop="),
+        ([{"columns": "city:category,b:drop"}, {"columns": "city:category,a:drop"}], "columns="),
         ([{"scaler": "standard"}, {}], "cannot be merged with a"),
         ([{"buckets": 3}, {"buckets": 32}], "buckets=3 and 32"),
         ([{"buckets": 3}, {}], "buckets=3 and None"),
     ],
 )
 def test_encoders_that_cannot_become_one_stay_as_they_are(options, reason):
-    encoders = [TableEncoder(categorical="city", **each) for each in options]
+    encoders = [TableEncoder(**{"columns": "city:category", **each}) for each in options]
     for encoder, cities in zip(encoders, ("ab", "bc"), strict=True):
         for x, _ in table(60):
             if x["city"] in cities:

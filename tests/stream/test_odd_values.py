@@ -46,7 +46,7 @@ ODD = [
 
 def model_of(odd):
     learner = BSGDClassifier(10, seed=1)
-    return TableEncoder(categorical="c") | learner if "c" in odd else learner
+    return TableEncoder("c:category") | learner if "c" in odd else learner
 
 
 @pytest.mark.parametrize("odd", ODD, ids=repr)
@@ -82,7 +82,7 @@ FRAMES = [
 @pytest.mark.parametrize("columns", FRAMES, ids=lambda columns: "-".join(map(str, columns)))
 def test_frames_are_learned_as_their_rows(columns, scaler):
     frame = pd.DataFrame(columns)
-    many, one = (TableEncoder(categorical="c", dates="at", cycles="day", scaler=scaler) for _ in range(2))
+    many, one = (TableEncoder("c:category,at:date", cycles="day", scaler=scaler) for _ in range(2))
     many.learn_many(frame)
     for i in range(len(frame)):
         one.learn_one({name: values.iloc[i] for name, values in frame.items()})
@@ -93,7 +93,7 @@ def test_frames_are_learned_as_their_rows(columns, scaler):
         assert {name: value for name, value in found.iloc[i].items() if value} == {k: v for k, v in x.items() if v}
     if not frame.notna().to_numpy().all(axis=None):
         assert set(found.columns) <= {
-            *one.columns,
+            *one.learned_columns,
             *(f"c={text}" for text in "xyz"),
             "c=" + str(MOMENTS[0]),
             "c=" + str(MOMENTS[1]),

@@ -19,8 +19,12 @@ from streamsvm.stream import StreamError, open_sink, open_source
         ("amqp://host/queue", {}, "no installed package knows amqp"),
         ("rows.csv.zip", {}, "end in .zip are not read. Unpack it"),
         ("rows.xlsx", {}, "Save it as CSV"),
-        ("rows.libsvm", {"drop": "a"}, "drop means nothing for a libsvm"),
-        ("kafka://localhost:9092/rows", {"drop": "a"}, r"drop means nothing for a stream with a URL. Put a .*TableEncoder"),
+        ("rows.libsvm", {"columns": "a:drop"}, "columns means nothing for a libsvm"),
+        (
+            "kafka://localhost:9092/rows",
+            {"columns": "a:drop"},
+            r"columns means nothing for a stream with a URL. Put a .*TableEncoder",
+        ),
     ],
 )
 def test_sources_that_cannot_be(tmp_path, name, options, reason):

@@ -66,7 +66,7 @@ def test_a_model_that_does_not_predict_before_it_has_learned(tmp_path, suffix, f
 
 def test_columns_that_were_learned_and_do_not_come_are_warned_of():
     plain = BSGDClassifier(budget=5)
-    encoded = TableEncoder(categorical="city") | BSGDClassifier(budget=5)
+    encoded = TableEncoder("city:category") | BSGDClassifier(budget=5)
     for i in range(20):
         plain.learn_one({"a": float(i % 3), "b": float(i % 2)}, bool(i % 2))
         encoded.learn_one({"a": float(i % 3), "city": "Oslo"}, bool(i % 2))

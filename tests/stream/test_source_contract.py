@@ -88,7 +88,11 @@ def test_positions_that_are_none_of_its_own_are_refused(tmp_path, kind):
     path = write_rows(tmp_path / f"rows.{kind}", ROWS)
     with open_source(str(path), label="a") as source:
         raises("learned with the label 'y', not 'a'", source.seek, positions[3], error=StreamError)
-    for then, now in (({}, {"drop": "a"}), ({"missing": ["3.5"]}, {}), ({"features": ["a"]}, {"features": ["b c"]})):
+    for then, now in (
+        ({}, {"columns": "a:drop"}),
+        ({"missing": ["3.5"]}, {}),
+        ({"columns": "a:number,*:drop"}, {"columns": "b c:number,*:drop"}),
+    ):
         position = given(source_of(tmp_path, kind, ROWS, **then), 1)[2][2]
         refused(r"columns read with .*, not with .*Ask for the same", position, **now)
         assert len(read(path, position, **then)[0]) == 5
@@ -186,7 +190,7 @@ PEOPLE = [
 ]
 
 
-@pytest.mark.parametrize("reading", [{}, {"features": ["a", "b"]}])
+@pytest.mark.parametrize("reading", [{}, {"columns": "a:number,b:number,*:drop"}])
 @pytest.mark.parametrize("kind", [kind for kind in SOURCES if "libsvm" not in kind])
 def test_weights_copies_and_rows_without_a_label(tmp_path, kind, reading):
     """What a run leaves is what the rows say, learned by hand; resumed in the middle, too."""
@@ -197,7 +201,7 @@ def test_weights_copies_and_rows_without_a_label(tmp_path, kind, reading):
         predicted.append(model.predict_one(x))
         if row["y"] is not None and row["w"] != 0.0:
             model.learn_one(x, row["y"], w=1.0 if row["w"] is None else row["w"])
-    how = reading or {"drop": ["id"]}
+    how = reading or {"columns": "id:drop"}
     for most in (33, None):
         if kind == "iterable":
             rows = [({name: row[name] for name in ("a", "b", "w") if row[name] is not None}, row["y"]) for row in PEOPLE]

@@ -154,7 +154,7 @@ def test_columns_that_are_not_there(tmp_path):
         pytest.raises(StreamError, match="no column 'v' for the weight"),
     ):
         LearningLoop(source, model()).run()
-    for how in ({"label": "w"}, {"label": "y", "drop": ["w"]}):
+    for how in ({"label": "w"}, {"label": "y", "columns": "w:drop"}):
         with pytest.raises(StreamError, match="'w' cannot hold the weight: it is the label, or dropped"):
             open_source(path, weight="w", **how)
     (tmp_path / "rows.svm").write_text("1 1:2\n")

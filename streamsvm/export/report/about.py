@@ -23,7 +23,7 @@ from streamsvm.stream.rows import learner_of, steps_of
 from streamsvm.stream.scores.base import ScoreReport
 from streamsvm.stream.scores.several import TABLES
 from streamsvm.stream.tables import TableEncoder, TableModel
-from streamsvm.stream.tables.options import SeenColumn
+from streamsvm.stream.tables.options import SeenColumn, with_kinds
 
 _SMALL = 256 * 1024  # bytes: less than a usual small device has for constants
 
@@ -155,8 +155,8 @@ def _columns_of(model: Any, learner: Any) -> tuple[list[SeenColumn], int]:
     encoder = next((step for step in getattr(model, "steps", {}).values() if isinstance(step, TableEncoder)), None)
     if encoder is None:
         return [SeenColumn(str(name), "number", "") for name in getattr(learner, "feature_names", ())], 0
-    kinds = dict.fromkeys(encoder.categorical, "category") | dict.fromkeys(encoder.dates, "date")
-    return [SeenColumn(str(name), kinds.get(str(name), "number"), "") for name in encoder.columns], 0
+    columns = [SeenColumn(str(name), "number", "") for name in encoder.learned_columns]
+    return with_kinds(columns, {"columns": encoder.columns}), 0
 
 
 def missing_share(column: SeenColumn, n_rows: int) -> float | None:

@@ -8,9 +8,11 @@ import re
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from datetime import date
+from types import MappingProxyType
 from typing import Any, NamedTuple
 
 from streamsvm.files.messages import cut
+from streamsvm.stream.tables.kinds import CATEGORY, DATE, DROP, NUMBER
 from streamsvm.stream.tables.reading import Reading
 from streamsvm.stream.tables.values import UNITS, formats_of, is_date, number, parsed_date, unit_of, zone_names
 
@@ -35,14 +37,20 @@ class Column(NamedTuple):
     """The kind that the column is taken for."""
     values: str
     note: str = ""
-    answers: tuple[tuple[str, Any], ...] = ()
-    """The flags to try and their values, if the column cannot be learned without any."""
-    suggested: tuple[tuple[str, Any], ...] = ()
-    """Those with which it is read better, if it can be."""
+    answers: Mapping[str, Any] = MappingProxyType({})
+    """Options to try, as of `TableReading.options`, if the column cannot be learned without any."""
+    suggested: Mapping[str, Any] = MappingProxyType({})
+    """Options with which it is read better, if it can be."""
     otherwise: Mapping[str, Any] | None = None
     """Options that read it as the note says that it may also be."""
     is_open: bool = False
     """Whether nothing in the rows seen decides between two readings that give other values."""
+
+    @property
+    def proposed_kind(self) -> str:
+        """The kind that the answers give the column; ``number`` if they give it none."""
+        kind: str = self.answers.get("columns", {}).get(self.name, NUMBER)
+        return kind.partition("=")[0]
 
 
 def column_of(
@@ -57,38 +65,38 @@ def column_of(
     Text that comes among ten times as many numbers is not what the column is for: where rows may fail, it needs no answer.
     ``forms`` are the formats of its dates, where more rows have told them.
 
-    >>> found = column_of("age", [31.0, "?", 40.0, 29.0])
-    >>> found.kind, found.values, found.note, found.answers
-    ('number', '29 to 40', "'?' in 1 row is not a number", (('missing', ['?']),))
+    >>> age = column_of("age", [31.0, "?", 40.0, 29.0])
+    >>> age.kind, age.values, age.note, age.answers
+    ('number', '29 to 40', "'?' in 1 row is not a number", {'missing': ['?']})
     >>> column_of("since", ["02.01.2024", "31.12.2023", "NA"]).answers
-    (('dates', ('since', '%d.%m.%Y')), ('missing', ['NA']))
+    {'columns': {'since': 'date=%d.%m.%Y'}, 'missing': ['NA']}
     >>> column_of("amount", [950.0, "1,200", "$2,000.50"]).answers
-    (('decimal', '.'),)
+    {'decimal': '.'}
     """
     n_given = len(values)
     values = [value for value in values if not isinstance(value, str) or value.strip()]
-    as_text = () if reads_text else (("features", name),)
+    as_text = {} if reads_text else as_kind(name, NUMBER)
     numbers: list[Any] = []
     others: list[Any] = []
     for value in values:
         (numbers if _is_finite(value) else others).append(value)
     if not values:
-        return Column(name, "number", "", "no value in these rows", as_text if n_given else ())
+        return Column(name, "number", "", "no value in these rows", as_text if n_given else {})
     if not others:
         if len(values) < n_given:
             n_empty = n_given - len(values)
-            answers = () if rows_may_fail and len(numbers) >= _MOSTLY * n_empty else as_text
+            answers = {} if rows_may_fail and len(numbers) >= _MOSTLY * n_empty else as_text
             return Column(name, "number", _range_text(numbers), f"empty text in {_rows_text(n_empty)}", answers)
         note, suggested, otherwise = _suspicion_of(name, numbers, len(set(numbers)))
-        shown = most_common(list(map(int, numbers))) if "categorical" in dict(suggested) else _range_text(numbers)
+        shown = most_common(list(map(int, numbers))) if suggested == as_kind(name, CATEGORY) else _range_text(numbers)
         return Column(name, "number", shown, note, suggested=suggested, otherwise=otherwise)
     if any(isinstance(value, dict | list) for value in others):
-        return Column(name, "nested", "", "no number", (("drop", name),))
+        return Column(name, "nested", "", "no number", as_kind(name, DROP))
     if huge := [value for value in others if isinstance(value, int)]:
-        answers = () if rows_may_fail else (("drop", name),)
+        answers = {} if rows_may_fail else as_kind(name, DROP)
         return Column(name, "number", _range_text(numbers + huge), "has numbers that are too large", answers)
     marks, rest = parted_marks(values)
-    missing = (("missing", list(marks)),) if marks else ()
+    missing = {"missing": list(marks)} if marks else {}
     if not numbers and all(isinstance(value, float) for value in others):  # NaN, inf
         return Column(name, "number", "", "no value in these rows", missing)
     texts = list(dict.fromkeys(str(value).strip() for value in rest))
@@ -96,7 +104,7 @@ def column_of(
         what = "numbers with a decimal comma" if decimals == [","] else "numbers as people write them"
         is_open = len(decimals) > 1
         note = f"{what}, or with a decimal comma" if is_open else what
-        answers, otherwise = (("decimal", decimals[0]), *missing), {"decimal": ","} if is_open else None
+        answers, otherwise = {"decimal": decimals[0], **missing}, {"decimal": ","} if is_open else None
         return Column(
             name, "text", most_common(values), note + _beside_text(marks), answers, otherwise=otherwise, is_open=is_open
         )
@@ -106,24 +114,34 @@ def column_of(
     if numbers and len(texts) <= _MOST_MARKS and all(map(_can_be_written, texts)):
         marks = Counter(str(value).strip() for value in others)
         verb = "is not a number" if len(marks) == 1 else "are not numbers"
-        return Column(name, "number", _range_text(numbers), f"{_counted_marks(marks)} {verb}", (("missing", list(marks)),))
+        return Column(name, "number", _range_text(numbers), f"{_counted_marks(marks)} {verb}", {"missing": list(marks)})
     if is_mostly or (len(texts) <= _MOST_MARKS and len(numbers) >= _MOSTLY * len(others)):
         return Column(name, "number", _range_text(numbers), f"not a number in {_rows_text(len(others))}")
     if not numbers and rest and (forms := forms or date_formats(rest)):
         either = f", or in the format {' or '.join(map(str, forms[1:]))}: these rows fit both" if len(forms) > 1 else ""
         note = f"looks like a date{either}{_zones_of(texts, forms[0])}{_beside_text(marks)}"
-        answers = (("dates", (name, forms[0])), *missing)
+        answers = as_kind(name, date_kind(forms[0])) | missing
         return Column(name, "date", most_common(values, 1), note, answers, is_open=len(forms) > 1)
     if not numbers and rest and (zones := zone_names(texts)):
         note = f"times with the zone names {' and '.join(zones)}, of which no format tells the offset: write it, such as +01:00"
-        return Column(name, "text", most_common(values), note + _beside_text(marks), (("drop", name), *missing), is_open=True)
+        return Column(name, "text", most_common(values), note + _beside_text(marks), as_kind(name, DROP) | missing, is_open=True)
     distinct = len({str(value) for value in values})
     note = _of_units(texts)
     if distinct == len(values) >= ENOUGH:
         note = note or ("numbers written in a way that is not read" if _like_numbers(rest) else "looks like an id")
-        return Column(name, "text", most_common(values), note, (("drop", name),))
+        return Column(name, "text", most_common(values), note, as_kind(name, DROP))
     note = "one value so far" if distinct == 1 and len(values) >= ENOUGH else note
-    return Column(name, "text", most_common(values), note, (("categorical", name),))
+    return Column(name, "text", most_common(values), note, as_kind(name, CATEGORY))
+
+
+def as_kind(name: str, kind: str) -> dict[str, Any]:
+    """Return the options that give a column a kind."""
+    return {"columns": {name: kind}}
+
+
+def date_kind(form: str | None) -> str:
+    """Return the kind of a column of dates in a format; None is ISO 8601."""
+    return DATE if form is None else f"{DATE}={form}"
 
 
 def _zones_of(texts: Sequence[str], form: str | None) -> str:
@@ -165,7 +183,7 @@ def _can_be_written(text: str) -> bool:
 
 def _written_in(mark: str, text: str) -> float | None:
     """The number that a text is to people with a decimal mark."""
-    found: float | None = _or_none(number, _or_none(_BY_MARK[mark].plain, text))
+    found: float | None = _or_none(number, _or_none(_BY_MARK[mark].plain_number, text))
     return found
 
 
@@ -224,27 +242,25 @@ def _may_be_thousands(value: float) -> bool:
     return float(value).is_integer() or (1.0 <= abs(value) < 1000.0 and round(value, 3) == value)
 
 
-def _suspicion_of(
-    name: str, numbers: Sequence[float], distinct: int
-) -> tuple[str, tuple[tuple[str, Any], ...], Mapping[str, Any] | None]:
+def _suspicion_of(name: str, numbers: Sequence[float], distinct: int) -> tuple[str, Mapping[str, Any], Mapping[str, Any] | None]:
     """Return what a column of numbers may be instead, the flags that read it so, and those that also may."""
     whole = all(isinstance(number, int) or number.is_integer() for number in numbers)
-    is_id = "looks like an id", (("drop", name),), None
+    is_id = "looks like an id", as_kind(name, DROP), None
     if len(numbers) < ENOUGH:
-        return is_id if whole and ID.search(name) else ("", (), None)
+        return is_id if whole and ID.search(name) else ("", {}, None)
     if distinct == 1:
-        return "one value so far", (), None
+        return "one value so far", {}, None
     if whole and (unit := _time_unit(numbers)) is not None:
-        return f"a time since 1970, in {unit}" if unit else "looks like a date", (("dates", (name, unit or None)),), None
+        return f"a time since 1970, in {unit}" if unit else "looks like a date", as_kind(name, date_kind(unit or None)), None
     if whole and distinct == len(numbers) and ID.search(name):
         return is_id
     if not whole or not all(a < b for a, b in itertools.pairwise(numbers)):
         is_code = whole and are_codes(name, numbers)
-        return ("looks like a code", (("categorical", name),), None) if is_code else ("", (), None)
+        return ("looks like a code", as_kind(name, CATEGORY), None) if is_code else ("", {}, None)
     counts = numbers[0] in (0, 1) and numbers[1] == numbers[0] + 1
     if counts or not name:
         return is_id
-    return "rises from row to row, as ids and times do", (), {"drop": [name]}
+    return "rises from row to row, as ids and times do", {}, as_kind(name, DROP)
 
 
 def _time_unit(numbers: Sequence[float]) -> str | None:
@@ -257,21 +273,21 @@ def _time_unit(numbers: Sequence[float]) -> str | None:
     return unit if all(_TIMES[0] < number / UNITS[unit][0] < _TIMES[1] for number in numbers) else None
 
 
-def not_read(name: str, values: Sequence[Any], form: str | None) -> tuple[str, tuple[tuple[str, Any], ...]]:
+def not_read(name: str, values: Sequence[Any], form: str | None) -> tuple[str, dict[str, Any]]:
     """Say what is wrong with the dates of a column in a format, and the answers to it."""
     wrong = [value for value in values if isinstance(value, str) and value.strip() and not is_date(value.strip(), form)]
     if form is None or form in UNITS:
         wrong = [value for value in wrong if not is_number(value)]
     if not wrong:
-        return "", ()
+        return "", {}
     note = f"{wrong[0]!r} is not written as {form or 'ISO 8601'}"
     marks = list(dict.fromkeys(value.strip() for value in wrong))
     others = [text for text in marks if text.lower() not in _USUAL_MARKS]
     forms = date_formats(others) if others else []
     if not forms and len(others) <= _MOST_MARKS and all(map(_can_be_written, others)):
-        return note, (("missing", marks),)
+        return note, {"missing": marks}
     usual = [text for text in marks if text not in others]
-    return note, (("dates", (name, forms[0] if forms else "FORMAT")), *([("missing", usual)] if usual else []))
+    return note, as_kind(name, date_kind(forms[0] if forms else "FORMAT")) | ({"missing": usual} if usual else {})
 
 
 def date_formats(values: Sequence[Any]) -> list[str | None]:

@@ -15,22 +15,12 @@ from typing import Any, NamedTuple
 from streamsvm.files.messages import cut
 from streamsvm.stream.endpoints import StreamError
 from streamsvm.stream.look.beginnings import ROWS, Beginning
-from streamsvm.stream.look.column_kinds import Column, is_number
+from streamsvm.stream.look.column_kinds import Column, as_kind, is_number
 from streamsvm.stream.look.seen_columns import TARGET, look
 from streamsvm.stream.tables.chunk import Row
-from streamsvm.stream.tables.options import (
-    READING,
-    ROLES,
-    SeenColumn,
-    TableOptions,
-    TableReading,
-    as_read,
-    columns_text,
-    table_options,
-)
+from streamsvm.stream.tables.kinds import CATEGORY, DATE, DROP, NUMBER, OTHERS, ColumnKind, merge_options
+from streamsvm.stream.tables.options import READING, SeenColumn, TableOptions, TableReading, table_options, with_kinds
 from streamsvm.stream.tables.reading import Reading
-
-_BY_COLUMN = ("dates", "marks")  # options that are mappings
 
 
 class Question(NamedTuple):
@@ -57,7 +47,7 @@ class Proposal(NamedTuple):
     @property
     def question(self) -> Question:
         """The question that names the columns, and the options to try."""
-        if odd := [column.name for column in self.columns if not column.name.isprintable()]:
+        if odd := [column.name for column in self.columns if not column.name.isprintable() or column.name == OTHERS]:
             return Question(f"column {odd[0]!r} needs an answer, and its name cannot be written in one: give it another name")
         names = ", ".join(f"{column.name} ({column.note or column.kind})" for column in self.columns[:10])
         count = "1 column needs an answer" if len(self.columns) == 1 else f"{len(self.columns)} columns need an answer"
@@ -76,32 +66,37 @@ def reading_proposal(
     learned with some options. A NothingLeftError says that no column is left to learn from.
     """
     columns = list(columns)
-    told = {*table.numbers, *table.encoder.get("features", ())}
-    columns = [_as_told(column) if column.name in told else column for column in columns]
-    open_ = [column for column in columns if any(not rows_may_fail or flag != "missing" for flag, _ in column.answers)]
-    suggested = [column._replace(answers=column.suggested) for column in columns if column.suggested and column.name not in told]
+    kinds = {name: ColumnKind.of(kind).kind for name, kind in table.columns.items()}
+    columns = [_as_number(column) if kinds.get(column.name) == NUMBER else column for column in columns]
+    open_ = [column for column in columns if column.answers.keys() - ({"missing"} if rows_may_fail else set())]
+    suggested = [
+        column._replace(answers=column.suggested) for column in columns if column.suggested and kinds.get(column.name) != NUMBER
+    ]
     if not open_ and not suggested:
         return None
     open_ = [*suggested, *open_]
+    if unnamed := [column._replace(is_open=True) for column in open_ if column.name == OTHERS]:
+        return Proposal(unnamed, {})
     options = _options_answered(open_, table)
     if try_out is not None:
-        before = {*table.encoder.get("dates", ()), *table.encoder.get("categorical", ())}
-        while bad := try_out(options) - before - {*options.get("drop", ())}:
+        before = {name for name, kind in kinds.items() if kind in (CATEGORY, DATE)}
+        while bad := try_out(options) - before - _dropped_columns(options):
             others = bad - {column.name for column in open_}
             if unasked := [column for column in columns if column.name in others and column.answers]:
                 open_ = [*open_, *unasked]  # whose texts would have cost their rows alone, without these options
             else:
                 features = [column for column in open_ if column.kind not in ("label", "target")]
-                reads_decimals = {column.name for column in features if "decimal" in dict(column.answers)}
+                reads_decimals = {column.name for column in features if "decimal" in column.answers}
                 if reads_decimals and others:  # it does not suit the other columns
                     bad = reads_decimals
                 named = {column.name: column for column in columns}
-                changed = [named[name]._replace(answers=(("drop", name),)) for name in bad if name in named]
+                changed = [named[name]._replace(answers=as_kind(name, DROP)) for name in bad if name in named]
                 open_ = [column for column in open_ if column.name not in bad] + changed
             options = _options_answered(open_, table)
-        if all(column.kind in ("label", "target", "dropped") or column.name in options.get("drop", ()) for column in columns):
+        dropped = _dropped_columns(options)
+        if all(column.kind in ("label", "target", "dropped") or column.name in dropped for column in columns):
             if suggested:  # better an id than nothing
-                return reading_proposal([column._replace(suggested=()) for column in columns], table, rows_may_fail, try_out)
+                return reading_proposal([column._replace(suggested={}) for column in columns], table, rows_may_fail, try_out)
             seen = ", ".join(
                 f"{column.name} ({column.note or column.kind})" for column in columns if column.kind not in ("label", "target")
             )
@@ -109,39 +104,29 @@ def reading_proposal(
     return Proposal(open_, options)
 
 
-def _as_told(column: Column) -> Column:
+def _dropped_columns(options: Mapping[str, Any]) -> set[str]:
+    return {name for name, kind in options.get("columns", {}).items() if kind == DROP}
+
+
+def _as_number(column: Column) -> Column:
     """Return a column that is said to hold numbers; where it holds something else, that is a question."""
-    if not {flag for flag, _ in column.answers} & {"drop", "categorical", "dates"}:
+    if column.proposed_kind == NUMBER:
         return column
     return column._replace(note=f"said to be a number, and has {column.values or 'none'}", is_open=True)
 
 
 def _options_answered(open_: Sequence[Column], table: TableOptions) -> dict[str, Any]:
-    """Return the options that answer for columns, with what was answered before."""
-    options: dict[str, Any] = {}
-    for flag, value in itertools.chain.from_iterable(column.answers for column in open_):
-        if flag == "decimal":
-            options[flag] = value
-        elif flag in _BY_COLUMN:
-            options.setdefault(flag, {})[value[0]] = value[1]
-        else:
-            known = options.setdefault(flag, [])
-            known += [text for text in (value if isinstance(value, list) else [value]) if text not in known]
-    numbers = options.pop("features", None)  # text is read as numbers where any flag says how columns are read
-    options = options or {"numbers": numbers}
-    decimal = options.pop("decimal", None)
-    for flag, value in options.items():  # what was answered before stays so
-        before = table.encoder.get(flag, {} if flag in _BY_COLUMN else [])
-        options[flag] = before | value if flag in _BY_COLUMN else [*before, *value]
-    if columns_text(options):  # which is one flag
-        said = table.encoder | ({"numbers": table.numbers} if table.numbers else {})
-        options = {name: said[name] for name in ROLES if name in said} | options
-        new = {column.name for column in open_ if dict(column.answers).keys() & {"drop", "categorical"}}
-        if "dates" in options:
-            options["dates"] = {name: form for name, form in options["dates"].items() if name not in new}
-        for role in {"categorical", "features"} & {*options}:
-            options[role] = [name for name in options[role] if name not in options.get("drop", ())]
-    return options if decimal is None else {"decimal": decimal, **options}
+    """Return the options that answer for columns, with what was answered before for these options."""
+    answers: dict[str, Any] = {}
+    for column in open_:
+        answers = merge_options(answers, column.answers)
+    kinds = answers.pop("columns", {})
+    # Text is read as numbers where any option says how columns are read.
+    kinds = {name: kind for name, kind in kinds.items() if kind != NUMBER} or ({} if answers else kinds)
+    if kinds:
+        answers["columns"] = kinds
+    given = {**table.encoder, "columns": table.columns}
+    return merge_options({name: given[name] for name in answers if given.get(name)}, answers)
 
 
 def tried(beginning: Beginning, label: str | None, table: TableOptions, options: Mapping[str, Any]) -> set[str]:
@@ -154,7 +139,7 @@ def tried(beginning: Beginning, label: str | None, table: TableOptions, options:
             for name, value in row.x.items() if isinstance(row, Row) else ():
                 is_text = not reading.options and isinstance(value, str)
                 reads = isinstance(value, int | float) or (is_text and (not value.strip() or is_number(value)))
-                if not (reads or reading.category_of(name)):
+                if not (reads or reading.kind_of(name) == CATEGORY):
                     bad.add(str(name))
     return bad
 
@@ -212,8 +197,7 @@ def first_look(
     options = found | dict(given)
     seen = table = table_options(options, beginning.format)
     if no_features:
-        dropped = dict.fromkeys([*table.encoder.get("drop", ()), *no_features])
-        seen = table._replace(encoder=table.encoder | {"drop": list(dropped)})
+        seen = table._replace(encoder=merge_options(table.encoder, {"columns": dict.fromkeys(no_features, DROP)}))
     n_rows, columns = look(beginning, label, seen, regression, rows_may_fail)
     is_target = any(column.note == TARGET for column in columns)
     proposed, question = None, None
@@ -230,7 +214,7 @@ def first_look(
     elif proposed is not None:
         found, options = found | proposed.options, options | proposed.options
     read = [SeenColumn(*column[:4], column.otherwise) for column in columns]
-    return FirstLook(as_read(read, options), n_rows, found, options, is_target, question)
+    return FirstLook(with_kinds(read, options), n_rows, found, options, is_target, question)
 
 
 def names_in(beginning: Beginning) -> list[str]:

@@ -18,6 +18,7 @@ from streamsvm.stream.look.beginnings import ROWS, Beginning
 from streamsvm.stream.look.column_kinds import (
     ENOUGH,
     Column,
+    as_kind,
     column_of,
     date_formats,
     have_thousands,
@@ -28,6 +29,7 @@ from streamsvm.stream.look.column_kinds import (
 )
 from streamsvm.stream.look.far_values import as_mark, far_dates, far_values
 from streamsvm.stream.tables.chunk import Chunk, Row
+from streamsvm.stream.tables.kinds import CATEGORY, DATE, DROP, NUMBER, OTHERS, ColumnKind
 from streamsvm.stream.tables.options import TableOptions
 from streamsvm.stream.tables.reading import Reading, plain_value
 from streamsvm.stream.tables.values import is_date
@@ -45,7 +47,7 @@ _SECONDS = 0.9  # for which a file is read from its beginning
 _AT_ONCE, _SOME = 1000, 5  # rows that are read together beyond the first ones, and how many of them are looked at
 _LATER = 4  # times in the middle and at the end of a file
 _ODD = 20  # rows that are looked at because a column has a text for the first time, or because they are read one by one
-_TEXT_OPTIONS = ("delimiter", "encoding", "missing", "decimal", "marks")  # with which a table is looked at
+_TEXT_OPTIONS = ("delimiter", "encoding", "missing", "decimal")  # with which a table is looked at
 
 
 def look(
@@ -59,12 +61,13 @@ def look(
     """
     given = table.encoder | table.source
     options = {name: given[name] for name in _TEXT_OPTIONS if name in given}
-    dropped = table.encoder.get("drop", [])
-    if dropped:
-        options["drop"] = dropped  # with all that lies in it
+    kinds = {name: ColumnKind.of(kind) for name, kind in table.encoder.get("columns", {}).items() if name != OTHERS}
+    dropped = [name for name, kind in kinds.items() if kind.kind == DROP]
+    marked = {name: f"{NUMBER}={'|'.join(kind.marks)}" for name, kind in kinds.items() if kind.marks is not None}
+    options["columns"] = dict.fromkeys(dropped, DROP) | marked  # a dropped column with all that lies in it
     with beginning.opened(label=label, **options) as source:
         later = partial(beginning.later, label=label, **options) if beginning.later else None
-        rows, forms = _seen_rows(source, label, {label, *table.encoder.get("dates", ())}, later)
+        rows, forms = _seen_rows(source, label, {label, *(name for name, kind in kinds.items() if kind.kind == DATE)}, later)
         names = [*source.columns, *(str(name) for row in rows for name in row), *dropped]
     columns = _described_columns(rows, names, label, table, regression, rows_may_fail, forms)
     if beginning.format == "csv":
@@ -122,12 +125,12 @@ def _pointed_columns(
         column.name
         for column in columns
         if column.kind == "number"
-        and all(flag == "missing" for flag, _ in column.answers)
+        and column.answers.keys() <= {"missing"}
         and any(isinstance(value := row.get(column.name), float) and not value.is_integer() for row in rows)
     ]
     if not named:
         return set()
-    with beginning.opened(label=label, **options, categorical=named) as source:
+    with beginning.opened(label=label, **{**options, "columns": dict.fromkeys(named, CATEGORY)}) as source:
         seen = [row.x for row in itertools.islice(source, ROWS) if isinstance(row, Row)]
     return {name for name in named if have_thousands([str(row[name]) for row in seen if name in row])}
 
@@ -221,6 +224,7 @@ def _described_columns(
 ) -> list[Column]:
     """Return the columns of rows, those of ``names`` first; as `look`."""
     answered = table.encoder
+    reading = Reading(answered.get("columns", ""))
     columns = []
     labels = {str(row[label]).strip().lower() for row in rows if row.get(label) is not None}
     for name in dict.fromkeys([*names, *(str(name) for row in rows for name in row)]):
@@ -228,25 +232,25 @@ def _described_columns(
             plain_value(value) for row in rows if (value := row.get(name)) is not None and not (answered and value != value)
         ]
         if name == label:
-            answers = _decimals_of(values) if "decimal" not in answered else ()
-            if answers and not all(is_number(Reading(decimal=answers[0][1]).label(str(y))) for y in values):
-                answers, note = (), _UNITS
+            answers = _decimals_of(values) if "decimal" not in answered else {}
+            if answers and not all(is_number(Reading(**answers).label(str(y))) for y in values):
+                answers, note = {}, _UNITS
             else:
                 note = TARGET if not regression and (answers or _are_targets(values)) else ""
             columns.append(Column(name, "target" if regression else "label", most_common(values), note, answers))
-        elif name in answered.get("drop", ()) or name not in answered.get("features", [name]):
+        elif (kind := reading.kind_of(name)) == DROP:
             columns.append(Column(name, "dropped", ""))
-        elif name in answered.get("categorical", ()):
+        elif kind == CATEGORY:
             columns.append(Column(name, "category", most_common(values)))
-        elif name in answered.get("dates", ()):
-            columns.append(Column(name, "date", most_common(values, 1), *not_read(name, values, answered["dates"][name])))
+        elif kind == DATE:
+            columns.append(Column(name, "date", most_common(values, 1), *not_read(name, values, reading.format_of(name))))
         else:
             columns.append(column_of(name, values, bool(answered), rows_may_fail, (forms or {}).get(name)))
         columns[-1] = _or_far(columns[-1], values, answered)
-        marks = [text for flag, texts in columns[-1].answers if flag == "missing" for text in texts if text.lower() in labels]
+        marks = [text for text in columns[-1].answers.get("missing", ()) if text.lower() in labels]
         if marks and name != label and columns[-1].kind != "number":  # which would mark labels as missing, too
-            kind = "categorical" if len({str(value) for value in values}) <= _MOST_NAMES else "drop"
-            columns[-1] = Column(name, "text", most_common(values), f"{marks[0]!r} is also a label", ((kind, name),))
+            kind = CATEGORY if len({str(value) for value in values}) <= _MOST_NAMES else DROP
+            columns[-1] = Column(name, "text", most_common(values), f"{marks[0]!r} is also a label", as_kind(name, kind))
         if 0 < len(values) < len(rows) and columns[-1].kind not in ("label", "target", "dropped"):
             columns[-1] = _noted_column(columns[-1], f"missing in {len(rows) - len(values)}")
     return _compared_columns(_with_own_marks(columns, rows, labels), rows, label)
@@ -254,19 +258,19 @@ def _described_columns(
 
 def _or_far(column: Column, values: Sequence[Any], answered: Mapping[str, Any]) -> Column:
     """Return a column of numbers or dates with a note on those that are repeated far outside all others."""
-    answers = dict(column.answers)
-    known = list(dict.fromkeys([*answered.get("missing", ()), *answers.get("missing", ())]))
+    marked = list(dict.fromkeys([*answered.get("missing", ()), *column.answers.get("missing", ())]))
+    kind = ColumnKind.of((answered.get("columns", {}) | column.answers.get("columns", {})).get(column.name, NUMBER))
     if column.kind == "date":
-        form = answers["dates"][1] if "dates" in answers else answered.get("dates", {}).get(column.name)
-        marks = far_dates(values, form)
-    elif column.kind in ("number", "target") and column.name not in answered.get("marks", ()):
+        marks = far_dates(values, kind.format)
+    elif column.kind in ("number", "target") and kind.marks is None:
         numbers = [value for value in values if isinstance(value, int | float) and abs(value) < math.inf]
         marks = list(map(as_mark, far_values(numbers)))
     else:
         return column
     if not marks or column.otherwise:
         return column
-    otherwise = {"marks": {column.name: [*known, *marks]}} if column.kind == "number" else {"missing": [*known, *marks]}
+    marked += marks
+    otherwise = as_kind(column.name, f"{NUMBER}={'|'.join(marked)}") if column.kind == "number" else {"missing": marked}
     note = f"{' and '.join(marks)}, far from all others, may mean missing"
     return _noted_column(column, note)._replace(otherwise=otherwise)
 
@@ -275,18 +279,17 @@ def _with_own_marks(columns: Sequence[Column], rows: Sequence[Mapping[Any, Any]]
     """Return columns with marks of their own, where a mark is a label or a name in another column, as ``NA`` is of a region."""
     names: set[str] = set()
     for column in columns:
-        if column.kind == "category" or (column.kind == "text" and dict(column.answers).keys() == {"categorical"}):
+        if column.kind == "category" or (column.kind == "text" and column.answers == as_kind(column.name, CATEGORY)):
             values = {str(value).strip() for row in rows if (value := row.get(column.name)) is not None}
             if len(values) > 1 and all(value.isupper() and 1 < len(value) <= _LONGEST_CODE for value in values):
                 names |= values
-    found = []
+    changed = []
     for column in columns:
-        marks = dict(column.answers).get("missing", ())
+        marks = column.answers.get("missing", ())
         if column.kind == "number" and any(mark in names or mark.lower() in labels for mark in marks):
-            others = [answer for answer in column.answers if answer[0] != "missing"]
-            column = column._replace(answers=(*others, ("marks", (column.name, list(marks)))))
-        found.append(column)
-    return found
+            column = column._replace(answers=as_kind(column.name, f"{NUMBER}={'|'.join(marks)}"))
+        changed.append(column)
+    return changed
 
 
 def _compared_columns(columns: Sequence[Column], rows: Sequence[Mapping[Any, Any]], label: str | None) -> list[Column]:
@@ -311,12 +314,12 @@ def _as_compared(value: Any) -> str:
         return str(value)
 
 
-def _decimals_of(labels: Sequence[Any]) -> tuple[tuple[str, str], ...]:
-    """Return the answer that reads labels as numbers which people have written, where they are such, and many."""
+def _decimals_of(labels: Sequence[Any]) -> dict[str, str]:
+    """Return the ``decimal`` with which labels are numbers that people have written, if they are such, and many."""
     texts = [str(y) for y in labels]
     if len(set(texts)) <= ENOUGH or all(map(is_number, texts)):
-        return ()
-    return tuple(answer for answer in column_of("label", labels).answers if answer[0] == "decimal")
+        return {}
+    return {name: value for name, value in column_of("label", labels).answers.items() if name == "decimal"}
 
 
 def _are_targets(labels: Sequence[Any]) -> bool:

@@ -12,6 +12,7 @@ from streamsvm.core.checks import LARGEST_FLOAT32
 from streamsvm.core.compiling.functions import compiled
 from streamsvm.files.category_names import key_of, seed_of, spelt_name
 from streamsvm.stream.tables.chunk import Table, Values, as_numbers
+from streamsvm.stream.tables.kinds import CATEGORY, DATE, DROP
 from streamsvm.stream.tables.reading import Reading
 from streamsvm.stream.tables.statistics import NameStatistics
 from streamsvm.stream.tables.values import cyclic_pair
@@ -20,7 +21,7 @@ from streamsvm.stream.tables.values import cyclic_pair
 LONGEST_FEATURE = 1024
 
 
-class Columns(NamedTuple):
+class ColumnState(NamedTuple):
     """The columns that an encoder knows, and how it encodes them."""
 
     reading: Reading
@@ -100,9 +101,9 @@ class ReadTable:
         self.numbers: dict[Hashable, Numbers] = {}
         self.names: dict[Hashable, Names] = {}
         for name, values in zip(table.names, table.columns, strict=True):
-            if reading.category_of(name):
+            if reading.kind_of(name) == CATEGORY:
                 self.names[name] = _names_of(values, reading, name)
-            elif not reading.drops(name):
+            elif reading.kind_of(name) != DROP:
                 self.numbers[name] = _numbers_of(reading.column(name, values))
         self.has_value: np.ndarray = np.zeros(len(table), bool)
         for values in table.columns:
@@ -135,7 +136,7 @@ def _names_of(values: Values, reading: Reading, column: Hashable) -> Names:
     kinds = set(map(type, given)) - {type(None)}
     rows: Sequence[Any]
     if len(kinds) <= 1 and kinds <= _TOLD_APART:
-        read, rows = reading.cell_reader(column), given
+        read, rows = reading.reader(column), given
         texts = {value: read(value) for value in dict.fromkeys(given)}
     else:
         rows = [key if isinstance(key, str | None) else _NO_NAME for key in reading.column(column, given)]
@@ -190,7 +191,7 @@ def fill_means(values: Any, learned: Any, count: int, mean: float, out: Any) -> 
 
 
 def encode(
-    columns: Columns,
+    columns: ColumnState,
     table: ReadTable,
     first: int,
     end: int,
@@ -277,7 +278,7 @@ class _Encoding:
     """The features of rows, column by column, up to the first row that must be encoded by itself."""
 
     def __init__(
-        self, columns: Columns, table: ReadTable, first: int, end: int, learns: bool, known: set[Hashable] | None
+        self, columns: ColumnState, table: ReadTable, first: int, end: int, learns: bool, known: set[Hashable] | None
     ) -> None:
         self._columns, self._learns, self._known = columns, learns, known
         #: Number of the first row in the table.
@@ -325,7 +326,7 @@ class _Encoding:
             self.n = min(self.n, int(rows[at]) - self.first)
 
     def _add_numbers(self, name: Hashable, numbers: Numbers) -> None:
-        is_left_out = name not in self._columns.numbers and not self._learns and not self._columns.reading.date_of(name)
+        is_left_out = name not in self._columns.numbers and not self._learns and self._columns.reading.kind_of(name) != DATE
         self._cut_at(np.setdiff1d(numbers.wrong, numbers.texts) if is_left_out else numbers.wrong)
         self._add_values(name, numbers.values[self.first : self.first + self.n])
 
@@ -343,7 +344,7 @@ class _Encoding:
                 self.ones.append(np.where(missing, self._place_of(feature), -1))
             else:
                 self.cut(missing)
-        if columns.reading.date_of(name) and not missing.all():
+        if columns.reading.kind_of(name) == DATE and not missing.all():
             for cycle in columns.cycles:
                 pairs = [(0.0, 0.0) if value != value else cyclic_pair(value, cycle) for value in numbers[: self.n].tolist()]
                 for part, wave in zip(("sin", "cos"), zip(*pairs, strict=True), strict=False):

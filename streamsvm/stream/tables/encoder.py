@@ -18,9 +18,10 @@ from streamsvm.files.category_names import key_of, seed_of
 from streamsvm.files.messages import shown
 from streamsvm.stream.tables.advice import number_in
 from streamsvm.stream.tables.chunk import Table, Values, as_numbers, take_rows
-from streamsvm.stream.tables.encode import LONGEST_FEATURE, Columns, Encoded, ReadTable, encode
+from streamsvm.stream.tables.encode import LONGEST_FEATURE, ColumnState, Encoded, ReadTable, encode
+from streamsvm.stream.tables.kinds import CATEGORY, DATE, DROP, Columns
 from streamsvm.stream.tables.model import TableModel, checked_weights, in_row
-from streamsvm.stream.tables.reading import Dates, Names, Reading, as_names
+from streamsvm.stream.tables.reading import Names, Reading, as_names
 from streamsvm.stream.tables.scaler import check_scaler, is_scaler
 from streamsvm.stream.tables.statistics import MOST_LABELS, NameStatistics
 from streamsvm.stream.tables.values import CYCLES, cyclic_pair
@@ -56,8 +57,8 @@ class TableEncoder(base.MiniBatchTransformer):
 
     Parameters
     ----------
-    categorical, dates, features, drop, missing, decimal, marks
-        As in `Reading`. A column that is not named holds numbers.
+    columns, missing, decimal
+        As in `Reading`: the kind of each column, such as ``"id:drop,city:category"``. A column that is not named holds numbers.
     when_missing
         What to do about a missing value of a column that was learned before: ``"mean"`` puts in the running mean of a number,
         ``"indicator"`` also adds a feature such as ``age is missing``, which is 1, and ``"drop"`` leaves out its feature in that
@@ -79,12 +80,12 @@ class TableEncoder(base.MiniBatchTransformer):
     Raises
     ------
     ValueError
-        A parameter is out of its range, or names a column twice.
+        A parameter is invalid.
 
     Examples
     --------
     >>> from streamsvm import BSGDClassifier
-    >>> encoder = TableEncoder(categorical="city", dates="since")
+    >>> encoder = TableEncoder("city:category,since:date")
     >>> for _ in range(2):
     ...     encoder.learn_one({"city": "Paris", "since": "1970-01-02", "age": 31})
     >>> encoder.transform_one({"city": "Paris", "since": "1970-01-03", "age": "40"})
@@ -93,7 +94,7 @@ class TableEncoder(base.MiniBatchTransformer):
     Traceback (most recent call last):
         ...
     ValueError: feature 'age' is 'forty', a text. ...
-    >>> model = TableEncoder(categorical="city") | BSGDClassifier(budget=10)
+    >>> model = TableEncoder("city:category") | BSGDClassifier(budget=10)
     >>> for city, y in [("Paris", True), ("Oslo", False)] * 20:
     ...     model.learn_one({"city": city}, y)
     >>> model.predict_one({"city": "Oslo"})
@@ -102,14 +103,10 @@ class TableEncoder(base.MiniBatchTransformer):
 
     def __init__(
         self,
+        columns: Columns = "",
         *,
-        categorical: Names = (),
-        dates: Dates = (),
-        features: Names | None = None,
-        drop: Names = (),
         missing: Names = (),
         decimal: str | None = None,
-        marks: Mapping[str, Names] | None = None,
         when_missing: WhenMissing = "mean",
         cycles: Names = (),
         scaler: Literal["standard"] | base.Transformer | None = None,
@@ -117,16 +114,10 @@ class TableEncoder(base.MiniBatchTransformer):
         buckets: int | None = None,
         max_columns: int = 1024,
     ) -> None:
-        columns: dict[str, Any] = {"features": features, "drop": drop, "categorical": categorical, "dates": dates}
-        self._reading = Reading(**columns, missing=missing, decimal=decimal, marks=marks)
-        read = self._reading
-        self.categorical: list[str] = read.categorical
-        self.dates: dict[str, str | None] = read.dates
-        self.features: list[str] | None = read.features
-        self.drop: list[str] = read.drop
-        self.missing: list[str] = read.missing
-        self.decimal: str | None = read.decimal
-        self.marks: dict[str, list[str]] = read.marks
+        self._reading = Reading(columns, missing=missing, decimal=decimal)
+        self.columns: dict[str, str] = self._reading.columns
+        self.missing: list[str] = self._reading.missing
+        self.decimal: str | None = decimal
         self.when_missing: WhenMissing = when_missing
         self.cycles: list[str] = as_names("cycles", cycles)
         self.scaler: Literal["standard"] | base.Transformer | None = scaler
@@ -141,15 +132,15 @@ class TableEncoder(base.MiniBatchTransformer):
             value = getattr(self, name)
             if (value is not None or name == "max_columns") and (type(value) is not int or value < least):
                 raise ValueError(f"{name} must be a whole number of at least {least}, not {shown(value)}")
-        if len(self.categorical) > max_columns:
-            raise ValueError(f"{len(self.categorical)} categorical columns are more than max_columns={max_columns}")
+        if len(self.categories) > max_columns:
+            raise ValueError(f"{len(self.categories)} columns of categories are more than max_columns={max_columns}")
         if not is_scaler(scaler):
             raise ValueError(_NO_SCALER.format(shown(scaler)))
         self._scaler: Any = standard_scaler()() if scaler == "standard" else scaler and scaler.clone()
         #: Rows and mean of each column of numbers that was learned, and the feature of each value of each categorical one.
         self._numbers: dict[Hashable, tuple[int, float]] = {}
         self._features: dict[Hashable, dict[str, str]] = {}
-        knows_labels = buckets is None and bool(self.categorical)
+        knows_labels = buckets is None and bool(self.categories)
         self._statistics: NameStatistics | None = NameStatistics() if knows_labels else None
         self._read: ReadTable | None = None
 
@@ -162,7 +153,22 @@ class TableEncoder(base.MiniBatchTransformer):
         return TableModel(self, other)
 
     @property
-    def columns(self) -> list[Hashable]:
+    def categories(self) -> list[str]:
+        """The columns of categories."""
+        return self._reading.named(CATEGORY)
+
+    @property
+    def dates(self) -> list[str]:
+        """The columns of dates."""
+        return self._reading.named(DATE)
+
+    @property
+    def dropped(self) -> list[str]:
+        """The columns that are named to be left out."""
+        return self._reading.named(DROP)
+
+    @property
+    def learned_columns(self) -> list[Hashable]:
         """The columns that were learned, those with numbers first."""
         return [*self._numbers, *self._features]
 
@@ -170,7 +176,7 @@ class TableEncoder(base.MiniBatchTransformer):
     def most_made_features(self) -> int:
         """The most features that names and cycles can become."""
         names = self._known.max_values + (MOST_LABELS if self.buckets is None else self.buckets)
-        return len(self.categorical) * names + 2 * len(self.dates) * len(self.cycles)
+        return len(self.categories) * names + 2 * len(self.dates) * len(self.cycles)
 
     @property
     def statistics(self) -> NameStatistics | None:
@@ -260,14 +266,14 @@ class TableEncoder(base.MiniBatchTransformer):
                 features.update({f"{name}~{suffix}": value for suffix, value in zip(suffixes, values_of, strict=True)})
 
     @property
-    def _known(self) -> Columns:
+    def _known(self) -> ColumnState:
         most = self.max_values
         if most is None and self._statistics is None:
             most = _MOST_BESIDE_BUCKETS
         elif most is None and self._statistics is not None:
             most = _MOST_BESIDE_ODDS if self._statistics.of_numbers is False else _MOST_BESIDE_MEANS
         how = self.when_missing, self.cycles, most or 0, self.buckets, self.max_columns, self._statistics
-        return Columns(self._reading, self._numbers, self._features, *how)
+        return ColumnState(self._reading, self._numbers, self._features, *how)
 
     def encode(
         self,
@@ -292,7 +298,7 @@ class TableEncoder(base.MiniBatchTransformer):
         known, columns = self._features.get(column), self._known
         if known is None or (columns.statistics is None and columns.is_full(column)):
             return 0
-        read = self._reading.cell_reader(column)
+        read = self._reading.reader(column)
         texts = Counter(map(read, values.tolist() if isinstance(values, np.ndarray) else values))
         unknown = {
             columns.name_of(column, text): n
@@ -350,7 +356,7 @@ class TableEncoder(base.MiniBatchTransformer):
             return self._transformed_table(table, n)  # one column is called as a feature of another, or the like
         read, new = self._reading, {}
         for name, values in zip(table.names, table.columns, strict=True):
-            if name not in self._numbers and not (read.drops(name) or read.category_of(name)):
+            if name not in self._numbers and read.kind_of(name) not in (DROP, CATEGORY):
                 numbers, _ = as_numbers(read.column(name, values))
                 if (numbers == numbers).any():
                     new[name] = np.zeros(n) if self._statistics is None else np.where(np.isnan(numbers), 0.0, numbers)
@@ -430,11 +436,13 @@ class TableEncoder(base.MiniBatchTransformer):
         numbers: dict[Hashable, float] = {}
         names: dict[Hashable, str] = {}
         for name, value in self._reading.row(x.items()).items():
-            if self._reading.category_of(name):
+            if self._reading.kind_of(name) == CATEGORY:
                 names[name] = self._known.name_of(name, value)
                 continue
             if type(value) is not float:
-                if not (learns or name in self._numbers or self._reading.date_of(name)) and isinstance(value, str | bytes):
+                if not (learns or name in self._numbers or self._reading.kind_of(name) == DATE) and isinstance(
+                    value, str | bytes
+                ):
                     continue
                 value = number_in(value, name, self._reading, self._numbers.get(name, (0, 0.0))[0])
             elif not -LARGEST_FLOAT32 <= value <= LARGEST_FLOAT32:
@@ -451,9 +459,7 @@ class TableEncoder(base.MiniBatchTransformer):
         return numbers, names
 
     def __getstate__(self) -> dict[str, Any]:
-        left_out = {"_reading", "_read"} | ({"_statistics"} if self._statistics is None else set())  # as it was saved earlier
-        left_out |= set() if self.marks else {"marks"}
-        return {name: value for name, value in self.__dict__.items() if name not in left_out}
+        return {name: value for name, value in self.__dict__.items() if name not in ("_reading", "_read")}
 
     def __setstate__(self, state: dict[str, Any]) -> None:
         # Made anew and checked: the state may come from a file. A scaler is not cloned: that may take for ever.
@@ -462,7 +468,7 @@ class TableEncoder(base.MiniBatchTransformer):
             raise ValueError(_NO_SCALER.format(shown(scaler)))
         made = TableEncoder(**{name: value for name, value in state.items() if not name.startswith("_")} | {"scaler": None})
         made.scaler = scaler
-        numbers, features, statistics = state["_numbers"], state["_features"], state.get("_statistics")
+        numbers, features, statistics = state["_numbers"], state["_features"], state["_statistics"]
         if type(statistics) is not type(made._statistics):
             raise ValueError("the encoder and its statistics do not fit")
         made._statistics = statistics

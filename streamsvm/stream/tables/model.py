@@ -16,6 +16,7 @@ from streamsvm.core.checks import checked_weight
 from streamsvm.core.frames import as_columns, plain_list
 from streamsvm.core.warning import warn
 from streamsvm.stream.tables.chunk import MIN_ROWS_TOGETHER, Table, is_absent, take_rows
+from streamsvm.stream.tables.kinds import DROP
 from streamsvm.stream.tables.options import TableReading
 from streamsvm.stream.tables.reading import Reading
 from streamsvm.stream.tables.values import date_text, number
@@ -36,7 +37,7 @@ class TableModel(compose.Pipeline):
     >>> import pandas as pd
     >>> from streamsvm import BSGDClassifier
     >>> from streamsvm.stream.tables import TableEncoder
-    >>> model = TableEncoder(categorical="city") | BSGDClassifier(budget=10)
+    >>> model = TableEncoder("city:category") | BSGDClassifier(budget=10)
     >>> X = pd.DataFrame({"city": ["Paris", "Oslo"] * 20})
     >>> model.learn_many(X, ["warm", "cold"] * 20)
     >>> list(model.predict_many(X[:2]))
@@ -249,7 +250,7 @@ def usual_columns(encoder: Any) -> list[Hashable]:
 
 def drops_column(encoder: Any, column: Hashable) -> bool:
     """Return whether an encoder leaves a column out."""
-    drops: bool = encoder._reading.drops(column)
+    drops: bool = encoder._reading.kind_of(column) == DROP
     return drops
 
 
@@ -280,7 +281,7 @@ def _warn_of_order(labels: Sequence[Any]) -> None:
 
 def _columns_of_features(encoder: Any) -> dict[str, Hashable]:
     """Return the column of each feature that an encoder makes of one, but for numbers, which are called as their columns are."""
-    found: dict[str, Hashable] = {f"{column} is missing": column for column in encoder.columns}
+    found: dict[str, Hashable] = {f"{column} is missing": column for column in encoder.learned_columns}
     found |= {
         f"{column} {cycle} {part}": column for column in encoder.dates for cycle in encoder.cycles for part in ("sin", "cos")
     }
@@ -294,7 +295,7 @@ def _columns_of_features(encoder: Any) -> dict[str, Hashable]:
 def _columns_of(encoder: Any, features: Mapping[Any, Any]) -> dict[Any, Any]:
     found: dict[Any, Any] = {}
     suffixes = [] if encoder.statistics is None else encoder.statistics.suffixes
-    for column in encoder.columns:
+    for column in encoder.learned_columns:
         if column not in encoder._features:
             absent = features.get(f"{column} is missing", 0.0) > _IS_ON
             value = found[column] = None if absent else features.get(column)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import re
-from collections.abc import Callable, Collection, Hashable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Hashable, Iterable, Sequence
 from dataclasses import replace
 from datetime import date, datetime, timedelta
 from decimal import Decimal
@@ -14,10 +14,10 @@ import numpy as np
 
 from streamsvm.files.messages import shown
 from streamsvm.stream.tables.chunk import Table, Values, as_numbers, is_absent
+from streamsvm.stream.tables.kinds import CATEGORY, DATE, DROP, NUMBER, OTHERS, ColumnKind, Columns, parse_columns
 from streamsvm.stream.tables.values import LEAST_EPOCH, as_seconds, iso_seconds, number, seconds_of
 
 Names = str | Iterable[str]
-Dates = str | Iterable[str] | Mapping[str, str | None]
 
 _SIGN = "[-+\u2212]"
 _CODES = "USD EUR GBP JPY CHF CNY INR AUD CAD NZD SEK NOK DKK PLN CZK HUF RON RUB UAH TRY ILS ZAR BRL MXN ARS KRW SGD HKD THB"
@@ -37,20 +37,16 @@ _WRITTEN = {
 _IN_PARENTHESES = re.compile(rf"({_CURRENCY}?)[{_BLANKS}]?\(([^()]*)\)")  # of accountants: a negative number
 _PLAIN = {mark: str.maketrans({**dict.fromkeys(["'", "\u2019", *_BLANKS, group]), mark: "."}) for mark, group in _GROUPS.items()}
 _DIGITS = re.compile(r"[-+]?\d[\d.,'\s]*")
-_DROPPED, _NUMBER, _CATEGORY, _DATE = range(4)
 _NANS = frozenset({"nan", "NaN", "NAN"})
+_READ_AS_TEXT = (bytes, Decimal)  # types whose values become the texts of categories
 
 
 class ReadingOptions(TypedDict, total=False):
     """The arguments of `Reading`."""
 
-    features: Names | None
-    drop: Names
-    categorical: Names
-    dates: Dates
+    columns: Columns
     missing: Names
     decimal: str | None
-    marks: Mapping[str, Names] | None
 
 
 class TextOptions(ReadingOptions, total=False):
@@ -74,82 +70,59 @@ class Reading:
 
     Parameters
     ----------
-    features
-        The columns that become features. None: all.
-    drop
-        The columns to leave out.
-    categorical
-        The columns whose values are names, whatever they look like.
-    dates
-        The columns of dates and times. A mapping also gives the format of each, as in `datetime.datetime.strptime`, or of
-        numbers the unit (``"s"``, ``"ms"``, ``"us"``, ``"ns"``); None is ISO 8601.
+    columns
+        The kind of each column, as a mapping or as text: ``{"id": "drop", "since": "date=%d.%m.%Y"}`` is the same as
+        ``"id:drop,since:date=%d.%m.%Y"``. Kinds are ``drop``, ``category``, ``date`` (ISO 8601, or epochs), ``date=FORMAT`` (as
+        in `datetime.datetime.strptime`, or the unit of numbers: ``s``, ``ms``, ``us`` or ``ns``) and ``number``. All other
+        columns are numbers, or with ``"*": "drop"`` left out. ``number=NA|-`` and ``category=`` have marks of missing values of
+        their own, in the place of ``missing``: ``"country:category="`` for a column in which ``NA`` is a name.
     missing
-        The texts and numbers that mean that there is no value, such as ``"NA"`` or ``-999``; no label, too.
+        Texts, and numbers in text, that mean that there is no value: ``["NA", "-999"]``.
     decimal
-        The decimal mark of numbers that come as text, ``"."`` or ``","``, if they are written for people: then the other mark,
-        blanks and apostrophes between groups of three digits are ignored, and so are a currency and a percent sign
-        (``"$1,200.50"``, ``"EUR 12"``); a minus may stand at the end, and parentheses mean one (``"(1,200.50)"``). None: numbers
-        are plain, with a point.
-    marks
-        The texts and numbers that mean that there is no value in some columns, by column, in the place of ``missing``:
-        ``{"country": []}`` for one in which ``NA`` is a name.
+        The decimal mark, ``"."`` or ``","``, of numbers in text that are written for people: with marks between groups of three
+        digits, a currency or a percent sign, ``1.209,28 €``. None: as programs write them.
 
     Raises
     ------
     ValueError
-        You ask for a column in two ways that exclude each other.
+        A parameter is invalid.
 
     Examples
     --------
-    >>> reading = Reading(drop="id", categorical="zip", dates={"since": "%d.%m.%Y"}, missing="NA")
+    >>> reading = Reading("id:drop,zip:category,since:date=%d.%m.%Y", missing="NA")
     >>> reading.row({"id": "a1", "zip": "01234", "since": "02.01.1970", "age": "NA", "height": "1.80"}.items())
     {'zip': '01234', 'since': 86400.0, 'height': 1.8}
     """
 
-    def __init__(
-        self,
-        *,
-        features: Names | None = None,
-        drop: Names = (),
-        categorical: Names = (),
-        dates: Dates = (),
-        missing: Names = (),
-        decimal: str | None = None,
-        marks: Mapping[str, Names] | None = None,
-    ) -> None:
+    def __init__(self, columns: Columns = "", *, missing: Names = (), decimal: str | None = None) -> None:
         if decimal not in (".", ",", None):
             raise ValueError(f"decimal must be '.', ',' or None, not {decimal!r}")
         self.decimal = decimal
-        self.features: list[str] | None = None if features is None else as_names("features", features)
-        self.drop: list[str] = as_names("drop", drop)
-        self.categorical: list[str] = as_names("categorical", categorical)
-        forms = dates if isinstance(dates, Mapping) else {}
-        self.dates: dict[str, str | None] = {name: forms.get(name) for name in as_names("dates", dates)}
+        self.columns: dict[str, str] = parse_columns(columns)
         self.missing: list[str] = as_names("missing", missing)
-        self._kinds: dict[Hashable, int] = dict.fromkeys(self.drop, _DROPPED)
-        for kind, names in ((_CATEGORY, self.categorical), (_DATE, self.dates)):
-            for name in names:
-                if name in self._kinds:
-                    raise ValueError(f"column {name!r} is requested in two ways: as {_WAYS[self._kinds[name]]} and {_WAYS[kind]}")
-                self._kinds[name] = kind
-        for name in self.features or ():
-            if self._kinds.setdefault(name, _NUMBER) == _DROPPED:
-                raise ValueError(f"column {name!r} is requested in two ways: in features and in drop")
-        if self.features is not None:
-            for name in (*self.categorical, *self.dates):
-                if name not in self.features:
-                    raise ValueError(f"column {name!r} is {_WAYS[self._kinds[name]]}, but not in features: name it there too")
-        self._other = _NUMBER if self.features is None else _DROPPED
-        self.marks: dict[str, list[str]] = {str(name): as_names("missing", texts) for name, texts in (marks or {}).items()}
         self._marks = _marks_of(self.missing)
-        self._own = {name: _marks_of(texts) for name, texts in self.marks.items()}
+        self._kinds: dict[Hashable, ColumnKind] = {name: ColumnKind.of(kind) for name, kind in self.columns.items()}
+        self._other = self._kinds.pop(OTHERS, ColumnKind(NUMBER))
+        self._readers = {name: self._reader_of(kind) for name, kind in self._kinds.items()}
+        self._other_reader = self._reader_of(self._other)
 
     @property
     def options(self) -> dict[str, Any]:
         """The parameters that differ from the defaults, as plain values."""
-        given = {name: getattr(self, name) for name in ("features", "drop", "categorical", "dates", "missing", "marks")}
-        found = {name: value for name, value in given.items() if value or (name == "features" and value is not None)}
-        return found if self.decimal is None else found | {"decimal": self.decimal}
+        options = {"columns": self.columns, "missing": self.missing, "decimal": self.decimal}
+        return {name: value for name, value in options.items() if value}
+
+    def named(self, kind: str) -> list[str]:
+        """Return the named columns of a kind."""
+        return [str(name) for name, column in self._kinds.items() if column.kind == kind]
+
+    def kind_of(self, name: Hashable) -> str:
+        """Return the kind of a column: ``drop``, ``number``, ``category`` or ``date``."""
+        return self._kinds.get(name, self._other).kind
+
+    def format_of(self, name: Hashable) -> str | None:
+        """Return the format of a column of dates; None for ISO 8601."""
+        return self._kinds.get(name, self._other).format
 
     def problem(self, columns: Sequence[str], label: str | None, within: Collection[str] = ()) -> str:
         """Say why a table with these columns cannot be read; the result is empty if it can be.
@@ -162,7 +135,7 @@ class Reading:
         unknown = [
             name
             for name in [*([] if label is None else [label]), *map(str, self._kinds)]
-            if name not in columns and not (name in within and name in self.drop)
+            if name not in columns and not (name in within and self.kind_of(name) == DROP)
         ]
         if not unknown:
             return ""
@@ -174,93 +147,93 @@ class Reading:
 
         ``reads`` reads numbers in text: float does where the text has nothing that only Python takes for one.
         """
-        kinds, other, x = self._kinds, self._other, {}
+        readers, other, x = self._readers, self._other_reader, {}
         for name, value in cells:
-            kind = kinds.get(name, other)
-            if kind != _DROPPED and value is not None and (found := self._value_of(kind, name, value, reads)) is not None:
-                x[name] = found
+            if (given := readers.get(name, other)(value, reads)) is not None:
+                x[name] = given
         return x
 
-    def _value_of(self, kind: int, name: Hashable, value: Any, reads: Callable[[str], float]) -> Any:
-        """Return the value of a cell that is not None, or None if it is missing."""
-        given = type(value)
-        texts, numbers = self._own.get(name, self._marks) if self._own else self._marks  # type: ignore[call-overload]
-        if given is str:
-            value = value.strip()
-            if not value or value in texts:
+    def reader(self, name: Hashable) -> Callable[[Any], Any]:
+        """Return the function that reads a value of a column; it returns None for missing values and dropped columns."""
+        return self._readers.get(name, self._other_reader)
+
+    def _reader_of(self, column: ColumnKind) -> Callable[..., Any]:
+        kind, form, decimal = column.kind, column.format, self.decimal
+        texts, numbers = self._marks if column.marks is None else _marks_of(column.marks)
+
+        def read(value: Any, reads: Callable[[str], float] = number) -> Any:
+            if value is None:
                 return None
-            if kind == _NUMBER:
-                try:
-                    value = reads(value) if self.decimal is None else number(self.plain(value))
-                except ValueError:
-                    if value in _NANS:
-                        return None
-        elif given is not float and given is not int and given is not bool:
-            if kind == _CATEGORY and given in _TYPED:
-                return _typed_name(value, texts, numbers)
-            value = plain_value(value)
-            if is_absent(value) or (texts and isinstance(value, date) and not texts.isdisjoint(_written(value))):
+            given = type(value)
+            if given is str:
+                value = value.strip()
+                if not value or value in texts:
+                    return None
+                if kind == NUMBER:
+                    try:
+                        value = reads(value) if decimal is None else number(self.plain_number(value))
+                    except ValueError:
+                        if value in _NANS:
+                            return None
+            elif given is not float and given is not int and given is not bool:
+                if kind == CATEGORY and given in _READ_AS_TEXT:
+                    return _typed_name(value, texts, numbers)
+                value = plain_value(value)
+                if is_absent(value) or (texts and isinstance(value, date) and not texts.isdisjoint(_written(value))):
+                    return None
+            if type(value) is float and value != value:
                 return None
-        if type(value) is float and value != value:
-            return None
-        if numbers and type(value) in (float, int) and value in numbers:
-            return None
-        if kind == _CATEGORY:
-            return _name_text(value)
-        if kind == _DATE:
-            try:  # noqa: SIM105 - which takes longer
-                value = as_seconds(value, self.dates[str(name)])
-            except (ValueError, TypeError, OverflowError):
+            if numbers and type(value) in (float, int) and value in numbers:
+                return None
+            return _name_text(value) if kind == CATEGORY else value
+
+        def read_date(value: Any, reads: Callable[[str], float] = number) -> Any:  # noqa: ARG001
+            if (value := read(value)) is None:
+                return None
+            try:
+                if form is None and type(value) is str and value[4:5] == "-" and value.isascii():  # the usual one, faster
+                    return seconds_of(datetime.fromisoformat(value))
+            except ValueError:
                 pass
-            return None if value != value else value
-        return value
+            try:
+                seconds = as_seconds(value, form)
+            except (ValueError, TypeError, OverflowError):
+                return value
+            return None if seconds != seconds else seconds
 
-    def cell_reader(self, name: Hashable) -> Callable[[Any], Any]:
-        """Return the function that reads a value of a column, None if it is missing."""
-        kind = self._kinds.get(name, self._other)
-        marks = self._own.get(str(name), self._marks)[0]
+        def drop(value: Any, reads: Callable[[str], float] = number) -> None:  # noqa: ARG001
+            return None
 
-        def read(value: Any) -> Any:
-            return None if value is None else self._value_of(kind, name, value, number)
-
-        def read_date(value: Any) -> Any:
-            if type(value) is str and (date := value.strip())[4:5] == "-" and date.isascii() and date not in marks:
-                try:
-                    return seconds_of(datetime.fromisoformat(date))
-                except ValueError:
-                    pass
-            return read(value)
-
-        return read_date if kind == _DATE and self.dates[str(name)] is None else read
+        return {DROP: drop, DATE: read_date}.get(kind, read)
 
     def iso_dates(self, name: Hashable, texts: Iterable[str]) -> np.ndarray | None:
         """Return dates in ISO 8601 that are all written alike, as `row` reads each; None if one is not, or not asked for."""
-        if self._kinds.get(name) != _DATE or self.dates[str(name)] is not None:
+        if self.kind_of(name) != DATE or self.format_of(name) is not None:
             return None
         texts = list(texts)
-        found = iso_seconds(texts)
-        return found if found is None or self._own.get(str(name), self._marks)[0].isdisjoint(texts) else None
+        seconds = iso_seconds(texts)
+        return seconds if seconds is None or self._marks[0].isdisjoint(texts) else None
 
     def column(self, name: Hashable, values: Values) -> Values:
         """Return the values of a column that is not dropped, each as in `row`."""
-        kind = self._kinds.get(name, self._other)
-        if kind == _DATE and isinstance(values, list):
-            kinds = set(map(type, values))
-            if kinds == {str} and (found := self.iso_dates(name, values)) is not None:
-                return found
-            values = as_numbers(values)[0] if kinds <= {float, type(None)} else values
+        kind, _, own = self._kinds.get(name, self._other)
+        if kind == DATE and isinstance(values, list):
+            types = set(map(type, values))
+            if types == {str} and (seconds := self.iso_dates(name, values)) is not None:
+                return seconds
+            values = as_numbers(values)[0] if types <= {float, type(None)} else values
         if isinstance(values, np.ndarray) and (
-            kind == _NUMBER
-            or (kind == _DATE and values.dtype.kind == "f" and not (np.abs(as_numbers(values)[0]) >= LEAST_EPOCH).any())
+            kind == NUMBER
+            or (kind == DATE and values.dtype.kind == "f" and not (np.abs(as_numbers(values)[0]) >= LEAST_EPOCH).any())
         ):
-            marks = self._own.get(str(name), self._marks)[1]
+            marks = (self._marks if own is None else _marks_of(own))[1]
             if not marks or values.dtype == bool:
                 return values
             missing = np.isin(values, list(marks))
             if values.dtype.kind == "f" or not missing.any():
                 return np.where(missing, np.nan, values) if missing.any() else values
             return [None if mark else value for mark, value in zip(missing.tolist(), values.tolist(), strict=True)]
-        read = self.cell_reader(name)
+        read = self.reader(name)
 
         def read_or_leave(value: Any) -> Any:
             try:
@@ -272,20 +245,16 @@ class Reading:
 
     def table(self, table: Table) -> Table:
         """Return a table with all columns that are not dropped, read."""
-        kept = [place for place, name in enumerate(table.names) if not self.drops(name)]
+        kept = [place for place, name in enumerate(table.names) if self.kind_of(name) != DROP]
         columns = [self.column(table.names[place], table.columns[place]) for place in kept]
         y = None if table.y is None else [self.label(y) for y in table.y]
         return replace(table, names=tuple(table.names[place] for place in kept), columns=columns, y=y)
 
-    def drops(self, name: Hashable) -> bool:
-        """Whether a column is left out."""
-        return self._kinds.get(name, self._other) == _DROPPED
-
     def holds_plain_numbers(self, name: Hashable) -> bool:
         """Whether the texts of a column are numbers as programs write them."""
-        return self._kinds.get(name, self._other) == _NUMBER and self.decimal is None
+        return self.kind_of(name) == NUMBER and self.decimal is None
 
-    def plain(self, text: str) -> str:
+    def plain_number(self, text: str) -> str:
         """Return a number in text as Python writes it.
 
         Raises
@@ -295,9 +264,9 @@ class Reading:
 
         Examples
         --------
-        >>> Reading(decimal=",").plain("1.209,28 €"), Reading(decimal=".").plain("$(1,200)"), Reading(decimal=".").plain("12.50-")
-        ('1209.28', '-1200', '-12.50')
-        >>> Reading(decimal=",").plain("0.512")
+        >>> [Reading(decimal=".").plain_number(text) for text in ("1,209.28 €", "$(1,200)", "12.50-")]
+        ['1209.28', '-1200', '-12.50']
+        >>> Reading(decimal=",").plain_number("0.512")
         Traceback (most recent call last):
             ...
         ValueError: '0.512' is no number with the decimal mark ','
@@ -328,20 +297,12 @@ class Reading:
                 return None
             with contextlib.suppress(ValueError):
                 if _DIGITS.fullmatch(y.strip()):  # a name such as "EUR 3" stays one
-                    y = self.plain(y)
+                    y = self.plain_number(y)
                 if numbers and number(y) in numbers:
                     return None
             return y
         is_number = numbers and isinstance(y, int | float) and not isinstance(y, bool)
         return None if is_number and y in numbers else y
-
-    def category_of(self, name: Hashable) -> bool:
-        """Whether the values of a column are names of categories."""
-        return self._kinds.get(name) == _CATEGORY
-
-    def date_of(self, name: Hashable) -> bool:
-        """Whether the values of a column are dates."""
-        return self._kinds.get(name) == _DATE
 
 
 def _marks_of(texts: Iterable[str]) -> tuple[set[str], set[float]]:
@@ -372,12 +333,6 @@ def plain_value(value: Any) -> Any:
     if isinstance(value, timedelta):
         return value.total_seconds()
     return float(value) if isinstance(value, Decimal) else value
-
-
-_WAYS = {_DROPPED: "dropped", _NUMBER: "a feature", _CATEGORY: "categorical", _DATE: "a date"}
-
-
-_TYPED = (bytes, Decimal)  # names of which are texts
 
 
 def _name_text(value: Any) -> str:

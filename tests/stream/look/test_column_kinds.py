@@ -5,7 +5,9 @@ from datetime import datetime
 
 import pytest
 
-from streamsvm.stream.look.column_kinds import are_codes, column_of
+from streamsvm.stream.look.column_kinds import are_codes, as_kind, column_of
+
+CATEGORY, DROPPED = as_kind("c", "category"), as_kind("c", "drop")
 
 
 @pytest.mark.parametrize(
@@ -13,53 +15,53 @@ from streamsvm.stream.look.column_kinds import are_codes, column_of
     [
         ([float(i) for i in range(30)], "number", None),
         ([1.0] * 30, "number", None),
-        ([1.0, "NA", 2.0, "-", 3.0, 4.0], "number", ("missing", ["NA", "-"])),
-        ([1.0, "NA", "N/A", "NA", "-", "none"], "number", ("missing", ["NA", "N/A", "-", "none"])),
-        ([1.0, "low", "low"], "number", ("missing", ["low"])),
+        ([1.0, "NA", 2.0, "-", 3.0, 4.0], "number", {"missing": ["NA", "-"]}),
+        ([1.0, "NA", "N/A", "NA", "-", "none"], "number", {"missing": ["NA", "N/A", "-", "none"]}),
+        ([1.0, "low", "low"], "number", {"missing": ["low"]}),
         ([*map(float, range(30)), "3\0"], "number", None),  # which no flag can name: the row is refused
-        ([1.0, "a", "b", "c", "d"], "text", ("categorical", "c")),
-        (["NA", "NA"], "text", ("categorical", "c")),
-        ([1.0, [1, 2]], "nested", ("drop", "c")),
-        (["a", "b", "a"], "text", ("categorical", "c")),
-        ([f"n{i}" for i in range(30)], "text", ("drop", "c")),
-        (["2024-01-01", "2024-01-02T03:04:05Z"], "date", ("dates", ("c", None))),
-        (["2024-03-30 12:00 CET", "2024-03-31 12:00 CEST"], "text", ("drop", "c")),
-        (["31.12.2024", "01.02.2024"], "date", ("dates", ("c", "%d.%m.%Y"))),
-        (["12/31/2024"], "date", ("dates", ("c", "%m/%d/%Y"))),
-        ([datetime(2024, 1, 1)], "date", ("dates", ("c", None))),
-        (["1", "2.5"], "number", ("features", "c")),
-        ([[1, 2]], "nested", ("drop", "c")),
+        ([1.0, "a", "b", "c", "d"], "text", CATEGORY),
+        (["NA", "NA"], "text", CATEGORY),
+        ([1.0, [1, 2]], "nested", DROPPED),
+        (["a", "b", "a"], "text", CATEGORY),
+        ([f"n{i}" for i in range(30)], "text", DROPPED),
+        (["2024-01-01", "2024-01-02T03:04:05Z"], "date", as_kind("c", "date")),
+        (["2024-03-30 12:00 CET", "2024-03-31 12:00 CEST"], "text", DROPPED),
+        (["31.12.2024", "01.02.2024"], "date", as_kind("c", "date=%d.%m.%Y")),
+        (["12/31/2024"], "date", as_kind("c", "date=%m/%d/%Y")),
+        ([datetime(2024, 1, 1)], "date", as_kind("c", "date")),
+        (["1", "2.5"], "number", as_kind("c", "number")),
+        ([[1, 2]], "nested", DROPPED),
         ([True, False], "number", None),
         ([], "number", None),
     ],
 )
 def test_what_columns_are_taken_for(values, kind, answer):
     column = column_of("c", values)
-    assert (column.kind, column.answers) == (kind, () if answer is None else (answer,))
+    assert (column.kind, column.answers) == (kind, answer or {})
 
 
 @pytest.mark.parametrize(
     ("values", "note", "answer"),
     [
-        (["$5", "$1,200.50", 7.0], "numbers as people write them", ("decimal", ".")),
-        (["$5", "6 USD", "7"], "numbers as people write them", ("decimal", ".")),
-        (["5,3 %", "12 %"], "numbers with a decimal comma", ("decimal", ",")),
-        (["$5", "€6.50", "$5"], "numbers in several units: USD, EUR", ("categorical", "c")),
-        (["EUR 5", "CHF 5", "CHF 7"], "numbers in several units: EUR, CHF", ("categorical", "c")),
-        (["5 %", "5 EUR", "5 EUR"], "numbers in several units: %, EUR", ("categorical", "c")),
-        (["71.2 kg", "80 kg", "80 kg"], "numbers with the unit 'kg', which is not read", ("categorical", "c")),
-        (["-5,3 °C", "0 °C", "0 °C"], "numbers with the unit '°C', which is not read", ("categorical", "c")),
-        ([f"{i}.5km" for i in range(30)], "numbers with the unit 'km', which is not read", ("drop", "c")),
-        (["5 g", "5 kg", "5 kg"], "", ("categorical", "c")),
-        (["1st", "2nd", "2nd"], "", ("categorical", "c")),
-        (["A 5", "A 6", "A 5"], "", ("categorical", "c")),
-        ([f"v5.{i}.{i}1" for i in range(30)], "numbers written in a way that is not read", ("drop", "c")),
+        (["$5", "$1,200.50", 7.0], "numbers as people write them", {"decimal": "."}),
+        (["$5", "6 USD", "7"], "numbers as people write them", {"decimal": "."}),
+        (["5,3 %", "12 %"], "numbers with a decimal comma", {"decimal": ","}),
+        (["$5", "€6.50", "$5"], "numbers in several units: USD, EUR", CATEGORY),
+        (["EUR 5", "CHF 5", "CHF 7"], "numbers in several units: EUR, CHF", CATEGORY),
+        (["5 %", "5 EUR", "5 EUR"], "numbers in several units: %, EUR", CATEGORY),
+        (["71.2 kg", "80 kg", "80 kg"], "numbers with the unit 'kg', which is not read", CATEGORY),
+        (["-5,3 °C", "0 °C", "0 °C"], "numbers with the unit '°C', which is not read", CATEGORY),
+        ([f"{i}.5km" for i in range(30)], "numbers with the unit 'km', which is not read", DROPPED),
+        (["5 g", "5 kg", "5 kg"], "", CATEGORY),
+        (["1st", "2nd", "2nd"], "", CATEGORY),
+        (["A 5", "A 6", "A 5"], "", CATEGORY),
+        ([f"v5.{i}.{i}1" for i in range(30)], "numbers written in a way that is not read", DROPPED),
     ],
 )
 def test_units_of_numbers(values, note, answer):
     """No reading knows the unit of a column: two of them would be one number, as would a later row with another."""
     column = column_of("c", values)
-    assert (column.note, column.answers) == (note, (answer,))
+    assert (column.note, column.answers) == (note, answer)
 
 
 @pytest.mark.parametrize(
@@ -123,22 +125,22 @@ QUANTITIES = {
 @pytest.mark.parametrize("name", CODES)
 def test_codes_are_told(name):
     column = column_of(name, list(map(float, CODES[name])))
-    assert (column.kind, column.note, column.answers) == ("number", "looks like a code", ())
-    assert column.suggested == (("categorical", name),)
+    assert (column.kind, column.note, column.answers) == ("number", "looks like a code", {})
+    assert column.suggested == as_kind(name, "category")
     assert ".0" not in column.values
 
 
 @pytest.mark.parametrize("name", QUANTITIES)
 def test_quantities_stay_numbers(name):
     assert not are_codes(name, QUANTITIES[name])
-    assert column_of(name, QUANTITIES[name]).suggested == ()
+    assert column_of(name, QUANTITIES[name]).suggested == {}
 
 
 def test_few_rows_tell_no_codes():
-    assert column_of("role", CODES["role"][:15]).suggested == ()
+    assert column_of("role", CODES["role"][:15]).suggested == {}
 
 
 def test_an_id_that_never_comes_twice_is_left_out():
     ids = rng.sample(range(1000), 60)
-    assert column_of("customer_id", ids).suggested == (("drop", "customer_id"),)
-    assert column_of("customer", ids).suggested == ()
+    assert column_of("customer_id", ids).suggested == as_kind("customer_id", "drop")
+    assert column_of("customer", ids).suggested == {}

@@ -41,8 +41,11 @@ def tables(draw, names):
 
 ways = st.fixed_dictionaries(
     {
-        "categorical": st.sampled_from([["c", "k"], ["c"]]),
-        "dates": st.sampled_from([["d"], []]),
+        "columns": st.tuples(
+            st.sampled_from(["c:category,k:category", "c:category", "c:category=-999|a,k:category="]),
+            st.sampled_from(["", ",d:date"]),
+            st.sampled_from(["", ",n:drop"]),
+        ).map("".join),
         "when_missing": st.sampled_from(["mean", "indicator", "drop"]),
         "cycles": st.sampled_from([[], ["day"], ["week", "year"]]),
         "missing": st.sampled_from([[], ["NA", "-999"]]),
@@ -50,7 +53,7 @@ ways = st.fixed_dictionaries(
         "buckets": st.sampled_from([None, None, 1, 3]),
         "max_columns": st.sampled_from([1024, 1024, 4]),
     },
-    optional={"decimal": st.just(","), "drop": st.just("n"), "marks": st.just({"c": ["-999", "a"], "k": []})},
+    optional={"decimal": st.just(",")},
 )
 
 
@@ -78,7 +81,7 @@ def check_encoded(encoder, table, first, end, learned, known=None, labels=()):
         assert bits(dict(zip(found.names, row, strict=True))) == bits({name: features.get(name, 0.0) for name in found.names})
         others = {name: value for name, value in features.items() if name not in found.names}
         if learned is None:  # the learner leaves out what it does not know
-            unlearned = set(table.names) - set(encoder.columns)
+            unlearned = set(table.names) - set(encoder.learned_columns)
             assert not any(value for name, value in others.items() if (known is None or name in known) and name not in unlearned)
         else:
             assert not others
@@ -116,8 +119,7 @@ def test_features_and_encoder_are_those_of_rows_one_by_one(data, how):
 def test_what_was_learned_is_encoded_to_the_end(when_missing):
     """Names are ints, floats and bools, texts are hashed, and of rows that are predicted, new columns are left out."""
     how = {
-        "categorical": ["c", "k"],
-        "dates": "d",
+        "columns": "c:category,k:category,d:date",
         "cycles": "day",
         "max_values": 2,
         "buckets": 32,

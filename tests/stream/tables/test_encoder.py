@@ -2,6 +2,7 @@
 
 import math
 import pickle
+import re
 import tracemalloc
 from datetime import date, datetime, timedelta, timezone
 
@@ -22,7 +23,7 @@ from streamsvm.stream.tables import Reading, TableEncoder
 
 
 def test_what_a_value_means():
-    reading = Reading(categorical=["zip", "flag"], dates=["at"], missing=["NA", "-999", "nan"])
+    reading = Reading("zip:category,flag:category,at:date", missing=["NA", "-999", "nan"])
     cells = {"zip": "01234", "flag": True, "at": "1970-01-02T00:00:00Z", "a": "1.5", "b": "NA", "c": " ", "d": None, "e": "x"}
     found = {"zip": "01234", "flag": "true", "at": 86400.0, "a": 1.5, "e": "x"}
     texts = {"f": "2020_1", "g": "\u0663"}  # which Python would take for numbers
@@ -46,27 +47,33 @@ def test_what_a_value_means():
     ],
 )
 def test_dates(value, form, seconds):
-    assert Reading(dates={"at": form}).row([("at", value)]) == {"at": seconds}
+    assert Reading({"at": f"date={form or ''}"}).row([("at", value)]) == {"at": seconds}
 
 
-CONTRADICTIONS = [
-    *({"drop": "a", name: "a"} for name in ("categorical", "features")),
-    *({"dates": "a", **more} for more in ({"categorical": "a"}, {"features": "b"})),
-    *({"drop": ["a", "a"]}, {"categorical": [1]}),
+INVALID_COLUMNS = {
+    "a:drop,a:category": "a stands there twice",
+    "a:categorical": "a:categorical cannot be read",
+    **dict.fromkeys(["*:number", "*:drop,a:number"], "all other columns"),
+}
+INVALID_KINDS = [
+    ({"a": "categorical"}, "'categorical' is not a kind"),
+    ({"a": "drop=x"}, "'drop=x' is not"),
+    ({"a": None}, "None is not"),
 ]
+INVALID_KINDS += [({1: "drop"}, "texts for names, not 1"), ({"*": "date"}, "all other columns")]
 OUT_OF_RANGE = {"when_missing": "median", "cycles": "month", "max_values": -1, "buckets": 0, "scaler": "minmax"}
 OUT_OF_RANGE["max_columns"] = 1.5
 
 
 def test_options_that_are_refused():
-    for options in CONTRADICTIONS:
-        raises(r"'a'|names of columns", Reading, **options)
+    for columns, words in [*INVALID_COLUMNS.items(), *INVALID_KINDS]:
+        raises(re.escape(words), Reading, columns)
     for name, value in OUT_OF_RANGE.items():
         raises(name, TableEncoder, **{name: value})
 
 
 def test_values_have_features_within_a_bound_and_buckets_beyond():
-    encoder = TableEncoder(categorical="city", max_values=2, buckets=4)
+    encoder = TableEncoder("city:category", max_values=2, buckets=4)
     assert encoder.transform_one({"city": "Oslo"}) == {}
     for city in ("Paris", "Oslo", "Rome"):
         encoder.learn_one({"city": city})
@@ -78,7 +85,7 @@ def test_values_have_features_within_a_bound_and_buckets_beyond():
 
 @pytest.mark.once
 def test_a_million_cities_fit_into_fixed_memory():
-    encoder = TableEncoder(categorical="city", when_missing="indicator", buckets=32)
+    encoder = TableEncoder("city:category", when_missing="indicator", buckets=32)
     model = encoder | BSGDClassifier(budget=5, max_features=200)
     for i in range(200):
         model.learn_one({"city": f"{i:02000d}" if i % 2 else f"{i:09d}"}, i % 3 == 0)
@@ -98,7 +105,7 @@ def test_missing_values_by_policy():
     rows = [{"a": 1.0, "c": "x"}, {"a": 3.0, "c": "y"}]
     encoded = {}
     for policy in ("drop", "mean", "indicator"):
-        encoder = TableEncoder(categorical="c", missing="?", when_missing=policy, scaler=None)
+        encoder = TableEncoder("c:category", missing="?", when_missing=policy, scaler=None)
         for row in rows + rows:
             encoder.learn_one(row)
         encoded[policy] = encoder.transform_one({"a": "?", "c": ""})
@@ -108,7 +115,7 @@ def test_missing_values_by_policy():
 
 
 def test_numbers_are_scaled_as_river_does_and_names_are_not():
-    ours, river = TableEncoder(categorical="c", scaler="standard"), preprocessing.StandardScaler()
+    ours, river = TableEncoder("c:category", scaler="standard"), preprocessing.StandardScaler()
     for i in range(10):
         ours.learn_one({"a": float(i), "c": "x"})
         river.learn_one({"a": float(i)})
@@ -116,7 +123,7 @@ def test_numbers_are_scaled_as_river_does_and_names_are_not():
 
 
 def test_cycles_of_dates():
-    encoder = TableEncoder(dates="at", cycles=["day", "week"], scaler=None)
+    encoder = TableEncoder("at:date", cycles=["day", "week"], scaler=None)
     at = "1970-01-01T06:00"
     encoder.learn_one({"at": at})
     x = encoder.transform_one({"at": at})
@@ -128,7 +135,10 @@ def test_cycles_of_dates():
 @pytest.mark.parametrize(
     ("row", "words"),
     [
-        ({"a": 1.0, "b": "forty"}, ["'b' is 'forty', a text", "categorical='b'", "drop='b'", "missing='forty'"]),
+        (
+            {"a": 1.0, "b": "forty"},
+            ["'b' is 'forty', a text", "columns='b:category' (--columns b:category)", "columns='b:drop'", "missing=['forty']"],
+        ),
         ({"a": float("inf")}, ["'a' is inf", "finite"]),
         ({"a": 1e39}, ["finite"]),
         ({"a": 10**400}, ["finite"]),
@@ -138,7 +148,7 @@ def test_cycles_of_dates():
     ],
 )
 def test_a_row_that_is_refused_leaves_nothing_behind(row, words):
-    encoder = TableEncoder(categorical="city", dates="at", max_columns=3)
+    encoder = TableEncoder("city:category,at:date", max_columns=3)
     encoder.learn_one({"a": 1.0, "city": "Oslo"})
     before = dumps(encoder)
     with pytest.raises(ValueError, match="feature") as caught:
@@ -159,7 +169,7 @@ values = st.one_of(st.none(), st.floats(-1e6, 1e6), st.booleans(), st.text(max_s
 @given(st.lists(st.fixed_dictionaries({}, optional={"n": st.floats(-1e6, 1e6), "c": values, "d": values}), max_size=20))
 def test_saved_in_the_middle_it_goes_on_alike(rows):
     def make():
-        return TableEncoder(categorical=["c", "d"], max_values=3, when_missing="mean")
+        return TableEncoder("c:category,d:category", max_values=3, when_missing="mean")
 
     whole, pieces = make(), make()
     for i, row in enumerate(rows):
@@ -185,11 +195,11 @@ def test_saved_in_the_middle_it_goes_on_alike(rows):
         ("_numbers", {"a": (0, 0.0)}, "of 0 rows"),
         ("_scaler", None, "do not fit"),
         ("buckets", 0, "buckets must be"),
-        ("drop", ["c"], "in two ways"),
+        ("columns", {"c": "names"}, "is not a kind"),
     ],
 )
 def test_a_state_that_no_learning_leads_to_is_refused(name, value, words):
-    encoder = TableEncoder(categorical="c", scaler="standard", max_values=64)
+    encoder = TableEncoder("c:category", scaler="standard", max_values=64)
     for _ in range(2):
         encoder.learn_one({"a": 1.0, "c": "x"})
     assert pickle.loads(pickle.dumps(encoder)).transform_one({"c": "x"}) == {"a": 0.0, "c=x": 1.0}
@@ -204,13 +214,13 @@ def test_river_checks():
 
 
 def test_another_scaler_and_a_clone():
-    encoder = TableEncoder(scaler=preprocessing.MinMaxScaler(), drop="id")
+    encoder = TableEncoder("id:drop", scaler=preprocessing.MinMaxScaler())
     for i in range(3):
         encoder.learn_one({"a": float(i), "id": "x"})
     assert encoder.transform_one({"a": 1.0, "id": "y"}) == {"a": 0.5}
     clone = encoder.clone()
-    assert clone.columns == []
-    assert clone.drop == ["id"]
+    assert clone.learned_columns == []
+    assert clone.columns == {"id": "drop"}
 
 
 WRONG_VALUES = [("counts", "a", value) for value in ("5", -1, 0, True)]
@@ -248,7 +258,7 @@ def test_a_scaler_of_the_users_own_comes_back_as_it_was():
 @pytest.mark.parametrize("value", [None, math.nan, np.nan, np.float32("nan"), pd.NaT, pd.NA, ""])
 @pytest.mark.parametrize("column", ["a", "city", "at"])
 def test_what_frames_have_in_empty_cells_is_missing(value, column):
-    encoder = TableEncoder(categorical="city", dates="at", when_missing="indicator", scaler=None)
+    encoder = TableEncoder("city:category,at:date", when_missing="indicator", scaler=None)
     row = {"a": 1.0, "city": "Oslo", "at": "1970-01-02"}
     encoder.learn_one(row)
     without = {name: cell for name, cell in row.items() if name != column}
@@ -258,7 +268,7 @@ def test_what_frames_have_in_empty_cells_is_missing(value, column):
 
 def test_a_pipeline_with_an_encoder_learns_and_predicts_frames():
     X = pd.DataFrame({"city": ["Oslo", "Rome"] * 30, "a": [1.0, np.nan] * 30}, index=range(100, 160))
-    model = TableEncoder(categorical="city") | BSGDClassifier(budget=10)
+    model = TableEncoder("city:category") | BSGDClassifier(budget=10)
     model.learn_many(X, pd.Series(["cold", "warm"] * 30))
     assert model.predict_many(X).tolist() == ["cold", "warm"] * 30
     assert list(model.predict_proba_many(X).index) == list(X.index)
@@ -275,21 +285,21 @@ def test_a_value_that_comes_late_is_not_advised_about_as_a_column():
         ValueError, match=r"'a' is 'x', a text\. The 20 values learned before are numbers: fix this one"
     ) as caught:
         encoder.learn_one({"a": "x"})
-    assert "categorical" not in str(caught.value)
+    assert "category" not in str(caught.value)
 
 
 @pytest.mark.parametrize("make", [pd.DataFrame, pl.DataFrame, pa.table])
 def test_rows_without_any_feature_are_rows(make):
-    model = TableEncoder(categorical="city") | BSGDClassifier(budget=10)
+    model = TableEncoder("city:category") | BSGDClassifier(budget=10)
     model.learn_many(make({"city": ["Oslo", "Rome"] * 20}), ["cold", "warm"] * 20)
     assert len(list(model.predict_many(make({"city": ["never", "seen"]})))) == 2
-    fresh = TableEncoder(categorical="city") | BSGDClassifier(budget=10)
+    fresh = TableEncoder("city:category") | BSGDClassifier(budget=10)
     fresh.learn_many(make({"city": ["", ""], "a": [None, None]}), ["cold", "warm"])
     assert fresh["BSGDClassifier"].n_learned == 2
 
 
 def test_values_of_numpy_are_those_of_python():
-    encoder = TableEncoder(categorical="flag", missing="-999", when_missing="drop")
+    encoder = TableEncoder("flag:category", missing="-999", when_missing="drop")
     for _ in range(2):
         encoder.learn_one({"flag": True, "a": 1.0})
     assert encoder.transform_one({"flag": np.bool_(True), "a": np.int64(3)}) == {"a": 3.0, "flag=true": 1.0}
