@@ -45,6 +45,8 @@ class FurtherFields:
         self._has_messages = sink is not None and sink.takes_messages and source.has_messages
         #: Their names.
         self.names: list[str] = [*self._kept, *(name for answer in self._answers for name in answer.fields)]
+        #: Whether predictions have anything of their rows.
+        self.are_any: bool = bool(self.names) or self._has_messages
         taken = {*usual, *self.names[len(names) :]}
         if clash := [name for name in names if name in taken]:
             raise StreamError(
@@ -71,12 +73,12 @@ class FurtherFields:
             raise RowError("too long", text)
         return messages
 
-    def of_row(self, chunk: Chunk, i: int, model: Any, x: Any) -> dict[str, Any]:
-        """Return the further fields of a row that the model has not learned yet; raise a RowError as `columns` does."""
+    def of_row(self, chunk: Chunk, i: int, model: Any, x: Any) -> tuple[dict[str, Any], MessageColumns | None]:
+        """Return the further fields and the message of a row that the model has not learned yet; raise a RowError as above."""
         fields = {name: values[0] for name, values in self.columns(chunk, i, i + 1).items()}
         for answer in self._answers:
             fields |= zip(answer.fields, answer.of(model, x), strict=True)
-        return fields
+        return fields, self.messages(chunk, i, i + 1)
 
 
 def check_kept(folder: Path | str, header: Mapping[str, Any], now: list[str]) -> None:

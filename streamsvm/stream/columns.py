@@ -73,6 +73,11 @@ class ColumnMonitor(Saved):
         self._learned, self._encoder = dict.fromkeys(learned), encoder
         self._usual = self._learned.keys() if encoder is None else set(usual_columns(encoder))
 
+    @property
+    def compares(self) -> bool:
+        """Whether there are columns to compare with."""
+        return bool(self._learned)
+
     def add_row(self, x: Any) -> None:
         """Count a row."""
         if not self._learned or not isinstance(x, Mapping):

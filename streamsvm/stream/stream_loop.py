@@ -125,6 +125,8 @@ class StreamLoop:
         if not self._learns:
             self.columns.compare_with(columns_of(model), self._guarded.encoder)
         self.curve: LearningCurve = LearningCurve(self._scores.first.name, window)
+        if not self._needs_labels:  # readings of the metric would take a third of the time of predictions
+            self.curve.every = sys.maxsize
         self.drift: DriftWatch | None = None
         self._labels = LabelRules()
         self.rows: int = 0
@@ -199,11 +201,13 @@ class StreamLoop:
 
         Where nobody needs probabilities, they are None.
         """
-        prepare, predictor, columns = self._guarded.prepare, self._guarded.last, self.columns
+        prepare, predictor = self._guarded.prepare, self._guarded.last
+        add_row = self.columns.add_row if self.columns.compares else None
         wants_probabilities = self._wants_probability or bool(self._scores.wants_probabilities)
 
         def predict(x: Any) -> tuple[Any, Any, Any, float | None]:
-            columns.add_row(x)
+            if add_row is not None:
+                add_row(x)
             seen = x if prepare is None else prepare(x)
             if not wants_probabilities:
                 return seen, predictor.predict_one(seen), None, None
@@ -339,6 +343,7 @@ class StreamLoop:
             first = end
 
     def _add_point(self, rows: int) -> None:
+        self._scores.flush_first()
         if (score := self._scores.first).counted:
             drifts = None if self.drift is None else self.drift.drifts
             self.curve.add(rows, score.value, score.windowed_value, self._scores.best_guess, self._refusals.total, drifts)
@@ -551,7 +556,7 @@ class StreamLoop:
 
     def _run_chunks(self, last: int | None, ends: bool) -> Progress:
         self._take = self._row_taker()
-        began = last_shown = time.perf_counter()
+        began = last_shown = last_scored = time.perf_counter()
         rows_shown = first_row = self.rows
         if not self._has_read:
             self._has_read, self._saved_at = True, time.monotonic()
@@ -568,13 +573,17 @@ class StreamLoop:
                 if self._needs_labels:
                     self._warn_of_labels()
             self.checkpoint_if_due()
+            now = time.perf_counter()
+            if now - last_scored >= _PROGRESS_SECONDS:
+                self._scores.flush()
+                last_scored = now
             if self._on_progress is not None:
-                now = time.perf_counter()
                 if rows_shown == first_row < self.rows:  # the first ones are slow
                     last_shown, rows_shown = now, self.rows
                 elif now - last_shown >= _PROGRESS_SECONDS:
                     self._on_progress(self._progress_now((self.rows - rows_shown) / (now - last_shown), now - began))
                     last_shown, rows_shown = now, self.rows
+        self._scores.flush()
         seconds = time.perf_counter() - began
         if not ends:
             return self.progress
@@ -636,8 +645,7 @@ class StreamLoop:
             if self.timings is not None:
                 self.timings.began()
             try:
-                further = self._further.of_row(chunk, i, self.model, x)
-                messages = self._further.messages(chunk, i, i + 1)
+                further, messages = self._further.of_row(chunk, i, self.model, x) if self._further.are_any else ({}, None)
                 prediction = self._take(x, y)
             except (MemoryError, StreamError):
                 raise
@@ -661,6 +669,7 @@ class StreamLoop:
         return self.source.name if self._chunk is None else self._chunk.place(self._index)
 
     def _save_checkpoint(self, checkpoints: Checkpoints) -> None:
+        self._scores.flush()
         model, metric, facts = self._checkpoint_contents()
         if self._further.names:
             facts["kept"] = self._further.names

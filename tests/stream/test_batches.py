@@ -325,6 +325,9 @@ def test_many_are_counted_as_one_after_the_other(metric, window):
         ys, predicted = ([rng.choice([0, 1, 2]) for _ in range(n)] for _ in range(2))
         for y, prediction in zip(ys, predicted, strict=True):
             one.update(y, prediction)
+            if rng.random() < 0.2:  # at any time
+                one.flush()
+        one.flush()
         many.update_many([*ys, None], [*predicted, 1])
         found, expected = many.first, one.first
         assert found.metric.cm.data == expected.metric.cm.data
@@ -342,7 +345,7 @@ def test_the_last_rows_are_those_of_a_rolling_metric():
     for _ in range(300):
         y, predicted = rng.choice([0, 1, 2]), rng.choice([0, 1, 2])
         rolling.update(y, predicted)
-        score.update(y, predicted)
+        score.update_many([y], [predicted])
         assert score.windowed_value == rolling.get()
 
 

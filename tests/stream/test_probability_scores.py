@@ -108,10 +108,8 @@ SCORES = st.one_of(
 def test_rows_count_the_same_however_they_come(rows, window, data):
     y, p = np.array([each for each, _ in rows]), np.array([each for _, each in rows])
     for name, positive in [(name, positive) for name in PROBABILITY_SCORES for positive in (None, True, False)]:
-        one, many = (PROBABILITY_SCORES[name](window, positive) for _ in range(2))
-        for label, probability in zip(y.tolist(), p.tolist(), strict=True):
-            one.update(label, {False: 1.0 - probability, True: probability})
-        counted(many, y, p, data.draw(st.integers(1, 20)))
+        one = counted(PROBABILITY_SCORES[name](window, positive), y, p, 1)
+        many = counted(PROBABILITY_SCORES[name](window, positive), y, p, data.draw(st.integers(2, 20)))
         assert dumps(many.state) == dumps(one.state)
         assert repr((many.value, many.windowed_value, many.guesses)) == repr((one.value, one.windowed_value, one.guesses))
         if name in TWINS and (name in LOSSES or 0 < y.sum() < len(y)):
@@ -144,11 +142,9 @@ def test_bins_are_in_the_order_of_scores(scores):
     scores = sorted(scores)
     places = []
     for p in scores:
-        one, many = RankCounts(), RankCounts()
-        one.add(True, p)
-        many.add_many(np.array([True]), np.array([p]))
-        np.testing.assert_array_equal(one.counts, many.counts)
-        places.append(int(np.argmax(one.counts[1])))
+        ranks = RankCounts()
+        ranks.add_many(np.array([True]), np.array([p]))
+        places.append(int(np.argmax(ranks.counts[1])))
     assert places == sorted(places)
     assert all((place == 0) == (p == 0.0) and (place == BINS - 1) == (p == 1.0) for place, p in zip(places, scores, strict=True))
 
@@ -179,7 +175,7 @@ def test_losses_of_several_labels(name, n_labels):
     for i in range(0, len(y), 77):
         many.update_many(y[i : i + 77], dict(zip(labels, P[i : i + 77].T, strict=True)))
     for label, row in zip(y, P, strict=True):
-        one.update(label, dict(zip(labels, row.tolist(), strict=True)))
+        one.update_many([label], {other: np.array([p]) for other, p in zip(labels, row, strict=True)})
     assert dumps(many.state) == dumps(one.state)
     twin = {"LogLoss": sk.log_loss, "BrierScore": sk.brier_score_loss}[name]
     extra = {"pos_label": labels[1]} if name == "BrierScore" and n_labels == 2 else {}
@@ -192,16 +188,14 @@ def test_losses_of_several_labels(name, n_labels):
 def test_labels_that_the_model_does_not_know_and_probabilities_that_are_none():
     loss, brier = LogLoss(10), BrierScore(10)
     for score in (loss, brier):
-        score.update("c", {"a": 0.75, "b": 0.25})
-        score.update("c", {})
+        score.update_many(["c"], {"a": np.array([0.75]), "b": np.array([0.25])})
         score.update_many(["a"], {})
     assert loss.value == -math.log(2.0**-52)
     assert brier.value == pytest.approx((0.75**2 + 0.25**2 + 1.0) / 2.0)
     for value, expected in ((math.nan, 0.0), (-1.0, 0.0), (7.0, 1.0), (math.inf, 1.0), (-math.inf, 0.0)):
-        one, many = BrierScore(10, positive="x"), BrierScore(10, positive="x")
-        one.update("x", {"x": value})
-        many.update_many(["x"], {"x": np.array([value])})
-        assert one.value == many.value == (1.0 - expected) ** 2
+        brier = BrierScore(10, positive="x")
+        brier.update_many(["x"], {"x": np.array([value])})
+        assert brier.value == (1.0 - expected) ** 2
         rank = ROCAUC(10)
         rank.update_many([True, False], {True: np.array([value, 0.5])})
         assert rank.value == (expected > 0.5)
@@ -213,7 +207,7 @@ def test_without_rows_of_both_kinds_there_is_no_value(name):
     assert math.isnan(score.value)
     assert not score.counted
     assert score.guesses == ((("rows in any order", 0.5),) if name == "ROCAUC" else ())
-    score.update(False, {True: 0.5})
+    score.update_many([False], {True: np.array([0.5])})
     assert math.isnan(score.value)
     assert math.isnan(score.windowed_value)
     assert score.counted
@@ -224,7 +218,7 @@ def naive_shares(ys, loss):
     for y in ys:
         k = max(len(set(seen) | {y}), 2)
         shares = {label: (seen.count(label) + 1) / (len(seen) + k) for label in [*dict.fromkeys([*seen, y]), "other"][:k]}
-        total += loss(shares[y], sum(p * p for p in shares.values()))
+        total += loss(np.array([shares[y]]), np.array([sum(p * p for p in shares.values())]))[0]
         seen.append(y)
     return total / len(ys)
 
@@ -237,7 +231,7 @@ def test_what_the_shares_of_labels_give(ys, part):
             some = ys[i : i + part]
             score.update_many(some, {label: np.full(len(some), 0.25) for label in "abcd"})
         ((_, found),) = score.guesses
-        assert found == pytest.approx(naive_shares(ys, kind._loss_of))
+        assert found == pytest.approx(naive_shares(ys, kind._losses_of))
 
 
 WILD = [None, -1, 1.5, math.nan, True, "x", [], [1], {"a": 1}, np.zeros((3, 3)), np.full(50, 2), 2**70]
@@ -285,15 +279,14 @@ def test_what_their_reprs_say():
     assert repr(ROCAUC(100)) == "ROCAUC(bins=16384, window=100)"
     assert repr(BrierScore(100, positive="a")) == "BrierScore(window=100, positive='a')"
     score = LogLoss(100)
-    score.update(True, {True: 0.5})
+    score.update_many([True], {True: np.array([0.5])})
     assert repr(score.metric) == "LogLoss: 0.693147"
 
 
 @pytest.mark.parametrize("p", [1.0, 0.99987, 0.3396, 0.25, 1e-9, 0.0, math.nan])
 def test_the_best_threshold_is_just_below_its_rows(p):
     score = Thresholds(window=10)
-    for y in (True, True, False):
-        score.update(y, {True: p if y else 0.0})
+    score.update_many([True, True, False], {True: np.array([p, p, 0.0])})
     names = [row[0] for row in score.table[1:]]
     [text] = [name for name in names if "best" in name]
     assert [name for name in names if name != text] == ["0.05", *(f"0.{i}" for i in range(1, 10)), "0.95"]

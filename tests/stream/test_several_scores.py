@@ -146,8 +146,7 @@ def test_a_table_of_labels_is_that_of_scikit_learn():
     for score in (matrix, report):
         score.update_many(ys[:100], predicted[:100])
         for y, label in zip(ys[100:], predicted[100:], strict=True):
-            score.update(y, label)
-        score.update("a", None)
+            score.update_many([y, "a"], [label, None])
     assert matrix.table[0] == ["true label", "as a", "as b", "as c"]
     assert [row[1:] for row in matrix.table[1:]] == sk.confusion_matrix(ys, predicted).tolist()
     expected = sk.classification_report(ys, predicted, output_dict=True)
@@ -239,6 +238,7 @@ def test_states_that_somebody_has_written(regression):
     scores = made()
     for i in range(30):
         scores.update(float(i % 3) if regression else "abc"[i % 3], 1.0 if regression else Both("a", {"a": 0.5, "b": 0.5}))
+    scores.flush()
     state, again = scores.state, made()
     again.resume(copy.deepcopy(state))
     assert again.reports() == scores.reports()

@@ -73,15 +73,11 @@ class Score(Saved):
     may_be_binary: bool = False
     """Whether a positive label can be named."""
 
-    def update(self, y: Any, predicted: Any) -> None:
-        """Count a row: its label, and the predicted label, or the probabilities if the score wants these.
-
-        None and {}, from a model that does not predict yet, are not counted: as in river's evaluate.
-        """
-        raise NotImplementedError
-
     def update_many(self, ys: Sequence[Any], predicted: Any) -> None:
-        """Count rows with a label as `update` does one after the other: predicted labels, or probabilities by label."""
+        """Count rows, whose labels are given, by predicted labels, or by columns of probabilities if the score wants these.
+
+        Rows that the model does not predict (None, no columns) are not counted, as in river's evaluate.
+        """
         raise NotImplementedError
 
     @property

@@ -16,7 +16,6 @@ from streamsvm.stream.scores.ranks import (
     RankCounts,
     average_precision,
     by_threshold,
-    cleaned_one,
     cleaned_scores,
     exact_counts,
     roc_auc,
@@ -81,15 +80,6 @@ class RankScore(ProbabilityScore):
         self._ranks = RankCounts()
         self._last_positive: deque[bool] = deque(maxlen=window)
 
-    def update(self, y: Any, predicted: Any) -> None:
-        if not predicted:
-            return
-        positive, p = bool(self._are_positive([y])[0]), cleaned_one(self._of_positive(predicted))
-        self._ranks.add(positive, p)
-        self._rows += 1
-        self._last_positive.append(positive)
-        self._last.append(p)
-
     def update_many(self, ys: Sequence[Any], predicted: Columns) -> None:
         if not predicted:
             return
@@ -119,8 +109,7 @@ class ROCAUC(RankScore):
     """The area under the ROC curve: how often a positive row has a higher probability than another one.
 
     >>> score = ROCAUC(window=2)
-    >>> for y, p in ((False, 0.1), (True, 0.3), (False, 0.4), (True, 0.9)):
-    ...     score.update(y, {False: 1.0 - p, True: p})
+    >>> score.update_many([False, True, False, True], {True: np.array([0.1, 0.3, 0.4, 0.9])})
     >>> score.value, score.windowed_value
     (0.75, 1.0)
     """
@@ -138,8 +127,7 @@ class AveragePrecision(RankScore):
     """The mean precision over positive rows, from those with the highest probability on: the area under the curve of precision.
 
     >>> score = AveragePrecision(window=2)
-    >>> for y, p in ((False, 0.1), (True, 0.3), (False, 0.4), (True, 0.9)):
-    ...     score.update(y, {False: 1.0 - p, True: p})
+    >>> score.update_many([False, True, False, True], {True: np.array([0.1, 0.3, 0.4, 0.9])})
     >>> round(score.value, 3), score.windowed_value
     (0.833, 1.0)
     """
@@ -160,8 +148,7 @@ class Thresholds(RankScore):
     It is no number, and has no last rows.
 
     >>> score = Thresholds(window=2)
-    >>> for y, p in ((False, 0.1), (True, 0.3), (False, 0.4), (True, 0.9)):
-    ...     score.update(y, {False: 1.0 - p, True: p})
+    >>> score.update_many([False, True, False, True], {True: np.array([0.1, 0.3, 0.4, 0.9])})
     >>> [row[:2] for row in score.table[3:7]]
     [['0.2', 3], ['0.2998 (best F1)', 3], ['0.3', 3], ['0.4', 2]]
     """
@@ -191,32 +178,9 @@ class LossScore(ProbabilityScore):
         self._shares = LabelShares()
 
     @staticmethod
-    def _loss_of(p: float, squares: float) -> float:
-        """Return the loss of a row by the probability of its label, and the sum of the squares of all."""
+    def _losses_of(p: np.ndarray, squares: np.ndarray) -> np.ndarray:
+        """Return the loss of each row by the probability of its label, and the sum of the squares of all probabilities."""
         raise NotImplementedError
-
-    @classmethod
-    def _losses_of(cls, p: np.ndarray, squares: np.ndarray) -> np.ndarray:
-        raise NotImplementedError
-
-    def update(self, y: Any, predicted: Any) -> None:
-        if not predicted:
-            return
-        if self._positive is None:
-            p, squares = 0.0, 0.0
-            for label, probability in predicted.items():
-                probability = cleaned_one(probability)
-                squares += probability * probability
-                p = probability if label == y else p
-            self._several |= len(predicted) > 2
-        else:
-            p = cleaned_one(self._of_positive(predicted))
-            p = p if y == self._positive else 1.0 - p
-            y, squares = y == self._positive, p * p + (1.0 - p) * (1.0 - p)
-        loss = self._loss_of(p, squares)
-        self._total, self._rows = self._total + loss, self._rows + 1
-        self._last.append(loss)
-        self._shares.add(y, self._loss_of)
 
     def update_many(self, ys: Sequence[Any], predicted: Columns) -> None:
         if not predicted:
@@ -227,7 +191,7 @@ class LossScore(ProbabilityScore):
             places_of = np.array([places.get(y, -1) for y in ys], np.intp)
             p = np.where(places_of < 0, 0.0, columns[places_of, np.arange(len(ys))])
             squares = np.zeros(len(ys))
-            for column in columns:  # one after the other, as `update` adds them
+            for column in columns:  # one after the other: the sum does not depend on how rows come together
                 squares += column * column
             self._several |= len(predicted) > 2
         else:
@@ -269,8 +233,8 @@ class LogLoss(LossScore):
     """The mean of -log(p), where p is the probability of the true label, at least 2**-52.
 
     >>> score = LogLoss(window=1)
-    >>> for y, p in (("b", 0.5), ("a", 0.25), ("c", 0.25)):
-    ...     score.update(y, {"a": p, "b": p, "c": 1.0 - 2.0 * p})
+    >>> p = np.array([0.5, 0.25, 0.25])
+    >>> score.update_many(["b", "a", "c"], {"a": p, "b": p, "c": 1.0 - 2.0 * p})
     >>> round(score.value, 3), round(score.windowed_value, 3)
     (0.924, 0.693)
     """
@@ -278,12 +242,8 @@ class LogLoss(LossScore):
     parameters: ClassVar[Mapping[str, Any]] = {"least": _LEAST}
 
     @staticmethod
-    def _loss_of(p: float, squares: float) -> float:  # noqa: ARG004
-        return -math.log(max(p, _LEAST))
-
-    @classmethod
-    def _losses_of(cls, p: np.ndarray, squares: np.ndarray) -> np.ndarray:  # noqa: ARG003
-        # By the logarithm of Python, as of one row: that of numpy may differ in the last bit.
+    def _losses_of(p: np.ndarray, squares: np.ndarray) -> np.ndarray:  # noqa: ARG004
+        # By the logarithm of Python: that of numpy may differ in the last bit, by how many rows come together.
         return -np.array(list(map(math.log, np.maximum(p, _LEAST).tolist())))
 
 
@@ -294,8 +254,8 @@ class BrierScore(LossScore):
     labels, which have the same difference, it is that of one: the half, as in scikit-learn.
 
     >>> score = BrierScore(window=1)
-    >>> for y, p in ((True, 0.5), (False, 0.25)):
-    ...     score.update(y, {False: 1.0 - p, True: p})
+    >>> p = np.array([0.5, 0.25])
+    >>> score.update_many([True, False], {False: 1.0 - p, True: p})
     >>> score.value, score.windowed_value
     (0.15625, 0.0625)
     """
@@ -303,11 +263,7 @@ class BrierScore(LossScore):
     parameters: ClassVar[Mapping[str, Any]] = {}
 
     @staticmethod
-    def _loss_of(p: float, squares: float) -> float:
-        return max(squares - p * p, 0.0) + (1.0 - p) * (1.0 - p)
-
-    @classmethod
-    def _losses_of(cls, p: np.ndarray, squares: np.ndarray) -> np.ndarray:
+    def _losses_of(p: np.ndarray, squares: np.ndarray) -> np.ndarray:
         return np.maximum(squares - p * p, 0.0) + (1.0 - p) * (1.0 - p)
 
     @property
@@ -348,10 +304,6 @@ class Calibration(TableScore):
         super().__init__(window)
         # Of each bin: rows, the sum of their probabilities in units, and rows whose label is right.
         self._sums = np.zeros((3, _BINS), np.int64)
-
-    def update(self, y: Any, predicted: Any) -> None:
-        if predicted:
-            self.update_many([y], {label: np.array([p]) for label, p in predicted.items()})
 
     def update_many(self, ys: Sequence[Any], predicted: Columns) -> None:
         if not predicted:

@@ -33,11 +33,6 @@ def cleaned_scores(p: np.ndarray) -> np.ndarray:
     return np.clip(np.where(np.isnan(p), 0.0, p), 0.0, 1.0)
 
 
-def cleaned_one(p: float) -> float:
-    """Return a probability as `cleaned_scores` does."""
-    return float(p) if 0.0 <= p <= 1.0 else 1.0 if p > 1.0 else 0.0
-
-
 def roc_auc(counts: np.ndarray) -> float:
     """Return the share of pairs, of a positive row and another one, in which the positive one has the higher score.
 
@@ -133,14 +128,6 @@ class RankCounts(Saved):
 
     def __init__(self) -> None:
         self.counts: np.ndarray = np.zeros((2, BINS), np.int64)
-
-    def add(self, positive: bool, p: float) -> None:
-        """Count a row, with a score from 0 to 1."""
-        if 0.0 < p < 1.0:
-            place = 1 + min(int((_bin_place(p) - _LOWEST) * _BINS_PER_UNIT), BINS - 3)
-        else:
-            place = 0 if p == 0.0 else BINS - 1
-        self.counts[int(positive), place] += 1
 
     def add_many(self, positive: np.ndarray, p: np.ndarray) -> None:
         """Count rows, bool [n], with scores from 0 to 1, float64 [n]."""

@@ -36,20 +36,11 @@ class LabelShares(Saved):
         self._rows, self._squares = 0, 0.0  # the sum of the squares of the counts
         self.loss: float = 0.0
 
-    def add(self, y: Any, loss_of: Callable[[float, float], float]) -> None:
-        """Count a row by its label; ``loss_of`` is the loss by its probability and the sum of the squares of all."""
-        counts, n = self._counts, self._rows
-        if y not in counts and len(counts) >= MOST_LABELS:
-            y = None
-        times = counts.get(y, 0)
-        k = max(len(counts) + (not times), 2)
-        self.loss += loss_of((times + 1) / (n + k), (self._squares + (2 * n + k)) / (float(n + k) * float(n + k)))
-        counts[y] = times + 1
-        self._squares += 2.0 * times + 1.0
-        self._rows = n + 1
-
     def add_many(self, ys: Sequence[Any], losses_of: Callable[[np.ndarray, np.ndarray], np.ndarray]) -> None:
-        """Count rows as `add` does one after the other; ``losses_of`` gives the losses of many."""
+        """Count rows by their labels.
+
+        ``losses_of`` returns losses by the probability of the label, and the sum of the squares of all probabilities.
+        """
         if not len(ys):
             return
         counts, known = self._counts, len(self._counts)
@@ -181,42 +172,41 @@ class RiverScore(Score):
     def __repr__(self) -> str:
         return self._described
 
-    def update(self, y: Any, predicted: Any) -> None:
-        if predicted is None or predicted == {}:
-            return
-        if self.binary:
-            positive = True if self._positive is None else self._positive
-            if self.wants_labels:
-                predicted = predicted == positive
-            else:
-                probability = predicted.get(positive, 0.0)
-                predicted = {True: probability, False: 1.0 - probability}
-            y = y == positive
-        self.metric.update(y, predicted)
-        self.windowed.update(y, predicted)
-        if self._regression:
-            self._rows_anew -= 1
-            if self._rows_anew == 0:
-                self._rows_anew = self.window
-                last = [arguments for arguments, _ in self.windowed.window]
-                self.windowed = _rolling_metric(type(self.metric), self.window, self.metric._get_params())
-                for arguments in last:
-                    self.windowed.update(*arguments)
-
     def update_many(self, ys: Sequence[Any], predicted: Any) -> None:
         if not self.wants_labels:
             labels, columns = list(predicted), [column.tolist() for column in predicted.values()]
-            predicted = [dict(zip(labels, row, strict=True)) for row in zip(*columns, strict=True)] if labels else [{}] * len(ys)
-        if not self._counts or None in predicted:
-            for y, prediction in zip(ys, predicted, strict=True):
-                self.update(y, prediction)
-            return
+            predicted = [dict(zip(labels, row, strict=True)) for row in zip(*columns, strict=True)] or [None] * len(ys)
+        if None in predicted:
+            rows = [(y, prediction) for y, prediction in zip(ys, predicted, strict=True) if prediction is not None]
+            ys, predicted = [y for y, _ in rows], [prediction for _, prediction in rows]
         if self.binary:
             positive = True if self._positive is None else self._positive
-            ys, predicted = [y == positive for y in ys], [prediction == positive for prediction in predicted]
-        pairs = Counter(zip(ys, predicted, strict=True))
-        count_pairs(self.metric.cm, pairs, 1)
-        self.windowed.update_many(ys, predicted, pairs)
+            if self.wants_labels:
+                predicted = [prediction == positive for prediction in predicted]
+            else:
+                chances = [prediction.get(positive, 0.0) for prediction in predicted]
+                predicted = [{True: chance, False: 1.0 - chance} for chance in chances]
+            ys = [y == positive for y in ys]
+        if self._counts:
+            pairs = Counter(zip(ys, predicted, strict=True))
+            count_pairs(self.metric.cm, pairs, 1)
+            self.windowed.update_many(ys, predicted, pairs)
+            return
+        for y, prediction in zip(ys, predicted, strict=True):
+            self.metric.update(y, prediction)
+            self.windowed.update(y, prediction)
+            if self._regression:
+                self._count_rows_anew()
+
+    def _count_rows_anew(self) -> None:
+        """Make the windowed metric of errors anew, each time that all of the last rows are others."""
+        self._rows_anew -= 1
+        if self._rows_anew == 0:
+            self._rows_anew = self.window
+            last = [arguments for arguments, _ in self.windowed.window]
+            self.windowed = _rolling_metric(type(self.metric), self.window, self.metric._get_params())
+            for arguments in last:
+                self.windowed.update(*arguments)
 
     @property
     def counted(self) -> bool:
@@ -275,7 +265,7 @@ class CountedWindow(Saved):
 
     >>> from river import metrics
     >>> windowed = CountedWindow(metrics.Accuracy(), size=2)
-    >>> windowed.update(1, 0)
+    >>> windowed.update_many([1], [0], {(1, 0): 1})
     >>> windowed.update_many([1, 0], [1, 0], {(1, 1): 1, (0, 0): 1})
     >>> windowed
     Accuracy: 100.00%
@@ -292,16 +282,8 @@ class CountedWindow(Saved):
     def __len__(self) -> int:
         return len(self._ys)
 
-    def update(self, y: Any, predicted: Any) -> None:
-        """Count a row: its label, and the one that was predicted."""
-        if len(self._ys) == self._size:
-            self._metric.revert(self._ys[0], self._predicted[0])
-        self._metric.update(y, predicted)
-        self._ys.append(y)
-        self._predicted.append(predicted)
-
     def update_many(self, ys: Sequence[Any], predicted: Sequence[Any], pairs: Mapping[tuple[Any, Any], int]) -> None:
-        """Count rows as `update` does one after the other; ``pairs`` are how often each pair of labels is among them."""
+        """Count rows by their labels, and those that were predicted; ``pairs`` has how often each pair is among them."""
         count_pairs(self._metric.cm, pairs, 1)
         leaving = max(len(self._ys) + len(ys) - self._size, 0)
         gone = zip(chain(self._ys, ys), chain(self._predicted, predicted), strict=True)

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import itertools
 import math
 from collections import Counter
 from collections.abc import Hashable, Mapping, Sequence
 from typing import Any
+
+import numpy as np
 
 from streamsvm.files.river_metrics import metrics
 from streamsvm.stream.checkpoint import CheckpointError
@@ -38,10 +41,6 @@ class LabelTable(TableScore):
                 return 0
             number = self._labels[label] = len(self._labels) + 1
         return number
-
-    def update(self, y: Any, predicted: Any) -> None:
-        if predicted is not None:
-            self._pairs[self._number_of(y), self._number_of(predicted)] += 1
 
     def update_many(self, ys: Sequence[Any], predicted: Any) -> None:
         for (y, label), times in Counter(zip(ys, predicted, strict=True)).items():  # in the order in which they came first
@@ -133,6 +132,7 @@ def _json_label(label: Hashable) -> Any:
 
 
 _MOST_SCORES = 20
+_MAX_ROWS_WAITING = 1000  # before they are counted
 #: The tables by name.
 TABLES: dict[str, type[TableScore]] = {kind.__name__: kind for kind in (ConfusionMatrix, ClassificationReport, Calibration)}
 
@@ -178,6 +178,8 @@ class Scores:
         #: The name of a score that takes probabilities; "": none does.
         self.wants_probabilities: str = wanting[0].name if wanting else ""
         self._wants_labels = len(wanting) < len(self.all)
+        self._rows: list[tuple[Any, Any, Any]] = []  # that are not counted yet: label, predicted label, probabilities
+        self._n_first = 0  # of these rows, those that the first score has counted
 
     def __repr__(self) -> str:
         """The scores, with parameters, window and positive label: equal for those that may continue each other."""
@@ -190,15 +192,35 @@ class Scores:
         return Both(label, probabilities or {}) if self._wants_labels else probabilities
 
     def update(self, y: Any, predicted: Any) -> None:
-        """Count a row: its label, and what `scored_of` has made of its prediction."""
-        label, probabilities = predicted if type(predicted) is Both else (predicted, predicted)
-        if self._guesses is not None and predicted is not None:
-            self._guesses.update(y)
-        for score in self.all:
-            score.update(y, label if score.wants_labels else probabilities)
+        """Take a row, which `flush` will count: its label, and what `scored_of` has made of its prediction."""
+        if type(predicted) is Both:
+            self._rows.append((y, *predicted))
+        elif self.wants_probabilities:
+            self._rows.append((y, None, predicted))
+        else:
+            self._rows.append((y, predicted, ()))
+        if len(self._rows) >= _MAX_ROWS_WAITING:
+            self.flush()
+
+    def flush(self) -> None:
+        """Count the rows that `update` has taken. Values do not depend on when this is done."""
+        self.flush_first()
+        rows, self._rows, self._n_first = self._rows, [], 0
+        _count_rows(self.all[1:], rows)
+
+    def flush_first(self) -> None:
+        """Count these rows in the first score alone, whose value is needed more often."""
+        rows, self._n_first = self._rows[self._n_first :], len(self._rows)
+        _count_rows(self.all[:1], rows)
+        if self._guesses is not None:
+            for y, label, _ in rows:
+                if label is not None:
+                    self._guesses.update(y)
 
     def update_many(self, ys: Sequence[Any], labels: Sequence[Any], probabilities: Columns | None = None) -> None:
-        """Count rows as `update` does one after the other, those without a label (None) left out."""
+        """Count rows in their order, those without a label (None) left out."""
+        if self._rows:
+            self.flush()
         if None in ys:
             labelled = [i for i, y in enumerate(ys) if y is not None]
             ys, labels = [ys[i] for i in labelled], [labels[i] for i in labelled]
@@ -245,6 +267,24 @@ class Scores:
         guesses = self.first.guesses if self._guesses is None else self._guesses.of(self.first.metric)
         best = max if getattr(self.first.metric, "bigger_is_better", False) else min
         return best((value for _, value in guesses if math.isfinite(value)), default=math.nan)
+
+
+def _count_rows(scores: Sequence[Score], rows: Sequence[tuple[Any, Any, Any]]) -> None:
+    """Count rows, each with its label, predicted label and probabilities, in some scores."""
+    if not (scores and rows):
+        return
+    ys, labels = [row[0] for row in rows], [row[1] for row in rows]
+    for score in scores:
+        if score.wants_labels:
+            score.update_many(ys, labels)
+    if all(score.wants_labels for score in scores):
+        return
+    for names, part in itertools.groupby(rows, lambda row: tuple(row[2] or ())):
+        ys, _, chances = map(list, zip(*part, strict=True))
+        columns = {name: np.array([row[name] for row in chances], float) for name in names}
+        for score in scores:
+            if not score.wants_labels:
+                score.update_many(ys, columns)
 
 
 def _score_of(metric: Any, window: int, positive: Hashable, regression: bool) -> Score:
