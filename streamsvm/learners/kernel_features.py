@@ -40,7 +40,7 @@ def _draw_frequencies(block: np.ndarray) -> None:
             v.vectors[column, i] = value
             v.norms[i] = np.float32(np.float64(v.norms[i]) + np.float64(value) * np.float64(value))
             h["largest_norm"] = max(h["largest_norm"], np.float64(v.norms[i]))
-        v.cache[0] = 0
+        v.cache[0]["valid"] = 0
         s["drawn"] += 1
 
 

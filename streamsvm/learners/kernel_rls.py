@@ -46,7 +46,7 @@ def widen_outputs(block: np.ndarray, before: int, outputs: int, positive: int) -
     v.products[before:outputs, :size] = v.prior[:size] - v.moments[:size]
     v.weights[before:outputs, 0] = -1.0
     v.header[0]["live"] = outputs
-    v.cache[0] = 0
+    v.cache[0]["valid"] = 0
 
 
 def holds_labels(store: LandmarkStore, s: np.void) -> bool:

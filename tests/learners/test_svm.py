@@ -58,7 +58,7 @@ def test_experts_are_the_learners_themselves():
         for number, peer in peers:
             if not isinstance(peer, OnlineLinearSVC):
                 peer._store.views.header["gamma"] = model._store.stores[number][0].views.header["gamma"]
-                peer._store.views.cache[0] = 0
+                peer._store.views.cache["valid"] = 0
             peer.learn_one(x, y)
     probe = next(iter(rows(1)))[0]
     model.predict_one(probe)

@@ -211,7 +211,7 @@ def test_experts_are_the_learners_themselves():
             part = target - (inputs[base] if v.experts[number, 5] else 0.0)
             if kind != kinds.LINEAR:
                 peer._store.views.header["gamma"] = stores[number][0].views.header["gamma"]
-                peer._store.views.cache[0] = 0
+                peer._store.views.cache["valid"] = 0
             weight = 1.0
             if kind == kinds.LANDMARKS:
                 weight = stack.robust_weight(abs(target - inputs[first + 1]), v.errors[first + 1])

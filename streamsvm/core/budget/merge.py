@@ -37,7 +37,7 @@ def _first_to_merge(block: np.ndarray) -> int:
 def merge(block: np.ndarray, random: np.uint64) -> int:  # noqa: ARG001
     """Merge the support vector with the smallest coefficient and its best partner, for one output. O(B d)."""
     v, first = views(block), _first_to_merge(block)
-    tables, search = _tables(v.cache[2]), np.int64(v.cache[3])
+    tables, search = _tables(v.cache[0]["options"][0]), np.int64(v.cache[0]["options"][1])
     partner = find_partner(block, search, tables, first)
     if partner < 0:
         return _project_onto_nearest(block, first)
@@ -50,7 +50,7 @@ def merge(block: np.ndarray, random: np.uint64) -> int:  # noqa: ARG001
 def _merge_shared(block: np.ndarray, random: np.uint64) -> int:  # noqa: ARG001
     # `merge` of several outputs. O(B (d + outputs)).
     v, first = views(block), _first_to_merge(block)
-    tables, search = _tables(v.cache[2]), np.int64(v.cache[3])
+    tables, search = _tables(v.cache[0]["options"][0]), np.int64(v.cache[0]["options"][1])
     partner = find_shared_partner(block, search, tables, first)
     if partner < 0:
         return _project_onto_nearest(block, first)

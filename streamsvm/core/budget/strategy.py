@@ -75,7 +75,7 @@ class Strategy:
         raise NotImplementedError(f"{type(self).__name__} has no event")
 
     def options(self) -> tuple[int, int]:
-        """Return two numbers from 0 to 2^64 - 1, which the event finds in ``views(block).cache[2:4]``."""
+        """Return two numbers from 0 to 2^64 - 1, which the event finds in ``views(block).cache[0]["options"]``."""
         return 0, 0
 
 
@@ -106,7 +106,9 @@ def set_strategy(store: SupportVectorStore, strategy: Strategy, shared: bool) ->
     The event, ``shared`` by several outputs or not, is compiled when it is first asked for. No snapshot holds it.
     """
     event = strategy.event(shared)
-    store.views.cache[1:4] = 0 if event is None else address_of(event, _ARGUMENTS, "i8"), *strategy.options()
+    cache = store.views.cache[0]
+    cache["event"] = 0 if event is None else address_of(event, _ARGUMENTS, "i8")
+    cache["options"] = strategy.options()
 
 
 @compiled(inline=True)
@@ -115,5 +117,5 @@ def maintain(block: np.ndarray, random: np.uint64) -> int:
 
     Returns 1 if two support vectors were merged, and 0 if not. ``random`` is for strategies that draw.
     """
-    address = views(block).cache[1]
+    address = views(block).cache[0]["event"]
     return 1 if address != 0 and _call(address, block, random) != 0 else 0

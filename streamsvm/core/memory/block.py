@@ -256,7 +256,7 @@ class Store(Generic[V]):
             self._check_block(block)
         self._saved[:] = block[:size]
         if "cache" in self._layout.arrays:
-            self.views.cache[0] = 0  # type: ignore[attr-defined]
+            self.views.cache["valid"] = 0  # type: ignore[attr-defined]
 
     def _check_block(self, block: np.ndarray) -> None:
         """Raise a ValueError where a block is corrupt: compiled code trusts the counts, indices and orders in it."""

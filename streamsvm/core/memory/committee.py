@@ -135,7 +135,7 @@ class CommitteeViews(NamedTuple):
     """Of each expert with support vectors: its gamma over that of the committee."""
     calls: Annotated[np.ndarray, Array(np.uint64, (3 * KINDS + 3,), saved=False)]
     """Addresses of compiled functions: three of each kind of experts, and those of what combines them."""
-    cache: Annotated[np.ndarray, Array(np.int64, (8,), saved=False)]
+    cache: Annotated[np.ndarray, Array(np.dtype([("valid", "i8"), ("answered", "i8")]), saved=False)]
     """Whether ``at_hand`` is that of ``given[1]``, and if so whether ``answers`` or ``numbers`` are, and ``odds``."""
 
 
@@ -237,7 +237,7 @@ class CommitteeStore(Store[CommitteeViews]):
     @used.setter
     def used(self, columns: int) -> None:
         self._header["used"] = columns
-        self.views.cache[0] = 0
+        self.views.cache["valid"] = 0
         for store in self._together:
             store.used = columns
 

@@ -97,7 +97,7 @@ class LandmarkViews(NamedTuple):
     """Decision values of the row at hand: of output k with the correction at 2k, without it at 2k + 1."""
     active: Annotated[np.ndarray, Array(np.int64, (2, "columns"), saved=False)]
     """Columns of the non-zero features of ``rows[0]`` and ``rows[1]``."""
-    cache: Annotated[np.ndarray, Array(np.uint64, (8,), saved=False)]
+    cache: Annotated[np.ndarray, Array(np.dtype([("valid", "i8")]), saved=False)]
     """Whether ``kernel_rows[0]`` is that of ``rows[2]``."""
 
 

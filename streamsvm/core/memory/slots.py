@@ -65,7 +65,7 @@ def stamp(block: np.ndarray, slot: int, norm: float) -> None:
     v.stamps[slot] = h["next_stamp"]
     h["next_stamp"] += 1
     h["largest_norm"] = max(h["largest_norm"], norm)
-    v.cache[0] = 0
+    v.cache[0]["valid"] = 0
 
 
 @compiled(apart=True)
@@ -86,7 +86,7 @@ def remove(block: np.ndarray, slot: int) -> None:
     v.norms[slot], v.stamps[slot], v.weights[slot] = v.norms[last], v.stamps[last], v.weights[last]
     v.norms[last], v.stamps[last], v.weights[last] = np.float32(0.0), 0, np.float32(0.0)
     h["n_support"] = last
-    v.cache[0] = 0
+    v.cache[0]["valid"] = 0
 
 
 @compiled
@@ -102,7 +102,7 @@ def clear(block: np.ndarray) -> None:
         v.biases[k] = 0.0
     v.norms[:n], v.stamps[:n], v.weights[:n] = np.float32(0.0), 0, np.float32(0.0)
     h["n_support"], h["next_stamp"], h["largest_norm"] = 0, 0, 0.0
-    v.cache[0] = 0
+    v.cache[0]["valid"] = 0
 
 
 @compiled(apart=True)

@@ -38,6 +38,16 @@ HEADER = np.dtype(
     ]
 )
 
+#: What is computed or looked up once, and not saved.
+CACHE = np.dtype(
+    [
+        ("valid", "i8"),  # whether ``kernel_rows[0]`` is that of ``rows[2]``
+        ("scored", "i8"),  # whether ``scores`` are those of the row that is learned next, as the predictions of a committee
+        ("event", "u8"),  # the address of the strategy's event; 0: none
+        ("options", "u8", 2),  # of the strategy
+    ]
+)
+
 _LAST_STAMP = 2**61
 _LARGEST_DEGREE = 100
 ROUNDING = 1.001  # of the squared norms, which are float32
@@ -89,9 +99,7 @@ class Views(NamedTuple):
     """Decision values of the row at hand."""
     active: Annotated[np.ndarray, Array(np.int64, (2, "columns"), saved=False)]
     """Columns of the non-zero features of ``rows[0]`` and ``rows[1]``."""
-    cache: Annotated[np.ndarray, Array(np.uint64, (8,), saved=False)]
-    """Whether ``kernel_rows[0]`` is that of ``rows[2]``; then the address of the strategy's event, and its two options; and
-    whether ``scores`` are those of the row that is learned next."""
+    cache: Annotated[np.ndarray, Array(CACHE, saved=False)]
 
 
 _LAYOUT = Layout(Views, in_lines=("stride", "gram"))

@@ -49,7 +49,7 @@ from streamsvm.core.steps.newton import dot
 from streamsvm.core.steps.rule import DECIDE, LEARNED, REFUSED, RULE, call_decide, call_rule, state_of
 from streamsvm.core.steps.second_order import count_functions, learn_row, newton_row
 from streamsvm.core.steps.stack import MOST_ROWS, answer, bounded, robust_weight
-from streamsvm.core.steps.step import SCORED, compute_scores, differ
+from streamsvm.core.steps.step import compute_scores, differ
 
 _DEVIATIONS, _LEAST_VARIANCE = 3.0, 0.01  # of the chart by which an expert begins anew: see `drifts`
 _FADING = 0.998  # of what followed a label, each time that something follows it
@@ -67,7 +67,6 @@ LARGEST_WEIGHT = 1e4
 # its number on; then what combines experts. And how what is there is called.
 _SAY, _ADAPT, _TEACH = range(3)
 _CONSULT, _LEARN, _DECIDE = range(3 * KINDS, 3 * KINDS + 3)
-_CONSULTED = 1  # the place in `cache` that says whether there are answers to the row, of which learning needs no others
 _INPUTS = f"{BLOCK} {BLOCK} i8"
 _MOVE = f"{BLOCK} {BLOCK} f8 b1"
 _ROWS = f"{BLOCK} {BLOCK} i8 f8 f8"
@@ -90,7 +89,7 @@ def _kernel_inputs(block: np.ndarray, store: np.ndarray, first: int) -> int:
         s.rows[0, j] = np.float32(v.scaled[j] * (1.0 - v.damping[0, j]))
     n_active, norm = scan_row(s.rows[0], h["used"], s.active[0])
     compute_scores(store, n_active, norm)
-    s.cache[SCORED] = 1
+    s.cache[0]["scored"] = 1
     for k in range(v.header[0]["live"]):
         v.at_hand[k, first], v.at_hand[k, first + 1] = s.scores[2 * k], s.scores[2 * k + 1]
     return 0
@@ -193,7 +192,7 @@ def ask(block: np.ndarray) -> None:
     """Fill ``at_hand`` with the decision values of all experts for the row at hand, once."""
     v = committee_views(block)
     used = v.header[0]["used"]
-    if v.cache[0] == 0 or differ(v.given[0], v.given[1], used):
+    if v.cache[0]["valid"] == 0 or differ(v.given[0], v.given[1], used):
         if state_of(block, STATE)["scaling"] != 0:
             rescale.scale_row(v.given[0], v.scaled, v.location, v.spread, used)
         else:
@@ -202,7 +201,7 @@ def ask(block: np.ndarray) -> None:
         _fill_inputs(block)
         for j in range(used):
             v.given[1, j] = v.given[0, j]
-        v.cache[0] = 1
+        v.cache[0]["valid"] = 1
 
 
 def connect(store: CommitteeStore, kinds: Collection[int], answers: Any) -> None:
@@ -252,10 +251,10 @@ def _move_kernels(block: np.ndarray, scaling: bool) -> None:
             s = views(_expert_part(block, e, 0))
             h = s.header[0]
             h["gamma"] = v.widths[e] * gamma
-            s.cache[0] = 0
+            s.cache[0]["valid"] = 0
             if scaling:
                 h["largest_norm"] = rescale.move_vectors(s.vectors, s.norms, h["n_support"], h["used"], v.ratio, v.shift)
-    v.cache[0] = 0
+    v.cache[0]["valid"] = 0
 
 
 @compiled(inline=True)
@@ -300,7 +299,7 @@ def _move_landmarks(block: np.ndarray, store: np.ndarray, gamma: float, scaling:
     if own["started"]:
         return 0
     h["gamma"] = gamma
-    s.cache[0] = 0
+    s.cache[0]["valid"] = 0
     if scaling:
         h["largest_norm"] = rescale.move_vectors(s.vectors, s.norms, h["n_support"], h["used"], v.ratio, v.shift)
         rescale.move_rows(s.window, own["held"], h["used"], v.ratio, v.shift)
@@ -319,7 +318,7 @@ def follow_scale(block: np.ndarray) -> None:
             used, MOST_COLUMNS
         ):
             _call_inputs(v.calls[3 * NEIGHBOURS + _ADAPT], block, _expert_part(block, e, 0), neighbours.GROWN)
-            v.cache[0] = 0
+            v.cache[0]["valid"] = 0
     rescale.learn_moments(v.moments, v.first, v.given[0], used, rescale.REACH)
     if rescale.scale_moved(v.moments, v.location, v.spread, v.ratio, v.shift, used, scaling, True, t):
         _rescale_experts(block, scaling)
@@ -383,10 +382,10 @@ def learn_one(block: np.ndarray, target: float, weight: float) -> int:
         return REFUSED
     common(block)["t"] += 1
     follow_scale(block)
-    if v.cache[0] == 0 or v.cache[_CONSULTED] == 0 or differ(v.given[0], v.given[1], v.header[0]["used"]):
+    if v.cache[0]["valid"] == 0 or v.cache[0]["answered"] == 0 or differ(v.given[0], v.given[1], v.header[0]["used"]):
         _call_block(v.calls[_CONSULT], block)
     call_rule(v.calls[_LEARN], block, target, weight)
-    v.cache[0] = v.cache[_CONSULTED] = 0
+    v.cache[0]["valid"] = v.cache[0]["answered"] = 0
     return LEARNED
 
 
@@ -397,7 +396,7 @@ def decide(block: np.ndarray, what: int) -> float:
     if refused(block):
         return np.nan
     _call_block(v.calls[_CONSULT], block)
-    v.cache[_CONSULTED] = 1
+    v.cache[0]["answered"] = 1
     return call_decide(v.calls[_DECIDE], block, what)
 
 

@@ -20,11 +20,11 @@ def _compute_scores(block: np.ndarray, n_active: int, norm: float) -> None:
     # The regressors of a row that was predicted are those that it is learned with.
     v = landmark_views(block)
     used = v.header[0]["used"]
-    if v.cache[0] == 0 or differ(v.rows[0], v.rows[2], used):
+    if v.cache[0]["valid"] == 0 or differ(v.rows[0], v.rows[2], used):
         compute_regressors(block, 0, n_active, norm)
         for j in range(used):
             v.rows[2, j] = v.rows[0, j]
-        v.cache[0] = 1
+        v.cache[0]["valid"] = 1
     decide_regressors(block, v.kernel_rows[0])
 
 

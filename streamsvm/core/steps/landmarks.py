@@ -90,7 +90,7 @@ def _put_landmark(block: np.ndarray, row: np.ndarray, slot: int, norm: float) ->
         v.vectors[j, slot] = row[j]
     v.norms[slot] = np.float32(norm)
     h["largest_norm"] = max(h["largest_norm"], norm)
-    v.cache[0] = 0
+    v.cache[0]["valid"] = 0
 
 
 @compiled
@@ -120,7 +120,7 @@ def _refit(block: np.ndarray) -> None:
     h = v.header[0]
     if c["gamma_rows"] >= 0:
         h["gamma"] = scale_gamma(c)
-    v.cache[0] = 0
+    v.cache[0]["valid"] = 0
     for j in range(h["n_support"] + 1):
         _compute_prior(block, j)
     held = s["held"]

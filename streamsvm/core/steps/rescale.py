@@ -265,7 +265,7 @@ def follow_gamma(block: np.ndarray, t: int) -> None:
     gamma = min(1.0 / total, 1e-3 * LARGEST_GAMMA) if total > 0.0 else 1.0
     if h["gamma"] != gamma and (not some or t & (t - 1) == 0):
         h["gamma"] = gamma
-        v.cache[0] = 0
+        v.cache[0]["valid"] = 0
 
 
 @compiled
@@ -286,5 +286,5 @@ def follow_scale(block: np.ndarray) -> bool:
         return False
     if h["kernel"] != FOURIER:
         h["largest_norm"] = move_vectors(v.vectors, v.norms, h["n_support"], used, v.ratio, v.shift)
-    v.cache[0] = 0
+    v.cache[0]["valid"] = 0
     return True

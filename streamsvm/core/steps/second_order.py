@@ -62,7 +62,7 @@ def count_functions(block: np.ndarray) -> None:
     functions = functions_of(v.header[0]["side"], v.header[0]["used"])
     if functions == s["functions"]:
         return
-    s["functions"], v.cache[0] = functions, 0
+    s["functions"], v.cache[0]["valid"] = functions, 0
     for e in range(v.header[0]["experts"]):
         if v.experts[e, 0] == ADDITIVE:
             number = v.experts[e, 4]

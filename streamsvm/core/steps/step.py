@@ -32,9 +32,6 @@ GAMMA_ROWS = 500
 #: Numbers of outputs: none, and the first.
 NO_OUTPUT, FIRST_OUTPUT = (cast("int", np.int64(n)) for n in (-1, 0))
 
-#: Where ``cache`` says that ``scores`` are those of the row at hand, which is learned next. A committee says so.
-SCORED = 4
-
 
 class Row(NamedTuple):
     """The row at hand, as a step takes it."""
@@ -63,7 +60,7 @@ def begin_row(block: np.ndarray) -> tuple[int, float, bool]:
         if 0 <= c["gamma_rows"] < GAMMA_ROWS:
             observe_variances(c, v.rows[0], v.means, v.header[0]["used"])
             v.header[0]["gamma"] = scale_gamma(c)
-            v.cache[0] = 0
+            v.cache[0]["valid"] = 0
         c["t"] += 1
     return n_active, norm, False
 
@@ -122,11 +119,11 @@ def differ(a: np.ndarray, b: np.ndarray, n: int) -> bool:
 def _compare_row(block: np.ndarray, n_active: int, norm: float) -> None:
     v = views(block)
     used = v.header[0]["used"]
-    if v.cache[0] == 0 or differ(v.rows[0], v.rows[2], used):
+    if v.cache[0]["valid"] == 0 or differ(v.rows[0], v.rows[2], used):
         compare(v, 0, n_active, norm, v.kernel_rows[1], v.kernel_rows[0])
         for j in range(used):
             v.rows[2, j] = v.rows[0, j]
-        v.cache[0] = 1
+        v.cache[0]["valid"] = 1
 
 
 @compiled
@@ -176,11 +173,11 @@ def observe(block: np.ndarray, n_active: int, norm: float, target: float, weight
     """Compute the decision values of the row at hand, of which `begin_row` gave ``n_active`` and ``norm``, and track errors."""
     v = views(block)
     h = v.header[0]
-    if v.cache[0] == 0 or v.cache[SCORED] == 0:
+    if v.cache[0]["valid"] == 0 or v.cache[0]["scored"] == 0:
         compute_scores(block, n_active, norm)
-    if v.cache[SCORED] == 0:  # nobody asks an expert for errors or probabilities
+    if v.cache[0]["scored"] == 0:  # nobody asks an expert for errors or probabilities
         track_errors(common(block), v.scores, h["live"], target)
-    v.cache[SCORED] = 0
+    v.cache[0]["scored"] = 0
     return Row(target, weight, norm, self_kernel(h["kernel"], h["gamma"], h["coef0"], h["degree"], norm))
 
 

@@ -172,7 +172,7 @@ def _fill_state(model: Learner, state: Any, n: int, used: int) -> None:
     c["n_merges"] = state["merges"]
     for name in _CHART if _forgets(model) else ():
         model._own[name] = state[name]
-    v.cache[0] = 0
+    v.cache[0]["valid"] = 0
 
 
 def _check_learns(model: Any) -> None:

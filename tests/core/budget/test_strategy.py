@@ -34,7 +34,7 @@ class Oldest(Strategy):
 @njit
 def write_options(block, random):
     v = views(block)
-    v.biases[0] = v.cache[2] + v.cache[3] + random
+    v.biases[0] = v.cache[0]["options"][0] + v.cache[0]["options"][1] + random
     return 1
 
 
