@@ -3,7 +3,7 @@
 import numpy as np
 
 from problems import place_of
-from streamsvm.core.memory import committee as kinds
+from streamsvm.learners.experts import Forest
 
 
 def features_of(t, n, z, rng):
@@ -15,7 +15,7 @@ def features_of(t, n, z, rng):
 
 
 def store_of(model):
-    return place_of(model, kinds.FOREST)[0][0]
+    return place_of(model, Forest)[0][0]
 
 
 class Pair:
@@ -25,7 +25,7 @@ class Pair:
     rtol = 1e-6
 
     def __init__(self, model, twin):
-        self.model, self.twin, self.first = model, twin, place_of(model, kinds.FOREST)[1]
+        self.model, self.twin, self.first = model, twin, place_of(model, Forest)[1]
 
     def given(self, x):
         return [x.get(name, 0.0) for name in self.model.feature_names]

@@ -8,8 +8,17 @@ from naive_neighbours import NaiveMemory, NaiveTable
 from problems import functions_of, names_of
 from streamsvm import SVMClassifier
 from streamsvm.core.kernels import POLY
-from streamsvm.core.memory import committee as kinds
-from streamsvm.learners.committee import states
+from streamsvm.learners.experts import (
+    Additive,
+    Forest,
+    KernelMachine,
+    Landmarks,
+    LastLabel,
+    LastTarget,
+    Linear,
+    Neighbours,
+    common_of,
+)
 
 
 def scaled(model, x):
@@ -42,38 +51,38 @@ def said_by(model, number, x):
     v, half = model._store.views, 1.0 if model._outputs == 1 else 0.5  # one against the rest
     labelled = isinstance(model, SVMClassifier)
     names = names_of(model) if labelled else None
-    if expert.kind <= kinds.RESETTING:
+    if isinstance(expert, KernelMachine):
         damped = z * (1.0 - v.damping[0, : len(z)])
-        store, common, values = stores[0], states(stores[0], expert.kind)[0][0], kernels(stores[0], damped)
+        store, common, values = stores[0], common_of(stores[0]), kernels(stores[0], damped)
         rows, biases, n = store.views.coefficients, store.views.biases, store.n_support
         pairs = [(2 * k, 2 * k + 1) for k in range(live)]
         return np.array([iterates(common, rows[a, :n], rows[b, :n], biases[[a, b]], values) for a, b in pairs])
-    if expert.kind == kinds.LINEAR:
-        rows = [(states(s, expert.kind)[0][0], *s.views.weights[:, : len(z)], s.views.biases, z) for s in list(stores)[:live]]
+    if isinstance(expert, Linear):
+        rows = [(common_of(s), *s.views.weights[:, : len(z)], s.views.biases, z) for s in list(stores)[:live]]
         return half * np.array([iterates(*row) for row in rows])
-    if expert.kind == kinds.LANDMARKS:
+    if isinstance(expert, Landmarks):
         store, regressors = stores[0].views, np.array([1.0, *kernels(stores[0], z)])
         w, corrections = (numbers[:live, : len(regressors)] @ regressors for numbers in (store.weights, store.corrections))
         return half * np.column_stack([w + corrections, w])
-    if expert.kind == kinds.NEIGHBOURS:
+    if isinstance(expert, Neighbours):
         memory, spread = NaiveMemory.of(stores[0], names), v.spread[: len(z)]
         memory.damping = v.damping[0]
         said = memory.say(z, spread if model.scaling is None else (spread > 0.0).astype(float), names or ())
         return said[-live:, None]
-    if expert.kind == kinds.FOREST:
+    if isinstance(expert, Forest):
         given = [x.get(name, 0.0) for name in model.feature_names]
         if labelled:
             return NaiveForest.of(stores[0]).say(given, range(len(names)))
-        last, base = float(model._own[0]["last_target"]), predicted_before(v, v.experts[number, 3])
+        last, base = float(model._own[0]["last_target"]), predicted_before(v, v.experts["first_input"][number])
         return np.array([NaiveForestOfNumbers.of(stores[0]).say(given, last, base)])
-    if expert.kind == kinds.LAST_LABEL:
+    if isinstance(expert, LastLabel):
         table, own = NaiveTable(), model._own[0]
         table.counts = dict(zip(names, v.counts.tolist() if live > 1 else [own["rows"] - v.counts[0], v.counts[0]], strict=True))
         table.follows = {a: dict(zip(names, row, strict=False)) for a, row in zip(names, v.follows.tolist(), strict=False)}
         table.last = names[own["last"]]
         return table.say(names)
-    if expert.kind == kinds.LAST_TARGET:
+    if isinstance(expert, LastTarget):
         return np.array([[model._own[0]["last_target"]]])
-    functions = model._own[0]["functions"] if expert.kind == kinds.ADDITIVE else 1
+    functions = model._own[0]["functions"] if isinstance(expert, Additive) else 1
     row = functions_of(dict(enumerate(z)), functions)
-    return (v.newton_weights[v.experts[number, 4], :live, : len(row)] @ row)[:, None]
+    return (v.newton_weights[v.experts["number"][number], :live, : len(row)] @ row)[:, None]

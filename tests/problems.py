@@ -6,7 +6,7 @@ from numba import config
 import naive_batch
 from saved import dumps
 from streamsvm.core.memory.block import STATE_BEGIN, record
-from streamsvm.core.memory.committee import LINEAR, CommitteeStore, Place
+from streamsvm.core.memory.committee import CommitteeStore, Place
 from streamsvm.core.steps import newton, stack, target_answers
 from streamsvm.core.steps.iterates import COMMON, EPSILON_INSENSITIVE
 
@@ -103,7 +103,7 @@ def of_experts(kind, *team, **parameters):
 def committee_of(answers, outputs):
     """The block of a committee of two experts, its arrays, and the state that all learners have."""
     numbers = answers is target_answers
-    store = CommitteeStore([Place(LINEAR), Place(LINEAR)], 1, outputs, numbers)
+    store = CommitteeStore([Place(2), Place(2)], 1, outputs, numbers)
     v, c = store.views, record(store.block, STATE_BEGIN, COMMON)
     if numbers:
         c["loss"] = EPSILON_INSENSITIVE
@@ -123,5 +123,5 @@ def names_of(model):
 
 def place_of(model, kind):
     """The stores of the first expert of a kind, and its first input to the stacks."""
-    number = next(i for i, expert in enumerate(model._team) if expert.kind == kind)
-    return model._store.stores[number], int(model._store.views.experts[number, 3])
+    number = next(i for i, expert in enumerate(model._team) if isinstance(expert, kind))
+    return model._store.stores[number], int(model._store.views.experts["first_input"][number])

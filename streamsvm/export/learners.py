@@ -8,11 +8,10 @@ from typing import Any
 import numpy as np
 
 from streamsvm.core.kernels import FOURIER, KERNELS
-from streamsvm.core.memory import committee as kinds
 from streamsvm.core.memory.forest import COUNTS, EQUALITY, FEATURE, LEFT, MISSING, OTHER, TARGET, TREES
 from streamsvm.core.memory.neighbours import NEAREST
 from streamsvm.core.steps import label_answers, second_order, stack, target_answers
-from streamsvm.core.steps.committee import say_last
+from streamsvm.core.steps.experts import predict_from_last
 from streamsvm.core.steps.forest import LEAST_SHARE
 from streamsvm.core.steps.neighbours import LEAST_OF_LABELS, LEAST_OF_NUMBERS, OFFSET, POWER, REACH, fill_factors
 from streamsvm.core.steps.rescale import BOUND
@@ -21,8 +20,18 @@ from streamsvm.edge.committees import SAID_NUMBER
 from streamsvm.edge.program import Answer, Program, ProgramError
 from streamsvm.learners.budgeted import BudgetedEstimator
 from streamsvm.learners.classifier import OnlineClassifier
-from streamsvm.learners.committee import states
 from streamsvm.learners.estimator import OnlineEstimator
+from streamsvm.learners.experts import (
+    Forest,
+    KernelMachine,
+    Landmarks,
+    LastLabel,
+    LastTarget,
+    Neighbours,
+    NumberForest,
+    SecondOrder,
+    common_of,
+)
 from streamsvm.learners.kernel_rls import KernelRLS
 from streamsvm.learners.linear import LinearEstimator
 from streamsvm.learners.one_class import OneClassBSGD
@@ -169,16 +178,16 @@ def add_committee(program: Program, model: Any, value: int) -> Answer:
     if model.scale_in_use is not None:
         value = add_scale(program, value, *model.scale_in_use)
     damped = _add_damping(program, value, v.damping)
-    taken = {kinds.FOREST: _add_anchors(program, filled, model), kinds.ASCENT: damped, kinds.RESETTING: damped}
+    anchored = _add_anchors(program, filled, model)
     corrects = np.full(len(v.errors) - FIRST_INPUT, -1, np.int64)
-    for _, _, _, first, _, corrected in v.experts.tolist():
+    for first, corrected in v.experts[["first_input", "base_input"]].tolist():
         if corrected:
             corrects[first - FIRST_INPUT : first + 2 - FIRST_INPUT] = corrected - FIRST_INPUT
     labelled = isinstance(model, SVMClassifier)
     said: list[int] = []
     for number, (expert, stores) in enumerate(zip(model._team, model._store.stores, strict=True)):
-        given = taken.get(expert.kind, value)
-        if expert.kind == kinds.FOREST and not labelled:
+        given = anchored if isinstance(expert, Forest) else damped if isinstance(expert, KernelMachine) else value
+        if isinstance(expert, NumberForest):
             said.append(_add_forest_of_numbers(program, given, said, corrects, model, stores[0]))
         else:
             said.append(_add_expert(program, given, model, number, expert, stores))
@@ -212,23 +221,25 @@ def add_committee(program: Program, model: Any, value: int) -> Answer:
 
 def _add_expert(program: Program, value: int, model: Any, number: int, expert: Any, stores: list[Any]) -> int:
     """Add what an expert says: its outputs by the last iterate, then by the average if it has one."""
-    v, live, kind = model._store.views, model._outputs, expert.kind
+    live = model._outputs
     half = 1.0 if live == 1 else 0.5  # one against the rest: two outputs differ by twice their decision value
-    if kind in (kinds.LAST_LABEL, kinds.LAST_TARGET):
-        return _add_numbers(program, value, _last_expert(model, kind))
-    if kind <= kinds.RESETTING:
-        value = add_expansion(program, value, stores[0], states(stores[0], kind)[0][0], _BOTH)
-    elif kind == kinds.LANDMARKS:
-        value = add_landmarks(program, value, stores[0], _BOTH, half)
-    elif kind == kinds.NEIGHBOURS:
+    if isinstance(expert, LastLabel):
+        return _add_numbers(program, value, _last_label(model))
+    if isinstance(expert, LastTarget):
+        return _add_numbers(program, value, _last_target(model))
+    if isinstance(expert, Neighbours):
         return _add_memory(program, value, model, stores[0])
-    elif kind == kinds.FOREST:
+    if isinstance(expert, Forest):
         return _add_forest(program, value, model, stores[0])
-    elif kind == kinds.LINEAR:
-        used = list(stores)[:live]
-        value = add_weights(program, value, used, [states(store, kind)[0][0] for store in used], _BOTH, half)
+    if isinstance(expert, SecondOrder):
+        return _add_newton(program, value, model, model._store.views.experts[number])
+    if isinstance(expert, KernelMachine):
+        value = add_expansion(program, value, stores[0], common_of(stores[0]), _BOTH)
+    elif isinstance(expert, Landmarks):
+        value = add_landmarks(program, value, stores[0], _BOTH, half)
     else:
-        return _add_newton(program, value, model, kind, int(v.experts[number, 4]))
+        used = list(stores)[:live]
+        value = add_weights(program, value, used, list(map(common_of, used)), _BOTH, half)
     # Those of an output come one after the other, and are wanted iterate by iterate.
     order = np.arange(2 * live).reshape(live, 2).T.ravel()
     return program.add("select", value, columns=order) if live > 1 else value
@@ -239,14 +250,16 @@ def _add_numbers(program: Program, value: int, numbers: np.ndarray) -> int:
     return program.add("linear", value, weights=np.zeros((len(numbers), program.widths[value])), biases=numbers)
 
 
-def _last_expert(model: Any, kind: int) -> np.ndarray:
-    """Return what the last label or target says of the next row, as it is said in the block."""
-    own = model._own[0]
-    if kind == kinds.LAST_TARGET:
-        return np.array([float(own["last_target"])])
-    views, live = model._store.views, model._outputs
+def _last_target(model: Any) -> np.ndarray:
+    """Return the last target in deviations from the mean, as an expert predicts it."""
+    return np.array([float(model._own[0]["last_target"])])
+
+
+def _last_label(model: Any) -> np.ndarray:
+    """Return what the last label says of the next row."""
+    own, views, live = model._own[0], model._store.views, model._outputs
     said = np.zeros((live, 2))
-    _in_python(say_last)(views.follows, views.counts, float(own["rows"]), int(own["last"]), live, said)
+    _in_python(predict_from_last)(views.follows, views.counts, float(own["rows"]), int(own["last"]), live, said)
     return said.T.ravel()
 
 
@@ -285,7 +298,7 @@ def _add_damping(program: Program, value: int, damping: np.ndarray) -> int:
 def _add_anchors(program: Program, value: int, model: Any) -> int:
     """Add what a forest takes off the features, if there is one and it takes off anything."""
     for expert, stores in zip(model._team, model._store.stores, strict=True):
-        if expert.kind == kinds.FOREST and stores[0].views.anchors.any():
+        if isinstance(expert, Forest) and stores[0].views.anchors.any():
             used, given = program.widths[value], stores[0].views.anchors[int(stores[0].views.header["added"][0]) :]
             anchors = np.zeros(used)
             anchors[: len(given)] = given[:used]
@@ -323,7 +336,7 @@ def _add_forest_of_numbers(program: Program, value: int, said: list[int], correc
     shares = 0.5 * votes / votes.sum()
     shares[np.argmin(v.errors[FIRST_INPUT : FIRST_INPUT + n])] += 0.5
     base = program.add("linear", inputs, weights=shares[None], biases=np.zeros(1))
-    said_last = _last_expert(model, kinds.LAST_TARGET), np.array([float(store.views.header[0]["missed"])])
+    said_last = _last_target(model), np.array([float(store.views.header[0]["missed"])])
     last, missed = (_add_numbers(program, value, numbers) for numbers in said_last)
     row, trees = program.add("join", last, base, missed, value), [store.tree(number) for number in range(TREES)]
     target, missing = (add_forest(program, row, trees[kind::2], store.views.votes[kind::2], 0) for kind in (TARGET, MISSING))
@@ -365,17 +378,17 @@ def add_forest(program: Program, value: int, trees: list[Any], votes: np.ndarray
     )
 
 
-def _add_newton(program: Program, value: int, model: Any, kind: int, number: int) -> int:
+def _add_newton(program: Program, value: int, model: Any, entry: Any) -> int:
     v, live = model._store.views, model._outputs
     side, used = int(v.header[0]["side"]), int(v.header[0]["used"])
     features = min(used, side - 1)
     functions = 1
-    if kind == kinds.ADDITIVE:
+    if entry["additive"]:
         functions = min(int(model._own[0]["functions"]), _in_python(second_order.functions_of)(side, used))
     if features < used:
         value = program.add("select", value, columns=np.arange(features))
     value = program.add("clip", value, bound=second_order.NEWTON_REACH)
     if functions > 1:
         value = program.add("bend", value, knot=second_order.KNOT, functions=functions)
-    weights = v.newton_weights[number, :live, : 1 + functions * features]
+    weights = v.newton_weights[entry["number"], :live, : 1 + functions * features]
     return program.add("linear", value, weights=weights[:, 1:], biases=weights[:, 0].copy())

@@ -7,7 +7,6 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from dataclasses import field
-from types import MappingProxyType
 from typing import Any, ClassVar, Literal, NamedTuple, NoReturn
 
 import numpy as np
@@ -17,109 +16,77 @@ from streamsvm.core.budget.strategy import set_strategy
 from streamsvm.core.checks import SCALINGS, OutputName, Overflow, Scaling, parameter, random_state
 from streamsvm.core.explaining import distances_to
 from streamsvm.core.kernels import POLY, RBF
-from streamsvm.core.memory import committee as kinds
-from streamsvm.core.memory.block import STATE_BEGIN
-from streamsvm.core.memory.committee import CommitteeStore, Place
+from streamsvm.core.memory.committee import STATE, CommitteeStore
 from streamsvm.core.memory.features import OVERFLOW
-from streamsvm.core.steps import committee, iterates, least_squares, linear_step, newton, second_order
-from streamsvm.core.steps.coordinate_ascent import step as ascent
-from streamsvm.core.steps.iterates import FIRST_SLOPE, LEARNED
+from streamsvm.core.steps import committee, iterates, newton, second_order
 from streamsvm.core.steps.rule import Rule
 from streamsvm.core.steps.stack import FIRST_INPUT, first_weights
-from streamsvm.learners import kernel_rls
-from streamsvm.learners.estimator import check_record, learner
+from streamsvm.learners.estimator import learner
+from streamsvm.learners.experts import (
+    Additive,
+    Expert,
+    Forest,
+    KernelMachine,
+    Landmarks,
+    LastLabel,
+    LastTarget,
+    Linear,
+    Neighbours,
+    NumberForest,
+    SecondOrder,
+)
 from streamsvm.learners.explained import spoken_for
+from streamsvm.learners.kernel_rls import FIRST_STATE
 from streamsvm.learners.scaling import ScalingEstimator
 
-_BUDGET = 150  # support vectors of most experts that have some
-_AVERAGING, _EPSILON = 3000, 0.1  # rows, and an error, as by default in the learners themselves
-_RULES = {
-    kinds.ASCENT: ascent.state,
-    kinds.RESETTING: ascent.state,
-    kinds.LINEAR: linear_step.STATE,
-    kinds.LANDMARKS: least_squares.STATE,
-}
+
+def _machine_name(width: float, C: float, resets: bool) -> str:
+    return f"{'resetting ' if resets else ''}dual ascent, gamma x {width:g}, C {C:g}"
 
 
-class Expert(NamedTuple):
-    """An expert: its name, its kind, its gamma over that of the committee, and the first state of its rule."""
-
-    name: str
-    kind: int
-    width: float = 1.0
-    state: Mapping[str, float] = MappingProxyType({})
-    budget: int = _BUDGET  # its support vectors or landmarks, where it has some
-    kernel: int = RBF
-    corrects: int | None = None  # the kind of the expert before it that it corrects
-    numbers: bool = False  # whether its trees predict numbers
-
-    @property
-    def place(self) -> Place:
-        """The memory that it needs."""
-        return Place(self.kind, self.budget, self.numbers, self.corrects)
-
-    @property
-    def kernel_numbers(self) -> dict[str, float]:
-        """The numbers of its kernel, beside gamma, where it has one."""
-        if self.kind not in (*kinds.MACHINES, kinds.LANDMARKS):
-            return {}
-        return {"kernel": self.kernel, "degree": 3, "coef0": 1.0 if self.kernel == POLY else 0.0}
-
-    @property
-    def outputs(self) -> list[str]:
-        """The names of its inputs to the stack."""
-        if self.kind == kinds.LAST_LABEL:
-            return ["last", "what follows it"]
-        if self.kind == kinds.FOREST:
-            return ["target", "what others miss"] if self.numbers else ["share", "logarithm"]
-        return ["last", "average"] if self.place.inputs == 2 else ["last"]
+def _ascent_expert(width: float, C: float, resets: bool = False, budget: int = 150) -> KernelMachine:
+    state = {"C": C, "relaxation": 1.5, "reprocess": 1, "tol": 0.3, "replay_steps": 1}
+    return KernelMachine(_machine_name(width, C, resets), state, width, budget, resets=resets)
 
 
-def _ascent_expert(width: float, C: float, kind: int = kinds.ASCENT) -> Expert:
-    name = f"{'resetting ' if kind == kinds.RESETTING else ''}dual ascent, gamma x {width:g}, C {C:g}"
-    return Expert(name, kind, width, {"C": C, "relaxation": 1.5, "reprocess": 1, "tol": 0.3, "replay_steps": 1})
+def _linear_expert(C: float) -> Linear:
+    return Linear(f"linear, C {C:g}", {"C": C, "fit_intercept": 1.0})
 
 
-def _linear_expert(C: float) -> Expert:
-    return Expert(f"linear, C {C:g}", kinds.LINEAR, 1.0, {"C": C, "fit_intercept": 1.0})
-
-
-def _landmark_expert(number: int, width: float = 1.0, forgetting_factor: float = 1.0, kernel: int = RBF) -> Expert:
+def _landmark_expert(number: int, width: float = 1.0, forgetting_factor: float = 1.0, kernel: int = RBF) -> Landmarks:
     rows = "" if forgetting_factor == 1.0 else f", {1.0 / (1.0 - forgetting_factor):,.0f} rows"
-    state = {"ridge": 0.3, "forgetting_factor": forgetting_factor, "max_swaps": 5, **kernel_rls.FIRST_STATE}
+    state = {"ridge": 0.3, "forgetting_factor": forgetting_factor, "max_swaps": 5, **FIRST_STATE}
     of = "cubic" if kernel == POLY else f"gamma x {width:g}"
-    return Expert(f"least squares on {number} landmarks, {of}{rows}", kinds.LANDMARKS, width, state, number, kernel)
+    return Landmarks(f"least squares on {number} landmarks, {of}{rows}", state, width, number, kernel)
 
 
 def _regression_expert(
-    width: float, C: float, kind: int = kinds.ASCENT, budget: int = _BUDGET, corrects: int | None = None
-) -> Expert:
-    name = _ascent_expert(width, C, kind).name + ("" if corrects is None else ", of what is not additive")
-    return Expert(name, kind, width, {"C": C, "relaxation": 0.5}, budget, corrects=corrects)
+    width: float, C: float, resets: bool = False, budget: int = 150, corrects: Expert | None = None
+) -> KernelMachine:
+    name = _machine_name(width, C, resets) + ("" if corrects is None else ", of what is not additive")
+    return KernelMachine(name, {"C": C, "relaxation": 0.5}, width, budget, resets=resets, corrects=corrects)
 
 
 _SECOND_ORDER = (
-    Expert("linear of second order, 1,000 rows", kinds.NEWTON),
-    Expert("linear of second order, 10,000 rows", kinds.SLOW_NEWTON),
+    SecondOrder("linear of second order, 1,000 rows"),
+    SecondOrder("linear of second order, 10,000 rows", 1.0 - 1e-4),
 )
-_ADDITIVE = Expert("additive of second order, 1,000 rows", kinds.ADDITIVE)
-_NEIGHBOURS = Expert("nearest neighbours", kinds.NEIGHBOURS, budget=2000)
-_FOREST = Expert("rolling forest", kinds.FOREST, budget=2400)
-_FOREST_OF_NUMBERS = _FOREST._replace(numbers=True)
+_ADDITIVE = Additive("additive of second order, 1,000 rows")
+_NEIGHBOURS = Neighbours("nearest neighbours")
 
 
 def _of_labels(budget: int) -> tuple[Expert, ...]:
     # Two kernel machines have more support vectors: where there is much to resolve, they resolve it.
     return (
-        *(_ascent_expert(width, 1.0)._replace(budget=budget) for width in (1.0, 4.0)),
-        *(_ascent_expert(width, 1.0, kinds.RESETTING) for width in (1.0, 4.0)),
+        *(_ascent_expert(width, 1.0, budget=budget) for width in (1.0, 4.0)),
+        *(_ascent_expert(width, 1.0, resets=True) for width in (1.0, 4.0)),
         _linear_expert(0.01),
         _linear_expert(1.0),
         _SECOND_ORDER[1],
         _ADDITIVE,
         _NEIGHBOURS,
-        _FOREST,
-        Expert("last label", kinds.LAST_LABEL),
+        Forest("rolling forest"),
+        LastLabel("last label"),
     )
 
 
@@ -127,7 +94,7 @@ def _of_labels(budget: int) -> tuple[Expert, ...]:
 EXPERTS: dict[str, tuple[Expert, ...]] = {
     "low": (
         _ascent_expert(1.0, 1.0),
-        _ascent_expert(1.0, 1.0, kinds.RESETTING),
+        _ascent_expert(1.0, 1.0, resets=True),
         _linear_expert(1.0),
         _SECOND_ORDER[1],
         _ADDITIVE,
@@ -141,10 +108,10 @@ _IN_FEATURES = (
     _linear_expert(0.1),
     _SECOND_ORDER[0],
     _ADDITIVE,
-    Expert("last target", kinds.LAST_TARGET),
+    LastTarget("last target"),
 )
-_CORRECTING = _regression_expert(1.0, 1.0, kinds.RESETTING, corrects=kinds.ADDITIVE)
-_NARROW = _regression_expert(4.0, 1.0, budget=300, corrects=kinds.ADDITIVE)
+_CORRECTING = _regression_expert(1.0, 1.0, resets=True, corrects=_ADDITIVE)
+_NARROW = _regression_expert(4.0, 1.0, budget=300, corrects=_ADDITIVE)
 #: Those of targets.
 REGRESSION_EXPERTS: dict[str, tuple[Expert, ...]] = {
     "low": (*_IN_FEATURES, _regression_expert(1.0, 1.0), _CORRECTING),
@@ -155,7 +122,7 @@ REGRESSION_EXPERTS: dict[str, tuple[Expert, ...]] = {
         _NARROW,
         _CORRECTING,
         _NEIGHBOURS,
-        _FOREST_OF_NUMBERS,
+        NumberForest("rolling forest"),
     ),
     "high": (
         *_IN_FEATURES,
@@ -164,54 +131,19 @@ REGRESSION_EXPERTS: dict[str, tuple[Expert, ...]] = {
         _landmark_expert(300, kernel=POLY),
         _landmark_expert(300, 0.25),
         _NARROW,
-        _regression_expert(4.0, 0.1, corrects=kinds.ADDITIVE),
+        _regression_expert(4.0, 0.1, corrects=_ADDITIVE),
         _CORRECTING,
         _NEIGHBOURS,
-        _FOREST_OF_NUMBERS,
+        NumberForest("rolling forest"),
     ),
 }
-
-
-def states(store: Any, kind: int) -> tuple[np.ndarray, np.ndarray]:
-    """Return the two records of an expert's store, [1] each: what all learners have, and its rule's."""
-    dtype, begin = _RULES[kind], iterates.RULE_STATE
-    return (
-        store.block[STATE_BEGIN:begin].view(iterates.COMMON),
-        store.block[begin : begin + dtype.itemsize].view(dtype),
-    )
-
-
-def _first_states(expert: Expert, loss: int) -> tuple[np.ndarray, np.ndarray]:
-    """Return what `states` gives of an expert's new store, but for its random numbers."""
-    common, own = np.zeros(1, iterates.COMMON), np.zeros(1, _RULES[expert.kind])
-    common["scale"] = common["average_v"] = 1.0
-    common["slope"], common["horizon"], common["loss"] = FIRST_SLOPE, _AVERAGING, loss
-    common["epsilon"] = _EPSILON if loss == iterates.EPSILON_INSENSITIVE else 0.0
-    common["gamma_rows"] = -1
-    for name, value in expert.state.items():
-        own[name] = value
-    return common, own
-
-
-def begin(expert: Expert, store: Any, number: int, seed: int, loss: int) -> None:
-    """Set the state of an expert's new store; ``number`` is its place, from which its random numbers follow."""
-    if expert.kind == kinds.NEIGHBOURS:  # which begins with no rows
-        return
-    if expert.kind == kinds.FOREST:
-        store.views.header["random"] = (seed + number) % 2**64
-        return
-    common, own = states(store, expert.kind)
-    common[:], own[:] = _first_states(expert, loss)
-    common["random"] = (seed + number) % 2**64
-    if numbers := expert.kernel_numbers:
-        for name, value in {**numbers, "gamma": expert.width}.items():
-            store.views.header[name] = value
 
 
 _LEARNED = {
     "choice": (0, 2),
     "last": (-1, 2**31),
     "last_target": (-8.0, 8.0),
+    "features": (0, 2**31),
     "functions": (0, 4),
     "resets": (0, 2**62),
     "rows": (0.0, 1e100),
@@ -253,7 +185,7 @@ class Committee(ScalingEstimator):
     _connected: bool = field(init=False)
     _ready: bool = field(init=False)
 
-    _rule = Rule(committee.learn_one, kinds.STATE, _LEARNED)
+    _rule = Rule(committee.learn_one, STATE, _LEARNED)
     _decide = staticmethod(committee.decide)
     _has_targets = False
     #: The experts by effort.
@@ -268,7 +200,7 @@ class Committee(ScalingEstimator):
         seed = random_state(self.seed)
         for number, (expert, stores) in enumerate(zip(self._team, self._store.stores, strict=True)):
             for store in stores:
-                begin(expert, store, number, seed, self._loss)
+                expert.initialize(store, (seed + number) % 2**64, self._loss)
         for curvature, inverse, ridge, weights in zip(v.curvatures, v.inverses, self._answers.RIDGES, v.weights, strict=True):
             newton.start(curvature, inverse, ridge)
             first_weights(weights, self._answers.FIRST_TOTAL)
@@ -278,9 +210,15 @@ class Committee(ScalingEstimator):
         return np.float64
 
     def _make_store(self, outputs: int, columns: int) -> CommitteeStore:
-        store = CommitteeStore([expert.place for expert in self._team], self.max_features, outputs, self._has_targets, columns)
+        team = self._team
+        places = [expert.place(outputs) for expert in team]
+        store = CommitteeStore(places, self.max_features, outputs, self._has_targets, columns)
         v = store.views
-        v.widths[:] = [expert.width for expert in self._team]
+        for entry, expert in zip(v.experts, team, strict=True):
+            for name in ("width", "memory", "additive", "resets"):
+                entry[name] = getattr(expert, name, 0)
+            if isinstance(expert, KernelMachine) and expert.corrects is not None:
+                entry["base_input"] = v.experts["first_input"][team.index(expert.corrects)]
         newton.start(v.newton_curvatures, v.newton_inverses, second_order.NEWTON_RIDGE)
         return store
 
@@ -305,7 +243,7 @@ class Committee(ScalingEstimator):
         super()._decide_matrix(matrix, columns, what, decisions)
 
     def _connect(self) -> None:
-        committee.connect(self._store, {expert.kind for expert in self._team}, self._answers)
+        committee.connect(self._store, (expert.functions for expert in self._team), self._answers)
         self._connected = True
 
     def _get_ready(self, rows: int) -> None:
@@ -314,7 +252,7 @@ class Committee(ScalingEstimator):
         if self._ready:
             return
         team = zip(self._team, self._store.stores, strict=True)
-        budgeted = [(expert.budget, stores[0]) for expert, stores in team if expert.kind in kinds.MACHINES]
+        budgeted = [(expert.budget, stores[0]) for expert, stores in team if isinstance(expert, KernelMachine)]
         if self.n_learned + rows > min(budget for budget, _ in budgeted):
             for _, store in budgeted:
                 set_strategy(store, strategy_for("rbf", None), self._outputs > 1)
@@ -343,11 +281,11 @@ class Committee(ScalingEstimator):
 
     def _known_rows(self, x: Mapping[Any, Any]) -> tuple[np.ndarray, np.ndarray, np.ndarray, str]:
         self._decide_row(x, iterates.CHOSEN)
-        found = {expert.kind: stores[0] for expert, stores in zip(self._team, self._store.stores, strict=True) if stores}
-        if (memory := found.get(kinds.NEIGHBOURS)) is not None:
+        team = list(zip(self._team, self._store.stores, strict=True))
+        for memory in (stores[0] for expert, stores in team if isinstance(expert, Neighbours)):
             n, v = memory.held, memory.views  # which has just measured the distances
             return memory.vectors, v.distances[:n].astype(np.float64), self._targets_in_units(v.targets[:n]), "rows"
-        machine = found[kinds.RESETTING]
+        machine = next(stores[0] for expert, stores in team if isinstance(expert, KernelMachine) and expert.resets)
         vectors, of = machine.vectors, spoken_for(machine.coefficients[::2], not self._has_targets)
         return vectors, distances_to(self._store.views.scaled[: vectors.shape[1]], vectors), of, "support vectors"
 
@@ -385,21 +323,7 @@ class Committee(ScalingEstimator):
         # Raise a ValueError where experts that come from a file do not fit the parameters.
         for expert, stores in zip(self._team, self._store.stores, strict=True):
             for store in stores:
-                self._check_expert(expert, store)
-
-    def _check_expert(self, expert: Expert, store: Any) -> None:
-        if expert.kind in (kinds.NEIGHBOURS, kinds.FOREST):
-            return
-        learned = {**LEARNED, **least_squares.LEARNED} if expert.kind == kinds.LANDMARKS else LEARNED
-        for record, first in zip(states(store, expert.kind), _first_states(expert, self._loss), strict=True):
-            check_record(record[0], first[0], learned)
-        if numbers := expert.kernel_numbers:
-            header, live = store.views.header[0], (2 if expert.kind in kinds.MACHINES else 1) * self._outputs
-            for name, value in {"live": live, **numbers}.items():
-                if header[name] != value:
-                    raise ValueError(f"the saved model is corrupt: {name} of an expert is {header[name]}, not {value}")
-        if expert.kind == kinds.LANDMARKS:
-            kernel_rls.check_work(store, states(store, expert.kind)[1][0])
+                expert.check(store, self._outputs, self._loss)
 
     @classmethod
     def _unit_test_params(cls) -> Iterator[dict[str, Any]]:

@@ -5,17 +5,14 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any, ClassVar
 
-import numpy as np
-
-from streamsvm.core.memory import committee as kinds
 from streamsvm.core.memory.block import record
-from streamsvm.core.memory.committee import CommitteeStore
+from streamsvm.core.memory.committee import STATE, CommitteeStore
 from streamsvm.core.steps import label_answers, target_answers
 from streamsvm.core.steps.iterates import RULE_STATE
-from streamsvm.learners import kernel_rls
-from streamsvm.learners.classifier import OnlineClassifier, split_output
-from streamsvm.learners.committee import EXPERTS, REGRESSION_EXPERTS, Committee, Expert, begin, states
+from streamsvm.learners.classifier import OnlineClassifier
+from streamsvm.learners.committee import EXPERTS, REGRESSION_EXPERTS, Committee
 from streamsvm.learners.estimator import learner
+from streamsvm.learners.experts import Expert
 from streamsvm.learners.labels import MAX_CLASSES
 from streamsvm.learners.regressor import OnlineRegressor
 
@@ -103,29 +100,9 @@ class SVMClassifier(OnlineClassifier, Committee):
             v.counts[negative], v.counts[positive] = max(self._own["rows"][0] - v.counts[0], 0.0), v.counts[0]
             last = self._own["last"][0]
             if last >= 0:
-                record(store.block, RULE_STATE, kinds.STATE)["last"] = positive if last == 1 else negative
-        for number, (expert, stores) in enumerate(zip(self._team, store.stores, strict=True)):
-            if expert.kind == kinds.LINEAR:
-                if before == 1:
-                    stores[1].block[:] = stores[0].block
-                    w = stores[negative].views
-                    for numbers in (w.weights, w.biases):
-                        np.subtract(0.0, numbers, out=numbers)  # no -0.0, which is not saved of features to come
-                for one in list(stores)[max(before, 2) :]:
-                    begin(expert, one, number, int(states(stores[0], expert.kind)[0]["random"][0]) - number, self._loss)
-            elif expert.kind == kinds.LANDMARKS:
-                kernel_rls.widen_outputs(stores[0].block, before, outputs, positive)
-            elif expert.kind == kinds.NEIGHBOURS:
-                targets = stores[0].views.targets[: stores[0].held]
-                if before == 1:
-                    targets[:] = np.where(targets == 1.0, positive, negative)
-            elif expert.kind == kinds.FOREST:
-                if before == 1 and positive == 0:
-                    stores[0].swap_labels()
-            elif stores:
-                if before == 1:
-                    split_output(stores[0].views, positive)
-                stores[0].live = 2 * outputs
+                record(store.block, RULE_STATE, STATE)["last"] = positive if last == 1 else negative
+        for expert, stores in zip(self._team, store.stores, strict=True):
+            expert.grow(stores, before, outputs, positive)
         v.header[0]["live"] = outputs
 
     def __setstate__(self, state: dict[str, Any]) -> None:
@@ -139,15 +116,6 @@ class SVMClassifier(OnlineClassifier, Committee):
         if counted > rows * (1.0 + 1e-9):
             raise ValueError(f"the saved model is corrupt: {counted} rows of its classes, and {rows} of all")
         self._check_experts()
-
-    def _check_expert(self, expert: Expert, store: Any) -> None:
-        super()._check_expert(expert, store)
-        if expert.kind == kinds.NEIGHBOURS:
-            targets = store.views.targets
-            if not (np.isin(targets, np.arange(max(self._outputs, 2)))).all():
-                raise ValueError("the saved model is corrupt: its memory of rows holds targets that are no labels")
-        if expert.kind == kinds.LANDMARKS and not kernel_rls.holds_labels(store, states(store, expert.kind)[1][0]):
-            raise ValueError("the saved model is corrupt: an expert holds targets that are no labels")
 
 
 @learner

@@ -127,9 +127,9 @@ def formula(model):
     S, D = model._store.views.norms.size, model._store.columns
     K = 2 * max(len(model.labels), 1) if len(model.labels) > 2 else 2
     if D >= 16:
-        return 448 + 36 * S + 8 * K * S + 4 * D * S + 36 * D + 128 * -(-K // 8) + 376 * D
+        return 424 + 36 * S + 8 * K * S + 4 * D * S + 36 * D + 128 * -(-K // 8) + 376 * D
     of_features = [4 * S, 8, 8 * FOLLOWED, 8 * N_FIRST, *[8] * 5, 12, 16]  # vectors, means, moments, first, ..., rows, active
-    return 448 + 36 * S + 8 * K * S + 128 * -(-K // 8) + sum(-(-size * D // 64) * 64 for size in of_features)
+    return 424 + 36 * S + 8 * K * S + 128 * -(-K // 8) + sum(-(-size * D // 64) * 64 for size in of_features)
 
 
 def test_memory_grows_with_features():

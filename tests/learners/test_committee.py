@@ -16,8 +16,7 @@ from problems import answers, dicts, learned_by, place_of, sine_classes, sine_cu
 from refused import refused
 from spoilt import spoil
 from streamsvm import SVMClassifier, SVMRegressor, load, save
-from streamsvm.core.memory import committee as kinds
-from streamsvm.learners.committee import states
+from streamsvm.learners.experts import Additive, KernelMachine, Landmarks, Linear, Neighbours
 
 N = 60 if config.DISABLE_JIT else 600
 TABLES = {SVMClassifier: np.column_stack(sine_classes(2000, 4)), SVMRegressor: np.column_stack(sine_curve(1000, 3, 0.1))}
@@ -198,17 +197,13 @@ def test_more_features_than_the_experts_of_second_order_take(kind):
 
 
 def first_of(model, kind):
-    """The first store of the first expert of a kind and of width 1."""
-    return next(
-        stores[0]
-        for expert, stores in zip(model._team, model._store.stores, strict=True)
-        if expert.kind == kind and expert.width == 1.0
-    )
+    """The first store of the first expert of a kind."""
+    return next(stores[0] for expert, stores in zip(model._team, model._store.stores, strict=True) if isinstance(expert, kind))
 
 
 def remembered(model):
     """The rows that a model remembers."""
-    return place_of(model, kinds.NEIGHBOURS)[0][0].views
+    return place_of(model, Neighbours)[0][0].views
 
 
 def of_expert(field, value, number=0):
@@ -241,11 +236,11 @@ OF_LABELS = OF_BOTH | {
     "hold numbers beyond": [of_memory("held", 0)],
     "cells hold nan": [of_memory(("cells", 0), np.nan)],
     "relevance hold -2": [of_memory(("relevance", 0), -2.0)],
-    "an expert has 3 features": [lambda m: setattr(first_of(m, kinds.LINEAR), "used", 3)],
+    "an expert has 3 features": [lambda m: setattr(first_of(m, Linear), "used", 3)],
     "400 support vectors": [of_expert("n_support", 400)],
     "4 outputs": [of_expert("live", 4)],
     "its t is -1": [of_expert("t", -1)],
-    "weights or biases": [lambda m: first_of(m, kinds.LINEAR).views.weights.__setitem__((0, 0), np.inf)],
+    "weights or biases": [lambda m: first_of(m, Linear).views.weights.__setitem__((0, 0), np.inf)],
 }
 OF_NUMBERS = OF_BOTH | {
     "its last_target is nan": {"last_target": [np.nan]},
@@ -263,8 +258,8 @@ OF_NUMBERS = OF_BOTH | {
 
 def of_landmarks(change):
     def changed(model):
-        store = first_of(model, kinds.LANDMARKS)
-        spoil(store.views, *change, states(store, kinds.LANDMARKS)[1])
+        store = first_of(model, Landmarks)
+        spoil(store.views, *change, Landmarks("landmarks", {}).states(store)[1])
 
     return changed
 
@@ -341,13 +336,13 @@ def test_inputs_to_the_stacks_are_what_each_expert_says_alone(effort, labels, sc
     kind = SVMClassifier if labels else SVMRegressor
     model, data = made(kind, effort=effort, scaling=scaling), list(_turning(45 if config.DISABLE_JIT else 400, labels))
     learned_by(model, data[:-5])
-    v, base, first = model._store.views, place_of(model, kinds.ADDITIVE)[1], 0
+    v, base, first = model._store.views, place_of(model, Additive)[1], 0
     assert model._outputs == (labels if labels > 2 else 1)
     for x, y in data[-5:]:
         model.predict_one(x)
         for number, expert in enumerate(model._team):
-            said, first = said_by(model, number, x), v.experts[number, 3]
-            if v.experts[number, 5]:
+            said, first = said_by(model, number, x), v.experts["first_input"][number]
+            if v.experts["base_input"][number]:
                 said = said + np.clip(v.at_hand[0, base], -10.0, 10.0)
             found, expected = (
                 v.at_hand[: model._outputs, first : first + said.shape[1]],
@@ -392,7 +387,7 @@ def test_features_that_say_nothing_count_less(kind, scaling):
     assert damping[0] < 0.05
     assert damping[2:].min() > 0.6 or config.DISABLE_JIT
     for expert, stores in zip(model._team, model._store.stores, strict=True):
-        if expert.kind <= kinds.RESETTING:
+        if isinstance(expert, KernelMachine):
             h, vectors, norms = stores[0].views.header[0], stores[0].vectors, stores[0].views.norms[: stores[0].n_support]
             assert h["gamma"] == pytest.approx(expert.width / np.square(1.0 - damping).sum())
             np.testing.assert_allclose(norms, np.square(vectors).sum(1), rtol=1e-5)

@@ -12,17 +12,17 @@ from naive_forest import NaiveForest
 from naive_forest_of_numbers import NaiveForestOfNumbers, predicted_before
 from problems import accuracy, answers, dicts, learned_by, names_of, of_experts
 from streamsvm import SVMClassifier, SVMRegressor, edge
-from streamsvm.core.memory import committee as kinds
 from streamsvm.core.memory.forest import COUNTS, LABEL, OTHER, PLACE
 from streamsvm.core.steps import forest
 from streamsvm.export.describe import program_of
-from streamsvm.learners.committee import _ADDITIVE, _FOREST, _FOREST_OF_NUMBERS, _NEIGHBOURS, _ascent_expert, _regression_expert
+from streamsvm.learners.committee import _ADDITIVE, _ascent_expert, _regression_expert
+from streamsvm.learners.experts import Forest, Neighbours, NumberForest
 
 N = 70 if config.DISABLE_JIT else 450
 PLACES = 120
-FEW = (_ascent_expert(1.0, 1.0)._replace(budget=10), _ADDITIVE, _NEIGHBOURS._replace(budget=64), _FOREST._replace(budget=PLACES))
-CORRECTING = _regression_expert(1.0, 1.0, kinds.RESETTING, budget=10, corrects=kinds.ADDITIVE)
-FEW_OF_NUMBERS = (_ADDITIVE, CORRECTING, _NEIGHBOURS._replace(budget=64), _FOREST_OF_NUMBERS._replace(budget=PLACES))
+FEW = (_ascent_expert(1.0, 1.0, budget=10), _ADDITIVE, Neighbours("neighbours", 64), Forest("forest", PLACES))
+CORRECTING = _regression_expert(1.0, 1.0, resets=True, budget=10, corrects=_ADDITIVE)
+FEW_OF_NUMBERS = (_ADDITIVE, CORRECTING, Neighbours("neighbours", 64), NumberForest("forest", PLACES))
 LABELS = [False, True, "a third", *range(3, 12)]
 
 
@@ -191,7 +191,7 @@ def test_what_other_experts_do_not_know_is_learned(kind):
     for t in range(0 if labels else len(X)):
         X[t, 0] = t % 6
         y[t] = last = (1.0, 2.0, 0.5, -1.0, 0.25, 1.0)[t % 6] * last + 0.3 * rng.normal() + (t % 6 == 4)
-    without = {"normal": tuple(e for e in kind._experts["normal"] if e.kind != kinds.FOREST)}
+    without = {"normal": tuple(e for e in kind._experts["normal"] if not isinstance(e, Forest))}
     other, data = type("Other", (kind,), {"_experts": without}), list(zip(dicts(X), y.tolist(), strict=True))
     if labels:
         assert accuracy(kind(seed=0), data, 1000) > accuracy(other(seed=0), data, 1000) + 0.05

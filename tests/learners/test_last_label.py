@@ -7,11 +7,11 @@ from numba import config
 from naive_neighbours import NaiveTable
 from problems import names_of, of_experts, place_of
 from streamsvm import SVMClassifier
-from streamsvm.core.memory import committee as kinds
-from streamsvm.core.steps.committee import say_last
-from streamsvm.learners.committee import _NEIGHBOURS, EXPERTS, _ascent_expert
+from streamsvm.core.steps.experts import predict_from_last
+from streamsvm.learners.committee import EXPERTS, _ascent_expert
+from streamsvm.learners.experts import LastLabel, Neighbours
 
-TEAM = (_ascent_expert(1.0, 1.0)._replace(budget=5), EXPERTS["normal"][-1])
+TEAM = (_ascent_expert(1.0, 1.0, budget=5), EXPERTS["normal"][-1])
 
 
 def stream(names, n, seed=0):
@@ -24,7 +24,7 @@ def stream(names, n, seed=0):
 
 
 def said_by(model):
-    first = place_of(model, kinds.LAST_LABEL)[1]
+    first = place_of(model, LastLabel)[1]
     return model._store.views.at_hand[: model._outputs, first : first + 2]
 
 
@@ -62,13 +62,13 @@ def test_the_last_label_and_what_followed_it_as_their_twin(names, max_classes):
 @pytest.mark.parametrize("order", [(False, True), (True, False)])
 @pytest.mark.parametrize("third", [2, "a third"])
 def test_a_third_label_leaves_the_table_of_the_first_two(order, third):
-    model = of_experts(SVMClassifier, *TEAM, _NEIGHBOURS._replace(budget=32), max_features=1, seed=0)
+    model = of_experts(SVMClassifier, *TEAM, Neighbours("neighbours", 32), max_features=1, seed=0)
     rng = np.random.default_rng(0)
     for t in range(50):
         model.learn_one({"a": float(rng.normal())}, order[int(t > 0 and rng.random() < 0.7)])
 
     def meant():
-        names, v, store = names_of(model), model._store.views, place_of(model, kinds.NEIGHBOURS)[0][0]
+        names, v, store = names_of(model), model._store.views, place_of(model, Neighbours)[0][0]
         table = {(a, b): v.follows[i, j] for i, a in enumerate(names) for j, b in enumerate(names) if {a, b} <= set(order)}
         age = np.roll(np.arange(store.held), -store.views.header[0]["next"])  # a larger store begins with the oldest row
         remembered = [names[int(target)] for target in store.views.targets[age]]
@@ -91,7 +91,7 @@ def test_a_third_label_leaves_the_table_of_the_first_two(order, third):
 def test_what_the_last_label_says_where_the_table_ends(last):
     # Two of five labels have a place in the table, and number 4 was not seen yet.
     follows, counts, out = np.array([[3.0, 1.0], [0.0, 2.0]]), np.array([4.0, 2.0, 3.0, 1.0, 0.0]), np.full((5, 2), -7.0)
-    say_last(follows, counts, 10.0, last, 5, out)
+    predict_from_last(follows, counts, 10.0, last, 5, out)
     expected = np.full(5, -0.5) if last >= 0 else np.zeros(5)
     if 0 <= last < 5:
         expected[last] = 0.5

@@ -7,13 +7,13 @@ from numba import config
 from naive_neighbours import NaiveMemory
 from problems import names_of, of_experts, place_of
 from streamsvm import SVMClassifier, SVMRegressor
-from streamsvm.core.memory import committee as kinds
 from streamsvm.core.memory import neighbours
-from streamsvm.learners.committee import _ADDITIVE, _NEIGHBOURS, _ascent_expert, _regression_expert
+from streamsvm.learners.committee import _ADDITIVE, _ascent_expert, _regression_expert
+from streamsvm.learners.experts import Neighbours
 
 N = 90 if config.DISABLE_JIT else 400
-FEW = (_ascent_expert(1.0, 1.0)._replace(budget=10), _ADDITIVE, _NEIGHBOURS._replace(budget=48))
-FEW_NUMBERS = (_regression_expert(1.0, 1.0, budget=10), _ADDITIVE, _NEIGHBOURS._replace(budget=48))
+FEW = (_ascent_expert(1.0, 1.0, budget=10), _ADDITIVE, Neighbours("neighbours", 48))
+FEW_NUMBERS = (_regression_expert(1.0, 1.0, budget=10), _ADDITIVE, Neighbours("neighbours", 48))
 LABELS = [False, True, "a third", *range(2, 11)]
 
 
@@ -47,12 +47,12 @@ class Beside:
     """A committee and the twin of what it remembers, which learn the same rows and are compared after each."""
 
     def __init__(self, model):
-        self.model, self.numbers, self.first = model, isinstance(model, SVMRegressor), place_of(model, kinds.NEIGHBOURS)[1]
+        self.model, self.numbers, self.first = model, isinstance(model, SVMRegressor), place_of(model, Neighbours)[1]
         self.twin = NaiveMemory(int(self.store.views.header[0]["rows"]), neighbours.MOST_CELLS, self.numbers)
 
     @property
     def store(self):
-        return place_of(self.model, kinds.NEIGHBOURS)[0][0]
+        return place_of(self.model, Neighbours)[0][0]
 
     def laid_out(self, x):
         """A row as the expert takes it, and the units of its features."""
@@ -172,7 +172,7 @@ def test_what_features_count_fades_after_many_rows(labels):
 def test_rows_are_kept_where_they_are_missed_or_one_in_ten():
     # The label is the sign: the memory is right of nearly all rows, and once it is half full, most of them are not kept.
     model = of_experts(SVMClassifier, *FEW, max_features=1, max_classes=2, seed=0)
-    store, rng, passed = place_of(model, kinds.NEIGHBOURS)[0][0], np.random.default_rng(0), []
+    store, rng, passed = place_of(model, Neighbours)[0][0], np.random.default_rng(0), []
     for t in range(200):
         z = float(rng.normal())
         x = {"a": z + (1.0 if z > 0.0 else -1.0)}

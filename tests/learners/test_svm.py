@@ -12,10 +12,10 @@ from problems import accuracy, dicts, functions_of, learned_by, sine_classes, sn
 from refused import refused
 from streamsvm import BSCAClassifier, SVMClassifier, save
 from streamsvm.cli.main import main
-from streamsvm.core.memory import committee as kinds
 from streamsvm.core.steps import committee, label_answers, newton, second_order
 from streamsvm.core.steps.iterates import LAST
 from streamsvm.learners import KernelRLSClassifier, OnlineLinearSVC
+from streamsvm.learners.experts import Additive, KernelMachine, Landmarks, Linear, SecondOrder
 
 N = 130 if config.DISABLE_JIT else 600
 TABLE = np.column_stack(sine_classes(2000, 4))
@@ -42,14 +42,14 @@ def test_experts_are_the_learners_themselves():
     model = SVMClassifier("high", scaling=None, max_features=4, max_classes=2, seed=3)
     team, peers = model._team, []
     for number, expert in enumerate(team):
-        if expert.kind == kinds.ASCENT:
+        if isinstance(expert, KernelMachine) and not expert.resets:
             options = {"C": expert.state["C"], "gamma": 1.0, "scaling": None, "max_classes": 2}
             peer = BSCAClassifier(budget=expert.budget, seed=3 + number, **options)
             peer._own["one_pass"] = 0  # the stack sees to noise: the experts differ in C
             peers.append((number, peer))
-        elif expert.kind == kinds.LINEAR:
+        elif isinstance(expert, Linear):
             peers.append((number, OnlineLinearSVC(C=expert.state["C"])))
-        elif expert.kind == kinds.LANDMARKS:
+        elif isinstance(expert, Landmarks):
             factor = expert.state["forgetting_factor"]
             peers.append((number, KernelRLSClassifier(expert.budget, gamma=1.0, forgetting_factor=factor, max_classes=2)))
     assert len(peers) == 7
@@ -64,7 +64,7 @@ def test_experts_are_the_learners_themselves():
     model.predict_one(probe)
     v = model._store.views
     for number, peer in peers:
-        first = v.experts[number, 3]
+        first = v.experts["first_input"][number]
         assert v.at_hand[0, first] == pytest.approx(peer.decision_function_one(probe, output="last"), rel=1e-6)
         assert v.at_hand[0, first + 1] == pytest.approx(peer.decision_function_one(probe, output="average"), rel=1e-6)
         if not isinstance(peer, OnlineLinearSVC):
@@ -72,29 +72,29 @@ def test_experts_are_the_learners_themselves():
 
 
 @pytest.mark.once
-@pytest.mark.parametrize(("kind", "functions", "memory"), [(kinds.SLOW_NEWTON, 1, 0.9999), (kinds.ADDITIVE, 4, 0.999)])
+@pytest.mark.parametrize(("kind", "functions", "memory"), [(SecondOrder, 1, 0.9999), (Additive, 4, 0.999)])
 def test_experts_of_second_order_as_their_twin(kind, functions, memory):
     model = SVMClassifier(scaling=None, max_features=4, max_classes=2, seed=3)
-    number = next(i for i, expert in enumerate(model._team) if expert.kind == kind)
+    number = next(i for i, expert in enumerate(model._team) if type(expert) is kind)
     n = 1 + 4 * functions
     twin = NaiveNewton(n, memory, 1.0, np.zeros(n))
     for t, (x, y) in enumerate(rows(100, labels=(False, True)), 1):
         z = functions_of(x, functions)
         if t > 1:
             model.predict_one(x)
-            found = model._store.views.at_hand[0, model._store.views.experts[number, 3]]
+            found = model._store.views.at_hand[0, model._store.views.experts["first_input"][number]]
             assert found == pytest.approx(twin.weights @ z, rel=1e-6, abs=1e-9)
         p = 1.0 / (1.0 + np.exp(-twin.weights @ z))
         model.learn_one(x, y)
-        turn = (t + 16 * model._store.views.experts[number, 4]) % 64
+        turn = (t + 16 * model._store.views.experts["number"][number]) % 64
         twin.learn(z, y - p, max(p * (1.0 - p), 0.02), turn == 0, turn == 32)
 
 
 @pytest.mark.once
 def test_the_sum_of_functions_begins_anew_where_features_get_fewer_of_them():
     model = SVMClassifier(max_features=40, seed=0)
-    number = next(i for i, expert in enumerate(model._team) if expert.kind == kinds.ADDITIVE)
-    newton_number = model._store.views.experts[number, 4]
+    number = next(i for i, expert in enumerate(model._team) if isinstance(expert, Additive))
+    newton_number = model._store.views.experts["number"][number]
     rng = np.random.default_rng(0)
     for n, functions in ((16, 4), (17, 2), (32, 2), (33, 1)):
         for _ in range(20):
@@ -157,17 +157,17 @@ def first_of(model, kind, width=1.0):
     return next(
         stores[0]
         for expert, stores in zip(model._team, model._store.stores, strict=True)
-        if expert.kind == kind and expert.width == width
+        if isinstance(expert, kind) and expert.width == width
     )
 
 
 @pytest.mark.once
 def test_gamma_follows_without_scaling():
     model = learned(rows(200, scale=10.0), scaling=None)
-    first = first_of(model, kinds.ASCENT).views.header[0]["gamma"]
+    first = first_of(model, KernelMachine).views.header[0]["gamma"]
     assert first == pytest.approx(1.0 / (100.0 * TABLE[:200, :4].var(axis=0).sum()), rel=0.12)
     learned_by(model, rows(200, scale=0.1))
-    assert first_of(model, kinds.ASCENT).views.header[0]["gamma"] != first
+    assert first_of(model, KernelMachine).views.header[0]["gamma"] != first
 
 
 @pytest.mark.once
@@ -193,7 +193,7 @@ def test_stored_vectors_follow_the_scale():
 @pytest.mark.parametrize("n", [50, pytest.param(800, marks=pytest.mark.skipif(config.DISABLE_JIT, reason="minutes"))])
 def test_landmarks_follow_the_scale_until_the_normal_equations_are_of_them(n):
     model = learned(rows(n), effort="high")
-    v, store = model._store.views, first_of(model, kinds.LANDMARKS).views
+    v, store = model._store.views, first_of(model, Landmarks).views
     size, used = store.header[0]["n_support"], 4
     before = store.vectors[:used, :size].copy()
     raw = before * v.spread[:used, None] + v.location[:used, None]

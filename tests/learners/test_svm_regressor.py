@@ -7,9 +7,10 @@ from numba import config
 import naive
 from problems import answers, committee_of, functions_of, learned_by, sine_curve
 from streamsvm import BSCARegressor, KernelRLSRegressor, SVMRegressor
-from streamsvm.core.memory import committee as kinds
+from streamsvm.core.kernels import RBF
 from streamsvm.core.steps import stack, target_answers
 from streamsvm.learners import OnlineLinearSVR
+from streamsvm.learners.experts import Additive, KernelMachine, Landmarks, LastTarget, Linear, SecondOrder
 
 N = 60 if config.DISABLE_JIT else 600
 TABLE = np.column_stack(sine_curve(1000, 3, 0.1))
@@ -176,22 +177,22 @@ def test_experts_are_the_learners_themselves():
     team, stores, v = model._team, model._store.stores, model._store.views
     peers, twins = [], []
     for number, expert in enumerate(team):
-        gaussian = {"kernel": "rbf", "gamma": 1.0} if expert.kernel == 0 else {"kernel": "poly", "gamma": 1.0, "coef0": 1.0}
-        if expert.kind in (kinds.ASCENT, kinds.RESETTING):
+        if isinstance(expert, KernelMachine):
             peers.append((number, BSCARegressor(expert.budget, C=expert.state["C"], gamma=1.0, scaling=None, seed=3 + number)))
             peers[-1][1]._own["one_pass"] = 0  # the stack sees to noise: the experts differ in C
-        elif expert.kind == kinds.LINEAR:
+        elif isinstance(expert, Linear):
             peers.append((number, OnlineLinearSVR(C=expert.state["C"])))
-        elif expert.kind == kinds.LANDMARKS:
-            peers.append((number, KernelRLSRegressor(expert.budget, **gaussian)))
-        elif expert.kind in (kinds.NEWTON, kinds.ADDITIVE):
-            functions = 4 if expert.kind == kinds.ADDITIVE else 1
+        elif isinstance(expert, Landmarks):
+            kernel = {"kernel": "rbf"} if expert.kernel == RBF else {"kernel": "poly", "coef0": 1.0}
+            peers.append((number, KernelRLSRegressor(expert.budget, gamma=1.0, **kernel)))
+        elif isinstance(expert, SecondOrder):
+            functions = 4 if isinstance(expert, Additive) else 1
             twins.append((number, functions, NaiveLeastSquares(1 + 3 * functions)))
     assert len(peers) == (4 if config.DISABLE_JIT else 6)
     for _, peer in peers:
         peer.expect_scaled_targets()
-    base = next(v.experts[number, 3] for number, expert in enumerate(team) if expert.kind == kinds.ADDITIVE)
-    last = next(v.experts[number, 3] for number, expert in enumerate(team) if expert.kind == kinds.LAST_TARGET)
+    base = next(v.experts["first_input"][number] for number, expert in enumerate(team) if isinstance(expert, Additive))
+    last = next(v.experts["first_input"][number] for number, expert in enumerate(team) if isinstance(expert, LastTarget))
     history = []
     for x, y in rows(120 if config.DISABLE_JIT else 400):
         before = model._own[0]["last_target"]
@@ -204,22 +205,22 @@ def test_experts_are_the_learners_themselves():
         assert model._own[0]["last_target"] == pytest.approx(target, rel=1e-6, abs=1e-9)
         for number, functions, twin in twins:
             z = functions_of(x, functions)
-            assert inputs[v.experts[number, 3]] == pytest.approx(twin.predict(z), rel=1e-6, abs=1e-8)
-            twin.learn_row(z, target, v.experts[number, 4])
+            assert inputs[v.experts["first_input"][number]] == pytest.approx(twin.predict(z), rel=1e-6, abs=1e-8)
+            twin.learn_row(z, target, v.experts["number"][number])
         for number, peer in peers:
-            first, kind = v.experts[number, 3], team[number].kind
-            part = target - (inputs[base] if v.experts[number, 5] else 0.0)
-            if kind != kinds.LINEAR:
+            first, expert = v.experts["first_input"][number], team[number]
+            part = target - (inputs[base] if v.experts["base_input"][number] else 0.0)
+            if not isinstance(expert, Linear):
                 peer._store.views.header["gamma"] = stores[number][0].views.header["gamma"]
                 peer._store.views.cache["valid"] = 0
             weight = 1.0
-            if kind == kinds.LANDMARKS:
+            if isinstance(expert, Landmarks):
                 weight = stack.robust_weight(abs(target - inputs[first + 1]), v.errors[first + 1])
             peer.learn_one(x, part, w=weight)
     probe = next(iter(rows(1)))[0]
     model.predict_one(probe)
     for number, peer in peers:
-        first, corrected = v.experts[number, 3], v.at_hand[0, base] if v.experts[number, 5] else 0.0
+        first, corrected = v.experts["first_input"][number], v.at_hand[0, base] if v.experts["base_input"][number] else 0.0
         for output in (0, 1):
             f = peer._decide_row(probe, output)
             assert v.at_hand[0, first + output] == pytest.approx(corrected + f, rel=1e-5, abs=1e-6), team[number].name

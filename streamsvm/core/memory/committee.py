@@ -2,19 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from operator import mul
+from collections.abc import Callable, Mapping, Sequence
+from types import MappingProxyType
 from typing import Annotated, Any, NamedTuple
 
 import numpy as np
 
 from streamsvm.core.checks import LARGEST_FLOAT32
 from streamsvm.core.memory.block import LINE, Array, Layout, Store, allocate, check_size, room_for
-from streamsvm.core.memory.forest import ForestStore
-from streamsvm.core.memory.landmarks import LandmarkStore
 from streamsvm.core.memory.moments import FOLLOWED, N_FIRST, check_moments
-from streamsvm.core.memory.neighbours import NeighbourStore
-from streamsvm.core.memory.support_vectors import SupportVectorStore
 from streamsvm.core.memory.weights import WeightStore, WeightStores
 
 #: The most features, or functions of them, that an expert of second order takes: its memory and time grow with their square.
@@ -29,15 +25,6 @@ LARGEST_ERROR = 20.0
 #: By how much less a feature may count.
 MOST_DAMPED = 0.98
 
-#: Kinds of experts: coordinate ascent in the dual, the same reset where the stream drifts, a linear learner of first order, one
-#: of second order with a shorter and a longer memory, a sum of functions of one feature each, of second order too, the last label
-#: and what followed it before, recursive least squares on kernel values with landmarks, the last target, a memory of rows, and a
-#: rolling forest.
-KINDS = 11
-ASCENT, RESETTING, LINEAR, NEWTON, SLOW_NEWTON, ADDITIVE, LAST_LABEL, LANDMARKS, LAST_TARGET, NEIGHBOURS, FOREST = range(KINDS)
-#: Those with support vectors, and those with matrices of features by features.
-MACHINES, SECOND_ORDER = (ASCENT, RESETTING), (NEWTON, SLOW_NEWTON, ADDITIVE)
-
 #: Labels that the table of which label follows which has room for: the first ones.
 MOST_FOLLOWED = 64
 
@@ -48,6 +35,7 @@ STATE = np.dtype(
         ("choice", "i8"),  # what predictions follow: a number of `stack`
         ("last", "i8"),  # the last row's class; of one output 0 or 1; -1 before there was one
         ("last_target", "f8"),  # in standard deviations from the mean
+        ("features", "i8"),  # columns that experts are prepared for
         ("functions", "i8"),  # of each feature, that the additive expert takes; 0 before there are features
         ("resets", "i8"),  # of experts, as the stream drifted
         ("rows", "f8"),  # of all classes, by weight
@@ -67,6 +55,26 @@ HEADER = np.dtype(
         ("targets", "i8"),  # 1 where targets are learned, which have a scale; 0 for labels
         ("used", "i8"),  # columns that have a feature
         ("live", "i8"),  # outputs in use
+    ]
+)
+
+
+#: An expert. The addresses are those of its compiled functions (see `streamsvm.core.steps.committee`), 0: none.
+EXPERT = np.dtype(
+    [
+        ("predict", "u8"),
+        ("update", "u8"),
+        ("rescale", "u8"),
+        ("rule", "u8"),  # of a kernel machine or of least squares
+        ("begin", "i8"),  # the bytes of the block that are its stores
+        ("end", "i8"),
+        ("first_input", "i8"),  # of its inputs to the stacks
+        ("base_input", "i8"),  # the first input of the expert that it corrects; 0: none
+        ("number", "i8"),  # among the experts of second order
+        ("additive", "i8"),  # whether it takes several functions of each feature
+        ("resets", "i8"),  # whether it begins anew where the stream drifts
+        ("width", "f8"),  # its gamma over that of the committee
+        ("memory", "f8"),  # the factor by which rows fade
     ]
 )
 
@@ -128,13 +136,9 @@ class CommitteeViews(NamedTuple):
     """The class that the stacks, the votes and the best expert choose."""
     numbers: Annotated[np.ndarray, Array(np.float64, (3,), saved=False)]
     """The target that they predict, in its deviations from the mean."""
-    experts: Annotated[np.ndarray, Array(np.int64, ("experts", 6), saved=False)]
-    """Of each expert: its kind, where its memory begins, the bytes for one output, its first input, its number among those of
-    second order, and the first input of the expert that it corrects (0: none)."""
-    widths: Annotated[np.ndarray, Array(np.float64, ("experts",), saved=False)]
-    """Of each expert with support vectors: its gamma over that of the committee."""
-    calls: Annotated[np.ndarray, Array(np.uint64, (3 * KINDS + 3,), saved=False)]
-    """Addresses of compiled functions: three of each kind of experts, and those of what combines them."""
+    experts: Annotated[np.ndarray, Array(EXPERT, ("experts",), saved=False)]
+    calls: Annotated[np.ndarray, Array(np.dtype([("consult", "u8"), ("learn", "u8"), ("decide", "u8")]), saved=False)]
+    """The addresses of the compiled functions that combine experts."""
     cache: Annotated[np.ndarray, Array(np.dtype([("valid", "i8"), ("answered", "i8")]), saved=False)]
     """Whether ``at_hand`` is that of ``given[1]``, and if so whether ``answers`` or ``numbers`` are, and ``odds``."""
 
@@ -146,35 +150,20 @@ committee_views: Callable[[np.ndarray], CommitteeViews] = _LAYOUT.views
 
 
 class Place(NamedTuple):
-    """The place of an expert: its kind, a number for compiled code, and the room that it needs."""
+    """The room that an expert needs."""
 
-    kind: int
-    room: int = 0
-    """The most support vectors, landmarks or rows that it has, where it has some."""
-    numbers: bool = False
-    """Whether its trees predict numbers."""
-    corrects: int | None = None
-    """The kind of the expert before it that it corrects."""
+    inputs: int
+    """Its inputs to the stacks."""
+    store: Any = None
+    """The class of its stores, if it has any."""
+    sizes: Mapping[str, int] = MappingProxyType({})
+    """Their sizes, beside columns."""
+    is_second_order: bool = False
+    """Whether it has matrices of features by features."""
 
-    @property
-    def inputs(self) -> int:
-        """Its inputs to the stacks."""
-        return 1 if self.kind in (*SECOND_ORDER, LAST_TARGET, NEIGHBOURS) else 2
-
-    def store_of(self, outputs: int) -> tuple[Any, dict[str, int]] | None:
-        """Return the class of its stores and their sizes, beside columns; None where it has none.
-
-        Of a linear expert, each output has a store.
-        """
-        if self.kind in MACHINES:
-            return SupportVectorStore, {"budget": self.room, "outputs": 2 * outputs}
-        if self.kind == LANDMARKS:
-            return LandmarkStore, {"budget": self.room, "outputs": outputs}
-        if self.kind == NEIGHBOURS:
-            return NeighbourStore, {"rows": self.room if outputs == 1 else 2 * self.room}
-        if self.kind == FOREST:
-            return ForestStore, {"rows": self.room, "labels": 0 if self.numbers else max(outputs, 2)}
-        return (WeightStore, {"takes_rows": False}) if self.kind == LINEAR else None
+    def count(self, outputs: int) -> int:
+        """Return the number of its stores: of a linear expert, each output has one."""
+        return 0 if self.store is None else outputs if self.store is WeightStore else 1
 
 
 class CommitteeStore(Store[CommitteeViews]):
@@ -201,33 +190,35 @@ class CommitteeStore(Store[CommitteeViews]):
             "inputs": 2 + sum(place.inputs for place in places),
             "outputs": outputs,
             "followed": 0 if targets else min(max(outputs, 2), MOST_FOLLOWED),
-            "newtons": sum(place.kind in SECOND_ORDER for place in places),
+            "newtons": sum(place.is_second_order for place in places),
             "side": min(4 * min(columns, int(max_features)), MOST_SQUARED) + 1,
             "targets": int(targets),
         }
         end = _rounded_to_lines(_LAYOUT.end({**sizes, "columns": columns}))
-        kinds = [place.store_of(outputs) or (None, {}) for place in places]
-        stores = [0 if kind is None else _rounded_to_lines(kind.nbytes_of(columns=columns, **given)) for kind, given in kinds]
-        counts = [outputs if place.kind == LINEAR else 1 for place in places]
+        rooms = [(place.count(outputs), self._room_of(place, columns)) for place in places]
         what = f"max_features={max_features} and outputs={outputs}"
-        block = allocate(end + sum(map(mul, stores, counts)), what)
+        block = allocate(end + sum(count * size for count, size in rooms), what)
         super().__init__(max_features, what, block, columns, **sizes)
         self.block = block
         self._header["live"] = outputs
         #: The stores of each expert: none, one, or one for each output.
         self.stores: list[Any] = []
-        first, newton = 2, 0
-        first_of: dict[int | None, int] = {None: 0}
-        for number, (place, (kind, given), size, count) in enumerate(zip(places, kinds, stores, counts, strict=True)):
-            self.views.experts[number] = place.kind, end, size, first, newton, first_of[place.corrects]
-            first_of.setdefault(place.kind, first)
-            part = block[end : end + count * size].reshape(count, size)
-            if place.kind == LINEAR:
+        first, number = 2, 0
+        for expert, place, (count, size) in zip(self.views.experts, places, rooms, strict=True):
+            begin, end = end, end + count * size
+            for name, value in {"begin": begin, "end": end, "first_input": first, "number": number}.items():
+                expert[name] = value
+            part = block[begin:end].reshape(count, size)
+            if place.store is WeightStore:
                 self.stores.append(WeightStores(max_features, columns, part))
             else:
-                given = {**given, "max_features": max_features, "within": part[0], "columns": columns}
-                self.stores.append([] if kind is None else [kind(**given)])
-            first, newton, end = first + place.inputs, newton + (place.kind in SECOND_ORDER), end + count * size
+                given = {**place.sizes, "max_features": max_features, "columns": columns}
+                self.stores.append([place.store(**given, within=one) for one in part])
+            first, number = first + place.inputs, number + place.is_second_order
+
+    @staticmethod
+    def _room_of(place: Place, columns: int) -> int:
+        return 0 if place.store is None else _rounded_to_lines(place.store.nbytes_of(columns=columns, **place.sizes))
 
     @property
     def used(self) -> int:
@@ -288,7 +279,7 @@ class CommitteeStore(Store[CommitteeViews]):
         _LAYOUT.check(v, {"columns": int(header["used"]), "outputs": int(header["live"])})
         check_moments(v.moments)
         check_moments(v.target_moments)
-        if v.drifts[self.views.experts[:, 0] != RESETTING].any() or (v.drifts[:, 1:] > 1.0).any():
+        if v.drifts[self.views.experts["resets"] == 0].any() or (v.drifts[:, 1:] > 1.0).any():
             raise ValueError("the snapshot is corrupt: drifts hold numbers of no detector, or means above 1")
         for matrix in (*v.curvatures, *v.inverses, *v.newton_curvatures, *v.newton_inverses):
             if not _is_positive(matrix):

@@ -132,7 +132,7 @@ class LandmarkStore(VectorStore[LandmarkViews]):
 
     >>> store = LandmarkStore(budget=100, max_features=20)
     >>> store.n_support, store.nbytes
-    (0, 240576)
+    (0, 240520)
     """
 
     _layout, _sizes_of = _LAYOUT, staticmethod(_array_sizes)

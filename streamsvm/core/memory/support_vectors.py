@@ -138,14 +138,14 @@ class SupportVectorStore(VectorStore[Views]):
     vectors, for a ``window`` of rows, and for the scale of features by which rows are learned. ``within`` and ``columns`` are as
     in `Store`. It is a ValueError if a size is not a positive integer, or the store would not fit into memory.
 
-    It has ``448 + 36 S + 8 K S + 4 D S + 36 D + 128 ceil(K / 8)`` bytes with S = budget + 1 rounded up to an odd multiple of 16,
+    It has ``424 + 36 S + 8 K S + 4 D S + 36 D + 128 ceil(K / 8)`` bytes with S = budget + 1 rounded up to an odd multiple of 16,
     D columns, and K outputs; ``8 S^2`` more with a Gram matrix, and with a window of R rows ``8 D R + 24 R``, R rounded up to a
     multiple of 8 in the second term; ``376 D`` more with the scale of features. With less than 16 columns, it has up to 400 bytes
     more, since arrays begin on cache lines.
 
     >>> store = SupportVectorStore(budget=100, max_features=20)
     >>> store.n_support, store.nbytes, store.vectors.shape
-    (0, 20992, (0, 0))
+    (0, 20968, (0, 0))
     """
 
     _layout, _sizes_of = _LAYOUT, staticmethod(_array_sizes)

@@ -35,6 +35,7 @@ from streamsvm.core.memory.forest import (
     forest_views,
 )
 from streamsvm.core.memory.slots import GOLDEN_GAMMA, next_random
+from streamsvm.core.steps.committee import MOVED
 from streamsvm.core.steps.forest_growth import INFINITE, drawn_below, grow_tree, midway, passed_over, vote_of
 
 #: The least share of a label of which an input tells.
@@ -113,14 +114,14 @@ def _vote_by_trees(store: np.ndarray, labels: int) -> None:
 
 
 @compiled
-def say(block: np.ndarray, store: np.ndarray, first: int) -> int:
-    """Fill in what the trees say of the row at hand of a committee; 0.
+def predict(block: np.ndarray, store: np.ndarray, expert: int) -> int:
+    """Predict labels by the trees.
 
     Of each label, two inputs: twice its share of the votes less 1, and half the logarithm of the share, plus 1. Of two labels,
     half of what these differ by.
     """
     v, s = committee_views(block), forest_views(store)
-    h, live = s.header[0], v.header[0]["live"]
+    h, live, first = s.header[0], v.header[0]["live"], v.experts[expert]["first_input"]
     fill_row(block, store)
     walk_trees(store)
     if h["learned"] == 0:
@@ -145,16 +146,13 @@ def say(block: np.ndarray, store: np.ndarray, first: int) -> int:
 
 
 @compiled
-def learn_one(block: np.ndarray, store: np.ndarray, first: int, target: float, weight: float) -> int:  # noqa: ARG001
-    """Learn the row at hand of a committee, of which `say` was asked, and the number of its label; 0.
-
-    It counts as one row, if it weighs anything.
-    """
+def update(block: np.ndarray, store: np.ndarray, expert: int, target: float, label: int, weight: float) -> int:  # noqa: ARG001
+    """Learn the current row, which was predicted, and its label. It counts as one row, if it weighs anything."""
     damping = committee_views(block).damping[0]
     if weight > 0.0:
         place = keep_row(block, store)
-        forest_views(store).labels[place] = int(target)
-        _teach_trees(store, damping, place, int(target))
+        forest_views(store).labels[place] = label
+        _teach_trees(store, damping, place, label)
         grow_tree(store, damping)
     return 0
 
@@ -256,8 +254,10 @@ FAR = 2.0**15
 
 
 @compiled
-def adapt(block: np.ndarray, store: np.ndarray, change: int) -> int:  # noqa: ARG001
-    """Anchor the features again that are far from where they are anchored, at the row at hand of a committee; 0."""
+def rescale(block: np.ndarray, store: np.ndarray, expert: int, event: int) -> int:  # noqa: ARG001
+    """Anchor the features again that are far from where they are anchored, at the current row."""
+    if event != MOVED:
+        return 0
     v, s = committee_views(block), forest_views(store)
     h = s.header[0]
     for j in range(min(h["used"], h["kept"] - h["added"])):

@@ -31,13 +31,10 @@ from streamsvm.core.steps.stack import best_input, bounded, vote_of_numbers
 
 
 @compiled
-def say(block: np.ndarray, store: np.ndarray, first: int) -> int:
-    """Fill in what the trees say of the row at hand of a committee, of which the experts before were asked; 0.
-
-    There are two inputs: the target, and what the experts before say and miss.
-    """
+def predict(block: np.ndarray, store: np.ndarray, expert: int) -> int:
+    """Predict the target by the trees, and what the experts before predict and miss."""
     v, s = committee_views(block), forest_views(store)
-    inputs = v.at_hand[0]
+    inputs, first = v.at_hand[0], v.experts[expert]["first_input"]
     base = 0.5 * (vote_of_numbers(inputs, v.mistakes, first) + bounded(inputs[best_input(v.errors, first)]))
     s.row[LAST] = np.float32(state_of(block, STATE)["last_target"])
     s.row[VOTED], s.row[MISSED] = np.float32(base), np.float32(s.header[0]["missed"])
@@ -55,11 +52,8 @@ def say(block: np.ndarray, store: np.ndarray, first: int) -> int:
 
 
 @compiled
-def learn_one(block: np.ndarray, store: np.ndarray, first: int, target: float, weight: float) -> int:  # noqa: ARG001
-    """Learn the row at hand of a committee, of which `say` was asked, and its target in deviations; 0.
-
-    It counts as one row, if it weighs anything.
-    """
+def update(block: np.ndarray, store: np.ndarray, expert: int, target: float, label: int, weight: float) -> int:  # noqa: ARG001
+    """Learn the current row, which was predicted, and its target in deviations. It counts as one row, if it weighs anything."""
     s = forest_views(store)
     missed = target - np.float64(s.row[VOTED])
     if weight > 0.0:

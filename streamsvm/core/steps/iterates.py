@@ -25,8 +25,11 @@ from streamsvm.core.memory.block import STATE_BEGIN, record
 #: The slope before the first row.
 FIRST_SLOPE = 2.5
 
-_ABOVE_HALF = 0.5 + 2.0**-52
-_PRIOR_ROWS = 2.0
+#: The least probability of a label that is predicted.
+ABOVE_HALF = 0.5 + 2.0**-52
+#: The rows that a prior distribution of labels counts as.
+PRIOR_ROWS = 2.0
+
 _MEASURING = 0.03  # the least weight of a row in the mean size
 _LARGEST_STEP = 0.4  # of the slope
 _LARGEST_SIZE = 1e100
@@ -40,7 +43,7 @@ def _iterate_factor(c: np.ndarray, iterate: int) -> float:
 @compiled(inline=True)
 def _prior_weight(c: np.ndarray) -> float:
     # Below 1 before the first row, too: a model that is given ranks rows.
-    return _PRIOR_ROWS / (float(c["t"]) + _PRIOR_ROWS + 1.0)
+    return PRIOR_ROWS / (float(c["t"]) + PRIOR_ROWS + 1.0)
 
 
 @compiled(inline=True)
@@ -48,7 +51,7 @@ def probability(c: np.ndarray, iterate: int, f: float) -> float:
     """The probability of the positive label, from an iterate's decision value: above 1/2 for the smallest value above 0."""
     p = 1.0 / (1.0 + math.exp(-min(max(_iterate_factor(c, iterate) * f, -30.0), 30.0)))
     p += _prior_weight(c) * (0.5 - p)
-    return max(p, _ABOVE_HALF) if f > 0.0 else p
+    return max(p, ABOVE_HALF) if f > 0.0 else p
 
 
 @compiled

@@ -16,8 +16,8 @@ import numpy as np
 from streamsvm.core.compiling.functions import compiled
 from streamsvm.core.memory.committee import STACKS, STATE, committee_views
 from streamsvm.core.steps import stack
-from streamsvm.core.steps.committee import LARGEST_WEIGHT, ask, follow_label, learn_experts
-from streamsvm.core.steps.iterates import PROBABILITY, common
+from streamsvm.core.steps.committee import LARGEST_WEIGHT, predict_experts, update_experts
+from streamsvm.core.steps.iterates import ABOVE_HALF, PRIOR_ROWS, PROBABILITY, common
 from streamsvm.core.steps.newton import logistic
 from streamsvm.core.steps.rule import state_of
 from streamsvm.core.steps.stack import BEST, FIRST_INPUT, MOST_ROWS, STACK, VOTED, VOTES, answer, softmax
@@ -30,9 +30,7 @@ FIRST_TOTAL = 2.0
 _LARGEST_INPUT = 3.0
 _LEAST_CURVATURE = 0.02
 _LEAST_LIKELIHOOD = 1e-6
-_PRIOR_ROWS = 2.0  # that the frequencies of the classes count as in a probability
 _FIRST_ROWS = 5.0  # at so many, they still have half of it
-_ABOVE_HALF = 0.5 + 2.0**-52
 _TINY_STEP = 2.0**-40  # by which the answer that is chosen leads
 
 
@@ -130,7 +128,7 @@ def learn_stack(block: np.ndarray, label: int, weight: float, i: int) -> None:
 @compiled
 def consult(block: np.ndarray) -> int:
     """Compute the three answers to the row at hand, and the stacks' log odds; 0."""
-    ask(block)
+    predict_experts(block)
     find_answers(block)
     return 0
 
@@ -146,8 +144,7 @@ def learn(block: np.ndarray, target: float, weight: float) -> int:
     s["choice"] = stack.choose(block, float(label), bounded)
     for i in range(STACKS):
         learn_stack(block, label, bounded, i)
-    learn_experts(block, target, label, weight)
-    follow_label(block, label, weight)
+    update_experts(block, target, label, weight)
     s["rows"] += bounded
     v.counts[label if live > 1 else 0] += bounded if live > 1 else bounded * label
     return 0
@@ -156,7 +153,7 @@ def learn(block: np.ndarray, target: float, weight: float) -> int:
 @compiled(inline=True)
 def prior_of(t: float) -> float:
     """The weight of the frequencies of the classes in a probability, after t rows."""
-    return max(_PRIOR_ROWS / (t + _PRIOR_ROWS + 1.0), 1.0 / (1.0 + (t / _FIRST_ROWS) ** 2))
+    return max(PRIOR_ROWS / (t + PRIOR_ROWS + 1.0), 1.0 / (1.0 + (t / _FIRST_ROWS) ** 2))
 
 
 @compiled
@@ -176,7 +173,7 @@ def decide(block: np.ndarray, what: int) -> float:
     if live == 1:
         p = logistic(v.scores[0]) if chosen == v.answers[STACK] else 0.5
         p += prior * ((v.counts[0] + 1.0) / (rows + 2.0) - p)
-        p = max(p, _ABOVE_HALF) if chosen else min(p, 0.5)
+        p = max(p, ABOVE_HALF) if chosen else min(p, 0.5)
         return p if what == PROBABILITY else math.log(p / (1.0 - p))
     best = v.answers[STACK]
     if chosen != best:

@@ -9,7 +9,7 @@ would choose among them: another one in each program that the model is exported 
 What a feature counts is learned as ReliefF does (Kononenko 1994, Estimating attributes: analysis and extensions of RELIEF): among
 the nearest rows, a feature that is relevant differs more where the target differs. The most relevant feature counts 1, and one
 that says nothing a fifth, or where numbers are predicted a twentieth, as it may yet. Where labels are predicted, a feature also
-counts as much less as it is damped: see `streamsvm.core.steps.committee`.
+counts as much less as it is damped.
 
 Rows that the committee or the memory itself missed are kept, and one in ten of the others: what is known well needs few rows. The
 oldest makes room. Until half of the room is taken, all rows are kept.
@@ -23,8 +23,9 @@ import numpy as np
 
 from streamsvm.core.compiling.functions import compiled
 from streamsvm.core.kernels import FAST
-from streamsvm.core.memory.committee import STATE, committee_views
+from streamsvm.core.memory.committee import MOST_DAMPED, STATE, committee_views
 from streamsvm.core.memory.neighbours import MOST_COLUMNS, NEAREST, neighbour_views, stride_of
+from streamsvm.core.steps.committee import GROWN, MOVED, REVIEWED, ROWS_BETWEEN_REVIEWS
 from streamsvm.core.steps.iterates import EPSILON_INSENSITIVE, common
 from streamsvm.core.steps.rescale import move_vectors
 from streamsvm.core.steps.rule import state_of
@@ -48,6 +49,12 @@ _KEPT = 10  # one in so many rows that were not missed is kept
 _LIGHTEST = 1e-30  # a weight that float32 has
 _ZERO = np.float32(0.0)
 _CHUNK = 16  # rows among which one is looked for that is near enough
+
+_TELLING = 0.01  # the relevance of the first feature from which on it is taken at its word
+_DAMPED_OFF = 0.05  # by which what a feature counts may be off
+_MOST_OF_NUMBERS = 0.8  # of damping, where targets are numbers
+_REACHED = 0.1  # of the largest relevance: where targets are labels, damping is none from that on, and most below minus that
+_RISE, _HORIZON = 0.5, 10_000.0  # the share of what it lacks by which damping rises with a row: that over the rows so far
 
 _stride_of = compiled(stride_of)
 
@@ -224,17 +231,16 @@ def _lay_out(block: np.ndarray) -> None:
 
 
 @compiled
-def say(block: np.ndarray, store: np.ndarray, first: int) -> int:
-    """Fill in what the nearest rows say of the row at hand of a committee; 0.
-
-    That is twice the share of the votes that each label has, less 1; or the mean of targets, which is weighted by the votes.
+def predict(block: np.ndarray, store: np.ndarray, expert: int) -> int:
+    """Predict by the nearest rows: twice the share of the votes that each label has, less 1; or the mean of targets, which is
+    weighted by the votes.
     """
     v, s = committee_views(block), neighbour_views(store)
     scaling, live = state_of(block, STATE)["scaling"] != 0, v.header[0]["live"]
     for j in range(s.header[0]["laid"]):
         s.row[j] = v.scaled[j]
         s.units[j] = (1.0 if v.spread[j] > 0.0 else 0.0) if scaling else v.spread[j]
-    numbers = common(block)["loss"] == EPSILON_INSENSITIVE
+    numbers, first = common(block)["loss"] == EPSILON_INSENSITIVE, v.experts[expert]["first_input"]
     total = find(store, LEAST_OF_NUMBERS, v.damping[0, :0]) if numbers else find(store, LEAST_OF_LABELS, v.damping[0])
     for k in range(live):
         v.at_hand[k, first] = 0.0
@@ -252,32 +258,61 @@ def say(block: np.ndarray, store: np.ndarray, first: int) -> int:
     return 0
 
 
-#: What `adapt` follows: features that have come, or another scale.
-GROWN, MOVED = np.int64(0), np.int64(1)
-
-
 @compiled
-def adapt(block: np.ndarray, store: np.ndarray, change: int) -> int:
-    """Lay out the rows for features that have come, or bring them to the scale that has come into use; 0."""
-    v, s = committee_views(block), neighbour_views(store)
-    if change == MOVED:
-        laid, stride = s.header[0]["laid"], _stride_in_use(store)
-        move_vectors(s.cells[: laid * stride].reshape(laid, stride), s.distances, s.header[0]["held"], laid, v.ratio, v.shift)
-    else:
-        _lay_out(store)
-    return 0
+def update(block: np.ndarray, store: np.ndarray, expert: int, target: float, label: int, weight: float) -> int:
+    """Learn the current row.
 
-
-@compiled
-def learn_one(block: np.ndarray, store: np.ndarray, first: int, target: float, weight: float) -> int:
-    """Learn the row at hand of a committee, whose target is a number or that of its class; 0.
-
-    It is missed where the stacks or the nearest rows miss its label, or the stacks its number by more than they do on average.
+    It is missed where the stacks or the nearest rows miss its label, or the stacks its target by more than they do on average.
     """
-    v, label = committee_views(block), int(target)
+    v = committee_views(block)
     if common(block)["loss"] == EPSILON_INSENSITIVE:
         _learn_row(store, target, weight, abs(target - v.numbers[STACK]) > v.choice_errors[STACK], True)
     else:
-        missed = v.answers[STACK] != label or answer(v.at_hand, v.header[0]["live"], first) != label
-        _learn_row(store, target, weight, missed, False)
+        said = answer(v.at_hand, v.header[0]["live"], v.experts[expert]["first_input"])
+        _learn_row(store, float(label), weight, v.answers[STACK] != label or said != label, False)
     return 0
+
+
+@compiled
+def rescale(block: np.ndarray, store: np.ndarray, expert: int, event: int) -> int:  # noqa: ARG001
+    """Lay out the rows for new features, or bring them to the scale in use; or review by how much features count."""
+    v, s = committee_views(block), neighbour_views(store)
+    h, scaling = s.header[0], state_of(block, STATE)["scaling"] != 0
+    if event == GROWN and h["laid"] < min(h["used"], MOST_COLUMNS):
+        _lay_out(store)
+    elif event == MOVED and scaling:
+        laid, stride = h["laid"], _stride_in_use(store)
+        move_vectors(s.cells[: laid * stride].reshape(laid, stride), s.distances, h["held"], laid, v.ratio, v.shift)
+    elif event == REVIEWED and h["told"] > FIRST_TOLD:
+        return 1 if _review_features(block, store) else 0
+    return 0
+
+
+@compiled(inline=True)
+def _damping_of(relevance: float, largest: float, numbers: bool) -> float:
+    # Where targets are numbers, by how far the relevance is below the largest one. Where they are labels, what is not relevant to
+    # them is below 0: a row that is near though it differs there is nearer in what is relevant.
+    below = largest - relevance if numbers else (_REACHED * largest - relevance) / (2.0 * _REACHED)
+    return (_MOST_OF_NUMBERS if numbers else MOST_DAMPED) * (min(max(below, 0.0), largest) / max(largest, _TELLING))
+
+
+@compiled
+def _review_features(block: np.ndarray, memory: np.ndarray) -> bool:
+    # Let features count by their relevance; whether that has changed. Where targets are labels, one that was relevant continues
+    # to count for a while: concepts come back. Where there are more features than the memory takes, all count in full.
+    v, s = committee_views(block), neighbour_views(memory)
+    used, largest, moved = v.header[0]["used"], 0.0, False
+    numbers, t = common(block)["loss"] == EPSILON_INSENSITIVE, np.float64(common(block)["t"])
+    for j in range(used if used <= MOST_COLUMNS else 0):
+        largest = max(largest, s.relevance[j])
+    rate = min(_RISE * ROWS_BETWEEN_REVIEWS / min(t, _HORIZON), 1.0)
+    for j in range(used):
+        sought, before = _damping_of(s.relevance[j], largest, numbers), v.damping[1, j]
+        v.damping[1, j] = before + rate * (sought - before) if sought > before and not numbers else sought
+        moved = moved or abs(v.damping[1, j] - v.damping[0, j]) > _DAMPED_OFF
+    if moved:
+        for j in range(used):
+            damping = v.damping[1, j]
+            v.ratio[j], v.shift[j] = (1.0 - damping) / (1.0 - v.damping[0, j]), 0.0
+            v.damping[0, j] = damping
+    return moved

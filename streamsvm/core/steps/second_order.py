@@ -8,9 +8,10 @@ from __future__ import annotations
 import numpy as np
 
 from streamsvm.core.compiling.functions import compiled
-from streamsvm.core.memory.committee import ADDITIVE, SLOW_NEWTON, STATE, committee_views
-from streamsvm.core.steps.iterates import common
-from streamsvm.core.steps.newton import ROWS_OF_INVERSE, add_row, invert, logistic, pull
+from streamsvm.core.memory.committee import STATE, committee_views
+from streamsvm.core.steps.committee import GROWN, LARGEST_WEIGHT
+from streamsvm.core.steps.iterates import EPSILON_INSENSITIVE, common
+from streamsvm.core.steps.newton import ROWS_OF_INVERSE, add_row, dot, invert, logistic, pull
 from streamsvm.core.steps.rule import state_of
 from streamsvm.core.steps.stack import robust_weight, softmax
 
@@ -25,11 +26,6 @@ _LEAST_CURVATURE = 0.02
 
 
 @compiled(inline=True)
-def _memory_factor(kind: int) -> float:
-    return 1.0 - 1e-4 if kind == SLOW_NEWTON else 1.0 - 1e-3
-
-
-@compiled(inline=True)
 def functions_of(side: int, used: int) -> int:
     """Return how many functions of each of so many features there are, for which there is room in a matrix of this side."""
     room = (side - 1) // max(used, 1)
@@ -37,11 +33,13 @@ def functions_of(side: int, used: int) -> int:
 
 
 @compiled(inline=True)
-def newton_row(block: np.ndarray, kind: int) -> int:
-    """Fill ``squares[0]`` with the row at hand as an expert of second order takes it, 1 first; its length."""
+def _fill_row(block: np.ndarray, expert: int) -> int:
+    # Fill ``squares[0]`` with the current row as an expert of second order takes it, 1 first; its length.
     v = committee_views(block)
     h, z = v.header[0], v.squares[0]
-    functions = min(state_of(block, STATE)["functions"], functions_of(h["side"], h["used"])) if kind == ADDITIVE else 1
+    functions = 1
+    if v.experts[expert]["additive"]:
+        functions = min(state_of(block, STATE)["functions"], functions_of(h["side"], h["used"]))
     features = min(h["used"], h["side"] - 1)
     z[0] = 1.0
     for j in range(features):
@@ -56,37 +54,46 @@ def newton_row(block: np.ndarray, kind: int) -> int:
 
 
 @compiled
-def count_functions(block: np.ndarray) -> None:
-    """Where features have come, and each can have fewer functions, let the additive expert begin anew."""
+def predict(block: np.ndarray, store: np.ndarray, expert: int) -> int:  # noqa: ARG001
+    """Predict by an expert of second order."""
+    v, n = committee_views(block), _fill_row(block, expert)
+    e = v.experts[expert]
+    for k in range(v.header[0]["live"]):
+        v.at_hand[k, e["first_input"]] = dot(v.newton_weights[e["number"], k], v.squares[0], n)
+    return 0
+
+
+@compiled
+def rescale(block: np.ndarray, store: np.ndarray, expert: int, event: int) -> int:  # noqa: ARG001
+    """Let the additive expert begin anew where there are so many features that each can have fewer functions."""
     v, s = committee_views(block), state_of(block, STATE)
     functions = functions_of(v.header[0]["side"], v.header[0]["used"])
-    if functions == s["functions"]:
-        return
-    s["functions"], v.cache[0]["valid"] = functions, 0
-    for e in range(v.header[0]["experts"]):
-        if v.experts[e, 0] == ADDITIVE:
-            number = v.experts[e, 4]
-            curvature, inverse = v.newton_curvatures[number], v.newton_inverses[number]
-            for j in range(len(curvature)):
-                for k in range(len(curvature)):
-                    curvature[j, k] = inverse[j, k] = 0.0
-                curvature[j, j], inverse[j, j] = NEWTON_RIDGE, 1.0 / NEWTON_RIDGE
-                for k in range(v.header[0]["live"]):
-                    v.newton_weights[number, k, j] = 0.0
+    if event != GROWN or functions == s["functions"]:
+        return 0
+    s["functions"], number = functions, v.experts[expert]["number"]
+    curvature, inverse = v.newton_curvatures[number], v.newton_inverses[number]
+    for j in range(len(curvature)):
+        for k in range(len(curvature)):
+            curvature[j, k] = inverse[j, k] = 0.0
+        curvature[j, j], inverse[j, j] = NEWTON_RIDGE, 1.0 / NEWTON_RIDGE
+        for k in range(v.header[0]["live"]):
+            v.newton_weights[number, k, j] = 0.0
+    return 0
 
 
-@compiled(inline=True)
-def learn_row(block: np.ndarray, expert: int, target: float, label: int, weight: float, numbers: bool) -> None:
-    """Learn the row at hand: its target, if targets are ``numbers``, or its label. The expert's recent error has it already.
+@compiled
+def update(block: np.ndarray, store: np.ndarray, expert: int, target: float, label: int, weight: float) -> int:  # noqa: ARG001
+    """Learn the current row. The expert's recent error has it already.
 
     Several outputs share the curvature of the one that is least sure.
     """
     v = committee_views(block)
-    kind, place, number, live = v.experts[expert, 0], v.experts[expert, 3], v.experts[expert, 4], v.header[0]["live"]
-    n, z, direction, h = newton_row(block, kind), v.squares[0], v.squares[1], _LEAST_CURVATURE
+    e, live, weight = v.experts[expert], v.header[0]["live"], min(weight, LARGEST_WEIGHT)
+    place, number = e["first_input"], e["number"]
+    n, z, direction, h = _fill_row(block, expert), v.squares[0], v.squares[1], _LEAST_CURVATURE
     for k in range(live):
         v.scores[k] = v.at_hand[k, place]
-    if numbers:
+    if common(block)["loss"] == EPSILON_INSENSITIVE:
         missing = target - v.scores[0]
         h = weight * robust_weight(abs(missing), v.errors[place])
         v.scores[0] = h * missing
@@ -100,18 +107,19 @@ def learn_row(block: np.ndarray, expert: int, target: float, label: int, weight:
             h = max(h, p * (1.0 - p))
             v.scores[k] = weight * (goal - p)
         h *= weight
-    add_row(v.newton_curvatures[number], v.newton_inverses[number], z, n, h, _memory_factor(kind), NEWTON_RIDGE, direction)
+    add_row(v.newton_curvatures[number], v.newton_inverses[number], z, n, h, e["memory"], NEWTON_RIDGE, direction)
     for k in range(live):
         for j in range(n):
             v.newton_weights[number, k, j] += v.scores[k] * direction[j]
     _renew_inverse(block, expert, n)
+    return 0
 
 
 @compiled
 def _renew_inverse(block: np.ndarray, expert: int, n: int) -> None:
     # Compute the inverse anew now and then, experts in turn, and let the ridge have its effect, not with the same row.
     v = committee_views(block)
-    number, memory, z = v.experts[expert, 4], _memory_factor(v.experts[expert, 0]), v.squares[0]
+    number, memory, z = v.experts[expert]["number"], v.experts[expert]["memory"], v.squares[0]
     place = (common(block)["t"] + 16 * number) % ROWS_OF_INVERSE
     if place == 0:
         invert(v.newton_curvatures[number], v.newton_inverses[number], n, v.squares)

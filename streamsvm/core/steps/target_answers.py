@@ -19,7 +19,7 @@ from streamsvm.core.compiling.functions import compiled
 from streamsvm.core.memory.committee import STACKS, STATE, committee_views
 from streamsvm.core.memory.moments import follow_value
 from streamsvm.core.steps import stack
-from streamsvm.core.steps.committee import LARGEST_WEIGHT, ask, learn_experts
+from streamsvm.core.steps.committee import LARGEST_WEIGHT, predict_experts, update_experts
 from streamsvm.core.steps.newton import dot
 from streamsvm.core.steps.rule import state_of
 from streamsvm.core.steps.stack import BEST, FIRST_INPUT, STACK, VOTED, VOTES, bounded
@@ -71,7 +71,7 @@ def spread_of(moments: np.ndarray) -> float:
 @compiled
 def consult(block: np.ndarray) -> int:
     """Compute the three answers to the row at hand; 0."""
-    ask(block)
+    predict_experts(block)
     find_answers(block)
     return 0
 
@@ -88,7 +88,7 @@ def learn(block: np.ndarray, target: float, weight: float) -> int:
     s["choice"] = stack.choose(block, scaled, weight)
     for i in range(STACKS):
         learn_stack(block, scaled, min(weight, LARGEST_WEIGHT), i)
-    learn_experts(block, scaled, 0, weight)
+    update_experts(block, scaled, 0, weight)
     s["last_target"] = scaled
     return 0
 

@@ -31,7 +31,7 @@ def test_store_size_is_what_its_formula_says():
         (500, 300, 2, False, 1000),
     ):
         S, D = -(-(budget + 1) // 16) // 2 * 32 + 16, -(-features // 16) * 16
-        expected = 448 + 128 * ((outputs + 7) // 8) + 36 * S + 8 * outputs * S + 4 * D * S + 36 * D + (8 * S * S if gram else 0)
+        expected = 424 + 128 * ((outputs + 7) // 8) + 36 * S + 8 * outputs * S + 4 * D * S + 36 * D + (8 * S * S if gram else 0)
         expected += 8 * D * window + 24 * (-(-window // 8) * 8)
         assert SupportVectorStore(budget, features, outputs, gram, window).nbytes == expected
 
@@ -112,12 +112,12 @@ def test_compiled_code_sees_the_same_arrays():
         v = views(block)
         v.window_targets[3] = v.header[0]["window"]
         v.vectors[16, 20] = 1.5
-        v.cache[7] = 7
+        v.cache[0]["options"][1] = 7
         return v.coefficients.shape[0] + v.gram.shape[1]
 
     store = SupportVectorStore(20, 17, 3, gram=True, window=5)
     assert fill(store.block) == 3 + store.views.norms.size
-    assert (store.views.window_targets[3], store.views.vectors[16, 20], store.views.cache[7]) == (5.0, 1.5, 7)
+    assert (store.views.window_targets[3], store.views.vectors[16, 20], store.views.cache[0]["options"][1]) == (5.0, 1.5, 7)
     assert store.views._fields == Views._fields
 
 

@@ -1,0 +1,226 @@
+"""Experts of a committee, compiled: kernel machines, linear learners, least squares on landmarks, the last label and target.
+
+The functions are those that `committee` calls. Learners of the library run over a store inside the block of the committee.
+"""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+
+from streamsvm.core.compiling.functions import compiled
+from streamsvm.core.memory.committee import STATE, committee_views
+from streamsvm.core.memory.landmarks import landmark_views
+from streamsvm.core.memory.slots import clear, scan_row
+from streamsvm.core.memory.support_vectors import views
+from streamsvm.core.steps import kernel_rls, least_squares, linear_step, rescale
+from streamsvm.core.steps.committee import LARGEST_WEIGHT, MOVED, WEIGHTED
+from streamsvm.core.steps.drift import drifts
+from streamsvm.core.steps.iterates import EPSILON_INSENSITIVE, PRIOR_ROWS, common, restart
+from streamsvm.core.steps.rule import call_rule, state_of
+from streamsvm.core.steps.stack import MOST_ROWS, answer, bounded, robust_weight
+from streamsvm.core.steps.step import compute_scores
+
+_DEVIATIONS, _LEAST_VARIANCE = 3.0, 0.01  # of the chart by which an expert begins anew: see `drifts`
+_FADING = 0.998  # of what followed a label, each time that something follows it
+
+
+# Kernel machines --------------------------------------------------------------------------------------------------------------
+
+
+@compiled
+def predict_machine(block: np.ndarray, store: np.ndarray, expert: int) -> int:
+    """Predict by a kernel machine: its last and its average iterate. One that corrects another expert is added to that."""
+    v, s = committee_views(block), views(store)
+    h, first, base = s.header[0], v.experts[expert]["first_input"], v.experts[expert]["base_input"]
+    for j in range(h["used"]):
+        s.rows[0, j] = np.float32(v.scaled[j] * (1.0 - v.damping[0, j]))
+    n_active, norm = scan_row(s.rows[0], h["used"], s.active[0])
+    compute_scores(store, n_active, norm)
+    s.cache[0]["scored"] = 1
+    added = bounded(v.at_hand[0, base]) if base > 0 else 0.0
+    for k in range(v.header[0]["live"]):
+        v.at_hand[k, first], v.at_hand[k, first + 1] = s.scores[2 * k] + added, s.scores[2 * k + 1] + added
+    return 0
+
+
+@compiled
+def update_machine(block: np.ndarray, store: np.ndarray, expert: int, target: float, label: int, weight: float) -> int:
+    """Let a kernel machine learn the row, or by how much the expert that it corrects misses the target."""
+    v = committee_views(block)
+    e = v.experts[expert]
+    first, base = e["first_input"], e["base_input"]
+    if e["resets"] != 0:
+        if common(block)["loss"] == EPSILON_INSENSITIVE:
+            error = min(abs(target - v.at_hand[0, first]), 1.0)
+        else:
+            error = 1.0 if answer(v.at_hand, v.header[0]["live"], first) != label else 0.0
+        if drifts(v.drifts[expert], error, _DEVIATIONS, _LEAST_VARIANCE):
+            state_of(block, STATE)["resets"] += 1
+            clear(store)
+            restart(common(store))
+    call_rule(e["rule"], store, target - (bounded(v.at_hand[0, base]) if base > 0 else 0.0), weight)
+    return 0
+
+
+@compiled
+def rescale_machine(block: np.ndarray, store: np.ndarray, expert: int, event: int) -> int:
+    """Bring support vectors to the scale in use, in which features count as they do now."""
+    if event != WEIGHTED:
+        return 0
+    v, s, scaling = committee_views(block), views(store), state_of(block, STATE)["scaling"] != 0
+    h = s.header[0]
+    h["gamma"] = v.experts[expert]["width"] * rescale.gamma_of(v.moments, v.spread, h["used"], scaling, v.damping)
+    s.cache[0]["valid"] = 0
+    if scaling:
+        h["largest_norm"] = rescale.move_vectors(s.vectors, s.norms, h["n_support"], h["used"], v.ratio, v.shift)
+    return 0
+
+
+# Linear learners --------------------------------------------------------------------------------------------------------------
+
+
+@compiled(inline=True)
+def _share_of_output(live: int) -> float:
+    # One against the rest: two outputs differ by twice their decision value.
+    return 1.0 if live == 1 else 0.5
+
+
+@compiled
+def predict_linear(block: np.ndarray, store: np.ndarray, expert: int) -> int:
+    """Predict by a linear learner, which has a store for each output: its last and its average iterate."""
+    v = committee_views(block)
+    h, first = v.header[0], v.experts[expert]["first_input"]
+    share, size = _share_of_output(h["live"]), len(store) // h["outputs"]
+    for k in range(h["live"]):
+        last, average = linear_step.decide_dense(store[k * size : (k + 1) * size], v.scaled)
+        v.at_hand[k, first], v.at_hand[k, first + 1] = share * last, share * average
+    return 0
+
+
+@compiled
+def update_linear(block: np.ndarray, store: np.ndarray, expert: int, target: float, label: int, weight: float) -> int:
+    """Let a linear learner learn the row."""
+    v, norm = committee_views(block), 0.0
+    h, first = v.header[0], v.experts[expert]["first_input"]
+    share, size, live = _share_of_output(h["live"]), len(store) // h["outputs"], h["live"]
+    for j in range(h["used"]):
+        norm += np.float64(v.scaled[j]) * np.float64(v.scaled[j])
+    for k in range(live):
+        wanted = target if live == 1 else (1.0 if k == label else -1.0)
+        part = store[k * size : (k + 1) * size]
+        linear_step.learn_dense(part, v.scaled, norm, v.at_hand[k, first] / share, wanted, weight)
+    return 0
+
+
+# Least squares on landmarks ---------------------------------------------------------------------------------------------------
+
+
+@compiled
+def predict_landmarks(block: np.ndarray, store: np.ndarray, expert: int) -> int:
+    """Predict by least squares on landmarks: with corrections and without."""
+    v, s = committee_views(block), landmark_views(store)
+    live, first = v.header[0]["live"], v.experts[expert]["first_input"]
+    for j in range(s.header[0]["used"]):
+        s.rows[0, j] = v.scaled[j]
+    kernel_rls.ask(store)
+    share = _share_of_output(live)
+    for k in range(live):
+        v.at_hand[k, first], v.at_hand[k, first + 1] = share * s.scores[2 * k], share * s.scores[2 * k + 1]
+    return 0
+
+
+@compiled
+def update_landmarks(block: np.ndarray, store: np.ndarray, expert: int, target: float, label: int, weight: float) -> int:  # noqa: ARG001
+    """Let least squares learn the row, robustly if targets are numbers."""
+    v = committee_views(block)
+    e = v.experts[expert]
+    slow = e["first_input"] + 1
+    weight = min(weight, LARGEST_WEIGHT)
+    if common(block)["loss"] == EPSILON_INSENSITIVE:
+        weight *= robust_weight(abs(target - v.at_hand[0, slow]), v.errors[slow])
+    call_rule(e["rule"], store, target, weight)
+    return 0
+
+
+@compiled
+def rescale_landmarks(block: np.ndarray, store: np.ndarray, expert: int, event: int) -> int:
+    """Bring landmarks, and the first rows, to the scale in use.
+
+    Once the window is full, the normal equations are of the kernel with these landmarks: these stay where they are, and so does
+    gamma, as behind a scaler.
+    """
+    v, s, own = committee_views(block), landmark_views(store), state_of(store, least_squares.STATE)
+    if event != MOVED or own["started"]:
+        return 0
+    h, scaling = s.header[0], state_of(block, STATE)["scaling"] != 0
+    h["gamma"] = v.experts[expert]["width"] * rescale.gamma_of(v.moments, v.spread, h["used"], scaling, v.damping[:0])
+    s.cache[0]["valid"] = 0
+    if scaling:
+        h["largest_norm"] = rescale.move_vectors(s.vectors, s.norms, h["n_support"], h["used"], v.ratio, v.shift)
+        rescale.move_rows(s.window, own["held"], h["used"], v.ratio, v.shift)
+    return 0
+
+
+# The last label, and the last target ------------------------------------------------------------------------------------------
+
+
+@compiled
+def predict_from_last(follows: np.ndarray, counts: np.ndarray, rows: float, last: int, live: int, out: np.ndarray) -> None:
+    """Predict the next label from the last one, into ``out`` float64 [live, 2].
+
+    The two inputs are which label it was, and the log odds of what followed it before, over equal shares. ``last`` is -1 before
+    the first row. O(live).
+    """
+    for k in range(live):
+        out[k, 0] = 0.0 if last < 0 else 2.0 * last - 1.0 if live == 1 else (0.5 if last == k else -0.5)
+        out[k, 1] = 0.0
+    followed = len(follows)
+    if last < 0 or last >= followed:
+        return
+    labels, total = max(live, 2), PRIOR_ROWS
+    for k in range(min(labels, followed)):
+        total += follows[last, k]
+    negative = 0.0
+    for k in range(labels):
+        share = counts[k] if live > 1 else counts[0] if k == 1 else max(rows - counts[0], 0.0)
+        often = follows[last, k] if k < followed else 0.0
+        odds = math.log((often + PRIOR_ROWS * (share + 0.5) / (rows + 0.5 * labels)) / total * labels)
+        if live > 1:
+            out[k, 1] = odds
+        elif k == 0:
+            negative = odds
+        else:
+            out[0, 1] = odds - negative
+
+
+@compiled
+def predict_label(block: np.ndarray, store: np.ndarray, expert: int) -> int:  # noqa: ARG001
+    """Predict from the last label."""
+    v, s = committee_views(block), state_of(block, STATE)
+    first = v.experts[expert]["first_input"]
+    predict_from_last(v.follows, v.counts, s["rows"], s["last"], v.header[0]["live"], v.at_hand[:, first : first + 2])
+    return 0
+
+
+@compiled
+def update_label(block: np.ndarray, store: np.ndarray, expert: int, target: float, label: int, weight: float) -> int:  # noqa: ARG001
+    """Count which label follows which, and keep the last one."""
+    v, s = committee_views(block), state_of(block, STATE)
+    last, n = s["last"], v.header[0]["followed"]
+    if 0 <= last < n:
+        for k in range(n):
+            v.follows[last, k] *= _FADING
+        if label < n:
+            v.follows[last, label] += min(weight, MOST_ROWS)
+    s["last"] = label
+    return 0
+
+
+@compiled
+def predict_target(block: np.ndarray, store: np.ndarray, expert: int) -> int:  # noqa: ARG001
+    """Predict the last target."""
+    v = committee_views(block)
+    v.at_hand[0, v.experts[expert]["first_input"]] = state_of(block, STATE)["last_target"]
+    return 0
