@@ -123,9 +123,14 @@ def _negative_exponentials(values, gamma, n, out):  # type: ignore[no-untyped-de
 
 @compiled(nogil=True, fastmath={"contract"})
 def exp2f(values: np.ndarray, factor: np.float32, n: int, out: np.ndarray) -> None:
-    """Compute ``out[:n] = 2^(factor * values[:n])`` in float32, as `exp2` does."""
+    """Compute ``out[:n] = 2^(factor * values[:n])`` in float32, as `exp2` does; less than 2^-126 becomes 0.
+
+    So a row that is far from all support vectors gets the same label everywhere: exported models compute 0, too.
+    """
     for i in range(n):
-        out[i] = exp2(factor * values[i])
+        x = factor * values[i]
+        y = exp2(x)
+        out[i] = np.float32(0.0) if x < _EXP2_MIN else y
 
 
 @compiled(nogil=True, fastmath={"contract"})
