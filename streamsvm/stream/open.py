@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import glob
 import os
-import sys
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from importlib.metadata import entry_points
+from importlib import import_module
+from importlib.metadata import EntryPoint, entry_points
 from os import PathLike, fspath
 from pathlib import Path, PurePath
 from typing import Any, Unpack
@@ -315,7 +315,7 @@ def open_source(
     if kind is None:
         how = {"label": label, "stop_at_end": stop_at_end, "start": start, "options": options}
         how |= {} if group is None else {"group": group}
-        opened = _find_plugin("streamsvm.sources", name)(name, **how)
+        opened = _find_plugin("streamsvm.sources", name).load()(name, **how)
     elif files:
         opened = FilesSource(name, files, lambda path: _open_file(path, kind, label, given), label)
     else:
@@ -349,7 +349,7 @@ def open_sink(spec: str, *, options: Mapping[str, Any] | None = None) -> Sink:
         The sink cannot be opened.
     """
     if "://" in spec:
-        return _find_plugin("streamsvm.sinks", spec)(spec, options=options)
+        return _find_plugin("streamsvm.sinks", spec).load()(spec, options=options)
     return FileSink(spec)
 
 
@@ -359,7 +359,7 @@ def open_worker(spec: str, **how: Any) -> Any:
     It has ``run(max_rows, on_rows)``, ``stop()``, ``close()``, ``rows`` and ``loops``. The arguments are those of the function
     of this name in the package that knows the scheme, beside its ``open_source``; a StreamError says that it has none.
     """
-    return _beside_flags("open_worker", spec, "has no partitions that workers could share: give a topic", how)
+    return _open_by_package("open_worker", spec, "has no partitions that workers could share: give a topic", how)
 
 
 def open_checkpoints(spec: str, **how: Any) -> Checkpoints:
@@ -368,7 +368,7 @@ def open_checkpoints(spec: str, **how: Any) -> Checkpoints:
     It stands where a `CheckpointFolder` does, and has ``group``, whose offsets it commits, and ``sink_of(url, options)``, a sink
     whose messages count from the next checkpoint on, or None.
     """
-    opened: Checkpoints = _beside_flags("open_checkpoints", spec, "takes no checkpoints: give a folder, or a topic", how)
+    opened: Checkpoints = _open_by_package("open_checkpoints", spec, "takes no checkpoints: give a folder, or a topic", how)
     return opened
 
 
@@ -377,26 +377,29 @@ def open_models(spec: str, **how: Any) -> Any:
 
     It stands where a `FollowedFolder` does, and has ``read()``, which returns the newest `Checkpoint`, and ``close()``.
     """
-    return _beside_flags("open_models", spec, "holds no models: give a file or folder, or a topic", how)
+    return _open_by_package("open_models", spec, "holds no models: give a file or folder, or a topic", how)
 
 
-def _beside_flags(name: str, spec: str, lacks: str, how: Mapping[str, Any]) -> Any:
-    opened = _find_plugin("streamsvm.sources", spec) if "://" in spec else None
-    opener = getattr(sys.modules.get((opened.__module__ if opened else "").partition(".")[0]), name, None)
+def _open_by_package(function: str, spec: str, lacks: str, how: Mapping[str, Any]) -> Any:
+    """Call a function of the package that knows the scheme of a URL; raise a StreamError if it has none of this name."""
+    opener = getattr(import_module(_find_plugin("streamsvm.sources", spec).module), function, None) if "://" in spec else None
     if opener is None:
         raise StreamError(f"{spec} {lacks}, kafka://host:port/topic")
     return opener(spec, **how)
 
 
-def _find_plugin(group: str, url: str) -> Any:
+def _find_plugin(group: str, url: str) -> EntryPoint:
+    """Return the entry point of a scheme, which can be loaded; raise a StreamError if no package has registered it."""
     scheme = url.partition("://")[0]
-    found = entry_points(group=group, name=scheme)
-    if not found:
+    plugins = entry_points(group=group, name=scheme)
+    if not plugins:
         known = ", ".join(sorted(f"{entry.name}://" for entry in entry_points(group=group)))
         raise StreamError(f"{url}: no installed package knows {scheme}://. Known are paths, - and {known}")
+    plugin = next(iter(plugins))
     try:
-        return next(iter(found)).load()
+        plugin.load()
     except MissingPackageError:
         raise  # it says what to install
     except ImportError as error:
         raise StreamError(f"{url}: the package that knows {scheme}:// cannot be imported: {error}") from error
+    return plugin
