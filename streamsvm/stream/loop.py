@@ -229,8 +229,6 @@ class LearningLoop(StreamLoop):
                 model.learn_one(x, y)
             elif w:
                 model.learn_one(x, y, w=w)
-            if guarded.new_names and w != 0.0:
-                guarded.learned(x)
             scores.update(y, predicted)
             if drift is not None:
                 drift.update(y, predicted.label if type(predicted) is Both else predicted, self.rows)

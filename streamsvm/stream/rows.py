@@ -1,4 +1,4 @@
-"""Checks of a row and its label before any part of a model sees them, so that a row which is refused leaves nothing."""
+"""Checks of a row and its label before any part of a model learns from them."""
 
 from __future__ import annotations
 
@@ -23,7 +23,6 @@ from streamsvm.stream.tables.values import number
 #: The largest number of float32.
 #: The types of numbers.
 NUMBERS = (int, float, np.number, np.bool_)
-_MOST_NAMES = 1000  # up to which rows with new ones are transformed by copies
 LONGEST_NUMBER = 400  # characters
 
 
@@ -43,25 +42,23 @@ class GuardedModel:
     transformed by what was learned before, which the last step predicts and checks. A learner of this library refuses a row as a
     whole by itself, so alone it is not guarded.
 
-    Many transformers of river change by a name that they only transform (they note it, or draw numbers for it), some transform
-    what they cannot learn, and some make infinities of what they have not learned. So a row with a new name, or with a text where
-    there was none, is tried on a copy of them, up to 1,000 names, and what is not finite counts as 0 there.
+    Some transformers of river make infinities of features that they have not learned: these count as 0.
 
-    This cannot undo what is learned before a transformer's ``learn_one`` fails where its ``transform_one`` did not, what
-    transformers take from more than 1,000 names, nor what they take under river's ``compose.learn_during_predict`` or inside
-    a wrapper.
+    A refused row leaves nothing in the learner, nor in transformers of this library. Transformers of river may note the name of a
+    feature that they transform, or draw numbers for it. A row whose ``transform_one`` succeeds and whose ``learn_one`` fails (a
+    text in a new column, behind river's StandardScaler) has been learned in part. Nor is undone what transformers learn under
+    river's ``compose.learn_during_predict`` or inside a wrapper.
 
-    A ValueError says that it is no model that predicts.
+    Raises
+    ------
+    ValueError
+        The model has no ``predict_one`` or ``learn_one``.
     """
 
     def __init__(self, model: Any, learns: bool = True) -> None:
         self.model = model
         #: Checks a row, and transforms it for `last`; None if neither is needed.
         self.prepare: Callable[[Any], Any] | None = None
-        #: Whether the row that was prepared last is of a new kind: tell `learned` once it is.
-        self.new_names: bool = False
-        self._known: set[Hashable] = set()
-        self._texts: set[Hashable] = set()
         steps, last = steps_of(model)
         self._steps = steps
         #: The step that predicts; the model itself if it is no pipeline.
@@ -95,45 +92,21 @@ class GuardedModel:
         return {name: value for name, value in x.items() if name in known or not isinstance(value, str | bytes)}
 
     def _prepare_row(self, x: Any) -> Any:
-        _check_row(x)
+        _checked_row(x)
         for step in self._steps:
             x = step.transform_one(x)
         return x
 
     def _prepare_learning(self, x: Any) -> Any:
-        all_numbers = _check_row(x)
+        _checked_row(x)
         if compose.Pipeline._LEARN_UNSUPERVISED_DURING_PREDICT:
             pipeline = self.model
             while isinstance(pipeline, compose.Pipeline):
                 x, pipeline = pipeline._transform_one(x)
             return x
-        if isinstance(x, Mapping) and len(self._known) <= _MOST_NAMES:
-            self.new_names = not x.keys() <= self._known or not (all_numbers or _texts_of(x) <= self._texts)
-            if self.new_names:
-                return self._tried_row(x)
-        else:
-            self.new_names = False
         for step in self._steps:
             x = step.transform_one(x)
-        return x
-
-    def _tried_row(self, x: Any) -> Any:
-        # Transformed by copies, which then learn the row: some transform what they refuse to learn.
-        steps, learned = copy.deepcopy(self._steps), x
-        for step in steps:
-            x = step.transform_one(x)
-        for step in steps:
-            if not step._supervised:
-                step.learn_one(learned)
-            learned = step.transform_one(learned)
-        if not isinstance(x, Mapping):
-            return x
-        return {name: 0.0 if isinstance(value, float) and not math.isfinite(value) else value for name, value in x.items()}
-
-    def learned(self, x: Any) -> None:
-        """Know the names of a row that was learned, and which of them have values that are no numbers."""
-        self._known.update(x)
-        self._texts.update(_texts_of(x))
+        return _with_finite_numbers(x)
 
     def culprit(self, x: Any) -> tuple[Hashable, ...]:
         """The name of the feature that, were it a number, would let the row be predicted; a tuple of one, or of none."""
@@ -185,25 +158,28 @@ def gives_probabilities(model: Any) -> bool:
     return own is not None and own is not base.Classifier.predict_proba_one
 
 
-def _check_row(x: Any) -> bool:
-    """Check the numbers of a row, as `check_numbers`; whether all its values are numbers."""
+def _checked_row(x: Any) -> Any:
+    """Return a row whose numbers `check_numbers` accepts."""
     try:
         if math.hypot(*x.values()) <= LARGEST_FLOAT32:  # then each number is, and none is NaN
-            return True
+            return x
     except (TypeError, ValueError, OverflowError, AttributeError):  # text, and whatever else transformers may take
         pass
     if isinstance(x, Mapping):
         check_numbers(x)
-    return False
-
-
-def _checked_row(x: Any) -> Any:
-    _check_row(x)
     return x
 
 
-def _texts_of(x: Mapping[Any, Any]) -> set[Hashable]:
-    return {name for name, value in x.items() if not is_number(value)}
+def _with_finite_numbers(x: Any) -> Any:
+    """Replace the infinities and NaNs that transformers make of features which they have not learned by 0."""
+    try:
+        if math.hypot(*x.values()) < math.inf:
+            return x
+    except (TypeError, OverflowError, AttributeError):
+        pass
+    if not isinstance(x, Mapping):
+        return x
+    return {name: 0.0 if isinstance(value, float) and not math.isfinite(value) else value for name, value in x.items()}
 
 
 def check_numbers(x: Mapping[Any, Any]) -> None:
