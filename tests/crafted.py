@@ -10,13 +10,13 @@ from streamsvm.files.container import pack, unpack
 def put_together(path, records=(), root=None, arrays=(), facts=None):
     """A file with these records; the model is the root."""
     records = [*records, ["dict", [["model", root], ["metric", None]]]]
-    tree = json.dumps({"records": records, "root": {"at": len(records) - 1}}).encode()
+    tree = json.dumps({"records": records, "root": {"ref": len(records) - 1}}).encode()
     return repacked(path, tree, {str(i): array for i, array in enumerate(arrays)}, facts)
 
 
 def repacked(path, tree, arrays, facts=None):
     text = json.dumps({"rows": 1, "position": {}} if facts is None else facts)
-    path.write_bytes(pack({"tree": np.frombuffer(tree, np.uint8), **arrays}, {"facts": text}))
+    path.write_bytes(pack({"tree": np.frombuffer(tree, np.uint8), **arrays}, {"metadata": text}))
     return path
 
 

@@ -55,8 +55,8 @@ MODELS = [
 EXTREMES = [
     *(0, 1, -1, 2, 7, 255, 2**31, 2**62, 2**63, 2**64, 10**30, -(2**63), 0.5, -0.0, 1e-320, 1e308, True, False, None),
     *("", "a", "loss", [], [[]], {"float": "nan"}, {"float": "inf"}),
-    *({"tuple": []}, {"tuple": [1, 2.0, "a"]}, {"at": 0}, {"at": 1}),
-    *({"bytes": 0}, {"class": "builtins:int"}, {"function": "copy:deepcopy"}, {"number": ["F64", 1.0]}, {"frozenset": ["a"]}),
+    *({"tuple": []}, {"tuple": [1, 2.0, "a"]}, {"ref": 0}, {"ref": 1}),
+    *({"bytes": 0}, {"class": "builtins:int"}, {"function": "copy:deepcopy"}, {"scalar": ["F64", 1.0]}, {"frozenset": ["a"]}),
 ]
 MACHINES = [
     lambda X, y: CSMOClassifier().fit(X, np.array(["no", "maybe", "yes"])[y]),
@@ -113,7 +113,9 @@ def changed(rng, tree, arrays):
             elif what == 2 and isinstance(parent[key], int):
                 parent[key] += rng.choice((1, -1, 1000, 2**40))
             elif what == 3 and isinstance(parent, dict):
-                parent[rng.choice(("at", "tuple", "bytes", "class", "named", "method", "of", "number"))] = parent.pop(key)
+                parent[rng.choice(("ref", "tuple", "bytes", "class", "namedtuple", "method", "codec", "scalar"))] = parent.pop(
+                    key
+                )
             else:
                 parent[key] = copy.deepcopy(rng.choice(EXTREMES))
     return tree, arrays

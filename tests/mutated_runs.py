@@ -53,7 +53,7 @@ class Run:
         found = crafted.unpack(self.newest.read_bytes())
         self.arrays = dict(found.arrays)
         tree = json.loads(self.arrays.pop("tree").tobytes())
-        self.parts = {"tree": tree, "facts": json.loads(found.strings["facts"])}
+        self.parts = {"tree": tree, "facts": json.loads(found.strings["metadata"])}
 
     def go(self, most=None):
         source = CSVSource(self.folder / "rows.csv", label="y")

@@ -13,6 +13,7 @@ import importlib
 import operator
 import random
 import statistics
+import sys
 import types
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -25,17 +26,63 @@ from streamsvm.files import river_state
 from streamsvm.files.container import ModelFileError, check_hashes
 from streamsvm.files.messages import MissingPackageError, shown
 
-#: Parts whose classes are listed: of streamsvm, and of river but for datasets, streams and environments, which open files and
-#: connections.
-_PARTS = frozenset(
-    f"{package}.{part}"
-    for package, parts in {
-        "streamsvm": "core.budget learners stream.tables",
-        "river": "active anomaly bandit base cluster compose conf covariance drift dummy ensemble facto feature_extraction "
-        "feature_selection forest imblearn linear_model metrics misc model_selection multiclass multioutput naive_bayes "
-        "neighbors optim preprocessing proba reco rules sketch stats time_series tree utils",
+#: Every class of streamsvm that a file may name, ``streamsvm:CLASS``, and the module that defines it. A class that moves gets
+#: another module here, and its name in files stays. A name is never removed, nor used for another class.
+OWN_CLASSES: dict[str, str] = {
+    name: f"streamsvm.{module}"
+    for module, names in {
+        "batch.adapter.estimators": "BatchClassifier BatchRegressor",
+        "batch.csmo.estimators": "CSMOClassifier CSMORegressor",
+        "batch.csmo.one_class": "CSMOOneClass",
+        "batch.hierarchical": "HierarchicalSVC HierarchicalSVR",
+        "batch.hss_admm.estimators": "HSSADMMClassifier",
+        "core.budget.merge": "Merge",
+        "core.budget.projection": "Projection",
+        "core.budget.removal": "Removal",
+        "learners.bsca": "BSCAClassifier BSCARegressor",
+        "learners.bsgd": "BSGDClassifier BSGDRegressor",
+        "learners.conformal": "ConformalClassifier ConformalRegressor",
+        "learners.costs": "CostSensitiveClassifier",
+        "learners.gradient_rules": "BOGD BPAS KernelOGD KernelPegasos",
+        "learners.kernel_features": "FOGD NOGD",
+        "learners.kernel_rls": "KernelRLSClassifier KernelRLSRegressor",
+        "learners.linear": "OnlineLinearSVC OnlineLinearSVR",
+        "learners.one_class": "OneClassBSGD",
+        "learners.perceptrons": "Forgetron KernelPerceptron RBP Stoptron",
+        "learners.preprocessing": "BoundedScaler BoundedTargetScaler",
+        "learners.projectron": "Projectron ProjectronPP",
+        "learners.svm": "SVMClassifier SVMRegressor",
+        "learners.thresholds": "TunedThresholdClassifier",
+        "linear.estimators": "OutOfCoreLinearSVC OutOfCoreLinearSVR",
+        "linear.solution": "Pass",
+        "stream.tables.encoder": "TableEncoder",
+        "stream.tables.model": "TableModel",
+        "stream.tables.options": "SeenColumn TableReading",
+        "stream.tables.statistics": "NameStatistics",
     }.items()
-    for part in parts.split()
+    for name in names.split()
+}
+#: Parts of river whose classes are listed: all but datasets, streams and environments, which open files and connections.
+_PARTS = frozenset(
+    {
+        *(
+            "active",
+            "anomaly",
+            "bandit",
+            "base",
+            "cluster",
+            "compose",
+            "conf",
+            "covariance",
+            "drift",
+            "dummy",
+            "ensemble",
+            "facto",
+        ),
+        *("feature_extraction", "feature_selection", "forest", "imblearn", "linear_model", "metrics", "misc", "model_selection"),
+        *("multiclass", "multioutput", "naive_bayes", "neighbors", "optim", "preprocessing", "proba", "reco", "rules", "sketch"),
+        *("stats", "time_series", "tree", "utils"),
+    }
 )
 _EXCLUDED = frozenset({"datasets", "envs"})  # parts of river.drift and river.bandit
 
@@ -49,13 +96,6 @@ _CLASSES = _listed_names(
         "builtins": "bool complex dict float frozenset int list set str tuple",
         "collections": "Counter OrderedDict defaultdict deque",
         "numbers": "Number",
-        "streamsvm.batch.adapter.estimators": "BatchClassifier BatchRegressor",
-        "streamsvm.batch.csmo.estimators": "CSMOClassifier CSMORegressor",
-        "streamsvm.batch.csmo.one_class": "CSMOOneClass",
-        "streamsvm.batch.hierarchical": "HierarchicalSVC HierarchicalSVR",
-        "streamsvm.batch.hss_admm.estimators": "HSSADMMClassifier",
-        "streamsvm.linear.estimators": "OutOfCoreLinearSVC OutOfCoreLinearSVR",
-        "streamsvm.linear.solution": "Pass",
     }
 )
 _FUNCTIONS = _listed_names(
@@ -74,17 +114,6 @@ _FUNCTIONS = _listed_names(
         "river.utils.math": "minkowski_distance",
     }
 )
-#: Where files say that classes are which have moved since, and where they are.
-_FORMER = {
-    "streamsvm.batch.hierarchical.estimators": "streamsvm.batch.hierarchical",
-    "streamsvm.budget.refusal": "streamsvm.core.budget.strategy",
-    "streamsvm.budget": "streamsvm.core.budget",
-    "streamsvm.linear.solvers.solution": "streamsvm.linear.solution",
-    "streamsvm.linear.sources.names": "streamsvm.linear.names",
-    "streamsvm.preprocessing": "streamsvm.learners.preprocessing",
-    "streamsvm.tables": "streamsvm.stream.tables",
-    "streamsvm.thresholds": "streamsvm.learners.thresholds",
-}
 #: Methods that river's models hold bound to an object: to make the default of a dict, or as the rule that was chosen.
 METHODS = frozenset(
     {
@@ -100,28 +129,49 @@ TRUST = "If it is your own, and you know who wrote the file, it takes trusted=Tr
 
 
 def name_of(named: Any) -> str:
-    """Return the name of a class or function: its module and its place there, ``module:Class``."""
+    """Return the name of a class or function in files, ``module:Class``.
+
+    The module is ``streamsvm`` for a class of `OWN_CLASSES`, and for another one the topmost package that exports it: both stay
+    when the definition moves to another file.
+
+    >>> from river.metrics import F1
+    >>> from streamsvm import BSGDClassifier
+    >>> name_of(BSGDClassifier), name_of(F1)
+    ('streamsvm:BSGDClassifier', 'river.metrics:F1')
+    """
     if isinstance(named, types.MethodDescriptorType):
         return f"{named.__objclass__.__module__}:{named.__qualname__}"
-    return f"{named.__module__}:{named.__qualname__}"
+    module, qualified = named.__module__, named.__qualname__
+    if OWN_CLASSES.get(qualified) == module:
+        return f"streamsvm:{qualified}"
+    return f"{_exporting_package(named) if isinstance(named, type) else module}:{qualified}"
+
+
+@functools.lru_cache
+def _exporting_package(cls: type) -> str:
+    parts = cls.__module__.split(".")
+    packages = (".".join(parts[:n]) for n in range(1, len(parts)))
+    exporting = (package for package in packages if getattr(sys.modules.get(package), cls.__qualname__, None) is cls)
+    return next(exporting, cls.__module__)
 
 
 def find_class(name: str, trusted: bool = False) -> type:
-    """Return the listed class of a name; a ModelFileError if it is neither listed nor ``trusted``."""
+    """Return the class of a name; raise a ModelFileError if it is neither listed nor ``trusted``."""
     module, qualified = _split_name(name)
-    parts = module.split(".")
-    is_of_part = any(".".join(parts[:n]) in _PARTS for n in (2, 3)) and _EXCLUDED.isdisjoint(parts)
-    listed = is_of_part or (module, qualified) in _CLASSES
-    found = _found_object(module, qualified) if listed or trusted else None
-    if not isinstance(found, type) or name_of(found) != f"{module}:{qualified}":  # a name may lead through what a module imports
+    package, *parts = module.split(".")
+    is_own = module == "streamsvm" and qualified in OWN_CLASSES
+    is_of_river = package == "river" and not _PARTS.isdisjoint(parts[:1]) and _EXCLUDED.isdisjoint(parts)
+    is_listed = is_own or is_of_river or (module, qualified) in _CLASSES
+    found = _find_object(OWN_CLASSES[qualified] if is_own else module, qualified) if is_listed or trusted else None
+    if not isinstance(found, type) or name_of(found) != name:  # a name may lead through what a module imports
         raise ModelFileError(f"it names {module}.{qualified}, which is not a class of a model of streamsvm or river. {TRUST}")
     return found
 
 
 def find_function(name: str, trusted: bool = False) -> Any:
-    """Return the listed function of a name; as `find_class`."""
+    """Return the function of a name; raise a ModelFileError as `find_class` does."""
     module, qualified = _split_name(name)
-    found = _found_object(module, qualified) if trusted or (module, qualified) in _FUNCTIONS else None
+    found = _find_object(module, qualified) if trusted or (module, qualified) in _FUNCTIONS else None
     if not callable(found):
         raise ModelFileError(f"it names {module}.{qualified}, which is not a function of a model of streamsvm or river. {TRUST}")
     return found
@@ -131,13 +181,10 @@ def _split_name(name: str) -> tuple[str, str]:
     module, _, qualified = name.partition(":")
     if not all(part.isidentifier() for part in (*module.split("."), *qualified.split("."))):
         raise ModelFileError(f"it names {shown(name)}, which is no class or function")
-    for former, now in _FORMER.items():
-        if module == former or module.startswith(f"{former}."):
-            return now + module.removeprefix(former), qualified
     return module, qualified
 
 
-def _found_object(module: str, qualified: str) -> Any:
+def _find_object(module: str, qualified: str) -> Any:
     try:
         found: Any = importlib.import_module(module)
     except MissingPackageError:

@@ -204,7 +204,7 @@ def _refuse_constant(constant: str) -> None:
 
 
 #: Records that others see as one value, whatever they hold: they are compared by identity and shown by their class.
-_OPAQUE = frozenset({"instance", "model", "pickle"})
+_OPAQUE = frozenset({"instance", "state", "pickle"})
 #: What is shared may be met so many times as often as it is written, and a small file may do so this often at least.
 _TIMES, _FREE = 64, 2**20
 _NESTED = frozenset({dict, list})
@@ -257,7 +257,7 @@ def _record_kind(record: Any) -> str:
 
 def _held_values(tree: Any, arrays: Sequence[np.ndarray]) -> tuple[int, list[int]]:
     """The number of values that are written in a part of a tree, and the records that it names."""
-    if type(tree) is list and len(tree) > 1 and tree[0] in ("array", "bytearray", "texts"):
+    if type(tree) is list and len(tree) > 1 and tree[0] in ("array", "bytearray", "string_array"):
         return 1 + len(tree) + _array_words(tree[1], arrays), []
     count, held, stack = 1, [], [tree]
     while stack:
@@ -269,7 +269,7 @@ def _held_values(tree: Any, arrays: Sequence[np.ndarray]) -> tuple[int, list[int
         elif node.__class__ is dict:
             count += len(node)
             for tag, inner in node.items():
-                if tag == "at" and type(inner) is int and inner >= 0:
+                if tag == "ref" and type(inner) is int and inner >= 0:
                     held.append(inner)
                 elif tag == "bytes":
                     count += _array_words(inner, arrays)

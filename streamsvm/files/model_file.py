@@ -22,7 +22,7 @@ from streamsvm.files.container import Container, CorruptFileError, ModelFileErro
 from streamsvm.files.messages import MissingPackageError
 from streamsvm.files.tree import read, written
 
-_TREE, _FACTS = "tree", "facts"
+_TREE, _METADATA = "tree", "metadata"
 _LONGEST_INT = 300  # digits: any such int is a float too
 _DIGITS = bytes(ord("0") if chr(byte).isdecimal() else ord(" ") for byte in range(256))  # for each byte, whether it is a digit
 
@@ -74,7 +74,7 @@ def to_bytes(
     except (TypeError, ValueError) as error:
         raise ModelFileError(f"the position of the source or the sink is not plain JSON: {error}") from error
     named = {str(number): array for number, array in enumerate(arrays)}
-    return pack({_TREE: np.frombuffer(tree, np.uint8), **named, **arrays_beside}, {_FACTS: text, **strings})
+    return pack({_TREE: np.frombuffer(tree, np.uint8), **named, **arrays_beside}, {_METADATA: text, **strings})
 
 
 def package_versions() -> dict[str, str]:
@@ -90,7 +90,7 @@ def _version_of(name: str) -> str:
 def read_facts(container: Container) -> dict[str, Any]:
     """Read the facts of a file, which were given to `to_bytes`."""
     try:
-        facts = _read_facts(container.strings[_FACTS])
+        facts = _read_facts(container.strings[_METADATA])
         if isinstance(facts, dict):
             return facts
     except (KeyError, ValueError, RecursionError):

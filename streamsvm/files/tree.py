@@ -1,24 +1,10 @@
-"""Objects as data: a list of records, in JSON, and the arrays and bytes that they name by number.
+"""The tree of objects in a file: records in JSON, and the arrays and bytes that they name by number.
 
-Everything that can be changed or shared (a list, a dict, an instance, an array) is a record of its own, and is named where it is
-used, so that what was shared is shared again and what refers to itself still does. Everything else is written in its place. A
-record of an instance is the name of its class and its attributes: to read it, the class is looked up in `names`, an empty
-instance is made, and the attributes are set on that. No constructor runs, but for those of the few types in `codecs`, and for the
-classes of streamsvm, which check what they are given (``__setstate__``).
-
-=============================  ======================================================================================
-a value                        is written as
-=============================  ======================================================================================
-None, bool, int, float, str    itself; a float that is not finite as ``{"float": "nan"}``, a long int as ``{"int": "0x..."}``
-bytes                          ``{"bytes": n}``, the number of an array
-tuple, frozenset               ``{"tuple": [value, ...]}``, ``{"frozenset": [value, ...]}``
-a named tuple                  ``{"named": [class, [value, ...]]}``
-a class, a function            ``{"class": "module:name"}``, ``{"function": "module:name"}``
-a method of an instance        ``{"method": [value, name]}``
-a number of numpy              ``{"number": [type, value]}``
-another of `codecs`            ``{"of": [kind, value]}``
-a record                       ``{"at": its number}``
-=============================  ======================================================================================
+Everything that can be changed or shared (a list, a dict, an instance, an array) is a record of its own, and values refer to it
+by its number, so that what was shared is shared again and objects can refer to each other in circles. A record of an instance is
+the name of its class, as `codecs` lists them, and its attributes. To read it, an empty instance is made and the attributes are
+set on that. No constructor runs, but for those of the few types in `codecs`, and for the classes of streamsvm, which check their
+state (``__setstate__``). docs/saved-files.md lists all values and records.
 """
 
 from __future__ import annotations
@@ -47,6 +33,8 @@ _LARGEST_CODE = 0x10FFFF  # of a character
 _LONG = 2**63  # readers of JSON in other languages hold shorter integers, and Python refuses very long decimal ones
 _NUMBERS = {dtype.type: name for name, dtype in DTYPES.items()}
 _DICTS: dict[type, str] = {dict: "dict", OrderedDict: "OrderedDict", Counter: "Counter", defaultdict: "defaultdict"}
+#: What river's pipelines derive from their steps; it is not saved, but built again.
+_PLAN = frozenset({"_plan", "_inference_transformers", "_last_step_cached", "_last_step_params"})
 _EMPTY: dict[str, Any] = {"list": list, "set": set, **{kind: made for made, kind in _DICTS.items()}}
 
 
@@ -94,13 +82,13 @@ class _Writer:
         if kind is frozenset:
             return {"frozenset": self._sorted_values(obj, depth)}
         if kind in _NUMBERS:
-            return {"number": [_NUMBERS[kind], self._written_value(obj.item())]}
+            return {"scalar": [_NUMBERS[kind], self._written_value(obj.item())]}
         if isinstance(obj, type):
             return {"class": self._checked_name(obj)}
         if isinstance(obj, tuple):
             if obj != tuple(obj) or not hasattr(kind, "_fields"):
                 raise ModelFileError(f"{name_of(kind)} is a tuple with more than its members")
-            return {"named": [self._checked_name(kind), self._written_values(obj, depth)]}
+            return {"namedtuple": [self._checked_name(kind), self._written_values(obj, depth)]}
         if isinstance(obj, types.MethodType) or (isinstance(obj, types.BuiltinMethodType) and _is_bound(obj)):
             if obj.__name__ not in METHODS and not self._trusted:
                 raise ModelFileError(
@@ -111,8 +99,8 @@ class _Writer:
             return {"function": self._checked_name(obj, find_function)}
         codec = BY_TYPE.get(kind)
         if codec is not None and not codec.shared:
-            return {"of": [codec.kind, self._written_value(codec.taken_apart(obj), depth + 1)]}
-        return {"at": self._number_of(obj)}
+            return {"codec": [codec.kind, self._written_value(codec.taken_apart(obj), depth + 1)]}
+        return {"ref": self._number_of(obj)}
 
     def _written_values(self, objects: Iterable[Any], depth: int = 0) -> list[Any]:
         values = list(objects)
@@ -158,15 +146,15 @@ class _Writer:
             return self._record_of_array(obj)
         codec = BY_TYPE.get(kind)
         if codec is not None:
-            return ["of", codec.kind, self._written_value(codec.taken_apart(obj))]
+            return ["codec", codec.kind, self._written_value(codec.taken_apart(obj))]
         return self._record_of_instance(obj)
 
     def _record_of_array(self, array: np.ndarray) -> list[Any]:
         if array.dtype.kind == "U" and array.dtype.itemsize:
             codes = np.ascontiguousarray(array.astype(array.dtype.newbyteorder("<"), copy=False)).reshape(-1).view("<u4")
-            return ["texts", self._number_of_array(codes.reshape(*array.shape, array.dtype.itemsize // 4))]
+            return ["string_array", self._number_of_array(codes.reshape(*array.shape, array.dtype.itemsize // 4))]
         if array.dtype == object and array.ndim == 1 and all(type(value) in _SCALARS for value in array):
-            return ["objects", self._written_values(array)]
+            return ["object_array", self._written_values(array)]
         if array.dtype.newbyteorder("<") not in DTYPES.values():
             raise ModelFileError(f"an array of {array.dtype} cannot be saved: numbers and bools of up to 8 bytes can, and texts")
         # The order in memory is part of a model: sums along it round otherwise.
@@ -185,10 +173,12 @@ class _Writer:
         name = self._checked_name(cls)
         state = obj.__getstate__()
         if _checks_its_state(cls):
-            return ["model", name, self._written_value(state)]
+            return ["state", name, self._written_value(state)]
         attributes, slots = state if isinstance(state, tuple) else (state, None)
-        found = {**(attributes or {}), **(slots or {})}
-        return ["instance", name, [[key, self._written_value(value)] for key, value in found.items()]]
+        saved = {**(attributes or {}), **(slots or {})}
+        if isinstance(obj, compose.Pipeline):
+            saved = {key: value for key, value in saved.items() if key not in _PLAN}
+        return ["instance", name, [[key, self._written_value(value)] for key, value in saved.items()]]
 
 
 def _are_written_as_they_are(values: list[Any]) -> bool:
@@ -250,8 +240,8 @@ class _Reader:
         for number in range(len(self._records) - 1, -1, -1):
             self._fill_object(self._made[number], *self._records[number])
         for made in self._made.values():
-            if isinstance(made, compose.Pipeline) and made.steps and vars(made).get("_plan", 0) is not None:
-                made._build_plan()  # of its steps, whatever was saved
+            if isinstance(made, compose.Pipeline):
+                made._build_plan()
         return self._read_value(root)
 
     def _make_object(self, number: int) -> Any:
@@ -267,13 +257,13 @@ class _Reader:
         elif kind == "array":
             made = self._read_array(rest[0]).copy()
             made = made.T if rest[1] is True else made
-        elif kind == "texts":
+        elif kind == "string_array":
             made = _texts_of(self._read_array(rest[0]))
-        elif kind == "objects":
+        elif kind == "object_array":
             made = _object_array(self._read_values(rest[0]))
-        elif kind in ("instance", "model"):
+        elif kind in ("instance", "state"):
             made = object.__new__(find_class(rest[0], self._trusted))
-        elif kind == "of":
+        elif kind == "codec":
             self._made[number] = None  # what it is made of cannot hold itself
             made = CODECS[rest[0]].put_together(self._read_value(rest[1]))
         elif kind == "pickle" and self._trusted:
@@ -297,7 +287,7 @@ class _Reader:
                 made[key] = value
             if kind == "defaultdict":
                 made.default_factory = self._read_callable(rest[1])
-        elif kind == "model":
+        elif kind == "state":
             if not _checks_its_state(type(made)):
                 raise ModelFileError(f"{rest[0]} checks no state")
             made.__setstate__(self._read_value(rest[1]))
@@ -320,7 +310,7 @@ class _Reader:
                 raise ModelFileError("it holds a list that is no record")
             return value
         ((tag, content),) = value.items()
-        if tag == "at":
+        if tag == "ref":
             return (
                 self._made[number]
                 if (number := _checked_index(content, len(self._records))) in self._made
@@ -336,11 +326,11 @@ class _Reader:
             return self._read_bytes(content)
         if tag == "frozenset":
             return frozenset(self._read_members(content))
-        if tag == "number":
+        if tag == "scalar":
             return self._read_number(*content)
         if tag == "class":
             return find_class(content, self._trusted)
-        if tag == "named":
+        if tag == "namedtuple":
             cls = find_class(content[0], self._trusted)
             if not issubclass(cls, tuple) or len(content[1]) != len(cls._fields):  # type: ignore[attr-defined]
                 raise ModelFileError(f"{content[0]} is no tuple of {len(content[1])}")
@@ -349,7 +339,7 @@ class _Reader:
             return find_function(content, self._trusted)
         if tag == "method":
             return self._read_method(*content)
-        if tag == "of":
+        if tag == "codec":
             return CODECS[content[0]].put_together(self._read_value(content[1]))
         raise ModelFileError(f"it holds a value of kind {shown(tag)}")
 

@@ -112,8 +112,8 @@ def test_a_folder_is_followed_from_its_first_model_on(rows, file, tmp_path, call
 
 
 def test_a_file_without_a_model_is_told(rows, tmp_path, call):
-    tree = {"records": [["dict", [["model", 7], ["metric", None]]]], "root": {"at": 0}}
-    facts = {"facts": json.dumps({"rows": 1, "position": {}})}
+    tree = {"records": [["dict", [["model", 7], ["metric", None]]]], "root": {"ref": 0}}
+    facts = {"metadata": json.dumps({"rows": 1, "position": {}})}
     (tmp_path / "seven").write_bytes(pack({"tree": np.frombuffer(json.dumps(tree).encode(), np.uint8)}, facts))
     call("predict", rows, "--model", tmp_path / "seven", "--to", "-", status=1, says="seven holds a int, which is no model")
     raises("seven holds a int, which is no model: name the file", load, tmp_path / "seven", error=CheckpointError)

@@ -27,20 +27,20 @@ from streamsvm.stream.tables import TableEncoder
 
 DEEP = 40
 EMPTY = {"tuple": []}
-BOMB = {"at": 1}
+BOMB = {"ref": 1}
 
 
 def laughs(first):
     """Lists of the next list twice: few bytes, and 2**40 values for who walks through the first."""
-    return [["list", [{"at": first + i + 1}] * 2] for i in range(DEEP)] + [["list", [1]]]
+    return [["list", [{"ref": first + i + 1}] * 2] for i in range(DEEP)] + [["list", [1]]]
 
 
 def of(kind, *parts):
-    return {"of": [kind, {"tuple": list(parts)}]}
+    return {"codec": [kind, {"tuple": list(parts)}]}
 
 
 VALUES = {
-    "itemgetter": {"of": ["itemgetter", BOMB]},
+    "itemgetter": {"codec": ["itemgetter", BOMB]},
     "partial": of("partial", BOMB, EMPTY, EMPTY),
     "arguments": of("partial", {"class": "builtins:int"}, BOMB, EMPTY),
     "complex": of("complex", BOMB, 1.0),
@@ -51,11 +51,11 @@ VALUES = {
     "RsEWMean": of("RsEWMean", {"tuple": [BOMB]}, BOMB),
     "arguments of RsEWMean": of("RsEWMean", BOMB, BOMB),
     "AdaptiveWindowing": of("AdaptiveWindowing", {"tuple": [BOMB] * 5}, BOMB),
-    "number": {"number": ["F64", BOMB]},
+    "number": {"scalar": ["F64", BOMB]},
 }
 RECORDS = {
     "default_factory": [["defaultdict", [], BOMB], *laughs(1)],
-    "a state": [["model", "streamsvm.learners.bsgd:BSGDClassifier", BOMB], *laughs(1)],
+    "a state": [["state", "streamsvm:BSGDClassifier", BOMB], *laughs(1)],
     "an array often": [["list", []], *[["array", 0, False]] * 3000],
     "bytes often": [["list", [{"bytes": 0}] * 3000]],
     "hashes": [["dict", [[{"int": hex((2**61 - 1) * i)}, 0] for i in range(20_000)]]],
@@ -76,10 +76,10 @@ def states(folder):
         path = folder / name
         streamsvm.save(make(), path)
         tree, arrays = taken_apart(path)
-        state = next(record[2]["at"] for record in tree["records"] if record[0] == "model" and record[1].endswith(name))
+        state = next(record[2]["ref"] for record in tree["records"] if record[0] == "state" and record[1].endswith(name))
         for i, (key, _) in enumerate(tree["records"][state][1]):
             bombed = copy.deepcopy(tree)
-            bombed["records"][state][1][i][1] = {"at": len(tree["records"])}
+            bombed["records"][state][1][i][1] = {"ref": len(tree["records"])}
             bombed["records"] += laughs(len(tree["records"]))
             yield repacked(folder / f"{name} {key}", json.dumps(bombed).encode(), arrays)
 
@@ -88,8 +88,8 @@ def states(folder):
 def fates(tmp_path_factory):
     folder = tmp_path_factory.mktemp("bombs")
     large = [np.zeros(2**20, np.uint8)]
-    paths = [put_together(folder / name, [["list", [value]], *laughs(1)], {"at": 0}) for name, value in VALUES.items()]
-    paths += [put_together(folder / name, records, {"at": 0}, large) for name, records in RECORDS.items()]
+    paths = [put_together(folder / name, [["list", [value]], *laughs(1)], {"ref": 0}) for name, value in VALUES.items()]
+    paths += [put_together(folder / name, records, {"ref": 0}, large) for name, records in RECORDS.items()]
     paths += states(folder)
     done = subprocess.run([sys.executable, loading.__file__, *paths], capture_output=True, text=True, check=True)
     return {Path(path).name: fate for path, fate in json.loads(done.stdout).items()}
@@ -108,9 +108,9 @@ def test_so_are_those_of_many_copies(fates, name):
     assert "ModelFileError" in fates[name]
 
 
-@pytest.mark.parametrize("number", [{"at": 1}, {"tuple": [1]}, "1", None])
+@pytest.mark.parametrize("number", [{"ref": 1}, {"tuple": [1]}, "1", None])
 def test_a_number_of_numpy_is_one_number(tmp_path, number):
-    path = put_together(tmp_path / "number", [["list", [{"number": ["F64", number]}]], ["list", [1, 2]]], {"at": 0})
+    path = put_together(tmp_path / "number", [["list", [{"scalar": ["F64", number]}]], ["list", [1, 2]]], {"ref": 0})
     raises("where a number belongs", streamsvm.load, path, error=streamsvm.stream.CheckpointError)
 
 
@@ -120,7 +120,7 @@ def test_many_models_of_one_array_are_too_many_copies(tmp_path):
         scaler.learn_one({f"a{j}": i for j in range(200)})
     (tmp_path / "scaler").write_bytes(dumps([scaler] * 2))
     tree, arrays = taken_apart(tmp_path / "scaler")
-    of_model = next(record for record in tree["records"] if record[0] == "model")
+    of_model = next(record for record in tree["records"] if record[0] == "state")
     tree["records"] += [of_model] * 3000
     repacked(tmp_path / "scaler", json.dumps(tree).encode(), arrays)
     raises("share so much", streamsvm.load, tmp_path / "scaler", error=streamsvm.stream.CheckpointError)
@@ -142,7 +142,7 @@ def test_what_models_share_is_no_bomb(monkeypatch):
 
 def test_the_bound_is_that_of_a_walk():
     def nested(levels):
-        records, root = [["list", [{"at": i + 1}, {"at": i + 1}]] for i in range(levels)] + [["list", []]], {"at": 0}
+        records, root = [["list", [{"ref": i + 1}, {"ref": i + 1}]] for i in range(levels)] + [["list", []]], {"ref": 0}
         check_shared(records, root, [])
 
     nested(15)

@@ -111,19 +111,19 @@ def test_arrays_of_other_objects_are_not_saved(array):
 @pytest.mark.parametrize(
     ("record", "array"),
     [
-        (["texts", 0], np.array([[0x110000]], np.uint32)),
-        (["texts", 0], np.array([[97]], np.int32)),
-        (["texts", 0], np.array(97, np.uint32)),
-        (["texts", 0], np.empty((3, 0), np.uint32)),
-        (["objects"], None),
-        (["objects", 1], None),
-        (["objects", [[1]]], None),
-        (["objects", [{"at": 0}]], None),
-        (["objects", [{"tuple": []}]], None),
+        (["string_array", 0], np.array([[0x110000]], np.uint32)),
+        (["string_array", 0], np.array([[97]], np.int32)),
+        (["string_array", 0], np.array(97, np.uint32)),
+        (["string_array", 0], np.empty((3, 0), np.uint32)),
+        (["object_array"], None),
+        (["object_array", 1], None),
+        (["object_array", [[1]]], None),
+        (["object_array", [{"ref": 0}]], None),
+        (["object_array", [{"tuple": []}]], None),
     ],
 )
 def test_arrays_that_none_are_refused(record, array, tmp_path):
-    tree = {"records": [record, ["dict", [["model", {"at": 0}], ["metric", None]]]], "root": {"at": 1}}
+    tree = {"records": [record, ["dict", [["model", {"ref": 0}], ["metric", None]]]], "root": {"ref": 1}}
     path = repacked(tmp_path / "evil", json.dumps(tree).encode(), {} if array is None else {"0": array})
     raises("cannot be loaded", streamsvm.load, path, error=ModelFileError)
 

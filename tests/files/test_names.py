@@ -1,5 +1,7 @@
 """Models to files and back: the same bytes for the same model, and nothing named that is no part of one."""
 
+import ast
+import inspect
 import json
 import numbers
 import os
@@ -12,6 +14,7 @@ import threading
 import numpy as np
 import pytest
 from river import (
+    base,
     compose,
     datasets,
     ensemble,
@@ -25,13 +28,19 @@ from river import (
     stats,
     utils,
 )
+from sklearn.base import BaseEstimator
 
+import streamsvm
 from checkpoints import learned, save
 from crafted import put_together, repacked, taken_apart
 from refused import raises
-from streamsvm import BSGDClassifier
+from streamsvm import BSGDClassifier, batch, learners, linear
+from streamsvm.core import budget
 from streamsvm.core.memory.support_vectors import HEADER, SupportVectorStore
-from streamsvm.stream import CheckpointError, CheckpointFolder, load
+from streamsvm.files import codecs
+from streamsvm.files.codecs import OWN_CLASSES
+from streamsvm.learners import preprocessing as preprocessing_of_ours
+from streamsvm.stream import CheckpointError, CheckpointFolder, load, tables
 from streamsvm.stream.checkpoint import read
 
 
@@ -56,13 +65,13 @@ def test_equal_models_are_equal_bytes_whatever_objects_they_are_made_of(folder, 
 WAYS = {
     "class": lambda name: {"root": {"class": name}},
     "function": lambda name: {"root": {"function": name}},
-    "instance": lambda name: {"records": [["instance", name, []]], "root": {"at": 0}},
-    "model": lambda name: {"records": [["model", name, None]], "root": {"at": 0}},
-    "named tuple": lambda name: {"root": {"named": [name, []]}},
-    "default": lambda name: {"records": [["defaultdict", [], {"function": name}]], "root": {"at": 0}},
-    "partial": lambda name: {"root": {"of": ["partial", {"tuple": [{"class": name}, {"tuple": []}, {"tuple": []}]}]}},
-    "key": lambda name: {"records": [["dict", [[{"class": name}, 1]]]], "root": {"at": 0}},
-    "member": lambda name: {"records": [["set", [{"function": name}]]], "root": {"at": 0}},
+    "instance": lambda name: {"records": [["instance", name, []]], "root": {"ref": 0}},
+    "model": lambda name: {"records": [["state", name, None]], "root": {"ref": 0}},
+    "named tuple": lambda name: {"root": {"namedtuple": [name, []]}},
+    "default": lambda name: {"records": [["defaultdict", [], {"function": name}]], "root": {"ref": 0}},
+    "partial": lambda name: {"root": {"codec": ["partial", {"tuple": [{"class": name}, {"tuple": []}, {"tuple": []}]}]}},
+    "key": lambda name: {"records": [["dict", [[{"class": name}, 1]]]], "root": {"ref": 0}},
+    "member": lambda name: {"records": [["set", [{"function": name}]]], "root": {"ref": 0}},
 }
 
 
@@ -71,7 +80,7 @@ FORBIDDEN = """
     builtins:eval os:system subprocess:Popen numpy:ndarray numpy:dtype numpy:frombuffer
     numpy._core.multiarray:_reconstruct builtins:getattr builtins:type builtins:object random:Random
     copyreg:_reconstructor builtins:open builtins:str.join functools:reduce numpy:load river:base river.base:typing
-    river.base:Base river.base.base:inspect.os.system river.compose.pipeline:union.TransformerUnion
+    river.base.base:Base river.base.base:inspect.os.system river.compose.pipeline:union.TransformerUnion
     river.datasets.base:RemoteDataset river.drift.datasets:AirlinePassengers river.metrics.base:operator.attrgetter
     river.stream.cache:Cache river.utils.math:minkowski_distance.__globals__ riverside.base:Base
     streamsvm.batch.adapter.estimators:BatchAdapter streamsvm.batch.csmo.columns:ColumnCache
@@ -91,19 +100,57 @@ def test_only_what_belongs_to_models_is_named(tmp_path, way):
     assert {"os", "subprocess"} & (set(sys.modules) - known) == set()
 
 
+#: The names of our classes in files. A name may be added, and never be removed or changed: files have it.
+OWN_NAMES = """
+    BOGD BPAS BSCAClassifier BSCARegressor BSGDClassifier BSGDRegressor BatchClassifier BatchRegressor BoundedScaler
+    BoundedTargetScaler CSMOClassifier CSMOOneClass CSMORegressor ConformalClassifier ConformalRegressor CostSensitiveClassifier
+    FOGD Forgetron HSSADMMClassifier HierarchicalSVC HierarchicalSVR KernelOGD KernelPegasos KernelPerceptron KernelRLSClassifier
+    KernelRLSRegressor Merge NOGD NameStatistics OneClassBSGD OnlineLinearSVC OnlineLinearSVR OutOfCoreLinearSVC
+    OutOfCoreLinearSVR Pass Projection Projectron ProjectronPP RBP Removal SVMClassifier SVMRegressor SeenColumn
+    Stoptron TableEncoder TableModel TableReading TunedThresholdClassifier
+"""
+
+
+def test_the_names_of_our_classes_are_unique_and_stay():
+    assert {*OWN_CLASSES} == {*OWN_NAMES.split()}
+    tree = ast.parse(inspect.getsource(codecs))
+    (table,) = (node.value for node in tree.body if isinstance(node, ast.AnnAssign) and node.target.id == "OWN_CLASSES")
+    written = [name for names in table.generators[0].iter.func.value.values for name in names.value.split()]
+    assert len(written) == len(set(written))
+    for name, module in OWN_CLASSES.items():
+        kind = codecs.find_class(f"streamsvm:{name}")
+        assert (kind.__module__, kind.__qualname__, codecs.name_of(kind)) == (module, name, f"streamsvm:{name}")
+
+
+@pytest.mark.parametrize("package", [streamsvm, learners, batch, linear, budget, preprocessing_of_ours, tables], ids=str)
+def test_every_public_class_of_a_model_has_a_name(package):
+    public = [getattr(package, name) for name in getattr(package, "__all__", dir(package))]
+    bases = base.Base, BaseEstimator, budget.Strategy
+    ours = {
+        kind.__name__
+        for kind in public
+        if isinstance(kind, type)
+        and kind.__module__.startswith("streamsvm.")
+        and issubclass(kind, bases)
+        and not inspect.isabstract(kind)
+    }
+    assert ours - {"Strategy", "Refusal", "BatchAdapter"} <= OWN_CLASSES.keys()
+    assert ours
+
+
 @pytest.mark.parametrize(
     ("name", "reason"),
     [("__class__", "asks for"), ("learn_one", "asks for"), ("__init_subclass__", "asks for"), ("gauss", "AttributeError")],
 )
 def test_methods_are_not_reached_through_instances(tmp_path, name, reason):
-    scaler = ["instance", "river.preprocessing.scale:StandardScaler", [["gauss", 1]]]
-    raises(reason, load, put_together(tmp_path / "evil.ckpt", [scaler], {"method": [{"at": 0}, name]}), error=CheckpointError)
+    scaler = ["instance", "river.preprocessing:StandardScaler", [["gauss", 1]]]
+    raises(reason, load, put_together(tmp_path / "evil.ckpt", [scaler], {"method": [{"ref": 0}, name]}), error=CheckpointError)
 
 
 def test_no_attribute_hides_what_the_class_has(tmp_path):
     for name in ("__class__", "__dict__", "__init__", "learn_one", "clone", "_memory_usage", 5, None):
-        scaler = ["instance", "river.preprocessing.scale:StandardScaler", [["with_std", True], [name, 1]]]
-        evil = put_together(tmp_path / "evil.ckpt", [scaler], {"at": 0})
+        scaler = ["instance", "river.preprocessing:StandardScaler", [["with_std", True], [name, 1]]]
+        evil = put_together(tmp_path / "evil.ckpt", [scaler], {"ref": 0})
         raises("no attribute that is saved", load, evil, error=CheckpointError)
 
 

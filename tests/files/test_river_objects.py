@@ -24,7 +24,7 @@ def test_the_plan_of_a_pipeline_is_that_of_its_steps():
     model._plan, model._last_step_cached, model._last_step_params = (1, 2), None, {}
     found = loads(dumps(model))
     assert found._last_step_cached is found["BSGDClassifier"]
-    assert dumps(found) == data
+    assert dumps(found) == dumps(model) == data
     assert found.predict_one({"a": 1.0}) == learned().predict_one({"a": 1.0})
 
 

@@ -73,7 +73,7 @@ def resumed(run, change):
     kind, folder, model, path = run
     whole = path.read_bytes()
     container = unpack(whole)
-    facts, arrays = json.loads(container.strings["facts"]), dict(container.arrays)
+    facts, arrays = json.loads(container.strings["metadata"]), dict(container.arrays)
     change(facts)
     written = {name: (folder / name).read_bytes() for name in (f"{kind}.csv", f"{kind}.dead")}
     tree = arrays.pop("tree").tobytes()
@@ -166,7 +166,7 @@ def test_an_untouched_header_goes_on(run):
 def test_facts_are_finite_and_short(tmp_path, text):
     path = repacked(tmp_path / "facts", b"{}", {}, {"rows": "HERE"})
     container = unpack(path.read_bytes())
-    strings = {"facts": container.strings["facts"].replace('"HERE"', text)}
+    strings = {"metadata": container.strings["metadata"].replace('"HERE"', text)}
 
     with pytest.raises(CorruptFileError, match="says nothing of itself"):
         read_facts(Container(container.arrays, strings))

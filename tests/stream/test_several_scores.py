@@ -216,7 +216,7 @@ def changed(path, change):
     """Change the parts of a checkpoint file: its tree and its facts."""
     container = unpack(path.read_bytes())
     arrays = dict(container.arrays)
-    tree, facts = json.loads(arrays.pop("tree").tobytes()), json.loads(container.strings["facts"])
+    tree, facts = json.loads(arrays.pop("tree").tobytes()), json.loads(container.strings["metadata"])
     change(tree, facts)
     repacked(path, json.dumps(tree).encode(), arrays, facts)
 
