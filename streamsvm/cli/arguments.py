@@ -112,6 +112,19 @@ def parse_names(text: str) -> list[str]:
         return names_of(text)
 
 
+class Places(argparse.Action):
+    """Stores one place as a text, and several as a list."""
+
+    def __call__(self, parser: object, namespace: argparse.Namespace, values: Any, option: object = None) -> None:  # noqa: ARG002
+        setattr(namespace, self.dest, values[0] if len(values) == 1 else values)
+
+
+def flags_of_job(kind: type[Any], arguments: argparse.Namespace) -> dict[str, Any]:
+    """Return the flags of a command line that are fields of a dataclass."""
+    names = kind.__dataclass_fields__  # dataclasses.fields takes a hundredth of a second to import
+    return {name: getattr(arguments, name) for name in names if hasattr(arguments, name)}
+
+
 def add_run(group: Any, checkpoint_help: str, metavar: str = "DIR") -> None:
     """Add the flags about checkpoints, metrics and the end of a run."""
     group.add_argument("--checkpoint", type=parse_place, metavar=metavar, help=checkpoint_help)
@@ -164,6 +177,7 @@ def add_streams(command: argparse.ArgumentParser, label: str, sink_required: boo
         "source",
         metavar="SOURCE",
         nargs="+",
+        action=Places,
         help="a path (CSV, JSON lines or LIBSVM text, each also as .gz, .bz2 or .zst; Parquet, Arrow), - for standard input, or "
         "kafka://host:port/topic. Several files, a folder, or a pattern in quotes ('data/*.csv') are read as one",
     )

@@ -13,7 +13,7 @@ import numpy as np
 from streamsvm.cli import CommandError, UsageError, printable
 from streamsvm.cli.arguments import failing
 from streamsvm.cli.outputs import check_written
-from streamsvm.cli.parsing import decide_of, decided_model, decision_flag
+from streamsvm.cli.parsing import Decision, decided_model
 from streamsvm.cli.streams import first_rows, newest, unwinding
 from streamsvm.edge.predictor import Predictor
 from streamsvm.edge.program import Program, ProgramError
@@ -50,13 +50,14 @@ def run(arguments: argparse.Namespace) -> None:
         raise UsageError("--sample - is standard input: give a file")
     if arguments.out.exists() and not arguments.out.is_dir():
         raise UsageError(f"--out {arguments.out} is a file: name a folder there, and the files with --name")
-    decide = decide_of(arguments, None, regression=False, learns=False)
+    decision = Decision(arguments.threshold, arguments.costs, arguments.positive)
+    decide = decision.wrapper(None, regression=False, learns=False)
     paths = files_of(arguments.form, arguments.out, arguments.name)
     inputs = {"the model": arguments.path, "--sample": None if arguments.sample is None else Path(arguments.sample)}
     check_written(f"--to {arguments.form}:", paths, inputs, arguments.overwrite)
     checkpoint = newest(arguments.path, arguments.trusted)
     with failing(f"{arguments.path} was not exported: ", ProgramError):
-        program = program_of(decided_model(checkpoint.model, decide, decision_flag(arguments)))
+        program = program_of(decided_model(checkpoint.model, decide, decision.flag))
         program.facts |= {name: checkpoint.header[name] for name in ("rows", "learned", "score") if name in checkpoint.header}
         sample = None if arguments.sample is None else _sample_rows(arguments.sample, checkpoint, program)
         written = program

@@ -1,24 +1,23 @@
-"""The jobs of `learn` and `predict`: a command line, checked as a whole and made once into objects."""
+"""The jobs of `learn` and `predict`: the flags of a command line as one typed object, checked as a whole."""
 
 from __future__ import annotations
 
-import argparse
 import math
 import re
 import shlex
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
-from functools import partial
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
+from functools import cached_property
 from pathlib import Path
 from typing import Any, NamedTuple
 from urllib.parse import parse_qsl
 
 from streamsvm.cli import UsageError
-from streamsvm.cli.arguments import Output, says_json, wrong_usage
+from streamsvm.cli.arguments import Output, wrong_usage
 from streamsvm.cli.outputs import check_sinks
 from streamsvm.cli.parsing import (
-    decide_of,
-    decision_flag,
+    Decide,
+    Decision,
     learner_and_settings,
     make_drift,
     make_metrics,
@@ -27,12 +26,14 @@ from streamsvm.cli.parsing import (
     parse_positive,
 )
 from streamsvm.cli.tables import given_of
+from streamsvm.core.checks import OnDrift
 from streamsvm.stream import DelayedLabels, StreamError
 from streamsvm.stream.look.beginnings import of_files
 from streamsvm.stream.look.first_look import likely_label, names_in
 from streamsvm.stream.open import format_of, name_of
 from streamsvm.stream.rows import listed
 from streamsvm.stream.scores.several import Scores
+from streamsvm.stream.tables.options import TableReading
 
 
 class LabelStream(NamedTuple):
@@ -53,170 +54,249 @@ class LabelStream(NamedTuple):
 
 @dataclass(frozen=True, kw_only=True)
 class Job:
-    """The job of a command that reads a stream; the defaults are those of one that only reads, to the end."""
+    """The flags of a command that reads a stream; the defaults are those of one that only reads, to the end."""
 
-    place: str | list[str]
-    """The place that is read: a path, ``-``, a URL, or several files."""
-    format: str | None
-    """Of the source; None for a URL."""
+    source: str | list[str]
+    """A path, ``-``, a URL, or several files."""
+    format: str | None = None
     label: str | None = None
-    labels: LabelStream | None = None
+    labels: str | None = None
     weight: str | None = None
-    """The column of weights."""
     start: str | None = None
     stop_at_end: bool = True
     to: str | None = None
     keep: list[str] = field(default_factory=list)
-    """Columns that are copied into predictions."""
+    overwrite: bool = False
     on_error: str = "skip"
-    columns: Mapping[str, Any] = field(default_factory=dict)
-    """How the table is read, as far as flags say so."""
+    error_limit: int | None = None
+    error_share: float = 0.5
+    columns: list[str] | None = None
+    missing: str | None = None
+    cycles: str | None = None
+    when_missing: str | None = None
+    decimal: str | None = None
+    delimiter: str | None = None
+    encoding: str | None = None
+    threshold: str | None = None
+    costs: str | None = None
+    positive: str | None = None
     checkpoint: Path | str | None = None
+    checkpoint_every: Mapping[str, Any] = field(default_factory=dict)
     max_rows: int | None = None
-    limits: Mapping[str, Any] = field(default_factory=dict)
-    """Parameters of the loop: how often checkpoints are written, and how many rows may be refused."""
     metrics_port: int | None = None
     metrics_host: str = "127.0.0.1"
     metrics_names: list[str] = field(default_factory=list)
     trusted: bool = False
-    output: Output = field(default_factory=lambda: Output(False, False))
+    quiet: bool = False
+    log_format: str = "text"
+
+    def __post_init__(self) -> None:
+        """Check that the flags fit together. No stream is opened."""
+        self.check()
+
+    @cached_property
+    def text_format(self) -> str | None:
+        """The format of the source; None for a URL."""
+        return format_of(self.source, self.format)
+
+    @cached_property
+    def name(self) -> str:
+        """The name of the source in messages, and the path or URL if it is one."""
+        return name_of(self.source)
+
+    @cached_property
+    def output(self) -> Output:
+        """How the command reports what it does."""
+        return Output(self.quiet, self.log_format == "json")
+
+    @cached_property
+    def table_flags(self) -> dict[str, Any]:
+        """How the table is read, as far as flags say so."""
+        return given_of(self)
 
     @property
-    def source(self) -> str:
-        """Name of the source in messages, and the path or URL if it is one."""
-        return name_of(self.place)
+    def limits(self) -> dict[str, Any]:
+        """Parameters of the loop: how often checkpoints are written, and how many rows may be refused."""
+        return {"error_limit": self.error_limit, "error_share": self.error_share, **self.checkpoint_every}
 
+    @property
+    def decision(self) -> Decision:
+        """How the predicted label is chosen."""
+        return Decision(self.threshold, self.costs, self.positive)
 
-@dataclass(frozen=True, kw_only=True)
-class LearnJob(Job):
-    """The job of `learn`."""
+    @cached_property
+    def label_stream(self) -> LabelStream | None:
+        """The stream of labels; None if labels come with their rows."""
+        return None if self.labels is None else _label_stream(self.labels, self)
 
-    regression: bool
-    group: str | None
-    scope: str
-    make_model: Callable[..., Any]
-    """Makes a model that has not learned yet, with the parameters ``encoder`` of a `TableEncoder`."""
-    make_score: Callable[..., dict[str, Any]]
-    """Makes the parameters of a loop about its score: ``metric``, ``drift`` and others."""
-    as_regression: Callable[[], LearnJob]
-    """Makes the same job of a number to predict; a UsageError says which flag is about labels."""
-    asks: bool
-    """Whether to stop where flags could say how the table is read."""
-    use: str
-    """The code that has to be compiled, by the name that `compile_ahead` knows."""
+    @property
+    def no_features(self) -> list[str]:
+        """The columns of rows, beside the label, that are no features."""
+        keys = [] if self.label_stream is None else self.label_stream.columns
+        return keys if self.weight is None else [*keys, self.weight]
+
+    def check(self) -> None:
+        """Raise a UsageError where flags contradict each other."""
+        labels = None if self.labels is None else labels_place(self.labels)[0]
+        check_sinks(
+            {"--to": self.to, "--on-error": None if self.on_error in ("stop", "skip") else self.on_error},
+            self.source,
+            labels,
+            {"--checkpoint": self.checkpoint, "--model": getattr(self, "model", None)},
+            quiet=self.quiet,
+            overwrite=self.overwrite,
+        )
+        if len(set(self.keep)) < len(self.keep):
+            raise UsageError(f"--keep {','.join(self.keep)} names a column twice")
+        if self.keep and self.to is None:
+            raise UsageError(f"--keep {','.join(self.keep)} copies columns into predictions: say where these go, --to SINK")
+        _ = self.table_flags
 
 
 @dataclass(frozen=True, kw_only=True)
 class PredictJob(Job):
-    """The job of `predict`."""
+    """The flags of `predict`."""
 
     model: Path | str
     follow: bool
-    decide: Callable[[Any], Any]
-    """Makes of a learner one that decides as flags say."""
-    decides_by: str
-    """The flag that says so; "": none does."""
     abstain: float
     probabilities: bool
-    explained: int | None
-    """How many columns of each decision are named."""
+    explain: int | None
+
+    def check(self) -> None:
+        """Raise a UsageError where flags contradict each other."""
+        if self.checkpoint is not None and not isinstance(self.checkpoint, Path):
+            raise UsageError(f"--checkpoint {self.checkpoint}: the position of predictions takes a folder")
+        if self.follow and isinstance(self.model, Path) and self.model.exists() and not self.model.is_dir():
+            raise UsageError(f"--follow: --model {self.model} must be a folder or topic of checkpoints, which a learner writes")
+        super().check()
+        _ = self.decide
+
+    @cached_property
+    def decide(self) -> Decide:
+        """Makes of a learner one that decides as flags say."""
+        return self.decision.wrapper(self.text_format, regression=False, learns=False)
 
 
-def _common_arguments(arguments: argparse.Namespace) -> dict[str, Any]:
-    check_sinks(arguments, labels_place(arguments.labels)[0] if getattr(arguments, "labels", None) else None)
-    if len(set(arguments.keep)) < len(arguments.keep):
-        raise UsageError(f"--keep {','.join(arguments.keep)} names a column twice")
-    if arguments.keep and arguments.to is None:
-        raise UsageError(f"--keep {','.join(arguments.keep)} copies columns into predictions: say where these go, --to SINK")
-    same = ("label", "start", "stop_at_end", "to", "keep", "on_error", "checkpoint", "max_rows")
-    served = ("metrics_port", "metrics_host", "metrics_names")
-    limits = {name: getattr(arguments, name) for name in ("error_limit", "error_share")} | arguments.checkpoint_every
-    return {
-        **{name: getattr(arguments, name) for name in (*same, *served, "trusted")},
-        "place": arguments.source,
-        "format": format_of(arguments.source, arguments.format),
-        "columns": given_of(arguments),
-        "limits": limits,
-        "output": Output(arguments.quiet, says_json(arguments)),
-    }
+@dataclass(frozen=True, kw_only=True)
+class LearnJob(Job):
+    """The flags of `learn`."""
 
+    learner: str
+    regression: bool
+    scale: str | None
+    bound: float | None
+    interval: float | None
+    labels_are: str | None
+    metric: str | None
+    window: int
+    drift: str | None
+    on_drift: OnDrift | None
+    ask: bool
+    group: str | None
+    scope: str
 
-def predict_job(arguments: argparse.Namespace) -> PredictJob:
-    """Return what the arguments of `predict` ask for; a UsageError where flags exclude each other."""
-    place = arguments.model
-    if arguments.checkpoint is not None and not isinstance(arguments.checkpoint, Path):
-        raise UsageError(f"--checkpoint {arguments.checkpoint}: the position of predictions takes a folder")
-    if arguments.follow and isinstance(place, Path) and place.exists() and not place.is_dir():
-        raise UsageError(f"--follow: --model {place} must be a folder or topic of checkpoints, which a learner writes")
-    common = _common_arguments(arguments)
-    return PredictJob(
-        **common,
-        model=place,
-        follow=arguments.follow,
-        decide=decide_of(arguments, common["format"], regression=False, learns=False),
-        decides_by=decision_flag(arguments),
-        abstain=arguments.abstain,
-        probabilities=arguments.probabilities,
-        explained=arguments.explain,
-    )
+    @property
+    def decision(self) -> Decision:
+        """How the predicted label is chosen, or an interval is predicted."""
+        return Decision(self.threshold, self.costs, self.positive, self.interval)
 
+    @property
+    def use(self) -> str:
+        """The code that has to be compiled, by the name that `compile_ahead` knows."""
+        name = learner_and_settings(self.learner)[0]
+        return f"{name} regression" if self.regression else name
 
-def learn_job(arguments: argparse.Namespace) -> LearnJob:
-    """Return what the arguments of `learn` ask for, before any stream is opened; a UsageError where they do not fit."""
-    common = _common_arguments(arguments)
-    text_format, regression = common["format"], arguments.regression
-    _check_group(arguments)
-    if arguments.label is None and text_format != "libsvm":
-        raise UsageError(f"--label NAME: which column or key holds the label?{_label_advice(arguments.source, text_format)}")
-    scale = arguments.scale or ("none" if text_format == "libsvm" else "standard")
-    if regression and (flag := "--positive" if arguments.positive else "--labels-are" if arguments.labels_are else None):
-        raise UsageError(f"{flag} is about labels, and --regression predicts a number: leave one out")
-    scaled_targets = regression and arguments.scale != "none"  # unlike features, they stay as sparse as they are
-    if arguments.bound is not None and scale == "none" and not scaled_targets:
-        why = "" if arguments.scale else f" of {text_format} text unless --scale standard asks for it"
-        raise UsageError(f"--bound {arguments.bound:g} bounds scaled values, and nothing is scaled{why}: leave it out")
-    scaling = {"scale": scale == "standard", "scale_targets": scaled_targets, "deviations": arguments.bound}
-    decide = decide_of(arguments, text_format, regression, learns=True)
-    model_of = partial(make_model, arguments.learner, regression=regression, decide=decide, **scaling)
-    learner = make_model(arguments.learner, regression=regression)  # a mistake there is said before any file is opened
-    decide(learner)
-    positive = parse_positive(arguments.positive, text_format)
-    classes = parse_classes(arguments.labels_are, text_format)
-    most = getattr(learner, "max_classes", len(classes or ()))
-    if classes is not None and len(classes) > most:
-        raise UsageError(
-            f"--labels-are: {len(classes)} classes are declared, and the model has max_classes={most}; see --learner"
+    def as_regression(self) -> LearnJob:
+        """Return the same job for a number to predict; raise a UsageError if a flag is about labels."""
+        return replace(self, regression=True)
+
+    def check(self) -> None:
+        """Raise a UsageError where flags contradict each other, or the value of one is wrong."""
+        super().check()
+        self._check_scope()
+        if self.label is None and self.text_format != "libsvm":
+            raise UsageError(f"--label NAME: which column or key holds the label?{_label_advice(self.source, self.text_format)}")
+        if self.regression and (flag := "--positive" if self.positive else "--labels-are" if self.labels_are else None):
+            raise UsageError(f"{flag} is about labels, and --regression predicts a number: leave one out")
+        if self.bound is not None and not (self._scales_features or self._scales_targets):
+            why = "" if self.scale else f" of {self.text_format} text unless --scale standard asks for it"
+            raise UsageError(f"--bound {self.bound:g} bounds scaled values, and nothing is scaled{why}: leave it out")
+        learner = make_model(self.learner, regression=self.regression)
+        self._decide(learner)
+        classes = parse_classes(self.labels_are, self.text_format)
+        most = getattr(learner, "max_classes", len(classes or ()))
+        if classes is not None and len(classes) > most:
+            raise UsageError(
+                f"--labels-are: {len(classes)} classes are declared, and the model has max_classes={most}; see --learner"
+            )
+        self.make_score()
+        _ = self.label_stream
+        if self.weight is not None:
+            self._check_weight(self.weight)
+
+    def _check_weight(self, weight: str) -> None:
+        if self.labels is not None:
+            raise UsageError(f"--weight {weight}: rows that wait for the labels of --labels have no weights: leave one out")
+        if weight == self.label or weight in self.table_flags.get("columns", {}):
+            raise UsageError(f"--weight {weight} is no feature: it cannot be the label, and has no kind in --columns")
+
+    def _check_scope(self) -> None:
+        if self.scope == "global":
+            return
+        for flag, value in (("--group NAME", self.group), ("--checkpoint DIR", self.checkpoint)):
+            if value is None:
+                raise UsageError(f"--scope partition needs {flag}, which all workers share")
+        if not isinstance(self.checkpoint, Path):
+            raise UsageError(
+                f"--scope partition keeps its models in a folder that all workers share: --checkpoint {self.checkpoint} is none"
+            )
+        for flag, value in (("--to", self.to), ("--labels", self.labels)):
+            if value is not None:
+                raise UsageError(f"{flag} is of one model, and --scope partition has one for each partition: leave it out")
+        if self.on_error not in ("stop", "skip"):
+            raise UsageError("--scope partition takes --on-error stop or skip: workers cannot write dead letters to one place")
+
+    @property
+    def _scales_features(self) -> bool:
+        return (self.scale or ("none" if self.text_format == "libsvm" else "standard")) == "standard"
+
+    @property
+    def _scales_targets(self) -> bool:
+        return self.regression and self.scale != "none"  # unlike features, they stay as sparse as they are
+
+    @cached_property
+    def _decide(self) -> Decide:
+        return self.decision.wrapper(self.text_format, self.regression, learns=True)
+
+    def make_model(self, encoder: Mapping[str, Any], reading: TableReading | None = None, room: int | None = None) -> Any:
+        """Make a model that has not learned yet, with the parameters ``encoder`` of a `TableEncoder`."""
+        return make_model(
+            self.learner,
+            regression=self.regression,
+            scale=self._scales_features,
+            scale_targets=self._scales_targets,
+            deviations=self.bound,
+            encoder=encoder,
+            reading=reading,
+            room=room,
+            decide=self._decide,
         )
-    of_positive = ["F1"] if arguments.positive is not None else []
-    usual = ["MAE"] if regression else ["Accuracy", *of_positive, "ClassificationReport", "ConfusionMatrix"]
 
-    def make_score() -> dict[str, Any]:
-        metric = arguments.metric or ",".join(usual)
-        found = make_metrics(metric, arguments.window, None if arguments.threshold else positive, regression)
-        scored = Scores(found, arguments.window, regression=regression)
+    def make_score(self) -> dict[str, Any]:
+        """Make the parameters of a loop about its score: ``metric``, ``drift`` and others."""
+        of_positive = ["F1"] if self.positive is not None else []
+        usual = ["MAE"] if self.regression else ["Accuracy", *of_positive, "ClassificationReport", "ConfusionMatrix"]
+        positive = parse_positive(self.positive, self.text_format)
+        metric = make_metrics(self.metric or ",".join(usual), self.window, None if self.threshold else positive, self.regression)
+        is_binary = not self.threshold or Scores(metric, self.window, regression=self.regression).may_be_binary
         return {
-            "metric": found,
-            "drift": make_drift(arguments.drift, arguments.on_drift, regression),
-            "window": arguments.window,
-            "positive": positive if scored.may_be_binary or not arguments.threshold else None,
-            "classes": classes,
+            "metric": metric,
+            "drift": make_drift(self.drift, self.on_drift, self.regression),
+            "window": self.window,
+            "positive": positive if is_binary else None,
+            "classes": parse_classes(self.labels_are, self.text_format),
         }
-
-    make_score()  # as above
-    name = learner_and_settings(arguments.learner)[0]
-    return LearnJob(
-        **common,
-        labels=labels_of(arguments, text_format),
-        weight=_weight_column(arguments, common["columns"]),
-        regression=regression,
-        group=arguments.group,
-        scope=arguments.scope,
-        make_model=model_of,
-        make_score=make_score,
-        as_regression=lambda: learn_job(argparse.Namespace(**{**vars(arguments), "regression": True})),
-        asks=arguments.ask,
-        use=f"{name} regression" if regression else name,
-    )
 
 
 def _label_advice(place: str | list[str], text_format: str | None) -> str:
@@ -225,23 +305,6 @@ def _label_advice(place: str | list[str], text_format: str | None) -> str:
     if beginning is None or not (names := names_in(beginning)):
         return ""
     return f" {name_of(place)} has {listed(names, 20)}. Perhaps --label {shlex.quote(likely_label(names))}"
-
-
-def _check_group(arguments: argparse.Namespace) -> None:
-    if arguments.scope == "global":
-        return
-    for flag, value in (("--group NAME", arguments.group), ("--checkpoint DIR", arguments.checkpoint)):
-        if value is None:
-            raise UsageError(f"--scope partition needs {flag}, which all workers share")
-    if not isinstance(arguments.checkpoint, Path):
-        raise UsageError(
-            f"--scope partition keeps its models in a folder that all workers share: --checkpoint {arguments.checkpoint} is none"
-        )
-    for flag, value in (("--to", arguments.to), ("--labels", arguments.labels)):
-        if value is not None:
-            raise UsageError(f"{flag} is of one model, and --scope partition has one for each partition: leave it out")
-    if arguments.on_error not in ("stop", "skip"):
-        raise UsageError("--scope partition takes --on-error stop or skip: workers cannot write dead letters to one place")
 
 
 _OF_LABELS = ("key", "time", "max_age", "max_rows", "max_bytes", "expired")
@@ -274,26 +337,24 @@ def labels_place(text: str) -> tuple[str, dict[str, str]]:
     return place + f"?{'&'.join(others)}" * bool(others), found
 
 
-def labels_of(arguments: argparse.Namespace, text_format: str | None) -> LabelStream | None:
-    """Return the stream of labels; None where labels come with their rows."""
-    if (text := arguments.labels) is None:
-        return None
+def _label_stream(text: str, job: Job) -> LabelStream:
+    """Return the stream of the labels of a job; raise a UsageError where it does not fit the other flags."""
     place, found = labels_place(text)
     try:
         labels_format = format_of(place)
     except StreamError:
-        labels_format = format_of(place, arguments.format)
+        labels_format = format_of(place, job.format)
     key, time = found["key"], found.get("time")
-    if key in (time, arguments.label) or time == arguments.label:
+    if key in (time, job.label) or time == job.label:
         raise UsageError(f"--labels {text}: key, time and --label must be three columns or fields")
-    if "libsvm" in (text_format, labels_format):
+    if "libsvm" in (job.text_format, labels_format):
         raise UsageError("--labels means nothing for LIBSVM text, which has no column for a key")
-    if place == arguments.source == "-":
+    if place == job.source == "-":
         raise UsageError("--labels - and SOURCE - both want standard input: give a file for one")
-    if ":" in (start := arguments.start or "") and start.partition(":")[0].isdecimal():
+    if ":" in (start := job.start or "") and start.partition(":")[0].isdecimal():
         raise UsageError(f"--from {start} is about the offsets of one topic: with --labels, say earliest, latest or a time")
     policy, equals, negative = found.get("expired", "drop").partition("=")
-    if policy == "dead-letter" and arguments.on_error in ("stop", "skip"):
+    if policy == "dead-letter" and job.on_error in ("stop", "skip"):
         raise UsageError(
             f"--labels {text}: expired=dead-letter needs a place for them: --on-error PATH, or kafka://host:port/topic"
         )
@@ -301,19 +362,8 @@ def labels_of(arguments: argparse.Namespace, text_format: str | None) -> LabelSt
     with wrong_usage(f"--labels {text}: "):
         how |= {name: _whole_number(name, found[name]) for name in ("max_rows", "max_bytes") if name in found}
         how |= {"max_age": _seconds_of(found["max_age"])} if "max_age" in found else {}
-        buffer = DelayedLabels(**how, negative=parse_positive(negative, text_format) if equals else None)
+        buffer = DelayedLabels(**how, negative=parse_positive(negative, job.text_format) if equals else None)
         return LabelStream(place, labels_format, key, time, buffer)
-
-
-def _weight_column(arguments: argparse.Namespace, columns: Mapping[str, Any]) -> str | None:
-    weight: str | None = arguments.weight
-    if weight is None:
-        return None
-    if arguments.labels is not None:
-        raise UsageError(f"--weight {weight}: rows that wait for the labels of --labels have no weights: leave one out")
-    if weight == arguments.label or weight in columns.get("columns", {}):
-        raise UsageError(f"--weight {weight} is no feature: it cannot be the label, and has no kind in --columns")
-    return weight
 
 
 def _whole_number(name: str, text: str) -> int:

@@ -21,8 +21,8 @@ from typing import Any
 from river import base
 
 from streamsvm.cli import CommandError, UsageError, printable
-from streamsvm.cli.arguments import Output
-from streamsvm.cli.job import LearnJob, learn_job
+from streamsvm.cli.arguments import Output, flags_of_job
+from streamsvm.cli.job import LearnJob
 from streamsvm.cli.progress import Display, scores_of
 from streamsvm.cli.streams import monitored, open_place, open_streams, position_now, stopping
 from streamsvm.cli.tables import table_of
@@ -43,7 +43,7 @@ _SECONDS = {False: 5.0, True: 1.0}  # between two lines, by whether it is quiet
 
 def run(arguments: argparse.Namespace) -> bool:
     """Learn the source. Return whether the run was interrupted."""
-    job = learn_job(arguments)
+    job = LearnJob(**flags_of_job(LearnJob, arguments))
     return learn_partitions(job) if job.scope == "partition" else learn(job)
 
 
@@ -52,7 +52,7 @@ def learn(job: LearnJob) -> bool:
     with contextlib.ExitStack() as stack:
         checkpoints = None
         if job.checkpoint is not None:
-            sources = [job.source] if job.labels is None else [job.source, job.labels.place]
+            sources = [job.name] if job.label_stream is None else [job.name, job.label_stream.place]
             how = {"sources": sources, "group": job.group}
             checkpoints = stack.enter_context(open_place(job.checkpoint, job.trusted, **how))
         with warnings.catch_warnings(action="ignore"):  # the loop warns of the same
@@ -61,8 +61,8 @@ def learn(job: LearnJob) -> bool:
         if checkpoints is not None and saved is not None and saved.is_beginning:
             begins = saved.position(checkpoints.path)
             saved = None
-        table = table_of(job.columns, job.format, job.label, saved)
-        if begins is None and saved is None and checkpoints is not None and job.format is None:
+        table = table_of(job.table_flags, job.text_format, job.label, saved)
+        if begins is None and saved is None and checkpoints is not None and job.text_format is None:
             # Before the first row is waited for: whoever kills this run meanwhile loses none.
             begins = position_now(job, table)
             if begins is not None:
@@ -78,7 +78,7 @@ def learn(job: LearnJob) -> bool:
         model = job.make_model(encoder=table.encoder, reading=reading, room=room)
         source, sink, on_error = stack.enter_context(open_streams(job, table, checkpoints=checkpoints, beginning=beginning))
         display = stack.enter_context(Display(job.output))
-        loop = (LearningLoop if job.labels is None else partial(DelayedLearningLoop, delayed=job.labels.buffer))(
+        loop = (LearningLoop if job.label_stream is None else partial(DelayedLearningLoop, delayed=job.label_stream.buffer))(
             source,
             model,
             sink=sink,
@@ -105,7 +105,7 @@ def learn(job: LearnJob) -> bool:
         warn(
             f"{source.name}: no row has had the label {listed(missing, 5)}, whose cost or threshold was given. Is its name right?"
         )
-    if job.labels is None and end.rows and not end.learned and not end.interrupted:
+    if job.label_stream is None and end.rows and not end.learned and not end.interrupted:
         raise StreamError(f"{source.name}: none of {end.rows:,} rows had a label, so nothing was learned. Is its name right?")
     if job.output.for_people and sys.stderr is not None and sys.stderr.isatty():
         print(printable(_next_step(job, end.interrupted)), file=sys.stderr)
@@ -124,15 +124,15 @@ def _beginning_of(job: LearnJob, begins: Position | None) -> Beginning | None:
         job.output.say(f"waiting for the first row of {name}", "waiting")
         return True
 
-    if job.format == "libsvm":
+    if job.text_format == "libsvm":
         return None
-    if job.format is None:
+    if job.text_format is None:
         how = {"label": job.label, "start": job.start, "stop_at_end": job.stop_at_end}
-        position = begins if begins is None or job.labels is None else begins.get("rows")
-        return of_topic(job.source, wait_on, position, **how)
-    if (found := of_files(job.place, job.format)) is not None or job.format not in ("csv", "jsonl"):
+        position = begins if begins is None or job.label_stream is None else begins.get("rows")
+        return of_topic(job.name, wait_on, position, **how)
+    if (found := of_files(job.source, job.text_format)) is not None or job.text_format not in ("csv", "jsonl"):
         return found
-    return of_pipe(job.source, job.format, wait_on)
+    return of_pipe(job.name, job.text_format, wait_on)
 
 
 def _look_first(job: LearnJob, beginning: Beginning) -> tuple[LearnJob, TableOptions, TableReading]:
@@ -141,15 +141,15 @@ def _look_first(job: LearnJob, beginning: Beginning) -> tuple[LearnJob, TableOpt
     A CommandError says that nothing in the rows decides between two readings, no column is left to learn from, or ``--ask`` wants
     to be asked.
     """
-    label = job.label if job.labels is None else None  # which rows have
+    label = job.label if job.label_stream is None else None  # which rows have
     seen = first_look(
         beginning,
         label,
-        job.columns,
+        job.table_flags,
         regression=job.regression,
-        no_features=[*([] if job.labels is None else job.labels.columns), *([] if job.weight is None else [job.weight])],
+        no_features=job.no_features,
         rows_may_fail=job.on_error != "stop",
-        asks=job.asks,
+        asks=job.ask,
     )
     if seen.columns and job.output.for_people:
         table = drawn_table(beginning.name, seen.n_rows, seen.columns, flags_of)
@@ -164,7 +164,7 @@ def _look_first(job: LearnJob, beginning: Beginning) -> tuple[LearnJob, TableOpt
         text = f"read with {printable(flags)} (other flags read it otherwise, and --ask stops here)"
         job.output.say(text, event="reading", flags=printable(flags))
     reading = seen.reading(beginning.name, label, job.regression)
-    return job, table_of(seen.options, job.format, job.label), reading
+    return job, table_of(seen.options, job.text_format, job.label), reading
 
 
 def _next_step(job: LearnJob, interrupted: bool) -> str:
@@ -177,7 +177,7 @@ def _next_step(job: LearnJob, interrupted: bool) -> str:
 
 def learn_partitions(job: LearnJob) -> bool:
     """Learn the partitions that the group gives to this worker. Return whether the run was interrupted."""
-    encoder = table_of(job.columns, job.format, job.label).encoder
+    encoder = table_of(job.table_flags, job.text_format, job.label).encoder
 
     def new_loop(source: Any, folder: CheckpointFolder) -> LearningLoop:
         source = source if job.weight is None else WeightedSource(source, job.weight)
@@ -187,7 +187,7 @@ def learn_partitions(job: LearnJob) -> bool:
     compile_ahead([job.use])
     with contextlib.ExitStack() as stack:
         worker = open_worker(
-            job.source,
+            job.name,
             label=job.label,
             start=job.start,
             group=job.group,
@@ -197,7 +197,7 @@ def learn_partitions(job: LearnJob) -> bool:
             trusted=job.trusted,
         )
         stack.callback(worker.close)
-        told = {"event": "start", "source": job.source, "group": job.group}
+        told = {"event": "start", "source": job.name, "group": job.group}
         logging.getLogger("streamsvm").info("a worker of the group %s begins", job.group, extra={"fields": told})
         interrupted = False
 

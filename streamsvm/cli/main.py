@@ -17,6 +17,7 @@ from pathlib import Path
 from streamsvm import __version__
 from streamsvm.cli import CommandError, UsageError, printable
 from streamsvm.cli.arguments import (
+    Places,
     add_decisions,
     add_errors,
     add_labels,
@@ -73,8 +74,6 @@ def main(argv: Sequence[str] | None = None) -> int:
     command = commands[arguments.command]
     if unknown:
         command.error(printable(f"unrecognized arguments: {' '.join(unknown)}{_suggested_flag(command, unknown)}"))
-    if "to" in arguments and len(arguments.source) == 1:
-        (arguments.source,) = arguments.source
     try:
         return _run_command(command, arguments)
     except KeyboardInterrupt:  # the second one, or where something had to be undone
@@ -289,7 +288,7 @@ def _make_parser() -> tuple[argparse.ArgumentParser, dict[str, argparse.Argument
         usage="%(prog)s SOURCE --model PLACE [flags]",
     )
     text = "files or a topic, as of predict, up to its end"
-    scoring.add_argument("source", nargs="+", metavar="SOURCE", help=text)
+    scoring.add_argument("source", nargs="+", action=Places, metavar="SOURCE", help=text)
     add_place(scoring, "--model", dest="path", required=True)
     add_labels(scoring)
     text = (

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import argparse
 import os
 import re
 import sys
 from collections.abc import Iterable, Mapping
 from fnmatch import fnmatch
 from pathlib import Path
+from typing import Any
 
 from streamsvm.cli import UsageError
 from streamsvm.stream.open import source_files
@@ -22,24 +22,32 @@ _RECORDS = re.compile(rb'row,(?:y_pred|place),|\{"row": \d+, "(?:y_pred|place)":
 MADE: re.Pattern[bytes] = re.compile(rb'(?s)\x08.\x12\x09streamsvm|.*(?:written by streamsvm|"format":"streamsvm program")')
 
 
-def check_sinks(arguments: argparse.Namespace, labels: str | None) -> None:
-    """Raise a UsageError where two outputs would mix, or one overwrite an input, as ``labels``, or a file that others wrote."""
-    sinks = {"--to": arguments.to, "--on-error": None if arguments.on_error in ("stop", "skip") else arguments.on_error}
-    streams = [option if sink == "-" else "" for option, sink in sinks.items()] + ["--quiet" if arguments.quiet else ""]
+def check_sinks(
+    sinks: Mapping[str, str | None],
+    source: str | list[str],
+    labels: str | None,
+    folders: Mapping[str, Path | str | None],
+    *,
+    quiet: bool,
+    overwrite: bool,
+) -> None:
+    """Raise a UsageError if two outputs would mix, or one would overwrite an input or a file that others wrote.
+
+    ``sinks`` and ``folders`` are by their flags; the place of ``labels`` is an input like the source.
+    """
+    streams = [option if sink == "-" else "" for option, sink in sinks.items()] + ["--quiet" if quiet else ""]
     if len(wanted := list(filter(None, streams))) > 1:
         raise UsageError(
             f"{' and '.join(option + ' -' * (option in sinks) for option in wanted)} both write to standard output: leave one out"
         )
-    source: str | list[str] = arguments.source
     several = source_files(source)
-    files = {"SOURCE": None if several else arguments.source, "--labels": labels} | sinks
-    folders = {"--checkpoint": arguments.checkpoint, "--model": getattr(arguments, "model", None)}
+    files: dict[str, Any] = {"SOURCE": None if several else source, "--labels": labels, **sinks}
     inputs = [option for option, name in files.items() if name == "-" and option not in sinks]
     for option, sink in sinks.items():
         if sink is None or sink == "-":
             continue
         if "://" in sink:  # by another address of its cluster, it is found out when all is open
-            for other, name in (files | folders).items():
+            for other, name in {**files, **folders}.items():
                 if other not in sinks and sink.partition("?")[0] == str(name).partition("?")[0]:
                     raise UsageError(
                         f"{option} {sink} is {other}, and this run would read there what it writes: name another one"
@@ -57,7 +65,7 @@ def check_sinks(arguments: argparse.Namespace, labels: str | None) -> None:
                 raise UsageError(f"{option} {sink} would write into {other} {name}: name another file")
         if Path(sink).suffix.lower() in _NO_SINK:
             raise UsageError(f"{option} {sink}: what is written is CSV or JSON lines: name a .csv or .jsonl file")
-        if not arguments.overwrite:
+        if not overwrite:
             _check_ours(option, Path(sink), _RECORDS)
 
 

@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import argparse
 import ast
 import copy
 import difflib
 import inspect
 from collections.abc import Callable, Mapping
-from typing import Any
+from typing import Any, NamedTuple
 
 from river import base, compose
 
@@ -251,41 +250,46 @@ def parse_positive(text: str | None, text_format: str | None) -> Any:
     return parse_libsvm_label(text) if text_format == "libsvm" else parse_label(text)
 
 
-def decide_of(arguments: argparse.Namespace, text_format: str | None, regression: bool, learns: bool) -> Decide:
-    """Return what makes of a learner one that decides by ``--threshold``, ``--costs`` and ``--interval``.
+class Decision(NamedTuple):
+    """The flags about which label is predicted, ``--threshold``, ``--costs``, ``--positive``, and about an ``--interval``."""
 
-    Only a model that ``learns`` can tune a threshold, or learn how wide an interval must be. A UsageError says that flags exclude
-    each other, or the value of one is none.
-    """
-    threshold, costs, level = arguments.threshold, arguments.costs, getattr(arguments, "interval", None)
-    flag = "--threshold" if threshold is not None else "--costs"
-    if threshold is not None and costs is not None:
-        raise UsageError("--threshold and --costs both say which label is predicted: leave one out")
-    if regression and (threshold is not None or costs is not None):
-        raise UsageError(f"{flag} is about labels, and a number is predicted: leave it out")
-    positive = parse_positive(arguments.positive, text_format)
-    decides: list[Decide] = []
-    if threshold is not None:
-        decides.append(_by_threshold(threshold, positive, arguments.positive is not None, learns))
-    if costs is not None:
-        decides.append(_by_costs(costs, text_format))
-    if level is not None:
-        decides.append(lambda model: (ConformalRegressor if regression else ConformalClassifier)(model, level))
+    threshold: str | None
+    costs: str | None
+    positive: str | None
+    interval: float | None = None
 
-    def decide(model: Any) -> Any:
-        for wrap in decides:
-            model = wrap(model)
-        return model
+    @property
+    def flag(self) -> str:
+        """The flag that says which label is predicted, with its value; "" if none does."""
+        if self.threshold is not None:
+            return f"--threshold {self.threshold}"
+        return "" if self.costs is None else f"--costs {self.costs}"
 
-    return decide
+    def wrapper(self, text_format: str | None, regression: bool, learns: bool) -> Decide:
+        """Return a function that wraps a learner, so that it decides as the flags say.
 
+        Only a model that ``learns`` can tune a threshold, or learn how wide an interval must be. Raises a UsageError if flags
+        exclude each other, or the value of one is invalid.
+        """
+        if self.threshold is not None and self.costs is not None:
+            raise UsageError("--threshold and --costs both say which label is predicted: leave one out")
+        if regression and self.flag:
+            raise UsageError(f"{self.flag.split()[0]} is about labels, and a number is predicted: leave it out")
+        positive = parse_positive(self.positive, text_format)
+        decides: list[Decide] = []
+        if self.threshold is not None:
+            decides.append(_by_threshold(self.threshold, positive, self.positive is not None, learns))
+        if self.costs is not None:
+            decides.append(_by_costs(self.costs, text_format))
+        if (level := self.interval) is not None:
+            decides.append(lambda model: (ConformalRegressor if regression else ConformalClassifier)(model, level))
 
-def decision_flag(arguments: argparse.Namespace) -> str:
-    """Return the flag that says which label is predicted, with its value; "" where none does."""
-    for name in ("threshold", "costs"):
-        if (value := getattr(arguments, name)) is not None:
-            return f"--{name} {value}"
-    return ""
+        def decide(model: Any) -> Any:
+            for wrap in decides:
+                model = wrap(model)
+            return model
+
+        return decide
 
 
 def _by_threshold(text: str, positive: Any, is_named: bool, learns: bool) -> Decide:

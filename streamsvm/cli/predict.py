@@ -12,8 +12,8 @@ from typing import Any, NamedTuple
 from river import base
 
 from streamsvm.cli import CommandError
-from streamsvm.cli.arguments import Output
-from streamsvm.cli.job import PredictJob, predict_job
+from streamsvm.cli.arguments import Output, flags_of_job
+from streamsvm.cli.job import PredictJob
 from streamsvm.cli.parsing import answers_of, check_predicts, decided_model
 from streamsvm.cli.progress import lines_of, scores_of
 from streamsvm.cli.streams import monitored, open_streams, stopping, without_key
@@ -30,7 +30,7 @@ _WINDOW = 1000
 
 def run(arguments: argparse.Namespace) -> bool:
     """Predict the source. Return whether the run was interrupted."""
-    job = predict_job(arguments)
+    job = PredictJob(**flags_of_job(PredictJob, arguments))
     with contextlib.ExitStack() as stack:
         models = _open_models(job, stack)
         if models is None or not job.follow:
@@ -42,13 +42,13 @@ def run(arguments: argparse.Namespace) -> bool:
             return True
         check_predicts(saved.model, job.model)
         follow = models if job.follow else None
-        table = table_of(job.columns, job.format, job.label, saved, predict=True)
-        usual_label = None if job.format == "libsvm" else label_of(saved)
+        table = table_of(job.table_flags, job.text_format, job.label, saved, predict=True)
+        usual_label = None if job.text_format == "libsvm" else label_of(saved)
         checkpoints = None if job.checkpoint is None else stack.enter_context(CheckpointFolder(job.checkpoint))
         source, sink, on_error = stack.enter_context(open_streams(job, table, usual_label))
         if not isinstance(job.model, Path) and any(map(models.reads, (sink, on_error))):
             raise CommandError(f"{job.model} holds models: give predictions and refused rows another topic")
-        model = decided_model(saved.model, job.decide, job.decides_by, job.abstain)
+        model = decided_model(saved.model, job.decide, job.decision.flag, job.abstain)
         loop = PredictionLoop(
             without_key(source, saved),
             model,
@@ -57,7 +57,7 @@ def run(arguments: argparse.Namespace) -> bool:
             abstain=job.abstain,
             metric=_metric_of(model),
             window=_WINDOW,
-            answers=answers_of(model, job.probabilities, job.explained),
+            answers=answers_of(model, job.probabilities, job.explain),
             version=saved.header["rows"] if follow is not None else 0,
             checkpoints=checkpoints,
             on_error=on_error,
@@ -86,7 +86,7 @@ class _Deciding(NamedTuple):
         if found is None:
             return None
         try:
-            return found._replace(model=decided_model(found.model, self.job.decide, self.job.decides_by))
+            return found._replace(model=decided_model(found.model, self.job.decide, self.job.decision.flag))
         except CommandError as error:  # it has begun anew, perhaps, and not met the label yet
             warn(f"what came after {found.version:,} rows cannot be used: {error}: the model before it stays")
             return None

@@ -52,8 +52,9 @@ def run(arguments: argparse.Namespace) -> None:
 
 
 def _given_rows(arguments: argparse.Namespace, checkpoint: Checkpoint) -> Given:
-    job = labelled_job(arguments)
-    name = job.place if isinstance(job.place, str) else f"{len(job.place)} files"
+    source = arguments.source[0] if len(arguments.source) == 1 else arguments.source
+    job = labelled_job(source, arguments.label, arguments.labels)
+    name = job.source if isinstance(job.source, str) else f"{len(job.source)} files"
     with read_by_model(job, checkpoint) as source:
         first = [row for row in itertools.islice(source, _ROWS) if not isinstance(row, BadRow)]
     if not first:
@@ -62,7 +63,7 @@ def _given_rows(arguments: argparse.Namespace, checkpoint: Checkpoint) -> Given:
     model: Any = checkpoint.model
     if not isinstance(learner_of(model), base.Classifier | base.Regressor):
         return Given(name, xs, ys)
-    positive = positive_of(arguments.positive, model, job.format)
+    positive = positive_of(arguments.positive, model, job.text_format)
     with scoring_loop(job, checkpoint, model, metrics_of(model, positive=positive), positive) as loop:
         began = time.process_time()
         try:

@@ -13,15 +13,14 @@ from typing import Any
 from river import base
 
 from streamsvm.cli import CommandError, UsageError, printable
-from streamsvm.cli.job import Job, labels_of
-from streamsvm.cli.parsing import check_predicts, decide_of, decided_model, decision_flag, make_metrics, positive_of
+from streamsvm.cli.job import Job
+from streamsvm.cli.parsing import Decision, check_predicts, decided_model, make_metrics, positive_of
 from streamsvm.cli.progress import WAITING, course_of, lines_of, scores_of
 from streamsvm.cli.streams import newest, read_by_model, stopping, tell
 from streamsvm.stream import DelayedLearningLoop, PredictionLoop, Progress, Sink
 from streamsvm.stream.answers import calibrated_answer
 from streamsvm.stream.checkpoint import Checkpoint
 from streamsvm.stream.endpoints import Position, Record
-from streamsvm.stream.open import format_of
 from streamsvm.stream.rows import gives_probabilities, learner_of, steps_of
 from streamsvm.stream.scores.several import Scores
 from streamsvm.stream.stream_loop import StreamLoop
@@ -38,16 +37,17 @@ def run(arguments: argparse.Namespace) -> bool:
     """
     checkpoint = newest(arguments.path, arguments.trusted)
     check_predicts(checkpoint.model, arguments.path)
-    job = labelled_job(arguments)
-    decide = decide_of(arguments, job.format, regression=False, learns=False)
-    model = decided_model(checkpoint.model, decide, decision_flag(arguments), arguments.abstain)
-    positive = positive_of(arguments.positive, model, job.format)
+    job = labelled_job(arguments.source, arguments.label, arguments.labels)
+    decision = Decision(arguments.threshold, arguments.costs, arguments.positive)
+    decide = decision.wrapper(job.text_format, regression=False, learns=False)
+    model = decided_model(checkpoint.model, decide, decision.flag, arguments.abstain)
+    positive = positive_of(arguments.positive, model, job.text_format)
     if arguments.metric is not None and arguments.positive is None:
         metric = metrics_of(model, arguments.metric)
         positive = positive if Scores(metric, _WINDOW).may_be_binary else None
     else:
         metric = metrics_of(model, arguments.metric, positive)
-    sure = None if job.labels is not None else calibrated_answer(model)
+    sure = None if job.label_stream is not None else calibrated_answer(model)
     held = None if sure is None else _Held()
     answers = [] if sure is None else [sure]
     with scoring_loop(job, checkpoint, model, metric, positive, sink=held, answers=answers, abstain=arguments.abstain) as loop:
@@ -71,15 +71,13 @@ def run(arguments: argparse.Namespace) -> bool:
     return end.interrupted
 
 
-def labelled_job(arguments: argparse.Namespace) -> Job:
-    """Return where rows with labels are read from, by the arguments ``source``, ``label`` and ``labels``."""
-    place: Any = arguments.source[0] if len(arguments.source) == 1 else arguments.source
-    text_format = format_of(place)
-    given = {**vars(arguments), "source": place, "start": None, "format": None, "on_error": "skip"}
-    if arguments.labels is not None and "expired=dead-letter" in arguments.labels:
-        raise UsageError(f"--labels {arguments.labels}: nothing is written here but counts: leave expired=dead-letter out")
-    labels = labels_of(argparse.Namespace(**given), text_format)
-    return Job(place=place, format=text_format, label=arguments.label, labels=labels)
+def labelled_job(source: str | list[str], label: str | None, labels: str | None) -> Job:
+    """Return the job of reading rows with labels, by the flags of their commands."""
+    job = Job(source=source, label=label, labels=labels)
+    if labels is not None and "expired=dead-letter" in labels:
+        raise UsageError(f"--labels {labels}: nothing is written here but counts: leave expired=dead-letter out")
+    _ = job.text_format, job.label_stream
+    return job
 
 
 @contextlib.contextmanager
@@ -88,8 +86,8 @@ def scoring_loop(
 ) -> Iterator[StreamLoop]:
     """Give the loop that scores rows without learning them, and stops at Ctrl-C; say at the end what the model has not met."""
     make: Any = partial(PredictionLoop, needs_labels=True)
-    if job.labels is not None:
-        make = partial(DelayedLearningLoop, delayed=job.labels.buffer, learns=False)
+    if job.label_stream is not None:
+        make = partial(DelayedLearningLoop, delayed=job.label_stream.buffer, learns=False)
     parameters |= {"window": _WINDOW, "positive": positive, "on_error": "skip", "error_share": 1.0}
     with read_by_model(job, checkpoint) as source:
         loop = make(source, model, metric=metric, **parameters)

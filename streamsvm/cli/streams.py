@@ -117,14 +117,15 @@ def position_now(job: Job, table: TableOptions) -> Position | None:
 
 
 def _source_of(job: Job, table: TableOptions, stack: contextlib.ExitStack, beginning: Beginning | None, **more: Any) -> Source:
-    how: dict[str, Any] = {"format": job.format, "stop_at_end": job.stop_at_end, "start": job.start, "label": job.label, **more}
-    if job.labels is not None:
-        return _open_joined(job, job.labels, table, how, stack, beginning)
+    how: dict[str, Any] = {"format": job.text_format, "stop_at_end": job.stop_at_end, "start": job.start, "label": job.label}
+    how |= more
+    if job.label_stream is not None:
+        return _open_joined(job, job.label_stream, table, how, stack, beginning)
     weight = job.weight
-    read_as_table = None if job.format is None else weight
+    read_as_table = None if job.text_format is None else weight
     how |= table.source | {"weight": read_as_table}
-    source = stack.enter_context(_open_beginning(job.place, beginning, **how))
-    if job.format is None:
+    source = stack.enter_context(_open_beginning(job.source, beginning, **how))
+    if job.text_format is None:
         source = without_marks(source, table.encoder.get("missing", ()), weight)
         source = source if weight is None else WeightedSource(source, weight)
     return source
@@ -149,7 +150,7 @@ def _open_joined(
     beginning: Beginning | None,
 ) -> Source:
     # Both have their key and time, and keys stay as they are written.
-    rows, formats = dict(table.source), (job.format, labels.format)
+    rows, formats = dict(table.source), (job.text_format, labels.format)
     kinds = {name: kind for name, kind in rows.get("columns", {}).items() if kind != DROP or name not in labels.columns}
     rows["columns"] = {**dict.fromkeys(labels.columns, NUMBER), **kinds} if OTHERS in kinds else kinds
     known = {"csv": ("encoding", "delimiter", "decimal"), "jsonl": ("encoding",)}.get(labels.format or "", ())
@@ -159,7 +160,7 @@ def _open_joined(
             options["columns"] = {**options.get("columns", {}), labels.key: CATEGORY}
     found: list[Source] = []
     own: tuple[dict[str, Any], ...] = ({"label_needed": False}, {})
-    for place, kind, options, more in zip((job.place, labels.place), formats, reading, own, strict=True):
+    for place, kind, options, more in zip((job.source, labels.place), formats, reading, own, strict=True):
         is_file = "://" not in place
         each = {name: None if is_file and name in ("start", "group") else value for name, value in how.items()}
         begin = None if found else beginning
@@ -247,7 +248,7 @@ def _if_table(place: Path) -> str:
 def first_rows(place: str, checkpoint: Checkpoint, most: int) -> Iterator[Row]:
     """Give the first rows of a table, read as ``predict`` reads it; a CommandError where one cannot be read."""
     columns = ColumnMonitor(columns_of(checkpoint.model), GuardedModel(checkpoint.model, learns=False).encoder)
-    with read_by_model(Job(place=place, format=format_of(place)), checkpoint) as source:
+    with read_by_model(Job(source=place), checkpoint) as source:
         for row in itertools.islice(source, most):
             if isinstance(row, BadRow):
                 raise CommandError(f"{row.place}: {row.reason}")
@@ -265,10 +266,10 @@ def tell(columns: ColumnMonitor) -> None:
 @contextlib.contextmanager
 def read_by_model(job: Job, saved: Checkpoint) -> Iterator[Source]:
     """Open a source as the model of a checkpoint needs it, with the labels that it has learned, or those of ``--label``."""
-    table = table_of(job.columns, job.format, job.label, saved, predict=True)
-    usual_label = None if job.format == "libsvm" else label_of(saved)
+    table = table_of(job.table_flags, job.text_format, job.label, saved, predict=True)
+    usual_label = None if job.text_format == "libsvm" else label_of(saved)
     with open_streams(job, table, usual_label) as (source, _, _):
-        yield source if job.labels is not None else without_key(source, saved)
+        yield source if job.label_stream is not None else without_key(source, saved)
 
 
 @contextlib.contextmanager

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import argparse
 from collections.abc import Mapping
 from typing import Any
 
@@ -16,7 +15,7 @@ from streamsvm.stream.tables.options import KNOWN, READING, TEXT, TableOptions, 
 _ENCODING = ("when_missing", "cycles")
 
 
-def given_of(arguments: argparse.Namespace) -> dict[str, Any]:
+def given_of(arguments: Any) -> dict[str, Any]:
     """Return the options of a table that the flags give; a UsageError where one of them cannot be read."""
     options: dict[str, Any] = {}
     with wrong_usage("--"):

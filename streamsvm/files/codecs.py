@@ -62,35 +62,21 @@ OWN_CLASSES: dict[str, str] = {
     }.items()
     for name in names.split()
 }
-#: Parts of river whose classes are listed: all but datasets, streams and environments, which open files and connections.
-_PARTS = frozenset(
-    {
-        *(
-            "active",
-            "anomaly",
-            "bandit",
-            "base",
-            "cluster",
-            "compose",
-            "conf",
-            "covariance",
-            "drift",
-            "dummy",
-            "ensemble",
-            "facto",
-        ),
-        *("feature_extraction", "feature_selection", "forest", "imblearn", "linear_model", "metrics", "misc", "model_selection"),
-        *("multiclass", "multioutput", "naive_bayes", "neighbors", "optim", "preprocessing", "proba", "reco", "rules", "sketch"),
-        *("stats", "time_series", "tree", "utils"),
-    }
-)
-_EXCLUDED = frozenset({"datasets", "envs"})  # parts of river.drift and river.bandit
 
 
 def _listed_names(modules: dict[str, str]) -> frozenset[tuple[str, str]]:
     return frozenset((module, name) for module, names in modules.items() for name in names.split())
 
 
+#: Parts of river whose classes are listed: all but datasets, streams and environments, which open files and connections.
+_RIVER_PARTS = _listed_names(
+    {
+        "river": "active anomaly bandit base cluster compose conf covariance drift dummy ensemble facto feature_extraction "
+        "feature_selection forest imblearn linear_model metrics misc model_selection multiclass multioutput naive_bayes "
+        "neighbors optim preprocessing proba reco rules sketch stats time_series tree utils",
+    }
+)
+_EXCLUDED = frozenset({"datasets", "envs"})  # parts of river.drift and river.bandit
 _CLASSES = _listed_names(
     {
         "builtins": "bool complex dict float frozenset int list set str tuple",
@@ -160,7 +146,7 @@ def find_class(name: str, trusted: bool = False) -> type:
     module, qualified = _split_name(name)
     package, *parts = module.split(".")
     is_own = module == "streamsvm" and qualified in OWN_CLASSES
-    is_of_river = package == "river" and not _PARTS.isdisjoint(parts[:1]) and _EXCLUDED.isdisjoint(parts)
+    is_of_river = (package, *parts[:1]) in _RIVER_PARTS and _EXCLUDED.isdisjoint(parts)
     is_listed = is_own or is_of_river or (module, qualified) in _CLASSES
     found = _find_object(OWN_CLASSES[qualified] if is_own else module, qualified) if is_listed or trusted else None
     if not isinstance(found, type) or name_of(found) != name:  # a name may lead through what a module imports

@@ -134,7 +134,9 @@ def test_a_newer_model_that_does_not_know_the_label_is_passed_over():
                 model.learn_one({"a": float(i)}, labels[i % len(labels)])
             return FollowedModel(model, n)
 
-    job = SimpleNamespace(decide=lambda model: CostSensitiveClassifier(model, {"fraud": 4.0}), decides_by="--costs fraud=4")
+    job = SimpleNamespace(
+        decide=lambda model: CostSensitiveClassifier(model, {"fraud": 4.0}), decision=SimpleNamespace(flag="--costs fraud=4")
+    )
     newer = _Deciding(Place(), job).newer
     assert newer().version == 20
     with pytest.warns(UserWarning, match="3 rows cannot be used: --costs fraud=4: the model has not learned the label 'fraud'"):

@@ -109,7 +109,7 @@ def test_the_services():
     learner, merger, follower = (parsed(ours[name]["command"]) for name in ("learner-1", "merger", "follower"))
     assert (merger.sources, merger.into) == ([learner.checkpoint], follower.model)
     topics = re.search(r"for topic in (.*?); do", services["topics"]["command"][-1])[1].split()
-    used = {url.rpartition("/")[2] for url in (*learner.source, *follower.source, follower.to)}
+    used = {url.rpartition("/")[2] for url in (learner.source, follower.source, follower.to)}
     assert set(topics) == used
     job = yaml.safe_load((DEPLOY / "prometheus.yaml").read_text())["scrape_configs"][0]
     assert job["static_configs"][0]["targets"] == [
