@@ -107,7 +107,7 @@ def test_the_services():
             assert not Path(folder).is_absolute()  # in the volume, where the image starts
         assert (getattr(arguments, "metrics_port", None) is None) == (each.get("healthcheck") == {"disable": True})
     learner, merger, follower = (parsed(ours[name]["command"]) for name in ("learner-1", "merger", "follower"))
-    assert (merger.sources, merger.into) == ([learner.checkpoint], follower.model)
+    assert (merger.sources, f"{merger.into}?name=merged") == ([learner.checkpoint], follower.model)
     topics = re.search(r"for topic in (.*?); do", services["topics"]["command"][-1])[1].split()
     used = {url.rpartition("/")[2] for url in (learner.source, follower.source, follower.to)}
     assert set(topics) == used
