@@ -29,8 +29,8 @@ assert has_lz4() and has_snappy() and has_zstd()
 """,
     "confluent": """
 from streamsvm_kafka.connection import Connection
-assert Connection("localhost", {"client": "confluent-kafka"}).is_librdkafka
-import streamsvm_kafka.clients.librdkafka
+assert Connection("localhost", {"client": "confluent-kafka"}).library == "confluent-kafka"
+import streamsvm_kafka.clients.confluent
 """,
     "avro": """
 import json

@@ -31,9 +31,11 @@ ssl.keystore.type=PKCS12
 ssl.keystore.location={folder}/broker.p12
 ssl.keystore.password={password}
 ssl.key.password={password}
-sasl.enabled.mechanisms=PLAIN,SCRAM-SHA-256
+sasl.enabled.mechanisms=PLAIN,SCRAM-SHA-256,OAUTHBEARER
 listener.name.sasl_ssl.plain.sasl.jaas.config=org.apache.kafka.common.security.plain.PlainLoginModule required \\
   user_alice="{password}";
+listener.name.sasl_ssl.oauthbearer.sasl.jaas.config=org.apache.kafka.common.security.oauthbearer.OAuthBearerLoginModule \\
+  required unsecuredLoginStringClaim_sub="broker";
 listener.name.sasl_ssl.scram-sha-256.sasl.jaas.config=org.apache.kafka.common.security.scram.ScramLoginModule required;
 controller.listener.names=CONTROLLER
 inter.broker.listener.name=PLAINTEXT
@@ -182,6 +184,15 @@ def running_broker(folder: Path) -> Iterator[Broker]:
                 broker.wait(20)
             except subprocess.TimeoutExpired:
                 broker.kill()
+
+
+def options_of_alice(library: str, broker: Broker) -> dict[str, str]:
+    """Options of a client library with which the broker lets the user alice in."""
+    common = {"client": library, "security_protocol": "SASL_SSL", "sasl_mechanism": "PLAIN"}
+    names = ("ssl_cafile", "sasl_plain_username", "sasl_plain_password")
+    if library != "kafka-python":
+        names = ("ssl_ca_location", "sasl_username", "sasl_password")
+    return common | dict(zip(names, (str(broker.certificate), "alice", PASSWORD), strict=True))
 
 
 def each_library(test: Callable[..., None]) -> Callable[..., None]:

@@ -11,7 +11,7 @@ import pytest
 
 from streamsvm.files.messages import MissingPackageError, missing_package
 from streamsvm.linear import write_blocks
-from streamsvm_kafka import ArrowCodec, AvroCodec, SchemaRegistry
+from streamsvm_kafka import ArrowCodec, AvroCodec, EmbeddedBroker, SchemaRegistry
 
 ROOT = Path(__file__).parents[1]
 EXTRAS = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["optional-dependencies"]
@@ -61,6 +61,7 @@ def test_nothing_but_the_base_is_there():
             lambda path: AvroCodec("y", SchemaRegistry("http://localhost:8081")),
             'an Avro message needs fastavro: pip install "streamsvm[avro]"',
         ),
+        ("confluent_kafka", lambda path: EmbeddedBroker(), 'EmbeddedBroker needs confluent-kafka: pip install "streamsvm[demo]"'),
         (
             "pyarrow",
             lambda path: write_blocks(path / "rows.parquet", path / "blocks", target="y"),
@@ -79,7 +80,6 @@ def test_one_package_is_missing(monkeypatch, tmp_path, module, use, said):
 PARTS = {
     ("scipy", "streamsvm.batch.hss"): 'streamsvm.batch needs scikit-learn: pip install "streamsvm[batch]"',
     ("orjson", "streamsvm_kafka"): 'streamsvm_kafka needs kafka-python and orjson: pip install "streamsvm[kafka]"',
-    ("confluent_kafka", "streamsvm_kafka.embedded"): 'EmbeddedBroker needs confluent-kafka: pip install "streamsvm[demo]"',
 }
 IMPORT = """
 import importlib, river.base, sys

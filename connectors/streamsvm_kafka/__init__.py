@@ -4,8 +4,6 @@
 behind them. To try them without a broker, use an `EmbeddedBroker`, which runs inside this process.
 """
 
-from typing import TYPE_CHECKING, Any
-
 from streamsvm.files.messages import missing_package
 
 try:
@@ -17,14 +15,12 @@ except ImportError as _error:
 from streamsvm_kafka.checkpoints import FollowedTopic, TopicCheckpoints
 from streamsvm_kafka.codecs import ArrowCodec, AvroCodec, Codec, Float32Codec, JSONCodec, NpyCodec, SchemaRegistry
 from streamsvm_kafka.connection import BrokerUnreachableError
+from streamsvm_kafka.embedded import EmbeddedBroker
 from streamsvm_kafka.options import Secret, client_options
 from streamsvm_kafka.partitions import PartitionWorker
 from streamsvm_kafka.sink import KafkaSink, publish
 from streamsvm_kafka.source import KafkaSource
 from streamsvm_kafka.urls import open_checkpoints, open_models, open_sink, open_source, open_worker
-
-if TYPE_CHECKING:
-    from streamsvm_kafka.embedded import EmbeddedBroker
 
 __all__ = [
     "ArrowCodec",
@@ -50,14 +46,3 @@ __all__ = [
     "open_worker",
     "publish",
 ]
-
-
-if not TYPE_CHECKING:  # a checker of types knows all names there are
-
-    def __getattr__(name: str) -> Any:
-        # Imported when it is asked for: only the embedded broker needs confluent-kafka (extra `demo`).
-        if name == "EmbeddedBroker":
-            from streamsvm_kafka.embedded import EmbeddedBroker  # noqa: PLC0415
-
-            return EmbeddedBroker
-        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

@@ -14,17 +14,17 @@ from streamsvm.stream.checkpoint import Checkpoint, CheckpointError, Checkpoints
 from streamsvm.stream.logs import event, tell_checkpoint
 from streamsvm.stream.prediction import Follower
 from streamsvm_kafka.clients.protocol import BATCH_BYTES
-from streamsvm_kafka.connection import Connection, MissingTopicError, TopicPlace, describe_topic, message_limit
+from streamsvm_kafka.connection import Connection, MissingTopicError
 from streamsvm_kafka.model_topic import (
     MAX_CHECKPOINT_BYTES,
     ModelReader,
     NoCheckpointError,
     check_name,
     check_partitions,
-    cluster_of,
     prepare_topic,
 )
 from streamsvm_kafka.sink import RAISE_LIMIT, KafkaSink
+from streamsvm_kafka.topics import TopicEndpoint, cluster_of, describe_topic, message_limit
 from streamsvm_kafka.transactions import Transaction
 
 logger: logging.Logger = logging.getLogger(__name__)
@@ -33,7 +33,7 @@ logger: logging.Logger = logging.getLogger(__name__)
 TRANSACTION_SECONDS = 60.0
 
 
-class TopicCheckpoints(Checkpoints, TopicPlace):
+class TopicCheckpoints(Checkpoints, TopicEndpoint):
     """The checkpoints of a run in a model topic. Use it in the place of a `CheckpointFolder`.
 
     A checkpoint, the predictions and dead letters before it (of sinks from `open_sink`) and the offsets of the ``group`` are
@@ -324,7 +324,7 @@ class FollowedTopic(Follower):
 
     def reads(self, place: object) -> bool:
         """Return whether a sink is this topic."""
-        return isinstance(place, TopicPlace) and place.is_topic(self._connection, self._topic)
+        return isinstance(place, TopicEndpoint) and place.is_topic(self._connection, self._topic)
 
     def close(self) -> None:
         """Close the connection."""

@@ -6,11 +6,6 @@ from typing import Any, Self
 
 from streamsvm.files.messages import missing_package
 
-try:
-    from confluent_kafka import Producer
-except ImportError as _error:
-    raise missing_package("EmbeddedBroker", "confluent-kafka", "demo", _error) from _error
-
 
 class EmbeddedBroker:
     """A Kafka broker inside this process, for demonstrations and tests.
@@ -20,7 +15,7 @@ class EmbeddedBroker:
     its last 5 MiB; the first message creates a topic, with four partitions and without an identity; and there are no
     transactions, no retention, no compaction, no groups of several members and no access rights.
 
-    kafka-python cannot ask it for its version, so pass ``client`` to every client, or use `url`.
+    kafka-python cannot ask it for its version, so pass ``client`` to every client, or use `url`. confluent-kafka needs neither.
 
     Attributes
     ----------
@@ -31,6 +26,8 @@ class EmbeddedBroker:
 
     Raises
     ------
+    ModuleNotFoundError
+        confluent-kafka is not installed (extra ``demo``).
     RuntimeError
         When you enter the context: the broker did not start.
 
@@ -42,12 +39,17 @@ class EmbeddedBroker:
     """
 
     def __init__(self) -> None:
+        try:
+            from confluent_kafka import Producer  # noqa: PLC0415 - of an extra
+        except ImportError as error:
+            raise missing_package("EmbeddedBroker", "confluent-kafka", "demo", error) from error
+        self._client: Any = Producer
         self.bootstrap: str = ""
         self.client: dict[str, Any] = {"api_version": (2, 3)}
 
     def __enter__(self) -> Self:
         # The cluster lives as long as the client that asked for it; the client has no other use.
-        self._cluster = Producer({"test.mock.num.brokers": 1, "bootstrap.servers": "unused", "log_level": 0})
+        self._cluster = self._client({"test.mock.num.brokers": 1, "bootstrap.servers": "unused", "log_level": 0})
         brokers = self._cluster.list_topics(timeout=10).brokers
         if not brokers:
             raise RuntimeError("the embedded broker did not start")

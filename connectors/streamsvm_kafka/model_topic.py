@@ -16,18 +16,9 @@ from streamsvm.files.messages import shown
 from streamsvm.stream.checkpoint import CheckpointError
 from streamsvm_kafka.clients import open_consumer
 from streamsvm_kafka.clients.messages import TopicMessage
-from streamsvm_kafka.connection import (
-    CONNECT_SECONDS,
-    BrokerUnreachableError,
-    Connection,
-    MissingTopicError,
-    TopicDescription,
-    admin_of,
-    describe_topic,
-    missing_right,
-    topic_setting,
-)
+from streamsvm_kafka.connection import CONNECT_SECONDS, Connection, MissingTopicError, TopicDescription, missing_right
 from streamsvm_kafka.reader import POLL_SECONDS
+from streamsvm_kafka.topics import admin_of, describe_topic, topic_setting
 
 #: The largest checkpoint: one message.
 MAX_CHECKPOINT_BYTES = 1 << 26
@@ -89,7 +80,7 @@ HIDDEN_SECONDS = 90.0
 _MAX_OTHERS = 1024
 #: Settings of a topic that is created here. Small segments are compacted soon. Without compression, the broker bounds what a
 #: message takes in its readers.
-_CONFIGS = {
+_SETTINGS = {
     "cleanup.policy": "compact",
     "segment.bytes": str(1 << 26),
     "min.cleanable.dirty.ratio": "0.1",
@@ -130,10 +121,10 @@ def check_partitions(found: TopicDescription, name: str) -> None:
 
 
 def _create_topic(connection: Connection, topic: str, name: str) -> None:
-    options = {"num_partitions": 1, "replication_factor": -1, "configs": _CONFIGS}
     try:
         with admin_of(connection) as admin:
-            admin.create_topics({topic: options}, timeout_ms=int(1000 * CONNECT_SECONDS), wait_for_metadata=True)
+            admin.create_topic(topic, _SETTINGS)
+        describe_topic(connection, topic)  # which waits until it has a leader
     except TopicAlreadyExistsError:  # by another learner, at the same time
         pass
     except KafkaError as error:
@@ -142,16 +133,6 @@ def _create_topic(connection: Connection, topic: str, name: str) -> None:
             f"{name}: there is no such topic, and it cannot be created ({reason}). Create it with one partition, "
             "cleanup.policy=compact, and a max.message.bytes that is larger than a checkpoint"
         ) from error
-
-
-def cluster_of(connection: Connection) -> str | None:
-    """Return the identity of a cluster; None where its brokers do not tell it."""
-    try:
-        with admin_of(connection) as admin:
-            found: str | None = admin.describe_cluster().get("cluster_id")
-    except KafkaError as error:
-        raise BrokerUnreachableError(f"{connection.bootstrap} does not tell which cluster it is of: {error}") from error
-    return found
 
 
 class ModelReader:

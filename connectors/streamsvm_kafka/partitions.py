@@ -21,10 +21,11 @@ from streamsvm.stream.timings import Timings
 from streamsvm_kafka.clients import open_consumer
 from streamsvm_kafka.clients.messages import Messages
 from streamsvm_kafka.codecs import Codec, TableCodec
-from streamsvm_kafka.connection import CONNECT_SECONDS, BrokerUnreachableError, Connection, describe_topic
+from streamsvm_kafka.connection import CONNECT_SECONDS, BrokerUnreachableError, Connection
 from streamsvm_kafka.offsets import Start, TopicOffsets, start_of
 from streamsvm_kafka.reader import POLL_SECONDS, REFRESH_SECONDS, described_again, lost, removed_reason, unreadable_error
 from streamsvm_kafka.source import PartitionSource
+from streamsvm_kafka.topics import describe_topic
 
 logger: logging.Logger = logging.getLogger(__name__)
 

@@ -26,10 +26,10 @@ from streamsvm_kafka.connection import (
     BrokerUnreachableError,
     Connection,
     TopicDescription,
-    describe_topic,
     missing_right,
 )
 from streamsvm_kafka.offsets import Start, TopicOffsets
+from streamsvm_kafka.topics import describe_topic
 
 logger: logging.Logger = logging.getLogger(__name__)
 

@@ -16,7 +16,8 @@ from streamsvm_kafka.clients import open_producer
 from streamsvm_kafka.clients.messages import Headers
 from streamsvm_kafka.clients.protocol import BATCH_BYTES, Producer
 from streamsvm_kafka.codecs import Codec, TableCodec, table_of
-from streamsvm_kafka.connection import CONNECT_SECONDS, Connection, TopicPlace, message_limit, missing_right
+from streamsvm_kafka.connection import CONNECT_SECONDS, Connection, missing_right
+from streamsvm_kafka.topics import TopicEndpoint, message_limit
 
 #: Time for a message to be acknowledged by all replicas, retries included, unless ``outage_seconds`` says another one.
 DELIVERY_SECONDS = 30.0
@@ -29,7 +30,7 @@ RAISE_LIMIT = "Raise max.message.bytes of the topic"
 #: What is said of kafka-python, which takes each message by itself.
 QUICKER = (
     "predictions go to a topic through kafka-python, which takes 50 us or more of the processor for each, and confluent-kafka a "
-    "tenth: pip install 'streamsvm[confluent]', and STREAMSVM_KAFKA_CLIENT=auto in the environment"
+    "tenth: pip install 'streamsvm[confluent]', and STREAMSVM_KAFKA_CLIENT=confluent-kafka in the environment"
 )
 #: What is wrong where a topic refuses the times of messages, and the remedy. Predictions have the times of their rows.
 OTHER_TIMES = (
@@ -38,8 +39,8 @@ OTHER_TIMES = (
 )
 
 
-#: What brokers say of such times, by their version.
-_TIMES = InvalidTimestampError, InvalidRecordError
+#: The errors for such times, by the version of the broker.
+TIME_ERRORS = InvalidTimestampError, InvalidRecordError
 
 
 class Sending:
@@ -113,26 +114,16 @@ class _Writer(Sending):
             raise
 
     def _explained_error(self, reason: str, error: BaseException) -> StreamError:
-        if is_too_large(error):
+        if isinstance(error, MessageSizeTooLargeError):
             return StreamError(f"{self.name}: a message is larger than its topic takes. {RAISE_LIMIT}")
-        if is_of_other_times(error):
+        if isinstance(error, TIME_ERRORS):
             return StreamError(f"{self.name} {OTHER_TIMES}")
         if (right := missing_right(self._connection.user, error, "Write", self._topic)) is not None:
             return StreamError(f"{self.name}: {right}")
         return StreamError(f"{self.name}: {reason}: {error}. Check the broker, the topic and its access rules.")
 
 
-def is_too_large(error: BaseException) -> bool:
-    """Whether a message was larger than its topic takes. kafka-python raises some errors as a text only."""
-    return isinstance(error, MessageSizeTooLargeError) or MessageSizeTooLargeError.__name__ in str(error)
-
-
-def is_of_other_times(error: BaseException) -> bool:
-    """Whether a message has, as a rule, a time that its topic does not take."""
-    return isinstance(error, _TIMES) or any(kind.__name__ in str(error) for kind in _TIMES)
-
-
-class KafkaSink(Sink, TopicPlace):
+class KafkaSink(Sink, TopicEndpoint):
     """Writes predictions, or dead letters, as JSON messages to a topic.
 
     A message is ``{"row": 17, "y_pred": 1, "y_true": 0, "probability": 0.83}``, and its key is the row number in digits. NaN,
@@ -189,7 +180,7 @@ class KafkaSink(Sink, TopicPlace):
 
     def _send_by(self, writer: Sending, connection: Connection, topic: str, *, owns: bool) -> None:
         self.name: str = f"kafka://{connection.bootstrap}/{topic}"
-        self.hint: str = "" if connection.is_librdkafka else QUICKER
+        self.hint: str = "" if connection.library == "confluent-kafka" else QUICKER
         self._writer, self._connection, self._topic, self._owns = writer, connection, topic, owns
 
     def write(self, record: Record) -> None:

@@ -14,10 +14,11 @@ from streamsvm.stream.endpoints import START_AFRESH, Position, StreamError
 from streamsvm_kafka.clients import open_consumer
 from streamsvm_kafka.clients.messages import Backlog, Messages
 from streamsvm_kafka.codecs import Codec
-from streamsvm_kafka.connection import CONNECT_SECONDS, Connection, TopicPlace, describe_topic
+from streamsvm_kafka.connection import CONNECT_SECONDS, Connection
 from streamsvm_kafka.decoding import MessageSource
 from streamsvm_kafka.offsets import Start, start_of
 from streamsvm_kafka.reader import RECREATED, TopicReader, gone_reason, lost
+from streamsvm_kafka.topics import TopicEndpoint, describe_topic
 
 
 class KafkaSource(MessageSource):
@@ -232,7 +233,7 @@ class KafkaSource(MessageSource):
 
     def reads(self, place: object) -> bool:
         """Return whether a sink, or a place of checkpoints, is this topic."""
-        return isinstance(place, TopicPlace) and place.is_topic(self._connection, self.topic)
+        return isinstance(place, TopicEndpoint) and place.is_topic(self._connection, self.topic)
 
     def stop(self) -> None:
         """End the iteration before its next row, or within a fraction of a second if it waits for one.

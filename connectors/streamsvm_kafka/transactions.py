@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 
 from kafka.errors import (
     InvalidProducerEpochError,
@@ -12,13 +12,14 @@ from kafka.errors import (
     InvalidTxnStateError,
     KafkaError,
     KafkaTimeoutError,
+    MessageSizeTooLargeError,
     ProducerFencedError,
 )
 
 from streamsvm.stream.checkpoint import CheckpointError, TakenOverError
 from streamsvm_kafka.clients import open_producer
 from streamsvm_kafka.connection import CONNECT_SECONDS, Connection, missing_right
-from streamsvm_kafka.sink import DELIVERY_SECONDS, OTHER_TIMES, RAISE_LIMIT, Sending, is_of_other_times, is_too_large
+from streamsvm_kafka.sink import DELIVERY_SECONDS, OTHER_TIMES, RAISE_LIMIT, TIME_ERRORS, Sending
 
 #: The errors by which a broker refuses a producer whose transactional id another one has, or whose transaction it has aborted.
 _FENCED = (ProducerFencedError, InvalidProducerEpochError, InvalidTxnStateError)
@@ -108,10 +109,11 @@ class Transaction(Sending):
         return found
 
     def _found_failure(self, reason: str, error: BaseException) -> CheckpointError:
-        known = [*_error_chain(self._producer.lost), *_error_chain(error)]  # what was lost may be what came of the error
+        # The error may be what came of a lost message, or the other way round.
+        causes = [cause for cause in (self._producer.lost, error) if cause is not None]
 
-        def is_among(*kinds: type[BaseException]) -> bool:  # kafka-python raises some of them as a text only
-            return any(isinstance(each, kinds) or any(kind.__name__ in str(each) for kind in kinds) for each in known)
+        def is_among(*kinds: type[BaseException]) -> bool:
+            return any(isinstance(cause, kinds) for cause in causes)
 
         if is_among(*_FENCED):
             open_for = 0.0 if self._began is None else time.monotonic() - self._began
@@ -130,24 +132,16 @@ class Transaction(Sending):
                 f"{self.name}: nothing was written for longer than transactional.id.expiration.ms, and the broker has forgotten "
                 "who writes here. Start again: the run continues from its newest checkpoint"
             )
-        if any(map(is_too_large, known)):
-            return CheckpointError(f"{self.name}: a message is larger than its topic takes ({known[0]}). {RAISE_LIMIT}")
-        if any(map(is_of_other_times, known)):
+        if is_among(MessageSizeTooLargeError):
+            return CheckpointError(f"{self.name}: a message is larger than its topic takes ({causes[0]}). {RAISE_LIMIT}")
+        if is_among(*TIME_ERRORS):
             return CheckpointError(f"{self.name}: a topic of predictions {OTHER_TIMES}")
-        said = " ".join(map(str, known))  # some name the topic
-        topics = [topic for topic in self._topics if topic in said] or self._topics
-        for each in known:
-            if right := missing_right(self._user, each, "Write", *topics, group=self._group, identity=self._identity):
+        texts = " ".join(map(str, causes))  # some name the topic
+        topics = [topic for topic in self._topics if topic in texts] or self._topics
+        for cause in causes:
+            if right := missing_right(self._user, cause, "Write", *topics, group=self._group, identity=self._identity):
                 return CheckpointError(f"{self.name}: {right}")
         return CheckpointError(
             f"{self.name}: {reason}: {self._producer.lost or error}. Check the broker, the limits and access rules of the "
             "topics, then start again from the checkpoint"
         )
-
-
-def _error_chain(error: BaseException | None) -> Iterator[BaseException]:
-    """Give an error and those that it is made of or was raised from."""
-    while error is not None:
-        yield error
-        yield from (each for each in error.args if isinstance(each, BaseException))
-        error = error.__cause__ or error.__context__

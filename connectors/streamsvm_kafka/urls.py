@@ -12,7 +12,7 @@ from streamsvm.stream.endpoints import StreamError
 from streamsvm_kafka.checkpoints import FollowedTopic, TopicCheckpoints
 from streamsvm_kafka.codecs import CODECS, AvroCodec, Codec, SchemaRegistry
 from streamsvm_kafka.connection import Connection
-from streamsvm_kafka.options import client_options
+from streamsvm_kafka.options import PREFIX, client_options, is_secret
 from streamsvm_kafka.partitions import PartitionWorker
 from streamsvm_kafka.sink import KafkaSink
 from streamsvm_kafka.source import KafkaSource
@@ -170,7 +170,7 @@ def _codec_of(url: str, parameters: dict[str, str], label: str | None, options: 
 def _parsed_url(
     url: str, known: tuple[str, ...], form: str, options: Mapping[str, Any] | None
 ) -> tuple[str, str, dict[str, Any], dict[str, str]]:
-    """The brokers, the topic, the options of a client, and the ``known`` parameters of a URL."""
+    """Return the brokers, the topic, the options of the connection, and the ``known`` parameters of a URL."""
     parts = urlsplit(url)
     topic = unquote(parts.path).strip("/")
     if parts.scheme != "kafka" or not parts.netloc or not topic or "/" in topic:
@@ -182,12 +182,14 @@ def _parsed_url(
         if not _ADDRESS.fullmatch(address):
             raise _url_mistake(url, f"{address!r} is not host:port", form)
     parameters = dict(parse_qsl(parts.query, keep_blank_values=True))
-    version = {name: parameters.pop(name) for name in ("api_version",) if name in parameters}
+    client = {name: parameters.pop(name) for name in list(parameters) if name not in ("codec", "features", "name")}
+    if secret := next((name for name in client if is_secret(name)), None):
+        variable = PREFIX + secret.upper().replace(".", "_")
+        raise _url_mistake(url, f"passwords do not belong into a URL: give {variable} in the environment", form)
     if unknown := sorted(parameters.keys() - set(known)):
-        names = ", ".join((*known, "api_version"))
-        hint = "; options of the connection stand in the environment, as STREAMSVM_KAFKA_SECURITY_PROTOCOL"
-        raise _url_mistake(url, f"unknown parameter {unknown[0]!r}; there are {names}{hint}", form)
-    return parts.netloc, topic, client_options({**(options or {}), **version}), parameters
+        there = f"there are {', '.join(known)} and" if known else "there are only"
+        raise _url_mistake(url, f"unknown parameter {unknown[0]!r}; {there} options of the connection", form)
+    return parts.netloc, topic, client_options({**(options or {}), **client}), parameters
 
 
 def _url_mistake(url: str, reason: str, form: str) -> StreamError:

@@ -40,9 +40,10 @@ def run(arguments: argparse.Namespace) -> None:
     or the two learners differ. A ModuleNotFoundError says that a package is not installed.
     """
     try:
-        import matplotlib as mpl  # noqa: F401, PLC0415 - of an extra
+        import confluent_kafka  # noqa: F401, PLC0415 - of an extra, as those below
+        import matplotlib as mpl  # noqa: F401, PLC0415
 
-        from streamsvm_kafka import EmbeddedBroker, JSONCodec, publish  # noqa: PLC0415 - of another
+        from streamsvm_kafka import EmbeddedBroker, JSONCodec, publish  # noqa: PLC0415
     except ImportError as error:
         raise missing_package("the demonstration", "confluent-kafka, kafka-python and matplotlib", "demo", error) from error
     out = arguments.out

@@ -15,9 +15,10 @@ import pytest
 from kafka import KafkaAdminClient, KafkaProducer
 from kafka.admin import ACL
 
-from kafka_broker import PASSWORD, Broker, broker_or_skip
+from kafka_broker import Broker, broker_or_skip, options_of_alice
 from patience import until
 from streamsvm_kafka import EmbeddedBroker, connection
+from streamsvm_kafka.clients import confluent, kafka_python
 
 #: Limits of the package to what a broker takes for an answer, or a worker to give a sign of life: a busy machine takes longer.
 LIMITS = "ANSWER_SECONDS", "BEGIN_SECONDS", "CONNECT_SECONDS", "DELIVERY_SECONDS", "SESSION_SECONDS", "STALL_SECONDS"
@@ -33,11 +34,9 @@ def patient(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.fixture
-def as_alice(broker: Broker, monkeypatch: pytest.MonkeyPatch) -> None:
+def as_alice(broker: Broker, client_library: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """The environment with which the broker lets the user alice in."""
-    options = {"security_protocol": "SASL_SSL", "sasl_mechanism": "PLAIN", "sasl_plain_username": "alice"}
-    options |= {"sasl_plain_password": PASSWORD, "ssl_cafile": str(broker.certificate)}
-    for name, value in options.items():
+    for name, value in options_of_alice(client_library, broker).items():
         monkeypatch.setenv(f"STREAMSVM_KAFKA_{name.upper()}", value)
 
 
@@ -47,7 +46,8 @@ def soon(monkeypatch: pytest.MonkeyPatch) -> Callable[[Callable[[], Any]], Any]:
 
     def called(check: Callable[[], Any]) -> Any:
         for seconds in (3.0, 90.0):
-            monkeypatch.setattr(connection, "CONNECT_SECONDS", seconds)
+            for module in connection, kafka_python, confluent:
+                monkeypatch.setattr(module, "CONNECT_SECONDS", seconds)
             with contextlib.suppress(*[AssertionError, pytest.fail.Exception] * (seconds < 90.0)):
                 return check()
         raise AssertionError

@@ -1,34 +1,40 @@
 """Connections with TLS and passwords, to a broker that comes late or goes away."""
 
+import base64
 import json
 import socket
 import threading
+import time
 from functools import partial
 
 import pytest
-from kafka import KafkaConsumer, KafkaProducer
+from kafka.net.sasl.oauth import AbstractTokenProvider
 
-from kafka_broker import PASSWORD, certify
+from kafka_broker import IDENTITY, PASSWORD, certify, options_of_alice
 from patience import until
 from refused import raises
+from streamsvm import BSGDClassifier
 from streamsvm.stream.endpoints import Row, StreamError
-from streamsvm_kafka import BrokerUnreachableError, JSONCodec, KafkaSink, KafkaSource, publish
+from streamsvm_kafka import BrokerUnreachableError, JSONCodec, KafkaSink, KafkaSource, TopicCheckpoints, publish
+from streamsvm_kafka.clients import open_consumer
 from streamsvm_kafka.connection import Connection
+from streamsvm_kafka.topics import admin_of
 
 JSON = JSONCodec("y")
 ROWS = [Row({"i": i}, i % 2) for i in range(20)]
 
 
 @pytest.fixture
-def user(broker):
+def user(broker, client_library):
     """Options of a user whom the broker lets in."""
-    return {
-        "security_protocol": "SASL_SSL",
-        "ssl_cafile": str(broker.certificate),
-        "sasl_mechanism": "PLAIN",
-        "sasl_plain_username": "alice",
-        "sasl_plain_password": PASSWORD,
-    }
+    return options_of_alice(client_library, broker)
+
+
+@pytest.fixture
+def name(client_library):
+    """Finds the name that an option of kafka-python has in the client library."""
+    others = {"ssl_cafile": "ssl_ca_location", "sasl_plain_username": "sasl_username", "sasl_plain_password": "sasl_password"}
+    return lambda own: own if client_library == "kafka-python" else others[own]
 
 
 def read(address, topic, client):
@@ -41,53 +47,93 @@ def read(address, topic, client):
 
 @pytest.mark.broker
 @pytest.mark.parametrize("mechanism", ["PLAIN", "SCRAM-SHA-256"])
-def test_rows_through_tls_and_passwords(broker, new_topic, user, mechanism):
+def test_rows_through_tls_and_passwords(broker, new_topic, user, name, mechanism):
     topic = new_topic()
     user |= {"sasl_mechanism": mechanism}
     publish(ROWS, broker.sasl_ssl, topic, JSON, client=user)
     assert read(broker.sasl_ssl, topic, user) == ROWS
-    assert read(broker.ssl, topic, {"security_protocol": "SSL", "ssl_cafile": str(broker.certificate)}) == ROWS
+    assert read(broker.ssl, topic, {"security_protocol": "SSL", name("ssl_cafile"): broker.certificate}) == ROWS
+
+
+class Tokens(AbstractTokenProvider):
+    """Gives unsigned tokens, which the broker of the tests accepts."""
+
+    asked = 0
+
+    def token(self):
+        Tokens.asked += 1
+        now = int(time.time())  # a broker rounds, and refuses tokens that are issued in the future
+        parts = {"alg": "none"}, {"sub": "alice", "iat": now, "exp": now + 600}
+        return ".".join([*(base64.urlsafe_b64encode(json.dumps(part).encode()).decode().rstrip("=") for part in parts), ""])
 
 
 @pytest.mark.broker
-def test_a_user_whom_the_broker_does_not_know(broker, user, soon):
-    for change in (
-        {"sasl_plain_password": "wrong"},
-        {"sasl_plain_username": "bob"},
-        {"sasl_mechanism": "SCRAM-SHA-256"} | {"sasl_plain_password": "wrong"},
-    ):
-        told = f"refuses the user '{(user | change)['sasl_plain_username']}': wrong name, password or sasl_mechanism"
+def test_rows_with_tokens(broker, new_topic, user, name, client_library):
+    topic, asked = new_topic(), Tokens.asked
+    options = {"client": client_library, "security_protocol": "SASL_SSL", "sasl_mechanism": "OAUTHBEARER"}
+    options[name("ssl_cafile")] = broker.certificate
+    if client_library == "kafka-python":
+        options["sasl_oauth_token_provider"] = Tokens()
+    else:
+        options["oauth_cb"] = lambda _: (Tokens().token(), time.time() + 600)
+    publish(ROWS, broker.sasl_ssl, topic, JSON, client=options)
+    assert read(broker.sasl_ssl, topic, options) == ROWS
+    assert Tokens.asked > asked
+    with TopicCheckpoints(broker.sasl_ssl, f"{topic}-models", "rows", group=topic, client=options) as place:
+        place.save(BSGDClassifier(budget=3), None, rows=1, position={"topic": topic, "offsets": {"0": 3}})
+        assert place.newest().header["rows"] == 1
+
+
+@pytest.mark.broker
+def test_tokens_that_librdkafka_makes_by_options_of_the_environment(broker, new_topic, monkeypatch, call):
+    topic = new_topic()
+    publish(ROWS, broker.plaintext, topic, JSON)
+    options = {"client": "confluent-kafka", "security_protocol": "SASL_SSL", "sasl_mechanism": "OAUTHBEARER"}
+    options |= {"ssl_ca_location": str(broker.certificate), "enable_sasl_oauthbearer_unsecure_jwt": "true"}
+    for option, value in (options | {"sasl_oauthbearer_config": "principal=alice"}).items():
+        monkeypatch.setenv(f"STREAMSVM_KAFKA_{option.upper()}", value)
+    assert "20 rows" in call("learn", f"kafka://{broker.sasl_ssl}/{topic}", "--label", "y", "--stop-at-end").stderr
+
+
+@pytest.mark.broker
+def test_a_user_whom_the_broker_does_not_know(broker, user, name, soon):
+    wrong = {name("sasl_plain_password"): "wrong"}
+    for change in wrong, {name("sasl_plain_username"): "bob"}, {"sasl_mechanism": "SCRAM-SHA-256"} | wrong:
+        told = f"refuses the user '{(user | change)[name('sasl_plain_username')]}': wrong name, password or sasl_mechanism"
         soon(partial(raises, told, KafkaSource, broker.sasl_ssl, "rows", JSON, client=user | change, error=StreamError))
-    told, other = "does not take this sasl_mechanism|wrong name, password or sasl_mechanism", {"sasl_mechanism": "SCRAM-SHA-512"}
+    told, other = "wrong name, password or sasl_mechanism=SCRAM-SHA-512", {"sasl_mechanism": "SCRAM-SHA-512"}
     soon(partial(raises, told, KafkaSink, broker.sasl_ssl, "rows", client=user | other, error=StreamError))
 
 
 @pytest.mark.broker
-def test_a_certificate_that_does_not_verify(broker, tmp_path):
-    other = certify(tmp_path, "other")
-    for given in {}, {"ssl_cafile": str(other)}:
-        with pytest.raises(StreamError, match="its certificate does not verify .*self.signed certificate.*Give ssl_cafile"):
-            KafkaSource(broker.ssl, "rows", JSON, client={"security_protocol": "SSL", **given})
-    localhost = broker.ssl.replace("127.0.0.1", "localhost")
-    tls = {"security_protocol": "SSL", "ssl_cafile": str(broker.certificate)}
-    raises("its certificate does not verify .*'localhost'", Connection(localhost, tls).reach, error=StreamError)
-    Connection(localhost, tls | {"ssl_check_hostname": False}).reach()
+def test_a_certificate_that_does_not_verify(broker, tmp_path, name, client_library):
+    tls = {"security_protocol": "SSL", "client": client_library}
+    for given in {}, {name("ssl_cafile"): certify(tmp_path, "other")}:
+        with pytest.raises(StreamError, match="no TLS connection .*certificate.*Give the certificates that it is signed with"):
+            KafkaSource(broker.ssl, "rows", JSON, client=tls | given)
+    localhost, tls = broker.ssl.replace("127.0.0.1", "localhost"), tls | {name("ssl_cafile"): broker.certificate}
+    with pytest.raises(StreamError, match="no TLS connection .*certificate"), admin_of(Connection(localhost, tls)):
+        pass
+    anyone = {"ssl_check_hostname": "false"}
+    anyone = anyone if client_library == "kafka-python" else {"ssl_endpoint_identification_algorithm": "none"}
+    with admin_of(Connection(localhost, tls | anyone)) as admin:
+        assert admin.cluster_id() == IDENTITY
 
 
 @pytest.mark.broker
-def test_the_wrong_port(broker, soon):
+def test_the_wrong_port(broker, soon, client_library):
     with pytest.raises(StreamError, match="no TLS connection .*Is it the port of an SSL or SASL_SSL listener"):
-        KafkaSource(broker.plaintext, "rows", JSON, client={"security_protocol": "SSL"})
+        KafkaSource(broker.plaintext, "rows", JSON, client={"security_protocol": "SSL", "client": client_library})
     told = r"its security settings are the client's \(security_protocol=PLAINTEXT\)"
     soon(partial(raises, told, KafkaSource, broker.ssl, "rows", JSON, error=BrokerUnreachableError))
 
 
 @pytest.mark.broker
-def test_the_command_line_with_a_password(broker, new_topic, user, tmp_path, call, monkeypatch, soon):
+def test_the_command_line_with_a_password(broker, new_topic, user, name, tmp_path, call, monkeypatch, soon):
     rows, out = new_topic(), new_topic()
     publish(ROWS, broker.plaintext, rows, JSON)
-    for name, value in user.items():
-        monkeypatch.setenv(f"STREAMSVM_KAFKA_{name.upper()}", value)
+    for option, value in user.items():
+        monkeypatch.setenv(f"STREAMSVM_KAFKA_{option.upper()}", value)
     words = [f"kafka://{broker.sasl_ssl}/{rows}", "--label", "y", "--stop-at-end", "--to", f"kafka://{broker.sasl_ssl}/{out}"]
     checkpoint = ["--checkpoint", tmp_path / "state", "--on-error", f"kafka://{broker.sasl_ssl}/{out}"]
     learned = call("learn", *words, *checkpoint)
@@ -98,10 +144,13 @@ def test_the_command_line_with_a_password(broker, new_topic, user, tmp_path, cal
     saved = b"".join(path.read_bytes() for path in (tmp_path / "state").iterdir() if path.is_file())
     assert PASSWORD.encode() not in saved
     lines = call("learn", *words, "--log-format", "json", "--log-level", "debug").stderr
-    assert {"kafka.cluster", "streamsvm"} <= {json.loads(line)["logger"] for line in lines.splitlines()}
-    assert "(not shown, as it holds a secret)" in lines
     assert PASSWORD not in lines
-    monkeypatch.setenv("STREAMSVM_KAFKA_SASL_PLAIN_PASSWORD", "a wrong secret")
+    loggers = {json.loads(line)["logger"] for line in lines.splitlines()}
+    assert "streamsvm" in loggers
+    if "sasl_plain_password" in user:
+        assert "kafka.cluster" in loggers
+        assert "(not shown, as it holds a secret)" in lines
+    monkeypatch.setenv(f"STREAMSVM_KAFKA_{name('sasl_plain_password').upper()}", "a wrong secret")
     shown = soon(partial(call, "learn", *words, status=1, says="refuses the user 'alice'")).stderr
     assert "a wrong secret" not in shown
     assert len(shown.splitlines()) == 1
@@ -121,8 +170,9 @@ def test_files_that_are_no_certificates(tmp_path):
     file = tmp_path / "file.pem"
     file.write_text("no certificate")
     for name in "ssl_cafile", "ssl_certfile", "ssl_crlfile":
-        with pytest.raises(StreamError, match=f"TLS cannot be set up with {file}.*Are they PEM files"):
-            Connection("127.0.0.1:1", {"security_protocol": "SSL", name: str(file)})
+        options = {"security_protocol": "SSL", name: file}
+        with pytest.raises(StreamError, match=f"TLS cannot be set up with {name}={file}.*Are they PEM files"):
+            KafkaSource("127.0.0.1:1", "rows", JSON, client=options)
 
 
 @pytest.mark.parametrize(
@@ -135,14 +185,14 @@ def test_a_broker_that_does_not_come_in_time(open_, pauses, caplog):
 
 
 def test_a_broker_that_was_away_is_looked_for_each_second(embedded):
-    client = Connection(embedded.bootstrap, embedded.client).client(KafkaConsumer)
-    waits = [client._manager.update_backoff("1") for _ in range(20)]
-    client.close()
+    consumer = open_consumer(Connection(embedded.bootstrap, embedded.client), "rows", None, fetches=1, many=False)
+    waits = [consumer._consumer._manager.update_backoff("1") for _ in range(20)]
+    consumer.close(1.0)
     assert max(waits) < 2000
 
 
 def test_a_broker_that_comes_late(embedded, caplog):
-    # Something listens at the address once the first attempt has failed; the client itself is given that of a broker.
+    # Something listens at the address once the first attempt has failed.
     with socket.socket() as unused:
         unused.bind(("127.0.0.1", 0))
         port = unused.getsockname()[1]
@@ -154,10 +204,7 @@ def test_a_broker_that_comes_late(embedded, caplog):
 
     late = threading.Thread(target=listen)
     late.start()
-    connection = Connection(f"127.0.0.1:{port}", {"outage_seconds": 600})
-    connection.arguments["bootstrap_servers"] = [embedded.bootstrap]
-    with connection.client(KafkaProducer, api_version=(2, 3)) as producer:
-        assert producer.partitions_for("rows")
+    assert Connection(f"127.0.0.1:{port}", {"outage_seconds": 600}).connect(lambda: len(opened)) == 1
     late.join()
     opened[0].close()
 

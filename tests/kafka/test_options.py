@@ -1,9 +1,14 @@
 """Options of clients: mistakes in them, and secrets, which no text shows."""
 
+from contextlib import ExitStack
+
 import pytest
 
+from refused import raises
 from streamsvm.stream.endpoints import StreamError
-from streamsvm_kafka import Secret, client_options
+from streamsvm_kafka import KafkaSink, SchemaRegistry, Secret, client_options, topics
+from streamsvm_kafka.clients import open_consumer, open_producer
+from streamsvm_kafka.connection import CLIENTS, Connection
 
 VARIABLES = {
     "STREAMSVM_KAFKA_SECURITY_PROTOCOL": "sasl_ssl",
@@ -21,44 +26,65 @@ def test_a_secret_is_not_shown():
     assert "s3cret" not in f"{secret}{secret!r}{secret!s}{secret:>9}{[secret]}%s" % secret + format(secret)
 
 
+CONFLUENT = {"client": "confluent-kafka"}
 MISTAKES = [
-    ({"group_id": "a"}, "group_id is no option of a Kafka connection: there are security_protocol"),
-    ({"security_protocol": "TLS"}, "security_protocol must be PLAINTEXT, SSL, SASL_PLAINTEXT or SASL_SSL, not 'TLS'"),
-    ({"security_protocol": "SASL_SSL"}, r"needs sasl_mechanism: as an option, or as STREAMSVM_KAFKA_SASL"),
-    ({"ssl_cafile": __file__}, "ssl_cafile has no effect with security_protocol=PLAINTEXT: set that to SSL, or SASL_SSL"),
-    ({"sasl_mechanism": "PLAIN"}, "sasl_mechanism has no effect .* set that to SASL_SSL, or SASL_PLAINTEXT"),
-    ({"security_protocol": "SSL", "ssl_keyfile": __file__}, "give ssl_certfile, too"),
-    ({"ssl_cafile": "/no/such/file"}, "ssl_cafile cannot be read: /no/such/file: No such file"),
-    ({"ssl_cafile": 3}, "ssl_cafile must be the path of a file"),
-    ({"ssl_check_hostname": "maybe"}, "ssl_check_hostname must be true or false, not 'maybe'"),
-    ({"sasl_plain_password": ["s3cret"]}, "sasl_plain_password must be a text"),
-    ({"sasl_plain_username": ""}, "sasl_plain_username must be a text"),
+    ({"sasl_plain_pasword": "s3cret"}, "sasl_plain_pasword is unknown, did you mean sasl_plain_password"),
+    ({"zzz": "s3cret"}, "zzz is unknown, see the options of KafkaConsumer"),
+    ({"security_protocol": "sasl_ssl"}, "security_protocol must be PLAINTEXT, SSL, SASL_PLAINTEXT or SASL_SSL"),
+    ({"security_protocol": "SSL", "ssl_cafile": "/no/such/file"}, "TLS cannot be set up with ssl_cafile=/no/such/file .*No such"),
+    (CONFLUENT | {"sasl_pasword": "s3cret"}, 'No such configuration property: "sasl.pasword".*CONFIGURATION.md'),
+    (CONFLUENT | {"ssl_cafile": "a.pem"}, 'No such configuration property: "ssl.cafile".*such as ssl_ca_location'),
+    (CONFLUENT | {"security.protocol": "TLS"}, 'Invalid value "TLS" for configuration property "security.protocol"'),
+    (CONFLUENT | {"security_protocol": "SASL_SSL", "sasl_mechanism": "PLAIN"}, "sasl.username and sasl.password must be set"),
+    (CONFLUENT | {"security_protocol": "SSL", "ssl_ca_location": "/no/such/file"}, "ssl.ca.location failed"),
+    (CONFLUENT | {"group_id": "a"}, "group.id is set by streamsvm"),
+    ({"client": "auto"}, "client must be kafka-python or confluent-kafka, not 'auto'"),
     ({"outage_seconds": "soon"}, "outage_seconds must be a number of seconds from 0 to 604,800, not 'soon'"),
     ({"outage_seconds": float("nan")}, "outage_seconds must be"),
-    ({"api_version": "new"}, "api_version must be a version such as 2.3, not 'new'"),
-    ({"schema_registry_username": "alice"}, "schema_registry_username needs schema_registry_password"),
-    ({"schema_registry_password": "s3cret"}, "schema_registry_password has no effect without schema_registry_url"),
-    ({"schema_registry_cafile": "/nowhere.pem"}, "cannot be read"),
 ]
 
 
 @pytest.mark.parametrize(("given", "reason"), MISTAKES)
-def test_wrong_options(given, reason):
-    with pytest.raises(StreamError, match=reason) as error:
-        client_options(given, {})
+def test_wrong_options(given, reason, embedded):
+    with pytest.raises(StreamError, match=reason) as error, topics.admin_of(Connection(embedded.bootstrap, given)):
+        pass
     assert "s3cret" not in str(error.value)
 
 
-def test_a_wrong_variable_is_named():
-    with pytest.raises(StreamError, match="STREAMSVM_KAFKA_SASL_PASSWORD is no option"):
-        client_options({}, {"STREAMSVM_KAFKA_SASL_PASSWORD": "s3cret", "HOME": "/"})
+@pytest.mark.parametrize("library", CLIENTS)
+def test_options_that_are_set_by_streamsvm(library, embedded):
+    options = {"client": library, "acks": 1} | (embedded.client if library == "kafka-python" else {})
+    raises("acks is set by streamsvm", KafkaSink, embedded.bootstrap, "out", client=options, error=StreamError)
+
+
+@pytest.mark.parametrize(
+    ("given", "reason"),
+    [
+        ({"schema_registry_password": "s3cret"}, "schema_registry_password needs schema_registry_url, too"),
+        ({"schema_registry_user": "alice"}, "schema_registry_user is unknown"),
+    ],
+)
+def test_wrong_options_of_a_registry(given, reason):
+    raises(reason, SchemaRegistry.of, client_options(given, {}), error=StreamError)
+
+
+def test_options_of_the_environment_have_the_types_of_their_defaults(embedded):
+    given = {"linger_ms": "7", "metrics_enabled": "false", "api_version": "2.3", "fetch_max_wait_ms": "11", "client_rack": "3"}
+    connection = Connection(embedded.bootstrap, client_options({}, {f"STREAMSVM_KAFKA_{n.upper()}": v for n, v in given.items()}))
+    with ExitStack() as stack:
+        producer = open_producer(connection, 30.0)
+        stack.callback(producer.close, 1.0)
+        assert [producer._producer.config[name] for name in ("linger_ms", "metrics_enabled")] == [7, False]
+        consumer = open_consumer(connection, "rows", None, fetches=1, many=False)
+        stack.callback(consumer.close, 1.0)
+        assert [consumer._consumer.config[name] for name in ("fetch_max_wait_ms", "client_rack")] == [11, "3"]
 
 
 def test_options_that_are_given_win():
     options = client_options({"sasl_plain_username": "bob"}, VARIABLES)
     assert options == {
-        "security_protocol": "SASL_SSL",
-        "sasl_mechanism": "PLAIN",
+        "security_protocol": "sasl_ssl",
+        "sasl_mechanism": "plain",
         "sasl_plain_username": "bob",
         "sasl_plain_password": "s3cret",
     }

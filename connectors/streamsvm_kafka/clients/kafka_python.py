@@ -9,6 +9,10 @@ format, or mistakes, is read by kafka-python as ever, which raises its own error
 from __future__ import annotations
 
 import contextlib
+import difflib
+import logging
+import re
+import ssl
 import sys
 import threading
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -16,17 +20,36 @@ from functools import cache
 from typing import Any
 
 import numpy as np
-from kafka import ConsumerRebalanceListener, KafkaConsumer, KafkaProducer, TopicPartition
-from kafka.errors import CorruptRecordError, IllegalStateError, KafkaError, KafkaTimeoutError
+from kafka import ConsumerRebalanceListener, KafkaAdminClient, KafkaConsumer, KafkaProducer, TopicPartition, errors
+from kafka.admin import ConfigResource, ConfigResourceType
+from kafka.errors import (
+    BrokerResponseError,
+    CorruptRecordError,
+    IllegalStateError,
+    KafkaConfigurationError,
+    KafkaConnectionError,
+    KafkaError,
+    KafkaTimeoutError,
+    LeaderNotAvailableError,
+    NoError,
+    SaslAuthenticationFailedError,
+    UnsupportedSaslMechanismError,
+    for_code,
+)
+from kafka.net.compat import KafkaNetClient
+from kafka.net.transport import KafkaSSLTransport
 from kafka.record.default_records import DefaultRecord, DefaultRecordBatch, DefaultRecordBatchBuilder
 from kafka.record.memory_records import MemoryRecords
 from kafka.record.util import decode_varint
 from kafka.structs import OffsetAndMetadata
 
 from streamsvm.core.records import HEADERS, KEY, OFFSET, SHORTEST, TIME, VALUE, find_fields
+from streamsvm.stream.endpoints import StreamError
+from streamsvm.stream.logs import redacting
 from streamsvm_kafka.clients.messages import Headers, Messages, joined
 from streamsvm_kafka.clients.protocol import MAX_PENDING, MAX_PENDING_BYTES, MAX_SENT_BYTES, Answered, Listener
-from streamsvm_kafka.connection import ANSWER_SECONDS, CONNECT_SECONDS, Connection
+from streamsvm_kafka.connection import ANSWER_SECONDS, CONNECT_SECONDS, RECONNECT_MS, Connection, TopicDescription
+from streamsvm_kafka.options import Secret
 
 #: The version of the format of batches that is read here.
 _MAGIC = 2
@@ -199,6 +222,215 @@ def _blank_names(buffer: bytearray, at: int) -> None:
         at += max(size, 0)
 
 
+_CLIENTS = KafkaConsumer, KafkaProducer, KafkaAdminClient
+_PROTOCOLS = ("PLAINTEXT", "SSL", "SASL_PLAINTEXT", "SASL_SSL")
+#: Defaults of all options of kafka-python, by name.
+_OPTIONS: dict[str, Any] = {name: value for client in _CLIENTS for name, value in client.DEFAULT_CONFIG.items()}
+
+
+def _client(kind: Any, connection: Connection, defaults: Mapping[str, Any], fixed: Mapping[str, Any]) -> Any:
+    """Make a client with the options of a connection, which replace ``defaults``; those that are ``fixed`` may not be given.
+
+    Raise a StreamError if kafka-python does not know the options, and another one of `Connection.connect` if no broker answers.
+    """
+    options: dict[str, Any] = {}
+    for name, value in connection.options.items():
+        if name not in _OPTIONS:
+            similar = difflib.get_close_matches(name, _OPTIONS, n=1)
+            hint = f"did you mean {similar[0]}?" if similar else "see the options of KafkaConsumer and KafkaProducer"
+            raise connection.options_error(f"{name} is unknown, {hint}")
+        if name in fixed:
+            raise connection.options_error(f"{name} is set by streamsvm, leave it out")
+        if name in kind.DEFAULT_CONFIG:
+            options[name] = _typed(name, value)
+    if options.get("security_protocol", "PLAINTEXT") not in _PROTOCOLS:  # kafka-python would connect in plain text
+        raise connection.options_error(f"security_protocol must be {', '.join(_PROTOCOLS[:-1])} or {_PROTOCOLS[-1]}")
+    if any(isinstance(value, Secret) for value in options.values()):
+        # At level DEBUG, kafka-python shows each request, also the one with the password, to whatever handlers there are.
+        for name in [name for name in logging.root.manager.loggerDict if name.startswith("kafka.")]:
+            logging.getLogger(name).addFilter(redacting)
+    tls = _tls_context(connection, options)
+    if tls is not None:
+        options = {name: value for name, value in options.items() if not name.startswith("ssl_")} | {"ssl_context": tls}
+    arguments = {
+        "bootstrap_servers": connection.bootstrap.split(","),
+        "bootstrap_timeout_ms": 1000 * CONNECT_SECONDS,
+        # kafka-python's own limit is 30 s, which come on top of each outage: half the time that a transaction may be open.
+        "reconnect_backoff_max_ms": RECONNECT_MS,
+        **defaults,
+        **options,
+        **fixed,
+    }
+    return connection.connect(lambda: _connected(kind, connection, arguments, tls))
+
+
+def _typed(name: str, value: Any) -> Any:
+    """Convert the text of an option, as it stands in the environment, to the type of its default."""
+    default = _OPTIONS[name]
+    if name == "api_version" and isinstance(value, str) and re.fullmatch(r"[0-9]+(\.[0-9]+)+", value):
+        return tuple(map(int, value.split(".")))
+    if not isinstance(value, str) or not isinstance(default, bool | int | float):
+        return value
+    if isinstance(default, bool):
+        return {"true": True, "1": True, "false": False, "0": False}.get(value.lower(), value)
+    try:
+        return type(default)(value)
+    except ValueError:
+        return value
+
+
+def _tls_context(connection: Connection, options: Mapping[str, Any]) -> ssl.SSLContext | None:
+    if "SSL" not in options.get("security_protocol", "").split("_"):
+        return None
+    config = {name: options.get(name, default) for name, default in KafkaSSLTransport.DEFAULT_CONFIG.items()}
+    try:
+        # kafka-python 3.0.12 cannot read a list of revoked certificates.
+        context: ssl.SSLContext = KafkaSSLTransport._build_ssl_context(config | {"ssl_crlfile": None})
+        if config["ssl_crlfile"]:
+            context.load_verify_locations(config["ssl_crlfile"])
+            context.verify_flags |= ssl.VERIFY_CRL_CHECK_LEAF
+    except (ssl.SSLError, OSError) as error:
+        files = ", ".join(
+            f"{name}={value}" for name, value in options.items() if name.startswith("ssl_") and name.endswith("file")
+        )
+        raise connection.options_error(f"TLS cannot be set up with {files} ({error}). Are they PEM files?") from error
+    return context
+
+
+def _connected(kind: Any, connection: Connection, arguments: Mapping[str, Any], tls: ssl.SSLContext | None) -> Any:
+    if tls is not None:
+        connection.reach(tls)  # kafka-python may wait for a handshake without any limit
+    failures = _Failures()
+    begun: list[KafkaNetClient] = []
+
+    def network(**configs: Any) -> KafkaNetClient:
+        begun.append(KafkaNetClient(**configs))
+        return begun[-1]
+
+    with failures.heard():
+        try:
+            client = kind(**arguments, kafka_client=network)
+        except BaseException as error:
+            for each in begun:  # kafka-python leaves its thread and sockets open
+                each.close()
+            if isinstance(error, KafkaError):
+                raise _explained_error(connection, failures.reason or error) from error
+            if isinstance(error, ValueError | TypeError | AssertionError):
+                raise connection.options_error(error) from error
+            raise
+    try:
+        connection.check_advertised([(each.host, each.port) for each in begun[0].cluster.brokers()])
+    except BaseException:
+        client.close()
+        raise
+    return client
+
+
+def _explained_error(connection: Connection, error: BaseException) -> StreamError:
+    if isinstance(error, KafkaConfigurationError):
+        return connection.options_error(error)
+    # A broker closes the connection after its answer, which kafka-python then may not have read.
+    has_user = "sasl_mechanism" in connection.options and isinstance(error, KafkaConnectionError)
+    if has_user or isinstance(error, SaslAuthenticationFailedError | UnsupportedSaslMechanismError):
+        return connection.user_error(error)
+    return connection.silent_error(error)
+
+
+class _Failures(logging.Handler):
+    """Collects what kafka-python logs of a connection that fails, because the exceptions that it raises say less."""
+
+    _telling = (KafkaConnectionError, UnsupportedSaslMechanismError, SaslAuthenticationFailedError)
+
+    def __init__(self) -> None:
+        super().__init__(logging.WARNING)
+        self.reason: BaseException | None = None  # the last failure, or one before it that says more
+
+    def emit(self, record: logging.LogRecord) -> None:
+        for value in record.args or ():
+            if isinstance(value, KafkaError) and self._rank_of(value) >= self._rank_of(self.reason):
+                self.reason = value
+
+    def _rank_of(self, error: BaseException | None) -> int:
+        return max((number for number, kind in enumerate(self._telling, 1) if isinstance(error, kind)), default=0)
+
+    @contextlib.contextmanager
+    def heard(self) -> Iterator[None]:
+        logger = logging.getLogger("kafka")
+        logger.addHandler(self)
+        try:
+            yield
+        finally:
+            logger.removeHandler(self)
+
+
+#: Errors of brokers by the names of their classes: kafka-python raises some of them as a text that has the name.
+_NAMED_ERRORS: dict[str, Any] = {
+    name: kind for name, kind in vars(errors).items() if isinstance(kind, type) and issubclass(kind, BrokerResponseError)
+}
+
+
+def _broker_error(error: BaseException) -> BaseException:
+    """Return the error of a broker that an error is, contains, names or was raised from; the error itself if there is none."""
+    chain: BaseException | None = error
+    while chain is not None:
+        for each in (chain, *chain.args):
+            if isinstance(each, BrokerResponseError):
+                return each
+        for name in re.findall(r"\w+Error", str(chain)):
+            if name in _NAMED_ERRORS:
+                named: BaseException = _NAMED_ERRORS[name](str(chain))
+                return named
+        chain = chain.__cause__ or chain.__context__
+    return error
+
+
+@contextlib.contextmanager
+def _translating_errors() -> Iterator[None]:
+    try:
+        yield
+    except KafkaError as error:
+        if isinstance(error, KafkaTimeoutError) or (found := _broker_error(error)) is error:
+            raise
+        raise found from error
+
+
+class Admin:
+    """A client for administration, as `streamsvm_kafka.clients.protocol.Admin`."""
+
+    def __init__(self, connection: Connection) -> None:
+        self._admin = _client(KafkaAdminClient, connection, {"request_timeout_ms": 1000 * CONNECT_SECONDS}, {})
+
+    def describe_topic(self, topic: str) -> TopicDescription:
+        (found,) = self._admin.describe_topics([topic])
+        if (failure := for_code(found["error_code"])) is not NoError:
+            raise failure(topic)
+        if not found["partitions"]:
+            raise LeaderNotAvailableError(topic)
+        return TopicDescription(found.get("topic_id"), tuple(sorted(p["partition_index"] for p in found["partitions"])))
+
+    def topics(self) -> list[str]:
+        return list(self._admin.list_topics())
+
+    def topic_setting(self, topic: str, name: str) -> str | None:
+        resource = ConfigResource(ConfigResourceType.TOPIC, topic)
+        described = self._admin.describe_configs([resource], config_filter="all")
+        try:
+            return str(next(iter(next(iter(described.values())).values()))[name]["value"])
+        except (KeyError, StopIteration, TypeError):
+            return None
+
+    def create_topic(self, topic: str, settings: Mapping[str, str]) -> None:
+        options = {"num_partitions": 1, "replication_factor": -1, "configs": dict(settings)}
+        self._admin.create_topics({topic: options}, timeout_ms=int(1000 * CONNECT_SECONDS), wait_for_metadata=True)
+
+    def cluster_id(self) -> str | None:
+        identity: str | None = self._admin.describe_cluster().get("cluster_id")
+        return identity
+
+    def close(self) -> None:
+        self._admin.close()
+
+
 #: Time for an answer that is asked for within a poll.
 _ANSWER_MS = 200
 
@@ -207,23 +439,22 @@ class Consumer:
     """A consumer of kafka-python, as `TopicConsumer`."""
 
     def __init__(
-        self, connection: Connection, topic: str, group: str | None, fetches: int, size: int, more: Mapping[str, Any]
+        self, connection: Connection, topic: str, group: str | None, fetches: int, size: int, settings: Mapping[str, Any]
     ) -> None:
         self.group: str | None = group
         self._topic = topic
-        self._consumer = connection.client(
-            KafkaConsumer,
-            group_id=group,
-            enable_auto_commit=False,
-            auto_offset_reset="none",
-            allow_auto_create_topics=False,
+        defaults = {"max_partition_fetch_bytes": size, "fetch_max_bytes": fetches * size, **settings}
+        fixed = {
+            "isolation_level": defaults.pop("isolation_level", "read_committed"),
+            "group_id": group,
+            "enable_auto_commit": False,
+            "auto_offset_reset": "none",
+            "allow_auto_create_topics": False,
             # kafka-python 3.0.12 never returns to a partition that was paused with half of a fetch read, so every poll takes all
             # messages and the size of a fetch is the bound.
-            max_poll_records=sys.maxsize,
-            max_partition_fetch_bytes=size,
-            fetch_max_bytes=fetches * size,
-            **{"isolation_level": "read_committed", **more},
-        )
+            "max_poll_records": sys.maxsize,
+        }
+        self._consumer = _client(KafkaConsumer, connection, defaults, fixed)
         read_at_once(self._consumer)
 
     def _key(self, partition: int) -> TopicPartition:
@@ -331,19 +562,16 @@ class Producer:
         if identity is not None:
             transactions = {"transactional_id": identity, "transaction_timeout_ms": int(1000 * transaction_seconds)}
         self._seconds = seconds
-        self._producer = connection.client(
-            KafkaProducer,
-            max_block_ms=1000 * CONNECT_SECONDS,
-            # Shorter than the next one; and whole, for kafka-python sends it as an integer, or else never.
-            request_timeout_ms=min(10_000, int(500 * seconds)),
-            delivery_timeout_ms=int(1000 * seconds),
-            acks="all",
-            enable_idempotence=True,
-            linger_ms=5,
-            batch_size=batch_bytes,
-            max_request_size=MAX_SENT_BYTES,
-            **transactions,
-        )
+        defaults = {
+            "max_block_ms": 1000 * CONNECT_SECONDS,
+            # Shorter than the delivery; and whole, for kafka-python sends it as an integer, or else never.
+            "request_timeout_ms": min(10_000, int(500 * seconds)),
+            "linger_ms": 5,
+            "batch_size": batch_bytes,
+            "max_request_size": MAX_SENT_BYTES,
+        }
+        fixed = {"delivery_timeout_ms": int(1000 * seconds), "acks": "all", "enable_idempotence": True, **transactions}
+        self._producer = _client(KafkaProducer, connection, defaults, fixed)
         if identity is not None:
             # Where its epoch is refused, kafka-python would ask for a new one: who is fenced would fence the one after it.
             self._producer._transaction_manager._supports_epoch_bump = lambda: False
@@ -351,9 +579,11 @@ class Producer:
         self._pending = self._bytes = 0
 
     def partitions_of(self, topic: str) -> set[int]:
-        found: set[int] = self._producer.partitions_for(topic)
-        return found
+        with _translating_errors():
+            partitions: set[int] = self._producer.partitions_for(topic)
+        return partitions
 
+    @_translating_errors()
     def send(
         self,
         topic: str,
@@ -377,18 +607,21 @@ class Producer:
                 self.flush(self._seconds + CONNECT_SECONDS)
 
     def _note_failure(self, error: BaseException) -> None:
-        self.lost = self.lost or error
+        self.lost = self.lost or _broker_error(error)
 
     def flush(self, seconds: float) -> None:
         if self._pending:
-            self._producer.flush(seconds)
+            with _translating_errors():
+                self._producer.flush(seconds)
         self._pending = self._bytes = 0
 
     def init_transactions(self) -> None:
-        self._producer.init_transactions()
+        with _translating_errors():
+            self._producer.init_transactions()
 
     def begin(self) -> None:
-        self._producer.begin_transaction()
+        with _translating_errors():
+            self._producer.begin_transaction()
 
     def send_offsets(self, offsets: Mapping[tuple[str, int], int], group: str, seconds: float) -> None:
         found = {TopicPartition(*place): OffsetAndMetadata(offset, "", -1) for place, offset in offsets.items()}
@@ -427,4 +660,5 @@ def _in_time(call: Callable[[], Any], seconds: float) -> None:
     if not outcome:
         raise KafkaTimeoutError(f"no answer in {seconds:g} s")
     if outcome[0] is not None:
-        raise outcome[0]
+        with _translating_errors():
+            raise outcome[0]

@@ -1,7 +1,7 @@
-"""The protocol of client libraries: a consumer of one topic, and a producer.
+"""The protocol of client libraries: a client for administration, a consumer of one topic, and a producer.
 
-Errors are kafka-python's (`kafka.errors`), whichever library speaks to the broker. No method may be called by two threads at
-once, but for those that say so.
+Errors are of kafka-python's classes (`kafka.errors`), whichever library speaks to the broker. No method may be called by two
+threads at once, but for those that say so.
 """
 
 from __future__ import annotations
@@ -10,6 +10,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Protocol
 
 from streamsvm_kafka.clients.messages import Headers, Messages
+from streamsvm_kafka.connection import TopicDescription
 
 #: The most messages of a producer that wait to be acknowledged, and the most bytes of them: a prediction may have the headers of
 #: its row's message.
@@ -25,6 +26,28 @@ Answered = Callable[[Mapping[int, int], Exception | None], None]
 #: Called with what a group has decided, maybe by another thread, and with partitions: they are ``"assigned"``, of which nothing
 #: is fetched before `TopicConsumer.read_from`; ``"revoked"``, in order; or ``"lost"``: others may read them. It may not wait.
 Listener = Callable[[str, set[int]], None]
+
+
+class Admin(Protocol):
+    """Asks for topics and the cluster, and creates topics."""
+
+    def describe_topic(self, topic: str) -> TopicDescription:
+        """Return the identity and the partitions of a topic; raise the broker's error, retriable while it has no leader."""
+
+    def topics(self) -> list[str]:
+        """Return the names of all topics."""
+
+    def topic_setting(self, topic: str, name: str) -> str | None:
+        """Return a setting of a topic; None if the broker does not tell it."""
+
+    def create_topic(self, topic: str, settings: Mapping[str, str]) -> None:
+        """Create a topic with one partition."""
+
+    def cluster_id(self) -> str | None:
+        """Return the identity of the cluster; None if the broker does not tell it."""
+
+    def close(self) -> None:
+        """Close the connection."""
 
 
 class TopicConsumer(Protocol):

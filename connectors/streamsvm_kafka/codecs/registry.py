@@ -91,13 +91,19 @@ class SchemaRegistry:
 
     @classmethod
     def of(cls, options: Mapping[str, Any]) -> Self | None:
-        """Return the registry that options of a connection name; None if they name none.
+        """Return the registry in options of a connection (see `client_options`); None if they have none.
 
-        See `client_options`.
+        Raise a StreamError if an option of a registry is unknown, or there is no URL.
         """
         given = {name.removeprefix("schema_registry_"): options[name] for name in options if name.startswith("schema_registry_")}
         if not given:
             return None
+        if unknown := sorted(given.keys() - {"url", "username", "password", "cafile"}):
+            raise StreamError(
+                f"schema_registry_{unknown[0]} is unknown: there are ..._url, ..._username, ..._password and ..._cafile"
+            )
+        if "url" not in given:
+            raise StreamError(f"schema_registry_{min(given)} needs schema_registry_url, too")
         return cls(**given, outage_seconds=options.get("outage_seconds", OUTAGE_SECONDS))
 
     def __repr__(self) -> str:

@@ -6,18 +6,22 @@ import contextlib
 import logging
 import operator
 import time
+import uuid
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from functools import cached_property
 from itertools import repeat
 from typing import Any
 
 import confluent_kafka as library
 import numpy as np
 from confluent_kafka import KafkaError as Code
-from confluent_kafka import KafkaException, TopicPartition
+from confluent_kafka import KafkaException, TopicCollection, TopicPartition
+from confluent_kafka.admin import AdminClient, ConfigResource, NewTopic, ResourceType
 from kafka.errors import (
     KafkaConnectionError,
     KafkaError,
     KafkaTimeoutError,
+    LeaderNotAvailableError,
     OffsetOutOfRangeError,
     ProducerFencedError,
     SaslAuthenticationFailedError,
@@ -27,9 +31,16 @@ from kafka.errors import (
 
 from streamsvm_kafka.clients.messages import Headers, Messages
 from streamsvm_kafka.clients.protocol import MAX_PENDING, MAX_PENDING_BYTES, MAX_SENT_BYTES, Answered, Listener
-from streamsvm_kafka.connection import ANSWER_SECONDS, CONNECT_SECONDS, RECONNECT_MS, Connection
+from streamsvm_kafka.connection import (
+    ANSWER_SECONDS,
+    CONNECT_SECONDS,
+    RECONNECT_MS,
+    Connection,
+    TopicDescription,
+)
+from streamsvm_kafka.options import is_secret
 
-#: What librdkafka says. What matters of it is raised, or told of by those who read and write.
+#: The log of librdkafka. What matters of it is raised, or reported by sources and sinks.
 logger: logging.Logger = logging.getLogger("confluent_kafka")
 
 
@@ -50,21 +61,10 @@ _QUEUED = 100
 _AT_ONCE = 1000
 #: Pauses of fetching where enough has been fetched, and looks at callbacks while something is waited for.
 _BACKOFF_MS, _LOOK_SECONDS = 2, 0.1
-#: The names of options in librdkafka.
-_NAMES = {
-    "security_protocol": "security.protocol",
-    "ssl_cafile": "ssl.ca.location",
-    "ssl_certfile": "ssl.certificate.location",
-    "ssl_keyfile": "ssl.key.location",
-    "ssl_crlfile": "ssl.crl.location",
-    "ssl_password": "ssl.key.password",
-    "sasl_mechanism": "sasl.mechanism",
-    "sasl_plain_username": "sasl.username",
-    "sasl_plain_password": "sasl.password",
-    "client_id": "client.id",
-}
-#: Those of consumers alone whose name is not the same with points.
-_MORE = {"metadata_max_age_ms": "topic.metadata.refresh.interval.ms"}
+#: Options of librdkafka whose names have ``_`` in them.
+_UNDERSCORES = ("log_level", "ssl_key", "ssl_certificate", "ssl_ca", "ssl_engine_callback_data")
+#: A setting of consumers whose name in librdkafka is another one.
+_REFRESH = {"metadata_max_age_ms": "topic.metadata.refresh.interval.ms"}
 #: Errors of librdkafka itself, as kafka-python has them.
 _OWN = {
     Code._AUTO_OFFSET_RESET: OffsetOutOfRangeError,
@@ -102,18 +102,134 @@ def _translating_errors() -> Iterator[None]:
         raise (_translated_error(found.args[0]) if isinstance(found, KafkaException) else KafkaError(str(error))) from error
 
 
-def _settings_of(connection: Connection) -> dict[str, Any]:
-    # A secret would be given as it is shown.
-    found = {_NAMES[name]: "".join(value) for name, value in connection.options.items() if name in _NAMES}
-    if not connection.options.get("ssl_check_hostname", True):
-        found["ssl.endpoint.identification.algorithm"] = "none"
-    return {
-        "bootstrap.servers": connection.bootstrap,
+def _property(name: str) -> str:
+    """Return the name of an option in librdkafka.
+
+    >>> _property("ssl_ca_location"), _property("oauth_cb")
+    ('ssl.ca.location', 'oauth_cb')
+    """
+    return name if name.endswith("_cb") or name in _UNDERSCORES else name.replace("_", ".")
+
+
+def _client(kind: Any, connection: Connection, defaults: Mapping[str, Any], fixed: Mapping[str, Any]) -> Any:
+    """Make a client with the options of a connection, which replace ``defaults``; those that are ``fixed`` may not be given.
+
+    Raise a StreamError if librdkafka does not accept the options.
+    """
+    # Of a secret, librdkafka would read what is shown.
+    options = {_property(n): "".join(v) if isinstance(v, str) else v for n, v in connection.options.items()}
+    if both := sorted(options.keys() & fixed.keys()):
+        raise connection.options_error(f"{both[0]} is set by streamsvm, leave it out")
+    settings = {
         "reconnect.backoff.max.ms": RECONNECT_MS,
-        "socket.connection.setup.timeout.ms": int(1000 * CONNECT_SECONDS),
+        "socket.connection.setup.timeout.ms": max(int(1000 * CONNECT_SECONDS), 1000),
+        **defaults,
+        **options,
+        **fixed,
+        "bootstrap.servers": connection.bootstrap,
         "logger": logger,
-        **found,
     }
+    try:
+        return kind(settings)
+    except (KafkaException, TypeError, ValueError) as error:
+        reason = error.args[0].str() if isinstance(error, KafkaException) else str(error)
+        if any(isinstance(value, str) and value in reason for name, value in options.items() if is_secret(name)):
+            reason = "an invalid value of a secret option"
+        if "No such configuration property" in reason:
+            reason += ". Its names are those of librdkafka's CONFIGURATION.md, such as ssl_ca_location and sasl_username"
+        raise connection.options_error(reason) from error
+
+
+_REFUSED = (Code._AUTHENTICATION, Code.SASL_AUTHENTICATION_FAILED, Code.UNSUPPORTED_SASL_MECHANISM)
+
+
+class Admin:
+    """A client for administration, as `streamsvm_kafka.clients.protocol.Admin`."""
+
+    def __init__(self, connection: Connection) -> None:
+        self._connection = connection
+        self._errors: list[Any] = []  # of the connection
+        # Unlike a client for administration, a consumer creates no topic that it asks for.
+        fixed = {"group.id": "streamsvm", "allow.auto.create.topics": False, "error_cb": self._errors.append}
+        self._asker = _client(library.Consumer, connection, {}, fixed)
+        try:
+            self._cluster = connection.connect(self._ask_cluster)
+            connection.check_advertised([(each.host, each.port) for each in self._cluster.brokers.values()])
+        except BaseException:
+            self.close()
+            raise
+
+    def _ask_cluster(self) -> Any:
+        """Return the metadata of the cluster; raise the error that explains why no broker answers."""
+        deadline, seconds = time.monotonic() + CONNECT_SECONDS, _LOOK_SECONDS
+        self._errors.clear()
+        while True:
+            with contextlib.suppress(KafkaException):
+                return self._asker.list_topics(timeout=seconds)
+            self._asker.poll(0.0)  # which calls error_cb
+            reasons = {error.code(): error.str() for error in self._errors}
+            for code in _REFUSED:
+                if code in reasons:
+                    raise self._connection.user_error(reasons[code])
+            for code, text in reasons.items():
+                if code == Code._SSL or "SSL_HANDSHAKE" in text:
+                    raise self._connection.tls_error(text)
+            if (left := deadline - time.monotonic()) <= 0.0:
+                raise self._connection.silent_error("; ".join(reasons.values()) or "no answer")
+            seconds = min(2.0 * seconds, max(left, _LOOK_SECONDS))
+
+    @cached_property
+    def _admin(self) -> Any:
+        return _client(AdminClient, self._connection, {}, {})
+
+    @property
+    def _has_controller(self) -> bool:
+        """Whether the cluster answers administrators. An `EmbeddedBroker` does not, and would be waited for."""
+        return self._cluster.controller_id in self._cluster.brokers
+
+    def describe_topic(self, topic: str) -> TopicDescription:
+        with _translating_errors():
+            metadata = self._asker.list_topics(topic, timeout=CONNECT_SECONDS).topics[topic]
+        if metadata.error is not None:
+            raise _translated_error(metadata.error)
+        if not metadata.partitions:
+            raise LeaderNotAvailableError(topic)
+        partitions = tuple(sorted(metadata.partitions))
+        if not self._has_controller:
+            return TopicDescription(None, partitions)
+        found = _result_of(self._admin.describe_topics(TopicCollection([topic]), request_timeout=CONNECT_SECONDS))
+        high, low = found.topic_id.get_most_significant_bits(), found.topic_id.get_least_significant_bits()
+        identity = uuid.UUID(int=(high & (1 << 64) - 1) << 64 | low & (1 << 64) - 1)
+        return TopicDescription(str(identity) if identity.int else None, partitions)
+
+    def topics(self) -> list[str]:
+        with _translating_errors():
+            return list(self._asker.list_topics(timeout=CONNECT_SECONDS).topics)
+
+    def topic_setting(self, topic: str, name: str) -> str | None:
+        if not self._has_controller:
+            return None
+        asked = [ConfigResource(ResourceType.TOPIC, topic)]
+        settings = _result_of(self._admin.describe_configs(asked, request_timeout=CONNECT_SECONDS))
+        return str(settings[name].value) if name in settings else None
+
+    def create_topic(self, topic: str, settings: Mapping[str, str]) -> None:
+        new = NewTopic(topic, 1, -1, config=dict(settings))
+        _result_of(self._admin.create_topics([new], request_timeout=CONNECT_SECONDS))
+
+    def cluster_id(self) -> str | None:
+        identity: str | None = self._cluster.cluster_id
+        return identity
+
+    def close(self) -> None:
+        self._asker.close()
+
+
+def _result_of(futures: Mapping[Any, Any]) -> Any:
+    """Wait for the answer of a broker to a question about one thing."""
+    (future,) = futures.values()
+    with _translating_errors():
+        return future.result(2.0 * CONNECT_SECONDS)
 
 
 #: What is refused to a consumer whose group is only a name.
@@ -124,31 +240,33 @@ class Consumer:
     """A consumer of librdkafka, as `TopicConsumer`."""
 
     def __init__(
-        self, connection: Connection, topic: str, group: str | None, fetches: int, size: int, more: Mapping[str, Any]
+        self, connection: Connection, topic: str, group: str | None, fetches: int, size: int, settings: Mapping[str, Any]
     ) -> None:
         self.group: str | None = group
         self._topic = topic
-        self._consumer = library.Consumer(
-            {
-                **_settings_of(connection),
-                "group.id": group or "streamsvm",  # which is asked for, and not used
-                "enable.auto.commit": False,
-                "enable.auto.offset.store": False,
-                "auto.offset.reset": "error",
-                "allow.auto.create.topics": False,
-                "enable.partition.eof": True,  # which tells that a marker of a transaction was passed over
-                "fetch.wait.max.ms": _WAIT_MS,  # and after so long, that there is no more
-                "isolation.level": "read_committed",
-                "fetch.message.max.bytes": size,
-                "fetch.max.bytes": fetches * size,
-                "message.max.bytes": size,  # librdkafka wants it not above the one before, though it is for what is sent
-                "queued.min.messages": _QUEUED,  # for it does not count the bytes of keys and headers
-                "queued.max.messages.kbytes": QUEUED_BYTES >> 10,
-                "fetch.queue.backoff.ms": _BACKOFF_MS,
-                "on_commit": self._on_commit,
-                **{_MORE.get(name, name.replace("_", ".")): value for name, value in more.items()},
-            }
-        )
+        defaults = {
+            "fetch.wait.max.ms": _WAIT_MS,  # after which a partition is known to have no more messages
+            "fetch.message.max.bytes": size,
+            "fetch.max.bytes": fetches * size,
+            "message.max.bytes": size,  # librdkafka wants it not above the one before, though it is for what is sent
+            "queued.min.messages": _QUEUED,  # for it does not count the bytes of keys and headers
+            "queued.max.messages.kbytes": QUEUED_BYTES >> 10,
+            "fetch.queue.backoff.ms": _BACKOFF_MS,
+        }
+        fixed = {
+            "isolation.level": settings.get("isolation_level", "read_committed"),
+            "group.id": group or "streamsvm",  # which is asked for, and not used
+            "enable.auto.commit": False,
+            "enable.auto.offset.store": False,
+            "auto.offset.reset": "error",
+            "allow.auto.create.topics": False,
+            "enable.partition.eof": True,  # which reports that a marker of a transaction was passed over
+            "on_commit": self._on_commit,
+        }
+        for name, value in settings.items():
+            if name != "isolation_level":
+                defaults[_REFRESH.get(name, _property(name))] = value
+        self._consumer = _client(library.Consumer, connection, defaults, fixed)
         self._positions: dict[int, int] = {}
         self._held: set[int] = set()
         self._members: set[int] = set()  # partitions that the group has assigned
@@ -333,24 +451,24 @@ class Producer:
         if identity is not None:
             transactions = {"transactional.id": identity, "transaction.timeout.ms": int(1000 * transaction_seconds)}
         self._seconds = seconds
-        self._producer = library.Producer(
-            {
-                **_settings_of(connection),
-                "acks": "all",
-                "enable.idempotence": True,
-                "linger.ms": 5,
-                "batch.size": batch_bytes,
-                "message.max.bytes": MAX_SENT_BYTES,
-                # In a transaction, no longer than that may be open.
-                "delivery.timeout.ms": int(1000 * (seconds if identity is None else min(seconds, transaction_seconds))),
-                "delivery.report.only.error": True,
-                "partitioner": "murmur2_random",  # of other clients: equal keys are in one partition
-                "queue.buffering.max.messages": MAX_PENDING,
-                # A checkpoint must fit beside them.
-                "queue.buffering.max.kbytes": (MAX_PENDING_BYTES + (MAX_SENT_BYTES if transactions else 0)) >> 10,
-                **transactions,
-            }
-        )
+        defaults = {
+            "linger.ms": 5,
+            "batch.size": batch_bytes,
+            "message.max.bytes": MAX_SENT_BYTES,
+            "partitioner": "murmur2_random",  # of other clients: equal keys are in one partition
+            "queue.buffering.max.messages": MAX_PENDING,
+            # A checkpoint must fit beside them.
+            "queue.buffering.max.kbytes": (MAX_PENDING_BYTES + (MAX_SENT_BYTES if transactions else 0)) >> 10,
+        }
+        fixed = {
+            "acks": "all",
+            "enable.idempotence": True,
+            # In a transaction, no longer than that may be open.
+            "delivery.timeout.ms": int(1000 * (seconds if identity is None else min(seconds, transaction_seconds))),
+            "delivery.report.only.error": True,
+            **transactions,
+        }
+        self._producer = _client(library.Producer, connection, defaults, fixed)
         self.lost: BaseException | None = None
         self._identity = identity
         self._groups: dict[str, Any] = {}
@@ -420,7 +538,7 @@ class Producer:
 
     def send_offsets(self, offsets: Mapping[tuple[str, int], int], group: str, seconds: float) -> None:
         if group not in self._groups:  # a consumer that never reads knows what its group is called
-            self._groups[group] = library.Consumer({**_settings_of(self._connection), "group.id": group})
+            self._groups[group] = _client(library.Consumer, self._connection, {}, {"group.id": group})
         found = [TopicPartition(topic, partition, offset) for (topic, partition), offset in offsets.items()]
         with _translating_errors():
             self._producer.send_offsets_to_transaction(found, self._groups[group].consumer_group_metadata(), seconds)
