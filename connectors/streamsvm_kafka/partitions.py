@@ -17,7 +17,7 @@ from streamsvm.stream import CheckpointFolder, LearningLoop
 from streamsvm.stream.checkpoint import FolderLockedError, TakenOverError
 from streamsvm.stream.endpoints import StreamError
 from streamsvm.stream.logs import event
-from streamsvm.stream.timings import Timings
+from streamsvm.stream.progress import Timings
 from streamsvm_kafka.clients import open_consumer
 from streamsvm_kafka.clients.messages import Messages
 from streamsvm_kafka.codecs import Codec, TableCodec

@@ -15,17 +15,15 @@ from functools import partial
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from importlib.metadata import version
 from ipaddress import ip_address
-from itertools import accumulate
 from typing import Any
 
 from streamsvm.files.messages import missing_package, shown
 from streamsvm.stream.endpoints import Closing
 from streamsvm.stream.loop import LearningLoop
 from streamsvm.stream.page import finite, live_facts, page
-from streamsvm.stream.progress import Progress
+from streamsvm.stream.progress import Progress, Timings
 from streamsvm.stream.rows import learner_of
 from streamsvm.stream.stream_loop import StreamLoop
-from streamsvm.stream.timings import BOUNDS, Histogram, Timings
 
 logger: logging.Logger = logging.getLogger(__name__)
 _POINTS = 600  # of the history; when there are more, every other one is dropped
@@ -34,6 +32,8 @@ _REQUEST_SECONDS = 5.0  # in which a client has to send its request and take the
 _MOST_CLIENTS = 200  # at once: each has a thread and a file of the process
 _MOST_WAITING = 1024  # to be let in
 _SECONDS_TO_ASK = 0.2  # that each client has at least
+#: Upper ends of the buckets of times, in seconds.
+BUCKETS = (*(float(f"{digit}e{power}") for power in range(-6, 0) for digit in (1, 2, 5)), 1.0)
 _PROBES = 5  # snapshots that are tried while the loop changes what they read
 
 
@@ -54,7 +54,7 @@ class Monitor(Closing):
     ----------
     loop
         A `LearningLoop` or `PredictionLoop`, or a worker of a group, which has several of them: metrics then have the label
-        ``partition``. Rows are timed from now on, which takes half a microsecond each; of rows that are taken together, one is.
+        ``partition``. Rows are timed from now on, which takes some microseconds each; of rows that are taken together, one is.
     port
         0: any that is free.
     host
@@ -93,7 +93,7 @@ class Monitor(Closing):
 
     def __init__(self, loop: Any, port: int = 0, host: str = "127.0.0.1", names: Iterable[str] = ()) -> None:
         try:
-            from prometheus_client import CollectorRegistry, core, generate_latest  # noqa: PLC0415 - an extra
+            from prometheus_client import CollectorRegistry, Histogram, core, generate_latest  # noqa: PLC0415 - an extra
         except ImportError as error:
             raise missing_package("serving metrics", "prometheus-client", "metrics", error) from error
         names = [names] if isinstance(names, str) else names
@@ -102,8 +102,12 @@ class Monitor(Closing):
         self._stream: Any = loop if self._several else loop.source  # has a name, and knows how many messages wait
         self._families = partial(Families, core, self._several)
         self._last: dict[str, Any] = {}
-        loop.timings = Timings()
         registry = CollectorRegistry()
+        learns = registry if self._several or isinstance(loop, LearningLoop) else None
+        loop.timings = Timings(
+            Histogram("streamsvm_predict_seconds", "Time to predict a row", registry=registry, buckets=BUCKETS),
+            Histogram("streamsvm_learn_seconds", "Time to learn a row", registry=learns, buckets=BUCKETS),
+        )
         registry.register(self)
         self._text: Callable[[], bytes] = partial(generate_latest, registry)
         self._began = time.monotonic()
@@ -131,14 +135,11 @@ class Monitor(Closing):
 
     def collect(self) -> Any:
         """Yield the metrics, as a collector of `prometheus_client`."""
-        found, timings = self._families(), self._loop.timings
+        found = self._families()
         for partition, loop in self._named_loops().items():
             found.add(loop, self._progress_of(partition, loop), partition)
         for partition, count in (self._stream.lag() or {}).items():
             found.gauge("consumer_lag", "Messages that wait to be read", count, partition=str(partition))
-        found.histogram("predict_seconds", "Time to predict a row", timings.predict)
-        if self._several or isinstance(self._loop, LearningLoop):
-            found.histogram("learn_seconds", "Time to learn a row and score its prediction", timings.learn)
         found.about(self._stream.name)
         return iter(found)
 
@@ -154,8 +155,8 @@ class Monitor(Closing):
         return {
             "source": self._stream.name,
             "state": self._loop.state,
-            "predict_seconds": {str(part): finite(timings.predict.quantile(part)) for part in (0.5, 0.99)},
-            "learn_seconds": {str(part): finite(timings.learn.quantile(part)) for part in (0.5, 0.99)},
+            "predict_seconds": {str(part): finite(quantile(timings.predict, part)) for part in (0.5, 0.99)},
+            "learn_seconds": {str(part): finite(quantile(timings.learn, part)) for part in (0.5, 0.99)},
             **live_facts(self._stream.name, found, [*self._points, self._curve_point()], curve, self._model_facts(loops)),
         }
 
@@ -175,8 +176,8 @@ class Monitor(Closing):
             if hasattr(learner, "nbytes"):
                 found.append((f"memory{of}", f"{learner.nbytes:,} bytes"))
         for what, each in (("to predict a row", timings.predict), ("to learn a row", timings.learn)):
-            if math.isfinite(half := each.quantile(0.5)):
-                found.append((what, f"half within {1e6 * half:,.0f} µs, 99 % within {1e6 * each.quantile(0.99):,.0f} µs"))
+            if math.isfinite(half := quantile(each, 0.5)):
+                found.append((what, f"half within {1e6 * half:,.0f} µs, 99 % within {1e6 * quantile(each, 0.99):,.0f} µs"))
         return found
 
     def _progress_of(self, partition: str, loop: Any) -> Any:
@@ -225,6 +226,14 @@ class Monitor(Closing):
         return 404, "text/plain", b"there are /, /metrics, /healthz, /readyz and /state.json\n"
 
 
+def quantile(histogram: Any, part: float) -> float:
+    """Return the end of the bucket below which ``part`` of the observed times are; NaN if there are none."""
+    (family,) = histogram.collect()
+    buckets = [(float(sample.labels["le"]), sample.value) for sample in family.samples if sample.name.endswith("_bucket")]
+    n = buckets[-1][1]
+    return next((end for end, count in buckets if count and count >= part * n), math.nan)
+
+
 _GAUGES = {
     "n_support": ("support_vectors", "Support vectors of the model"),
     "nbytes": ("model_bytes", "Memory of the model"),
@@ -256,12 +265,6 @@ class Families:
     def gauge(self, name: str, text: str, value: float, /, **labels: str) -> None:
         """Add the value of a gauge."""
         self._add_family(self._core.GaugeMetricFamily, f"streamsvm_{name}", text, (value,), labels)
-
-    def histogram(self, name: str, text: str, found: Histogram) -> None:
-        """Add the counts of a histogram, of all partitions."""
-        ends = [*map(str, BOUNDS), "+Inf"]
-        buckets = list(zip(ends, accumulate(found.counts), strict=True))
-        self._families[name] = self._core.HistogramMetricFamily(f"streamsvm_{name}", text, buckets=buckets, sum_value=found.total)
 
     def about(self, source: str) -> None:
         """Add what the process is."""

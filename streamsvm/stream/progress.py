@@ -1,9 +1,10 @@
-"""The words of a run on itself: its progress, and the learning curve."""
+"""What a run reports of itself: its progress, the learning curve, and the times that rows take."""
 
 from __future__ import annotations
 
 import itertools
 import math
+import time
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
@@ -211,3 +212,28 @@ class LearningCurve:
 
 def _rounded_value(value: float) -> float:
     return float(f"{value:.{_DIGITS}g}") if abs(value) <= _LARGEST else math.nan
+
+
+class Timings:
+    """Observes the times that predicting and learning take, row by row, in two histograms of `prometheus_client`."""
+
+    __slots__ = ("_since", "learn", "predict")
+
+    def __init__(self, predict: Any, learn: Any) -> None:
+        self.predict: Any = predict
+        self.learn: Any = learn
+        self._since = 0.0
+
+    def began(self) -> None:
+        """Note that a row has come."""
+        self._since = time.perf_counter()
+
+    def predicted(self) -> None:
+        """Observe the time since the row has come."""
+        now = time.perf_counter()
+        self.predict.observe(now - self._since)
+        self._since = now
+
+    def learned(self) -> None:
+        """Observe the time since the row was predicted."""
+        self.learn.observe(time.perf_counter() - self._since)

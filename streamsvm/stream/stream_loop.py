@@ -20,7 +20,7 @@ from streamsvm.stream.checkpoint import Checkpoint, CheckpointError, Checkpoints
 from streamsvm.stream.columns import ColumnMonitor
 from streamsvm.stream.drift import DriftWatch
 from streamsvm.stream.endpoints import START_AFRESH, Prediction, Sink, Source, StreamError
-from streamsvm.stream.progress import LearningCurve, Progress
+from streamsvm.stream.progress import LearningCurve, Progress, Timings
 from streamsvm.stream.refusals import Refusals
 from streamsvm.stream.rows import (
     SETTLED,
@@ -37,7 +37,6 @@ from streamsvm.stream.scores.base import Columns, ScoreError
 from streamsvm.stream.scores.several import Scores
 from streamsvm.stream.tables.chunk import MIN_ROWS_TOGETHER, BadRow, Chunk, Weighted, take_rows
 from streamsvm.stream.tables.reading import Names
-from streamsvm.stream.timings import Timings
 from streamsvm.stream.together import Together, takes_many, together
 
 #: A metric of river, or a name.
