@@ -33,8 +33,9 @@ class LearningLoop(StreamLoop):
     """Learns a stream row by row, and scores each prediction before the row is learned (prequentially).
 
     If the model does not predict a row yet (None, or no probabilities), the row is learned but not scored, as in river's
-    evaluate. If the source cannot read a row, or the model would refuse it, the whole row is refused before any part of a
-    pipeline learns it, and ``on_error`` decides what happens next.
+    evaluate. If the source cannot read a row, or the model would refuse it, the whole row is refused before a learner or
+    transformer of this library learns it, and ``on_error`` decides what happens next. A transformer of river may keep a new name
+    of a refused row, and has learned a part of the row if it fails at a text of a new name.
 
     A checkpoint is one file with the model, the metrics, and the positions of source and sink. A run that finds one in its
     folder continues from it, even after a kill, and ends with the same bytes as a run that was never interrupted. Only the

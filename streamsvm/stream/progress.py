@@ -41,7 +41,7 @@ class Progress:
     unlabelled, empty
         Number of rows without a label, which were only predicted, and number of rows without any feature.
     refused
-        Number of refused rows, by kind of reason. They are included in ``rows``, and had no influence.
+        Number of refused rows, by kind of reason. They are included in ``rows``, and were not learned.
     abstained
         Number of rows whose probability was too small for a prediction.
     window
