@@ -20,7 +20,6 @@ from streamsvm.stream.open import format_of, name_of
 from streamsvm.stream.rows import listed
 from streamsvm.stream.tables import TableEncoder, TableModel
 from streamsvm.stream.tables.kinds import DROP, OTHERS, parse_columns
-from streamsvm.stream.tables.model import room_for
 from streamsvm.stream.tables.options import TableReading, arguments_of
 from streamsvm.stream.tables.reading import as_names
 
@@ -144,7 +143,7 @@ def _model_of_reading(reading: TableReading, learner: Any) -> TableModel:
     encoder = TableEncoder(**how)
     if learner is None:
         kind = SVMRegressor if reading.regression else SVMClassifier
-        learner = kind(seed=0, max_features=room_for(encoder, kind().max_features, len(reading.columns)))
+        learner = kind(seed=0, max_features=encoder.room_for(kind().max_features, len(reading.columns)))
     return TableModel(encoder, learner, reading=reading)
 
 

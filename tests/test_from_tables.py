@@ -275,7 +275,7 @@ def test_weights_count_the_same_at_once_and_one_by_one(w):
     due = [model.predict_proba_one(row) for model in models[:1] for row in frame[:20].to_dict("records")]
     for model in models[1:]:
         assert [model.predict_proba_one(row) for row in frame[:20].to_dict("records")] == due
-        assert model["TableEncoder"]._numbers == models[0]["TableEncoder"]._numbers
+        assert model["TableEncoder"].column_state.means == models[0]["TableEncoder"].column_state.means
 
 
 def test_labels_that_are_missing_do_not_count_and_frames_that_are_sorted_are_pointed_out():

@@ -32,7 +32,6 @@ from streamsvm.stream.rows import LabelRules, gives_probabilities, learner_of, l
 from streamsvm.stream.scores.probability_scores import PROBABILITY_SCORES
 from streamsvm.stream.scores.several import TABLES, Scores
 from streamsvm.stream.tables import TableEncoder, TableModel
-from streamsvm.stream.tables.model import room_for
 from streamsvm.stream.tables.options import TableReading
 
 #: The classifier and the regressor of each name.
@@ -91,7 +90,7 @@ def make_model(
     if room is not None and "max_features" in valid:
         parameters["max_features"] = room
     elif table is not None:  # so that no value of a category finds the model full
-        parameters["max_features"] = room_for(table, kind().max_features, 0 if reading is None else len(reading.columns))
+        parameters["max_features"] = table.room_for(kind().max_features, 0 if reading is None else len(reading.columns))
     seen: set[str] = set()
     for setting in settings:
         name, equals, value = (part.strip() for part in setting.partition("="))

@@ -15,6 +15,7 @@ from streamsvm.edge.predictor import text_of
 from streamsvm.edge.program import Column, Program, ProgramError, Table
 from streamsvm.files.category_names import key_of, seed_of
 from streamsvm.learners.preprocessing import BoundedScaler
+from streamsvm.stream.tables.column_state import ColumnState
 from streamsvm.stream.tables.encoder import TableEncoder
 from streamsvm.stream.tables.statistics import NameStatistics
 
@@ -197,17 +198,18 @@ def _take_encoder(front: Front, encoder: TableEncoder) -> None:
             columns.append(column)
             numbers.append(place)
     front.columns = columns
-    if encoder.statistics is not None and any(column.table is not None for column in columns):
-        front.tables.append(_table_of(encoder, encoder.statistics))
-    if encoder.when_missing == "mean" and not hasattr(encoder._scaler, "means") and numbers:  # else the mean is 0 once scaled
+    state, scaler = encoder.column_state, encoder.learned_scaler
+    if state.statistics is not None and any(column.table is not None for column in columns):
+        front.tables.append(_table_of(state, state.statistics))
+    if encoder.when_missing == "mean" and not hasattr(scaler, "means") and numbers:  # else the mean is 0 once scaled
         means, ones = np.full((2, len(columns)), math.nan)
-        means[numbers], ones[numbers] = [encoder._numbers.get(columns[place].field, (0, 0.0))[1] for place in numbers], 1.0
+        means[numbers], ones[numbers] = [state.means.get(columns[place].field, (0, 0.0))[1] for place in numbers], 1.0
         front.scales += [Scale(means, ones, fills=True), Scale(-means, ones)]
-    if encoder._scaler is None:
+    if scaler is None:
         return
-    if not _is_scaler(encoder._scaler):
-        raise ProgramError(f"a TableEncoder with a {type(encoder._scaler).__name__} is not exported")
-    scale = _scale_of(encoder._scaler, [columns[place].field for place in numbers])
+    if not _is_scaler(scaler):
+        raise ProgramError(f"a TableEncoder with a {type(scaler).__name__} is not exported")
+    scale = _scale_of(scaler, [columns[place].field for place in numbers])
     location, spread = np.full((2, len(columns)), math.nan)
     location[numbers], spread[numbers] = scale.location, scale.spread
     front.scales.append(scale._replace(location=location, spread=spread))
@@ -216,29 +218,28 @@ def _take_encoder(front: Front, encoder: TableEncoder) -> None:
 def _columns_of_names(encoder: TableEncoder, table: int) -> dict[Any, Column]:
     """Return the columns of an encoder's features that come from names; its statistics are the table with this number."""
     found: dict[Any, Column] = {}
-    learned: dict[Any, dict[str, str]] = encoder._features
-    known, statistics = encoder._known, encoder.statistics
-    for name in learned:
+    state, statistics = encoder.column_state, encoder.statistics
+    categories: dict[Any, dict[str, str]] = state.categories
+    for name in categories:
         if encoder.buckets is not None:
             buckets = ((number, encoder.buckets) for number in range(encoder.buckets))
             found |= {f"{name}#{bucket[0]}": Column("", name, bucket=bucket) for bucket in buckets}
-        elif statistics is not None and known.asks(name, None):
+        elif statistics is not None and state.has_statistic(name, None):
             suffixes = enumerate(statistics.suffixes)
             found |= {f"{name}~{suffix}": Column("", name, table=(table, place)) for place, suffix in suffixes}
-    for feature in encoder._numbers:
+    for feature in state.means:
         if feature in found and found.pop(feature).table is not None:
             raise ProgramError(f"a column has the name of a statistic of names, {feature!r:.80}: rename it")
-    for name, values in learned.items():
+    for name, values in categories.items():
         found |= {feature: Column("", name, text) for text, feature in values.items() if feature}
     return found
 
 
-def _table_of(encoder: TableEncoder, statistics: NameStatistics) -> Table:
+def _table_of(state: ColumnState, statistics: NameStatistics) -> Table:
     """Return the statistics that names have now; those that have a feature instead are left out."""
-    known = encoder._known
     left_out: list[int] = []
-    for name, values in encoder._features.items():
-        left_out += [key_of(seed_of(name), text) for text, feature in values.items() if not known.asks(name, feature)]
+    for name, values in state.categories.items():
+        left_out += [key_of(seed_of(name), text) for text, feature in values.items() if not state.has_statistic(name, feature)]
     keys = np.setdiff1d(statistics.keys, np.array(left_out, np.uint32))
     return Table(keys, statistics.of(keys.tolist()))
 

@@ -13,7 +13,6 @@ from streamsvm.core.saved import Saved
 from streamsvm.stream.rows import listed
 from streamsvm.stream.tables.chunk import Table, Values, is_absent
 from streamsvm.stream.tables.encoder import TableEncoder
-from streamsvm.stream.tables.model import drops_column, usual_columns
 
 _MAX_NEW_COLUMNS = 100  # whose rows are counted
 
@@ -71,7 +70,7 @@ class ColumnMonitor(Saved):
     def compare_with(self, learned: Sequence[Hashable], encoder: TableEncoder | None) -> None:
         """Compare with the columns of another model from now on."""
         self._learned, self._encoder = dict.fromkeys(learned), encoder
-        self._usual = self._learned.keys() if encoder is None else set(usual_columns(encoder))
+        self._usual = self._learned.keys() if encoder is None else set(encoder.column_state.usual_names)
 
     @property
     def compares(self) -> bool:
@@ -107,9 +106,9 @@ class ColumnMonitor(Saved):
     def _add_values(self, name: Hashable, values: Values, n: int) -> None:
         if name in self._learned:
             self._values[name] += n
-            if self._encoder is not None and (unknown := self._encoder.n_unknown(name, values)):
+            if self._encoder is not None and (unknown := self._encoder.column_state.n_unknown(name, values)):
                 self._unknown_names[name] += unknown
-        elif name in self._ignored or (self._encoder is not None and drops_column(self._encoder, name)):
+        elif name in self._ignored or (self._encoder is not None and self._encoder.drops(name)):
             return
         elif name in self._values or len(self._values) < len(self._learned) + _MAX_NEW_COLUMNS:
             self._values[name] += n

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-import zlib
-from collections.abc import Callable, Collection, Hashable, Mapping, Sequence
+from collections.abc import Callable, Collection, Hashable, Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -12,59 +11,11 @@ from streamsvm.core.checks import LARGEST_FLOAT32
 from streamsvm.core.compiling.functions import compiled
 from streamsvm.files.category_names import key_of, seed_of, spelt_name
 from streamsvm.stream.tables.chunk import Table, Values, as_numbers
+from streamsvm.stream.tables.column_state import ColumnState
 from streamsvm.stream.tables.kinds import CATEGORY, DATE, DROP
 from streamsvm.stream.tables.reading import Reading
 from streamsvm.stream.tables.statistics import NameStatistics
 from streamsvm.stream.tables.values import cyclic_pair
-
-#: A longer text of a category is hashed: names of features are never forgotten.
-LONGEST_FEATURE = 1024
-
-
-class ColumnState(NamedTuple):
-    """The columns that an encoder knows, and how it encodes them."""
-
-    reading: Reading
-    numbers: dict[Hashable, tuple[int, float]]
-    """Rows and mean of each column of numbers that was learned."""
-    features: Mapping[Hashable, dict[str, str]]
-    """The feature of each value of each column of names that was learned; empty for a value that has none yet."""
-    when_missing: str
-    cycles: list[str]
-    max_values: int
-    buckets: int | None
-    max_columns: int
-    statistics: NameStatistics | None
-    """The statistics of the labels of each name, where names do not share buckets."""
-
-    def is_full(self, column: Hashable) -> bool:
-        """Whether a column that was learned has more values than get a feature each."""
-        values = self.features[column]
-        return len(values) >= self.max_values if self.statistics is None else len(values) > self.max_values
-
-    def asks(self, column: Hashable, feature: str | None) -> bool:
-        """Whether a name of a column that was learned has a statistic, if it has this feature."""
-        if self.statistics is None:
-            return False
-        return bool(self.statistics.of_numbers) or not (feature or not self.is_full(column))
-
-    def new_feature(self, column: Hashable, text: str) -> str | None:
-        """Return the feature that a value gets when it is learned now, "" if it must come once more; None if it gets none."""
-        values, feature = self.features[column], f"{column}={text}"
-        known, feature = values.get(text), feature if len(feature) <= LONGEST_FEATURE else ""
-        if self.statistics is None:
-            return feature or None if known is None and len(values) < self.max_values else None
-        if known or len(values) > self.max_values:
-            return None
-        return "" if known is None else feature or None
-
-    def name_of(self, column: Hashable, text: str) -> str:
-        """Return the name that a text is in a column: as it was learned, or as all formats have it."""
-        return text if text in self.features.get(column, ()) else spelt_name(text)
-
-    def bucket_of(self, name: Hashable, text: str) -> str:
-        """Return the feature that a text shares with others of its column."""
-        return f"{name}#{zlib.crc32(text.encode('utf-8', 'surrogatepass')) % (self.buckets or 1)}"
 
 
 class Numbers(NamedTuple):
@@ -218,7 +169,7 @@ def encode(
     mask = np.zeros(n, bool) if learned is None else learned[:n]
     for place, (name, given) in enumerate(encoding.numbers.items()):
         numbers, filled = np.ascontiguousarray(given[:n]), np.empty(n)
-        means[name] = fill_means(numbers, mask, *columns.numbers[name], filled)
+        means[name] = fill_means(numbers, mask, *columns.means[name], filled)
         X[:, place] = np.where(np.isnan(numbers), 0.0, numbers) if columns.when_missing == "drop" else filled
     rows = np.arange(n)
     for places in encoding.ones:
@@ -230,7 +181,7 @@ def encode(
         X[:, len(names) - len(counting.names) :] = counting.values[:n]
 
     def learn() -> None:
-        columns.numbers.update({name: (int(count), float(mean)) for name, (count, mean) in means.items()})
+        columns.means.update({name: (int(count), float(mean)) for name, (count, mean) in means.items()})
         if counting is not None:
             counting.learn(n)
 
@@ -296,16 +247,16 @@ class _Encoding:
         #: Of each column of names, the key of each row's name, if that has statistics, else 0.
         self.asked: dict[Hashable, np.ndarray] = {}
         # Whether rows with columns that were not learned may be refused.
-        self._is_full = len({*columns.numbers, *columns.features, *table.numbers, *table.names}) > columns.max_columns
+        self._is_full = len({*columns.means, *columns.categories, *table.numbers, *table.names}) > columns.max_columns
         nothing = np.full(self.n, np.nan)
         for name, numbers in table.numbers.items():
             self._add_numbers(name, numbers)
         for name, names in table.names.items():
             self._add_names(name, names)
-        for name in columns.numbers:
+        for name in columns.means:
             if name not in table.table.names:
                 self._add_values(name, nothing[: self.n])
-        for name in columns.features:
+        for name in columns.categories:
             if name not in table.table.names:
                 self._add_codes(name, np.zeros(self.n, np.int64), Names(_NONE, [None], _NONE, np.zeros(1, np.uint32), {}))
 
@@ -326,12 +277,12 @@ class _Encoding:
             self.n = min(self.n, int(rows[at]) - self.first)
 
     def _add_numbers(self, name: Hashable, numbers: Numbers) -> None:
-        is_left_out = name not in self._columns.numbers and not self._learns and self._columns.reading.kind_of(name) != DATE
+        is_left_out = name not in self._columns.means and not self._learns and self._columns.reading.kind_of(name) != DATE
         self._cut_at(np.setdiff1d(numbers.wrong, numbers.texts) if is_left_out else numbers.wrong)
         self._add_values(name, numbers.values[self.first : self.first + self.n])
 
     def _add_values(self, name: Hashable, numbers: np.ndarray) -> None:
-        columns, known, is_new = self._columns, self.is_known(name), name not in self._columns.numbers
+        columns, known, is_new = self._columns, self.is_known(name), name not in self._columns.means
         missing = np.isnan(numbers)
         if is_new:
             self.cut(~missing, self._is_full)
@@ -359,7 +310,7 @@ class _Encoding:
 
     def _add_codes(self, name: Hashable, codes: np.ndarray, names: Names) -> None:
         columns, texts = self._columns, names.texts
-        known = columns.features.get(name)
+        known = columns.categories.get(name)
         places, is_new, asked = np.full(len(texts), -1), np.zeros(len(texts), bool), np.zeros(len(texts), np.uint32)
         if known is not None and columns.statistics is not None and columns.is_full(name):
             asked = names.keys.copy()  # all but those that have a feature, which are few
@@ -369,13 +320,11 @@ class _Encoding:
             rest = np.flatnonzero(np.bincount(codes, minlength=len(texts))).tolist()
         for code in rest:
             text = None if (found := texts[code]) is None else columns.name_of(name, found)
-            feature = None if text is None or known is None else known.get(text)
+            feature: str | None = None
             if text is not None:
-                if known is None or columns.new_feature(name, text) is not None:
-                    is_new[code] = True
-                elif feature is None and columns.statistics is None:
-                    feature = columns.bucket_of(name, text)
-                asked[code] = names.keys[code] if known is not None and columns.asks(name, feature) else 0
+                feature, has_statistic = columns.encode_name(name, text)
+                is_new[code] = known is None or columns.new_feature(name, text) is not None
+                asked[code] = names.keys[code] if has_statistic else 0
             elif columns.when_missing == "indicator" and known is not None:
                 feature = f"{name} is missing"
             if feature and self.is_known(feature):

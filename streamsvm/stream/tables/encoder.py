@@ -4,25 +4,24 @@ from __future__ import annotations
 
 import itertools
 import math
-from collections import Counter
+from collections import Counter, defaultdict
 from collections.abc import Collection, Hashable, Mapping, Sequence
 from typing import Any, Literal, get_args
 
 import numpy as np
 from river import base
 
-from streamsvm.core.checks import LARGEST_FLOAT32, as_python, checked_weight
+from streamsvm.core.checks import checked_weight
 from streamsvm.core.frames import as_columns, as_frame
 from streamsvm.core.transformers import Units, merge_transformers, standard_scaler
 from streamsvm.files.category_names import key_of, seed_of
 from streamsvm.files.messages import shown
-from streamsvm.stream.tables.advice import number_in
-from streamsvm.stream.tables.chunk import Table, Values, as_numbers, take_rows
-from streamsvm.stream.tables.encode import LONGEST_FEATURE, ColumnState, Encoded, ReadTable, encode
+from streamsvm.stream.tables.chunk import Table, as_numbers, take_rows
+from streamsvm.stream.tables.column_state import ColumnState
+from streamsvm.stream.tables.encode import Encoded, ReadTable, encode
 from streamsvm.stream.tables.kinds import CATEGORY, DATE, DROP, Columns
 from streamsvm.stream.tables.model import TableModel, checked_weights, in_row
 from streamsvm.stream.tables.reading import Names, Reading, as_names
-from streamsvm.stream.tables.scaler import check_scaler, is_scaler
 from streamsvm.stream.tables.statistics import MOST_LABELS, NameStatistics
 from streamsvm.stream.tables.values import CYCLES, cyclic_pair
 
@@ -30,8 +29,6 @@ WhenMissing = Literal["mean", "indicator", "drop"]
 
 _NO_SCALER = "scaler must be 'standard', None or a transformer of river, not {}"
 _MAX_ROWS_TOGETHER = 4096  # of a frame that are encoded together
-#: Values of a column that have a feature each, if nothing else is asked for: beside buckets, log odds, and means of targets.
-_MOST_BESIDE_BUCKETS, _MOST_BESIDE_ODDS, _MOST_BESIDE_MEANS = 64, 6, 32
 
 
 class TableEncoder(base.MiniBatchTransformer):
@@ -134,19 +131,15 @@ class TableEncoder(base.MiniBatchTransformer):
                 raise ValueError(f"{name} must be a whole number of at least {least}, not {shown(value)}")
         if len(self.categories) > max_columns:
             raise ValueError(f"{len(self.categories)} columns of categories are more than max_columns={max_columns}")
-        if not is_scaler(scaler):
+        if not _is_scaler(scaler):
             raise ValueError(_NO_SCALER.format(shown(scaler)))
         self._scaler: Any = standard_scaler()() if scaler == "standard" else scaler and scaler.clone()
-        #: Rows and mean of each column of numbers that was learned, and the feature of each value of each categorical one.
-        self._numbers: dict[Hashable, tuple[int, float]] = {}
-        self._features: dict[Hashable, dict[str, str]] = {}
-        knows_labels = buckets is None and bool(self.categories)
-        self._statistics: NameStatistics | None = NameStatistics() if knows_labels else None
+        self._state = ColumnState(self._reading, when_missing, self.cycles, max_values, buckets, max_columns)
         self._read: ReadTable | None = None
 
     @property
     def _supervised(self) -> bool:  # river gives the labels to such a transformer
-        return self._statistics is not None
+        return self._state.statistics is not None
 
     def __or__(self, other: Any) -> TableModel:
         """Return a pipeline of this encoder and what comes behind it."""
@@ -163,25 +156,32 @@ class TableEncoder(base.MiniBatchTransformer):
         return self._reading.named(DATE)
 
     @property
-    def dropped(self) -> list[str]:
-        """The columns that are named to be left out."""
-        return self._reading.named(DROP)
-
-    @property
     def learned_columns(self) -> list[Hashable]:
         """The columns that were learned, those with numbers first."""
-        return [*self._numbers, *self._features]
+        return self._state.names
 
     @property
-    def most_made_features(self) -> int:
-        """The most features that names and cycles can become."""
-        names = self._known.max_values + (MOST_LABELS if self.buckets is None else self.buckets)
-        return len(self.categories) * names + 2 * len(self.dates) * len(self.cycles)
+    def column_state(self) -> ColumnState:
+        """The means, features and statistics that were learned of the columns."""
+        return self._state
 
     @property
     def statistics(self) -> NameStatistics | None:
         """The statistics of the labels of each name; None where names share buckets."""
-        return self._statistics
+        return self._state.statistics
+
+    def drops(self, column: Hashable) -> bool:
+        """Return whether a column is left out."""
+        return self._reading.kind_of(column) == DROP
+
+    def room_for(self, usual: int, n_columns: int = 0) -> int:
+        """Return the ``max_features`` with which a learner has room for all features of a table.
+
+        ``usual`` is the learner's own, which is room for numbers and dates; ``n_columns`` are the columns of the table, if known.
+        """
+        features_of_names = self._state.max_values + (MOST_LABELS if self.buckets is None else self.buckets)
+        made = len(self.categories) * features_of_names + 2 * len(self.dates) * len(self.cycles)
+        return max(usual, n_columns) * (2 if self.when_missing == "indicator" else 1) + made
 
     @property
     def learned_scaler(self) -> Any:
@@ -198,20 +198,10 @@ class TableEncoder(base.MiniBatchTransformer):
         ValueError
             A value is not of the kind of its column, or there are more columns than ``max_columns``. Then nothing is learned.
         """
-        numbers, names = self._split_row(x, True)
+        numbers, names = self._state.split_row(x, True)
         if checked_weight(w) == 0.0:
             return
-        if self._statistics is not None and y is not None:
-            self._statistics.learn([key_of(seed_of(name), text) for name, text in names.items()], y, w)
-        for name, value in numbers.items():
-            name = as_python(name)
-            count, mean = self._numbers.get(name, (0, 0.0))
-            self._numbers[name] = count + 1, mean + (value - mean) / (count + 1)
-        known = self._known
-        for name, text in names.items():
-            values = self._features.setdefault(as_python(name), {})
-            if (feature := known.new_feature(name, text)) is not None:
-                values[text] = feature
+        self._state.learn(numbers, names, y, w)
         if self._scaler is not None:
             self._scaler.learn_one(numbers)
 
@@ -224,16 +214,18 @@ class TableEncoder(base.MiniBatchTransformer):
             A value is not of the kind of its column (the message names the column and says what would help), or as in
             `learn_one`.
         """
-        numbers, names = self._split_row(x, False)
+        state = self._state
+        numbers, names = state.split_row(x, False)
+        means = state.means
         # Scalers of river note each name that they meet, so they meet only those that were learned.
-        known = {name: value for name, value in numbers.items() if name in self._numbers}
-        absent = [name for name in self._numbers if name not in numbers] if self.when_missing != "drop" else []
+        known = {name: value for name, value in numbers.items() if name in means}
+        absent = [name for name in means if name not in numbers] if self.when_missing != "drop" else []
         centred = hasattr(self._scaler, "means")  # by a mean that may be bounded, which is 0 afterwards
         if not centred:
-            known.update({name: self._numbers[name][1] for name in absent})
+            known.update({name: means[name][1] for name in absent})
         features: dict[Hashable, Any] = dict(known if self._scaler is None else self._scaler.transform_one(known))
         # A column that was not learned has no scale; what knows labels transforms a row before it learns it.
-        is_first = self._statistics is not None and self._scaler is None
+        is_first = state.statistics is not None and self._scaler is None
         for name in (*numbers, *absent):
             features.setdefault(name, numbers.get(name, 0.0) if is_first else 0.0)
         self._add_names(names, features)
@@ -243,37 +235,22 @@ class TableEncoder(base.MiniBatchTransformer):
                     for cycle in self.cycles:
                         features[f"{name} {cycle} sin"], features[f"{name} {cycle} cos"] = cyclic_pair(numbers[name], cycle)
         if self.when_missing == "indicator":
-            for name in (*self._numbers, *self._features):
+            for name in (*means, *state.categories):
                 if name not in numbers and name not in names:
                     features[f"{name} is missing"] = 1.0
         return features
 
     def _add_names(self, names: Mapping[Hashable, str], features: dict[Hashable, Any]) -> None:
-        known, asked = self._known, {}
+        state, keys = self._state, {}
         for name, text in names.items():
-            values = self._features.get(name)
-            if values is None:
-                continue
-            feature = values.get(text)
-            if feature is None and known.statistics is None and known.new_feature(name, text) is None:
-                feature = known.bucket_of(name, text)
+            feature, has_statistic = state.encode_name(name, text)
             if feature:
                 features[feature] = 1.0
-            if known.asks(name, feature):
-                asked[name] = key_of(seed_of(name), text)
-        if asked and known.statistics is not None and (suffixes := known.statistics.suffixes):
-            for name, values_of in zip(asked, known.statistics.of(list(asked.values())).tolist(), strict=True):
-                features.update({f"{name}~{suffix}": value for suffix, value in zip(suffixes, values_of, strict=True)})
-
-    @property
-    def _known(self) -> ColumnState:
-        most = self.max_values
-        if most is None and self._statistics is None:
-            most = _MOST_BESIDE_BUCKETS
-        elif most is None and self._statistics is not None:
-            most = _MOST_BESIDE_ODDS if self._statistics.of_numbers is False else _MOST_BESIDE_MEANS
-        how = self.when_missing, self.cycles, most or 0, self.buckets, self.max_columns, self._statistics
-        return ColumnState(self._reading, self._numbers, self._features, *how)
+            if has_statistic:
+                keys[name] = key_of(seed_of(name), text)
+        if keys and state.statistics is not None and (suffixes := state.statistics.suffixes):
+            for name, statistics in zip(keys, state.statistics.of(list(keys.values())).tolist(), strict=True):
+                features.update({f"{name}~{suffix}": value for suffix, value in zip(suffixes, statistics, strict=True)})
 
     def encode(
         self,
@@ -291,24 +268,7 @@ class TableEncoder(base.MiniBatchTransformer):
         """
         if self._read is None or self._read.table is not table:  # the parts of a table come one after the other
             self._read = ReadTable(table, self._reading)
-        return encode(self._known, self._read, first, end, learned, known, y, weights)
-
-    def n_unknown(self, column: Hashable, values: Values) -> int:
-        """Return how many values of a column are names that were never learned, as far as that is known."""
-        known, columns = self._features.get(column), self._known
-        if known is None or (columns.statistics is None and columns.is_full(column)):
-            return 0
-        read = self._reading.reader(column)
-        texts = Counter(map(read, values.tolist() if isinstance(values, np.ndarray) else values))
-        unknown = {
-            columns.name_of(column, text): n
-            for text, n in texts.items()
-            if text is not None and columns.name_of(column, text) not in known
-        }
-        if columns.statistics is None or not unknown:
-            return sum(unknown.values())
-        learned = columns.statistics.knows([key_of(seed_of(column), text) for text in unknown])
-        return sum(n for n, is_learned in zip(unknown.values(), learned.tolist(), strict=True) if not is_learned)
+        return encode(self._state, self._read, first, end, learned, known, y, weights)
 
     def learn_many(self, X: Any, y: Any = None, w: Any = None) -> None:
         """Learn the rows of a frame, one after the other, as `learn_one` does, with their labels and weights.
@@ -344,7 +304,9 @@ class TableEncoder(base.MiniBatchTransformer):
         table, n = Table(tuple(names), columns), len(like)
         found = self._encoded_table(table, n) if self._scaler is None else self._transformed_table(table, n)
         if n and not found:  # a frame of some kinds has no rows without a column
-            known = itertools.chain(self._numbers, *(filter(None, values.values()) for values in self._features.values()), names)
+            known = itertools.chain(
+                self._state.means, *(filter(None, values.values()) for values in self._state.categories.values()), names
+            )
             found = dict.fromkeys(itertools.islice(known, 1), np.zeros(n))
         return as_frame(np.column_stack(list(found.values())) if found else np.zeros((n, 0)), found, like)
 
@@ -356,10 +318,10 @@ class TableEncoder(base.MiniBatchTransformer):
             return self._transformed_table(table, n)  # one column is called as a feature of another, or the like
         read, new = self._reading, {}
         for name, values in zip(table.names, table.columns, strict=True):
-            if name not in self._numbers and read.kind_of(name) not in (DROP, CATEGORY):
+            if name not in self._state.means and read.kind_of(name) not in (DROP, CATEGORY):
                 numbers, _ = as_numbers(read.column(name, values))
                 if (numbers == numbers).any():
-                    new[name] = np.zeros(n) if self._statistics is None else np.where(np.isnan(numbers), 0.0, numbers)
+                    new[name] = np.zeros(n) if self._state.statistics is None else np.where(np.isnan(numbers), 0.0, numbers)
         return dict(zip(encoded.names, encoded.X.T, strict=True)) | new
 
     def _transformed_table(self, table: Table, n: int) -> dict[Hashable, np.ndarray]:
@@ -396,101 +358,62 @@ class TableEncoder(base.MiniBatchTransformer):
             different = [other for other in others if not name.startswith("_") and getattr(other, name) != value]
             if different and name != "scaler":
                 raise ValueError(f"encoders with {name}={value!r} and {getattr(different[0], name)!r} cannot be merged")
-        numbers: dict[Hashable, tuple[int, float]] = {}
-        features: dict[Hashable, dict[str, str]] = {}
-        for encoder in encoders:
-            for column, (count, mean) in encoder._numbers.items():
-                n, before = numbers.get(column, (0, 0.0))
-                numbers[column] = n + count, before + (mean - before) * (count / (n + count))
-            for column, values in encoder._features.items():
-                known = features.setdefault(column, {})
-                known.update({text: feature or known.get(text, "") for text, feature in values.items()})
-        for column, values in features.items():
-            if self._statistics is not None:  # others have statistics
-                features[column] = dict(itertools.islice(values.items(), self._known.max_values + 1))
-            elif len(values) > self._known.max_values:  # what is hashed in one would be a feature in the others
-                raise ValueError(
-                    f"column {shown(column)} has {len(values)} values in all of the encoders together, more than "
-                    f"max_values={self._known.max_values}: learn with a larger one"
-                )
-        if len(numbers) + len(features) > self.max_columns:
-            raise ValueError(
-                f"the encoders have {len(numbers) + len(features)} columns, more than max_columns={self.max_columns}"
-            )
-        statistics = None
-        if self._statistics is not None:
-            statistics = self._statistics.merged([other._statistics for other in others if other._statistics is not None])
+        merged = self._state.merged([other._state for other in others])
         units: list[Units] = [{}] * len(encoders)
         if any(encoder._scaler is not None for encoder in encoders):
             units = merge_transformers(self._scaler, [other._scaler for other in others])
-        self._numbers, self._features, self._statistics = numbers, features, statistics
+        vars(self._state).update(merged)
         return units
 
-    def _split_row(self, x: Mapping[Any, Any], learns: bool) -> tuple[dict[Hashable, float], dict[Hashable, str]]:
-        # Numbers (with dates) and names of a row, checked. What is to be transformed may have texts in columns that never came.
-        if not isinstance(x, Mapping):
-            raise ValueError(
-                f"a row must be a mapping of columns to values, not a {type(x).__name__}"
-                + ": give x.to_dict()" * hasattr(x, "to_dict")
-            )
-        numbers: dict[Hashable, float] = {}
-        names: dict[Hashable, str] = {}
-        for name, value in self._reading.row(x.items()).items():
-            if self._reading.kind_of(name) == CATEGORY:
-                names[name] = self._known.name_of(name, value)
-                continue
-            if type(value) is not float:
-                if not (learns or name in self._numbers or self._reading.kind_of(name) == DATE) and isinstance(
-                    value, str | bytes
-                ):
-                    continue
-                value = number_in(value, name, self._reading, self._numbers.get(name, (0, 0.0))[0])
-            elif not -LARGEST_FLOAT32 <= value <= LARGEST_FLOAT32:
-                number_in(value, name, self._reading, self._numbers.get(name, (0, 0.0))[0])
-            numbers[name] = value
-        n_columns = len(self._numbers) + len(self._features)
-        if n_columns + len(numbers) + len(names) > self.max_columns:
-            new = [name for name in (*numbers, *names) if name not in self._numbers and name not in self._features]
-            if n_columns + len(new) > self.max_columns:
-                raise ValueError(
-                    f"feature {shown(new[0])} is one column too many: {n_columns:,} are known, "
-                    f"and max_columns={self.max_columns:,}"
-                )
-        return numbers, names
-
     def __getstate__(self) -> dict[str, Any]:
-        return {name: value for name, value in self.__dict__.items() if name not in ("_reading", "_read")}
+        learned = {f"_{name}": value for name, value in self._state.learned.items()}
+        return {name: value for name, value in self.__dict__.items() if name not in ("_reading", "_read", "_state")} | learned
 
     def __setstate__(self, state: dict[str, Any]) -> None:
         # Made anew and checked: the state may come from a file. A scaler is not cloned: that may take for ever.
         scaler, learned = state["scaler"], state["_scaler"]
-        if not is_scaler(scaler):
+        if not _is_scaler(scaler):
             raise ValueError(_NO_SCALER.format(shown(scaler)))
         made = TableEncoder(**{name: value for name, value in state.items() if not name.startswith("_")} | {"scaler": None})
-        made.scaler = scaler
-        numbers, features, statistics = state["_numbers"], state["_features"], state["_statistics"]
-        if type(statistics) is not type(made._statistics):
+        if type(state["_statistics"]) is not type(made._state.statistics):
             raise ValueError("the encoder and its statistics do not fit")
-        made._statistics = statistics
-        most = made._known.max_values + (statistics is not None)
-        if len(numbers) + len(features) > made.max_columns or any(len(values) > most for values in features.values()):
-            raise ValueError("the encoder has more columns or values than its parameters allow")
-        for count, mean in numbers.values():
-            if type(count) is not int or count < 1 or type(mean) is not float or not math.isfinite(mean):
-                raise ValueError(f"a column has the mean {shown(mean)} of {shown(count)} rows")
-        for name, values in features.items():
-            if any(
-                not (feature == f"{name}={text}" and len(feature) <= LONGEST_FEATURE) and (feature != "" or statistics is None)
-                for text, feature in values.items()
-            ):
-                raise ValueError(f"the values of column {shown(name)} are not those of their features")
+        vars(made._state).update({name: state[f"_{name}"] for name in made._state.learned})
+        made._state.check()
         if learned.__class__ is not (standard_scaler() if scaler == "standard" else scaler.__class__):
             raise ValueError("the encoder and its scaler do not fit")
         if scaler == "standard":
-            check_scaler(learned)
-        self.__dict__.update(made.__dict__, **{name: state[name] for name in ("_scaler", "_numbers", "_features")})
+            _check_scaler(learned)
+        self.__dict__.update(made.__dict__, scaler=scaler, _scaler=learned)
 
     @classmethod
     def _unit_test_params(cls) -> Any:
         yield {}
         yield {"when_missing": "drop", "scaler": "standard"}
+
+
+def _is_scaler(scaler: object) -> bool:
+    """Whether an encoder can have a scaler, or the name of one."""
+    return scaler is None or scaler == "standard" or isinstance(scaler, base.Transformer)
+
+
+def _check_scaler(scaler: Any) -> None:
+    """Raise a ValueError where a StandardScaler of river has numbers that no finite rows give."""
+    if scaler.with_std is not True or scaler.window_size is not None:
+        raise ValueError("the scaler of the encoder has other parameters than it was made with")
+    counts, means, variances = scaler.counts, scaler.means, scaler.vars
+    if type(counts) is not Counter or not _is_of_floats(means) or not _is_of_floats(variances):
+        raise ValueError("the scaler of the encoder has no counts, means or variances")
+    if not counts.keys() == means.keys() == variances.keys():
+        raise ValueError("the scaler of the encoder has means or variances of other columns than counts")
+    for name, count in counts.items():
+        mean, variance = means[name], variances[name]
+        finite = all(type(value) is float and math.isfinite(value) for value in (mean, variance))
+        if type(count) is not int or count < 1 or not finite or variance < 0.0:
+            raise ValueError(
+                f"the scaler of column {shown(name)} has the mean {shown(mean)} and the variance {shown(variance)} "
+                f"of {shown(count)} rows"
+            )
+
+
+def _is_of_floats(values: object) -> bool:
+    return type(values) is defaultdict and values.default_factory is float

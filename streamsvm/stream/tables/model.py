@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 import copy
 import itertools
-from collections.abc import Hashable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -16,13 +16,11 @@ from streamsvm.core.checks import checked_weight
 from streamsvm.core.frames import as_columns, plain_list
 from streamsvm.core.warning import warn
 from streamsvm.stream.tables.chunk import MIN_ROWS_TOGETHER, Table, is_absent, take_rows
-from streamsvm.stream.tables.kinds import DROP
 from streamsvm.stream.tables.options import TableReading
 from streamsvm.stream.tables.reading import Reading
 from streamsvm.stream.tables.values import date_text, number
 
 _MAX_ROWS_TOGETHER = 1024  # of a frame that are learned in one call
-_IS_ON = 0.5  # of a feature that is 0 or 1, in a support vector between two rows
 _SORTED, _RUN = 50, 5  # rows whose order is looked at, and how many of a label at least
 
 
@@ -161,7 +159,7 @@ class TableModel(compose.Pipeline):
         base = None if typical is None else self._transform_one(dict(typical))[0]
         chosen = {} if label is None else {"label": label}  # of numbers there is none
         row = self._transform_one(x)[0]  # type: ignore[arg-type] # the encoder says what is no mapping
-        found = last.explain_one(row, base, groups=_columns_of_features(encoder), **chosen)
+        found = last.explain_one(row, base, groups=encoder.column_state.columns_by_feature(), **chosen)
         # Dates that were read already, as seconds, are dates again.
         dates = {name: date_text(x[name]) for name in encoder.dates if name in x and isinstance(x[name], float)}
         return replace(found, values={**x, **dates})
@@ -177,7 +175,7 @@ class TableModel(compose.Pipeline):
         found = self._last_says("examples_one", "no rows to show", x, n)
         if len(self.steps) > 2 or encoder.learned_scaler is not None:
             return found
-        return found.changed(lambda each: each._replace(values=_columns_of(encoder, each.values)))
+        return found.changed(lambda each: each._replace(values=encoder.column_state.values_of(each.values)))
 
     def predict_interval_one(self, x: Mapping[Any, Any]) -> Any:
         """Return the interval of a row's target; a ValueError unless the model ends in a conformal regressor."""
@@ -242,27 +240,6 @@ class TableModel(compose.Pipeline):
         return n
 
 
-def usual_columns(encoder: Any) -> list[Hashable]:
-    """Return the columns that at least half of the rows had that were learned, as far as that is known: all with names."""
-    most = max((count for count, _ in encoder._numbers.values()), default=0)
-    return [*(name for name, (count, _) in encoder._numbers.items() if 2 * count >= most), *encoder._features]
-
-
-def drops_column(encoder: Any, column: Hashable) -> bool:
-    """Return whether an encoder leaves a column out."""
-    drops: bool = encoder._reading.kind_of(column) == DROP
-    return drops
-
-
-def room_for(encoder: Any, usual: int, n_columns: int = 0) -> int:
-    """Return the ``max_features`` with which a learner has room for all that an encoder makes of a table.
-
-    ``usual`` is the learner's own, which is room for numbers and dates; ``n_columns`` are the columns of the table, if known.
-    """
-    made: int = encoder.most_made_features
-    return max(usual, n_columns) * (2 if encoder.when_missing == "indicator" else 1) + made
-
-
 def _warn_of_order(labels: Sequence[Any]) -> None:
     """Warn where the rows of a frame are sorted by their labels: what comes last counts most."""
     if len(labels) < _SORTED:
@@ -277,39 +254,6 @@ def _warn_of_order(labels: Sequence[Any]) -> None:
             return
     if is_sorted:
         warn("the rows are sorted by their labels, and a model that learns a stream follows what comes last: shuffle them first")
-
-
-def _columns_of_features(encoder: Any) -> dict[str, Hashable]:
-    """Return the column of each feature that an encoder makes of one, but for numbers, which are called as their columns are."""
-    found: dict[str, Hashable] = {f"{column} is missing": column for column in encoder.learned_columns}
-    found |= {
-        f"{column} {cycle} {part}": column for column in encoder.dates for cycle in encoder.cycles for part in ("sin", "cos")
-    }
-    suffixes = () if encoder.statistics is None else encoder.statistics.suffixes
-    for column, features in encoder._features.items():
-        found |= dict.fromkeys(features.values(), column) | {f"{column}~{suffix}": column for suffix in suffixes}
-        found |= {f"{column}#{bucket}": column for bucket in range(encoder.buckets or 0)}
-    return found
-
-
-def _columns_of(encoder: Any, features: Mapping[Any, Any]) -> dict[Any, Any]:
-    found: dict[Any, Any] = {}
-    suffixes = [] if encoder.statistics is None else encoder.statistics.suffixes
-    for column in encoder.learned_columns:
-        if column not in encoder._features:
-            absent = features.get(f"{column} is missing", 0.0) > _IS_ON
-            value = found[column] = None if absent else features.get(column)
-            if value is not None and column in encoder.dates:
-                found[column] = date_text(60.0 * round(value / 60.0))  # to the minute, as far as a model knows it
-            continue
-        sizes = {text: features.get(feature, 0.0) for text, feature in encoder._features[column].items() if feature}
-        name = max(sizes, key=lambda text: sizes[text], default=None)
-        if name is None or sizes[name] < _IS_ON:
-            odds = {suffix: features.get(f"{column}~{suffix}", 0.0) for suffix in suffixes}
-            most = max(odds, key=lambda suffix: abs(odds[suffix]), default=None)
-            name = "another" if most is None or not odds[most] else f"another ({most} {odds[most]:+.2g})".replace("( ", "(")
-        found[column] = name
-    return found
 
 
 def checked_weights(w: Any, labels: Sequence[Any], n: int) -> np.ndarray:

@@ -187,12 +187,12 @@ def test_saved_in_the_middle_it_goes_on_alike(rows):
 @pytest.mark.parametrize(
     ("name", "value", "words"),
     [
-        ("_features", {"c": {"x": "c=y"}}, "not those of their features"),
-        ("_features", {"c": {str(i): f"c={i}" for i in range(66)}}, "more columns or values"),
-        ("_features", {"c": {"x": None}}, "not those of their features"),
+        ("_categories", {"c": {"x": "c=y"}}, "not those of their features"),
+        ("_categories", {"c": {str(i): f"c={i}" for i in range(66)}}, "more columns or values"),
+        ("_categories", {"c": {"x": None}}, "not those of their features"),
         ("_statistics", None, "statistics do not fit"),
-        ("_numbers", {"a": (1, float("nan"))}, "mean nan of 1"),
-        ("_numbers", {"a": (0, 0.0)}, "of 0 rows"),
+        ("_means", {"a": (1, float("nan"))}, "mean nan of 1"),
+        ("_means", {"a": (0, 0.0)}, "of 0 rows"),
         ("_scaler", None, "do not fit"),
         ("buckets", 0, "buckets must be"),
         ("columns", {"c": "names"}, "is not a kind"),

@@ -1,0 +1,290 @@
+"""The columns that an encoder of tables has learned, and what their values become."""
+
+from __future__ import annotations
+
+import itertools
+import math
+import zlib
+from collections import Counter
+from collections.abc import Hashable, Iterable, Mapping, Sequence
+from typing import Any
+
+from streamsvm.core.checks import LARGEST_FLOAT32, as_python
+from streamsvm.files.category_names import key_of, seed_of, spelt_name
+from streamsvm.files.messages import shown
+from streamsvm.stream.tables.kinds import CATEGORY, DATE, DROP
+from streamsvm.stream.tables.options import arguments_of, flags_of
+from streamsvm.stream.tables.reading import Reading
+from streamsvm.stream.tables.statistics import NameStatistics
+from streamsvm.stream.tables.values import date_text
+
+#: A longer text of a category is hashed: names of features are never forgotten.
+LONGEST_FEATURE = 1024
+#: Values of a column that have a feature each, if nothing else is asked for: beside buckets, log odds, and means of targets.
+_MOST_BESIDE_BUCKETS, _MOST_BESIDE_ODDS, _MOST_BESIDE_MEANS = 64, 6, 32
+_IS_ON = 0.5  # of a feature that is 0 or 1, in a support vector between two rows
+_MIN_ROWS_OF_NUMBERS = 20  # values of a column of numbers, from which on another kind is not proposed for it
+
+
+class ColumnState:
+    """The means of numbers and the features and statistics of categories that an encoder has learned.
+
+    The parameters are those of `TableEncoder`.
+    """
+
+    def __init__(
+        self,
+        reading: Reading,
+        when_missing: str,
+        cycles: list[str],
+        max_values: int | None,
+        buckets: int | None,
+        max_columns: int,
+    ) -> None:
+        self.reading, self.when_missing, self.cycles = reading, when_missing, cycles
+        self.buckets, self.max_columns = buckets, max_columns
+        self._max_values = max_values
+        #: Rows and mean of each column of numbers that was learned.
+        self.means: dict[Hashable, tuple[int, float]] = {}
+        #: The feature of each value of each column of categories that was learned; empty for a value that has none yet.
+        self.categories: dict[Hashable, dict[str, str]] = {}
+        #: The statistics of the labels of each name; None where names share buckets.
+        self.statistics: NameStatistics | None = NameStatistics() if buckets is None and reading.named(CATEGORY) else None
+
+    @property
+    def learned(self) -> dict[str, Any]:
+        """The attributes that are learned, by name."""
+        return {"means": self.means, "categories": self.categories, "statistics": self.statistics}
+
+    @property
+    def names(self) -> list[Hashable]:
+        """The columns that were learned, those with numbers first."""
+        return [*self.means, *self.categories]
+
+    @property
+    def usual_names(self) -> list[Hashable]:
+        """The learned columns of categories, and those of numbers that at least half of the rows had."""
+        most = max((count for count, _ in self.means.values()), default=0)
+        return [*(name for name, (count, _) in self.means.items() if 2 * count >= most), *self.categories]
+
+    @property
+    def max_values(self) -> int:
+        """The most values of a column of categories that have a feature each."""
+        if self._max_values is not None:
+            return self._max_values
+        if self.statistics is None:
+            return _MOST_BESIDE_BUCKETS
+        return _MOST_BESIDE_ODDS if self.statistics.of_numbers is False else _MOST_BESIDE_MEANS
+
+    def is_full(self, column: Hashable) -> bool:
+        """Return whether a learned column has more values than get a feature each."""
+        values = self.categories[column]
+        return len(values) >= self.max_values if self.statistics is None else len(values) > self.max_values
+
+    def has_statistic(self, column: Hashable, feature: str | None) -> bool:
+        """Return whether a name in a learned column is also encoded by its statistic, if it has this feature."""
+        if self.statistics is None:
+            return False
+        return bool(self.statistics.of_numbers) or not (feature or not self.is_full(column))
+
+    def new_feature(self, column: Hashable, text: str) -> str | None:
+        """Return the feature to create for a value that is learned: "" on its first occurrence, None if it gets none."""
+        values = self.categories[column]
+        feature = values.get(text)
+        if feature or len(values) > self.max_values:
+            return None
+        name = f"{column}={text}"
+        if len(name) > LONGEST_FEATURE:
+            name = ""
+        if self.statistics is None:
+            return name or None if feature is None and len(values) < self.max_values else None
+        return "" if feature is None else name or None
+
+    def encode_name(self, column: Hashable, text: str) -> tuple[str | None, bool]:
+        """Return the feature that is 1 for a name, None if it has none, and whether its statistic is encoded, too."""
+        values = self.categories.get(column)
+        if values is None:
+            return None, False
+        feature = values.get(text)
+        if feature is None and self.statistics is None and self.new_feature(column, text) is None:
+            feature = f"{column}#{zlib.crc32(text.encode('utf-8', 'surrogatepass')) % (self.buckets or 1)}"
+        return feature, self.has_statistic(column, feature)
+
+    def name_of(self, column: Hashable, text: str) -> str:
+        """Return the name that a text is in a column: as it was learned, or as all formats have it."""
+        return text if text in self.categories.get(column, ()) else spelt_name(text)
+
+    def n_unknown(self, column: Hashable, values: Iterable[Any]) -> int:
+        """Return how many values of a column are names that were never learned, as far as that is known."""
+        learned = self.categories.get(column)
+        if learned is None or (self.statistics is None and self.is_full(column)):
+            return 0
+        texts = Counter(map(self.reading.reader(column), values))
+        counts = {self.name_of(column, text): n for text, n in texts.items() if text is not None}
+        unknown = {name: n for name, n in counts.items() if name not in learned}
+        if self.statistics is None or not unknown:
+            return sum(unknown.values())
+        has_statistic = self.statistics.knows([key_of(seed_of(column), text) for text in unknown])
+        return sum(n for n, is_learned in zip(unknown.values(), has_statistic.tolist(), strict=True) if not is_learned)
+
+    def split_row(self, x: Mapping[Any, Any], learns: bool) -> tuple[dict[Hashable, float], dict[Hashable, str]]:
+        """Return the numbers, dates among them, and the names of a row.
+
+        A row that is not learned may have texts in columns that were never learned.
+
+        Raises
+        ------
+        ValueError
+            A value is not of the kind of its column, or there are more columns than ``max_columns``.
+        """
+        if not isinstance(x, Mapping):
+            raise ValueError(
+                f"a row must be a mapping of columns to values, not a {type(x).__name__}"
+                + ": give x.to_dict()" * hasattr(x, "to_dict")
+            )
+        numbers: dict[Hashable, float] = {}
+        names: dict[Hashable, str] = {}
+        reading = self.reading
+        for name, value in reading.row(x.items()).items():
+            if reading.kind_of(name) == CATEGORY:
+                names[name] = self.name_of(name, value)
+                continue
+            if type(value) is not float:
+                if not (learns or name in self.means or reading.kind_of(name) == DATE) and isinstance(value, str | bytes):
+                    continue
+                value = self._checked_number(name, value)
+            elif not -LARGEST_FLOAT32 <= value <= LARGEST_FLOAT32:
+                value = self._checked_number(name, value)
+            numbers[name] = value
+        n_columns = len(self.means) + len(self.categories)
+        if n_columns + len(numbers) + len(names) > self.max_columns:
+            new = [name for name in (*numbers, *names) if name not in self.means and name not in self.categories]
+            if n_columns + len(new) > self.max_columns:
+                raise ValueError(
+                    f"feature {shown(new[0])} is one column too many: {n_columns:,} are known, "
+                    f"and max_columns={self.max_columns:,}"
+                )
+        return numbers, names
+
+    def learn(self, numbers: Mapping[Hashable, float], names: Mapping[Hashable, str], y: Any, w: float) -> None:
+        """Learn the numbers and names of a row, and its label by a weight."""
+        if self.statistics is not None and y is not None:
+            self.statistics.learn([key_of(seed_of(name), text) for name, text in names.items()], y, w)
+        for name, value in numbers.items():
+            column = as_python(name)
+            count, mean = self.means.get(column, (0, 0.0))
+            self.means[column] = count + 1, mean + (value - mean) / (count + 1)
+        for name, text in names.items():
+            values = self.categories.setdefault(as_python(name), {})
+            if (feature := self.new_feature(name, text)) is not None:
+                values[text] = feature
+
+    def merged(self, others: Sequence[ColumnState]) -> dict[str, Any]:
+        """Return the attributes that are learned, of all the rows of this state and others; ValueError if there is no room."""
+        means: dict[Hashable, tuple[int, float]] = {}
+        categories: dict[Hashable, dict[str, str]] = {}
+        for state in (self, *others):
+            for column, (count, mean) in state.means.items():
+                n, before = means.get(column, (0, 0.0))
+                means[column] = n + count, before + (mean - before) * (count / (n + count))
+            for column, values in state.categories.items():
+                merged = categories.setdefault(column, {})
+                merged.update({text: feature or merged.get(text, "") for text, feature in values.items()})
+        for column, values in categories.items():
+            if self.statistics is not None:  # other values have statistics
+                categories[column] = dict(itertools.islice(values.items(), self.max_values + 1))
+            elif len(values) > self.max_values:  # what is hashed in one would be a feature in the others
+                raise ValueError(
+                    f"column {shown(column)} has {len(values)} values in all of the encoders together, more than "
+                    f"max_values={self.max_values}: learn with a larger one"
+                )
+        if (n_columns := len(means) + len(categories)) > self.max_columns:
+            raise ValueError(f"the encoders have {n_columns} columns, more than max_columns={self.max_columns}")
+        statistics = self.statistics
+        if statistics is not None:
+            statistics = statistics.merged([other.statistics for other in others if other.statistics is not None])
+        return {"means": means, "categories": categories, "statistics": statistics}
+
+    def check(self) -> None:
+        """Raise a ValueError where what a file holds was never learned with these parameters."""
+        has_statistics = self.statistics is not None
+        n_columns, most = len(self.means) + len(self.categories), self.max_values + has_statistics
+        if n_columns > self.max_columns or any(len(values) > most for values in self.categories.values()):
+            raise ValueError("the encoder has more columns or values than its parameters allow")
+        for count, mean in self.means.values():
+            if type(count) is not int or count < 1 or type(mean) is not float or not math.isfinite(mean):
+                raise ValueError(f"a column has the mean {shown(mean)} of {shown(count)} rows")
+        for name, values in self.categories.items():
+            if any(
+                not (feature == f"{name}={text}" and len(feature) <= LONGEST_FEATURE) and (feature != "" or not has_statistics)
+                for text, feature in values.items()
+            ):
+                raise ValueError(f"the values of column {shown(name)} are not those of their features")
+
+    def columns_by_feature(self) -> dict[str, Hashable]:
+        """Return the column of each feature that is made of one, except numbers, which are called as their columns are."""
+        dates = self.reading.named(DATE)
+        found: dict[str, Hashable] = {f"{column} is missing": column for column in self.names}
+        found |= {f"{column} {cycle} {part}": column for column in dates for cycle in self.cycles for part in ("sin", "cos")}
+        suffixes = () if self.statistics is None else self.statistics.suffixes
+        for column, features in self.categories.items():
+            found |= dict.fromkeys(features.values(), column) | {f"{column}~{suffix}": column for suffix in suffixes}
+            found |= {f"{column}#{bucket}": column for bucket in range(self.buckets or 0)}
+        return found
+
+    def values_of(self, features: Mapping[Any, Any]) -> dict[Any, Any]:
+        """Return the values of columns that became features, as far as these tell."""
+        values: dict[Any, Any] = {}
+        suffixes = [] if self.statistics is None else self.statistics.suffixes
+        for column in self.means:
+            is_absent = features.get(f"{column} is missing", 0.0) > _IS_ON
+            value = values[column] = None if is_absent else features.get(column)
+            if value is not None and self.reading.kind_of(column) == DATE:
+                values[column] = date_text(60.0 * round(value / 60.0))  # to the minute, as far as a model knows it
+        for column, learned in self.categories.items():
+            sizes = {text: features.get(feature, 0.0) for text, feature in learned.items() if feature}
+            name = max(sizes, key=lambda text: sizes[text], default=None)
+            if name is None or sizes[name] < _IS_ON:
+                odds = {suffix: features.get(f"{column}~{suffix}", 0.0) for suffix in suffixes}
+                most = max(odds, key=lambda suffix: abs(odds[suffix]), default=None)
+                name = "another" if most is None or not odds[most] else f"another ({most} {odds[most]:+.2g})".replace("( ", "(")
+            values[column] = name
+        return values
+
+    def _checked_number(self, name: Hashable, value: Any) -> float:
+        """Return a value of a column as a number; a ValueError names the remedy where it is not finite."""
+        try:
+            if isinstance(value, str | bytes):
+                raise TypeError
+            number = float(value)
+        except OverflowError:
+            number = math.inf
+        except (TypeError, ValueError):
+            kind = "a text" if isinstance(value, str) else f"a {type(value).__name__}"
+            raise ValueError(f"feature {shown(name)} is {shown(value)}, {kind}. {self._advice_for(name, value)}") from None
+        if not -LARGEST_FLOAT32 <= number <= LARGEST_FLOAT32:
+            advice = self._advice_for(name, number)
+            raise ValueError(f"feature {shown(name)} is {number}, which is no finite float32 number. {advice}")
+        return number
+
+    def _advice_for(self, name: Hashable, value: Any) -> str:
+        reading, learned = self.reading, self.means.get(name, (0, 0.0))[0]
+        is_known, is_text = learned >= _MIN_ROWS_OF_NUMBERS, isinstance(value, str)
+        missing = _option_words({"missing": [str(value)]})
+        if is_known or reading.kind_of(name) == DATE:  # too late for another kind of column
+            said = f"The {learned:,} values learned before are numbers: fix this one"
+            if reading.kind_of(name) == DATE:
+                said = f"It is not a date in the format of that column ({reading.format_of(name) or 'ISO 8601'}): fix it"
+            said += ", or leave its row out" if is_known else ", or give its format"
+            if isinstance(value, str | float):
+                said += f". If it marks a missing value, make it empty; a run from scratch can be told {missing}"
+            return said
+        kinds = {kind: _option_words({"columns": {str(name): kind}}) for kind in (CATEGORY, DATE, DROP)}
+        of_text = f"If the column holds names: {kinds[CATEGORY]}. If it holds dates: {kinds[DATE]}. "
+        said = f"{of_text * is_text}If it marks a missing value: {missing}. To leave out the column: {kinds[DROP]}"
+        return f"{said}. A run that goes on from a checkpoint reads columns as before: fix the value, or leave its row out"
+
+
+def _option_words(options: Mapping[str, Any]) -> str:
+    """Return options as arguments and, in brackets, as flags."""
+    return f"{arguments_of(options)} ({flags_of(options)})"
