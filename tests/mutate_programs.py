@@ -16,7 +16,6 @@ import sys
 import time
 import traceback
 import warnings
-import zipfile
 from collections import Counter
 from pathlib import Path
 
@@ -234,10 +233,6 @@ def files():
             data = path.read_bytes()
             found = unpack(data)
             yield path.name, data, dict(found.strings), dict(found.arrays)
-        elif path.suffix == ".npz":
-            with zipfile.ZipFile(path) as archive:
-                arrays = {name[:-4]: np.load(io.BytesIO(archive.read(name))) for name in archive.namelist()}
-            yield path.name, path.read_bytes(), {PROGRAM: arrays.pop(PROGRAM).tobytes().decode()}, arrays
 
 
 def changed(rng, data, strings, arrays):

@@ -67,7 +67,7 @@ def write(folder, largest=None):
         streamsvm.save(model, path)
         if largest is not None and path.stat().st_size > largest:
             path.unlink()
-            [path] = export(model, "npz", folder, path.stem)
+            [path] = export(model, "numpy", folder, path.stem)
         expected[path.name] = answers
 
     for name, model, rows, targets in models():

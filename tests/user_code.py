@@ -125,7 +125,7 @@ def fit_exactly() -> None:
     program = program_of(machine)
     write_c(program, "device", "spam", bits=8)
     assert_type(needs_of(program).fits_16_bits, bool)
-    write_onnx(program, "spam.onnx", inputs="double", zipmap=True)
+    write_onnx(program, "spam.onnx", inputs="double")
     assert_type(comparison(program, quantised(program, bits=8), rows_near_vectors(program)), Comparison)
 
 

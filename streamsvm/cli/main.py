@@ -342,8 +342,11 @@ def _make_parser() -> tuple[argparse.ArgumentParser, dict[str, argparse.Argument
         usage="%(prog)s PLACE --to FORM [--out DIR] [--name NAME] [flags]",
     )
     add_place(export)
-    text = "c: NAME.h and NAME.c, C99 without any library; onnx: NAME.onnx; npz: NAME.npz, for streamsvm.edge; json: NAME.json"
-    export.add_argument("--to", dest="form", choices=["c", "onnx", "npz", "json"], required=True, help=text)
+    text = (
+        "c: NAME.h and NAME.c, C99 without any library; onnx: NAME.onnx; numpy: NAME.safetensors, for streamsvm.edge; json: "
+        "NAME.json"
+    )
+    export.add_argument("--to", dest="form", choices=["c", "onnx", "numpy", "json"], required=True, help=text)
     export.add_argument("--out", type=Path, default=Path(), metavar="DIR", help="the folder to write to (default: this one)")
     text = "the name of the files, and of the C functions (default: %(default)s)"
     export.add_argument("--name", default="model", metavar="NAME", help=text)
@@ -359,12 +362,8 @@ def _make_parser() -> tuple[argparse.ArgumentParser, dict[str, argparse.Argument
         "these (10,000 at most), and not only on rows near the support vectors"
     )
     export.add_argument("--sample", metavar="FILE", help=text)
-    text = "in ONNX: primitive operators (the default), which every runtime has, or ml, the SVM operators of ai.onnx.ml"
-    export.add_argument("--operators", choices=["primitive", "ml"], help=text)
     text = "in ONNX: the type of rows; auto (the default) is double if float cannot hold a feature's deviations from its mean"
     export.add_argument("--inputs", choices=["auto", "float", "double"], help=text)
-    text = "in ONNX: probabilities as a sequence of maps, from label to probability"
-    export.add_argument("--zipmap", action="store_true", default=None, help=text)
     add_trusted(export, "the model")
 
     demo = commands.add_parser(

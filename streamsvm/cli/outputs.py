@@ -18,8 +18,10 @@ _NO_SINK = frozenset({".parquet", ".arrow", ".feather", ".avro"})  # formats of 
 #: How predictions and dead letters begin, as CSV and as JSON lines.
 _RECORDS = re.compile(rb'row,(?:y_pred|place),|\{"row": \d+, "(?:y_pred|place)": ')
 
-#: Exported models and pictures say at one of their ends what wrote them: ONNX as its producer, JSON as its format.
-MADE: re.Pattern[bytes] = re.compile(rb'(?s)\x08.\x12\x09streamsvm|.*(?:written by streamsvm|"format":"streamsvm program")')
+#: Exported models and pictures name their writer at one of their ends: ONNX as its producer, JSON and programs as their format.
+MADE: re.Pattern[bytes] = re.compile(
+    rb'(?s)\x08.\x12\x09streamsvm|.*(?:written by streamsvm|"format":"streamsvm program"|"format":"streamsvm","kind":"program")'
+)
 
 
 def check_sinks(

@@ -42,7 +42,6 @@ RegressionLoss = Literal["epsilon_insensitive", "squared_epsilon_insensitive"]
 ExpiryPolicy = Literal["drop", "dead-letter", "negative"]
 #: What a loop does about a drift.
 OnDrift = Literal["count", "anew"]
-OnnxOperators = Literal["primitive", "ml"]
 #: The type of an ONNX file's input.
 OnnxInputs = Literal["auto", "float", "double"]
 

@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import io
 import math
-import zipfile
 import zlib
 from collections.abc import Mapping
 from pathlib import Path
@@ -16,7 +14,7 @@ from streamsvm.edge.program import Column, Name, Program, ProgramError, run
 from streamsvm.edge.step import MOST_AT_ONCE
 from streamsvm.edge.steps import probabilities
 from streamsvm.files.category_names import key_of, seed_of, spelt_name
-from streamsvm.files.container import DTYPES, CorruptFileError, ModelFileError, read_file, unpack
+from streamsvm.files.container import CorruptFileError, ModelFileError, read_file, unpack
 
 _MOST_OF_TEXTS = 2**24  # bytes of an array of labels that are texts
 _FARTHEST = 1e100  # deviations from the mean of usual decision values
@@ -343,8 +341,6 @@ PROGRAM = "program"
 #: The name of the text that says why a file has none.
 NO_PROGRAM = "without_program"
 
-_ZIP = b"PK\x03\x04"
-
 
 def load(path: str | Path) -> Predictor:
     """Load a model to predict with it, with numpy alone.
@@ -352,7 +348,7 @@ def load(path: str | Path) -> Predictor:
     Parameters
     ----------
     path
-        A file that ``model.save`` or ``streamsvm export --to npz`` wrote.
+        A file that ``model.save`` or ``streamsvm export --to numpy`` wrote.
 
     Returns
     -------
@@ -365,7 +361,7 @@ def load(path: str | Path) -> Predictor:
         The message names the file, and says what to do.
     """
     try:
-        data = read_file(Path(path), zipped=True)
+        data = read_file(Path(path))
     except OSError as error:
         raise ProgramError(f"{path}: {error.strerror}") from error
     except CorruptFileError as error:
@@ -376,7 +372,7 @@ def load(path: str | Path) -> Predictor:
 def loads(data: bytes, name: str = "the model") -> Predictor:
     """Load a model from the bytes of its file, as `load` does; ``name`` stands for the file in messages."""
     try:
-        strings, arrays = _read_npz(data) if data[:4] == _ZIP else _read_container(data)
+        strings, arrays = _read_container(data)
         return Predictor(program_of(strings, arrays))
     except ProgramError as error:
         raise ProgramError(f"{name}: {error}") from None
@@ -392,7 +388,7 @@ def program_of(strings: Mapping[str, str], arrays: Mapping[str, np.ndarray]) -> 
 
 def _read_container(data: bytes) -> tuple[Mapping[str, str], Mapping[str, np.ndarray]]:
     if data[:1] == b"{":
-        raise ProgramError("it is JSON, which other programs read: `streamsvm export --to npz` makes a file for numpy")
+        raise ProgramError("it is JSON, which other programs read: `streamsvm export --to numpy` makes a file for numpy")
     try:
         container = unpack(data)
     except CorruptFileError as error:
@@ -400,36 +396,3 @@ def _read_container(data: bytes) -> tuple[Mapping[str, str], Mapping[str, np.nda
     except ModelFileError as error:
         raise ProgramError(str(error)) from None
     return container.strings, container.arrays
-
-
-def _read_npz(data: bytes) -> tuple[Mapping[str, str], Mapping[str, np.ndarray]]:
-    try:
-        with zipfile.ZipFile(io.BytesIO(data)) as archive:
-            entries = archive.infolist()
-            # So nothing takes more memory than the file does.
-            if any(entry.compress_type for entry in entries) or sum(entry.file_size for entry in entries) > len(data):
-                raise ProgramError(
-                    "it is compressed, or its parts overlap: `streamsvm export --to npz` makes files of neither kind"
-                )
-            arrays = {entry.filename.removesuffix(".npy"): _read_npy(archive.read(entry)) for entry in entries}
-        text = arrays.pop(PROGRAM)
-        if text.dtype != np.uint8 or text.ndim != 1:
-            raise ProgramError("it has no program")
-        return {PROGRAM: text.tobytes().decode()}, arrays
-    except ProgramError:
-        raise
-    except Exception as error:  # noqa: BLE001 - zipfile and numpy raise errors of many kinds for what is no such file
-        raise ProgramError(f"it is corrupt ({type(error).__name__}: {error})") from None
-
-
-def _read_npy(data: bytes) -> np.ndarray:
-    """Return the array of a file of numpy; ValueError where it is none, of other types than models have, or cut off."""
-    file = io.BytesIO(data)
-    version = np.lib.format.read_magic(file)
-    read_header = np.lib.format.read_array_header_1_0 if version == (1, 0) else np.lib.format.read_array_header_2_0
-    shape, columns_first, dtype = read_header(file)
-    if dtype not in DTYPES.values() or columns_first or any(type(n) is not int or n < 0 for n in shape):
-        raise ValueError("an array is of another type, or order")
-    if math.prod(shape) * dtype.itemsize != len(data) - file.tell():
-        raise ValueError("an array does not fill its file")
-    return np.frombuffer(data, dtype, offset=file.tell()).reshape(shape)

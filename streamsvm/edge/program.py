@@ -44,7 +44,7 @@ __all__ = ["Answer", "Column", "Program", "ProgramError", "Step", "Table"]
 
 Name = str | int | float | bool
 
-_VERSION = 4
+_VERSION = 1
 _MOST_COLUMNS = 2**26
 _MOST_STEPS = 1000  # committees have less than 100
 #: All values of a row together may have so many times the numbers that a program is written with, and so many at least.
@@ -239,7 +239,7 @@ class Program:
             tables.append(places)
         text = json.dumps(
             {
-                "version": self._least_version,
+                "version": _VERSION,
                 "columns": [column if column.table is not None else column[:4] for column in self.columns],
                 **({"tables": tables} if tables else {}),
                 "hashed": self.hashed,
@@ -251,13 +251,6 @@ class Program:
             allow_nan=False,
         )
         return text, arrays
-
-    @property
-    def _least_version(self) -> int:
-        """The least version of programs that has all that is in this one."""
-        if self.answer.costs is not None:
-            return 4
-        return 3 if self.tables else 2 if any("middle" in step.arrays for step in self.steps) else 1
 
     @classmethod
     def of_parts(cls, text: str, arrays: Mapping[str, np.ndarray]) -> Program:

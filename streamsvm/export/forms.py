@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-import io
 import json
 import re
 import warnings
-import zipfile
 from collections.abc import Mapping
 from importlib import import_module
 from pathlib import Path
@@ -18,19 +16,17 @@ from streamsvm.edge.predictor import NO_PROGRAM, PROGRAM
 from streamsvm.edge.program import Program, ProgramError
 from streamsvm.export.describe import program_of
 from streamsvm.export.pipelines import lost_in_float32
-from streamsvm.files.container import DTYPES, ModelFileError
+from streamsvm.files.container import DTYPES, ModelFileError, pack
 from streamsvm.files.messages import shown
 from streamsvm.files.model_file import is_model, to_bytes, write
 
 #: The forms, and what their writers may be told.
 FORMS: Mapping[str, frozenset[str]] = {
     "c": frozenset({"bits"}),
-    "onnx": frozenset({"operators", "inputs", "zipmap"}),
-    "npz": frozenset(),
+    "onnx": frozenset({"inputs"}),
+    "numpy": frozenset(),
     "json": frozenset(),
 }
-#: What exported models and pictures say at one of their ends.
-WRITTEN_BY: bytes = b"written by streamsvm"
 _NAME = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.-]{0,99}")
 _DTYPES = {dtype: name for name, dtype in DTYPES.items()}
 
@@ -45,8 +41,8 @@ def export(
     model
         A learner, a fitted machine, a pipeline with one at its end, or a `Program`.
     to
-        The form. ``"c"``: NAME.h and NAME.c, C99 without any library. ``"onnx"``: NAME.onnx. ``"npz"``: NAME.npz, which
-        `streamsvm.edge.load` reads. ``"json"``: NAME.json, the program as text.
+        The form. ``"c"``: NAME.h and NAME.c, C99 without any library. ``"onnx"``: NAME.onnx. ``"numpy"``:
+        NAME.safetensors, which `streamsvm.edge.load` reads. ``"json"``: NAME.json, the program as text.
     out
         Path of the folder, which is created if it does not exist.
     name
@@ -57,8 +53,8 @@ def export(
     X
         Rows on which a smaller model has to decide as before.
     options
-        Options of the form. For C: ``bits``, as in `streamsvm.export.c.write_c`. For ONNX: ``operators``, ``inputs`` and
-        ``zipmap``, as in `streamsvm.export.onnx.write_onnx`.
+        Options of the form. For C: ``bits``, as in `streamsvm.export.c.write_c`. For ONNX: ``inputs``, as in
+        `streamsvm.export.onnx.write_onnx`.
 
     Returns
     -------
@@ -82,9 +78,9 @@ def export(
     >>> from streamsvm import BSGDClassifier, edge
     >>> model = BSGDClassifier(budget=10)
     >>> model.learn_one({"a": 1.0}, "yes")
-    >>> [path] = export(model, "npz", tempfile.mkdtemp())
+    >>> [path] = export(model, "numpy", tempfile.mkdtemp())
     >>> path.name, edge.load(path).predict_one({"a": 1.0})
-    ('model.npz', 'yes')
+    ('model.safetensors', 'yes')
     """
     if to not in FORMS:
         raise ProgramError(f"there is no form {to!r:.40}: {', '.join(FORMS)} are the forms")
@@ -106,17 +102,18 @@ def export(
         elif to == "onnx":
             import_module("streamsvm.export.onnx").write_onnx(program, files[0], **options)  # which says what to install
         else:
-            write(files[0], _npz_bytes(program) if to == "npz" else _json_bytes(program))
+            write(files[0], _container_bytes(program) if to == "numpy" else _json_bytes(program))
         return files
     except OSError as error:
         raise ProgramError(f"{error.filename or folder}: {error.strerror}") from error
     except ModelFileError as error:
-        raise ProgramError(f"{folder / name}.{to} was not written: {error}") from error
+        raise ProgramError(f"{files_of(to, folder, name)[0]} was not written: {error}") from error
 
 
 def files_of(to: str, out: str | Path, name: str) -> list[Path]:
     """Return the files that `export` writes in a form."""
-    return [Path(out) / f"{name}.{suffix}" for suffix in (("h", "c") if to == "c" else (to,))]
+    suffixes = {"c": ("h", "c"), "numpy": ("safetensors",)}.get(to, (to,))
+    return [Path(out) / f"{name}.{suffix}" for suffix in suffixes]
 
 
 def _warn_of_lost(program: Program, to: str) -> None:
@@ -125,20 +122,14 @@ def _warn_of_lost(program: Program, to: str) -> None:
         warnings.warn(
             f"{to} takes rows in float32, which lose the differences of {', '.join(map(shown, lost[:5]))}"
             f"{', ...' * (len(lost) > 5)}: the mean is far larger than the deviations. Learn the feature less an offset, or "
-            "predict with npz, json or onnx, whose rows can be float64",
+            "predict with numpy, json or onnx, whose rows can be float64",
             stacklevel=3,
         )
 
 
-def _npz_bytes(program: Program) -> bytes:
+def _container_bytes(program: Program) -> bytes:
     text, arrays = program.parts()
-    data = io.BytesIO()
-    with zipfile.ZipFile(data, "w") as archive:  # as numpy.savez does, without the time: equal programs give equal bytes
-        archive.comment = WRITTEN_BY  # at the end of the file, wherever its program ends
-        for key, array in {PROGRAM: np.frombuffer(text.encode(), np.uint8), **arrays}.items():
-            with archive.open(zipfile.ZipInfo(f"{key}.npy"), "w", force_zip64=True) as file:
-                np.lib.format.write_array(file, array.astype(array.dtype.newbyteorder("<"), copy=False), allow_pickle=False)
-    return data.getvalue()
+    return pack(arrays, {"kind": "program", PROGRAM: text})
 
 
 def _json_bytes(program: Program) -> bytes:

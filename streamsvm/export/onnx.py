@@ -13,7 +13,7 @@ from typing import Any, get_args
 
 import numpy as np
 
-from streamsvm.core.checks import LARGEST_FLOAT32, OnnxInputs, OnnxOperators
+from streamsvm.core.checks import LARGEST_FLOAT32, OnnxInputs
 from streamsvm.edge.committees import ALIKE, NEAREST_DISTANCE, ROUNDING, SAID, SAID_NUMBER
 from streamsvm.edge.program import Program, ProgramError
 from streamsvm.edge.step import Step, vectors_of
@@ -33,9 +33,7 @@ def write_onnx(
     program: Program,
     path: str | Path,
     *,
-    operators: OnnxOperators = "primitive",
     inputs: OnnxInputs = "auto",
-    zipmap: bool = False,
 ) -> None:
     """Write a program as an ONNX model.
 
@@ -43,8 +41,7 @@ def write_onnx(
     missing, and a number beyond 1e18 after scaling counts as 1e18. The outputs come in the order that skl2onnx gives them:
 
     - Of a classifier: ``label`` [rows] (int64, bool or float64 if all labels are such, else text); ``probabilities``, float32
-      [rows, labels], if the program has them; and ``decision``, float32 [rows], or [rows, labels] if there are several. With
-      ``zipmap``, ``probabilities`` are a sequence of maps, one for each row: from label to probability.
+      [rows, labels], if the program has them; and ``decision``, float32 [rows], or [rows, labels] if there are several.
     - Of a regressor: ``variable``, float32 [rows, 1].
     - Of an anomaly detector: ``score``, float32 [rows], from 0 to 1, and ``decision``, float32 [rows].
 
@@ -61,22 +58,15 @@ def write_onnx(
         Program of a model, from `program_of`.
     path
         Path of the file.
-    operators
-        ``"primitive"``: Sub, MatMul, Exp and so on, which every execution provider has. ``"ml"``: the SVM operators of
-        ai.onnx.ml in the place of kernels, for models with one output.
     inputs
         ``"float"`` or ``"double"``, the type of the input, as FloatTensorType and DoubleTensorType in skl2onnx. Doubles are
         scaled as such, and all else is float32. ``"auto"``: double if a feature has a mean so large beside its deviations that
         these are lost in float32, else float.
-    zipmap
-        Whether probabilities are maps, as skl2onnx gives them unless told otherwise. Their keys are int64 or text; bools are 0
-        and 1.
 
     Raises
     ------
     ProgramError
-        The program has a step that has no such form, labels are float and have no map, the package onnx is missing, or the file
-        cannot be written.
+        The program has a step that has no such form, the package onnx is missing, or the file cannot be written.
 
     Examples
     --------
@@ -96,28 +86,18 @@ def write_onnx(
     >>> session.get_modelmeta().custom_metadata_map["labels"]
     '["small", "large"]'
     """
-    if operators not in get_args(OnnxOperators):
-        raise ProgramError(f"operators must be 'primitive' or 'ml', not {operators!r}")
     if inputs not in get_args(OnnxInputs):
         raise ProgramError(f"inputs must be 'auto', 'float' or 'double', not {inputs!r}")
-    if zipmap and program.answer.odds is None and len(program.answer.labels) != 1:
-        raise ProgramError("zipmap makes maps of probabilities, and the model has none: leave zipmap out")
     graph = Graph(inputs == "double" or (inputs == "auto" and bool(lost_in_float32(program))))
     finite = graph.op("Not", graph.op("Or", graph.op("IsNaN", "X"), graph.op("IsInf", "X")))
     values = [graph.op("Where", finite, "X", np.nan)]
-    svm = _svm_steps(program) if operators == "ml" else None
     front = front_steps(program)
     for number, step in enumerate(program.steps):
         if number == front:
             values = graph.narrow(values, _used_values(program, number))
         taken = [values[place] for place in step.of]
-        if svm is not None and number == svm:
-            values.append(_svm_nodes(graph, program.steps[svm - 1], step, values[program.steps[svm - 1].of[0]]))
-        elif svm is not None and number == svm - 1:
-            values.append("")  # a part of the operator that comes next
-        else:
-            values.append(_take_columns(graph, step, taken[0] if len(taken) == 1 else graph.op("Concat", *taken, axis=1)))
-    _answer_nodes(graph, program, graph.narrow(values, _used_values(program, len(program.steps))), zipmap)
+        values.append(_take_columns(graph, step, taken[0] if len(taken) == 1 else graph.op("Concat", *taken, axis=1)))
+    _answer_nodes(graph, program, graph.narrow(values, _used_values(program, len(program.steps))))
     facts = {"columns": json.dumps([column.name for column in program.columns]), "facts": json.dumps(program.facts)}
     if program.answer.kind == "class":
         facts["labels"] = json.dumps(as_given(program.answer.labels)[1])
@@ -389,7 +369,7 @@ _STEPS: Mapping[str, Callable[[Graph, Step, str], str]] = {
 # Answers ------------------------------------------------------------------------------------------------------------------
 
 
-def _answer_nodes(graph: Graph, program: Program, values: list[str], zipmap: bool) -> None:
+def _answer_nodes(graph: Graph, program: Program, values: list[str]) -> None:
     answer = program.answer
     decision, choice = values[answer.decision], values[answer.choice]
     several = len(answer.labels) > 2
@@ -398,13 +378,13 @@ def _answer_nodes(graph: Graph, program: Program, values: list[str], zipmap: boo
         return
     values_of = decision if several else graph.op("Squeeze", decision, np.array([1]))
     if answer.kind == "class":
-        _class_nodes(graph, program, decision, choice, zipmap)
+        _class_nodes(graph, program, decision, choice)
     else:
         graph.output("score", _score_nodes(graph, values_of, answer.center, answer.size))
     graph.output("decision", values_of, program.widths[answer.decision] if several else None)
 
 
-def _class_nodes(graph: Graph, program: Program, decision: str, choice: str, zipmap: bool) -> None:
+def _class_nodes(graph: Graph, program: Program, decision: str, choice: str) -> None:
     answer, several = program.answer, len(program.answer.labels) > 2
     p = None if answer.odds is None else _probability_nodes(graph, answer.odds, decision, several)
     if answer.costs is not None:
@@ -421,10 +401,7 @@ def _class_nodes(graph: Graph, program: Program, decision: str, choice: str, zip
         if len(answer.labels) > 1:
             return
         p = graph.op("Add", graph.op("Mul", decision, 0.0), 1.0)
-    if zipmap:
-        graph.maps("probabilities", p, answer.labels)
-    else:
-        graph.output("probabilities", p, len(answer.labels))
+    graph.output("probabilities", p, len(answer.labels))
 
 
 def _score_nodes(graph: Graph, f: str, center: float, size: float) -> str:
@@ -459,36 +436,3 @@ def _with_a_lead(graph: Graph, p: str, chosen: str) -> str:
     own = graph.op("ReduceSum", graph.op("Mul", p, chosen), np.array([1]), keepdims=1)
     missing = graph.op("Max", graph.op("Sub", graph.op("Mul", others, 1.0 + _LEAD), own), 0.0)
     return graph.op("Div", graph.op("Add", p, graph.op("Mul", chosen, missing)), graph.op("Add", missing, 1.0))
-
-
-# The operators of ai.onnx.ml -----------------------------------------------------------------------------------------------
-
-
-def _svm_steps(program: Program) -> int:
-    """Return the number of the step ``linear`` that stands behind a kernel, and decides alone."""
-    place = program.answer.decision - 1
-    steps = program.steps
-    if place >= 1 and steps[place].do == "linear" and program.widths[place + 1] == 1 and steps[place].of == (place,):
-        kernel = steps[place - 1]
-        if kernel.do == "kernel" and not len(kernel.arrays["vectors"]):
-            raise ProgramError("the SVM operators of ONNX need a support vector: export with primitive operators")
-        if kernel.do == "kernel":
-            return place
-    raise ProgramError("the SVM operators of ONNX are for models of one kernel and one output: export with primitive operators")
-
-
-def _svm_nodes(graph: Graph, kernel: Step, linear: Step, x: str) -> str:
-    vectors, options = vectors_of(kernel), kernel.options
-    return graph.op(
-        "SVMRegressor",
-        x,
-        domain="ai.onnx.ml",
-        coefficients=_to_float32(linear.arrays["weights"][0]).tolist(),
-        kernel_params=[options["gamma"], options["coef0"], float(options["degree"])],
-        kernel_type=options["kind"].upper(),
-        n_supports=len(vectors),
-        one_class=0,
-        post_transform="NONE",
-        rho=_to_float32(linear.arrays["biases"]).tolist(),
-        support_vectors=_to_float32(vectors).ravel().tolist(),
-    )

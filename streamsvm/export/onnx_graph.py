@@ -10,7 +10,7 @@ import numpy as np
 from streamsvm.edge.program import ProgramError
 from streamsvm.files.messages import missing_package
 
-_OPSET, _ML_OPSET, _IR_VERSION = 18, 3, 9  # of 2023, which runtimes of today all read
+_OPSET, _IR_VERSION = 18, 9  # of 2023, which runtimes of today all read
 
 
 def _import_onnx() -> Any:
@@ -78,19 +78,6 @@ class Graph:
         of = {bool: types.BOOL, int: types.INT64, float: types.DOUBLE, str: types.STRING}[kind]
         self.output("label", self.op("Gather", name, number), of=of)
 
-    def maps(self, name: str, value: str, labels: Sequence[Any]) -> None:
-        """Make a value [rows, labels] an output that is a sequence of maps, of each row from labels to its numbers."""
-        kind, given = as_given(labels)
-        if kind is float:
-            raise ProgramError("ONNX has maps of whole numbers, bools or texts, and the labels are float: leave zipmap out")
-        helper, types = self._onnx.helper, self._onnx.TensorProto
-        texts = kind is str
-        keys = {"classlabels_strings": given} if texts else {"classlabels_int64s": [int(label) for label in given]}
-        self._add_node("ZipMap", [value], [name], domain="ai.onnx.ml", **keys)
-        number = helper.make_tensor_type_proto(types.FLOAT, [])
-        of = helper.make_map_type_proto(types.STRING if texts else types.INT64, number)
-        self.outputs.append(helper.make_value_info(name, helper.make_sequence_type_proto(of)))
-
     def _keep_array(self, array: np.ndarray, key: tuple[Any, ...]) -> str:
         if key not in self.constants:
             name = f"c{len(self.constants)}"
@@ -122,7 +109,7 @@ def model_bytes(graph: Graph, columns: int, facts: Mapping[str, str]) -> bytes:
     helper = onnx.helper
     given = helper.make_tensor_value_info("X", graph.input_type, ["rows", columns])
     body = helper.make_graph(graph.nodes, "streamsvm", [given], graph.outputs, list(graph.constants.values()))
-    opsets = [helper.make_opsetid("", _OPSET), helper.make_opsetid("ai.onnx.ml", _ML_OPSET)]
+    opsets = [helper.make_opsetid("", _OPSET)]
     model = helper.make_model(body, opset_imports=opsets, producer_name="streamsvm", ir_version=_IR_VERSION)
     helper.set_model_props(model, dict(facts))
     onnx.checker.check_model(model, full_check=True)

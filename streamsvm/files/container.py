@@ -52,7 +52,6 @@ _LONGEST_HEADER = 2**26
 _MOST_DIMENSIONS = 32
 _ALIGNMENT = 64
 _KIND = "streamsvm"
-_ZIP = b"PK\x03\x04"
 _LARGE = 2**27  # bytes
 
 
@@ -110,8 +109,8 @@ def pack(arrays: Mapping[str, np.ndarray], strings: Mapping[str, str]) -> bytes:
     return b"".join([*parts, checksum.digest()])  # the only copy
 
 
-def read_file(path: Path, zipped: bool = False) -> bytes:
-    """Return the bytes of a file, of which a large one is read only if it is as long as its header says, or ``zipped``.
+def read_file(path: Path) -> bytes:
+    """Read the bytes of a file. A large file is read only if it is as long as its header says.
 
     Raises OSError if it cannot be read, or is a device or a pipe, which may never end, and CorruptFileError if it has another
     length.
@@ -121,10 +120,8 @@ def read_file(path: Path, zipped: bool = False) -> bytes:
         status = os.fstat(file.fileno())
         if not stat.S_ISREG(status.st_mode):
             raise OSError(errno.EINVAL, "it is a device or a pipe, and no file")
-        if status.st_size > _LARGE and not (zipped and file.read(len(_ZIP)) == _ZIP):
-            file.seek(0)
-            if _length_in(file) != status.st_size:
-                raise CorruptFileError("it is cut off, or not a file of streamsvm")
+        if status.st_size > _LARGE and _length_in(file) != status.st_size:
+            raise CorruptFileError("it is cut off, or not a file of streamsvm")
         file.seek(0)
         return file.read()
 
@@ -150,8 +147,6 @@ def unpack(data: bytes) -> Container:
     """
     n_header = int.from_bytes(data[:8], "little")
     if len(data) < 8 + _DIGEST_BYTES or n_header > min(_LONGEST_HEADER, len(data) - 8 - _DIGEST_BYTES):
-        if data[:4] == _ZIP:
-            raise CorruptFileError("it is a zip file, and only streamsvm.edge.load reads an .npz that `streamsvm export` wrote")
         raise CorruptFileError("it is cut off, or not a file of streamsvm")
     if hashlib.sha256(memoryview(data)[:-_DIGEST_BYTES]).digest() != data[-_DIGEST_BYTES:]:
         raise CorruptFileError("its checksum is wrong")

@@ -89,6 +89,8 @@ def _version_of(name: str) -> str:
 
 def read_facts(container: Container) -> dict[str, Any]:
     """Read the facts of a file, which were given to `to_bytes`."""
+    if container.strings.get("kind") == "program":
+        raise ModelFileError("it holds a program alone, which streamsvm.edge.load reads: save the model to continue learning")
     try:
         facts = _read_facts(container.strings[_METADATA])
         if isinstance(facts, dict):

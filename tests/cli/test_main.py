@@ -34,7 +34,7 @@ def test_help_names_every_command_and_the_version(call):
         (["predict", "{csv}", "--model", "{folder}", "--to", "-"], "holds no checkpoint"),
         (["inspect", "{csv}"], "is corrupt: it is cut off, or not a file of streamsvm"),
         (["merge", "{folder}", "--to", "{folder}/merged"], "no model yet"),
-        (["export", "{folder}/none", "--to", "npz"], "streamsvm: {folder}/none: No such file or directory"),
+        (["export", "{folder}/none", "--to", "numpy"], "streamsvm: {folder}/none: No such file or directory"),
     ],
 )
 def test_what_fails_says_why_in_one_line(bananas, tmp_path, call, words, message):

@@ -13,8 +13,8 @@ LEARN = ["learn", "--label", "y", "--learner", "bsgd", "--quiet"]
 @pytest.fixture
 def model(rows, tmp_path, call):
     call(*LEARN, rows, "--checkpoint", tmp_path / "state")
-    save(load(tmp_path / "state"), tmp_path / "model.npz")
-    return tmp_path / "model.npz"
+    save(load(tmp_path / "state"), tmp_path / "model.safetensors")
+    return tmp_path / "model.safetensors"
 
 
 @pytest.mark.parametrize("suffix", ["csv", "jsonl"])
@@ -37,12 +37,12 @@ def test_sinks_overwrite_files_of_earlier_runs_and_no_others(file, tmp_path, cal
         call(*LEARN, rows, *flags)
 
 
-@pytest.mark.parametrize("form", ["c", "json", "npz", "onnx"])
+@pytest.mark.parametrize("form", ["c", "json", "numpy", "onnx"])
 def test_exports_overwrite_earlier_ones_and_no_others(model, tmp_path, call, form):
     words = ["export", tmp_path / "state", "--to", form, "--out", tmp_path / "out"]
     call(*words)
     call(*words)
-    (path,) = (tmp_path / "out").glob(f"*.{form}")
+    (path,) = (tmp_path / "out").glob("*.safetensors" if form == "numpy" else f"*.{form}")
     written = path.read_bytes()
     path.write_text("int main(void) { return 0; }")
     call(*words, status=2, says=f"{path} exists, and streamsvm did not write it: name another file, or give --overwrite")
@@ -55,9 +55,9 @@ def test_exports_overwrite_earlier_ones_and_no_others(model, tmp_path, call, for
 def test_a_model_is_never_overwritten_by_what_is_made_of_it(model, tmp_path, call, link):
     path = model
     if link is not None:
-        link(model, path := tmp_path / "linked.npz")
+        link(model, path := tmp_path / "linked.safetensors")
     before = model.read_bytes()
-    words = ["export", model, "--to", "npz", "--out", tmp_path, "--name", path.stem, "--overwrite"]
+    words = ["export", model, "--to", "numpy", "--out", tmp_path, "--name", path.stem, "--overwrite"]
     call(*words, status=2, says=f"{path} would overwrite the model")
     call("inspect", model, "--plot", path, "--overwrite", status=2, says=f"{path} would overwrite the model")
     assert model.read_bytes() == before
@@ -86,7 +86,7 @@ def test_a_model_of_many_columns_is_told_from_files_that_others_wrote(file, tmp_
     names = [f"a_column_with_a_long_name_{i}" for i in range(150)]
     rows = file("rows.csv", ",".join([*names, "y"]), *(",".join(map(str, [*range(i, 150 + i), i % 2])) for i in range(20)))
     call(*LEARN, rows, "--checkpoint", tmp_path / "state")
-    for form in ("c", "json", "npz"):
+    for form in ("c", "json", "numpy"):
         for _ in range(2):
             call("export", tmp_path / "state", "--to", form, "--out", tmp_path / "out")
     path = tmp_path / "out" / "model.c"

@@ -15,9 +15,7 @@ from refused import refused
 from streamsvm import edge
 from streamsvm.edge.predictor import PROGRAM, Predictor
 from streamsvm.edge.program import Answer, Column, Program
-from streamsvm.edge.step import vectors_of
 from streamsvm.export.describe import program_of
-from streamsvm.export.quantise import quantised
 from streamsvm.files.container import VERSION, pack, unpack
 
 
@@ -42,22 +40,14 @@ def test_a_header_of_100_mb_is_refused_unread():
 def test_a_newer_version_is_named():
     program = program_of(learned(bsgd(), 50, 2))
     text, arrays = program.parts()
-    with pytest.raises(edge.ProgramError, match="m: it has version 5 of the programs, and this streamsvm reads 4: upgrade"):
-        edge.loads(pack(arrays, {PROGRAM: text.replace('{"version":1', '{"version":5')}), "m")
+    with pytest.raises(edge.ProgramError, match="m: it has version 2 of the programs, and this streamsvm reads 1: upgrade"):
+        edge.loads(pack(arrays, {PROGRAM: text.replace('{"version":1', '{"version":2')}), "m")
     data = pack(arrays, {PROGRAM: text})
     for at in (1, 2, 3, 4, 9, 99):
         newer = data.replace(b'"version":"%d"' % VERSION, b'"version":"%d"' % at)
         newer = newer[:-32] + hashlib.sha256(newer[:-32]).digest()
         if at > VERSION and len(newer) == len(data):
             refused(f"version {at} of the format", edge.loads, newer, error=edge.ProgramError)
-
-
-def test_a_reader_that_knows_no_middles_refuses_those_that_have_one():
-    program = program_of(learned(bsgd(), 200, 2))
-    for given, version in ((program, 1), (quantised(program, 8), 2)):
-        text, arrays = given.parts()
-        assert text.startswith(f'{{"version":{version},')
-        np.testing.assert_array_equal(vectors_of(Program.of_parts(text, arrays).steps[1]), vectors_of(given.steps[1]))
 
 
 def test_files_do_not_depend_on_the_order_of_bytes():

@@ -53,10 +53,6 @@ def check(given, tmp_path, **how):
 
 CASES = [(name, {}) for name in (*OF_EACH, *MEMORIES, *FORESTS)]
 CASES += [(name, {"inputs": "double"}) for name in FORESTS]
-CASES += [
-    (name, {"operators": "ml"})
-    for name in ("BSGDClassifier 0 of 2", "BSCARegressor 0 of 0", "CSMOClassifier 2 of 2", "CSMOOneClass")
-]
 
 
 @pytest.mark.parametrize(("name", "how"), CASES, ids=str)
@@ -149,13 +145,7 @@ def without_vectors():
 @pytest.mark.parametrize(
     ("make", "how", "reason"),
     [
-        (lambda: program("BSGDClassifier 0 of 3"), {"operators": "ml"}, "one kernel and one output"),
-        (without_vectors, {"operators": "ml"}, "need a support vector: export with primitive operators"),
-        (without_vectors, {"operators": "other"}, "operators must be"),
         (without_vectors, {"inputs": "half"}, "inputs must be 'auto', 'float' or 'double', not 'half'"),
-        (lambda: program_of(labelled((0.5, 2.0))), {"zipmap": True}, "the labels are float: leave zipmap out"),
-        (lambda: program("CSMOClassifier 0 of 2"), {"zipmap": True}, "the model has none: leave zipmap out"),
-        (without_vectors, {"zipmap": True}, "the model has none: leave zipmap out"),
         (lambda: program_of(labelled(("\ud800", "b"))), {}, "is no text that ONNX can hold"),
         (lambda: program_of(labelled([1, "1", 2])), {}, "two labels are one text in ONNX"),
     ],
@@ -206,22 +196,6 @@ def test_outputs_come_as_users_of_skl2onnx_expect(labels, dtype, tmp_path):
     np.testing.assert_allclose(variable[:, 0], [regressor.predict_one(x) for x in rows], atol=1e-5)
 
 
-@pytest.mark.parametrize("labels", [(0, 1), (False, True), ("a", "b"), ("a", 3), ("a", "b", "c")], ids=str)
-def test_probabilities_as_maps(labels, tmp_path):
-    """As ZipMap of skl2onnx gives them: of each row a dict, whose keys are the labels."""
-    given, X = program_of(labelled(labels)), np.array([[0.0], [1.0], [2.0]], np.float32)
-    label, probabilities, decision = session(given, tmp_path).run(None, {"X": X})
-    found = session(given, tmp_path, zipmap=True)
-    assert [output.name for output in found.get_outputs()] == ["label", "probabilities", "decision"]
-    assert found.get_outputs()[1].type == f"seq(map({'string' if label.dtype == object else 'int64'},tensor(float)))"
-    same, maps, also = found.run(None, {"X": X})
-    assert same.tolist() == label.tolist()
-    np.testing.assert_array_equal(also, decision)
-    assert [max(p, key=p.get) for p in maps] == label.tolist()
-    names = json.loads(found.get_modelmeta().custom_metadata_map["labels"])
-    assert [[p[name] for name in names] for p in maps] == probabilities.tolist()
-
-
 def test_a_label_without_another(tmp_path):
     X = np.array([[0.0], [1.0]], np.float32)
     label, probabilities, decision = session(program_of(labelled(("a", "a"))), tmp_path).run(None, {"X": X})
@@ -240,7 +214,7 @@ def test_rows_that_are_very_large(name, tmp_path):
 
 def test_all_nodes_have_names_of_their_own(tmp_path):
     """By which converters to float16 find them."""
-    write_onnx(program("SVMClassifier 0 of 3"), tmp_path / "model.onnx", zipmap=True)
+    write_onnx(program("SVMClassifier 0 of 3"), tmp_path / "model.onnx")
     names = [node.name for node in onnx.load(tmp_path / "model.onnx").graph.node]
     assert all(names)
     assert len(set(names)) == len(names)

@@ -76,9 +76,9 @@ def test_all_forms_take_the_same_order(name, learn, tmp_path):
     assert columns_of(model) == names
     frame = table(300, seed=1)[0]
     X, expected = frame[names].to_numpy(np.float32), [model.predict_one(x) for x in dicts(frame)]
-    for form in ("npz", "onnx", "json", "c"):
+    for form in ("numpy", "onnx", "json", "c"):
         export(model, form, tmp_path)
-    predictor = edge.load(tmp_path / "model.npz")
+    predictor = edge.load(tmp_path / "model.safetensors")
     assert predictor.columns == names
     session = onnxruntime.InferenceSession(tmp_path / "model.onnx")
     facts = session.get_modelmeta().custom_metadata_map

@@ -122,8 +122,8 @@ def test_trees_stay_if_they_take_no_more_than_half_of_the_bytes(allowed, kept):
 
 def test_export_takes_bytes(tmp_path):
     given = program_of(learned(BSCAClassifier(budget=200, seed=0), 2000, 2))
-    export(given, "npz", tmp_path, max_bytes=2000, X=rows_of(given))
-    facts = edge.load(tmp_path / "model.npz").facts
+    export(given, "numpy", tmp_path, max_bytes=2000, X=rows_of(given))
+    facts = edge.load(tmp_path / "model.safetensors").facts
     assert "rows have the same label" in facts["made smaller"]
     assert "made smaller" not in given.facts
 

@@ -243,7 +243,7 @@ def test_learn(case, bootstrap, given, call, tmp_path, monkeypatch):
     if case["checkpoint"] == "folder":
         assert dumps(learner_of(load(checkpoint))) == model
     elif case["checkpoint"] == "topic":
-        call("export", checkpoint, "--to", "npz", "--out", tmp_path)
+        call("export", checkpoint, "--to", "numpy", "--out", tmp_path)
     if case["group"] == "yes":
         topic = words[1].rpartition("/")[2].partition("?")[0]
         key = TopicPartition(topic, 0)
