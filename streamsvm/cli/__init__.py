@@ -1,4 +1,4 @@
-"""The command line. `main` parses it; each command, as learn or predict, is a module with a `run`."""
+"""The command line. `main` parses it; the function `run_COMMAND` of a module runs each command."""
 
 
 class UsageError(Exception):

@@ -32,7 +32,7 @@ _OPTIONS = ["--learner", "bsgd,budget=60", "--label", "label", "--stop-at-end", 
 _SECONDS_TO_A_CHECKPOINT = 120.0
 
 
-def run(arguments: argparse.Namespace) -> None:
+def run_demo(arguments: argparse.Namespace) -> None:
     """Run the demonstration and leave its picture, predictions and checkpoints in ``arguments.out``.
 
     A topic of an embedded broker is filled with river's Bananas; one learner reads it from beginning to end, another is killed

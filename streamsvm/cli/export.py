@@ -33,7 +33,7 @@ _SMALLER = (
 _SAMPLE = 10_000  # rows, of which there are no more in memory
 
 
-def run(arguments: argparse.Namespace) -> None:
+def run_export(arguments: argparse.Namespace) -> None:
     """Export a model, and print how it differs from the one that was read, and the files that were written, each with its size.
 
     A UsageError says that a flag is not about the form, or a sample has nothing to tell. A CommandError says that the model has

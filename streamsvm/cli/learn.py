@@ -1,4 +1,4 @@
-"""``streamsvm learn``: learn a stream, with checkpoints, predictions and progress.
+"""``streamsvm learn``, ``merge`` and ``compile``: learn a stream, with checkpoints, predictions and progress.
 
 With ``--scope partition`` it is a worker of a group, with a model for each of its partitions.
 """
@@ -13,6 +13,7 @@ import logging
 import math
 import shlex
 import sys
+import threading
 import time
 import warnings
 from functools import partial
@@ -21,19 +22,23 @@ from typing import Any
 from river import base
 
 from streamsvm.cli import CommandError, UsageError, printable
-from streamsvm.cli.arguments import Output, flags_of_job
+from streamsvm.cli.arguments import Output, flags_of_job, says_json, wrong_usage
 from streamsvm.cli.job import LearnJob
+from streamsvm.cli.parsing import LEARNERS
 from streamsvm.cli.progress import Display, scores_of
-from streamsvm.cli.streams import monitored, open_place, open_streams, position_now, stopping
+from streamsvm.cli.streams import monitored, open_place, open_streams, position_now, stopping, unwinding
 from streamsvm.cli.tables import table_of
 from streamsvm.core.checks import finite_or_none
-from streamsvm.core.compiling.ahead import compile_ahead
+from streamsvm.core.compiling.ahead import compile_ahead, names
+from streamsvm.core.compiling.common import INTERPRETED
+from streamsvm.core.compiling.machine_code import in_use, status
 from streamsvm.core.warning import warn
-from streamsvm.stream import CheckpointFolder, DelayedLearningLoop, LearningLoop, StreamError, WeightedSource
+from streamsvm.stream import CheckpointError, CheckpointFolder, DelayedLearningLoop, LearningLoop, StreamError, WeightedSource
 from streamsvm.stream.answers import calibrated_answer
 from streamsvm.stream.endpoints import Position
 from streamsvm.stream.look.beginnings import Beginning, of_files, of_pipe, of_topic
 from streamsvm.stream.look.first_look import first_look
+from streamsvm.stream.merging import Merged, PartMerger
 from streamsvm.stream.open import open_worker
 from streamsvm.stream.rows import learner_of, listed, steps_of
 from streamsvm.stream.tables.options import TableOptions, TableReading, drawn_table, flags_of
@@ -41,7 +46,7 @@ from streamsvm.stream.tables.options import TableOptions, TableReading, drawn_ta
 _SECONDS = {False: 5.0, True: 1.0}  # between two lines, by whether it is quiet
 
 
-def run(arguments: argparse.Namespace) -> bool:
+def run_learn(arguments: argparse.Namespace) -> bool:
     """Learn the source. Return whether the run was interrupted."""
     job = LearnJob(**flags_of_job(LearnJob, arguments))
     return learn_partitions(job) if job.scope == "partition" else learn(job)
@@ -249,3 +254,60 @@ def _show_rows(output: Output, rows: int, loops: dict[int, LearningLoop], event:
         for number, each in found.items()
     ]
     output.say("; ".join([f"{rows:,} rows" + " in all" * (event == "end"), *parts]), event)
+
+
+def run_merge(arguments: argparse.Namespace) -> bool:
+    """Merge the models once, or with ``every`` until the user ends it. Return whether the run was interrupted before its end."""
+    for folder in arguments.sources:
+        if not folder.is_dir():
+            raise CommandError(f"{folder} is no folder of checkpoints: name one that a learner writes")
+    output = Output(arguments.quiet, says_json(arguments))
+    checkpoints = open_place(arguments.into, arguments.trusted, sources=["merged"])
+    try:
+        merger, stopped = PartMerger(arguments.sources, checkpoints, arguments.trusted), threading.Event()
+        if arguments.every is None:
+            with unwinding():
+                merged = merger.step()
+            if merged is None:
+                raise CommandError(f"{', '.join(map(str, arguments.sources))}: there is no model yet that could be merged")
+            _show_merged(merged, output)
+            return False
+        with stopping(stopped.set):
+            while not stopped.is_set():
+                if (merged := merger.step()) is not None:
+                    _show_merged(merged, output)
+                stopped.wait(arguments.every)
+    except CheckpointError as error:
+        hint = "BSGDClassifier or BSCAClassifier, their regressors, or a linear learner"
+        raise CommandError(str(error).replace(hint, f"{hint} (--learner bsgd, bsca or linear)")) from error
+    finally:
+        checkpoints.close()
+    return True
+
+
+def _show_merged(merged: Merged, output: Output) -> None:
+    if output.quiet:
+        print(json.dumps({"event": "merged", "rows": merged.rows, "parts": merged.parts}), flush=True)
+    n = len(merged.parts)
+    text = f"{merged.rows:,} rows of {n} model{'s' * (n != 1)} merged"
+    output.say(text, "merged", rows=merged.rows, parts=merged.parts)
+
+
+def run_compile(arguments: argparse.Namespace) -> bool:
+    """Compile the functions of estimators, and print how many. Return False: it was not interrupted."""
+    uses = arguments.names or [name for name in names() if name.split()[0] in {*LEARNERS, "sources"}]
+
+    def say(done: int, functions: int, name: str) -> None:
+        if sys.stderr is None:
+            return
+        with contextlib.suppress(OSError):  # nobody has to read it
+            end = "\033[K\r" if sys.stderr.isatty() else "\n"
+            print(f"compiling {done + 1} of {functions}: {name}", end=end, file=sys.stderr)
+
+    with wrong_usage(""):
+        compiled = compile_ahead(uses, say=say)
+    if compiled:
+        print(f"compiled {compiled} functions")
+    else:
+        print(status() if in_use() or INTERPRETED else "nothing is left to compile")
+    return False

@@ -11,7 +11,7 @@ import logging
 import os
 import sys
 import warnings
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 
 from streamsvm import __version__
@@ -55,6 +55,8 @@ examples:
     streamsvm learn kafka://localhost:9092/rows --label y --checkpoint state
     tail -f rows.jsonl | streamsvm learn - --format jsonl --label y --to -
 """
+#: The modules of commands that share one; another command has a module of its name.
+_MODULES = {"merge": "learn", "compile": "learn", "inspect": "understand", "explain": "understand", "report": "understand"}
 _MAKE_ROOM = "In --learner {}, give max_features=N, overflow=hash or overflow=ignore"
 
 
@@ -100,7 +102,7 @@ def _run_command(command: argparse.ArgumentParser, arguments: argparse.Namespace
         status = 1
         try:
             stack.enter_context(logged(arguments))
-            interrupted = importlib.import_module(f"streamsvm.cli.{arguments.command}").run(arguments)
+            interrupted = _find_command(arguments.command)(arguments)
             print(end="", flush=True)
             status = INTERRUPTED if interrupted else 0
         except UsageError as error:
@@ -119,6 +121,13 @@ def _run_command(command: argparse.ArgumentParser, arguments: argparse.Namespace
         os.dup2(nowhere, sys.stdout.fileno())
         os.close(nowhere)
     return status
+
+
+def _find_command(name: str) -> Callable[[argparse.Namespace], bool | None]:
+    """Import the function that runs a command, and returns whether it was interrupted."""
+    module = importlib.import_module(f"streamsvm.cli.{_MODULES.get(name, name)}")
+    function: Callable[[argparse.Namespace], bool | None] = getattr(module, f"run_{name}")
+    return function
 
 
 def _print_problem(arguments: argparse.Namespace, text: str, failed: bool = True) -> None:

@@ -28,7 +28,7 @@ from streamsvm.stream.rows import gives_probabilities, steps_of
 _WINDOW = 1000
 
 
-def run(arguments: argparse.Namespace) -> bool:
+def run_predict(arguments: argparse.Namespace) -> bool:
     """Predict the source. Return whether the run was interrupted."""
     job = PredictJob(**flags_of_job(PredictJob, arguments))
     with contextlib.ExitStack() as stack:

@@ -29,7 +29,7 @@ _WINDOW = 1000
 _TABLES = ["ClassificationReport", "ConfusionMatrix"]
 
 
-def run(arguments: argparse.Namespace) -> bool:
+def run_score(arguments: argparse.Namespace) -> bool:
     """Predict the rows, and print what the metrics say. Return whether the run was interrupted.
 
     A UsageError says that a metric is none, or for the other kind of models. A StreamError says that no row has a label, or a

@@ -277,5 +277,5 @@ def test_a_picture_that_cannot_be_written(tmp_path, monkeypatch):
 
 @pytest.mark.thorough
 def test_matplotlib_is_only_imported_to_draw():
-    code = "import sys, streamsvm.export.plots, streamsvm.cli.inspect; sys.exit('matplotlib' in sys.modules)"
+    code = "import sys, streamsvm.export.plots, streamsvm.cli.understand; sys.exit('matplotlib' in sys.modules)"
     subprocess.run([sys.executable, "-c", code], check=True)

@@ -8,7 +8,7 @@ import sys
 import streamsvm
 assert "river.metrics" not in sys.modules and callable(streamsvm.load)
 import streamsvm.cli.learn, streamsvm.cli.predict, streamsvm.learners.thresholds
-import streamsvm.cli.score, streamsvm.cli.report, streamsvm.cli.explain, streamsvm.cli.export, streamsvm.cli.inspect
+import streamsvm.cli.score, streamsvm.cli.export, streamsvm.cli.understand
 from streamsvm.files.river_metrics import metrics
 assert not {"scipy.stats", "scipy.integrate", "sklearn", "river.preprocessing"} & {*sys.modules}
 mean = metrics.GeometricMean()

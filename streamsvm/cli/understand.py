@@ -1,0 +1,259 @@
+"""``streamsvm inspect``, ``explain`` and ``report``: what a model has learned, what matters to it, and how well it predicts."""
+# ruff: noqa: T201
+
+from __future__ import annotations
+
+import argparse
+import itertools
+import json
+import math
+import sys
+import time
+from collections import Counter
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from river import base
+
+from streamsvm.cli import CommandError, UsageError, printable
+from streamsvm.cli.arguments import failing, wrong_usage
+from streamsvm.cli.outputs import check_written
+from streamsvm.cli.parsing import positive_of
+from streamsvm.cli.progress import guessing_text
+from streamsvm.cli.score import check_met, labelled_job, metrics_of, rows_left_out, scoring_loop
+from streamsvm.cli.streams import first_rows, newest, read_by_model, unwinding
+from streamsvm.cli.tables import label_of
+from streamsvm.core.checks import finite_or_none
+from streamsvm.core.explaining import Examples
+from streamsvm.edge.program import ProgramError
+from streamsvm.explanations import examples_one, explain_one, importance
+from streamsvm.export import plots
+from streamsvm.export.describe import program_of
+from streamsvm.export.report.about import About, about_checkpoint, card
+from streamsvm.export.report.facts import Given, facts_of
+from streamsvm.files.container import ModelFileError
+from streamsvm.files.messages import cut
+from streamsvm.files.model_file import write
+from streamsvm.stream import BadRow, StreamError
+from streamsvm.stream.checkpoint import Checkpoint
+from streamsvm.stream.page import page
+from streamsvm.stream.rows import learner_of
+from streamsvm.stream.scores.base import ScoreReport
+
+_FIGURES = ["budget", "n_support", "n_merges", "n_learned", "nbytes", "effective_gamma", "averaged", "labels", "feature_names"]
+_ROWS = 1000  # with which importance is measured
+_LONGEST, _MOST_NAMES, _MOST_EXPERTS = 40, 8, 4
+
+
+def run_inspect(arguments: argparse.Namespace) -> None:
+    """Print what is known of a model, and draw its learning curve and boundary where ``plot`` says.
+
+    A UsageError says that no picture can be written there. A CommandError says that there is nothing to draw.
+    """
+    if arguments.plot is not None:
+        check_written("--plot", [arguments.plot], {"the model": arguments.path}, arguments.overwrite)
+        with wrong_usage("--plot: ", (plots.DrawingError,)):
+            plots.check_path(arguments.plot)
+    checkpoint = newest(arguments.path, arguments.trusted)
+    known = about_checkpoint(checkpoint)
+    if arguments.json:
+        print(json.dumps(_checkpoint_facts(checkpoint), default=str, sort_keys=True))
+    else:
+        _print_facts(_lines_for_users(known))
+        if arguments.all:
+            print()
+            _print_facts(_checkpoint_facts(checkpoint))
+    if arguments.plot is None:
+        return
+    if known.corrupt:
+        raise CommandError(f"--plot: {known.corrupt}")
+    with failing("--plot: ", plots.DrawingError), unwinding():
+        left_out = plots.draw(arguments.plot, checkpoint.model, known.curve)
+    # Standard output may be JSON for scripts.
+    print(printable(f"drawn: {arguments.plot}{''.join(f' ({reason})' for reason in left_out)}"), file=sys.stderr)
+
+
+def _print_facts(facts: Mapping[str, Any]) -> None:
+    named = {printable(str(name)): value for name, value in facts.items()}
+    width = max(map(len, named)) + 2
+    for name, value in named.items():
+        text = f"{value:,}" if isinstance(value, int) and not isinstance(value, bool) else printable(str(value), True)
+        print(f"{name:<{width}}" + text.replace("\n", "\n" + " " * width))
+
+
+def _lines_for_users(known: About) -> dict[str, str]:
+    usual = "a number" if known.regression else "how odd a row is" if known.anomalies else "labels"
+    found = {"predicts": known.label or usual}
+    if known.labels:
+        found["labels"] = _listed_names(known.labels)
+    if known.source is not None:
+        found["learned from"] = known.source
+    rows = [f"{known.learned or 0:,} learned"]
+    rows += [f"{known.unlabelled:,} without a label"] * bool(known.unlabelled)
+    counts = ", ".join(f"{count:,} {kind}" for kind, count in known.refused.items())
+    rows.append(f"{known.n_refused:,} refused" + f" ({counts})" * bool(counts))
+    rows += [f"{known.drifts or 0:,} drift{'s' * (known.drifts != 1)}"] * (known.drifts is not None)
+    found["rows"] = ", ".join(rows)
+    for number, report in enumerate(each for each in known.reports if math.isfinite(each.value)):
+        found["score" if not number else f"score {number + 1}"] = _score_text(report)
+    columns = [column for column in known.columns if column.kind not in ("label", "target")]
+    if columns:
+        kinds = Counter(column.kind for column in columns)
+        told = ", ".join(f"{count:,} {kind}" for kind, count in kinds.items())
+        found["columns"] = f"{told}\n{_listed_names([column.name for column in columns if column.kind != 'dropped'])}"
+    found["learner"] = f"{known.learner}: {known.words[:1].lower()}{known.words[1:]}"
+    if known.decides:
+        found["decides"] = known.decides
+    if known.experts:
+        heard = (f"{name} ({100.0 * share:.0f} %)" for name, share, _ in known.experts[:_MOST_EXPERTS])
+        found["listens to"] = ", ".join(heard) + (", ..." if len(known.experts) > _MOST_EXPERTS else "")
+    if known.support_vectors is not None:
+        n, budget = known.support_vectors
+        found["support vectors"] = f"{n:,}" + (f" of {budget:,}" if budget is not None else "")
+    if known.nbytes is not None:
+        found["memory"] = f"{known.nbytes:,} bytes"
+    found["export"] = known.export
+    if known.corrupt or known.curve is not None:
+        drawn = "" if known.curve is None else f"{len(known.curve.points)} points, one every {known.curve.every:,} rows"
+        found["learning curve"] = known.corrupt or f"{drawn}; --plot draws them, and streamsvm report shows it all"
+    return found
+
+
+def _score_text(report: ScoreReport) -> str:
+    last = f", of the last rows {report.windowed:.4f}" if math.isfinite(report.windowed) else ""
+    return f"{report.name} {report.value:.4f}{last}{guessing_text(report)}"
+
+
+def _listed_names(names: list[Any]) -> str:
+    shown = [cut(str(name), _LONGEST) for name in names[:_MOST_NAMES]]
+    return ", ".join(shown) + (f", ... ({len(names):,})" if len(names) > _MOST_NAMES else "")
+
+
+def _checkpoint_facts(checkpoint: Checkpoint) -> dict[str, Any]:
+    """Return all that a checkpoint says, and the figures of its model."""
+    learner = learner_of(checkpoint.model)
+    facts = checkpoint.header | {name: getattr(learner, name) for name in _FIGURES if hasattr(learner, name)}
+    try:
+        program = program_of(checkpoint.model)
+        facts["export"] = {"columns": len(program.columns), "bytes": program.nbytes, "steps": [step.do for step in program.steps]}
+    except ProgramError as error:
+        facts["export"] = str(error)
+    experts = [report._asdict() for report in getattr(learner, "experts", [])]
+    if experts:
+        del facts["averaged"]  # each expert has two outputs, and both are asked
+        facts |= {"effort": learner.effort, "follows": learner.follows, "experts": experts}
+    return facts
+
+
+def run_explain(arguments: argparse.Namespace) -> None:
+    """Print the importance of each column, and explain the decisions of the first rows; a CommandError where there are none."""
+    checkpoint = newest(arguments.path, arguments.trusted)
+    model: Any = checkpoint.model
+    rows = list(first_rows(arguments.source, checkpoint, _ROWS))
+    if not rows:
+        raise CommandError(f"{arguments.source} has no rows to explain")
+    xs, ys = [row.x for row in rows], [row.y for row in rows]
+    labelled = [i for i, y in enumerate(ys) if y is not None]
+    with failing(f"{arguments.path} cannot explain {arguments.source}: ", ValueError):
+        if labelled:
+            found = importance(model, [xs[i] for i in labelled], [ys[i] for i in labelled])
+        else:
+            found = importance(model, xs)
+        explained = [explain_one(model, x) for x in xs[: arguments.rows]]
+        near = [examples_one(model, x, arguments.examples) for x in xs[: arguments.rows]] if arguments.examples else []
+    if arguments.json:
+        facts = {"sizes": found.sizes, "losses": found.losses, "rows": found.n_rows}
+        facts["error"] = finite_or_none(found.error)
+        facts["explained"] = [
+            {
+                "prediction": each.prediction,
+                "decision": each.decision,
+                "typical": each.typical,
+                "contributions": each.contributions,
+                "remainder": each.remainder,
+                **({} if examples is None else {"examples": _listed_examples(examples)}),
+            }
+            for each, examples in itertools.zip_longest(explained, near)
+        ]
+        print(json.dumps({name: _by_text(value) for name, value in facts.items()}, default=str))
+        return
+    print(printable(f"{found}\n", newlines=True))
+    if not found.losses and (label := label_of(checkpoint)) is not None:
+        print(printable(f"No row has its label ({label}), so how much the error grows without a column is not known.\n", True))
+    for number, (each, examples) in enumerate(itertools.zip_longest(explained, near), 1):
+        like = "" if examples is None else f"the nearest that it knows:\n{examples}\n"
+        print(printable(f"row {number:,}: {each}\n{like}", newlines=True))
+
+
+def _listed_examples(examples: Examples) -> list[dict[str, Any]]:
+    return [
+        {"label": label, "target": each.target, "distance": each.distance, "values": _by_text(each.values)}
+        for label, found in examples.nearest.items()
+        for each in found
+    ]
+
+
+def _by_text(value: Any) -> Any:
+    """Return a value with the keys of its dicts as texts, as JSON has them."""
+    if isinstance(value, dict):
+        return {str(key): _by_text(each) for key, each in value.items()}
+    return [_by_text(each) for each in value] if isinstance(value, list) else value
+
+
+_FORMS = {".html": page, ".htm": page, ".md": card}
+
+
+def run_report(arguments: argparse.Namespace) -> None:
+    """Write the page, and print where it is.
+
+    A UsageError says that the file is of no form that there is, or others wrote it. A CommandError says that a row cannot be
+    read, or the file cannot be written.
+    """
+    path: Path = arguments.into
+    if (write_form := _FORMS.get(path.suffix.lower())) is None:
+        raise UsageError(f"--to {path}: name an .html file for a page, or an .md file for a model card")
+    if arguments.labels is not None and not arguments.source:
+        raise UsageError(f"--labels {arguments.labels} is about ROWS: name them, too")
+    rows = {f"ROWS {name}": Path(name) for name in arguments.source}
+    check_written("--to", [path], {"the model": arguments.path, **rows}, arguments.overwrite)
+    checkpoint = newest(arguments.path, arguments.trusted)
+    given = _given_rows(arguments, checkpoint) if arguments.source else None
+    facts = facts_of(checkpoint, given, _file_bytes(arguments.path))
+    with failing(f"--to {path}: ", ModelFileError), unwinding():
+        write(path, write_form(facts).encode())
+    print(printable(f"{path}: {path.stat().st_size:,} bytes"))
+
+
+def _given_rows(arguments: argparse.Namespace, checkpoint: Checkpoint) -> Given:
+    source = arguments.source[0] if len(arguments.source) == 1 else arguments.source
+    job = labelled_job(source, arguments.label, arguments.labels)
+    name = job.source if isinstance(job.source, str) else f"{len(job.source)} files"
+    with read_by_model(job, checkpoint) as source:
+        first = [row for row in itertools.islice(source, _ROWS) if not isinstance(row, BadRow)]
+    if not first:
+        raise CommandError(f"{name} has no rows")
+    xs, ys = [row.x for row in first], [row.y for row in first]
+    model: Any = checkpoint.model
+    if not isinstance(learner_of(model), base.Classifier | base.Regressor):
+        return Given(name, xs, ys)
+    positive = positive_of(arguments.positive, model, job.text_format)
+    with scoring_loop(job, checkpoint, model, metrics_of(model, positive=positive), positive) as loop:
+        began = time.process_time()
+        try:
+            end = loop.run()
+        except StreamError:
+            if loop.scored or loop.unlabelled < loop.rows:
+                raise
+            return Given(name, xs, ys)  # without a label
+        check_met(end, loop.source.name)
+        seconds = time.process_time() - began
+    return Given(name, xs, ys, end.scored, end.scores, rows_left_out(end), seconds)
+
+
+def _file_bytes(place: Path | str) -> int | None:
+    """Return the size of the newest file of a place of checkpoints; None where there is none, as of a topic."""
+    if not isinstance(place, Path):
+        return None
+    files = sorted(place.glob("checkpoint-*.ckpt")) if place.is_dir() else [place]
+    return files[-1].stat().st_size if files else None
