@@ -152,7 +152,7 @@ def test_expired_rows_are_dead_letters(tmp_path):
 
 def test_a_row_that_is_refused_with_its_label_is_settled(tmp_path):
     letters = tmp_path / "letters.jsonl"
-    rows = [row("a", 0.0), row("b", 1.0), row("c", 2.0), row("d", 9.0), row("e", 10.0, a="word")]
+    rows = [row("a", 0.0), row("b", 1.0), row("c", 2.0, a=2.0), row("d", 9.0), row("e", 10.0, a="word")]
     labels = [label("a", 3.0), label("b", 4.0, "yes"), label("b", 5.0), label("d", 6.0, "no"), label("c", 7.0, False)]
     labels += [label("e", 11.0)]
     end, _ = learn(rows, labels, on_error=letters)

@@ -2,23 +2,23 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import math
 from collections.abc import Hashable, Mapping
-from datetime import UTC, date, datetime
 from typing import Any, NamedTuple
 
 from streamsvm.core.checks import as_python
 from streamsvm.files.messages import shown
 from streamsvm.stream.rows import RowError
 from streamsvm.stream.scores.base import Both
-from streamsvm.stream.tables.values import UNITS, unit_of
+from streamsvm.stream.tables.values import as_seconds, number
 
 #: The most characters of a row that waits, as `pack_row` writes it.
 MOST_ROW_BYTES = 2**20
 _LONGEST_KEY = 256  # characters
 _LARGEST, _LARGEST_WHOLE = 2**63, 2**53  # of ints, and of floats that tell whole numbers apart
-_LARGEST_TIME = 1e21  # in ns
+_LONGEST_TIME = 64  # characters
 _LATEST = 1e12  # seconds: a time beyond is no time, and sums of times stay exact to a millisecond
 
 
@@ -72,37 +72,37 @@ def checked_time(value: Any, latest: float = math.inf) -> float:
 
     The size of a number tells whether it is in seconds, or in ms, us or ns.
 
-    A RowError says that it is missing, no time, or later than ``latest``.
+    Raises
+    ------
+    RowError
+        The time is missing, neither a number nor a date, or later than ``latest``.
 
+    Examples
+    --------
     >>> checked_time("2026-03-01T12:00:00Z"), checked_time("1.5")
     (1772366400.0, 1.5)
     """
-    value = as_python(value)
+    time, value = math.nan, as_python(value)
     if value is None:
         raise RowError("time", "the event time is missing: rows and labels are read in its order")
-    time = math.nan
-    if isinstance(value, date) and not isinstance(value, datetime):  # as Avro and Arrow have them
-        value = datetime(value.year, value.month, value.day)
-    if isinstance(value, datetime):
-        time = (value if value.tzinfo else value.replace(tzinfo=UTC)).timestamp()
-    elif type(value) in (int, float):
-        time = math.inf if value > _LARGEST_TIME else -math.inf if value < -_LARGEST_TIME else float(value)
-    elif type(value) is str and len(value) < 64 and "_" not in value:
-        try:
-            time = float(value)
-        except ValueError:
-            try:
-                moment = datetime.fromisoformat(value.strip())
-                time = (moment if moment.tzinfo else moment.replace(tzinfo=UTC)).timestamp()
-            except (ValueError, OverflowError):
-                time = math.nan
-    time /= UNITS[unit_of(time)][0] if math.isfinite(time) else 1.0
+    with contextlib.suppress(ValueError, TypeError, OverflowError):
+        if isinstance(value, str) and len(value) <= _LONGEST_TIME:
+            time = _seconds_in_text(value)
+        elif not isinstance(value, str | bool):  # a small whole number is no year here
+            time = as_seconds(float(value) if isinstance(value, int) else value)
     if math.isnan(time):
         raise RowError("time", f"the event time is {shown(value)}: it must be seconds since 1970, or a date in ISO 8601")
     if not -_LATEST <= time <= min(latest, _LATEST):
         when = "too long ago" if time < 0.0 else "in the future"
         raise RowError("time", f"the event time is {shown(value)}, which is {when}")
     return time
+
+
+def _seconds_in_text(text: str) -> float:
+    try:
+        return as_seconds(number(text))
+    except ValueError:
+        return as_seconds(text.strip())
 
 
 def checked_label(y: Any) -> Any:
