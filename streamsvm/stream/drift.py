@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import copy
 import logging
-from collections.abc import Mapping
 from typing import Any, get_args
 
 from river import base
@@ -105,12 +104,10 @@ class DriftWatch(Saved):
     def update(self, y: Any, predicted: Any, row: int) -> None:
         """Count the error of a prediction of the true label or target ``y``, after ``row`` rows.
 
-        Probabilities stand for the most likely label. None and {}, from a model that does not predict yet, are not counted.
+        None, from a model that does not predict yet, is not counted.
         """
-        if predicted is None or predicted == {}:
+        if predicted is None:
             return
-        if isinstance(predicted, Mapping):
-            predicted = max(predicted, key=predicted.__getitem__)
         error = abs(float(y - predicted)) if self._regression else float(predicted != y)
         if not error <= LARGEST_FLOAT32:  # also NaN: no detector, and no checkpoint, could go on with it
             error = LARGEST_FLOAT32

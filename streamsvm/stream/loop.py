@@ -23,7 +23,6 @@ from streamsvm.stream.rows import (
     differing_lines,
     parameters_of,
 )
-from streamsvm.stream.scores.base import Both
 from streamsvm.stream.stream_loop import LoopOptions, Metric, StreamLoop
 from streamsvm.stream.tables.chunk import Chunk
 from streamsvm.stream.weights import check_takes_weights
@@ -209,7 +208,7 @@ class LearningLoop(StreamLoop):
         check, timings, regression, drift = guarded.check, self.timings, self._regression, self.drift
         learned: set[Any] = set()  # labels that this model knows
 
-        def learn(x: Any, y: Any, seen: Any, predicted: Any, w: float | None = None) -> Any:
+        def learn(x: Any, y: Any, seen: Any, label: Any, probabilities: Any, w: float | None = None) -> Any:
             first = new = False
             if regression:
                 y = checked_number(y)
@@ -230,9 +229,9 @@ class LearningLoop(StreamLoop):
                 model.learn_one(x, y)
             elif w:
                 model.learn_one(x, y, w=w)
-            scores.update(y, predicted)
+            scores.update(y, label, probabilities)
             if drift is not None:
-                drift.update(y, predicted.label if type(predicted) is Both else predicted, self.rows)
+                drift.update(y, label, self.rows)
             self.scored += 1
             if w == 0.0:
                 return y

@@ -198,11 +198,12 @@ class StreamLoop:
     def _row_predictor(self) -> Callable[[Any], tuple[Any, Any, Any, float | None]]:
         """Return the function that predicts a row: the row as the last step sees it, label, all probabilities, the label's.
 
-        Where nobody needs probabilities, they are None.
+        Probabilities are None unless scores need all of them, or predictions that of the label.
         """
         prepare, predictor = self._guarded.prepare, self._guarded.last
         add_row = self.columns.add_row if self.columns.compares else None
-        wants_probabilities = self._wants_probability or bool(self._scores.wants_probabilities)
+        wants_all = bool(self._scores.wants_probabilities)
+        wants_probabilities = wants_all or self._wants_probability
 
         def predict(x: Any) -> tuple[Any, Any, Any, float | None]:
             if add_row is not None:
@@ -213,27 +214,26 @@ class StreamLoop:
             probabilities = predictor.predict_proba_one(seen)
             label = predictor.predict_one(seen)
             probability = probabilities.get(label, max(probabilities.values(), default=None))
-            return seen, label, probabilities, probability
+            return seen, label, probabilities if wants_all else None, probability
 
         return predict
 
     def _row_taker(self) -> Callable[[Any, Any], Prediction | None]:
         """Return the function that takes a row: its features and label; what it returns goes into the sink."""
         predict, learn = self._row_predictor(), self._row_learner()
-        wanted, timings, scored_of = self.sink is not None, self.timings, self._scores.scored_of
+        wanted, timings = self.sink is not None, self.timings
 
         def take(x: Any, y: Any) -> Prediction | None:
             seen, label, probabilities, probability = predict(x)
             abstains = probability is not None and probability < self._abstain
             label = None if abstains else label
-            predicted = label if probabilities is None else scored_of(label, probabilities)
             if timings is not None:
                 timings.predicted()
             y, w = y if type(y) is Weighted else (y, None)
             if y is None:
                 self.unlabelled += 1
             else:
-                y = learn(x, y, seen, predicted, w)
+                y = learn(x, y, seen, label, probabilities, w)
             self.abstained += abstains
             if not x:
                 self.empty += 1
@@ -244,16 +244,16 @@ class StreamLoop:
     def _row_learner(self) -> Callable[..., Any]:
         """Return the function that scores the prediction of a row, and learns the row, if the loop does.
 
-        It takes the row, its label, the row as the last step sees it, the prediction, and the weight of the row, if it has one.
-        It returns the label, of a regression as a number.
+        It takes the row, its label, the row as the last step sees it, the predicted label, probabilities, and the weight of the
+        row, if it has one. It returns the label, of a regression as a number.
         """
         update = self._scores.update
 
-        def score(x: Any, y: Any, seen: Any, predicted: Any, w: float | None = None) -> Any:  # noqa: ARG001
+        def score(x: Any, y: Any, seen: Any, predicted: Any, probabilities: Any, w: float | None = None) -> Any:  # noqa: ARG001
             if (label := self._scored_label(y)) is None:
                 self.unlabelled += 1
                 return y
-            update(label, predicted)
+            update(label, predicted, probabilities)
             self.scored += 1
             return label
 

@@ -30,7 +30,6 @@ from streamsvm.stream import (
     StreamError,
     stream_loop,
 )
-from streamsvm.stream.scores.base import Both
 from streamsvm.stream.scores.several import ClassificationReport, ConfusionMatrix, Scores
 
 ALL = ["Accuracy", "F1", "ROCAUC", "AveragePrecision", "LogLoss", "BrierScore"]
@@ -237,7 +236,8 @@ def test_states_that_somebody_has_written(regression):
 
     scores = made()
     for i in range(30):
-        scores.update(float(i % 3) if regression else "abc"[i % 3], 1.0 if regression else Both("a", {"a": 0.5, "b": 0.5}))
+        row = (float(i % 3), 1.0) if regression else ("abc"[i % 3], "a", {"a": 0.5, "b": 0.5})
+        scores.update(*row)
     scores.flush()
     state, again = scores.state, made()
     again.resume(copy.deepcopy(state))

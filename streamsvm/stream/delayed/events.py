@@ -11,7 +11,6 @@ from typing import Any, NamedTuple
 from streamsvm.core.checks import as_python
 from streamsvm.files.messages import shown
 from streamsvm.stream.rows import RowError
-from streamsvm.stream.scores.base import Both
 from streamsvm.stream.tables.values import as_seconds, number
 
 #: The most characters of a row that waits, as `pack_row` writes it.
@@ -147,27 +146,20 @@ def unpack_row(text: str) -> dict[Hashable, Any]:
     return dict(zip(names, values, strict=True))
 
 
-def pack_prediction(predicted: Any) -> str:
-    """Return a prediction as JSON: a label, a number, None, probabilities by label, or these and the label.
+def pack_prediction(label: Any, probabilities: Mapping[Any, float] | None) -> str:
+    """Return the predicted label, or number, and the probabilities of all labels as JSON.
 
-    >>> pack_prediction(True), pack_prediction({0: 0.25, 1: 0.75}), pack_prediction(Both(1, {1: 1.0}))
-    ('[true]', '[[0,1],[0.25,0.75]]', '[[1],[1.0],[1]]')
+    >>> pack_prediction(True, None), pack_prediction(1, {0: 0.25, 1: 0.75})
+    ('[true]', '[1,[0,1],[0.25,0.75]]')
     """
-    label: list[Any] = []
-    if type(predicted) is Both:
-        label, predicted = [[_plain_value(predicted.label)]], predicted.probabilities
-    if isinstance(predicted, Mapping):
-        return as_json([list(map(_plain_value, predicted)), list(map(float, predicted.values())), *label])
-    return as_json([_plain_value(predicted)])
+    columns = [] if probabilities is None else [list(map(_plain_value, probabilities)), list(map(float, probabilities.values()))]
+    return as_json([_plain_value(label), *columns])
 
 
-def unpack_prediction(text: str) -> Any:
-    """Return a prediction that was packed."""
-    found = json.loads(text)
-    if len(found) == 1:
-        return found[0]
-    probabilities = dict(zip(found[0], found[1], strict=True))
-    return probabilities if len(found) == 2 else Both(found[2][0], probabilities)
+def unpack_prediction(text: str) -> tuple[Any, dict[Any, float] | None]:
+    """Return a label and probabilities that were packed."""
+    label, *columns = json.loads(text)
+    return label, dict(zip(*columns, strict=True)) if columns else None
 
 
 _NAMES = frozenset((str, int))

@@ -133,8 +133,7 @@ class DelayedLearningLoop(LearningLoop):
         if probability is not None and probability < self._abstain:
             self.abstained += 1
             label = None
-        predicted = label if probabilities is None else self._scores.scored_of(label, probabilities)
-        packed, y = pack_prediction(predicted), None
+        packed, y = pack_prediction(label, probabilities), None
         if self.timings is not None:
             self.timings.predicted()
         early = delayed.early_label(key)
@@ -144,7 +143,7 @@ class DelayedLearningLoop(LearningLoop):
             (y,) = early
             delayed.meet(key, event.time)
             try:
-                self._learn(x, y, seen, predicted)
+                self._learn(x, y, seen, label, probabilities)
             except Exception:
                 delayed.count_refused()
                 raise
@@ -158,7 +157,7 @@ class DelayedLearningLoop(LearningLoop):
         """Learn a row that has waited for its label; refuse it where the model does."""
         x, prepare = unpack_row(pending.row), self._guarded.prepare
         try:
-            self._learn(x, y, x if prepare is None else prepare(x), unpack_prediction(pending.prediction))
+            self._learn(x, y, x if prepare is None else prepare(x), *unpack_prediction(pending.prediction))
         except (MemoryError, StreamError):
             raise
         except Exception as error:  # noqa: BLE001 - of the learner, or of any step before it

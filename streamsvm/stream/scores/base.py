@@ -15,13 +15,6 @@ from streamsvm.core.warning import warn
 Columns = Mapping[Any, np.ndarray]
 
 
-class Both(NamedTuple):
-    """The prediction of a row, where one score asks for the label and another for probabilities."""
-
-    label: Any
-    probabilities: Mapping[Any, float]
-
-
 class ScoreReport(NamedTuple):
     """The value of one metric in a run so far. A value is NaN if there is none."""
 

@@ -12,7 +12,7 @@ import numpy as np
 
 from streamsvm.files.river_metrics import metrics
 from streamsvm.stream.checkpoint import CheckpointError
-from streamsvm.stream.scores.base import Both, Columns, PositiveLabels, Score, ScoreReport, TableScore
+from streamsvm.stream.scores.base import Columns, PositiveLabels, Score, ScoreReport, TableScore
 from streamsvm.stream.scores.probability_scores import PROBABILITY_SCORES, Calibration
 from streamsvm.stream.scores.river_score import GUESSED, RiverScore, TargetGuesses
 
@@ -177,7 +177,6 @@ class Scores:
         wanting = [score for score in self.all if not score.wants_labels]
         #: The name of a score that takes probabilities; "": none does.
         self.wants_probabilities: str = wanting[0].name if wanting else ""
-        self._wants_labels = len(wanting) < len(self.all)
         self._rows: list[tuple[Any, Any, Any]] = []  # that are not counted yet: label, predicted label, probabilities
         self._n_first = 0  # of these rows, those that the first score has counted
 
@@ -185,20 +184,9 @@ class Scores:
         """The scores, with parameters, window and positive label: equal for those that may continue each other."""
         return ", ".join(map(repr, self.all))
 
-    def scored_of(self, label: Any, probabilities: Mapping[Any, float] | None) -> Any:
-        """Return what `update` takes of the prediction of a row: its label, its probabilities, or both."""
-        if not self.wants_probabilities:
-            return label
-        return Both(label, probabilities or {}) if self._wants_labels else probabilities
-
-    def update(self, y: Any, predicted: Any) -> None:
-        """Take a row, which `flush` will count: its label, and what `scored_of` has made of its prediction."""
-        if type(predicted) is Both:
-            self._rows.append((y, *predicted))
-        elif self.wants_probabilities:
-            self._rows.append((y, None, predicted))
-        else:
-            self._rows.append((y, predicted, ()))
+    def update(self, y: Any, label: Any, probabilities: Mapping[Any, float] | None = None) -> None:
+        """Take a row, which `flush` will count: its label, the predicted one, and the probabilities of all labels."""
+        self._rows.append((y, label, probabilities))
         if len(self._rows) >= _MAX_ROWS_WAITING:
             self.flush()
 
