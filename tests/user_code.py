@@ -129,7 +129,7 @@ def fit_exactly() -> None:
     assert_type(comparison(program, quantised(program, bits=8), rows_near_vectors(program)), Comparison)
 
 
-def run_a_loop(codec: streamsvm_kafka.Codec, watch: DriftWatch) -> None:
+def run_a_loop(codec: streamsvm_kafka.MessageCodec, watch: DriftWatch) -> None:
     assert_type(open_source("rows.csv", label="y"), Source)
     source = streamsvm_kafka.KafkaSource("localhost:9092", "rows", codec, stop_at_end=True)
     with CheckpointFolder("state") as folder, FileSink("predictions.csv") as sink:

@@ -13,7 +13,7 @@ except ImportError as _error:
     raise missing_package("streamsvm_kafka", "kafka-python and orjson", "kafka", _error) from _error
 
 from streamsvm_kafka.checkpoints import FollowedTopic, TopicCheckpoints
-from streamsvm_kafka.codecs import ArrowCodec, AvroCodec, Codec, Float32Codec, JSONCodec, NpyCodec, SchemaRegistry
+from streamsvm_kafka.codecs import ArrowCodec, AvroCodec, Float32Codec, JSONCodec, MessageCodec, NpyCodec, SchemaRegistry
 from streamsvm_kafka.connection import BrokerUnreachableError
 from streamsvm_kafka.embedded import EmbeddedBroker
 from streamsvm_kafka.options import Secret, client_options
@@ -26,13 +26,13 @@ __all__ = [
     "ArrowCodec",
     "AvroCodec",
     "BrokerUnreachableError",
-    "Codec",
     "EmbeddedBroker",
     "Float32Codec",
     "FollowedTopic",
     "JSONCodec",
     "KafkaSink",
     "KafkaSource",
+    "MessageCodec",
     "NpyCodec",
     "PartitionWorker",
     "SchemaRegistry",

@@ -14,7 +14,7 @@ from streamsvm.stream.delayed.joined import FUTURE_SECONDS
 from streamsvm.stream.endpoints import START_AFRESH, Source, StreamError
 from streamsvm.stream.tables.chunk import BadRow, Chunk, Message, MessageColumns, Row, Table
 from streamsvm_kafka.clients.messages import Messages, TopicMessage
-from streamsvm_kafka.codecs import Codec, TableCodec
+from streamsvm_kafka.codecs import MessageCodec, TableCodec
 
 #: The most bytes of the headers that name the place of a message, but for the topic.
 _BYTES_OF_PLACE = 150
@@ -162,10 +162,10 @@ class MessageSource(Source):
     has_messages = True
     begins_when_opened = True
 
-    def __init__(self, name: str, topic: str, codec: Codec) -> None:
+    def __init__(self, name: str, topic: str, codec: MessageCodec) -> None:
         self.name: str = name
         self.topic: str = topic
-        self.codec: Codec = codec
+        self.codec: MessageCodec = codec
         self.has_names: bool = codec.has_names
         self._many = isinstance(codec, TableCodec)  # rows a message
         self._open: OpenMessage | None = None

@@ -20,7 +20,7 @@ from streamsvm.stream.logs import event
 from streamsvm.stream.progress import Timings
 from streamsvm_kafka.clients import open_consumer
 from streamsvm_kafka.clients.messages import Messages
-from streamsvm_kafka.codecs import Codec, TableCodec
+from streamsvm_kafka.codecs import MessageCodec, TableCodec
 from streamsvm_kafka.connection import CONNECT_SECONDS, BrokerUnreachableError, Connection
 from streamsvm_kafka.offsets import Start, TopicOffsets, start_of
 from streamsvm_kafka.reader import POLL_SECONDS, REFRESH_SECONDS, described_again, lost, removed_reason, unreadable_error
@@ -94,7 +94,7 @@ class PartitionWorker:
         self,
         bootstrap: str,
         topic: str,
-        codec: Codec,
+        codec: MessageCodec,
         *,
         group: str,
         folder: str | Path,

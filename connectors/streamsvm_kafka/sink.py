@@ -14,8 +14,8 @@ from streamsvm.stream.endpoints import START_AFRESH, Position, Record, Sink, Str
 from streamsvm.stream.tables.chunk import MessageColumns, Row
 from streamsvm_kafka.clients import open_producer
 from streamsvm_kafka.clients.messages import Headers
-from streamsvm_kafka.clients.protocol import BATCH_BYTES, Producer
-from streamsvm_kafka.codecs import Codec, TableCodec, table_of
+from streamsvm_kafka.clients.protocol import BATCH_BYTES, TopicProducer
+from streamsvm_kafka.codecs import MessageCodec, TableCodec, table_of
 from streamsvm_kafka.connection import CONNECT_SECONDS, Connection, missing_right
 from streamsvm_kafka.topics import TopicEndpoint, message_limit
 
@@ -46,7 +46,7 @@ TIME_ERRORS = InvalidTimestampError, InvalidRecordError
 class Sending:
     """Sends messages: the part that a writer of a topic and a transaction share."""
 
-    _producer: Producer
+    _producer: TopicProducer
     _seconds: float  # for an answer of the broker
     _failure: Exception | None = None  # that all which follows raises
     _undelivered = "a message was not delivered"
@@ -93,7 +93,7 @@ class Sending:
         self._producer.close(CONNECT_SECONDS)
 
 
-class _Writer(Sending):
+class _TopicWriter(Sending):
     """A producer that loses nothing silently: a failed delivery is raised at the next flush."""
 
     _undelivered = "a message was not delivered, so start again from the checkpoint"
@@ -169,7 +169,7 @@ class KafkaSink(Sink, TopicEndpoint):
 
     def __init__(self, bootstrap: str, topic: str, *, client: Mapping[str, Any] | None = None) -> None:
         connection = Connection(bootstrap, client or {})
-        self._send_by(_Writer(connection, topic), connection, topic, owns=True)
+        self._send_by(_TopicWriter(connection, topic), connection, topic, owns=True)
 
     @classmethod
     def over(cls, writer: Sending, connection: Connection, topic: str) -> Self:
@@ -254,7 +254,7 @@ def publish(
     rows: Iterable[Row],
     bootstrap: str,
     topic: str,
-    codec: Codec,
+    codec: MessageCodec,
     *,
     rows_per_message: int = 1,
     partition: int | None = None,
@@ -304,7 +304,7 @@ def publish(
         raise ValueError(f"rows_per_message must be at least 1, got {rows_per_message}")
     if rows_per_message > 1 and not isinstance(codec, TableCodec):
         raise ValueError(f"codec {codec.name} has one row a message: leave out rows_per_message, or take ArrowCodec or NpyCodec")
-    writer = _Writer(Connection(bootstrap, client or {}), topic)
+    writer = _TopicWriter(Connection(bootstrap, client or {}), topic)
     try:
         count = 0
         remaining = iter(rows)

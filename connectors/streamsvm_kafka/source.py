@@ -13,7 +13,7 @@ from streamsvm.files.messages import shown
 from streamsvm.stream.endpoints import START_AFRESH, Position, StreamError
 from streamsvm_kafka.clients import open_consumer
 from streamsvm_kafka.clients.messages import Backlog, Messages
-from streamsvm_kafka.codecs import Codec
+from streamsvm_kafka.codecs import MessageCodec
 from streamsvm_kafka.connection import CONNECT_SECONDS, Connection
 from streamsvm_kafka.decoding import MessageSource
 from streamsvm_kafka.offsets import Start, start_of
@@ -97,7 +97,7 @@ class KafkaSource(MessageSource):
         self,
         bootstrap: str,
         topic: str,
-        codec: Codec,
+        codec: MessageCodec,
         *,
         stop_at_end: bool = False,
         start: str | None = None,
@@ -291,7 +291,7 @@ class PartitionSource(MessageSource):
     def __init__(
         self,
         name: str,
-        codec: Codec,
+        codec: MessageCodec,
         topic: str,
         topic_id: str | None,
         partition: int,

@@ -12,7 +12,7 @@ from kafka.errors import BrokerResponseError, KafkaError, UnknownTopicOrPartitio
 
 from streamsvm.stream.endpoints import StreamError
 from streamsvm_kafka.clients import open_admin
-from streamsvm_kafka.clients.protocol import Admin
+from streamsvm_kafka.clients.protocol import TopicAdmin
 from streamsvm_kafka.connection import (
     CONNECT_SECONDS,
     BrokerUnreachableError,
@@ -45,7 +45,7 @@ class TopicEndpoint:
 
 
 @contextlib.contextmanager
-def admin_of(connection: Connection) -> Iterator[Admin]:
+def admin_of(connection: Connection) -> Iterator[TopicAdmin]:
     """Open a client for questions about topics and clusters."""
     admin = open_admin(connection)
     try:

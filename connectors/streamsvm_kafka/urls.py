@@ -10,7 +10,7 @@ from urllib.parse import parse_qsl, unquote, urlsplit
 
 from streamsvm.stream.endpoints import StreamError
 from streamsvm_kafka.checkpoints import FollowedTopic, TopicCheckpoints
-from streamsvm_kafka.codecs import CODECS, AvroCodec, Codec, SchemaRegistry
+from streamsvm_kafka.codecs import CODECS, AvroCodec, MessageCodec, SchemaRegistry
 from streamsvm_kafka.connection import Connection
 from streamsvm_kafka.options import PREFIX, client_options, is_secret
 from streamsvm_kafka.partitions import PartitionWorker
@@ -142,7 +142,7 @@ def usual_name(source: str) -> str | None:
     return re.sub(r"[^a-zA-Z0-9_-]", "-", Path(source).name.partition(".")[0]).strip("-") or None
 
 
-def _codec_of(url: str, parameters: dict[str, str], label: str | None, options: Mapping[str, Any]) -> Codec:
+def _codec_of(url: str, parameters: dict[str, str], label: str | None, options: Mapping[str, Any]) -> MessageCodec:
     name, features = parameters.get("codec", "json"), parameters.get("features")
     if name not in CODECS:
         raise _url_mistake(url, f"codec={name} is none of {', '.join(CODECS)}", _SOURCE_FORM)

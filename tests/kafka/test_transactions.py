@@ -23,7 +23,7 @@ from streamsvm.stream import FileSink, LearningLoop, open_source
 from streamsvm.stream.checkpoint import CheckpointError, TakenOverError
 from streamsvm.stream.endpoints import StreamError
 from streamsvm.stream.open import open_models
-from streamsvm_kafka import FollowedTopic, TopicCheckpoints, checkpoints, model_topic, transactions
+from streamsvm_kafka import FollowedTopic, TopicCheckpoints, checkpoints, model_topic
 
 pytestmark = [pytest.mark.broker, pytest.mark.usefixtures("client_library")]
 
@@ -330,8 +330,8 @@ def test_command_lines(bootstrap, new_topic, opened, call, monkeypatch):
         opened(models, topic)
         return commit(self, *arguments)
 
-    commit = transactions.Transaction.commit
-    monkeypatch.setattr(transactions.Transaction, "commit", fenced)
+    commit = checkpoints.Transaction.commit
+    monkeypatch.setattr(checkpoints.Transaction, "commit", fenced)
     call(*learn, status=1, says="is fenced")
 
 

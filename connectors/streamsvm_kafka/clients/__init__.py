@@ -5,7 +5,7 @@ from __future__ import annotations
 import importlib
 from typing import Any
 
-from streamsvm_kafka.clients.protocol import BATCH_BYTES, Admin, Producer, TopicConsumer
+from streamsvm_kafka.clients.protocol import BATCH_BYTES, TopicAdmin, TopicConsumer, TopicProducer
 from streamsvm_kafka.connection import Connection
 
 #: The most that is fetched of a partition at once. A longer message still comes, alone.
@@ -14,9 +14,9 @@ FETCH_BYTES = 1 << 18
 TABLE_FETCH_BYTES = 1 << 20
 
 
-def open_admin(connection: Connection) -> Admin:
+def open_admin(connection: Connection) -> TopicAdmin:
     """Open a client for administration, after waiting for the broker as long as the connection says."""
-    admin: Admin = _module_of(connection).Admin(connection)
+    admin: TopicAdmin = _module_of(connection).Admin(connection)
     return admin
 
 
@@ -39,13 +39,13 @@ def open_producer(
     identity: str | None = None,
     transaction_seconds: float = 60.0,
     batch_bytes: int = BATCH_BYTES,
-) -> Producer:
+) -> TopicProducer:
     """Open a producer whose messages are acknowledged within ``seconds``, or fail.
 
     Before that, an `Admin` has asked the broker something, so that it is known to answer. ``identity`` is a transactional id; a
     transaction is then aborted after ``transaction_seconds``.
     """
-    producer: Producer = _module_of(connection).Producer(connection, seconds, identity, transaction_seconds, batch_bytes)
+    producer: TopicProducer = _module_of(connection).Producer(connection, seconds, identity, transaction_seconds, batch_bytes)
     return producer
 
 

@@ -144,7 +144,7 @@ _REFUSED = (Code._AUTHENTICATION, Code.SASL_AUTHENTICATION_FAILED, Code.UNSUPPOR
 
 
 class Admin:
-    """A client for administration, as `streamsvm_kafka.clients.protocol.Admin`."""
+    """A client for administration, as `TopicAdmin`."""
 
     def __init__(self, connection: Connection) -> None:
         self._connection = connection
@@ -442,7 +442,7 @@ def _headers_read(message: Any) -> Headers:
 
 
 class Producer:
-    """A producer of librdkafka, as `streamsvm_kafka.clients.protocol.Producer`."""
+    """A producer of librdkafka, as `TopicProducer`."""
 
     def __init__(
         self, connection: Connection, seconds: float, identity: str | None, transaction_seconds: float, batch_bytes: int

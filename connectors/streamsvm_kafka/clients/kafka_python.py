@@ -395,7 +395,7 @@ def _translating_errors() -> Iterator[None]:
 
 
 class Admin:
-    """A client for administration, as `streamsvm_kafka.clients.protocol.Admin`."""
+    """A client for administration, as `TopicAdmin`."""
 
     def __init__(self, connection: Connection) -> None:
         self._admin = _client(KafkaAdminClient, connection, {"request_timeout_ms": 1000 * CONNECT_SECONDS}, {})
@@ -553,7 +553,7 @@ class _Listener(ConsumerRebalanceListener):  # type: ignore[misc]
 
 
 class Producer:
-    """A producer of kafka-python, as `streamsvm_kafka.clients.protocol.Producer`."""
+    """A producer of kafka-python, as `TopicProducer`."""
 
     def __init__(
         self, connection: Connection, seconds: float, identity: str | None, transaction_seconds: float, batch_bytes: int

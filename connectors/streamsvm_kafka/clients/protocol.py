@@ -28,7 +28,7 @@ Answered = Callable[[Mapping[int, int], Exception | None], None]
 Listener = Callable[[str, set[int]], None]
 
 
-class Admin(Protocol):
+class TopicAdmin(Protocol):
     """Asks for topics and the cluster, and creates topics."""
 
     def describe_topic(self, topic: str) -> TopicDescription:
@@ -100,7 +100,7 @@ class TopicConsumer(Protocol):
         """Leave the group, and close the connection."""
 
 
-class Producer(Protocol):
+class TopicProducer(Protocol):
     """Sends messages, each acknowledged by all replicas, in order and without duplicates; or in transactions."""
 
     @property

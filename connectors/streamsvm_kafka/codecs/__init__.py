@@ -3,12 +3,10 @@
 from typing import Any
 
 from streamsvm_kafka.codecs.arrow import ArrowCodec
-from streamsvm_kafka.codecs.avro import AvroCodec
-from streamsvm_kafka.codecs.float32 import Float32Codec
+from streamsvm_kafka.codecs.avro import AvroCodec, SchemaRegistry
 from streamsvm_kafka.codecs.json_rows import JSONCodec
-from streamsvm_kafka.codecs.npy import NpyCodec
-from streamsvm_kafka.codecs.protocol import MAX_MESSAGE_BYTES, MAX_TABLE_BYTES, Codec, TableCodec, table_of
-from streamsvm_kafka.codecs.registry import SchemaRegistry
+from streamsvm_kafka.codecs.numeric import Float32Codec, NpyCodec
+from streamsvm_kafka.codecs.protocol import MAX_MESSAGE_BYTES, MAX_TABLE_BYTES, MessageCodec, TableCodec, table_of
 
 #: The codecs that a URL can name. Those without feature names take ``n_features``, the others the name of the label.
 CODECS: dict[str, Any] = {codec.name: codec for codec in (JSONCodec, Float32Codec, ArrowCodec, NpyCodec, AvroCodec)}
@@ -19,9 +17,9 @@ __all__ = [
     "MAX_TABLE_BYTES",
     "ArrowCodec",
     "AvroCodec",
-    "Codec",
     "Float32Codec",
     "JSONCodec",
+    "MessageCodec",
     "NpyCodec",
     "SchemaRegistry",
     "TableCodec",

@@ -12,10 +12,10 @@ from streamsvm.files.messages import shown
 from streamsvm.stream.json_objects import STRICT, JSONObjects
 from streamsvm.stream.tables.chunk import Row, Table
 from streamsvm.stream.tables.values import at_path, flat_row, label_of
-from streamsvm_kafka.codecs.protocol import MAX_MESSAGE_BYTES, Codec, fields_of
+from streamsvm_kafka.codecs.protocol import MAX_MESSAGE_BYTES, MessageCodec, fields_of
 
 
-class JSONCodec(Codec):
+class JSONCodec(MessageCodec):
     """Codec of JSON objects, one row in each message.
 
     The object has a field for each feature and one for the label. A null is a missing feature. A message whose label field is

@@ -23,7 +23,7 @@ OBJECT_BYTES = 64
 _MOST_EXACT = 2.0**62
 
 
-class Codec:
+class MessageCodec:
     """Decodes the value of a message to a row, and encodes a row: the base of all codecs."""
 
     name: str
@@ -59,7 +59,7 @@ class Codec:
         raise NotImplementedError
 
 
-class TableCodec(Codec):
+class TableCodec(MessageCodec):
     """A codec of many rows in each message."""
 
     def decode_rows(self, value: bytes) -> Table:

@@ -19,7 +19,7 @@ from fake_registry import fake_registry
 from refused import raises
 from streamsvm.stream.endpoints import Row, StreamError
 from streamsvm_kafka import AvroCodec, JSONCodec, SchemaRegistry, client_options, connection, open_source, publish
-from streamsvm_kafka.codecs import registry as registry_module
+from streamsvm_kafka.codecs import avro as registry_module
 
 FIELDS = [
     {"name": "a", "type": "double"},
