@@ -9,9 +9,10 @@ a single row. ``streamsvm report state rows.csv --to report.html`` shows all of 
 import random
 
 import matplotlib.pyplot as plt
+import numpy as np
+from sklearn.metrics import ConfusionMatrixDisplay
 
 import streamsvm
-from streamsvm.export import plots
 from streamsvm.stream import IterableSource, LearningLoop
 
 rng = random.Random(0)
@@ -35,8 +36,14 @@ found = streamsvm.importance(model, [x for x, _ in others], [y for _, y in other
 why = model.explain_one({"city": "Rome", "hour": 8, "rain": 2.0, "seat": 7})
 
 figure, axes = plt.subplots(2, 2, figsize=(10, 8), layout="constrained")
-plots.draw_confusion(axes[0, 0], matrix)
-plots.draw_calibration(axes[0, 1], calibration)
+labels = [row[0] for row in matrix.table[1:]]
+counts = np.array([row[1:] for row in matrix.table[1:]])
+ConfusionMatrixDisplay(counts, display_labels=labels).plot(ax=axes[0, 0], colorbar=False)
+_, expected, observed, _ = zip(*calibration.table[1:-1], strict=True)
+axes[0, 1].plot([0, 1], [0, 1], "k--", label="expected")
+axes[0, 1].plot(expected, observed, "o-", label="observed")
+axes[0, 1].set(xlabel="predicted probability", ylabel="share of correct predictions")
+axes[0, 1].legend()
 found.plot(axes[1, 0])
 why.plot(axes[1, 1])
 for axis, title in zip(axes.flat[:3], (f"Accuracy {accuracy.value:.1%}", "Its probabilities", "What matters"), strict=True):

@@ -22,7 +22,6 @@ from streamsvm.files.messages import missing_package, shown
 from streamsvm.files.model_file import write
 from streamsvm.stream.progress import LearningCurve
 from streamsvm.stream.rows import learner_of, steps_of
-from streamsvm.stream.scores.base import ScoreReport
 from streamsvm.stream.tables import TableEncoder
 
 if TYPE_CHECKING:
@@ -155,55 +154,6 @@ def draw_curve(axes: Axes, curve: LearningCurve) -> None:
     axes.xaxis.set_major_formatter(lambda row, _: f"{row:,.0f}")
     axes.grid(alpha=0.3)
     axes.legend()
-
-
-def draw_confusion(axes: Axes, report: ScoreReport) -> None:
-    """Draw a confusion matrix: a line for each true label, shaded by the shares of its rows that were predicted so.
-
-    Parameters
-    ----------
-    axes
-        Axes of matplotlib.
-    report
-        The report of the metric ``"ConfusionMatrix"``, one of the ``scores`` of a loop's `Progress`.
-    """
-    table = _table_of(report, "ConfusionMatrix")
-    counts = np.array([row[1:] for row in table], np.float64)
-    axes.imshow(counts / np.maximum(counts.sum(axis=1, keepdims=True), 1.0), cmap="Blues", vmin=0.0, vmax=1.0)
-    for (i, j), count in np.ndenumerate(counts):
-        dark = count > 0.5 * counts[i].sum()
-        axes.text(j, i, f"{count:,.0f}", ha="center", va="center", color="white" if dark else "black")
-    names = [plain_line(row[0]) for row in table]
-    axes.set_xticks(range(len(names)), names, rotation=45 if len(names) > 4 else 0, ha="right" if len(names) > 4 else "center")
-    axes.set_yticks(range(len(names)), names)
-    axes.set(xlabel="Predicted label", ylabel="True label")
-
-
-def draw_calibration(axes: Axes, report: ScoreReport) -> None:
-    """Draw how often answers are right, by how probable they were said to be: on the line, they can be believed.
-
-    Parameters
-    ----------
-    axes
-        Axes of matplotlib.
-    report
-        The report of the metric ``"Calibration"``, one of the ``scores`` of a loop's `Progress`.
-    """
-    *bins, _ = _table_of(report, "Calibration")
-    _, expected, right, rows = zip(*bins, strict=True)
-    axes.plot([0, 1], [0, 1], color="grey", linestyle="--", label="expected")
-    axes.plot(expected, right, color=FOR, label="right")
-    axes.scatter(expected, right, s=20.0 + 200.0 * np.array(rows) / max(rows), color=FOR, alpha=0.7)
-    axes.set(xlabel="Probability that was said", ylabel="Share that was right", xlim=(0, 1.02), ylim=(0, 1.02))
-    axes.grid(alpha=0.3)
-    axes.legend()
-
-
-def _table_of(report: ScoreReport, name: str) -> list[list[Any]]:
-    """Return the rows of the table of a metric; a DrawingError where the report is of another one, or empty."""
-    if report.name != name or report.table is None or len(report.table) < 2:
-        raise DrawingError(f"it takes the report of {name} of rows that were scored, not {shown(report.name)}")
-    return report.table[1:]
 
 
 def draw_boundary(axes: Axes, model: Any, rows: Rows = ()) -> None:

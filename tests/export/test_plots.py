@@ -16,10 +16,10 @@ from problems import learned_by
 from refused import refused
 from streamsvm import BSCAClassifier, BSGDClassifier, BSGDRegressor, OneClassBSGD
 from streamsvm.export import plots
-from streamsvm.export.plots import DrawingError, draw, draw_boundary, draw_calibration, draw_confusion, draw_curve
+from streamsvm.export.plots import DrawingError, draw, draw_boundary, draw_curve
 from streamsvm.learners import OnlineLinearSVC
 from streamsvm.learners.preprocessing import BoundedScaler, BoundedTargetScaler
-from streamsvm.stream import IterableSource, LearningCurve, LearningLoop
+from streamsvm.stream import LearningCurve
 from streamsvm.stream.tables import TableEncoder
 
 SCALERS = {
@@ -174,22 +174,6 @@ def test_the_curve():
     axes = Figure().add_subplot()
     draw_curve(axes, curve)
     assert [(line.get_label(), line.get_ydata().tolist()) for line in axes.lines[2:]] == [("guessing", [0.25])]
-
-
-def test_tables_of_scores():
-    rows = [(x, f"{y}$x") for x, y in datasets.Bananas().take(300)]
-    metric = ["Accuracy", "ConfusionMatrix", "Calibration"]
-    accuracy, matrix, calibration = LearningLoop(IterableSource(rows), BSGDClassifier(20), metric).run().scores
-    axes = Figure().add_subplot()
-    draw_confusion(axes, matrix)
-    assert [text.get_text() for text in axes.texts] == [f"{count:,}" for row in matrix.table[1:] for count in row[1:]]
-    assert [text.get_text() for text in axes.get_yticklabels()] == [row[0].replace("$", r"\$") for row in matrix.table[1:]]
-    np.testing.assert_allclose(np.asarray(axes.images[0].get_array()).sum(axis=1), 1.0)
-    axes = Figure().add_subplot()
-    draw_calibration(axes, calibration)
-    assert axes.lines[1].get_ydata().tolist() == [row[2] for row in calibration.table[1:-1]]
-    said = "the report of ConfusionMatrix of rows that were scored, not 'Accuracy'"
-    refused(said, draw_confusion, axes, accuracy, error=DrawingError)
 
 
 def test_bars_of_what_matters():
