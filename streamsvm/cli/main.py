@@ -367,8 +367,8 @@ def _make_parser() -> tuple[argparse.ArgumentParser, dict[str, argparse.Argument
     text = "use fewer support vectors, until the C tables have at most N bytes, and report the accuracy that is left"
     export.add_argument("--max-bytes", type=parse_count, metavar="N", help=text)
     text = (
-        "a table of rows, read as predict reads it: with fewer bits or bytes, also compare what is written with the model on "
-        "these (10,000 at most), and not only on rows near the support vectors"
+        "a table of rows, read as predict reads it: with fewer bits or bytes, compare the answers of what is written with those "
+        "of the model on these rows (10,000 at most)"
     )
     export.add_argument("--sample", metavar="FILE", help=text)
     text = "in ONNX: the type of rows; auto (the default) is double if float cannot hold a feature's deviations from its mean"

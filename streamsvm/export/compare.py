@@ -1,16 +1,13 @@
-"""Comparison of a program that was made smaller with the one that it was made of, and rows to ask both."""
+"""Compares the answers of a program that was made smaller with those of the original one."""
 
 from __future__ import annotations
 
-import math
 from typing import Any, NamedTuple
 
 import numpy as np
 
-from streamsvm.core.between import rows_between
 from streamsvm.edge.predictor import Predictor
 from streamsvm.edge.program import Program
-from streamsvm.edge.step import vectors_of
 from streamsvm.export.describe import program_of
 
 _MOST_CHANGED = 0.01  # of the labels
@@ -115,70 +112,3 @@ def comparison(program: Any, other: Any, X: Any, *, single: bool = False) -> Com
     values = [ask(some) for ask, some in zip(asked, (rows, given), strict=True)]
     unit = "probabilities" if program.answer.odds else "decision values"
     return Comparison(len(rows), int((answers != others).sum()), float(np.abs(values[1] - values[0]).max()), unit, None)
-
-
-def rows_near_vectors(program: Program, n: int = 1000, seed: int = 0) -> np.ndarray:
-    """Return rows like those that a program was learned from: its vectors and rows between them, in the units of rows.
-
-    Vectors of which no scaling leads back to rows, such as those of random Fourier features, give none.
-
-    Parameters
-    ----------
-    program
-        Program of a model, from `program_of`.
-    n
-        Number of rows. Each kernel and each memory of rows has the same share of them.
-    seed
-        Seed of the choice of vectors and rows.
-
-    Returns
-    -------
-    ndarray
-        float64 [n, columns], or [0, columns] if there is none to be had. A number that no vector tells is NaN, as missing ones
-        are.
-
-    Examples
-    --------
-    >>> from streamsvm import BSGDClassifier
-    >>> from streamsvm.export.describe import program_of
-    >>> model = BSGDClassifier(budget=10)
-    >>> for value in range(20):
-    ...     model.learn_one({"a": value}, value > 9)
-    >>> X = rows_near_vectors(program_of(model), 100)
-    >>> X.shape, bool((X > -1.0).all() and (X < 20.0).all())
-    ((100, 1), True)
-    """
-    rng, found = np.random.default_rng(seed), []
-    steps = [step for step in program.steps if step.do in ("kernel", "neighbours", "trees") and len(step.arrays["vectors"])]
-    for place, step in enumerate(steps):
-        count, own = (place + 1) * n // len(steps) - place * n // len(steps), vectors_of(step)
-        some = own[rng.permutation(len(own))[: count // 2]]
-        near = np.concatenate([some, rows_between(own, count - len(some), rng)])
-        if (rows := _led_back(program, step.of[0], near)) is not None:
-            found.append(rows)
-    return np.concatenate(found) if found else np.empty((0, len(program.columns)))
-
-
-def _led_back(program: Program, number: int, values: np.ndarray) -> np.ndarray | None:
-    """Return rows that have these values, float64 [n, width], as the value with this number; None where steps hide them."""
-    if number == 0:
-        return values
-    step = program.steps[number - 1]
-    if step.do == "join":
-        ends = np.cumsum([program.widths[part] for part in step.of])[:-1]
-        parts = [_led_back(program, *each) for each in zip(step.of, np.split(values, ends, axis=1), strict=True)]
-        rows = np.full((len(values), len(program.columns)), math.nan)
-        for part in parts:
-            if part is None:
-                return None
-            rows = np.where(np.isnan(rows), part, rows)
-        return rows
-    if step.do == "select":
-        whole = np.full((len(values), program.widths[step.of[0]]), math.nan)
-        whole[:, step.arrays["columns"]] = values
-        values = whole
-    elif step.do == "scale":
-        values = values * step.arrays["spread"] + step.arrays["location"]
-    elif step.do != "fill":
-        return None
-    return _led_back(program, step.of[0], values)

@@ -50,15 +50,14 @@ def test_fewer_bits_are_compared_with_the_model(saved, file, tmp_path, call):
     words = "export", saved, "--to", "c", "--out", tmp_path, "--bits", "8"
     [bits, compared, order, *files, needs] = call(*words).stdout.splitlines()
     assert bits == "vectors have 8 bits"
-    near = "compared with the model on rows near its support vectors"
-    assert compared.startswith(f"{near}: 0 of 1,000 rows (0%) have another label; ")
+    assert compared == "not compared with the model: --sample ROWS counts the answers that changed"
     assert order == f"{NATURAL}: 1, 2"
     assert len(files) == 2
     assert re.match(r"on a device: \d+ bytes of flash for tables, .*; of RAM, up to \d+ bytes of stack", needs)
     sample = file("rows.csv", "1,2", *(f"{x['1']!r},{x['2']!r}" for x, _ in datasets.Bananas().take(200)))
     lines = call(*words, "--sample", sample).stdout.splitlines()
-    assert lines[2].startswith(f"compared with the model on rows of {sample}: 0 of 200 rows (0%) have another label; ")
-    assert len(lines) == 7
+    assert lines[1].startswith(f"compared with the model on rows of {sample}: 0 of 200 rows (0%) have another label; ")
+    assert len(lines) == 6
     other = file("other.csv", "x,z", "1,2")
     call(*words, "--sample", other, status=1, says="has none of the columns that the model has learned")
     call(*words, "--sample", "-", status=2, says="--sample - is standard input: give a file")
@@ -82,9 +81,10 @@ def test_what_would_be_lost_or_has_two_answers(bananas, tmp_path, call, monkeypa
 
 
 @pytest.mark.filterwarnings("default")
-def test_much_that_changed_is_warned_of(saved, tmp_path, call):
-    done = call("export", saved, "--to", "c", "--out", tmp_path, "--max-bytes", "100")
-    much = "over 1% of labels differ on rows near its support vectors: allow more bits or bytes"
+def test_much_that_changed_is_warned_of(saved, file, tmp_path, call):
+    sample = file("rows.csv", "1,2", *(f"{x['1']!r},{x['2']!r}" for x, _ in datasets.Bananas().take(200)))
+    done = call("export", saved, "--to", "c", "--out", tmp_path, "--max-bytes", "100", "--sample", sample)
+    much = f"over 1% of labels differ on rows of {sample}: allow more bits or bytes"
     assert done.stderr == f"streamsvm: warning: {much}\n"
     assert (tmp_path / "model.c").exists()
 

@@ -1,15 +1,14 @@
-"""Answers of two programs that differ are counted as by hand, on rows that lead to the vectors again."""
+"""Answers of two programs that differ are counted as by hand."""
 
 import math
 
 import numpy as np
 import pytest
 
-from edge_models import OF_EACH, matrix, program
+from edge_models import matrix, program
 from refused import refused
-from streamsvm.edge.program import Answer, Column, Program, run
-from streamsvm.edge.step import vectors_of
-from streamsvm.export.compare import Comparison, comparison, rows_near_vectors
+from streamsvm.edge.program import Answer, Column, Program
+from streamsvm.export.compare import Comparison, comparison
 from streamsvm.export.quantise import quantised
 
 
@@ -56,25 +55,6 @@ def test_what_is_large():
 def test_rows_that_cannot_be_compared_on():
     refused("there are no rows to compare programs on", comparison, linear(0.0), linear(0.0), np.zeros((0, 1)))
     refused(r"X has the shape \(2, 3\)", comparison, linear(0.0), linear(0.0), np.zeros((2, 3)))
-
-
-@pytest.mark.parametrize("name", [*OF_EACH, "memory of 3"])
-def test_rows_lead_to_the_vectors_again(name):
-    given = program(name)
-    found = rows_near_vectors(given, 60)
-    steps = [step for step in given.steps if step.do in ("kernel", "neighbours", "trees") and len(step.arrays["vectors"])]
-    assert found.shape == (60 if steps else 0, len(given.columns))
-    np.testing.assert_array_equal(found, rows_near_vectors(given, 60))
-    begin = 0
-    for place, step in enumerate(steps):  # half of the rows of each step are vectors
-        count = (place + 1) * 60 // len(steps) - place * 60 // len(steps)
-        part = given.with_steps(given.steps[: step.of[0]])
-        part.answer = given.answer._replace(decision=step.of[0], choice=step.of[0])
-        values, vectors = run(part, found[begin : begin + min(count // 2, len(vectors_of(step)))])[0], vectors_of(step)
-        if len(values):
-            away = np.abs(values[:, None] - vectors).max(axis=2).min(axis=1)
-            assert away.max() < 1e-5 * max(1.0, np.abs(vectors).max())
-        begin += count
 
 
 @pytest.mark.parametrize("name", ["BSCAClassifier 0 of 2", "CSMOClassifier 0 of 4", "table of 0"])
