@@ -15,7 +15,7 @@ from refused import raises
 from streamsvm import BSGDClassifier, BSGDRegressor, SVMClassifier, SVMRegressor, importance, load, save, table_model
 from streamsvm.core.frames import plain_list
 from streamsvm.stream import IterableSource, LearningLoop, StreamError, open_source
-from streamsvm.stream.tables import TableEncoder, TableModel, TableReading
+from streamsvm.stream.tables import TableEncoder, TableModel
 
 pytestmark = pytest.mark.once  # these are many rows
 
@@ -142,17 +142,6 @@ def test_a_reading_is_saved_and_cloned(tmp_path):
     assert found.score(frame) == model.score(frame)
     assert found.clone().reading.options == model.reading.options
     assert (TableEncoder("city:category") | BSGDClassifier()).reading is None
-    good = vars(model.reading)
-    for name, value in {
-        "name": 1,
-        "n_rows": -1,
-        "label": 3,
-        "regression": "yes",
-        "columns": [("a", "number")],
-        "options": {"columns": 3},
-    }.items():
-        raises(".", TableReading.__new__(TableReading).__setstate__, good | {name: value}, error=(ValueError, TypeError))
-    raises("the reading of a table is none", TableReading.__new__(TableReading).__setstate__, {"name": "rows"})
 
 
 def test_questions_and_mistakes(tmp_path, path):

@@ -205,22 +205,6 @@ class ColumnState:
             statistics = statistics.merged([other.statistics for other in others if other.statistics is not None])
         return {"means": means, "categories": categories, "statistics": statistics}
 
-    def check(self) -> None:
-        """Raise a ValueError where what a file holds was never learned with these parameters."""
-        has_statistics = self.statistics is not None
-        n_columns, most = len(self.means) + len(self.categories), self.max_values + has_statistics
-        if n_columns > self.max_columns or any(len(values) > most for values in self.categories.values()):
-            raise ValueError("the encoder has more columns or values than its parameters allow")
-        for count, mean in self.means.values():
-            if type(count) is not int or count < 1 or type(mean) is not float or not math.isfinite(mean):
-                raise ValueError(f"a column has the mean {shown(mean)} of {shown(count)} rows")
-        for name, values in self.categories.items():
-            if any(
-                not (feature == f"{name}={text}" and len(feature) <= LONGEST_FEATURE) and (feature != "" or not has_statistics)
-                for text, feature in values.items()
-            ):
-                raise ValueError(f"the values of column {shown(name)} are not those of their features")
-
     def columns_by_feature(self) -> dict[str, Hashable]:
         """Return the column of each feature that is made of one, except numbers, which are called as their columns are."""
         dates = self.reading.named(DATE)

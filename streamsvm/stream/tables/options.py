@@ -7,8 +7,7 @@ from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, NamedTuple
 
-from streamsvm.core.checks import checked_count
-from streamsvm.files.messages import cut, shown, written_names
+from streamsvm.files.messages import cut, written_names
 from streamsvm.stream.tables.kinds import DROP, NUMBER, OTHERS, columns_text, merge_options, parse_columns
 from streamsvm.stream.tables.reading import Reading
 
@@ -184,22 +183,8 @@ class TableReading:
         return TableReading(self.name, self.n_rows, self.label, self.regression, with_kinds(self.columns, changed), changed)
 
     def __setstate__(self, state: Mapping[str, Any]) -> None:
-        try:
-            name, label, regression = state["name"], state["label"], state["regression"]
-            columns = [SeenColumn(str(a), str(b), str(c), str(d), _checked_otherwise(e)) for a, b, c, d, e in state["columns"]]
-            options = {str(key): value for key, value in state["options"].items()}
-            made = TableReading(name, checked_count("n_rows", state["n_rows"]), label, regression, columns, options)
-            table_options(options, None)
-            str(made)
-        except (KeyError, TypeError, AttributeError, IndexError) as error:
-            raise ValueError(f"the reading of a table is none: {shown(state)}") from error
-        if not (isinstance(name, str) and isinstance(label, str | None) and isinstance(regression, bool)):
-            raise ValueError(f"the reading of a table is none: {shown(state)}")
-        vars(self).update(vars(made))
-
-
-def _checked_otherwise(otherwise: Any) -> Mapping[str, Any] | None:
-    return None if otherwise is None else {str(name): value for name, value in otherwise.items()}
+        vars(self).update(state)
+        self.columns = [SeenColumn(*column) for column in state["columns"]]
 
 
 _SHOWN_KINDS = {"drop": "dropped", "category": "category", "date": "date", "number": "number"}

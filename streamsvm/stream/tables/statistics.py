@@ -8,9 +8,8 @@ from typing import Any
 
 import numpy as np
 
-from streamsvm.core.checks import LARGEST_FLOAT32, as_python, checked_count
+from streamsvm.core.checks import LARGEST_FLOAT32, as_python
 from streamsvm.files.category_names import key_of
-from streamsvm.files.messages import shown
 from streamsvm.stream.tables.name_counts import WAYS, add_names, count_rows, find, write_all, write_rows
 
 #: Names, of all columns together, of which something is known.
@@ -20,6 +19,7 @@ MOST_LABELS = 8
 _MOST_KNOWN = 64  # labels; if one more is a whole number, labels are numbers to predict
 _LONGEST = 100  # characters of a label in the name of a feature
 _SMALLEST = 16 * WAYS
+_SIZES = [_SMALLEST * 2**i for i in range((MOST_NAMES // _SMALLEST).bit_length())]  # of a table
 _HEAVIEST = 1e6  # a weight that counts: sums stay finite
 _LABELS = bool | int | float | str
 
@@ -238,48 +238,21 @@ class NameStatistics:
         }
 
     def __setstate__(self, state: Mapping[str, Any]) -> None:
-        size, labels, kind = state["size"], state["labels"], state["of_numbers"]
-        if not (type(size) is int and _SMALLEST <= size <= MOST_NAMES and size & (size - 1) == 0):
-            raise ValueError(f"{_CORRUPT}: a table of {shown(size)} places")
-        if kind not in (True, False, None) or type(labels) is not list or not all(isinstance(y, _LABELS) for y in labels):
-            raise ValueError(f"{_CORRUPT}: they are of no labels")
-        if len(dict.fromkeys(labels)) < len(labels) or len(labels) > _MOST_KNOWN or bool(labels) != (kind is False):
-            raise ValueError(f"{_CORRUPT}: their labels are too many, or not different")
+        size, labels, kind = state["size"], list(state["labels"]), bool(state["of_numbers"])
+        n_totals = 3 if kind else min(len(labels), MOST_LABELS + 1)
+        width = 2 if kind else max(n_totals, 2)
+        arrays = [np.array(state[name]) for name in ("keys", "last", "counts", "totals")]
+        n = len(state["keys"])
+        # Compiled code reads them by these sizes.
+        forms = [("uint32", (n,)), ("int64", (n,)), ("float64", (n, width)), ("float64", (n_totals,))]
+        if [(array.dtype.name, array.shape) for array in arrays] != forms or size not in _SIZES:
+            raise ValueError("the statistics of names are corrupt: their arrays do not fit")
         self.__init__()  # type: ignore[misc]
-        overall = 3 if kind else min(len(labels), MOST_LABELS + 1)
-        width = 2 if kind else max(overall, 2)
-        keys, last, counts, totals = _checked_arrays(state, size, width, overall, bool(kind))
-        self.of_numbers, self._labels = kind, {label: number for number, label in enumerate(labels)}
-        self._rows, self._totals = checked_count("rows", state["rows"]), totals
-        if (last > self._rows).any() or (last < 0).any():
-            raise ValueError(f"{_CORRUPT}: a name was learned in a row that has not come")
+        self.of_numbers, self._labels = state["of_numbers"], {label: number for number, label in enumerate(labels)}
+        self._rows, (keys, last, counts, self._totals) = state["rows"], arrays
         self._make_table(size, width)
-        _, new = add_names(self._keys, self._last, self._counts, len(keys), keys, last, counts, 0)
+        _, new = add_names(self._keys, self._last, self._counts, n, keys, last, counts, 0)
         self._held = int(new)
-
-
-_CORRUPT = "the statistics of names are corrupt"
-
-
-def _checked_arrays(state: Mapping[str, Any], size: int, width: int, overall: int, of_numbers: bool) -> list[np.ndarray]:
-    """Return keys, last rows, counts and totals of a saved table; a ValueError where compiled code could not use them."""
-    arrays = [state[name] for name in ("keys", "last", "counts", "totals")]
-    n = len(arrays[0])
-    forms = [(np.uint32, (n,)), (np.int64, (n,)), (np.float64, (n, width)), (np.float64, (overall,))]
-    if not all(
-        isinstance(each, np.ndarray) and (each.dtype, each.shape) == form for each, form in zip(arrays, forms, strict=True)
-    ):
-        raise ValueError(f"{_CORRUPT}: their arrays do not fit")
-    keys, _, counts, totals = arrays
-    weights, overall_weight = (counts[:, :1], totals[:1]) if of_numbers else (counts, totals)
-    if not (np.isfinite(counts).all() and np.isfinite(totals).all() and (weights >= 0.0).all() and (overall_weight >= 0.0).all()):
-        raise ValueError(f"{_CORRUPT}: a count is none")
-    if (of_numbers and totals[2] < 0.0) or (n and not (weights.sum(axis=1).min() > 0.0 and overall_weight.sum() > 0.0)):
-        raise ValueError(f"{_CORRUPT}: a name was learned without a row")
-    sets = np.bincount(keys & np.uint32(size // WAYS - 1), minlength=1)
-    if (keys == 0).any() or len(np.unique(keys)) < n or sets.max() > WAYS:
-        raise ValueError(f"{_CORRUPT}: names have no place, or stand twice")
-    return [np.array(each) for each in arrays]  # to which compiled code may write
 
 
 def _plain_target(y: Any) -> Any:

@@ -196,7 +196,7 @@ def test_saved_in_the_middle_it_goes_on_alike(data):
     assert dumps(whole) == dumps(pieces)
 
 
-def test_states_that_no_learning_leads_to_are_refused():
+def test_arrays_of_which_compiled_code_would_not_know_the_size_are_refused():
     known = NameStatistics()
     for i in range(40):
         known.learn(KEYS[: 1 + i % 4], "xy"[i % 2])
@@ -204,23 +204,16 @@ def test_states_that_no_learning_leads_to_are_refused():
     keys, counts = state["keys"], state["counts"]
     wrong = {
         "size": (0, 255, 384, 2**20, "256"),
-        "of_numbers": (True, None, 2),
-        "labels": ([], ["x"], ["x", "x"], [("x",), "y"], list(range(65))),
-        "keys": (
-            *[keys * 0, keys[:-1], keys.astype(np.int64), np.full_like(keys, 5)],
-            (keys & 0) + np.arange(1, 5, dtype=np.uint32) * 0,
-        ),
-        "last": (state["last"] + 10**6, -state["last"] - 1, state["last"].astype(np.int32)),
-        "counts": (counts[:, :1], counts * np.nan, -counts, counts * 0.0),
-        "totals": (np.zeros(2), np.ones(3), np.array([np.inf, 1.0]), -np.ones(2)),
-        "rows": (-1, 0, 1.5),
+        "of_numbers": (True,),
+        "labels": ([], ["x"], list("xyz")),
+        "keys": (keys[:-1], keys.astype(np.int64), keys[:, None]),
+        "last": (state["last"].astype(np.int32), state["last"][1:]),
+        "counts": (counts[:, :1], counts.astype(np.float32)),
+        "totals": (np.ones(3), np.ones(2, np.int64)),
     }
     for name, values in wrong.items():
         for value in values:
-            with pytest.raises((ValueError, TypeError)):
-                NameStatistics.__new__(NameStatistics).__setstate__(state | {name: value})
-    crowded = {"keys": np.arange(1, 18, dtype=np.uint32) * 16, "last": np.zeros(17, np.int64), "counts": np.ones((17, 2))}
-    raises("have no place", NameStatistics.__new__(NameStatistics).__setstate__, state | crowded)
+            raises("do not fit", NameStatistics.__new__(NameStatistics).__setstate__, state | {name: value})
 
 
 def test_an_encoder_with_buckets_is_saved_without_statistics():
