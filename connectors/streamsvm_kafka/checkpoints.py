@@ -289,7 +289,7 @@ class TopicCheckpoints(Checkpoints, TopicEndpoint):
         self._has_sinks = True
         return KafkaSink.over(self._transaction, self._connection, topic)
 
-    def save(self, model: Any, metric: Any, *, rows: int, position: Mapping[str, Any], **facts: Any) -> str:
+    def save(self, model: Any, state: Any, *, rows: int, position: Mapping[str, Any], **facts: Any) -> str:
         """Commit a checkpoint, together with the messages of the sinks and the offsets.
 
         The parameters are those of `CheckpointFolder.save`.
@@ -303,7 +303,7 @@ class TopicCheckpoints(Checkpoints, TopicEndpoint):
         """
         began = time.perf_counter()
         try:
-            data = self._checkpoint_bytes(model, metric, facts, rows, position)
+            data = self._checkpoint_bytes(model, state, facts, rows, position)
             if len(data) > MAX_CHECKPOINT_BYTES:
                 raise ValueError(f"it has {len(data):,} bytes, and a topic takes at most {MAX_CHECKPOINT_BYTES:,}: use a folder")
             self._transaction.send(self._topic, [data], [self._name.encode()], 0)

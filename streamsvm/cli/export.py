@@ -58,7 +58,9 @@ def run_export(arguments: argparse.Namespace) -> None:
     checkpoint = newest(arguments.path, arguments.trusted)
     with failing(f"{arguments.path} was not exported: ", ProgramError):
         program = program_of(decided_model(checkpoint.model, decide, decision.flag))
-        program.facts |= {name: checkpoint.header[name] for name in ("rows", "learned", "score") if name in checkpoint.header}
+        header = checkpoint.header
+        program.facts |= {name: header[name] for name in ("rows", "learned") if name in header}
+        program.facts |= {"score": header["scores"][0]} if header.get("scores") else {}
         sample = None if arguments.sample is None else _sample_rows(arguments.sample, checkpoint, program)
         written = program
         if arguments.max_bytes is not None:

@@ -83,7 +83,7 @@ class FurtherFields:
 
 def check_kept(folder: Path | str, header: Mapping[str, Any], now: list[str]) -> None:
     """Raise a CheckpointError where predictions before a checkpoint have other further fields."""
-    if (then := header.get("kept", [])) != now:
+    if (then := header.get("further_fields", [])) != now:
         raise CheckpointError(
             f"{folder} was written with predictions that have {shown(then)} of their rows, not {shown(now)}: "
             f"ask for the same --keep, --probabilities and --explain (keep=..., answers=...), {START_AFRESH}"

@@ -1,4 +1,4 @@
-"""Checkpoints: one file, written atomically, with the model, the metrics and the position of the stream.
+"""Checkpoints: one file, written atomically, with the model, the state of the run and the position of the stream.
 
 The format is that of `streamsvm.files`. A file holds nothing of the run itself (no time, no host), so runs that learned the
 same rows write the same bytes.
@@ -51,10 +51,12 @@ class Checkpoint(NamedTuple):
     """The contents of a checkpoint file."""
 
     model: Any
-    metric: Any
+    state: Any
+    """The state of the run, beside the model: ``scores``, ``detector`` of drift, ``columns``, ``waiting`` rows."""
     header: dict[str, Any]
-    """Facts about the run. In a file of the learning loop: rows, learned, unlabelled, empty, refused, label_rules, position,
-    sink, source, parameters, scored, score, curve, versions, digest; with labels from another stream, also delayed.
+    """Facts about the run. In a file of a loop: rows, learned, unlabelled, empty, abstained, refused, position, sink, source,
+    versions, digest; of the learning loop also labels, parameters, metrics, scores, curve, weight and drift; with labels from
+    another stream, also delayed.
     """
 
     @property
@@ -93,7 +95,7 @@ class Checkpoints(Closing):
         """Open a sink whose records count from the next checkpoint on; None if that of a URL is none of these."""
         return None
 
-    def save(self, model: Any, metric: Any, *, rows: int, position: Mapping[str, Any], **facts: Any) -> Any:
+    def save(self, model: Any, state: Any, *, rows: int, position: Mapping[str, Any], **facts: Any) -> Any:
         """Write a checkpoint wholly or not at all; CheckpointError if it cannot be written."""
         raise NotImplementedError
 
@@ -105,20 +107,20 @@ class Checkpoints(Closing):
         """Read the newest good checkpoint; None if there is none."""
         raise NotImplementedError
 
-    def check(self, model: Any, metric: Any) -> None:
-        """Raise a CheckpointError if no checkpoint can hold this model and metric. Nothing is written."""
+    def check(self, model: Any, state: Any) -> None:
+        """Raise a CheckpointError if no checkpoint can hold this model and state. Nothing is written."""
         try:
-            self._checkpoint_bytes(model, metric, {}, 0, {})
+            self._checkpoint_bytes(model, state, {}, 0, {})
         except ModelFileError as error:
             raise CheckpointError(f"{self.path}: no checkpoint can hold this model: {error}") from error
 
     def _checkpoint_bytes(
-        self, model: Any, metric: Any, facts: Mapping[str, Any], rows: int, position: Mapping[str, Any]
+        self, model: Any, state: Any, facts: Mapping[str, Any], rows: int, position: Mapping[str, Any]
     ) -> bytes:
         """Return the bytes of a checkpoint; ModelFileError where none can hold the model."""
         facts = {"kind": "checkpoint", **facts, "rows": rows, "position": dict(position)}
         try:
-            return to_bytes({"model": model, "metric": metric}, facts, self._trusted)
+            return to_bytes({"model": model, "state": state}, facts, self._trusted)
         except ModelFileError as error:
             if str(error).endswith("trusted=True"):
                 raise ModelFileError(f"{error}: {self._trusting}, or --trusted") from error
@@ -131,11 +133,11 @@ def checkpoint_of(data: bytes, place: str, trusted: bool = False) -> Checkpoint:
 
 
 def _read_checkpoint(path: Path | str, trusted: bool | None = None, data: bytes | None = None) -> Checkpoint:
-    # Without model and metric where it is not said whether they are trusted.
+    # Without model and state where it is not said whether they are trusted.
     try:
         container = unpack(read_file(Path(path)) if data is None else data)
         header, parts = read_facts(container), {} if trusted is None else read_parts(container, trusted)
-        return Checkpoint(parts.get("model"), parts.get("metric"), header)
+        return Checkpoint(parts.get("model"), parts.get("state"), header)
     except OSError as error:
         raise CheckpointError(f"{path}: {error.strerror}") from error
     except CorruptFileError as error:
@@ -301,13 +303,13 @@ class CheckpointFolder(Checkpoints):
             self._lock.close()
             raise CheckpointError(f"{path}: {error.strerror}") from error
 
-    def save(self, model: Any, metric: Any, *, rows: int, position: Mapping[str, Any], **facts: Any) -> Path:
+    def save(self, model: Any, state: Any, *, rows: int, position: Mapping[str, Any], **facts: Any) -> Path:
         """Write a checkpoint atomically: all of it or none, even if the process or the machine stops. Return the file.
 
         Parameters
         ----------
-        model, metric
-            The objects to save.
+        model, state
+            The objects to save: the model, and what else the run needs to continue.
         rows
             Number of rows of the stream that were read; it is part of the file's name.
         position
@@ -326,7 +328,7 @@ class CheckpointFolder(Checkpoints):
         self._check_owned(path)
         began = time.perf_counter()
         try:
-            data = self._checkpoint_bytes(model, metric, facts, rows, position)
+            data = self._checkpoint_bytes(model, state, facts, rows, position)
             write(path, data)
             self._prune_folder(path)
         except (ModelFileError, OSError) as error:

@@ -64,7 +64,7 @@ class DriftWatch(Saved):
     1
     """
 
-    _saved = ("described", "drifts", "_sum", "_count", "_recent")
+    _saved = ("description", "drifts", "_sum", "_count", "_recent")
 
     def __init__(self, detector: Any, on_drift: OnDrift = "count") -> None:
         if on_drift not in get_args(OnDrift):
@@ -77,12 +77,12 @@ class DriftWatch(Saved):
         self._binary = isinstance(detector, base.BinaryDriftDetector)  # for errors that are 0 or 1
         self.renews: bool = on_drift == "anew"
         #: The detector and its parameters, taken before the first row, for some count in their parameters.
-        self.described: str = f"{type(detector).__name__}({', '.join(f'{k}={v!r}' for k, v in detector._get_params().items())})"
+        self.description: str = f"{type(detector).__name__}({', '.join(f'{k}={v!r}' for k, v in detector._get_params().items())})"
         self._new = copy.deepcopy(detector)
         try:
             _feed_a_copy(detector)
         except Exception as error:  # noqa: BLE001 - river takes parameters as they are, until it computes with them
-            raise ValueError(f"{self.described} cannot be fed: {error}") from None
+            raise ValueError(f"{self.description} cannot be fed: {error}") from None
         self.drifts: int = 0
         self.due: bool = False
         self._name, self._regression = "", False
@@ -96,7 +96,7 @@ class DriftWatch(Saved):
         cloned.
         """
         if self._binary and regression:
-            raise ValueError(f"{self.described} is for errors of labels, and the model predicts numbers: try ADWIN")
+            raise ValueError(f"{self.description} is for errors of labels, and the model predicts numbers: try ADWIN")
         if self.renews and not hasattr(model, "clone"):
             raise ValueError(f"a clone of the model is begun after a drift, and {type(model).__name__} has no clone()")
         self._name, self._regression = name, regression
@@ -115,7 +115,7 @@ class DriftWatch(Saved):
             self.detector.update(int(error) if self._binary else error)
             found = self.detector.drift_detected
         except (ArithmeticError, TypeError, ValueError) as failure:  # rounding may lead to the root of a negative number
-            logger.warning("%s, row %d: %s fails (%s) and begins anew", self._name, row, self.described, failure)
+            logger.warning("%s, row %d: %s fails (%s) and begins anew", self._name, row, self.description, failure)
             self.detector, found = copy.deepcopy(self._new), False
         self._sum += error
         self._count += 1
@@ -142,10 +142,10 @@ class DriftWatch(Saved):
 
     def go_on(self, state: Any, detector: Any) -> None:
         """Continue from a saved `state` and its detector; ValueError if they are of another detector, or corrupt."""
-        if isinstance(state, dict) and (before := str(state.get("described"))) != self.described:
-            raise ValueError(f"drift was watched by {before[:_LONGEST]}, not {self.described}: ask for the same")
+        if isinstance(state, dict) and (before := str(state.get("description"))) != self.description:
+            raise ValueError(f"drift was watched by {before[:_LONGEST]}, not {self.description}: ask for the same")
         if type(detector) is not type(self.detector) or vars(detector).keys() != vars(self.detector).keys():
-            raise ValueError(f"the checkpoint's detector is {shown(detector)}, not {self.described}")
+            raise ValueError(f"the checkpoint's detector is {shown(detector)}, not {self.description}")
         try:
             _feed_a_copy(detector)
         except Exception as error:  # noqa: BLE001 - whatever a corrupt state leads to

@@ -158,13 +158,13 @@ class LearningLoop(StreamLoop):
     def _resume_run(self, folder: Path | str, found: Checkpoint) -> None:
         header = found.header
         try:
-            parameters, scored, _ = header["parameters"], header["scored"], header["sink"]
+            parameters, scored, _ = header["parameters"], header["metrics"], header["sink"]
             self._resume_counts(header)
             if (watched := header.get("drift")) is not None:
-                self._resume_drift(folder, watched, found.metric["detector"])
-            self._resume_delayed(folder, header.get("delayed"), found.metric)
-            curve, scores = LearningCurve.of(header["curve"], self.rows), found.metric["scores"]
-            self._labels.resume(header["label_rules"])
+                self._resume_drift(folder, watched, found.state["detector"])
+            self._resume_delayed(folder, header.get("delayed"), found.state)
+            curve, scores = LearningCurve.of(header["curve"], self.rows), found.state["scores"]
+            self._labels.resume(header["labels"])
         except (LookupError, TypeError, ValueError) as error:
             text = f"{folder}: its checkpoint was not written by a learning loop ({error}): give another folder"
             raise CheckpointError(text) from None
@@ -275,14 +275,12 @@ class LearningLoop(StreamLoop):
         return self.learned > 0
 
     def _checkpoint_contents(self) -> tuple[Any, dict[str, Any], dict[str, Any]]:
-        reports = self._scores.reports()
         facts = {
-            "label_rules": self._labels.state,
+            "labels": self._labels.state,
             "parameters": self._parameters,
-            "scored": repr(self._scores),
+            "metrics": repr(self._scores),
             "curve": self.curve.state,
-            "score": reports[0].saved,
-            "scores": [report.saved for report in reports],
+            "scores": [report.saved for report in self._scores.reports()],
         }
         facts |= {} if self.source.weight is None else {"weight": self.source.weight}
         parts: dict[str, Any] = {"scores": self._scores.state}

@@ -220,7 +220,7 @@ class PredictionLoop(StreamLoop):
             if found.header["kind"] != _KIND:
                 raise ValueError(f"its kind is {shown(found.header['kind'])}")
             self._resume_counts(found.header)
-            self.columns.resume(found.metric["columns"])
+            self.columns.resume(found.state["columns"])
         except (LookupError, TypeError, ValueError) as error:
             raise CheckpointError(
                 f"{folder}: its checkpoint was not written by a prediction loop ({error}): give another folder"

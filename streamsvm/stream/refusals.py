@@ -124,7 +124,7 @@ class Refusals(Saved):
     @property
     def state(self) -> dict[str, Any]:
         """The state that a checkpoint saves: counts, the position of the dead letters, and what the limit is computed of."""
-        return super().state | {"letters": self.flush()}
+        return super().state | {"dead_letters": self.flush()}
 
     def resume(self, state: Any) -> None:
         """Go on from a saved `state`; an error if it is none. `open` then drops the dead letters after it, if the medium can.
@@ -132,7 +132,7 @@ class Refusals(Saved):
         A run without a sink holds the position for the next run with one.
         """
         saved = dict(state)
-        self._position = None if (letters := saved.pop("letters")) is None else checked_mapping("letters", letters)
+        self._position = None if (letters := saved.pop("dead_letters")) is None else checked_mapping("dead_letters", letters)
         super().resume(saved)
 
 

@@ -356,11 +356,11 @@ class LabelRules:
     def state(self) -> dict[str, Any]:
         """The state that a checkpoint saves: the labels declared, and those known."""
         known = [y for y in self.known if isinstance(y, _PLAIN)]
-        return {"classes": self.classes, "known": known}
+        return {"classes": self.classes, "seen": known}
 
     def resume(self, state: Any) -> None:
         """Go on from a saved `state`; an error if it is none. Labels that are declared now replace those declared then."""
-        classes, known = state["classes"], list(state["known"])
+        classes, known = state["classes"], list(state["seen"])
         if self.classes is None:
             self.__init__(classes)  # type: ignore[misc]
             self.known |= dict.fromkeys(known)

@@ -352,7 +352,7 @@ class StreamLoop:
         return True
 
     def _checkpoint_contents(self) -> tuple[Any, Any, dict[str, Any]]:
-        """Return what a checkpoint holds: the model, the metric, and facts."""
+        """Return what a checkpoint holds: the model, the state of the run, and facts."""
         raise NotImplementedError
 
     @property
@@ -669,12 +669,12 @@ class StreamLoop:
 
     def _save_checkpoint(self, checkpoints: Checkpoints) -> None:
         self._scores.flush()
-        model, metric, facts = self._checkpoint_contents()
+        model, state, facts = self._checkpoint_contents()
         if self._further.names:
-            facts["kept"] = self._further.names
+            facts["further_fields"] = self._further.names
         checkpoints.save(
             model,
-            metric,
+            state,
             rows=self.rows,
             **{name: getattr(self, name) for name in _COUNTS},
             refused=self._refusals.state,

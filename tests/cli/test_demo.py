@@ -22,6 +22,6 @@ def test_the_whole_demonstration(tmp_path):
     assert (tmp_path / "demo" / "learned.png").read_bytes().startswith(b"\x89PNG")
     header = read_newest(tmp_path / "demo" / "killed" / "checkpoints").header
     assert (header["rows"], len(header["curve"]["points"])) == (21_200, 165)
-    assert header["score"]["value"] > 0.88
+    assert header["scores"][0]["value"] > 0.88
     lines = (tmp_path / "demo" / "killed" / "predictions.jsonl").read_text().splitlines()
     assert [json.loads(line)["row"] for line in lines] == list(range(21_200))

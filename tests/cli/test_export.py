@@ -133,7 +133,7 @@ def test_checkpoints_are_exported(bananas, tmp_path, call):
         predictor = edge.load(out / "model.safetensors")
         assert predictor.predict_one(x) == model.predict_one(x)
         assert predictor.facts["rows"] == 300
-        assert predictor.facts["score"] == header["score"]
+        assert predictor.facts["score"] == header["scores"][0]
         assert predictor.facts["parameters"]["budget"] == 500
 
 

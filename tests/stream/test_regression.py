@@ -68,7 +68,7 @@ def test_a_metric_in_a_checkpoint_is_checked(tmp_path):
         LearningLoop(IterableSource(trump(20)), make_model(), window=5, checkpoints=folder).run()
         found = folder.newest()
         facts = {key: value for key, value in found.header.items() if key not in ("rows", "position", "kind")}
-        scores = found.metric["scores"]
+        scores = found.state["scores"]
         (first,) = scores["scores"]
         for crafted in [
             None,
@@ -76,13 +76,16 @@ def test_a_metric_in_a_checkpoint_is_checked(tmp_path):
             {"scores": {**scores, "guesses": 1}},
             *(
                 {"scores": {**scores, "scores": [{**first, **wrong}]}}
-                for wrong in ({"metric": metrics.RMSE()}, {"windowed": first["metric"]}, {"rows_anew": True}, {"rows_anew": -1})
+                for wrong in (
+                    *({"metric": metrics.RMSE()}, {"windowed": first["metric"]}),
+                    *({"rows_to_reset": value} for value in (True, -1)),
+                )
             ),
         ]:
             folder.save(found.model, crafted, rows=20, position=found.header["position"], **facts)
             with pytest.raises(CheckpointError, match="give another folder"):
                 LearningLoop(IterableSource(trump(20)), make_model(), window=5, checkpoints=folder)
-        folder.save(found.model, found.metric, rows=20, position=found.header["position"], **facts)
+        folder.save(found.model, found.state, rows=20, position=found.header["position"], **facts)
         assert LearningLoop(IterableSource(trump(20)), make_model(), window=5, checkpoints=folder).rows == 20
 
 

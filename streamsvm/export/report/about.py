@@ -184,8 +184,6 @@ def _last_reports(checkpoint: Checkpoint, curve: LearningCurve | None) -> tuple[
     """Return what the metrics of a run have said at its end."""
     saved = checkpoint.header.get("scores")
     scores = [each for each in saved if isinstance(each, Mapping)] if isinstance(saved, list) else []
-    if not scores and isinstance(single := checkpoint.header.get("score"), Mapping):  # of an earlier version
-        scores = [single]
     last = curve.points[-1] if curve is not None and curve.points else None
     found = []
     for place, score in enumerate(scores):
@@ -200,7 +198,7 @@ def _last_reports(checkpoint: Checkpoint, curve: LearningCurve | None) -> tuple[
         windowed = math.nan if place or last is None else last.windowed
         found.append(
             ScoreReport(
-                name, _finite_number(score.get("value")), windowed, tuple(known), _score_table(checkpoint.metric, name, place)
+                name, _finite_number(score.get("value")), windowed, tuple(known), _score_table(checkpoint.state, name, place)
             )
         )
     return tuple(found)

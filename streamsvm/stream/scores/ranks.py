@@ -141,10 +141,10 @@ class RankCounts(Saved):
         """The state that a checkpoint saves: the bins that are not empty, those of other labels first, and their counts."""
         counts = self.counts.reshape(-1)
         places = np.flatnonzero(counts)
-        return {"places": places.astype(np.int64), "counts": counts[places]}
+        return {"bins": places.astype(np.int64), "counts": counts[places]}
 
     def resume(self, state: Any) -> None:
         """Go on from a saved `state`; an error if it is none."""
         counts = np.zeros_like(self.counts)
-        counts.reshape(-1)[state["places"]] = state["counts"]
+        counts.reshape(-1)[state["bins"]] = state["counts"]
         self.counts = counts

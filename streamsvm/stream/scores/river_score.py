@@ -130,7 +130,7 @@ class RiverScore(Score):
     or not one number.
     """
 
-    _saved = ("metric", "windowed", "_rows_anew")
+    _saved = ("metric", "windowed", "_rows_to_reset")
 
     def __init__(self, metric: Any, window: int, positive: Hashable = None, regression: bool = False) -> None:
         if isinstance(metric, type):
@@ -165,7 +165,7 @@ class RiverScore(Score):
         self.window: int = window
         self.windowed: Any = windowed
         self._parameters = parameters
-        self._rows_anew = window if regression else 0  # until the windowed metric is made anew
+        self._rows_to_reset = window if regression else 0  # until the windowed metric is made anew
         self._regression = regression
         self.wants_labels: bool = regression or metric.requires_labels  # type: ignore[union-attr]
 
@@ -196,13 +196,13 @@ class RiverScore(Score):
             self.metric.update(y, prediction)
             self.windowed.update(y, prediction)
             if self._regression:
-                self._count_rows_anew()
+                self._reset_when_due()
 
-    def _count_rows_anew(self) -> None:
+    def _reset_when_due(self) -> None:
         """Make the windowed metric of errors anew, each time that all of the last rows are others."""
-        self._rows_anew -= 1
-        if self._rows_anew == 0:
-            self._rows_anew = self.window
+        self._rows_to_reset -= 1
+        if self._rows_to_reset == 0:
+            self._rows_to_reset = self.window
             last = [arguments for arguments, _ in self.windowed.window]
             self.windowed = _rolling_metric(type(self.metric), self.window, self.metric._get_params())
             for arguments in last:
@@ -299,11 +299,11 @@ class CountedWindow(Saved):
     @property
     def state(self) -> dict[str, Any]:
         """The labels of the last rows, and those that were predicted: the metric is counted of them."""
-        return {"ys": list(self._ys), "predicted": list(self._predicted)}
+        return {"y_true": list(self._ys), "y_pred": list(self._predicted)}
 
     def resume(self, state: Any) -> None:
         """Go on from a saved `state`, without a row before."""
-        self.update_many(ys := state["ys"], predicted := state["predicted"], Counter(zip(ys, predicted, strict=True)))
+        self.update_many(ys := state["y_true"], predicted := state["y_pred"], Counter(zip(ys, predicted, strict=True)))
 
 
 def count_pairs(matrix: Any, pairs: Mapping[tuple[Any, Any], int], sign: int) -> None:
