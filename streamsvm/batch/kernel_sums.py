@@ -33,9 +33,8 @@ from typing import Any, NamedTuple
 import numpy as np
 from scipy import sparse
 
-from streamsvm.batch.csmo.columns import csr_without_zeros
 from streamsvm.batch.csmo.tiles import COLUMNS, ROWS, Vectors, csr_of, other_side, product_tiles, stored_tiles
-from streamsvm.batch.csmo.values import StoredRows, add_sums, as_dense
+from streamsvm.batch.csmo.values import StoredRows, add_sums, as_dense, csr_without_zeros
 from streamsvm.core.kernels import LINEAR, LOG2E, RBF, Kernel, exp2f
 from streamsvm.core.threads import stop_if_asked
 

@@ -9,16 +9,17 @@ between their bounds.
 
 from __future__ import annotations
 
+import functools
 from typing import Any, NamedTuple
 
 import numpy as np
 
-from streamsvm.batch.csmo.columns import same_rows
 from streamsvm.batch.csmo.given import GivenRows
 from streamsvm.core.compiling.functions import compiled
 from streamsvm.core.threads import Each, each_alone
 
 _COPIED = 1000  # rows that are copied at a time
+_HASHED = 100_000  # values whose hash is taken at a time
 
 
 class Bounds(NamedTuple):
@@ -125,3 +126,58 @@ def hand_out(
                 if share > rounding[g]:
                     out[i] += sign * share
                     amounts[g] -= share
+
+
+def same_rows(X: Any, values: np.ndarray | None = None, each: Each = each_alone) -> np.ndarray:
+    """Number the groups of equal rows of X, float64 [n, d] or CSR; return the number of each row's group, int64 [n], from 0.
+
+    Rows are equal if all their bits are, and those of their ``values`` float64 [n] where these are given. The numbers do not
+    depend on the order of the rows. Each row that is no array is a group. Equal rows may get different numbers if a different row
+    has the same hash. O(n (d + log n)).
+    """
+    if not isinstance(X, np.ndarray):
+        return np.arange(X.shape[0])
+    factors = _hash_factors(X.shape[1] + 1)
+    bits, hashes = X.view(np.uint64), np.zeros(len(X), np.uint64)
+    if values is not None:
+        _add_hashes(values.view(np.uint64)[:, np.newaxis], factors[-1:], hashes)
+    size = max(_HASHED // max(X.shape[1], 1), 1)
+
+    def add_hashes(begin: int) -> None:
+        some = np.require(bits[begin : begin + size], requirements=["C", "W"])  # other forms would be compiled anew
+        _add_hashes(some, factors[:-1], hashes[begin : begin + size])
+
+    each(add_hashes, range(0, len(X), size))
+    order = np.argsort(hashes, kind="stable")
+    new, hashes = np.ones(len(order), bool), hashes[order]
+    new[1:] = hashes[1:] != hashes[:-1]
+    alike = np.flatnonzero(~new)
+
+    def compare(begin: int) -> None:
+        some = alike[begin : begin + size]
+        rows, others = order[some], order[some - 1]
+        new[some] |= (bits[rows] != bits[others]).any(axis=1)
+        if values is not None:
+            new[some] |= values[rows] != values[others]
+
+    each(compare, range(0, len(alike), size))
+    groups = np.empty(len(order), np.int64)
+    groups[order] = np.cumsum(new) - 1
+    return groups
+
+
+@functools.lru_cache(maxsize=8)
+def _hash_factors(n: int) -> np.ndarray:
+    """Return odd numbers at random, uint64 [n]."""
+    return np.random.default_rng(0).integers(0, 2**63, n, dtype=np.uint64) | np.uint64(1)
+
+
+@compiled(nogil=True)
+def _add_hashes(bits: np.ndarray, factors: np.ndarray, hashes: np.ndarray) -> None:
+    """Add the sums of 64-bit words [n, d] times ``factors`` [d], whose low bits depend on the high ones of a word, too."""
+    for i in range(len(bits)):
+        total = hashes[i]
+        for j in range(len(factors)):
+            word = bits[i, j]
+            total += (word ^ (word >> np.uint64(32))) * factors[j]  # of short numbers, all bits are high ones
+        hashes[i] = total

@@ -8,7 +8,6 @@ from sklearn.datasets import load_iris
 from sklearn.svm import SVC
 
 import naive_batch
-from failing import interrupts
 from problems import sine_classes, sine_curve
 from refused import refused
 from streamsvm.batch import CSMOClassifier, CSMOOneClass, CSMORegressor
@@ -16,7 +15,7 @@ from streamsvm.batch.csmo import machine, solver
 from streamsvm.batch.csmo.given import GivenRows
 
 N = 50 if config.DISABLE_JIT else 200
-WHOLE, COLUMNS = 200.0, 0.01  # megabytes: of all values, and of a few columns at a time
+WHOLE, BLOCKS = 200.0, 0.01  # megabytes: of all values, and of small blocks
 KERNELS = [{"kernel": "rbf", "gamma": 0.7}, {"kernel": "sigmoid", "gamma": 0.3, "coef0": -0.5}]
 
 
@@ -44,7 +43,7 @@ def test_given_values_are_computed_ones(kind, kernel, monkeypatch):
 
     tol = 1e-5
     expected = values(kind(tol=tol, **kernel).fit(X, y), Z)
-    for size in (WHOLE, COLUMNS):
+    for size in (WHOLE, BLOCKS):
         matrix = kind(kernel="precomputed", tol=tol, cache_size=size).fit(K, y)
         called = kind(kernel=function, tol=tol, cache_size=size).fit(X, y)
         assert matrix.gap_ <= tol
@@ -74,20 +73,16 @@ def test_a_kernel_that_is_not_positive_definite_ends_at_an_optimum(C, coef0):
     assert found <= 0.5 * objective  # other starts, other local minima
 
 
-def test_columns_are_asked_for_where_the_matrix_is_too_large():
+def test_a_fit_calls_the_function_once():
     X = sine_classes(200, 3, 0.5)[0]
-    y, asked = X[:, 0] > 0.0, []
+    shapes = []
 
     def function(A, B):
-        asked.append((len(A), len(B)))
+        shapes.append((len(A), len(B)))
         return A @ B.T
 
-    CSMOClassifier(kernel=function, cache_size=WHOLE).fit(X, y)
-    assert asked == [(200, 200)]
-    asked.clear()
-    CSMOClassifier(kernel=function, cache_size=COLUMNS).fit(X, y)
-    assert (1, 200) in asked
-    assert (200, 200) not in asked
+    CSMOClassifier(kernel=function).fit(X, X[:, 0] > 0.0)
+    assert shapes == [(200, 200)]
 
 
 def test_rows_of_any_form():
@@ -100,7 +95,7 @@ def test_rows_of_any_form():
         return [[a.count("a") * b.count("a") + a.count("b") * b.count("b") for b in B] for a in A]
 
     linear = CSMOClassifier(kernel="linear", tol=1e-6).fit(counts, y)
-    for size in (WHOLE, COLUMNS):
+    for size in (WHOLE, BLOCKS):
         model = CSMOClassifier(kernel=common, tol=1e-6, cache_size=size).fit(words, y)
         np.testing.assert_allclose(model.decision_function(words), linear.decision_function(counts), atol=1e-4)
         assert model.predict(["aaab", "b"]).tolist() == ["a", "b"]
@@ -133,22 +128,6 @@ def test_predictions_in_chunks(monkeypatch):
     np.testing.assert_array_equal(flat.predict(X[:5]), np.full(5, 2.0))
 
 
-def test_an_interrupt_in_a_function_keeps_the_last_iterate():
-    X, y = sine_classes(N, 3, 0.5)
-    calls = []
-
-    def function(A, B):
-        calls.append(len(A))
-        if len(calls) == 8:  # some columns after the diagonal
-            raise KeyboardInterrupt
-        return A @ B.T
-
-    model = CSMOClassifier(kernel=function, cache_size=COLUMNS)
-    interrupts(model.fit, X, y)
-    assert model.n_iter_[0] > 0
-    assert np.isfinite(model.decision_function(X)).all()
-
-
 @pytest.mark.parametrize(
     ("function", "message"),
     [
@@ -158,10 +137,9 @@ def test_an_interrupt_in_a_function_keeps_the_last_iterate():
         (lambda A, B: 1 / 0, "division"),
     ],
 )
-@pytest.mark.parametrize("size", [WHOLE, COLUMNS])
-def test_a_function_that_fails_leaves_the_model_as_it_was(function, message, size):
+def test_a_function_that_fails_leaves_the_model_as_it_was(function, message):
     X, y = sine_classes(N, 3, 0.5)
-    model = CSMOClassifier(gamma=0.5, cache_size=size).fit(X, y)
+    model = CSMOClassifier(gamma=0.5).fit(X, y)
     before = model.decision_function(X)
     refused(message, model.set_params(kernel=function).fit, X, y, error=(ValueError, ZeroDivisionError))
     np.testing.assert_array_equal(model.decision_function(X), before)
@@ -215,6 +193,5 @@ def test_a_kernel_that_is_not_symmetric_is_refused():
     assert CSMOClassifier(kernel="precomputed").fit(K + noise, y).fit_status_ == 0  # as of values that were rounded
     K[3, 7] += 1.0
     refused("the kernel is not symmetric: of rows 3 and 7 its values are", CSMOClassifier(kernel="precomputed").fit, K, y)
-    for size in (WHOLE, COLUMNS):
-        with pytest.raises(ValueError, match="the kernel is not symmetric"):
-            CSMOClassifier(kernel=lambda A, B: A @ np.triu(np.ones((3, 3))) @ B.T, cache_size=size).fit(X, y)
+    with pytest.raises(ValueError, match="the kernel is not symmetric"):
+        CSMOClassifier(kernel=lambda A, B: A @ np.triu(np.ones((3, 3))) @ B.T).fit(X, y)

@@ -83,7 +83,7 @@ FORBIDDEN = """
     river.base.base:Base river.base.base:inspect.os.system river.compose.pipeline:union.TransformerUnion
     river.datasets.base:RemoteDataset river.drift.datasets:AirlinePassengers river.metrics.base:operator.attrgetter
     river.stream.cache:Cache river.utils.math:minkowski_distance.__globals__ riverside.base:Base
-    streamsvm.batch.adapter.estimators:BatchAdapter streamsvm.batch.csmo.columns:ColumnCache
+    streamsvm.batch.adapter.estimators:BatchAdapter streamsvm.batch.csmo.values:StoredRows
     streamsvm.batch.csmo.estimators:combinations streamsvm.__main__:main streamsvm.cli.main:main
     streamsvm.learners.budgeted:itertools streamsvm.learners.budgeted:check_number
     streamsvm.learners.classifier:BudgetedClassifier.learn_one streamsvm.stream.checkpoint:CheckpointFolder

@@ -16,7 +16,7 @@ from sklearn.utils import _safe_indexing, check_array, check_consistent_length, 
 from sklearn.utils.validation import _num_samples, check_is_fitted
 
 from streamsvm.batch.csmo.given import GivenRows, kernel_values
-from streamsvm.batch.csmo.solver import Options, Solution, column_buffer, gram_memory, is_few, solve, solve_few
+from streamsvm.batch.csmo.solver import Options, Solution, gram_memory, is_few, matrix_buffer, solve, solve_few
 from streamsvm.batch.csmo.state import Gram, Problem, few_rows, problem_of, quickest_form
 from streamsvm.batch.kernel_machine import KernelMachine, Settled, Training, check_coefficients, is_array
 from streamsvm.batch.problem import Groups, check_bounds
@@ -57,7 +57,7 @@ class CSMO(KernelMachine):
         - ``"sigmoid"``: tanh(gamma x.s + coef0)
         - ``"precomputed"``: X is the Gram matrix [n, n]. To predict, pass the kernel values with the rows of the fit, [m, n].
         - A function that takes m rows and k rows, and returns their kernel values [m, k]. The rows may be of any type that can
-          be indexed. Predictions call it with the support vectors as the k rows.
+          be indexed. A fit calls it once, with all rows as both; predictions call it with the support vectors as the k rows.
 
     Attributes
     ----------
@@ -114,8 +114,8 @@ class CSMO(KernelMachine):
     """
     cache_size: float = parameter(default=200, above=0.0)
     """Maximum memory for values of the Gram matrix, in megabytes (2^20 bytes). There is always room for two columns. The
-    machines of all pairs of classes take turns with one cache. If the kernel is a function whose whole Gram matrix in float64
-    fits into the cache, the function is called once, for all of it; otherwise, it is called for columns.
+    machines of all pairs of classes take turns with one cache. If the kernel is a function, its whole Gram matrix in float64 is
+    beside the cache.
     """
     conjugate: bool = True
     """Whether the steps follow conjugate directions, which takes fewer steps if C is large. False gives plain SMO."""
@@ -297,7 +297,7 @@ class CSMO(KernelMachine):
         def solve_one(k: int) -> None:
             if not stop.is_set():
                 if not hasattr(buffers, "own"):
-                    buffers.own = column_buffer(self.cache_size, largest)
+                    buffers.own = matrix_buffer(self.cache_size, largest)
                 with Workers(inside) as workers:
                     solutions[k] = solve_part(k, buffers.own, workers)
                 if solutions[k].interrupted:
@@ -362,7 +362,7 @@ class CSMO(KernelMachine):
         """Return all rows in the form in which the solver takes them."""
         X, n = training.X, len(training.weights)
         if callable(self.kernel):
-            return GivenRows.of_function(self.kernel, X, n, self.cache_size)
+            return GivenRows.of_matrix(kernel_values(self.kernel, X, X, (n, n)))
         if self._kernel.kind == GIVEN:
             return GivenRows.of_matrix(X)
         counted, targets = training.counted, training.targets
@@ -372,7 +372,7 @@ class CSMO(KernelMachine):
             return rows
         groups, places = Groups(rows, counted, None if targets is None else targets[counted]), np.zeros(n, np.int64)
         places[counted] = groups.places
-        return GivenRows(few_rows(groups.rows(), self._kernel).matrix, None, places)
+        return GivenRows(few_rows(groups.rows(), self._kernel).matrix, places)
 
     def _machines(self, training: Training) -> tuple[np.ndarray, np.ndarray]:
         """Return the class of each row, int64 [n], and of each machine those of its negative and its positive coefficients.

@@ -9,7 +9,6 @@ from typing import NamedTuple
 
 import numpy as np
 
-from streamsvm.batch.csmo.columns import Slots
 from streamsvm.batch.csmo.given import gather
 from streamsvm.batch.csmo.steps import CHUNK, CONVERGED, SPREAD, Scratch, WorkingSet, slope_downwards, slope_upwards, steps
 from streamsvm.batch.problem import hand_out
@@ -121,24 +120,22 @@ def solve_small(
     a = WorkingSet(wide[0][:n], wide[1][:n], lower, upper, kink, diagonal)
     gap, spread, m = exact_slopes(K, a, targets, epsilon, free)
     if gap > how.goal:
-        columns, numbers = np.zeros(n * size, np.float32), np.arange(size).astype(np.int32)
+        columns = np.zeros(n * size, np.float32)
         for i in range(n):
             for j in range(np.uint64(n)):
                 columns[i * size + j] = K[i, j]
             diagonal[i] = K[i, i]
-        newer, older = np.arange(-1, size).astype(np.int32), np.arange(1, size + 2).astype(np.int32)
-        newer[0], older[size] = size, 0
-        slots, limit = Slots(columns, numbers, numbers.copy(), newer, older), min(max(1000, 2_000_000 // n), how.max_iter)
+        limit = min(max(1000, 2_000_000 // n), how.max_iter)
         support, listed, gains = np.empty(size, np.int64), np.zeros(size, np.bool_), np.empty(CHUNK, np.float32)
-        few, more, on = np.zeros((3, size), np.float32), np.zeros((3, size)), np.bool_(False)
-        single = Scratch(few[0], few[1], few[2], gains, np.zeros(size), support, listed, np.zeros(4))
-        double = Scratch(more[0], more[1], more[2], gains, np.zeros(size), support, listed, np.zeros(4))
+        few, more = np.zeros((3, size), np.float32), np.zeros((3, size))
+        single = Scratch(few[0], few[1], few[2], gains, np.zeros(size), support, listed)
+        double = Scratch(more[0], more[1], more[2], gains, np.zeros(size), support, listed)
         while gap > how.goal and done < limit:
             goal = max(how.goal, PART * gap)
             if spread < SPREAD * goal:
-                status, some, _ = steps(padded, single, slots, epsilon, goal, how.conjugate, limit - done, on)
+                status, some = steps(padded, single, columns, epsilon, goal, how.conjugate, limit - done)
             else:
-                status, some, _ = steps(padded, double, slots, epsilon, goal, how.conjugate, limit - done, on)
+                status, some = steps(padded, double, columns, epsilon, goal, how.conjugate, limit - done)
             wide[1, n:] = 0.0
             done += some
             gap, spread, m = exact_slopes(K, a, targets, epsilon, free)

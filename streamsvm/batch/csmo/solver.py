@@ -1,9 +1,9 @@
-"""Conjugate SMO with shrinking: steps in blocks or on cached columns, and checks of the solution in float64.
+"""Conjugate SMO with shrinking: steps in blocks or on the whole working set, and checks of the solution in float64.
 
 Steps need columns of the kernel matrix, and a column costs more than a step. So rounds choose a block of variables, those between
 their bounds and some of those that violate optimality, and solve for it on its own small matrix; then the gradient of all rows
-takes all changes at once (`block_phase`). Where most rows in the working set are between their bounds, a block is no smaller than
-the working set, and single steps on cached columns win.
+takes all changes at once (`solve_blocks`). Where the working set is small, or most of its variables are between their bounds and
+its whole matrix fits, steps are on all of it.
 """
 
 from __future__ import annotations
@@ -15,21 +15,19 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from streamsvm.batch.csmo.columns import ColumnCache
 from streamsvm.batch.csmo.newton import NewtonSteps, exact_steps
 from streamsvm.batch.csmo.small import PART, How, exact_slopes, objectives, solve_all, solve_free, solve_small, write_first_point
 from streamsvm.batch.csmo.state import PAUSE, Gram, Problem, State, feasible_point
-from streamsvm.batch.csmo.steps import CONVERGED, RUNNING, SPREAD, STALLED, WANTED, Scratch, WorkingSet, steps
+from streamsvm.batch.csmo.steps import CONVERGED, RUNNING, SPREAD, STALLED, Scratch, WorkingSet, steps
 from streamsvm.core.threads import Workers, stop_if_asked
 
-_NEW, _LEAST = 512, 64  # violators that come into a block, at most, and at least where there is little room
+_NEW = 512  # violators that come into a block, at most
 _BLOCK = 1024  # variables that a block has where there are so many
 _FEW = 2000  # rows that are too few for blocks
 _SMALL = 500  # rows whose whole kernel matrix takes little time in float64, too
+_FREE = 0.25  # of a working set whose matrix fits, from which part of free variables on steps on all of it win
 _WORST = 0.1  # of the worst violation, above which a violator is chosen for a block
 _STEPS = 20  # for each variable of a block, at most
-_FREE = 0.25  # of the working set, from which part of free variables on single steps win,
-_ROOM = 1.1  # if there is room for so many columns for each that they may want
 _GOLDEN = 0.618034  # multiples of it lie everywhere between two integers
 _MEGABYTE = 2**20
 _SHRINK_EVERY = 1000  # steps
@@ -52,55 +50,41 @@ class Options(NamedTuple):
     megabytes: float = 0.0  # that the cache may take, where its buffer takes less
 
 
-def block_phase(state: State, options: Options, goal: float) -> None:
-    """Solve block after block, until the gap of the working set is at most ``goal`` or single steps are better.
+def solve_blocks(state: State, options: Options, goal: float) -> int:
+    """Solve block after block, until the gap of the working set is at most ``goal``, or steps on all of it win; return why.
 
-    O(n d m) a block in which m coefficients change. A block's matrix lies in the memory of the columns' cache, which is emptied.
+    O(n d m) a block in which m coefficients change. The matrix of a block lies in the memory of that of the working set.
     """
-    p, (_, conjugate, shrinking, max_iter, verbose, _) = state.problem, options
-    if len(state.which) <= _FEW:
-        return
-    state.cache.reset(len(state.which))
-    buffer, before, number = state.cache.buffer, np.arange(0), 0
-    largest = math.isqrt(len(buffer)) - 2  # the two that violate most are always in a block
-    while state.by_blocks and len(state.which) > _FEW and state.n_iter < max_iter:
+    p, largest = state.problem, max(math.isqrt(len(state.buffer)), 2)
+    before, number = np.arange(0), 0
+    while len(state.which) > min(_FEW, largest) and state.n_iter < options.max_iter:
         stop_if_asked()
-        if shrinking:
+        if options.shrinking:
             state.shrink(_LEFT)
         n, (ascents, descents, gap) = len(state.which), state.derivatives()
         if gap <= goal:
+            return CONVERGED
+        if n <= largest and np.count_nonzero(ascents == descents) > _FREE * n:
             break
-        free = np.flatnonzero(ascents == descents)
-        new = min(_NEW, largest - len(free))
-        middle = _middle_slope(ascents, descents, free)
-        if new < _LEAST:
-            break
-        if len(free) > _FREE * n:
-            wanted = np.count_nonzero((ascents < middle) | (descents > middle))  # columns, if all violators become free
-            if _ROOM * wanted < len(buffer) / n:
-                break
-        which = _block_variables(
-            ascents, descents, middle, free, _places_of(before, state.which), new, min(_BLOCK, largest), number
-        )
+        which = _block_variables(ascents, descents, _places_of(before, state.which), largest, number)
         a, m = state.working, len(which)
         block = WorkingSet(*(array[which] for array in a))
-        start, columns = block.b.copy(), ColumnCache(buffer, m)
-        state.cache.reset(n)
-        state.matrix(which, columns.whole(), which)
-        most = min(_STEPS * m, int(PAUSE / (4 * m)), max_iter - state.n_iter)
-        _, done, _ = steps(
-            block, Scratch.of(m, np.float32), columns.slots, p.epsilon, max(PART * gap, goal), conjugate, most, False
-        )
+        start, values = block.b.copy(), state.memory_of(m)
+        state.matrix(which, values, which)
+        limit = min(_STEPS * m, int(PAUSE / (4 * m)), options.max_iter - state.n_iter)
+        scratch = Scratch.of(m, np.float32)
+        _, done = steps(block, scratch, values.ravel(), p.epsilon, max(PART * gap, goal), options.conjugate, limit)
         changed = np.flatnonzero(block.b != start)
         if not len(changed):
-            break
+            return STALLED
         gradient, b = a.gradient.copy(), a.b.copy()
         b[which] = block.b
         state.add((block.b - start)[changed], state.which[which[changed]], state.which, gradient)
         state.working, state.n_iter = a._replace(b=b, gradient=gradient), state.n_iter + done
         before, number = state.which[which], number + 1
-        if verbose:
+        if options.verbose:
             sys.stderr.write(f"block {number}: gap {gap:.3g}, {state.n_iter:,} steps, {n:,} rows in the working set\n")
+    return RUNNING
 
 
 def _places_of(rows: np.ndarray, which: np.ndarray) -> np.ndarray:
@@ -117,32 +101,32 @@ def _middle_slope(ascents: np.ndarray, descents: np.ndarray, free: np.ndarray) -
     return float(np.clip(middle, least + _WORST * (most - least), most - _WORST * (most - least)))
 
 
-def _block_variables(
-    ascents: np.ndarray,
-    descents: np.ndarray,
-    middle: float,
-    free: np.ndarray,
-    before: np.ndarray,
-    new: int,
-    size: int,
-    number: int,
-) -> np.ndarray:
+def _block_variables(ascents: np.ndarray, descents: np.ndarray, before: np.ndarray, largest: int, number: int) -> np.ndarray:
     """Return the variables of block number ``number``, int64 ascending: free ones, violators, and others of the block before.
 
-    Violators are taken from all over the rows, and not the worst ones: these lie beside each other, and what one of them gains
-    the others lose. So a block is like the problem.
+    They are at most ``largest``. Violators are taken from all over the rows, and not the worst ones: these lie beside each other,
+    and what one of them gains the others lose. So a block is like the problem.
     """
+    free = np.flatnonzero(ascents == descents)
+    middle = _middle_slope(ascents, descents, free)
     wanted = np.zeros(len(ascents), bool)
-    wanted[free] = wanted[ascents.argmin()] = wanted[descents.argmax()] = True
+    wanted[ascents.argmin()] = wanted[descents.argmax()] = True
+    room = min(_NEW, max(largest // 2, 2)) // 2
     for violation in (middle - ascents, descents - middle):
         violators = np.flatnonzero(violation > _WORST * violation.max())
-        stride = len(violators) / (new // 2)
-        if stride > 1.0:
-            violators = violators[(stride * (np.arange(new // 2) + number * _GOLDEN % 1.0)).astype(np.int64)]
-        wanted[violators] = True
+        wanted[_spread(violators, min(room, largest - np.count_nonzero(wanted)), number)] = True
+    wanted[_spread(free, largest - np.count_nonzero(wanted), number)] = True
     others = before[~wanted[before]]
-    wanted[others[: max(size - np.count_nonzero(wanted), 0)]] = True
+    wanted[others[: max(min(_BLOCK, largest) - np.count_nonzero(wanted), 0)]] = True
     return np.flatnonzero(wanted)
+
+
+def _spread(variables: np.ndarray, n: int, number: int) -> np.ndarray:
+    """Return at most n variables from all over the given ones, others for each block number."""
+    stride = len(variables) / max(n, 1)
+    if stride <= 1.0:
+        return variables
+    return variables[(stride * (np.arange(n) + number * _GOLDEN % 1.0)).astype(np.int64)]
 
 
 class Solution(NamedTuple):
@@ -167,16 +151,16 @@ def is_few(n: int, megabytes: float) -> bool:
 
 
 def gram_memory(n: int, megabytes: float) -> Gram | None:
-    """Return memory for the kernel values of n rows, if there is room for them beside as many in a `column_buffer`.
+    """Return memory for the kernel values of n rows, if there is room for them beside as many in a `matrix_buffer`.
 
     None, too, where fits begin with blocks, which share next to nothing.
     """
     return Gram(n) if n <= _FEW and 8.0 * n * n + 64.0 * n <= megabytes * _MEGABYTE else None
 
 
-def column_buffer(megabytes: float, n: int) -> np.ndarray:
-    """Return memory for columns of up to n values. The operating system provides it only as columns are written."""
-    return np.empty(ColumnCache.values(int(megabytes * _MEGABYTE), n), np.float32)
+def matrix_buffer(megabytes: float, n: int) -> np.ndarray:
+    """Return memory for kernel matrices of up to n variables. The operating system provides it only as they are written."""
+    return np.empty(max(min(int(megabytes * _MEGABYTE) // 4, n * n), 2 * n), np.float32)
 
 
 def solve(
@@ -188,7 +172,7 @@ def solve(
     done: int = 0,
     gram: Gram | None = None,
 ) -> Solution:
-    """Solve a problem from coefficients ``start`` float64 [n], or from the first point, with a cache in a `column_buffer`.
+    """Solve a problem from coefficients ``start`` float64 [n], or from the first point, with a cache in a `matrix_buffer`.
 
     O(n) a step, and O(n d) for each new column. An interrupt, or `stop_if_asked`, ends it with the point so far. ``done``
     steps were done before, to get to ``start``. ``gram`` is memory of all kernel values, by which fits to the same rows share
@@ -214,8 +198,9 @@ def solve(
     checks, failed, gap = 0, 0, np.inf
     try:
         while not interrupted:
-            block_phase(state, options, goal)
-            status = _single_steps(state, options, goal)
+            status = solve_blocks(state, options, goal)
+            if status == RUNNING:
+                status = _single_steps(state, options, goal)
             state.unshrink()
             before, gap, checks = gap, state.check(), checks + 1
             failed += gap > 0.5 * before
@@ -288,37 +273,27 @@ def _end_exactly(p: Problem, K: np.ndarray, a: WorkingSet, tol: float) -> float:
 
 
 def _single_steps(state: State, options: Options, goal: float) -> int:
-    """Do steps on cached columns until the gap of the working set is below ``goal``; return why they ended."""
-    p, since, status = state.problem, 0, RUNNING
-    if state.derivatives()[2] < goal:
-        return CONVERGED
-    if state.n_iter >= options.max_iter:
-        return RUNNING
-    state.fill_cache()
-    newton = NewtonSteps(options.tol)
-    while True:
+    """Do steps on the whole working set until its gap is below ``goal``; return why they ended."""
+    p, since, newton = state.problem, 0, NewtonSteps(options.tol)
+    while state.n_iter < options.max_iter:
         stop_if_asked()
-        m = len(state.which)
-        if status != WANTED:
-            ascents, descents, gap = state.derivatives()
-            scratch = _scratch(m, max(_finite_spread(ascents), _finite_spread(descents)), gap, goal)
-        status, done, wanted = steps(
-            state.working, scratch, state.cache.slots, p.epsilon, goal, options.conjugate,
-            min(_steps_at_once(m), options.max_iter - state.n_iter),
-            status == WANTED,
-        )  # fmt: skip
+        m, (ascents, descents, gap) = len(state.which), state.derivatives()
+        if gap < goal:
+            return CONVERGED
+        scratch = _scratch(m, max(_finite_spread(ascents), _finite_spread(descents)), gap, goal)
+        limit = min(_steps_at_once(m), options.max_iter - state.n_iter)
+        values = state.fill_matrix().ravel()
+        status, done = steps(state.working, scratch, values, p.epsilon, goal, options.conjugate, limit)
         state.n_iter, since, newton.spent = state.n_iter + done, since + done, newton.spent + float(done * m)
-        if status == WANTED:
-            state.provide_columns(wanted)
-            continue
         if options.verbose:
             sys.stderr.write(f"{state.n_iter:,} steps, {m:,} of {len(state.b):,} rows in the working set\n")
-        if status != RUNNING or state.n_iter >= options.max_iter:
+        if status != RUNNING:
             return status
         newton.follow(state)
         if options.shrinking and since >= _SHRINK_EVERY:
             since = 0
             state.shrink(_LEFT_OF_COLUMNS)
+    return RUNNING
 
 
 def _steps_at_once(m: int) -> int:

@@ -7,12 +7,20 @@ from typing import Any, NamedTuple
 import numpy as np
 from scipy import sparse
 
-from streamsvm.batch.csmo.columns import ColumnCache, csr_without_zeros
 from streamsvm.batch.csmo.given import GivenRows
 from streamsvm.batch.csmo.steps import WorkingSet, slopes
 from streamsvm.batch.csmo.tiles import Tiles, Vectors, add_products, as_indicators, block, vectors
-from streamsvm.batch.csmo.values import StoredRows, add_sums, as_dense, kernel_values, self_kernels, write_values
+from streamsvm.batch.csmo.values import (
+    StoredRows,
+    add_sums,
+    as_dense,
+    csr_without_zeros,
+    kernel_values,
+    self_kernels,
+    write_values,
+)
 from streamsvm.batch.problem import Bounds, Groups
+from streamsvm.core.compiling.functions import compiled
 from streamsvm.core.kernels import LARGEST_FEATURE, LARGEST_KERNEL, LINEAR, RBF, Kernel
 from streamsvm.core.threads import Each, Workers
 
@@ -127,7 +135,6 @@ def feasible_point(problem: Problem, b: np.ndarray) -> np.ndarray:
 PAUSE = 1e9
 
 _ROUNDED = 1e-5  # thrice what products in float32 round of a kernel value: times the largest bound, it must be below ``tol``
-_BATCH = 64  # columns that are computed together, where steps want some
 
 
 class _Dropped(NamedTuple):
@@ -159,6 +166,7 @@ class State:
 
     which: np.ndarray  # int64 ascending: the rows in the working set
     working: WorkingSet
+    values: np.ndarray | None  # float32 [m, m]: the kernel matrix of the working set, if it is there
     dropped: list[_Dropped]
 
     def __init__(
@@ -182,29 +190,20 @@ class State:
         rounded = problem.kernel.kind == RBF and _ROUNDED * problem.largest_bound > tol
         #: Whether float32 is too coarse for ``tol``, or for the rows.
         self.precise: bool = problem.given is None and (problem.tiles is None or (rounded and not problem.tiles.whole))
-        self.cache: ColumnCache = ColumnCache(buffer, n)
+        self.buffer: np.ndarray = buffer
         self._gram = gram
         everything, nothing = np.arange(n), np.arange(0)
         self.which, self.dropped = nothing, [_Dropped(everything, -problem.targets, everything, np.zeros(n))]
         self.unshrink()
 
     @property
-    def by_blocks(self) -> bool:
-        """Whether kernel values that are there no more cost little; those of a function do not."""
-        given = self.problem.given
-        return given is None or given.matrix is not None
-
-    @property
     def _form(self) -> tuple[Any, bool]:
         return self.problem.given or self.problem.rows, self.precise
 
-    def _empty_cache(self) -> None:
-        """Empty the cache, but where the values of all rows are there, take these."""
-        self.cache.reset(len(self.b))
-        if self._gram is not None and self._gram.of is not None:
-            (rows, precise), (own, own_precise) = self._gram.of, self._form
-            if rows is own and precise == own_precise:
-                self.cache.take(self._gram.values)
+    def memory_of(self, n: int) -> np.ndarray:
+        """Return memory for the kernel matrix of n variables, float32 [n, n]; the one of the working set is lost."""
+        self.values = None
+        return self.buffer[: n * n].reshape(n, n)
 
     # Kernel values ------------------------------------------------------------------------------------------------------------
 
@@ -232,34 +231,20 @@ class State:
         p = self.problem
         return kernel_values(p.rows[of], p.rows[to], p.kernel)
 
-    def fill_cache(self) -> None:
-        """Write the columns of all variables in the working set, or of the free ones, if there is room for them."""
-        slots = self.cache.slots
-        if (slots.slot_of >= 0).all():
-            return
-        everything = np.arange(len(self.which))
-        if self._gram is not None and len(everything) == len(self.b):
-            self.matrix(everything, self._gram.values, everything)
-            self._gram.of = self._form
-            self.cache.take(self._gram.values)
-            return
-        if self.cache.has_room_for_all:
-            self.matrix(everything, self.cache.whole(), everything)
-            return
-        ascents, descents, _ = self.derivatives()
-        free = np.flatnonzero((ascents == descents) & (slots.slot_of < 0))
-        if 0 < len(free) < len(slots.owner):
-            self.cache.put(free, self.matrix)
-
-    def provide_columns(self, wanted: int) -> None:
-        """Write the column that steps wait for, and with it those that they are about to want."""
-        some, (ascents, descents, _) = np.array([wanted]), self.derivatives()
-        absent = self.cache.slots.slot_of < 0
-        size = min(_BATCH, len(self.cache.slots.owner) // 4)
-        for values in (ascents, -descents):
-            others = np.flatnonzero(absent & (values < np.inf))
-            some = np.union1d(some, others[_least_places(values[others], size // 2)])
-        self.cache.put(some, self.matrix)
+    def fill_matrix(self) -> np.ndarray:
+        """Write the kernel matrix of the working set unless it is there; return it."""
+        n, gram = len(self.which), self._gram if len(self.which) == len(self.b) else None
+        if self.values is None and gram is not None and gram.of is not None:
+            (rows, precise), (own, own_precise) = gram.of, self._form
+            if rows is own and precise == own_precise:
+                self.values = gram.values
+        if self.values is None:
+            everything, values = np.arange(n), self.memory_of(n) if gram is None else gram.values
+            self.matrix(everything, values, everything)
+            self.values = values
+            if gram is not None:
+                gram.of = self._form
+        return self.values
 
     def add(self, change: np.ndarray, columns: np.ndarray, which: np.ndarray, gradient: np.ndarray) -> None:
         """Add K b to a gradient, float64 [m], of the rows ``which``, int64 [m]; b is ``change`` in the rows ``columns``."""
@@ -305,9 +290,8 @@ class State:
             self.add(b[which] - before, which, rows, found)
             gradient[rows] = found
         working = WorkingSet(b.copy(), gradient, p.lower, p.upper, p.kink, self.diagonal)
-        self._empty_cache()
         self._tiles = p.tiles and p.tiles.rows
-        self.b, self.which, self.working, self.dropped = b, np.arange(n), working, []
+        self.b, self.which, self.working, self.dropped, self.values = b, np.arange(n), working, [], None
 
     def derivatives(self) -> tuple[np.ndarray, np.ndarray, float]:
         """Return the slopes of the objective in each variable of the working set, upwards and downwards, and the gap."""
@@ -327,9 +311,13 @@ class State:
         working = WorkingSet(*(array[kept] for array in a))
         b = self.b.copy()
         b[self.which] = a.b
-        self.cache.keep(kept)
+        values, self.values = self.values, None
+        if values is not None:
+            n, m = len(values), len(kept)
+            _keep_variables(values.ravel(), n, kept, self.buffer)
+            values = self.buffer[: m * m].reshape(m, m)
         self._tiles = self._tiles and self._tiles.take(kept)
-        self.b, self.which, self.working, self.dropped = b, self.which[kept], working, dropped
+        self.b, self.which, self.working, self.dropped, self.values = b, self.which[kept], working, dropped, values
 
     def check(self) -> float:
         """Return the gap in float64. All rows must be in the working set; the gradients that decide the gap are computed anew.
@@ -367,6 +355,10 @@ def _two_sides(rows: Vectors, of: np.ndarray, to: np.ndarray | None) -> tuple[Ve
     return right if of is to else rows.take(of), right
 
 
-def _least_places(values: np.ndarray, n: int) -> np.ndarray:
-    """Return the places of the n least values; of all, where there are no more."""
-    return np.argpartition(values, n)[:n] if n < len(values) else np.arange(len(values))
+@compiled(nogil=True)
+def _keep_variables(values: np.ndarray, n: int, kept: np.ndarray, out: np.ndarray) -> None:
+    """Write a kernel matrix of n variables, float32 [n n], for those that are ``kept``, ascending, to ``out``: maybe itself."""
+    m = len(kept)
+    for i in range(m):
+        for j in range(m):
+            out[i * m + j] = values[kept[i] * n + kept[j]]

@@ -1,4 +1,4 @@
-"""Steps of conjugate SMO on a working set whose columns of the kernel matrix are in memory, compiled.
+"""Steps of conjugate SMO on a working set whose kernel matrix is in memory, compiled.
 
 ``gradient`` is that of the smooth part of the problem (see `streamsvm.batch.problem`), Kb - t. A variable that rises changes the
 objective by its *ascent* a unit, gradient + rise, one that falls by minus its *descent*, gradient + fall; ``rise`` is infinite at
@@ -14,11 +14,10 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from streamsvm.batch.csmo.columns import Slots, find
 from streamsvm.core.compiling.functions import compiled
 from streamsvm.core.kernels import FAST
 
-RUNNING, CONVERGED, STALLED, WANTED = 0, 1, 2, 3
+RUNNING, CONVERGED, STALLED = 0, 1, 2
 
 CHUNK = 256  # rows that a loop takes at once: each loop finds in the cache what the loop before it wrote
 SPREAD = 5e4  # times the tolerance: in float32, slopes of this spread are exact to a part of it
@@ -49,15 +48,12 @@ class Scratch(NamedTuple):
     direction: np.ndarray  # float64, zero but for the coordinates in ``support``
     support: np.ndarray  # int64
     listed: np.ndarray  # bool: whether a coordinate is in ``support``
-    last: (
-        np.ndarray
-    )  # float64 [4]: the origin, and of the last step its curvature, the support's length, whether one may follow it
 
     @classmethod
     def of(cls, n: int, dtype: Any) -> Scratch:
         return cls(
             np.empty(n, dtype), np.empty(n, dtype), np.zeros(n, dtype), np.empty(CHUNK, np.float32),
-            np.zeros(n), np.empty(n, np.int64), np.zeros(n, bool), np.zeros(4),
+            np.zeros(n), np.empty(n, np.int64), np.zeros(n, bool),
         )  # fmt: skip
 
 
@@ -339,45 +335,40 @@ def _place_of_largest(values: np.ndarray) -> int:
 
 @compiled(nogil=True, apart=True)
 def steps(
-    a: WorkingSet, s: Scratch, slots: Slots, epsilon: float, tol: float, conjugate: bool, limit: int, go_on: bool
-) -> tuple[int, int, int]:
-    """Do at most ``limit`` steps; return why they ended, how many they were, and the row whose column is wanted.
+    a: WorkingSet, s: Scratch, columns: np.ndarray, epsilon: float, tol: float, conjugate: bool, limit: int
+) -> tuple[int, int]:
+    """Do at most ``limit`` steps; return why they ended, and their number. ``columns`` float32 [n n] is the kernel matrix.
 
-    `CONVERGED`: no pair violates optimality by ``tol``. `STALLED`: there is no smaller step in this precision. `WANTED`: a column
-    is not there; once it is, steps go on where they ended, with ``go_on``. Else the first is a step of plain SMO. The gradient
-    is brought up to date at the end. A step costs O(n).
+    `CONVERGED`: no pair violates optimality by ``tol``. `STALLED`: there is no smaller step in this precision. The first is one
+    of plain SMO. The gradient is brought up to date at the end. A step costs O(n).
     """
-    if not go_on:
-        least, most = slopes(a, epsilon, 0.0, s.ascent, s.descent)
-        if not most - least >= tol:
-            return CONVERGED, 0, -1
-        s.last[0] = 0.5 * (least + most)
-        s.last[1:] = 0.0
-        s.direction[:] = 0.0
-        s.listed[:] = False
-        slopes(a, epsilon, s.last[0], s.ascent, s.descent)
-    status, done, wanted = _do_steps(a, s, slots, epsilon, tol, conjugate, limit)
+    least, most = slopes(a, epsilon, 0.0, s.ascent, s.descent)
+    if not most - least >= tol:
+        return CONVERGED, 0
+    origin = 0.5 * (least + most)
+    s.direction[:] = 0.0
+    s.listed[:] = False
+    slopes(a, epsilon, origin, s.ascent, s.descent)
+    status, done = _do_steps(a, s, columns, epsilon, tol, conjugate, limit)
     b, gradient, lower, upper, kink, ascent, descent = a.b, a.gradient, a.lower, a.upper, a.kink, s.ascent, s.descent
-    origin = s.last[0]
     for k in range(len(b)):
         rise = slope_upwards(b[k], upper[k], kink[k], epsilon)
         if rise < np.inf:
             gradient[k] = origin + (np.float64(ascent[k]) - rise)
         else:
             gradient[k] = origin + (np.float64(descent[k]) - slope_downwards(b[k], lower[k], kink[k], epsilon))
-    return status, done, wanted
+    return status, done
 
 
 @compiled(nogil=True)
 def _do_steps(
-    a: WorkingSet, s: Scratch, slots: Slots, epsilon: float, tol: float, conjugate: bool, limit: int
-) -> tuple[int, int, int]:
+    a: WorkingSet, s: Scratch, columns: np.ndarray, epsilon: float, tol: float, conjugate: bool, limit: int
+) -> tuple[int, int]:
     # Local names, since each access to a field of a tuple counts a reference, atomically: in a loop over few numbers, most of its
     # time.
     ascent, descent, image, gains, diagonal = s.ascent, s.descent, s.image, s.gains, a.diagonal
-    columns, slot_of, owner, newer, older = slots.buffer, slots.slot_of, slots.owner, slots.newer, slots.older
-    precision, n, roomy = ascent.dtype.type, len(ascent), len(owner) >= len(ascent)
-    curvature, length, follow = s.last[1], np.int64(s.last[2]), s.last[3] != 0.0
+    precision, n = ascent.dtype.type, len(ascent)
+    curvature, length, follow = 0.0, 0, False
     low, at = _ALL_BUT_SIGN, 0
     for first in range(0, n, CHUNK):
         u, _ = _chunk_extremes(first, min(first + CHUNK, n), ascent, descent)
@@ -385,31 +376,19 @@ def _do_steps(
             low, at = u, first
     i = _first_with_bits(ascent, at, low)
     most = np.float64(descent[_place_of_largest(descent)])
-    done, status, wanted = 0, RUNNING, -1
+    done, status = 0, RUNNING
     while done < limit:
         if not most - np.float64(ascent[i]) >= tol:
             status = CONVERGED
             break
-        slot, found = slot_of[i], roomy and slot_of[i] >= 0  # where all columns have room, their order does not matter
-        if not found:
-            slot, found = find(slot_of, owner, newer, older, i)
-        if not found:
-            status, wanted = WANTED, i
-            break
-        at_i, least, inverse = n * slot, ascent[i], 1.0 / curvature if follow else 0.0
+        at_i, least, inverse = n * i, ascent[i], 1.0 / curvature if follow else 0.0
         own, descent[i] = descent[i], -np.inf  # no row is paired with itself
         j = _best_partner(descent, columns, at_i, diagonal, i, least, image, precision(inverse), gains)
         descent[i] = own
         if j < 0:
             status = STALLED
             break
-        slot, found = slot_of[j], roomy and slot_of[j] >= 0
-        if not found:
-            slot, found = find(slot_of, owner, newer, older, j)
-        if not found:
-            status, wanted = WANTED, j
-            break
-        at_j = n * slot
+        at_j = n * j
         gain = np.float64(descent[j]) - np.float64(least)
         image_ij = np.float64(image[i]) - np.float64(image[j])
         beta = -image_ij * inverse
@@ -431,8 +410,7 @@ def _do_steps(
         )
         i, most = _first_with_bits(ascent, at, low), _float_of_bits(high)
         done += 1
-    s.last[1], s.last[2], s.last[3] = curvature, length, follow
-    return status, done, wanted
+    return status, done
 
 
 @compiled(nogil=True, forceinline=True)

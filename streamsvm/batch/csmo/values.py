@@ -44,6 +44,16 @@ class StoredRows:
         return [(first, self[first : first + size]) for first in range(0, len(self), size)]
 
 
+def csr_without_zeros(X: Any) -> Any:
+    """Return a copy of X as a CSR array without duplicates and stored zeros; ValueError where 32-bit indices do not suffice."""
+    if X.shape[1] >= 2**31:
+        raise ValueError(f"X has {X.shape[1]:,} features, and 2^31 or more are too many: hash them into fewer")
+    X = sparse.csr_array(X, copy=True)
+    X.sum_duplicates()
+    X.eliminate_zeros()
+    return X
+
+
 def squared_norms(X: Any) -> np.ndarray:
     """Return the squared norms of rows, an array or CSR, float64 [n]."""
     if sparse.issparse(X):

@@ -134,7 +134,7 @@ def test_kernel_values_are_exact_in_all_forms(form):
         rows = sparse.csr_array(X) if form == "sparse" else X.copy()
     groups = Groups(rows, np.arange(N))
     problem = problem_of(groups, groups.bounds(np.ones(N), np.arange(N) % 2 == 0), Kernel(RBF, 0.3, 0.0, 3), None)
-    of = state.State(problem, np.zeros(len(groups)), solver.column_buffer(10.0, N))
+    of = state.State(problem, np.zeros(len(groups)), solver.matrix_buffer(10.0, N))
     some = rng.permutation(len(groups))[:20]
     first = groups.first[some] if form != "given" else some
     np.testing.assert_allclose(newton.kernel_matrix(of, some), expected[np.ix_(first, first)], rtol=1e-12)

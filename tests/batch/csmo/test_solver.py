@@ -8,7 +8,6 @@ import naive_batch
 from failing import Failing, interrupts
 from streamsvm.batch import CSMOClassifier, CSMORegressor
 from streamsvm.batch.csmo import solver, state
-from streamsvm.batch.csmo.columns import ColumnCache
 from streamsvm.batch.csmo.state import problem_of
 from streamsvm.batch.problem import Groups
 from streamsvm.core.kernels import RBF, Kernel
@@ -18,7 +17,7 @@ N = 150
 
 @pytest.fixture(autouse=True)
 def small(monkeypatch):
-    for name, value in (("_FEW", 40), ("_BLOCK", 24), ("_NEW", 12), ("_LEAST", 4)):
+    for name, value in (("_FEW", 40), ("_BLOCK", 24), ("_NEW", 12)):
         monkeypatch.setattr(solver, name, value)
 
 
@@ -33,7 +32,7 @@ def rows(seed=0):
 def state_of(X, positive, C=3.0):
     groups = Groups(X.copy(), np.arange(len(X)))
     problem = problem_of(groups, groups.bounds(np.full(len(X), C), positive), Kernel(RBF, 0.5, 0.0, 3), None)
-    return state.State(problem, np.zeros(len(problem.lower)), solver.column_buffer(10.0, len(X))), groups
+    return state.State(problem, np.zeros(len(problem.lower)), solver.matrix_buffer(10.0, len(X))), groups
 
 
 CASES = [(0.3, False), (0.3, True), (3.0, False), (3.0, True), pytest.param(100.0, False, marks=pytest.mark.once), (100.0, True)]
@@ -55,7 +54,7 @@ def test_solutions_are_those_of_libsvm(C, shrinking):
 def test_blocks_leave_gradient_and_sum_right(seed):
     X, y = rows(seed)
     of, _ = state_of(X, y > 0.0)
-    solver.block_phase(of, solver.Options(1e-3, True, True, 10**6, False), 1e-3)
+    solver.solve_blocks(of, solver.Options(1e-3, True, True, 10**6, False), 1e-3)
     assert of.n_iter > 0
     before = of.working.b.copy()
     of.unshrink()
@@ -84,41 +83,76 @@ def test_each_block_lowers_the_objective():
         objectives.append(0.5 * b @ gradient - np.abs(b).sum())
 
     of.add = noted
-    solver.block_phase(of, solver.Options(1e-3, True, False, 10**6, False), 1e-3)
+    solver.solve_blocks(of, solver.Options(1e-3, True, False, 10**6, False), 1e-3)
     assert len(objectives) > 3
     assert (np.diff(objectives) < 0.0).all()
 
 
 def test_a_block_is_free_variables_and_violators_from_all_over():
     rng = np.random.default_rng(0)
-    n, new = 2000, 100
+    n, largest = 2000, 200
     ascents, descents = rng.normal(size=n), np.full(n, -np.inf)
     free = np.sort(rng.choice(n, 30, replace=False))
     ascents[free] = descents[free] = 0.0
     middle = solver._middle_slope(ascents, descents, free)
     assert middle == 0.0 or ascents.min() < middle < 0.0
     seen = np.zeros(n, bool)
-    for number in range(200):
-        which = solver._block_variables(ascents, descents, middle, free, np.arange(5), new, 0, number)
+    for number in range(400):
+        which = solver._block_variables(ascents, descents, np.arange(5), largest, number)
         assert (np.diff(which) > 0).all()
         assert set(free) | {ascents.argmin(), descents.argmax()} <= set(which.tolist())
-        assert len(which) <= len(free) + new + 2
+        assert len(which) <= 30 + solver._NEW + 7
         seen[which] = True
     violators = middle - ascents > solver._WORST * (middle - ascents.min())
     assert seen[violators].all()  # in the end, each of them
-    assert not seen[~violators & ~np.isfinite(descents)].any()
-    filled = solver._block_variables(ascents, descents, middle, free, np.arange(500), new, 400, 0)
-    assert len(filled) == 400
+    assert not seen[~violators & ~np.isfinite(descents)][5:].any()
+    filled = solver._block_variables(ascents, descents, np.arange(500), largest, 0)
+    assert solver._BLOCK <= len(filled) <= largest
+
+
+def test_a_block_takes_a_part_of_very_many_free_variables():
+    ascents = np.random.default_rng(0).normal(size=1000)
+    seen = np.zeros(1000, bool)
+    for number in range(200):
+        which = solver._block_variables(ascents, ascents.copy(), np.arange(1000), 50, number)
+        assert len(which) <= 50
+        assert {ascents.argmin(), ascents.argmax()} <= set(which.tolist())
+        seen[which] = True
+    assert seen.all()
+
+
+@pytest.mark.once
+@pytest.mark.parametrize("size", [1e-9, 0.001, 0.01])
+def test_more_free_variables_than_a_block_has_room_for(size):
+    X, _ = rows()
+    target = np.sin(X).sum(axis=1)
+    model = CSMORegressor(C=100.0, gamma=1.0, epsilon=1e-3, tol=1e-4, cache_size=size).fit(X, target)
+    peer = SVR(C=100.0, gamma=1.0, epsilon=1e-3, tol=1e-5).fit(X, target)
+    assert len(model.support_) > 60
+    assert model.gap_ <= 1e-4
+    np.testing.assert_allclose(model.predict(X), peer.predict(X), atol=1e-3)
+
+
+def test_the_matrix_of_variables_that_stay_is_kept():
+    X, y = rows()
+    of, _ = state_of(X, y > 0.0)
+    whole = of.fill_matrix().copy()
+    keep = np.arange(0, N, 3)
+    slopes = np.where(np.isin(np.arange(N), keep), 0.0, np.nan)
+    of.derivatives = lambda: (np.where(np.isnan(slopes), 1.0, 0.0), np.where(np.isnan(slopes), -1.0, 0.0), 1.0)
+    of.shrink(0.9)
+    assert np.array_equal(of.values, whole[np.ix_(keep, keep)])
+    assert of.fill_matrix() is of.values
 
 
 def test_a_block_has_no_more_variables_than_there_is_room_for():
     X, y = rows()
     of, _ = state_of(X, y > 0.0)
-    of.cache = ColumnCache(np.empty(60 * 60, np.float32), N)
+    of.buffer = np.empty(60 * 60, np.float32)
     sizes = []
     matrix = of.matrix
     of.matrix = lambda some, out, others=None: (sizes.append(len(some)), matrix(some, out, others))
-    solver.block_phase(of, solver.Options(1e-6, True, False, 10**6, False), 1e-6)
+    solver.solve_blocks(of, solver.Options(1e-6, True, False, 10**6, False), 1e-6)
     assert 0 < max(sizes) <= 60
 
 
@@ -127,7 +161,7 @@ def test_an_interrupt_leaves_the_block_before(monkeypatch):
     of, _ = state_of(X, y > 0.0)
     add = Failing(state.add_products, 3)
     monkeypatch.setattr(state, "add_products", add)
-    interrupts(solver.block_phase, of, solver.Options(1e-6, True, False, 10**6, False), 9e-7)
+    interrupts(solver.solve_blocks, of, solver.Options(1e-6, True, False, 10**6, False), 9e-7)
     exact = of.exact_gradient(np.arange(N))
     np.testing.assert_allclose(of.working.gradient, exact, atol=1e-4)
     done = of.n_iter

@@ -3,8 +3,7 @@
 import numpy as np
 import pytest
 
-from streamsvm.batch.csmo.columns import ColumnCache
-from streamsvm.batch.csmo.steps import CONVERGED, RUNNING, WANTED, Scratch, WorkingSet, _walk_along, slopes, steps
+from streamsvm.batch.csmo.steps import CONVERGED, RUNNING, Scratch, WorkingSet, _walk_along, slopes, steps
 
 N = 60
 
@@ -24,10 +23,8 @@ def working_set(K, targets, lower, upper, kink, b):
     return WorkingSet(b.copy(), K @ b - targets, lower, upper, kink, K.diagonal().astype(np.float32))
 
 
-def full_cache(K):
-    cache = ColumnCache(np.empty(N * N, np.float32), N)
-    cache.whole()[:] = K
-    return cache
+def columns_of(K):
+    return K.astype(np.float32).ravel()
 
 
 def twin(K, targets, lower, upper, kink, epsilon, b, count):
@@ -70,8 +67,8 @@ def test_steps_are_those_of_the_twin(seed, regression, dtype):
     K, targets, lower, upper, kink, epsilon = problem(seed, 2.0, regression)
     for count in (1, 2, 5, 12):
         a = working_set(K, targets, lower, upper, kink, np.zeros(N))
-        found = steps(a, Scratch.of(N, dtype), full_cache(K).slots, epsilon, 1e-6, True, count, False)
-        assert found == (RUNNING, count, -1)
+        found = steps(a, Scratch.of(N, dtype), columns_of(K), epsilon, 1e-6, True, count)
+        assert found == (RUNNING, count)
         expected = twin(K, targets, lower, upper, kink, epsilon, np.zeros(N), count)
         np.testing.assert_allclose(a.b, expected, atol=2e-5)
         np.testing.assert_allclose(a.gradient, K @ a.b - targets, atol=1e-5)
@@ -83,7 +80,7 @@ def test_steps_are_those_of_the_twin(seed, regression, dtype):
 def test_they_end_where_no_pair_violates_optimality(regression, conjugate, dtype):
     K, targets, lower, upper, kink, epsilon = problem(0, 10.0, regression)
     a = working_set(K, targets, lower, upper, kink, np.zeros(N))
-    status, done, _ = steps(a, Scratch.of(N, dtype), full_cache(K).slots, epsilon, 1e-4, conjugate, 10**6, False)
+    status, done = steps(a, Scratch.of(N, dtype), columns_of(K), epsilon, 1e-4, conjugate, 10**6)
     assert status == CONVERGED
     assert done > 0
     assert abs(a.b.sum()) < 1e-11
@@ -93,34 +90,14 @@ def test_they_end_where_no_pair_violates_optimality(regression, conjugate, dtype
     least, most = slopes(exact, epsilon, 0.0, ascents, descents)
     assert (least, most) == (ascents.min(), descents.max())
     assert most - least < 2e-4
-    assert steps(a, Scratch.of(N, dtype), full_cache(K).slots, epsilon, 1.0, conjugate, 10, False) == (CONVERGED, 0, -1)
-
-
-@pytest.mark.parametrize("capacity", [2, 7, N])
-def test_they_go_on_where_they_ended_once_a_column_is_there(capacity):
-    K, targets, lower, upper, kink, epsilon = problem(1, 3.0, False)
-    whole = working_set(K, targets, lower, upper, kink, np.zeros(N))
-    expected = steps(whole, Scratch.of(N, np.float32), full_cache(K).slots, epsilon, 1e-3, True, 10**6, False)
-    a, scratch = working_set(K, targets, lower, upper, kink, np.zeros(N)), Scratch.of(N, np.float32)
-    cache, total, go_on = ColumnCache(np.empty(capacity * N, np.float32), N), 0, False
-    while True:
-        status, done, wanted = steps(a, scratch, cache.slots, epsilon, 1e-3, True, 10**6, go_on)
-        total += done
-        if status != WANTED:
-            break
-        np.testing.assert_allclose(a.gradient, K @ a.b - targets, atol=1e-5)
-        cache.put(np.array([wanted]), lambda which, out: np.copyto(out, K[which]))
-        go_on = True
-    assert (status, total) == expected[:2]
-    assert np.array_equal(a.b, whole.b)
-    assert np.array_equal(a.gradient, whole.gradient)
+    assert steps(a, Scratch.of(N, dtype), columns_of(K), epsilon, 1.0, conjugate, 10) == (CONVERGED, 0)
 
 
 def test_equal_rows_are_no_pair():
     K = np.ones((N, N))
     lower, upper = np.where(np.arange(N) % 2, 0.0, -1.0), np.where(np.arange(N) % 2, 1.0, 0.0)
     a = working_set(K, np.zeros(N), lower, upper, lower + upper, np.zeros(N))
-    status, done, _ = steps(a, Scratch.of(N, np.float32), full_cache(K).slots, 1.0, 1e-3, True, 10**4, False)
+    status, done = steps(a, Scratch.of(N, np.float32), columns_of(K), 1.0, 1e-3, True, 10**4)
     assert status == CONVERGED
     assert done <= N  # each pair goes to its bounds at once
     assert np.array_equal(np.abs(a.b), np.ones(N))
