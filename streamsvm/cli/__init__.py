@@ -10,9 +10,9 @@ class CommandError(Exception):
 
 
 def printable(text: str, newlines: bool = False) -> str:
-    r"""Return a text that may be a stranger's with what is not printable escaped, so that it cannot steer a terminal.
+    r"""Escape unprintable characters of a text from outside, so that it cannot control a terminal.
 
-    ``newlines`` says whether those stay as they are.
+    With ``newlines``, line breaks are kept.
 
     >>> print(printable("rows\x1b[2J.csv, naïve"))
     rows\x1b[2J.csv, naïve

@@ -1,4 +1,4 @@
-"""The arguments of commands, how their values are parsed, and what is said on standard error."""
+"""Flags that several commands share, parsers of their values, and messages on standard error."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from streamsvm.files.messages import names_of
 
 @contextlib.contextmanager
 def wrong_usage(flag: str, kinds: tuple[type[Exception], ...] = (ValueError,)) -> Iterator[None]:
-    """Let errors of some kinds be a UsageError that says to which flag and value they are due."""
+    """Convert errors to a UsageError, with the flag and its value in front of the message."""
     try:
         yield
     except kinds as error:
@@ -26,21 +26,21 @@ def wrong_usage(flag: str, kinds: tuple[type[Exception], ...] = (ValueError,)) -
 
 
 @contextlib.contextmanager
-def failing(what: str, *kinds: type[Exception]) -> Iterator[None]:
-    """Let errors of some kinds be a CommandError that says what has failed."""
+def failing(action: str, *kinds: type[Exception]) -> Iterator[None]:
+    """Convert errors to a CommandError, with the failed action in front of the message."""
     try:
         yield
     except kinds as error:
-        raise CommandError(f"{what}{error}") from error
+        raise CommandError(f"{action}{error}") from error
 
 
 def parse_place(text: str) -> Path | str:
-    """Parse a place of checkpoints: a path, or the URL of a topic."""
+    """Parse the address of checkpoints: a path, or the URL of a topic."""
     return text if "://" in text else Path(text)
 
 
 def parse_every(text: str) -> dict[str, Any]:
-    """Parse what comes between two checkpoints: the parameters of a loop."""
+    """Parse the interval between checkpoints into parameters of a loop."""
     if not text.endswith("s"):
         return {"checkpoint_every": parse_count(text)}
     try:
@@ -50,14 +50,14 @@ def parse_every(text: str) -> dict[str, Any]:
         raise argparse.ArgumentTypeError(why) from None
 
 
-def _number_parser(what: str, holds: Callable[[Any], bool], read: Callable[[str], Any] = float) -> Callable[[str], Any]:
-    """Return the parser of a number that says ``what`` it must be where that does not hold."""
+def _number_parser(requirement: str, holds: Callable[[Any], bool], read: Callable[[str], Any] = float) -> Callable[[str], Any]:
+    """Return a parser of numbers. Its error names the ``requirement`` that a number does not meet."""
 
     def parse(text: str) -> Any:
         with contextlib.suppress(ValueError):
             if holds(number := read(text)):
                 return number
-        raise argparse.ArgumentTypeError(f"must be {what}, not {text}")
+        raise argparse.ArgumentTypeError(f"must be {requirement}, not {text}")
 
     return parse
 
@@ -83,7 +83,7 @@ parse_bound: Callable[[str], float] = _number_parser(
 
 
 def add_table_flags(group: Any) -> None:
-    """Add the flags that say what the columns of a table are."""
+    """Add the flags that describe the columns of a table."""
     text = (
         "what columns hold, as NAME:KIND, with commas between them; KIND is drop (ignored, as ids), category (names, such as "
         "cities: a feature for each where they are few, else what the labels say of each), date (ISO 8601, as seconds), "
@@ -107,7 +107,7 @@ def add_table_flags(group: Any) -> None:
 
 
 def parse_names(text: str) -> list[str]:
-    """Return the names of a list with commas, as `names_of`; a UsageError where it is none."""
+    """Split a list with commas as `names_of` does; raise a UsageError if it is invalid."""
     with wrong_usage(""):
         return names_of(text)
 
@@ -139,22 +139,22 @@ def add_run(group: Any, checkpoint_help: str, metavar: str = "DIR") -> None:
     group.add_argument("--max-rows", type=parse_count, metavar="N", help="stop after this many rows")
 
 
-def add_trusted(group: Any, what: str) -> None:
-    """Add the flag that says that a file is trusted."""
+def add_trusted(group: Any, contents: str) -> None:
+    """Add the flag that trusts a file, ``contents`` in its help."""
     text = (
-        f"{what} may contain your own classes and functions. Use it only for files that you wrote yourself: loading can then run "
-        "any code that is in the file. Without this flag, loading runs no code"
+        f"{contents} may contain your own classes and functions. Use it only for files that you wrote yourself: loading can then "
+        "run any code that is in the file. Without this flag, loading runs no code"
     )
     group.add_argument("--trusted", action="store_true", help=text)
 
 
-def add_place(command: Any, name: str = "path", **how: Any) -> None:
-    """Add the argument that says where a model is, or the flag of a name."""
+def add_place(command: Any, name: str = "path", **options: Any) -> None:
+    """Add the argument, or with a ``name`` the flag, of the place of a model."""
     text = (
         "a saved model, a checkpoint, or a folder or topic of checkpoints, as for predict --model. The environment may hold "
         "options of the connection, such as STREAMSVM_KAFKA_SECURITY_PROTOCOL"
     )
-    command.add_argument(name, type=parse_place, help=text, **({"metavar": "PLACE"} | how))
+    command.add_argument(name, type=parse_place, help=text, **({"metavar": "PLACE"} | options))
 
 
 def add_labels(command: Any) -> None:
@@ -165,7 +165,7 @@ def add_labels(command: Any) -> None:
 
 
 def add_overwrite(group: Any) -> None:
-    """Add the flag that says that files of others may be overwritten."""
+    """Add the flag that permits to overwrite files that streamsvm did not write."""
     text = "overwrite files that streamsvm did not write, too (files of its earlier runs are written anew, or continued)"
     group.add_argument("--overwrite", action="store_true", help=text)
 
@@ -279,25 +279,25 @@ def logged(arguments: argparse.Namespace) -> Iterator[None]:
 
 
 def says_json(arguments: argparse.Namespace) -> bool:
-    """Whether standard error has lines of JSON; `inspect` and `demo` have none."""
+    """Return whether standard error has lines of JSON."""
     return getattr(arguments, "log_format", "text") == "json"
 
 
 class Output(NamedTuple):
-    """How a command says what it does."""
+    """Where a command reports its progress."""
 
     quiet: bool
-    """Whether standard output has lines of JSON for a program, and people read nothing."""
+    """Whether standard output has lines of JSON, and standard error no text."""
     json: bool
     """Whether standard error has lines of JSON."""
 
     @property
     def for_people(self) -> bool:
-        """Whether standard error is text that somebody may read."""
+        """Whether standard error has text."""
         return not (self.quiet or self.json)
 
     def say(self, text: str, event: str, **fields: Any) -> None:
-        """Say something on standard error: unless quiet as text, or else as an event."""
+        """Report an event on standard error: as text unless quiet, or as a line of JSON."""
         if self.json:
             logger.info("%s", text, extra={"fields": {"event": event, **fields}})
         elif not self.quiet and sys.stderr is not None:

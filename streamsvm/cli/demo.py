@@ -36,8 +36,8 @@ def run_demo(arguments: argparse.Namespace) -> None:
     """Run the demonstration and leave its picture, predictions and checkpoints in ``arguments.out``.
 
     A topic of an embedded broker is filled with river's Bananas; one learner reads it from beginning to end, another is killed
-    without warning and started again. Both must end with the same bytes. A CommandError says that the broker or a learner failed,
-    or the two learners differ. A ModuleNotFoundError says that a package is not installed.
+    without warning and started again. Both must end with the same bytes. Raises CommandError if the broker or a learner fails, or
+    the two learners differ, and ModuleNotFoundError if a package is not installed.
     """
     try:
         import confluent_kafka  # noqa: F401, PLC0415 - of an extra, as those below

@@ -30,14 +30,14 @@ _SHOWN = 20  # names of columns
 _SMALLER = (
     "leave out vectors with --max-bytes 16000 --bits 8, or learn a small model: streamsvm learn ... --learner bsgd,budget=60"
 )
-_SAMPLE = 10_000  # rows, of which there are no more in memory
+_SAMPLE = 10_000  # rows that are read of a sample, at most
 
 
 def run_export(arguments: argparse.Namespace) -> None:
     """Export a model, and print how it differs from the one that was read, and the files that were written, each with its size.
 
-    A UsageError says that a flag is not about the form, or a sample has nothing to tell. A CommandError says that the model has
-    no such form, a file cannot be written, or a row of the sample cannot be predicted.
+    Raises UsageError if a flag does not belong to the form, or a sample is of no use, and CommandError if the model has no such
+    form, a file cannot be written, or a row of the sample cannot be predicted.
     """
     options = {name: value for name in _OPTIONS if (value := getattr(arguments, name)) is not None}
     for name in options.keys() - FORMS[arguments.form]:
@@ -66,9 +66,9 @@ def run_export(arguments: argparse.Namespace) -> None:
         if arguments.max_bytes is not None:
             from streamsvm.export.reduce import reduced  # noqa: PLC0415 - scikit-learn takes a second
 
-            found = reduced(program, arguments.max_bytes, bits=bits)
-            written = found.program
-            print(printable(str(found)))
+            reduction = reduced(program, arguments.max_bytes, bits=bits)
+            written = reduction.program
+            print(printable(str(reduction)))
         elif rounds:
             written = quantised(program, bits)
         if rounds:
@@ -109,27 +109,27 @@ def _sample_rows(place: str, checkpoint: Any, program: Program) -> np.ndarray:
 
 
 def _order_of(program: Program) -> str:
-    """Return the order in which a written program takes the numbers of a row."""
+    """Describe the input order of a written program: the names of its columns."""
     names = [cut(str(column.name), 40) for column in program.columns]
     n_hashed = f"{program.hashed:,} hashed ones" if program.hashed else ""
     return f"takes numbers in {order_of(program)}: {', '.join(names[:_SHOWN] or [n_hashed])}" + ", ..." * (len(names) > _SHOWN)
 
 
 def _bits_of(program: Program) -> str:
-    found = {array.dtype for step in program.steps for name, array in step.arrays.items() if name == "vectors"}
-    bits = sorted({8 * kind.itemsize if kind.kind == "i" else 32 for kind in found})
+    dtypes = {array.dtype for step in program.steps for name, array in step.arrays.items() if name == "vectors"}
+    bits = sorted({8 * kind.itemsize if kind.kind == "i" else 32 for kind in dtypes})
     if bits in ([], [32]):
         return "no vectors have fewer bits: there are none that may"
     return f"vectors have {' and '.join(map(str, bits))} bits"
 
 
 def _compare_answers(program: Program, written: Program, rows: np.ndarray, which: str, single: bool) -> None:
-    """Print what a written program answers otherwise on rows, if there are any, and warn if that is much."""
+    """Compare the predictions of a written program with those of the model on rows; warn of large differences."""
     if not len(rows):
         return
     from streamsvm.export.compare import comparison  # noqa: PLC0415
 
-    found = comparison(program, written, rows, single=single)
-    print(printable(f"compared with the model on rows {which}: {found}"))
-    if found.is_large:
-        warnings.warn(f"{found.limit} on rows {which}: allow more bits or bytes", stacklevel=2)
+    differences = comparison(program, written, rows, single=single)
+    print(printable(f"compared with the model on rows {which}: {differences}"))
+    if differences.is_large:
+        warnings.warn(f"{differences.limit} on rows {which}: allow more bits or bytes", stacklevel=2)

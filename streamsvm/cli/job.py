@@ -53,7 +53,7 @@ class LabelStream(NamedTuple):
 
 
 @dataclass(frozen=True, kw_only=True)
-class Job:
+class StreamJob:
     """The flags of a command that reads a stream; the defaults are those of one that only reads, to the end."""
 
     source: str | list[str]
@@ -106,7 +106,7 @@ class Job:
 
     @cached_property
     def output(self) -> Output:
-        """How the command reports what it does."""
+        """Where the command reports its progress."""
         return Output(self.quiet, self.log_format == "json")
 
     @cached_property
@@ -154,7 +154,7 @@ class Job:
 
 
 @dataclass(frozen=True, kw_only=True)
-class PredictJob(Job):
+class PredictJob(StreamJob):
     """The flags of `predict`."""
 
     model: Path | str
@@ -174,12 +174,12 @@ class PredictJob(Job):
 
     @cached_property
     def decide(self) -> Decide:
-        """Makes of a learner one that decides as flags say."""
+        """Wraps a learner, so that it decides as the flags say."""
         return self.decision.wrapper(self.text_format, regression=False, learns=False)
 
 
 @dataclass(frozen=True, kw_only=True)
-class LearnJob(Job):
+class LearnJob(StreamJob):
     """The flags of `learn`."""
 
     learner: str
@@ -315,8 +315,8 @@ _AGE = re.compile(r"(\d+(?:\.\d+)?|inf)([smhd]?)")
 def labels_place(text: str) -> tuple[str, dict[str, str]]:
     """Split what ``--labels`` names into a place and its parameters ``key``, ``time``, ``max_age`` and so on.
 
-    Other parameters of a URL stay with it. A UsageError says that there is no key, a parameter stands there twice, or a path has
-    one that does not exist.
+    Other parameters of a URL stay with it. Raises UsageError if the key is missing, a parameter is repeated, or that of a path is
+    unknown.
 
     >>> labels_place("labels.csv?key=id&max_age=1h")
     ('labels.csv', {'key': 'id', 'max_age': '1h'})
@@ -328,23 +328,23 @@ def labels_place(text: str) -> tuple[str, dict[str, str]]:
     if "key" not in dict(pairs):
         form = f"{text}{'&' if pairs else '?'}key=NAME"
         raise UsageError(f"--labels {text}: by which column or field do labels find their row? Write {form}")
-    found = {name: value for name, value in pairs if name in _OF_LABELS}
-    if len(found) < sum(name in _OF_LABELS for name, _ in pairs):
+    parameters = {name: value for name, value in pairs if name in _OF_LABELS}
+    if len(parameters) < sum(name in _OF_LABELS for name, _ in pairs):
         raise UsageError(f"--labels {text}: a parameter stands there twice")
     others = [part for part in query.split("&") if part.partition("=")[0] not in _OF_LABELS]
     if others and "://" not in place:
         raise UsageError(f"--labels {text}: {others[0]} is none of {', '.join(_OF_LABELS)}")
-    return place + f"?{'&'.join(others)}" * bool(others), found
+    return place + f"?{'&'.join(others)}" * bool(others), parameters
 
 
-def _label_stream(text: str, job: Job) -> LabelStream:
+def _label_stream(text: str, job: StreamJob) -> LabelStream:
     """Return the stream of the labels of a job; raise a UsageError where it does not fit the other flags."""
-    place, found = labels_place(text)
+    place, parameters = labels_place(text)
     try:
         labels_format = format_of(place)
     except StreamError:
         labels_format = format_of(place, job.format)
-    key, time = found["key"], found.get("time")
+    key, time = parameters["key"], parameters.get("time")
     if key in (time, job.label) or time == job.label:
         raise UsageError(f"--labels {text}: key, time and --label must be three columns or fields")
     if "libsvm" in (job.text_format, labels_format):
@@ -353,16 +353,16 @@ def _label_stream(text: str, job: Job) -> LabelStream:
         raise UsageError("--labels - and SOURCE - both want standard input: give a file for one")
     if ":" in (start := job.start or "") and start.partition(":")[0].isdecimal():
         raise UsageError(f"--from {start} is about the offsets of one topic: with --labels, say earliest, latest or a time")
-    policy, equals, negative = found.get("expired", "drop").partition("=")
+    policy, equals, negative = parameters.get("expired", "drop").partition("=")
     if policy == "dead-letter" and job.on_error in ("stop", "skip"):
         raise UsageError(
             f"--labels {text}: expired=dead-letter needs a place for them: --on-error PATH, or kafka://host:port/topic"
         )
-    how: dict[str, Any] = {"expired": policy}
+    options: dict[str, Any] = {"expired": policy}
     with wrong_usage(f"--labels {text}: "):
-        how |= {name: _whole_number(name, found[name]) for name in ("max_rows", "max_bytes") if name in found}
-        how |= {"max_age": _seconds_of(found["max_age"])} if "max_age" in found else {}
-        buffer = DelayedLabels(**how, negative=parse_positive(negative, job.text_format) if equals else None)
+        options |= {name: _whole_number(name, parameters[name]) for name in ("max_rows", "max_bytes") if name in parameters}
+        options |= {"max_age": _seconds_of(parameters["max_age"])} if "max_age" in parameters else {}
+        buffer = DelayedLabels(**options, negative=parse_positive(negative, job.text_format) if equals else None)
         return LabelStream(place, labels_format, key, time, buffer)
 
 
@@ -378,7 +378,7 @@ def _seconds_of(text: str) -> float | None:
     >>> [_seconds_of(text) for text in ("90", "90s", "1.5m", "2h", "7d", "inf")]
     [90.0, 90.0, 90.0, 7200.0, 604800.0, None]
     """
-    if (found := _AGE.fullmatch(text)) is None:
+    if (match := _AGE.fullmatch(text)) is None:
         raise ValueError(f"max_age must be a time such as 90s, 15m, 1h or 7d, or inf, not {text}")
-    number = float(found[1]) * _UNITS[found[2]]
+    number = float(match[1]) * _UNITS[match[2]]
     return None if number == math.inf else number

@@ -68,7 +68,7 @@ def learn(job: LearnJob) -> bool:
             saved = None
         table = table_of(job.table_flags, job.text_format, job.label, saved)
         if begins is None and saved is None and checkpoints is not None and job.text_format is None:
-            # Before the first row is waited for: whoever kills this run meanwhile loses none.
+            # Saved before the first row arrives: a run that is killed while it waits loses no row.
             begins = position_now(job, table)
             if begins is not None:
                 checkpoints.begin(begins)
@@ -118,9 +118,9 @@ def learn(job: LearnJob) -> bool:
 
 
 def _beginning_of(job: LearnJob, begins: Position | None) -> Beginning | None:
-    """Return the first rows of what is to be learned, which are waited for; None where all is known, or the source is none.
+    """Return the first rows of a source, and wait for them; None if its columns need no look, or it cannot be opened.
 
-    Those of a stream with a URL are after the position where it ``begins``, if one is given.
+    Those of a stream with a URL come after the position where it ``begins``, if one is given.
     """
 
     def wait_on(name: str) -> bool:
@@ -141,10 +141,10 @@ def _beginning_of(job: LearnJob, begins: Position | None) -> Beginning | None:
 
 
 def _look_first(job: LearnJob, beginning: Beginning) -> tuple[LearnJob, TableOptions, TableReading]:
-    """Show what each column is taken for, if there is a row. Return the job as it is then, its table, and how that is read.
+    """Guess the kind of each column from the first rows, and show it. Return the job, the options of the table, and its reading.
 
-    A CommandError says that nothing in the rows decides between two readings, no column is left to learn from, or ``--ask`` wants
-    to be asked.
+    Raises CommandError if the rows do not decide between two readings, no column is left to learn from, or the user wants to be
+    asked (``--ask``).
     """
     label = job.label if job.label_stream is None else None  # which rows have
     seen = first_look(
@@ -228,19 +228,19 @@ def learn_partitions(job: LearnJob) -> bool:
 
 
 def _show_rows(output: Output, rows: int, loops: dict[int, LearningLoop], event: str) -> None:
-    found = {number: loop.progress for number, loop in loops.items()}
+    progress = {number: loop.progress for number, loop in loops.items()}
     if not output.for_people:
         partitions = {
             str(number): {
-                "rows": each.rows,
-                "learned": each.learned,
-                "metric_name": each.metric_name,
-                "metric": finite_or_none(each.metric),
-                "scores": scores_of(each.scores),
-                "refused": dict(each.refused),
+                "rows": report.rows,
+                "learned": report.learned,
+                "metric_name": report.metric_name,
+                "metric": finite_or_none(report.metric),
+                "scores": scores_of(report.scores),
+                "refused": dict(report.refused),
             }
-            | ({} if each.drifts is None else {"drifts": each.drifts})
-            for number, each in found.items()
+            | ({} if report.drifts is None else {"drifts": report.drifts})
+            for number, report in progress.items()
         }
         if output.quiet:
             print(json.dumps({"event": event, "rows": rows, "partitions": partitions}, allow_nan=False), flush=True)
@@ -249,9 +249,9 @@ def _show_rows(output: Output, rows: int, loops: dict[int, LearningLoop], event:
         return
     most = None if event == "end" else 1
     parts = [
-        f"partition {number}: {each.rows:,}"
-        + "".join(f", {score.name} {score.value:.4f}" for score in each.scores[:most] if math.isfinite(score.value))
-        for number, each in found.items()
+        f"partition {number}: {report.rows:,}"
+        + "".join(f", {score.name} {score.value:.4f}" for score in report.scores[:most] if math.isfinite(score.value))
+        for number, report in progress.items()
     ]
     output.say("; ".join([f"{rows:,} rows" + " in all" * (event == "end"), *parts]), event)
 

@@ -74,16 +74,16 @@ def check_sinks(
 def _may_be_read(sink: str, files: Iterable[str], places: Iterable[str]) -> bool:
     """Whether a file is one of several that are read, or may be when their folders or patterns are looked up again."""
     path = Path(sink).absolute()
-    found = (Path(place).absolute() for place in places)
+    paths = (Path(place).absolute() for place in places)
     return any(_is_same_file(sink, file) for file in files) or any(
-        path.parent == each if each.is_dir() else fnmatch(str(path), str(each)) for each in found
+        path.parent == place_path if place_path.is_dir() else fnmatch(str(path), str(place_path)) for place_path in paths
     )
 
 
 def check_written(option: str, paths: Iterable[Path], inputs: Mapping[str, Path | str | None], overwrite: bool) -> None:
     """Raise a UsageError where files that are made of a model would overwrite an input, or files that others wrote.
 
-    ``inputs`` are the model, a file or a folder or a topic, and what else is read, by their names in messages.
+    ``inputs`` are the model and other files that are read, by their names in messages.
     """
     for path in paths:
         for name, read in inputs.items():
@@ -94,7 +94,7 @@ def check_written(option: str, paths: Iterable[Path], inputs: Mapping[str, Path 
 
 
 def is_ours(path: Path, ours: re.Pattern[bytes] = MADE) -> bool:
-    """Whether nothing is lost where a file is written: an earlier run wrote what is there, or there is nothing.
+    """Return whether a file may be overwritten: it does not exist, is empty, or was written by an earlier run.
 
     A folder is refused later, and a pipe or device loses nothing.
     """

@@ -46,7 +46,7 @@ _DEVIATIONS = 8.0
 _DEFAULT_BUDGET = 500
 #: Detectors of river for any error.
 _DETECTORS = "ADWIN", "KSWIN", "PageHinkley"
-#: What Python raises for a text that is no literal.
+#: Errors of Python for a text that is not a literal.
 _NO_LITERAL = ValueError, SyntaxError, TypeError, MemoryError, RecursionError
 #: The strategies that keep a budget, by name.
 _STRATEGIES = {name: getattr(budget, name) for name in budget.__all__ if name not in ("Refusal", "Strategy", "strategy_for")}
@@ -67,11 +67,11 @@ def make_model(
 ) -> Any:
     """Make the learner of ``NAME`` or ``NAME,KEY=VALUE,...``.
 
-    With ``scale`` it scales its rows; if it cannot, or ``deviations`` are given, a `BoundedScaler` stands before it. Where there
-    are parameters of a `TableEncoder`, that stands before the learner, and scales the numbers. ``reading`` is where these are of,
-    and ``room`` the ``max_features`` of a checkpoint that goes on. For a ``regression`` it is a regressor, which scales its
-    targets, or with ``scale_targets`` stands within a `BoundedTargetScaler`. ``decide`` makes of it one that decides otherwise. A
-    UsageError says that there is no such learner, it has no such parameter, or refuses its value.
+    With ``scale`` it scales its rows; if it cannot, or ``deviations`` are given, a `BoundedScaler` stands before it. The
+    parameters ``encoder`` of a `TableEncoder` put that before the learner, and it scales the numbers; ``reading`` says how the
+    table was read, and ``room`` the ``max_features`` of a resumed checkpoint. For a ``regression`` it is a regressor, with
+    ``scale_targets`` within a `BoundedTargetScaler`. ``decide`` wraps it to decide otherwise. Raises UsageError if the learner or
+    a parameter is unknown, or the learner refuses a value.
     """
     learner, settings = learner_and_settings(text)
     kind = LEARNERS[learner][regression]
@@ -118,7 +118,7 @@ def make_model(
 def learner_and_settings(text: str) -> tuple[str, list[str]]:
     """Return the name of a learner and its settings, of ``NAME`` or ``NAME,KEY=VALUE,...``.
 
-    A UsageError says that there is no learner of that name.
+    Raises UsageError if there is no learner of that name.
 
     >>> learner_and_settings("bsgd, budget=60, class_weight={0: 1.0, 1: 2.0}")
     ('bsgd', ['budget=60', 'class_weight={0: 1.0, 1: 2.0}'])
@@ -175,13 +175,13 @@ def _parse_call(text: str) -> tuple[str, list[Any], dict[str, Any]] | None:
 def make_metrics(text: str, window: int, positive: Any, regression: bool = False) -> list[Any]:
     """Make the metrics of ``NAME,NAME(parameter=value),...``, with commas between them.
 
-    Names of `PROBABILITY_SCORES` and `TABLES` without brackets stay names. Others become metrics of river. A UsageError says that
-    there is no such metric for the kind of model, or `Scores` refuses it.
+    Names of `PROBABILITY_SCORES` and `TABLES` without brackets stay names. Others become metrics of river. Raises UsageError if
+    a metric is unknown or for the other kind of models, or `Scores` refuses it.
     """
-    found = [_metric_of(part.strip(), regression) for part in _split_at_commas(text)]
+    found_metrics = [_metric_of(part.strip(), regression) for part in _split_at_commas(text)]
     with wrong_usage(f"--metric {text}: ", (Exception,)):  # river takes parameters as they are, until it computes with them
-        Scores(found, window, positive, regression=regression)
-    return found
+        Scores(found_metrics, window, positive, regression=regression)
+    return found_metrics
 
 
 def _metric_of(text: str, regression: bool) -> Any:
@@ -204,7 +204,7 @@ def _metric_of(text: str, regression: bool) -> Any:
 
 
 def make_drift(text: str | None, on_drift: OnDrift | None, regression: bool = False) -> DriftWatch | None:
-    """Make what watches for drift, of ``NAME`` or ``NAME(parameter=value)``, or None; a UsageError if river has none such."""
+    """Make the drift detector of ``NAME`` or ``NAME(parameter=value)``, or None; raise a UsageError if it is unknown."""
     if text is None:
         if on_drift is not None:
             raise UsageError(f"--on-drift {on_drift} is about drift, and there is no --drift DETECTOR that looks for it")
@@ -212,12 +212,12 @@ def make_drift(text: str | None, on_drift: OnDrift | None, regression: bool = Fa
     from river import drift  # noqa: PLC0415 - takes a second, and few streams need it
 
     call = _parse_call(text)
-    known = {name: getattr(drift, name) for name in _DETECTORS}
-    known |= {} if regression else {name: getattr(drift.binary, name) for name in drift.binary.__all__}
-    if call is None or call[0] not in known:
+    detectors = {name: getattr(drift, name) for name in _DETECTORS}
+    detectors |= {} if regression else {name: getattr(drift.binary, name) for name in drift.binary.__all__}
+    if call is None or call[0] not in detectors:
         hint = "; it is for errors of labels" if regression and call is not None and call[0] in drift.binary.__all__ else ""
-        raise UsageError(f"--drift {text}: there is no such detector{hint}. Known are {', '.join(known)}")
-    kind = known[call[0]]
+        raise UsageError(f"--drift {text}: there is no such detector{hint}. Known are {', '.join(detectors)}")
+    kind = detectors[call[0]]
     named = {"seed": 0} if "seed" in inspect.signature(kind).parameters else {}
     with wrong_usage(f"--drift {text}: ", (TypeError, ValueError)):
         return DriftWatch(kind(*call[1], **(named | call[2])), on_drift or "count")
@@ -226,7 +226,7 @@ def make_drift(text: str | None, on_drift: OnDrift | None, regression: bool = Fa
 def parse_classes(text: str | None, text_format: str | None) -> list[Any] | None:
     """The labels of ``--labels-are``, with commas between them, each parsed as the labels of the stream are; None if not given.
 
-    A UsageError says that they are fewer than two, or two are equal.
+    Raises UsageError if they are fewer than two, or two are equal.
 
     >>> parse_classes("ham,spam,7", "csv")
     ['ham', 'spam', 7]
@@ -238,7 +238,7 @@ def parse_classes(text: str | None, text_format: str | None) -> list[Any] | None
 
 
 def parse_positive(text: str | None, text_format: str | None) -> Any:
-    """The label of ``--positive``, parsed as the labels of the stream are; in quotes it is text whatever it looks like."""
+    """Parse the label of ``--positive`` as the labels of the stream; in quotes it is always text."""
     if text is None:
         return None
     if text[:1] in ("'", '"'):
@@ -348,36 +348,36 @@ def check_predicts(model: Any, place: Any) -> None:
 
 
 def decided_model(model: Any, decide: Decide, flag: str, abstain: float = 0.0) -> Any:
-    """Return a model whose last step decides as a flag says, and no longer as it was learned; a CommandError if it cannot."""
+    """Let the last step of a model decide as a flag says, and return the model. Raises CommandError if it cannot."""
     last = steps_of(model)[1]
     if (asked := flag or f"--abstain {abstain:g}" * bool(abstain)) and not gives_probabilities(last):
         raise CommandError(f"{asked} chooses labels by their probabilities, and a {type(last).__name__} has none")
     if not flag:
         return model
-    known = getattr(learner_of(last), "labels", None)
+    labels = getattr(learner_of(last), "labels", None)
     costs = getattr(decide(learner_of(last)), "costs", {})
-    if known and (unknown := [label for label in costs if label not in known]):
-        raise CommandError(f"{flag}: the model has not learned the label {unknown[0]!r}, only {listed(known, 10)}")
+    if labels and (unknown := [label for label in costs if label not in labels]):
+        raise CommandError(f"{flag}: the model has not learned the label {unknown[0]!r}, only {listed(labels, 10)}")
     return _deciding_anew(model, decide)
 
 
 def positive_of(text: str | None, model: Any, text_format: str | None) -> Any:
     """Return the positive label: that of a flag, or whose threshold or cost the model has; else None. CommandError if unknown."""
-    known = getattr(learner_of(model), "labels", None)
+    labels = getattr(learner_of(model), "labels", None)
     if text is not None:
         if isinstance(learner_of(model), base.Regressor):
             raise CommandError(f"--positive {text}: the model predicts numbers, no labels")
         positive = parse_positive(text, text_format)
-        if known and positive not in known:
-            raise CommandError(f"--positive {text}: the model has not learned the label {positive!r}, only {listed(known, 10)}")
+        if labels and positive not in labels:
+            raise CommandError(f"--positive {text}: the model has not learned the label {positive!r}, only {listed(labels, 10)}")
         return positive
     last = steps_of(model)[1]
     while not isinstance(last, CostSensitiveClassifier | TunedThresholdClassifier):
         if not isinstance(last, ConformalClassifier):
             return None
         last = steps_of(last.classifier)[1]
-    found = list(last.costs) if isinstance(last, CostSensitiveClassifier) else [getattr(last.metric, "pos_val", None)]
-    return found[0] if len(found) == 1 and (not known or found[0] in known) else None
+    candidates = list(last.costs) if isinstance(last, CostSensitiveClassifier) else [getattr(last.metric, "pos_val", None)]
+    return candidates[0] if len(candidates) == 1 and (not labels or candidates[0] in labels) else None
 
 
 def _deciding_anew(model: Any, decide: Decide) -> Any:
@@ -395,14 +395,14 @@ def _deciding_anew(model: Any, decide: Decide) -> Any:
 
 def answers_of(model: Any, probabilities: bool, explained: int | None) -> list[ExtraFields]:
     """Return what predictions say beside the label, as flags ask for it; a CommandError where the model has no such thing."""
-    found = []
+    fields = []
     last = steps_of(model)[1]
     if probabilities:
         if not gives_probabilities(last):
             raise CommandError(f"--probabilities: a {type(last).__name__} has none")
-        found.append(PROBABILITIES)
+        fields.append(PROBABILITIES)
     if (sure := calibrated_answer(model)) is not None:
-        found.append(sure)
+        fields.append(sure)
     if explained is not None:
         if not hasattr(learner_of(model), "explain_one"):
             raise CommandError(f"--explain: a {type(learner_of(model)).__name__} explains no decision")
@@ -411,5 +411,5 @@ def answers_of(model: Any, probabilities: bool, explained: int | None) -> list[E
             parts = list(explain_one(model, x).contributions.items())[:explained]
             return [{printable(str(name)): float(f"{size:.6g}") for name, size in parts}]
 
-        found.append(ExtraFields(("why",), why))
-    return found
+        fields.append(ExtraFields(("why",), why))
+    return fields

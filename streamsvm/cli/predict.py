@@ -76,19 +76,19 @@ def run_predict(arguments: argparse.Namespace) -> bool:
 
 
 class _Deciding(NamedTuple):
-    """Newer models, each of which decides as flags say."""
+    """A source of newer models that lets each decide as the flags say."""
 
     models: Any
     job: PredictJob
 
     def newer(self) -> FollowedModel | None:
-        found: FollowedModel | None = self.models.newer()
-        if found is None:
+        newest: FollowedModel | None = self.models.newer()
+        if newest is None:
             return None
         try:
-            return found._replace(model=decided_model(found.model, self.job.decide, self.job.decision.flag))
+            return newest._replace(model=decided_model(newest.model, self.job.decide, self.job.decision.flag))
         except CommandError as error:  # it has begun anew, perhaps, and not met the label yet
-            warn(f"what came after {found.version:,} rows cannot be used: {error}: the model before it stays")
+            warn(f"what came after {newest.version:,} rows cannot be used: {error}: the model before it stays")
             return None
 
 

@@ -65,7 +65,7 @@ class Display:
             self._status = None
 
     def begin(self, loop: LearningLoop) -> None:
-        """Take note of a loop that begins, so that a wait for its next row is told of."""
+        """Note the state of a loop that begins, so that waiting for its next row is reported."""
         self.curve, self._rows = loop.curve, loop.rows
 
     def say(self, text: str, event: str, **fields: Any) -> None:
@@ -165,19 +165,19 @@ def lines_of(scores: Iterable[ScoreReport], last_rows: int = 0) -> list[str]:
 
 
 def course_of(curve: LearningCurve) -> list[str]:
-    """Return what the metric was of the last rows, at some points along the way; nothing of few rows."""
+    """Return a line with the windowed metric at some points of the run; none for a short run."""
     points = [point for point in curve.points if point.rows >= curve.window and math.isfinite(point.windowed)]
     if len(points) < 2 or points[-1].rows < 2 * curve.window:
         return []
     step = -(-len(points) // _MOST_POINTS)
     shown = points[(len(points) - 1) % step :: step]
     values = "  ".join(f"{point.windowed:.4f}" for point in shown)
-    begin, end = shown[0].rows, shown[-1].rows
-    return [f"{curve.metric} of {curve.window:,} rows each time, from row {begin:,} to {end:,}: {values}"]
+    first_row, last_row = shown[0].rows, shown[-1].rows
+    return [f"{curve.metric} of {curve.window:,} rows each time, from row {first_row:,} to {last_row:,}: {values}"]
 
 
 def _table_lines(table: list[list[Any]]) -> list[str]:
-    """Return the lines of a table, the first column of which are names.
+    """Return the lines of a table whose first column holds names.
 
     >>> _table_lines([["label", "recall", "rows"], ["spam", 0.5, 1200]])
     ['  label  recall   rows', '  spam   0.5000  1,200']
@@ -197,7 +197,7 @@ def _cell_text(value: Any) -> str:
 
 def scores_of(scores: Iterable[ScoreReport]) -> list[dict[str, Any]]:
     """Return what each metric says as JSON has it."""
-    found = []
+    facts_of_scores = []
     for report in scores:
         fact: dict[str, Any] = {"name": report.name}
         if report.table is None:
@@ -206,8 +206,8 @@ def scores_of(scores: Iterable[ScoreReport]) -> list[dict[str, Any]]:
             fact["table"] = report.table
         if report.guesses:
             fact["guesses"] = {what: finite_or_none(value) for what, value in report.guesses}
-        found.append(fact)
-    return found
+        facts_of_scores.append(fact)
+    return facts_of_scores
 
 
 def _progress_facts(progress: Progress) -> dict[str, Any]:

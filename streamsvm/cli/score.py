@@ -13,7 +13,7 @@ from typing import Any
 from river import base
 
 from streamsvm.cli import CommandError, UsageError, printable
-from streamsvm.cli.job import Job
+from streamsvm.cli.job import StreamJob
 from streamsvm.cli.parsing import Decision, check_predicts, decided_model, make_metrics, positive_of
 from streamsvm.cli.progress import WAITING, course_of, lines_of, scores_of
 from streamsvm.cli.streams import newest, read_by_model, stopping, tell
@@ -30,10 +30,10 @@ _TABLES = ["ClassificationReport", "ConfusionMatrix"]
 
 
 def run_score(arguments: argparse.Namespace) -> bool:
-    """Predict the rows, and print what the metrics say. Return whether the run was interrupted.
+    """Predict the rows, and print the metrics. Return whether the run was interrupted.
 
-    A UsageError says that a metric is none, or for the other kind of models. A StreamError says that no row has a label, or a
-    metric cannot count one. A CommandError says that no label of another stream has met its row.
+    Raises UsageError if a metric is unknown or for the other kind of models, StreamError if no row has a label or a metric cannot
+    count one, and CommandError if no label of another stream has met its row.
     """
     checkpoint = newest(arguments.path, arguments.trusted)
     check_predicts(checkpoint.model, arguments.path)
@@ -71,9 +71,9 @@ def run_score(arguments: argparse.Namespace) -> bool:
     return end.interrupted
 
 
-def labelled_job(source: str | list[str], label: str | None, labels: str | None) -> Job:
+def labelled_job(source: str | list[str], label: str | None, labels: str | None) -> StreamJob:
     """Return the job of reading rows with labels, by the flags of their commands."""
-    job = Job(source=source, label=label, labels=labels)
+    job = StreamJob(source=source, label=label, labels=labels)
     if labels is not None and "expired=dead-letter" in labels:
         raise UsageError(f"--labels {labels}: nothing is written here but counts: leave expired=dead-letter out")
     _ = job.text_format, job.label_stream
@@ -82,9 +82,9 @@ def labelled_job(source: str | list[str], label: str | None, labels: str | None)
 
 @contextlib.contextmanager
 def scoring_loop(
-    job: Job, checkpoint: Checkpoint, model: Any, metric: Any, positive: Any, **parameters: Any
+    job: StreamJob, checkpoint: Checkpoint, model: Any, metric: Any, positive: Any, **parameters: Any
 ) -> Iterator[StreamLoop]:
-    """Give the loop that scores rows without learning them, and stops at Ctrl-C; say at the end what the model has not met."""
+    """Open a loop that scores rows without learning them, and stops at Ctrl-C; report unfamiliar columns at the end."""
     make: Any = partial(PredictionLoop, needs_labels=True)
     if job.label_stream is not None:
         make = partial(DelayedLearningLoop, delayed=job.label_stream.buffer, learns=False)
@@ -104,7 +104,7 @@ def check_met(end: Progress, name: str) -> None:
 
 
 class _Held(Sink):
-    """Counts of how many rows an interval, or a set of labels, holds what is true, and how large these are."""
+    """Counts the rows whose true value is in their interval or set of labels, and sums the sizes of these."""
 
     name = "a count"
 

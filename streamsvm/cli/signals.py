@@ -9,7 +9,7 @@ if TYPE_CHECKING:
     import signal as _signal
     from typing import Any
 else:
-    import _signal  # signal makes enums of what is in it first, which takes as long as Python's own start
+    import _signal  # signal first makes enums of its constants, which takes as long as Python's own start
 
 INTERRUPTED = 130
 #: The signals that end a command in order.
@@ -19,8 +19,8 @@ ENDING: tuple[int, int] = (_signal.SIGINT, _signal.SIGTERM)
 def exit_at_once(number: int, frame: object) -> None:  # noqa: ARG001
     """End the process here and now, as a handler of a signal.
 
-    An exception could be lost, or printed, in whatever is running: an import in C, or a callback of the compiler. A kill at the
-    same moment would leave the same files.
+    An exception could be lost, or printed, in the running code: an import in C, or a callback of the compiler. A kill at the same
+    moment would leave the same files.
     """
     try:
         if os.isatty(2) and os.environ.get("TERM", "dumb") not in ("dumb", "unknown"):
@@ -31,9 +31,9 @@ def exit_at_once(number: int, frame: object) -> None:  # noqa: ARG001
 
 
 def handle(handler: Any) -> dict[int, Any]:
-    """Set the handler of the signals, and return what it was.
+    """Set the handler of the signals, and return the earlier one of each.
 
     A signal that is ignored (under nohup, or in the background of a shell) stays ignored, and is left out.
     """
     before = {number: _signal.getsignal(number) for number in ENDING}
-    return {number: _signal.signal(number, handler) for number, found in before.items() if found != _signal.SIG_IGN}
+    return {number: _signal.signal(number, handler) for number, earlier in before.items() if earlier != _signal.SIG_IGN}

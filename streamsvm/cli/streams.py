@@ -18,7 +18,7 @@ import numpy as np
 
 from streamsvm.cli import CommandError, printable
 from streamsvm.cli.arguments import failing
-from streamsvm.cli.job import Job, LabelStream, LearnJob
+from streamsvm.cli.job import LabelStream, LearnJob, StreamJob
 from streamsvm.cli.signals import ENDING, exit_at_once, handle
 from streamsvm.cli.tables import label_of, table_of
 from streamsvm.stream import (
@@ -73,16 +73,16 @@ def without_marks(source: Source, missing: Sequence[str], weight: str | None = N
 
 
 def without_key(source: Source, saved: Checkpoint) -> Source:
-    """Return a source as the model of a checkpoint needs it: without key and time by which its rows were joined, and weight."""
+    """Drop the columns of a source that the model of a checkpoint did not learn: join key, event time and weight."""
     position = saved.header.get("position")
-    found = [position.get(name) for name in ("key", "time")] if isinstance(position, Mapping) else []
-    names = [name for name in (*found, saved.header.get("weight")) if isinstance(name, str)]
+    keys = [position.get(name) for name in ("key", "time")] if isinstance(position, Mapping) else []
+    names = [name for name in (*keys, saved.header.get("weight")) if isinstance(name, str)]
     return WrappedSource(source, lambda chunk: without_columns(chunk, names)) if names else source
 
 
 @contextlib.contextmanager
 def open_streams(
-    job: Job,
+    job: StreamJob,
     table: TableOptions,
     usual_label: str | None = None,
     checkpoints: Checkpoints | None = None,
@@ -109,14 +109,16 @@ def open_streams(
         yield source, sink, opened(job.on_error) if "://" in job.on_error else job.on_error
 
 
-def position_now(job: Job, table: TableOptions) -> Position | None:
+def position_now(job: StreamJob, table: TableOptions) -> Position | None:
     """Return where the source begins; None if that does not depend on when it is opened."""
     with contextlib.ExitStack() as stack:
         source = _source_of(job, table, stack, None)
         return source.position if source.begins_when_opened else None
 
 
-def _source_of(job: Job, table: TableOptions, stack: contextlib.ExitStack, beginning: Beginning | None, **more: Any) -> Source:
+def _source_of(
+    job: StreamJob, table: TableOptions, stack: contextlib.ExitStack, beginning: Beginning | None, **more: Any
+) -> Source:
     how: dict[str, Any] = {"format": job.text_format, "stop_at_end": job.stop_at_end, "start": job.start, "label": job.label}
     how |= more
     if job.label_stream is not None:
@@ -142,7 +144,7 @@ def _open_beginning(place: str | list[str], beginning: Beginning | None, **how: 
 
 
 def _open_joined(
-    job: Job,
+    job: StreamJob,
     labels: LabelStream,
     table: TableOptions,
     how: dict[str, Any],
@@ -171,7 +173,7 @@ def _open_joined(
 
 
 @contextlib.contextmanager
-def monitored(job: Job, loop: Any) -> Iterator[None]:
+def monitored(job: StreamJob, loop: Any) -> Iterator[None]:
     """Serve the metrics of a loop where a port is given."""
     if job.metrics_port is None:
         yield
@@ -190,10 +192,10 @@ def monitored(job: Job, loop: Any) -> Iterator[None]:
 def stopping(stop: Callable[[], None]) -> Iterator[None]:
     """Let the first Ctrl-C or SIGTERM call ``stop``, which ends the work in order; a second one ends it at once.
 
-    Where the end takes longer than a second, as it does while a learner is compiled, the user is told of the second one. After
-    the work, a signal raises KeyboardInterrupt, so that what was opened is closed.
+    If the end takes longer than a second, as while a learner is compiled, a hint says to press again. After the work, a signal
+    raises KeyboardInterrupt, so that all files and connections are closed.
     """
-    pressed: queue.SimpleQueue[bool] = queue.SimpleQueue()  # in which a signal may put something while another one does
+    pressed: queue.SimpleQueue[bool] = queue.SimpleQueue()  # a signal may arrive while another one is handled
     ended = threading.Event()
 
     def tell() -> None:
@@ -222,7 +224,7 @@ def open_place(place: Path | str, trusted: bool, **how: Any) -> Checkpoints:
 
 
 def newest(place: Path | str, trusted: bool) -> Checkpoint:
-    """Read a file, or the newest checkpoint of a folder or a topic; CheckpointError or StreamError where there is none."""
+    """Read a file, or the newest checkpoint of a folder or a topic. Raises CheckpointError or StreamError if it is missing."""
     if isinstance(place, Path):
         try:
             found = read_newest(place, trusted)
@@ -248,7 +250,7 @@ def _if_table(place: Path) -> str:
 def first_rows(place: str, checkpoint: Checkpoint, most: int) -> Iterator[Row]:
     """Give the first rows of a table, read as ``predict`` reads it; a CommandError where one cannot be read."""
     columns = ColumnMonitor(columns_of(checkpoint.model), GuardedModel(checkpoint.model, learns=False).encoder)
-    with read_by_model(Job(source=place), checkpoint) as source:
+    with read_by_model(StreamJob(source=place), checkpoint) as source:
         for row in itertools.islice(source, most):
             if isinstance(row, BadRow):
                 raise CommandError(f"{row.place}: {row.reason}")
@@ -264,7 +266,7 @@ def tell(columns: ColumnMonitor) -> None:
 
 
 @contextlib.contextmanager
-def read_by_model(job: Job, saved: Checkpoint) -> Iterator[Source]:
+def read_by_model(job: StreamJob, saved: Checkpoint) -> Iterator[Source]:
     """Open a source as the model of a checkpoint needs it, with the labels that it has learned, or those of ``--label``."""
     table = table_of(job.table_flags, job.text_format, job.label, saved, predict=True)
     usual_label = None if job.text_format == "libsvm" else label_of(saved)

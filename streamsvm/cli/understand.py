@@ -1,4 +1,4 @@
-"""``streamsvm inspect``, ``explain`` and ``report``: what a model has learned, what matters to it, and how well it predicts."""
+"""``streamsvm inspect``, ``explain`` and ``report``: contents, important columns and scores of a model."""
 # ruff: noqa: T201
 
 from __future__ import annotations
@@ -47,29 +47,29 @@ _LONGEST, _MOST_NAMES, _MOST_EXPERTS = 40, 8, 4
 
 
 def run_inspect(arguments: argparse.Namespace) -> None:
-    """Print what is known of a model, and draw its learning curve and boundary where ``plot`` says.
+    """Print the facts of a model, and draw its learning curve and boundary to the file ``plot``.
 
-    A UsageError says that no picture can be written there. A CommandError says that there is nothing to draw.
+    Raises UsageError if no picture can be written there, and CommandError if there is nothing to draw.
     """
     if arguments.plot is not None:
         check_written("--plot", [arguments.plot], {"the model": arguments.path}, arguments.overwrite)
         with wrong_usage("--plot: ", (plots.DrawingError,)):
             plots.check_path(arguments.plot)
     checkpoint = newest(arguments.path, arguments.trusted)
-    known = about_checkpoint(checkpoint)
+    about = about_checkpoint(checkpoint)
     if arguments.json:
         print(json.dumps(_checkpoint_facts(checkpoint), default=str, sort_keys=True))
     else:
-        _print_facts(_lines_for_users(known))
+        _print_facts(_lines_for_users(about))
         if arguments.all:
             print()
             _print_facts(_checkpoint_facts(checkpoint))
     if arguments.plot is None:
         return
-    if known.corrupt:
-        raise CommandError(f"--plot: {known.corrupt}")
+    if about.corrupt:
+        raise CommandError(f"--plot: {about.corrupt}")
     with failing("--plot: ", plots.DrawingError), unwinding():
-        left_out = plots.draw(arguments.plot, checkpoint.model, known.curve)
+        left_out = plots.draw(arguments.plot, checkpoint.model, about.curve)
     # Standard output may be JSON for scripts.
     print(printable(f"drawn: {arguments.plot}{''.join(f' ({reason})' for reason in left_out)}"), file=sys.stderr)
 
@@ -82,42 +82,42 @@ def _print_facts(facts: Mapping[str, Any]) -> None:
         print(f"{name:<{width}}" + text.replace("\n", "\n" + " " * width))
 
 
-def _lines_for_users(known: About) -> dict[str, str]:
-    usual = "a number" if known.regression else "how odd a row is" if known.anomalies else "labels"
-    found = {"predicts": known.label or usual}
-    if known.labels:
-        found["labels"] = _listed_names(known.labels)
-    if known.source is not None:
-        found["learned from"] = known.source
-    rows = [f"{known.learned or 0:,} learned"]
-    rows += [f"{known.unlabelled:,} without a label"] * bool(known.unlabelled)
-    counts = ", ".join(f"{count:,} {kind}" for kind, count in known.refused.items())
-    rows.append(f"{known.n_refused:,} refused" + f" ({counts})" * bool(counts))
-    rows += [f"{known.drifts or 0:,} drift{'s' * (known.drifts != 1)}"] * (known.drifts is not None)
-    found["rows"] = ", ".join(rows)
-    for number, report in enumerate(each for each in known.reports if math.isfinite(each.value)):
-        found["score" if not number else f"score {number + 1}"] = _score_text(report)
-    columns = [column for column in known.columns if column.kind not in ("label", "target")]
+def _lines_for_users(about: About) -> dict[str, str]:
+    usual = "a number" if about.regression else "how odd a row is" if about.anomalies else "labels"
+    lines = {"predicts": about.label or usual}
+    if about.labels:
+        lines["labels"] = _listed_names(about.labels)
+    if about.source is not None:
+        lines["learned from"] = about.source
+    rows = [f"{about.learned or 0:,} learned"]
+    rows += [f"{about.unlabelled:,} without a label"] * bool(about.unlabelled)
+    counts = ", ".join(f"{count:,} {kind}" for kind, count in about.refused.items())
+    rows.append(f"{about.n_refused:,} refused" + f" ({counts})" * bool(counts))
+    rows += [f"{about.drifts or 0:,} drift{'s' * (about.drifts != 1)}"] * (about.drifts is not None)
+    lines["rows"] = ", ".join(rows)
+    for number, report in enumerate(report for report in about.reports if math.isfinite(report.value)):
+        lines["score" if not number else f"score {number + 1}"] = _score_text(report)
+    columns = [column for column in about.columns if column.kind not in ("label", "target")]
     if columns:
         kinds = Counter(column.kind for column in columns)
-        told = ", ".join(f"{count:,} {kind}" for kind, count in kinds.items())
-        found["columns"] = f"{told}\n{_listed_names([column.name for column in columns if column.kind != 'dropped'])}"
-    found["learner"] = f"{known.learner}: {known.words[:1].lower()}{known.words[1:]}"
-    if known.decides:
-        found["decides"] = known.decides
-    if known.experts:
-        heard = (f"{name} ({100.0 * share:.0f} %)" for name, share, _ in known.experts[:_MOST_EXPERTS])
-        found["listens to"] = ", ".join(heard) + (", ..." if len(known.experts) > _MOST_EXPERTS else "")
-    if known.support_vectors is not None:
-        n, budget = known.support_vectors
-        found["support vectors"] = f"{n:,}" + (f" of {budget:,}" if budget is not None else "")
-    if known.nbytes is not None:
-        found["memory"] = f"{known.nbytes:,} bytes"
-    found["export"] = known.export
-    if known.corrupt or known.curve is not None:
-        drawn = "" if known.curve is None else f"{len(known.curve.points)} points, one every {known.curve.every:,} rows"
-        found["learning curve"] = known.corrupt or f"{drawn}; --plot draws them, and streamsvm report shows it all"
-    return found
+        counted = ", ".join(f"{count:,} {kind}" for kind, count in kinds.items())
+        lines["columns"] = f"{counted}\n{_listed_names([column.name for column in columns if column.kind != 'dropped'])}"
+    lines["learner"] = f"{about.learner}: {about.words[:1].lower()}{about.words[1:]}"
+    if about.decides:
+        lines["decides"] = about.decides
+    if about.experts:
+        heard = (f"{name} ({100.0 * share:.0f} %)" for name, share, _ in about.experts[:_MOST_EXPERTS])
+        lines["listens to"] = ", ".join(heard) + (", ..." if len(about.experts) > _MOST_EXPERTS else "")
+    if about.support_vectors is not None:
+        n, budget = about.support_vectors
+        lines["support vectors"] = f"{n:,}" + (f" of {budget:,}" if budget is not None else "")
+    if about.nbytes is not None:
+        lines["memory"] = f"{about.nbytes:,} bytes"
+    lines["export"] = about.export
+    if about.corrupt or about.curve is not None:
+        drawn = "" if about.curve is None else f"{len(about.curve.points)} points, one every {about.curve.every:,} rows"
+        lines["learning curve"] = about.corrupt or f"{drawn}; --plot draws them, and streamsvm report shows it all"
+    return lines
 
 
 def _score_text(report: ScoreReport) -> str:
@@ -147,7 +147,7 @@ def _checkpoint_facts(checkpoint: Checkpoint) -> dict[str, Any]:
 
 
 def run_explain(arguments: argparse.Namespace) -> None:
-    """Print the importance of each column, and explain the decisions of the first rows; a CommandError where there are none."""
+    """Print the importance of each column, and explain the decisions of the first rows; CommandError without rows."""
     checkpoint = newest(arguments.path, arguments.trusted)
     model: Any = checkpoint.model
     rows = list(first_rows(arguments.source, checkpoint, _ROWS))
@@ -157,48 +157,48 @@ def run_explain(arguments: argparse.Namespace) -> None:
     labelled = [i for i, y in enumerate(ys) if y is not None]
     with failing(f"{arguments.path} cannot explain {arguments.source}: ", ValueError):
         if labelled:
-            found = importance(model, [xs[i] for i in labelled], [ys[i] for i in labelled])
+            ranking = importance(model, [xs[i] for i in labelled], [ys[i] for i in labelled])
         else:
-            found = importance(model, xs)
+            ranking = importance(model, xs)
         explained = [explain_one(model, x) for x in xs[: arguments.rows]]
         near = [examples_one(model, x, arguments.examples) for x in xs[: arguments.rows]] if arguments.examples else []
     if arguments.json:
-        facts = {"sizes": found.sizes, "losses": found.losses, "rows": found.n_rows}
-        facts["error"] = finite_or_none(found.error)
+        facts = {"sizes": ranking.sizes, "losses": ranking.losses, "rows": ranking.n_rows}
+        facts["error"] = finite_or_none(ranking.error)
         facts["explained"] = [
             {
-                "prediction": each.prediction,
-                "decision": each.decision,
-                "typical": each.typical,
-                "contributions": each.contributions,
-                "remainder": each.remainder,
+                "prediction": explanation.prediction,
+                "decision": explanation.decision,
+                "typical": explanation.typical,
+                "contributions": explanation.contributions,
+                "remainder": explanation.remainder,
                 **({} if examples is None else {"examples": _listed_examples(examples)}),
             }
-            for each, examples in itertools.zip_longest(explained, near)
+            for explanation, examples in itertools.zip_longest(explained, near)
         ]
         print(json.dumps({name: _by_text(value) for name, value in facts.items()}, default=str))
         return
-    print(printable(f"{found}\n", newlines=True))
-    if not found.losses and (label := label_of(checkpoint)) is not None:
+    print(printable(f"{ranking}\n", newlines=True))
+    if not ranking.losses and (label := label_of(checkpoint)) is not None:
         print(printable(f"No row has its label ({label}), so how much the error grows without a column is not known.\n", True))
-    for number, (each, examples) in enumerate(itertools.zip_longest(explained, near), 1):
+    for number, (explanation, examples) in enumerate(itertools.zip_longest(explained, near), 1):
         like = "" if examples is None else f"the nearest that it knows:\n{examples}\n"
-        print(printable(f"row {number:,}: {each}\n{like}", newlines=True))
+        print(printable(f"row {number:,}: {explanation}\n{like}", newlines=True))
 
 
 def _listed_examples(examples: Examples) -> list[dict[str, Any]]:
     return [
-        {"label": label, "target": each.target, "distance": each.distance, "values": _by_text(each.values)}
-        for label, found in examples.nearest.items()
-        for each in found
+        {"label": label, "target": example.target, "distance": example.distance, "values": _by_text(example.values)}
+        for label, nearest in examples.nearest.items()
+        for example in nearest
     ]
 
 
 def _by_text(value: Any) -> Any:
     """Return a value with the keys of its dicts as texts, as JSON has them."""
     if isinstance(value, dict):
-        return {str(key): _by_text(each) for key, each in value.items()}
-    return [_by_text(each) for each in value] if isinstance(value, list) else value
+        return {str(key): _by_text(inner) for key, inner in value.items()}
+    return [_by_text(inner) for inner in value] if isinstance(value, list) else value
 
 
 _FORMS = {".html": page, ".htm": page, ".md": card}
@@ -207,8 +207,8 @@ _FORMS = {".html": page, ".htm": page, ".md": card}
 def run_report(arguments: argparse.Namespace) -> None:
     """Write the page, and print where it is.
 
-    A UsageError says that the file is of no form that there is, or others wrote it. A CommandError says that a row cannot be
-    read, or the file cannot be written.
+    Raises UsageError if the form of the file is unknown, or others wrote it, and CommandError if a row cannot be read, or the
+    file cannot be written.
     """
     path: Path = arguments.into
     if (write_form := _FORMS.get(path.suffix.lower())) is None:
@@ -252,7 +252,7 @@ def _given_rows(arguments: argparse.Namespace, checkpoint: Checkpoint) -> Given:
 
 
 def _file_bytes(place: Path | str) -> int | None:
-    """Return the size of the newest file of a place of checkpoints; None where there is none, as of a topic."""
+    """Return the size of the newest file of a model or a folder of checkpoints; None for a topic."""
     if not isinstance(place, Path):
         return None
     files = sorted(place.glob("checkpoint-*.ckpt")) if place.is_dir() else [place]

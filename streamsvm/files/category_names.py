@@ -1,4 +1,4 @@
-"""Names of categories: as they are spelt whatever wrote them, and their keys in tables of names."""
+"""Names of categories in one spelling, and their keys in tables of names."""
 
 from __future__ import annotations
 
@@ -10,15 +10,15 @@ _WHOLE = re.compile(r"(0|-?[1-9][0-9]{0,15})\.0+")
 
 
 def spelt_name(name: str) -> str:
-    """Return the name of a category as it is spelt whatever wrote it: whole numbers without a point, true and false.
+    """Normalise the name of a category: whole numbers without a point, true and false in lower case.
 
     >>> [spelt_name(name) for name in ("1.0", "-20.00", "TRUE", "1.10", "007", "Paris")]
     ['1', '-20', 'true', '1.10', '007', 'Paris']
     """
     if name.lower() in ("true", "false"):
         return name.lower()
-    found = _WHOLE.fullmatch(name)
-    return name if found is None else found[1]
+    match = _WHOLE.fullmatch(name)
+    return name if match is None else match[1]
 
 
 def seed_of(column: Hashable) -> int:

@@ -2,7 +2,7 @@
 
 A name is only ever looked up in these lists, never called while a file is read. An instance of a listed class is made empty and
 given its attributes; a function or a class can be an attribute, for a model to call later. So none may be listed here that
-does anything but compute with what it is given.
+does anything but compute with its arguments.
 """
 
 from __future__ import annotations
@@ -148,19 +148,19 @@ def find_class(name: str, trusted: bool = False) -> type:
     is_own = module == "streamsvm" and qualified in OWN_CLASSES
     is_of_river = (package, *parts[:1]) in _RIVER_PARTS and _EXCLUDED.isdisjoint(parts)
     is_listed = is_own or is_of_river or (module, qualified) in _CLASSES
-    found = _find_object(OWN_CLASSES[qualified] if is_own else module, qualified) if is_listed or trusted else None
-    if not isinstance(found, type) or name_of(found) != name:  # a name may lead through what a module imports
+    cls = _find_object(OWN_CLASSES[qualified] if is_own else module, qualified) if is_listed or trusted else None
+    if not isinstance(cls, type) or name_of(cls) != name:  # a name may lead through what a module imports
         raise ModelFileError(f"it names {module}.{qualified}, which is not a class of a model of streamsvm or river. {TRUST}")
-    return found
+    return cls
 
 
 def find_function(name: str, trusted: bool = False) -> Any:
     """Return the function of a name; raise a ModelFileError as `find_class` does."""
     module, qualified = _split_name(name)
-    found = _find_object(module, qualified) if trusted or (module, qualified) in _FUNCTIONS else None
-    if not callable(found):
+    function = _find_object(module, qualified) if trusted or (module, qualified) in _FUNCTIONS else None
+    if not callable(function):
         raise ModelFileError(f"it names {module}.{qualified}, which is not a function of a model of streamsvm or river. {TRUST}")
-    return found
+    return function
 
 
 def _split_name(name: str) -> tuple[str, str]:
@@ -172,39 +172,39 @@ def _split_name(name: str) -> tuple[str, str]:
 
 def _find_object(module: str, qualified: str) -> Any:
     try:
-        found: Any = importlib.import_module(module)
+        value: Any = importlib.import_module(module)
     except MissingPackageError:
         raise  # the class is known, and the error says what to install
     except ImportError:
         return None
     for part in qualified.split("."):
-        found = getattr(found, part, None)
-    return found
+        value = getattr(value, part, None)
+    return value
 
 
 _WORDS = 624  # of the state of a Mersenne twister
 
 
 @dataclass(frozen=True)
-class Codec:
+class TypeCodec:
     """The form of a type; instances of subclasses are not meant.
 
     Parameters
     ----------
     kind
         Its name in a file.
-    taken_apart
-        Returns what an instance is made of, as a tuple of what a file can hold.
-    put_together
-        Makes an instance of that again, or raises an error: what it is given may come from anybody.
+    to_parts
+        Returns the parts of an instance, as a tuple of values that a file can hold.
+    from_parts
+        Makes an instance from its parts. It checks them and raises an error, for they may come from anybody.
     shared
         Whether an instance can be changed, so that it matters who else holds it.
     """
 
     kind: str
     type: type
-    taken_apart: Callable[[Any], tuple[Any, ...]]
-    put_together: Callable[[Any], Any]
+    to_parts: Callable[[Any], tuple[Any, ...]]
+    from_parts: Callable[[Any], Any]
     shared: bool = False
 
 
@@ -276,12 +276,12 @@ def _vector_dict(parts: Any) -> Any:
     return river_state.make_vector_dict(dict(pairs), default, None if mask is None else set(mask))
 
 
-def _compiled_codec(cls: Any) -> Codec:
-    return Codec(cls.__name__, cls, river_state.state_of, lambda parts: river_state.restore(cls, *parts), shared=True)
+def _compiled_codec(cls: Any) -> TypeCodec:
+    return TypeCodec(cls.__name__, cls, river_state.state_of, lambda parts: river_state.restore(cls, *parts), shared=True)
 
 
-def _iso_codec(kind: Any) -> Codec:
-    return Codec(kind.__name__, kind, lambda value: (value.isoformat(),), lambda parts: kind.fromisoformat(*parts))
+def _iso_codec(kind: Any) -> TypeCodec:
+    return TypeCodec(kind.__name__, kind, lambda value: (value.isoformat(),), lambda parts: kind.fromisoformat(*parts))
 
 
 CODECS = {
@@ -290,34 +290,34 @@ CODECS = {
         _iso_codec(datetime.date),
         _iso_codec(datetime.datetime),
         _iso_codec(datetime.time),
-        Codec(
+        TypeCodec(
             "timedelta",
             datetime.timedelta,
             lambda value: (value.days, value.seconds, value.microseconds),
             lambda parts: datetime.timedelta(*parts),
         ),
-        Codec("complex", complex, lambda value: (value.real, value.imag), lambda parts: complex(*map(_number_of, parts))),
-        Codec(
+        TypeCodec("complex", complex, lambda value: (value.real, value.imag), lambda parts: complex(*map(_number_of, parts))),
+        TypeCodec(
             "itemgetter",
             operator.itemgetter,
             lambda value: tuple(value.__reduce__()[1]),
             lambda parts: operator.itemgetter(*_tuple_of(parts)),
         ),
-        Codec(
+        TypeCodec(
             "NormalDist",
             statistics.NormalDist,
             lambda value: (value.mean, value.stdev),
             lambda parts: statistics.NormalDist(*map(_number_of, parts)),
         ),
-        Codec(
+        TypeCodec(
             "partial",
             functools.partial,
             lambda value: (value.func, value.args, tuple(value.keywords.items())),
             _make_partial,
         ),
-        Codec("Random", random.Random, _random_parts, _make_random, shared=True),
-        Codec("RandomState", np.random.RandomState, _random_state_parts, _random_state, shared=True),
-        Codec("VectorDict", VectorDict, _vector_dict_parts, _vector_dict, shared=True),
+        TypeCodec("Random", random.Random, _random_parts, _make_random, shared=True),
+        TypeCodec("RandomState", np.random.RandomState, _random_state_parts, _random_state, shared=True),
+        TypeCodec("VectorDict", VectorDict, _vector_dict_parts, _vector_dict, shared=True),
         *map(_compiled_codec, river_state.COMPILED),
     )
 }

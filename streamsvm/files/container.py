@@ -1,6 +1,6 @@
 """The container of every file that streamsvm writes of a model: named arrays and a few strings, behind one checksum.
 
-Beside it, bounds of what is made of a file: one of a kilobyte must not ask for hours, nor for gigabytes.
+Beside it, limits for reading: a file of a kilobyte must not take hours, nor gigabytes.
 
 The layout is that of safetensors: 8 bytes with the header's length, little-endian; the header, JSON, with the type, the shape and
 the place of each array, and strings under ``__metadata__``; then the arrays, little-endian, without gaps. The last array,
@@ -188,19 +188,19 @@ def _read_arrays(header: dict[str, Any], buffer: memoryview) -> dict[str, np.nda
 
 
 def _unique_pairs(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
-    found = dict(pairs)
-    if len(found) != len(pairs):
+    unique = dict(pairs)
+    if len(unique) != len(pairs):
         raise CorruptFileError("a name stands twice in its header")
-    return found
+    return unique
 
 
 def _refuse_constant(constant: str) -> None:
     raise CorruptFileError(f"its header holds {constant}")
 
 
-#: Records that others see as one value, whatever they hold: they are compared by identity and shown by their class.
+#: Records that count as one value for their holders: they are compared by identity and shown by their class.
 _OPAQUE = frozenset({"instance", "state", "pickle"})
-#: What is shared may be met so many times as often as it is written, and a small file may do so this often at least.
+#: A walk may meet 64 times as many values as a file holds, and at least 2**20.
 _TIMES, _FREE = 64, 2**20
 _NESTED = frozenset({dict, list})
 _WORD = 64  # bytes of an array that count as one value
@@ -214,10 +214,10 @@ def check_shared(records: Sequence[Any], root: Any, arrays: Sequence[np.ndarray]
     So the values are counted that a walk would meet, before anything is made of them: more than a million, and more than 64 times
     those that the file holds, are too many. An instance ends a walk.
     """
-    found = [_held_values(record, arrays) for record in records]
-    own = [count for count, _ in found]
+    counted = [_held_values(record, arrays) for record in records]
+    own = [count for count, _ in counted]
     opaque = [_record_kind(record) in _OPAQUE for record in records]
-    held = [[number for number in inner if number < len(records)] for _, inner in found]
+    held = [[number for number in inner if number < len(records)] for _, inner in counted]
     root_own, root_held = _held_values(root, arrays)
     most = _FREE + _TIMES * (sum(own) + root_own)
     sizes = [0] * len(records)  # 0: not met yet, -1: being counted
@@ -234,7 +234,7 @@ def check_shared(records: Sequence[Any], root: Any, arrays: Sequence[np.ndarray]
                 sizes[at] = own[at] + sum(1 if opaque[inner] else max(sizes[inner], 1) for inner in held[at])
                 if sizes[at] > most:
                     raise ModelFileError(_TOO_MANY)
-    # Each instance and the root may walk through what they hold.
+    # Each instance, and the root, may walk through its values.
     total = sum(size for size, ends in zip(sizes, opaque, strict=True) if ends)
     total += sum(sizes[inner] for inner in root_held if inner < len(records))
     if total > most:

@@ -9,7 +9,7 @@ from typing import IO, Any
 def locks(file: IO[Any]) -> bool:
     """Lock an open file until it is closed or the process ends; False if another process has locked it.
 
-    An OSError says that the file system has no locks; the file is closed then.
+    Raises OSError if the file system has no locks, and closes the file.
     """
     import portalocker  # noqa: PLC0415 - a twentieth of a second, which most uses of the package do without
 

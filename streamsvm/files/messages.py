@@ -34,7 +34,7 @@ def missing_package(what: str, needs: str, extra: str, error: ImportError) -> Mi
 def shown(value: object) -> str:
     """Return the repr of a value for a message: of a long one its beginning, in a time that does not grow with it.
 
-    An object that holds others is shown by its class only, if it is no plain container: nobody knows how long its repr is.
+    An object that holds others, other than a plain container, is shown by its class: its repr may be of any length.
 
     >>> nested = [1]
     >>> for _ in range(60):
@@ -98,7 +98,7 @@ def quoted_name(text: str) -> str:
 
 
 def cut(text: str, most: int) -> str:
-    """A text on one line, and no longer than so many characters."""
+    """Put a text on one line, and shorten it to ``most`` characters."""
     text = " ".join(text[: 10 * most].split())
     return text if len(text) <= most else f"{text[: most - 3]}..."
 
@@ -106,7 +106,7 @@ def cut(text: str, most: int) -> str:
 def names_of(text: str) -> list[str]:
     """Return the names of a list with commas; one that has a comma itself stands in quotes.
 
-    A ValueError says that the text is no such list.
+    Raises ValueError if the text is not such a list.
 
     >>> names_of('age, "last, first",job')
     ['age', 'last, first', 'job']
@@ -124,6 +124,6 @@ def written_names(values: Iterable[str]) -> str:
     'age,"last, first"'
     """
     line = io.StringIO()
-    csv.writer(line, lineterminator="\r\n").writerow(values)  # quotes what has one of these
+    csv.writer(line, lineterminator="\r\n").writerow(values)  # quotes names with one of these characters
     text = line.getvalue()[:-2]
     return text if text != "--" else '"--"'  # which alone means something else on a command line

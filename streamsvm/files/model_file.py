@@ -1,4 +1,4 @@
-"""Files of models: what they hold, how they are written, and what is said when one cannot be read."""
+"""Files of models: contents as bytes, and writing them to disk as a whole."""
 
 from __future__ import annotations
 
@@ -20,25 +20,25 @@ import numpy as np
 
 from streamsvm.files.container import Container, CorruptFileError, ModelFileError, pack
 from streamsvm.files.messages import MissingPackageError
-from streamsvm.files.tree import read, written
+from streamsvm.files.tree import read_tree, write_tree
 
 _TREE, _METADATA = "tree", "metadata"
 _LONGEST_INT = 300  # digits: any such int is a float too
 _DIGITS = bytes(ord("0") if chr(byte).isdecimal() else ord(" ") for byte in range(256))  # for each byte, whether it is a digit
 
 
-#: What has one of these is a model.
+#: An object with one of these methods is a model.
 _METHODS = ("predict_one", "predict", "score_one", "transform_one", "transform", "learn_one", "fit")
 
 
-def is_model(found: Any) -> bool:
+def is_model(value: Any) -> bool:
     """Whether an object can learn, predict or transform rows, as all models do and transformers in front of them.
 
     >>> from streamsvm import BSGDClassifier
-    >>> [is_model(found) for found in (BSGDClassifier(), BSGDClassifier, 7, None)]
+    >>> [is_model(value) for value in (BSGDClassifier(), BSGDClassifier, 7, None)]
     [True, False, False, False]
     """
-    return not isinstance(found, type) and any(hasattr(found, method) for method in _METHODS)
+    return not isinstance(value, type) and any(hasattr(value, method) for method in _METHODS)
 
 
 def to_bytes(
@@ -51,13 +51,13 @@ def to_bytes(
     """Return the bytes of a file, which could be read back. Equal parts and facts give equal bytes.
 
     ``parts`` are objects by their names; the model is ``"model"``. ``facts`` are what can be read without them, as JSON, with the
-    ``versions`` of packages and a ``digest`` of the parts. ``strings`` and ``arrays_beside`` are what the file holds beside
-    these, by names that are no numbers: a program. Where it is ``trusted``, the parts may hold classes and functions of the
+    ``versions`` of packages and a ``digest`` of the parts. ``strings`` and ``arrays_beside`` are further contents of the
+    file, by names that are not numbers: a program. Where it is ``trusted``, the parts may hold classes and functions of the
     user's own. Raises ModelFileError if a part is of a type that no file holds, or could not be read back.
     """
     try:
-        tree, arrays = written(dict(parts), trusted)
-        read(tree, arrays, trusted)  # one that cannot be read would otherwise be noticed when it is needed
+        tree, arrays = write_tree(dict(parts), trusted)
+        read_tree(tree, arrays, trusted)  # one that cannot be read would otherwise be noticed when it is needed
     except ModelFileError:
         raise
     except Exception as error:  # a class of the user's own can raise anything
@@ -128,7 +128,7 @@ def read_parts(container: Container, trusted: bool = False) -> dict[str, Any]:
         arrays: list[np.ndarray] = []
         while (name := str(len(arrays))) in container.arrays:
             arrays.append(container.arrays[name])
-        parts = read(tree.tobytes(), arrays, trusted)
+        parts = read_tree(tree.tobytes(), arrays, trusted)
         if isinstance(parts, dict) and "model" in parts:
             return parts
     except ModelFileError:
@@ -194,7 +194,7 @@ def _writing_alone(folder: Path) -> Iterator[None]:
 
 
 def sync_folder(path: Path) -> None:
-    """Make durable what was created, renamed or removed in a folder; OSError if that fails. On Windows, nothing is done."""
+    """Flush the entries of a folder to disk, after files were created, renamed or removed; no effect on Windows."""
     if not hasattr(os, "O_DIRECTORY"):
         return
     folder = os.open(path, os.O_RDONLY | os.O_DIRECTORY)

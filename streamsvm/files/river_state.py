@@ -1,7 +1,7 @@
 """The state of river's compiled objects as bytes, and back.
 
 river's statistics and ADWIN are written in Rust. Such an object gives its state as bytes, and takes back any bytes: wrong ones
-end in a panic, which is no Exception. So a state is tried before an object with it is handed out.
+end in a panic, which is not an Exception. So a state is tried before an object with it is handed out.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from river.utils import VectorDict
 
 Arguments = tuple[Any, ...]
 
-#: River's classes whose state is compiled. `VectorDict` is none of them: its parts are objects of Python.
+#: River's classes whose state is compiled. `VectorDict` is not among them: its parts are objects of Python.
 COMPILED: tuple[type, ...] = (
     compiled_drift.AdaptiveWindowing,
     *(kind for kind in vars(compiled).values() if isinstance(kind, type) and hasattr(kind, "__setstate__")),
@@ -46,7 +46,7 @@ def state_of(instance: Any) -> tuple[Arguments, bytes]:
 
 
 def restore(cls: type[Any], arguments: Arguments, state: bytes) -> Any:
-    """Make one of river's compiled objects from what `state_of` gave; a ValueError says that it is no such state."""
+    """Make one of river's compiled objects from its `state_of`. Raises ValueError if the state is invalid."""
     if cls not in COMPILED or type(state) is not bytes:
         raise ValueError(f"{cls.__name__} is not one of river's classes with a compiled state")
     try:
@@ -54,7 +54,7 @@ def restore(cls: type[Any], arguments: Arguments, state: bytes) -> Any:
         instance.__setstate__(state)
         if state_of(instance) == (arguments, state):
             return instance
-    except BaseException as error:  # a panic of Rust is none of Exception
+    except BaseException as error:  # a panic of Rust is not an Exception
         if isinstance(error, KeyboardInterrupt | SystemExit):
             raise
     raise ValueError(f"the state of a {cls.__name__} is corrupt, or of another version of river")

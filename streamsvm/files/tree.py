@@ -1,7 +1,7 @@
 """The tree of objects in a file: records in JSON, and the arrays and bytes that they name by number.
 
 Everything that can be changed or shared (a list, a dict, an instance, an array) is a record of its own, and values refer to it
-by its number, so that what was shared is shared again and objects can refer to each other in circles. A record of an instance is
+by its number, so that shared objects are shared again and objects can refer to each other in circles. A record of an instance is
 the name of its class, as `codecs` lists them, and its attributes. To read it, an empty instance is made and the attributes are
 set on that. No constructor runs, but for those of the few types in `codecs`, and for the classes of streamsvm, which check their
 state (``__setstate__``). docs/saved-files.md lists all values and records.
@@ -41,17 +41,17 @@ _EMPTY: dict[str, Any] = {"list": list, "set": set, **{kind: made for made, kind
 # Writing -----------------------------------------------------------------------------------------------------------------------
 
 
-def written(obj: Any, trusted: bool = False) -> tuple[bytes, list[np.ndarray]]:
+def write_tree(obj: Any, trusted: bool = False) -> tuple[bytes, list[np.ndarray]]:
     """Return an object as JSON, and the arrays that it names by number. Equal objects give equal bytes.
 
     Where it is ``trusted``, classes and functions that are not listed in `names` may be named, and what has a form of its own may
     be pickled. Raises ModelFileError for these otherwise, and for a part of a type that no file holds.
     """
-    writer = _Writer(trusted)
+    writer = _TreeWriter(trusted)
     return writer.finish(obj), writer.arrays
 
 
-class _Writer:
+class _TreeWriter:
     def __init__(self, trusted: bool) -> None:
         self.arrays: list[np.ndarray] = []
         self._trusted = trusted
@@ -99,7 +99,7 @@ class _Writer:
             return {"function": self._checked_name(obj, find_function)}
         codec = BY_TYPE.get(kind)
         if codec is not None and not codec.shared:
-            return {"codec": [codec.kind, self._written_value(codec.taken_apart(obj), depth + 1)]}
+            return {"codec": [codec.kind, self._written_value(codec.to_parts(obj), depth + 1)]}
         return {"ref": self._number_of(obj)}
 
     def _written_values(self, objects: Iterable[Any], depth: int = 0) -> list[Any]:
@@ -108,7 +108,7 @@ class _Writer:
 
     def _sorted_values(self, members: Iterable[Any], depth: int = 0) -> list[Any]:
         # The order in a set depends on its history and on the seed of hashes.
-        return self._written_values(sorted(members, key=lambda member: written(member, self._trusted)[0]), depth)
+        return self._written_values(sorted(members, key=lambda member: write_tree(member, self._trusted)[0]), depth)
 
     def _number_of(self, obj: Any) -> int:
         number = self._numbers.setdefault(id(obj), len(self._objects))
@@ -146,7 +146,7 @@ class _Writer:
             return self._record_of_array(obj)
         codec = BY_TYPE.get(kind)
         if codec is not None:
-            return ["codec", codec.kind, self._written_value(codec.taken_apart(obj))]
+            return ["codec", codec.kind, self._written_value(codec.to_parts(obj))]
         return self._record_of_instance(obj)
 
     def _record_of_array(self, array: np.ndarray) -> list[Any]:
@@ -208,11 +208,11 @@ def _pickles_by_itself(cls: Any) -> bool:
 # Reading -----------------------------------------------------------------------------------------------------------------------
 
 
-def read(text: bytes, arrays: Sequence[np.ndarray], trusted: bool = False) -> Any:
-    """Return the object that `written` took apart.
+def read_tree(text: bytes, arrays: Sequence[np.ndarray], trusted: bool = False) -> Any:
+    """Return the object that `write_tree` took apart.
 
     Where it is ``trusted``, classes and functions that are not listed may be looked up, and pickled parts read, which can run
-    anything. Raises ModelFileError if text and arrays are not what `written` returns, or name a class or function that is not
+    anything. Raises ModelFileError if text and arrays are not what `write_tree` returns, or name a class or function that is not
     listed. ``__setstate__`` of a class of streamsvm that finds its state corrupt may raise any other error.
     """
     try:
@@ -221,12 +221,12 @@ def read(text: bytes, arrays: Sequence[np.ndarray], trusted: bool = False) -> An
         raise ModelFileError(f"its records are not JSON ({error})") from error
     try:
         check_shared(tree["records"], tree["root"], arrays)
-        return _Reader(tree["records"], arrays, trusted).read(tree["root"])
+        return _TreeReader(tree["records"], arrays, trusted).read(tree["root"])
     except (AttributeError, IndexError, KeyError, OverflowError, RecursionError, TypeError) as error:
         raise ModelFileError(f"its records do not fit together ({type(error).__name__}: {error})") from error
 
 
-class _Reader:
+class _TreeReader:
     def __init__(self, records: list[Any], arrays: Sequence[np.ndarray], trusted: bool) -> None:
         self._records, self._arrays, self._trusted = records, arrays, trusted
         self._made: dict[int, Any] = {}
@@ -265,7 +265,7 @@ class _Reader:
             made = object.__new__(find_class(rest[0], self._trusted))
         elif kind == "codec":
             self._made[number] = None  # what it is made of cannot hold itself
-            made = CODECS[rest[0]].put_together(self._read_value(rest[1]))
+            made = CODECS[rest[0]].from_parts(self._read_value(rest[1]))
         elif kind == "pickle" and self._trusted:
             made = pickle.loads(self._read_bytes(rest[0]))  # noqa: S301 - trusted
         elif kind == "pickle":
@@ -340,7 +340,7 @@ class _Reader:
         if tag == "method":
             return self._read_method(*content)
         if tag == "codec":
-            return CODECS[content[0]].put_together(self._read_value(content[1]))
+            return CODECS[content[0]].from_parts(self._read_value(content[1]))
         raise ModelFileError(f"it holds a value of kind {shown(tag)}")
 
     def _read_values(self, values: list[Any]) -> list[Any]:

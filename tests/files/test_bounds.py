@@ -20,7 +20,7 @@ from streamsvm.batch import BatchClassifier, BatchRegressor, CSMOClassifier, CSM
 from streamsvm.core.memory.features import FeatureSpace
 from streamsvm.files import container
 from streamsvm.files.container import ModelFileError, check_hashes, check_shared
-from streamsvm.files.tree import read, written
+from streamsvm.files.tree import read_tree, write_tree
 from streamsvm.learners import OnlineLinearSVC
 from streamsvm.learners.preprocessing import BoundedScaler
 from streamsvm.stream.tables import TableEncoder
@@ -135,7 +135,7 @@ def test_what_models_share_is_no_bomb(monkeypatch):
     models = [preprocessing.StandardScaler() for _ in range(400)]
     for model in models:
         model.means = shared
-    found = read(*written({"models": models, "chain": chain, "loops": [models, models]}))
+    found = read_tree(*write_tree({"models": models, "chain": chain, "loops": [models, models]}))
     assert found["loops"][0] is found["loops"][1]
     assert all(model.means is found["models"][0].means for model in found["models"])
 

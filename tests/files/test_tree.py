@@ -21,7 +21,7 @@ from refused import raises
 from saved import dumps, loads
 from streamsvm import BSGDClassifier, load, save
 from streamsvm.files.container import ModelFileError
-from streamsvm.files.tree import read, written
+from streamsvm.files.tree import read_tree, write_tree
 
 SCALER = "river.preprocessing:StandardScaler"
 WORDS = {"bytes": 0}
@@ -206,7 +206,7 @@ def test_what_refers_to_itself_comes_back():
     ],
 )
 def test_lists_of_plain_values_are_written_value_by_value(values):
-    alone = [json.loads(written(value)[0])["root"] for value in values]
-    text, arrays = written(values)
+    alone = [json.loads(write_tree(value)[0])["root"] for value in values]
+    text, arrays = write_tree(values)
     assert json.dumps(json.loads(text)["records"][0]) == json.dumps(["list", alone])
-    assert repr(read(text, arrays)) == repr(values)
+    assert repr(read_tree(text, arrays)) == repr(values)
