@@ -36,7 +36,7 @@ from crafted import put_together, repacked, taken_apart
 from refused import raises
 from streamsvm import BSGDClassifier, batch, learners, linear
 from streamsvm.core import budget
-from streamsvm.core.memory.support_vectors import HEADER, SupportVectorStore
+from streamsvm.core.memory.support_vectors import SupportVectorStore
 from streamsvm.files import codecs
 from streamsvm.files.codecs import OWN_CLASSES
 from streamsvm.learners import preprocessing as preprocessing_of_ours
@@ -248,7 +248,7 @@ def test_sets_are_the_same_bytes_whatever_the_seed_of_the_hashes(tmp_path, monke
 def test_a_model_whose_numbers_were_changed_is_refused(folder, tmp_path, monkeypatch):
     model = learned()[-1]
     snapshot = bytearray(model._store.snapshot())
-    place = HEADER.fields["n_support"][1]
+    place = SupportVectorStore._layout.header.fields["n_support"][1]
     snapshot[place : place + 8] = (10**6).to_bytes(8, "little")  # more support vectors than the store has room for
     with monkeypatch.context() as patch:
         patch.setattr(SupportVectorStore, "snapshot", lambda _: bytes(snapshot))

@@ -9,7 +9,7 @@ from sklearn.linear_model import SGDRegressor
 from naive import NaiveLinear
 from problems import learned_by, snapshot
 from refused import refused
-from streamsvm.core.memory.weights import HEADER, WeightStore
+from streamsvm.core.memory.weights import WeightStore
 from streamsvm.learners import OnlineLinearSVC, OnlineLinearSVR
 
 N = 150 if config.DISABLE_JIT else 600
@@ -153,11 +153,11 @@ def at(place, value):
 @pytest.mark.parametrize(
     ("change", "match"),
     [
-        (at(HEADER.fields["columns"][1], b"\xff" * 8), "the snapshot's columns is -1, the store's 32"),
-        (at(HEADER.fields["taken"][1], bytes(8)), "the snapshot's taken is 0, the store's 32"),
-        (at(HEADER.fields["used"][1], b"\xff" * 8), "does not fit"),
-        (at(HEADER.fields["used"][1], (41).to_bytes(8, "little")), "does not fit"),
-        (at(HEADER.fields["used"][1], (29).to_bytes(8, "little")), "bytes, not"),
+        (at(WeightStore._layout.header.fields["columns"][1], b"\xff" * 8), "the snapshot's columns is -1, the store's 32"),
+        (at(WeightStore._layout.header.fields["taken"][1], bytes(8)), "the snapshot's taken is 0, the store's 32"),
+        (at(WeightStore._layout.header.fields["used"][1], b"\xff" * 8), "does not fit"),
+        (at(WeightStore._layout.header.fields["used"][1], (41).to_bytes(8, "little")), "does not fit"),
+        (at(WeightStore._layout.header.fields["used"][1], (29).to_bytes(8, "little")), "bytes, not"),
         (at(384, np.float64(np.nan).tobytes()), "not finite"),
         (at(400, np.float64(1e300).tobytes()), "not finite"),
         (lambda state: state.update(store=state["store"][:100]), "cut off"),

@@ -4,8 +4,8 @@ A block is all that a model holds, as one run of bytes: a compiled function take
 uses. One table lists them, and `Layout` derives from it where they lie, how large they are and which numbers they can hold.
 
 The table is a NamedTuple whose fields are annotated with an `Array` each. Its first field is the header, a record at the start of
-the block that holds the sizes; then comes room for the learner's state, up to `STATE_END`, and then the other arrays in their
-order, each from a cache line on.
+the block: the lengths of dimensions that arrays name, and the fields that the table lists. Then comes room for the learner's
+state, up to `STATE_END`, and then the other arrays in their order, each from a cache line on.
 """
 
 from __future__ import annotations
@@ -116,14 +116,15 @@ class Layout(Generic[V]):
 
     def __init__(self, table: type[V], in_lines: tuple[str, ...]) -> None:
         arrays = {name: hint.__metadata__[0] for name, hint in get_type_hints(table, include_extras=True).items()}
+        fields = arrays.pop("header").dtype
         self.start: int = STATE_END
         self.line: int = LINE
-        self.header: np.dtype[np.void] = arrays.pop("header").dtype
         self.arrays: dict[str, Array] = arrays
         self.in_lines: frozenset[str] = frozenset(in_lines)
         self.sizes: tuple[str, ...] = tuple(
             dict.fromkeys(n for array in arrays.values() for n in array.shape if isinstance(n, str))
         )
+        self.header: np.dtype[np.void] = np.dtype([*((name, "i8") for name in self.sizes), *fields.descr])
 
         @lru_cache(maxsize=256)  # a committee has hundreds of stores with the same sizes
         def places(*sizes: int) -> tuple[list[tuple[tuple[int, ...], np.dtype[Any], int]], int, int]:

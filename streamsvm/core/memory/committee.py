@@ -42,17 +42,9 @@ STATE = np.dtype(
     ]
 )
 
-#: The first bytes of a block. The fields up to ``side`` are the sizes, fixed at construction.
+#: Fields of the header, beside the sizes.
 HEADER = np.dtype(
     [
-        ("columns", "i8"),  # room for features
-        ("experts", "i8"),
-        ("inputs", "i8"),  # of the stacks: 1, the outcome of the votes, and the outputs of the experts
-        ("outputs", "i8"),  # room for classes; 1 for two classes
-        ("followed", "i8"),  # classes whose order is followed
-        ("newtons", "i8"),  # experts of second order
-        ("side", "i8"),  # of their matrices
-        ("targets", "i8"),  # 1 where targets are learned, which have a scale; 0 for labels
         ("used", "i8"),  # columns that have a feature
         ("live", "i8"),  # outputs in use
     ]
@@ -220,12 +212,7 @@ class CommitteeStore(Store[CommitteeViews]):
     def _room_of(place: Place, columns: int) -> int:
         return 0 if place.store is None else _rounded_to_lines(place.store.nbytes_of(columns=columns, **place.sizes))
 
-    @property
-    def used(self) -> int:
-        """The number of columns that have a feature."""
-        return int(self._header["used"][0])
-
-    @used.setter
+    @Store.used.setter
     def used(self, columns: int) -> None:
         self._header["used"] = columns
         self.views.cache["valid"] = 0

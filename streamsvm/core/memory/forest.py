@@ -53,15 +53,10 @@ BEGIN, END, MIXED, DEEP = range(4)
 #: The room of the row at hand: a walk reads the feature with the number of a leaf, too, and makes nothing of it.
 _ROW = 640
 
-#: The first bytes of a block; those up to ``added`` are sizes, fixed at construction.
+#: Fields of the header, beside the sizes. The first two are fixed at construction, too.
 HEADER = np.dtype(
     [
         ("columns", "i8"),  # room for features
-        ("kept", "i8"),  # of these and of those added, rows have so many
-        ("places", "i8"),  # room for rows
-        ("labels", "i8"),  # room for labels; 0: numbers are predicted
-        ("numbered", "i8"),  # room for rows whose targets are numbers
-        ("tests", "i8"),  # room for tests of a node
         ("added", "i8"),  # columns of a row in front of its features
         ("used", "i8"),  # columns that have a feature
         ("learned", "i8"),  # rows; the next one takes the place of that number, modulo the places
@@ -250,7 +245,7 @@ class ForestStore(Store[ForestViews]):
             raise ValueError(f"a snapshot of a forest with {used} features and {h['learned']} rows does not fit the store")
         held = min(int(h["learned"]), int(h["places"]))
         _LAYOUT.check(v, {"places": held, "numbered": held, "kept": filled})
-        if block[HEADER.itemsize : STATE_END].any():
+        if block[_LAYOUT.header.itemsize : STATE_END].any():
             raise ValueError("the snapshot is corrupt: there are numbers beyond the header")
         if (held and v.labels.max() >= max(h["labels"], 1)) or not abs(h["missed"]) <= LARGEST_NUMBER:
             raise ValueError("the snapshot is corrupt: a forest holds labels or numbers that there are not")

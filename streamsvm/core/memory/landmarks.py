@@ -22,16 +22,10 @@ CHUNK_ROWS = 64
 #: Landmarks on which a new one is projected.
 NEIGHBOURS = 32
 
-#: The first bytes of a block. The fields up to ``window`` are the sizes, fixed at construction.
+#: Fields of the header, beside the sizes. The budget is fixed at construction, too.
 HEADER = np.dtype(
     [
         ("budget", "i8"),  # the most landmarks
-        ("columns", "i8"),  # room for features
-        ("outputs", "i8"),  # room for outputs
-        ("stride", "i8"),  # room for regressors: budget + 1, rounded up to an odd number of cache lines
-        ("scores", "i8"),  # room for decision values: two of each output
-        ("triangle", "i8"),  # numbers of a symmetric matrix of so many rows
-        ("window", "i8"),  # room for the first rows
         ("n_support", "i8"),  # landmarks
         ("used", "i8"),  # columns that have a feature
         ("live", "i8"),  # outputs in use
@@ -114,8 +108,8 @@ def _array_sizes(columns: int, budget: int, outputs: int) -> dict[str, int]:  # 
         "budget": budget,
         "outputs": outputs,
         "stride": stride,
-        "scores": 2 * outputs,
-        "triangle": stride * (stride + 1) // 2,
+        "scores": 2 * outputs,  # room for decision values
+        "triangle": stride * (stride + 1) // 2,  # numbers of a symmetric matrix
         "window": math.ceil(max(_LEAST_ROWS, _ROWS_A_LANDMARK * budget)),
     }
 

@@ -23,12 +23,9 @@ _LINE = 16  # numbers of 4 bytes
 _LARGEST_VALUE = 1e30
 _LARGEST_RELEVANCE = 1.01  # of a correlation with differences of at most 1, and rounding
 
-#: The first bytes of a block; ``columns``, ``cells`` and ``rows`` are fixed at construction.
+#: Fields of the header, beside the sizes.
 HEADER = np.dtype(
     [
-        ("columns", "i8"),  # room for features
-        ("cells", "i8"),  # room for the numbers of rows
-        ("rows", "i8"),  # room for rows, if features are few
         ("used", "i8"),  # columns that have a feature
         ("laid", "i8"),  # columns that the rows are laid out for
         ("held", "i8"),  # rows
@@ -77,7 +74,7 @@ def stride_of(cells: int, rows: int, laid: int) -> int:
 
 def _array_sizes(columns: int, rows: int) -> dict[str, int]:
     rows = rounded_up(int(rows))
-    return {"rows": rows, "cells": min(rows * columns, MOST_CELLS)}
+    return {"rows": rows, "cells": min(rows * columns, MOST_CELLS)}  # room for rows if features are few, and for their numbers
 
 
 class NeighbourStore(Store[NeighbourViews]):
@@ -146,5 +143,5 @@ class NeighbourStore(Store[NeighbourViews]):
         v = _LAYOUT.views(block)
         _LAYOUT.check(v, {"rows": held, "columns": laid})
         cells = v.cells[: laid * stride].reshape(laid, stride)
-        if cells[:, held:].any() or v.cells[laid * stride :].any() or block[HEADER.itemsize : STATE_END].any():
+        if cells[:, held:].any() or v.cells[laid * stride :].any() or block[_LAYOUT.header.itemsize : STATE_END].any():
             raise ValueError("the snapshot is corrupt: cells hold numbers beyond the rows")

@@ -16,15 +16,10 @@ from streamsvm.core.kernels import FOURIER, LARGEST_GAMMA, LARGEST_LENGTH, LARGE
 from streamsvm.core.memory.block import LARGEST, LINE, Array, Layout, VectorStore, check_size, rounded_up
 from streamsvm.core.memory.moments import FOLLOWED, N_FIRST, check_moments
 
-#: The first bytes of a block. The fields up to ``window`` are the sizes, fixed at construction.
+#: Fields of the header, beside the sizes. The budget is fixed at construction, too.
 HEADER = np.dtype(
     [
         ("budget", "i8"),  # B: the most support vectors between two rows
-        ("columns", "i8"),  # room for features
-        ("outputs", "i8"),  # room for rows of coefficients
-        ("stride", "i8"),  # room for support vectors: B + 1 slots, rounded up to an odd number of cache lines
-        ("gram", "i8"),  # room for rows and columns of a Gram matrix: the stride, or 0
-        ("window", "i8"),  # rows of the window
         ("n_support", "i8"),  # support vectors
         ("used", "i8"),  # columns that have a feature
         ("live", "i8"),  # rows of coefficients in use; those after them hold zeros
@@ -34,7 +29,6 @@ HEADER = np.dtype(
         ("gamma", "f8"),
         ("coef0", "f8"),
         ("largest_norm", "f8"),  # squared norm of the longest support vector that there ever was
-        ("scaled", "i8"),  # room for the scale of features: the columns, or 0 for rows that are learned as they are
     ]
 )
 
@@ -126,7 +120,7 @@ def odd_lines(n: int) -> int:
 def _array_sizes(
     columns: int, budget: int, outputs: int, gram: bool = False, window: int = 0, scaled: bool = False
 ) -> dict[str, int]:
-    stride = odd_lines(int(budget) + 1)
+    stride = odd_lines(int(budget) + 1)  # room for support vectors: one more than the budget
     sizes = {"budget": budget, "outputs": outputs, "stride": stride, "gram": stride if gram else 0, "window": window}
     return {**{name: int(size) for name, size in sizes.items()}, "scaled": columns if scaled else 0}
 

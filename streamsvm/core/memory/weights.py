@@ -9,11 +9,9 @@ import numpy as np
 
 from streamsvm.core.memory.block import LARGEST, STATE_END, Array, Layout, Store
 
-#: The first bytes of a block; ``columns`` is fixed at construction.
+#: Fields of the header, beside the sizes.
 HEADER = np.dtype(
     [
-        ("columns", "i8"),  # room for features
-        ("taken", "i8"),  # room for a row by itself: as many, or 0 where rows lie elsewhere
         ("used", "i8"),  # columns that have a feature
     ]
 )
@@ -77,7 +75,7 @@ class WeightStore(Store[WeightViews]):
         fixed = STATE_END + 8 * _ITERATES
         if len(snapshot) < fixed:
             raise ValueError(f"a snapshot of {len(snapshot):,} bytes is cut off")
-        header = np.frombuffer(snapshot, HEADER, 1)[0]
+        header = np.frombuffer(snapshot, _LAYOUT.header, 1)[0]
         used = int(header["used"])
         self._check_sizes(header, ("columns", "taken"))
         if not 0 <= used <= self.max_features:
@@ -121,7 +119,7 @@ class WeightStores:
 
     @used.setter
     def used(self, columns: int) -> None:
-        self.within[:, : HEADER.itemsize].view(HEADER)["used"] = columns
+        self.within[:, : _LAYOUT.header.itemsize].view(_LAYOUT.header)["used"] = columns
 
     def take(self, other: WeightStores) -> None:
         """Become a copy of the stores of as many outputs or fewer; those that it lacks stay as they are."""

@@ -39,6 +39,6 @@ def test_other_bytes_are_refused(module, store, others):
     before = store.snapshot()
     for bad in (b"", before[:-1], before + b"\0", *(other.snapshot() for other in others)):
         refused("does not fit a store|the store's", store.restore, bad)
-    for place in (module.HEADER.itemsize, module.STATE_END - 1):
+    for place in (store._layout.header.itemsize, module.STATE_END - 1):
         refused("beyond the (header|rows)", store.restore, before[:place] + b"\1" + before[place + 1 :])
     assert store.snapshot() == before

@@ -7,7 +7,7 @@ from numba import njit
 from refused import refused
 from spoilt import check_spoilt
 from streamsvm.core.memory.slots import append, remove
-from streamsvm.core.memory.support_vectors import HEADER, SupportVectorStore, Views, views
+from streamsvm.core.memory.support_vectors import SupportVectorStore, Views, views
 
 
 def filled():
@@ -68,7 +68,7 @@ def test_snapshots_that_no_store_wrote_are_refused(place, value, match):
     store = filled()
     before = store.snapshot()
     snapshot = bytearray(before)
-    place = HEADER.fields[place][1] if isinstance(place, str) else place
+    place = SupportVectorStore._layout.header.fields[place][1] if isinstance(place, str) else place
     snapshot = snapshot[:place] if value is None else snapshot[:place] + value + snapshot[place + len(value) :]
     refused(match, store.restore, bytes(snapshot))
     assert store.snapshot() == before
