@@ -21,8 +21,7 @@ if TYPE_CHECKING:
     from streamsvm import linear as linear
     from streamsvm import stream as stream
     from streamsvm.core.budget.merge import Merge
-    from streamsvm.core.budget.projection import Projection
-    from streamsvm.core.budget.removal import Removal
+    from streamsvm.core.budget.removal import Projection, Removal
     from streamsvm.explanations import examples_one as examples_one
     from streamsvm.explanations import explain_one as explain_one
     from streamsvm.explanations import importance as importance

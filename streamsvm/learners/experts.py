@@ -17,7 +17,7 @@ from streamsvm.core.memory.landmarks import LandmarkStore
 from streamsvm.core.memory.neighbours import NeighbourStore
 from streamsvm.core.memory.support_vectors import SupportVectorStore
 from streamsvm.core.memory.weights import WeightStore
-from streamsvm.core.steps import experts, forest, forest_of_numbers, iterates, kernel_rls, least_squares, linear_step, neighbours
+from streamsvm.core.steps import experts, forest, iterates, landmarks, least_squares, linear_step, neighbours
 from streamsvm.core.steps import second_order as newton
 from streamsvm.core.steps.committee import Functions
 from streamsvm.core.steps.coordinate_ascent import step as ascent
@@ -165,7 +165,7 @@ class Landmarks(KernelLearner):
     """Recursive least squares on kernel values with landmarks."""
 
     outputs_each = 1
-    functions = Functions(experts.predict_landmarks, experts.update_landmarks, experts.rescale_landmarks, kernel_rls.learn_one)
+    functions = Functions(experts.predict_landmarks, experts.update_landmarks, experts.rescale_landmarks, landmarks.learn_one)
     dtype = least_squares.STATE
     learned = MappingProxyType({**iterates.LEARNED, **least_squares.LEARNED})
 
@@ -269,7 +269,7 @@ class NumberForest(Forest):
     """A rolling forest that predicts targets, and what other experts miss of them."""
 
     outputs = ("target", "what others miss")
-    functions = Functions(forest_of_numbers.predict, forest_of_numbers.update, forest.rescale)
+    functions = Functions(forest.predict_numbers, forest.update_numbers, forest.rescale)
 
     def place(self, outputs: int) -> Place:  # noqa: ARG002
         return Place(2, ForestStore, {"rows": self.rows, "labels": 0})

@@ -13,7 +13,7 @@ from streamsvm.core.checks import OutputName, Overflow, parameter
 from streamsvm.core.memory.block import record
 from streamsvm.core.memory.features import OVERFLOW
 from streamsvm.core.memory.landmarks import CHUNK_ROWS, LandmarkStore, landmark_views
-from streamsvm.core.steps import kernel_rls, least_squares
+from streamsvm.core.steps import landmarks, least_squares
 from streamsvm.core.steps.iterates import AVERAGE, CHOSEN, RULE_STATE
 from streamsvm.core.steps.rule import Rule
 from streamsvm.core.steps.triangle import row_start
@@ -72,7 +72,7 @@ def check_work(store: LandmarkStore, s: Any) -> None:
 
 @learner
 class KernelRLS(KernelEstimator):
-    """A model that is the least-squares solution on kernel values with landmarks, and the rule of `kernel_rls`.
+    """A model that is the least-squares solution on kernel values with landmarks, and the rule of `landmarks`.
 
     Parameters
     ----------
@@ -101,8 +101,8 @@ class KernelRLS(KernelEstimator):
     max_features: int = 1024
     overflow: Overflow = parameter(default="raise", choices=OVERFLOW)
 
-    _rule = Rule(kernel_rls.learn_one, least_squares.STATE, least_squares.LEARNED)
-    _decide = staticmethod(kernel_rls.decide)
+    _rule = Rule(landmarks.learn_one, least_squares.STATE, least_squares.LEARNED)
+    _decide = staticmethod(landmarks.decide)
     averaging = 1  # there is a second output to choose: that without corrections
 
     def __post_init__(self) -> None:

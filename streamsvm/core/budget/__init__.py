@@ -5,8 +5,7 @@ from __future__ import annotations
 from dataclasses import fields, is_dataclass
 
 from streamsvm.core.budget.merge import Merge
-from streamsvm.core.budget.projection import Projection
-from streamsvm.core.budget.removal import Removal
+from streamsvm.core.budget.removal import Projection, Removal
 from streamsvm.core.budget.strategy import Refusal, Strategy
 
 __all__ = ["Merge", "Projection", "Refusal", "Removal", "Strategy", "strategy_for"]

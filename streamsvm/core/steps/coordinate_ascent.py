@@ -11,7 +11,6 @@ from streamsvm.core.kernels import self_kernel
 from streamsvm.core.memory.slots import kernel_row_of
 from streamsvm.core.memory.support_vectors import views
 from streamsvm.core.steps.decisions import fill_row
-from streamsvm.core.steps.drift import drifts
 from streamsvm.core.steps.iterates import EPSILON_INSENSITIVE, HINGE, LAST, common, restart
 from streamsvm.core.steps.rescale import scan_given
 from streamsvm.core.steps.rule import FITTED, Range, rule, state_of
@@ -41,7 +40,7 @@ STATE = np.dtype(
         ("one_pass", "i8"),  # whether steps are bounded by `largest_step`, or by C alone
         ("fitted", "i8"),
         ("forgotten", "i8"),  # rows learned before the stream drifted last; `COMMON` counts those since then
-        ("drifts", "f8", 3),  # see `streamsvm.core.steps.drift`
+        ("drifts", "f8", 3),  # the chart of `drifts`
     ]
 )
 #: Fields of it that learning changes.
@@ -53,6 +52,33 @@ _ROWS_OF_CAUTION = 4000.0
 _MASS = 3000.0  # C times the number of rows so far counts as this at least
 _DEVIATIONS, _LEAST_VARIANCE = 4.0, 0.03  # of the chart by which a single pass forgets: see `drifts`
 _HELD = 0.5  # of all coefficients, where it forgets
+
+
+_FAST, _SLOW = 0.02, 0.002  # rates of the two means
+_LEAST_ROWS = 200
+
+
+@compiled(inline=True)
+def drifts(state: np.ndarray, error: float, deviations: float, least_variance: float) -> bool:
+    """Update a control chart by the error of a row, from 0 to 1; whether the stream has drifted. The chart then begins anew.
+
+    It is that of Gama et al. (2004), Learning with drift detection, with fading means (Ross et al. 2012, Exponentially weighted
+    moving average charts for detecting concept drift).
+
+    ``state`` is float64 [3]: rows since the last drift, and the fast and the slow mean of their errors. The stream has drifted
+    where the fast mean is more than so many ``deviations`` above the slow one. Rare errors count as if the variance of one were
+    ``least_variance``.
+    """
+    state[0] += 1.0
+    first = 1.0 / state[0]
+    state[1] += max(first, _FAST) * (error - state[1])
+    state[2] += max(first, _SLOW) * (error - state[2])
+    slow = state[2]
+    deviation = math.sqrt(max(slow * (1.0 - slow), least_variance) * _FAST / 2.0)
+    if state[0] <= _LEAST_ROWS or state[1] <= slow + deviations * deviation:
+        return False
+    state[0] = state[1] = state[2] = 0.0
+    return True
 
 
 @compiled(inline=True)

@@ -14,9 +14,9 @@ from streamsvm.core.memory.committee import STATE, committee_views
 from streamsvm.core.memory.landmarks import landmark_views
 from streamsvm.core.memory.slots import clear, scan_row
 from streamsvm.core.memory.support_vectors import views
-from streamsvm.core.steps import kernel_rls, least_squares, linear_step, rescale
+from streamsvm.core.steps import landmarks, least_squares, linear_step, rescale
 from streamsvm.core.steps.committee import LARGEST_WEIGHT, MOVED, WEIGHTED
-from streamsvm.core.steps.drift import drifts
+from streamsvm.core.steps.coordinate_ascent import drifts
 from streamsvm.core.steps.iterates import EPSILON_INSENSITIVE, PRIOR_ROWS, common, restart
 from streamsvm.core.steps.rule import call_rule, state_of
 from streamsvm.core.steps.stack import MOST_ROWS, answer, bounded, robust_weight
@@ -124,7 +124,7 @@ def predict_landmarks(block: np.ndarray, store: np.ndarray, expert: int) -> int:
     live, first = v.header[0]["live"], v.experts[expert]["first_input"]
     for j in range(s.header[0]["used"]):
         s.rows[0, j] = v.scaled[j]
-    kernel_rls.ask(store)
+    landmarks.compute_scores(store)
     share = _share_of_output(live)
     for k in range(live):
         v.at_hand[k, first], v.at_hand[k, first + 1] = share * s.scores[2 * k], share * s.scores[2 * k + 1]

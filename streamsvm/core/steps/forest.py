@@ -8,6 +8,13 @@ between the two, by a feature that is drawn as for a node. So each tree knows ea
 grown. Leaves that cannot be cut count their two commonest labels.
 
 A tree votes with the share of each label in the leaf, by the weight exp(-4 e), where e is its recent error.
+
+Every other tree is of targets. What these follow in jumps, experts do not: rules on single features, and the last target along
+with a feature. The other trees are of what the experts before the forest miss, as the mean of their vote and of the best one has
+it: a tree that sees a row beside that prediction, and beside what was missed last, finds where experts are wrong together.
+
+A leaf is a running mean. Trees vote by 1 / (.01 + e)^2, where e is the mean
+absolute error, in deviations of the target.
 """
 
 from __future__ import annotations
@@ -17,7 +24,7 @@ import math
 import numpy as np
 
 from streamsvm.core.compiling.functions import compiled
-from streamsvm.core.memory.committee import committee_views
+from streamsvm.core.memory.committee import STATE, committee_views
 from streamsvm.core.memory.forest import (
     COUNTS,
     DEPTH,
@@ -25,18 +32,26 @@ from streamsvm.core.memory.forest import (
     FEATURE,
     LABEL,
     LARGEST_VALUE,
+    LAST,
     LEAVES,
     LEFT,
+    MISSED,
+    MISSING,
+    MOST_AVERAGED,
     MOST_COUNTED,
     NODES,
     OTHER,
     PLACE,
+    TARGET,
     TREES,
+    VOTED,
     forest_views,
 )
 from streamsvm.core.memory.slots import GOLDEN_GAMMA, next_random
 from streamsvm.core.steps.committee import MOVED
 from streamsvm.core.steps.forest_growth import INFINITE, drawn_below, grow_tree, midway, passed_over, vote_of
+from streamsvm.core.steps.rule import state_of
+from streamsvm.core.steps.stack import best_input, bounded, vote_of_numbers
 
 #: The least share of a label of which an input tells.
 LEAST_SHARE = 0.02
@@ -51,7 +66,7 @@ _LEVELS = 3  # that trees are walked between two looks whether they have come to
 
 
 @compiled
-def fill_row(block: np.ndarray, store: np.ndarray) -> None:
+def _fill_row(block: np.ndarray, store: np.ndarray) -> None:
     """Fill in the features of the row at hand of a committee, less their anchors."""
     v, s = committee_views(block), forest_views(store)
     h = s.header[0]
@@ -61,7 +76,7 @@ def fill_row(block: np.ndarray, store: np.ndarray) -> None:
 
 
 @compiled(apart=True)
-def walk_trees(store: np.ndarray) -> None:
+def _walk_trees(store: np.ndarray) -> None:
     """Bring the row at hand to a leaf of each tree.
 
     Trees go down in step, without branches: their reads from memory overlap.
@@ -122,8 +137,8 @@ def predict(block: np.ndarray, store: np.ndarray, expert: int) -> int:
     """
     v, s = committee_views(block), forest_views(store)
     h, live, first = s.header[0], v.header[0]["live"], v.experts[expert]["first_input"]
-    fill_row(block, store)
-    walk_trees(store)
+    _fill_row(block, store)
+    _walk_trees(store)
     if h["learned"] == 0:
         for k in range(live):
             v.at_hand[k, first] = v.at_hand[k, first + 1] = 0.0
@@ -150,7 +165,7 @@ def update(block: np.ndarray, store: np.ndarray, expert: int, target: float, lab
     """Learn the current row, which was predicted, and its label. It counts as one row, if it weighs anything."""
     damping = committee_views(block).damping[0]
     if weight > 0.0:
-        place = keep_row(block, store)
+        place = _keep_row(block, store)
         forest_views(store).labels[place] = label
         _teach_trees(store, damping, place, label)
         grow_tree(store, damping)
@@ -158,7 +173,7 @@ def update(block: np.ndarray, store: np.ndarray, expert: int, target: float, lab
 
 
 @compiled
-def keep_row(block: np.ndarray, store: np.ndarray) -> int:
+def _keep_row(block: np.ndarray, store: np.ndarray) -> int:
     """Keep the row at hand of a committee in the place of the oldest one; its place."""
     v, s = committee_views(block), forest_views(store)
     h = s.header[0]
@@ -245,6 +260,62 @@ def _cut_leaf(store: np.ndarray, damping: np.ndarray, t: int, place: int, label:
     new += t * LEAVES
     leaves[new, LABEL], leaves[new, OTHER], leaves[new, PLACE], leaves[new, COUNTS] = label, 0, place, 1
     return True
+
+
+# Where numbers are predicted ----------------------------------------------------------------------------------------------------
+
+
+@compiled
+def predict_numbers(block: np.ndarray, store: np.ndarray, expert: int) -> int:
+    """Predict the target by the trees, and what the experts before predict and miss."""
+    v, s = committee_views(block), forest_views(store)
+    inputs, first = v.at_hand[0], v.experts[expert]["first_input"]
+    base = 0.5 * (vote_of_numbers(inputs, v.mistakes, first) + bounded(inputs[best_input(v.errors, first)]))
+    s.row[LAST] = np.float32(state_of(block, STATE)["last_target"])
+    s.row[VOTED], s.row[MISSED] = np.float32(base), np.float32(s.header[0]["missed"])
+    _fill_row(block, store)
+    _walk_trees(store)
+    means = s.leaves.view(np.float32)
+    for kind in range(2):
+        total = mean = 0.0
+        for t in range(kind, TREES, 2):
+            total += np.float64(s.votes[t])
+            mean += np.float64(s.votes[t]) * np.float64(means[s.landed[t], 0])
+        inputs[first + kind] = mean / total
+    inputs[first + MISSING] += base
+    return 0
+
+
+@compiled
+def update_numbers(block: np.ndarray, store: np.ndarray, expert: int, target: float, label: int, weight: float) -> int:  # noqa: ARG001
+    """Learn the current row, which was predicted, and its target in deviations. It counts as one row, if it weighs anything."""
+    s = forest_views(store)
+    missed = target - np.float64(s.row[VOTED])
+    if weight > 0.0:
+        place = _keep_row(block, store)
+        s.numbers[TARGET, place], s.numbers[MISSING, place] = target, missed
+        for kind in range(2):
+            _teach_means(store, kind, missed if kind == MISSING else target)
+        t = (s.header[0]["learned"] - 1) % TREES  # one tree's vote for each row
+        s.votes[t] = vote_of(float(s.errors[t]), True)
+        grow_tree(store, committee_views(block).damping[0])
+    s.header[0]["missed"] = missed
+    return 0
+
+
+@compiled
+def _teach_means(store: np.ndarray, kind: int, number: float) -> None:
+    # Let the leaves of one kind of trees that the row at hand came to learn its number, and the trees' errors.
+    s = forest_views(store)
+    means = s.leaves.view(np.float32)
+    for t in range(kind, TREES, 2):
+        leaf = s.landed[t]
+        mean = np.float64(means[leaf, 0])
+        s.ages[t] = min(int(s.ages[t]) + 1, LATEST)
+        error = float(s.errors[t])
+        s.errors[t] = np.float32(error + (abs(number - mean) - error) / (s.ages[t] + 2.0))
+        rows = min(np.float64(means[leaf, 1]) + 1.0, float(MOST_AVERAGED))
+        means[leaf, 0], means[leaf, 1] = np.float32(mean + (number - mean) / rows), np.float32(rows)
 
 
 # Anchors -------------------------------------------------------------------------------------------------------------------

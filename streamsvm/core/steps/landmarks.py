@@ -1,4 +1,4 @@
-"""Landmarks, compiled: how they are chosen and swapped, and when the normal equations take rows.
+"""The rule of kernel recursive least squares, compiled: how landmarks are chosen and swapped, and when the equations take rows.
 
 The first rows are held in a window, and become landmarks where no landmark is near. At growing intervals all is computed anew
 from the window (a refit), as new landmarks need sums over earlier rows and gamma="scale" has moved. Later rows are gathered, and
@@ -13,18 +13,21 @@ from streamsvm.core.compiling.functions import compiled
 from streamsvm.core.kernels import LEAST_SELF_KERNEL, RBF, self_kernel
 from streamsvm.core.memory.landmarks import CHUNK_ROWS, NEIGHBOURS, landmark_views
 from streamsvm.core.memory.slots import scan_row
+from streamsvm.core.steps.decisions import answer
 from streamsvm.core.steps.iterates import common
 from streamsvm.core.steps.least_squares import (
     STATE,
     add_rows,
     compute_regressors,
+    correct,
+    decide_regressors,
     gather,
     make_factor,
     step_weights,
     target_of,
 )
-from streamsvm.core.steps.rule import state_of
-from streamsvm.core.steps.step import scale_gamma
+from streamsvm.core.steps.rule import LEARNED, REFUSED, state_of
+from streamsvm.core.steps.step import GAMMA_ROWS, differ, observe_variances, scale_gamma, track_errors
 from streamsvm.core.steps.triangle import row_start
 
 _GROWTH = 0.25  # rows until the next refit, over those so far; and until the next factor
@@ -40,7 +43,7 @@ _ZERO = np.float32(0.0)
 
 
 @compiled
-def take_row(block: np.ndarray, norm: float, target: float, weight: float) -> None:
+def _take_row(block: np.ndarray, norm: float, target: float, weight: float) -> None:
     """Let the normal equations take the row at hand, whose regressors are in ``kernel_rows[0]``.
 
     ``scores`` are its decision values, ``norm`` is its squared norm.
@@ -343,3 +346,58 @@ def _project_row(block: np.ndarray, place: int, own: float) -> None:
         for a in range(count):
             total += x[a] * np.float64(v.regressors[t, v.starts[a]])
         v.regressors[t, place] = np.float32(total)
+
+
+# The rule ---------------------------------------------------------------------------------------------------------------------
+
+
+@compiled
+def _compute_scores(block: np.ndarray, n_active: int, norm: float) -> None:
+    # The regressors of a row that was predicted are those that it is learned with.
+    v = landmark_views(block)
+    used = v.header[0]["used"]
+    if v.cache[0]["valid"] == 0 or differ(v.rows[0], v.rows[2], used):
+        compute_regressors(block, 0, n_active, norm)
+        for j in range(used):
+            v.rows[2, j] = v.rows[0, j]
+        v.cache[0]["valid"] = 1
+    decide_regressors(block, v.kernel_rows[0])
+
+
+@compiled
+def learn_one(block: np.ndarray, target: float, weight: float) -> int:
+    """Learn the row at hand, which is in ``rows[0]``; `LEARNED`, or `REFUSED` where it is not finite or too large."""
+    v, c = landmark_views(block), common(block)
+    h = v.header[0]
+    n_active, norm = scan_row(v.rows[0], h["used"], v.active[0])
+    if n_active < 0:
+        return REFUSED
+    if 0 <= c["gamma_rows"] < GAMMA_ROWS:
+        observe_variances(c, v.rows[0], v.means, h["used"])
+    c["t"] += 1
+    _compute_scores(block, n_active, norm)
+    track_errors(c, v.scores, 2 * h["live"], target)
+    correct(block, v.kernel_rows[0], target, weight)
+    _take_row(block, norm, target, weight)
+    return LEARNED
+
+
+@compiled
+def compute_scores(block: np.ndarray) -> bool:
+    """Compute the decision values of the current row, two for each output; False for a row that is not finite or too large."""
+    v = landmark_views(block)
+    n_active, norm = scan_row(v.rows[0], v.header[0]["used"], v.active[0])
+    if n_active < 0:
+        return False
+    _compute_scores(block, n_active, norm)
+    return True
+
+
+@compiled
+def decide(block: np.ndarray, what: int) -> float:
+    """Return the output ``what`` for the current row, as `streamsvm.core.steps.decisions.decide` does.
+
+    The last iterate is that with corrections, the average that without.
+    """
+    v = landmark_views(block)
+    return answer(common(block), v.scores, 2 * v.header[0]["live"], what) if compute_scores(block) else np.nan

@@ -7,7 +7,7 @@ from refused import refused
 from spoilt import check_spoilt
 from streamsvm.core.memory import forest as memory
 from streamsvm.core.memory.forest import NODES, TREES, ForestStore
-from streamsvm.core.steps import forest, forest_of_numbers
+from streamsvm.core.steps import forest
 from streamsvm.core.steps.forest_growth import grow_tree
 
 pytestmark = pytest.mark.once  # interpreted, each state takes half a second
@@ -24,7 +24,7 @@ def learn(store, n, seed=0, labels=3):
         v.rows[place, : store.used] = v.row[: store.used]
         v.labels[place] = int(v.row[0] + rng.integers(2)) % labels
         h["learned"] += 1
-        forest.walk_trees(store.block)
+        forest._walk_trees(store.block)
         forest._teach_trees(store.block, damping, place, int(v.labels[place]))
         grow_tree(store.block, damping)
     return store
@@ -40,9 +40,9 @@ def learn_numbers(store, n, seed=0):
         v.rows[place, :width] = v.row[:width]
         v.numbers[:, place] = v.row[3] - 4.0, v.row[4] - 4.0
         h["learned"] += 1
-        forest.walk_trees(store.block)
+        forest._walk_trees(store.block)
         for kind in range(2):
-            forest_of_numbers._teach_trees(store.block, kind, float(v.numbers[kind, place]))
+            forest._teach_means(store.block, kind, float(v.numbers[kind, place]))
         grow_tree(store.block, np.zeros(1))
     return store
 

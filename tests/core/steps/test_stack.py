@@ -9,7 +9,7 @@ from numba import config
 from naive import NaiveNewton
 from problems import committee_of
 from streamsvm.core.steps import label_answers, newton, stack
-from streamsvm.core.steps.drift import drifts
+from streamsvm.core.steps.coordinate_ascent import drifts
 
 ROWS = 150 if config.DISABLE_JIT else 700
 
