@@ -99,7 +99,7 @@ def kept_values(names: Iterable[str], values: Iterable[Any]) -> list[Any]:
     >>> kept_values(["id", "n", "tags"], ["007", float("nan"), ["a", 1]])
     ['007', None, '["a", 1]']
     """
-    found, length = [], 0
+    copied, length = [], 0
     for name, value in zip(names, values, strict=True):
         if value is not None and value.__class__ is not int:
             value = _kept_value(name, value)
@@ -109,8 +109,8 @@ def kept_values(names: Iterable[str], values: Iterable[Any]) -> list[Any]:
             length += len(value)
             if length > MOST_KEPT:
                 raise RowError("too long", f"columns to keep have more than {MOST_KEPT:,} characters, with {name!r}")
-        found.append(value)
-    return found
+        copied.append(value)
+    return copied
 
 
 def are_plain(columns: Sequence[Sequence[Any]]) -> bool:
@@ -192,13 +192,13 @@ def _said_by_last(model: Any, x: Any, method: str) -> Any:
     return getattr(last, method)(x)
 
 
-def probabilities_of(each: Mapping[Any, Sequence[float]], labels: Sequence[Any]) -> list[float | None]:
+def probabilities_of(probabilities: Mapping[Any, Sequence[float]], labels: Sequence[Any]) -> list[float | None]:
     """Return the probability of the label that each row is given, of the probabilities of all labels; None where it has none.
 
     >>> probabilities_of({"ham": [0.9, 0.4], "spam": [0.1, 0.6]}, ["ham", "ham"])
     [0.9, 0.4]
     """
-    return [float(each[label][i]) if label in each else None for i, label in enumerate(labels)]
+    return [float(probabilities[label][i]) if label in probabilities else None for i, label in enumerate(labels)]
 
 
 def without_unsure(labels: Sequence[Any], probabilities: Sequence[float | None] | None, least: float) -> tuple[list[Any], int]:
@@ -207,5 +207,5 @@ def without_unsure(labels: Sequence[Any], probabilities: Sequence[float | None] 
     >>> without_unsure(["ham", "ham"], [0.9, 0.4], 0.8)
     (['ham', None], 1)
     """
-    found = [None if p is not None and p < least else label for label, p in zip(labels, probabilities or (), strict=True)]
-    return found, sum(label is not None for label in labels) - sum(label is not None for label in found)
+    sure = [None if p is not None and p < least else label for label, p in zip(labels, probabilities or (), strict=True)]
+    return sure, sum(label is not None for label in labels) - sum(label is not None for label in sure)

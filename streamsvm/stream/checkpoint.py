@@ -346,25 +346,25 @@ class CheckpointFolder(Checkpoints):
     def _is_owned(self) -> bool:
         # Whether the file that is locked is still the one in the folder.
         try:
-            found, locked = (self.path / _LOCK).stat(), os.fstat(self._lock.fileno())
+            present, locked = (self.path / _LOCK).stat(), os.fstat(self._lock.fileno())
         except FileNotFoundError:
             return False
-        return os.path.samestat(found, locked)
+        return os.path.samestat(present, locked)
 
     def _prune_folder(self, written: Path | None = None) -> None:
         # The newest two that were good when they were read stay, and the one just written. Corrupt ones stay until one is written
         # after them, so that `newest` can warn of them. One that is as it was found last is not read again.
-        n_good, known = 0, {}
+        n_good, good_files = 0, {}
         for file in _checkpoint_paths(self.path):
-            found = _state_of(file)
-            good = file == written or (found is not None and self._known.get(file.name) == found) or not _is_corrupt(file)
+            facts = _state_of(file)
+            good = file == written or (facts is not None and self._known.get(file.name) == facts) or not _is_corrupt(file)
             if file == written or (good and n_good < self._N_GOOD):
                 n_good += 1
-                if found is not None:
-                    known[file.name] = found
+                if facts is not None:
+                    good_files[file.name] = facts
             elif good or n_good or written is not None:
                 file.unlink(missing_ok=True)
-        self._known = known
+        self._known = good_files
 
     def newest(self) -> Checkpoint | None:
         """Read the newest good checkpoint; None if the folder is empty. See `newest_in`."""
@@ -400,8 +400,8 @@ class CheckpointFolder(Checkpoints):
         """Return facts that distinguish the newest file of a folder from others, without reading it; () if there is no file."""
         for file in _checkpoint_paths(Path(path)):
             with contextlib.suppress(OSError):  # it was replaced by newer ones
-                found = file.stat()
-                return file.name, found.st_mtime_ns, found.st_size, found.st_ino
+                facts = file.stat()
+                return file.name, facts.st_mtime_ns, facts.st_size, facts.st_ino
         return ()
 
     def close(self) -> None:
@@ -412,17 +412,17 @@ class CheckpointFolder(Checkpoints):
 
 def _checkpoint_paths(path: Path) -> list[Path]:
     # Newest first; files with other names are the user's.
-    found = [(int(match[1]), file) for file in path.glob(f"*{_SUFFIX}") if (match := _NAME.fullmatch(file.name))]
-    return [file for _, file in sorted(found, reverse=True)]
+    numbered = [(int(match[1]), file) for file in path.glob(f"*{_SUFFIX}") if (match := _NAME.fullmatch(file.name))]
+    return [file for _, file in sorted(numbered, reverse=True)]
 
 
 def _state_of(file: Path) -> tuple[int, ...] | None:
     """Return facts of a file that a change to it changes; None if it is not there."""
     try:
-        found = file.stat()
+        facts = file.stat()
     except OSError:
         return None
-    return found.st_mtime_ns, found.st_ctime_ns, found.st_size, found.st_ino
+    return facts.st_mtime_ns, facts.st_ctime_ns, facts.st_size, facts.st_ino
 
 
 def _is_corrupt(file: Path) -> bool:

@@ -113,20 +113,20 @@ class DriftWatch(Saved):
             error = LARGEST_FLOAT32
         try:
             self.detector.update(int(error) if self._binary else error)
-            found = self.detector.drift_detected
+            is_drift = self.detector.drift_detected
         except (ArithmeticError, TypeError, ValueError) as failure:  # rounding may lead to the root of a negative number
             logger.warning("%s, row %d: %s fails (%s) and begins anew", self._name, row, self.description, failure)
-            self.detector, found = copy.deepcopy(self._new), False
+            self.detector, is_drift = copy.deepcopy(self._new), False
         self._sum += error
         self._count += 1
         self._recent += (error - self._recent) / min(self._count, _RECENT)
-        if not found:
+        if not is_drift:
             return
         mean = self._sum / self._count
         if self._recent > mean:
             self.drifts += 1
             self.due = self.renews
-            told = event(
+            fields = event(
                 "drift", source=self._name, row=row, drifts=self.drifts, recent_error=self._recent, error=mean, anew=self.renews
             )
             logger.warning(
@@ -136,7 +136,7 @@ class DriftWatch(Saved):
                 mean,
                 self._recent,
                 ". A new model begins" if self.renews else "",
-                extra=told,
+                extra=fields,
             )
         self._sum, self._count, self._recent = 0.0, 0, 0.0
 

@@ -83,9 +83,9 @@ class JSONFormatter(logging.Formatter):
 
 def _finite_values(value: Any) -> Any:
     if isinstance(value, Mapping):
-        return {str(name): _finite_values(each) for name, each in value.items()}
+        return {str(name): _finite_values(item) for name, item in value.items()}
     if isinstance(value, list | tuple):
-        return [_finite_values(each) for each in value]
+        return [_finite_values(item) for item in value]
     return None if isinstance(value, float) and not math.isfinite(value) else value
 
 
@@ -99,8 +99,8 @@ def event(name: str, **fields: Any) -> dict[str, Any]:
 
 def tell_checkpoint(logger: logging.Logger, path: str, rows: int, size: int, seconds: float) -> None:
     """Tell that a checkpoint was written: where, after how many rows, of how many bytes, and how long that took."""
-    told = event("checkpoint", path=path, rows=rows, seconds=round(seconds, 6), bytes=size)
-    logger.info("checkpoint after %d rows, %d bytes in %.3f s: %s", rows, size, seconds, path, extra=told)
+    fields = event("checkpoint", path=path, rows=rows, seconds=round(seconds, 6), bytes=size)
+    logger.info("checkpoint after %d rows, %d bytes in %.3f s: %s", rows, size, seconds, path, extra=fields)
 
 
 @contextmanager

@@ -155,15 +155,15 @@ class LearningLoop(StreamLoop):
         self._parameters = parameters_of(model)
         self._begin_run()
 
-    def _resume_run(self, folder: Path | str, found: Checkpoint) -> None:
-        header = found.header
+    def _resume_run(self, folder: Path | str, checkpoint: Checkpoint) -> None:
+        header = checkpoint.header
         try:
             parameters, scored, _ = header["parameters"], header["metrics"], header["sink"]
             self._resume_counts(header)
             if (watched := header.get("drift")) is not None:
-                self._resume_drift(folder, watched, found.state["detector"])
-            self._resume_delayed(folder, header.get("delayed"), found.state)
-            curve, scores = LearningCurve.of(header["curve"], self.rows), found.state["scores"]
+                self._resume_drift(folder, watched, checkpoint.state["detector"])
+            self._resume_delayed(folder, header.get("delayed"), checkpoint.state)
+            curve, scores = LearningCurve.of(header["curve"], self.rows), checkpoint.state["scores"]
             self._labels.resume(header["labels"])
         except (LookupError, TypeError, ValueError) as error:
             text = f"{folder}: its checkpoint was not written by a learning loop ({error}): give another folder"
@@ -181,10 +181,10 @@ class LearningLoop(StreamLoop):
             )
         self._scores.resume(scores)
         self._scores.labels.admitted(self._labels.known)
-        self._continue_at(folder, found)
+        self._continue_at(folder, checkpoint)
         self.curve = curve
-        self._guarded = GuardedModel(found.model)
-        self.columns.compare_with(columns_of(found.model), self._guarded.encoder)
+        self._guarded = GuardedModel(checkpoint.model)
+        self.columns.compare_with(columns_of(checkpoint.model), self._guarded.encoder)
 
     def _resume_drift(self, folder: Path | str, facts: Any, detector: Any) -> None:
         if self.drift is None:

@@ -69,8 +69,8 @@ def merged(models: Sequence[Any]) -> Any:
             "regressors, or a linear learner"
         )
     model = copy.deepcopy(models[0])
-    (transformers, last), *others = [steps_of(each) for each in (model, *models[1:])]
-    if unlike := [each for each in others if len(each[0]) != len(transformers) or type(each[1]) is not type(last)]:
+    (transformers, last), *others = [steps_of(one) for one in (model, *models[1:])]
+    if unlike := [steps for steps in others if len(steps[0]) != len(transformers) or type(steps[1]) is not type(last)]:
         raise ValueError(f"models of different steps cannot be merged: one ends in {last!r}, another one in {unlike[0][1]!r}")
     if not hasattr(last, "merge_with"):
         raise ValueError(
@@ -173,7 +173,7 @@ class PartMerger:
                 raise CheckpointError(
                     f"{paths[0]} and {path} were learned from rows that are read differently: {reading[0]}, {other}"
                 )
-        counts = {path: each.header["rows"] for path, each in parts.items()}
+        counts = {path: part.header["rows"] for path, part in parts.items()}
         rows = sum(counts.values())
         if rows < self._rows:
             raise CheckpointError(
@@ -181,25 +181,25 @@ class PartMerger:
                 "begun anew? Give another place for the merged model"
             )
         try:
-            model = merged([each.model for each in parts.values()])
+            model = merged([part.model for part in parts.values()])
         except ValueError as error:
             raise CheckpointError(f"{listed(paths, _MOST_NAMED)}: {error}") from error
-        names = {path.name if len({each.name for each in counts}) == len(counts) else str(path): n for path, n in counts.items()}
+        names = {path.name if len({part.name for part in counts}) == len(counts) else str(path): n for path, n in counts.items()}
         self._checkpoints.save(model, None, rows=rows, position=reading[0], kind=_KIND, parts=names)
         self._rows = rows
         return Merged(rows, names)
 
     def _part_folders(self) -> list[Path]:
-        found: dict[Path, Path] = {}
+        folders: dict[Path, Path] = {}
         for folder in self._folders:
             for path in sorted(folder.glob(_PARTS), key=_order_of_path) or [folder]:
-                if (real := path.resolve()) in found:
+                if (real := path.resolve()) in folders:
                     raise CheckpointError(f"{path} is named twice: its rows would count twice")
-                found[real] = path
+                folders[real] = path
         place = self._checkpoints.path
-        if isinstance(place, Path) and place.resolve() in found:
+        if isinstance(place, Path) and place.resolve() in folders:
             raise CheckpointError(f"{place} is a folder of a learner, whose checkpoints it holds: give another place")
-        return list(found.values())
+        return list(folders.values())
 
     def _look_at_parts(self) -> bool:
         changed = False

@@ -135,13 +135,13 @@ class Monitor(Closing):
 
     def collect(self) -> Any:
         """Yield the metrics, as a collector of `prometheus_client`."""
-        found = self._families()
+        families = self._families()
         for partition, loop in self._named_loops().items():
-            found.add(loop, self._progress_of(partition, loop), partition)
+            families.add(loop, self._progress_of(partition, loop), partition)
         for partition, count in (self._stream.lag() or {}).items():
-            found.gauge("consumer_lag", "Messages that wait to be read", count, partition=str(partition))
-        found.about(self._stream.name)
-        return iter(found)
+            families.gauge("consumer_lag", "Messages that wait to be read", count, partition=str(partition))
+        families.about(self._stream.name)
+        return iter(families)
 
     def _named_loops(self) -> dict[str, Any]:
         """Return the loops by partition; one that is alone has no name."""
@@ -150,19 +150,19 @@ class Monitor(Closing):
     def state(self) -> dict[str, Any]:
         """Return what the page shows: the parts of a report, and points of the run so far."""
         loops, timings = self._named_loops(), self._loop.timings
-        found = [self._progress_of(partition, each) for partition, each in loops.items()]
+        progress = [self._progress_of(partition, loop) for partition, loop in loops.items()]
         curve = self._loop.curve if isinstance(self._loop, LearningLoop) else None
         return {
             "source": self._stream.name,
             "state": self._loop.state,
             "predict_seconds": {str(part): finite(quantile(timings.predict, part)) for part in (0.5, 0.99)},
             "learn_seconds": {str(part): finite(quantile(timings.learn, part)) for part in (0.5, 0.99)},
-            **live_facts(self._stream.name, found, [*self._points, self._curve_point()], curve, self._model_facts(loops)),
+            **live_facts(self._stream.name, progress, [*self._points, self._curve_point()], curve, self._model_facts(loops)),
         }
 
     def _model_facts(self, loops: Mapping[str, Any]) -> list[tuple[str, str]]:
         """Return the age and the size of each model, and the times that rows take, with names."""
-        found, now, timings = [], time.monotonic(), self._loop.timings
+        facts, now, timings = [], time.monotonic(), self._loop.timings
         for partition, loop in loops.items():
             of = f" of partition {partition}" * bool(partition)
             learner, saved = learner_of(loop.model), loop.saved_rows
@@ -172,13 +172,13 @@ class Monitor(Closing):
             if saved is not None:
                 if self._versions.get(partition, (-1, 0.0))[0] != saved:
                     self._versions[partition] = saved, now
-                found.append((f"model{of}", f"after {saved:,} rows, {verb} for {now - self._versions[partition][1]:,.0f} s"))
+                facts.append((f"model{of}", f"after {saved:,} rows, {verb} for {now - self._versions[partition][1]:,.0f} s"))
             if hasattr(learner, "nbytes"):
-                found.append((f"memory{of}", f"{learner.nbytes:,} bytes"))
-        for what, each in (("to predict a row", timings.predict), ("to learn a row", timings.learn)):
-            if math.isfinite(half := quantile(each, 0.5)):
-                found.append((what, f"half within {1e6 * half:,.0f} µs, 99 % within {1e6 * quantile(each, 0.99):,.0f} µs"))
-        return found
+                facts.append((f"memory{of}", f"{learner.nbytes:,} bytes"))
+        for what, histogram in (("to predict a row", timings.predict), ("to learn a row", timings.learn)):
+            if math.isfinite(half := quantile(histogram, 0.5)):
+                facts.append((what, f"half within {1e6 * half:,.0f} µs, 99 % within {1e6 * quantile(histogram, 0.99):,.0f} µs"))
+        return facts
 
     def _progress_of(self, partition: str, loop: Any) -> Any:
         for _ in range(_PROBES):
@@ -191,17 +191,17 @@ class Monitor(Closing):
 
     def _curve_point(self) -> dict[str, Any]:
         loops, lag = self._named_loops(), self._stream.lag()
-        found = [self._progress_of(partition, loop) for partition, loop in loops.items()]
-        learning = [each for each in found if each.learns]
+        progress = [self._progress_of(partition, loop) for partition, loop in loops.items()]
+        learning = [one for one in progress if one.learns]
         sizes = [getattr(learner_of(loop.model), "n_support", None) for loop in loops.values()]
         return {
             "seconds": round(time.monotonic() - self._began, 2),
-            "rows": sum(each.rows for each in found),
-            "metric": _weighted_mean([(each.metric, each.rows) for each in learning]),
-            "windowed": _weighted_mean([(each.windowed, 1) for each in learning]),
-            "drifts": sum(each.drifts or 0 for each in found),
+            "rows": sum(one.rows for one in progress),
+            "metric": _weighted_mean([(one.metric, one.rows) for one in learning]),
+            "windowed": _weighted_mean([(one.windowed, 1) for one in learning]),
+            "drifts": sum(one.drifts or 0 for one in progress),
             "lag": None if lag is None else sum(lag.values()),
-            "refused": sum(sum(each.refused.values()) for each in found),
+            "refused": sum(sum(one.refused.values()) for one in progress),
             "support_vectors": None if None in sizes else sum(size for size in sizes if size is not None),
         }
 
@@ -428,5 +428,5 @@ def is_served(host: str, names: Collection[str]) -> bool:
 
 
 def _weighted_mean(values: list[tuple[float, int]]) -> float | None:
-    found = [(value, weight) for value, weight in values if math.isfinite(value) and weight]
-    return sum(value * weight for value, weight in found) / sum(weight for _, weight in found) if found else None
+    pairs = [(value, weight) for value, weight in values if math.isfinite(value) and weight]
+    return sum(value * weight for value, weight in pairs) / sum(weight for _, weight in pairs) if pairs else None

@@ -56,8 +56,8 @@ class Follower:
         if now < self._due:
             return None
         self._due = now + self._seconds
-        found = self._look_for_newest()
-        return None if found is None else FollowedModel(found.model, found.header["rows"])
+        checkpoint = self._look_for_newest()
+        return None if checkpoint is None else FollowedModel(checkpoint.model, checkpoint.header["rows"])
 
     def stop(self) -> None:
         """End a wait. You can call it from a signal handler or another thread."""
@@ -103,11 +103,11 @@ class FollowedFolder(Follower):
 
     def wait(self) -> Checkpoint | None:
         """Wait for a checkpoint, and return the newest one; None after `stop`."""
-        if (found := self._look_for_newest()) is None:
+        if (checkpoint := self._look_for_newest()) is None:
             logger.warning("waiting for the first checkpoint in %s", self.path, extra=event("waiting"))
-        while found is None and not self._stopping.wait(self._seconds):
-            found = self._look_for_newest()
-        return None if self._stopping.is_set() else found
+        while checkpoint is None and not self._stopping.wait(self._seconds):
+            checkpoint = self._look_for_newest()
+        return None if self._stopping.is_set() else checkpoint
 
     def changed(self) -> Checkpoint | None:
         """Return the newest checkpoint if it was not returned before; CheckpointError if it cannot be read, or has no model."""
@@ -115,11 +115,11 @@ class FollowedFolder(Follower):
         if not seen or seen == self._seen:
             return None
         self._seen = seen
-        found = read_newest(self.path, self._trusted)
-        if found.is_beginning:
+        checkpoint = read_newest(self.path, self._trusted)
+        if checkpoint.is_beginning:
             return None
-        check_says_rows(self.path, found)
-        return found
+        check_says_rows(self.path, checkpoint)
+        return checkpoint
 
     def _look_for_newest(self) -> Checkpoint | None:
         try:
@@ -215,17 +215,17 @@ class PredictionLoop(StreamLoop):
         self._told_foreign = False
         self._begin_run()
 
-    def _resume_run(self, folder: Path | str, found: Checkpoint) -> None:
+    def _resume_run(self, folder: Path | str, checkpoint: Checkpoint) -> None:
         try:
-            if found.header["kind"] != _KIND:
-                raise ValueError(f"its kind is {shown(found.header['kind'])}")
-            self._resume_counts(found.header)
-            self.columns.resume(found.state["columns"])
+            if checkpoint.header["kind"] != _KIND:
+                raise ValueError(f"its kind is {shown(checkpoint.header['kind'])}")
+            self._resume_counts(checkpoint.header)
+            self.columns.resume(checkpoint.state["columns"])
         except (LookupError, TypeError, ValueError) as error:
             raise CheckpointError(
                 f"{folder}: its checkpoint was not written by a prediction loop ({error}): give another folder"
             ) from None
-        self._continue_at(folder, found)
+        self._continue_at(folder, checkpoint)
 
     def _row_taker(self) -> Callable[[Any, Any], Prediction | None]:
         take_row = super()._row_taker()

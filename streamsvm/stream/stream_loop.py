@@ -304,11 +304,11 @@ class StreamLoop:
         n_labelled = n - scored.count(None)
         wants, wants_all = self._wants_probability, n_labelled > 0 and bool(self._scores.wants_probabilities)
         ys, weights = (rows.y, rows.weights) if learns else ([None] * n, None)
-        answers = self._guarded.last.predict_then_learn(rows.X, rows.names, ys, "each" if wants_all else wants, weights)
-        if answers is None:
+        predictions = self._guarded.last.predict_then_learn(rows.X, rows.names, ys, "each" if wants_all else wants, weights)
+        if predictions is None:
             return None
-        labels, found = answers
-        probabilities = found if not wants_all else probabilities_of(found, labels) if wants and found else None
+        labels, chances = predictions
+        probabilities = chances if not wants_all else probabilities_of(chances, labels) if wants and chances else None
         if self._abstain:
             labels, unsure = without_unsure(labels, probabilities, self._abstain)
             self.abstained += unsure
@@ -321,7 +321,7 @@ class StreamLoop:
         self.scored += n_labelled
         self.unlabelled += n - n_labelled
         self.empty += rows.empty
-        self._score_many(scored, labels, found if wants_all else None)
+        self._score_many(scored, labels, chances if wants_all else None)
         y_true = scored if learns else [y if label is None else label for y, label in zip(rows.y, scored, strict=True)]
         return {"y_pred": labels, "y_true": y_true, "probability": probabilities or [None] * n}
 
@@ -437,17 +437,17 @@ class StreamLoop:
         """Go on from the newest checkpoint; without one, save where the source begins, if it would be elsewhere later."""
         if (checkpoints := self._checkpoints) is None:
             return
-        found = checkpoints.newest()
-        if found is not None and not found.is_beginning:
-            self._resume_run(checkpoints.path, found)
+        checkpoint = checkpoints.newest()
+        if checkpoint is not None and not checkpoint.is_beginning:
+            self._resume_run(checkpoints.path, checkpoint)
             return
         checkpoints.check(*self._checkpoint_contents()[:2])
-        if found is not None:
-            self.source.seek(found.position(checkpoints.path))
+        if checkpoint is not None:
+            self.source.seek(checkpoint.position(checkpoints.path))
         elif self.source.begins_when_opened:
             self._save_beginning(checkpoints)
 
-    def _resume_run(self, folder: Path | str, found: Checkpoint) -> None:
+    def _resume_run(self, folder: Path | str, checkpoint: Checkpoint) -> None:
         raise NotImplementedError
 
     def _save_beginning(self, checkpoints: Checkpoints) -> None:
@@ -461,9 +461,9 @@ class StreamLoop:
             raise ValueError(f"the counts {counts} have more than all rows")
         vars(self).update(counts)
 
-    def _continue_at(self, folder: Path | str, found: Checkpoint) -> None:
+    def _continue_at(self, folder: Path | str, checkpoint: Checkpoint) -> None:
         """Continue source, sink and refusals at their positions in a checkpoint; raise a CheckpointError if it has none."""
-        header, saved = found.header, found.header.get("sink")
+        header, saved = checkpoint.header, checkpoint.header.get("sink")
         if self.sink is not None and saved is None:
             raise CheckpointError(f"{folder} was written without a sink: leave it out, {START_AFRESH}")
         if self.sink is None and saved is not None:
@@ -475,7 +475,7 @@ class StreamLoop:
             sink = None if saved is None else checked_mapping("sink", saved)
         except (LookupError, TypeError, ValueError) as error:
             raise CheckpointError(f"{folder}: the checkpoint is corrupt ({error}): give another folder") from None
-        self.source.seek(found.position(folder))
+        self.source.seek(checkpoint.position(folder))
         if self.sink is not None and sink is not None:  # last, for it drops the predictions after the checkpoint
             self.sink.seek(sink)
         self._saved_rows = self.rows

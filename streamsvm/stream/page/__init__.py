@@ -33,12 +33,12 @@ def page(facts: Mapping[str, Any] | None = None) -> str:
         f"default-src 'none'; script-src 'sha256-{digest}'; style-src 'unsafe-inline'; connect-src {asks}; "
         "base-uri 'none'; form-action 'none'"
     )
-    given = "" if facts is None else json.dumps(facts, allow_nan=False).replace("<", "\\u003c")
+    facts_text = "" if facts is None else json.dumps(facts, allow_nan=False).replace("<", "\\u003c")
     for name, text in (
         ("POLICY", policy),
         ("STYLE", style.rstrip()),
         ("SCRIPT", script),
-        ("FACTS", given),
+        ("FACTS", facts_text),
     ):  # the last: a stranger's
         page = page.replace(f"@{name}@", text, 1)
     return page
@@ -50,7 +50,8 @@ def plain(value: Any, most: int = _LONGEST) -> str:
     >>> plain("a\u202eb\n" + "c" * 100, 12)
     'a\\u202eb ...'
     """
-    text = "".join(each if each.isprintable() else each.encode("unicode_escape").decode() for each in cut(str(value), most))
+    letters = cut(str(value), most)
+    text = "".join(letter if letter.isprintable() else letter.encode("unicode_escape").decode() for letter in letters)
     return cut(text, most)
 
 
@@ -62,20 +63,20 @@ def finite(value: float | None) -> float | None:
 def score_of(report: ScoreReport | None) -> dict[str, Any]:
     """Return what the page says first: a score in words, beside what guessing gives.
 
-    >>> found = score_of(ScoreReport("Accuracy", 0.85, 0.9, (("always 'no'", 0.75),)))
-    >>> found["big"], found["sentence"]
+    >>> part = score_of(ScoreReport("Accuracy", 0.85, 0.9, (("always 'no'", 0.75),)))
+    >>> part["big"], part["sentence"]
     ('85.0 %', "Always 'no' is right for 75.0 %: the model makes 40 % fewer errors than that guess.")
     """
     if report is None or not math.isfinite(report.value):
         return {"big": "", "what": "No row was scored yet.", "sentence": "", "value": None, "guesses": []}
     name, value, percent, lower = report.name, report.value, report.name == "Accuracy", report.name in _LOWER
-    guesses = [(plain(what, 80), each) for what, each in report.guesses if math.isfinite(each)]
-    found: dict[str, Any] = {
+    guesses = [(plain(what, 80), score) for what, score in report.guesses if math.isfinite(score)]
+    part: dict[str, Any] = {
         "big": f"{100.0 * value:.1f} %" if percent else f"{value:,.4g}",
         "what": "of the rows are predicted right" if percent else _WORDS.get(name, name),
         "sentence": "",
         "value": finite(value),
-        "guesses": [[what, finite(each)] for what, each in guesses],
+        "guesses": [[what, finite(score)] for what, score in guesses],
         "percent": percent,
         "lower": lower,
     }
@@ -85,13 +86,13 @@ def score_of(report: ScoreReport | None) -> dict[str, Any]:
         if percent:
             gain = (value - best) / (1.0 - best) if best < 1.0 else 0.0
             better = f"the model makes {100.0 * gain:.0f} % fewer errors than that guess"
-            found["sentence"] = f"{what} is right for {100.0 * best:.1f} %: "
+            part["sentence"] = f"{what} is right for {100.0 * best:.1f} %: "
         else:
             gain = (best - value) / best if lower and best > 0.0 else value - best
             better = f"the model's is {100.0 * gain:.0f} % smaller" if lower else "the model is better"
-            found["sentence"] = f"{what} gives {best:,.4g}: "
-        found["sentence"] += f"{better if gain > 0.0 else 'the model is no better than that'}."
-    return found
+            part["sentence"] = f"{what} gives {best:,.4g}: "
+        part["sentence"] += f"{better if gain > 0.0 else 'the model is no better than that'}."
+    return part
 
 
 _WORDS = {
@@ -105,21 +106,21 @@ _WORDS = {
 
 def scores_of(reports: Iterable[ScoreReport]) -> dict[str, Any]:
     """Return the parts of the page that scores beside the first fill: numbers, and tables of labels."""
-    found: dict[str, Any] = {}
+    parts: dict[str, Any] = {}
     numbers: list[list[Any]] = []
     for report in reports:
         part = _TABLES.get(report.name)
         if report.table is not None and report.name == "Calibration":
             bins = [[finite(expected), finite(right), rows] for _, expected, right, rows in report.table[1:-1]]
-            found |= {"calibration": {"sentence": _CALIBRATED, "bins": bins}} if bins else {}
+            parts |= {"calibration": {"sentence": _CALIBRATED, "bins": bins}} if bins else {}
         elif report.table is not None and part is not None and len(report.table) > 1:
             head, *rows = report.table
             cells = [[_plain_cell(cell) if i else plain(cell) for i, cell in enumerate(row)] for row in rows]
-            found[part[0]] = {"sentence": part[1], "table": [list(map(plain, head)), *cells]}
+            parts[part[0]] = {"sentence": part[1], "table": [list(map(plain, head)), *cells]}
         elif report.table is None and math.isfinite(report.value):
             guesses = ", ".join(f"{plain(what)}: {value:.4g}" for what, value in report.guesses if math.isfinite(value))
             numbers.append([_WORDS.get(report.name, report.name), finite(report.value), guesses])
-    return found | ({"scores": numbers} if numbers else {})
+    return parts | ({"scores": numbers} if numbers else {})
 
 
 _CALIBRATED = (
@@ -159,31 +160,31 @@ _MOST_NOTES = 20
 
 def live_facts(
     name: str,
-    found: Sequence[Progress],
+    progress: Sequence[Progress],
     points: Sequence[Mapping[str, Any]],
     curve: LearningCurve | None,
     facts: Sequence[tuple[str, str]],
 ) -> dict[str, Any]:
     """Return the figures of one loop, or of several.
 
-    ``found`` is their progress, ``points`` are those of the run so far, the last one of now, and ``facts`` what else is known,
+    ``progress`` is that of each, ``points`` are those of the run so far, the last one of now, and ``facts`` what else is known,
     with names. The ``curve`` is that of a loop that is alone.
     """
-    learning = [each for each in found if each.learns]
+    learning = [one for one in progress if one.learns]
     alone = learning[0] if len(learning) == 1 else None
     metric = learning[0].metric_name if learning else None
     if alone is not None and alone.scores:
         report = alone.scores[0]
     else:
-        value, windowed = (math.nan if points[-1][each] is None else points[-1][each] for each in ("metric", "windowed"))
+        value, windowed = (math.nan if points[-1][one] is None else points[-1][one] for one in ("metric", "windowed"))
         report = ScoreReport(metric or "", value, windowed)
     drawn = curve_of(curve)
-    sentences = [text for each in found if not each.learns for text in each.columns.sentences]
+    sentences = [text for one in progress if not one.learns for text in one.columns.sentences]
     return {
         "title": plain(name),
-        "lead": _lead_sentences(found),
+        "lead": _lead_sentences(progress),
         "score": score_of(report) if learning else None,
-        "tiles": _figure_tiles(found, points, report),
+        "tiles": _figure_tiles(progress, points, report),
         "metric": metric,
         "curve": drawn and drawn | {"sentence": f"{drawn['sentence']} Those of earlier runs are there, too."},
         "points": points,
@@ -194,17 +195,17 @@ def live_facts(
     }
 
 
-def _lead_sentences(found: Sequence[Progress]) -> list[str]:
-    rows = sum(each.rows for each in found)
+def _lead_sentences(progress: Sequence[Progress]) -> list[str]:
+    rows = sum(one.rows for one in progress)
     lead = [f"{rows:,} row{'s' * (rows != 1)}"]
-    if learned := sum(each.learned for each in found):
+    if learned := sum(one.learned for one in progress):
         lead.append(f"{learned:,} learned")
-    if predicted := sum(each.predicted for each in found if not each.learns):
+    if predicted := sum(one.predicted for one in progress if not one.learns):
         lead.append(f"{predicted:,} predicted")
     return lead
 
 
-def _figure_tiles(found: Sequence[Progress], points: Sequence[Mapping[str, Any]], report: ScoreReport) -> list[list[str]]:
+def _figure_tiles(progress: Sequence[Progress], points: Sequence[Mapping[str, Any]], report: ScoreReport) -> list[list[str]]:
     last = points[-1]
     before = points[-2] if len(points) > 1 else last
     seconds = last["seconds"] - before["seconds"]
@@ -212,13 +213,13 @@ def _figure_tiles(found: Sequence[Progress], points: Sequence[Mapping[str, Any]]
     if seconds > 0.0:
         tiles.append(["rows a second", f"{(last['rows'] - before['rows']) / seconds:,.0f}"])
     if math.isfinite(report.windowed):
-        window = found[0].window
+        window = progress[0].window
         is_share = report.name == "Accuracy"
         tiles.append([f"last {window:,} rows", f"{100.0 * report.windowed:.1f} %" if is_share else f"{report.windowed:,.4g}"])
     if last["lag"] is not None:
         tiles.append(["rows that wait", f"{last['lag']:,}"])
     tiles.append(["refused", f"{last['refused']:,}"])
-    if any(each.drifts is not None for each in found):
+    if any(one.drifts is not None for one in progress):
         tiles.append(["drifts", f"{last['drifts']:,}"])
     if last["support_vectors"] is not None:
         tiles.append(["support vectors", f"{last['support_vectors']:,}"])

@@ -32,8 +32,8 @@ class ScoreReport(NamedTuple):
     def saved(self) -> dict[str, Any]:
         """The name, the value and the guesses as a checkpoint has them: rounded, as the order of sums may change last digits."""
         value, *guesses = (round(x, 12) if math.isfinite(x) else None for x in (self.value, *(x for _, x in self.guesses)))
-        found = [[what, guess] for (what, _), guess in zip(self.guesses, guesses, strict=True)]
-        return {"name": self.name, "value": value} | ({"guesses": found} if found else {})
+        named_guesses = [[what, guess] for (what, _), guess in zip(self.guesses, guesses, strict=True)]
+        return {"name": self.name, "value": value} | ({"guesses": named_guesses} if named_guesses else {})
 
 
 class ShownScore:

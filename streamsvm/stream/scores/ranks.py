@@ -57,10 +57,10 @@ def average_precision(counts: np.ndarray) -> float:
     0.8333333333333333
     """
     others, positives = np.asarray(counts, np.float64)[:, ::-1]
-    found = np.cumsum(positives)
-    rows = found + np.cumsum(others)
-    some = positives > 0.0
-    return float(positives[some] @ (found[some] / rows[some]) / found[-1]) if some.any() else math.nan
+    right = np.cumsum(positives)
+    rows = right + np.cumsum(others)
+    mask = positives > 0.0
+    return float(positives[mask] @ (right[mask] / rows[mask]) / right[-1]) if mask.any() else math.nan
 
 
 def by_threshold(counts: np.ndarray, thresholds: Sequence[float]) -> list[tuple[float, int, float, float, float]]:
@@ -77,7 +77,7 @@ def by_threshold(counts: np.ndarray, thresholds: Sequence[float]) -> list[tuple[
     0.3 3 0.67 1.0 0.8
     0.5 1 1.0 0.5 0.67
     """
-    above, found = np.cumsum(counts[:, ::-1], axis=1)[:, ::-1], []
+    above, lines = np.cumsum(counts[:, ::-1], axis=1)[:, ::-1], []
     rows, right = above.sum(axis=0), above[1]
     if not right[0]:
         return []
@@ -86,8 +86,8 @@ def by_threshold(counts: np.ndarray, thresholds: Sequence[float]) -> list[tuple[
     places = [(p, 1 + int((_bin_place(p) - _LOWEST) * _BINS_PER_UNIT)) for p in thresholds]
     for p, place in sorted([*places, (_lowest_of(best), best)]):
         n, hits = int(rows[place]), int(right[place])
-        found.append((p, n, hits / n if n else 0.0, hits / int(right[0]), float(f1[place])))
-    return found
+        lines.append((p, n, hits / n if n else 0.0, hits / int(right[0]), float(f1[place])))
+    return lines
 
 
 def _lowest_of(place: int) -> float:

@@ -43,7 +43,7 @@ class LabelShares(Saved):
         """
         if not len(ys):
             return
-        counts, known = self._counts, len(self._counts)
+        counts, n_labels = self._counts, len(self._counts)
         for y in ys if not counts.keys() >= set(ys) else ():
             if y not in counts:
                 counts[y if len(counts) < MOST_LABELS else None] = 0
@@ -58,7 +58,7 @@ class LabelShares(Saved):
         times[order] = np.arange(len(ys)) - np.repeat(np.cumsum(of_each) - of_each, of_each)
         times += before[codes]
         n = self._rows + np.arange(len(ys))
-        k = np.maximum(known + np.cumsum((times == 0) & (codes >= known)), 2)
+        k = np.maximum(n_labels + np.cumsum((times == 0) & (codes >= n_labels)), 2)
         squares = np.cumsum(np.concatenate(([self._squares], 2.0 * times + 1.0)))
         total = (n + k).astype(np.float64)
         losses = losses_of((times + 1) / total, (squares[:-1] + (2 * n + k)) / (total * total))
@@ -106,12 +106,12 @@ class TargetGuesses(Saved):
         kind, n = type(metric), self._rows - 1
         if kind not in GUESSED or n < 1 or (kind is metrics.R2 and not self._spread):
             return ()
-        found = []
+        errors = []
         for name, absolute, squared in zip(("the mean so far", "the last target"), self._absolute, self._squared, strict=True):
             value = absolute / n if kind is metrics.MAE else squared / n
             value = math.sqrt(value) if kind is metrics.RMSE else 1.0 - squared / self._spread if kind is metrics.R2 else value
-            found.append((name, value))
-        return tuple(found)
+            errors.append((name, value))
+        return tuple(errors)
 
 
 _TRY = {False: "try Accuracy, F1, ROCAUC or LogLoss", True: "try MAE, RMSE or R2"}
@@ -241,8 +241,8 @@ class RiverScore(Score):
 
 
 def _commonest_label(matrix: Any) -> tuple[Any, float]:
-    found: tuple[Any, float] = max(list(matrix.sum_row.items()), key=lambda item: item[1])
-    return found
+    commonest: tuple[Any, float] = max(list(matrix.sum_row.items()), key=lambda item: item[1])
+    return commonest
 
 
 def _rolling_metric(kind: Any, window: int, parameters: Mapping[str, Any]) -> Any:

@@ -103,27 +103,27 @@ class ClassificationReport(LabelTable):
     def table(self) -> list[list[Any]]:
         shown, labels = self._shown_labels()
         right: Counter[int] = Counter()
-        given: Counter[int] = Counter()
+        called: Counter[int] = Counter()
         rows: Counter[int] = Counter()
         for (y, predicted), times in list(self._pairs.items()):
             rows[y] += times
-            given[predicted] += times
+            called[predicted] += times
             right[y] += times * (y == predicted and y > 0)
 
         def line(*numbers: int) -> tuple[float, float, float, int]:
-            n_right, n_given, n_rows = (sum(each[number] for number in numbers) for each in (right, given, rows))
-            precision, recall = n_right / max(n_given, 1), n_right / max(n_rows, 1)
-            return precision, recall, 2 * n_right / max(n_given + n_rows, 1), n_rows
+            n_right, n_called, n_rows = (sum(figures[number] for number in numbers) for figures in (right, called, rows))
+            precision, recall = n_right / max(n_called, 1), n_right / max(n_rows, 1)
+            return precision, recall, 2 * n_right / max(n_called + n_rows, 1), n_rows
 
         total, every = rows.total(), [line(number) for number in labels]
         table: list[list[Any]] = [["label", "precision", "recall", "F1", "rows"]]
         table += [[_json_label(labels[number]), *line(number)] for number in shown]
-        if others := (rows.keys() | given.keys()) - set(shown):
+        if others := (rows.keys() | called.keys()) - set(shown):
             table.append([_OTHERS, *line(*others)])
         if every:
             n = len(every)
-            table.append(["mean of labels", *(sum(each[i] for each in every) / n for i in range(3)), total])
-            table.append(["mean of rows", *(sum(each[i] * each[3] for each in every) / max(total, 1) for i in range(3)), total])
+            table.append(["mean of labels", *(sum(row[i] for row in every) / n for i in range(3)), total])
+            table.append(["mean of rows", *(sum(row[i] * row[3] for row in every) / max(total, 1) for i in range(3)), total])
         return table
 
 
@@ -153,10 +153,10 @@ class Scores:
             raise ValueError(f"window must be at least 1, not {window}")
         if metric is None:
             metric = "MAE" if regression else "Accuracy"
-        given = list(metric) if isinstance(metric, list | tuple) else [metric]
-        if not 0 < len(given) <= _MOST_SCORES:
-            raise ValueError(f"there must be from 1 to {_MOST_SCORES} metrics, not {len(given)}")
-        self.all: list[Score] = [_score_of(each, window, positive, regression) for each in given]
+        named = list(metric) if isinstance(metric, list | tuple) else [metric]
+        if not 0 < len(named) <= _MOST_SCORES:
+            raise ValueError(f"there must be from 1 to {_MOST_SCORES} metrics, not {len(named)}")
+        self.all: list[Score] = [_score_of(one, window, positive, regression) for one in named]
         self.first: Score = self.all[0]
         names = [score.name for score in self.all]
         if self.first.table is not None:
@@ -238,14 +238,14 @@ class Scores:
 
     def reports(self) -> tuple[ScoreReport, ...]:
         """Return what each score says."""
-        found = []
+        reports = []
         for score in self.all:
             values = (score.value, score.windowed_value) if score.counted else (math.nan, math.nan)
             guesses: tuple[tuple[str, float], ...] = ()
             if score.counted:
                 guesses = score.guesses if self._guesses is None else self._guesses.of(score.metric)
-            found.append(ScoreReport(score.name, *values, guesses, score.table))
-        return tuple(found)
+            reports.append(ScoreReport(score.name, *values, guesses, score.table))
+        return tuple(reports)
 
     @property
     def best_guess(self) -> float:
