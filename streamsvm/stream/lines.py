@@ -272,8 +272,6 @@ class LineReader:
     def __init__(self, path: str | Path | ByteStream) -> None:
         self.stream: ByteStream = path if isinstance(path, ByteStream) else ByteStream(path)
         self.name: str = self.stream.name
-        self.mark: int = 0  # the offset when `set_mark` was called last, after a row
-        self.before_mark: bytes = b""  # the last bytes before it, at most `FINGERPRINT_BYTES`
         # The buffer holds the stream from byte `_base` up to the last byte that was read; its first `_at` bytes were given out.
         self._buffer, self._base, self._at = b"", 0, 0
         self._head = b""
@@ -282,6 +280,11 @@ class LineReader:
     def offset(self) -> int:
         """Bytes of the unpacked stream that were given out."""
         return self._base + self._at
+
+    @property
+    def last_bytes(self) -> bytes:
+        """The last bytes that were given out, at most `FINGERPRINT_BYTES`."""
+        return self._buffer[max(self._at - FINGERPRINT_BYTES, 0) : self._at]
 
     def lines(self, most: int, after: int = 0) -> list[bytes]:
         """Return the next lines with their newlines, after some bytes: at least one, at most so many. `give` gives them out.
@@ -309,6 +312,7 @@ class LineReader:
 
         A StreamError says that it has no end within `LONGEST_SKIPPED` bytes: the stream may have none at all.
         """
+        first = self.offset
         self._at += sum(map(len, lines))
         last, is_part = self.offset + LONGEST_SKIPPED, len(lines[-1]) > LONGEST_LINE and lines[-1][-1:] != b"\n"
         while is_part:
@@ -317,16 +321,12 @@ class LineReader:
             self._drop_given()
             if self.offset > last:
                 raise StreamError(
-                    f"{self.name}, after byte {self.mark:,}: a line does not end within {LONGEST_SKIPPED:,} bytes. "
+                    f"{self.name}, after byte {first:,}: a line does not end within {LONGEST_SKIPPED:,} bytes. "
                     "Is it text, with a row on each line?"
                 )
             is_part = not end and self._fill_buffer()
         if self._at > _CHUNK_BYTES:
             self._drop_given()
-
-    def set_mark(self) -> None:
-        """Move the mark here, after a row."""
-        self.mark, self.before_mark = self.offset, self._buffer[max(self._at - FINGERPRINT_BYTES, 0) : self._at]
 
     def head(self, size: int) -> bytes:
         """The first ``size`` bytes of the stream, at most `FINGERPRINT_BYTES`; fewer if it ends before."""
@@ -336,7 +336,7 @@ class LineReader:
         return self._head[:size]
 
     def skip_to(self, offset: int) -> None:
-        """Go forward to an offset and set the mark there; StreamError if the stream ends before it."""
+        """Go forward to an offset; StreamError if the stream ends before it."""
         if offset > self._base + len(self._buffer) and self.stream.can_skip_to(offset):
             self._buffer, self._base, self._at = b"", max(offset - FINGERPRINT_BYTES, 0), 0
             self.stream.seek(self._base)
@@ -349,10 +349,9 @@ class LineReader:
                     "it was cut off, or it is another stream"
                 )
         self._at = offset - self._base
-        self.set_mark()
 
     def _drop_given(self) -> None:
-        # But for the last bytes, which may come to stand before a mark.
+        # But for the `last_bytes`.
         dropped = max(self._at - FINGERPRINT_BYTES, 0)
         self._buffer, self._base, self._at = self._buffer[dropped:], self._base + dropped, self._at - dropped
 

@@ -15,7 +15,6 @@ from streamsvm.stream.lines import LONGEST_LINE, ByteStream, LineReader, checked
 from streamsvm.stream.tables.chunk import BadRow, Chunk, Row, Table
 from streamsvm.stream.tables.reading import Reading, ReadingOptions, TextOptions
 
-_MOST_BLANK = 2**16  # bytes of blank lines and comments that are held
 MOST_LINES = 1000  # of a row of CSV: where a quote is not closed, so many are read before it is given up
 
 
@@ -91,8 +90,7 @@ class TextSource(TableSource):
             self._options["encoding"] = self._encoding
         self._reader = LineReader(path)
         self.name: str = self._reader.name
-        self._line = 0  # number of the line that was given out last
-        self._rows = self._row_line = 0  # rows given, and number of the line on which the last one ended
+        self._line = self._rows = 0  # lines and rows that were given out
         self._ended = False
         self.waits: bool = self._reader.stream.is_pipe
 
@@ -100,22 +98,20 @@ class TextSource(TableSource):
         """Return the next rows that are at hand, as `Source.read`."""
         self._begin()
         lines = [] if self._ended else self._next_lines(most)
+        if lines and lines[-1][-1:] != b"\n" and len(lines[-1]) <= LONGEST_LINE and not self._has_row(lines[-1]):
+            lines.pop()  # the beginning of a row may be appended to it later
         if not lines:
             self._ended = True
             return None
-        blank = next((i for i, line in enumerate(lines) if len(line) > LONGEST_LINE or self._has_row(line)), len(lines))
-        for line in lines[:blank]:
-            # The position stays behind the last row, but is not held through any number of such lines.
-            self._give([line], 1)
-            if self._reader.offset - self._reader.mark > _MOST_BLANK:
-                self._mark_row()
-        if blank == len(lines):
+        n_blank = next((i for i, line in enumerate(lines) if len(line) > LONGEST_LINE or self._has_row(line)), len(lines))
+        if n_blank:
+            self._give(lines[:n_blank], n_blank)
+        if n_blank == len(lines):
             return Chunk([], str)
-        chunk, taken, n_lines = self._chunk_of(lines[blank:])
+        chunk, taken, n_lines = self._chunk_of(lines[n_blank:])
         if chunk is None:  # stopped within a row
             return None
         self._give(taken, n_lines)
-        self._mark_row()
         self._rows += len(chunk)
         return chunk
 
@@ -134,10 +130,6 @@ class TextSource(TableSource):
     def _give(self, lines: list[bytes], n_lines: int) -> None:
         self._reader.give(lines)
         self._line += n_lines
-
-    def _mark_row(self) -> None:
-        self._row_line = self._line
-        self._reader.set_mark()
 
     def _has_row(self, line: bytes) -> bool:
         """Whether a line has something of a row."""
@@ -191,16 +183,16 @@ class TextSource(TableSource):
     def position(self) -> Position:
         """Where the next row is.
 
-        It has the offset, line and rows after the last row, digests of the bytes before it, the label, and how columns are
-        read.
+        It has the offset, and the numbers of lines and rows before it, digests of the bytes before it, the label, and how columns
+        are read.
         """
         reader = self._reader
         return self._columns_read | {
-            "offset": reader.mark,
-            "line": self._row_line,
+            "offset": reader.offset,
+            "line": self._line,
             "rows": self._rows,
-            "head": hex_digest(reader.head(reader.mark)),
-            "tail": hex_digest(reader.before_mark),
+            "head": hex_digest(reader.head(reader.offset)),
+            "tail": hex_digest(reader.last_bytes),
             "label": self._label,
         }
 
@@ -226,7 +218,7 @@ class TextSource(TableSource):
             return
         self._begin()
         self._reader.skip_to(offset)
-        last = self._reader.before_mark
+        last = self._reader.last_bytes
         if hex_digest(last) != tail:
             raise StreamError(
                 f"{self.name} was changed before byte {offset:,}, up to which the checkpoint has learned it. "
@@ -239,7 +231,7 @@ class TextSource(TableSource):
                     f"Put one where the row ends, {START_AFRESH}"
                 )
             self._reader.give(rest)
-        self._line = self._row_line = line
+        self._line = line
         self._rows = rows
 
     def stop(self) -> None:

@@ -14,7 +14,7 @@ from chunks import check_chunks, chunks_of, text_of, write_text
 from patience import PATIENCE
 from reading import read
 from refused import raises
-from streamsvm.stream import BadRow, CSVSource, IterableSource, JSONLinesSource, Row, StreamError, lines, open_source, sources
+from streamsvm.stream import BadRow, CSVSource, IterableSource, JSONLinesSource, Row, StreamError, lines, open_source
 
 ROWS = [{"a": 1.0, "b c": 2.0, "y": 1}, {"a": 3.0, "b c": None, "y": 0}, {"a": 4.0, "b c": 5.5, "y": 1}]
 TEXTS = {kind: text_of(ROWS, kind) for kind in ("csv", "jsonl", "libsvm")}
@@ -154,7 +154,6 @@ BLANK = {"jsonl": ["\n", " \n"], "csv": ["\n", "\r\n"], "libsvm": ["\n", "# of a
 @pytest.mark.parametrize(("kind", "blank"), [(kind, blank) for kind, blanks in BLANK.items() for blank in blanks])
 def test_many_lines_without_rows_are_taken_in_parts_and_not_held(tmp_path, kind, blank, monkeypatch):
     """What asks for rows gets an answer all the time; the position does not depend on how bytes came."""
-    monkeypatch.setattr(sources, "_MOST_BLANK", 2**13)
     many, last = blank * (60_000 // len(blank)), TEXTS[kind].splitlines(keepends=True)[-1]
     path, ends = write_text(tmp_path / f"rows.{kind}", TEXTS[kind] + many + last + many), []
     for size in (2**14, 1021):
@@ -163,7 +162,7 @@ def test_many_lines_without_rows_are_taken_in_parts_and_not_held(tmp_path, kind,
             sizes = []
             for chunk in iter(partial(source.read, 1000), None):
                 sizes.append(len(chunk))
-                assert len(source._reader._buffer) < 2**13 + 4096 + 2 * size
+                assert len(source._reader._buffer) < 4096 + 2 * size
                 ends += [source.position] if sum(sizes) == 3 and len(chunk) else []
                 if sum(sizes) == 4 and len(chunk):
                     assert (many + last).encode().endswith(chunk.raw(0))
@@ -172,12 +171,23 @@ def test_many_lines_without_rows_are_taken_in_parts_and_not_held(tmp_path, kind,
         assert sum(sizes) == 4
         assert sizes.count(0) >= 10
     assert ends[:2] == ends[2:]
-    assert ends[1]["line"] <= TEXTS[kind].count("\n") + 1 + 120_000 // len(blank)
-    assert ends[1]["offset"] > 118_000 - 2**13
+    assert (ends[1]["line"], ends[1]["offset"]) == (path.read_bytes().count(b"\n"), path.stat().st_size)
     with open_source(str(path), label="y") as source:
         source.seek(ends[0])
         assert sum(map(len, iter(partial(source.read, 1000), None))) == 1
         assert source.position == ends[1]
+
+
+@pytest.mark.parametrize(("kind", "beginning"), [("jsonl", " "), ("libsvm", "# of a"), ("libsvm", "  ")])
+def test_a_last_line_without_a_row_is_left_until_it_ends(tmp_path, kind, beginning):
+    path = write_text(tmp_path / f"rows.{kind}", TEXTS[kind] + beginning)
+    with open_source(str(path), label="y") as source:
+        n, position = len(list(source)), source.position
+    assert position["offset"] == len(TEXTS[kind].encode())
+    path.write_bytes(path.read_bytes() + b" logger\n1 1:1\n" if beginning[0] == "#" else TEXTS[kind].encode() * 2)
+    with open_source(str(path), label="y") as source:
+        source.seek(position)
+        assert len(list(source)) == (1 if beginning[0] == "#" else n)
 
 
 def test_rows_that_come_after_the_end_are_for_the_next_run(tmp_path):
