@@ -5,7 +5,7 @@ from collections.abc import Iterator
 
 import numpy as np
 
-from streamsvm.batch import BatchAdapter, HierarchicalSVC
+from streamsvm.batch import HierarchicalSVC, batch_adapter
 
 
 def rows(n: int, seed: int = 0) -> Iterator[tuple[dict[str, float], bool]]:
@@ -17,7 +17,7 @@ def rows(n: int, seed: int = 0) -> Iterator[tuple[dict[str, float], bool]]:
 
 
 def main(n: int = 60_000, window: int = 20_000) -> None:
-    model = BatchAdapter(
+    model = batch_adapter(
         HierarchicalSVC(),
         window=window,
         refit_every=window // 2,

@@ -38,7 +38,7 @@ REGRESSION = "regression"
 #: What reads topics, LIBSVM text and tables.
 SOURCES = "sources"
 #: Estimators of others.
-WRAPPERS = "BatchAdapter", "BatchClassifier", "BatchRegressor"
+WRAPPERS = "BatchClassifier", "BatchRegressor", "batch_adapter"
 #: Learners that nothing brings back to their budget.
 UNBOUNDED = "KernelOGD", "KernelPegasos", "KernelPerceptron"
 #: The processor that wheels are for; its machine code is kept, and `machine_code.py` finds it.

@@ -4,7 +4,7 @@ import numpy as np
 from numba import config
 from sklearn.base import BaseEstimator, ClassifierMixin
 
-from streamsvm.batch import BatchAdapter, CSMOClassifier
+from streamsvm.batch import CSMOClassifier, batch_adapter
 
 N = 40 if config.DISABLE_JIT else 120
 
@@ -19,7 +19,17 @@ ROWS = list(stream(N))
 
 
 def adapter(**parameters):
-    return BatchAdapter(CSMOClassifier(), **{"window": 60, "refit_every": 20, "calibration_folds": 2, **parameters})
+    return batch_adapter(CSMOClassifier(), **{"window": 60, "refit_every": 20, "calibration_folds": 2, **parameters})
+
+
+def fitted(model, rows, y=None):
+    """Learn pairs, or rows X and their labels y, and fit the adapter to its window."""
+    if y is None:
+        for x, label in rows:
+            model.learn_one(x, label)
+    else:
+        model.learn_many(rows, y)
+    return model.fit()
 
 
 class Majority(ClassifierMixin, BaseEstimator):

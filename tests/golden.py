@@ -20,7 +20,7 @@ import numpy as np
 from river import base, datasets, preprocessing
 
 from streamsvm import BSCAClassifier, BSCARegressor, BSGDClassifier, Merge, Projection, Removal, learners
-from streamsvm.batch import BatchAdapter, CSMOClassifier, CSMORegressor, HSSADMMClassifier, to_budget
+from streamsvm.batch import CSMOClassifier, CSMORegressor, HSSADMMClassifier, batch_adapter, to_budget
 from streamsvm.batch.hss import HSSMatrix
 from streamsvm.linear import OutOfCoreLinearSVC, OutOfCoreLinearSVR, write_blocks, write_rows
 
@@ -212,7 +212,7 @@ def hss(matrix: HSSMatrix, n: int) -> str:
 
 def adapted(solver: Any, stream: str) -> str:
     """What an adapter says of a stream."""
-    model, said = BatchAdapter(solver, window=150, refit_every=100), []
+    model, said = batch_adapter(solver, window=150, refit_every=100), []
     for x, y in STREAMS[stream][:400]:
         said.append(model.predict_one(x) if model.n_fits else None)
         model.learn_one(x, y)

@@ -10,7 +10,7 @@ try:
 except ImportError as _error:
     raise missing_package("streamsvm.batch", "scikit-learn", "batch", _error) from _error
 
-from streamsvm.batch.adapter.estimators import BatchAdapter, BatchClassifier, BatchRegressor
+from streamsvm.batch.adapter.estimators import BatchClassifier, BatchRegressor, batch_adapter
 from streamsvm.batch.csmo.estimators import CSMOClassifier, CSMORegressor
 from streamsvm.batch.csmo.one_class import CSMOOneClass
 from streamsvm.batch.distillation import to_budget
@@ -18,7 +18,6 @@ from streamsvm.batch.hierarchical import HierarchicalSVC, HierarchicalSVR
 from streamsvm.batch.hss_admm.estimators import HSSADMMClassifier
 
 __all__ = [
-    "BatchAdapter",
     "BatchClassifier",
     "BatchRegressor",
     "CSMOClassifier",
@@ -27,5 +26,6 @@ __all__ = [
     "HSSADMMClassifier",
     "HierarchicalSVC",
     "HierarchicalSVR",
+    "batch_adapter",
     "to_budget",
 ]

@@ -321,6 +321,19 @@ class KernelRegressor(RegressorMixin):  # type: ignore[misc]
         return f[:, 0]
 
 
+def predictions(model: Any, rows: np.ndarray) -> np.ndarray:
+    """Return the labels or values [n] that any fitted model predicts for finite rows float64 [n, features].
+
+    A `KernelMachine` does not check them again, which takes most of the time of one row.
+    """
+    return model._predicted(rows) if isinstance(model, KernelMachine) else model.predict(rows)
+
+
+def decision_values(model: Any, rows: np.ndarray) -> np.ndarray:
+    """Return the decision values [n] or [n, classes] of any fitted classifier for rows as in `predictions`."""
+    return model._scores(model._decide(rows)) if isinstance(model, KernelMachine) else model.decision_function(rows)
+
+
 def settled_sign(f: np.ndarray, error: np.ndarray) -> np.ndarray:
     """Return where no decision value within the errors has another sign, bool [n]; see `Settled`."""
     return (np.abs(f) > error).all(axis=1)

@@ -12,10 +12,11 @@ from numba import config
 from scipy import sparse
 from sklearn.exceptions import NotFittedError
 
+from adapters import fitted
 from problems import accuracy, dicts, learned_by, snapshot
 from refused import refused
 from streamsvm import BSCAClassifier, BSGDClassifier, BSGDRegressor
-from streamsvm.batch import BatchAdapter, CSMOClassifier, CSMORegressor, HierarchicalSVR, to_budget
+from streamsvm.batch import CSMOClassifier, CSMORegressor, HierarchicalSVR, batch_adapter, to_budget
 
 ROWS = 100 if config.DISABLE_JIT else 600
 
@@ -294,7 +295,7 @@ def test_an_adapter_becomes_a_pipeline_that_learns_on(standardize):
     X = X * [30.0, 0.1] + [100.0, 0.0] if standardize else X
     labels = np.where(y == 1, "in", "out").tolist()
     rows = [({"width": a, "height": b}, label) for (a, b), label in zip(X.tolist(), labels, strict=True)]
-    adapter = BatchAdapter(CSMOClassifier(gamma=0.5), refit_every=None, standardize=standardize).fit(rows)
+    adapter = fitted(batch_adapter(CSMOClassifier(gamma=0.5), refit_every=None, standardize=standardize), rows)
     model = adapter.to_budget(20)
     assert (type(model) is BSCAClassifier) != standardize  # a pipeline is an instance of what it ends with
     assert np.mean([model.predict_one(x) == adapter.predict_one(x) for x, _ in rows]) > 0.95
@@ -305,7 +306,7 @@ def test_an_adapter_becomes_a_pipeline_that_learns_on(standardize):
 @pytest.mark.skipif(config.DISABLE_JIT, reason="too few rows to hold some out")
 def test_an_adapter_finds_a_budget_on_its_window_and_a_machine_on_a_frame():
     X, y = blobs()
-    adapter = BatchAdapter(CSMOClassifier(gamma=0.5), refit_every=None).fit(X, y)
+    adapter = fitted(batch_adapter(CSMOClassifier(gamma=0.5), refit_every=None), X, y)
     assert adapter.to_budget(loss=20.0)[-1].budget == 25
     frame = pd.DataFrame(X, columns=["width", "height"])
     learner = CSMOClassifier(gamma=0.5).fit(frame, y).to_budget(X=frame, y=pd.Series(y), loss=20.0)
@@ -316,14 +317,14 @@ def test_an_adapter_finds_a_budget_on_its_window_and_a_machine_on_a_frame():
 @pytest.mark.parametrize("learner", ["bsca", "bsgd"])
 def test_what_an_adapter_accepts_its_learner_accepts(learner):
     X, y = blobs(rows=80)
-    adapter = BatchAdapter(CSMOClassifier(gamma=0.5), refit_every=None, max_features=4, max_classes=3, overflow="ignore")
-    model = adapter.fit(X, y).to_budget(20, learner=learner)
+    adapter = batch_adapter(CSMOClassifier(gamma=0.5), refit_every=None, max_features=4, max_classes=3, overflow="ignore")
+    model = fitted(adapter, X, y).to_budget(20, learner=learner)
     assert (model[-1].max_features, model[-1].overflow, model[-1].max_classes) == (4, "ignore", 3)
     for x in ({0: 1.0, "new": 1.0}, {f"n{i}": 1.0 for i in range(9)}):
         model.learn_one(x, "a third label")
     assert model[-1].labels == [0, 1, "a third label"]
     assert adapter.to_budget(20, learner=learner, max_classes=2)[-1].max_classes == 2
-    regressor = BatchAdapter(CSMORegressor(gamma=0.5), refit_every=None, max_features=4).fit(X, y.astype(float))
+    regressor = fitted(batch_adapter(CSMORegressor(gamma=0.5), refit_every=None, max_features=4), X, y.astype(float))
     assert regressor.to_budget(20, learner=learner)[-1].max_features == 4
 
 
@@ -332,17 +333,17 @@ def test_names_that_were_hashed_find_their_columns():
     X, y = blobs()
     rows = [({"b": 0.0, "z": 0.0}, 0), *(({"z": 0.0, "a": 0.1 * b, "q": a}, label) for (a, b), label in zip(X, y, strict=True))]
     options = {"refit_every": None, "max_features": 3, "overflow": "hash"}
-    adapter = BatchAdapter(CSMOClassifier(gamma=0.5), standardize=False, **options).fit(rows)
+    adapter = fitted(batch_adapter(CSMOClassifier(gamma=0.5), standardize=False, **options), rows)
     assert adapter.feature_names == ["b", "z", "a"]
     model = adapter.to_budget(30)
     assert np.mean([model.predict_one(x) == adapter.predict_one(x) for x, _ in rows]) > 0.95
     with pytest.raises(ValueError, match="max_features=3 columns are taken.*raise max_features, or standardize before"):
-        BatchAdapter(CSMOClassifier(gamma=0.5), **options).fit(rows).to_budget(30)
+        fitted(batch_adapter(CSMOClassifier(gamma=0.5), **options), rows).to_budget(30)
 
 
 def test_adapters_that_have_nothing_to_distil_say_so():
-    adapter = BatchAdapter(CSMOClassifier(), refit_every=None)
+    adapter = batch_adapter(CSMOClassifier(), refit_every=None)
     refused("no fitted model yet", adapter.to_budget, 10)
-    adapter.fit([({"a": 1.0}, 0), ({"a": 2.0}, "x"), ({"a": 3.0}, 0)])
+    fitted(adapter, [({"a": 1.0}, 0), ({"a": 2.0}, "x"), ({"a": 3.0}, 0)])
     refused("of several types", adapter.to_budget, 10)
     refused("feature_names must be 1 different names", adapter.fitted_.to_budget, 10, feature_names=["a", "b"])

@@ -7,15 +7,15 @@ import pytest
 from numba import config
 from scipy import sparse
 
-from adapters import ROWS, adapter
+from adapters import ROWS, adapter, fitted
 from refused import refused
-from streamsvm.batch import BatchAdapter, CSMOClassifier, CSMOOneClass, CSMORegressor
+from streamsvm.batch import CSMOClassifier, CSMOOneClass, CSMORegressor, batch_adapter
 from streamsvm.core.kernels import values_of_products
 from streamsvm.core.sklearn_base import SklearnEstimator
 
 
 def solver():
-    return adapter().fit(ROWS[:30]).fitted_
+    return fitted(adapter(), ROWS[:30]).fitted_
 
 
 def one_class():
@@ -121,8 +121,8 @@ def test_support_vectors_are_laid_out_once(monkeypatch):
         np.testing.assert_array_equal(model.support_vectors_, X[model.support_])
         np.testing.assert_array_equal(model.decision_function(X), solver.decision_function(X))
     assert "_rows" not in solver.__getstate__()
-    expected = BatchAdapter(CSMOClassifier(), refit_every=None).fit(X, y).predict_many(X).tolist()
-    model = BatchAdapter(CSMOClassifier(), refit_every=None).fit(X, y)
+    expected = fitted(batch_adapter(CSMOClassifier(), refit_every=None), X, y).predict_many(X).tolist()
+    model = fitted(batch_adapter(CSMOClassifier(), refit_every=None), X, y)
     monkeypatch.delattr(SklearnEstimator, "_checked")  # the adapter has checked its rows
     assert [model.predict_one(dict(enumerate(x))) for x in X.tolist()] == expected
     assert set(model.decision_function_one({0: 1.0})) == {0, 1, 2}

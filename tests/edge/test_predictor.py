@@ -13,7 +13,7 @@ from edge_models import MAKERS, bsgd, fitted, learned, of_table, problem, rows
 from problems import learned_by
 from refused import refused
 from streamsvm import BSCAClassifier, BSCARegressor, BSGDClassifier, SVMClassifier, SVMRegressor, edge
-from streamsvm.batch import BatchAdapter, CSMOClassifier, CSMOOneClass
+from streamsvm.batch import CSMOClassifier, CSMOOneClass, batch_adapter
 from streamsvm.edge.program import Column
 from streamsvm.export.describe import program_of
 from streamsvm.export.forms import export
@@ -170,7 +170,7 @@ def test_hashed_names(tmp_path):
         (lambda: learned(preprocessing.Normalizer() | bsgd(), 5, 2), "a Normalizer before the model cannot be exported"),
         (lambda: learned(compose.Pipeline(TableEncoder("t:date", cycles="day"), bsgd()), 5, 2), "with cycles"),
         (lambda: learned(compose.Pipeline(TableEncoder(when_missing="indicator"), bsgd()), 5, 2), "when_missing='indicator'"),
-        (lambda: learned(BatchAdapter(CSMOClassifier()), 300, 2), r"a BatchClassifier has no form.*to_budget\(500\)"),
+        (lambda: learned(batch_adapter(CSMOClassifier()), 300, 2), r"a BatchClassifier has no form.*to_budget\(500\)"),
         (lambda: CSMOClassifier(kernel="precomputed").fit(np.eye(40), np.arange(40) % 2), "'precomputed' cannot be exported"),
     ],
 )

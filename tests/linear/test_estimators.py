@@ -14,7 +14,7 @@ from sklearn.multiclass import OneVsRestClassifier
 from failing import interrupted, interrupts
 from linear_problems import LITTLE, SLOW, N, check_optimum, curve, two_classes, weights_of
 from refused import refused
-from streamsvm.batch import BatchAdapter
+from streamsvm.batch import batch_adapter
 from streamsvm.linear import BlockFile, BlockFileError, BlockWriter, OutOfCoreLinearSVC, OutOfCoreLinearSVR, dual, write_blocks
 
 #: Which are tried in the quick list; with weights of rows, and without.
@@ -255,7 +255,7 @@ def test_pickles_several_classes_and_the_adapter():
     iris, species = load_iris(return_X_y=True)
     machine = OutOfCoreLinearSVC(C=10.0, max_iter=2000)
     assert OneVsRestClassifier(machine).fit(iris, species).score(iris, species) > 0.9
-    adapter = BatchAdapter(OutOfCoreLinearSVC(), window=100, refit_every=50)
+    adapter = batch_adapter(OutOfCoreLinearSVC(), window=100, refit_every=50)
     adapter.learn_many(X, y)
     assert (adapter.predict_many(X) == y).mean() > 0.8
 

@@ -5,22 +5,21 @@ Distillation makes a budgeted learner of the last model, behind the adapter's sc
 
 from __future__ import annotations
 
-import inspect
 from collections import Counter
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
-from typing import Any, Self, overload
+from typing import Any, overload
 
 import numpy as np
 from river import base, preprocessing
 from sklearn.base import is_classifier, is_regressor
 
 from streamsvm.batch.adapter import fit as fits
-from streamsvm.batch.adapter.fit import LARGEST_LOG_FACTOR, Fit, Job, class_probabilities, follows_conventions
+from streamsvm.batch.adapter.fit import LARGEST_LOG_FACTOR, Fit, Job, calibrated_probabilities, follows_conventions
 from streamsvm.batch.adapter.refitting import Refitting
 from streamsvm.batch.csmo.estimators import CSMOClassifier, CSMORegressor
 from streamsvm.batch.distillation import to_budget
-from streamsvm.batch.kernel_machine import KernelMachine
+from streamsvm.batch.kernel_machine import KernelMachine, decision_values, predictions
 from streamsvm.core.checks import check_number, checked_target, parameter
 from streamsvm.core.docstrings import documented
 from streamsvm.core.frames import as_frame
@@ -32,7 +31,7 @@ class BatchAdapter(Refitting):
 
     Use it to put `CSMOClassifier`, or any other scikit-learn estimator, on a stream. Rows go into a window of a fixed size.
     Every ``refit_every`` rows, a clone of ``model`` is fitted to all rows in the window, and makes the predictions from then
-    on. ``BatchAdapter(model)`` returns a `BatchClassifier` if ``model`` is a classifier, and a `BatchRegressor` otherwise.
+    on. `batch_adapter` returns the one that suits a model.
 
     Parameters
     ----------
@@ -93,24 +92,7 @@ class BatchAdapter(Refitting):
 
     A checkpoint holds the rows and the fitted model. With a model of `streamsvm.batch`, loading it needs no trust; with another
     model, use ``CheckpointFolder(path, trusted=True)``.
-
-    Examples
-    --------
-    >>> from river import datasets, evaluate, metrics
-    >>> from streamsvm.batch import BatchAdapter, CSMOClassifier
-
-    >>> model = BatchAdapter(CSMOClassifier(), window=1000, refit_every=500)
-    >>> round(evaluate.progressive_val_score(datasets.Bananas().take(2000), model, metrics.Accuracy()).get(), 2)
-    0.81
-    >>> model.n_fits, model.n_window, type(model).__name__
-    (4, 1000, 'BatchClassifier')
     """
-
-    def __new__(cls, model: Any = None, *_: Any, **__: Any) -> Self:
-        kind: Any = cls
-        if cls is BatchAdapter:
-            kind = BatchClassifier if follows_conventions(is_classifier, model) else BatchRegressor
-        return super().__new__(kind)
 
     def to_budget(self, budget: int | None = None, **parameters: Any) -> Any:
         """Turn the last good model into a budgeted learner that continues learning.
@@ -173,7 +155,7 @@ class BatchAdapter(Refitting):
 @documented
 @dataclass(eq=False, repr=False)
 class BatchClassifier(BatchAdapter, base.MiniBatchClassifier):
-    """A batch classifier as a river classifier: a `BatchAdapter`.
+    """A batch classifier as a river classifier, refitted on a schedule to the last rows of a stream.
 
     The model gets the labels as they are if they are all of one type (bool, int, str, or float without fractions). Otherwise,
     it gets 0, 1, ..., in the order in which the labels came. Before the first fit, the prediction is the most frequent label in
@@ -185,7 +167,9 @@ class BatchClassifier(BatchAdapter, base.MiniBatchClassifier):
     >>> from streamsvm.batch import BatchClassifier, CSMOClassifier
 
     >>> model = BatchClassifier(CSMOClassifier(C=10.0), refit_every=None)
-    >>> model.fit(datasets.Phishing(), limit=1000).n_window
+    >>> for x, y in datasets.Phishing().take(1000):
+    ...     model.learn_one(x, y)
+    >>> model.fit().n_window
     1000
     >>> x, y = next(iter(datasets.Phishing()))
     >>> y, model.predict_one(x)
@@ -283,7 +267,7 @@ class BatchClassifier(BatchAdapter, base.MiniBatchClassifier):
         row = self._row_of(x, fit)
         if fit is None:
             return 0.0
-        f = fits.decisions(fit.model, row)[0]
+        f = decision_values(fit.model, row)[0]
         return float(f) if np.ndim(f) == 0 else dict(zip(fit.classes, f.tolist(), strict=True))
 
     @overload
@@ -309,7 +293,7 @@ class BatchClassifier(BatchAdapter, base.MiniBatchClassifier):
             places = np.full(len(rows), np.argmax(self._frequencies()))
         else:
             place_of = {value: place for place, value in enumerate(fit.model.classes_.tolist())}
-            places = np.array([place_of[value] for value in fits.model_predictions(fit.model, rows).tolist()], np.int64)
+            places = np.array([place_of[value] for value in predictions(fit.model, rows).tolist()], np.int64)
         return as_array(self.classes)[places]
 
     def _probabilities(self, rows: np.ndarray, fit: Fit | None) -> np.ndarray:
@@ -320,7 +304,7 @@ class BatchClassifier(BatchAdapter, base.MiniBatchClassifier):
         if hasattr(model, "predict_proba"):
             p = model.predict_proba(rows)
         else:
-            p = class_probabilities(fit.log_factor, fits.decisions(model, rows))
+            p = calibrated_probabilities(fit.log_factor, decision_values(model, rows))
         return np.pad(p, ((0, 0), (0, len(self.classes) - p.shape[1])))
 
     def _frequencies(self) -> np.ndarray:
@@ -357,7 +341,7 @@ class BatchClassifier(BatchAdapter, base.MiniBatchClassifier):
 @documented
 @dataclass(eq=False, repr=False)
 class BatchRegressor(BatchAdapter, base.MiniBatchRegressor):
-    """A batch regressor as a river regressor: a `BatchAdapter`.
+    """A batch regressor as a river regressor, refitted on a schedule to the last rows of a stream.
 
     The target is not scaled. Before the first fit, the prediction is the mean target of the window, or 0 if the window is
     empty.
@@ -385,7 +369,7 @@ class BatchRegressor(BatchAdapter, base.MiniBatchRegressor):
 
     def _predicted(self, rows: np.ndarray, fit: Fit | None) -> np.ndarray:
         if fit is not None and len(rows):  # scikit-learn's models refuse to predict no rows
-            return np.asarray(fits.model_predictions(fit.model, rows))
+            return np.asarray(predictions(fit.model, rows))
         return np.full(len(rows), self._window.targets.mean() if self.n_window else 0.0)
 
     @classmethod
@@ -393,5 +377,30 @@ class BatchRegressor(BatchAdapter, base.MiniBatchRegressor):
         yield {"model": CSMORegressor(), "window": 60, "refit_every": 50}
 
 
-# The signature that help() shows: parameters of subclasses are their own, which `__new__` must let pass.
-BatchAdapter.__new__.__signature__ = inspect.signature(BatchClassifier.__init__)  # type: ignore[attr-defined]
+def batch_adapter(model: Any, **parameters: Any) -> BatchClassifier | BatchRegressor:
+    """Return a batch model as a river estimator: a `BatchClassifier` for a classifier, and otherwise a `BatchRegressor`.
+
+    Parameters
+    ----------
+    model
+        Estimator with scikit-learn's conventions: `CSMOClassifier`, `CSMORegressor`, or one of scikit-learn's.
+    parameters
+        Parameters of the class that is returned.
+
+    Raises
+    ------
+    ValueError
+        A parameter is out of its range; the message names it.
+
+    Examples
+    --------
+    >>> from river import datasets, evaluate, metrics
+    >>> from streamsvm.batch import CSMOClassifier, batch_adapter
+
+    >>> model = batch_adapter(CSMOClassifier(), window=1000, refit_every=500)
+    >>> round(evaluate.progressive_val_score(datasets.Bananas().take(2000), model, metrics.Accuracy()).get(), 2)
+    0.81
+    >>> model.n_fits, model.n_window, type(model).__name__
+    (4, 1000, 'BatchClassifier')
+    """
+    return (BatchClassifier if follows_conventions(is_classifier, model) else BatchRegressor)(model, **parameters)

@@ -18,8 +18,8 @@ from scipy.optimize import minimize_scalar
 from sklearn.base import clone, is_classifier
 from sklearn.utils.validation import check_is_fitted
 
-from streamsvm.batch.adapter.windowed import Rows
-from streamsvm.batch.kernel_machine import KernelMachine
+from streamsvm.batch.adapter.windowed import WindowRows
+from streamsvm.batch.kernel_machine import KernelMachine, decision_values
 from streamsvm.core.sklearn_base import canonical_value
 from streamsvm.learners.labels import as_array
 
@@ -88,16 +88,6 @@ def label_codes(labels: list[Any]) -> np.ndarray | None:
     return np.arange(len(labels)) if values.dtype == object or not whole else None
 
 
-def model_predictions(model: Any, rows: np.ndarray) -> np.ndarray:
-    """Return a model's labels or values [n] for finite rows float64 [n, features]; streamsvm's models need no further check."""
-    return model._predicted(rows) if isinstance(model, KernelMachine) else model.predict(rows)
-
-
-def decisions(model: Any, rows: np.ndarray) -> np.ndarray:
-    """Return a classifier's decision values [n] or [n, classes] for rows as in `model_predictions`."""
-    return model._scores(model._decide(rows)) if isinstance(model, KernelMachine) else model.decision_function(rows)
-
-
 #: The largest and, negated, the least logarithm of a factor.
 LARGEST_LOG_FACTOR = 20.0
 _ABOVE_HALF = 0.5 + 2.0**-52
@@ -125,7 +115,7 @@ def _log_softmax(scores: np.ndarray) -> np.ndarray:
     return scores - np.log(np.exp(scores).sum(axis=1, keepdims=True))
 
 
-def class_probabilities(log_factor: float, decisions: np.ndarray) -> np.ndarray:
+def calibrated_probabilities(log_factor: float, decisions: np.ndarray) -> np.ndarray:
     """Return the probability of each class, float64 [n, classes], from decision values [n] of two classes or [n, classes]."""
     p = np.exp(np.maximum(_log_softmax(np.exp(log_factor) * _two_columns(decisions)), -30.0))
     p /= p.sum(axis=1, keepdims=True)
@@ -165,7 +155,7 @@ class Job(NamedTuple):
     """A fit to be done."""
 
     model: Any  # not fitted; clones of it are
-    rows: Rows
+    rows: WindowRows
     standardize: bool
     labels: list[Any]  # of a classifier, in the order of arrival: targets are their numbers
     calibration_folds: int
@@ -197,12 +187,12 @@ class Job(NamedTuple):
         order = [numbers[value] for value in model.classes_.tolist()]
         log_factor = 0.0
         if not hasattr(model, "predict_proba"):
-            check_shape(model, decisions(model, X[:1]), len(order))
+            check_shape(model, decision_values(model, X[:1]), len(order))
             places = np.empty(len(labels), np.int64)
             places[order] = np.arange(len(order))
 
             def decide(train: np.ndarray, held: np.ndarray) -> np.ndarray:
-                return decisions(self._trained(X[train], values[targets[train]], weights[train]), X[held])
+                return decision_values(self._trained(X[train], values[targets[train]], weights[train]), X[held])
 
             log_factor = fit_log_factor(places[targets], weights, self.calibration_folds, decide)
         return Fit(model, mean, scale, [labels[code] for code in order], log_factor)

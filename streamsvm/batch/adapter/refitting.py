@@ -80,7 +80,7 @@ def _run_job(job: Job, asked: threading.Event, outcomes: list[Outcome]) -> None:
 
 @dataclass(eq=False, repr=False)
 class Refitting(Windowed):
-    """A river estimator that refits a batch model to a window; `BatchAdapter` describes the parameters.
+    """A river estimator that refits a batch model to a window; `batch_adapter` describes the parameters.
 
     A class below this one says what targets are.
     """
@@ -118,29 +118,15 @@ class Refitting(Windowed):
 
     # Fits -------------------------------------------------------------------------------------------------------------------
 
-    def fit(
-        self,
-        source: Any = None,
-        y: Any = None,
-        *,
-        label: str | None = None,
-        format: str | None = None,  # noqa: A002
-        limit: int | None = None,
-    ) -> Self:
+    def fit(self) -> Self:
         """Fit now, to all rows in the window, and return the adapter.
-
-        The parameters are those of `collect`: rows to put into the window first. By default, there are none.
 
         Raises
         ------
         ValueError
             The window cannot be fitted, because it is empty, has only one class, or the model refuses it. The model stays as it
-            was, and rows that were collected stay in the window.
-        StreamError
-            The source cannot be read, or a row is refused; as in `collect`.
+            was.
         """
-        if source is not None:
-            self.collect(source, y, label=label, format=format, limit=limit)
         if obstacle := self._obstacle():
             raise ValueError(f"{obstacle}: there is nothing to fit")
         if self._running is not None:  # of rows before these

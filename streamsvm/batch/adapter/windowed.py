@@ -1,24 +1,22 @@
-"""An adapter's window: the last rows of a stream in arrays of a fixed size, and the sources, pairs and frames they come from."""
+"""An adapter's window: the last rows of a stream in arrays of a fixed size."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping
+from collections.abc import Hashable, Mapping
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
-from river.utils import dataframe
 from sklearn.utils.validation import has_fit_parameter
 
 from streamsvm.core.checks import LARGEST_WEIGHT, Overflow, check_number, check_parameters, checked_weight, parameter
-from streamsvm.core.frames import Batch, as_batch
+from streamsvm.core.frames import Batch
 from streamsvm.core.memory.features import OVERFLOW, FeatureSpace
 from streamsvm.core.sparse import Matrix, dense, in_columns
 from streamsvm.learners.river_base import SupervisedEstimator
 
 
-class Rows(NamedTuple):
+class WindowRows(NamedTuple):
     """Copies of the n rows of a window, the oldest first."""
 
     X: np.ndarray  # float32 [n, columns]
@@ -78,12 +76,12 @@ class Window:
         self.n_put += n
         return gone
 
-    def ordered(self, columns: int) -> Rows:
+    def ordered(self, columns: int) -> WindowRows:
         """Return all rows with their first ``columns`` columns. O(n d)."""
         n = len(self)
         oldest = self.n_put % n if n == len(self._X) else 0
         parts = slice(oldest, n), slice(0, oldest)
-        return Rows(
+        return WindowRows(
             *(np.concatenate([of[part] for part in parts]) for of in (self._X[:, :columns], self._targets, self._weights))
         )
 
@@ -123,71 +121,6 @@ def placed_rows(matrix: Matrix, names: list[Hashable], columns: np.ndarray, widt
     return out
 
 
-def collect(
-    source: Any,
-    label: str | None,
-    format: str | None,  # noqa: A002
-    limit: int | None,
-    learn: Callable[[Any, Any], None],
-) -> None:
-    """Give the first ``limit`` rows of a source that have a label to ``learn``; StreamError if it has none, or cannot be read."""
-    from streamsvm.stream import BadRow, IterableSource, Source, StreamError, open_source  # noqa: PLC0415 - imports river's metrics
-
-    if isinstance(source, np.ndarray) or is_frame(source) or not isinstance(source, str | Path | Source | Iterable):
-        raise ValueError(
-            "rows come from a frame or array with y, a frame with label=, a path, a URL, or pairs (x, y), not from a "
-            f"{type(source).__name__} alone"
-        )
-    opened = None
-    if isinstance(source, str | Path):
-        source = opened = open_source(str(source), label=label, format=format, stop_at_end=True)
-    elif not isinstance(source, Source):
-        source = IterableSource(_labelled_pairs(source), type(source).__name__)
-    read = learned = 0
-    try:
-        while learned != limit and (chunk := source.read(1)) is not None:
-            for row in map(chunk.row, range(len(chunk))):
-                if isinstance(row, BadRow):
-                    raise StreamError(f"{row.place}: {row.reason}")
-                read += 1
-                if row.y is not None:
-                    try:
-                        learn(*row)
-                    except ValueError as error:
-                        raise StreamError(f"{chunk.place(0)}: {error}") from error
-                    learned += 1
-        if read and not learned:
-            advice = "" if opened is None else ": give label=, its name" if label is None else f". Is label={label!r} its name?"
-            raise StreamError(f"{source.name} has no label in any of its {read:,} rows{advice}")
-    finally:
-        if opened is not None:
-            opened.close()
-
-
-def is_frame(source: Any) -> bool:
-    """Whether rows come from a frame, which has columns, and no stream, which has them too."""
-    return hasattr(source, "columns") and not hasattr(source, "seek")
-
-
-def without_label(frame: Any, label: str) -> tuple[Any, list[Any], np.ndarray]:
-    """Return a frame without the column ``label``, that column, and a weight for each row: 0 where the label is missing, or 1."""
-    try:
-        whole = dataframe.into_frame(frame)
-    except TypeError:
-        raise ValueError(f"rows come from an eager frame, not from a {type(frame).__name__}") from None
-    if label not in whole.columns:
-        raise ValueError(f"the frame has no column {label!r} for the label. It has: {', '.join(map(str, whole.columns))}")
-    labels = whole[label]
-    return whole.drop(label).to_native(), labels.to_list(), 1.0 - labels.is_null().to_numpy()
-
-
-def _labelled_pairs(rows: Iterable[Any]) -> Iterator[tuple[Any, Any]]:
-    for number, row in enumerate(rows):
-        if not isinstance(row, tuple | list) or len(row) != 2:
-            raise ValueError(f"row {number} is not a pair (x, y)")
-        yield row[0], row[1]
-
-
 @dataclass(eq=False, repr=False)
 class Windowed(SupervisedEstimator):
     """A river estimator that keeps the last rows of a stream; `BatchAdapter` describes the parameters.
@@ -216,66 +149,6 @@ class Windowed(SupervisedEstimator):
         self._row = np.zeros(self.max_features, np.float32)
 
     # Rows to learn -----------------------------------------------------------------------------------------------------------
-
-    def collect(
-        self,
-        source: Any,
-        y: Any = None,
-        *,
-        label: str | None = None,
-        format: str | None = None,  # noqa: A002
-        limit: int | None = None,
-    ) -> int:
-        """Put the rows of a source into the window, without fitting.
-
-        The whole source is read, and the last ``window`` rows stay.
-
-        Parameters
-        ----------
-        source
-            One of these:
-
-            - A frame or an array, with ``y``, as in `learn_many`.
-            - A frame that has the labels in the column ``label``.
-            - A path (CSV, JSON lines or LIBSVM text, also with ``.gz``) or a URL, as on the command line. It is read up to its
-              present end.
-            - Pairs (x, y), such as a river dataset.
-            - A source of `streamsvm.stream`, which stays open.
-        y
-            Labels or targets of a frame or an array.
-        label
-            Name of the label, for a path, a URL, or a frame without ``y``.
-        format
-            ``"csv"``, ``"jsonl"`` or ``"libsvm"``, if the name of the file does not say it.
-        limit
-            Maximum number of rows with a label. Rows without a label are skipped. None sets no limit.
-
-        Returns
-        -------
-        int
-            The number of rows put into the window.
-
-        Raises
-        ------
-        StreamError
-            The source cannot be read or a row is refused; the message says where. The rows before it are in the window.
-        ValueError
-            A row of a frame or array is refused, and no row of it is in the window; or ``source`` is of a type that cannot be
-            read.
-        """
-        if limit is not None:
-            check_number("limit", limit, 0, inclusive=True, integer=True)
-        before = self.n_learned
-        w: Any = 1.0
-        if y is None and label is not None and is_frame(source):
-            source, y, w = without_label(source, label)
-        if y is not None:
-            batch = as_batch(source, y, w)
-            batch = batch._replace(matrix=batch.matrix[:limit], y=batch.y[:limit], weights=batch.weights[:limit])
-            self._put(*self._admitted(batch), batch.weights)
-        else:
-            collect(source, label, format, limit, lambda x, y: self._put_one(x, y, 1.0))
-        return self.n_learned - before
 
     def _target(self, y: Any) -> float:
         """Return the number that the window holds for a label or target; ValueError where it is neither."""

@@ -3,10 +3,10 @@
 import pytest
 
 from adapters import Majority
-from streamsvm.batch import BatchAdapter
+from streamsvm.batch import batch_adapter
 
 
 @pytest.fixture
 def majority(monkeypatch):
     monkeypatch.setattr(Majority, "n_calls", 0)
-    return BatchAdapter(Majority(), window=10, refit_every=5, standardize=False)
+    return batch_adapter(Majority(), window=10, refit_every=5, standardize=False)

@@ -1,7 +1,4 @@
-"""Batch solvers on streams: sources, pipelines, probabilities, labels."""
-
-import gzip
-import json
+"""Batch solvers on streams: pipelines, probabilities, labels."""
 
 import numpy as np
 import pandas as pd
@@ -9,32 +6,20 @@ import polars as pl
 import pyarrow as pa
 import pytest
 from numba import config
-from river import compose, datasets, evaluate, metrics, preprocessing
+from river import compose, evaluate, metrics, preprocessing
 from scipy.special import expit
 from sklearn.linear_model import LogisticRegression, Ridge
 from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import PolynomialFeatures
 from sklearn.svm import SVC, SVR
 
-from adapters import ROWS, N, adapter, stream
+from adapters import ROWS, N, adapter, fitted, stream
 from refused import raises, refused
 from saved import dumps, loads
-from streamsvm.batch import BatchAdapter, BatchClassifier, CSMOClassifier, CSMORegressor
-from streamsvm.batch.adapter.fit import class_probabilities, fit_log_factor, folds_of
-from streamsvm.stream import CSVSource, IterableSource, Row, StreamError
+from streamsvm.batch import BatchClassifier, CSMOClassifier, CSMORegressor, batch_adapter
+from streamsvm.batch.adapter.fit import calibrated_probabilities, fit_log_factor, folds_of
 
 SLOW = config.DISABLE_JIT
-
-
-def write(path, rows):
-    text = {
-        ".csv": lambda: "a,b,y\n" + "".join(f"{x['a']},{x['b']},{y}\n" for x, y in rows),
-        ".jsonl": lambda: "".join(json.dumps({**x, "y": y}) + "\n" for x, y in rows),
-        ".svm": lambda: "".join(f"{int(y)} 1:{x['a']} 2:{x['b']}\n" for x, y in rows),
-    }[path.name.removesuffix(".gz")[path.name.index(".") :]]()
-    with (gzip.open if path.suffix == ".gz" else open)(path, "wt") as file:
-        file.write(text)
-    return path
 
 
 def decisions(model):
@@ -42,92 +27,23 @@ def decisions(model):
     return [model.decision_function_one(dict(zip(names, x.values(), strict=True))) for x, _ in ROWS]
 
 
-@pytest.mark.parametrize("source", ["rows.csv", "rows.csv.gz", "rows.jsonl", "rows.svm", "pairs", "iterator", "source", "frame"])
-def test_sources_give_the_same_model(tmp_path, source):
-    expected = adapter(refit_every=None).fit(ROWS, limit=30)
-    assert expected.n_learned == 30
-    model, y = adapter(refit_every=None), None
-    if "." in source:
-        rows = str(write(tmp_path / source, ROWS))
-    elif source == "frame":
-        rows, y = pd.DataFrame([x for x, _ in ROWS]), [y for _, y in ROWS]
-    else:
-        rows = {"pairs": ROWS, "iterator": iter(ROWS), "source": IterableSource(ROWS)}[source]
-    assert model.collect(rows, y, label="y", limit=30) == 30
-    assert model.n_fits == 0
-    assert decisions(model.fit()) == decisions(expected)
-    if source == "source":  # it stands after the row that was taken last
-        assert rows.position == {"rows": 30}
-    if source == "iterator":
-        assert next(rows) == ROWS[30]
-
-
-def test_all_of_a_source_is_read_and_the_window_stays(tmp_path):
-    model = adapter(window=30, refit_every=None).fit(write(tmp_path / "rows.csv", ROWS), label="y")
-    assert (model.n_learned, model.n_window) == (N, 30)
-    assert decisions(model) == decisions(adapter(window=30, refit_every=None).fit(ROWS[-30:]))
-    assert adapter(refit_every=None).fit(datasets.Phishing(), limit=40).n_window == 40
-    empty = adapter()
-    assert empty.collect([]) == empty.collect(ROWS, limit=0) == 0
-
-
-def test_sources_that_fail_tell_where(tmp_path):
-    model = adapter(refit_every=None)
-    rows = [*ROWS[:3], ({"a": 1.0, "b": "x"}, True)]
-    raises(r"rows.csv, line 5: feature 'b' is 'x'", model.fit, write(tmp_path / "rows.csv", rows), label="y", error=StreamError)
-    assert (model.n_window, model.n_fits) == (3, 0)
-    raises("list, row 4: feature 'b'", model.collect, rows, error=StreamError)
-    with pytest.raises(StreamError, match="no label in any of its 3 rows: give label=, its name"):
-        model.collect(write(tmp_path / "rows.jsonl", ROWS[:3]))
-    refused("3 rows. Is label='z' its name", model.collect, tmp_path / "rows.jsonl", label="z", error=StreamError)
-    refused("list has no label in any of its 2 rows$", model.collect, [({"a": 1.0}, None)] * 2, error=StreamError)
-    refused("No such file", model.collect, tmp_path / "none.csv", error=StreamError)
-    for pairs in ([1, 2], [({}, True, {})], "ab.csvs"):
-        raises("row 0 is not a pair|what is its format", model.collect, pairs, error=(ValueError, StreamError))
-    with CSVSource(tmp_path / "rows.csv", "y") as source:  # rows without a label are passed over
-        assert model.collect(((x, None if i == 1 else y) for i, (x, y) in enumerate(source) if "b" in x and i < 3)) == 2
-    assert model.n_window == 8
-
-
-def test_a_name_that_does_not_say_the_format(tmp_path):
-    path = write(tmp_path / "rows.csv", ROWS).rename(tmp_path / "rows.data")
-    model = adapter(refit_every=None)
-    for wrong in (None, "xml"):
-        with pytest.raises(StreamError, match=r"A name may end in .csv, .*; otherwise name the format: csv, jsonl, libsvm, .*"):
-            model.fit(path, label="y", format=wrong)
-    assert decisions(model.fit(path, label="y", format="csv", limit=30)) == decisions(adapter(refit_every=None).fit(ROWS[:30]))
-
-
 @pytest.mark.parametrize("like", [pd.DataFrame, pl.DataFrame, pa.Table.from_pylist])
-def test_labels_that_are_a_column_of_a_frame(like):
-    frame = like([{**x, "y": None if i == 3 else y} for i, (x, y) in enumerate(ROWS)])
-    model = adapter(refit_every=None)
-    assert model.collect(frame, label="y", limit=30) == 30
-    assert decisions(model.fit()) == decisions(adapter(refit_every=None).fit([*ROWS[:3], *ROWS[4:31]]))
-    refused("no column 'z' for the label. It has: a, b, y", model.fit, frame, label="z")
-    with pytest.raises(ValueError, match="row 4: feature 'b' is"):
-        model.fit(
-            like([{"y": y if i != 3 else None, **x, "b": 1e300 if i == 4 else 0.0} for i, (x, y) in enumerate(ROWS)]), label="y"
-        )
-    refused("from an eager frame, not from a type", model.fit, type("Like", (), {"columns": ["y"]}), label="y")
+def test_frames_and_rows_give_the_same_model(like):
+    frame, labels = like([x for x, _ in ROWS[:30]]), [y for _, y in ROWS[:30]]
+    assert decisions(fitted(adapter(refit_every=None), frame, labels)) == decisions(fitted(adapter(refit_every=None), ROWS[:30]))
 
 
-def test_a_topic():
-    kafka = pytest.importorskip("streamsvm_kafka")
-    pytest.importorskip("confluent_kafka")
-    expected = adapter(refit_every=None).fit(ROWS[:30])
-    with kafka.EmbeddedBroker() as broker:
-        rows = [Row(x, y) for x, y in ROWS[:30]]
-        kafka.publish(rows, broker.bootstrap, "rows", kafka.JSONCodec(label="y"), partition=0, client=broker.client)
-        model = adapter(refit_every=None).fit(broker.url("rows"), label="y")  # an endless stream, up to the end it has now
-    assert decisions(model) == decisions(expected)
+def test_the_last_rows_stay_in_the_window():
+    model = fitted(adapter(window=30, refit_every=None), ROWS)
+    assert (model.n_learned, model.n_window) == (N, 30)
+    assert decisions(model) == decisions(fitted(adapter(window=30, refit_every=None), ROWS[-30:]))
 
 
 def test_pipelines_and_evaluation():
     for model in (preprocessing.StandardScaler() | adapter(), compose.Select("a", "b") | adapter(standardize=False)):
         assert evaluate.progressive_val_score(stream(2 * N, seed=1), model, metrics.Accuracy()).get() > 0.6
         assert model[-1].n_fits == 2 * N // 20
-    model = preprocessing.TargetStandardScaler(BatchAdapter(CSMORegressor(), window=60, refit_every=20))
+    model = preprocessing.TargetStandardScaler(batch_adapter(CSMORegressor(), window=60, refit_every=20))
     rows = [(x, 1000.0 + 100.0 * x["a"]) for x, _ in ROWS]
     assert evaluate.progressive_val_score(rows, model, metrics.MAE()).get() < 100.0
 
@@ -144,7 +60,7 @@ SOLVERS = [
 
 @pytest.mark.parametrize("solver", SOLVERS, ids=lambda solver: type(solver).__name__)
 def test_solvers_of_scikit_learn(solver):
-    model = BatchAdapter(solver, window=80, refit_every=40)
+    model = batch_adapter(solver, window=80, refit_every=40)
     X, y = np.array([list(x.values()) for x, _ in ROWS], np.float32), np.array([y for _, y in ROWS])
     regression = not isinstance(model, BatchClassifier)
     y = y.astype(float) if regression else y
@@ -166,7 +82,7 @@ def test_solvers_of_scikit_learn(solver):
 )
 def test_labels_of_any_kind(kind):
     rows = [(x, kind(y)) for x, y in ROWS[:40]]
-    model, twin = adapter(refit_every=None).fit(rows), adapter(refit_every=None).fit(ROWS[:40])
+    model, twin = fitted(adapter(refit_every=None), rows), fitted(adapter(refit_every=None), ROWS[:40])
     flip = model.classes != [kind(False), kind(True)]
     assert set(model.classes) == {kind(False), kind(True)}
     assert [model.predict_one(x) for x, _ in ROWS] == [kind(twin.predict_one(x)) for x, _ in ROWS]
@@ -178,16 +94,16 @@ def test_labels_of_any_kind(kind):
 
 
 def test_weights_of_classes_are_not_taken_for_others():
-    model = BatchAdapter(CSMOClassifier(class_weight={1: 3.0, 0: 1.0}), refit_every=None)
-    model.collect([({"a": 1.0}, "x"), ({"a": 2.0}, ("y",))])
-    raises("class_weight as a dictionary is for labels of one type", model.fit)
-    raises("float without fractions", model.clone().fit, [({"a": 1.0}, 0.5), ({"a": 2.0}, 1.0)])
+    model = batch_adapter(CSMOClassifier(class_weight={1: 3.0, 0: 1.0}), refit_every=None)
+    with pytest.raises(ValueError, match="class_weight as a dictionary is for labels of one type"):
+        fitted(model, [({"a": 1.0}, "x"), ({"a": 2.0}, ("y",))])
+    raises("float without fractions", fitted, model.clone(), [({"a": 1.0}, 0.5), ({"a": 2.0}, 1.0)])
 
 
 def test_three_classes():
     rng = np.random.default_rng(0)
     rows = [({"a": float(a), "b": float(b)}, ["ham", "spam", "eggs"][int(3 * a)]) for a, b in rng.random((N, 2))]
-    model = adapter(refit_every=None, calibration_folds=3).fit(rows)
+    model = fitted(adapter(refit_every=None, calibration_folds=3), rows)
     assert model.classes == sorted(model.labels)
     X = pd.DataFrame([x for x, _ in rows])
     p = model.predict_proba_many(X)
@@ -209,7 +125,7 @@ def test_probabilities_are_calibrated_on_rows_held_out():
     held = list(stream(n, seed=9, noise=3.0))
     losses = []
     for folds in (0, 5):
-        model = BatchAdapter(CSMOClassifier(C=10.0), refit_every=None, calibration_folds=folds).fit(rows)
+        model = fitted(batch_adapter(CSMOClassifier(C=10.0), refit_every=None, calibration_folds=folds), rows)
         f = np.array([model.decision_function_one(x) for x, _ in held])
         p = np.array([model.predict_proba_one(x)[True] for x, _ in held])
         assert ((p > 0.5) == (f > 0.0)).all()
@@ -232,7 +148,7 @@ def test_the_factor():
         assert np.exp(log_factor) == pytest.approx(3.0, rel=0.15)
     assert fit_log_factor(labels, np.ones(4000), 4, lambda train, held: -f[held]) < -15.0
     assert fit_log_factor(np.arange(3), np.ones(3), 3, lambda *_: None) == 0.0
-    p = class_probabilities(-20.0, np.array([-1e-30, 0.0, 1e-30]))
+    p = calibrated_probabilities(-20.0, np.array([-1e-30, 0.0, 1e-30]))
     assert p[:, 1].tolist() == [0.5, 0.5, 0.5 + 2.0**-52]
 
 
@@ -250,7 +166,7 @@ def test_memory_is_bounded_whatever_arrives():
 
 
 def test_hashed_values_that_add_up_to_too_much():
-    model = BatchAdapter(CSMORegressor(), max_features=1, overflow="hash")
+    model = batch_adapter(CSMORegressor(), max_features=1, overflow="hash")
     model.learn_one({"a": 1.0}, 1.0)
     before = dumps(model)
     X = pd.DataFrame({"a": [1.0, 3e38], "b": [1.0, 3e38]})
@@ -260,7 +176,7 @@ def test_hashed_values_that_add_up_to_too_much():
 
 
 def test_a_name_counts_from_the_fit_that_has_seen_it_on():
-    model = adapter(refit_every=None).fit([(x, y) for x, y in ROWS[:30]])
+    model = fitted(adapter(refit_every=None), [(x, y) for x, y in ROWS[:30]])
     before = model.predict_proba_one(ROWS[0][0])
     model.learn_one({"a": 0.0, "new": 5.0}, True)
     assert model.predict_proba_one({**ROWS[0][0], "new": 9.0}) == before

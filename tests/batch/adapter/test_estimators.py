@@ -15,12 +15,12 @@ from sklearn.pipeline import make_pipeline
 from sklearn.svm import SVC, LinearSVR
 
 import problems
-from adapters import Majority
+from adapters import Majority, fitted
 from lists import checks_of_river
 from problems import learned_by
 from refused import raises, refused
 from streamsvm import batch
-from streamsvm.batch import BatchAdapter, BatchClassifier, BatchRegressor, CSMOClassifier, CSMORegressor
+from streamsvm.batch import BatchClassifier, BatchRegressor, CSMOClassifier, CSMORegressor, batch_adapter
 
 
 def estimators():
@@ -69,7 +69,7 @@ def snapshot(model):
 def test_classifier_is_that_of_a_direct_fit(standardize):
     X, y, _ = rows(90)
     X = X * np.float32(3.0) + np.float32(1.0)
-    model = BatchAdapter(CSMOClassifier(C=2.0), window=60, refit_every=30, standardize=standardize)
+    model = batch_adapter(CSMOClassifier(C=2.0), window=60, refit_every=30, standardize=standardize)
     learned_by(model, zip(dicts(X), y.tolist(), strict=True))
     last = X[30:].astype(np.float64)
     mean, scale = (last.mean(axis=0), last.std(axis=0)) if standardize else (np.zeros(3), np.ones(3))
@@ -92,7 +92,7 @@ def test_classifier_is_that_of_a_direct_fit(standardize):
 
 def test_regressor_is_that_of_a_direct_fit():
     X, _, y = rows(60)
-    model = BatchAdapter(CSMORegressor(epsilon=0.05), window=40, refit_every=20)
+    model = batch_adapter(CSMORegressor(epsilon=0.05), window=40, refit_every=20)
     model.learn_many(X, y)
     direct = CSMORegressor(epsilon=0.05).fit((X[20:] - model.mean) / model.scale, y[20:])
     np.testing.assert_allclose(model.predict_many(X), direct.predict((X - model.mean) / model.scale), rtol=1e-9)
@@ -152,7 +152,7 @@ def test_without_a_schedule_only_fit_fits(majority):
 
 
 def test_before_the_first_fit():
-    model = BatchAdapter(CSMOClassifier())
+    model = batch_adapter(CSMOClassifier())
     assert model.predict_one({"a": 1.0}) is None
     assert model.predict_many(np.ones((2, 1))).tolist() == [None, None]
     assert model.predict_proba_one({}) == {}
@@ -161,11 +161,11 @@ def test_before_the_first_fit():
     model.learn_one({"a": 1.0}, True)
     assert model.predict_one({"a": 1.0}) is True
     assert model.predict_proba_one({}) == pytest.approx({False: 1 / 3, True: 2 / 3})
-    model = BatchAdapter(CSMOClassifier())
+    model = batch_adapter(CSMOClassifier())
     model.learn_one({"a": 1.0}, "spam")
     assert model.predict_one({}) == "spam"
     assert model.predict_proba_one({}) == {"spam": 1.0}
-    model = BatchAdapter(CSMORegressor())
+    model = batch_adapter(CSMORegressor())
     model.learn_one({"a": 1.0}, 5.0)
     model.learn_one({"a": 1.0}, 2.0)
     assert model.predict_one({"a": 1.0}) == 3.5
@@ -196,9 +196,11 @@ def test_one_class_waits_for_the_second_and_keeps_the_model(majority):
 
 
 def test_a_fit_that_waits_warns_once_whatever_came_before(majority):
-    majority.fit([({"a": 0.0}, "x"), ({"a": 1.0}, "y")])
+    majority.learn_one({"a": 0.0}, "x")
+    majority.learn_one({"a": 1.0}, "y")
+    majority.fit()
     for _ in range(2):
-        majority.collect([({"a": 1.0}, "x")] * 20)
+        majority._put(np.ones((20, 1), np.float32), np.zeros(20), np.ones(20))
         with pytest.warns(RuntimeWarning, match="only one class, 'x': the model of .* rows ago stays") as caught:
             majority.learn_many(pd.DataFrame({"a": [1.0] * 20}), ["x"] * 20)
         assert len(caught) == 1
@@ -227,7 +229,7 @@ def test_a_first_fit_that_fails_is_raised_and_loses_no_row(majority, monkeypatch
     X, y, _ = rows(12)
     raises("no luck", majority.learn_many, X[:8], y[:8])
     assert (majority.n_fits, majority.n_learned) == (0, 8)
-    model = BatchAdapter(CSMOClassifier(C=-1.0), refit_every=5)
+    model = batch_adapter(CSMOClassifier(C=-1.0), refit_every=5)
     raises("C must be", model.learn_many, X, y)
     assert model.n_window == 12
 
@@ -250,19 +252,19 @@ def test_an_interrupt_during_a_fit_keeps_the_model_and_the_rows(majority, monkey
 def test_weights():
     X, y, _ = rows(40)
     w = np.random.default_rng(1).integers(0, 4, 40).astype(float)
-    model = BatchAdapter(CSMOClassifier(tol=1e-6), refit_every=None)
+    model = batch_adapter(CSMOClassifier(tol=1e-6), refit_every=None)
     for x, label, weight in zip(dicts(X), y.tolist(), w.tolist(), strict=True):
         model.learn_one(x, label, weight)
     assert model.n_window == (w > 0.0).sum()
-    twin = BatchAdapter(CSMOClassifier(tol=1e-6), refit_every=None)
+    twin = batch_adapter(CSMOClassifier(tol=1e-6), refit_every=None)
     twin.learn_many(pd.DataFrame(X, columns=list("abc")), y, w)
     assert snapshot(model.fit()) == snapshot(twin.fit())
-    repeated = BatchAdapter(CSMOClassifier(tol=1e-6), refit_every=None)
-    repeated.fit(np.repeat(X, w.astype(int), axis=0), np.repeat(y, w.astype(int)))
+    repeated = batch_adapter(CSMOClassifier(tol=1e-6), refit_every=None)
+    fitted(repeated, np.repeat(X, w.astype(int), axis=0), np.repeat(y, w.astype(int)))
     np.testing.assert_allclose(model.mean, repeated.mean, atol=1e-12)
     f = [model.decision_function_one(x) for x in dicts(X)]
     np.testing.assert_allclose(f, [repeated.decision_function_one(dict(enumerate(x.values()))) for x in dicts(X)], atol=1e-4)
-    refusing = BatchAdapter(Majority())
+    refusing = batch_adapter(Majority())
     refusing.learn_one({"a": 1.0}, True, 0.0)
     before = snapshot(refusing)
     for learn in (lambda: refusing.learn_one({"a": 1.0}, True, 2.0), lambda: refusing.learn_many(X, y, w)):
@@ -273,7 +275,7 @@ def test_weights():
 @pytest.mark.parametrize("learned", [0, 6])
 def test_what_is_refused_leaves_no_trace(learned):
     X, y, _ = rows(6)
-    model = BatchAdapter(CSMOClassifier(), max_features=3, window=20, refit_every=5, max_classes=2)
+    model = batch_adapter(CSMOClassifier(), max_features=3, window=20, refit_every=5, max_classes=2)
     learned_by(model, zip(dicts(X)[:learned], y.tolist(), strict=False))
     before = snapshot(model)
     good = pd.DataFrame({"a": [1.0, 2.0], "b": [0.0, 1.0]})
@@ -291,10 +293,7 @@ def test_what_is_refused_leaves_no_trace(learned):
         ("row 1: label nan", lambda: model.learn_many(good, [0, float("nan")])),
         ("row 2: label 'z' is one too many", lambda: model.learn_many(np.ones((3, 1)), [0, 1, "z"])),
         ("X has 2 rows, y 1", lambda: model.learn_many(good, [1])),
-        ("row 0: feature 'a' is inf", lambda: model.collect(good * 1e300, [0, 1])),
-        ("not from a DataFrame alone", lambda: model.fit(good)),
-        ("not from a int alone", lambda: model.collect(3)),
-        ("limit must be", lambda: model.collect([], limit=-1)),
+        ("row 0: feature 'a' is inf", lambda: model.learn_many(good * 1e300, [0, 1])),
     ):
         refused(match, learn)
         assert snapshot(model) == before, match
@@ -303,7 +302,7 @@ def test_what_is_refused_leaves_no_trace(learned):
         if learned:
             refused("feature 'a' is nan", predict, {"a": np.nan})
     assert snapshot(model) == before
-    regressor = BatchAdapter(CSMORegressor())
+    regressor = batch_adapter(CSMORegressor())
     refused("target nan", regressor.learn_one, {"a": 1.0}, np.nan)
     assert regressor.feature_names == []
 
@@ -328,7 +327,7 @@ def test_what_is_refused_leaves_no_trace(learned):
     ids=repr,
 )
 def test_parameters_are_checked(parameters):
-    refused(next(iter(parameters)), BatchAdapter, **{"model": CSMOClassifier(), **parameters})
+    refused(next(iter(parameters)), batch_adapter, **{"model": CSMOClassifier(), **parameters})
 
 
 class Pairs(SVC):
@@ -340,22 +339,21 @@ class Pairs(SVC):
 
 def test_a_decision_value_for_each_class_is_needed():
     with pytest.raises(ValueError, match=r"Pairs gives decision values of shape \[1, 1\] for 1 rows of 2 classes"):
-        BatchAdapter(Pairs()).fit([({"a": 1.0}, 0), ({"a": 2.0}, 1)])
+        fitted(batch_adapter(Pairs()), [({"a": 1.0}, 0), ({"a": 2.0}, 1)])
 
 
 @pytest.mark.parametrize("solver", [CSMOClassifier(), SVC(), Majority(), CSMORegressor(), LinearSVR()], ids=name)
 def test_no_rows_have_no_predictions(solver):
-    model = BatchAdapter(solver, refit_every=None)
+    model = batch_adapter(solver, refit_every=None)
     frames = [pd.DataFrame({"a": [], "b": []}, dtype=float), np.empty((0, 2))]
     for classes in (0, 2):
         assert [len(model.predict_many(X)) for X in frames] == [0, 0]
         if isinstance(model, BatchClassifier):
             assert [np.shape(model.predict_proba_many(X)) for X in frames] == [(0, classes)] * 2
-        model.fit([({"a": 1.0}, 0), ({"a": 2.0, "b": 1.0}, 1)])
+        fitted(model, [({"a": 1.0}, 0), ({"a": 2.0, "b": 1.0}, 1)])
 
 
 def test_signatures():
-    assert inspect.signature(BatchAdapter).parameters == inspect.signature(BatchClassifier).parameters
     assert list(inspect.signature(BatchRegressor).parameters) == list(inspect.signature(BatchClassifier).parameters)[:7]
 
     class Own(BatchClassifier):
@@ -369,12 +367,12 @@ def test_signatures():
 
 def test_kinds():
     for model, kind in ((SVC(), BatchClassifier), (CSMOClassifier(), BatchClassifier), (LinearSVR(), BatchRegressor)):
-        adapter = BatchAdapter(model, 500)
+        adapter = batch_adapter(model, window=500)
         assert type(adapter) is type(adapter.clone()) is kind
         assert adapter.window == 500
         assert "window=500" in repr(adapter)
     refused("must be a classifier", BatchClassifier, CSMORegressor())
-    assert BatchAdapter(CSMOClassifier()).clone({"model": CSMOClassifier(C=3.0)}).model.C == 3.0
+    assert batch_adapter(CSMOClassifier()).clone({"model": CSMOClassifier(C=3.0)}).model.C == 3.0
     with pytest.raises(AttributeError, match="window is fixed"):
         adapter.window = 7
     adapter.learn_one({"a": 1.0}, 1.0)

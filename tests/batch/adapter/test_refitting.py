@@ -15,13 +15,13 @@ from numba import config
 from sklearn.base import BaseEstimator, ClassifierMixin
 from sklearn.exceptions import ConvergenceWarning
 
-from adapters import ROWS, adapter
+from adapters import ROWS, adapter, fitted
 from failing import Failing, interrupts
 from patience import PATIENCE
 from problems import learned_by
 from refused import raises, refused
 from saved import dumps
-from streamsvm.batch import BatchAdapter, CSMOClassifier, CSMORegressor, HierarchicalSVC, HierarchicalSVR, HSSADMMClassifier
+from streamsvm.batch import CSMOClassifier, CSMORegressor, HierarchicalSVC, HierarchicalSVR, HSSADMMClassifier, batch_adapter
 from streamsvm.core import threads as core_threads
 from streamsvm.core.threads import one_blas_thread, stop_if_asked, stoppable
 from streamsvm.stream import CheckpointFolder, load
@@ -71,7 +71,7 @@ def fits():
 
 
 def gated(**parameters):
-    return BatchAdapter(Gate(), **{"window": 10, "refit_every": 5, "standardize": False, "background": True, **parameters})
+    return batch_adapter(Gate(), **{"window": 10, "refit_every": 5, "standardize": False, "background": True, **parameters})
 
 
 def learn(model, begin, end):
@@ -211,7 +211,6 @@ def test_fit_fits_at_once_and_stops_the_fit_that_runs(gate):
     learn(model, 0, 6)
     (thread,) = fits()
     assert gate.begun.acquire(timeout=PATIENCE)
-    refused("limit must be", model.fit, [], limit=-1)
     assert model.fitting
     timer = threading.Timer(0.05, gate.opened.set)
     timer.start()
@@ -271,7 +270,7 @@ def test_parameters_are_checked():
 
 @pytest.mark.parametrize("solver", [CSMOClassifier, CSMORegressor])
 def test_the_model_is_that_of_a_fit_in_the_foreground(solver):
-    models = [BatchAdapter(solver(), window=30, refit_every=20, background=background) for background in (False, True)]
+    models = [batch_adapter(solver(), window=30, refit_every=20, background=background) for background in (False, True)]
     for x, y in ROWS[:35]:
         for model in models:
             model.learn_one(x, float(y))
@@ -283,7 +282,7 @@ def test_the_model_is_that_of_a_fit_in_the_foreground(solver):
 
 
 def test_warnings_of_the_fit_come_with_the_next_call():
-    model = BatchAdapter(CSMOClassifier(C=100.0, max_iter=1), refit_every=20, calibration_folds=0, background=True)
+    model = batch_adapter(CSMOClassifier(C=100.0, max_iter=1), refit_every=20, calibration_folds=0, background=True)
     learn(model, 0, 20)
     with pytest.warns(ConvergenceWarning, match="ended with a gap") as caught:
         model.wait()
@@ -334,7 +333,7 @@ def test_every_solver_stops_where_it_is_asked(solver):
 PROGRAM = """
 import sys, time
 import numpy as np
-from streamsvm.batch import BatchAdapter, CSMOClassifier
+from streamsvm.batch import batch_adapter, CSMOClassifier
 class Telling(CSMOClassifier):
     def fit(self, X, y):
         super().fit(X, y)
@@ -343,7 +342,7 @@ class Telling(CSMOClassifier):
 rng = np.random.default_rng(0)
 X = rng.normal(size=(6000, 2)); y = rng.integers(0, int(sys.argv[1]), 6000)
 CSMOClassifier(n_jobs=int(sys.argv[2])).fit(X[:50], y[:50])
-model = BatchAdapter(Telling(C=1e6, gamma=50.0, n_jobs=int(sys.argv[2])), window=6000, refit_every=6000, background=True)
+model = batch_adapter(Telling(C=1e6, gamma=50.0, n_jobs=int(sys.argv[2])), window=6000, refit_every=6000, background=True)
 model.learn_many(X, y)
 time.sleep(.2)
 assert model.fitting
@@ -367,8 +366,8 @@ def test_the_program_ends_in_the_middle_of_a_fit(classes, jobs):
 @pytest.mark.parametrize("solver", SOLVERS[:1] + SOLVERS[2:4] + SOLVERS[5:], ids=lambda solver: type(solver).__name__)
 def test_solvers_of_the_package_need_no_trust_and_become_learners(tmp_path, solver):
     classifier = hasattr(solver, "class_weight")
-    model = BatchAdapter(solver, window=60, refit_every=None, **({"calibration_folds": 0} if classifier else {}))
-    model.fit([(x, y if classifier else x["a"] + x["b"]) for x, y in ROWS[:60]])
+    model = batch_adapter(solver, window=60, refit_every=None, **({"calibration_folds": 0} if classifier else {}))
+    fitted(model, [(x, y if classifier else x["a"] + x["b"]) for x, y in ROWS[:60]])
     with CheckpointFolder(tmp_path) as folder:
         folder.save(model, None, rows=1, position={})
     loaded = load(tmp_path)

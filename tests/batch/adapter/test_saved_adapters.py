@@ -7,11 +7,11 @@ import pytest
 from river import metrics, preprocessing
 from sklearn.svm import SVC
 
-from adapters import ROWS, Majority, N, adapter
+from adapters import ROWS, Majority, N, adapter, fitted
 from problems import learned_by
 from refused import refused
 from saved import dumps, loads
-from streamsvm.batch import BatchAdapter, BatchClassifier, CSMOClassifier, CSMORegressor
+from streamsvm.batch import BatchClassifier, CSMOClassifier, CSMORegressor, batch_adapter
 from streamsvm.stream import CheckpointError, CheckpointFolder, IterableSource, LearningLoop, load
 
 
@@ -22,7 +22,7 @@ def test_resumed_runs_end_with_the_same_bytes(tmp_path, kind):
             model = {
                 "classifier": adapter,
                 "pipeline": lambda: preprocessing.StandardScaler() | adapter(),
-                "regressor": lambda: BatchAdapter(CSMORegressor(), window=30, refit_every=15),
+                "regressor": lambda: batch_adapter(CSMORegressor(), window=30, refit_every=15),
             }[kind]()
             rows = [(x, float(y)) for x, y in ROWS[:n]] if kind == "regressor" else ROWS[:n]
             metric = metrics.MAE() if kind == "regressor" else metrics.LogLoss()
@@ -45,7 +45,7 @@ def test_resumed_runs_end_with_the_same_bytes(tmp_path, kind):
 
 
 def test_a_solver_of_others_needs_trust(tmp_path):
-    model = BatchAdapter(SVC(), refit_every=20)
+    model = batch_adapter(SVC(), refit_every=20)
     learned_by(model, ROWS[:20])
     with CheckpointFolder(tmp_path / "state") as folder, pytest.raises(CheckpointError, match="SVC.*trusted=True"):
         folder.save(model, None, rows=1, position={})
@@ -57,7 +57,7 @@ def test_a_solver_of_others_needs_trust(tmp_path):
 
 @pytest.mark.parametrize("solver", [CSMOClassifier(), CSMORegressor()])
 def test_copies_are_equal_and_independent(solver):
-    model = BatchAdapter(solver, window=30, refit_every=20)
+    model = batch_adapter(solver, window=30, refit_every=20)
     for x, y in ROWS[:25]:
         model.learn_one(x, float(y))
     copy = loads(dumps(model))
@@ -103,7 +103,7 @@ def test_copies_are_equal_and_independent(solver):
     ],
 )
 def test_an_adapter_that_was_changed_is_refused(match, change):
-    model = adapter().fit(ROWS[:30])
+    model = fitted(adapter(), ROWS[:30])
     fresh = BatchClassifier.__new__(BatchClassifier)
     fresh.__setstate__(model.__getstate__())
     assert dumps(fresh) == dumps(model)
@@ -111,7 +111,7 @@ def test_an_adapter_that_was_changed_is_refused(match, change):
 
 
 def test_a_solver_that_does_not_count_its_features():
-    model = BatchAdapter(Majority(), refit_every=None).fit(ROWS[:20])
+    model = fitted(batch_adapter(Majority(), refit_every=None), ROWS[:20])
     assert not hasattr(model.fitted_, "n_features_in_")
     copies = model.clone(include_attributes=True), pickle.loads(pickle.dumps(model))
     assert all(copy.predict_one({}) == model.predict_one({}) for copy in copies)

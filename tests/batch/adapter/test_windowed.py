@@ -6,8 +6,8 @@ import timeit
 import numpy as np
 import pytest
 
-from adapters import Majority
-from streamsvm.batch import BatchAdapter
+from adapters import Majority, fitted
+from streamsvm.batch import batch_adapter
 
 
 @pytest.mark.parametrize(
@@ -16,8 +16,8 @@ from streamsvm.batch import BatchAdapter
 def test_a_window_is_known_without_a_look_at_its_rows(ask):
     times = []
     for window in (10, 500_000):
-        model = BatchAdapter(Majority(), window=window, refit_every=1, max_features=1)
-        model.collect(np.zeros((window, 1)), ["x"] * window)
+        model = batch_adapter(Majority(), window=window, refit_every=1, max_features=1)
+        model._put(np.zeros((window, 1), np.float32), np.zeros(window), np.ones(window))
         times.append(min(timeit.repeat(lambda model=model: ask(model), number=1, repeat=50)))
     assert times[1] < 5.0 * times[0]
 
@@ -39,6 +39,6 @@ def test_labels_of_the_window_are_counted(majority, sizes):
 
 def test_many_classes_are_listed_quickly(majority):
     n = 3000
-    model = majority.clone({"window": n, "refit_every": None, "max_classes": n}).fit(np.ones((n, 1)), list(range(n)))
+    model = fitted(majority.clone({"window": n, "refit_every": None, "max_classes": n}), np.ones((n, 1)), list(range(n)))
     assert model.classes == list(range(n))
     assert min(timeit.repeat(lambda: model.classes, number=1, repeat=5)) < 0.01

@@ -11,7 +11,7 @@ from sklearn.datasets import load_iris
 from sklearn.svm import SVC, SVR, OneClassSVM
 
 from refused import refused
-from streamsvm.batch import BatchAdapter, CSMOClassifier, CSMOOneClass, CSMORegressor
+from streamsvm.batch import CSMOClassifier, CSMOOneClass, CSMORegressor, batch_adapter
 
 STEP = 3 if config.DISABLE_JIT else 1
 X, y = (part[::STEP] for part in load_iris(return_X_y=True))
@@ -87,7 +87,7 @@ def test_ties():
     assert model.set_params(break_ties=True)._predictions(f).tolist() == [1, 0, 0]
     refused("break_ties must be False", model.set_params(decision_function_shape="ovo").predict, X)
     assert model.decision_function(X).shape == (len(X), 3)
-    refused("decision_function_shape='ovr'", BatchAdapter, CSMOClassifier(decision_function_shape="ovo"))
+    refused("decision_function_shape='ovr'", batch_adapter, CSMOClassifier(decision_function_shape="ovo"))
 
 
 def test_class_weights():

@@ -17,7 +17,7 @@ from sklearn.svm import SVC
 from problems import sine_classes
 from refused import raises, refused
 from saved import dumps, loads
-from streamsvm.batch import BatchAdapter, CSMOClassifier
+from streamsvm.batch import CSMOClassifier, batch_adapter
 from streamsvm.batch.csmo import calibration
 
 N = 60 if config.DISABLE_JIT else 240
@@ -161,7 +161,7 @@ def test_what_others_make_of_them():
     X, y = two_classes()
     search = GridSearchCV(model(), {"C": [0.1, 1.0]}, scoring="neg_log_loss", cv=2).fit(X, y)
     assert np.isfinite(search.best_score_)
-    stream = BatchAdapter(model(), refit_every=50)
+    stream = batch_adapter(model(), refit_every=50)
     for x, label in zip(X[:50], y[:50].tolist(), strict=True):
         stream.learn_one(dict(enumerate(x.tolist())), label)
     probabilities = stream.predict_proba_one(dict(enumerate(X[0].tolist())))

@@ -15,7 +15,7 @@ import naive_batch
 from failing import Failing, interrupted, interrupts, of_compiled_code
 from problems import dicts, learned_by, sine_classes
 from refused import refused
-from streamsvm.batch import BatchAdapter, CSMOClassifier, HSSADMMClassifier
+from streamsvm.batch import CSMOClassifier, HSSADMMClassifier, batch_adapter
 from streamsvm.batch.hss import HSSMatrix
 from streamsvm.batch.hss_admm import iteration
 from streamsvm.batch.hss_admm.iteration import ADMMOptions, admm, largest_residual, value_errors
@@ -253,7 +253,7 @@ def test_saved_models_distilled_models_and_the_adapter():
     iris, kinds = load_iris(return_X_y=True)
     three = HSSADMMClassifier(gamma=0.3, rel_tol=0.05, leaf_size=40).fit(iris, kinds)
     assert (three.to_budget(40, iris).predict_many(iris) == three.predict(iris)).mean() > 0.9
-    adapter = BatchAdapter(HSSADMMClassifier(gamma=0.5, rel_tol=0.05), window=300, refit_every=100)
+    adapter = batch_adapter(HSSADMMClassifier(gamma=0.5, rel_tol=0.05), window=300, refit_every=100)
     learned_by(adapter, zip(dicts(X[:250]), y[:250].tolist(), strict=True))
     assert adapter.n_fits == min(N, 250) // 100
     assert np.mean([adapter.predict_one(x) for x in dicts(X)] == y) > 0.7
