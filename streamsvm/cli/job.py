@@ -25,7 +25,7 @@ from streamsvm.cli.parsing import (
     parse_classes,
     parse_positive,
 )
-from streamsvm.cli.tables import given_of
+from streamsvm.cli.tables import parse_table_flags
 from streamsvm.core.checks import OnDrift
 from streamsvm.stream import DelayedLabels, StreamError
 from streamsvm.stream.look.beginnings import of_files
@@ -112,7 +112,7 @@ class StreamJob:
     @cached_property
     def table_flags(self) -> dict[str, Any]:
         """How the table is read, as far as flags say so."""
-        return given_of(self)
+        return parse_table_flags(self)
 
     @property
     def limits(self) -> dict[str, Any]:

@@ -27,7 +27,7 @@ from streamsvm.cli.job import LearnJob
 from streamsvm.cli.parsing import LEARNERS
 from streamsvm.cli.progress import Display, scores_of
 from streamsvm.cli.streams import monitored, open_place, open_streams, position_now, stopping, unwinding
-from streamsvm.cli.tables import table_of
+from streamsvm.cli.tables import combine_table_options
 from streamsvm.core.checks import finite_or_none
 from streamsvm.core.compiling.ahead import compile_ahead, names
 from streamsvm.core.compiling.common import INTERPRETED
@@ -66,7 +66,7 @@ def learn(job: LearnJob) -> bool:
         if checkpoints is not None and saved is not None and saved.is_beginning:
             begins = saved.position(checkpoints.path)
             saved = None
-        table = table_of(job.table_flags, job.text_format, job.label, saved)
+        table = combine_table_options(job.table_flags, job.text_format, job.label, saved)
         if begins is None and saved is None and checkpoints is not None and job.text_format is None:
             # Saved before the first row arrives: a run that is killed while it waits loses no row.
             begins = position_now(job, table)
@@ -169,7 +169,7 @@ def _look_first(job: LearnJob, beginning: Beginning) -> tuple[LearnJob, TableOpt
         text = f"read with {printable(flags)} (other flags read it otherwise, and --ask stops here)"
         job.output.say(text, event="reading", flags=printable(flags))
     reading = seen.reading(beginning.name, label, job.regression)
-    return job, table_of(seen.options, job.text_format, job.label), reading
+    return job, combine_table_options(seen.options, job.text_format, job.label), reading
 
 
 def _next_step(job: LearnJob, interrupted: bool) -> str:
@@ -182,7 +182,7 @@ def _next_step(job: LearnJob, interrupted: bool) -> str:
 
 def learn_partitions(job: LearnJob) -> bool:
     """Learn the partitions that the group gives to this worker. Return whether the run was interrupted."""
-    encoder = table_of(job.table_flags, job.text_format, job.label).encoder
+    encoder = combine_table_options(job.table_flags, job.text_format, job.label).encoder
 
     def new_loop(source: Any, folder: CheckpointFolder) -> LearningLoop:
         source = source if job.weight is None else WeightedSource(source, job.weight)

@@ -17,7 +17,7 @@ from streamsvm.cli.job import PredictJob
 from streamsvm.cli.parsing import answers_of, check_predicts, decided_model
 from streamsvm.cli.progress import lines_of, scores_of
 from streamsvm.cli.streams import monitored, open_streams, stopping, without_key
-from streamsvm.cli.tables import label_of, table_of
+from streamsvm.cli.tables import combine_table_options, saved_label
 from streamsvm.core.warning import warn
 from streamsvm.stream import CheckpointFolder, FollowedFolder, PredictionLoop, Progress
 from streamsvm.stream.checkpoint import read_model
@@ -42,8 +42,8 @@ def run_predict(arguments: argparse.Namespace) -> bool:
             return True
         check_predicts(saved.model, job.model)
         follow = models if job.follow else None
-        table = table_of(job.table_flags, job.text_format, job.label, saved, predict=True)
-        usual_label = None if job.text_format == "libsvm" else label_of(saved)
+        table = combine_table_options(job.table_flags, job.text_format, job.label, saved, predict=True)
+        usual_label = None if job.text_format == "libsvm" else saved_label(saved)
         checkpoints = None if job.checkpoint is None else stack.enter_context(CheckpointFolder(job.checkpoint))
         source, sink, on_error = stack.enter_context(open_streams(job, table, usual_label))
         if not isinstance(job.model, Path) and any(map(models.reads, (sink, on_error))):

@@ -20,7 +20,7 @@ from streamsvm.cli import CommandError, printable
 from streamsvm.cli.arguments import failing
 from streamsvm.cli.job import LabelStream, LearnJob, StreamJob
 from streamsvm.cli.signals import ENDING, exit_at_once, handle
-from streamsvm.cli.tables import label_of, table_of
+from streamsvm.cli.tables import combine_table_options, saved_label
 from streamsvm.stream import (
     CheckpointError,
     CheckpointFolder,
@@ -268,8 +268,8 @@ def tell(columns: ColumnMonitor) -> None:
 @contextlib.contextmanager
 def read_by_model(job: StreamJob, saved: Checkpoint) -> Iterator[Source]:
     """Open a source as the model of a checkpoint needs it, with the labels that it has learned, or those of ``--label``."""
-    table = table_of(job.table_flags, job.text_format, job.label, saved, predict=True)
-    usual_label = None if job.text_format == "libsvm" else label_of(saved)
+    table = combine_table_options(job.table_flags, job.text_format, job.label, saved, predict=True)
+    usual_label = None if job.text_format == "libsvm" else saved_label(saved)
     with open_streams(job, table, usual_label) as (source, _, _):
         yield source if job.label_stream is not None else without_key(source, saved)
 

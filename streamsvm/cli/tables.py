@@ -15,7 +15,7 @@ from streamsvm.stream.tables.options import KNOWN, READING, TEXT, TableOptions, 
 _ENCODING = ("when_missing", "cycles")
 
 
-def given_of(arguments: Any) -> dict[str, Any]:
+def parse_table_flags(arguments: Any) -> dict[str, Any]:
     """Return the options of a table that the flags give; a UsageError where one of them cannot be read."""
     options: dict[str, Any] = {}
     with wrong_usage("--"):
@@ -32,7 +32,7 @@ def given_of(arguments: Any) -> dict[str, Any]:
     return options
 
 
-def table_of(
+def combine_table_options(
     given: Mapping[str, Any], text_format: str | None, label: str | None, saved: Any = None, predict: bool = False
 ) -> TableOptions:
     """Return how the flags, or else the checkpoint, say that the source is read.
@@ -40,7 +40,7 @@ def table_of(
     Parameters
     ----------
     given
-        The options that flags give, as `given_of` returns them.
+        The options that flags give, as `parse_table_flags` returns them.
     text_format
         The format of the source; None for a URL.
     label
@@ -106,7 +106,7 @@ def _check_options(given: Mapping[str, Any], saved: Mapping[str, Any], predict: 
             )
 
 
-def label_of(saved: Any) -> str | None:
+def saved_label(saved: Any) -> str | None:
     """Return the name that the label had where a checkpoint, or a saved model of a table, was learned; None if it has none."""
     label = _mapping_of(saved.header, "position").get("label")
     if isinstance(label, str):

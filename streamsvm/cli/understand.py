@@ -23,7 +23,7 @@ from streamsvm.cli.parsing import positive_of
 from streamsvm.cli.progress import guessing_text
 from streamsvm.cli.score import check_met, labelled_job, metrics_of, rows_left_out, scoring_loop
 from streamsvm.cli.streams import first_rows, newest, read_by_model, unwinding
-from streamsvm.cli.tables import label_of
+from streamsvm.cli.tables import saved_label
 from streamsvm.core.checks import finite_or_none
 from streamsvm.core.explaining import Examples
 from streamsvm.edge.program import ProgramError
@@ -179,7 +179,7 @@ def run_explain(arguments: argparse.Namespace) -> None:
         print(json.dumps({name: _by_text(value) for name, value in facts.items()}, default=str))
         return
     print(printable(f"{ranking}\n", newlines=True))
-    if not ranking.losses and (label := label_of(checkpoint)) is not None:
+    if not ranking.losses and (label := saved_label(checkpoint)) is not None:
         print(printable(f"No row has its label ({label}), so how much the error grows without a column is not known.\n", True))
     for number, (explanation, examples) in enumerate(itertools.zip_longest(explained, near), 1):
         like = "" if examples is None else f"the nearest that it knows:\n{examples}\n"

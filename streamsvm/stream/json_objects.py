@@ -18,7 +18,7 @@ from streamsvm.stream.sources import TextSource
 from streamsvm.stream.tables.chunk import Odd, Row, Table, TextValues, Values, laid_out
 from streamsvm.stream.tables.kinds import DROP
 from streamsvm.stream.tables.reading import Reading, TextOptions
-from streamsvm.stream.tables.values import at_path, flat_row, label_of
+from streamsvm.stream.tables.values import at_path, flat_row, normalized_label
 
 _LONGEST = 1 << 20  # bytes of a row
 _MANY_NAMES, _MOST_NAMES = 64, 4096
@@ -128,7 +128,7 @@ class JSONObjects:
         return value_of
 
     def _label_of(self, text: bytes) -> Any:
-        y = label_of(self._parse(text.decode())) if text else None
+        y = normalized_label(self._parse(text.decode())) if text else None
         if isinstance(y, float) and not math.isfinite(y):
             raise ValueError("parsers read it differently")
         return y if self._reading is None else self._reading.label(y)
@@ -319,7 +319,7 @@ class JSONLinesSource(TextSource):
         x: dict[Any, Any] = self._fields_of(line)
         if "{" in line[1:]:
             x = flat_row(x, self._label, self._reading.named(DROP))
-        y = label_of(x.pop(self._label, None)) if self._label is not None else None
+        y = normalized_label(x.pop(self._label, None)) if self._label is not None else None
         if self._reads:
             x, y = self._reading.row(x.items()), self._reading.label(y)
         if self._reads or "null" in line:

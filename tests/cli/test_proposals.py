@@ -14,7 +14,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from streamsvm.cli.arguments import add_table_flags
-from streamsvm.cli.tables import given_of, table_of
+from streamsvm.cli.tables import combine_table_options, parse_table_flags
 from streamsvm.files.messages import quoted_name
 from streamsvm.stream import open_source
 from streamsvm.stream.look.beginnings import of_files
@@ -170,7 +170,7 @@ def test_what_is_proposed_serves(tmp_path_factory, pools, labels):
     add_table_flags(parser)
 
     def ask(words):
-        table = table_of(given_of(parser.parse_args(words)), "jsonl", "y")
+        table = combine_table_options(parse_table_flags(parser.parse_args(words)), "jsonl", "y")
         beginning = of_files(path, "jsonl")
         try:
             found = reading_proposal(look(beginning, "y", table)[1], table, False, partial(tried, beginning, "y", table))

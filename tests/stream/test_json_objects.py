@@ -11,7 +11,7 @@ from json_messages import NAMES, message
 from streamsvm.stream.json_objects import JSONObjects
 from streamsvm.stream.tables import Reading
 from streamsvm.stream.tables.chunk import Table, laid_out
-from streamsvm.stream.tables.values import label_of
+from streamsvm.stream.tables.values import normalized_label
 
 pytestmark = pytest.mark.once
 PARSERS = {"json": json.loads, "orjson": orjson.loads}
@@ -20,7 +20,7 @@ PARSERS = {"json": json.loads, "orjson": orjson.loads}
 def expected(parse, text, label, reading=None):
     """The values and the label of a row, with types; floats by their bits."""
     row = parse(text)
-    y = None if label is None else label_of(row.pop(label, None))
+    y = None if label is None else normalized_label(row.pop(label, None))
     if reading is not None:
         row, y = reading.row(row.items()), reading.label(y)
     return exact({name: value for name, value in row.items() if value is not None}), y

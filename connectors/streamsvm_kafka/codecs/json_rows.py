@@ -11,7 +11,7 @@ import orjson
 from streamsvm.files.messages import shown
 from streamsvm.stream.json_objects import STRICT, JSONObjects
 from streamsvm.stream.tables.chunk import Row, Table
-from streamsvm.stream.tables.values import at_path, flat_row, label_of
+from streamsvm.stream.tables.values import at_path, flat_row, normalized_label
 from streamsvm_kafka.codecs.protocol import MAX_MESSAGE_BYTES, MessageCodec, fields_of
 
 
@@ -69,7 +69,7 @@ class JSONCodec(MessageCodec):
             raise ValueError(f"field {shown(name)} holds an array; a row has one value a field")
         if value.count(b":") >= len(fields) + value.count(b"{"):  # in a text, or after a name that stands twice
             STRICT.decode(value.decode())
-        y = label_of(fields.pop(self.label, None)) if self.label is not None else None
+        y = normalized_label(fields.pop(self.label, None)) if self.label is not None else None
         if b"null" in value:
             fields = {name: item for name, item in fields.items() if item is not None}
         return Row(fields, y), kept

@@ -5,10 +5,12 @@ from __future__ import annotations
 import contextlib
 import itertools
 import math
+import re
 import time
 import warnings
 from collections import Counter
 from collections.abc import Callable, Collection, Hashable, Iterable, Iterator, Mapping, Sequence
+from datetime import date
 from functools import partial
 from typing import Any
 
@@ -27,12 +29,11 @@ from streamsvm.stream.look.column_kinds import (
     not_read,
     parted_marks,
 )
-from streamsvm.stream.look.far_values import as_mark, far_dates, far_values
 from streamsvm.stream.tables.chunk import Chunk, Row
 from streamsvm.stream.tables.kinds import CATEGORY, DATE, DROP, NUMBER, OTHERS, ColumnKind
 from streamsvm.stream.tables.options import TableOptions
 from streamsvm.stream.tables.reading import Reading, plain_value
-from streamsvm.stream.tables.values import is_date
+from streamsvm.stream.tables.values import as_seconds, is_date
 
 #: The note on a label that is not named as a target.
 TARGET = "a number to predict"
@@ -264,7 +265,7 @@ def _or_far(column: Column, values: Sequence[Any], answered: Mapping[str, Any]) 
         marks = far_dates(values, kind.format)
     elif column.kind in ("number", "target") and kind.marks is None:
         numbers = [value for value in values if isinstance(value, int | float) and abs(value) < math.inf]
-        marks = list(map(as_mark, far_values(numbers)))
+        marks = list(map(mark_of, far_values(numbers)))
     else:
         return column
     if not marks or column.otherwise:
@@ -330,3 +331,74 @@ def _are_targets(labels: Sequence[Any]) -> bool:
     if len(distinct) > 2 and not all(map(float.is_integer, distinct)):
         return True
     return len(distinct) > _MANY_CLASSES or (len(distinct) > ENOUGH and 2 * len(distinct) > len(labels))
+
+
+# Values far from all others, which may be marks of missing values --------------------------------------------------------------
+
+_MAX_MARKS = 3  # on each side of the other values
+_MIN_ROWS, _MIN_OTHERS = 20, 5  # rows, and other values than the marks
+#: A value this many widths of the other values away is far from them; fewer for a value that is often a mark.
+_FAR, _FAR_MARK = 5.0, 0.25
+_MIN_REPEATED = 3  # rows with the value; one fewer for a value that is often a mark
+_OFTEN_A_MARK = re.compile(r"-?(9{3,}|9{2,}8|32768|32767|2147483648|2147483647)")
+_HUGE, _MIN_BESIDE_ZERO = 1e30, 1000.0
+_MAX_ZEROS = 0.5  # of the rows
+_OFTEN_NO_DATES = tuple(map(as_seconds, ("0001-01-01", "1900-01-01", "1970-01-01", "9999-12-31")))
+
+
+def far_values(numbers: Sequence[float], marks: Sequence[float] = ()) -> list[float]:
+    """Return the values that are repeated far outside the others, at most three on each side.
+
+    A value such as -999, 32767 or 1e38, or one of ``marks``, may be nearer than other values. Zero is far if all other values are
+    at least a thousand. It never is if most rows have it, as sums do.
+
+    >>> ages = [20 + i * i % 61 for i in range(40)]
+    >>> far_values([*ages, -999, -999]), far_values([*ages, 300, 300]), far_values([*ages, 1e38, 1e38, -999, -998, -998, -999])
+    ([-999], [], [-999, -998, 1e+38])
+    >>> far_values([0] * 95 + [1848, 1848, 1887, 1902, 1977, 2001])
+    []
+    """
+    if len(numbers) < _MIN_ROWS:
+        return []
+    counts = Counter(numbers)
+    values = sorted(counts)
+    is_zero_usual = counts[0] >= _MAX_ZEROS * len(numbers)
+    far: list[float] = []
+    for low, high in itertools.product(range(_MAX_MARKS + 1), repeat=2):
+        others, ends = values[low : len(values) - high], (*values[:low], *values[len(values) - high :])
+        if len(others) < _MIN_OTHERS or len(ends) <= len(far) or (is_zero_usual and 0 in ends):
+            continue
+        n_ends = sum(counts[end] for end in ends)
+        if n_ends < len(numbers) and all(_is_far(end, others, counts[end], end in marks) for end in ends):
+            far = list(ends)
+    if not far and values[0] == 0 and len(values) > _MIN_OTHERS and values[1] >= _MIN_BESIDE_ZERO:
+        return [values[0]] if counts[0] >= _MIN_REPEATED and not is_zero_usual else []
+    return far
+
+
+def _is_far(value: float, others: Sequence[float], count: int, is_mark: bool) -> bool:
+    is_mark = is_mark or abs(value) >= _HUGE or _OFTEN_A_MARK.fullmatch(mark_of(value)) is not None
+    least, largest = float(others[0]), float(others[-1])
+    gap = max(least - float(value), float(value) - largest)
+    return gap > (_FAR_MARK if is_mark else _FAR) * (largest - least) and count >= _MIN_REPEATED - is_mark
+
+
+def mark_of(value: float) -> str:
+    """Return a number as a mark of missing values is written.
+
+    >>> mark_of(-999.0), mark_of(1e38), mark_of(99.9)
+    ('-999', '1e+38', '99.9')
+    """
+    return str(int(value)) if float(value).is_integer() and abs(value) < 1e15 else repr(float(value))
+
+
+def far_dates(values: Iterable[Any], form: str | None) -> list[str]:
+    """Return the dates, and texts that are dates in a format, that are far from the others, as `far_values` of numbers.
+
+    >>> far_dates([f"2024-01-{i + 1:02d}" for i in range(30)] + ["9999-12-31"] * 2, None)
+    ['9999-12-31']
+    """
+    texts = [text for value in values if isinstance(value, str | date) and is_date(text := str(value).strip(), form)]
+    times = {text: as_seconds(text, form) for text in dict.fromkeys(texts)}
+    far = far_values([times[text] for text in texts], _OFTEN_NO_DATES)
+    return [text for text, time in times.items() if time in far]

@@ -10,7 +10,7 @@ import pyarrow as pa
 from pyarrow import compute, types
 
 from streamsvm.stream.tables.chunk import Values
-from streamsvm.stream.tables.values import label_of
+from streamsvm.stream.tables.values import normalized_label
 
 #: What pyarrow raises for data that are corrupt. Python's own objects are not made of every number that a column can hold.
 ERRORS: tuple[type[Exception], ...] = (pa.ArrowException, OSError, UnicodeDecodeError, OverflowError, SystemError)
@@ -97,13 +97,13 @@ class ArrowColumns:
         return self.objects(key, column)
 
     def labels(self, key: Hashable, column: Any) -> list[Any]:
-        """Return the labels in a column, as `label_of` does each."""
+        """Return the labels in a column, as `normalized_label` does each."""
         kind = column.type
         if types.is_primitive(kind):
             return self._read(column)
         if types.is_string(kind) or types.is_large_string(kind) or types.is_binary(kind) or types.is_large_binary(kind):
             column = column.dictionary_encode()  # most of them are alike
-        return self._objects_of(key, column, lambda part: list(map(label_of, self._read(part))))
+        return self._objects_of(key, column, lambda part: list(map(normalized_label, self._read(part))))
 
     def objects(self, key: Hashable, column: Any) -> list[Any]:
         """Return the values of a column as Python has them; None where one is null."""

@@ -77,7 +77,7 @@ class Reading:
         columns are numbers, or with ``"*": "drop"`` left out. ``number=NA|-`` and ``category=`` have marks of missing values of
         their own, in the place of ``missing``: ``"country:category="`` for a column in which ``NA`` is a name.
     missing
-        Texts, and numbers in text, that mean that there is no value: ``["NA", "-999"]``.
+        Texts and numbers that mean a missing value or a missing label: ``["NA", "-999"]``.
     decimal
         The decimal mark, ``"."`` or ``","``, of numbers in text that are written for people: with marks between groups of three
         digits, a currency or a percent sign, ``1.209,28 €``. None: as programs write them.

@@ -244,8 +244,8 @@ class NameStatistics:
         arrays = [np.array(state[name]) for name in ("keys", "last", "counts", "totals")]
         n = len(state["keys"])
         # Compiled code reads them by these sizes.
-        forms = [("uint32", (n,)), ("int64", (n,)), ("float64", (n, width)), ("float64", (n_totals,))]
-        if [(array.dtype.name, array.shape) for array in arrays] != forms or size not in _SIZES:
+        forms = [("<u4", (n,)), ("<i8", (n,)), ("<f8", (n, width)), ("<f8", (n_totals,))]
+        if [(array.dtype.str, array.shape) for array in arrays] != forms or size not in _SIZES:
             raise ValueError("the statistics of names are corrupt: their arrays do not fit")
         self.__init__()  # type: ignore[misc]
         self.of_numbers, self._labels = state["of_numbers"], {label: number for number, label in enumerate(labels)}

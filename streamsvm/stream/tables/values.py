@@ -50,10 +50,10 @@ def number(text: str) -> float:
     return float(text)
 
 
-def label_of(y: Any) -> Any:
+def normalized_label(y: Any) -> Any:
     """Return a typed label as all formats have it: a text without blanks around it, whether it comes as text or as bytes.
 
-    >>> label_of("yes "), label_of(b"yes"), label_of(1)
+    >>> normalized_label("yes "), normalized_label(b"yes"), normalized_label(1)
     ('yes', 'yes', 1)
     """
     if isinstance(y, bytes):

@@ -206,7 +206,7 @@ def test_arrays_of_which_compiled_code_would_not_know_the_size_are_refused():
         "size": (0, 255, 384, 2**20, "256"),
         "of_numbers": (True,),
         "labels": ([], ["x"], list("xyz")),
-        "keys": (keys[:-1], keys.astype(np.int64), keys[:, None]),
+        "keys": (keys[:-1], keys.astype(np.int64), keys.astype(">u4"), keys[:, None]),
         "last": (state["last"].astype(np.int32), state["last"][1:]),
         "counts": (counts[:, :1], counts.astype(np.float32)),
         "totals": (np.ones(3), np.ones(2, np.int64)),
