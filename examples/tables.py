@@ -266,8 +266,8 @@ def _shown(reading: Reading, text: str) -> str:
         return "missing"
     value = row["a"]
     if isinstance(value, str):
-        return f"`{value}`" if reading.category_of("a") else "refused"
-    return "refused" if abs(value) == float("inf") else f"{value:,.15g}" if reading.date_of("a") else f"{value:.15g}"
+        return f"`{value}`" if reading.kind_of("a") == "category" else "refused"
+    return "refused" if abs(value) == float("inf") else f"{value:,.15g}" if reading.kind_of("a") == "date" else f"{value:.15g}"
 
 
 def page() -> str:
