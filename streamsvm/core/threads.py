@@ -5,9 +5,8 @@ from __future__ import annotations
 import concurrent.futures.thread
 import functools
 import threading
-from collections import deque
 from collections.abc import Callable, Iterable, Iterator
-from concurrent.futures import Future, ThreadPoolExecutor
+from concurrent.futures import Future, ThreadPoolExecutor, as_completed, wait
 from contextlib import AbstractContextManager, contextmanager
 from contextvars import ContextVar, copy_context
 from typing import Any, TypeVar
@@ -87,11 +86,11 @@ def each_alone(do: Callable[[T], Any], items: Iterable[T]) -> None:
 
 
 class Workers(AbstractContextManager["Workers"]):
-    """Threads that share the items of a loop; one is the caller's own."""
+    """Threads that share the items of a loop; with one, the caller's own does it."""
 
     def __init__(self, threads: int = 1) -> None:
         self.threads: int = threads
-        self._pool = ThreadPoolExecutor(threads - 1) if threads > 1 else None
+        self._pool = ThreadPoolExecutor(threads) if threads > 1 else None
 
     def __exit__(self, *error: object) -> None:
         if self._pool is not None:
@@ -102,39 +101,18 @@ class Workers(AbstractContextManager["Workers"]):
         if self._pool is None:
             each_alone(do, items)
             return
-        queue: deque[T] = deque(items)
-        errors: list[BaseException] = []
-        futures: list[Future[None]] = []
-
-        def work() -> None:
-            try:
-                while queue:
-                    try:
-                        item = queue.popleft()
-                    except IndexError:  # another thread has taken the last one
-                        return
-                    do(item)
-            except BaseException as error:  # noqa: BLE001 - the caller raises it
-                errors.append(error)
-                queue.clear()
-                if stop is not None:
-                    stop.set()
-
+        futures: list[Future[Any]] = []
         try:
-            futures.extend(self._pool.submit(copy_context().run, work) for _ in range(min(self.threads, len(queue)) - 1))
-            work()
-            for future in futures:
-                if not future.cancel():  # it has begun
-                    future.result()
-        except BaseException:  # an interrupt between calls
+            futures.extend(self._pool.submit(copy_context().run, do, item) for item in items)
+            for _ in map(Future.result, as_completed(futures)):  # a variable would hold the error in its own traceback
+                pass
+        except BaseException:
             if stop is not None:
                 stop.set()
             raise
         finally:
-            queue.clear()
-            concurrent.futures.wait([future for future in futures if not future.cancel()])
-        if errors:
-            raise errors.pop(0)  # which must not be held by its own traceback
+            wait([future for future in futures if not future.cancel()])
+            futures.clear()
 
 
 _asked: ContextVar[tuple[threading.Event, ...]] = ContextVar("_asked", default=())

@@ -149,11 +149,11 @@ def test_an_error_of_one_thread_ends_the_others():
 
 
 def test_the_first_error_is_raised_and_asks_the_others_to_stop():
-    stop, begun, caller = threading.Event(), threading.Barrier(2), threading.get_ident()
+    stop, begun = threading.Event(), threading.Barrier(2)
 
-    def do(_):
+    def do(item):
         begun.wait(PATIENCE)
-        if threading.get_ident() != caller:
+        if item == 1:
             raise ValueError("one")
         assert stop.wait(PATIENCE)
         raise KeyboardInterrupt  # as `stop_if_asked` does
