@@ -136,7 +136,7 @@ def calls_of(model: BSGDClassifier, rows: list[tuple[dict[str, float], bool]]) -
 
     def name() -> None:
         for _ in rows:
-            labels.of(1.0)
+            labels.label_of(1.0)
 
     def enter_predict() -> None:
         for _ in rows:

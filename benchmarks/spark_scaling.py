@@ -80,12 +80,12 @@ def accuracy_by_parts(split: Split, budget: int, parts: tuple[int, ...], seed: i
         model = each.merged()
         seconds, first = time.perf_counter() - began, accuracy_of(model, split)
         sent = sum(len(to_bytes({"model": one}, {})) for one in each.models) + sum(len(one.to_bytes()) for one in each.samples)
-        equations, trial = Equations.none(model), Trial.none()
+        equations, trial = Equations.zeros(model), Trial.zeros()
         for rows in each.slices:
-            equations.add(Equations.of(model, X[rows], y[rows]))
+            equations.add(Equations.from_rows(model, X[rows], y[rows]))
         step = equations.step(model)
         for rows in each.slices:
-            trial.add(Trial.of(model, step, X[rows], y[rows]))
+            trial.add(Trial.from_rows(model, step, X[rows], y[rows]))
         take_step(model, step, trial)
         sums = n * (equations.A.nbytes + equations.g.nbytes)
         found[str(n)] = {"one": first, "two": accuracy_of(model, split), "seconds": seconds, "models": sent, "sums": sums}

@@ -179,7 +179,7 @@ def be_wrong() -> None:
     BSGDClassifier(overflow="drop")  # type: ignore[arg-type]
     BSGDClassifier(gamma="auto")  # type: ignore[arg-type]
     BSGDClassifier(bugdet=50)  # type: ignore[call-arg]
-    BSGDClassifier(50, "rbf")  # type: ignore[call-arg]
+    BSGDClassifier(50, 100)  # type: ignore[call-arg]
     BSGDClassifier().decision_function_one({}, output="best")  # type: ignore[arg-type]
     Merge("fast")  # type: ignore[arg-type]
     Removal("oldest")  # type: ignore[arg-type]

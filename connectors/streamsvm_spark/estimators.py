@@ -41,15 +41,15 @@ class _SumTask(NamedTuple):
     def of(self, batches: Iterator[pa.RecordBatch]) -> np.ndarray:
         """Return the sums of the rows, in one array. Memory is that of a batch and of the sums."""
         model = learner_of(self.file)
-        sums: Any = Equations.none(model) if self.step is None else Trial.none()
+        sums: Any = Equations.zeros(model) if self.step is None else Trial.zeros()
         for batch in batches:
             rows = rows_of_batch(batch, skip=self.skip, classes=self.classes)
             if not len(rows.X):
                 continue
             if self.step is None:
-                sums.add(Equations.of(model, rows.X, rows.y, rows.w))
+                sums.add(Equations.from_rows(model, rows.X, rows.y, rows.w))
             else:
-                sums.add(Trial.of(model, self.step, rows.X, rows.y, rows.w))
+                sums.add(Trial.from_rows(model, self.step, rows.X, rows.y, rows.w))
         return np.concatenate([array.ravel() for array in sums])
 
 
@@ -97,7 +97,7 @@ def refit(rows: DataFrame, learner: Any, skip: bool, classes: bool) -> None:
     A, g = np.split(_sum_results(collect_results(groups)), [outputs * n * n])
     step = Equations(A.reshape(-1, n, n), g.reshape(-1, n)).step(learner)
     tried = _sum_results(collect_results(map_partitions(rows, _SumTask(file, step, skip, classes), _SUMS)))
-    take_step(learner, step, Trial(tried.reshape(Trial.none().sums.shape)))
+    take_step(learner, step, Trial(tried.reshape(Trial.zeros().sums.shape)))
 
 
 class _Estimator(FitParams, DefaultParamsReadable, DefaultParamsWritable):

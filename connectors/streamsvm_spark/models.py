@@ -212,22 +212,19 @@ class BudgetedSVMClassificationModel(SVMModel, ProbabilisticClassificationModel)
     @staticmethod
     def _answers_of(learner: Any, X: np.ndarray, keys: list[str], settings: Any) -> dict[str, np.ndarray]:
         classes, labels, found = _classes_of(learner), _columns_of(learner), {}
-        if keys == ["predictionCol"] and settings is None:
-            return {"predictionCol": np.asarray(learner.predict_many(X), np.float64)}
-        answers = learner.answers_many(X)
         by_thresholds = settings is not None and "predictionCol" in keys
         if "probabilityCol" in keys or by_thresholds:
             found["probabilityCol"] = p = np.zeros((len(X), classes))
-            p[:, labels] = answers.probabilities
+            p[:, labels] = learner.predict_proba_many(X)
         if "rawPredictionCol" in keys:
             found["rawPredictionCol"] = f = np.full((len(X), classes), -np.inf)
-            of = answers.decisions
-            f[:, labels] = of if of.ndim > 1 else np.column_stack([-of, of])[:, : len(labels)]
+            decisions = learner.decision_function_many(X)
+            f[:, labels] = decisions if decisions.ndim > 1 else np.column_stack([-decisions, decisions])[:, : len(labels)]
         if by_thresholds:
             with np.errstate(divide="ignore", invalid="ignore"):
                 found["predictionCol"] = np.nan_to_num(p / settings, nan=0.0, posinf=np.inf).argmax(axis=1).astype(np.float64)
         elif "predictionCol" in keys:
-            found["predictionCol"] = np.asarray(answers.predictions, np.float64)
+            found["predictionCol"] = np.asarray(learner.predict_many(X), np.float64)
         return found
 
 

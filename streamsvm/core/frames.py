@@ -111,9 +111,9 @@ class Batch(NamedTuple):
         """
         weights = np.minimum(self.weights * factors, LARGEST_WEIGHT)
         held, batch = np.flatnonzero(weights), self._replace(weights=weights)
-        return batch if len(held) == len(weights) else batch.of(held)
+        return batch if len(held) == len(weights) else batch.take(held)
 
-    def of(self, held: np.ndarray) -> Batch:
+    def take(self, held: np.ndarray) -> Batch:
         """Return some of the rows, by their places int64 [m]."""
         y = [self.y[i] for i in held.tolist()]
         return self._replace(matrix=self.matrix[held], y=y, weights=self.weights[held], numbers=self.numbers[held])

@@ -79,7 +79,7 @@ def labels_of(model: OnlineClassifier) -> tuple[Any, ...]:
     labels = model._labels
     if labels.many:
         return tuple(labels.many)
-    pair = labels.of(-1.0), labels.of(1.0)
+    pair = labels.label_of(-1.0), labels.label_of(1.0)
     return pair if pair[0] != pair[1] else pair[:1]
 
 

@@ -11,12 +11,12 @@ from streamsvm.learners.classifier import BudgetedClassifier
 from streamsvm.learners.dual_ascent import DualAscent
 from streamsvm.learners.estimator import learner
 from streamsvm.learners.labels import MAX_CLASSES
-from streamsvm.learners.merging import MaintainedExpansion
+from streamsvm.learners.merging import MergeableExpansion
 from streamsvm.learners.regressor import EpsilonInsensitiveRegressor
 
 
 @learner
-class BSCAClassifier(BudgetedClassifier, DualAscent, MaintainedExpansion):
+class BSCAClassifier(BudgetedClassifier, DualAscent, MergeableExpansion):
     """A kernel SVM that learns row by row in the dual, within a budget of support vectors.
 
     It maximises the dual objective of a support vector machine by coordinate ascent, with one coordinate for each row. A row
@@ -98,7 +98,7 @@ class BSCAClassifier(BudgetedClassifier, DualAscent, MaintainedExpansion):
 
 
 @learner
-class BSCARegressor(EpsilonInsensitiveRegressor, DualAscent, MaintainedExpansion):
+class BSCARegressor(EpsilonInsensitiveRegressor, DualAscent, MergeableExpansion):
     """Kernel support vector regression that learns row by row in the dual, within a budget.
 
     A row whose prediction is off by more than ``epsilon`` becomes a support vector. Its coefficient, at most C, moves the

@@ -12,7 +12,7 @@ from streamsvm.learners.budgeted import BudgetedEstimator
 from streamsvm.learners.classifier import BudgetedClassifier
 from streamsvm.learners.estimator import learner
 from streamsvm.learners.labels import MAX_CLASSES
-from streamsvm.learners.merging import MaintainedExpansion
+from streamsvm.learners.merging import MergeableExpansion
 from streamsvm.learners.regressor import EpsilonInsensitiveRegressor
 
 #: Learning rates by name.
@@ -59,7 +59,7 @@ class Descent(BudgetedEstimator):
 
 
 @learner
-class BSGDClassifier(BudgetedClassifier, Descent, MaintainedExpansion):
+class BSGDClassifier(BudgetedClassifier, Descent, MergeableExpansion):
     """A kernel SVM that learns row by row by gradient descent, within a budget of support vectors.
 
     It minimises the hinge loss of a support vector machine by stochastic gradient descent on the primal. A row inside the
@@ -113,7 +113,7 @@ class BSGDClassifier(BudgetedClassifier, Descent, MaintainedExpansion):
 
 
 @learner
-class BSGDRegressor(EpsilonInsensitiveRegressor, Descent, MaintainedExpansion):
+class BSGDRegressor(EpsilonInsensitiveRegressor, Descent, MergeableExpansion):
     """Kernel support vector regression that learns row by row by gradient descent, within a budget.
 
     It minimises the epsilon-insensitive loss by stochastic gradient descent. A row whose prediction is off by more than

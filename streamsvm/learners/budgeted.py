@@ -10,10 +10,9 @@ import numpy as np
 
 from streamsvm.core.budget import Refusal, Strategy, strategy_for
 from streamsvm.core.budget.strategy import set_strategy
-from streamsvm.core.checks import SCALINGS, OutputName, Overflow, Scaling, parameter, random_state
+from streamsvm.core.checks import SCALINGS, OutputName, Scaling, parameter, random_state
 from streamsvm.core.frames import Batch
 from streamsvm.core.memory.block import LARGEST
-from streamsvm.core.memory.features import OVERFLOW
 from streamsvm.core.memory.slots import remove
 from streamsvm.core.memory.support_vectors import SupportVectorStore
 from streamsvm.core.steps import decisions
@@ -36,8 +35,6 @@ class BudgetedEstimator(KernelEstimator, ScalingEstimator):
     a target is.
     """
 
-    max_features: int = 1024
-    overflow: Overflow = parameter(default="raise", choices=OVERFLOW)
     scaling: Scaling = parameter(default="auto", choices=SCALINGS)
     """``"auto"`` scales rows inside the model, so that you need no scaler in front of it. The kernel then sees each value as a
     number of standard deviations from the location of the feature (its mean, or 0), bounded to 8. Location and standard

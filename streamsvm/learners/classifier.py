@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import field
-from typing import Any, Literal, NamedTuple, overload
+from typing import Any, Literal, overload
 
 import numpy as np
 from river import base
@@ -13,21 +13,12 @@ from river import base
 from streamsvm.core.checks import LARGEST_WEIGHT, OutputName, check_number, checked_count, checked_weight
 from streamsvm.core.frames import Batch, as_batch, as_frame, as_series
 from streamsvm.core.memory.support_vectors import SupportVectorStore, Views
-from streamsvm.core.steps.decisions import to_probabilities
 from streamsvm.core.steps.iterates import CHOSEN, PROBABILITY
 from streamsvm.core.warning import warn
 from streamsvm.learners.budgeted import BudgetedEstimator
 from streamsvm.learners.estimator import OnlineEstimator, learner
 from streamsvm.learners.labels import ClassWeight, ClassWeights, Labels, TooManyLabelsError
 from streamsvm.learners.river_base import SupervisedEstimator
-
-
-class Answers(NamedTuple):
-    """All answers to the rows of a frame, as series and frames if X was a frame, and as arrays otherwise."""
-
-    predictions: Any
-    decisions: Any
-    probabilities: Any
 
 
 @learner
@@ -178,7 +169,7 @@ class OnlineClassifier(OnlineEstimator, SupervisedEstimator, base.MiniBatchClass
         return dict(zip(many, self._scores[: len(many)].tolist(), strict=True))
 
     def predict_one(self, x: Mapping[Any, Any], **_: Any) -> base.typing.ClfTarget | None:
-        label: base.typing.ClfTarget | None = self._labels.of(self._decide_row(x, CHOSEN))
+        label: base.typing.ClfTarget | None = self._labels.label_of(self._decide_row(x, CHOSEN))
         return label
 
     def predict_proba_one(self, x: Mapping[Any, Any], **_: Any) -> dict[base.typing.ClfTarget, float]:
@@ -229,7 +220,7 @@ class OnlineClassifier(OnlineEstimator, SupervisedEstimator, base.MiniBatchClass
             except ValueError:  # refused below, with its number
                 pass
             held.append(i)
-        return (batch.of(np.array(held, np.int64)) if excess else batch), excess
+        return (batch.take(np.array(held, np.int64)) if excess else batch), excess
 
     @contextmanager
     def _weighed_batch(self, batch: Batch, together: bool) -> Iterator[Batch]:
@@ -244,7 +235,7 @@ class OnlineClassifier(OnlineEstimator, SupervisedEstimator, base.MiniBatchClass
                 batch.complain(i, error)
         factors = [weights.learn(label) for label in labels]
         if together:
-            factors = [weights.of(label) for label in labels]
+            factors = [weights.weight_of(label) for label in labels]
         weighted = batch.weighted(np.array(factors, np.float64))
         try:
             yield weighted
@@ -303,31 +294,6 @@ class OnlineClassifier(OnlineEstimator, SupervisedEstimator, base.MiniBatchClass
         the model has room for two classes only.
         """
         return self._as_probabilities(*self._decide_rows(X, PROBABILITY))
-
-    def answers_many(self, X: Any) -> Answers:
-        """Return predictions, decision values and probabilities of the rows of X in one go; X and the errors are as in
-        `predict_many`.
-
-        Unlike the three separate calls, it computes as little as possible twice. It is a tuple of what `predict_many`,
-        `decision_function_many` and `predict_proba_many` return, with the names ``predictions``, ``decisions`` and
-        ``probabilities``.
-
-        >>> from streamsvm import BSGDClassifier
-        >>> X = np.array([[0.0], [1.0]])
-        >>> model = BSGDClassifier(budget=10)
-        >>> model.learn_many(X, [False, True])
-        >>> answers = model.answers_many(X)
-        >>> answers.predictions.tolist(), answers.probabilities.shape
-        ([False, True], (2, 2))
-        """
-        decided, like = self._decide_rows(X, CHOSEN)
-        predictions = as_series(self._labels.array(decided[:, 0]), like)
-        probable = self._probabilities_of(X, decided)
-        return Answers(predictions, self._as_decisions(decided, like), self._as_probabilities(probable, like))
-
-    def _probabilities_of(self, X: Any, decided: np.ndarray) -> np.ndarray:  # noqa: ARG002
-        # Answers to `PROBABILITY`, where those to `CHOSEN` are known.
-        return self._decide_rows(X, PROBABILITY)[0]
 
     def _as_probabilities(self, answers: np.ndarray, like: Any) -> Any:
         if self._labels.many:
@@ -399,11 +365,6 @@ class BudgetedClassifier(OnlineClassifier, BudgetedEstimator):
 
     Two classes share one output. If there are more, each class has its own.
     """
-
-    def _probabilities_of(self, X: Any, decided: np.ndarray) -> np.ndarray:  # noqa: ARG002
-        probable = decided.copy()
-        to_probabilities(self._block, probable)
-        return probable
 
     def _start_labels(self, labels: Sequence[Any] | None, outputs: int) -> float:
         sign = super()._start_labels(labels, outputs)

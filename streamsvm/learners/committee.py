@@ -13,11 +13,10 @@ import numpy as np
 
 from streamsvm.core.budget import strategy_for
 from streamsvm.core.budget.strategy import set_strategy
-from streamsvm.core.checks import SCALINGS, OutputName, Overflow, Scaling, parameter, random_state
+from streamsvm.core.checks import SCALINGS, OutputName, Scaling, parameter, random_state
 from streamsvm.core.explaining import distances_to
 from streamsvm.core.kernels import POLY, RBF
 from streamsvm.core.memory.committee import STATE, CommitteeStore
-from streamsvm.core.memory.features import OVERFLOW
 from streamsvm.core.steps import committee, iterates, newton, second_order
 from streamsvm.core.steps.rule import Rule
 from streamsvm.core.steps.stack import FIRST_INPUT, first_weights
@@ -176,8 +175,6 @@ class Committee(ScalingEstimator):
     of which all values are 0 or 1, stay so; if all features are binary, rare ones count more. None: rows are
     learned as they are. The targets of a regressor are scaled in either case.
     """
-    max_features: int = 1024
-    overflow: Overflow = parameter(default="raise", choices=OVERFLOW)
     seed: int | None = None
     """Seed of the random choices, for repeatable runs. None picks a random one."""
 

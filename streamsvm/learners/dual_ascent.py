@@ -233,7 +233,7 @@ class DualSolution:
         # float64 [n, columns in use], as the kernel takes them
         X = in_columns(self._X, self._columns, self._model._store.used, np.float64)
         scale = self._model.scale_in_use
-        return X if scale is None else scale.of(X)
+        return X if scale is None else scale.transform(X)
 
     def _decision_values(self, X: np.ndarray, S: np.ndarray, a: np.ndarray) -> np.ndarray:
         # Of rows float64 [n, d] for support vectors float64 [m, d] with coefficients float64 [m, outputs].

@@ -10,20 +10,21 @@ from typing import Any, ClassVar, NoReturn, TypeVar, dataclass_transform
 
 import numpy as np
 
-from streamsvm.core.checks import OutputName, check_number, check_one_of, check_parameters, parameter
+from streamsvm.core.checks import OutputName, Overflow, check_number, check_one_of, check_parameters, parameter
 from streamsvm.core.compiling.common import expect_use
 from streamsvm.core.compiling.functions import address_of
 from streamsvm.core.docstrings import documented
+from streamsvm.core.explaining import Examples, Explanation
 from streamsvm.core.frames import Batch, as_matrix
-from streamsvm.core.memory.block import STATE_BEGIN, STATE_END, columns_for, rounded_up
-from streamsvm.core.memory.features import FeatureSpace
+from streamsvm.core.memory.block import STATE_BEGIN, STATE_END, columns_for
+from streamsvm.core.memory.features import OVERFLOW, FeatureSpace
 from streamsvm.core.sparse import dense, laid_out, parts
 from streamsvm.core.steps import decisions, iterates
 from streamsvm.core.steps.iterates import FIRST_SLOPE
 from streamsvm.core.steps.rule import DECIDE, REFUSED, Range, Rule, decide_rows, learn_rows
 from streamsvm.core.warning import warn
 from streamsvm.files.messages import shown
-from streamsvm.learners.explained import Explained
+from streamsvm.learners.explained import explain, find_examples
 from streamsvm.learners.river_base import RiverEstimator, parameters_of
 
 _ITERATES = {"auto": iterates.CHOSEN, "last": iterates.LAST, "average": iterates.AVERAGE}
@@ -41,7 +42,7 @@ def learner(kind: type[_Kind]) -> type[_Kind]:
 
 
 @learner
-class OnlineEstimator(RiverEstimator, Explained):
+class OnlineEstimator(RiverEstimator):
     """The base of models in memory of a fixed size, which learn row by row and average their iterates.
 
     A subclass makes the memory, and has the methods that hand rows to compiled code. Input that is refused leaves the model as
@@ -73,9 +74,9 @@ class OnlineEstimator(RiverEstimator, Explained):
     #: Compiled: what it is asked of the row at hand, by the block and a code of `iterates`.
     _decide: ClassVar[Any]
     _loss = iterates.HINGE
-    max_features = 1024
+    max_features: int = 1024
     """The maximum number of feature names. Memory grows with those that come, up to this number: see ``nbytes``."""
-    overflow = "raise"  # no field here: subclasses declare it, and check its value
+    overflow: Overflow = parameter(default="raise", choices=OVERFLOW)
     """The treatment of a new feature name when there is no room left: ``"raise"`` a ValueError, ``"hash"`` the name into one of
     the columns in use (values that share a column are added up), or ``"ignore"`` the feature.
     """
@@ -89,7 +90,7 @@ class OnlineEstimator(RiverEstimator, Explained):
     def __post_init__(self) -> None:
         expect_use(type(self))
         self._check_parameters()
-        self._features = FeatureSpace(self.max_features, self.overflow, self._dtype)  # type: ignore[arg-type]
+        self._features = FeatureSpace(self.max_features, self.overflow, self._dtype)
         self._use_store(self._make_store(1, self._columns))
         self._common["scale"] = self._common["average_v"] = 1.0
         self._common["slope"] = FIRST_SLOPE
@@ -389,6 +390,67 @@ class OnlineEstimator(RiverEstimator, Explained):
     def _mutable_attributes(self) -> set[str]:
         return set()
 
+    def explain_one(
+        self,
+        x: Mapping[Any, Any],
+        typical: Mapping[Any, Any] | None = None,
+        groups: Mapping[Any, Hashable] | None = None,
+        label: Any = None,
+    ) -> Explanation:
+        """Return how much each feature of a row moves its decision, against that of a typical row.
+
+        Two rows are decided for each feature, in one compiled call.
+
+        Parameters
+        ----------
+        x
+            The row: a mapping of feature names to numbers.
+        typical
+            The row to compare with. None: the means by which the model scales; of features that it does not scale, 0.
+        groups
+            What features are of that count together, by their names, as all that an encoder makes of a column. None: each
+            feature counts by itself.
+        label
+            The label whose decision is explained. None: the predicted one.
+
+        Raises
+        ------
+        ValueError
+            A feature is not a finite number, nothing was learned, or there is no such label.
+        """
+        return explain(self, x, typical, groups, label)
+
+    def examples_one(self, x: Mapping[Any, Any], n: int = 3) -> Examples:
+        """Return the rows of each label that the model knows and that are nearest to a row.
+
+        A committee that remembers rows has those, at the distance by which they vote. A kernel machine has its support vectors,
+        at the Euclidean distance in the features as it scales them; each belongs to the label that it speaks for.
+
+        Parameters
+        ----------
+        x
+            The row: a mapping of feature names to numbers.
+        n
+            The most rows of each label; without labels, of all.
+
+        Raises
+        ------
+        ValueError
+            A feature is not a finite number, nothing was learned, or the model knows no rows, as linear ones do not.
+
+        Notes
+        -----
+        It takes O(m d) for m rows of d features. A committee remembers the first 512 features. Where names are hashed, a column
+        has the names of the row that share it, as in `explain_one`; else the first one that had it.
+        """
+        return find_examples(self, x, n)
+
+    def _known_rows(self, x: Mapping[Any, Any]) -> tuple[np.ndarray, np.ndarray, np.ndarray, str]:  # noqa: ARG002
+        """Return the rows that the model knows, [m, features] as it scales them; the distance of each, and the number of its
+        label, or its target; and what they are.
+        """
+        raise ValueError(f"a {type(self).__name__} knows no rows")
+
     # A model is saved as plain values. The constructor and the checks below put it together again, so that nothing that compiled
     # code relies on comes from a file unseen.
 
@@ -413,7 +475,7 @@ class OnlineEstimator(RiverEstimator, Explained):
         self._features.restore(state["features"])
         self._features.restore_order(state.get("order"))
         self._use_store(self._make_store(self._restore_labels(state), self._columns))
-        self._restore_store(state["store"])
+        self._store.restore(state["store"])
         if len(self._features) != self._store.used:
             raise ValueError(
                 f"the saved model is corrupt: {len(self._features)} feature names for {self._store.used} columns with a feature"
@@ -426,18 +488,6 @@ class OnlineEstimator(RiverEstimator, Explained):
     def _restore_labels(self, state: dict[str, Any]) -> int:  # noqa: ARG002
         """Take back the labels of a saved model; the outputs that they need."""
         return 1
-
-    def _restore_store(self, snapshot: bytes) -> None:
-        """Take back the memory of a saved model, also of one saved when models had room for all features from the start."""
-        all_features = rounded_up(self.max_features)
-        if self._store.columns == all_features or self._store.columns_of(snapshot) != all_features:
-            self._store.restore(snapshot)
-            return
-        saved = self._make_store(self._outputs, all_features)
-        saved.restore(snapshot)
-        if saved.used <= self._store.columns:
-            self._store.take(saved)
-        self._store.used = saved.used  # which has to be the number of features
 
     def _fixed_numbers(self) -> dict[str, Any]:
         """Numbers in the memory that the parameters decide, beside sizes and the state."""

@@ -1,4 +1,4 @@
-"""Explanations that every learner has of a decision: which features moved it, and which rows that it knows are near."""
+"""Explanations of a learner's decision: the features that moved it, and the nearest rows that the learner knows."""
 
 from __future__ import annotations
 
@@ -15,100 +15,46 @@ from streamsvm.files.messages import shown
 _ROUNDING = 2e-6  # of a number that is kept in float32 as what it differs from a mean
 
 
-class Explained:
-    """The base of learners that explain their decisions."""
+def explain(
+    model: Any, x: Mapping[Any, Any], typical: Mapping[Any, Any] | None, groups: Mapping[Any, Hashable] | None, label: Any
+) -> Explanation:
+    """Explain the decision of a learner for a row; see `OnlineEstimator.explain_one`."""
+    if not model.feature_names:
+        raise ValueError("the model has learned nothing: there is nothing to explain")
+    scale = getattr(model, "scale_in_use", None)
+    if typical is not None:
+        base = _row_and_answer(model, typical)[0]
+    else:
+        base = np.zeros(len(model._used_row)) if scale is None else scale.location
+    row, chosen = _row_and_answer(model, x)
+    prediction, place = _explained_label(model, chosen, label)
 
-    def explain_one(
-        self,
-        x: Mapping[Any, Any],
-        typical: Mapping[Any, Any] | None = None,
-        groups: Mapping[Any, Hashable] | None = None,
-        label: Any = None,
-    ) -> Explanation:
-        """Return how much each feature of a row moves its decision, against that of a typical row.
+    def decide(rows: np.ndarray) -> np.ndarray:
+        found = np.empty((len(rows), 1 if model._outputs == 1 else model._outputs + 1))
+        columns = np.arange(rows.shape[1])
+        model._decide_matrix(np.require(rows, model._dtype, ["C", "W"]), columns, model._output("auto"), found)
+        return found[:, 1 + place] if model._outputs > 1 else found[:, 0] if place else -found[:, 0]
 
-        Two rows are decided for each feature, in one compiled call.
+    names, given = _names_and_values(model, x)
+    return explanation(prediction, decide, row, base.astype(model._dtype), names, groups or {}, given)
 
-        Parameters
-        ----------
-        x
-            The row: a mapping of feature names to numbers.
-        typical
-            The row to compare with. None: the means by which the model scales; of features that it does not scale, 0.
-        groups
-            What features are of that count together, by their names, as all that an encoder makes of a column. None: each
-            feature counts by itself.
-        label
-            The label whose decision is explained. None: the predicted one.
 
-        Raises
-        ------
-        ValueError
-            A feature is not a finite number, nothing was learned, or there is no such label.
-        """
-        model: Any = self
-        if not model.feature_names:
-            raise ValueError("the model has learned nothing: there is nothing to explain")
-        scale = getattr(model, "scale_in_use", None)
-        if typical is not None:
-            base = _row_and_answer(model, typical)[0]
-        else:
-            base = np.zeros(len(model._used_row)) if scale is None else scale.location
-        row, chosen = _row_and_answer(model, x)
-        prediction, place = _explained_label(model, chosen, label)
-
-        def decide(rows: np.ndarray) -> np.ndarray:
-            found = np.empty((len(rows), 1 if model._outputs == 1 else model._outputs + 1))
-            columns = np.arange(rows.shape[1])
-            model._decide_matrix(np.require(rows, model._dtype, ["C", "W"]), columns, model._output("auto"), found)
-            return found[:, 1 + place] if model._outputs > 1 else found[:, 0] if place else -found[:, 0]
-
-        names, given = _names_and_values(model, x)
-        return explanation(prediction, decide, row, base.astype(model._dtype), names, groups or {}, given)
-
-    def examples_one(self, x: Mapping[Any, Any], n: int = 3) -> Examples:
-        """Return the rows of each label that the model knows and that are nearest to a row.
-
-        A committee that remembers rows has those, at the distance by which they vote. A kernel machine has its support vectors,
-        at the Euclidean distance in the features as it scales them; each belongs to the label that it speaks for.
-
-        Parameters
-        ----------
-        x
-            The row: a mapping of feature names to numbers.
-        n
-            The most rows of each label; without labels, of all.
-
-        Raises
-        ------
-        ValueError
-            A feature is not a finite number, nothing was learned, or the model knows no rows, as linear ones do not.
-
-        Notes
-        -----
-        It takes O(m d) for m rows of d features. A committee remembers the first 512 features. Where names are hashed, a column
-        has the names of the row that share it, as in `explain_one`; else the first one that had it.
-        """
-        check_number("n", n, 1, inclusive=True, integer=True)
-        if not self.feature_names:  # type: ignore[attr-defined]
-            raise ValueError("the model has learned nothing: it knows no rows")
-        rows, distances, of, what = self._known_rows(x)
-        d, scale = rows.shape[1], getattr(self, "scale_in_use", None)
-        given = np.asarray(rows, np.float64)
-        if scale is not None:
-            moved = given * scale.spread[:d]
-            given = moved + scale.location[:d]
-            given[np.abs(given) < _ROUNDING * np.abs(moved)] = 0.0
-        labels = _labels_of(self)
-        targets = [labels[int(i)] for i in of] if labels else of.tolist()
-        seen = [label for label in labels if label in self._labels.targets]  # type: ignore[attr-defined]
-        return nearest_examples(_names_and_values(self, x)[0][:d], given, distances, targets, seen, n, what)
-
-    def _known_rows(self, x: Mapping[Any, Any]) -> tuple[np.ndarray, np.ndarray, np.ndarray, str]:  # noqa: ARG002
-        """Return the rows that the model knows, [m, features] as it scales them; the distance of each, and the number of its
-        label, or its target; and what they are.
-        """
-        raise ValueError(f"a {type(self).__name__} knows no rows")
+def find_examples(model: Any, x: Mapping[Any, Any], n: int) -> Examples:
+    """Find the rows that a learner knows and that are nearest to a row; see `OnlineEstimator.examples_one`."""
+    check_number("n", n, 1, inclusive=True, integer=True)
+    if not model.feature_names:
+        raise ValueError("the model has learned nothing: it knows no rows")
+    rows, distances, of, what = model._known_rows(x)
+    d, scale = rows.shape[1], getattr(model, "scale_in_use", None)
+    given = np.asarray(rows, np.float64)
+    if scale is not None:
+        moved = given * scale.spread[:d]
+        given = moved + scale.location[:d]
+        given[np.abs(given) < _ROUNDING * np.abs(moved)] = 0.0
+    labels = _labels_of(model)
+    targets = [labels[int(i)] for i in of] if labels else of.tolist()
+    seen = [label for label in labels if label in model._labels.targets]
+    return nearest_examples(_names_and_values(model, x)[0][:d], given, distances, targets, seen, n, what)
 
 
 def _names_and_values(model: Any, x: Mapping[Any, Any]) -> tuple[list[Hashable], dict[Hashable, Any]]:
@@ -140,13 +86,13 @@ def _explained_label(model: Any, chosen: float, label: Any) -> tuple[Any, int]:
         return label, known.index(label)
     if labels is None:
         return (chosen if hasattr(model, "predict_one") else None), 1
-    return labels.of(chosen), int(chosen) if labels.many else int(chosen > 0.0)
+    return labels.label_of(chosen), int(chosen) if labels.many else int(chosen > 0.0)
 
 
 def _labels_of(model: Any) -> list[Any]:
     """Return the labels of a model in the order of their numbers: of two, the negative one first; of numbers none."""
     labels = getattr(model, "_labels", None)
-    return [] if labels is None else labels.many or [labels.of(-1.0), labels.of(1.0)]
+    return [] if labels is None else labels.many or [labels.label_of(-1.0), labels.label_of(1.0)]
 
 
 def spoken_for(coefficients: np.ndarray, labelled: bool) -> np.ndarray:

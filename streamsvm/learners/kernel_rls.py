@@ -9,9 +9,8 @@ from typing import Any
 
 import numpy as np
 
-from streamsvm.core.checks import OutputName, Overflow, parameter
+from streamsvm.core.checks import OutputName, parameter
 from streamsvm.core.memory.block import record
-from streamsvm.core.memory.features import OVERFLOW
 from streamsvm.core.memory.landmarks import CHUNK_ROWS, LandmarkStore, landmark_views
 from streamsvm.core.steps import landmarks, least_squares
 from streamsvm.core.steps.iterates import AVERAGE, CHOSEN, RULE_STATE
@@ -98,8 +97,6 @@ class KernelRLS(KernelEstimator):
     """
     max_swaps: int = parameter(default=5, least=0, high=CHUNK_ROWS, integer=True)
     """The most landmarks that may be swapped within 256 rows, at most 64. 0 keeps the landmarks of the first rows."""
-    max_features: int = 1024
-    overflow: Overflow = parameter(default="raise", choices=OVERFLOW)
 
     _rule = Rule(landmarks.learn_one, least_squares.STATE, least_squares.LEARNED)
     _decide = staticmethod(landmarks.decide)

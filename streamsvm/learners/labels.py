@@ -30,7 +30,7 @@ class Labels:
     >>> labels = Labels(max_classes=3)
     >>> [labels.target(y) for y in ("ham", "spam", "ham", "eggs", "ham")]
     [-1.0, 1.0, -1.0, 2.0, 0.0]
-    >>> labels.of(2.0)
+    >>> labels.label_of(2.0)
     'eggs'
     """
 
@@ -93,7 +93,7 @@ class Labels:
             fresh.target(y)
         self.__dict__.update(fresh.__dict__)  # at once: an interrupt finds the labels before or after
 
-    def of(self, decision: float) -> Any:
+    def label_of(self, decision: float) -> Any:
         """The label of a decision value, or from the third label on of the number of an output; None before a label was seen."""
         if self.many:
             return self.many[int(decision)]
@@ -110,14 +110,14 @@ class Labels:
 
     def array(self, decisions: np.ndarray) -> np.ndarray:
         """`of`, for an array [n] of decisions."""
-        values = as_array(self.many or [self.of(-1.0), self.of(1.0)])
+        values = as_array(self.many or [self.label_of(-1.0), self.label_of(1.0)])
         return values[(decisions if self.many else decisions > 0.0).astype(np.intp)]
 
     def of_each(self, decisions: np.ndarray) -> list[Any]:
         """`of`, for an array [n] of decisions, as a list."""
         if self.many:
             return [self.many[int(number)] for number in decisions.tolist()]
-        negative, positive = self.of(-1.0), self.of(1.0)
+        negative, positive = self.label_of(-1.0), self.label_of(1.0)
         return [positive if above else negative for above in (decisions > 0.0).tolist()]
 
     def largest(self, probabilities: np.ndarray) -> list[float | None]:
@@ -255,7 +255,7 @@ class ClassWeights:
         if self.given is None:
             self.counts[y] = self.counts.get(y, 0) + 1
             self.n_rows += 1
-        return self.of(y)
+        return self.weight_of(y)
 
     def forget(self, y: Any) -> None:
         """Undo the last `learn`, of the same label."""
@@ -265,7 +265,7 @@ class ClassWeights:
             if not self.counts[y]:
                 del self.counts[y]
 
-    def of(self, y: Any) -> float:
+    def weight_of(self, y: Any) -> float:
         """The weight of a class now."""
         if self.given is not None:
             return self.given.get(y, 1.0)

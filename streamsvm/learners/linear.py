@@ -7,10 +7,9 @@ from typing import Any
 
 import numpy as np
 
-from streamsvm.core.checks import Overflow, parameter
+from streamsvm.core.checks import parameter
 from streamsvm.core.frames import Batch
 from streamsvm.core.memory.block import LARGEST
-from streamsvm.core.memory.features import OVERFLOW
 from streamsvm.core.memory.weights import WeightStore
 from streamsvm.core.sparse import laid_out, parts
 from streamsvm.core.steps import linear_step
@@ -36,7 +35,6 @@ class LinearEstimator(Mergeable):
     """The maximum number of feature names. Each takes 29 bytes, and what Python takes for a name. Memory grows with those that
     come.
     """
-    overflow: Overflow = parameter(default="raise", choices=OVERFLOW)
 
     _rule = Rule(linear_step.learn_one, linear_step.STATE, {})
 

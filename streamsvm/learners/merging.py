@@ -39,6 +39,15 @@ class MergeableExpansion(Mergeable, BudgetedEstimator):
     The state of its rule has the field `FITTED` if coefficients that the rule has learned have the signs of labels.
     """
 
+    maintenance: Strategy | None
+    """The strategy that keeps the model within its budget: `Merge`, `Removal`, `Projection`, or a `Strategy` of your own. None
+    is ``Merge("lookup-wd")`` for the Gaussian kernel and ``Projection()`` for the others, which cannot merge.
+    """
+    seed: int | None
+    """Seed of the random choices, for repeatable runs: those of ``Removal("random")``, and of ``reprocess`` and ``replay`` in
+    models that have them. None picks a random one.
+    """
+
     _free: ClassVar = Mergeable._free | {"budget", "maintenance", "seed"}
 
     @property
@@ -91,19 +100,6 @@ class MergeableExpansion(Mergeable, BudgetedEstimator):
             _fit_again(self, parts, _asked_of(self, parts, vectors, checked))
             if checked is not None:
                 calibrate_probabilities(self, checked)
-
-
-class MaintainedExpansion(MergeableExpansion):
-    """A model of support vectors whose parameter says what keeps it within its budget."""
-
-    maintenance: Strategy | None
-    """The strategy that keeps the model within its budget: `Merge`, `Removal`, `Projection`, or a `Strategy` of your own. None
-    is ``Merge("lookup-wd")`` for the Gaussian kernel and ``Projection()`` for the others, which cannot merge.
-    """
-    seed: int | None
-    """Seed of the random choices, for repeatable runs: those of ``Removal("random")``, and of ``reprocess`` and ``replay`` in
-    models that have them. None picks a random one.
-    """
 
 
 def _vectors_of(part: Part) -> np.ndarray:
@@ -159,7 +155,7 @@ def _asked_of(merged: Any, parts: Sequence[Part], vectors: np.ndarray, rows: Row
         vectors = np.vstack([vectors, rows.X])
         wanted, margins = np.append(wanted, rows.wanted), np.append(margins, np.full(len(rows.X), margin))
         weights = np.append(weights, _ROW * rows.weights)
-    X = vectors.astype(np.float64) if merged.scaling is None else merged.scale_in_use.of(vectors)
+    X = vectors.astype(np.float64) if merged.scaling is None else merged.scale_in_use.transform(vectors)
     return _Asked(X, wanted, margins, weights)
 
 

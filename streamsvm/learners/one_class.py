@@ -16,13 +16,13 @@ from streamsvm.core.steps.descent import CAPPED
 from streamsvm.core.steps.iterates import CHOSEN, ONE_CLASS
 from streamsvm.learners.bsgd import Descent
 from streamsvm.learners.estimator import learner
-from streamsvm.learners.merging import MaintainedExpansion
+from streamsvm.learners.merging import MergeableExpansion
 
 _FARTHEST = 1e100  # deviation that a score tells from a smaller one, before floating point does
 
 
 @learner
-class OneClassBSGD(Descent, MaintainedExpansion, base.AnomalyDetector):
+class OneClassBSGD(Descent, MergeableExpansion, base.AnomalyDetector):
     """A one-class SVM that detects anomalies, learning row by row within a budget of support vectors.
 
     It needs no labels. It learns where most rows are, as a threshold on the kernel expansion that about a fraction ``nu`` of

@@ -40,7 +40,7 @@ class SupportVectors(NamedTuple):
     def values(self, X: np.ndarray) -> np.ndarray:
         """Return float64 [n, B] of rows [n, features] as they are given."""
         scale = self.model.scale_in_use
-        return kernel_matrix(*kernel_of(self.model), X.astype(np.float64) if scale is None else scale.of(X), self.vectors)
+        return kernel_matrix(*kernel_of(self.model), X.astype(np.float64) if scale is None else scale.transform(X), self.vectors)
 
     def penalty(self) -> np.ndarray:
         """Return the matrix of |f|^2, float64 [B, B]."""
@@ -152,7 +152,7 @@ def rows_of(model: Any, X: Any, y: Any, w: Any = 1.0) -> Rows:
         raise ValueError("X has values that are not finite: fill them in, or leave those rows out")
     weights, of_class = batch.weights, getattr(model, "_class_weights", None)
     if of_class is not None:
-        weights = weights * np.array([of_class.of(label) for label in batch.y])
+        weights = weights * np.array([of_class.weight_of(label) for label in batch.y])
     return Rows(matrix, wanted, weights)
 
 
@@ -171,13 +171,13 @@ class Equations(NamedTuple):
     g: np.ndarray  # float64 [outputs, B]
 
     @classmethod
-    def of(cls, model: Any, X: Any, y: Any, w: Any = 1.0) -> Self:
-        """Return those of some rows, as `rows_of` takes them, at the coefficients that a model has.
+    def from_rows(cls, model: Any, X: Any, y: Any, w: Any = 1.0) -> Self:
+        """Return the equations of rows, as `rows_of` takes them, at the current coefficients of a model.
 
         O(n B (d + B)) and a memory of O(outputs B^2), whatever n. Rows that are beyond their margins cost O(B d). A linear model
         has B = d, or d + 1 with an intercept.
         """
-        sums = cls.none(model)
+        sums = cls.zeros(model)
         for K, F, wanted, weights in _decided_chunks(basis_of(model), rows_of(model, X, y, w)):
             residual, active = residuals(F, wanted, np.ones(len(wanted)), _has_numbers(model))
             for k in range(F.shape[1]):
@@ -186,13 +186,13 @@ class Equations(NamedTuple):
         return sums
 
     @classmethod
-    def none(cls, model: Any) -> Self:
-        """Return those of no row."""
+    def zeros(cls, model: Any) -> Self:
+        """Return the equations of no rows: zeros."""
         outputs, n = basis_of(model).coefficients.shape
         return cls(np.zeros((outputs, n, n)), np.zeros((outputs, n)))
 
     def add(self, other: Self) -> None:
-        """Add those of other rows."""
+        """Add the equations of other rows."""
         self.A[:] += other.A
         self.g[:] += other.g
 
@@ -211,9 +211,9 @@ class Trial(NamedTuple):
     """float64 [sizes, numbers]: of each size of the step, sums of weight, loss, error and decision values, and of log losses."""
 
     @classmethod
-    def of(cls, model: Any, step: np.ndarray, X: Any, y: Any, w: Any = 1.0) -> Self:
-        """Return that of some rows: see `Equations.of`. O(n B d)."""
-        trial = cls.none()
+    def from_rows(cls, model: Any, step: np.ndarray, X: Any, y: Any, w: Any = 1.0) -> Self:
+        """Return the trial of rows: see `Equations.from_rows`. O(n B d)."""
+        trial = cls.zeros()
         for K, F, wanted, weights in _decided_chunks(basis_of(model), rows_of(model, X, y, w)):
             change = K @ step.T
             for sums, size in zip(trial.sums, _SIZES, strict=True):
@@ -221,12 +221,12 @@ class Trial(NamedTuple):
         return trial
 
     @classmethod
-    def none(cls) -> Self:
-        """Return that of no row."""
+    def zeros(cls) -> Self:
+        """Return the trial of no rows: zeros."""
         return cls(np.zeros((len(_SIZES), _MEASURES + len(_FACTORS))))
 
     def add(self, other: Self) -> None:
-        """Add that of other rows."""
+        """Add the trial of other rows."""
         self.sums[:] += other.sums
 
 

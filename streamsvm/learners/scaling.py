@@ -20,7 +20,7 @@ class ScaleInUse(NamedTuple):
     A spread of 0 means that the feature is constant.
 
     >>> scale = ScaleInUse(np.array([5.0, 0.0]), np.array([2.0, 0.0]))
-    >>> scale.of([[9.0, 1.0], [1000.0, 1.0]]).tolist()
+    >>> scale.transform([[9.0, 1.0], [1000.0, 1.0]]).tolist()
     [[2.0, 0.0], [8.0, 0.0]]
     >>> scale.undo([[2.0, 0.0]]).tolist()
     [[9.0, 0.0]]
@@ -31,7 +31,7 @@ class ScaleInUse(NamedTuple):
     spread: np.ndarray
     """float64 [features]; 0 for a feature that is constant."""
 
-    def of(self, X: np.ndarray) -> np.ndarray:
+    def transform(self, X: np.ndarray) -> np.ndarray:
         """Scale rows float [n, features] as the kernel sees them, float64.
 
         Each value becomes the number of spreads from the location, bounded to 8.

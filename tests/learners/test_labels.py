@@ -56,14 +56,14 @@ def test_probabilities_agree_with_labels_however_small_the_decision():
 def test_sides_of_labels(labels, signs, negative, positive):
     found = Labels(2)
     assert [found.target(y) for y in labels if y is not None] == signs
-    assert (found.of(-1.0), found.of(1.0)) == (negative, positive)
+    assert (found.label_of(-1.0), found.label_of(1.0)) == (negative, positive)
     assert abs(sum(found.probabilities(0.25).values()) - 1.0) < 1e-12
 
 
 def test_labels_before_any_and_after_refusal():
     # river asks of binary classifiers that both labels have a probability.
     for labels, probabilities in ((Labels(2), {False: 0.5, True: 0.5}), (Labels(3), {})):
-        assert (labels.of(0.0), labels.positive, labels.probabilities(0.5)) == (None, None, probabilities)
+        assert (labels.label_of(0.0), labels.positive, labels.probabilities(0.5)) == (None, None, probabilities)
         assert labels.array(np.zeros(2)).tolist() == [None, None]
     model = BSGDClassifier(budget=5)
     refused("feature", model.learn_one, {"a": "x"}, "spam")

@@ -34,7 +34,7 @@ def fitted(kind, classes, **parameters):
 
 def kernels(model, X):
     Z = model.support_vectors.astype(float)
-    X = X.astype(float) if model.scaling is None else model.scale_in_use.of(X)
+    X = X.astype(float) if model.scaling is None else model.scale_in_use.transform(X)
     return np.exp(-model.effective_gamma * np.square(X[:, None] - Z).sum(axis=2))
 
 
@@ -64,12 +64,12 @@ def loss_of(model, X, y, w, ridge):
 
 
 def step_by_parts(model, X, y, w, parts, ridge=0.1):
-    equations = Equations.none(model)
+    equations = Equations.zeros(model)
     for some in np.array_split(np.arange(len(y)), parts):
-        equations.add(Equations.of(model, X[some], y[some], w[some]))
-    step, trial = equations.step(model, ridge), Trial.none()
+        equations.add(Equations.from_rows(model, X[some], y[some], w[some]))
+    step, trial = equations.step(model, ridge), Trial.zeros()
     for some in np.array_split(np.arange(len(y)), parts):
-        trial.add(Trial.of(model, step, X[some], y[some], w[some]))
+        trial.add(Trial.from_rows(model, step, X[some], y[some], w[some]))
     return step, trial
 
 
@@ -110,7 +110,7 @@ def test_weights_of_classes_count():
     given = np.where(y == 1, 5.0, 1.0)
     plain = copy.deepcopy(model)
     plain._class_weights = None
-    np.testing.assert_allclose(Equations.of(model, X, y).g, Equations.of(plain, X, y, given).g, rtol=1e-9)
+    np.testing.assert_allclose(Equations.from_rows(model, X, y).g, Equations.from_rows(plain, X, y, given).g, rtol=1e-9)
 
 
 def test_a_step_that_goes_too_far_is_shortened():
@@ -121,7 +121,7 @@ def test_a_step_that_goes_too_far_is_shortened():
     before = loss(a)
     for factor, sizes in ((2.0, (0.25, 0.5)), (1e3, (0.0,)), (-1.0, (0.0,))):
         other = copy.deepcopy(model)
-        size = take_step(other, factor * step, Trial.of(model, factor * step, X, y))
+        size = take_step(other, factor * step, Trial.from_rows(model, factor * step, X, y))
         assert size in sizes
         np.testing.assert_allclose(other.coefficients, a + size * factor * step)
         assert loss(other.coefficients) <= before
@@ -157,8 +157,8 @@ def test_columns_are_found_by_their_names():
     X, y = problem(2)
     model = BSCAClassifier(budget=12, gamma=0.5)
     model.learn_many(pd.DataFrame(X, columns=["a", "b", "c"]), y)
-    turned = Equations.of(model, pd.DataFrame(X[:, ::-1], columns=["c", "b", "a"]), y)
-    np.testing.assert_array_equal(turned.g, Equations.of(model, pd.DataFrame(X, columns=["a", "b", "c"]), y).g)
+    turned = Equations.from_rows(model, pd.DataFrame(X[:, ::-1], columns=["c", "b", "a"]), y)
+    np.testing.assert_array_equal(turned.g, Equations.from_rows(model, pd.DataFrame(X, columns=["a", "b", "c"]), y).g)
 
 
 @pytest.mark.once
@@ -172,7 +172,7 @@ def test_columns_are_found_by_their_names():
 )
 def test_rows_that_do_not_fit_are_refused(change, reason):
     model, X, y = fitted(BSCAClassifier, 2)
-    refused(reason, Equations.of, model, *change(X, y))
+    refused(reason, Equations.from_rows, model, *change(X, y))
 
 
 def linear(kind, fit_intercept):
@@ -231,7 +231,3 @@ def test_probabilities_of_linear_models_fit_the_rows():
         return np.log1p(np.exp(-factor * signs * f)).mean()
 
     assert log_loss(factor) == pytest.approx(min(log_loss(factor * by) for by in np.geomspace(0.1, 10.0, 201)), rel=1e-3)
-    answers = model.answers_many(X)
-    np.testing.assert_array_equal(answers.decisions, f)
-    np.testing.assert_array_equal(answers.predictions, model.predict_many(X))
-    np.testing.assert_array_equal(answers.probabilities, model.predict_proba_many(X))

@@ -77,7 +77,7 @@ def test_decisions_are_those_of_the_attributes():
     model = learned_by(BSCAClassifier(budget=30, seed=0, scaling="auto"), stream(500, drift=2.0))
     assert model.positive_label
     for x, _ in stream(20, seed=1):
-        row = model.scale_in_use.of([list(x.values())])[0]
+        row = model.scale_in_use.transform([list(x.values())])[0]
         kernels = [rbf(row, vector, model.effective_gamma) for vector in model.support_vectors]
         f = np.dot(model.coefficients[0], kernels) + model.intercept[0]
         assert model.decision_function_one(x) == pytest.approx(f, rel=1e-4, abs=1e-5)

@@ -17,9 +17,9 @@ def warm_up():
         model = CLASSIFIERS[name](8, max_features=3)
         model.learn_many(X, y, np.ones(40))
         model = parts.learner_of(parts.bytes_of(model))
-        model.answers_many(X)
-        step = Equations.of(model, X, y).step(model)
-        Trial.of(model, step, X, y)
+        model.decision_function_many(X), model.predict_proba_many(X)
+        step = Equations.from_rows(model, X, y).step(model)
+        Trial.from_rows(model, step, X, y)
 
 
 if __name__ == "__main__":

@@ -232,12 +232,6 @@ class Store(Generic[V]):
                 both = tuple(map(slice, map(min, theirs.shape, ours.shape)))
                 ours[both] = theirs[both]
 
-    def columns_of(self, snapshot: bytes) -> int:
-        """Return how many columns a snapshot says that it has; 0 where it is cut off."""
-        header = self._layout.header
-        whole = isinstance(snapshot, bytes) and len(snapshot) >= header.itemsize
-        return int(np.frombuffer(snapshot, header, 1)["columns"][0]) if whole else 0
-
     def snapshot(self) -> bytes:
         """Return all that the store holds as bytes: one copy. Equal stores give equal bytes."""
         return self._saved.tobytes()

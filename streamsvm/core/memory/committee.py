@@ -234,9 +234,6 @@ class CommitteeStore(Store[CommitteeViews]):
             store.take(theirs)
         self.used = other.used
 
-    def columns_of(self, snapshot: bytes) -> int:
-        return super().columns_of(snapshot[8:])  # after a length
-
     def snapshot(self) -> bytes:
         """Return all that the store holds as bytes: its own arrays, then the snapshot of each expert's stores, each after its
         length in 8 bytes. Equal stores give equal bytes.

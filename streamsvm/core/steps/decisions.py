@@ -91,22 +91,6 @@ def answer(c: np.ndarray, scores: np.ndarray, live: int, what: int) -> float:
 
 
 @compiled
-def to_probabilities(block: np.ndarray, out: np.ndarray) -> None:
-    """Turn decision values that `rule.decide_rows` has given, by the iterate that is chosen, into probabilities, in place."""
-    c, scores, iterate = common(block), views(block).scores, iterate_for(common(block), PROBABILITY)
-    outputs = out.shape[1] - 1
-    for i in range(out.shape[0]):
-        if outputs == 0:
-            out[i, 0] = probability(c, iterate, out[i, 0])
-            continue
-        for k in range(outputs):
-            scores[2 * k + iterate] = out[i, k + 1]
-        probabilities(c, scores, iterate, 2 * outputs, int(out[i, 0]))
-        for k in range(outputs):
-            out[i, k + 1] = scores[2 * k + iterate]
-
-
-@compiled
 def expand(block: np.ndarray, X: np.ndarray, columns: np.ndarray, weights: np.ndarray, coefficients: np.ndarray) -> bool:
     """Make the rows of X float32 [n, features] support vectors with ``coefficients`` float64 [n, outputs], within the budget.
 

@@ -5,7 +5,6 @@ from __future__ import annotations
 import math
 
 import numpy as np
-import pandas as pd
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -33,25 +32,6 @@ def test_the_first_probabilities_are_no_certainties(make):
         scaler.learn_one(x)
         model.learn_one(scaler.transform_one(x), y)
     assert loss.get() < 0.5  # river's logistic regression has 0.57
-
-
-@pytest.mark.parametrize("labels", [[], ["a"], [1, 0], ["no", "yes"], [2, 0, 1]], ids=repr)
-@pytest.mark.parametrize("frame", [False, True])
-@pytest.mark.parametrize("kind", [BSGDClassifier, BSCAClassifier])
-def test_all_answers_are_those_of_each_question(kind, frame, labels):
-    rng = np.random.default_rng(0)
-    X = rng.normal(size=(60, 3)).astype(np.float32)
-    X = pd.DataFrame(X, columns=list("abc")) if frame else X
-    model = kind(budget=10)
-    if labels:
-        model.learn_many(X, [labels[i % len(labels)] for i in rng.integers(9, size=60)])
-    answers = model.answers_many(X)
-    for found, wanted in zip(
-        answers, (model.predict_many(X), model.decision_function_many(X), model.predict_proba_many(X)), strict=True
-    ):
-        assert type(found) is type(wanted)
-        np.testing.assert_array_equal(np.asarray(found), np.asarray(wanted))
-        assert list(getattr(found, "columns", [])) == list(getattr(wanted, "columns", []))
 
 
 def test_the_first_probabilities_of_several_classes_are_no_certainties():
