@@ -17,7 +17,7 @@ from streamsvm.core.steps.iterates import EPSILON_INSENSITIVE, HINGE
 from streamsvm.core.steps.rescale import FOLLOWS, follow_gamma, scale_moved, units_of
 from streamsvm.learners.budgeted import BudgetedEstimator
 from streamsvm.learners.mergeable import Mergeable, Part
-from streamsvm.learners.refit import Rows, calibrate_probabilities, kernel_of, residuals, rows_of, solved_equations
+from streamsvm.learners.refit import Equations, Rows, calibrate_probabilities, kernel_of, residuals, rows_of
 
 _NEAR = 1.25  # the most by which two values of gamma="scale" may differ, as a factor
 
@@ -162,43 +162,43 @@ def _asked_of(merged: Any, parts: Sequence[Part], vectors: np.ndarray, rows: Row
 def _fit_again(merged: Any, parts: Sequence[Part], asked: _Asked) -> None:
     kernel, numbers = kernel_of(merged), merged._common["loss"][0] == EPSILON_INSENSITIVE
     Z = merged.support_vectors.astype(np.float64)
-    a0, b = merged._coefficients_of("last").T, merged.intercept
+    start, intercept = merged._coefficients_of("last"), merged.intercept
     between = kernel_matrix(*kernel, Z, Z)
     penalty = _trust_in_parts(parts) * float(np.mean(np.diag(between))) * between
-    values, outputs = _Values(kernel, asked.X, Z), range(a0.shape[1])
-    matrices = [penalty.copy() for _ in outputs]
-    a, step, size, lowest = a0, np.zeros_like(a0), 1.0, math.inf
-    active = np.zeros((len(asked.X), len(outputs)), bool)
+    chunks = _KernelChunks(kernel, asked.X, Z)
+    moved, step, size, lowest = np.zeros_like(start), np.zeros_like(start), 1.0, math.inf
+    active = np.zeros((len(asked.X), len(start)), bool)
     for _ in range(_STEPS):
-        move = a + size * step - a0
-        residual, now = residuals(values.times(a0 + move) + b, asked.wanted, asked.margins, numbers)
+        move = moved + size * step
+        F = np.concatenate([K @ (start + move).T for _, K in chunks]) + intercept
+        residual, now = residuals(F, asked.wanted, asked.margins, numbers)
         residual[~now] = 0.0
-        objective = float(np.sum(move * (penalty @ move)) + asked.weights @ np.square(residual).sum(axis=1))
+        objective = float(np.sum(move * (move @ penalty)) + asked.weights @ np.square(residual).sum(axis=1))
         if objective >= lowest:  # outputs take their steps at once, and which label is the best other one changes
             size *= 0.5
             if size < _SMALLEST:
                 break
             continue
-        changed = now != active
-        if lowest < math.inf and size == 1.0 and np.count_nonzero(changed) <= _SAME * changed.size:
-            a = a0 + move
+        changed = np.count_nonzero(now != active)
+        moved, converged = move, lowest < math.inf and size == 1.0 and changed <= _SAME * active.size
+        if converged:
             break
-        g = values.transposed_times(asked.weights[:, None] * residual) - penalty @ move
-        for k in outputs:  # rows that count as before are in the sums
-            values.add_squares(matrices[k], np.where(changed[:, k], np.where(now[:, k], asked.weights, -asked.weights), 0.0))
-        a, lowest, active, size = a0 + move, objective, now, 1.0
-        step = np.column_stack([solved_equations(matrices[k].copy(), g[:, k]) for k in outputs])
-    merged.set_coefficients(a.T, b)
+        lowest, active, size = objective, now, 1.0
+        equations = Equations.zeros(merged)
+        for rows, K in chunks:
+            equations.add_rows(K, residual[rows], now[rows], asked.weights[rows])
+        step = equations.solve(penalty, moved)
+    merged.set_coefficients(start + moved, intercept)
 
 
-class _Values:
-    """Kernel values of rows and support vectors, [n, B], in chunks: those that fit into `_HELD` bytes are kept."""
+class _KernelChunks:
+    """Kernel values of rows and support vectors, [rows, B], in chunks: those that fit into `_HELD` bytes are kept."""
 
     def __init__(self, kernel: tuple[int, float, float, int], X: np.ndarray, Z: np.ndarray) -> None:
         self.kernel, self.X, self.Z = kernel, X, Z
         self.kept: dict[int, np.ndarray] = {}
 
-    def _value_chunks(self) -> Iterator[tuple[slice, np.ndarray]]:
+    def __iter__(self) -> Iterator[tuple[slice, np.ndarray]]:
         for begin in range(0, len(self.X), _CHUNK):
             rows = slice(begin, begin + _CHUNK)
             K = self.kept.get(begin)
@@ -207,23 +207,6 @@ class _Values:
                 if 8 * (begin + _CHUNK) * len(self.Z) <= _HELD:
                     self.kept[begin] = K
             yield rows, K
-
-    def times(self, a: np.ndarray) -> np.ndarray:
-        """Return K a, float64 [n, outputs]."""
-        return np.concatenate([K @ a for _, K in self._value_chunks()])
-
-    def transposed_times(self, r: np.ndarray) -> np.ndarray:
-        """Return K^T r, float64 [B, outputs]."""
-        return np.asarray(sum(K.T @ r[rows] for rows, K in self._value_chunks()))
-
-    def add_squares(self, A: np.ndarray, weights: np.ndarray) -> None:
-        """Add K^T diag(weights) K to A, float64 [B, B]."""
-        for rows, K in self._value_chunks():
-            for sign in 1.0, -1.0:
-                size = sign * weights[rows]
-                some = size > 0.0
-                root = K[some] * np.sqrt(size[some])[:, None]
-                A += sign * (root.T @ root)  # a matrix times itself is half the work
 
 
 def _own_answers(merged: Any, part: Part, every: int) -> tuple[np.ndarray, np.ndarray]:

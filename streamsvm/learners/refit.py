@@ -114,21 +114,6 @@ def residuals(F: np.ndarray, wanted: np.ndarray, margins: np.ndarray, numbers: b
     return residual, active
 
 
-def _add_equations(A: np.ndarray, g: np.ndarray, K: np.ndarray, residual: np.ndarray, weights: np.ndarray) -> None:
-    """Add rows that count to the equations of one output: K float64 [n, B], residual and weights [n]. O(n B^2)."""
-    root = K * np.sqrt(weights)[:, None]
-    A += root.T @ root  # a matrix times itself is half the work
-    g += K.T @ (weights * residual)
-
-
-def solved_equations(A: np.ndarray, g: np.ndarray) -> np.ndarray:
-    """Return the solution of the normal equations of one output, whose matrix changes. O(B^3)."""
-    A[np.diag_indices_from(A)] += _SINGULAR * np.mean(np.diag(A))
-    from scipy import linalg  # noqa: PLC0415 - takes a third of a second, and few runs merge
-
-    return np.asarray(linalg.solve(A, g, assume_a="pos"))
-
-
 class Rows(NamedTuple):
     """Rows that coefficients are fitted to."""
 
@@ -179,10 +164,7 @@ class Equations(NamedTuple):
         """
         sums = cls.zeros(model)
         for K, F, wanted, weights in _decided_chunks(basis_of(model), rows_of(model, X, y, w)):
-            residual, active = residuals(F, wanted, np.ones(len(wanted)), _has_numbers(model))
-            for k in range(F.shape[1]):
-                on = active[:, k]
-                _add_equations(sums.A[k], sums.g[k], K[on], residual[on, k], weights[on])
+            sums.add_rows(K, *residuals(F, wanted, np.ones(len(wanted)), _has_numbers(model)), weights)
         return sums
 
     @classmethod
@@ -196,12 +178,28 @@ class Equations(NamedTuple):
         self.A[:] += other.A
         self.g[:] += other.g
 
+    def add_rows(self, K: np.ndarray, residual: np.ndarray, active: np.ndarray, weights: np.ndarray) -> None:
+        """Add rows with kernel values K float64 [n, B], by their `residuals` [n, outputs] and weights [n]. O(n outputs B^2)."""
+        for k, on in enumerate(active.T):
+            root = K[on] * np.sqrt(weights[on])[:, None]
+            self.A[k] += root.T @ root  # a matrix times itself is half the work
+            self.g[k] += K[on].T @ (weights[on] * residual[on, k])
+
     def step(self, model: Any, ridge: float = RIDGE) -> np.ndarray:
         """Return the step from the coefficients of the model, float64 [outputs, B], by the rows of these sums."""
         basis = basis_of(model)
-        penalty = ridge * basis.penalty()
-        outputs = zip(self.A, self.g, basis.coefficients, strict=True)
-        return np.array([solved_equations(A + penalty, g - penalty @ a) for A, g, a in outputs])
+        return self.solve(ridge * basis.penalty(), basis.coefficients)
+
+    def solve(self, penalty: np.ndarray, distance: np.ndarray) -> np.ndarray:
+        """Return the step of Newton's method, float64 [outputs, B], at a ``distance`` from where the penalty is 0. O(B^3)."""
+        from scipy import linalg  # noqa: PLC0415 - takes a third of a second, and few runs merge
+
+        steps = np.empty_like(distance)
+        for k, (A, g) in enumerate(zip(self.A, self.g, strict=True)):
+            matrix = A + penalty
+            matrix[np.diag_indices_from(matrix)] += _SINGULAR * np.mean(np.diag(matrix))
+            steps[k] = linalg.solve(matrix, g - penalty @ distance[k], assume_a="pos")
+        return steps
 
 
 class Trial(NamedTuple):
