@@ -68,7 +68,7 @@ def pytest_collection_finish(session):
     # Of the whole quick list each worker compiles a share first, for one that needs what another compiles would have to wait.
     worker, workers = os.environ.get("PYTEST_XDIST_WORKER"), int(os.environ.get("PYTEST_XDIST_WORKER_COUNT", "1"))
     if workers > 1 and not INTERPRETED and len(session.items) > 3000:
-        ahead.compile_share([use for use in ahead.names() if not BESIDE.search(use)], int(worker.removeprefix("gw")), workers)
+        ahead.compile_share([use for use in ahead.list_uses() if not BESIDE.search(use)], int(worker.removeprefix("gw")), workers)
 
 
 def leave_cases_to_the_thorough_list(items):

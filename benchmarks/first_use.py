@@ -47,7 +47,7 @@ linear_model.LogisticRegression().learn_one(dict(a=1.0, b=2.0), True)
 """
 NAMES = """
 from streamsvm.core.compiling import ahead
-print(*(name for name in ahead.names() if name[0].isupper()))
+print(*(name for name in ahead.list_uses() if name[0].isupper()))
 """
 STATUS = "from streamsvm.core.compiling.machine_code import status; print(status())"
 

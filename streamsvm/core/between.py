@@ -1,4 +1,4 @@
-"""Rows that stand in for those that were learned: between vectors of a model."""
+"""Synthetic rows between the support vectors of a model."""
 
 from __future__ import annotations
 

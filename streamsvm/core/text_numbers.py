@@ -18,7 +18,7 @@ _DIGITS = 19
 _EXACT_POWER = 22
 _EXACT_TENS: np.ndarray = np.array([float(10**k) for k in range(_EXACT_POWER + 1)])
 _MOST_EXACT = np.uint64(1 << 53)
-#: Powers of ten that are read; numbers with others are seldom.
+#: The largest power of ten that is read here. Larger ones are rare: Python reads them.
 _MOST_POWER = 64
 #: The least power of ten of a number of 64 bits that can be exact.
 _TIES = 27

@@ -12,7 +12,7 @@ from streamsvm.core.checks import LARGEST_WEIGHT, PLAIN, check_number, checked_c
 from streamsvm.core.memory.features import LONGEST_NAME
 from streamsvm.files.messages import shown
 
-#: The most labels of a model by default. Each costs memory and time of every row; more are seldom classes, but numbers or names.
+#: The most labels of a model by default. Each costs memory and time of every row; more are usually numbers or names.
 MAX_CLASSES = 128
 
 

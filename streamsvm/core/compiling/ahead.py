@@ -44,13 +44,13 @@ def _entries_table() -> dict[str, Any]:
     return table
 
 
-def names() -> list[str]:
-    """Return what can be compiled: the names of estimators, and of learners of the command line."""
+def list_uses() -> list[str]:
+    """Return the names of the uses that can be compiled: estimators, and learners of the command line."""
     return list(_entries_table()["uses"])
 
 
 def entries_of(uses: Iterable[str]) -> list[tuple[str, str]]:
-    """Return the places and signatures of the functions that uses need."""
+    """Return the places and signatures of the functions that uses need, sorted."""
     used = (_entries_table()["uses"][use].items() for use in uses)
     return sorted({(place, signature) for places in used for place, signatures in places for signature in signatures})
 
@@ -61,11 +61,10 @@ def _functions_of(uses: Iterable[str]) -> list[_Entry]:
 
 
 def _share_of_work(parts: list[dict[Any, int]], process: int, processes: int) -> list[int]:
-    """Return which functions a process compiles, in order, of what each is made from: its own, and then what others may not have
-    got to.
+    """Return the numbers of the functions that a process compiles: its share, then those of others, last first.
 
-    Functions that share callees go to one process, for another one would wait for these. All processes share the same list; what
-    a file has already is for them to leave out: it may be more for the next process.
+    ``parts`` has the callees of each function, with their sizes. Functions that share callees go to one process, because another
+    one would wait for these. All processes divide the same list, and skip functions that are in a file by then.
     """
     own: list[list[int]] = [[] for _ in range(processes)]
     made: list[dict[Any, int]] = [{} for _ in range(processes)]
@@ -82,19 +81,19 @@ def _share_of_work(parts: list[dict[Any, int]], process: int, processes: int) ->
 
 
 def _in_order(functions: list[_Entry], process: int, processes: int) -> list[_Entry]:
-    """Return functions in the order in which a process compiles them."""
+    """Return the functions in the order in which a process compiles them."""
     return [functions[number] for number in _share_of_work([parts_of(function) for function, _ in functions], process, processes)]
 
 
 def compile_ahead(uses: Iterable[str], say: Callable[[int, int, str], object] | None = None) -> int:
     """Compile what uses of the library need, and return how many functions were compiled.
 
-    ``uses`` are some of `names`; a ValueError tells of another one. `process_count` processes compile. ``say`` is called with how
-    many functions are compiled, how many there are, and the name of the next one.
+    ``uses`` are names from `list_uses`; others raise a ValueError. `process_count` processes compile. ``say`` is called with the
+    number of functions that are compiled, the number of all, and the name of the next one.
     """
     uses = list(uses)
-    if unknown := [use for use in uses if use not in names()]:
-        raise ValueError(f"{unknown[0]!r} is not one of {', '.join(names())}")
+    if unknown := [use for use in uses if use not in list_uses()]:
+        raise ValueError(f"{unknown[0]!r} is not one of {', '.join(list_uses())}")
     if INTERPRETED or machine_code.in_use():
         return 0
     functions = _functions_of(uses)
@@ -183,14 +182,14 @@ def _start_helper(process: int, processes: int, uses: list[str]) -> subprocess.P
 
 
 def help_to_compile(process: str, processes: str, *uses: str) -> None:
-    """Compile what uses need, until all is there, or until the process has ended that asked for it, at its standard input."""
+    """Compile what uses need, until all is compiled, or until the process at the other end of the standard input has ended."""
     threading.Thread(target=lambda: (sys.stdin.buffer.read(), os._exit(0)), daemon=True).start()
     compile_share(uses, int(process), int(processes))
     os._exit(0)  # a thread that waits for its standard input cannot be ended in order
 
 
 def compile_share(uses: Iterable[str], process: int, processes: int) -> None:
-    """Compile what uses need as one of several processes: first its share, and then what others have not got to."""
+    """Compile what uses need as one of several processes: first its share, then functions that no other process has compiled."""
     for function, kinds in _in_order(_functions_of(uses), process, processes):
         if not function.is_stored(kinds):
             function.compile_entry(kinds)

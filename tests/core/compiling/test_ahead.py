@@ -40,9 +40,9 @@ def test_every_learner_and_solver_is_listed():
 
     estimators = {name for part in (batch, learners, linear) for name in part.__all__ if isinstance(getattr(part, name), type)}
     listed = {name for name in estimators if hasattr(getattr(learners, name, None), "learn_one")}
-    assert listed <= set(ahead.names())
-    assert {"CSMOClassifier", "HierarchicalSVC", "HSSADMMClassifier", "OutOfCoreLinearSVC"} <= set(ahead.names())
-    assert {"auto", "auto regression"} <= set(ahead.names())
+    assert listed <= set(ahead.list_uses())
+    assert {"CSMOClassifier", "HierarchicalSVC", "HSSADMMClassifier", "OutOfCoreLinearSVC"} <= set(ahead.list_uses())
+    assert {"auto", "auto regression"} <= set(ahead.list_uses())
 
 
 def test_processes_share_what_is_to_do():
