@@ -33,7 +33,7 @@ from llvmlite import binding
 from streamsvm.core.compiling.common import find
 from streamsvm.core.compiling.functions import with_numba
 from streamsvm.core.compiling.machine_code import ABOUT, LIBRARY, sources_digest
-from streamsvm.core.compiling.signatures import Array, Group, Number, numba_types, parse
+from streamsvm.core.compiling.signatures import ArrayType, NumberType, TupleType, numba_types, parse
 
 #: What numba calls scipy's matrix products and decompositions.
 LINEAR_ALGEBRA = re.compile(r"numba_(ez_)?xx\w+")
@@ -107,11 +107,11 @@ class Wrapper:
 
     def _take(self, kind: Any, at: str) -> None:
         n = len(self.declared)
-        if isinstance(kind, Group):
+        if isinstance(kind, TupleType):
             self.checks.append(f"is_tuple({at}, {len(kind.items)})")
             for i, item in enumerate(kind.items):
                 self._take(item, f"PyTuple_GetItem({at}, {i})")
-        elif isinstance(kind, Array):
+        elif isinstance(kind, ArrayType):
             self.declared.append(f"Given v{n};")
             code, size = np.dtype(kind.dtype).kind, np.dtype(kind.dtype).itemsize
             self.checks.append(f"take_array({at}, '{code}', {size}, {kind.ndim}, {int(not kind.read_only)}, &v{n})")
@@ -134,8 +134,8 @@ class Wrapper:
         for i, kind in enumerate(kinds):
             self._take(kind, f"PyTuple_GetItem(args, {i})")
         returned = parse(self.result)
-        items = returned[0].items if returned and isinstance(returned[0], Group) else returned
-        assert all(isinstance(item, Number) for item in items), (self.place, self.result)
+        items = returned[0].items if returned and isinstance(returned[0], TupleType) else returned
+        assert all(isinstance(item, NumberType) for item in items), (self.place, self.result)
         fields = " ".join(f"{C_TYPES[item.dtype]} r{i};" for i, item in enumerate(items)) or "void *none;"
         yield f"typedef struct {{ {fields} }} Result_{self.name};"
         types = ", ".join(["Result_" + self.name + " *", "const Failure **", *(kind for kind, _ in self.given)])
@@ -161,7 +161,7 @@ class Wrapper:
         values = [f"{TO_PYTHON[item.dtype]}(out.r{i})" for i, item in enumerate(items)]
         if not returned:
             value = "(Py_IncRef(Py_None), Py_None)"
-        elif isinstance(returned[0], Group):
+        elif isinstance(returned[0], TupleType):
             value = f'Py_BuildValue("({"N" * len(items)})", {", ".join(values)})'
         else:
             value = values[0]

@@ -112,7 +112,7 @@ def importance(model: Any, rows: Any, y: Any = None, *, most: int = 1000, seed: 
     (['city', 'size'], 0.0)
     """
     check_number("most", most, 1, inclusive=True, integer=True)
-    asked = _Machine(model, rows, y, most) if hasattr(model, "fit") else _Rows(model, rows, y, most)
+    asked = _MeasuredMachine(model, rows, y, most) if hasattr(model, "fit") else _MeasuredLearner(model, rows, y, most)
     if not asked.n_rows:
         raise ValueError("there are no rows to measure with")
     sizes: dict[Hashable, float] = {}
@@ -270,7 +270,7 @@ def _error_of(due: Sequence[Any], found: Sequence[Any], is_number: bool) -> floa
     return float(np.mean([a != b for a, b in zip(due, found, strict=True)]))
 
 
-class _Rows:
+class _MeasuredLearner:
     """Rows as dicts, and a model that predicts them one by one."""
 
     def __init__(self, model: Any, rows: Any, y: Any, most: int) -> None:
@@ -352,7 +352,7 @@ class _Rows:
         return found
 
 
-class _Machine:
+class _MeasuredMachine:
     """Rows of a matrix, and a machine that was fitted."""
 
     def __init__(self, model: Any, rows: Any, y: Any, most: int) -> None:

@@ -17,7 +17,7 @@ from streamsvm.core.steps.iterates import EPSILON_INSENSITIVE, HINGE
 from streamsvm.core.steps.rescale import FOLLOWS, follow_gamma, scale_moved, units_of
 from streamsvm.learners.budgeted import BudgetedEstimator
 from streamsvm.learners.mergeable import Mergeable, Part
-from streamsvm.learners.refit import Equations, Rows, calibrate_probabilities, kernel_of, residuals, rows_of
+from streamsvm.learners.refit import Equations, LabelledRows, calibrate_probabilities, kernel_of, residuals, rows_of
 
 _NEAR = 1.25  # the most by which two values of gamma="scale" may differ, as a factor
 
@@ -144,7 +144,7 @@ class _Asked(NamedTuple):
     weights: np.ndarray  # float64 [n]
 
 
-def _asked_of(merged: Any, parts: Sequence[Part], vectors: np.ndarray, rows: Rows | None) -> _Asked:
+def _asked_of(merged: Any, parts: Sequence[Part], vectors: np.ndarray, rows: LabelledRows | None) -> _Asked:
     every = -(-len(vectors) // _MOST_ASKED)
     some = np.concatenate([np.arange(part.model.n_support) % every == 0 for part in parts])
     answers = (_own_answers(merged, part, every) for part in parts)

@@ -114,7 +114,7 @@ def residuals(F: np.ndarray, wanted: np.ndarray, margins: np.ndarray, numbers: b
     return residual, active
 
 
-class Rows(NamedTuple):
+class LabelledRows(NamedTuple):
     """Rows that coefficients are fitted to."""
 
     X: np.ndarray  # [n, features of the model]
@@ -122,7 +122,7 @@ class Rows(NamedTuple):
     weights: np.ndarray  # float64 [n]
 
 
-def rows_of(model: Any, X: Any, y: Any, w: Any = 1.0) -> Rows:
+def rows_of(model: Any, X: Any, y: Any, w: Any = 1.0) -> LabelledRows:
     """Return rows as ``learn_many`` takes them; raise a ValueError as it does, or where the model has not learned a label.
 
     All of them are dense at once: pass sparse rows in parts, whose sums are added.
@@ -138,10 +138,10 @@ def rows_of(model: Any, X: Any, y: Any, w: Any = 1.0) -> Rows:
     weights, of_class = batch.weights, getattr(model, "_class_weights", None)
     if of_class is not None:
         weights = weights * np.array([of_class.weight_of(label) for label in batch.y])
-    return Rows(matrix, wanted, weights)
+    return LabelledRows(matrix, wanted, weights)
 
 
-def _decided_chunks(basis: SupportVectors | Features, rows: Rows) -> Iterator[tuple[np.ndarray, ...]]:
+def _decided_chunks(basis: SupportVectors | Features, rows: LabelledRows) -> Iterator[tuple[np.ndarray, ...]]:
     """Give rows some at a time: the values of the basis, the outputs of the model now, what is wanted, and weights."""
     for begin in range(0, len(rows.X), _CHUNK):
         some = slice(begin, begin + _CHUNK)
@@ -275,7 +275,7 @@ def take_step(model: Any, step: np.ndarray, trial: Trial, ridge: float = RIDGE) 
     return float(_SIZES[best])
 
 
-def calibrate_probabilities(model: Any, rows: Rows) -> None:
+def calibrate_probabilities(model: Any, rows: LabelledRows) -> None:
     """Make the probabilities of a classifier those that have the lowest log loss of rows; of a regressor nothing changes."""
     if not _has_numbers(model) and rows.weights.sum() > 0.0:
         measures = np.zeros(_MEASURES + len(_FACTORS))

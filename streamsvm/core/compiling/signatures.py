@@ -15,13 +15,13 @@ from typing import Any, NamedTuple
 import numpy as np
 
 
-class Number(NamedTuple):
+class NumberType(NamedTuple):
     """A number of a dtype."""
 
     dtype: str
 
 
-class Array(NamedTuple):
+class ArrayType(NamedTuple):
     """An array in C order."""
 
     dtype: str
@@ -29,14 +29,14 @@ class Array(NamedTuple):
     read_only: bool = False
 
 
-class Group(NamedTuple):
+class TupleType(NamedTuple):
     """A tuple; a named one, if it has the place of a class."""
 
     place: str
     items: tuple[Any, ...]
 
 
-Type = Number | Array | Group
+Type = NumberType | ArrayType | TupleType
 
 #: A block, and no result.
 BLOCK, NOTHING = "u1:1", "-"
@@ -58,10 +58,10 @@ def parse(text: str) -> tuple[Type, ...]:
         elif closed and len(open_) == 1:
             raise ValueError(f"{text!r} is no signature at {text[at:]!r}")
         elif closed:
-            group = Group(open_[-1][0], tuple(open_.pop()[1]))
+            group = TupleType(open_[-1][0], tuple(open_.pop()[1]))
             open_[-1][1].append(group)
         elif dtype:
-            open_[-1][1].append(Array(dtype, int(ndim), bool(read_only)) if ndim else Number(dtype))
+            open_[-1][1].append(ArrayType(dtype, int(ndim), bool(read_only)) if ndim else NumberType(dtype))
         at = found.end()
     if len(open_) > 1:
         raise ValueError(f"{text!r} is no signature: a bracket is open")
@@ -96,9 +96,9 @@ def numba_type(kind: Type) -> Any:
     """Return numba's type."""
     from numba import from_dtype, types  # noqa: PLC0415
 
-    if isinstance(kind, Number):
+    if isinstance(kind, NumberType):
         return from_dtype(np.dtype(kind.dtype))
-    if isinstance(kind, Array):
+    if isinstance(kind, ArrayType):
         return types.Array(from_dtype(np.dtype(kind.dtype)), kind.ndim, "C", readonly=kind.read_only)
     items = tuple(map(numba_type, kind.items))
     if not kind.place:

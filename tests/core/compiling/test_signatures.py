@@ -3,7 +3,7 @@
 import pytest
 
 from refused import refused
-from streamsvm.core.compiling.signatures import Array, Group, Number, numba_types, parse, text_of
+from streamsvm.core.compiling.signatures import ArrayType, NumberType, TupleType, numba_types, parse, text_of
 
 TEXTS = [
     "f8",
@@ -16,8 +16,8 @@ TEXTS = [
 
 
 def test_parsed():
-    assert parse("f8 u1:1r") == (Number("f8"), Array("u1", 1, True))
-    assert parse("a.b:C(f8 (i8))") == (Group("a.b:C", (Number("f8"), Group("", (Number("i8"),)))),)
+    assert parse("f8 u1:1r") == (NumberType("f8"), ArrayType("u1", 1, True))
+    assert parse("a.b:C(f8 (i8))") == (TupleType("a.b:C", (NumberType("f8"), TupleType("", (NumberType("i8"),)))),)
     assert parse("-") == ()
 
 
