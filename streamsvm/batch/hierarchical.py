@@ -11,12 +11,12 @@ import numpy as np
 from scipy import sparse
 from sklearn.exceptions import ConvergenceWarning
 
-from streamsvm.batch.hss.compositional import compose_matrix, floats_needed
+from streamsvm.batch.hss.compositional import compose_matrix
 from streamsvm.batch.hss.cuts import Cuts, add_values, check_forest, grow, join_trees, pack_forest
 from streamsvm.batch.kernel_machine import KernelClassifier, KernelRegressor, Settled
 from streamsvm.batch.path_machine import PathMachine, Prepared, forest_sizes
 from streamsvm.batch.problem import Bounds, Groups
-from streamsvm.batch.tree_descent import Loss, Solution, descend_tree
+from streamsvm.batch.tree_descent import LossTerms, TreePoint, descend_tree
 from streamsvm.core.checks import parameter
 from streamsvm.core.docstrings import documented
 from streamsvm.core.kernels import LARGEST_KERNEL, POLY, RBF, Kernel
@@ -34,7 +34,7 @@ class _Tree(NamedTuple):
 
     seed: int
     cuts: Cuts
-    solutions: list[Solution]
+    solutions: list[TreePoint]
     nbytes: int
 
 
@@ -43,7 +43,7 @@ class _Problems(NamedTuple):
 
     X: np.ndarray
     kernel: Kernel
-    loss: Loss
+    loss: LossTerms
     bounds: list[Bounds]  # of the problems, those of one machine after the other, each with increasing C
     machines: int
     leaf_size: int
@@ -72,7 +72,7 @@ class _Problems(NamedTuple):
         cuts = grow(self.X, self.leaf_size, seed)
         matrix = compose_matrix(self.X[cuts.order], cuts, self.kernel, self.rank, seed)
         loss = self.loss._replace(targets=self.loss.targets[cuts.order])
-        solutions: list[Solution] = []
+        solutions: list[TreePoint] = []
         for number, bounds in enumerate(self.bounds):
             ordered = Bounds(*(side[cuts.order] for side in bounds))
             start = solutions[-1] if number % (len(self.bounds) // self.machines) else None
@@ -83,12 +83,6 @@ class _Problems(NamedTuple):
 @dataclass(eq=False, repr=False, kw_only=True)
 class HierarchicalMachine(PathMachine):
     """The fit that `HierarchicalSVC` and `HierarchicalSVR` share: each tree solves a problem for each machine and C.
-
-    Parameters
-    ----------
-    memory_limit
-        Maximum memory of the fit in bytes, on top of X, which is made dense if it is sparse. A fit that would need more raises
-        an error before it begins. None sets no limit.
 
     Attributes
     ----------
@@ -174,27 +168,12 @@ class HierarchicalMachine(PathMachine):
         return max(leaf_size, 2 * rank) if isinstance(self.leaf_size, str) else int(self.leaf_size), rank
 
     def _problems(self, groups: Groups, bounds: list[Bounds], machines: int) -> _Problems:
-        """Return the problems; raise a ValueError where they need more memory than the limit."""
+        """Return the problems of all machines and values of C."""
         rows = groups.rows()
         leaf_size, rank = self._sizes(*rows.shape)
-        self._check_memory(rows, leaf_size, rank, len(bounds))
-        loss = Loss.of(groups.targets, self._epsilon, _mean_self_kernel(rows, self._kernel))
+        loss = LossTerms.of(groups.targets, self._epsilon, _mean_self_kernel(rows, self._kernel))
         limits = float(self.tol), int(self.max_iter)
         return _Problems(rows, self._kernel, loss, bounds, machines, leaf_size, rank, *limits, threading.Event())
-
-    def _check_memory(self, rows: np.ndarray, leaf_size: int, rank: int, problems: int) -> None:
-        if self.memory_limit is None:
-            return
-        (n, d), jobs = rows.shape, min(thread_count(self.n_jobs), self.n_trees)
-        matrix = 4.0 * floats_needed(n, leaf_size, rank)
-        vectors = 8.0 * n * (2 * d + 12 + 3 * problems)
-        needed = jobs * (matrix + vectors) + 8.0 * n * self.n_trees * (d + 3 + 2 * problems)
-        if needed > self.memory_limit:
-            raise ValueError(
-                f"memory_limit={self.memory_limit:,.0f} bytes, and {n:,} rows of {d} features take about {needed:,.0f} with "
-                f"n_trees={self.n_trees}, leaf_size={leaf_size}, rank={rank} and {jobs} threads: lower these, or "
-                "learn from fewer rows"
-            )
 
     def _trees(self, problems: _Problems) -> tuple[list[_Tree], bool]:
         """Return the trees, and whether the user interrupted: then those that were finished, or else that were begun."""

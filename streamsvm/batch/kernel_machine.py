@@ -105,7 +105,7 @@ class KernelMachine(SklearnEstimator):
             check_number("gamma", self.gamma, 0.0, inclusive=True)
 
     def _training(self, X: Any, y: Any, sample_weight: Any) -> Training:
-        """Check rows, labels or targets, and weights; set the kernel."""
+        """Return the checked rows, labels or targets, and weights; set the kernel."""
         X, y = self._checked_rows(X, y)
         weights = self._checked_weights(sample_weight, X)
         counted = np.flatnonzero(weights > 0.0)
@@ -114,7 +114,11 @@ class KernelMachine(SklearnEstimator):
                 "Invalid input - all samples have zero or negative weights: give at least one row a sample_weight above 0"
             )
         self._kernel = self._kernel_of(X, weights)
-        return Training(X, y, weights, counted)
+        return self._with_targets(Training(X, y, weights, counted))
+
+    def _with_targets(self, training: Training) -> Training:
+        """Return the rows of a fit with class numbers and class weights, or with regression targets."""
+        return training
 
     def _checked_weights(self, sample_weight: Any, X: Any) -> np.ndarray:
         """Return the weights of rows, at least 0, float64 [n]."""
@@ -267,8 +271,7 @@ class KernelClassifier(SklearnClassifier):
     #: Whether machines vote where there are three or more classes: scores are then not linear in their decision values.
     _votes = False
 
-    def _training(self, X: Any, y: Any, sample_weight: Any) -> Training:
-        training: Training = super()._training(X, y, sample_weight)
+    def _with_targets(self, training: Training) -> Training:
         labels = self._number_classes(training.y, training.counted)
         self.class_weight_: np.ndarray = self._class_weights(labels, training.weights)
         return training._replace(labels=labels, weights=training.weights * self.class_weight_[labels])
@@ -307,8 +310,7 @@ class KernelRegressor(RegressorMixin):  # type: ignore[misc]
     epsilon: float = parameter(default=0.1, least=0.0)
     """Largest error that costs nothing, in the units of y; at least 0. A larger epsilon gives fewer support vectors."""
 
-    def _training(self, X: Any, y: Any, sample_weight: Any) -> Training:
-        training: Training = super()._training(X, y, sample_weight)
+    def _with_targets(self, training: Training) -> Training:
         targets = training.y.astype(np.float64)
         check_targets(targets)
         return training._replace(targets=targets)

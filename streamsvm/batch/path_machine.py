@@ -56,11 +56,9 @@ class PathMachine(PathEstimator, KernelMachine):
     Raises
     ------
     ValueError
-        From `fit`: a parameter is out of its range, X, y or a weight cannot be learned, or ``memory_limit`` is too small. The
-        message says which one, and what to change.
+        From `fit`: a parameter is out of its range, or X, y or a weight cannot be learned. The message says which one.
     """
 
-    memory_limit: float | None = None
     random_state: int | None = 0
     """Seed of the random choices, for repeatable fits. None uses a different seed each time."""
     verbose: bool = False
@@ -73,8 +71,6 @@ class PathMachine(PathEstimator, KernelMachine):
     def _check_parameters(self, Cs: Iterable[float]) -> None:
         super()._check_parameters(Cs)
         check_one_of("kernel", self.kernel, self._kernels)
-        if self.memory_limit is not None:
-            check_number("memory_limit", self.memory_limit, 0.0)
 
     def _check_or_auto(self, name: str, least: float, **how: Any) -> None:
         """Check a parameter that is a number or ``"auto"``."""
@@ -109,9 +105,6 @@ class PathMachine(PathEstimator, KernelMachine):
     def _dense(self, X: Any) -> np.ndarray:
         if not sparse.issparse(X):
             return X
-        values = float(X.shape[0]) * X.shape[1]
-        if self.memory_limit is not None and 8.0 * values > self.memory_limit:
-            raise ValueError(f"memory_limit={self.memory_limit:,.0f} bytes, and a sparse X takes {8.0 * values:,.0f} as an array")
-        if values > LARGEST_DENSE:
+        if float(X.shape[0]) * X.shape[1] > LARGEST_DENSE:
             raise ValueError(f"a sparse X of shape {X.shape} is too large to be made dense: project its features to fewer")
         return np.asarray(X.toarray())

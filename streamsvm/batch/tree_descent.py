@@ -200,7 +200,7 @@ _LATER_RISE = 1.1  # the latter, once the sum has changed its sign: coefficients
 _LEAST_CURVATURE = 1e-9  # of a coordinate, relative to the mean
 
 
-class Loss(NamedTuple):
+class LossTerms(NamedTuple):
     """The part that the problems of a fit have in common, see `streamsvm.batch.problem`."""
 
     targets: np.ndarray  # float64 [n]; 0 for classification
@@ -210,14 +210,14 @@ class Loss(NamedTuple):
     scale: float  # the mean self-kernel of the rows, above 0
 
     @staticmethod
-    def of(targets: np.ndarray, epsilon: float | None, scale: float) -> Loss:
+    def of(targets: np.ndarray, epsilon: float | None, scale: float) -> LossTerms:
         """Return the loss of targets, of which a tenth of the deviation is a margin at least; without epsilon, of two classes."""
         if epsilon is None:
-            return Loss(targets, 1.0, 1.0, True, scale)
-        return Loss(targets, epsilon, max(epsilon, 0.1 * float(targets.std())), False, scale)
+            return LossTerms(targets, 1.0, 1.0, True, scale)
+        return LossTerms(targets, epsilon, max(epsilon, 0.1 * float(targets.std())), False, scale)
 
 
-class Solution(NamedTuple):
+class TreePoint(NamedTuple):
     """The end of a descent."""
 
     b: np.ndarray  # float64 [n]: the coefficients
@@ -233,13 +233,13 @@ class Solution(NamedTuple):
 def descend_tree(
     cuts: Cuts,
     matrix: CompositionalMatrix,
-    loss: Loss,
+    loss: LossTerms,
     bounds: Bounds,
-    start: Solution | None,
+    start: TreePoint | None,
     tol: float,
     max_iter: int,
     stop: threading.Event,
-) -> Solution:
+) -> TreePoint:
     """Solve a problem of n rows in the order of a tree's leaves: walk until the gap is at most ``tol``.
 
     The coefficients of ``start`` are clipped to the bounds; None: 0. The descent ends after its next walk where ``stop`` is set,
@@ -265,12 +265,12 @@ def descend_tree(
         )
         return gap + loss.margin * abs(float(b.sum())), 0.5 * quadratic + cost + constant
 
-    def end() -> Solution:
+    def end() -> TreePoint:
         gap, objective = go(0)
         relative = float(gap / objective) if objective > 0.0 else 0.0
         weights = b.copy()
         leaf_weights(cuts.right, matrix, down, weights)
-        return Solution(b, bias, weights, objective, relative, n_iter, stop.is_set() and relative > tol)
+        return TreePoint(b, bias, weights, objective, relative, n_iter, stop.is_set() and relative > tol)
 
     try:
         while n_iter < max_iter:

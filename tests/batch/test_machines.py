@@ -120,7 +120,6 @@ SVC = OutOfCoreLinearSVC()
         (HSS, {"max_iter": 0}, "max_iter must be"),
         (HSS, {"rel_tol": 0.0}, "rel_tol or abs_tol"),
         (HSS, {"rel_tol": "best"}, "rel_tol must be"),
-        (HSS, {"memory_limit": 1000.0}, "would be needed"),
         *((each, {"random_state": "a"}, "cannot be used to seed") for each in (HSS, FOREST)),
         *(
             (HSS, {name: value}, f"{name} must be")
@@ -130,7 +129,6 @@ SVC = OutOfCoreLinearSVC()
         (FOREST, {"n_trees": 0}, "n_trees must be"),
         (FOREST, {"leaf_size": 1}, "leaf_size must be"),
         (FOREST, {"rank": "all"}, "rank must be one of 'auto'"),
-        (FOREST, {"memory_limit": 1e4}, r"memory_limit=10,000 bytes, and 60 rows .* n_trees=2, leaf_size=32, .*: lower these"),
         (FOREST, {"class_weight": [1.0, 2.0]}, r"class_weight must be a dictionary, 'balanced' or None, not \[1.0, 2.0\]"),
         (FOREST, {"class_weight": 5}, "class_weight must be a dictionary, 'balanced' or None, not 5"),
         (FOREST, {"kernel": "sigmoid"}, "kernel must be one of 'rbf', 'linear', 'poly', not 'sigmoid'"),

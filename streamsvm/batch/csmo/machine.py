@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import sys
 import threading
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
+from functools import cached_property
 from numbers import Number
 from typing import Any, ClassVar, Self
 
@@ -16,7 +17,7 @@ from sklearn.utils import _safe_indexing, check_array, check_consistent_length, 
 from sklearn.utils.validation import _num_samples, check_is_fitted
 
 from streamsvm.batch.csmo.given import GivenRows, kernel_values
-from streamsvm.batch.csmo.solver import Options, Solution, gram_memory, is_few, matrix_buffer, solve, solve_few
+from streamsvm.batch.csmo.solver import DualPoint, SolverOptions, gram_memory, is_few, matrix_buffer, solve, solve_few
 from streamsvm.batch.csmo.state import Gram, Problem, few_rows, problem_of, quickest_form
 from streamsvm.batch.kernel_machine import KernelMachine, Settled, Training, check_coefficients, is_array
 from streamsvm.batch.problem import Groups, check_bounds
@@ -40,6 +41,69 @@ class Shared:
     problem: Problem | None = None
     gram: Gram | None = None
     several: bool = False  # whether there are several such fits, for which kernel values are kept
+
+
+@dataclass
+class DualFit:
+    """The machines of one fit, and what they have in common."""
+
+    training: Training
+    labels: np.ndarray  # int64 [n]: the class of each row
+    machines: np.ndarray  # int64 [machines, 2]: the classes of negative and of positive coefficients
+    C: np.ndarray  # float64 [n]: the bound of each row
+    start: np.ndarray | None  # float64 [n]: coefficients to begin with, of the only machine
+    kernel: Kernel
+    epsilon: float | None
+    share: float
+    options: SolverOptions
+    shared: Shared
+
+    def __post_init__(self) -> None:
+        self.coefficients: np.ndarray = np.zeros((len(self.machines), len(self.C)))
+        self.begun: dict[int, DualPoint] = {}
+
+    @cached_property
+    def largest(self) -> int:
+        """The largest number of rows of a machine."""
+        counts, (first, second) = np.bincount(self.labels[self.training.counted], minlength=2), self.machines.T
+        return int((counts[second] + np.where(first != second, counts[first], 0)).max())
+
+    def solve_few(self) -> None:
+        """Solve all machines at once where each has few rows, whose kernel values are there."""
+        rows, targets = self.shared.rows, self.training.targets
+        small = isinstance(rows, GivenRows) and rows.by_rows is not None and is_few(self.largest, self.options.megabytes)
+        if self.start is None and small:
+            targets = np.zeros(len(self.C)) if targets is None else targets
+            self.begun = solve_few(
+                rows.by_rows, rows.which, self.C, self.labels, targets, self.machines,
+                self.epsilon, self.share, self.options, self.coefficients,
+            )  # fmt: skip
+
+    def solve(self, k: int, buffer: np.ndarray, workers: Workers) -> DualPoint:
+        """Solve machine number k, from where it was begun; write its coefficients."""
+        (first, second), counted, shared = self.machines[k], self.training.counted, self.shared
+        labels = self.labels[counted]
+        which = counted[(labels == first) | (labels == second)]
+        C, targets = self.C[which], self.training.targets
+        positive = None if first == second else self.labels[which] == second
+        groups = shared.groups
+        if groups is None:
+            groups = Groups(shared.rows, which, None if targets is None else targets[which], workers.each)
+        bounds, total = groups.bounds(C, positive), self.share * float(C.sum())
+        problem = shared.problem and shared.problem._replace(**bounds._asdict(), total=total)
+        if problem is None:
+            few = is_few(len(groups), self.options.megabytes)
+            problem = problem_of(groups, bounds, self.kernel, self.epsilon, total, few)
+        if len(self.machines) == 1:
+            if shared.several and shared.gram is None:
+                shared.gram = gram_memory(len(groups), self.options.megabytes)
+            shared.groups, shared.problem = groups, problem
+        done = self.begun[k].n_iter if k in self.begun else 0
+        point = self.coefficients[k] if done else self.start
+        start = None if point is None else groups.sums(point[which])
+        solution = solve(problem, start, self.options, buffer, workers, done, shared.gram)
+        self.coefficients[k, which] = groups.coefficients(solution.b, C, positive)
+        return solution
 
 
 @dataclass(eq=False, repr=False, kw_only=True)
@@ -177,7 +241,7 @@ class CSMO(KernelMachine):
     # Fits -------------------------------------------------------------------------------------------------------------------
 
     def fit(self, X: Any, y: Any, sample_weight: Any = None, dual_coef_init: Any = None) -> Self:
-        """Fit the model to all rows. A fit that raises a ValueError leaves the model as it was.
+        """DualFit the model to all rows. A fit that raises a ValueError leaves the model as it was.
 
         Parameters
         ----------
@@ -225,85 +289,51 @@ class CSMO(KernelMachine):
     def _calibrate(self, training: Training, interrupted: bool) -> None:
         """Add what probabilities need to the solution."""
 
-    def _solve(self, training: Training, dual_coef_init: Any, shared: Shared) -> list[Solution]:
+    def _solve(self, training: Training, dual_coef_init: Any, shared: Shared) -> list[DualPoint]:
         n, counted = len(training.weights), training.counted
         labels, machines = self._machines(training)
         start = _checked_start(dual_coef_init, n, len(machines))
         C = _finite_cost(self.C) * training.weights
         check_bounds(C[counted])
         limit = sys.maxsize if self.max_iter < 0 else int(self.max_iter)
-        options = Options(float(self.tol), self.conjugate, self.shrinking, limit, bool(self.verbose), float(self.cache_size))
-        coefficients = np.zeros((len(machines), n))
-        some, counts = labels[counted], np.bincount(labels[counted], minlength=2)
-        largest = int((counts[machines[:, 1]] + np.where(machines[:, 0] != machines[:, 1], counts[machines[:, 0]], 0)).max())
-
-        def solve_part(k: int, buffer: np.ndarray, workers: Workers) -> Solution:
-            first, second = machines[k]
-            which = counted[(some == first) | (some == second)]
-            positive = None if first == second else labels[which] == second
-            groups = shared.groups
-            if groups is None:
-                groups = Groups(rows, which, None if training.targets is None else training.targets[which], workers.each)
-            bounds, total = groups.bounds(C[which], positive), self._share * float(C[which].sum())
-            problem = shared.problem and shared.problem._replace(**bounds._asdict(), total=total)
-            if problem is None:
-                few = is_few(len(groups), self.cache_size)
-                problem = problem_of(groups, bounds, self._kernel, self._epsilon, total, few)
-            if len(machines) == 1:
-                if shared.several and shared.gram is None:
-                    shared.gram = gram_memory(len(groups), self.cache_size)
-                shared.groups, shared.problem = groups, problem
-            done = begun[k].n_iter if k in begun else 0
-            at = coefficients[k] if done else start
-            solution = solve(problem, None if at is None else groups.sums(at[which]), options, buffer, workers, done, shared.gram)
-            coefficients[k, which] = groups.coefficients(solution.b, C[which], positive)
-            return solution
-
+        options = SolverOptions(
+            float(self.tol), self.conjugate, self.shrinking, limit, bool(self.verbose), float(self.cache_size)
+        )
         with one_blas_thread():
             if shared.rows is None:
                 shared.rows = self._solver_rows(training)
-            rows, begun = shared.rows, {}
-            if start is None and isinstance(rows, GivenRows) and rows.by_rows is not None and is_few(largest, self.cache_size):
-                targets = np.zeros(n) if training.targets is None else training.targets
-                given = rows.by_rows, rows.which, C, labels, targets, machines
-                begun = solve_few(given, self._epsilon, self._share, options, coefficients)
-            left = [k for k in range(len(machines)) if k not in begun or not begun[k].has_ended(options)]
-            solutions = self._solve_parts(solve_part, begun, left, len(machines), largest)
+            fit = DualFit(training, labels, machines, C, start, self._kernel, self._epsilon, self._share, options, shared)
+            fit.solve_few()
+            solutions = self._solve_parts(fit)
         n_iter = [solution.n_iter for solution in solutions]
         self.n_iter_: np.ndarray | int = n_iter[0] if training.labels is None else np.array(n_iter)
-        support = self._ordered(np.flatnonzero(coefficients.any(axis=0)), training)
-        self._set_solution(training.X, coefficients, np.array([solution.bias for solution in solutions]), support)
+        support = self._ordered(np.flatnonzero(fit.coefficients.any(axis=0)), training)
+        self._set_solution(training.X, fit.coefficients, np.array([solution.bias for solution in solutions]), support)
         return solutions
 
-    def _solve_parts(
-        self,
-        solve_part: Callable[[int, np.ndarray, Workers], Solution],
-        begun: dict[int, Solution],
-        left: list[int],
-        parts: int,
-        largest: int,
-    ) -> list[Solution]:
-        """Return the solutions of all machines, of up to ``largest`` rows; after an interrupt also of those never begun.
+    def _solve_parts(self, fit: DualFit) -> list[DualPoint]:
+        """Return the solutions of all machines of a fit; after an interrupt also of those never begun.
 
-        Those that are ``left`` are solved, from where they have ``begun``. Threads have a machine each where there are several,
-        and else share the loops of the one.
+        Threads have a machine each where there are several, and else share the loops of the one.
         """
+        solutions, parts = dict(fit.begun), len(fit.machines)
+        left = [k for k in range(parts) if k not in solutions or not solutions[k].has_ended(fit.options)]
         if not left:
-            return list(begun.values())
+            return list(solutions.values())
         threads, stop = thread_count(self.n_jobs), threading.Event()
-        inside = threads if parts == 1 or callable(self.kernel) else 1
-        solutions, buffers = dict(begun), threading.local()
+        inside = threads if parts == 1 else 1
+        buffers = threading.local()
 
         def solve_one(k: int) -> None:
             if not stop.is_set():
                 if not hasattr(buffers, "own"):
-                    buffers.own = matrix_buffer(self.cache_size, largest)
+                    buffers.own = matrix_buffer(self.cache_size, fit.largest)
                 with Workers(inside) as workers:
-                    solutions[k] = solve_part(k, buffers.own, workers)
+                    solutions[k] = fit.solve(k, buffers.own, workers)
                 if solutions[k].interrupted:
                     stop.set()
 
-        with Workers(1 if inside > 1 or callable(self.kernel) else min(threads, parts)) as outside:
+        with Workers(min(threads, parts)) as outside:
             try:
                 with stoppable(stop):
                     outside.each(solve_one, left, stop)

@@ -21,8 +21,8 @@ _LANES = 16  # variables of a problem are a multiple of it, so that loops over t
 PART = 0.1  # of the gap to which a block of variables is solved, or a small problem in float32
 
 
-class How(NamedTuple):
-    """How a small problem is solved."""
+class SmallOptions(NamedTuple):
+    """Options of the solver for small problems."""
 
     tol: float
     goal: float  # the gap at which steps end
@@ -42,7 +42,7 @@ def solve_all(
     epsilon: float,
     classification: bool,
     share: float,
-    how: How,
+    options: SmallOptions,
     coefficients: np.ndarray,
     found: np.ndarray,
 ) -> None:
@@ -77,7 +77,7 @@ def solve_all(
             gather(K, some, some, values)
         b = np.empty(m)
         write_first_point(upper, total, b)
-        found[p] = solve_small(values, b, wanted[some], lower, upper, lower + upper, epsilon, classification, total, how)
+        found[p] = solve_small(values, b, wanted[some], lower, upper, lower + upper, epsilon, classification, total, options)
         if several:
             b_of[some] = b
             hand_out(places, C, labels, first, second, b_of, lowest, highest, coefficients[p])
@@ -107,7 +107,7 @@ def solve_small(
     epsilon: float,
     classification: bool,
     total: float,
-    how: How,
+    options: SmallOptions,
 ) -> tuple[float, float, float, float, float]:
     """Solve a problem by one run of steps from ``b``, which follows, and to the last digits if that converges.
 
@@ -119,29 +119,29 @@ def solve_small(
     padded = WorkingSet(wide[0], wide[1], wide[2], wide[3], wide[4], diagonal)  # with variables that cannot move
     a = WorkingSet(wide[0][:n], wide[1][:n], lower, upper, kink, diagonal)
     gap, spread, m = exact_slopes(K, a, targets, epsilon, free)
-    if gap > how.goal:
+    if gap > options.goal:
         columns = np.zeros(n * size, np.float32)
         for i in range(n):
             for j in range(np.uint64(n)):
                 columns[i * size + j] = K[i, j]
             diagonal[i] = K[i, i]
-        limit = min(max(1000, 2_000_000 // n), how.max_iter)
+        limit = min(max(1000, 2_000_000 // n), options.max_iter)
         support, listed, gains = np.empty(size, np.int64), np.zeros(size, np.bool_), np.empty(CHUNK, np.float32)
         few, more = np.zeros((3, size), np.float32), np.zeros((3, size))
         single = Scratch(few[0], few[1], few[2], gains, np.zeros(size), support, listed)
         double = Scratch(more[0], more[1], more[2], gains, np.zeros(size), support, listed)
-        while gap > how.goal and done < limit:
-            goal = max(how.goal, PART * gap)
+        while gap > options.goal and done < limit:
+            goal = max(options.goal, PART * gap)
             if spread < SPREAD * goal:
-                status, some = steps(padded, single, columns, epsilon, goal, how.conjugate, limit - done)
+                status, some = steps(padded, single, columns, epsilon, goal, options.conjugate, limit - done)
             else:
-                status, some = steps(padded, double, columns, epsilon, goal, how.conjugate, limit - done)
+                status, some = steps(padded, double, columns, epsilon, goal, options.conjugate, limit - done)
             wide[1, n:] = 0.0
             done += some
             gap, spread, m = exact_slopes(K, a, targets, epsilon, free)
             since += some
-            due = gap <= how.goal or since * (_STEP + n) > _CUBE * m**3 + _SQUARE * m * m + _LINEAR * n * m
-            if 1 < m <= how.most_free and due:
+            due = gap <= options.goal or since * (_STEP + n) > _CUBE * m**3 + _SQUARE * m * m + _LINEAR * n * m
+            if 1 < m <= options.most_free and due:
                 gap, since = solve_free(K, a, epsilon, free[:m], gap), 0
             if status != CONVERGED or some == 0:
                 break

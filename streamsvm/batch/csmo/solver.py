@@ -11,12 +11,21 @@ from __future__ import annotations
 import math
 import sys
 from collections.abc import Sequence
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 
 from streamsvm.batch.csmo.newton import NewtonSteps, exact_steps
-from streamsvm.batch.csmo.small import PART, How, exact_slopes, objectives, solve_all, solve_free, solve_small, write_first_point
+from streamsvm.batch.csmo.small import (
+    PART,
+    SmallOptions,
+    exact_slopes,
+    objectives,
+    solve_all,
+    solve_free,
+    solve_small,
+    write_first_point,
+)
 from streamsvm.batch.csmo.state import PAUSE, Gram, Problem, State, feasible_point
 from streamsvm.batch.csmo.steps import CONVERGED, RUNNING, SPREAD, STALLED, Scratch, WorkingSet, steps
 from streamsvm.core.threads import Workers, stop_if_asked
@@ -39,7 +48,7 @@ _AT_ONCE = 64  # machines that are solved before a signal can be handled, each i
 _CHECKS = 100  # at most so many checks in float64, each followed by more steps, before a tolerance is given up
 
 
-class Options(NamedTuple):
+class SolverOptions(NamedTuple):
     """Parameters of the estimators that say how to solve a problem."""
 
     tol: float
@@ -50,7 +59,7 @@ class Options(NamedTuple):
     megabytes: float = 0.0  # that the cache may take, where its buffer takes less
 
 
-def solve_blocks(state: State, options: Options, goal: float) -> int:
+def solve_blocks(state: State, options: SolverOptions, goal: float) -> int:
     """Solve block after block, until the gap of the working set is at most ``goal``, or steps on all of it win; return why.
 
     O(n d m) a block in which m coefficients change. The matrix of a block lies in the memory of that of the working set.
@@ -129,7 +138,7 @@ def _spread(variables: np.ndarray, n: int, number: int) -> np.ndarray:
     return variables[(stride * (np.arange(n) + number * _GOLDEN % 1.0)).astype(np.int64)]
 
 
-class Solution(NamedTuple):
+class DualPoint(NamedTuple):
     """A solution: ``objective`` is that of the dual, which is minimised, and ``primal`` that of the primal."""
 
     b: np.ndarray
@@ -140,7 +149,7 @@ class Solution(NamedTuple):
     n_iter: int
     interrupted: bool
 
-    def has_ended(self, options: Options) -> bool:
+    def has_ended(self, options: SolverOptions) -> bool:
         """Whether nothing is left to do: the gap is small enough, or there may be no more steps."""
         return self.gap <= options.tol or self.n_iter >= options.max_iter
 
@@ -166,12 +175,12 @@ def matrix_buffer(megabytes: float, n: int) -> np.ndarray:
 def solve(
     problem: Problem,
     start: np.ndarray | None,
-    options: Options,
+    options: SolverOptions,
     buffer: np.ndarray,
     workers: Workers | None = None,
     done: int = 0,
     gram: Gram | None = None,
-) -> Solution:
+) -> DualPoint:
     """Solve a problem from coefficients ``start`` float64 [n], or from the first point, with a cache in a `matrix_buffer`.
 
     O(n) a step, and O(n d) for each new column. An interrupt, or `stop_if_asked`, ends it with the point so far. ``done``
@@ -183,11 +192,12 @@ def solve(
         write_first_point(problem.upper, problem.total, b)
     else:
         b = feasible_point(problem, start)
-    goal, interrupted, few = _GOAL * options.tol, False, _is_small(problem, buffer)
-    if few and not done:
+    goal, interrupted, n = _GOAL * options.tol, False, len(problem.targets)
+    K = problem.given.whole() if problem.given is not None and n <= min(_SMALL, _FEW) and n * n <= len(buffer) else None
+    if K is not None and not done:
         try:
             stop_if_asked()
-            solution = _solve_few(problem, b, options)
+            solution = _solve_alone(problem, K, b, options)
             if solution.has_ended(options):
                 return solution
             done = solution.n_iter
@@ -216,53 +226,53 @@ def solve(
     state.unshrink()
     if interrupted:
         gap = state.check()
-    elif few and gap <= options.tol:
-        gap = _end_exactly(problem, problem.given.whole(), state.working, options.tol)  # type: ignore[union-attr]
+    elif K is not None and gap <= options.tol:
+        gap = _end_exactly(problem, K, state.working, options.tol)
     return _solution_at(problem, state.working, gap, state.n_iter, interrupted)
 
 
-def _is_small(p: Problem, buffer: np.ndarray) -> bool:
-    """Whether the kernel values of few rows are in memory, and there is room for all columns."""
-    n = len(p.targets)
-    return p.given is not None and p.given.matrix is not None and n <= min(_SMALL, _FEW) and n * n <= len(buffer)
-
-
-def _how_few(options: Options) -> How:
-    """Return how small problems are solved."""
-    return How(options.tol, _GOAL * options.tol, options.conjugate, options.max_iter, _MOST_FREE)
+def _small_options(options: SolverOptions) -> SmallOptions:
+    return SmallOptions(options.tol, _GOAL * options.tol, options.conjugate, options.max_iter, _MOST_FREE)
 
 
 def solve_few(
-    given: tuple[Any, ...], epsilon: float | None, share: float, options: Options, coefficients: np.ndarray
-) -> dict[int, Solution]:
-    """Return solutions of all machines, of few rows each; see `streamsvm.batch.csmo.small.solve_all`. Some may have to go on.
+    K: np.ndarray,
+    places: np.ndarray,
+    C: np.ndarray,
+    labels: np.ndarray,
+    targets: np.ndarray,
+    machines: np.ndarray,
+    epsilon: float | None,
+    share: float,
+    options: SolverOptions,
+    coefficients: np.ndarray,
+) -> dict[int, DualPoint]:
+    """Return the solutions of all machines, of few rows each, and write their ``coefficients``, float64 [machines, n].
 
-    ``given`` are its first arguments, and coefficients of all rows, float64 [machines, n], are written.
+    The other arguments are those of `streamsvm.batch.csmo.small.solve_all`. Some solutions may not have ended.
     """
-    *rows, machines = given
-    kind, found = (1.0 if epsilon is None else epsilon, epsilon is None, share, _how_few(options)), np.empty((len(machines), 5))
+    values, small = np.empty((len(machines), 5)), _small_options(options)
+    linear = 1.0 if epsilon is None else epsilon
     for begin in range(0, len(machines), _AT_ONCE):
         stop_if_asked()
-        some = slice(begin, begin + _AT_ONCE)
-        solve_all(*rows, machines[some], *kind, coefficients[some], found[some])
-    solutions = [_solution_of(b, values) for b, values in zip(coefficients, found.tolist(), strict=True)]
+        part = slice(begin, begin + _AT_ONCE)
+        solve_all(
+            K, places, C, labels, targets, machines[part], linear, epsilon is None, share, small, coefficients[part], values[part]
+        )
+    return {k: _solution_of(coefficients[k], row, options) for k, row in enumerate(values.tolist())}
+
+
+def _solve_alone(p: Problem, K: np.ndarray, b: np.ndarray, options: SolverOptions) -> DualPoint:
+    """Return the solution of a problem of few rows, from ``b``, which is written. K float64 [n, n]."""
+    values = solve_small(K, b, p.targets, p.lower, p.upper, p.kink, p.epsilon, p.classification, p.total, _small_options(options))
+    return _solution_of(b, values, options)
+
+
+def _solution_of(b: np.ndarray, values: Sequence[float], options: SolverOptions) -> DualPoint:
+    bias, gap, objective, primal, done = values
     if options.verbose:
-        sys.stderr.writelines(f"{solution.n_iter:,} steps, all rows in the working set\n" for solution in solutions)
-    return dict(enumerate(solutions))
-
-
-def _solve_few(p: Problem, b: np.ndarray, options: Options) -> Solution:
-    found = solve_small(
-        p.given.whole(), b, p.targets, p.lower, p.upper, p.kink, p.epsilon, p.classification, p.total, _how_few(options)  # type: ignore[union-attr]
-    )  # fmt: skip
-    if options.verbose:
-        sys.stderr.write(f"{found[-1]:,.0f} steps, all rows in the working set\n")
-    return _solution_of(b, found)
-
-
-def _solution_of(b: np.ndarray, found: Sequence[float]) -> Solution:
-    bias, gap, objective, primal, done = found
-    return Solution(b, bias, gap, objective, primal, int(done), interrupted=False)
+        sys.stderr.write(f"{done:,.0f} steps, all rows in the working set\n")
+    return DualPoint(b, bias, gap, objective, primal, int(done), interrupted=False)
 
 
 def _end_exactly(p: Problem, K: np.ndarray, a: WorkingSet, tol: float) -> float:
@@ -272,7 +282,7 @@ def _end_exactly(p: Problem, K: np.ndarray, a: WorkingSet, tol: float) -> float:
     return max(solve_free(K, a, p.epsilon, free[:m], gap) if gap <= tol and 1 < m <= _MOST_FREE else gap, 0.0)
 
 
-def _single_steps(state: State, options: Options, goal: float) -> int:
+def _single_steps(state: State, options: SolverOptions, goal: float) -> int:
     """Do steps on the whole working set until its gap is below ``goal``; return why they ended."""
     p, since, newton = state.problem, 0, NewtonSteps(options.tol)
     while state.n_iter < options.max_iter:
@@ -310,6 +320,6 @@ def _finite_spread(slopes: np.ndarray) -> float:
     return float(finite.max() - finite.min()) if len(finite) else 0.0
 
 
-def _solution_at(p: Problem, a: WorkingSet, gap: float, n_iter: int, interrupted: bool) -> Solution:
+def _solution_at(p: Problem, a: WorkingSet, gap: float, n_iter: int, interrupted: bool) -> DualPoint:
     bias, objective, primal = objectives(a, p.targets, p.epsilon, p.classification, p.total)
-    return Solution(a.b, bias, gap, objective, primal, n_iter, interrupted)
+    return DualPoint(a.b, bias, gap, objective, primal, n_iter, interrupted)

@@ -64,13 +64,6 @@ def _starts_of(sizes: np.ndarray) -> np.ndarray:
     return np.cumsum(sizes) - sizes
 
 
-def floats_needed(n: int, leaf_size: int, rank: int) -> int:
-    """Return about how many float32 numbers the matrix of n rows has, at most; one in float64 counts twice."""
-    leaf_size, rank = min(n, leaf_size), min(n, leaf_size, rank)
-    leaves = -(-n // leaf_size)
-    return n * leaf_size + (n * rank + leaves * 5 * rank * rank if leaves > 1 else 0)
-
-
 def compose_matrix(X: np.ndarray, cuts: Cuts, kernel: Kernel, rank: int, seed: int) -> CompositionalMatrix:
     """Return the matrix of the rows X float64 [n, d], in the order of the leaves. O(n (m + r) (r + d)) for leaves of m rows."""
     ranks, blocks, interpolations, inverses = _node_sizes(cuts.begin, cuts.end, cuts.right, rank)

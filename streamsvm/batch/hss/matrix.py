@@ -86,7 +86,6 @@ class HSSMatrix:
         n_neighbors: int = 64,
         leaf_size: int = 256,
         zero_sum: bool = False,
-        memory_limit: float | None = None,
         seed: int | None = 0,
         verbose: bool = False,
     ) -> HSSMatrix:
@@ -108,8 +107,6 @@ class HSSMatrix:
         zero_sum
             Whether K~ will only multiply vectors whose sum is zero. Tolerances and error are then relative to K on such
             vectors, which is small if all rows are near each other.
-        memory_limit
-            Maximum bytes of the matrix and a factorisation of it if all ranks are ``max_rank``; None sets no limit.
         seed
             Seed of the random choices; None makes different choices each time.
         verbose
@@ -118,7 +115,7 @@ class HSSMatrix:
         Raises
         ------
         ValueError
-            A parameter is out of its range, X is not finite, or memory_limit is too small (the message names a rank that fits).
+            A parameter is out of its range, or X is not finite.
 
         Warns
         -----
@@ -139,15 +136,11 @@ class HSSMatrix:
             check_number(name, value, low, inclusive=True, integer=True)
         if seed is not None:
             check_number("seed", seed, 0, inclusive=True, integer=True)
-        if memory_limit is not None:
-            check_number("memory_limit", memory_limit, 0.0)
         X = _checked_rows(X)
         parameters = checked_kernel(kernel, gamma, degree, coef0)
         seed = int(np.random.default_rng().integers(2**63)) if seed is None else seed
         with one_blas_thread():  # products are small
             tree = ClusterTree.build(X, leaf_size, seed)
-            if memory_limit is not None:
-                _check_memory(memory_limit, tree, X, max_rank, n_neighbors)
             blocks = KernelBlocks(X[tree.order], parameters)
             how: dict[str, Any] = {"max_rank": max_rank, "n_neighbors": n_neighbors, "zero_sum": zero_sum, "seed": seed}
             return HSSMatrix(tree, blocks, compressed_matrix(tree, blocks, rel_tol, abs_tol, **how, verbose=verbose))
@@ -237,19 +230,3 @@ def _checked_rows(X: Any) -> np.ndarray:
     if np.abs(X).max() > LARGEST_FEATURE:
         raise ValueError(f"X has values beyond {LARGEST_FEATURE:g}: scale the features")
     return X
-
-
-def _check_memory(limit: float, tree: ClusterTree, X: np.ndarray, max_rank: int, n_neighbors: int) -> None:
-    """Refuse a limit that a matrix and its factors might exceed, with all ranks at their maximum, before the work starts."""
-    sizes, leaf = tree.end - tree.begin, tree.children[:, 0] < 0
-
-    def needed(rank: int) -> float:
-        ranks = np.minimum(sizes, rank)
-        rows = np.where(leaf, sizes, ranks[tree.children].sum(axis=1))
-        values = rows * (2.0 * rows + 2.0 * ranks)  # block and interpolation, and as much for the factors
-        return 24.0 * X.size + 4.0 * len(X) * n_neighbors + 8.0 * float(values.sum())
-
-    if needed(max_rank) > limit:
-        fitting = [rank for rank in (2**k for k in range(20)) if rank < max_rank and needed(rank) <= limit]
-        hint = f"max_rank={fitting[-1]} would fit" if fitting else f"{needed(1):,.0f} is the least, with max_rank=1"
-        raise ValueError(f"memory_limit={limit:,.0f} bytes, but up to {needed(max_rank):,.0f} would be needed: {hint}")

@@ -40,12 +40,6 @@ class HSSADMMClassifier(KernelClassifier, PathMachine):
     apart is ``value_error_``, and there is a warning if it is much. Time and memory are about linear in the number of rows, as
     long as the rows have few features, or lie as if they had few.
 
-    Parameters
-    ----------
-    memory_limit
-        Maximum memory in bytes of the compressed matrix and its factorisation; None sets no limit. It does not count 8 bytes a
-        row for each of about ten columns of every machine and C, and a sparse X is made dense.
-
     Attributes
     ----------
     support_ : int32 [n_support]
@@ -167,7 +161,7 @@ class HSSADMMClassifier(KernelClassifier, PathMachine):
 
     def _compressed(self, groups: Groups) -> HSSMatrix:
         _, gamma, coef0, degree = self._kernel
-        names = ("rel_tol", "abs_tol", "max_rank", "n_neighbors", "leaf_size", "memory_limit")
+        names = ("rel_tol", "abs_tol", "max_rank", "n_neighbors", "leaf_size")
         how: dict[str, Any] = {name: getattr(self, name) for name in names}
         how |= {"zero_sum": True, "seed": seed_of(self.random_state), "verbose": bool(self.verbose)}
         K = HSSMatrix.compress(groups.rows(), kernel=self.kernel, gamma=gamma, degree=degree, coef0=coef0, **how)

@@ -54,7 +54,7 @@ def test_solutions_are_those_of_libsvm(C, shrinking):
 def test_blocks_leave_gradient_and_sum_right(seed):
     X, y = rows(seed)
     of, _ = state_of(X, y > 0.0)
-    solver.solve_blocks(of, solver.Options(1e-3, True, True, 10**6, False), 1e-3)
+    solver.solve_blocks(of, solver.SolverOptions(1e-3, True, True, 10**6, False), 1e-3)
     assert of.n_iter > 0
     before = of.working.b.copy()
     of.unshrink()
@@ -83,7 +83,7 @@ def test_each_block_lowers_the_objective():
         objectives.append(0.5 * b @ gradient - np.abs(b).sum())
 
     of.add = noted
-    solver.solve_blocks(of, solver.Options(1e-3, True, False, 10**6, False), 1e-3)
+    solver.solve_blocks(of, solver.SolverOptions(1e-3, True, False, 10**6, False), 1e-3)
     assert len(objectives) > 3
     assert (np.diff(objectives) < 0.0).all()
 
@@ -152,7 +152,7 @@ def test_a_block_has_no_more_variables_than_there_is_room_for():
     sizes = []
     matrix = of.matrix
     of.matrix = lambda some, out, others=None: (sizes.append(len(some)), matrix(some, out, others))
-    solver.solve_blocks(of, solver.Options(1e-6, True, False, 10**6, False), 1e-6)
+    solver.solve_blocks(of, solver.SolverOptions(1e-6, True, False, 10**6, False), 1e-6)
     assert 0 < max(sizes) <= 60
 
 
@@ -161,7 +161,7 @@ def test_an_interrupt_leaves_the_block_before(monkeypatch):
     of, _ = state_of(X, y > 0.0)
     add = Failing(state.add_products, 3)
     monkeypatch.setattr(state, "add_products", add)
-    interrupts(solver.solve_blocks, of, solver.Options(1e-6, True, False, 10**6, False), 9e-7)
+    interrupts(solver.solve_blocks, of, solver.SolverOptions(1e-6, True, False, 10**6, False), 9e-7)
     exact = of.exact_gradient(np.arange(N))
     np.testing.assert_allclose(of.working.gradient, exact, atol=1e-4)
     done = of.n_iter

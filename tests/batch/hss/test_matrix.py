@@ -171,15 +171,6 @@ def test_memory_does_not_grow_with_the_square():
     assert K.factorize(1.0).nbytes > 0
 
 
-def test_a_limit_of_memory_is_told_before_the_work_starts():
-    X = blobs()
-    K = HSSMatrix.compress(X, gamma=0.5, max_rank=16, leaf_size=64, memory_limit=4e6 * N / 1200)
-    assert K.nbytes + K.factorize(1.0).nbytes <= 4e6 * N / 1200
-    with pytest.raises(ValueError, match=r"would be needed: max_rank=\d+ would fit"):
-        HSSMatrix.compress(X, max_rank=1000, leaf_size=64, memory_limit=4e6 * N / 1200)
-    refused("is the least", HSSMatrix.compress, X, max_rank=1000, memory_limit=1000)
-
-
 def test_a_rank_that_is_too_small_is_told_with_the_error():
     with pytest.warns(RuntimeWarning, match=r"an error of about 0\.\d+, above 0.001: raise max_rank=3"):
         HSSMatrix.compress(blobs(), gamma=0.5, rel_tol=1e-3, max_rank=3, leaf_size=64)
