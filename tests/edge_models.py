@@ -12,7 +12,6 @@ from sklearn.datasets import make_classification
 from streamsvm import BSCAClassifier, BSCARegressor, BSGDClassifier, SVMClassifier, SVMRegressor, learners
 from streamsvm.batch import CSMOClassifier, CSMOOneClass, CSMORegressor, HierarchicalSVC, HSSADMMClassifier
 from streamsvm.edge.program import Answer, Column, Program
-from streamsvm.edge.steps import probabilities
 from streamsvm.export.describe import program_of
 from streamsvm.export.learners import add_neighbours, add_scale
 from streamsvm.learners.costs import CostSensitiveClassifier
@@ -234,7 +233,7 @@ def memory(labels, n=40, features=5, seed=0, **options):
     """A program of stored rows whose nearest vote, of the numbers of labels (0: of numbers); some rows are there twice."""
     rng = np.random.default_rng(seed)
     made = Program([Column(name, name) for name in "abcdefgh"[:features]])
-    value = add_scale(made, made.add("fill", 0, single=True), np.arange(features, dtype=float), np.full(features, 3.0))
+    value = add_scale(made, made.add("impute", 0, float32=True), np.arange(features, dtype=float), np.full(features, 3.0))
     vectors = rng.normal(size=(n, features)).astype(np.float32)
     vectors[n // 2 :: 3] = vectors[: len(vectors[n // 2 :: 3])]
     targets = rng.integers(0, labels, n).astype(float) if labels else rng.normal(size=n)
@@ -278,7 +277,7 @@ def forest(labels, trees=5, features=5, depth=6, seed=0):
     made = Program([Column(name, name) for name in "abcdefgh"[:features]])
     value = made.add(
         "forest",
-        made.add("fill", 0, single=False),
+        made.add("impute", 0, float32=False),
         labels=labels,
         roots=np.array(roots, np.int32),
         targets=np.array(targets, np.int16),
@@ -304,7 +303,7 @@ def matrix(program, n=200, seed=0):
     """Rows for a program, float32 [n, columns]: those that models have learned are like them; some numbers are not finite."""
     rng = np.random.default_rng(seed)
     X = (3.0 * rng.normal(size=(n, len(program.columns))) + np.arange(len(program.columns))).astype(np.float32)
-    if any(step.do == "forest" for step in program.steps):
+    if any(step.op == "forest" for step in program.steps):
         X[::2] = np.rint(X[::2])  # so that some are equal
     for value in (math.nan, math.inf, -math.inf):
         X[rng.random(X.shape) < 0.02] = value
@@ -322,7 +321,7 @@ def outside(program, f, choice, band=1e-4):
     if program.answer.kind != "class":
         return np.ones(len(f), bool)
     if program.answer.costs is not None:
-        choice = probabilities(program.answer.odds, f) * np.array(program.answer.costs)
+        choice = program.answer.odds.probabilities(f) * np.array(program.answer.costs)
     margins = []
     for values in (f, choice):
         if values.shape[1] == 1:

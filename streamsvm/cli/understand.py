@@ -136,7 +136,7 @@ def _checkpoint_facts(checkpoint: Checkpoint) -> dict[str, Any]:
     facts = checkpoint.header | {name: getattr(learner, name) for name in _FIGURES if hasattr(learner, name)}
     try:
         program = program_of(checkpoint.model)
-        facts["export"] = {"columns": len(program.columns), "bytes": program.nbytes, "steps": [step.do for step in program.steps]}
+        facts["export"] = {"columns": len(program.columns), "bytes": program.nbytes, "steps": [step.op for step in program.steps]}
     except ProgramError as error:
         facts["export"] = str(error)
     experts = [report._asdict() for report in getattr(learner, "experts", [])]

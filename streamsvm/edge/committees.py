@@ -51,11 +51,11 @@ def check_neighbours(step: Step, width: int) -> int:
     step_option(step, "neighbours", 1, whole=True)
     step_option(step, "power", 1, 8, whole=True)
     step_option(step, "offset", _LEAST, _MOST)
-    reach = step_option(step, "reach", _LEAST, _MOST)
-    sizes = {"relevance": width, "targets": n, "weights": n}
+    reach = step_option(step, "max_difference", _LEAST, _MOST)
+    sizes = {"feature_weights": width, "targets": n, "weights": n}
     relevance, targets, weights = (step_array(step, name, (size,)).astype(np.float64) for name, size in sizes.items())
     if (relevance < 0.0).any() or (relevance > _MOST).any() or relevance.sum() * reach > _MOST:
-        raise ProgramError("relevance of a step 'neighbours' is below 0, or its distances are too large")
+        raise ProgramError("feature_weights of a step 'neighbours' is below 0, or its distances are too large")
     if (weights < _LEAST).any() or (weights > _MOST).any():
         raise ProgramError("weights of a step 'neighbours' are not above 0, or too large")
     if labels and not ((targets >= 0.0) & (targets < labels) & (targets == np.floor(targets))).all():
@@ -77,9 +77,9 @@ def check_experts(step: Step, width: int) -> int:
         raise ProgramError("a step 'experts' has one that corrects none before it")
     step_option(step, "best", 0, inputs - 1, whole=True)
     step_option(step, "follows", 0, 2, whole=True)
-    if step.options["of"] not in ("labels", "numbers") or (step.options["of"] == "numbers" and outputs != 1):
+    if step.options["task"] not in ("classification", "regression") or (step.options["task"] == "regression" and outputs != 1):
         raise ProgramError("a step 'experts' is of labels, or of one number")
-    for name in ("prior", "share") if step.options["of"] == "labels" else ():
+    for name in ("prior", "share") if step.options["task"] == "classification" else ():
         step_option(step, name, 0.0, 1.0)
     return int(outputs)
 
@@ -143,8 +143,10 @@ def neighbours(step: Step, x: np.ndarray) -> np.ndarray:
 def _nearest_votes(step: Step, vectors: np.ndarray, x: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     """Return the targets of the vectors that are nearest to each row, and their shares of the votes, [n, neighbours] each."""
     ways = x[:, None] - vectors
-    np.minimum(np.abs(ways, out=ways), step.options["reach"], out=ways)
-    distances = np.einsum("ijk,k->ij", ways, step.arrays["relevance"])  # the same sum for each vector, so that ties stay ties
+    np.minimum(np.abs(ways, out=ways), step.options["max_difference"], out=ways)
+    distances = np.einsum(
+        "ijk,k->ij", ways, step.arrays["feature_weights"]
+    )  # the same sum for each vector, so that ties stay ties
     rounded = distances.astype(np.float32) + ROUNDING
     nearest = np.argsort(rounded, axis=1, kind="stable")[:, : step.options["neighbours"]]
     away = np.maximum(np.take_along_axis(distances, nearest, axis=1), NEAREST_DISTANCE) + step.options["offset"]
@@ -157,7 +159,7 @@ def experts(step: Step, x: np.ndarray) -> np.ndarray:
     """Return the log odds of labels, or a number."""
     outputs, votes = step.options["outputs"], step.arrays["votes"]
     said = x.reshape(len(x), len(votes), outputs).transpose(0, 2, 1).copy()  # [n, outputs, experts]
-    if step.options["of"] == "numbers":
+    if step.options["task"] == "regression":
         return _number_of_experts(step, said[:, 0])
     return _odds_of_experts(step, said)
 

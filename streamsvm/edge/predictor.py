@@ -12,7 +12,6 @@ import numpy as np
 
 from streamsvm.edge.program import Column, Name, Program, ProgramError, run
 from streamsvm.edge.step import MOST_AT_ONCE
-from streamsvm.edge.steps import probabilities
 from streamsvm.files.category_names import key_of, seed_of, spelt_name
 from streamsvm.files.container import CorruptFileError, ModelFileError, read_file, unpack
 
@@ -69,7 +68,7 @@ class Predictor:
         self.labels: list[Name] = list(program.answer.labels)
         self.facts: dict[str, Any] = program.facts
         self._label_array = _as_array(self.labels)
-        stacks = max((len(step.arrays["shares"]) for step in program.steps if step.do == "experts"), default=0)
+        stacks = max((len(step.arrays["shares"]) for step in program.steps if step.op == "experts"), default=0)
         self._rows_at_once = max(MOST_AT_ONCE // max(sum(program.widths) + stacks, 1), 1)
         #: Of each field of a row: its column of numbers, its columns by text, and its buckets; and its seed, with the columns and
         #: places of each table that it has numbers of.
@@ -290,7 +289,7 @@ class Predictor:
             if len(self.labels) == 1:
                 return np.ones((len(f), 1))
             raise ValueError("this model has no probabilities, only decision values: decision_function_many")
-        return probabilities(self.program.answer.odds, f)
+        return self.program.answer.odds.probabilities(f)
 
 
 def _number_of(name: Any, value: Any) -> float:

@@ -8,12 +8,12 @@ ONNX or JSON.
 ===========  ========================================================================================================
 step         its value
 ===========  ========================================================================================================
-fill         missing numbers become 0; others are rounded to float32 if ``single``
+impute       missing numbers become 0; others are rounded to float32 if ``float32``
 scale        (x - location) / spread, between -bound and bound; 0 where spread is 0; missing numbers stay missing
 select       the numbers at ``columns``
 clip         x between -bound and bound
-bend         for each number x: x, |x| - knot, and with 4 ``functions`` max(x - knot, 0) and max(-x - knot, 0)
-kernel       values of the kernel ``kind`` with ``vectors``; whole numbers are multiplied by ``unit``, then ``middle`` is added
+hinges       for each number x: x, |x| - knot, and with 4 ``functions`` max(x - knot, 0) and max(-x - knot, 0)
+kernel       values of the kernel ``kind`` with ``vectors``; integers are multiplied by ``scale``, then ``center`` is added
 fourier      the cosines of ``factor`` times the products with ``vectors``, then the sines
 trees        the sum over trees of the expansion in the leaf that x goes to, as `streamsvm.edge.steps` describes
 neighbours   the share of each label in the votes of the nearest ``vectors``, or the mean of their targets, as
@@ -21,7 +21,7 @@ neighbours   the share of each label in the votes of the nearest ``vectors``, or
 forest       the share of each label in the votes of trees, or the mean of their leaves, as described there
 log          the logarithm of x, or of ``least`` where x is less
 linear       ``weights`` x + ``biases``
-join         several values, one after the other
+concat       several values, one after the other
 votes        from a number for each pair of ``classes``, 0 or more for the second: the votes that each class has
 pair_scores  from the same, above 0 for the second: those votes, and less than half a vote for the sum of the numbers
 experts      the answer of a committee to what its experts say, as `streamsvm.edge.committees` describes
@@ -38,7 +38,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from streamsvm.edge.step import ProgramError, Step, is_number
-from streamsvm.edge.steps import value_of, width_of
+from streamsvm.edge.steps import ODDS, LogOdds, MarginOdds, value_of, width_of
 
 __all__ = ["Answer", "Column", "Program", "ProgramError", "Step", "Table"]
 
@@ -95,7 +95,7 @@ class Answer(NamedTuple):
     labels: tuple[Name, ...] = ()
     at_zero: int = 0
     """With two labels, the index of the label for a decision value of 0."""
-    odds: Mapping[str, Any] | None = None
+    odds: MarginOdds | LogOdds | None = None
     """How decision values become probabilities; None if they do not."""
     center: float = 0.0
     size: float = 0.0
@@ -139,7 +139,7 @@ class Program:
     Examples
     --------
     >>> program = Program([Column("a", "a")])
-    >>> value = program.add("linear", program.add("fill", 0, single=True), weights=np.ones((1, 1)), biases=np.zeros(1))
+    >>> value = program.add("linear", program.add("impute", 0, float32=True), weights=np.ones((1, 1)), biases=np.zeros(1))
     >>> program.answer = Answer("number", value, value)
     >>> strings, arrays = program.parts()
     >>> Program.of_parts(strings, arrays).widths
@@ -160,7 +160,7 @@ class Program:
         self.facts: dict[str, Any] = {}
         self._wide = self._held = len(self.columns)  # numbers of its values; those that it is written with
 
-    def add(self, do: str, *of: int, **given: Any) -> int:
+    def add(self, op: str, *inputs: int, **given: Any) -> int:
         """Add a step, and return the number of its value. Arrays and options are given by name.
 
         Raises
@@ -170,18 +170,18 @@ class Program:
         """
         arrays = {name: np.ascontiguousarray(value) for name, value in given.items() if isinstance(value, np.ndarray)}
         options = {name: value for name, value in given.items() if name not in arrays}
-        self.take(Step(do, of, arrays, options))
+        self.take(Step(op, inputs, arrays, options))
         return len(self.steps)
 
     def take(self, step: Step) -> None:
         """Add a step that is already made; the errors are those of `add`."""
         if len(self.steps) == _MOST_STEPS:
             raise ProgramError(f"it has more than {_MOST_STEPS:,} steps, which no model has")
-        if not step.of or (step.do != "join" and len(step.of) != 1):
-            raise ProgramError(f"a step {step.do!r} takes {len(step.of)} values")
-        if not all(type(number) is int and 0 <= number <= len(self.steps) for number in step.of):
-            raise ProgramError(f"a step {step.do!r} takes values that do not come before it")
-        width = width_of(step, sum(self.widths[number] for number in step.of))
+        if not step.inputs or (step.op != "concat" and len(step.inputs) != 1):
+            raise ProgramError(f"a step {step.op!r} takes {len(step.inputs)} values")
+        if not all(type(number) is int and 0 <= number <= len(self.steps) for number in step.inputs):
+            raise ProgramError(f"a step {step.op!r} takes values that do not come before it")
+        width = width_of(step, sum(self.widths[number] for number in step.inputs))
         self._wide += width
         self._held += sum(array.size for array in step.arrays.values())
         if self._wide > max(_FREE_NUMBERS, _TIMES * self._held):  # a small file must not ask for gigabytes
@@ -209,7 +209,7 @@ class Program:
 
         The value of a pair is above 0 for its first label.
         """
-        decision, choice = (self.steps[value - 1].do if value else "" for value in self.answer[1:3])
+        decision, choice = (self.steps[value - 1].op if value else "" for value in self.answer[1:3])
         return choice == "votes" and decision != "pair_scores"
 
     # Files ------------------------------------------------------------------------------------------------------------------
@@ -231,7 +231,7 @@ class Program:
             for name, array in step.arrays.items():
                 places[name] = f"{_PREFIX}{len(arrays)}"
                 arrays[places[name]] = array
-            steps.append({"do": step.do, "of": step.of, "arrays": places, "options": step.options})
+            steps.append({"op": step.op, "inputs": step.inputs, "arrays": places, "options": step.options})
         tables = []
         for table in self.tables:
             places = {name: f"{_PREFIX}{len(arrays) + number}" for number, name in enumerate(table._fields)}
@@ -244,7 +244,7 @@ class Program:
                 **({"tables": tables} if tables else {}),
                 "hashed": self.hashed,
                 "steps": steps,
-                "answer": {name: value for name, value in self.answer._asdict().items() if name != "costs" or value is not None},
+                "answer": _answer_parts(self.answer),
                 "facts": self.facts,
             },
             separators=(",", ":"),
@@ -268,11 +268,8 @@ class Program:
                 raise ProgramError("it has too many columns")
             for step in saved["steps"]:
                 named = {str(name): left.pop(place) for name, place in step["arrays"].items()}
-                program.take(Step(str(step["do"]), tuple(step["of"]), named, dict(step["options"])))
-            answer = dict(saved["answer"])
-            program.answer = Answer(**{**answer, "labels": tuple(map(_name_of, answer["labels"]))})
-            if program.answer.costs is not None:
-                program.answer = program.answer._replace(costs=tuple(program.answer.costs))
+                program.take(Step(str(step["op"]), tuple(step["inputs"]), named, dict(step["options"])))
+            program.answer = _answer_of(saved["answer"])
             program.facts = dict(saved["facts"])
         except ProgramError:
             raise
@@ -298,8 +295,8 @@ class Program:
             raise ProgramError("its labels are not different, or not in an order")
         if not (is_number(a.center) and is_number(a.size) and a.size >= 0.0):
             raise ProgramError("its scores are not of numbers")
-        if a.odds is not None:
-            _check_odds(a.odds, len(a.labels))
+        if a.odds is not None and not a.odds.check(len(a.labels)):
+            raise ProgramError("its probabilities cannot be computed")
         if a.costs is not None and (
             a.odds is None or len(a.costs) != len(a.labels) or not all(is_number(cost, 0.0, 1e9) and cost for cost in a.costs)
         ):
@@ -314,7 +311,7 @@ def run(program: Program, rows: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     values = [np.where(np.isfinite(rows), rows, math.nan)]
     with np.errstate(over="ignore", invalid="ignore"):
         for step in program.steps:
-            taken = [values[number] for number in step.of]
+            taken = [values[number] for number in step.inputs]
             values.append(value_of(step, taken[0] if len(taken) == 1 else np.concatenate(taken, axis=1)))
     return values[program.answer.decision], values[program.answer.choice]
 
@@ -370,13 +367,19 @@ def _count_of(value: Any) -> int:
     return value
 
 
-def _check_odds(odds: Any, labels: int) -> None:
-    kind = odds.get("kind") if isinstance(odds, Mapping) else None
-    good = kind in ("margin", "log odds") and is_number(odds.get("prior"), 0.0, 1.0) and labels >= 2
-    if kind == "margin":
-        good = good and is_number(odds.get("factor"), 0.0)
-    elif good and labels > 2:
-        shares = odds.get("shares")
-        good = isinstance(shares, list) and len(shares) == labels and all(is_number(share, 0.0, 1.0) for share in shares)
-    if not good:
-        raise ProgramError("its probabilities cannot be computed")
+def _answer_parts(answer: Answer) -> dict[str, Any]:
+    parts = {name: value for name, value in answer._asdict().items() if name != "costs" or value is not None}
+    if answer.odds is not None:
+        kind = next(kind for kind, cls in ODDS.items() if isinstance(answer.odds, cls))
+        parts["odds"] = {"kind": kind, **answer.odds._asdict()}
+    return parts
+
+
+def _answer_of(parts: Mapping[str, Any]) -> Answer:
+    """Return the answer of a program from JSON, whose numbers are not checked."""
+    odds, costs = parts["odds"], parts.get("costs")
+    if odds is not None:
+        cls: Any = ODDS[odds["kind"]]
+        odds = cls(**{name: tuple(value) if name == "shares" else value for name, value in odds.items() if name != "kind"})
+    labels = tuple(map(_name_of, parts["labels"]))
+    return Answer(**{**parts, "labels": labels, "odds": odds, "costs": None if costs is None else tuple(costs)})

@@ -30,16 +30,16 @@ class Step:
 
     Parameters
     ----------
-    do
-        Name of the step.
-    of
+    op
+        Name of the operation.
+    inputs
         Numbers of the values that it uses.
     arrays, options
         Its arrays and its numbers, by name.
     """
 
-    do: str
-    of: tuple[int, ...]
+    op: str
+    inputs: tuple[int, ...]
     arrays: Mapping[str, np.ndarray] = field(default_factory=dict)
     options: Mapping[str, Any] = field(default_factory=dict)
 
@@ -54,11 +54,11 @@ def step_array(step: Step, name: str, shape: tuple[int, ...], kinds: str = "f") 
     """Return an array of a step; -1 in the shape is any length."""
     array = step.arrays[name]
     if array.dtype.kind not in kinds or array.ndim != len(shape):
-        raise ProgramError(f"{name} of a step {step.do!r} is {array.dtype} with {array.ndim} dimensions")
+        raise ProgramError(f"{name} of a step {step.op!r} is {array.dtype} with {array.ndim} dimensions")
     if any(wanted not in (-1, length) for wanted, length in zip(shape, array.shape, strict=True)):
-        raise ProgramError(f"{name} of a step {step.do!r} has the shape {array.shape}, which does not fit")
+        raise ProgramError(f"{name} of a step {step.op!r} has the shape {array.shape}, which does not fit")
     if array.dtype.kind == "f" and not np.isfinite(array).all():
-        raise ProgramError(f"{name} of a step {step.do!r} are not finite")
+        raise ProgramError(f"{name} of a step {step.op!r} are not finite")
     return array
 
 
@@ -66,7 +66,7 @@ def step_option(step: Step, name: str, low: float = -math.inf, high: float = mat
     """Return an option of a step, a number in a range."""
     value = step.options[name]
     if not is_number(value, low, high) or (whole and type(value) is not int):
-        raise ProgramError(f"{name} of a step {step.do!r} is out of its range")
+        raise ProgramError(f"{name} of a step {step.op!r} is out of its range")
     return value
 
 
@@ -74,17 +74,17 @@ def check_vectors(step: Step, width: int) -> int:
     """Return the number of a step's vectors."""
     vectors = step_array(step, "vectors", (-1, width), "fi")
     if vectors.dtype.kind == "i":
-        step_array(step, "unit", (width,))
-    if "middle" in step.arrays:
-        step_array(step, "middle", (width,))
-        if step.do != "kernel" or step.options["kind"] != "rbf" or "unit" not in step.arrays:
-            raise ProgramError(f"a step {step.do!r} has a middle, which only whole numbers in a Gaussian kernel have")
+        step_array(step, "scale", (width,))
+    if "center" in step.arrays:
+        step_array(step, "center", (width,))
+        if step.op != "kernel" or step.options["kind"] != "rbf" or "scale" not in step.arrays:
+            raise ProgramError(f"a step {step.op!r} has a center, which only whole numbers in a Gaussian kernel have")
     return len(vectors)
 
 
 def vectors_of(step: Step) -> np.ndarray:
     """Return the vectors of a step in their units, float64 [m, width]."""
     vectors = step.arrays["vectors"].astype(np.float64)
-    if "unit" in step.arrays:
-        vectors *= step.arrays["unit"]
-    return vectors + step.arrays["middle"] if "middle" in step.arrays else vectors
+    if "scale" in step.arrays:
+        vectors *= step.arrays["scale"]
+    return vectors + step.arrays["center"] if "center" in step.arrays else vectors

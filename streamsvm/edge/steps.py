@@ -10,13 +10,13 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Mapping
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 
 from streamsvm.edge import committees
 from streamsvm.edge.committees import ABOVE_HALF, LEAD
-from streamsvm.edge.step import MOST_CLASSES, ProgramError, Step, check_vectors, step_array, step_option, vectors_of
+from streamsvm.edge.step import MOST_CLASSES, ProgramError, Step, check_vectors, is_number, step_array, step_option, vectors_of
 
 LARGEST_KERNEL = 1e30
 #: Kernel values of distances below this are 0 in every form, as in the models: the least normal number of float32.
@@ -31,17 +31,17 @@ def width_of(step: Step, width: int) -> int:
 
     It is a ProgramError if there is no such step, or its arrays and options are not those that it needs.
     """
-    if step.do not in _KINDS:
-        raise ProgramError(f"it has the step {step.do!r:.40}, which this version does not know: upgrade streamsvm")
+    if step.op not in _KINDS:
+        raise ProgramError(f"it has the step {step.op!r:.40}, which this version does not know: upgrade streamsvm")
     try:
-        return _KINDS[step.do].width(step, width)
+        return _KINDS[step.op].width(step, width)
     except (KeyError, TypeError, AttributeError, IndexError) as error:
-        raise ProgramError(f"a step {step.do!r} has not the arrays and options that it needs ({error!r})") from None
+        raise ProgramError(f"a step {step.op!r} has not the arrays and options that it needs ({error!r})") from None
 
 
 def _check_fill(step: Step, width: int) -> int:
-    if type(step.options["single"]) is not bool:
-        raise ProgramError("a step 'fill' has no true or false")
+    if type(step.options["float32"]) is not bool:
+        raise ProgramError("a step 'impute' has no true or false")
     return width
 
 
@@ -74,7 +74,7 @@ def _check_log(step: Step, width: int) -> int:
 def _check_bend(step: Step, width: int) -> int:
     step_option(step, "knot", 0.0)
     if step.options["functions"] not in (2, 4):
-        raise ProgramError("a step 'bend' has 2 or 4 functions")
+        raise ProgramError("a step 'hinges' has 2 or 4 functions")
     return int(step.options["functions"]) * width
 
 
@@ -132,7 +132,7 @@ def _check_linear(step: Step, width: int) -> int:
 def _check_pairs(step: Step, width: int) -> int:
     classes = step_option(step, "classes", 2, MOST_CLASSES, whole=True)
     if width != classes * (classes - 1) // 2:
-        raise ProgramError(f"a step {step.do!r} has {width} pairs of {classes} classes")
+        raise ProgramError(f"a step {step.op!r} has {width} pairs of {classes} classes")
     return int(classes)
 
 
@@ -141,12 +141,12 @@ def _check_pairs(step: Step, width: int) -> int:
 
 def value_of(step: Step, x: np.ndarray) -> np.ndarray:
     """Return the value of a step for rows, float64 [n, width], from those that it takes, side by side."""
-    return _KINDS[step.do].value(step, x)
+    return _KINDS[step.op].value(step, x)
 
 
 def _fill_step(step: Step, x: np.ndarray) -> np.ndarray:
     filled = np.where(np.isfinite(x), x, 0.0)
-    return filled.astype(np.float32).astype(np.float64) if step.options["single"] else filled
+    return filled.astype(np.float32).astype(np.float64) if step.options["float32"] else filled
 
 
 def _scale_step(step: Step, x: np.ndarray) -> np.ndarray:
@@ -251,11 +251,11 @@ class _Kind(NamedTuple):
 
 
 _KINDS: Mapping[str, _Kind] = {
-    "fill": _Kind(_check_fill, _fill_step),
+    "impute": _Kind(_check_fill, _fill_step),
     "scale": _Kind(_check_scale, _scale_step),
     "select": _Kind(_check_select, lambda step, x: x[:, step.arrays["columns"]]),
     "clip": _Kind(_check_clip, lambda step, x: np.minimum(np.maximum(x, -step.options["bound"]), step.options["bound"])),
-    "bend": _Kind(_check_bend, _bend_step),
+    "hinges": _Kind(_check_bend, _bend_step),
     "kernel": _Kind(_check_kernel, lambda step, x: kernel_values(step, vectors_of(step), x)),
     "fourier": _Kind(_check_fourier, _fourier_step),
     "trees": _Kind(_check_trees, _trees_step),
@@ -263,33 +263,73 @@ _KINDS: Mapping[str, _Kind] = {
     "forest": _Kind(committees.check_forest, committees.forest),
     "log": _Kind(_check_log, lambda step, x: np.log(np.maximum(x, step.options["least"]))),
     "linear": _Kind(_check_linear, lambda step, x: x @ step.arrays["weights"].T + step.arrays["biases"]),
-    "join": _Kind(lambda _, width: width, lambda _, x: x),
+    "concat": _Kind(lambda _, width: width, lambda _, x: x),
     "votes": _Kind(_check_pairs, _votes_step),
     "pair_scores": _Kind(_check_pairs, _pair_scores),
     "experts": _Kind(committees.check_experts, committees.experts),
 }
 
 
-def probabilities(odds: Mapping[str, Any], f: np.ndarray) -> np.ndarray:
-    """Return the probabilities of labels, float64 [n, labels], from decision values float64 [n, 1 or labels]."""
-    prior = odds["prior"]
-    factor = odds["factor"] if odds["kind"] == "margin" else 1.0
-    if f.shape[1] == 1:
-        p = 1.0 / (1.0 + np.exp(-np.clip(factor * f, -30.0, 30.0)))
-        if odds["kind"] == "margin":
-            p += prior * (0.5 - p)
+class MarginOdds(NamedTuple):
+    """Probabilities from decision values in units of the margin: Platt scaling by a factor, mixed with equal shares."""
+
+    factor: float
+    """Factor from decision values to log odds."""
+    prior: float
+    """Weight of the equal shares, from 0 to 1."""
+
+    def probabilities(self, f: np.ndarray) -> np.ndarray:
+        """Compute the probabilities of labels, float64 [n, labels], from decision values float64 [n, 1 or labels]."""
+        if f.shape[1] == 1:
+            p = _sigmoid(self.factor * f)
+            p += self.prior * (0.5 - p)
             p = np.where(f > 0.0, np.maximum(p, ABOVE_HALF), p)
-        return np.concatenate([1.0 - p, p], axis=1)
-    rows, best = np.arange(len(f)), f.argmax(axis=1)
-    p = np.exp(np.maximum(factor * (f - f.max(axis=1, keepdims=True)), -30.0))
-    if odds["kind"] == "margin":
-        p = np.minimum(p, 1.0 - 2.0**-48)
-        p[rows, best] = 1.0
-        return p / p.sum(axis=1, keepdims=True) * (1.0 - prior) + prior / f.shape[1]
-    p /= p.sum(axis=1, keepdims=True)
-    p += prior * (np.array(odds["shares"]) - p)
-    others = p.copy()
-    others[rows, best] = -math.inf
-    missing = np.maximum(others.max(axis=1) * (1.0 + LEAD) - p[rows, best], 0.0)
-    p[rows, best] += missing
-    return p / (1.0 + missing)[:, None]
+            return np.concatenate([1.0 - p, p], axis=1)
+        p = np.minimum(_exponentials(self.factor * (f - f.max(axis=1, keepdims=True))), 1.0 - 2.0**-48)
+        p[np.arange(len(f)), f.argmax(axis=1)] = 1.0
+        return p / p.sum(axis=1, keepdims=True) * (1.0 - self.prior) + self.prior / f.shape[1]
+
+    def check(self, n_labels: int) -> bool:
+        """Return whether the numbers are in their ranges."""
+        return n_labels >= 2 and is_number(self.prior, 0.0, 1.0) and is_number(self.factor, 0.0)
+
+
+class LogOdds(NamedTuple):
+    """Probabilities from log odds, mixed with the shares that labels had so far if there are more than two."""
+
+    prior: float
+    """Weight of the shares, from 0 to 1."""
+    shares: tuple[float, ...] = ()
+    """Share of each label; empty for two labels."""
+
+    def probabilities(self, f: np.ndarray) -> np.ndarray:
+        """Compute the probabilities of labels, float64 [n, labels], from log odds float64 [n, 1 or labels]."""
+        if f.shape[1] == 1:
+            p = _sigmoid(f)
+            return np.concatenate([1.0 - p, p], axis=1)
+        rows, best = np.arange(len(f)), f.argmax(axis=1)
+        p = _exponentials(f - f.max(axis=1, keepdims=True))
+        p /= p.sum(axis=1, keepdims=True)
+        p += self.prior * (np.array(self.shares) - p)
+        others = p.copy()
+        others[rows, best] = -math.inf
+        missing = np.maximum(others.max(axis=1) * (1.0 + LEAD) - p[rows, best], 0.0)
+        p[rows, best] += missing
+        return p / (1.0 + missing)[:, None]
+
+    def check(self, n_labels: int) -> bool:
+        """Return whether the numbers are in their ranges, and there is a share for each of more than two labels."""
+        are_shares = n_labels == 2 or (len(self.shares) == n_labels and all(is_number(share, 0.0, 1.0) for share in self.shares))
+        return n_labels >= 2 and is_number(self.prior, 0.0, 1.0) and are_shares
+
+
+#: The two kinds of probabilities, by their names in files.
+ODDS: Mapping[str, type[MarginOdds | LogOdds]] = {"margin": MarginOdds, "log odds": LogOdds}
+
+
+def _sigmoid(f: np.ndarray) -> np.ndarray:
+    return 1.0 / (1.0 + np.exp(-np.clip(f, -30.0, 30.0)))
+
+
+def _exponentials(f: np.ndarray) -> np.ndarray:
+    return np.exp(np.maximum(f, -30.0))

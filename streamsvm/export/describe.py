@@ -14,7 +14,6 @@ from streamsvm.core.checks import as_python
 from streamsvm.core.memory.features import natural_key
 from streamsvm.edge.program import Answer, Column, Program, ProgramError
 from streamsvm.edge.step import Step
-from streamsvm.edge.steps import probabilities
 from streamsvm.export.pipelines import add_scales, front_of, name_in_river
 from streamsvm.files.model_file import package_versions
 from streamsvm.learners.conformal import ConformalClassifier, ConformalRegressor
@@ -56,8 +55,8 @@ def in_order(program: Program, order: Sequence[Hashable] | None) -> Program:
     # Number j of a value is number ``orders[value][j]`` of what it was.
     orders = [moved]
     for step, width in zip(program.steps, program.widths[1:], strict=True):
-        begins = np.cumsum([0, *(len(orders[value]) for value in step.of)]).tolist()
-        own = np.concatenate([begin + orders[value] for begin, value in zip(begins, step.of, strict=False)])
+        begins = np.cumsum([0, *(len(orders[value]) for value in step.inputs)]).tolist()
+        own = np.concatenate([begin + orders[value] for begin, value in zip(begins, step.inputs, strict=False)])
         same = (own == np.arange(len(own))).all()
         changed, of_value = (step, np.arange(width)) if same else _reordered_step(step, own, width)
         made.take(changed)
@@ -80,29 +79,29 @@ def places_in_order(columns: Sequence[Column], order: Sequence[Hashable] | None)
     return np.array(sorted(range(len(columns)), key=key), np.int64)
 
 
-_EACH = frozenset({"fill", "scale", "clip", "log", "join"})  # steps whose number j is one of number j alone
+_EACH = frozenset({"impute", "scale", "clip", "log", "concat"})  # steps whose number j is one of number j alone
 #: Of steps that sum over numbers: the arrays that have one for each in their last dimension.
-_SUMMED = {"kernel": ["vectors"], "fourier": ["vectors"], "neighbours": ["vectors", "relevance"], "linear": ["weights"]}
+_SUMMED = {"kernel": ["vectors"], "fourier": ["vectors"], "neighbours": ["vectors", "feature_weights"], "linear": ["weights"]}
 
 
 def _reordered_step(step: Step, own: np.ndarray, width: int) -> tuple[Step, np.ndarray]:
     """Return a step whose numbers come in the order ``own``, and the order of its value, which has so many."""
     arrays = step.arrays
-    if step.do == "bend":
+    if step.op == "hinges":
         functions = step.options["functions"]
         return step, (functions * own[:, None] + np.arange(functions)).ravel()
-    if step.do in _EACH:
+    if step.op in _EACH:
         changed = {name: array[own] for name, array in arrays.items()}
-    elif step.do == "select":
+    elif step.op == "select":
         changed = {"columns": np.argsort(own)[arrays["columns"]]}
-    elif step.do == "forest":
+    elif step.op == "forest":
         inner, feature = arrays["left"] >= 0, arrays["feature"]
         places = np.argsort(own)[np.where(inner, feature, 0)].astype(feature.dtype)
         changed = {"feature": np.where(inner, places, feature)}
     else:
-        changed = {name: arrays[name][..., own] for name in _SUMMED[step.do]}
+        changed = {name: arrays[name][..., own] for name in _SUMMED[step.op]}
     changed = {name: np.ascontiguousarray(array) for name, array in changed.items()}
-    return replace(step, arrays={**arrays, **changed}), own if step.do in _EACH else np.arange(width)
+    return replace(step, arrays={**arrays, **changed}), own if step.op in _EACH else np.arange(width)
 
 
 _FIGURES = ("budget", "n_support", "n_merges", "effective_gamma", "effort", "follows", "n_iter_", "duality_gap_")
@@ -207,11 +206,10 @@ def _from_second(program: Program, answer: Answer, threshold: float, at_zero: in
 
 def _decision_of(answer: Answer, threshold: float) -> float:
     """Return the least decision value whose label, the second, has a probability of at least so much."""
-    odds = answer.odds or {}
     low, high = -1e9, 1e9
     for _ in range(200):  # the probability never falls
         middle = 0.5 * (low + high)
-        if probabilities(odds, np.array([[middle]]))[0, 1] >= threshold:
+        if answer.odds is not None and answer.odds.probabilities(np.array([[middle]]))[0, 1] >= threshold:
             high = middle
         else:
             low = middle
@@ -239,8 +237,8 @@ def program_of(model: Any) -> Program:
     >>> from streamsvm import BSGDClassifier
     >>> model = BSGDClassifier(budget=10)
     >>> model.learn_one({"a": 1.0}, "yes")
-    >>> [step.do for step in program_of(model).steps]
-    ['fill', 'scale', 'kernel', 'linear']
+    >>> [step.op for step in program_of(model).steps]
+    ['impute', 'scale', 'kernel', 'linear']
     """
     *transformers, final = _steps_of_model(model)
     is_machine = any(kind.__module__ == "streamsvm.core.sklearn_base" for kind in type(final).__mro__)

@@ -18,6 +18,7 @@ from streamsvm.core.steps.rescale import BOUND
 from streamsvm.core.steps.stack import FIRST_INPUT
 from streamsvm.edge.committees import SAID_NUMBER
 from streamsvm.edge.program import Answer, Program, ProgramError
+from streamsvm.edge.steps import LogOdds, MarginOdds
 from streamsvm.learners.budgeted import BudgetedEstimator
 from streamsvm.learners.classifier import OnlineClassifier
 from streamsvm.learners.estimator import OnlineEstimator
@@ -47,7 +48,7 @@ def add_learner(program: Program, model: OnlineEstimator, value: int) -> Answer:
     It is a ProgramError if the learner is of a kind that has no program.
     """
     iterates = (_AVERAGE if model.averaged else _LAST,)
-    value = program.add("fill", value, single=model._dtype is np.float32)
+    value = program.add("impute", value, float32=model._dtype is np.float32)
     if isinstance(model, BudgetedEstimator):
         if model.scale_in_use is not None:
             value = add_scale(program, value, *model.scale_in_use)
@@ -66,7 +67,7 @@ def _answer_of(model: Any, value: int, iterate: int) -> Answer:
     if isinstance(model, OnlineClassifier):
         labels = labels_of(model)
         factor = math.exp(common["slope"][iterate]) / max(float(common["size"][iterate]), 1.0)
-        odds = {"kind": "margin", "factor": factor, "prior": 2.0 / (float(common["t"]) + 3.0)}
+        odds = MarginOdds(factor, 2.0 / (float(common["t"]) + 3.0))
         return Answer("class", value, value, labels, odds=odds if len(labels) > 1 else None)
     if isinstance(model, OneClassBSGD):
         center, size = model._usual()
@@ -154,8 +155,8 @@ def add_neighbours(
     power: int = POWER,
 ) -> int:
     """Add what the nearest of stored rows say: of two labels one number from -1 to 1, of more a number for each, or the mean."""
-    arrays = {"vectors": vectors, "relevance": relevance, "targets": targets, "weights": weights}
-    options = {"labels": labels, "neighbours": neighbours, "reach": reach, "offset": offset, "power": power}
+    arrays = {"vectors": vectors, "feature_weights": relevance, "targets": targets, "weights": weights}
+    options = {"labels": labels, "neighbours": neighbours, "max_difference": reach, "offset": offset, "power": power}
     value = program.add("neighbours", value, **arrays, **options)
     if not labels:
         return value
@@ -174,7 +175,7 @@ def _in_python(function: Any) -> Any:
 def add_committee(program: Program, model: Any, value: int) -> Answer:
     """Add the steps of a committee to a program, whose ``value`` has its features; return the answer."""
     v, own, live = model._store.views, model._own[0], model._outputs
-    value = filled = program.add("fill", value, single=model._dtype is np.float32)
+    value = filled = program.add("impute", value, float32=model._dtype is np.float32)
     if model.scale_in_use is not None:
         value = add_scale(program, value, *model.scale_in_use)
     damped = _add_damping(program, value, v.damping)
@@ -191,8 +192,8 @@ def add_committee(program: Program, model: Any, value: int) -> Answer:
             said.append(_add_forest_of_numbers(program, given, said, corrects, model, stores[0]))
         else:
             said.append(_add_expert(program, given, model, number, expert, stores))
-    joined = program.add("join", *said)
-    options: dict[str, Any] = {"of": "labels" if labelled else "numbers", "outputs": live}
+    joined = program.add("concat", *said)
+    options: dict[str, Any] = {"task": "classification" if labelled else "regression", "outputs": live}
     prior = _in_python(label_answers.prior_of)(float(model._common[0]["t"])) if labelled else 0.0
     if labelled:
         options |= {"prior": prior, "share": min(float((v.counts[0] + 1.0) / (own["rows"] + 2.0)), 1.0)}
@@ -208,9 +209,8 @@ def add_committee(program: Program, model: Any, value: int) -> Answer:
         **options,
     )
     if labelled:
-        odds: dict[str, Any] = {"kind": "log odds", "prior": prior}
-        if live > 1:
-            odds["shares"] = ((v.counts[:live] + 1.0) / (own["rows"] + live)).tolist()
+        shares = ((v.counts[:live] + 1.0) / (own["rows"] + live)).tolist() if live > 1 else ()
+        odds = LogOdds(prior, tuple(shares))
         labels = labels_of(model)
         return Answer("class", value, value, labels, odds=odds if len(labels) > 1 else None)
     moments = v.target_moments[0]
@@ -318,7 +318,7 @@ def _add_forest(program: Program, value: int, model: Any, store: Any) -> int:
     else:
         weights, bias = np.eye(live), np.ones(live)
     shares = program.add("linear", value, weights=2.0 * weights, biases=-bias)
-    return program.add("join", shares, program.add("linear", logarithms, weights=0.5 * weights, biases=bias))
+    return program.add("concat", shares, program.add("linear", logarithms, weights=0.5 * weights, biases=bias))
 
 
 def _add_forest_of_numbers(program: Program, value: int, said: list[int], corrects: np.ndarray, model: Any, store: Any) -> int:
@@ -326,11 +326,11 @@ def _add_forest_of_numbers(program: Program, value: int, said: list[int], correc
 
     ``corrects`` has which of their numbers each of them corrects, or -1.
     """
-    v, joined = model._store.views, program.add("join", *said)
+    v, joined = model._store.views, program.add("concat", *said)
     n = program.widths[joined]
     clipped = program.add("clip", joined, bound=SAID_NUMBER)
     both = np.hstack([np.eye(n), (corrects[:n, None] == np.arange(n)).astype(np.float64)])
-    corrected = program.add("linear", program.add("join", joined, clipped), weights=both, biases=np.zeros(n))
+    corrected = program.add("linear", program.add("concat", joined, clipped), weights=both, biases=np.zeros(n))
     inputs = program.add("clip", corrected, bound=SAID_NUMBER)
     votes = _votes_of(v.mistakes[FIRST_INPUT : FIRST_INPUT + n])
     shares = 0.5 * votes / votes.sum()
@@ -338,10 +338,10 @@ def _add_forest_of_numbers(program: Program, value: int, said: list[int], correc
     base = program.add("linear", inputs, weights=shares[None], biases=np.zeros(1))
     said_last = _last_target(model), np.array([float(store.views.header[0]["missed"])])
     last, missed = (_add_numbers(program, value, numbers) for numbers in said_last)
-    row, trees = program.add("join", last, base, missed, value), [store.tree(number) for number in range(TREES)]
+    row, trees = program.add("concat", last, base, missed, value), [store.tree(number) for number in range(TREES)]
     target, missing = (add_forest(program, row, trees[kind::2], store.views.votes[kind::2], 0) for kind in (TARGET, MISSING))
     return program.add(
-        "join", target, program.add("linear", program.add("join", base, missing), weights=np.ones((1, 2)), biases=np.zeros(1))
+        "concat", target, program.add("linear", program.add("concat", base, missing), weights=np.ones((1, 2)), biases=np.zeros(1))
     )
 
 
@@ -389,6 +389,6 @@ def _add_newton(program: Program, value: int, model: Any, entry: Any) -> int:
         value = program.add("select", value, columns=np.arange(features))
     value = program.add("clip", value, bound=second_order.NEWTON_REACH)
     if functions > 1:
-        value = program.add("bend", value, knot=second_order.KNOT, functions=functions)
+        value = program.add("hinges", value, knot=second_order.KNOT, functions=functions)
     weights = v.newton_weights[entry["number"], :live, : 1 + functions * features]
     return program.add("linear", value, weights=weights[:, 1:], biases=weights[:, 0].copy())

@@ -30,7 +30,7 @@ def machine_program(model: Any) -> Program:
     names = getattr(model, "feature_names_in_", None)
     names = list(range(model.n_features_in_)) if names is None else [str(name) for name in names]
     program = Program([Column(name, name) for name in names])
-    value = program.add("fill", 0, single=False)
+    value = program.add("impute", 0, float32=False)
     if isinstance(model, KernelMachine):
         value = _add_expansion(program, value, model)
     elif isinstance(model, OutOfCoreLinear):

@@ -1,7 +1,7 @@
 """Programs as ONNX, in a graph of primitive operators: any runtime of ONNX executes them, in float32.
 
-Where inputs are float64, so is the *front* of the graph, which comes from the columns through nothing but ``fill``, ``scale`` and
-``select``: scaled numbers are near 0, where float32 has them.
+Where inputs are float64, so is the *front* of the graph, which comes from the columns through nothing but ``impute``, ``scale``
+and ``select``: scaled numbers are near 0, where float32 has them.
 """
 
 from __future__ import annotations
@@ -9,7 +9,7 @@ from __future__ import annotations
 import json
 from collections.abc import Callable, Mapping
 from pathlib import Path
-from typing import Any, get_args
+from typing import get_args
 
 import numpy as np
 
@@ -17,7 +17,7 @@ from streamsvm.core.checks import LARGEST_FLOAT32, OnnxInputs
 from streamsvm.edge.committees import ALIKE, NEAREST_DISTANCE, ROUNDING, SAID, SAID_NUMBER
 from streamsvm.edge.program import Program, ProgramError
 from streamsvm.edge.step import Step, vectors_of
-from streamsvm.edge.steps import LARGEST_KERNEL, LEAST_KERNEL
+from streamsvm.edge.steps import LARGEST_KERNEL, LEAST_KERNEL, LogOdds, MarginOdds
 from streamsvm.export.onnx_graph import Graph, as_given, model_bytes, most_depth
 from streamsvm.export.pipelines import front_steps, lost_in_float32
 from streamsvm.files.container import ModelFileError
@@ -95,7 +95,7 @@ def write_onnx(
     for number, step in enumerate(program.steps):
         if number == front:
             values = graph.narrow(values, _used_values(program, number))
-        taken = [values[place] for place in step.of]
+        taken = [values[place] for place in step.inputs]
         values.append(_take_columns(graph, step, taken[0] if len(taken) == 1 else graph.op("Concat", *taken, axis=1)))
     _answer_nodes(graph, program, graph.narrow(values, _used_values(program, len(program.steps))))
     facts = {"columns": json.dumps([column.name for column in program.columns]), "facts": json.dumps(program.facts)}
@@ -109,14 +109,14 @@ def write_onnx(
 
 def _used_values(program: Program, first: int) -> set[int]:
     """Return the numbers of the values that are used from a step on."""
-    used = {place for step in program.steps[first:] for place in step.of}
+    used = {place for step in program.steps[first:] for place in step.inputs}
     return used | {program.answer.decision, program.answer.choice}
 
 
 def _take_columns(graph: Graph, step: Step, x: str) -> str:
-    if step.do not in _STEPS:
-        raise ProgramError(f"a step {step.do!r} has no form in ONNX: model.to_budget(500) makes a learner of a forest, which has")
-    return _STEPS[step.do](graph, step, x)
+    if step.op not in _STEPS:
+        raise ProgramError(f"a step {step.op!r} has no form in ONNX: model.to_budget(500) makes a learner of a forest, which has")
+    return _STEPS[step.op](graph, step, x)
 
 
 def _to_float32(array: np.ndarray) -> np.ndarray:
@@ -189,8 +189,8 @@ def _distance_nodes(graph: Graph, vectors: np.ndarray, gamma: float, x: str) -> 
 def _neighbour_nodes(graph: Graph, step: Step, x: str) -> str:
     vectors, labels, flat = vectors_of(step), step.options["labels"], graph.constant(np.array([1]))
     ways = graph.op("Abs", graph.op("Sub", graph.op("Unsqueeze", x, np.array([2])), _to_float32(vectors.T)))
-    ways = graph.op("Min", ways, step.options["reach"])  # [rows, features, vectors]
-    distances = graph.op("Squeeze", graph.op("MatMul", _to_float32(step.arrays["relevance"][None]), ways), flat)
+    ways = graph.op("Min", ways, step.options["max_difference"])  # [rows, features, vectors]
+    distances = graph.op("Squeeze", graph.op("MatMul", _to_float32(step.arrays["feature_weights"][None]), ways), flat)
     places = graph.least(graph.op("Add", distances, float(ROUNDING)), min(step.options["neighbours"], len(vectors)))
     near = graph.op("Max", graph.op("GatherElements", distances, places, axis=1), NEAREST_DISTANCE)
     away = graph.op("Add", near, step.options["offset"])
@@ -271,7 +271,7 @@ def _pair_scores(graph: Graph, step: Step, x: str) -> str:
 def _expert_nodes(graph: Graph, step: Step, x: str) -> str:
     votes, outputs = step.arrays["votes"], step.options["outputs"]
     votes = votes / votes.sum()
-    if step.options["of"] == "numbers":
+    if step.options["task"] == "regression":
         return _number_nodes(graph, step, x, votes)
     said = graph.op("Transpose", graph.op("Reshape", x, np.array([-1, len(votes), outputs])), perm=[0, 2, 1])
     if outputs == 1:
@@ -348,18 +348,18 @@ def _number_nodes(graph: Graph, step: Step, x: str, votes: np.ndarray) -> str:
 
 
 _STEPS: Mapping[str, Callable[[Graph, Step, str], str]] = {
-    "fill": _fill_nodes,
+    "impute": _fill_nodes,
     "scale": _scale_nodes,
     "select": lambda graph, step, x: graph.op("Gather", x, step.arrays["columns"].astype(np.int64), axis=1),
     "clip": lambda graph, step, x: _clip_to(graph, x, step.options["bound"]),
-    "bend": _bend_nodes,
+    "hinges": _bend_nodes,
     "kernel": _kernel_nodes,
     "fourier": _fourier_nodes,
     "neighbours": _neighbour_nodes,
     "forest": _forest_nodes,
     "log": lambda graph, step, x: graph.op("Log", graph.op("Max", x, step.options["least"])),
     "linear": _linear_nodes,
-    "join": lambda _graph, _step, x: x,
+    "concat": lambda _graph, _step, x: x,
     "votes": lambda graph, step, x: _counting_nodes(graph, step, x, "GreaterOrEqual"),
     "pair_scores": _pair_scores,
     "experts": _expert_nodes,
@@ -413,16 +413,16 @@ def _score_nodes(graph: Graph, f: str, center: float, size: float) -> str:
     return graph.op("Sub", 0.5, graph.op("Mul", graph.op("Div", z, size_of), 0.5))
 
 
-def _probability_nodes(graph: Graph, odds: Mapping[str, Any], f: str, several: bool) -> str:
-    margin, prior = odds["kind"] == "margin", odds["prior"]
-    f = graph.op("Mul", f, odds["factor"] if margin else 1.0)
+def _probability_nodes(graph: Graph, odds: MarginOdds | LogOdds, f: str, several: bool) -> str:
+    margin, prior = isinstance(odds, MarginOdds), odds.prior
+    f = graph.op("Mul", f, odds.factor if isinstance(odds, MarginOdds) else 1.0)
     if several:
         p = graph.op("Softmax", f, axis=1)
-        if margin:
+        if isinstance(odds, MarginOdds):
             count = graph.op("Cast", graph.op("Gather", graph.op("Shape", f), np.array(1)), to=1)
             return graph.op("Add", graph.op("Mul", p, 1.0 - prior), graph.op("Div", prior, count))
-        p = graph.op("Add", graph.op("Mul", p, 1.0 - prior), _to_float32(prior * np.array(odds["shares"])))
-        return _with_a_lead(graph, p, _one_hot(graph, graph.op("ArgMax", f, axis=1, keepdims=1), len(odds["shares"])))
+        p = graph.op("Add", graph.op("Mul", p, 1.0 - prior), _to_float32(prior * np.array(odds.shares)))
+        return _with_a_lead(graph, p, _one_hot(graph, graph.op("ArgMax", f, axis=1, keepdims=1), len(odds.shares)))
     f = _clip_to(graph, f, 30.0)
     p = graph.op("Sigmoid", graph.op("Concat", graph.op("Neg", f), f, axis=1))
     if not margin:

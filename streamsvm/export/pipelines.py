@@ -96,7 +96,7 @@ def add_scales(program: Program, value: int, scales: Sequence[Scale]) -> int:
     for scale in scales:
         value = _add_scale(program, value, scale)
         if scale.fills:
-            value = program.add("fill", value, single=False)
+            value = program.add("impute", value, float32=False)
     return value
 
 
@@ -109,7 +109,7 @@ def _add_scale(program: Program, value: int, scale: Scale) -> int:
     part = program.add("select", value, columns=scaled)
     location, spread = scale.location[scaled], scale.spread[scaled]
     part = program.add("scale", part, location=location, spread=spread, bound=scale.bound)
-    both = program.add("join", program.add("select", value, columns=kept), part)
+    both = program.add("concat", program.add("select", value, columns=kept), part)
     return program.add("select", both, columns=np.argsort(np.concatenate([kept, scaled])))
 
 
@@ -251,7 +251,7 @@ def front_steps(program: Program) -> int:
     """Return how many of a program's first steps only fill, select and scale columns in float64."""
     front = 0
     for step in program.steps:
-        if step.do not in ("fill", "select", "scale") or step.options.get("single"):
+        if step.op not in ("impute", "select", "scale") or step.options.get("float32"):
             break
         front += 1
     return front
@@ -263,12 +263,12 @@ def lost_in_float32(program: Program) -> list[str]:
     # Of each value of the program: its columns, and where they are centred and how wide they are spread, in units of the rows.
     values = [(np.arange(n), np.zeros(n), np.ones(n))]
     for step in program.steps:
-        if step.do not in ("fill", "select", "scale", "join") or step.options.get("single"):
+        if step.op not in ("impute", "select", "scale", "concat") or step.options.get("float32"):
             break
-        own, location, spread = map(np.concatenate, zip(*(values[i] for i in step.of), strict=True))
-        if step.do == "select":
+        own, location, spread = map(np.concatenate, zip(*(values[i] for i in step.inputs), strict=True))
+        if step.op == "select":
             own, location, spread = (each[step.arrays["columns"]] for each in (own, location, spread))
-        elif step.do == "scale":  # an encoder centres columns, fills them, and moves them back
+        elif step.op == "scale":  # an encoder centres columns, fills them, and moves them back
             location, spread = location + spread * step.arrays["location"], spread * step.arrays["spread"]
         values.append((own, location, spread))
     own, location, spread = values[-1]

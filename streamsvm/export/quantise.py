@@ -67,22 +67,22 @@ def quantised(program: Program, bits: int) -> Program:
 def rounded(program: Program, bits: int) -> Program:
     """Return a program with rounded vectors, and coefficients as they were: as many bytes as `quantised` gives it."""
     return program.with_steps(
-        step if bits == 32 or step.do not in ("kernel", "neighbours") else _rounded_step(step, bits) for step in program.steps
+        step if bits == 32 or step.op not in ("kernel", "neighbours") else _rounded_step(step, bits) for step in program.steps
     )
 
 
 def _rounded_step(step: Step, bits: int) -> Step:
-    bits, given = bits if step.do == "kernel" else 16, step.arrays["vectors"]
+    bits, given = bits if step.op == "kernel" else 16, step.arrays["vectors"]
     if given.dtype.kind == "i" and 8 * given.itemsize <= bits:
         return step
     vectors, arrays = vectors_of(step), dict(step.arrays)
     if len(vectors) and step.options.get("kind") == "rbf":  # of a product, that of the middle would have to be added
-        arrays["middle"] = (0.5 * vectors.min(axis=0) + 0.5 * vectors.max(axis=0)).astype(np.float32).astype(np.float64)
-        vectors = vectors - arrays["middle"]
+        arrays["center"] = (0.5 * vectors.min(axis=0) + 0.5 * vectors.max(axis=0)).astype(np.float32).astype(np.float64)
+        vectors = vectors - arrays["center"]
     unit = np.abs(vectors).max(axis=0, initial=0.0) / (2 ** (bits - 1) - 1)
     unit[unit < _LEAST_UNIT] = 1.0  # of a feature that is the same in all vectors, or as good as that
     numbers = np.rint(vectors / unit).astype(_TYPES[bits])
-    return replace(step, arrays={**arrays, "vectors": numbers, "unit": unit})
+    return replace(step, arrays={**arrays, "vectors": numbers, "scale": unit})
 
 
 class _Sums:
@@ -90,7 +90,7 @@ class _Sums:
 
     def __init__(self, program: Program, other: Program, number: int) -> None:
         before, after = (some.steps[number - 1].arrays["weights"] for some in (program, other))
-        self.step, self.moved = (some.steps[program.steps[number - 1].of[0] - 1] for some in (program, other))
+        self.step, self.moved = (some.steps[program.steps[number - 1].inputs[0] - 1] for some in (program, other))
         self.weights, self.others = before, after
         self.vectors, self.moved_vectors = vectors_of(self.step), vectors_of(self.moved)
 
@@ -118,8 +118,8 @@ def _step_values(step: Step, vectors: np.ndarray, weights: np.ndarray, X: np.nda
 def _moved_sums(program: Program, other: Program) -> Iterator[tuple[int, _Sums]]:
     """Give the sums of kernels whose vectors have moved, with the numbers of their values."""
     for number, reader in enumerate(program.steps, 1):
-        place = reader.of[0] - 1
-        if reader.do == "linear" and place >= 0 and program.steps[place].do == "kernel":
+        place = reader.inputs[0] - 1
+        if reader.op == "linear" and place >= 0 and program.steps[place].op == "kernel":
             found = _Sums(program, other, number)
             if (found.vectors != found.moved_vectors).any():
                 yield number, found

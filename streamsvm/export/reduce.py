@@ -20,7 +20,7 @@ from streamsvm.export.c.writer import table_bytes
 from streamsvm.export.quantise import quantised, rounded
 
 _SHRINKING = "kernel", "neighbours"
-_PLACES = "unit", "middle"  # of vectors that are whole numbers
+_PLACES = "scale", "center"  # of vectors that are whole numbers
 _ROWS_A_VECTOR, _LEAST_ROWS, _MOST_ROWS = 20, 5000, 20_000  # of least squares
 
 
@@ -113,11 +113,11 @@ def reduced(program: Program, max_bytes: int, X: Any = None, *, bits: int = 32, 
         small = given if bits == 32 else quantised(given, bits)
     else:
         how = max_bytes, rows, bits, passes
-        remembers = rows is not None and len(rows) and any(step.do == "neighbours" for step in given.steps)
+        remembers = rows is not None and len(rows) and any(step.op == "neighbours" for step in given.steps)
         ways = [given, _forgetful_program(given)] if remembers else [given]
         tried = [_fitting_program(way, *how, np.random.default_rng(seed)) for way in ways]
         small = min(tried, key=lambda found: _worse_by(*_cost_of(program, found, rows)))
-    counts = tuple(sum(len(step.arrays["vectors"]) for step in some.steps if step.do in _SHRINKING) for some in (program, small))
+    counts = tuple(sum(len(step.arrays["vectors"]) for step in some.steps if step.op in _SHRINKING) for some in (program, small))
     found = Reduction(small, (counts[0], counts[1]), table_bytes(small), *_cost_of(program, small, rows))
     if counts[1] < counts[0] or given is not program:
         small.facts = {**program.facts, "made smaller": str(found)}
@@ -141,10 +141,10 @@ def _fitting_program(
     program: Program, max_bytes: int, rows: np.ndarray | None, bits: int, passes: int, rng: np.random.Generator
 ) -> Program:
     for step in program.steps:
-        if step.do in ("trees", "fourier") or (step.do == "kernel" and step.options["kind"] not in KERNELS):
-            of = f"a {step.options['kind']} kernel" if step.do == "kernel" else f"a step {step.do!r}"
+        if step.op in ("trees", "fourier") or (step.op == "kernel" and step.options["kind"] not in KERNELS):
+            of = f"a {step.options['kind']} kernel" if step.op == "kernel" else f"a step {step.op!r}"
             raise ProgramError(f"a model with {of} cannot be made smaller: learn it with another kernel, or a smaller budget")
-    most = max((len(step.arrays["vectors"]) for step in program.steps if step.do in _SHRINKING), default=0)
+    most = max((len(step.arrays["vectors"]) for step in program.steps if step.op in _SHRINKING), default=0)
     low, high = 0, most  # of the step with the most vectors: low are too few to ask, high too many
     while high - low > 1:
         middle = (low + high) // 2
@@ -163,7 +163,7 @@ def _remembering_program(program: Program, vectors: int, most: int, rng: np.rand
     steps = []
     for step in program.steps:
         arrays = step.arrays
-        if step.do == "neighbours":
+        if step.op == "neighbours":
             n, count = len(arrays["vectors"]), _count_kept(step, vectors, most)
             kept = np.arange(count) if rng is None else np.sort(rng.permutation(n)[:count])
             arrays = {**arrays, **{name: arrays[name][kept] for name in ("vectors", "targets", "weights")}}
@@ -175,11 +175,11 @@ def _forgetful_program(program: Program, what: str = "neighbours") -> Program:
     """Return a program in which the mean vote of all rows stands for that of neighbours, or the mean of leaves for a forest."""
     steps, widths = [], program.widths
     for step, width in zip(program.steps, widths[1:], strict=True):
-        if step.do == what:
+        if step.op == what:
             targets, weights = _told_by(step)
             each = targets[:, None] == np.arange(width) if step.options["labels"] else targets[:, None]
-            arrays = {"weights": np.zeros((width, widths[step.of[0]])), "biases": weights @ each / weights.sum()}
-            step = Step("linear", step.of, arrays, {})
+            arrays = {"weights": np.zeros((width, widths[step.inputs[0]])), "biases": weights @ each / weights.sum()}
+            step = Step("linear", step.inputs, arrays, {})
         steps.append(step)
     return program.with_steps(steps)
 
@@ -189,7 +189,7 @@ def _told_by(step: Step) -> tuple[np.ndarray, np.ndarray]:
     a = step.arrays
     if "means" in a:
         return a["means"].astype(np.float64), np.ones(len(a["means"]))
-    weights = a["weights" if step.do == "neighbours" else "counts"]
+    weights = a["weights" if step.op == "neighbours" else "counts"]
     return a["targets"].astype(np.float64).ravel(), weights.astype(np.float64).ravel()
 
 
@@ -208,17 +208,19 @@ def _cut_program(program: Program, vectors: int, most: int) -> Program:
     """Return a program with as many vectors as the one sought, whichever they are."""
     program = _remembering_program(program, vectors, most)
     kept = {
-        number: np.arange(_count_kept(step, vectors, most)) for number, step in enumerate(program.steps, 1) if step.do == "kernel"
+        number: np.arange(_count_kept(step, vectors, most)) for number, step in enumerate(program.steps, 1) if step.op == "kernel"
     }
     new = {number: vectors_of(program.steps[number - 1])[some] for number, some in kept.items()}
-    return _with_vectors(program, new, {i: step.arrays["weights"][:, kept[step.of[0]]] for i, step in _kernel_readers(program)})
+    return _with_vectors(
+        program, new, {i: step.arrays["weights"][:, kept[step.inputs[0]]] for i, step in _kernel_readers(program)}
+    )
 
 
 def _kernel_readers(program: Program) -> list[tuple[int, Step]]:
     """Return the steps that read kernel values, which are all ``linear``, with the numbers of their values."""
-    kernels = {number for number, step in enumerate(program.steps, 1) if step.do == "kernel"}
-    found = [(number, step) for number, step in enumerate(program.steps, 1) if kernels.intersection(step.of)]
-    if any(step.do != "linear" for _, step in found):
+    kernels = {number for number, step in enumerate(program.steps, 1) if step.op == "kernel"}
+    found = [(number, step) for number, step in enumerate(program.steps, 1) if kernels.intersection(step.inputs)]
+    if any(step.op != "linear" for _, step in found):
         raise ProgramError("a model with a step that reads kernel values, and is no sum, cannot be made smaller")
     return found
 
@@ -240,18 +242,18 @@ def _replaced_vectors(
 ) -> Program:
     readers, new, problems = _kernel_readers(program), {}, {}
     for number, step in enumerate(program.steps, 1):
-        count = _count_kept(step, vectors, most) if step.do == "kernel" else 0
+        count = _count_kept(step, vectors, most) if step.op == "kernel" else 0
         if count:
             given = _rows_of_step(program, step, rows, count, rng)
             problems[number] = _least_squares_of(
-                program, number, given, [reader for _, reader in readers if reader.of == (number,)]
+                program, number, given, [reader for _, reader in readers if reader.inputs == (number,)]
             )
             new[number] = _moved_step(step, problems[number], readers, number, count, passes, rng)
     weights = {i: step.arrays["weights"] for i, step in readers}
     for number, problem in problems.items():
         solved, begin = problem.solve(new[number]).T, 0
         for i, reader in readers:
-            if reader.of == (number,):
+            if reader.inputs == (number,):
                 weights[i] = solved[begin : begin + len(reader.arrays["biases"])]
                 begin += len(weights[i])
     return quantised(_with_vectors(program, new, weights), bits)
@@ -267,7 +269,7 @@ def _rows_of_step(program: Program, step: Step, rows: np.ndarray | None, count: 
     parts = [own] if len(own) <= needed else []
     if rows is not None and len(rows):
         given = rows if 2 * len(rows) <= needed else rows[np.sort(rng.permutation(len(rows))[: needed // 2])]
-        parts.append(_value_on_rows(program, step.of[0], given).astype(np.float32))
+        parts.append(_value_on_rows(program, step.inputs[0], given).astype(np.float32))
     between = max(needed - sum(map(len, parts)), len(own))
     return np.concatenate([*parts, rows_between(own, between, rng)])
 
@@ -302,7 +304,7 @@ def _moved_step(
     rng: np.random.Generator,
 ) -> np.ndarray:
     S = vectors_of(step)
-    sizes = np.max([np.abs(reader.arrays["weights"]).max(axis=0) for _, reader in readers if reader.of == (number,)], axis=0)
+    sizes = np.max([np.abs(reader.arrays["weights"]).max(axis=0) for _, reader in readers if reader.inputs == (number,)], axis=0)
     chosen = choose_vectors(problem.kernel, S, sizes, count, rng)
     if not len(chosen):
         chosen = np.arange(min(count, 1))  # all coefficients are 0

@@ -165,7 +165,7 @@ def test_inspect_says_whether_it_can_be_exported(saved, tmp_path, call):
     size = edge.load(saved).nbytes
     assert f"export           {size:,} bytes of numbers, which fit a small device\n" in call("inspect", saved).stdout
     facts = json.loads(call("inspect", saved, "--json").stdout)
-    assert facts["export"] == {"columns": 2, "bytes": size, "steps": ["scale", "fill", "kernel", "linear"]}
+    assert facts["export"] == {"columns": 2, "bytes": size, "steps": ["scale", "impute", "kernel", "linear"]}
     streamsvm.save(BSGDClassifier(), tmp_path / "new")
     shown = call("inspect", tmp_path / "new").stdout
     assert "\nexport           it has not learned yet: there is nothing to predict by\n" in shown

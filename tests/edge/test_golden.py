@@ -28,7 +28,10 @@ def test_predictors_answer_as_expected(folder):
     assert sorted(saved_models.check(folder)) == sorted(path.name for path in folder.iterdir() if path.suffix != ".json")
 
 
-@pytest.mark.parametrize("path", sorted(GOLDEN.glob("*/*.safetensors")), ids=lambda path: path.stem)
+MODELS = [path for path in sorted(GOLDEN.glob("*/*.safetensors")) if unpack(path.read_bytes()).strings.get("kind") != "program"]
+
+
+@pytest.mark.parametrize("path", MODELS, ids=lambda path: path.stem)
 def test_models_answer_as_their_predictors_and_go_on(path):
     assert unpack(path.read_bytes()).strings["version"] == path.parent.name.removeprefix("version-")
     model, predictor = streamsvm.load(path), edge.load(path)

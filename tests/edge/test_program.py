@@ -15,6 +15,7 @@ from refused import refused
 from streamsvm import edge
 from streamsvm.edge.predictor import PROGRAM, Predictor
 from streamsvm.edge.program import Answer, Column, Program
+from streamsvm.edge.steps import LogOdds, MarginOdds
 from streamsvm.export.describe import program_of
 from streamsvm.files.container import VERSION, pack, unpack
 
@@ -76,8 +77,8 @@ def test_shapes_that_overflow(shape):
 
 def test_probabilities_need_a_decision_value_for_each_label():
     program = Program([Column(name, name) for name in "abc"])
-    pairs = program.add("join", 0, 0)
-    odds = {"kind": "log odds", "prior": 0.5, "shares": [0.2, 0.3, 0.5]}
+    pairs = program.add("concat", 0, 0)
+    odds = LogOdds(0.5, (0.2, 0.3, 0.5))
     program.answer = Answer("class", pairs, 0, (1, 2, 3), odds=odds)
     refused("its answer has 6 decision values and 3 numbers for 3 labels", program.check, error=edge.ProgramError)
     program.answer = program.answer._replace(decision=0)
@@ -95,9 +96,9 @@ def test_values_of_a_row_are_bounded():
     program = Program([Column("a", "a")])
     value = program.add("select", 0, columns=np.zeros(2**12, np.int64))
     for _ in range(7):
-        value = program.add("join", value, value)
+        value = program.add("concat", value, value)
     with pytest.raises(edge.ProgramError, match="its values have 2,093,057 numbers, which no model of its size has"):
-        program.add("join", value, value)
+        program.add("concat", value, value)
 
 
 @pytest.mark.parametrize(
@@ -116,7 +117,7 @@ def test_decision_values_are_those_of_labels_or_of_pairs(labels, width, odds, go
     decision = program.add("linear", 0, weights=np.ones((width, 1)), biases=np.zeros(width))
     n = labels if labels > 2 else 1
     choice = program.add("linear", 0, weights=np.ones((n, 1)), biases=np.zeros(n))
-    given = {"kind": "margin", "factor": 1.0, "prior": 0.1} if odds else None
+    given = MarginOdds(1.0, 0.1) if odds else None
     program.answer = Answer("class", decision, choice, tuple(range(labels)), odds=given)
     if good:
         program.check()
@@ -127,8 +128,8 @@ def test_decision_values_are_those_of_labels_or_of_pairs(labels, width, odds, go
 def test_steps_are_bounded():
     program = Program([Column("a", "a")])
     for _ in range(1000):
-        program.add("fill", 0, single=False)
-    refused("it has more than 1,000 steps, which no model has", program.add, "fill", 0, single=False, error=edge.ProgramError)
+        program.add("impute", 0, float32=False)
+    refused("it has more than 1,000 steps, which no model has", program.add, "impute", 0, float32=False, error=edge.ProgramError)
 
 
 def test_an_int_that_no_float_holds_is_refused():

@@ -17,7 +17,7 @@ from streamsvm.edge.step import MOST_AT_ONCE, Step
 from streamsvm.edge.steps import value_of, width_of
 from streamsvm.export.quantise import quantised
 
-OPTIONS = {"labels": 3, "neighbours": 2, "reach": 1.0, "offset": 1e-3, "power": 3}
+OPTIONS = {"labels": 3, "neighbours": 2, "max_difference": 1.0, "offset": 1e-3, "power": 3}
 
 
 def neighbours(step, row):
@@ -25,10 +25,10 @@ def neighbours(step, row):
     a, o = step.arrays, step.options
     distances = []
     for vector in a["vectors"].tolist():
-        if "unit" in a:
-            vector = [number * unit for number, unit in zip(vector, a["unit"].tolist(), strict=True)]
-        ways = [min(abs(x - v), o["reach"]) for x, v in zip(row, vector, strict=True)]
-        distances.append(math.fsum(r * way for r, way in zip(a["relevance"].tolist(), ways, strict=True)))
+        if "scale" in a:
+            vector = [number * unit for number, unit in zip(vector, a["scale"].tolist(), strict=True)]
+        ways = [min(abs(x - v), o["max_difference"]) for x, v in zip(row, vector, strict=True)]
+        distances.append(math.fsum(r * way for r, way in zip(a["feature_weights"].tolist(), ways, strict=True)))
     nearest = sorted(range(len(distances)), key=lambda i: (round(1024.0 * distances[i]), i))[: o["neighbours"]]
     votes = {i: float(a["weights"][i]) / (max(distances[i], 2.0**-15) + o["offset"]) ** o["power"] for i in nearest}
     if not o["labels"]:
@@ -38,9 +38,9 @@ def neighbours(step, row):
 
 def made(**given):
     """A step of three rows of two numbers, but for what is given."""
-    arrays = {"vectors": np.array([[0, 0], [1, 0], [1, 1]], np.float32), "relevance": np.array([1.0, 0.5])}
+    arrays = {"vectors": np.array([[0, 0], [1, 0], [1, 1]], np.float32), "feature_weights": np.array([1.0, 0.5])}
     arrays |= {"targets": np.array([0.0, 2.0, 1.0]), "weights": np.ones(3, np.float32)}
-    arrays |= {name: value for name, value in given.items() if name in (*arrays, "unit", "middle")}
+    arrays |= {name: value for name, value in given.items() if name in (*arrays, "scale", "center")}
     return Step("neighbours", (0,), arrays, OPTIONS | {name: value for name, value in given.items() if name in OPTIONS})
 
 
@@ -55,7 +55,7 @@ def test_a_row_that_is_there_already_is_at_the_least_distance():
 @pytest.mark.parametrize("name", MEMORIES)
 def test_neighbours_answer_as_their_twin(name, bits):
     given = quantised(program(name), bits)
-    place = next(place for place, step in enumerate(given.steps) if step.do == "neighbours")
+    place = next(place for place, step in enumerate(given.steps) if step.op == "neighbours")
     part = given.with_steps(given.steps[:place])
     part.answer = given.answer._replace(decision=place, choice=place)
     X = matrix(given).astype(np.float64)
@@ -69,7 +69,7 @@ def test_neighbours_answer_as_their_twin(name, bits):
 
 def test_neighbours_take_a_bounded_memory():
     rng, n, features = np.random.default_rng(0), 2000, 40
-    arrays = {"vectors": rng.normal(size=(n, features)).astype(np.float32), "relevance": rng.random(features)}
+    arrays = {"vectors": rng.normal(size=(n, features)).astype(np.float32), "feature_weights": rng.random(features)}
     arrays |= {"targets": rng.integers(0, 3, n).astype(float), "weights": np.ones(n, np.float32)}
     step, x = made(**arrays), rng.normal(size=(300, features))
     expected = np.concatenate([value_of(step, row[None]) for row in x])
@@ -86,7 +86,7 @@ def test_votes_of_any_size_are_shares():
     for relevance in (0.0, 1e30):
         for offset in (1e-30, 1e30):
             weights = np.array([1e-30, 1.0, 1e29])
-            step = made(relevance=np.array([relevance, 0.0]), weights=weights, offset=offset, power=8, neighbours=3)
+            step = made(feature_weights=np.array([relevance, 0.0]), weights=weights, offset=offset, power=8, neighbours=3)
             assert width_of(step, 2) == 3
             np.testing.assert_allclose(value_of(step, np.array([[0.0, 0.0], [1e300, -1e300]])).sum(axis=1), 1.0)
 
@@ -98,14 +98,14 @@ def test_votes_of_any_size_are_shares():
         ({"vectors": np.zeros((3, 1), np.float32)}, r"vectors of a step 'neighbours' has the shape \(3, 1\)"),
         ({"vectors": np.full((3, 2), math.nan, np.float32)}, "vectors of a step 'neighbours' are not finite"),
         ({"vectors": np.zeros((3, 2), bool)}, "vectors of a step 'neighbours' is bool"),
-        ({"vectors": np.zeros((3, 2), np.int8)}, "has not the arrays and options that it needs .*unit"),
-        ({"vectors": np.zeros((3, 2), np.int8), "unit": np.ones(3)}, "unit of a step 'neighbours' has the shape"),
-        ({"vectors": np.zeros((3, 2), np.int8), "unit": np.ones(2), "middle": np.ones(2)}, "has a middle, which only"),
-        ({"relevance": np.ones(3)}, "relevance of a step 'neighbours' has the shape"),
-        ({"relevance": np.array([1.0, -1e-9])}, "relevance of a step 'neighbours' is below 0"),
-        ({"relevance": np.array([1.0, math.inf])}, "relevance of a step 'neighbours' are not finite"),
-        ({"relevance": np.array([1e308, 1e308])}, "its distances are too large"),
-        ({"relevance": np.array([1e20, 0.0]), "reach": 1e20}, "its distances are too large"),
+        ({"vectors": np.zeros((3, 2), np.int8)}, "has not the arrays and options that it needs .*scale"),
+        ({"vectors": np.zeros((3, 2), np.int8), "scale": np.ones(3)}, "scale of a step 'neighbours' has the shape"),
+        ({"vectors": np.zeros((3, 2), np.int8), "scale": np.ones(2), "center": np.ones(2)}, "has a center, which only"),
+        ({"feature_weights": np.ones(3)}, "feature_weights of a step 'neighbours' has the shape"),
+        ({"feature_weights": np.array([1.0, -1e-9])}, "feature_weights of a step 'neighbours' is below 0"),
+        ({"feature_weights": np.array([1.0, math.inf])}, "feature_weights of a step 'neighbours' are not finite"),
+        ({"feature_weights": np.array([1e308, 1e308])}, "its distances are too large"),
+        ({"feature_weights": np.array([1e20, 0.0]), "max_difference": 1e20}, "its distances are too large"),
         ({"targets": np.zeros(2)}, "targets of a step 'neighbours' has the shape"),
         ({"targets": np.zeros(3, np.int64)}, "targets of a step 'neighbours' is int64"),
         *(({"targets": np.array([0.0, 1.0, bad])}, "are not the numbers of labels") for bad in (3.0, -1.0, 0.5)),
@@ -115,7 +115,10 @@ def test_votes_of_any_size_are_shares():
         *(({"labels": bad}, "labels of a step 'neighbours' is out of its range") for bad in (-1, 2**12 + 1, 2.0, True, None)),
         ({"labels": 1, "targets": np.zeros(3)}, "has no vectors, or one label"),
         *(({"neighbours": bad}, "neighbours of a step 'neighbours' is out of its range") for bad in (0, -1, 1.5, 10**400, "1")),
-        *(({"reach": bad}, "reach of a step 'neighbours' is out of its range") for bad in (0.0, -1.0, math.inf, math.nan, 1e31)),
+        *(
+            ({"max_difference": bad}, "max_difference of a step 'neighbours' is out of its range")
+            for bad in (0.0, -1.0, math.inf, math.nan, 1e31)
+        ),
         *(({"offset": bad}, "offset of a step 'neighbours' is out of its range") for bad in (0.0, -1e-3, math.inf, 1e-300)),
         *(({"power": bad}, "power of a step 'neighbours' is out of its range") for bad in (0, 9, 2.5, True)),
     ],
@@ -126,7 +129,7 @@ def test_neighbours_that_do_not_fit_are_refused(given, reason):
         width_of(made(**given), 2)
 
 
-@pytest.mark.parametrize("name", ["vectors", "relevance", "targets", "weights", *OPTIONS])
+@pytest.mark.parametrize("name", ["vectors", "feature_weights", "targets", "weights", *OPTIONS])
 def test_neighbours_need_all_arrays_and_options(name):
     step = made()
     arrays, options = ({key: value for key, value in some.items() if key != name} for some in (step.arrays, step.options))
@@ -137,21 +140,21 @@ def test_neighbours_need_all_arrays_and_options(name):
 @pytest.mark.parametrize(
     ("given", "reason"),
     [
-        ({"middle": np.zeros(2)}, "middle of a step 'kernel' has the shape"),
-        ({"middle": np.array([math.inf])}, "middle of a step 'kernel' are not finite"),
-        ({"kind": "linear"}, "a step 'kernel' has a middle, which only whole"),
-        ({"vectors": np.ones((2, 1), np.float32)}, "a step 'kernel' has a middle, which only whole"),
+        ({"center": np.zeros(2)}, "center of a step 'kernel' has the shape"),
+        ({"center": np.array([math.inf])}, "center of a step 'kernel' are not finite"),
+        ({"kind": "linear"}, "a step 'kernel' has a center, which only whole"),
+        ({"vectors": np.ones((2, 1), np.float32)}, "a step 'kernel' has a center, which only whole"),
         *(({"degree": bad}, "degree of a step 'kernel' is out of its range") for bad in (2.5, 0, 101)),
     ],
 )
 def test_middles_and_degrees_that_do_not_fit_are_refused(given, reason):
-    arrays = {"vectors": np.array([[-127], [127]], np.int8), "unit": np.array([0.5]), "middle": np.array([100.0])}
+    arrays = {"vectors": np.array([[-127], [127]], np.int8), "scale": np.array([0.5]), "center": np.array([100.0])}
     options = {"kind": "rbf", "gamma": 1.0, "coef0": 0.0, "degree": 1}
     step = Step("kernel", (0,), arrays, options)
     np.testing.assert_allclose(value_of(step, np.array([[163.5], [37.5]])), [[0.0, 1.0], [math.exp(-1.0), 0.0]], atol=1e-15)
     changed = [{name: given.get(name, value) for name, value in some.items()} for some in (arrays, options)]
     if given.get("vectors", arrays["vectors"]).dtype.kind == "f":
-        del changed[0]["unit"]
+        del changed[0]["scale"]
     refused(reason, width_of, Step("kernel", (0,), *changed), 1, error=edge.ProgramError)
 
 

@@ -8,13 +8,14 @@ import pytest
 from edge_models import matrix, program
 from refused import refused
 from streamsvm.edge.program import Answer, Column, Program
+from streamsvm.edge.steps import LogOdds
 from streamsvm.export.compare import Comparison, comparison
 from streamsvm.export.quantise import quantised
 
 
 def linear(bias, kind="class", odds=None):
     made = Program([Column("a", "a")])
-    value = made.add("linear", made.add("fill", 0, single=False), weights=np.ones((1, 1)), biases=np.array([bias]))
+    value = made.add("linear", made.add("impute", 0, float32=False), weights=np.ones((1, 1)), biases=np.array([bias]))
     labels = ("no", "yes") if kind == "class" else ()
     size = 1.0 if kind == "anomaly" else 0.0
     made.answer = Answer(kind, value, value, labels, odds=odds, size=size)
@@ -28,7 +29,7 @@ def test_labels_by_hand():
     found = comparison(linear(0.0), linear(1.5), X)
     assert found == Comparison(5, 2, 1.5, "decision values", None)
     assert str(found) == "2 of 5 rows (40%) have another label; decision values differ by at most 1.5"
-    odds = {"kind": "log odds", "prior": 0.0}
+    odds = LogOdds(0.0)
     found = comparison(linear(0.0, odds=odds), linear(1.5, odds=odds), X)
     assert (found.changed, found.unit) == (2, "probabilities")
     shares = 1.0 / (1.0 + np.exp(-X[:, 0])), 1.0 / (1.0 + np.exp(-X[:, 0] - 1.5))

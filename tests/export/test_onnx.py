@@ -58,7 +58,7 @@ CASES += [(name, {"inputs": "double"}) for name in FORESTS]
 @pytest.mark.parametrize(("name", "how"), CASES, ids=str)
 def test_every_model_answers_alike(name, how, tmp_path):
     given = program(name)
-    if any(step.do == "trees" for step in given.steps):
+    if any(step.op == "trees" for step in given.steps):
         refused("no form in ONNX: model.to_budget", write_onnx, given, tmp_path / "model.onnx", error=edge.ProgramError)
         return
     check(given, tmp_path, **how)

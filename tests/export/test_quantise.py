@@ -23,7 +23,7 @@ from streamsvm.learners import OneClassBSGD
 def expansion(vectors, weights, kind="rbf", gamma=0.5):
     """A program of a sum of kernel values; a row is as its vectors are."""
     made = Program([Column(j, j) for j in range(vectors.shape[1])])
-    value = made.add("kernel", made.add("fill", 0, single=False), vectors=vectors, kind=kind, gamma=gamma, coef0=1.0, degree=2)
+    value = made.add("kernel", made.add("impute", 0, float32=False), vectors=vectors, kind=kind, gamma=gamma, coef0=1.0, degree=2)
     value = made.add("linear", value, weights=weights, biases=np.zeros(len(weights)))
     made.answer = Answer("number", value, value)
     return made
@@ -39,7 +39,7 @@ def values(made, X):
     kernel, linear = made.steps[1:]
     kind, gamma = kernel.options["kind"], kernel.options["gamma"]
     arrays, out = kernel.arrays, np.zeros((len(X), len(linear.arrays["weights"])))
-    units, middles = arrays.get("unit", np.ones(X.shape[1])), arrays.get("middle", np.zeros(X.shape[1]))
+    units, middles = arrays.get("scale", np.ones(X.shape[1])), arrays.get("center", np.zeros(X.shape[1]))
     for vector, weights in zip(arrays["vectors"], linear.arrays["weights"].T, strict=True):
         place = [number * unit + middle for number, unit, middle in zip(vector.tolist(), units, middles, strict=True)]
         for i, x in enumerate(X):
@@ -64,7 +64,7 @@ def test_what_is_lost_is_orthogonal_to_all_that_is_left(m, d, outputs, kind, bit
     step = after.steps[1]
     kept = vectors_of(step)
     assert step.arrays["vectors"].dtype == {8: np.int8, 16: np.int16}[bits]
-    assert (np.abs(kept - vectors_of(before.steps[1])) <= 0.501 * step.arrays["unit"]).all()
+    assert (np.abs(kept - vectors_of(before.steps[1])) <= 0.501 * step.arrays["scale"]).all()
     # The product of a function with the kernel at a point is its value there.
     wanted, found = values(before, kept), values(after, kept)
     np.testing.assert_allclose(found, wanted, atol=1e-5 * np.abs(wanted).max() + 1e-9)
@@ -114,7 +114,7 @@ def test_a_vector_that_takes_the_bits_of_the_others_is_refused_with_advice():
 
 def test_rows_that_vote_have_16_bits_at_least():
     step = quantised(memory(2), 8).steps[2]
-    assert (step.do, step.arrays["vectors"].dtype) == ("neighbours", np.int16)
+    assert (step.op, step.arrays["vectors"].dtype) == ("neighbours", np.int16)
 
 
 def test_what_no_coefficient_makes_up_for_keeps_its_own(monkeypatch):
@@ -132,7 +132,7 @@ def test_trees_and_random_features_stay_floats():
     assert len(names) == 2
     for name in names:
         before = program(name)
-        assert {step.do for step in before.steps} & {"trees", "fourier"}
+        assert {step.op for step in before.steps} & {"trees", "fourier"}
         assert quantised(before, 8).nbytes == before.nbytes
 
 

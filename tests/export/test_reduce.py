@@ -28,13 +28,13 @@ def rows_of(given, n=2000):
 @pytest.mark.parametrize(("name", "bits"), in_turn(OF_EACH, 32, 8))
 def test_every_model_fits_or_says_why_not(name, bits, tmp_path):
     given = program(name)
-    if any(step.do == "trees" for step in given.steps):
+    if any(step.op == "trees" for step in given.steps):
         refused("a step 'trees' has no form in C", reduced, given, 100, error=edge.ProgramError)
         return
     names = names_bytes(given)  # which stay
     most = names + (table_bytes(given) - names) * (2 if bits == 32 else 1) // 3
-    fixed = any(step.do == "fourier" or step.options.get("kind") == "sigmoid" for step in given.steps)
-    vectors = [len(step.arrays["vectors"]) for step in given.steps if step.do in ("kernel", "neighbours")]
+    fixed = any(step.op == "fourier" or step.options.get("kind") == "sigmoid" for step in given.steps)
+    vectors = [len(step.arrays["vectors"]) for step in given.steps if step.op in ("kernel", "neighbours")]
     if fixed or most - names < 900 or not vectors:
         why = "cannot be made smaller" if fixed else f"with{' one' if sum(vectors) else 'out a support'} vector its tables have"
         refused(why, reduced, given, 10, bits=bits, error=edge.ProgramError)
@@ -66,7 +66,7 @@ def with_memory(targets, count=200):
     given = given.with_steps(given.steps)
     stored = np.random.default_rng(0).normal(size=(count, 5)).astype(np.float32)
     said = add_neighbours(given, 2, stored, np.ones(5), targets(stored), np.ones(count, np.float32), 2)
-    value = given.add("linear", given.add("join", 4, said), weights=np.ones((1, 2)), biases=np.zeros(1))
+    value = given.add("linear", given.add("concat", 4, said), weights=np.ones((1, 2)), biases=np.zeros(1))
     given.answer = given.answer._replace(decision=value, choice=value)
     return given, stored
 
@@ -75,8 +75,8 @@ def test_a_memory_loses_as_many_rows_as_kernels_lose_vectors():
     given, stored = with_memory(lambda stored: (stored[:, 0] > 0.0).astype(float))
     found = reduced(given, table_bytes(given) // 2)
     assert found.table_bytes <= table_bytes(given) // 2
-    [kernel] = [step for step in found.program.steps if step.do == "kernel"]
-    [memory] = [step for step in found.program.steps if step.do == "neighbours"]
+    [kernel] = [step for step in found.program.steps if step.op == "kernel"]
+    [memory] = [step for step in found.program.steps if step.op == "neighbours"]
     assert found.vectors == (400, len(kernel.arrays["vectors"]) + len(memory.arrays["vectors"]))
     assert len(kernel.arrays["vectors"]) == len(memory.arrays["vectors"]) < 200
     places = [stored.tolist().index(row) for row in memory.arrays["vectors"].tolist()]
@@ -88,8 +88,8 @@ def test_a_memory_that_says_little_gives_its_room_to_kernels():
     given, _ = with_memory(lambda stored: np.arange(len(stored)) % 2.0)
     found = reduced(given, table_bytes(given) // 4, rows_of(given))
     assert found.table_bytes <= table_bytes(given) // 4
-    assert [step.do for step in found.program.steps].count("neighbours") == 0
-    [said] = [step for step in found.program.steps if step.do == "linear" and len(step.arrays["biases"]) == 2]
+    assert [step.op for step in found.program.steps].count("neighbours") == 0
+    [said] = [step for step in found.program.steps if step.op == "linear" and len(step.arrays["biases"]) == 2]
     np.testing.assert_array_equal(said.arrays["biases"], [0.5, 0.5])
     assert found.same > 0.9
 
@@ -100,7 +100,7 @@ def test_committees_of_any_size(kind):
     found = reduced(given, table_bytes(given) // 3, rows_of(given, 400), passes=5)
     assert found.table_bytes <= table_bytes(given) // 3
     assert 0 < found.vectors[1] < found.vectors[0]
-    assert [step.do for step in found.program.steps].count("forest") == 0
+    assert [step.op for step in found.program.steps].count("forest") == 0
 
 
 @pytest.mark.parametrize(("allowed", "kept"), [(1.0, True), (0.9, True), (0.2, False)])
@@ -108,13 +108,13 @@ def test_trees_stay_if_they_take_no_more_than_half_of_the_bytes(allowed, kept):
     given = program_of(learned(BSCAClassifier(budget=200, seed=0), 2000, 2))
     given, trees = given.with_steps(given.steps), forest(2, trees=4).steps[1]
     said = given.add("forest", 1, **trees.arrays, **trees.options)
-    value = given.add("linear", given.add("join", 4, said), weights=np.array([[1.0, -0.2, 0.2]]), biases=np.zeros(1))
+    value = given.add("linear", given.add("concat", 4, said), weights=np.array([[1.0, -0.2, 0.2]]), biases=np.zeros(1))
     given.answer = given.answer._replace(decision=value, choice=value)
     whole = table_bytes(given)
     found = reduced(given, int(allowed * whole), rows_of(given))
     assert found.table_bytes <= allowed * whole
     assert ("made smaller" in found.program.facts) == (allowed < 1.0)
-    assert (found.program.steps[said - 1].do == "forest") == kept
+    assert (found.program.steps[said - 1].op == "forest") == kept
     if not kept:
         counts = np.bincount(trees.arrays["targets"].ravel(), trees.arrays["counts"].ravel().astype(float))
         np.testing.assert_allclose(found.program.steps[said - 1].arrays["biases"], counts / counts.sum())

@@ -369,7 +369,7 @@ static void @_kernel$i$(const float *@UP_RESTRICT x, float *@UP_RESTRICT out)
 def takes_eight_bits(program: Program, i: int) -> bool:
     """Return whether a kernel whose values one ``linear`` step sums is written by `eight_bits`."""
     step = program.steps[i]
-    if step.options["kind"] != "rbf" or step.arrays["vectors"].dtype != np.int8 or "middle" not in step.arrays:
+    if step.options["kind"] != "rbf" or step.arrays["vectors"].dtype != np.int8 or "center" not in step.arrays:
         return False
     return bool(_norm_exponents(program, i).max(initial=0.0) <= _LONGEST)
 
@@ -377,7 +377,7 @@ def takes_eight_bits(program: Program, i: int) -> bool:
 def _norm_exponents(program: Program, i: int) -> np.ndarray:
     """Return the exponents of vectors by themselves, from the middle, to the base 2: gamma |s|^2 log2(e), float64 [m]."""
     step = program.steps[i]
-    return np.square(vectors_of(step) - step.arrays["middle"]).sum(axis=1) * (step.options["gamma"] * _BITS)
+    return np.square(vectors_of(step) - step.arrays["center"]).sum(axis=1) * (step.options["gamma"] * _BITS)
 
 
 def eight_bits(source: Source, program: Program, i: int, x: str, out: str) -> None:
@@ -403,8 +403,8 @@ def eight_bits(source: Source, program: Program, i: int, x: str, out: str) -> No
         "vectors": source.keep(f"vectors{i}", laid, f"in groups of {_GROUP}, feature by feature"),
         "norms": source.keep(f"norms{i}", np.pad(whole, (0, groups * _GROUP - m))),
         "weights": source.keep(f"weights{i + 1}", weights.ravel()),
-        "middle": source.keep(f"middle{i}", step.arrays["middle"]),
-        "unit": source.keep(f"unit{i}", np.where(vectors.any(axis=0), step.arrays["unit"], 0.0)),
+        "middle": source.keep(f"middle{i}", step.arrays["center"]),
+        "unit": source.keep(f"unit{i}", np.where(vectors.any(axis=0), step.arrays["scale"], 0.0)),
         "features": features,
         "groups": groups,
         "limit": number(longest * longest / (gamma * _BITS) if gamma else 3e38),

@@ -23,7 +23,7 @@ def experts(source: Source, program: Program, i: int, x: str, out: str) -> None:
     names |= {"best": step.options["best"], "follows": step.options["follows"], "alike": number(ALIKE)}
     names["at"] = names["alike"] if step.options["follows"] else number(0.0)
     weights, shares = step.arrays["weights"], step.arrays["shares"] / step.arrays["shares"].sum()
-    if step.options["of"] == "numbers":
+    if step.options["task"] == "regression":
         text = _NUMBERS
         names |= {"weights": source.keep(f"stacks{i}", weights), "shares": source.keep(f"shares{i}", shares)}
         names |= {"corrects": source.keep(f"corrects{i}", step.arrays["corrects"].astype(np.int32)), "stacks": len(weights)}
@@ -35,7 +35,7 @@ def experts(source: Source, program: Program, i: int, x: str, out: str) -> None:
             source.used |= {"exp", "log"}
             prior, share = step.options["prior"], step.options["share"]
             names |= {"kept": number(1.0 - prior), "for": number(prior * share), "against": number(prior * (1.0 - share))}
-    source.takes(len(votes) if step.options["of"] == "numbers" else 2 * outputs if outputs > 1 else 0)
+    source.takes(len(votes) if step.options["task"] == "regression" else 2 * outputs if outputs > 1 else 0)
     source.body += fill_marks(text, names).split("\n")
 
 
@@ -159,19 +159,19 @@ def add_step(source: Source, program: Program, number_of: int) -> None:
     A ``linear`` step behind a ``kernel`` is one function with it, which needs no room for the kernel values.
     """
     step, out = program.steps[number_of], number_of + (2 if is_fused(program, number_of) else 1)
-    if step.do not in _STEPS:
-        raise ProgramError(f"a step {step.do!r} has no form in C: model.to_budget(500) makes a learner of a forest, which has")
-    _STEPS[step.do](source, program, number_of, f"v{step.of[0]}", f"v{out}")
+    if step.op not in _STEPS:
+        raise ProgramError(f"a step {step.op!r} has no form in C: model.to_budget(500) makes a learner of a forest, which has")
+    _STEPS[step.op](source, program, number_of, f"v{step.inputs[0]}", f"v{out}")
 
 
 def is_fused(program: Program, number_of: int) -> bool:
     """Whether a step is a ``kernel`` that one ``linear`` step alone reads, the next one."""
-    readers = [place for place, step in enumerate(program.steps) if number_of + 1 in step.of]
+    readers = [place for place, step in enumerate(program.steps) if number_of + 1 in step.inputs]
     answer = program.answer
     return (
-        program.steps[number_of].do == "kernel"
+        program.steps[number_of].op == "kernel"
         and readers == [number_of + 1]
-        and program.steps[number_of + 1].do == "linear"
+        and program.steps[number_of + 1].op == "linear"
         and number_of + 1 not in (answer.decision, answer.choice)
     )
 
@@ -236,12 +236,12 @@ def _write_vectors(source: Source, step: Step, i: int, kind: str) -> tuple[list[
     name, text = sums_function(kind, type_of(laid))
     source.functions.setdefault(name, text)
     call = f"@_{name}(x, {place} + first * {features}, {features}, n, sums);"
-    if "unit" not in step.arrays:
+    if "scale" not in step.arrays:
         return [], call
-    unit = step.arrays["unit"]
+    unit = step.arrays["scale"]
     given = [f"float scaled[{max(features, 1)}];"]
     factor = source.keep(f"unit{i}", 1.0 / unit if kind == "squares" else unit, "1 / unit" if kind == "squares" else "unit")
-    away = f"(x[j] - {source.keep(f'middle{i}', step.arrays['middle'])}[j])" if "middle" in step.arrays else "x[j]"
+    away = f"(x[j] - {source.keep(f'middle{i}', step.arrays['center'])}[j])" if "center" in step.arrays else "x[j]"
     given.append(_each_loop(features, f"scaled[j] = {away} * {factor}[j];"))
     extra = f"{source.keep(f'squares{i}', unit * unit, 'unit squared')}, " if kind == "squares" else ""
     return given, call.replace("(x, ", "(scaled, ").replace(f", {features}, n", f", {extra}{features}, n")
@@ -351,7 +351,7 @@ def _write_fourier(source: Source, program: Program, i: int, x: str, out: str) -
 
 
 def _write_linear(source: Source, program: Program, i: int, x: str, out: str) -> None:
-    if i and program.steps[i].of == (i,) and is_fused(program, i - 1):
+    if i and program.steps[i].inputs == (i,) and is_fused(program, i - 1):
         return  # it is a part of the kernel before it
     step = program.steps[i]
     weights, biases = (source.keep(f"{name}{i}", step.arrays[name]) for name in ("weights", "biases"))
@@ -363,14 +363,14 @@ def _write_linear(source: Source, program: Program, i: int, x: str, out: str) ->
 
 def _write_join(source: Source, program: Program, i: int, x: str, out: str) -> None:  # noqa: ARG001 - of several values
     begin = 0
-    for part in program.steps[i].of:
+    for part in program.steps[i].inputs:
         source.body.append(_each_loop(program.widths[part], f"{out}[{begin} + j] = v{part}[j];"))
         begin += program.widths[part]
 
 
 def _write_pairs(source: Source, program: Program, i: int, x: str, out: str) -> None:
     step = program.steps[i]
-    classes, scores = step.options["classes"], step.do == "pair_scores"
+    classes, scores = step.options["classes"], step.op == "pair_scores"
     second = f"{x}[j] {'>' if scores else '>='} 0.0f"
     lines = [f"float sums[{classes}];", "int first, second;"] if scores else ["int first, second;"]
     lines.append(f"for (j = 0; j < {classes}; j++) {'sums[j] = ' if scores else ''}{out}[j] = 0.0f;")
@@ -394,7 +394,7 @@ def neighbours(source: Source, program: Program, i: int, x: str, out: str) -> No
     (n, features), nearest = vectors.shape, min(options["neighbours"], len(vectors))
     laid = in_groups(vectors)
     given = [f"{source.keep(f'vectors{i}', laid, f'in groups of {LANES}, feature by feature')} + first * {features}"]
-    given += [source.keep(f"{name}{i}", step.arrays[name]) for name in ("unit", "relevance") if name in step.arrays]
+    given += [source.keep(f"{name}{i}", step.arrays[name]) for name in ("scale", "feature_weights") if name in step.arrays]
     weights = source.keep(f"weights{i}", step.arrays["weights"])
     if labels:
         targets = targets.astype(np.min_scalar_type(-labels))
@@ -402,7 +402,7 @@ def neighbours(source: Source, program: Program, i: int, x: str, out: str) -> No
     source.functions.setdefault(name, text)
     source.takes(LANES + 2 * nearest)
     names = {
-        "call": f"@_{name}(x, {', '.join(given)}, {number(options['reach'])}, {features}, size, sums)",
+        "call": f"@_{name}(x, {', '.join(given)}, {number(options['max_difference'])}, {features}, size, sums)",
         "share": _SHARE if labels else _MEAN,
         "i": i,
         "k": nearest,
@@ -473,18 +473,18 @@ _MEAN = "out[0] += near[i] / total * $targets$[which[i]];"
 
 
 _STEPS: Mapping[str, Callable[[Source, Program, int, str, str], None]] = {
-    "fill": _write_fill,
+    "impute": _write_fill,
     "scale": _write_scale,
     "select": _write_select,
     "clip": _write_clip,
-    "bend": _write_bend,
+    "hinges": _write_bend,
     "kernel": _write_kernel,
     "fourier": _write_fourier,
     "neighbours": neighbours,
     "forest": forest,
     "log": _write_log,
     "linear": _write_linear,
-    "join": _write_join,
+    "concat": _write_join,
     "votes": _write_pairs,
     "pair_scores": _write_pairs,
     "experts": experts,

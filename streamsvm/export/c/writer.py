@@ -8,6 +8,7 @@ from typing import NamedTuple
 import numpy as np
 
 from streamsvm.edge.program import Program
+from streamsvm.edge.steps import MarginOdds
 from streamsvm.export.c.library import functions_for
 from streamsvm.export.c.steps import add_step, is_fused
 from streamsvm.export.c.text import (
@@ -157,7 +158,7 @@ def _wanted_values(program: Program) -> set[int]:
     wanted = {program.answer.decision, program.answer.choice, 0}
     for i in range(len(program.steps), 0, -1):
         if i in wanted:
-            wanted.update(program.steps[i - 1].of)
+            wanted.update(program.steps[i - 1].inputs)
     return wanted
 
 
@@ -312,9 +313,9 @@ def add_odds(source: Source, program: Program) -> None:
     if odds is None:
         return
     source.used.add("exp")
-    several, margin = len(program.answer.labels) > 2, odds["kind"] == "margin"
-    prior = float(odds["prior"])
-    factor = float(odds["factor"]) if margin else 1.0
+    several, margin = len(program.answer.labels) > 2, isinstance(odds, MarginOdds)
+    prior = float(odds.prior)
+    factor = float(odds.factor) if isinstance(odds, MarginOdds) else 1.0
     lines = ["static void @_odds(const float *f, float *p)", "{"]
     if not several:
         lines += [f"    float z = {number(factor)} * f[0];", "    z = z > 30.0f ? 30.0f : z < -30.0f ? -30.0f : z;"]
@@ -328,10 +329,10 @@ def add_odds(source: Source, program: Program) -> None:
     lines += [f"    for (k = 1; k < {n}; k++) if (f[k] > f[best]) best = k;", f"    for (k = 0; k < {n}; k++) {{"]
     lines += [f"        z = {number(factor)} * (f[k] - f[best]);", "        p[k] = @_exp(z > -30.0f ? z : -30.0f);"]
     lines += ["        sum += p[k];", "    }"]
-    if margin:
+    if isinstance(odds, MarginOdds):
         left = f"{number(1.0 - prior)} * p[k] / sum + {number(prior / n)}"
     else:
-        shares = source.keep("shares", prior * np.array(odds["shares"]))
+        shares = source.keep("shares", prior * np.array(odds.shares))
         left = f"{number(1.0 - prior)} * p[k] / sum + {shares}[k]"
     lines += [f"    for (k = 0; k < {n}; k++) p[k] = {left};", "}"]
     source.functions["odds"] = "\n".join(lines)

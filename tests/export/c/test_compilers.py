@@ -48,7 +48,7 @@ def sources(tmp_path_factory):
     folder, seen = tmp_path_factory.mktemp("sources"), set()
     for number, name in enumerate(MODELS):
         given = program(name)
-        seen |= {step.do for step in given.steps}
+        seen |= {step.op for step in given.steps}
         write_c(given, folder, f"model{number}", bits=(32, 8)[number % 2])
     assert seen == set(_STEPS)
     for number, (kind, parameters) in enumerate(KINDS[1::2]):

@@ -123,7 +123,7 @@ def test_a_model_that_is_too_large_for_16_bits_says_so(tmp_path):
     for vectors in (100, 150):  # 24,000 and 36,000 bytes in a table
         given = Program(columns)
         kernel = {"kind": "rbf", "gamma": 1.0, "coef0": 0.0, "degree": 1}
-        value = given.add("kernel", given.add("fill", 0, single=True), vectors=np.ones((vectors, 60), np.float32), **kernel)
+        value = given.add("kernel", given.add("impute", 0, float32=True), vectors=np.ones((vectors, 60), np.float32), **kernel)
         value = given.add("linear", value, weights=np.ones((1, vectors)), biases=np.zeros(1))
         given.answer = Answer("number", value, value)
         write_c(given, tmp_path)

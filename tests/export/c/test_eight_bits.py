@@ -18,7 +18,7 @@ def expansion(vectors, outputs, gamma, biases=0.0, seed=0):
     rng, features = np.random.default_rng(seed), vectors.shape[1]
     program = Program([Column(i, i) for i in range(features)])
     kernel = {"kind": "rbf", "gamma": gamma, "coef0": 0.0, "degree": 1}
-    value = program.add("kernel", program.add("fill", 0, single=True), vectors=vectors.astype(np.float32), **kernel)
+    value = program.add("kernel", program.add("impute", 0, float32=True), vectors=vectors.astype(np.float32), **kernel)
     weights = rng.normal(size=(outputs, len(vectors)))
     value = program.add("linear", value, weights=weights, biases=np.full(outputs, biases))
     labels = tuple(range(outputs)) if outputs > 1 else (0, 1)

@@ -62,7 +62,7 @@ TRIED = set()
 @pytest.mark.parametrize("name", MAKERS)
 def test_every_model_answers_alike(name, tmp_path):
     given = program(name)
-    if any(step.do == "trees" for step in given.steps):
+    if any(step.op == "trees" for step in given.steps):
         refused("no form in C: model.to_budget", write_c, given, tmp_path, error=edge.ProgramError)
         return
     code = re.sub(r"(?s)= \{.*?\};|/\*.*?\*/|-?[\d.]+(e[-+]?\d+)?", "", write_c(given, tmp_path).source.read_text())
@@ -109,7 +109,7 @@ def test_the_source_needs_no_library(tmp_path):
 def test_names_are_escaped(tmp_path):
     names = ['a"b', "back\\slash", "*/ int x; /*", "uml\u00e4ut", "??=", "line\nbreak", "", "%s", "at@_home", "@UP"]
     made = Program([Column(name, name) for name in names])
-    value = made.add("linear", made.add("fill", 0, single=True), weights=np.ones((1, 10)), biases=np.zeros(1))
+    value = made.add("linear", made.add("impute", 0, float32=True), weights=np.ones((1, 10)), biases=np.zeros(1))
     made.answer = Answer("class", value, value, ('no "', "yes\\@_@UP"))
     compiled = CModel(made, flags=FLAGS)
     features = (ctypes.c_char_p * 10).in_dll(compiled.library, "model_features")
@@ -150,7 +150,7 @@ def test_many_outputs_take_little_of_the_stack(tmp_path):
     rng, classes = np.random.default_rng(0), 40
     made = Program([Column(name, name) for name in "abc"])
     kernel = {"kind": "rbf", "gamma": 0.3, "coef0": 0.0, "degree": 1}
-    value = made.add("kernel", made.add("fill", 0, single=True), vectors=rng.normal(size=(37, 3)), **kernel)
+    value = made.add("kernel", made.add("impute", 0, float32=True), vectors=rng.normal(size=(37, 3)), **kernel)
     value = made.add("linear", value, weights=rng.normal(size=(classes, 37)), biases=rng.normal(size=classes))
     made.answer = Answer("class", value, value, tuple(range(classes)))
     check(made)
