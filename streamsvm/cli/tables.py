@@ -35,7 +35,7 @@ def parse_table_flags(arguments: Any) -> dict[str, Any]:
 def combine_table_options(
     given: Mapping[str, Any], text_format: str | None, label: str | None, saved: Any = None, predict: bool = False
 ) -> TableOptions:
-    """Return how the flags, or else the checkpoint, say that the source is read.
+    """Combine the options of a table from flags with those of a checkpoint.
 
     Parameters
     ----------
@@ -116,8 +116,8 @@ def saved_label(saved: Any) -> str | None:
 
 def _mapping_of(facts: Mapping[str, Any], name: str) -> Mapping[str, Any]:
     """Return a mapping among the facts of a file, which may be anybody's; an empty one where it has none."""
-    found = facts.get(name)
-    return found if isinstance(found, Mapping) else {}
+    value = facts.get(name)
+    return value if isinstance(value, Mapping) else {}
 
 
 def _encoder_of(model: Any) -> TableEncoder | None:

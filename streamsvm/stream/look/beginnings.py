@@ -99,12 +99,12 @@ def of_topic(url: str, wait_on: Callable[[str], bool], position: Position | None
 
 
 def of_rows(name: str, n: int, row: Callable[[int], Row]) -> Beginning:
-    """Return ``n`` rows that are at hand; ``row`` returns one by its number."""
+    """Return ``n`` rows in memory; ``row`` returns one by its number."""
     return Beginning(name, None, partial(_HeldRows, name, n, row))
 
 
 class _HeldRows(Source):
-    """Rows that are at hand, read as columns of a table; where no label is asked for, they have none."""
+    """Rows in memory, read as columns of a table; without labels if none is requested."""
 
     def __init__(self, name: str, n: int, row: Callable[[int], Row], label: str | None, **reading: Any) -> None:
         self.name: str = name

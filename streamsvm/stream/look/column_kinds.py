@@ -16,7 +16,7 @@ from streamsvm.stream.tables.kinds import CATEGORY, DATE, DROP, NUMBER
 from streamsvm.stream.tables.reading import Reading
 from streamsvm.stream.tables.values import UNITS, formats_of, is_date, number, parsed_date, unit_of, zone_names
 
-#: So many rows at least make a constant or an id of a column.
+#: Minimum number of rows to call a column a constant or an id.
 ENOUGH = 20
 _LONGEST_VALUE = 20  # characters
 _MOSTLY = 10  # times as many of one kind
@@ -30,7 +30,7 @@ _TIMES = (10.0**9, 2.0 * 10.0**9)  # seconds since 1970, of 2001 to 2033
 
 
 class Column(NamedTuple):
-    """A column as it was seen."""
+    """What the first rows show of a column."""
 
     name: str
     kind: str
@@ -42,7 +42,7 @@ class Column(NamedTuple):
     suggested: Mapping[str, Any] = MappingProxyType({})
     """Options with which it is read better, if it can be."""
     otherwise: Mapping[str, Any] | None = None
-    """Options that read it as the note says that it may also be."""
+    """Options for the other reading that the note mentions."""
     is_open: bool = False
     """Whether nothing in the rows seen decides between two readings that give other values."""
 
@@ -60,9 +60,9 @@ def column_of(
     rows_may_fail: bool = False,
     forms: list[str | None] | None = None,
 ) -> Column:
-    """Say what a column of these values, without the missing ones, is taken for.
+    """Determine the kind of a column from its values without the missing ones.
 
-    Text that comes among ten times as many numbers is not what the column is for: where rows may fail, it needs no answer.
+    Text among ten times as many numbers is an error in a row: it needs no answer if rows may fail.
     ``forms`` are the formats of its dates, where more rows have told them.
 
     >>> age = column_of("age", [31.0, "?", 40.0, 29.0])
@@ -172,8 +172,8 @@ def parted_marks(values: Sequence[Any]) -> tuple[dict[str, int], list[Any]]:
             break
     if len(rare) <= _MOST_MARKS and all(map(_can_be_written, rare)) and sum(texts[text] for text in rare) < n_read:
         marks |= rare
-    found = {text: count for text, count in texts.items() if text in marks and text}
-    return found, [value for value in others if str(value).strip() not in marks]
+    counts = {text: count for text, count in texts.items() if text in marks and text}
+    return counts, [value for value in others if str(value).strip() not in marks]
 
 
 def _can_be_written(text: str) -> bool:
@@ -183,8 +183,8 @@ def _can_be_written(text: str) -> bool:
 
 def _written_in(mark: str, text: str) -> float | None:
     """The number that a text is to people with a decimal mark."""
-    found: float | None = _or_none(number, _or_none(_BY_MARK[mark].plain_number, text))
-    return found
+    value: float | None = _or_none(number, _or_none(_BY_MARK[mark].plain_number, text))
+    return value
 
 
 def _like_numbers(values: Sequence[Any]) -> bool:
@@ -218,13 +218,13 @@ def _decimal_marks(numbers: Sequence[float], texts: Sequence[str]) -> list[str]:
     """Return the decimal marks with which texts beside plain numbers are numbers, too; one if both read the same."""
     if not texts or len(money_of(texts)) > 1 or all(is_number(text) for text in texts):
         return []
-    found: dict[str, list[float | None]] = {}
+    values_by_mark: dict[str, list[float | None]] = {}
     for mark in _BY_MARK:
         plain = mark == "." or all(map(_may_be_thousands, numbers))
         read = [_written_in(mark, text) for text in texts]
-        if plain and None not in read and read not in found.values():
-            found[mark] = read
-    return list(found)
+        if plain and None not in read and read not in values_by_mark.values():
+            values_by_mark[mark] = read
+    return list(values_by_mark)
 
 
 def have_thousands(texts: Iterable[str]) -> bool:
@@ -243,19 +243,19 @@ def _may_be_thousands(value: float) -> bool:
 
 
 def _suspicion_of(name: str, numbers: Sequence[float], distinct: int) -> tuple[str, Mapping[str, Any], Mapping[str, Any] | None]:
-    """Return what a column of numbers may be instead, the flags that read it so, and those that also may."""
-    whole = all(isinstance(number, int) or number.is_integer() for number in numbers)
+    """Return a note on what a column of numbers may be, the options that read it so, and options for another reading."""
+    are_whole = all(isinstance(number, int) or number.is_integer() for number in numbers)
     is_id = "looks like an id", as_kind(name, DROP), None
     if len(numbers) < ENOUGH:
-        return is_id if whole and ID.search(name) else ("", {}, None)
+        return is_id if are_whole and ID.search(name) else ("", {}, None)
     if distinct == 1:
         return "one value so far", {}, None
-    if whole and (unit := _time_unit(numbers)) is not None:
+    if are_whole and (unit := _time_unit(numbers)) is not None:
         return f"a time since 1970, in {unit}" if unit else "looks like a date", as_kind(name, date_kind(unit or None)), None
-    if whole and distinct == len(numbers) and ID.search(name):
+    if are_whole and distinct == len(numbers) and ID.search(name):
         return is_id
-    if not whole or not all(a < b for a, b in itertools.pairwise(numbers)):
-        is_code = whole and are_codes(name, numbers)
+    if not are_whole or not all(a < b for a, b in itertools.pairwise(numbers)):
+        is_code = are_whole and are_codes(name, numbers)
         return ("looks like a code", as_kind(name, CATEGORY), None) if is_code else ("", {}, None)
     counts = numbers[0] in (0, 1) and numbers[1] == numbers[0] + 1
     if counts or not name:
@@ -274,7 +274,7 @@ def _time_unit(numbers: Sequence[float]) -> str | None:
 
 
 def not_read(name: str, values: Sequence[Any], form: str | None) -> tuple[str, dict[str, Any]]:
-    """Say what is wrong with the dates of a column in a format, and the answers to it."""
+    """Return a note on values that are not dates in a format, and the options that read them; empty if all are dates."""
     wrong = [value for value in values if isinstance(value, str) and value.strip() and not is_date(value.strip(), form)]
     if form is None or form in UNITS:
         wrong = [value for value in wrong if not is_number(value)]
@@ -282,16 +282,16 @@ def not_read(name: str, values: Sequence[Any], form: str | None) -> tuple[str, d
         return "", {}
     note = f"{wrong[0]!r} is not written as {form or 'ISO 8601'}"
     marks = list(dict.fromkeys(value.strip() for value in wrong))
-    others = [text for text in marks if text.lower() not in _USUAL_MARKS]
-    forms = date_formats(others) if others else []
-    if not forms and len(others) <= _MOST_MARKS and all(map(_can_be_written, others)):
+    unusual = [text for text in marks if text.lower() not in _USUAL_MARKS]
+    forms = date_formats(unusual) if unusual else []
+    if not forms and len(unusual) <= _MOST_MARKS and all(map(_can_be_written, unusual)):
         return note, {"missing": marks}
-    usual = [text for text in marks if text not in others]
+    usual = [text for text in marks if text not in unusual]
     return note, as_kind(name, date_kind(forms[0] if forms else "FORMAT")) | ({"missing": usual} if usual else {})
 
 
 def date_formats(values: Sequence[Any]) -> list[str | None]:
-    """The formats in which all values are dates, as of `formats_of`."""
+    """Return the formats that fit all values, as `formats_of`."""
     if all(isinstance(value, date) for value in values):
         return [None]
     return formats_of(values) if all(isinstance(value, str) for value in values) else []
@@ -360,7 +360,7 @@ def text_unit_of(texts: Iterable[str]) -> str | None:
     """
     units: set[str | None] = set()
     for text in texts:
-        units.add(found[1] if (found := _AFTER.fullmatch(text)) else None)
+        units.add(match[1] if (match := _AFTER.fullmatch(text)) else None)
         if len(units) > 1:
             return None
     return units.pop() if units else None

@@ -60,10 +60,10 @@ def reading_proposal(
     rows_may_fail: bool = False,
     try_out: Callable[[Mapping[str, Any]], set[str]] | None = None,
 ) -> Proposal | None:
-    """Return how columns that cannot be learned as they are, or better otherwise, may be read; None if there is no such column.
+    """Propose options for columns that cannot be learned as they are, or that are read better otherwise; None if none are needed.
 
     Where rows may fail, a text among numbers costs its row and needs no answer. ``try_out`` returns the columns that cannot be
-    learned with some options. A NothingLeftError says that no column is left to learn from.
+    learned with some options. Raises NothingLeftError if no column is left to learn from.
     """
     columns = list(columns)
     kinds = {name: ColumnKind.of(kind).kind for name, kind in table.columns.items()}
@@ -116,7 +116,7 @@ def _as_number(column: Column) -> Column:
 
 
 def _options_answered(open_: Sequence[Column], table: TableOptions) -> dict[str, Any]:
-    """Return the options that answer for columns, with what was answered before for these options."""
+    """Return the options that answer for columns, merged with what was given before for these options."""
     answers: dict[str, Any] = {}
     for column in open_:
         answers = merge_options(answers, column.answers)
@@ -125,16 +125,16 @@ def _options_answered(open_: Sequence[Column], table: TableOptions) -> dict[str,
     kinds = {name: kind for name, kind in kinds.items() if kind != NUMBER} or ({} if answers else kinds)
     if kinds:
         answers["columns"] = kinds
-    given = {**table.encoder, "columns": table.columns}
-    return merge_options({name: given[name] for name in answers if given.get(name)}, answers)
+    options = {**table.encoder, "columns": table.columns}
+    return merge_options({name: options[name] for name in answers if options.get(name)}, answers)
 
 
 def tried(beginning: Beginning, label: str | None, table: TableOptions, options: Mapping[str, Any]) -> set[str]:
     """Return the columns that cannot be learned when first rows, those left out that cannot be read, are read with options."""
-    given = {name: value for name, value in {**table.encoder, **options}.items() if name in READING}
-    reading, bad = Reading(**given), set()
-    how = {name: table.source[name] for name in ("delimiter", "encoding") if name in table.source}
-    with beginning.opened(label=label, **how, **given) as source:
+    reading_options = {name: value for name, value in {**table.encoder, **options}.items() if name in READING}
+    reading, bad = Reading(**reading_options), set()
+    text_format = {name: table.source[name] for name in ("delimiter", "encoding") if name in table.source}
+    with beginning.opened(label=label, **text_format, **reading_options) as source:
         for row in itertools.islice(source, ROWS):
             for name, value in row.x.items() if isinstance(row, Row) else ():
                 is_text = not reading.options and isinstance(value, str)
@@ -251,18 +251,18 @@ def text_options(data: bytes, label: str | None, given: Mapping[str, Any]) -> di
     >>> text_options("Größe;Preis\n1,5;2\n".encode("latin-1"), "Preis", {})
     {'encoding': 'cp1252', 'delimiter': ';'}
     """
-    found: dict[str, str] = {}
+    options: dict[str, str] = {}
     encoding: Any = given.get("encoding") or _encoding_of(data)
     if "encoding" not in given and encoding != "utf-8":
-        found["encoding"] = encoding
+        options["encoding"] = encoding
     if "delimiter" not in given:
         try:
             text = codecs.getincrementaldecoder(encoding)(errors="replace").decode(data.removeprefix(codecs.BOM_UTF8))
         except LookupError:  # is said where the file is opened
-            return found
+            return options
         if (delimiter := _delimiter_of(text, label)) != ",":
-            found["delimiter"] = delimiter
-    return found
+            options["delimiter"] = delimiter
+    return options
 
 
 def _encoding_of(data: bytes) -> str:
@@ -285,7 +285,7 @@ def _is_in(encoding: str, line: bytes) -> bool:
 
 
 def _delimiter_of(text: str, label: str | None) -> str:
-    """Return what stands between the cells: what makes the most columns, one of which is that of the label."""
+    """Return the delimiter that gives the most columns, among them the label."""
     best, most = ",", 1
     for mark in _DELIMITERS:
         reader = csv.reader(io.StringIO(text, newline=""), delimiter=mark, skipinitialspace=True, strict=True)

@@ -60,8 +60,8 @@ def look(
     but needs no answer. Returned are the number of rows that were seen, and the columns in their order. A StreamError says that
     the source cannot be read.
     """
-    given = table.encoder | table.source
-    options = {name: given[name] for name in _TEXT_OPTIONS if name in given}
+    table_options = table.encoder | table.source
+    options = {name: table_options[name] for name in _TEXT_OPTIONS if name in table_options}
     kinds = {name: ColumnKind.of(kind) for name, kind in table.encoder.get("columns", {}).items() if name != OTHERS}
     dropped = [name for name, kind in kinds.items() if kind.kind == DROP]
     marked = {name: f"{NUMBER}={'|'.join(kind.marks)}" for name, kind in kinds.items() if kind.marks is not None}
@@ -109,8 +109,8 @@ def _warn_of_spellings(name: str, label: str | None, rows: Sequence[Mapping[Any,
     spelled: dict[str, str] = {}
     for text in texts:
         if (other := spelled.setdefault(text.casefold(), text)) != text:
-            both = f"{shown(other)} and {shown(text)}"
-            warnings.warn(f"{name}: {both} are two labels. If they mean one, write them alike", stacklevel=2)
+            spellings = f"{shown(other)} and {shown(text)}"
+            warnings.warn(f"{name}: {spellings} are two labels. If they mean one, write them alike", stacklevel=2)
             return
 
 
@@ -153,8 +153,8 @@ def _seen_rows(
     for chunk in _chunks_to_see(source, rows, later):
         first = len(rows) < ROWS
         places = range(min(len(chunk), ROWS - len(rows))) if first else _worth_a_look(chunk, texts)
-        given = [row for row in map(chunk.row, places) if isinstance(row, Row)]
-        rows += [row.x if label is None else row.x | {label: row.y} for row in given]
+        seen = [row for row in map(chunk.row, places) if isinstance(row, Row)]
+        rows += [row.x if label is None else row.x | {label: row.y} for row in seen]
         if len(rows) >= ROWS or forms is not None:
             forms = _date_forms(rows, known) if forms is None else forms
             _settle_formats(forms, chunk)
@@ -178,11 +178,11 @@ def _chunks_to_see(
 
 def _worth_a_look(chunk: Chunk, texts: Counter[Hashable]) -> list[int]:
     """Return the numbers of the rows of a chunk to look at, and count the columns with texts."""
-    n, found = len(chunk), chunk.table(())
+    n, table = len(chunk), chunk.table(())
     places = {i * n // _SOME for i in range(_SOME)} if n > _SOME else set(range(n))
-    if found is not None:
-        places |= set(itertools.islice(found.odd, _ODD))
-        for name, values in zip(found.names, found.columns, strict=True):
+    if table is not None:
+        places |= set(itertools.islice(table.odd, _ODD))
+        for name, values in zip(table.names, table.columns, strict=True):
             if isinstance(values, list) and texts[name] < _ODD:
                 new = next((i for i, value in enumerate(values) if isinstance(value, str)), None)
                 if new is not None:
@@ -197,21 +197,21 @@ def _date_forms(rows: Sequence[Mapping[Any, Any]], known: Collection[str | None]
         for name, value in row.items():
             if name not in known and value is not None:
                 values.setdefault(name, []).append(value)
-    found = {name: date_formats(parted_marks(texts)[1]) for name, texts in values.items()}
-    return {name: forms for name, forms in found.items() if len(forms) > 1}
+    forms_by_column = {name: date_formats(parted_marks(texts)[1]) for name, texts in values.items()}
+    return {name: forms for name, forms in forms_by_column.items() if len(forms) > 1}
 
 
 def _settle_formats(forms: dict[Any, list[str | None]], chunk: Chunk) -> None:
     """Take away the formats that dates of a chunk do not have, as far as one is left."""
-    found = chunk.table(()) if any(len(some) > 1 for some in forms.values()) else None
-    if found is None:
+    table = chunk.table(()) if any(len(formats) > 1 for formats in forms.values()) else None
+    if table is None:
         return
-    for name, some in forms.items():
-        values = found.column(name)
+    for name, formats in forms.items():
+        values = table.column(name)
         for text in {value.strip() for value in values if isinstance(value, str)} if isinstance(values, list) else ():
-            if len(some) > 1:
-                some = [form for form in some if is_date(text, form)] or some
-        forms[name] = some
+            if len(formats) > 1:
+                formats = [form for form in formats if is_date(text, form)] or formats
+        forms[name] = formats
 
 
 def _described_columns(
@@ -296,7 +296,7 @@ def _with_own_marks(columns: Sequence[Column], rows: Sequence[Mapping[Any, Any]]
 def _compared_columns(columns: Sequence[Column], rows: Sequence[Mapping[Any, Any]], label: str | None) -> list[Column]:
     """Return columns with a note where one has the values of another, or of the label, in each row."""
     seen: dict[tuple[str, ...], str] = {}
-    found: dict[str, Column] = {}
+    noted: dict[str, Column] = {}
     for column in sorted(columns, key=lambda column: column.name != label):  # the label first
         values = tuple(_as_compared(row.get(column.name)) for row in rows)
         other = seen.setdefault(values, column.name) if len(set(values)) > 1 and len(values) >= ENOUGH else column.name
@@ -304,8 +304,8 @@ def _compared_columns(columns: Sequence[Column], rows: Sequence[Mapping[Any, Any
             column = _noted_column(column, "equal to the label: is it known when a row is predicted?")
         elif other != column.name:
             column = _noted_column(column, f"equal to {cut(other, LONGEST_NAME)!r}")
-        found[column.name] = column
-    return [found[column.name] for column in columns]
+        noted[column.name] = column
+    return [noted[column.name] for column in columns]
 
 
 def _as_compared(value: Any) -> str:

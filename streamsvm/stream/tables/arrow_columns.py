@@ -43,14 +43,14 @@ def numbers_of(column: Any, dtype: Any) -> np.ndarray:
 
 
 def field_of(column: Any, places: Sequence[int]) -> Any:
-    """Return what a column of structs has in a field, by its number in each struct within the one before; null where one is."""
+    """Return a field of a column of structs, given by its position in each nested struct; null where a struct is null."""
     return compute.struct_field(column, list(places)) if places else column
 
 
 def objects_of(column: Any) -> list[Any]:
-    """Return the values of a column that is no dictionary as Python has them; None where one is null.
+    """Convert a column without a dictionary to a list of Python objects, None for null.
 
-    A time outside of the years 1 to 9999, of which Python has no object, is a text.
+    A time outside the years 1 to 9999, which Python cannot represent, becomes text.
 
     >>> objects_of(pa.array([0, 3_000_000]).cast(pa.int32()).cast(pa.date32()))
     [datetime.date(1970, 1, 1), '10183-09-21']
@@ -70,9 +70,9 @@ def _object_of(value: Any) -> Any:
 
 
 class ArrowColumns:
-    """Reads columns, each of which has a key. A dictionary that one has in many batches is read once.
+    """Converts columns, given by a key, and reads a dictionary that many batches share only once.
 
-    ``read`` returns the values of a column that is no dictionary, where they are objects.
+    ``read`` converts a column without a dictionary to a list of objects.
 
     >>> reader, cities = ArrowColumns(), pa.array(["Oslo ", None, "Oslo "])
     >>> reader.values("city", cities.dictionary_encode()), reader.labels("city", cities)

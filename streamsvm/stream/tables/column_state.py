@@ -180,7 +180,7 @@ class ColumnState:
                 values[text] = feature
 
     def merged(self, others: Sequence[ColumnState]) -> dict[str, Any]:
-        """Return the attributes that are learned, of all the rows of this state and others; ValueError if there is no room."""
+        """Return the `learned` attributes of the rows of this state and others together; ValueError if they exceed a limit."""
         means: dict[Hashable, tuple[int, float]] = {}
         categories: dict[Hashable, dict[str, str]] = {}
         for state in (self, *others):
@@ -193,7 +193,7 @@ class ColumnState:
         for column, values in categories.items():
             if self.statistics is not None:  # other values have statistics
                 categories[column] = dict(itertools.islice(values.items(), self.max_values + 1))
-            elif len(values) > self.max_values:  # what is hashed in one would be a feature in the others
+            elif len(values) > self.max_values:  # a value could be hashed in one encoder and a feature in another
                 raise ValueError(
                     f"column {shown(column)} has {len(values)} values in all of the encoders together, more than "
                     f"max_values={self.max_values}: learn with a larger one"
@@ -208,13 +208,13 @@ class ColumnState:
     def columns_by_feature(self) -> dict[str, Hashable]:
         """Return the column of each feature that is made of one, except numbers, which are called as their columns are."""
         dates = self.reading.named(DATE)
-        found: dict[str, Hashable] = {f"{column} is missing": column for column in self.names}
-        found |= {f"{column} {cycle} {part}": column for column in dates for cycle in self.cycles for part in ("sin", "cos")}
+        columns: dict[str, Hashable] = {f"{column} is missing": column for column in self.names}
+        columns |= {f"{column} {cycle} {part}": column for column in dates for cycle in self.cycles for part in ("sin", "cos")}
         suffixes = () if self.statistics is None else self.statistics.suffixes
         for column, features in self.categories.items():
-            found |= dict.fromkeys(features.values(), column) | {f"{column}~{suffix}": column for suffix in suffixes}
-            found |= {f"{column}#{bucket}": column for bucket in range(self.buckets or 0)}
-        return found
+            columns |= dict.fromkeys(features.values(), column) | {f"{column}~{suffix}": column for suffix in suffixes}
+            columns |= {f"{column}#{bucket}": column for bucket in range(self.buckets or 0)}
+        return columns
 
     def values_of(self, features: Mapping[Any, Any]) -> dict[Any, Any]:
         """Return the values of columns that became features, as far as these tell."""

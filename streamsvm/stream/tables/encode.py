@@ -37,9 +37,9 @@ class Names(NamedTuple):
     texts: list[str | None]
     """The names; None is a missing one."""
     wrong: np.ndarray
-    """The numbers of the rows whose value is no name, in their order."""
+    """The sorted numbers of the rows whose value cannot be a name."""
     keys: np.ndarray
-    """The key of each of the ``texts``, by which statistics know it, uint32; 0 of a missing one."""
+    """The key of each of the ``texts`` in the statistics, uint32; 0 for a missing one."""
     places: dict[str, list[int]]
     """The places in ``texts`` of each name, as all formats have it."""
 
@@ -61,7 +61,7 @@ class ReadTable:
             if self.has_value.all():
                 break
             self.has_value |= (
-                ~np.isnan(values) if isinstance(values, np.ndarray) else np.array([each is not None for each in values], bool)
+                ~np.isnan(values) if isinstance(values, np.ndarray) else np.array([value is not None for value in values], bool)
             )
 
 
@@ -70,31 +70,31 @@ def _numbers_of(values: Values) -> Numbers:
     if n == len(values):
         large = np.abs(numbers) > LARGEST_FLOAT32
         return Numbers(numbers, np.flatnonzero(large), _NONE) if large.any() else Numbers(numbers, _NONE, _NONE)
-    found, wrong, texts = np.full(len(values), np.nan), [], []
+    numbers_by_row, wrong, texts = np.full(len(values), np.nan), [], []
     for i, value in enumerate(values):
         number, is_number = as_numbers([value])
         if is_number and not abs(number[0]) > LARGEST_FLOAT32:
-            found[i] = number[0]
+            numbers_by_row[i] = number[0]
             continue
         wrong.append(i)
         if isinstance(value, str | bytes):
             texts.append(i)
-    return Numbers(found, np.array(wrong, np.int64), np.array(texts, np.int64))
+    return Numbers(numbers_by_row, np.array(wrong, np.int64), np.array(texts, np.int64))
 
 
 def _names_of(values: Values, reading: Reading, column: Hashable) -> Names:
-    given: list[Any] = values.tolist() if isinstance(values, np.ndarray) else values
-    kinds = set(map(type, given)) - {type(None)}
+    cells: list[Any] = values.tolist() if isinstance(values, np.ndarray) else values
+    kinds = set(map(type, cells)) - {type(None)}
     rows: Sequence[Any]
     if len(kinds) <= 1 and kinds <= _TOLD_APART:
-        read, rows = reading.reader(column), given
-        texts = {value: read(value) for value in dict.fromkeys(given)}
+        read, rows = reading.reader(column), cells
+        texts = {value: read(value) for value in dict.fromkeys(cells)}
     else:
-        rows = [key if isinstance(key, str | None) else _NO_NAME for key in reading.column(column, given)]
+        rows = [key if isinstance(key, str | None) else _NO_NAME for key in reading.column(column, cells)]
         texts = dict(zip(rows, rows, strict=True))
     codes = dict(zip(texts, range(len(texts)), strict=True))
-    found = np.fromiter(map(codes.__getitem__, rows), np.int64, len(rows))
-    wrong = np.flatnonzero(found == codes[_NO_NAME]) if _NO_NAME in codes else _NONE
+    row_codes = np.fromiter(map(codes.__getitem__, rows), np.int64, len(rows))
+    wrong = np.flatnonzero(row_codes == codes[_NO_NAME]) if _NO_NAME in codes else _NONE
     names = [None if text is _NO_NAME else text for text in texts.values()]
     places: dict[str, list[int]] = {}
     for place, name in enumerate(names):
@@ -103,7 +103,7 @@ def _names_of(values: Values, reading: Reading, column: Hashable) -> Names:
     keys, seed = np.zeros(len(names), np.uint32), seed_of(column)
     for name, alike in places.items():
         keys[alike] = key_of(seed, name)
-    return Names(found, names, wrong, keys, places)
+    return Names(row_codes, names, wrong, keys, places)
 
 
 _NONE = np.empty(0, np.int64)
@@ -167,8 +167,8 @@ def encode(
     X = np.zeros((n, len(names)))
     means: dict[Hashable, tuple[int, float]] = {}
     mask = np.zeros(n, bool) if learned is None else learned[:n]
-    for place, (name, given) in enumerate(encoding.numbers.items()):
-        numbers, filled = np.ascontiguousarray(given[:n]), np.empty(n)
+    for place, (name, column) in enumerate(encoding.numbers.items()):
+        numbers, filled = np.ascontiguousarray(column[:n]), np.empty(n)
         means[name] = fill_means(numbers, mask, *columns.means[name], filled)
         X[:, place] = np.where(np.isnan(numbers), 0.0, numbers) if columns.when_missing == "drop" else filled
     rows = np.arange(n)
@@ -210,8 +210,8 @@ class _Counting:
                 encoding.cut(keys != 0)
         n = encoding.n
         self._w = np.ones(n) if weights is None else np.ascontiguousarray(weights[:n], np.float64)
-        given = [names.keys[names.codes[encoding.first : encoding.first + n]] for names in table.names.values()]
-        self._named = np.sort(np.column_stack(given) if given else np.zeros((n, 0), np.uint32), axis=1)
+        keys_of_rows = [names.keys[names.codes[encoding.first : encoding.first + n]] for names in table.names.values()]
+        self._named = np.sort(np.column_stack(keys_of_rows) if keys_of_rows else np.zeros((n, 0), np.uint32), axis=1)
         wanted = np.column_stack([keys[:n] for keys in asked.values()]) if asked else np.zeros((n, 0), np.uint32)
         values, encoding.n = statistics.before(self._named, np.ascontiguousarray(wanted), self._y[:n], self._w)
         features = [f"{name}~{suffix}" for name in asked for suffix in suffixes]
@@ -319,7 +319,7 @@ class _Encoding:
         else:
             rest = np.flatnonzero(np.bincount(codes, minlength=len(texts))).tolist()
         for code in rest:
-            text = None if (found := texts[code]) is None else columns.name_of(name, found)
+            text = None if (spelling := texts[code]) is None else columns.name_of(name, spelling)
             feature: str | None = None
             if text is not None:
                 feature, has_statistic = columns.encode_name(name, text)

@@ -34,7 +34,7 @@ class TableEncoder(base.MiniBatchTransformer):
     - A **number** is scaled (see ``scaler``).
     - A **category** is one-hot: ``city`` with the value Paris becomes the feature ``city=Paris``, which is 1. The first
       ``max_values`` values of a column get a feature each, once they are learned for the second time.
-    - All other values have **statistics**: what the labels of the rows before say of them. With two labels, ``city~yes`` is by
+    - All other values have **statistics** of the labels of earlier rows. With two labels, ``city~yes`` is by
       how much the log odds of the label are above those of all rows; with more, each of the first 8 has one. Where numbers are
       predicted, all values have ``city~``, which is how far their mean is from the mean of all.
     - With ``buckets``, names need no labels: the first ``max_values`` values get a feature each as they come, and all others
@@ -61,7 +61,7 @@ class TableEncoder(base.MiniBatchTransformer):
         The cycles in which dates are placed: ``"day"``, ``"week"``, ``"year"``, one or several. Each gives two features, sine
         and cosine.
     scaler
-        The transformer for numbers and dates: None is no scaler, ``"standard"`` is river's StandardScaler, and any other
+        The transformer for numbers and dates: None for none, ``"standard"`` for river's StandardScaler, and any other
         transformer of river is possible.
     max_values
         The most values of a categorical column that have a feature each, at least 0. None: 6, 32 where numbers are predicted, and
@@ -139,7 +139,7 @@ class TableEncoder(base.MiniBatchTransformer):
         return self._state.statistics is not None
 
     def __or__(self, other: Any) -> TableModel:
-        """Return a pipeline of this encoder and what comes behind it."""
+        """Return a pipeline of this encoder and the next step."""
         return TableModel(self, other)
 
     @property
@@ -299,13 +299,13 @@ class TableEncoder(base.MiniBatchTransformer):
         """
         names, columns, like = as_columns(X)
         table, n = Table(tuple(names), columns), len(like)
-        found = self._encoded_table(table, n) if self._scaler is None else self._transformed_table(table, n)
-        if n and not found:  # a frame of some kinds has no rows without a column
-            known = itertools.chain(
+        features = self._encoded_table(table, n) if self._scaler is None else self._transformed_table(table, n)
+        if n and not features:  # a frame of some kinds has no rows without a column
+            candidates = itertools.chain(
                 self._state.means, *(filter(None, values.values()) for values in self._state.categories.values()), names
             )
-            found = dict.fromkeys(itertools.islice(known, 1), np.zeros(n))
-        return as_frame(np.column_stack(list(found.values())) if found else np.zeros((n, 0)), found, like)
+            features = dict.fromkeys(itertools.islice(candidates, 1), np.zeros(n))
+        return as_frame(np.column_stack(list(features.values())) if features else np.zeros((n, 0)), features, like)
 
     def _encoded_table(self, table: Table, n: int) -> dict[Hashable, np.ndarray]:
         encoded = self.encode(table, 0, n, None, None)
@@ -322,12 +322,12 @@ class TableEncoder(base.MiniBatchTransformer):
         return dict(zip(encoded.names, encoded.X.T, strict=True)) | new
 
     def _transformed_table(self, table: Table, n: int) -> dict[Hashable, np.ndarray]:
-        found: dict[Hashable, np.ndarray] = {}
+        columns: dict[Hashable, np.ndarray] = {}
         for i in range(n):
             with in_row(i):
                 for name, value in self.transform_one(table.row(i).x).items():
-                    found.setdefault(name, np.zeros(n))[i] = value
-        return found
+                    columns.setdefault(name, np.zeros(n))[i] = value
+        return columns
 
     def merge_with(self, *others: TableEncoder) -> list[Units]:
         """Merge other encoders into this one.
@@ -347,7 +347,7 @@ class TableEncoder(base.MiniBatchTransformer):
         Raises
         ------
         ValueError
-            A parameter differs, or there is no room for the columns or the values of all encoders. This encoder stays as it
+            A parameter differs, or the columns or values of all encoders together exceed a limit. This encoder stays as it
             was.
         """
         encoders = [self, *others]

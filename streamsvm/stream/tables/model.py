@@ -50,8 +50,8 @@ class TableModel(compose.Pipeline):
     @property
     def reading(self) -> TableReading | None:
         """How the table is read, of a model by `streamsvm.table_model` or ``streamsvm learn``; None of others."""
-        found = vars(self).get("_reading")
-        return found if isinstance(found, TableReading) else None
+        reading = vars(self).get("_reading")
+        return reading if isinstance(reading, TableReading) else None
 
     @property
     def label(self) -> str | None:
@@ -114,11 +114,11 @@ class TableModel(compose.Pipeline):
         if hasattr(self._last_step, "predict_many"):
             return super().predict_many(X)
         names, columns, frame = as_columns(X)
-        table, found = Table(tuple(names), columns), []
+        table, predictions = Table(tuple(names), columns), []
         for i in range(len(frame)):
             with in_row(i):
-                found.append(self.predict_one(table.row(i).x))
-        return np.array(found)
+                predictions.append(self.predict_one(table.row(i).x))
+        return np.array(predictions)
 
     def score(self, X: Any, y: Any = None) -> float:
         """Return how well the rows of a frame are predicted: the accuracy, or of numbers R2, as scikit-learn's ``score``.
@@ -141,10 +141,10 @@ class TableModel(compose.Pipeline):
         if not pairs:
             raise ValueError("there is no row with a label to score")
         if isinstance(self._last_step, base.Regressor):
-            due, found = (np.array(values, np.float64) for values in zip(*pairs, strict=True))
+            due, predicted_values = (np.array(values, np.float64) for values in zip(*pairs, strict=True))
             spread = float(((due - due.mean()) ** 2).sum())
-            return 1.0 - float(((due - found) ** 2).sum()) / spread if spread else 0.0
-        return float(np.mean([found == due for due, found in pairs]))
+            return 1.0 - float(((due - predicted_values) ** 2).sum()) / spread if spread else 0.0
+        return float(np.mean([predicted_values == due for due, predicted_values in pairs]))
 
     def explain_one(self, x: Mapping[Any, Any], typical: Mapping[Any, Any] | None = None, label: Any = None) -> Any:
         """Return how much each column of a row moves its decision, as ``explain_one`` of the learner, with its arguments.
@@ -159,10 +159,10 @@ class TableModel(compose.Pipeline):
         base = None if typical is None else self._transform_one(dict(typical))[0]
         chosen = {} if label is None else {"label": label}  # of numbers there is none
         row = self._transform_one(x)[0]  # type: ignore[arg-type] # the encoder says what is no mapping
-        found = last.explain_one(row, base, groups=encoder.column_state.columns_by_feature(), **chosen)
+        explanation = last.explain_one(row, base, groups=encoder.column_state.columns_by_feature(), **chosen)
         # Dates that were read already, as seconds, are dates again.
         dates = {name: date_text(x[name]) for name in encoder.dates if name in x and isinstance(x[name], float)}
-        return replace(found, values={**x, **dates})
+        return replace(explanation, values={**x, **dates})
 
     def examples_one(self, x: Mapping[Any, Any], n: int = 3) -> Any:
         """Return the rows of each label that the learner knows and that are nearest to a row, at most n, as its ``examples_one``.
@@ -172,10 +172,10 @@ class TableModel(compose.Pipeline):
         or that the learner knows no rows.
         """
         encoder = next(iter(self.steps.values()))
-        found = self._last_says("examples_one", "no rows to show", x, n)
+        examples = self._last_says("examples_one", "no rows to show", x, n)
         if len(self.steps) > 2 or encoder.learned_scaler is not None:
-            return found
-        return found.changed(lambda each: each._replace(values=encoder.column_state.values_of(each.values)))
+            return examples
+        return examples.changed(lambda example: example._replace(values=encoder.column_state.values_of(example.values)))
 
     def predict_interval_one(self, x: Mapping[Any, Any]) -> Any:
         """Return the interval of a row's target; a ValueError unless the model ends in a conformal regressor."""
@@ -186,7 +186,7 @@ class TableModel(compose.Pipeline):
         return self._last_says("predict_set_one", "no sets of labels", x)
 
     def _last_says(self, method: str, nothing: str, x: Mapping[Any, Any], *more: Any) -> Any:
-        """Return what a method of the last step says of a row; a ValueError where it has none."""
+        """Call a method of the last step with a row; ValueError if it has no such method."""
         last = self._last_step
         if not hasattr(last, method):
             raise ValueError(f"a {type(last).__name__} has {nothing}")
@@ -203,25 +203,25 @@ class TableModel(compose.Pipeline):
         return self.read_labels(plain_list(columns[self.label]))
 
     def read_labels(self, labels: Sequence[Any]) -> list[Any]:
-        """Return labels as the `reading` has them: None where there is none, and numbers to predict as such.
+        """Return labels as the `reading` has them: None for a missing label, and targets as numbers.
 
         Raises
         ------
         ValueError
-            A number to predict is none.
+            A target is not a number.
         """
         reading = self.reading
         if reading is None:
             return list(labels)
-        how = {name: value for name, value in reading.encoder.items() if name in ("missing", "decimal")}
-        reads, found = Reading(**how), []
-        for i, each in enumerate(labels):
-            y = None if is_absent(each) else reads.label(each)
+        options = {name: value for name, value in reading.encoder.items() if name in ("missing", "decimal")}
+        parser, read = Reading(**options), []
+        for i, label in enumerate(labels):
+            y = None if is_absent(label) else parser.label(label)
             if reading.regression and isinstance(y, str):
                 with in_row(i):
                     y = number(y)
-            found.append(y)
-        return found
+            read.append(y)
+        return read
 
     def _learn_together(
         self, encoder: Any, last: Any, table: Table, first: int, y: list[Any], w: np.ndarray, is_weighted: bool
@@ -241,7 +241,7 @@ class TableModel(compose.Pipeline):
 
 
 def _warn_of_order(labels: Sequence[Any]) -> None:
-    """Warn where the rows of a frame are sorted by their labels: what comes last counts most."""
+    """Warn if the rows of a frame are sorted by their labels, because the last rows count most."""
     if len(labels) < _SORTED:
         return
     changes = sum(a != b for a, b in itertools.pairwise(labels))
@@ -257,9 +257,9 @@ def _warn_of_order(labels: Sequence[Any]) -> None:
 
 
 def checked_weights(w: Any, labels: Sequence[Any], n: int) -> np.ndarray:
-    """Return the weights of n rows, float64; a ValueError where they, or the labels, are not n, or one is none."""
-    given = [1.0 if w is None else w] * n if w is None or np.ndim(w) == 0 else plain_list(w)
-    weights = np.array([checked_weight(each) for each in given], np.float64)
+    """Return the weights of n rows, float64; ValueError if there are not n weights and labels, or a weight is invalid."""
+    values = [1.0 if w is None else w] * n if w is None or np.ndim(w) == 0 else plain_list(w)
+    weights = np.array([checked_weight(value) for value in values], np.float64)
     if not len(labels) == len(weights) == n:
         raise ValueError(f"there are {n:,} rows, {len(labels):,} labels and {len(weights):,} weights")
     return weights

@@ -39,7 +39,9 @@ def table_options(options: Mapping[str, Any], text_format: str | None) -> TableO
     if OTHERS in columns and set(columns.values()) == {DROP}:
         raise ValueError(f"columns {columns_text(columns)}: all columns are dropped, and nothing is left to learn from")
     encoder = {name: value for name, value in options.items() if name not in TEXT}
-    if text_format == "csv" and set(columns.values()) == {NUMBER} and encoder.keys() == {"columns"}:  # as it is read anyway
+    if (
+        text_format == "csv" and set(columns.values()) == {NUMBER} and encoder.keys() == {"columns"}
+    ):  # CSV is read so without options
         encoder = {}
     source = {
         name: options[name] for name in KNOWN.get(text_format or "", ()) if name in options and (name in TEXT or name in encoder)
@@ -90,7 +92,7 @@ class SeenColumn(NamedTuple):
     note: str = ""
     """The thing that is odd about it."""
     otherwise: Mapping[str, Any] | None = None
-    """Options that read it as the note says that it may also be."""
+    """Options for the other reading that the note mentions."""
 
 
 class TableReading:
@@ -155,7 +157,7 @@ class TableReading:
 
     @property
     def source(self) -> dict[str, Any]:
-        """Options with which `streamsvm.stream.open_source` reads such a file of CSV; other formats have no ``delimiter``."""
+        """Options of `streamsvm.stream.open_source` for a CSV file like this table; other formats have no ``delimiter``."""
         return table_options(self.options, "csv").source
 
     @property
@@ -171,7 +173,7 @@ class TableReading:
         Raises
         ------
         ValueError
-            There is no such option, it cannot be read, or the options exclude each other.
+            An option is unknown or invalid.
         """
         if unknown := options.keys() - {"columns", "missing", "decimal", "when_missing", "cycles", "delimiter", "encoding"}:
             raise ValueError(f"there is no option {min(unknown)!r}")

@@ -1,4 +1,4 @@
-"""How to read a table: which columns to use, what they hold, and what marks a missing value."""
+"""How to read a table: the columns to use, their kinds, and the marks of missing values."""
 
 from __future__ import annotations
 
@@ -56,11 +56,11 @@ class TextOptions(ReadingOptions, total=False):
 
 
 class Reading:
-    """Say what the columns of a table hold, and how to read their values.
+    """Reads the values of a table by the kinds of its columns.
 
     Nothing is learned here.
 
-    - A number is a number, even if it comes as text (in ASCII digits: ``2020_01`` and ``٣`` are none).
+    - A number is a number, even if it comes as text (in ASCII digits: ``2020_01`` and ``٣`` are not read).
     - The name of a category is text, without blanks around it, whatever type a format has for it: a typed decimal is its text. An
       encoder also reads ``75001.0`` as ``75001`` and ``True`` as ``true``; ``007`` and ``1.10`` stay as they are.
     - A date becomes seconds since 1970; of a number, its size tells the unit (s, ms, us or ns).
@@ -139,8 +139,8 @@ class Reading:
         ]
         if not unknown:
             return ""
-        what = f"{unknown[0]!r} for the label" if unknown[0] == label else repr(unknown[0])
-        return f"there is no column {what}. It has: {', '.join(columns)}"
+        missing = f"{unknown[0]!r} for the label" if unknown[0] == label else repr(unknown[0])
+        return f"there is no column {missing}. It has: {', '.join(columns)}"
 
     def row(self, cells: Iterable[tuple[Hashable, Any]], reads: Callable[[str], float] = number) -> dict[Hashable, Any]:
         """Return the values of a row by column, without dropped columns and missing values.
@@ -260,7 +260,7 @@ class Reading:
         Raises
         ------
         ValueError
-            It is no number, or has another decimal mark.
+            It is not a number, or has another decimal mark.
 
         Examples
         --------
@@ -273,12 +273,12 @@ class Reading:
         """
         if self.decimal is None:
             return text
-        given = text.strip()
-        if ")" in given and (negative := _IN_PARENTHESES.fullmatch(given)) is not None:
-            given = f"-{negative[1]}{negative[2]}"
-        found = _WRITTEN[self.decimal].fullmatch(given)
-        sign, inner, digits, after = ("", "", "", "") if found is None else found.groups("")
-        if found is None or len(signs := sign + inner + after) > 1:
+        stripped = text.strip()
+        if ")" in stripped and (negative := _IN_PARENTHESES.fullmatch(stripped)) is not None:
+            stripped = f"-{negative[1]}{negative[2]}"
+        match = _WRITTEN[self.decimal].fullmatch(stripped)
+        sign, inner, digits, after = ("", "", "", "") if match is None else match.groups("")
+        if match is None or len(signs := sign + inner + after) > 1:
             raise ValueError(f"{text!r} is no number with the decimal mark {self.decimal!r}")
         return "-" * (signs not in ("", "+")) + digits.translate(_PLAIN[self.decimal])
 
@@ -306,11 +306,11 @@ class Reading:
 
 
 def _marks_of(texts: Iterable[str]) -> tuple[set[str], set[float]]:
-    found, numbers = set(texts), set()
-    for text in found:
+    marks, numbers = set(texts), set()
+    for text in marks:
         with contextlib.suppress(ValueError):
             numbers.add(number(text))
-    return found, numbers
+    return marks, numbers
 
 
 def _typed_name(value: bytes | Decimal, texts: set[str], numbers: set[float]) -> str | None:

@@ -12,7 +12,7 @@ from streamsvm.core.checks import LARGEST_FLOAT32, as_python
 from streamsvm.files.category_names import key_of
 from streamsvm.stream.tables.name_counts import WAYS, add_names, count_rows, find, write_all, write_rows
 
-#: Names, of all columns together, of which something is known.
+#: Names with statistics, of all columns together.
 MOST_NAMES = 65_536
 #: Labels that have a statistic each: the first ones. All others are counted together.
 MOST_LABELS = 8
@@ -95,7 +95,7 @@ class NameStatistics:
         return out[0]
 
     def code(self, y: Any) -> float | None:
-        """Return the number by which a label is counted, or the target itself; NaN for what is not counted, None if it is new."""
+        """Return the class index of a label, or the target itself; NaN if it is not counted, None if the label is new."""
         y = _plain_target(y)
         if y is None:
             return math.nan
@@ -111,10 +111,16 @@ class NameStatistics:
     def codes(self, ys: Sequence[Any], learned: np.ndarray) -> tuple[np.ndarray, int]:
         """Return the `code` of each label, float64 [rows], NaN where a row is not ``learned``, up to the first that is new."""
         codes: list[float] = []
-        found: dict[Any, float | None] = {}
+        known_codes: dict[Any, float | None] = {}
         for y, is_learned in zip(ys, learned.tolist(), strict=False):
             kind = type(y), y
-            code = math.nan if not is_learned else found[kind] if kind in found else found.setdefault(kind, self.code(y))
+            code = (
+                math.nan
+                if not is_learned
+                else known_codes[kind]
+                if kind in known_codes
+                else known_codes.setdefault(kind, self.code(y))
+            )
             if code is None:
                 break
             codes.append(code)
@@ -197,43 +203,43 @@ class NameStatistics:
 
     def merged(self, others: Iterable[NameStatistics]) -> NameStatistics:
         """Return the statistics of the rows of this one and others; ValueError if some learned labels, and others numbers."""
-        tables = [each for each in (self, *others) if each.of_numbers is not None]
+        tables = [table for table in (self, *others) if table.of_numbers is not None]
         merged = NameStatistics()
-        if len({each.of_numbers for each in tables}) > 1:
+        if len({table.of_numbers for table in tables}) > 1:
             raise ValueError("encoders that have learned labels cannot be merged with those that have learned numbers to predict")
         if not tables:
             return merged
         merged.of_numbers = tables[0].of_numbers
-        for label in (label for each in tables for label in each._labels):
+        for label in (label for table in tables for label in table._labels):
             if len(merged._labels) < _MOST_KNOWN:
                 merged._labels.setdefault(label, len(merged._labels))
         if merged.of_numbers:
-            merged._totals = _pooled_moments([each._totals for each in tables])
+            merged._totals = _pooled_moments([table._totals for table in tables])
         else:
             merged._widen_counts()
-        for each in tables:
-            counts = each._counts
+        for table in tables:
+            counts = table._counts
             if not merged.of_numbers:
-                counts = np.zeros((len(each._keys), merged._counts.shape[1]))
-                for number, total in enumerate(each._totals.tolist()):
-                    label = list(each._labels)[number] if number < MOST_LABELS else None
+                counts = np.zeros((len(table._keys), merged._counts.shape[1]))
+                for number, total in enumerate(table._totals.tolist()):
+                    label = list(table._labels)[number] if number < MOST_LABELS else None
                     place = min(merged._labels.get(label, MOST_LABELS), MOST_LABELS)
-                    counts[:, place] += each._counts[:, number]
+                    counts[:, place] += table._counts[:, number]
                     merged._totals[place] += total
-            merged._add_counts(each._keys, each._last, counts)
-            merged._rows += each._rows
+            merged._add_counts(table._keys, table._last, counts)
+            merged._rows += table._rows
         return merged
 
     def __getstate__(self) -> dict[str, Any]:
-        held = np.flatnonzero(self._keys)
+        places = np.flatnonzero(self._keys)
         return {
             "of_numbers": self.of_numbers,
             "labels": list(self._labels),
             "rows": self._rows,
             "size": len(self._keys),
-            "keys": self._keys[held],
-            "last": self._last[held],
-            "counts": self._counts[held],
+            "keys": self._keys[places],
+            "last": self._last[places],
+            "counts": self._counts[places],
             "totals": self._totals,
         }
 
@@ -256,7 +262,7 @@ class NameStatistics:
 
 
 def _plain_target(y: Any) -> Any:
-    """Return a label as one of Python; None for none, and for a number that is none."""
+    """Convert a label to a plain Python object; None for missing labels and for numbers that are not finite."""
     y = as_python(y)
     if y is None or isinstance(y, _LABELS):
         return None if isinstance(y, float) and not math.isfinite(y) else y

@@ -35,8 +35,8 @@ _YEARS, _DAYS = (1900, 2100), (19_000_101, 21_001_231)  # of a number that is a 
 def number(text: str) -> float:
     """Return the number that a text is.
 
-    This is stricter than Python's float: digits are ASCII, without underscores between them. A ValueError says that the text is
-    no number.
+    This is stricter than Python's float: digits are ASCII, without underscores between them. Raises ValueError for
+    other texts.
 
     >>> number(" 1e3 "), number("-.5")
     (1000.0, -0.5)
@@ -78,7 +78,7 @@ def flat_row(row: Mapping[str, Any], label: str | None = None, dropped: Iterable
     >>> flat_row({"op": "c", "after": {"a": 1, "at": {"x": 2}}, "before": {"a": 0}}, "y", ["before"])
     {'op': 'c', 'after.a': 1, 'after.at.x': 2}
     """
-    found: dict[str, Any] = {}
+    flat: dict[str, Any] = {}
     left_out = set(dropped)
 
     def add(values: Mapping[str, Any], path: str, depth: int) -> None:
@@ -90,17 +90,17 @@ def flat_row(row: Mapping[str, Any], label: str | None = None, dropped: Iterable
                 if depth == DEEPEST:
                     raise ValueError(f"objects within objects, more than {DEEPEST} deep")
                 add(value, f"{here}.", depth + 1)
-            elif here in found:
+            elif here in flat:
                 raise ValueError(f"two values have the path {here!r}")
             else:
-                found[here] = value
+                flat[here] = value
 
     add(row, "", 1)
-    return found
+    return flat
 
 
 def at_path(row: Mapping[str, Any], path: str) -> Any:
-    """Return the value that `flat_row` names by a path, or the object there; None if there is none.
+    """Return the value or object at a path, as `flat_row` names it; None if the row has none.
 
     >>> at_path({"op": "c", "after": {"a": 1, "at": {"x": 2}}}, "after.at.x")
     2
@@ -114,7 +114,7 @@ def at_path(row: Mapping[str, Any], path: str) -> Any:
 
 
 def as_seconds(value: Any, form: str | None = None) -> float:
-    """Return a date or time as seconds since 1970, in UTC if it names no time zone; a ValueError says that it is none.
+    """Return a date or time as seconds since 1970, in UTC if it names no time zone. Raises ValueError for other values.
 
     ``form`` is the format of text, as in `datetime.datetime.strptime`; or of numbers, the unit ``"s"``, ``"ms"``, ``"us"`` or
     ``"ns"``. None: text is ISO 8601, and the size of a number tells its unit; a whole number may also be a year (2024) or a day
@@ -183,7 +183,7 @@ def iso_seconds(texts: Sequence[str]) -> np.ndarray | None:
         return None
     try:
         return np.frombuffer(data, f"S{size}").astype("datetime64[s]").astype(np.int64).astype(np.float64)
-    except ValueError:  # of a day that is none
+    except ValueError:  # an invalid day
         return None
 
 
@@ -213,7 +213,7 @@ def unit_of(value: float) -> str:
 
 
 def parsed_date(text: str, form: str | None = None) -> datetime:
-    """Return the date in a text, in the formats that `as_seconds` reads; ValueError if there is none.
+    """Return the date in a text, in the formats that `as_seconds` reads; ValueError for other texts.
 
     The name of a zone in brackets after its offset says nothing more, 24:00 is the end of a day, and of nanoseconds the last
     three digits are left out.
@@ -300,8 +300,8 @@ def formats_of(texts: Sequence[str]) -> list[str | None]:
         return []
     if all(is_date(text, None) for text in texts):
         return [None]
-    found = [form for form in _guessed_formats(texts[0].strip()) if all(is_date(text.strip(), form) for text in texts)]
-    return [form for form in found if "%B" not in form or form.replace("%B", "%b") not in found]  # of May alone
+    formats = [form for form in _guessed_formats(texts[0].strip()) if all(is_date(text.strip(), form) for text in texts)]
+    return [form for form in formats if "%B" not in form or form.replace("%B", "%b") not in formats]  # of May alone
 
 
 def _guessed_formats(text: str) -> Iterable[str]:
@@ -327,10 +327,10 @@ def _guessed_formats(text: str) -> Iterable[str]:
     places = [i for i, kind in enumerate(tokens) if kind in ("Y", "n", "b", "B")]
     order = tuple("M" if tokens[i] in "bB" else tokens[i] for i in places)
     for letters in _ORDERS.get(order, ()):
-        found = list(tokens)
+        kinds = list(tokens)
         for i, letter in zip(places, letters, strict=True):
-            found[i] = tokens[i] if letter == "M" else letter
-        forms = [f"%{kind}" if len(kind) == 1 else kind.replace("%H", "%I") if half_days else kind for kind in found]
+            kinds[i] = tokens[i] if letter == "M" else letter
+        forms = [f"%{kind}" if len(kind) == 1 else kind.replace("%H", "%I") if half_days else kind for kind in kinds]
         form = "".join(between + form for between, form in zip(parts[::2], [*forms, ""], strict=True))
         yield form
         if "may" in text.lower():  # which is short and long
