@@ -43,7 +43,13 @@ WRAPPERS = "BatchClassifier", "BatchRegressor", "batch_adapter"
 UNBOUNDED = "KernelOGD", "KernelPegasos", "KernelPerceptron"
 #: The processor that wheels are for; its machine code is kept, and `machine_code.py` finds it.
 PROCESSOR = {"x86_64": "x86-64-v3"}.get(platform.machine(), "generic")
-ENVIRONMENT = {**os.environ, "NUMBA_CPU_NAME": PROCESSOR, "NUMBA_CPU_FEATURES": "", "STREAMSVM_MACHINE_CODE": "0"}
+ENVIRONMENT = {
+    **os.environ,
+    "NUMBA_CPU_NAME": PROCESSOR,
+    "NUMBA_CPU_FEATURES": "",
+    "STREAMSVM_MACHINE_CODE": "0",
+    "STREAMSVM_COMPILE_PROCESSES": "1",  # each core has an estimator already
+}
 
 
 def estimators() -> list[str]:
