@@ -32,7 +32,7 @@ class Pair:
 
     def said(self):
         """What the forest has said of the row at hand, of each output two numbers."""
-        return self.model._store.views.at_hand[: self.model._outputs, self.first : self.first + 2]
+        return self.model._store.views.inputs[: self.model._outputs, self.first : self.first + 2]
 
     def learn_by_model(self, x, y, weight):
         """Let the model learn a row, and the twin follow its anchors."""

@@ -22,7 +22,7 @@ class MeanNode(Node):
 def predicted_before(views, first):
     """What the experts before the forest predict: half the mean of their vote, half the best of them."""
     some = slice(2, first)
-    said, mistakes = np.clip(views.at_hand[0, some], -10.0, 10.0), views.mistakes[some]
+    said, mistakes = np.clip(views.inputs[0, some], -10.0, 10.0), views.mistakes[some]
     votes = np.exp(0.1 * (mistakes.min() - mistakes))
     return 0.5 * (votes @ said / votes.sum() + said[np.argmin(views.errors[some])])
 

@@ -321,7 +321,7 @@ def value_of_product(kernel: Kernel, product: float) -> float:
 
 @compiled(nogil=True, fastmath=FAST)
 def dot(a: np.ndarray, b: np.ndarray) -> float:
-    """Return the product of two vectors, in float64."""
+    """Return the product of a vector and the numbers at the start of another one, in float64."""
     total = 0.0
     for i in range(len(a)):
         total += a[i] * b[i]

@@ -19,6 +19,7 @@ from streamsvm.core.compiling.functions import compiled
 from streamsvm.core.docstrings import documented
 from streamsvm.core.explaining import Examples, Explanation
 from streamsvm.core.frames import as_frame, as_matrix
+from streamsvm.core.memory.features import MUST_BE_FINITE
 from streamsvm.core.memory.moments import FOLLOWED, N_FIRST, learn_value, pool_moments
 from streamsvm.core.sparse import dense
 from streamsvm.core.transformers import Units, units_between
@@ -26,7 +27,6 @@ from streamsvm.files.container import check_hashes
 from streamsvm.files.messages import shown
 from streamsvm.learners.wrapping import RegressorWrapper
 
-_MUST_BE_FINITE = "features must be finite float32 numbers"
 _TARGET: Hashable = "target"
 #: What a loop asks of a learner that has ``predict_then_learn``.
 _ASKED = frozenset({"feature_names", "note_columns", "overflow", "learns_many_at_once"})
@@ -243,7 +243,7 @@ class BoundedScaler(base.MiniBatchTransformer):
         fine = np.abs(values) <= LARGEST_FLOAT32
         if not fine.all():
             row, column = np.argwhere(~fine)[0]
-            raise ValueError(f"row {row}: feature {names[column]!r} is {float(values[row, column])!r}: {_MUST_BE_FINITE}")
+            raise ValueError(f"row {row}: feature {names[column]!r} is {float(values[row, column])!r}: {MUST_BE_FINITE}")
         values = values.copy() if values is matrix else values
         return values, names, np.array([self._columns.get(name, -1) for name in names], np.int64), like
 
@@ -282,7 +282,7 @@ def _complain_of_row(x: Mapping[Any, Any]) -> None:
                 raise ValueError(f"feature {name!r} is {shown(value)}, a {kind}: features must be numbers") from None
             number = math.inf
         if not abs(number) <= LARGEST_FLOAT32:
-            raise ValueError(f"feature {name!r} is {shown(value)}: {_MUST_BE_FINITE}")
+            raise ValueError(f"feature {name!r} is {shown(value)}: {MUST_BE_FINITE}")
     raise AssertionError("every feature is a finite number")
 
 

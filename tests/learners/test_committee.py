@@ -343,15 +343,15 @@ def test_inputs_to_the_stacks_are_what_each_expert_says_alone(effort, labels, sc
         for number, expert in enumerate(model._team):
             said, first = said_by(model, number, x), v.experts["first_input"][number]
             if v.experts["base_input"][number]:
-                said = said + np.clip(v.at_hand[0, base], -10.0, 10.0)
+                said = said + np.clip(v.inputs[0, base], -10.0, 10.0)
             found, expected = (
-                v.at_hand[: model._outputs, first : first + said.shape[1]],
+                v.inputs[: model._outputs, first : first + said.shape[1]],
                 said if labels else said.clip(-10.0, 10.0),
             )
             np.testing.assert_allclose(found, expected, rtol=1e-4, atol=1e-4 * (1.0 + np.abs(said).max()), err_msg=expert.name)
             assert np.abs(said).max() > 0.0
-        assert first + said.shape[1] == v.at_hand.shape[1]
-        assert (v.at_hand[:, 0] == float(model._outputs == 1)).all()
+        assert first + said.shape[1] == v.inputs.shape[1]
+        assert (v.inputs[:, 0] == float(model._outputs == 1)).all()
         model.learn_one(x, y)
     assert v.damping.any() == (effort != "low" and scaling == "auto" and not config.DISABLE_JIT)
 

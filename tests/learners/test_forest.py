@@ -172,7 +172,7 @@ def test_features_beyond_512_are_not_taken(kind):
 def test_the_seed_draws():
     def said(seed):
         model = learned_by(few("auto", seed=seed), rows(2, 200))
-        return [model._store.views.at_hand[0, -2] for x, _, _ in rows(2, 30, seed=1) if model.predict_one(x) is not None]
+        return [model._store.views.inputs[0, -2] for x, _, _ in rows(2, 30, seed=1) if model.predict_one(x) is not None]
 
     assert said(1) == said(1) != said(2)
 

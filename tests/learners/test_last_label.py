@@ -25,7 +25,7 @@ def stream(names, n, seed=0):
 
 def said_by(model):
     first = place_of(model, LastLabel)[1]
-    return model._store.views.at_hand[: model._outputs, first : first + 2]
+    return model._store.views.inputs[: model._outputs, first : first + 2]
 
 
 TWO = [[False, True], [True, False], ["ham", "spam"]]

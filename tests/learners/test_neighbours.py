@@ -83,7 +83,7 @@ class Beside:
             twin.move(before, scale_of(model))
         v, outputs = model._store.views, model._outputs
         twin.damping = v.damping[0].copy()
-        said = v.at_hand[:outputs, self.first]
+        said = v.inputs[:outputs, self.first]
         self.agree_on(said, x)
         if self.numbers:
             target = float(model._own[0]["last_target"])
@@ -111,7 +111,7 @@ class Beside:
         """It says so of a row that it does not learn, and only of that."""
         before = self.store.snapshot()
         self.model.predict_one(x)
-        self.agree_on(self.model._store.views.at_hand[: self.model._outputs, self.first], x)
+        self.agree_on(self.model._store.views.inputs[: self.model._outputs, self.first], x)
         assert self.store.snapshot() == before
 
 

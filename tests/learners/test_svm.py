@@ -65,8 +65,8 @@ def test_experts_are_the_learners_themselves():
     v = model._store.views
     for number, peer in peers:
         first = v.experts["first_input"][number]
-        assert v.at_hand[0, first] == pytest.approx(peer.decision_function_one(probe, output="last"), rel=1e-6)
-        assert v.at_hand[0, first + 1] == pytest.approx(peer.decision_function_one(probe, output="average"), rel=1e-6)
+        assert v.inputs[0, first] == pytest.approx(peer.decision_function_one(probe, output="last"), rel=1e-6)
+        assert v.inputs[0, first + 1] == pytest.approx(peer.decision_function_one(probe, output="average"), rel=1e-6)
         if not isinstance(peer, OnlineLinearSVC):
             assert model._store.stores[number][0].n_support == peer.n_support
 
@@ -82,7 +82,7 @@ def test_experts_of_second_order_as_their_twin(kind, functions, memory):
         z = functions_of(x, functions)
         if t > 1:
             model.predict_one(x)
-            found = model._store.views.at_hand[0, model._store.views.experts["first_input"][number]]
+            found = model._store.views.inputs[0, model._store.views.experts["first_input"][number]]
             assert found == pytest.approx(twin.weights @ z, rel=1e-6, abs=1e-9)
         p = 1.0 / (1.0 + np.exp(-twin.weights @ z))
         model.learn_one(x, y)

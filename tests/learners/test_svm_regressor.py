@@ -111,14 +111,14 @@ def test_the_stacks_as_their_twin():
         inputs = target + noise * rng.normal(size=n) + (rng.random(n) < 0.02) * 40.0
         inputs[0] = 1.0
         expected = twin.answers(inputs.copy())
-        c["t"], v.at_hand[0] = t, inputs
+        c["t"], v.inputs[0] = t, inputs
         target_answers.find_answers(block)
         np.testing.assert_allclose(v.numbers, expected, rtol=1e-6, atol=1e-8)
         stack.learn_errors(block, target, weight)
         stack.choose(block, target, weight)
         for i in range(2):
             target_answers.learn_stack(block, target, weight, i)
-        twin.learn(v.at_hand[0].copy(), target, weight)
+        twin.learn(v.inputs[0].copy(), target, weight)
     np.testing.assert_allclose(v.errors, twin.errors)
     np.testing.assert_allclose(v.mistakes, twin.sums)
     np.testing.assert_allclose(v.choice_errors, twin.choices)
@@ -197,7 +197,7 @@ def test_experts_are_the_learners_themselves():
     for x, y in rows(120 if config.DISABLE_JIT else 400):
         before = model._own[0]["last_target"]
         model.learn_one(x, y)
-        inputs = v.at_hand[0]  # as they were when the row was learned
+        inputs = v.inputs[0]  # as they were when the row was learned
         assert inputs[last] == before
         history.append(y)
         deviation = np.std(history)
@@ -220,10 +220,10 @@ def test_experts_are_the_learners_themselves():
     probe = next(iter(rows(1)))[0]
     model.predict_one(probe)
     for number, peer in peers:
-        first, corrected = v.experts["first_input"][number], v.at_hand[0, base] if v.experts["base_input"][number] else 0.0
+        first, corrected = v.experts["first_input"][number], v.inputs[0, base] if v.experts["base_input"][number] else 0.0
         for output in (0, 1):
             f = peer._decide_row(probe, output)
-            assert v.at_hand[0, first + output] == pytest.approx(corrected + f, rel=1e-5, abs=1e-6), team[number].name
+            assert v.inputs[0, first + output] == pytest.approx(corrected + f, rel=1e-5, abs=1e-6), team[number].name
 
 
 @pytest.mark.skipif(config.DISABLE_JIT, reason="a detector needs hundreds of rows")

@@ -108,7 +108,7 @@ class CommitteeViews(NamedTuple):
     follows: Annotated[np.ndarray, Array(np.float64, ("followed", "followed"), 0.0, 1e6)]
     """How often the class of the column followed that of the row, fading."""
     given: Annotated[np.ndarray, Array(np.float64, (2, "columns"), saved=False)]
-    """The row at hand as it is given, and the one that ``at_hand`` belongs to."""
+    """The row at hand as it is given, and the one that ``inputs`` belongs to."""
     scaled: Annotated[np.ndarray, Array(np.float32, ("columns",), saved=False)]
     """The row at hand as experts take it."""
     ratio: Annotated[np.ndarray, Array(np.float64, ("columns",), saved=False)]
@@ -116,7 +116,7 @@ class CommitteeViews(NamedTuple):
     """From the old scale to the new one, when stored vectors are brought to it."""
     squares: Annotated[np.ndarray, Array(np.float64, (2, "side"), saved=False)]
     """The row at hand as an expert of second order takes it, and its direction."""
-    at_hand: Annotated[np.ndarray, Array(np.float64, ("outputs", "inputs"), saved=False)]
+    inputs: Annotated[np.ndarray, Array(np.float64, ("outputs", "inputs"), saved=False)]
     """The inputs of the stacks, for each output."""
     odds: Annotated[np.ndarray, Array(np.float64, (STACKS, "outputs"), saved=False)]
     """The log odds of the row at hand by each stack, or its decision value."""
@@ -132,7 +132,7 @@ class CommitteeViews(NamedTuple):
     calls: Annotated[np.ndarray, Array(np.dtype([("consult", "u8"), ("learn", "u8"), ("decide", "u8")]), saved=False)]
     """The addresses of the compiled functions that combine experts."""
     cache: Annotated[np.ndarray, Array(np.dtype([("valid", "i8"), ("answered", "i8")]), saved=False)]
-    """Whether ``at_hand`` is that of ``given[1]``, and if so whether ``answers`` or ``numbers`` are, and ``odds``."""
+    """Whether ``inputs`` is that of ``given[1]``, and if so whether ``answers`` or ``numbers`` are, and ``odds``."""
 
 
 _LAYOUT = Layout(CommitteeViews, in_lines=())

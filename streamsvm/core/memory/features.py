@@ -229,7 +229,7 @@ class FeatureSpace:
                 self._pack_one(self._cell, 0, value)
             except (OverflowError, struct.error, TypeError) as error:
                 if isinstance(error, OverflowError) or isinstance(value, int):  # a struct.error from Python 3.14 on
-                    raise ValueError(f"feature {shown(name)} is {shown(value)}: {_MUST_BE_FINITE}") from None
+                    raise ValueError(f"feature {shown(name)} is {shown(value)}: {MUST_BE_FINITE}") from None
                 raise ValueError(
                     f"feature {shown(name)} is {shown(value)}, a {type(value).__name__}: features must be numbers. "
                     "If it is a name, encode it (streamsvm.stream.tables.TableEncoder, --columns NAME:category). If it marks a "
@@ -237,7 +237,7 @@ class FeatureSpace:
                     "before: fix the value, or leave its row out (--on-error skip)"
                 ) from None
             if not abs(self._cell[0]) <= LARGEST_FLOAT32:
-                raise ValueError(f"feature {shown(name)} is {shown(value)}: {_MUST_BE_FINITE}")
+                raise ValueError(f"feature {shown(name)} is {shown(value)}: {MUST_BE_FINITE}")
         raise ValueError("the row is too large: its squared norm would not be finite in float32. Scale the features")
 
     def restore(self, names: Iterable[Hashable]) -> None:
@@ -284,7 +284,8 @@ def _has_faults(names: Sequence[Hashable]) -> bool:
     return len(set(names)) < len(names) or any(len(n if isinstance(n, str | bytes) else repr(n)) > LONGEST_NAME for n in names)
 
 
-_MUST_BE_FINITE = (
+#: The end of the message on a value that is not finite in float32.
+MUST_BE_FINITE = (
     "features must be finite float32 numbers. Impute it (river.preprocessing.StatImputer) or leave it out (a missing feature "
     "counts as 0)"
 )

@@ -6,7 +6,7 @@ that are called by address.
 Each expert has up to three functions, which are called by address, too. All take the block of the committee, the part of it with
 the expert's stores, and its number.
 
-- ``predict`` writes the expert's predictions of the current row into ``at_hand``, its inputs to the stacks.
+- ``predict`` writes the expert's predictions of the current row into ``inputs``, its inputs to the stacks.
 - ``update`` learns the current row, given its target, the number of its label, and its weight.
 - ``rescale`` follows an event: `GROWN`, `MOVED`, `WEIGHTED` or `REVIEWED`. It returns 1 if it has changed by how much less
   features count, and 0 otherwise.
@@ -72,7 +72,7 @@ def _store_of(block: np.ndarray, expert: int) -> np.ndarray:
 
 @compiled(inline=True)
 def predict_experts(block: np.ndarray) -> None:
-    """Fill ``at_hand`` with the predictions of all experts for the current row, once."""
+    """Fill ``inputs`` with the predictions of all experts for the current row, once."""
     v = committee_views(block)
     h = v.header[0]
     used, live = h["used"], h["live"]
@@ -84,7 +84,7 @@ def predict_experts(block: np.ndarray) -> None:
         for j in range(used):
             v.scaled[j] = np.float32(v.given[0, j])
     for k in range(live):
-        v.at_hand[k, 0] = 1.0 if live == 1 else 0.0
+        v.inputs[k, 0] = 1.0 if live == 1 else 0.0
     for e in range(h["experts"]):
         _call_predict(v.experts[e]["predict"], block, _store_of(block, e), e)
     for j in range(used):

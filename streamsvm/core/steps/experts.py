@@ -39,9 +39,9 @@ def predict_machine(block: np.ndarray, store: np.ndarray, expert: int) -> int:
     n_active, norm = scan_row(s.rows[0], h["used"], s.active[0])
     compute_scores(store, n_active, norm)
     s.cache[0]["scored"] = 1
-    added = bounded(v.at_hand[0, base]) if base > 0 else 0.0
+    added = bounded(v.inputs[0, base]) if base > 0 else 0.0
     for k in range(v.header[0]["live"]):
-        v.at_hand[k, first], v.at_hand[k, first + 1] = s.scores[2 * k] + added, s.scores[2 * k + 1] + added
+        v.inputs[k, first], v.inputs[k, first + 1] = s.scores[2 * k] + added, s.scores[2 * k + 1] + added
     return 0
 
 
@@ -53,14 +53,14 @@ def update_machine(block: np.ndarray, store: np.ndarray, expert: int, target: fl
     first, base = e["first_input"], e["base_input"]
     if e["resets"] != 0:
         if common(block)["loss"] == EPSILON_INSENSITIVE:
-            error = min(abs(target - v.at_hand[0, first]), 1.0)
+            error = min(abs(target - v.inputs[0, first]), 1.0)
         else:
-            error = 1.0 if answer(v.at_hand, v.header[0]["live"], first) != label else 0.0
+            error = 1.0 if answer(v.inputs, v.header[0]["live"], first) != label else 0.0
         if drifts(v.drifts[expert], error, _DEVIATIONS, _LEAST_VARIANCE):
             state_of(block, STATE)["resets"] += 1
             clear(store)
             restart(common(store))
-    call_rule(e["rule"], store, target - (bounded(v.at_hand[0, base]) if base > 0 else 0.0), weight)
+    call_rule(e["rule"], store, target - (bounded(v.inputs[0, base]) if base > 0 else 0.0), weight)
     return 0
 
 
@@ -95,7 +95,7 @@ def predict_linear(block: np.ndarray, store: np.ndarray, expert: int) -> int:
     share, size = _share_of_output(h["live"]), len(store) // h["outputs"]
     for k in range(h["live"]):
         last, average = linear_step.decide_dense(store[k * size : (k + 1) * size], v.scaled)
-        v.at_hand[k, first], v.at_hand[k, first + 1] = share * last, share * average
+        v.inputs[k, first], v.inputs[k, first + 1] = share * last, share * average
     return 0
 
 
@@ -110,7 +110,7 @@ def update_linear(block: np.ndarray, store: np.ndarray, expert: int, target: flo
     for k in range(live):
         wanted = target if live == 1 else (1.0 if k == label else -1.0)
         part = store[k * size : (k + 1) * size]
-        linear_step.learn_dense(part, v.scaled, norm, v.at_hand[k, first] / share, wanted, weight)
+        linear_step.learn_dense(part, v.scaled, norm, v.inputs[k, first] / share, wanted, weight)
     return 0
 
 
@@ -127,7 +127,7 @@ def predict_landmarks(block: np.ndarray, store: np.ndarray, expert: int) -> int:
     landmarks.compute_scores(store)
     share = _share_of_output(live)
     for k in range(live):
-        v.at_hand[k, first], v.at_hand[k, first + 1] = share * s.scores[2 * k], share * s.scores[2 * k + 1]
+        v.inputs[k, first], v.inputs[k, first + 1] = share * s.scores[2 * k], share * s.scores[2 * k + 1]
     return 0
 
 
@@ -139,7 +139,7 @@ def update_landmarks(block: np.ndarray, store: np.ndarray, expert: int, target: 
     slow = e["first_input"] + 1
     weight = min(weight, LARGEST_WEIGHT)
     if common(block)["loss"] == EPSILON_INSENSITIVE:
-        weight *= robust_weight(abs(target - v.at_hand[0, slow]), v.errors[slow])
+        weight *= robust_weight(abs(target - v.inputs[0, slow]), v.errors[slow])
     call_rule(e["rule"], store, target, weight)
     return 0
 
@@ -200,7 +200,7 @@ def predict_label(block: np.ndarray, store: np.ndarray, expert: int) -> int:  # 
     """Predict from the last label."""
     v, s = committee_views(block), state_of(block, STATE)
     first = v.experts[expert]["first_input"]
-    predict_from_last(v.follows, v.counts, s["rows"], s["last"], v.header[0]["live"], v.at_hand[:, first : first + 2])
+    predict_from_last(v.follows, v.counts, s["rows"], s["last"], v.header[0]["live"], v.inputs[:, first : first + 2])
     return 0
 
 
@@ -222,5 +222,5 @@ def update_label(block: np.ndarray, store: np.ndarray, expert: int, target: floa
 def predict_target(block: np.ndarray, store: np.ndarray, expert: int) -> int:  # noqa: ARG001
     """Predict the last target."""
     v = committee_views(block)
-    v.at_hand[0, v.experts[expert]["first_input"]] = state_of(block, STATE)["last_target"]
+    v.inputs[0, v.experts[expert]["first_input"]] = state_of(block, STATE)["last_target"]
     return 0

@@ -141,19 +141,19 @@ def predict(block: np.ndarray, store: np.ndarray, expert: int) -> int:
     _walk_trees(store)
     if h["learned"] == 0:
         for k in range(live):
-            v.at_hand[k, first] = v.at_hand[k, first + 1] = 0.0
+            v.inputs[k, first] = v.inputs[k, first + 1] = 0.0
         return 0
     _vote_by_trees(store, max(live, 2))
     if live == 1:
         negative, positive = s.shares[0], s.shares[1]
-        v.at_hand[0, first] = positive - negative
-        v.at_hand[0, first + 1] = 0.25 * math.log(max(positive, LEAST_SHARE) / max(negative, LEAST_SHARE))
+        v.inputs[0, first] = positive - negative
+        v.inputs[0, first + 1] = 0.25 * math.log(max(positive, LEAST_SHARE) / max(negative, LEAST_SHARE))
         return 0
     least = 0.5 * math.log(LEAST_SHARE) + 1.0
     for k in range(live):
         share = s.shares[k]
-        v.at_hand[k, first] = 2.0 * share - 1.0
-        v.at_hand[k, first + 1] = 0.5 * math.log(share) + 1.0 if share > LEAST_SHARE else least
+        v.inputs[k, first] = 2.0 * share - 1.0
+        v.inputs[k, first + 1] = 0.5 * math.log(share) + 1.0 if share > LEAST_SHARE else least
     return 0
 
 
@@ -269,7 +269,7 @@ def _cut_leaf(store: np.ndarray, damping: np.ndarray, t: int, place: int, label:
 def predict_numbers(block: np.ndarray, store: np.ndarray, expert: int) -> int:
     """Predict the target by the trees, and what the experts before predict and miss."""
     v, s = committee_views(block), forest_views(store)
-    inputs, first = v.at_hand[0], v.experts[expert]["first_input"]
+    inputs, first = v.inputs[0], v.experts[expert]["first_input"]
     base = 0.5 * (vote_of_numbers(inputs, v.mistakes, first) + bounded(inputs[best_input(v.errors, first)]))
     s.row[LAST] = np.float32(state_of(block, STATE)["last_target"])
     s.row[VOTED], s.row[MISSED] = np.float32(base), np.float32(s.header[0]["missed"])

@@ -43,7 +43,7 @@ def _clipped_value(value: float) -> float:
 def _stack_scores(block: np.ndarray) -> int:
     # The log odds of each output in use by each stack into ``odds``, and the average into ``scores``; the answer.
     v = committee_views(block)
-    live, inputs, weights, losses, odds, scores = v.header[0]["live"], v.at_hand, v.weights, v.losses, v.odds, v.scores
+    live, inputs, weights, losses, odds, scores = v.header[0]["live"], v.inputs, v.weights, v.losses, v.odds, v.scores
     least, total = losses.min(), 0.0
     for k in range(live):
         scores[k] = f = g = 0.0
@@ -70,7 +70,7 @@ def _vote(block: np.ndarray) -> int:
     # Fill in the outcome of the votes: the share that an output has; of one output the share for it less that against it. The
     # answer with most of them.
     v = committee_views(block)
-    live, inputs, mistakes = v.header[0]["live"], v.at_hand, v.mistakes
+    live, inputs, mistakes = v.header[0]["live"], v.inputs, v.mistakes
     fewest, total = mistakes[FIRST_INPUT:].min(), 0.0
     for k in range(live):
         inputs[k, VOTED] = 0.0
@@ -93,7 +93,7 @@ def find_answers(block: np.ndarray) -> None:
     v = committee_views(block)
     h = v.header[0]
     v.answers[VOTES] = _vote(block)
-    v.answers[BEST] = answer(v.at_hand, h["live"], stack.best_input(v.errors, h["inputs"]))
+    v.answers[BEST] = answer(v.inputs, h["live"], stack.best_input(v.errors, h["inputs"]))
     v.answers[STACK] = _stack_scores(block)
 
 
@@ -101,7 +101,7 @@ def find_answers(block: np.ndarray) -> None:
 def learn_stack(block: np.ndarray, label: int, weight: float, i: int) -> None:
     """Let stack number i learn the inputs, whose answer is ``label``. Its log odds of several outputs become probabilities."""
     v, t = committee_views(block), float(common(block)["t"])
-    h, inputs, z, scores = v.header[0], v.at_hand, v.row_inputs[0], v.odds[i]
+    h, inputs, z, scores = v.header[0], v.inputs, v.row_inputs[0], v.odds[i]
     n, live = h["inputs"], h["live"]
     weight = min(weight, MOST_ROWS + stack.LARGEST_SHARE * min(t, stack.WINDOW))  # experts that learn it change at once
     if live == 1:

@@ -243,18 +243,18 @@ def predict(block: np.ndarray, store: np.ndarray, expert: int) -> int:
     numbers, first = common(block)["loss"] == EPSILON_INSENSITIVE, v.experts[expert]["first_input"]
     total = find(store, LEAST_OF_NUMBERS, v.damping[0, :0]) if numbers else find(store, LEAST_OF_LABELS, v.damping[0])
     for k in range(live):
-        v.at_hand[k, first] = 0.0
+        v.inputs[k, first] = 0.0
     if total <= 0.0:
         return 0
     for p in range(s.found[0]):
         target, share = np.float64(s.targets[s.nearest[p]]), s.votes[1, p] / total
         if live > 1:
-            v.at_hand[int(target), first] += share
+            v.inputs[int(target), first] += share
         else:
-            v.at_hand[0, first] += share * target
+            v.inputs[0, first] += share * target
     if not numbers:
         for k in range(live):
-            v.at_hand[k, first] = 2.0 * v.at_hand[k, first] - 1.0
+            v.inputs[k, first] = 2.0 * v.inputs[k, first] - 1.0
     return 0
 
 
@@ -268,7 +268,7 @@ def update(block: np.ndarray, store: np.ndarray, expert: int, target: float, lab
     if common(block)["loss"] == EPSILON_INSENSITIVE:
         _learn_row(store, target, weight, abs(target - v.numbers[STACK]) > v.choice_errors[STACK], True)
     else:
-        said = answer(v.at_hand, v.header[0]["live"], v.experts[expert]["first_input"])
+        said = answer(v.inputs, v.header[0]["live"], v.experts[expert]["first_input"])
         _learn_row(store, float(label), weight, v.answers[STACK] != label or said != label, False)
     return 0
 

@@ -13,7 +13,7 @@ import math
 import numpy as np
 
 from streamsvm.core.compiling.functions import compiled
-from streamsvm.core.kernels import FAST
+from streamsvm.core.kernels import FAST, dot
 
 #: Rows after which an inverse is computed anew.
 ROWS_OF_INVERSE = 64
@@ -29,15 +29,6 @@ def start(curvature: np.ndarray, inverse: np.ndarray, ridge: float) -> None:
 def logistic(f: float) -> float:
     """The probability of log odds f, bounded to 30 either way."""
     return 1.0 / (1.0 + math.exp(-min(max(f, -30.0), 30.0)))
-
-
-@compiled(fastmath=FAST)
-def dot(a: np.ndarray, b: np.ndarray, n: int) -> float:
-    """The dot product of the first n numbers of two arrays."""
-    total = 0.0
-    for j in range(n):
-        total += a[j] * b[j]
-    return total
 
 
 @compiled(fastmath=FAST)
@@ -128,4 +119,4 @@ def pull(inverse: np.ndarray, weights: np.ndarray, centre: np.ndarray, n: int, f
     for j in range(n):
         direction[j] = force * (weights[j] - centre[j])
     for j in range(n):
-        weights[j] -= dot(inverse[j], direction, n)
+        weights[j] -= dot(inverse[j, :n], direction)

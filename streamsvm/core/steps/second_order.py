@@ -8,10 +8,11 @@ from __future__ import annotations
 import numpy as np
 
 from streamsvm.core.compiling.functions import compiled
+from streamsvm.core.kernels import dot
 from streamsvm.core.memory.committee import STATE, committee_views
 from streamsvm.core.steps.committee import GROWN, LARGEST_WEIGHT
 from streamsvm.core.steps.iterates import EPSILON_INSENSITIVE, common
-from streamsvm.core.steps.newton import ROWS_OF_INVERSE, add_row, dot, invert, logistic, pull
+from streamsvm.core.steps.newton import ROWS_OF_INVERSE, add_row, invert, logistic, pull
 from streamsvm.core.steps.rule import state_of
 from streamsvm.core.steps.stack import robust_weight, softmax
 
@@ -59,7 +60,7 @@ def predict(block: np.ndarray, store: np.ndarray, expert: int) -> int:  # noqa: 
     v, n = committee_views(block), _fill_row(block, expert)
     e = v.experts[expert]
     for k in range(v.header[0]["live"]):
-        v.at_hand[k, e["first_input"]] = dot(v.newton_weights[e["number"], k], v.squares[0], n)
+        v.inputs[k, e["first_input"]] = dot(v.newton_weights[e["number"], k, :n], v.squares[0])
     return 0
 
 
@@ -92,7 +93,7 @@ def update(block: np.ndarray, store: np.ndarray, expert: int, target: float, lab
     place, number = e["first_input"], e["number"]
     n, z, direction, h = _fill_row(block, expert), v.squares[0], v.squares[1], _LEAST_CURVATURE
     for k in range(live):
-        v.scores[k] = v.at_hand[k, place]
+        v.scores[k] = v.inputs[k, place]
     if common(block)["loss"] == EPSILON_INSENSITIVE:
         missing = target - v.scores[0]
         h = weight * robust_weight(abs(missing), v.errors[place])

@@ -1,6 +1,6 @@
 """Stacks of experts, votes and the best expert, and the choice among the three, compiled: what labels and targets share.
 
-Each expert has inputs to the stacks, its decision values, for each output of the model: ``at_hand`` is float64 [outputs, m], of
+Each expert has inputs to the stacks, its decision values, for each output of the model: ``inputs`` is float64 [outputs, m], of
 which input 0 is the constant and input 1 the outcome of the votes. There are two stacks: one of short memory, which soon is where
 the stream has gone, and one of long memory and a stronger ridge towards equal weights, for where following does not pay. What
 they say is averaged; each has the share exp(-rate times its fading loss). Votes weigh each expert's input by exp(-rate times its
@@ -109,7 +109,7 @@ def learn_errors(block: np.ndarray, target: float, weight: float) -> None:
     live, numbers = v.header[0]["live"], c["loss"] == EPSILON_INSENSITIVE
     rate, counted = share_of(weight, 1.0 / min(c["t"] + 1.0, WINDOW)), min(weight, MOST_ROWS)
     for m in range(FIRST_INPUT, v.header[0]["inputs"]):
-        error = _error_of(target, v.at_hand[0, m], 0 if numbers else answer(v.at_hand, live, m), numbers)
+        error = _error_of(target, v.inputs[0, m], 0 if numbers else answer(v.inputs, live, m), numbers)
         v.errors[m] += rate * (error - v.errors[m])
         v.mistakes[m] = v.mistakes[m] * (1.0 - 1.0 / WINDOW) + counted * error
 

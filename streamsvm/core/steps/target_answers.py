@@ -16,11 +16,11 @@ import math
 import numpy as np
 
 from streamsvm.core.compiling.functions import compiled
+from streamsvm.core.kernels import dot
 from streamsvm.core.memory.committee import STACKS, STATE, committee_views
 from streamsvm.core.memory.moments import follow_value
 from streamsvm.core.steps import stack
 from streamsvm.core.steps.committee import LARGEST_WEIGHT, predict_experts, update_experts
-from streamsvm.core.steps.newton import dot
 from streamsvm.core.steps.rule import state_of
 from streamsvm.core.steps.stack import BEST, FIRST_INPUT, STACK, VOTED, VOTES, bounded
 
@@ -38,13 +38,13 @@ _HORIZON = 10_000.0  # rows that mean and variance remember
 def find_answers(block: np.ndarray) -> None:
     """Bound the inputs of experts, and compute that of the votes, the values of the stacks and the three answers."""
     v = committee_views(block)
-    inputs, losses, n = v.at_hand[0], v.losses, v.header[0]["inputs"]
+    inputs, losses, n = v.inputs[0], v.losses, v.header[0]["inputs"]
     for m in range(FIRST_INPUT, n):
         inputs[m] = bounded(inputs[m])
     inputs[VOTED] = stack.vote_of_numbers(inputs, v.mistakes, n)
     least, total, stacked = losses.min(), 0.0, 0.0
     for i in range(STACKS):
-        v.odds[i, 0] = bounded(dot(v.weights[i], inputs, n))
+        v.odds[i, 0] = bounded(dot(v.weights[i], inputs))
         share = math.exp(-RATE * (losses[i] - least))
         total += share
         stacked += share * v.odds[i, 0]
@@ -59,7 +59,7 @@ def learn_stack(block: np.ndarray, target: float, weight: float, i: int) -> None
     missing = target - v.odds[i, 0]
     v.losses[i] = v.losses[i] * (1.0 - 1.0 / stack.WINDOW) + abs(missing)
     h = weight * stack.robust_weight(abs(missing), v.choice_errors[STACK])
-    stack.step_stack(block, i, v.at_hand[0], h, h * missing, RIDGES[i], FIRST_TOTAL)
+    stack.step_stack(block, i, v.inputs[0], h, h * missing, RIDGES[i], FIRST_TOTAL)
 
 
 @compiled

@@ -90,15 +90,15 @@ def test_as_its_twin(outputs):
         label, weight = int(rng.integers(max(outputs, 2))), float(rng.choice([0.5, 1.0, 4.0, 200.0], p=[0.33, 0.33, 0.33, 0.01]))
         inputs = inputs_of(rng, label, outputs, n, skill)
         expected = twin.answers(inputs.copy())
-        c["t"], v.at_hand[:] = t, inputs
+        c["t"], v.inputs[:] = t, inputs
         label_answers.find_answers(block)
-        np.testing.assert_allclose(v.scores, twin.scores(v.at_hand), rtol=1e-6, atol=1e-8)
+        np.testing.assert_allclose(v.scores, twin.scores(v.inputs), rtol=1e-6, atol=1e-8)
         assert v.answers.tolist() == expected
         stack.learn_errors(block, float(label), weight)
         stack.choose(block, float(label), weight)
         for i in range(2):
             label_answers.learn_stack(block, label, weight, i)
-        twin.learn(v.at_hand.copy(), label, weight)
+        twin.learn(v.inputs.copy(), label, weight)
     np.testing.assert_allclose(v.errors, twin.errors)
     np.testing.assert_allclose(v.mistakes, twin.mistakes)
     np.testing.assert_allclose(v.choice_errors, twin.choices)
