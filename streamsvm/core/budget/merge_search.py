@@ -322,7 +322,7 @@ def find_shared_partner(block: np.ndarray, search: int, tables: np.ndarray, firs
     v = views(block)
     h, distances, stamps, out = v.header[0], v.kernel_rows[3], v.stamps, v.degradations
     n, gamma = h["n_support"], h["gamma"]
-    lengths, products = v.kernel_rows[0], v.kernel_rows[1]  # free: the row at hand has become a support vector
+    lengths, products = v.kernel_rows[0], v.kernel_rows[1]  # free: the current row has become a support vector
     v.cache[0]["valid"] = 0
     lengths[:n] = out[:n]
     _coefficient_products(v.coefficients, h["live"], first, n, products)

@@ -108,22 +108,22 @@ class CommitteeViews(NamedTuple):
     follows: Annotated[np.ndarray, Array(np.float64, ("followed", "followed"), 0.0, 1e6)]
     """How often the class of the column followed that of the row, fading."""
     given: Annotated[np.ndarray, Array(np.float64, (2, "columns"), saved=False)]
-    """The row at hand as it is given, and the one that ``inputs`` belongs to."""
+    """The current row as it is given, and the one that ``inputs`` belongs to."""
     scaled: Annotated[np.ndarray, Array(np.float32, ("columns",), saved=False)]
-    """The row at hand as experts take it."""
+    """The current row as experts take it."""
     ratio: Annotated[np.ndarray, Array(np.float64, ("columns",), saved=False)]
     shift: Annotated[np.ndarray, Array(np.float64, ("columns",), saved=False)]
     """From the old scale to the new one, when stored vectors are brought to it."""
     squares: Annotated[np.ndarray, Array(np.float64, (2, "side"), saved=False)]
-    """The row at hand as an expert of second order takes it, and its direction."""
+    """The current row as an expert of second order takes it, and its direction."""
     inputs: Annotated[np.ndarray, Array(np.float64, ("outputs", "inputs"), saved=False)]
     """The inputs of the stacks, for each output."""
     odds: Annotated[np.ndarray, Array(np.float64, (STACKS, "outputs"), saved=False)]
-    """The log odds of the row at hand by each stack, or its decision value."""
+    """The log odds of the current row by each stack, or its decision value."""
     row_inputs: Annotated[np.ndarray, Array(np.float64, (2, "inputs"), saved=False)]
-    """Those that a stack learns of the row at hand, and the direction."""
+    """Those that a stack learns of the current row, and the direction."""
     scores: Annotated[np.ndarray, Array(np.float64, ("outputs",), saved=False)]
-    """Decision values of the row at hand, or its probabilities."""
+    """Decision values of the current row, or its probabilities."""
     answers: Annotated[np.ndarray, Array(np.int64, (3,), saved=False)]
     """The class that the stacks, the votes and the best expert choose."""
     numbers: Annotated[np.ndarray, Array(np.float64, (3,), saved=False)]

@@ -50,7 +50,7 @@ LABEL, OTHER, PLACE, COUNTS = range(4)
 #: Columns of a node that waits while a tree grows: its rows, whether it may be cut, and its depth.
 BEGIN, END, MIXED, DEEP = range(4)
 
-#: The room of the row at hand: a walk reads the feature with the number of a leaf, too, and makes nothing of it.
+#: The room of the current row: a walk reads the feature with the number of a leaf, too, and makes nothing of it.
 _ROW = 640
 
 #: Fields of the header, beside the sizes. The first two are fixed at construction, too.
@@ -93,7 +93,7 @@ class ForestViews(NamedTuple):
     leaves: Annotated[np.ndarray, Array(np.int16, (TREES * LEAVES, 4), -(2.0**15), 2.0**15)]
     """Those of each tree: see `LABEL`. Where numbers are predicted, the bits of two float32: a mean, and what it counts as."""
     row: Annotated[np.ndarray, Array(np.float32, (_ROW,), saved=False)]
-    """The row at hand."""
+    """The current row."""
     reached: Annotated[np.ndarray, Array(np.int64, (TREES,), saved=False)]
     """The node of each tree that it has come to, which leaf that is, and how deep it lies."""
     landed: Annotated[np.ndarray, Array(np.int64, (TREES,), saved=False)]

@@ -77,9 +77,9 @@ class LandmarkViews(NamedTuple):
     candidates: Annotated[np.ndarray, Array(np.float64, (CHUNK_ROWS,), 0.0)]
     """How much each candidate promises; 0 where there is none."""
     rows: Annotated[np.ndarray, Array(np.float32, (3, "columns"), saved=False)]
-    """The row at hand, another row, the row that ``kernel_rows[0]`` belongs to."""
+    """The current row, another row, the row that ``kernel_rows[0]`` belongs to."""
     kernel_rows: Annotated[np.ndarray, Array(np.float32, (3, "stride"), saved=False)]
-    """Regressors of the row at hand, of another row, and squared distances."""
+    """Regressors of the current row, of another row, and squared distances."""
     sums: Annotated[np.ndarray, Array(np.float32, (2, "stride"), saved=False)]
     multipliers: Annotated[np.ndarray, Array(np.float32, (2, "stride"), saved=False)]
     starts: Annotated[np.ndarray, Array(np.int64, ("stride",), saved=False)]
@@ -88,7 +88,7 @@ class LandmarkViews(NamedTuple):
     small: Annotated[np.ndarray, Array(np.float64, (NEIGHBOURS + 1, NEIGHBOURS), saved=False)]
     """The Gram matrix of a landmark's neighbours, and a right-hand side."""
     scores: Annotated[np.ndarray, Array(np.float64, ("scores",), saved=False)]
-    """Decision values of the row at hand: of output k with the correction at 2k, without it at 2k + 1."""
+    """Decision values of the current row: of output k with the correction at 2k, without it at 2k + 1."""
     active: Annotated[np.ndarray, Array(np.int64, (2, "columns"), saved=False)]
     """Columns of the non-zero features of ``rows[0]`` and ``rows[1]``."""
     cache: Annotated[np.ndarray, Array(np.dtype([("valid", "i8")]), saved=False)]

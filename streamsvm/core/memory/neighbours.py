@@ -48,14 +48,14 @@ class NeighbourViews(NamedTuple):
     relevance: Annotated[np.ndarray, Array(np.float64, ("columns",), -_LARGEST_RELEVANCE, _LARGEST_RELEVANCE)]
     """How much a feature tells rows of unlike targets apart: the mean over rows, which may be below 0."""
     row: Annotated[np.ndarray, Array(np.float32, ("columns",), saved=False)]
-    """The row at hand."""
+    """The current row."""
     units: Annotated[np.ndarray, Array(np.float32, ("columns",), saved=False)]
     """The standard deviation of each feature in rows; 0 of one that is constant."""
     factors: Annotated[np.ndarray, Array(np.float32, (2, "columns"), saved=False)]
     """The share that a difference of 1 in each feature adds to a distance, and the difference beyond which it adds no more."""
     distances: Annotated[np.ndarray, Array(np.float32, ("rows",), saved=False)]
     nearest: Annotated[np.ndarray, Array(np.int64, (NEAREST,), saved=False)]
-    """Places of the rows nearest to the row at hand, of which there are ``found[0]``."""
+    """Places of the rows nearest to the current row, of which there are ``found[0]``."""
     votes: Annotated[np.ndarray, Array(np.float64, (2, NEAREST), saved=False)]
     """Their distances, and the votes that they have."""
     found: Annotated[np.ndarray, Array(np.int64, (1,), saved=False)]

@@ -79,18 +79,18 @@ class Views(NamedTuple):
     spread: Annotated[np.ndarray, Array(np.float64, ("scaled",), 0.0)]
     """The scale that rows are brought to, and that support vectors have; 0 for a feature that is constant."""
     given: Annotated[np.ndarray, Array(np.float64, ("scaled",), saved=False)]
-    """The row at hand as it is given, where ``rows[0]`` is the same by the scale."""
+    """The current row as it is given, where ``rows[0]`` is the same by the scale."""
     ratio: Annotated[np.ndarray, Array(np.float64, ("scaled",), saved=False)]
     shift: Annotated[np.ndarray, Array(np.float64, ("scaled",), saved=False)]
     """From the old scale to the new one, when support vectors are brought to it."""
     rows: Annotated[np.ndarray, Array(np.float32, (3, "columns"), saved=False)]
-    """The row at hand, a support vector taken out, the row that ``kernel_rows[0]`` belongs to."""
+    """The current row, a support vector taken out, the row that ``kernel_rows[0]`` belongs to."""
     kernel_rows: Annotated[np.ndarray, Array(np.float32, (4, "stride"), saved=False)]
-    """Kernel values and squared distances of the row at hand, the same of a support vector."""
+    """Kernel values and squared distances of the current row, the same of a support vector."""
     degradations: Annotated[np.ndarray, Array(np.float32, ("stride",), saved=False)]
     """Weight degradation of each candidate for a merge."""
     scores: Annotated[np.ndarray, Array(np.float64, ("outputs",), saved=False)]
-    """Decision values of the row at hand."""
+    """Decision values of the current row."""
     active: Annotated[np.ndarray, Array(np.int64, (2, "columns"), saved=False)]
     """Columns of the non-zero features of ``rows[0]`` and ``rows[1]``."""
     cache: Annotated[np.ndarray, Array(CACHE, saved=False)]

@@ -27,7 +27,7 @@ class WeightViews(NamedTuple):
     weights: Annotated[np.ndarray, Array(np.float64, (_ITERATES, "columns"))]
     """The two rows of coefficients that `streamsvm.core.steps.iterates` describes."""
     row: Annotated[np.ndarray, Array(np.float32, ("taken",), saved=False)]
-    """The row at hand, valid where it is ``active``."""
+    """The current row, valid where it is ``active``."""
     active: Annotated[np.ndarray, Array(np.int64, ("taken",), saved=False)]
     """Columns of its features that are not zero, rising."""
     marks: Annotated[np.ndarray, Array(np.uint8, ("taken",), saved=False)]
@@ -48,7 +48,7 @@ class WeightStore(Store[WeightViews]):
     """Room for the weights of features, of the last iterate and of the average, allocated at construction.
 
     ``max_features``, ``within`` and ``columns`` are as in `Store`. Without ``takes_rows``, it has no room for a row: a committee
-    has the row at hand. It is a ValueError if ``max_features`` is not a positive integer, or would not fit into memory.
+    has the current row. It is a ValueError if ``max_features`` is not a positive integer, or would not fit into memory.
 
     It has ``448 + 29 D`` bytes, with D columns, or ``448 + 16 D`` without room for a row; up to 200 more with less than 64
     columns, since arrays begin on cache lines.

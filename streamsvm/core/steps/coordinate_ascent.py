@@ -116,7 +116,7 @@ def _clipped_step(block: np.ndarray, diagonal: float, missing: float, falling: i
 
 @compiled(inline=True)
 def save_row(block: np.ndarray, target: float, weight: float, stamp: int) -> None:
-    """Save the row at hand, the last of ``t``, in the window if there is one, with the stamp of its support vector or -1."""
+    """Save the current row, the last of ``t``, in the window if there is one, with the stamp of its support vector or -1."""
     v, c = views(block), common(block)
     h = v.header[0]
     if h["window"] > 0:
@@ -218,7 +218,7 @@ def _forget(block: np.ndarray) -> None:
 
 @rule(STATE, learned=_LEARNED)
 def step(block: np.ndarray, row: Row) -> None:
-    """A step along the coordinate of the row at hand, and along those of some of the last rows."""
+    """A step along the coordinate of the current row, and along those of some of the last rows."""
     c, s = common(block), state_of(block, STATE)
     rising, falling, missing = violation(block, row.target)
     if s["one_pass"] != 0 and row.weight == 1.0:  # errors come in waves after a row that weighs much

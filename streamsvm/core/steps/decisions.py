@@ -61,7 +61,7 @@ def first_refused(row: np.ndarray, X: np.ndarray, columns: np.ndarray, distinct:
 
 @compiled
 def decide(block: np.ndarray, what: int) -> float:
-    """Answer ``what`` is asked of the row at hand; NaN for a row that is not finite or too large.
+    """Return the output ``what`` for the current row; NaN for a row that is not finite or too large.
 
     ``what`` is the decision value by the `LAST` iterate, by the `AVERAGE`, by the one `CHOSEN` for its recent error, or the
     `PROBABILITY` of the positive label. With several outputs, the answer is the number of the best one, and the values of all

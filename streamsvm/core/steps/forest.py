@@ -3,7 +3,7 @@
 Now and then a tree is grown of the latest rows, and takes the place of the oldest one: so the forest follows the stream (see
 `forest_growth`).
 
-Meanwhile leaves learn. A leaf of one label that gets a row of another one becomes two: it has its latest row at hand, and cuts
+Meanwhile leaves learn. A leaf of one label that gets a row of another one becomes two: it holds its latest row, and cuts
 between the two, by a feature that is drawn as for a node. So each tree knows each row at once, also those that came after it was
 grown. Leaves that cannot be cut count their two commonest labels.
 
@@ -67,7 +67,7 @@ _LEVELS = 3  # that trees are walked between two looks whether they have come to
 
 @compiled
 def _fill_row(block: np.ndarray, store: np.ndarray) -> None:
-    """Fill in the features of the row at hand of a committee, less their anchors."""
+    """Fill in the features of the current row of a committee, less their anchors."""
     v, s = committee_views(block), forest_views(store)
     h = s.header[0]
     added = h["added"]
@@ -77,7 +77,7 @@ def _fill_row(block: np.ndarray, store: np.ndarray) -> None:
 
 @compiled(apart=True)
 def _walk_trees(store: np.ndarray) -> None:
-    """Bring the row at hand to a leaf of each tree.
+    """Bring the current row to a leaf of each tree.
 
     Trees go down in step, without branches: their reads from memory overlap.
     """
@@ -174,7 +174,7 @@ def update(block: np.ndarray, store: np.ndarray, expert: int, target: float, lab
 
 @compiled
 def _keep_row(block: np.ndarray, store: np.ndarray) -> int:
-    """Keep the row at hand of a committee in the place of the oldest one; its place."""
+    """Keep the current row of a committee in the place of the oldest one; its place."""
     v, s = committee_views(block), forest_views(store)
     h = s.header[0]
     place, added = h["learned"] % h["places"], h["added"]
@@ -190,7 +190,7 @@ def _keep_row(block: np.ndarray, store: np.ndarray) -> int:
 
 @compiled
 def _teach_trees(store: np.ndarray, damping: np.ndarray, place: int, label: int) -> None:
-    # Let the leaf of each tree that the row at hand came to learn it, and the tree's error.
+    # Let the leaf of each tree that the current row came to learn it, and the tree's error.
     s = forest_views(store)
     leaves, errors, ages, landed, depths = s.leaves, s.errors, s.ages, s.landed, s.depths
     for t in range(TREES):
@@ -227,7 +227,7 @@ def _teach_trees(store: np.ndarray, damping: np.ndarray, place: int, label: int)
 
 @compiled
 def _cut_leaf(store: np.ndarray, damping: np.ndarray, t: int, place: int, label: int) -> bool:
-    # Cut the leaf of a tree between its latest row and the row at hand, of another label, if there is room and the rows differ.
+    # Cut the leaf of a tree between its latest row and the current row, of another label, if there is room and the rows differ.
     s = forest_views(store)
     node, leaf = s.reached[t], s.landed[t]
     h, leaves, nodes, thresholds = s.header[0], s.leaves, s.nodes, s.nodes.view(np.float32)
@@ -305,7 +305,7 @@ def update_numbers(block: np.ndarray, store: np.ndarray, expert: int, target: fl
 
 @compiled
 def _teach_means(store: np.ndarray, kind: int, number: float) -> None:
-    # Let the leaves of one kind of trees that the row at hand came to learn its number, and the trees' errors.
+    # Let the leaves of one kind of trees that the current row came to learn its number, and the trees' errors.
     s = forest_views(store)
     means = s.leaves.view(np.float32)
     for t in range(kind, TREES, 2):

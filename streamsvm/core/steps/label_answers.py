@@ -127,7 +127,7 @@ def learn_stack(block: np.ndarray, label: int, weight: float, i: int) -> None:
 
 @compiled
 def consult(block: np.ndarray) -> int:
-    """Compute the three answers to the row at hand, and the stacks' log odds; 0."""
+    """Compute the three answers to the current row, and the stacks' log odds; 0."""
     predict_experts(block)
     find_answers(block)
     return 0
@@ -135,7 +135,7 @@ def consult(block: np.ndarray) -> int:
 
 @compiled
 def learn(block: np.ndarray, target: float, weight: float) -> int:
-    """Learn the row at hand, to which there are answers: -1 or 1, or the number of a class; 0."""
+    """Learn the current row, to which there are answers: -1 or 1, or the number of a class; 0."""
     v, s = committee_views(block), state_of(block, STATE)
     live = v.header[0]["live"]
     label = int(target > 0.0) if live == 1 else int(target)
@@ -158,7 +158,7 @@ def prior_of(t: float) -> float:
 
 @compiled
 def decide(block: np.ndarray, what: int) -> float:
-    """Answer ``what`` is asked of the row at hand, to which there are answers.
+    """Return the output ``what`` for the current row, to which there are answers.
 
     The answer is the decision value, in log odds, or the `PROBABILITY` of the positive label. With several outputs, it is the
     number of the best one, and the values of all are in ``scores``. Where the stacks are not what predictions follow, and do not

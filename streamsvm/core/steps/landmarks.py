@@ -44,7 +44,7 @@ _ZERO = np.float32(0.0)
 
 @compiled
 def _take_row(block: np.ndarray, norm: float, target: float, weight: float) -> None:
-    """Let the normal equations take the row at hand, whose regressors are in ``kernel_rows[0]``.
+    """Let the normal equations take the current row, whose regressors are in ``kernel_rows[0]``.
 
     ``scores`` are its decision values, ``norm`` is its squared norm.
     """
@@ -173,7 +173,7 @@ def _compute_prior(block: np.ndarray, j: int) -> None:
 
 @compiled
 def _watch_candidate(block: np.ndarray, norm: float, target: float, weight: float) -> None:
-    # Whether the row at hand is a candidate for a landmark: the best of a period are.
+    # Whether the current row is a candidate for a landmark: the best of a period are.
     v, s = landmark_views(block), state_of(block, STATE)
     h = v.header[0]
     s["period"] = min(s["period"] + 1, _PERIOD)
@@ -366,7 +366,7 @@ def _compute_scores(block: np.ndarray, n_active: int, norm: float) -> None:
 
 @compiled
 def learn_one(block: np.ndarray, target: float, weight: float) -> int:
-    """Learn the row at hand, which is in ``rows[0]``; `LEARNED`, or `REFUSED` where it is not finite or too large."""
+    """Learn the current row, which is in ``rows[0]``; `LEARNED`, or `REFUSED` where it is not finite or too large."""
     v, c = landmark_views(block), common(block)
     h = v.header[0]
     n_active, norm = scan_row(v.rows[0], h["used"], v.active[0])

@@ -58,7 +58,7 @@ def _lay_out(block: np.ndarray, columns: np.ndarray, values: np.ndarray) -> tupl
 
 @compiled
 def _row_products(block: np.ndarray, n: int) -> tuple[float, float]:
-    # Of the row at hand, which has n features that are not zero, with the two rows of coefficients.
+    # Of the current row, which has n features that are not zero, with the two rows of coefficients.
     v = weight_views(block)
     a = b = 0.0
     for k in range(n):

@@ -128,7 +128,7 @@ def find_nearest(distances: np.ndarray, n: int, nearest: np.ndarray, found: np.n
 
 @compiled
 def find(block: np.ndarray, least: float, damping: np.ndarray) -> float:
-    """Find the rows nearest to the row at hand, which is in ``row``, and their votes; the sum of these.
+    """Find the rows nearest to the current row, which is in ``row``, and their votes; the sum of these.
 
     ``least`` and ``damping`` are those of `fill_factors`.
     """
@@ -148,7 +148,7 @@ def find(block: np.ndarray, least: float, damping: np.ndarray) -> float:
 
 @compiled
 def _learn_row(block: np.ndarray, target: float, weight: float, missed: bool, numbers: bool) -> None:
-    # Learn the row at hand, of which `find` has found the nearest rows: what features count, and the row itself. ``missed``:
+    # Learn the current row, of which `find` has found the nearest rows: what features count, and the row itself. ``missed``:
     # whether its target was predicted badly. ``numbers``: whether targets are numbers, rather than classes.
     _learn_relevance(block, target, weight, numbers)
     v = neighbour_views(block)

@@ -9,8 +9,8 @@ the features, as `streamsvm.core.memory.moments` has them; ``location`` and ``sp
 spread of 0 for a feature that is constant; ``ratio`` and ``shift`` float64 [columns], which lead from the scale before to that in
 use. The first ``used`` columns have a feature.
 
-In a store of support vectors with a scale, a row comes as it is given, in float64, into ``given``. `scan_given` makes it the row
-at hand, float32: a value that is large beside its deviations loses nothing.
+In a store of support vectors with a scale, a row comes as it is given, in float64, into ``given``. `scan_given` makes it the
+current row, float32: a value that is large beside its deviations loses nothing.
 """
 
 from __future__ import annotations
@@ -216,7 +216,7 @@ GIVEN, FOLLOWS = -1, -2
 
 @compiled(inline=True)
 def scan_given(block: np.ndarray) -> tuple[int, float]:
-    """Make the row that is given the row at hand, ``rows[0]``; the number of its non-zero features and its squared norm.
+    """Make the row that is given the current row, ``rows[0]``; the number of its non-zero features and its squared norm.
 
     The first is -1 for a row that is not finite or too large as it is given.
     """

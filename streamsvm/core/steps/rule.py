@@ -45,7 +45,7 @@ class Rule(NamedTuple):
     """A compiled rule of support vectors. (That of the linear learners takes a row's columns and values: see `linear_step`.)"""
 
     learn_one: Callable[..., int]
-    """``(block, target, weight)``: learn the row at hand; `LEARNED`, `REFUSED` or `FULL`."""
+    """``(block, target, weight)``: learn the current row; `LEARNED`, `REFUSED` or `FULL`."""
     state: np.dtype
     """The numbers of the rule, beside those that all learners have. Fields with the name of a parameter hold its value."""
     learned: Mapping[str, Range]
@@ -78,7 +78,7 @@ def rule(
 ) -> Callable[[Callable[[np.ndarray, Row], None]], Rule]:
     """Make a rule of the step under this decorator, ``step(block, row)``.
 
-    The step finds the decision values of the row at hand in ``views(block).scores`` (that of the last iterate first), and its
+    The step finds the decision values of the current row in ``views(block).scores`` (that of the last iterate first), and its
     kernel values in ``views(block).kernel_rows[0]``. Coefficients are stored divided by the factor ``common(block)["scale"]``,
     which a step may lower to shrink all of them. With ``gamma="scale"`` and no scaling the kernel changes in each of the first
     500 rows: what a rule computes from kernel values is stale then.

@@ -1,6 +1,6 @@
-"""The parts of a step, compiled: the row at hand, its decision values, its shortfall, and new support vectors.
+"""The parts of a step, compiled: the current row, its decision values, its shortfall, and new support vectors.
 
-Every function takes the block of a model. The row at hand is in ``rows[0]`` of its views, its decision values in ``scores``: that
+Every function takes the block of a model. The current row is in ``rows[0]`` of its views, its decision values in ``scores``: that
 of output k by the last iterate at 2k, by the average iterate at 2k + 1, as `iterates` has them.
 """
 
@@ -34,7 +34,7 @@ NO_OUTPUT, FIRST_OUTPUT = (cast("int", np.int64(n)) for n in (-1, 0))
 
 
 class Row(NamedTuple):
-    """The row at hand, as a step takes it."""
+    """The current row, as a step takes it."""
 
     target: float
     """Its label as -1 or 1, or as the number of its class; or its target."""
@@ -47,7 +47,7 @@ class Row(NamedTuple):
 
 @compiled(inline=True)
 def begin_row(block: np.ndarray) -> tuple[int, float, bool]:
-    """Count the row at hand as learned; how many of its features are not zero, its squared norm, and whether the scale in use is
+    """Count the current row as learned; how many of its features are not zero, its squared norm, and whether the scale in use is
     another one with it.
 
     The first is -1 for a row that is not finite or too large, which is not counted.
@@ -128,7 +128,7 @@ def _compare_row(block: np.ndarray, n_active: int, norm: float) -> None:
 
 @compiled
 def compute_last_scores(block: np.ndarray, n_active: int, norm: float) -> None:
-    """Compute the decision values of the row at hand by the last iterate, at half the cost of `compute_scores`."""
+    """Compute the decision values of the current row by the last iterate, at half the cost of `compute_scores`."""
     v, scale = views(block), common(block)["scale"]
     h = v.header[0]
     _compare_row(block, n_active, norm)
@@ -140,7 +140,7 @@ def compute_last_scores(block: np.ndarray, n_active: int, norm: float) -> None:
 
 @compiled(apart=True)
 def compute_scores(block: np.ndarray, n_active: int, norm: float) -> None:
-    """Compute the decision values of the row at hand, by both iterates.
+    """Compute the decision values of the current row, by both iterates.
 
     Its kernel values are reused in the next call with the same row: to predict and then learn a row costs them once.
     """
@@ -170,7 +170,7 @@ def best_output(scores: np.ndarray, iterate: int, live: int, excluded: int) -> i
 
 @compiled(inline=True)
 def observe(block: np.ndarray, n_active: int, norm: float, target: float, weight: float) -> Row:
-    """Compute the decision values of the row at hand, of which `begin_row` gave ``n_active`` and ``norm``, and track errors."""
+    """Compute the decision values of the current row, of which `begin_row` gave ``n_active`` and ``norm``, and track errors."""
     v = views(block)
     h = v.header[0]
     if v.cache[0]["valid"] == 0 or v.cache[0]["scored"] == 0:
@@ -183,7 +183,7 @@ def observe(block: np.ndarray, n_active: int, norm: float, target: float, weight
 
 @compiled
 def violation(block: np.ndarray, target: float) -> tuple[int, int, float]:
-    """By how much the last iterate misses the margin at the row at hand.
+    """By how much the last iterate misses the margin at the current row.
 
     With three and more classes the loss is that of Crammer and Singer (2001): the row's class against the best of the others.
     Returns the output that must rise, the one that must fall (-1: none), and the shortfall: 0 where the loss is 0, and negative
@@ -217,7 +217,7 @@ def track_errors(c: np.ndarray, scores: np.ndarray, live: int, target: float) ->
 
 @compiled(apart=True)
 def add_support_vector(block: np.ndarray, row: Row, coefficient: float, rising: int = 0, falling: int = -1) -> None:
-    """Make the row at hand a support vector, and bring the store back to its budget. O(B d).
+    """Make the current row a support vector, and bring the store back to its budget. O(B d).
 
     ``coefficient`` is that of the output that rises; the output that falls (-1: none) has its negative.
     """

@@ -70,7 +70,7 @@ def spread_of(moments: np.ndarray) -> float:
 
 @compiled
 def consult(block: np.ndarray) -> int:
-    """Compute the three answers to the row at hand; 0."""
+    """Compute the three answers to the current row; 0."""
     predict_experts(block)
     find_answers(block)
     return 0
@@ -78,7 +78,7 @@ def consult(block: np.ndarray) -> int:
 
 @compiled
 def learn(block: np.ndarray, target: float, weight: float) -> int:
-    """Learn the target of the row at hand, to which there are answers; 0."""
+    """Learn the target of the current row, to which there are answers; 0."""
     v, s = committee_views(block), state_of(block, STATE)
     moments = v.target_moments[0]
     follow_value(moments, v.target_first[0], target, BOUND, _HORIZON, True)
@@ -95,7 +95,7 @@ def learn(block: np.ndarray, target: float, weight: float) -> int:
 
 @compiled
 def decide(block: np.ndarray, what: int) -> float:  # noqa: ARG001 - there is one question
-    """Return the target that is predicted of the row at hand, to which there are answers."""
+    """Return the target that is predicted of the current row, to which there are answers."""
     v = committee_views(block)
     moments = v.target_moments[0]
     return moments[1] + spread_of(moments) * v.numbers[state_of(block, STATE)["choice"]]
