@@ -18,7 +18,7 @@ from streamsvm.core.memory.committee import STACKS, STATE, committee_views
 from streamsvm.core.steps import stack
 from streamsvm.core.steps.committee import LARGEST_WEIGHT, predict_experts, update_experts
 from streamsvm.core.steps.iterates import ABOVE_HALF, PRIOR_ROWS, PROBABILITY, common
-from streamsvm.core.steps.newton import logistic
+from streamsvm.core.steps.newton import LEAST_CURVATURE, logistic
 from streamsvm.core.steps.rule import state_of
 from streamsvm.core.steps.stack import BEST, FIRST_INPUT, MOST_ROWS, STACK, VOTED, VOTES, answer, softmax
 
@@ -28,7 +28,6 @@ RIDGES, RATE = (1.0, 10.0), 1.0
 FIRST_TOTAL = 2.0
 
 _LARGEST_INPUT = 3.0
-_LEAST_CURVATURE = 0.02
 _LEAST_LIKELIHOOD = 1e-6
 _FIRST_ROWS = 5.0  # at so many, they still have half of it
 _TINY_STEP = 2.0**-40  # by which the answer that is chosen leads
@@ -121,7 +120,7 @@ def learn_stack(block: np.ndarray, label: int, weight: float, i: int) -> None:
     likelihood = 1.0 - p if live == 1 and label == 0 else p
     loss = min(weight, MOST_ROWS) * math.log(max(likelihood, _LEAST_LIKELIHOOD))
     v.losses[i] = v.losses[i] * (1.0 - 1.0 / stack.WINDOW) - loss
-    curvature = weight * max(p * (1.0 - p), _LEAST_CURVATURE)
+    curvature = weight * max(p * (1.0 - p), LEAST_CURVATURE)
     stack.step_stack(block, i, z, curvature, weight * missing, RIDGES[i], FIRST_TOTAL)
 
 

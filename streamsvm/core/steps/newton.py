@@ -17,6 +17,8 @@ from streamsvm.core.kernels import FAST, dot
 
 #: Rows after which an inverse is computed anew.
 ROWS_OF_INVERSE = 64
+#: The least p (1 - p) of a row: a row that is predicted with certainty counts as this.
+LEAST_CURVATURE = 0.02
 
 
 def start(curvature: np.ndarray, inverse: np.ndarray, ridge: float) -> None:

@@ -12,7 +12,7 @@ from streamsvm.core.kernels import dot
 from streamsvm.core.memory.committee import STATE, committee_views
 from streamsvm.core.steps.committee import GROWN, LARGEST_WEIGHT
 from streamsvm.core.steps.iterates import EPSILON_INSENSITIVE, common
-from streamsvm.core.steps.newton import ROWS_OF_INVERSE, add_row, invert, logistic, pull
+from streamsvm.core.steps.newton import LEAST_CURVATURE, ROWS_OF_INVERSE, add_row, invert, logistic, pull
 from streamsvm.core.steps.rule import state_of
 from streamsvm.core.steps.stack import robust_weight, softmax
 
@@ -23,7 +23,6 @@ NEWTON_RIDGE = 1.0
 NEWTON_REACH, KNOT = 5.0, 0.8
 
 _REACH = np.float32(NEWTON_REACH)
-_LEAST_CURVATURE = 0.02
 
 
 @compiled(inline=True)
@@ -91,7 +90,7 @@ def update(block: np.ndarray, store: np.ndarray, expert: int, target: float, lab
     v = committee_views(block)
     e, live, weight = v.experts[expert], v.header[0]["live"], min(weight, LARGEST_WEIGHT)
     place, number = e["first_input"], e["number"]
-    n, z, direction, h = _fill_row(block, expert), v.squares[0], v.squares[1], _LEAST_CURVATURE
+    n, z, direction, h = _fill_row(block, expert), v.squares[0], v.squares[1], LEAST_CURVATURE
     for k in range(live):
         v.scores[k] = v.inputs[k, place]
     if common(block)["loss"] == EPSILON_INSENSITIVE:
