@@ -51,10 +51,11 @@ def test_the_command_line_tells_at_once(call, flag, other):
 
 
 @each_library
-def test_a_topic_by_another_address(broker, new_topic):
+def test_a_topic_by_another_address(broker, new_topic, client_library):
     topic, out = new_topic(), new_topic()
     publish(ROWS, broker.plaintext, topic, JSON)
-    client = {"security_protocol": "SSL", "ssl_cafile": str(broker.certificate)}
+    trusted = "ssl_cafile" if client_library == "kafka-python" else "ssl_ca_location"
+    client = {"security_protocol": "SSL", trusted: broker.certificate}
     with closing(KafkaSource(broker.plaintext, topic, JSON)) as source:
         for name, fails in ((topic, True), (out, False)):
             with closing(KafkaSink(broker.ssl, name, client=client)) as sink:
@@ -73,7 +74,7 @@ def test_checkpoints_where_rows_are(bootstrap, new_topic, call):
     words = ["learn", rows, "--label", "y", "--stop-at-end", "--checkpoint"]
     call(*words, rows, status=1, says="is read by this run: give checkpoints a topic of their own")
     call("learn", place, *words[2:], place, status=1, says="is read by this run: give checkpoints a topic of their own")
-    call("learn", place, *words[2:], rows, status=1, says="holds messages that are no checkpoints, such as that at offset 99")
+    call("learn", place, *words[2:], rows, status=1, says="holds messages that are not checkpoints, such as that at offset 99")
     with (
         closing(KafkaSource(bootstrap, empty, JSON)) as source,
         TopicCheckpoints(bootstrap, empty, "rows") as checkpoints,
@@ -82,6 +83,16 @@ def test_checkpoints_where_rows_are(bootstrap, new_topic, call):
         LearningLoop(source, make_model(), checkpoints=checkpoints)
     call(*words, place)
     again = place.replace("127.0.0.1", "localhost")
-    call("predict", rows, "--model", place, "--to", again, "--stop-at-end", status=1, says="holds models: give predictions")
-    with TopicCheckpoints(bootstrap, topic, "other") as checkpoints, pytest.raises(CheckpointError, match="no checkpoints"):
+    call(
+        "predict",
+        rows,
+        "--model",
+        f"{place}?name={topic}",
+        "--to",
+        again,
+        "--stop-at-end",
+        status=1,
+        says="holds models: give predictions",
+    )
+    with TopicCheckpoints(bootstrap, topic, "other") as checkpoints, pytest.raises(CheckpointError, match="not checkpoints"):
         checkpoints.newest()

@@ -187,7 +187,8 @@ def places_of(case, bootstrap, given, tmp_path):
 
     def place(name, kind):
         if kind == "topic":
-            return f"kafka://{bootstrap}/{given.topic(**compact if name == 'checkpoint' else {})}"
+            is_model = name == "checkpoint"
+            return f"kafka://{bootstrap}/{given.topic(**compact if is_model else {})}" + "?name=rows" * is_model
         return None if kind in ("none", "skip") else str(tmp_path / name) + ".jsonl" * (kind == "file")
 
     return [place(name, case[name]) for name in ("sink", "letters", "checkpoint")]

@@ -223,6 +223,7 @@ def test_a_topic_that_takes_no_old_messages(told, bootstrap, new_topic, producer
 
 
 @pytest.mark.broker
+@pytest.mark.kafka_python
 def test_who_may_not_connect(told, broker, as_alice, new_topic, tmp_path, monkeypatch, soon):
     words = "learn", f"kafka://{broker.sasl_ssl}/{new_topic()}", "--label", "y"
     monkeypatch.setenv("STREAMSVM_KAFKA_SASL_PLAIN_PASSWORD", PASSWORD[::-1])
