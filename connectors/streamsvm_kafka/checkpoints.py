@@ -123,8 +123,8 @@ class Transaction(Sending):
         super().close()
 
     def _explained_error(self, reason: str, error: BaseException) -> Exception:
-        self._failure = found = self._found_failure(reason, error)
-        return found
+        self._failure = failure = self._found_failure(reason, error)
+        return failure
 
     def _found_failure(self, reason: str, error: BaseException) -> CheckpointError:
         # The error may be what came of a lost message, or the other way round.

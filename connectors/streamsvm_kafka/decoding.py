@@ -48,16 +48,16 @@ class MessageChunk(Chunk):
         return self._read_message(i)[0] if self._within is None else super().read_row(i)
 
     def _read_message(self, i: int) -> tuple[Row | BadRow, list[Any]]:
-        if (found := self._decoded.get(i)) is not None:
-            return found
+        if (decoded := self._decoded.get(i)) is not None:
+            return decoded
         names = self._source.kept_names
         value: Any = self._messages.values[i]
         try:
-            found = self._source.codec.decode_kept(value, names)
+            decoded = self._source.codec.decode_kept(value, names)
         except ValueError as error:
-            found = BadRow(self.place(i), value, str(error)), [None] * len(names)
-        self._decoded[i] = found
-        return found
+            decoded = BadRow(self.place(i), value, str(error)), [None] * len(names)
+        self._decoded[i] = decoded
+        return decoded
 
     def read_table(self, known: Sequence[Hashable]) -> Table | None:
         if not self._has_table and self._rows is None:

@@ -99,11 +99,11 @@ def prepare_topic(connection: Connection, topic: str, name: str) -> None:
     It is made if there is none. A CheckpointError says that it cannot be made, or has several partitions.
     """
     try:
-        found = describe_topic(connection, topic)
+        description = describe_topic(connection, topic)
     except MissingTopicError:
         _create_topic(connection, topic, name)
         return
-    check_partitions(found, name)
+    check_partitions(description, name)
     policy = topic_setting(connection, topic, "cleanup.policy")
     if policy not in (None, "compact"):
         warn(
@@ -112,11 +112,12 @@ def prepare_topic(connection: Connection, topic: str, name: str) -> None:
         )
 
 
-def check_partitions(found: TopicDescription, name: str) -> None:
+def check_partitions(description: TopicDescription, name: str) -> None:
     """Raise a CheckpointError where a topic has more than one partition."""
-    if len(found.partitions) > 1:
+    if len(description.partitions) > 1:
         raise CheckpointError(
-            f"{name} has {len(found.partitions)} partitions, and the order of checkpoints is that of one: give a topic with one"
+            f"{name} has {len(description.partitions)} partitions, and the order of checkpoints is that of one: give a topic "
+            "with one"
         )
 
 

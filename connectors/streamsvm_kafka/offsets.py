@@ -46,9 +46,9 @@ def start_of(text: str | None, name: str) -> Start | None:
         return None
     if text in ("earliest", "latest"):
         return Start(text, text)
-    found = [_OFFSET.fullmatch(part.strip()) for part in text.split(",")]
-    pairs = [(int(match[1]), int(match[2])) for match in found if match is not None]
-    if len(pairs) == len(found):
+    matches = [_OFFSET.fullmatch(part.strip()) for part in text.split(",")]
+    pairs = [(int(match[1]), int(match[2])) for match in matches if match is not None]
+    if len(pairs) == len(matches):
         if len(dict(pairs)) < len(pairs):
             raise StreamError(f"{name}: {text!r} names a partition twice")
         return Start(text, "offsets", offsets=dict(pairs))
@@ -95,11 +95,11 @@ class TopicOffsets:
             return dict(ends)
         if start.kind == "time":
             try:
-                found = self._consumer.offsets_at(start.milliseconds, sorted(ends))
+                offsets = self._consumer.offsets_at(start.milliseconds, sorted(ends))
             except KafkaError as error:
                 text = f"{self._name}: its offsets at a time cannot be read: {error}. Check the broker."
                 raise BrokerUnreachableError(text) from error
-            return {partition: ends[partition] if offset is None else offset for partition, offset in found.items()}
+            return {partition: ends[partition] if offset is None else offset for partition, offset in offsets.items()}
         if unknown := sorted(start.offsets.keys() - beginnings.keys()):
             raise StreamError(f"{self._name} has no partition {unknown[0]}: it has {listed(sorted(beginnings), 10)}")
         for partition, offset in start.offsets.items():

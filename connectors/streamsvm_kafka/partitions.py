@@ -404,6 +404,6 @@ class PartitionWorker:
             self._consumer.read_from(number, first)
 
     def _check_identity(self) -> None:
-        found = described_again(self._connection, self._topic, self.name)
-        if found is not None and found.topic_id != self._topic_id:
+        description = described_again(self._connection, self._topic, self.name)
+        if description is not None and description.topic_id != self._topic_id:
             raise StreamError(f"{self.name}: it was deleted and created again while it was read. Say where to continue: --from")

@@ -59,13 +59,16 @@ def lost(name: str, reason: str) -> StreamError:
 RECREATED = "it was deleted and created again since the checkpoint"
 
 
-def gone_reason(partition: int, beginning: int, end: int, offset: int, known: int) -> str | None:
-    """Return why a partition cannot go on at the offset of a checkpoint, which knows it up to another one; None where it can."""
+def gone_reason(partition: int, beginning: int, end: int, offset: int, last: int) -> str | None:
+    """Return why a partition cannot continue at the offset of a checkpoint; None if it can.
+
+    ``last`` is the largest offset that the checkpoint knows.
+    """
     place = f"partition {partition} holds offsets {beginning} to {end}, the checkpoint"
     if offset < beginning:
         return f"{place} continues at {offset}: retention has removed {beginning - offset} unread messages"
-    if known > end:
-        return f"{place} knows of {known}: the topic was cut back, or is not the one that was learned"
+    if last > end:
+        return f"{place} knows of {last}: the topic was cut back, or is not the one that was learned"
     return None
 
 

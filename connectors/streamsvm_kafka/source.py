@@ -178,8 +178,8 @@ class KafkaSource(MessageSource):
             if partition not in beginnings:
                 reasons[partition] = f"it has no partition {partition} any more, which the checkpoint continues"
                 continue
-            known = max(offset, pass_ends.get(partition, 0))
-            if (reason := gone_reason(partition, beginnings[partition], ends[partition], offset, known)) is not None:
+            last = max(offset, pass_ends.get(partition, 0))
+            if (reason := gone_reason(partition, beginnings[partition], ends[partition], offset, last)) is not None:
                 reasons[partition] = reason
         following = beginnings | {partition: offset for partition, offset in offsets.items() if partition in beginnings}
         if reasons:
@@ -269,12 +269,12 @@ class KafkaSource(MessageSource):
 
 def _saved_counts(name: str, saved: Any) -> dict[int, int]:
     """Return the counts by partition that a checkpoint holds; ValueError where it holds others."""
-    found = {}
+    counts = {}
     for partition, count in checked_mapping(name, saved).items():
         if not re.fullmatch(r"0|[1-9][0-9]{0,9}", partition):
             raise ValueError(f"{name} has a partition {shown(partition)}")
-        found[int(partition)] = checked_count(name, count)
-    return found
+        counts[int(partition)] = checked_count(name, count)
+    return counts
 
 
 logger: logging.Logger = logging.getLogger(__name__)
@@ -321,19 +321,19 @@ class PartitionSource(MessageSource):
 
     def seek(self, position: Position) -> None:
         """Continue at ``position``, as `Source.seek`; another topic, label or partition is an error, too."""
-        found = {name: position.get(name) for name in self._identity}
+        saved = {name: position.get(name) for name in self._identity}
         offset = position.get("offset")
-        if None in (found["topic_id"], self._identity["topic_id"]):
-            found["topic_id"] = self._identity["topic_id"]
+        if None in (saved["topic_id"], self._identity["topic_id"]):
+            saved["topic_id"] = self._identity["topic_id"]
         for name, ours in self._identity.items():
-            if name != "topic_id" and found[name] != ours:
+            if name != "topic_id" and saved[name] != ours:
                 raise StreamError(
-                    f"{self.name}: the checkpoint is of {name} {found[name]!r}, not {ours!r}. Give that, {START_AFRESH}"
+                    f"{self.name}: the checkpoint is of {name} {saved[name]!r}, not {ours!r}. Give that, {START_AFRESH}"
                 )
         if type(offset) is not int:
             raise self._corrupt_position(f", its offset is {offset!r}")
         reason = gone_reason(self._partition, self._beginning, self._end, offset, offset)
-        if found["topic_id"] != self._identity["topic_id"]:
+        if saved["topic_id"] != self._identity["topic_id"]:
             reason = RECREATED
         if reason is not None:
             if self._lost_start is None:

@@ -102,17 +102,17 @@ def open_checkpoints(
     Raise a StreamError if the URL has a mistake, or there is no name.
     """
     bootstrap, topic, client, parameters = _parsed_url(url, ("name",), _MODEL_FORM, options)
-    given = list(sources)
-    name = parameters.get("name") or usual_name(given[0])
+    inputs = list(sources)
+    name = parameters.get("name") or usual_name(inputs[0])
     if name is None:
         raise _url_mistake(url, "which name is the model to have in the topic?", _MODEL_FORM)
     opened = _Checkpoints(bootstrap, topic, name, trusted=trusted, client=client)
     try:
-        topics = [_parsed_url(each.partition("?")[0], (), _SINK_FORM, options) for each in given if each.startswith("kafka://")]
+        topics = [_parsed_url(each.partition("?")[0], (), _SINK_FORM, options) for each in inputs if each.startswith("kafka://")]
         for other, read, how, _ in topics:  # before anything is written there
             if opened.is_topic(Connection(other, how), read):
                 raise StreamError(f"{url.partition('?')[0]} is read by this run: give checkpoints a topic of their own")
-        if group is not None and len(topics) == len(given):
+        if group is not None and len(topics) == len(inputs):
             opened.group = group if all(opened.is_on_cluster_of(other, client) for other, *_ in topics) else None
     except BaseException:
         opened.close()

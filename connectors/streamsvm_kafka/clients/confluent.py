@@ -87,8 +87,8 @@ def _translated_error(error: Any) -> KafkaError:
     """Return an error of librdkafka as kafka-python has it."""
     code, text = error.code(), error.str()
     if code > 0:
-        found: KafkaError = for_code(code)(text)
-        return found
+        translated: KafkaError = for_code(code)(text)
+        return translated
     return _OWN.get(code, KafkaError)(text)
 
 
@@ -98,8 +98,8 @@ def _translating_errors() -> Iterator[None]:
         yield
     except (KafkaException, SystemError) as error:
         # confluent-kafka calls callbacks while it raises a fatal error, which is then only the cause of what comes out, or lost.
-        found = error if isinstance(error, KafkaException) else error.__cause__
-        raise (_translated_error(found.args[0]) if isinstance(found, KafkaException) else KafkaError(str(error))) from error
+        cause = error if isinstance(error, KafkaException) else error.__cause__
+        raise (_translated_error(cause.args[0]) if isinstance(cause, KafkaException) else KafkaError(str(error))) from error
 
 
 def _property(name: str) -> str:
@@ -197,8 +197,8 @@ class Admin:
         partitions = tuple(sorted(metadata.partitions))
         if not self._has_controller:
             return TopicDescription(None, partitions)
-        found = _result_of(self._admin.describe_topics(TopicCollection([topic]), request_timeout=CONNECT_SECONDS))
-        high, low = found.topic_id.get_most_significant_bits(), found.topic_id.get_least_significant_bits()
+        described = _result_of(self._admin.describe_topics(TopicCollection([topic]), request_timeout=CONNECT_SECONDS))
+        high, low = described.topic_id.get_most_significant_bits(), described.topic_id.get_least_significant_bits()
         identity = uuid.UUID(int=(high & (1 << 64) - 1) << 64 | low & (1 << 64) - 1)
         return TopicDescription(str(identity) if identity.int else None, partitions)
 
@@ -283,17 +283,17 @@ class Consumer:
 
     def join(self, listener: Listener) -> None:
         def gone(partitions: Sequence[Any]) -> set[int]:
-            found = {each.partition for each in partitions}
-            self._members -= found
-            self._positions = {p: offset for p, offset in self._positions.items() if p not in found}
+            numbers = {place.partition for place in partitions}
+            self._members -= numbers
+            self._positions = {p: offset for p, offset in self._positions.items() if p not in numbers}
             self._consumer.unassign()  # of the group's protocol here, all partitions go at once
-            return found
+            return numbers
 
         def assigned(_: Any, partitions: Sequence[Any]) -> None:
-            self._consumer.assign([self._place_of(*each) for each in self._positions.items()])
-            found = {each.partition for each in partitions}
-            self._members |= found
-            listener("assigned", found)
+            self._consumer.assign([self._place_of(*place) for place in self._positions.items()])
+            numbers = {place.partition for place in partitions}
+            self._members |= numbers
+            listener("assigned", numbers)
 
         with _translating_errors():
             self._consumer.subscribe(
@@ -313,20 +313,20 @@ class Consumer:
     def poll(self, seconds: float) -> dict[int, Messages]:
         self._raise_failure()
         with _translating_errors():
-            found = self._consumer.consume(_AT_ONCE, 0.0)
-            if not found and seconds:
-                found = self._consumer.consume(1, seconds)
-                found += self._consumer.consume(_AT_ONCE, 0.0) if found else []
+            polled = self._consumer.consume(_AT_ONCE, 0.0)
+            if not polled and seconds:
+                polled = self._consumer.consume(1, seconds)
+                polled += self._consumer.consume(_AT_ONCE, 0.0) if polled else []
         ends: dict[int, int] = {}  # of partitions that were read so far, over markers of transactions too
-        if any(message.error() is not None for message in found):
-            found = [message for message in found if self._is_message(message, ends)]
-        partitions = [message.partition() for message in found]
+        if any(message.error() is not None for message in polled):
+            polled = [message for message in polled if self._is_message(message, ends)]
+        partitions = [message.partition() for message in polled]
         if len(set(partitions)) > 1:
             by_partition: dict[int, list[Any]] = {partition: [] for partition in partitions}
-            for partition, message in zip(partitions, found, strict=True):
+            for partition, message in zip(partitions, polled, strict=True):
                 by_partition[partition].append(message)
         else:
-            by_partition = {partitions[0]: found} if found else {}
+            by_partition = {partitions[0]: polled} if polled else {}
         columns = {partition: _message_columns(partition, messages) for partition, messages in by_partition.items()}
         for partition in columns.keys() | ends.keys():
             last = int(columns[partition].offsets[-1]) + 1 if partition in columns else 0
@@ -374,20 +374,20 @@ class Consumer:
     def bounds(self, partitions: Sequence[int]) -> tuple[dict[int, int], dict[int, int]]:
         with _translating_errors():
             self._consumer.list_topics(self._topic, timeout=ANSWER_SECONDS)  # so that it knows partitions that are new
-            found = {p: self._consumer.get_watermark_offsets(self._place_of(p), timeout=ANSWER_SECONDS) for p in partitions}
-        if None in found.values():
+            bounds = {p: self._consumer.get_watermark_offsets(self._place_of(p), timeout=ANSWER_SECONDS) for p in partitions}
+        if None in bounds.values():
             raise KafkaTimeoutError(f"no answer in {ANSWER_SECONDS:g} s")
-        return {p: first for p, (first, _) in found.items()}, {p: end for p, (_, end) in found.items()}
+        return {p: first for p, (first, _) in bounds.items()}, {p: end for p, (_, end) in bounds.items()}
 
     def offsets_at(self, milliseconds: int, partitions: Sequence[int]) -> dict[int, int | None]:
         with _translating_errors():
-            found = self._consumer.offsets_for_times(
+            places = self._consumer.offsets_for_times(
                 [self._place_of(p, milliseconds) for p in partitions], timeout=ANSWER_SECONDS
             )
-        for each in found:
-            if each.error is not None:
-                raise _translated_error(each.error)
-        return {each.partition: each.offset if each.offset >= 0 else None for each in found}
+        for place in places:
+            if place.error is not None:
+                raise _translated_error(place.error)
+        return {place.partition: place.offset if place.offset >= 0 else None for place in places}
 
     def commit(self, offsets: Mapping[int, int], answered: Answered) -> None:
         self._answers.append((offsets, answered))
@@ -476,10 +476,10 @@ class Producer:
 
     def partitions_of(self, topic: str) -> set[int]:
         with _translating_errors():
-            found = self._producer.list_topics(topic, timeout=ANSWER_SECONDS).topics[topic]
-        if found.error is not None:
-            raise _translated_error(found.error)
-        return set(found.partitions)
+            metadata = self._producer.list_topics(topic, timeout=ANSWER_SECONDS).topics[topic]
+        if metadata.error is not None:
+            raise _translated_error(metadata.error)
+        return set(metadata.partitions)
 
     @_translating_errors()
     def send(
@@ -539,9 +539,9 @@ class Producer:
     def send_offsets(self, offsets: Mapping[tuple[str, int], int], group: str, seconds: float) -> None:
         if group not in self._groups:  # a consumer that never reads knows what its group is called
             self._groups[group] = _client(library.Consumer, self._connection, {}, {"group.id": group})
-        found = [TopicPartition(topic, partition, offset) for (topic, partition), offset in offsets.items()]
+        places = [TopicPartition(topic, partition, offset) for (topic, partition), offset in offsets.items()]
         with _translating_errors():
-            self._producer.send_offsets_to_transaction(found, self._groups[group].consumer_group_metadata(), seconds)
+            self._producer.send_offsets_to_transaction(places, self._groups[group].consumer_group_metadata(), seconds)
 
     def commit(self, seconds: float) -> None:
         with _translating_errors():

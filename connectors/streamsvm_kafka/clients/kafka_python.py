@@ -389,9 +389,9 @@ def _translating_errors() -> Iterator[None]:
     try:
         yield
     except KafkaError as error:
-        if isinstance(error, KafkaTimeoutError) or (found := _broker_error(error)) is error:
+        if isinstance(error, KafkaTimeoutError) or (broker_error := _broker_error(error)) is error:
             raise
-        raise found from error
+        raise broker_error from error
 
 
 class Admin:
@@ -401,12 +401,12 @@ class Admin:
         self._admin = _client(KafkaAdminClient, connection, {"request_timeout_ms": 1000 * CONNECT_SECONDS}, {})
 
     def describe_topic(self, topic: str) -> TopicDescription:
-        (found,) = self._admin.describe_topics([topic])
-        if (failure := for_code(found["error_code"])) is not NoError:
+        (described,) = self._admin.describe_topics([topic])
+        if (failure := for_code(described["error_code"])) is not NoError:
             raise failure(topic)
-        if not found["partitions"]:
+        if not described["partitions"]:
             raise LeaderNotAvailableError(topic)
-        return TopicDescription(found.get("topic_id"), tuple(sorted(p["partition_index"] for p in found["partitions"])))
+        return TopicDescription(described.get("topic_id"), tuple(sorted(p["partition_index"] for p in described["partitions"])))
 
     def topics(self) -> list[str]:
         return list(self._admin.list_topics())
@@ -480,16 +480,16 @@ class Consumer:
             self._consumer.pause(self._key(partition))
 
     def poll(self, seconds: float) -> dict[int, Messages]:
-        found = self._consumer.poll(int(1000 * seconds))
-        return {key.partition: messages_of(records) for key, records in found.items() if records}
+        polled = self._consumer.poll(int(1000 * seconds))
+        return {key.partition: messages_of(records) for key, records in polled.items() if records}
 
     def hold(self, partitions: Iterable[int], others: Iterable[int]) -> None:
         self._consumer.pause(*map(self._key, partitions))
         self._consumer.resume(*map(self._key, others))
 
     def position(self, partition: int) -> int | None:
-        found: int | None = self._consumer.position(self._key(partition), timeout_ms=_ANSWER_MS)
-        return found
+        position: int | None = self._consumer.position(self._key(partition), timeout_ms=_ANSWER_MS)
+        return position
 
     def reached(self, partition: int) -> int | None:
         state = self._consumer._subscription.assignment.get(self._key(partition))
@@ -498,10 +498,10 @@ class Consumer:
 
     def highwater(self, partition: int) -> int | None:
         try:
-            found: int | None = self._consumer.highwater(self._key(partition))
+            end: int | None = self._consumer.highwater(self._key(partition))
         except IllegalStateError:  # it is not assigned any more
             return None
-        return found
+        return end
 
     def bounds(self, partitions: Sequence[int]) -> tuple[dict[int, int], dict[int, int]]:
         keys = list(map(self._key, partitions))
@@ -511,8 +511,8 @@ class Consumer:
 
     def offsets_at(self, milliseconds: int, partitions: Sequence[int]) -> dict[int, int | None]:
         moments = dict.fromkeys(map(self._key, partitions), milliseconds)
-        found = self._consumer.offsets_for_times(moments, timeout_ms=1000 * ANSWER_SECONDS)
-        return {key.partition: None if each is None else each.offset for key, each in found.items()}
+        offsets = self._consumer.offsets_for_times(moments, timeout_ms=1000 * ANSWER_SECONDS)
+        return {key.partition: None if offset is None else offset.offset for key, offset in offsets.items()}
 
     def commit(self, offsets: Mapping[int, int], answered: Answered) -> None:
         def report(_: Any, answer: Any) -> None:
@@ -624,8 +624,8 @@ class Producer:
             self._producer.begin_transaction()
 
     def send_offsets(self, offsets: Mapping[tuple[str, int], int], group: str, seconds: float) -> None:
-        found = {TopicPartition(*place): OffsetAndMetadata(offset, "", -1) for place, offset in offsets.items()}
-        _in_time(lambda: self._producer.send_offsets_to_transaction(found, group), seconds)
+        committed = {TopicPartition(*place): OffsetAndMetadata(offset, "", -1) for place, offset in offsets.items()}
+        _in_time(lambda: self._producer.send_offsets_to_transaction(committed, group), seconds)
 
     def commit(self, seconds: float) -> None:
         _in_time(self._producer.commit_transaction, seconds)

@@ -87,9 +87,9 @@ class Messages(Sequence[TopicMessage]):
     @property
     def bytes(self) -> int:
         """Bytes of values, keys and headers."""
-        found = int(np.maximum(self.sizes, 0).sum())
-        found += 0 if self.keys is None else sum(len(key or b"") for key in self.keys)
-        return found + sum(len(name) + len(value or b"") for each in self.headers or () for name, value in each)
+        size = int(np.maximum(self.sizes, 0).sum())
+        size += 0 if self.keys is None else sum(len(key or b"") for key in self.keys)
+        return size + sum(len(name) + len(value or b"") for each in self.headers or () for name, value in each)
 
     def partition_of(self, i: int) -> int:
         """Return the partition of message number ``i``."""
@@ -197,10 +197,10 @@ class Backlog:
                 part = part[:left]
             taken.append(part)
             left -= len(part)
-        found = joined(taken)
-        self._n -= len(found)
-        self.bytes -= found.bytes
-        return found
+        messages = joined(taken)
+        self._n -= len(messages)
+        self.bytes -= messages.bytes
+        return messages
 
     def clear(self) -> None:
         """Drop all messages."""

@@ -196,7 +196,7 @@ class ArrowCodec(TableCodec):
         """The values of a column as Python has them, decimals as floats; None where there is none, or NaN."""
         if self._pa.types.is_decimal(column.type):
             column = column.cast(self._pa.float64())
-        found: list[Any] = column.to_pylist()
+        values: list[Any] = column.to_pylist()
         if self._pa.types.is_floating(column.type):
-            return [None if value != value else value for value in found]
-        return found
+            return [None if value != value else value for value in values]
+        return values

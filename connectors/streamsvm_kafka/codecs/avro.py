@@ -102,16 +102,18 @@ class SchemaRegistry:
 
         Raise a StreamError if an option of a registry is unknown, or there is no URL.
         """
-        given = {name.removeprefix("schema_registry_"): options[name] for name in options if name.startswith("schema_registry_")}
-        if not given:
+        settings = {
+            name.removeprefix("schema_registry_"): options[name] for name in options if name.startswith("schema_registry_")
+        }
+        if not settings:
             return None
-        if unknown := sorted(given.keys() - {"url", "username", "password", "cafile"}):
+        if unknown := sorted(settings.keys() - {"url", "username", "password", "cafile"}):
             raise StreamError(
                 f"schema_registry_{unknown[0]} is unknown: there are ..._url, ..._username, ..._password and ..._cafile"
             )
-        if "url" not in given:
-            raise StreamError(f"schema_registry_{min(given)} needs schema_registry_url, too")
-        return cls(**given, outage_seconds=options.get("outage_seconds", OUTAGE_SECONDS))
+        if "url" not in settings:
+            raise StreamError(f"schema_registry_{min(settings)} needs schema_registry_url, too")
+        return cls(**settings, outage_seconds=options.get("outage_seconds", OUTAGE_SECONDS))
 
     def __repr__(self) -> str:
         return f"SchemaRegistry({self.url!r})"
@@ -207,10 +209,10 @@ class _NoRedirects(urllib.request.HTTPRedirectHandler):
         return None
 
 
-def _remember_schema(known: dict[int, Any], number: int, what: Any) -> None:
-    if len(known) >= _REMEMBERED:
-        del known[next(iter(known))]
-    known[number] = what
+def _remember_schema(cache: dict[int, Any], number: int, value: Any) -> None:
+    if len(cache) >= _REMEMBERED:
+        del cache[next(iter(cache))]
+    cache[number] = value
 
 
 _FLAT = ("null", "boolean", "int", "long", "float", "double", "string", "enum")
@@ -281,8 +283,8 @@ class AvroCodec(MessageCodec):
         if len(value) > MAX_MESSAGE_BYTES:
             raise ValueError(f"{len(value)} bytes; a row may have at most {MAX_MESSAGE_BYTES}")
         if not value or value[0] != 0:
-            found = f"the first byte is {value[0]}, not 0" if value else "it is empty"
-            raise ValueError(f"not Avro in Confluent's wire format: {found}")
+            reason = f"the first byte is {value[0]}, not 0" if value else "it is empty"
+            raise ValueError(f"not Avro in Confluent's wire format: {reason}")
         if len(value) < _BEGIN.size:
             raise ValueError(f"not Avro in Confluent's wire format: {len(value)} bytes hold no id of a schema")
         number = _BEGIN.unpack_from(value)[1]
@@ -322,8 +324,8 @@ class AvroCodec(MessageCodec):
     def _flat_schema(self, number: int) -> _Flat:
         schema = self._schemas.get(number)
         if schema is None:
-            given = self._registry.schema(number)
-            schema = _not_flat(given) or self._parsed_schema(given)
+            document = self._registry.schema(number)
+            schema = _not_flat(document) or self._parsed_schema(document)
             if len(self._schemas) >= _SCHEMAS:
                 del self._schemas[next(iter(self._schemas))]
             self._schemas[number] = schema
@@ -331,12 +333,12 @@ class AvroCodec(MessageCodec):
             raise ValueError(f"schema {number} is not that of a row: {schema}")
         return schema
 
-    def _parsed_schema(self, given: Any) -> _Flat | str:
+    def _parsed_schema(self, document: Any) -> _Flat | str:
         try:
-            parsed = self._avro.parse_schema(_plain_schema(given))
+            parsed = self._avro.parse_schema(_plain_schema(document))
         except (*_ERRORS, self._avro.schema.SchemaParseException, self._avro.schema.UnknownType) as error:
             return f"fastavro does not read it ({error or type(error).__name__})"
-        return _Flat(parsed, frozenset(field["name"] for field in given["fields"]))
+        return _Flat(parsed, frozenset(field["name"] for field in document["fields"]))
 
 
 def _not_flat(schema: Any) -> str:
@@ -348,9 +350,9 @@ def _not_flat(schema: Any) -> str:
             return "a field has no name or no type"
         kinds = field["type"] if isinstance(field["type"], list) else [field["type"]]
         for kind in kinds:
-            found = kind.get("type") if isinstance(kind, dict) else kind
-            if found not in _FLAT:
-                return f"field {field['name']!r} is of type {shown(found)}; a row is flat, with numbers, booleans and text"
+            name = kind.get("type") if isinstance(kind, dict) else kind
+            if name not in _FLAT:
+                return f"field {field['name']!r} is of type {shown(name)}; a row is flat, with numbers, booleans and text"
     return ""
 
 
