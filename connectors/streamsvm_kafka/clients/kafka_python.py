@@ -384,14 +384,20 @@ def _broker_error(error: BaseException) -> BaseException:
     return error
 
 
-@contextlib.contextmanager
-def _translating_errors() -> Iterator[None]:
-    try:
-        yield
-    except KafkaError as error:
-        if isinstance(error, KafkaTimeoutError) or (broker_error := _broker_error(error)) is error:
-            raise
-        raise broker_error from error
+class _TranslatingErrors:
+    """Raises the error of a broker in place of one that contains or names it. (A class, as each message is sent within one.)"""
+
+    def __enter__(self) -> None:
+        pass
+
+    def __exit__(self, kind: object, error: BaseException | None, traceback: object) -> None:
+        if isinstance(error, KafkaError) and not isinstance(error, KafkaTimeoutError):
+            translated = _broker_error(error)
+            if translated is not error:
+                raise translated from error
+
+
+_translating_errors = _TranslatingErrors()
 
 
 class Admin:
@@ -579,11 +585,10 @@ class Producer:
         self._pending = self._bytes = 0
 
     def partitions_of(self, topic: str) -> set[int]:
-        with _translating_errors():
+        with _translating_errors:
             partitions: set[int] = self._producer.partitions_for(topic)
         return partitions
 
-    @_translating_errors()
     def send(
         self,
         topic: str,
@@ -593,34 +598,35 @@ class Producer:
         headers: Sequence[Headers] | None,
         timestamps: Sequence[int | None] | None,
     ) -> None:
-        for i, value in enumerate(values):
-            if self.lost is not None:  # the broker is away, and each would wait for it
-                raise self.lost
-            key = None if keys is None else keys[i]
-            more = None if headers is None else headers[i]
-            timestamp = None if timestamps is None else timestamps[i]
-            future = self._producer.send(topic, value, key=key, partition=partition, headers=more, timestamp_ms=timestamp)
-            future.add_errback(self._note_failure)
-            self._pending += 1
-            self._bytes += len(value) + len(key or b"") + sum(len(text or b"") for header in more or () for text in header)
-            if self._pending >= MAX_PENDING or self._bytes >= MAX_PENDING_BYTES:  # kafka-python itself sets no bound
-                self.flush(self._seconds + CONNECT_SECONDS)
+        with _translating_errors:
+            for i, value in enumerate(values):
+                if self.lost is not None:  # the broker is away, and each would wait for it
+                    raise self.lost
+                key = None if keys is None else keys[i]
+                more = None if headers is None else headers[i]
+                timestamp = None if timestamps is None else timestamps[i]
+                future = self._producer.send(topic, value, key=key, partition=partition, headers=more, timestamp_ms=timestamp)
+                future.add_errback(self._note_failure)
+                self._pending += 1
+                self._bytes += len(value) + len(key or b"") + sum(len(text or b"") for header in more or () for text in header)
+                if self._pending >= MAX_PENDING or self._bytes >= MAX_PENDING_BYTES:  # kafka-python itself sets no bound
+                    self.flush(self._seconds + CONNECT_SECONDS)
 
     def _note_failure(self, error: BaseException) -> None:
         self.lost = self.lost or _broker_error(error)
 
     def flush(self, seconds: float) -> None:
         if self._pending:
-            with _translating_errors():
+            with _translating_errors:
                 self._producer.flush(seconds)
         self._pending = self._bytes = 0
 
     def init_transactions(self) -> None:
-        with _translating_errors():
+        with _translating_errors:
             self._producer.init_transactions()
 
     def begin(self) -> None:
-        with _translating_errors():
+        with _translating_errors:
             self._producer.begin_transaction()
 
     def send_offsets(self, offsets: Mapping[tuple[str, int], int], group: str, seconds: float) -> None:
@@ -660,5 +666,5 @@ def _in_time(call: Callable[[], Any], seconds: float) -> None:
     if not outcome:
         raise KafkaTimeoutError(f"no answer in {seconds:g} s")
     if outcome[0] is not None:
-        with _translating_errors():
+        with _translating_errors:
             raise outcome[0]
