@@ -24,7 +24,10 @@ from streamsvm_kafka import (
         ("http://host:9092/topic", "not the address of a topic"),
         ("kafka://host:port/topic", "'host:port' is not host:port"),
         ("kafka://host:1,:2/topic", "':2' is not host:port"),
-        ("kafka://host/topic?codec=avro", "codec=avro needs the address of the schema registry: schema_registry_url"),
+        (
+            "kafka://host/topic?codec=avro",
+            "codec=avro needs the address of the schema registry: STREAMSVM_KAFKA_SCHEMA_REGISTRY_URL",
+        ),
         ("kafka://host/topic?codec=xml", "codec=xml is none of json, float32, arrow, npy, avro"),
         ("kafka://host/topic?codec=npy", "codec=npy needs the number of features"),
         ("kafka://host/topic?codec=npy&features=٢", "codec=npy needs the number of features"),
