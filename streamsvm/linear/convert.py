@@ -24,9 +24,9 @@ from streamsvm.linear.names import LabelCodes, names_to_save
 from streamsvm.stream.arrow import KINDS, ArrowSource
 from streamsvm.stream.csv_source import CSVSource
 from streamsvm.stream.endpoints import Source, StreamError
-from streamsvm.stream.libsvm_source import parse_pairs
 from streamsvm.stream.open import format_of
 from streamsvm.stream.rows import parse_label
+from streamsvm.stream.sources import parse_pairs
 from streamsvm.stream.tables.chunk import BadRow, Chunk, as_numbers
 
 _ROWS_IN_LIMIT = 16  # a row takes at most this part of the limit

@@ -11,7 +11,6 @@ from streamsvm.stream.delayed import Awaited, DelayedLabels, DelayedLearningLoop
 from streamsvm.stream.drift import DriftWatch
 from streamsvm.stream.endpoints import DeadLetter, Position, Prediction, Sink, Source, StreamError
 from streamsvm.stream.json_objects import JSONLinesSource
-from streamsvm.stream.libsvm_source import LIBSVMSource
 from streamsvm.stream.loop import LearningLoop
 from streamsvm.stream.merging import PartMerger, merged
 from streamsvm.stream.open import open_sink, open_source
@@ -19,7 +18,7 @@ from streamsvm.stream.prediction import FollowedFolder, PredictionLoop
 from streamsvm.stream.progress import CurvePoint, LearningCurve, Progress
 from streamsvm.stream.scores.base import ScoreReport
 from streamsvm.stream.sinks import FileSink
-from streamsvm.stream.sources import IterableSource
+from streamsvm.stream.sources import IterableSource, LIBSVMSource
 from streamsvm.stream.tables.chunk import BadRow, Chunk, Message, Row, Table, Weighted
 from streamsvm.stream.weights import WeightedSource
 

@@ -18,10 +18,9 @@ from streamsvm.stream.checkpoint import Checkpoints
 from streamsvm.stream.csv_source import CSVSource
 from streamsvm.stream.endpoints import START_AFRESH, Position, Sink, Source, StreamError
 from streamsvm.stream.json_objects import JSONLinesSource
-from streamsvm.stream.libsvm_source import LIBSVMSource
 from streamsvm.stream.lines import ByteStream, digest_of_ends
 from streamsvm.stream.sinks import FileSink
-from streamsvm.stream.sources import TextSource
+from streamsvm.stream.sources import LIBSVMSource, TextSource
 from streamsvm.stream.tables.chunk import Chunk
 from streamsvm.stream.tables.kinds import DROP, NUMBER, OTHERS, parse_columns
 from streamsvm.stream.tables.options import KNOWN, READING
