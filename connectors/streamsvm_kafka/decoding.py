@@ -59,13 +59,8 @@ class MessageChunk(Chunk):
         self._decoded[i] = decoded
         return decoded
 
-    def read_table(self, known: Sequence[Hashable]) -> Table | None:
-        if not self._has_table and self._rows is None:
-            self._table = self._source.codec.decode_many(*self._messages.texts, known)
-            self._has_table = self._table is not None
-            if self._table is None:
-                self._rows = [self.read_row(i) for i in range(len(self))]
-        return super().read_table(known)
+    def parse_table(self, known: Sequence[Hashable]) -> Table | None:
+        return self._source.codec.decode_many(*self._messages.texts, known)
 
     def place(self, i: int) -> str:
         row = "" if self._within is None else f", row {self._within[i]:,} of it"

@@ -287,12 +287,11 @@ class LinesChunk(Chunk):
     def read_table(self, known: Sequence[Hashable]) -> Table | None:
         if self._has_table and self._rows is None and not self._source.has_names:  # more columns are found once they are known
             self._has_table = self._known == list(known)
-        if not self._has_table:
-            self._known, self._table = list(known), self._source.table_of(self.lines, known)
-            self._has_table = self._table is not None
-            if self._table is None:
-                self._rows = [self.read_row(i) for i in range(len(self))]
         return super().read_table(known)
+
+    def parse_table(self, known: Sequence[Hashable]) -> Table | None:
+        self._known = list(known)
+        return self._source.table_of(self.lines, known)
 
     def place(self, i: int) -> str:
         return f"{self._source.name}, line {self._first + i:,}"

@@ -184,7 +184,7 @@ class _Change(NamedTuple):
 class Chunk:
     """Rows that a source has read together.
 
-    A class below this one reads its rows when they are asked for: it overrides `read_row`, `read_table`, and whatever else its
+    A class below this one reads its rows when they are asked for: it overrides `read_row`, `parse_table`, and whatever else its
     rows have.
 
     Parameters
@@ -268,11 +268,22 @@ class Chunk:
         table: Any = self._table
         return table.row(i)
 
-    def read_table(self, known: Sequence[Hashable]) -> Table | None:  # noqa: ARG002
+    def read_table(self, known: Sequence[Hashable]) -> Table | None:
         """Read all rows in columns, before any change; as `table`."""
-        if not self._has_table and self._rows is not None:
-            self._has_table, self._table = True, Table.of_rows(self._rows)
+        if self._has_table:
+            return self._table
+        self._has_table = True
+        if self._rows is None:
+            self._table = self.parse_table(known)
+        if self._table is None:
+            if self._rows is None:
+                self._rows = [self.read_row(i) for i in range(len(self))]
+            self._table = Table.of_rows(self._rows)
         return self._table
+
+    def parse_table(self, known: Sequence[Hashable]) -> Table | None:  # noqa: ARG002
+        """Parse all rows in one call, if the format can; None where many of them have to be read one by one."""
+        return None
 
     def place(self, i: int) -> str:
         """Return the stream, and the line, offset or number of row number ``i`` in it, for messages."""
