@@ -1,4 +1,4 @@
-"""Rows of messages, of which some hold many: what the sources of a topic and of a partition share."""
+"""Rows of messages with one row or many: what the sources of a topic and of a partition share."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ class MessageChunk(Chunk):
         if rows is not None:
             super().__init__(rows, self.place, copies=copies)
         self._source, self._messages, self._within = source, messages, within
-        self._decoded: dict[int, tuple[Row | BadRow, list[Any]]] = {}  # rows that were asked for, and what is kept of each
+        self._decoded: dict[int, tuple[Row | BadRow, list[Any]]] = {}  # rows that were read, and the copies of each
 
     def __len__(self) -> int:
         return len(self._messages if self._within is None else self._within)
@@ -100,10 +100,11 @@ class MessageChunk(Chunk):
         largest = len(self._source.topic) + _BYTES_OF_PLACE
         if messages.headers is not None:
             own = [
-                [(name, value or b"") for name, value in each if name.lower() not in _FORMAT_HEADERS] for each in messages.headers
+                [(name, value or b"") for name, value in pairs if name.lower() not in _FORMAT_HEADERS]
+                for pairs in messages.headers
             ]
-            headers = [[*each, *more] for each, more in zip(own, headers, strict=True)]
-            largest += max(Message(None, None, each).size for each in own)
+            headers = [[*pairs, *place] for pairs, place in zip(own, headers, strict=True)]
+            largest += max(Message(None, None, pairs).size for pairs in own)
         keys: list[bytes | None] = [None] * len(messages) if messages.keys is None else messages.keys
         largest += 0 if messages.keys is None else max(len(key or b"") for key in keys)
         return MessageColumns(keys, times, headers, largest)
@@ -119,20 +120,20 @@ class MessageChunk(Chunk):
 
 @dataclass
 class OpenMessage:
-    """A message with many rows, of which the first ones were given."""
+    """A message with many rows, which are read in parts."""
 
     message: Messages
     """The message alone."""
     rows: Table
     columns: list[Any]
     """What predictions copy of the rows, as `TableCodec.decode_rows_kept` returns it."""
-    given: int
-    """Number of rows that were given."""
+    n_read: int
+    """Number of rows that were returned."""
 
     @property
     def is_done(self) -> bool:
-        """Whether all rows were given."""
-        return self.given == len(self.rows)
+        """Whether all rows were returned."""
+        return self.n_read == len(self.rows)
 
     @property
     def place(self) -> tuple[int, int]:
@@ -141,8 +142,8 @@ class OpenMessage:
 
     def take(self, source: MessageSource, most: int) -> MessageChunk:
         """Return the next rows, up to ``most``."""
-        first, end = self.given, min(self.given + most, len(self.rows))
-        self.given, n, y = end, end - first, self.rows.y
+        first, end = self.n_read, min(self.n_read + most, len(self.rows))
+        self.n_read, n, y = end, end - first, self.rows.y
         part = replace(self.rows, columns=[values[first:end] for values in self.rows.columns], y=y and y[first:end])
         copies = [[None] * n if column is None else column.slice(first, n).to_pylist() for column in self.columns]
         return MessageChunk(source, self.message, range(first, end), part, copies)
@@ -151,7 +152,7 @@ class OpenMessage:
 class MessageSource(Source):
     """The rows of messages, by a codec.
 
-    Of a codec with many rows a message, one message is open at a time, and its rows are given in parts.
+    If the codec has many rows a message, one message is open at a time, and its rows are read in parts.
     """
 
     has_messages = True
@@ -171,7 +172,7 @@ class MessageSource(Source):
         return f"{self.name}: message at partition {message.partition}, offset {message.offset}"
 
     def _take_messages(self, most: int) -> Messages | None:
-        """Return the next messages that are at hand, and are not null; None at the end."""
+        """Return the next available messages that are not null; None at the end."""
         raise NotImplementedError
 
     def read(self, most: int) -> Chunk | None:
@@ -209,7 +210,7 @@ class MessageSource(Source):
     def keep(self, names: Sequence[str]) -> list[str]:
         """Have chunks copy columns, and the place of each row: partition and offset of its message, and its number within that.
 
-        Raise a StreamError if columns are asked for, and the codec has rows without names.
+        Raise a StreamError if columns are requested, and the codec has rows without names.
         """
         if names and not self.has_names:
             raise StreamError(

@@ -136,7 +136,7 @@ class KafkaSource(MessageSource):
         offsets, turn, inside = dict(reader.offsets), reader.turn, {}
         if self._open is not None:
             turn, offset = self._open.place
-            offsets[turn], inside = offset, {"rows_taken": {str(turn): self._open.given}}
+            offsets[turn], inside = offset, {"rows_taken": {str(turn): self._open.n_read}}
         return {
             "topic": self.topic,
             "topic_id": self._topic_id,
@@ -316,7 +316,7 @@ class PartitionSource(MessageSource):
         Within a message of many rows, also how many of them were given: ``"rows_taken": 250``.
         """
         if self._open is not None:
-            return {**self._identity, "offset": self._open.place[1], "rows_taken": self._open.given}
+            return {**self._identity, "offset": self._open.place[1], "rows_taken": self._open.n_read}
         return {**self._identity, "offset": self.offset}
 
     def seek(self, position: Position) -> None:

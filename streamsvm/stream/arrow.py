@@ -103,33 +103,33 @@ class ArrowSource(TableSource):
         except self._errors as error:
             self._open.close()
             raise StreamError(f"{path}: {getattr(error, 'strerror', None) or error}") from error
-        found = [column for field in schema for column in _leaf_columns(_Column((field.name,)), field.type)]
-        names, within = [column.name for column in found], {name for column in found for name in column.path[:-1]}
-        if problem := self._reading.problem(names, label if label_needed else None, within):
+        columns = [column for field in schema for column in _leaf_columns(_Column((field.name,)), field.type)]
+        names, structs = [column.name for column in columns], {name for column in columns for name in column.path[:-1]}
+        if problem := self._reading.problem(names, label if label_needed else None, structs):
             self._open.close()
             raise StreamError(f"{path}: {problem}")
-        self._all = found
+        self._all = columns
         dropped = {*self._reading.named(DROP), *(name for name in names if self._reading.kind_of(name) == DROP)} - {label}
-        self._read = [column for column in found if dropped.isdisjoint(column.path)]
+        self._read = [column for column in columns if dropped.isdisjoint(column.path)]
         self._kept: list[_Column] = []
         self.columns: Sequence[str] = [column.name for column in self._read]
-        self._batch: tuple[Any, int] = None, 0  # that is being given, and how many rows of it were
+        self._batch: tuple[Any, int] = None, 0  # that is being read, and the number of its rows that were returned
         self._batches: Iterator[Any] | None = None
 
     def read(self, most: int) -> Chunk | None:
         self._begun = True
         if self._batches is None:
             self._batches = self._batches_after(self._rows)
-        batch, given = self._batch
-        while not self._stopped and (batch is None or given == batch.num_rows):
+        batch, n_read = self._batch
+        while not self._stopped and (batch is None or n_read == batch.num_rows):
             with self._reading_after(self._rows):
-                batch, given = next(self._batches, None), 0
+                batch, n_read = next(self._batches, None), 0
             if batch is None:
                 return None
         if self._stopped:
             return None
-        part, first = batch.slice(given, most), self._rows + 1
-        self._batch = batch, given + part.num_rows
+        part, first = batch.slice(n_read, most), self._rows + 1
+        self._batch = batch, n_read + part.num_rows
         with self._reading_after(self._rows):
             columns = self._read_columns(part)
             copies = [self._arrow.objects(column.name, self._array_of(part, column)) for column in self._kept]
@@ -159,7 +159,7 @@ class ArrowSource(TableSource):
             raise StreamError(f"{self.name}, after row {row:,}: {error}") from error
 
     def _batches_after(self, skipped: int) -> Iterator[Any]:
-        # Batches of at most `_ROWS_AT_ONCE` rows, after so many rows; parts of the file that lie before them are not read.
+        # Batches of at most `_ROWS_AT_ONCE` rows, without the first rows; parts of the file that have only these are not read.
         fields = list(dict.fromkeys(column.path[0] for column in (*self._read, *self._kept)))
         if self._kind == "parquet":
             groups = range(self._file.num_row_groups)
@@ -192,7 +192,7 @@ class ArrowSource(TableSource):
 
     @property
     def position(self) -> Position:
-        """Where the next row is: the number of rows given, a digest of the file, the label, and how columns are read."""
+        """Where the next row is: the number of rows returned, a digest of the file, the label, and how columns are read."""
         return self._columns_read | {"rows": self._rows, "file": self._digest, "label": self._label}
 
     def seek(self, position: Position) -> None:
@@ -202,7 +202,7 @@ class ArrowSource(TableSource):
         if not {"rows", "file", "label"} <= position.keys() or type(rows) is not int or not 0 <= rows < 2**63:
             raise self._unlike_error(position)
         if position["file"] != self._digest:
-            raise StreamError(f"{self.name} is not the file of the checkpoint, or was written anew. Give it, {START_AFRESH}")
+            raise StreamError(f"{self.name} is not the file of the checkpoint, or was rewritten. Give that file, {START_AFRESH}")
         self._check_columns(position)
         self._rows = rows
 

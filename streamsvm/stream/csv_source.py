@@ -24,10 +24,10 @@ from streamsvm.stream.tables.kinds import DATE, DROP
 from streamsvm.stream.tables.reading import TextOptions
 from streamsvm.stream.tables.values import number
 
-#: Those of which lines can be split, and the encodings whose texts have as many bytes as letters, or can be cut anywhere.
+#: Delimiters by which lines can be split, and encodings in which every byte is a letter or which can be cut anywhere.
 _DELIMITERS = ",;\t|"
 _ENCODINGS = ("utf-8", "iso8859-1", "cp1252", "ascii")
-_FEW_TEXTS = 8  # of a column in some lines, from which on it is no column of numbers
+_FEW_TEXTS = 8  # in a column of numbers: from this number on, it becomes a column of texts
 
 
 class CSVSource(TextSource):
@@ -129,7 +129,7 @@ class CSVSource(TextSource):
         self.columns: Sequence[str] = list(self._names)
         self._cells_of = _Cells(self)
         if n:
-            self._give([header], n)
+            self._consume([header], n)
 
     def _header_error(self, message: str) -> StreamError:
         return StreamError(f"{self.name}, line 1: {message}")
@@ -143,14 +143,14 @@ class CSVSource(TextSource):
 
         def texts() -> Iterator[str]:
             nonlocal size, n
-            some = lines
-            while some:
-                for line in some:
+            available = lines
+            while available:
+                for line in available:
                     n, size = n + 1, size + len(line)
                     if n > MOST_LINES or size > LONGEST_LINE:
                         raise csv.Error(f"a row has over {MOST_LINES:,} lines or {LONGEST_LINE:,} bytes: is a quote not closed?")
                     yield line.decode(self._encoding, errors="replace")
-                some = self._reader.lines(MOST_LINES, size)
+                available = self._reader.lines(MOST_LINES, size)
 
         try:
             cells: list[str] = next(self._reader_of(texts()), [])
@@ -158,7 +158,7 @@ class CSVSource(TextSource):
             if self._reader.stream.stopped:
                 return b"", 0, []
             raise ValueError(str(error)) from None
-        return self._reader.at_hand(size), n, cells
+        return self._reader.peek(size), n, cells
 
     def _reader_of(self, texts: Iterable[str]) -> Any:
         return csv.reader(texts, strict=True, delimiter=self._delimiter, skipinitialspace=True)
@@ -322,7 +322,7 @@ class _Cells:
         self._features = [i for i in range(n) if i not in self._dropped and i != source._at]
 
     def read(self, lines: list[bytes], first: int) -> LinesChunk:
-        """Return as many of the lines as are a row each, of which the first one has a number."""
+        """Return the lines up to one that is not a row by itself. ``first`` is the number of the first line."""
         source, n, (data, begins, ends) = self._source, len(lines), laid_out(lines)
         may_be_names = source._longest_name in data
         again = {i for i, line in enumerate(lines) if source.names_columns(line)} if may_be_names else set()
@@ -379,7 +379,7 @@ class _Cells:
                 columns.append(source._reading.column(source._names[cell], numbers) if source._reads else numbers)
         y = self._label.of(texts_of(source._at), odd) if source._at >= 0 else None
         names = tuple(source._names[cell] for cell in self._features)
-        kept = [[self._text_of(each) or None for each in texts_of(source._names.index(name))] for name in source.kept_names]
+        kept = [[self._text_of(text) or None for text in texts_of(source._names.index(name))] for name in source.kept_names]
         for i in odd.rows if kept else ():
             for values, value in zip(kept, source.kept_of(lines[i]), strict=True):
                 values[i] = value
@@ -396,7 +396,7 @@ def _cell_value(text: str) -> float | str:
 def _cell_or_none(text: str) -> float | str | None:
     if not text.strip():
         return None
-    found = _cell_value(text)
-    if found != found:
+    value = _cell_value(text)
+    if value != value:
         raise ValueError("NaN is no missing value here")
-    return found
+    return value

@@ -38,8 +38,12 @@ _CAN_POLL = hasattr(select, "poll") and hasattr(os, "O_NONBLOCK")
 class ByteStream:
     """The bytes of a file (``.gz``, ``.bz2`` and ``.zst``: unpacked), a FIFO or standard input (``"-"``).
 
-    A StreamError says that the stream cannot be opened or, while reading, is corrupt or cannot be read, a MissingPackageError
-    that zstandard is not installed, which ``.zst`` needs.
+    Raises
+    ------
+    StreamError
+        The stream cannot be opened or, while reading, is corrupt or cannot be read.
+    MissingPackageError
+        zstandard is not installed, which ``.zst`` needs.
     """
 
     name: str
@@ -66,7 +70,7 @@ class ByteStream:
         self._unpacked = _unpacking_file(self._file, self.name)
         regular = stat.S_ISREG(os.fstat(self._file.fileno()).st_mode)
         self._is_seekable = regular and not standard and self._unpacked is None
-        self._read, self._first = 0, b""  # bytes that were read, and those of them that are to be given first
+        self._read, self._first = 0, b""  # number of bytes that were read; bytes that were peeked at
         if not regular and _CAN_POLL:  # else only the next bytes end a wait
             self.is_pipe = True
             receiver, sender = os.pipe()  # `stop` writes to it, to end a wait
@@ -81,8 +85,8 @@ class ByteStream:
     def read(self) -> bytes:
         """Read the bytes that have come, or wait for some; none at the end of the stream, or if stopped."""
         if self._first and not self.stopped:
-            given, self._first = self._first, b""
-            return given
+            peeked, self._first = self._first, b""
+            return peeked
         return self._next_bytes()
 
     def _next_bytes(self) -> bytes:
@@ -110,10 +114,10 @@ class ByteStream:
         return not self.is_pipe or bool(self._poll.poll(None if seconds is None else 1000 * seconds))
 
     def peek(self, lines: int, least: int, most_bytes: int, seconds: float, wait_on: Callable[[], bool]) -> bytes:
-        """Return the first bytes of the stream, in whole lines as far as there are any. `read` gives them again.
+        """Return the first bytes of the stream, in whole lines if it has any. `read` returns them again.
 
-        So many ``lines`` are wanted, or ``most_bytes``; the ``least`` that are not empty are waited for, and then the others for
-        so many ``seconds``. ``wait_on`` is called when there are fewer after so long: whether to go on waiting.
+        Read up to ``lines`` or ``most_bytes``. Wait for the ``least`` lines that are not empty, and up to ``seconds`` for the
+        others. If the former have not come within ``seconds``, ``wait_on`` is called and returns whether to wait for them.
         """
         parts: list[bytes] = []
         n_lines = n_filled = n_bytes = 0
@@ -132,18 +136,18 @@ class ByteStream:
             n_bytes += len(chunk)
             *whole, line = (line[-1:] + chunk).split(b"\n")  # of whose beginning it only counts whether it is there
             n_lines += len(whole)
-            n_filled += sum(bool(each.strip()) for each in whole)
+            n_filled += sum(bool(text.strip()) for text in whole)
             if n_filled >= least and not is_enough:
                 end = time.monotonic() + seconds
         data = self._first = b"".join(parts)
         return data if ended else data[: data.rfind(b"\n") + 1] or data
 
     def can_skip_to(self, offset: int) -> bool:
-        """Whether this is a file that `seek` can move in, and it has so many bytes."""
+        """Return whether this is a plain file of at least ``offset`` bytes, so that `seek` can go there."""
         return self._is_seekable and offset <= os.fstat(self._file.fileno()).st_size
 
     def seek(self, offset: int) -> None:
-        """Go to an offset of a file, from which `read` goes on."""
+        """Move to an offset of a file, at which `read` continues."""
         self._file.seek(offset)
         self._read = offset
 
@@ -197,13 +201,13 @@ class _ZstdFile:
             self._packed = b""
             self._frame = self._frame or self._new()
             try:
-                found: bytes = self._frame.decompress(packed)
+                data: bytes = self._frame.decompress(packed)
             except self._error as error:
                 raise OSError(str(error)) from error
             if self._frame.eof:
                 self._packed, self._frame = self._frame.unused_data, None
-            if found:
-                return found
+            if data:
+                return data
 
     def close(self) -> None:
         """Leave the file to those who have opened it."""
@@ -217,8 +221,8 @@ class HeldBytes(ByteStream):
         self._data, self._is_seekable = data, False
 
     def read(self) -> bytes:
-        given, self._data = self._data, b""
-        return given
+        data, self._data = self._data, b""
+        return data
 
     def close(self) -> None:
         pass
@@ -226,7 +230,7 @@ class HeldBytes(ByteStream):
 
 #: A line is held in memory whole, so its length is bounded.
 LONGEST_LINE = 16 * 2**20
-#: The end of a line that is longer is looked for within so many bytes.
+#: The end of a longer line is searched for within this many bytes.
 LONGEST_SKIPPED = 2**30
 #: A stream is recognised by digests of as many bytes at most: at its beginning, and before the position.
 FINGERPRINT_BYTES = 4096
@@ -238,18 +242,18 @@ def hex_digest(data: bytes) -> str:
     return hashlib.sha256(data).hexdigest()
 
 
-def digest_of_ends(path: str | Path, size: int, said: str) -> str:
-    """Return a digest of a text, and of the first and the last 64 KiB among so many bytes of a file."""
+def digest_of_ends(path: str | Path, size: int, text: str) -> str:
+    """Return a digest of a text, and of the first and the last 64 KiB of the first ``size`` bytes of a file."""
     with Path(path).open("rb") as file:
-        found = hashlib.sha256(said.encode() + file.read(min(_END_BYTES, size)))
+        digest = hashlib.sha256(text.encode() + file.read(min(_END_BYTES, size)))
         begin = max(size - _END_BYTES, 0)
         file.seek(begin)
-        found.update(file.read(size - begin))
-    return found.hexdigest()
+        digest.update(file.read(size - begin))
+    return digest.hexdigest()
 
 
 def checked_encoding(name: str) -> str:
-    """Return the usual name of an encoding in which lines can be found; StreamError if it is none."""
+    """Return the usual name of an encoding; raise a StreamError if it is unknown, or lines cannot be found in it."""
     try:
         usual = codecs.lookup(name).name
         newline = "\n".encode(usual)
@@ -265,32 +269,31 @@ def checked_encoding(name: str) -> str:
 class LineReader:
     """Reads lines of a file (``.gz``: unpacked), a FIFO, standard input (``"-"``) or bytes, and can recognise the stream later.
 
-    Once its ``stream`` is stopped, lines in memory are still given out; then it seems to end. A StreamError says that it cannot
-    be opened or, while reading, is corrupt or cannot be read.
+    Once its ``stream`` is stopped, lines in memory are still returned; then it seems to end. Errors are those of `ByteStream`.
     """
 
     def __init__(self, path: str | Path | ByteStream) -> None:
         self.stream: ByteStream = path if isinstance(path, ByteStream) else ByteStream(path)
         self.name: str = self.stream.name
-        # The buffer holds the stream from byte `_base` up to the last byte that was read; its first `_at` bytes were given out.
+        # The buffer holds the stream from byte `_base` up to the last byte that was read; its first `_at` bytes were consumed.
         self._buffer, self._base, self._at = b"", 0, 0
         self._head = b""
 
     @property
     def offset(self) -> int:
-        """Bytes of the unpacked stream that were given out."""
+        """Number of bytes of the unpacked stream that were consumed."""
         return self._base + self._at
 
     @property
     def last_bytes(self) -> bytes:
-        """The last bytes that were given out, at most `FINGERPRINT_BYTES`."""
+        """The last bytes that were consumed, at most `FINGERPRINT_BYTES`."""
         return self._buffer[max(self._at - FINGERPRINT_BYTES, 0) : self._at]
 
     def lines(self, most: int, after: int = 0) -> list[bytes]:
-        """Return the next lines with their newlines, after some bytes: at least one, at most so many. `give` gives them out.
+        """Return the next lines with their newlines, at least one and at most ``most``, without consuming them.
 
-        There is none at the end, where the last line may have no newline, or if stopped. Of a line over `LONGEST_LINE` it is the
-        beginning.
+        They begin ``after`` some bytes. At the end, the last line may have no newline; behind it, and if stopped, there is no
+        line. A line over `LONGEST_LINE` is cut.
         """
         begin = searched = self._at + after
         has_ended = False
@@ -303,14 +306,14 @@ class LineReader:
         is_part = lines and lines[-1][-1:] != b"\n" and len(lines[-1]) <= LONGEST_LINE
         return lines[:-1] if is_part and (self.stream.stopped or not has_ended) else lines
 
-    def at_hand(self, size: int) -> bytes:
-        """Return the next bytes, which `lines` has found."""
+    def peek(self, size: int) -> bytes:
+        """Return the next bytes, which `lines` has read, without consuming them."""
         return self._buffer[self._at : self._at + size]
 
-    def give(self, lines: Sequence[bytes]) -> None:
-        """Give out lines that `lines` has found, of one that is too long all.
+    def consume(self, lines: Sequence[bytes]) -> None:
+        """Consume lines that `lines` has returned; a line that was cut is consumed as a whole.
 
-        A StreamError says that it has no end within `LONGEST_SKIPPED` bytes: the stream may have none at all.
+        Raise a StreamError if it does not end within `LONGEST_SKIPPED` bytes: the stream may have no newlines at all.
         """
         first = self.offset
         self._at += sum(map(len, lines))
@@ -318,7 +321,7 @@ class LineReader:
         while is_part:
             end = self._buffer.find(b"\n", self._at) + 1
             self._at = end or len(self._buffer)
-            self._drop_given()
+            self._drop_consumed()
             if self.offset > last:
                 raise StreamError(
                     f"{self.name}, after byte {first:,}: a line does not end within {LONGEST_SKIPPED:,} bytes. "
@@ -326,7 +329,7 @@ class LineReader:
                 )
             is_part = not end and self._fill_buffer()
         if self._at > _CHUNK_BYTES:
-            self._drop_given()
+            self._drop_consumed()
 
     def head(self, size: int) -> bytes:
         """The first ``size`` bytes of the stream, at most `FINGERPRINT_BYTES`; fewer if it ends before."""
@@ -342,7 +345,7 @@ class LineReader:
             self.stream.seek(self._base)
         while self._base + len(self._buffer) < offset:
             self._at = len(self._buffer)
-            self._drop_given()
+            self._drop_consumed()
             if not self._fill_buffer():
                 raise StreamError(
                     f"{self.name} ends at byte {self.offset:,}, before byte {offset:,}, the position of the checkpoint: "
@@ -350,7 +353,7 @@ class LineReader:
                 )
         self._at = offset - self._base
 
-    def _drop_given(self) -> None:
+    def _drop_consumed(self) -> None:
         # But for the `last_bytes`.
         dropped = max(self._at - FINGERPRINT_BYTES, 0)
         self._buffer, self._base, self._at = self._buffer[dropped:], self._base + dropped, self._at - dropped

@@ -20,7 +20,7 @@ from streamsvm.stream.tables.chunk import BadRow, Chunk, Odd, Row, Table, TextVa
 from streamsvm.stream.tables.reading import Reading, ReadingOptions, TextOptions
 from streamsvm.stream.tables.values import number
 
-MOST_LINES = 1000  # of a row of CSV: where a quote is not closed, so many are read before it is given up
+MOST_LINES = 1000  # of a row of CSV: a quote that is not closed within them is an error
 
 
 class TableSource(Source):
@@ -49,7 +49,8 @@ class TableSource(Source):
                 f"Ask for the same, {START_AFRESH}"
             )
         if (table := position.get("table", {})) != self._options:
-            then, now = (", ".join(f"{k}={v!r}" for k, v in each.items()) or "no options" for each in (table, self._options))
+            both = table, self._options
+            then, now = (", ".join(f"{k}={v!r}" for k, v in options.items()) or "no options" for options in both)
             raise StreamError(
                 f"{self.name}: the checkpoint was learned from columns read with {then}, not with {now}. "
                 f"Ask for the same, {START_AFRESH}"
@@ -59,8 +60,8 @@ class TableSource(Source):
 class TextSource(TableSource):
     """The base of all sources that read lines of text.
 
-    A row is given as soon as its line has come, those of a file many at a time, and `stop` ends a wait for the next one. A line
-    that is malformed, too long or not in the encoding is given as a `BadRow`.
+    A row is returned as soon as its line has arrived, those of a file many at a time, and `stop` ends a wait for the next one. A
+    line that is malformed, too long or not in the encoding is returned as a `BadRow`.
 
     The position is an offset in bytes of the uncompressed stream, with digests of the stream's first bytes and of those before
     the offset. You can append rows to a file between two runs, but the rows that were learned must not change. A plain file is
@@ -95,12 +96,12 @@ class TextSource(TableSource):
             self._options["encoding"] = self._encoding
         self._reader = LineReader(path)
         self.name: str = self._reader.name
-        self._line = self._rows = 0  # lines and rows that were given out
+        self._line = self._rows = 0  # lines and rows that were returned
         self._ended = False
         self.waits: bool = self._reader.stream.is_pipe
 
     def read(self, most: int) -> Chunk | None:
-        """Return the next rows that are at hand, as `Source.read`."""
+        """Return the next available rows, as `Source.read`."""
         self._begin()
         lines = [] if self._ended else self._next_lines(most)
         if lines and lines[-1][-1:] != b"\n" and len(lines[-1]) <= LONGEST_LINE and not self._has_row(lines[-1]):
@@ -110,13 +111,13 @@ class TextSource(TableSource):
             return None
         n_blank = next((i for i, line in enumerate(lines) if len(line) > LONGEST_LINE or self._has_row(line)), len(lines))
         if n_blank:
-            self._give(lines[:n_blank], n_blank)
+            self._consume(lines[:n_blank], n_blank)
         if n_blank == len(lines):
             return Chunk([], str)
         chunk, taken, n_lines = self._chunk_of(lines[n_blank:])
         if chunk is None:  # stopped within a row
             return None
-        self._give(taken, n_lines)
+        self._consume(taken, n_lines)
         self._rows += len(chunk)
         return chunk
 
@@ -128,12 +129,12 @@ class TextSource(TableSource):
     def _next_lines(self, most: int) -> list[bytes]:
         lines = self._reader.lines(most)
         if lines and not self._reader.offset and self._encoding == "utf-8" and lines[0].startswith(codecs.BOM_UTF8):
-            self._reader.give([codecs.BOM_UTF8])
+            self._reader.consume([codecs.BOM_UTF8])
             lines[0] = lines[0].removeprefix(codecs.BOM_UTF8)
         return lines
 
-    def _give(self, lines: list[bytes], n_lines: int) -> None:
-        self._reader.give(lines)
+    def _consume(self, lines: list[bytes], n_lines: int) -> None:
+        self._reader.consume(lines)
         self._line += n_lines
 
     def _has_row(self, line: bytes) -> bool:
@@ -177,7 +178,7 @@ class TextSource(TableSource):
             return [None] * len(self.kept_names)
 
     def _copied_columns(self, line: str) -> Sequence[Any]:
-        """Return the columns of a line that `keep` has asked for, as they came."""
+        """Return the columns of a line that `keep` has requested, unchanged."""
         raise NotImplementedError
 
     def _parse_line(self, line: str) -> Row:
@@ -235,7 +236,7 @@ class TextSource(TableSource):
                     f"{self.name}, line {line:,}: the line has grown since it was learned, for it had no newline at its end. "
                     f"Put one where the row ends, {START_AFRESH}"
                 )
-            self._reader.give(rest)
+            self._reader.consume(rest)
         self._line = line
         self._rows = rows
 
@@ -260,9 +261,9 @@ def not_text(encoding: str, error: UnicodeDecodeError) -> str:
 
 
 class LinesChunk(Chunk):
-    """Lines of text that are a row each: their source reads them when they are asked for.
+    """Lines of text that are a row each, and are parsed by their source lazily.
 
-    A source that has read them as columns gives the ``table``, and the ``copies`` for predictions.
+    A source that has parsed them already passes their ``table``, and the ``copies`` for predictions.
     """
 
     def __init__(
@@ -414,16 +415,16 @@ class IterableSource(Source):
         self._rows = 0
 
     def read(self, most: int) -> Chunk | None:  # noqa: ARG002 - what comes next may have to be waited for
-        given = next(self._iterator, _END)
-        if given is _END:
+        pair = next(self._iterator, _END)
+        if pair is _END:
             return None
         self._rows += 1
         place = f"{self.name}, row {self._rows:,}"
         try:
-            x, y = given
+            x, y = pair
             row: Row | BadRow = Row(x, y)
         except (TypeError, ValueError):
-            row = BadRow(place, None, f"a row must be a pair (x, y), not {shown(given)}")
+            row = BadRow(place, None, f"a row must be a pair (x, y), not {shown(pair)}")
         return Chunk([row], lambda i: place, names=self.kept_names)  # noqa: ARG005
 
     @property
@@ -432,9 +433,9 @@ class IterableSource(Source):
         return {"rows": self._rows}
 
     def seek(self, position: Position) -> None:
-        """Skip the rows before ``position``, as `Source.seek`; a StreamError says that there are fewer."""
+        """Skip the rows before ``position``, as `Source.seek`; raise a StreamError if there are fewer."""
         if self._rows:
-            raise RuntimeError(f"{self.name}: rows were read already. Make the source anew to continue at a position")
+            raise RuntimeError(f"{self.name}: rows were read already. To continue at a position, make a new source")
         try:
             (wanted,) = (checked_count(key, position[key]) for key in {"rows", *position})
         except (KeyError, ValueError):

@@ -1,4 +1,4 @@
-"""Rows that a model takes in one call: how far those of a chunk reach, and what they are as a matrix."""
+"""Rows of a chunk that a model takes in one call, as a matrix."""
 
 from __future__ import annotations
 
@@ -41,10 +41,10 @@ class Together(NamedTuple):
 def together(
     chunk: Chunk, first: int, end: int, guarded: GuardedModel, learns: bool, knows: Callable[[Any], bool], regression: bool
 ) -> Together | None:
-    """Return rows of a chunk from one number on, up to another, or to one that must be taken by itself; None if there are none.
+    """Return the rows ``first`` to ``end - 1`` of a chunk, or those before one that must be taken alone; None if there are none.
 
-    Such a row cannot be read, or brings a feature or a label that is new (one that ``knows`` denies), or a value that a model
-    refuses. Rows that are predicted only bring nothing new. For a ``regression``, labels become numbers.
+    Such a row cannot be read, has a new feature or a new label (for which ``knows`` returns False), or a value that a model
+    refuses. Rows that are only predicted have nothing new. For a ``regression``, labels become numbers.
     """
     if not learns and guarded.last.overflow == "hash":  # features that are not known may have columns, too
         return None
@@ -52,18 +52,18 @@ def together(
     table = chunk.table(known if guarded.encoder is None else ())
     if table is None:
         return None
-    for alone in (table.odd, table.blank if guarded.encoder is None else ()):
-        at = bisect.bisect_left(alone, first)
-        end = min(end, alone[at] if at < len(alone) else end)
+    for positions in (table.odd, table.blank if guarded.encoder is None else ()):
+        i = bisect.bisect_left(positions, first)
+        end = min(end, positions[i] if i < len(positions) else end)
     y: list[Any] = [None] * (end - first) if table.y is None else table.y[first:end]
     weights = None if table.weights is None else table.weights[first:end]
     if learns and regression:
         y, end = _targets_of(y, first)
     elif learns:
         try:
-            if new := {each for each in set(y) if each is not None and not knows(each)}:
-                end = first + next(i for i, each in enumerate(y) if each in new)
-        except TypeError:  # a label that is none
+            if new := {label for label in set(y) if label is not None and not knows(label)}:
+                end = first + next(i for i, label in enumerate(y) if label in new)
+        except TypeError:  # a label that cannot be hashed is invalid
             return None
     if guarded.encoder is not None:
         end = _first_refused(table, first, end)
@@ -72,7 +72,7 @@ def together(
     if guarded.encoder is None:
         X, names, empty, learn = *_numbers_of(table, first, end, known, learns), lambda: None
     else:
-        learned = np.array([each is not None for each in y[: end - first]]) if learns else np.zeros(end - first, bool)
+        learned = np.array([label is not None for label in y[: end - first]]) if learns else np.zeros(end - first, bool)
         if weights is not None:
             learned &= weights[: end - first] > 0.0
         X, names, empty, learn = guarded.encoder.encode(
@@ -83,7 +83,7 @@ def together(
 
 
 def _targets_of(ys: list[Any], first: int) -> tuple[list[Any], int]:
-    """Return labels as numbers to predict, up to one that is none, and the number of the row after them."""
+    """Return labels as numbers to predict, up to an invalid one, and the number of its row."""
     targets: list[Any] = []
     for y in ys:
         try:
@@ -96,21 +96,21 @@ def _targets_of(ys: list[Any], first: int) -> tuple[list[Any], int]:
 def _numbers_of(
     table: Table, first: int, end: int, known: Sequence[Hashable], learns: bool
 ) -> tuple[np.ndarray, list[Hashable], int]:
-    """Return the features of rows that are known, up to a row with another value; their names, and how many rows have none."""
+    """Return the known features of the rows before one with another value; their names, and the number of rows without any."""
     features, names, columns = set(known), [], []
     for name, values in zip(table.names, table.columns, strict=True):
-        some = values[first:end]
+        part = values[first:end]
         if not learns and name not in features:
-            if isinstance(some, list):  # texts are left out, and whatever else is no number is refused
-                end = first + next((i for i, each in enumerate(some) if not _may_be_left_out(each)), len(some))
+            if isinstance(part, list):  # texts are left out, and other values that are no numbers are refused
+                end = first + next((i for i, value in enumerate(part) if not _may_be_left_out(value)), len(part))
             continue
-        numbers, n = as_numbers(some)
+        numbers, n = as_numbers(part)
         end = first + n
         if name in features:
             names.append(name)
             columns.append(numbers)
-        elif len(given := np.flatnonzero(numbers == numbers)):
-            end = first + int(given[0])
+        elif len(present := np.flatnonzero(numbers == numbers)):
+            end = first + int(present[0])
     n = end - first
     X = np.column_stack([numbers[:n] for numbers in columns]) if columns else np.empty((n, 0))
     missing = np.isnan(X)
@@ -122,7 +122,7 @@ def _numbers_of(
 
 
 def _may_be_left_out(value: Any) -> bool:
-    """Whether a value of a feature that is not known does not matter to a learner that predicts."""
+    """Return whether a learner that only predicts ignores this value of an unknown feature."""
     return isinstance(value, _LEFT_OUT) or (isinstance(value, int) and abs(value) < _TOO_LARGE)
 
 
@@ -131,17 +131,17 @@ _TOO_LARGE = 1 << 1023
 
 
 def _first_refused(table: Table, first: int, end: int) -> int:
-    """Return the number of the first of some rows that `check_numbers` refuses, ``end`` if it refuses none."""
+    """Return the number of the first row that `check_numbers` refuses, ``end`` if it refuses none."""
     for values in table.columns:
-        some = values[first:end]
-        numbers, n = as_numbers(some)
-        if isinstance(some, np.ndarray):
+        part = values[first:end]
+        numbers, n = as_numbers(part)
+        if isinstance(part, np.ndarray):
             refused = np.flatnonzero(np.abs(numbers) > LARGEST_FLOAT32)
             end = first + int(refused[0]) if len(refused) else end
             continue
-        if n < len(some) and not any(issubclass(kind, NUMBERS) for kind in set(map(type, some))):  # it has names
+        if n < len(part) and not any(issubclass(kind, NUMBERS) for kind in set(map(type, part))):  # it has names
             continue
-        wrong = (i for i in np.flatnonzero(~(np.abs(numbers) <= LARGEST_FLOAT32)).tolist() if some[i] is not None)
-        others = (i for i in range(n, len(some)) if is_number(some[i]) and not -LARGEST_FLOAT32 <= some[i] <= LARGEST_FLOAT32)
+        wrong = (i for i in np.flatnonzero(~(np.abs(numbers) <= LARGEST_FLOAT32)).tolist() if part[i] is not None)
+        others = (i for i in range(n, len(part)) if is_number(part[i]) and not -LARGEST_FLOAT32 <= part[i] <= LARGEST_FLOAT32)
         end = first + next(itertools.chain(wrong, others), end - first)
     return end

@@ -23,8 +23,8 @@ class WeightedSource(WrappedSource):
     """A source whose rows have a weight in one of their columns, which is no feature.
 
     `LearningLoop` hands the weight to the model. A row without one counts as 1. A row of weight 0 is predicted and scored, but
-    not learned. The metric counts each row once, whatever its weight. A row whose weight is negative, not finite or no number is
-    given as a `BadRow`.
+    not learned. The metric counts each row once, whatever its weight. A row whose weight is negative, not finite or not a number
+    is returned as a `BadRow`.
 
     Parameters
     ----------
@@ -36,7 +36,7 @@ class WeightedSource(WrappedSource):
     Raises
     ------
     StreamError
-        The columns of the source have no names, or there is none of that name.
+        The columns of the source have no names, or this one is missing.
 
     Warns
     -----
@@ -110,9 +110,7 @@ def with_weights(chunk: Chunk, weight: str) -> Chunk:
 
 
 def weight_of(value: Any) -> float:
-    """Return the weight that a cell is: a number from 0 on, or its text; 1 if there is none.
-
-    A RowError says that it is no such number.
+    """Convert a cell to a weight: a number of at least 0, or its text; 1 if it is empty. Raise a RowError if it is invalid.
 
     >>> weight_of("0.5"), weight_of(2), weight_of(None), weight_of(" ")
     (0.5, 2.0, 1.0, 1.0)
@@ -131,7 +129,7 @@ def check_takes_weights(model: Any, weight: str) -> None:
     while True:
         model = steps_of(model)[1]
         parameters = inspect.signature(model.learn_one).parameters.values()
-        if not any(each.name == "w" or each.kind is inspect.Parameter.VAR_KEYWORD for each in parameters):
+        if not any(parameter.name == "w" or parameter.kind is inspect.Parameter.VAR_KEYWORD for parameter in parameters):
             raise ValueError(
                 f"rows have weights, {weight!r}, and {type(model).__name__} takes none: take another model, or leave them out"
             )

@@ -156,8 +156,8 @@ class DelayedLabels(Saved):
 
     def early_label(self, key: str) -> tuple[Any] | None:
         """Return the label that waits for a row with this key, in a tuple; None if there is none."""
-        found = self._early.get(key)
-        return None if found is None else found[1:]
+        entry = self._early.get(key)
+        return None if entry is None else entry[1:]
 
     def meet(self, key: str, time: float) -> None:
         """Join the row with this key, which has just come, to the label that was waiting for it."""
@@ -192,7 +192,7 @@ class DelayedLabels(Saved):
         return None
 
     def expire(self, time: float) -> Iterator[Expired]:
-        """Move the clock to an event time, and give the rows that have waited longer than ``max_age``, and no longer wait."""
+        """Advance the clock to an event time, and yield the rows that expire because they have waited longer than ``max_age``."""
         self.clock = max(self.clock, time)
         oldest = self.clock - self.max_age
         while self._settled and next(iter(self._settled.values()))[0] < oldest:
@@ -203,7 +203,7 @@ class DelayedLabels(Saved):
             yield self._expire_row("age")
 
     def shrink(self) -> Iterator[Expired]:
-        """Give the oldest rows, as long as the limits are exceeded. They no longer wait."""
+        """Yield the oldest rows, which expire, as long as the limits are exceeded."""
         while len(self._early) > self.max_rows:
             self._drop_label()
         while len(self._rows) > self.max_rows:

@@ -42,7 +42,7 @@ class Labelled(NamedTuple):
 def checked_key(value: Any) -> str:
     """Return a key as text: 7, 7.0 and "7" are one key.
 
-    A RowError says that it is missing, empty, longer than 256 characters, or neither a text nor a whole number.
+    Raise a RowError if it is missing, empty, longer than 256 characters, or neither a text nor a whole number.
 
     >>> checked_key("a7"), checked_key(7), checked_key(7.0)
     ('a7', '7', '7')
@@ -105,21 +105,21 @@ def _seconds_in_text(text: str) -> float:
 
 
 def checked_label(y: Any) -> Any:
-    """Return a label that can wait; RowError if there is none, or it is neither a bool, a number nor a text, or too long."""
+    """Return a label that can wait; raise a RowError if it is missing, too long, or neither a bool, a number nor a text."""
     y = as_python(y)
     if y is None:
         raise RowError("label", "the message of a label has no label")
     small = abs(y) < _LARGEST if type(y) in (int, float) else type(y) is bool or (type(y) is str and len(y) <= _LONGEST_KEY)
     if not small:
         text = f"a label that comes by itself is a bool, a number below 2**63, or a text of at most {_LONGEST_KEY} characters"
-        raise RowError("label", f"label {shown(y)} is none: {text}")
+        raise RowError("label", f"label {shown(y)} is invalid: {text}")
     return y
 
 
 def pack_row(x: Any) -> str:
     """Return features as JSON, from which `unpack_row` makes equal ones.
 
-    A RowError says that a name is neither text nor a whole number, or a value neither a number, a text nor a bool, or it is too
+    Raise a RowError if a name is neither a text nor a whole number, a value neither a number, a text nor a bool, or the row too
     long.
 
     >>> pack_row({"a": 1.5, "b": "word"})

@@ -27,7 +27,7 @@ from streamsvm.stream.endpoints import START_AFRESH, Position, Source, StreamErr
 from streamsvm.stream.rows import RowError
 from streamsvm.stream.tables.chunk import BadRow, Chunk, Message, MessageColumns, Row
 
-#: A message may be so many seconds ahead of this machine's clock, and less where rows wait for a shorter time (`ahead`).
+#: A message may be this far ahead of this machine's clock, or less where rows wait for a shorter time (`clock_slack`).
 FUTURE_SECONDS = 3600.0
 #: Clocks of machines that nobody sets right differ by some seconds, which no limit may refuse.
 SKEW_SECONDS = 10.0
@@ -49,12 +49,12 @@ def clock_slack(max_age: float | None) -> float:
 class JoinedSource(Source):
     """The rows of one stream and the labels of another as one source, merged by event time.
 
-    It is the source of a `DelayedLearningLoop`. A row is given as ``Row(x, Awaited(key, time, ...))``, a label as
-    ``Row({}, Labelled(key, time, y))``. Of the next messages of the two streams, the older one is given first, and the row if
+    It is the source of a `DelayedLearningLoop`. A row is returned as ``Row(x, Awaited(key, time, ...))``, a label as
+    ``Row({}, Labelled(key, time, y))``. Of the next messages of the two streams, the older one comes first, and the row if
     both have the same time. A message that is older than the one before it in its stream counts as if it had that one's time.
     A message that is far ahead of both the one before it and the one after it counts as if it had the latter's time: one wrong
     clock makes nothing expire. Far is more than a quarter of ``max_age`` (10 s to an hour). No endless stream or pipe is read
-    ahead. The order therefore depends on the streams alone, and a run that resumes gives the same rows in the same order. No
+    ahead. The order therefore depends on the streams alone, and a run that resumes reads the same rows in the same order. No
     more than two messages of each stream are held.
 
     If one of the streams ends first, the rest of the other follows. Messages appended later are read by the next run, once both
@@ -62,8 +62,8 @@ class JoinedSource(Source):
     which labels then depends on the moment, and may differ after a restart.
 
     Keys are texts or whole numbers: 7, 7.0 and "7" are one key. Times are seconds since 1970 or dates in ISO 8601. A `BadRow`
-    is given for a message whose key or time is missing or invalid, or whose time is as far ahead of this machine's clock; for a
-    row that contains its label; for a label that is null; and for a row of more than 1 MiB.
+    is returned for a message whose key or time is missing or invalid, or whose time is as far ahead of this machine's clock; for
+    a row that contains its label; for a label that is null; and for a row of more than 1 MiB.
 
     Parameters
     ----------
@@ -81,7 +81,7 @@ class JoinedSource(Source):
     Raises
     ------
     StreamError
-        ``time`` is not given, and the messages have no time of their own.
+        ``time`` is None, and the messages have no time of their own.
 
     Examples
     --------
@@ -111,8 +111,8 @@ class JoinedSource(Source):
             if time is None and not source.has_messages:
                 raise StreamError(f"{source.name}: its rows have no event time of their own. Name the column: time=NAME")
             source.join()
-        self._held: list[deque[HeldMessage]] = [deque(), deque()]  # of each stream, what was read of it and is given next
-        self._times = [-math.inf, -math.inf]  # of each stream, that of the message that was given last
+        self._held: list[deque[HeldMessage]] = [deque(), deque()]  # of each stream, the messages that were read ahead
+        self._times = [-math.inf, -math.inf]  # of each stream, that of the message that was returned last
         self._ended = [False, False]
         self._looks = [0.0, 0.0]  # when a silent stream is asked again
         self._keep: list[str] | None = None  # what is copied of rows; None: nothing
@@ -140,7 +140,7 @@ class JoinedSource(Source):
             "labels": dict(labels),
             "times": list(map(finite_or_none, self._times)),
             "ended": list(self._ended),
-            "heads": [[each.saved for each in held] for held in self._held],
+            "heads": [[message.saved for message in held] for held in self._held],
         }
 
     def seek(self, position: Position) -> None:
@@ -174,8 +174,8 @@ class JoinedSource(Source):
     def read(self, most: int) -> Chunk | None:  # noqa: ARG002
         """Return the next row or label of either stream; none if both have nothing more for the moment, None at the end."""
         for side in (0, 1):
-            if (found := self._look_ahead(side)) is not None:
-                return found
+            if (chunk := self._look_ahead(side)) is not None:
+                return chunk
         waiting = [(held[0].time, side) for side, held in enumerate(self._held) if held]
         if self._stopping.is_set() or (not waiting and all(self._ended)):
             return None
@@ -187,7 +187,7 @@ class JoinedSource(Source):
         return self._held[side].popleft().as_chunk()
 
     def _look_ahead(self, side: int) -> Chunk | None:
-        """Read the messages of a stream that it takes to give the next one; return one that cannot be used, or none in time."""
+        """Read messages of a stream until its next one is known; return a chunk without rows, or with one that cannot be used."""
         source = self._sources[side]
         while not self._ended[side] and not self._stopping.is_set() and self._is_next_needed(side):
             if self._looks[side] and time.monotonic() < self._looks[side]:
@@ -236,8 +236,8 @@ class JoinedSource(Source):
         if self._keep is not None and side == 0:
             copies, messages = kept_values(self._keep, [values[0] for values in chunk.kept(0, 1)]), chunk.messages(0, 1)
         message_key, message_time = chunk.event(0)
-        found = x.pop(self._key, None)
-        key = checked_key(message_key if found is None else found)
+        own_key = x.pop(self._key, None)
+        key = checked_key(message_key if own_key is None else own_key)
         moment = checked_time(message_time if self._time is None else x.pop(self._time, None), time.time() + self._ahead)
         if side == 1:
             copies = [None] * len(self._keep or ())
@@ -247,12 +247,12 @@ class JoinedSource(Source):
 
     def lag(self) -> dict[Any, int] | None:
         """Return how many messages are waiting to be read, by stream and partition; None if the streams do not tell."""
-        found: dict[Any, int] = {}
+        lags: dict[Any, int] = {}
         for name, source in zip(_SIDES, self._sources, strict=True):
             if (lag := source.lag()) is None:
                 return None
-            found |= {f"{name} {partition}": count for partition, count in lag.items()}
-        return found
+            lags |= {f"{name} {partition}": count for partition, count in lag.items()}
+        return lags
 
     def saved(self) -> None:
         """Tell both streams that a checkpoint holds the position."""
@@ -277,7 +277,7 @@ class JoinedSource(Source):
 
 @dataclass(frozen=True, slots=True)
 class HeldMessage:
-    """A message that was read, and is given later."""
+    """A message that was read ahead."""
 
     x: dict[Any, Any]
     y: Awaited | Labelled

@@ -109,7 +109,7 @@ class Table:
     weights: np.ndarray | None = None
     """The weight of each row, float64 [n]; None if they have none."""
     odd: Sequence[int] = field(default=())
-    """The numbers of the rows that are not in the columns, in their order: they must be asked for by themselves."""
+    """The numbers of the rows that are not in the columns, ascending: they must be read one by one."""
     blank: Sequence[int] = field(default=())
     """The numbers of the rows that have a value which is None or NaN, and not just none: learners refuse these."""
 
@@ -127,7 +127,7 @@ class Table:
         return Row(x, y if self.weights is None or y is None else Weighted(y, float(self.weights[i])))
 
     def column(self, name: Hashable) -> Values | None:
-        """Return the values of a column; None if there is none of that name."""
+        """Return the values of a column; None if the table does not have it."""
         return self.columns[self.names.index(name)] if name in self.names else None
 
     def without(self, names: Iterable[Hashable]) -> Table:
@@ -143,8 +143,8 @@ class Table:
         """Return rows as a table; None if they have more columns than it would be worth."""
         n = len(rows)
         odd = [i for i, row in enumerate(rows) if type(row) is BadRow or not isinstance(row[0], Mapping)]
-        given = [Row({}) if i in set(odd) else row for i, row in enumerate(rows)] if odd else rows
-        xs: list[Any] = [row[0] for row in given]
+        readable = [Row({}) if i in set(odd) else row for i, row in enumerate(rows)] if odd else rows
+        xs: list[Any] = [row[0] for row in readable]
         names = dict.fromkeys(name for x in xs for name in x)
         cells = sum(map(len, xs))
         if n * len(names) > _SPARSE * cells + _FEW_CELLS:
@@ -156,7 +156,7 @@ class Table:
             if sum(value is None for values in columns for value in values) > absent or any(map(_has_nan, columns))
             else []
         )
-        ys: list[Any] = [row[1] for row in given]
+        ys: list[Any] = [row[1] for row in readable]
         weights = None
         if any(type(y) is Weighted for y in ys):
             weights = np.array([y.w if type(y) is Weighted else 1.0 for y in ys])
@@ -172,7 +172,7 @@ def _is_nan(value: Any) -> bool:
     return isinstance(value, float | np.floating) and bool(value != value)
 
 
-_SPARSE, _FEW_CELLS = 8, 4096  # a table may have so many times the cells that rows have, and so many more
+_SPARSE, _FEW_CELLS = 8, 4096  # a table may have this many times the cells of its rows, plus a constant
 
 
 class _Change(NamedTuple):
@@ -184,8 +184,7 @@ class _Change(NamedTuple):
 class Chunk:
     """Rows that a source has read together.
 
-    A class below this one reads its rows when they are asked for: it overrides `read_row`, `parse_table`, and whatever else its
-    rows have.
+    A subclass reads its rows lazily: it overrides `read_row` and `parse_table`, and whatever else its rows have.
 
     Parameters
     ----------
@@ -206,7 +205,7 @@ class Chunk:
     _rows: Sequence[Row | BadRow] | None = None
     _copies: Sequence[Sequence[Any]] | None = None
     _message_columns: MessageColumns | None = None
-    _has_table: bool = False  # or it is known that there is none
+    _has_table: bool = False  # also when there can be none
     _table: Table | None = None
     _changes: tuple[_Change, ...] = ()
     _before: Table | None = None  # the table to which the changes were made,
@@ -294,18 +293,18 @@ class Chunk:
         return None if self._raw is None else self._raw(i)
 
     def kept(self, first: int, end: int) -> list[Sequence[Any]]:
-        """Return what `Source.keep` has asked for, of the rows from one number to before another: a sequence for each field."""
+        """Return the columns that `Source.keep` has requested, of the rows ``first`` to ``end - 1``: a sequence for each."""
         if self._copies is not None:
             return [values[first:end] for values in self._copies]
         rows = [self.read_row(i)[0] for i in range(first, end)]
         return [[x.get(name) if isinstance(x, Mapping) else None for x in rows] for name in self._names]
 
     def messages(self, first: int, end: int) -> MessageColumns | None:
-        """Return the messages of the rows from one number to before another; None if the stream has none."""
+        """Return the messages of the rows ``first`` to ``end - 1``; None if the stream has none."""
         return None if self._message_columns is None else self._message_columns[first:end]
 
     def event(self, i: int) -> tuple[str | bytes | None, float | None]:  # noqa: ARG002
-        """Return the key of the message of row number ``i``, and its time in seconds since 1970; None for what it has not."""
+        """Return the key of the message of row number ``i``, and its time in seconds since 1970; None where it is missing."""
         return None, None
 
     def changed(self, row: Callable[[Row], Row], table: Callable[[Table], Table], names: Iterable[Hashable] = ()) -> Self:
@@ -380,7 +379,7 @@ _LARGEST_WHOLE = int(math.ldexp(1.0, 1023))
 
 _MOST_TEXTS, _LONG = 4096, 256  # that are remembered, and bytes of one that is not
 _FEW = 32  # that may all be new, and come again
-_ODD_SHARE, _FEW_ODD = 8, 16  # one row of so many may be odd, and so many more
+_ODD_SHARE, _FEW_ODD = 8, 16  # one in 8 rows may be odd, and 16 more
 
 
 class Odd:
@@ -395,7 +394,7 @@ class Odd:
         self._rows.add(row)
 
     def are_many(self, row: int) -> bool:
-        """Add a row, and say whether rows are so many now that it is better to read all one by one."""
+        """Add a row, and return whether there are too many now: then all rows are better read one by one."""
         self._rows.add(row)
         return len(self._rows) > self._most
 
@@ -406,38 +405,38 @@ class Odd:
 
 
 class TextValues:
-    """Values of texts, each of which is read once as long as it is remembered.
+    """Reads the values of texts, and caches them.
 
-    ``read`` returns the value of a text. A ValueError says that it has none; the row is odd then.
+    ``read`` returns the value of a text. Where it raises a ValueError, the row is odd.
     """
 
     def __init__(self, read: Callable[[Any], Any]) -> None:
         self._read = read
-        self._known: dict[Any, Any] = {}
+        self._cache: dict[Any, Any] = {}
 
     def of(self, texts: list[Any], odd: Odd) -> list[Any]:
         """Return the value of each text, None of an odd row."""
-        known = self._known
-        new = set(texts) - known.keys()
+        cache = self._cache
+        new = set(texts) - cache.keys()
         if not new:
-            return list(map(known.__getitem__, texts))
+            return list(map(cache.__getitem__, texts))
         if len(new) > max(len(texts) // 2, _FEW):  # they will hardly come again
             with contextlib.suppress(ValueError):
                 return list(map(self._read, texts))
-        if len(known) + len(new) > _MOST_TEXTS:
-            self._known = known = {}
+        if len(cache) + len(new) > _MOST_TEXTS:
+            self._cache = cache = {}
             new = set(texts)
         for text in new:
             try:
-                known[text] = self._read(text)
+                cache[text] = self._read(text)
             except ValueError:
-                for row in (row for row, each in enumerate(texts) if each == text):
+                for row in (i for i, other in enumerate(texts) if other == text):
                     odd.add(row)
-        found = list(map(known.get, texts))
+        values = list(map(cache.get, texts))
         for text in new:
             if len(text) > _LONG:
-                known.pop(text, None)
-        return found
+                cache.pop(text, None)
+        return values
 
 
 def laid_out(rows: Sequence[bytes]) -> tuple[bytes, np.ndarray, np.ndarray]:
