@@ -29,7 +29,7 @@ _BY_MARK = {mark: Reading(decimal=mark) for mark in (".", ",")}  # of decimals
 _TIMES = (10.0**9, 2.0 * 10.0**9)  # seconds since 1970, of 2001 to 2033
 
 
-class Column(NamedTuple):
+class Finding(NamedTuple):
     """What the first rows show of a column."""
 
     name: str
@@ -59,7 +59,7 @@ def column_of(
     reads_text: bool = False,
     rows_may_fail: bool = False,
     forms: list[str | None] | None = None,
-) -> Column:
+) -> Finding:
     """Determine the kind of a column from its values without the missing ones.
 
     Text among ten times as many numbers is an error in a row: it needs no answer if rows may fail.
@@ -81,57 +81,57 @@ def column_of(
     for value in values:
         (numbers if _is_finite(value) else others).append(value)
     if not values:
-        return Column(name, "number", "", "no value in these rows", as_text if n_given else {})
+        return Finding(name, "number", "", "no value in these rows", as_text if n_given else {})
     if not others:
         if len(values) < n_given:
             n_empty = n_given - len(values)
             answers = {} if rows_may_fail and len(numbers) >= _MOSTLY * n_empty else as_text
-            return Column(name, "number", _range_text(numbers), f"empty text in {_rows_text(n_empty)}", answers)
+            return Finding(name, "number", _range_text(numbers), f"empty text in {_rows_text(n_empty)}", answers)
         note, suggested, otherwise = _suspicion_of(name, numbers, len(set(numbers)))
         shown = most_common(list(map(int, numbers))) if suggested == as_kind(name, CATEGORY) else _range_text(numbers)
-        return Column(name, "number", shown, note, suggested=suggested, otherwise=otherwise)
+        return Finding(name, "number", shown, note, suggested=suggested, otherwise=otherwise)
     if any(isinstance(value, dict | list) for value in others):
-        return Column(name, "nested", "", "no number", as_kind(name, DROP))
+        return Finding(name, "nested", "", "no number", as_kind(name, DROP))
     if huge := [value for value in others if isinstance(value, int)]:
         answers = {} if rows_may_fail else as_kind(name, DROP)
-        return Column(name, "number", _range_text(numbers + huge), "has numbers that are too large", answers)
+        return Finding(name, "number", _range_text(numbers + huge), "has numbers that are too large", answers)
     marks, rest = parted_marks(values)
     missing = {"missing": list(marks)} if marks else {}
     if not numbers and all(isinstance(value, float) for value in others):  # NaN, inf
-        return Column(name, "number", "", "no value in these rows", missing)
+        return Finding(name, "number", "", "no value in these rows", missing)
     texts = list(dict.fromkeys(str(value).strip() for value in rest))
     if decimals := _decimal_marks(numbers, texts):
         what = "numbers with a decimal comma" if decimals == [","] else "numbers as people write them"
         is_open = len(decimals) > 1
         note = f"{what}, or with a decimal comma" if is_open else what
         answers, otherwise = {"decimal": decimals[0], **missing}, {"decimal": ","} if is_open else None
-        return Column(
+        return Finding(
             name, "text", most_common(values), note + _beside_text(marks), answers, otherwise=otherwise, is_open=is_open
         )
     is_mostly = rows_may_fail and len(numbers) >= _MOSTLY * len(others)
     if rest and all(is_number(value) for value in rest) and not is_mostly:
-        return Column(name, "number", most_common(values), "numbers as text" + _beside_text(marks), missing or as_text)
+        return Finding(name, "number", most_common(values), "numbers as text" + _beside_text(marks), missing or as_text)
     if numbers and len(texts) <= _MOST_MARKS and all(map(_can_be_written, texts)):
         marks = Counter(str(value).strip() for value in others)
         verb = "is not a number" if len(marks) == 1 else "are not numbers"
-        return Column(name, "number", _range_text(numbers), f"{_counted_marks(marks)} {verb}", {"missing": list(marks)})
+        return Finding(name, "number", _range_text(numbers), f"{_counted_marks(marks)} {verb}", {"missing": list(marks)})
     if is_mostly or (len(texts) <= _MOST_MARKS and len(numbers) >= _MOSTLY * len(others)):
-        return Column(name, "number", _range_text(numbers), f"not a number in {_rows_text(len(others))}")
+        return Finding(name, "number", _range_text(numbers), f"not a number in {_rows_text(len(others))}")
     if not numbers and rest and (forms := forms or date_formats(rest)):
         either = f", or in the format {' or '.join(map(str, forms[1:]))}: these rows fit both" if len(forms) > 1 else ""
         note = f"looks like a date{either}{_zones_of(texts, forms[0])}{_beside_text(marks)}"
         answers = as_kind(name, date_kind(forms[0])) | missing
-        return Column(name, "date", most_common(values, 1), note, answers, is_open=len(forms) > 1)
+        return Finding(name, "date", most_common(values, 1), note, answers, is_open=len(forms) > 1)
     if not numbers and rest and (zones := zone_names(texts)):
         note = f"times with the zone names {' and '.join(zones)}, of which no format tells the offset: write it, such as +01:00"
-        return Column(name, "text", most_common(values), note + _beside_text(marks), as_kind(name, DROP) | missing, is_open=True)
+        return Finding(name, "text", most_common(values), note + _beside_text(marks), as_kind(name, DROP) | missing, is_open=True)
     distinct = len({str(value) for value in values})
     note = _of_units(texts)
     if distinct == len(values) >= ENOUGH:
         note = note or ("numbers written in a way that is not read" if _like_numbers(rest) else "looks like an id")
-        return Column(name, "text", most_common(values), note, as_kind(name, DROP))
+        return Finding(name, "text", most_common(values), note, as_kind(name, DROP))
     note = "one value so far" if distinct == 1 and len(values) >= ENOUGH else note
-    return Column(name, "text", most_common(values), note, as_kind(name, CATEGORY))
+    return Finding(name, "text", most_common(values), note, as_kind(name, CATEGORY))
 
 
 def as_kind(name: str, kind: str) -> dict[str, Any]:

@@ -15,7 +15,7 @@ from typing import Any, NamedTuple
 from streamsvm.files.messages import cut
 from streamsvm.stream.endpoints import StreamError
 from streamsvm.stream.look.beginnings import ROWS, Beginning
-from streamsvm.stream.look.column_kinds import Column, as_kind, is_number
+from streamsvm.stream.look.column_kinds import Finding, as_kind, is_number
 from streamsvm.stream.look.seen_columns import TARGET, look
 from streamsvm.stream.tables.chunk import Row
 from streamsvm.stream.tables.kinds import CATEGORY, DATE, DROP, NUMBER, OTHERS, ColumnKind, merge_options
@@ -40,7 +40,7 @@ class NothingLeftError(ValueError):
 class Proposal(NamedTuple):
     """Options that read columns which cannot be learned as they are, or better otherwise."""
 
-    columns: list[Column]
+    columns: list[Finding]
     """These columns."""
     options: dict[str, Any]
 
@@ -55,7 +55,7 @@ class Proposal(NamedTuple):
 
 
 def reading_proposal(
-    columns: Iterable[Column],
+    columns: Iterable[Finding],
     table: TableOptions,
     rows_may_fail: bool = False,
     try_out: Callable[[Mapping[str, Any]], set[str]] | None = None,
@@ -108,14 +108,14 @@ def _dropped_columns(options: Mapping[str, Any]) -> set[str]:
     return {name for name, kind in options.get("columns", {}).items() if kind == DROP}
 
 
-def _as_number(column: Column) -> Column:
+def _as_number(column: Finding) -> Finding:
     """Return a column that is said to hold numbers; where it holds something else, that is a question."""
     if column.proposed_kind == NUMBER:
         return column
     return column._replace(note=f"said to be a number, and has {column.values or 'none'}", is_open=True)
 
 
-def _options_answered(open_: Sequence[Column], table: TableOptions) -> dict[str, Any]:
+def _options_answered(open_: Sequence[Finding], table: TableOptions) -> dict[str, Any]:
     """Return the options that answer for columns, merged with what was given before for these options."""
     answers: dict[str, Any] = {}
     for column in open_:

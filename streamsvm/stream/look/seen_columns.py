@@ -19,7 +19,7 @@ from streamsvm.stream.endpoints import Position, Source, StreamError
 from streamsvm.stream.look.beginnings import ROWS, Beginning
 from streamsvm.stream.look.column_kinds import (
     ENOUGH,
-    Column,
+    Finding,
     as_kind,
     column_of,
     date_formats,
@@ -53,7 +53,7 @@ _TEXT_OPTIONS = ("delimiter", "encoding", "missing", "decimal")  # with which a 
 
 def look(
     beginning: Beginning, label: str | None, table: TableOptions, regression: bool = False, rows_may_fail: bool = False
-) -> tuple[int, list[Column]]:
+) -> tuple[int, list[Finding]]:
     """Look at the first rows of a source, and at some of all of a file that can be read within a second.
 
     Of a file that is longer, and can be sought, some rows from its middle and its end are looked at, too. The ``label`` is shown
@@ -82,7 +82,7 @@ def look(
     return len(rows), columns
 
 
-def _warn_of_header(name: str, columns: Sequence[Column], rows: Sequence[Mapping[Any, Any]]) -> None:
+def _warn_of_header(name: str, columns: Sequence[Finding], rows: Sequence[Mapping[Any, Any]]) -> None:
     """Warn where all names of columns look like values of them, though not where they count the columns."""
     names = [column.name for column in columns]
     numbers = [float(name) for name in names if is_number(name)]
@@ -119,7 +119,7 @@ def _pointed_columns(
     label: str | None,
     options: Mapping[str, Any],
     rows: Sequence[Mapping[Any, Any]],
-    columns: Iterable[Column],
+    columns: Iterable[Finding],
 ) -> set[str]:
     """The columns of numbers of a CSV file whose points may stand between thousands, by their texts."""
     named = [
@@ -136,7 +136,7 @@ def _pointed_columns(
     return {name for name in named if have_thousands([str(row[name]) for row in seen if name in row])}
 
 
-def _noted_column(column: Column, note: str) -> Column:
+def _noted_column(column: Finding, note: str) -> Finding:
     return column._replace(note="; ".join(filter(None, (note, column.note))))
 
 
@@ -222,7 +222,7 @@ def _described_columns(
     regression: bool = False,
     rows_may_fail: bool = False,
     forms: Mapping[Any, list[str | None]] | None = None,
-) -> list[Column]:
+) -> list[Finding]:
     """Return the columns of rows, those of ``names`` first; as `look`."""
     answered = table.encoder
     reading = Reading(answered.get("columns", ""))
@@ -238,26 +238,26 @@ def _described_columns(
                 answers, note = {}, _UNITS
             else:
                 note = TARGET if not regression and (answers or _are_targets(values)) else ""
-            columns.append(Column(name, "target" if regression else "label", most_common(values), note, answers))
+            columns.append(Finding(name, "target" if regression else "label", most_common(values), note, answers))
         elif (kind := reading.kind_of(name)) == DROP:
-            columns.append(Column(name, "dropped", ""))
+            columns.append(Finding(name, "dropped", ""))
         elif kind == CATEGORY:
-            columns.append(Column(name, "category", most_common(values)))
+            columns.append(Finding(name, "category", most_common(values)))
         elif kind == DATE:
-            columns.append(Column(name, "date", most_common(values, 1), *not_read(name, values, reading.format_of(name))))
+            columns.append(Finding(name, "date", most_common(values, 1), *not_read(name, values, reading.format_of(name))))
         else:
             columns.append(column_of(name, values, bool(answered), rows_may_fail, (forms or {}).get(name)))
         columns[-1] = _or_far(columns[-1], values, answered)
         marks = [text for text in columns[-1].answers.get("missing", ()) if text.lower() in labels]
         if marks and name != label and columns[-1].kind != "number":  # which would mark labels as missing, too
             kind = CATEGORY if len({str(value) for value in values}) <= _MOST_NAMES else DROP
-            columns[-1] = Column(name, "text", most_common(values), f"{marks[0]!r} is also a label", as_kind(name, kind))
+            columns[-1] = Finding(name, "text", most_common(values), f"{marks[0]!r} is also a label", as_kind(name, kind))
         if 0 < len(values) < len(rows) and columns[-1].kind not in ("label", "target", "dropped"):
             columns[-1] = _noted_column(columns[-1], f"missing in {len(rows) - len(values)}")
     return _compared_columns(_with_own_marks(columns, rows, labels), rows, label)
 
 
-def _or_far(column: Column, values: Sequence[Any], answered: Mapping[str, Any]) -> Column:
+def _or_far(column: Finding, values: Sequence[Any], answered: Mapping[str, Any]) -> Finding:
     """Return a column of numbers or dates with a note on those that are repeated far outside all others."""
     marked = list(dict.fromkeys([*answered.get("missing", ()), *column.answers.get("missing", ())]))
     kind = ColumnKind.of((answered.get("columns", {}) | column.answers.get("columns", {})).get(column.name, NUMBER))
@@ -276,7 +276,7 @@ def _or_far(column: Column, values: Sequence[Any], answered: Mapping[str, Any]) 
     return _noted_column(column, note)._replace(otherwise=otherwise)
 
 
-def _with_own_marks(columns: Sequence[Column], rows: Sequence[Mapping[Any, Any]], labels: Collection[str]) -> list[Column]:
+def _with_own_marks(columns: Sequence[Finding], rows: Sequence[Mapping[Any, Any]], labels: Collection[str]) -> list[Finding]:
     """Return columns with marks of their own, where a mark is a label or a name in another column, as ``NA`` is of a region."""
     names: set[str] = set()
     for column in columns:
@@ -293,10 +293,10 @@ def _with_own_marks(columns: Sequence[Column], rows: Sequence[Mapping[Any, Any]]
     return changed
 
 
-def _compared_columns(columns: Sequence[Column], rows: Sequence[Mapping[Any, Any]], label: str | None) -> list[Column]:
+def _compared_columns(columns: Sequence[Finding], rows: Sequence[Mapping[Any, Any]], label: str | None) -> list[Finding]:
     """Return columns with a note where one has the values of another, or of the label, in each row."""
     seen: dict[tuple[str, ...], str] = {}
-    noted: dict[str, Column] = {}
+    noted: dict[str, Finding] = {}
     for column in sorted(columns, key=lambda column: column.name != label):  # the label first
         values = tuple(_as_compared(row.get(column.name)) for row in rows)
         other = seen.setdefault(values, column.name) if len(set(values)) > 1 and len(values) >= ENOUGH else column.name

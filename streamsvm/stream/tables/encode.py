@@ -18,7 +18,7 @@ from streamsvm.stream.tables.statistics import NameStatistics
 from streamsvm.stream.tables.values import cyclic_pair
 
 
-class Numbers(NamedTuple):
+class NumberColumn(NamedTuple):
     """The values of a column of numbers."""
 
     values: np.ndarray
@@ -29,7 +29,7 @@ class Numbers(NamedTuple):
     """Those of them whose value is a text."""
 
 
-class Names(NamedTuple):
+class NameColumn(NamedTuple):
     """The values of a column of names."""
 
     codes: np.ndarray
@@ -49,8 +49,8 @@ class ReadTable:
 
     def __init__(self, table: Table, reading: Reading) -> None:
         self.table = table
-        self.numbers: dict[Hashable, Numbers] = {}
-        self.names: dict[Hashable, Names] = {}
+        self.numbers: dict[Hashable, NumberColumn] = {}
+        self.names: dict[Hashable, NameColumn] = {}
         for name, values in zip(table.names, table.columns, strict=True):
             if reading.kind_of(name) == CATEGORY:
                 self.names[name] = _names_of(values, reading, name)
@@ -65,11 +65,11 @@ class ReadTable:
             )
 
 
-def _numbers_of(values: Values) -> Numbers:
+def _numbers_of(values: Values) -> NumberColumn:
     numbers, n = as_numbers(values)
     if n == len(values):
         large = np.abs(numbers) > LARGEST_FLOAT32
-        return Numbers(numbers, np.flatnonzero(large), _NONE) if large.any() else Numbers(numbers, _NONE, _NONE)
+        return NumberColumn(numbers, np.flatnonzero(large), _NONE) if large.any() else NumberColumn(numbers, _NONE, _NONE)
     numbers_by_row, wrong, texts = np.full(len(values), np.nan), [], []
     for i, value in enumerate(values):
         number, is_number = as_numbers([value])
@@ -79,10 +79,10 @@ def _numbers_of(values: Values) -> Numbers:
         wrong.append(i)
         if isinstance(value, str | bytes):
             texts.append(i)
-    return Numbers(numbers_by_row, np.array(wrong, np.int64), np.array(texts, np.int64))
+    return NumberColumn(numbers_by_row, np.array(wrong, np.int64), np.array(texts, np.int64))
 
 
-def _names_of(values: Values, reading: Reading, column: Hashable) -> Names:
+def _names_of(values: Values, reading: Reading, column: Hashable) -> NameColumn:
     cells: list[Any] = values.tolist() if isinstance(values, np.ndarray) else values
     kinds = set(map(type, cells)) - {type(None)}
     rows: Sequence[Any]
@@ -103,7 +103,7 @@ def _names_of(values: Values, reading: Reading, column: Hashable) -> Names:
     keys, seed = np.zeros(len(names), np.uint32), seed_of(column)
     for name, alike in places.items():
         keys[alike] = key_of(seed, name)
-    return Names(row_codes, names, wrong, keys, places)
+    return NameColumn(row_codes, names, wrong, keys, places)
 
 
 _NONE = np.empty(0, np.int64)
@@ -258,7 +258,7 @@ class _Encoding:
                 self._add_values(name, nothing[: self.n])
         for name in columns.categories:
             if name not in table.table.names:
-                self._add_codes(name, np.zeros(self.n, np.int64), Names(_NONE, [None], _NONE, np.zeros(1, np.uint32), {}))
+                self._add_codes(name, np.zeros(self.n, np.int64), NameColumn(_NONE, [None], _NONE, np.zeros(1, np.uint32), {}))
 
     def is_known(self, feature: Hashable) -> bool:
         """Whether the learner knows a feature."""
@@ -276,7 +276,7 @@ class _Encoding:
         if at < len(rows):
             self.n = min(self.n, int(rows[at]) - self.first)
 
-    def _add_numbers(self, name: Hashable, numbers: Numbers) -> None:
+    def _add_numbers(self, name: Hashable, numbers: NumberColumn) -> None:
         is_left_out = name not in self._columns.means and not self._learns and self._columns.reading.kind_of(name) != DATE
         self._cut_at(np.setdiff1d(numbers.wrong, numbers.texts) if is_left_out else numbers.wrong)
         self._add_values(name, numbers.values[self.first : self.first + self.n])
@@ -304,11 +304,11 @@ class _Encoding:
                     else:
                         self.cut(~missing)
 
-    def _add_names(self, name: Hashable, names: Names) -> None:
+    def _add_names(self, name: Hashable, names: NameColumn) -> None:
         self._cut_at(names.wrong)
         self._add_codes(name, names.codes[self.first : self.first + self.n], names)
 
-    def _add_codes(self, name: Hashable, codes: np.ndarray, names: Names) -> None:
+    def _add_codes(self, name: Hashable, codes: np.ndarray, names: NameColumn) -> None:
         columns, texts = self._columns, names.texts
         known = columns.categories.get(name)
         places, is_new, asked = np.full(len(texts), -1), np.zeros(len(texts), bool), np.zeros(len(texts), np.uint32)

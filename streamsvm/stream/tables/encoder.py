@@ -17,7 +17,7 @@ from streamsvm.files.messages import shown
 from streamsvm.stream.tables.chunk import Table, as_numbers, take_rows
 from streamsvm.stream.tables.column_state import ColumnState
 from streamsvm.stream.tables.encode import Encoded, ReadTable, encode
-from streamsvm.stream.tables.kinds import CATEGORY, DATE, DROP, Columns
+from streamsvm.stream.tables.kinds import CATEGORY, DATE, DROP, ColumnKinds
 from streamsvm.stream.tables.model import TableModel, checked_weights, in_row
 from streamsvm.stream.tables.reading import Names, Reading, as_names
 from streamsvm.stream.tables.statistics import MOST_LABELS, NameStatistics
@@ -97,7 +97,7 @@ class TableEncoder(base.MiniBatchTransformer):
 
     def __init__(
         self,
-        columns: Columns = "",
+        columns: ColumnKinds = "",
         *,
         missing: Names = (),
         decimal: str | None = None,

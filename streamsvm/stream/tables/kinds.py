@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 from streamsvm.files.messages import quoted_name, shown
 
 #: The kind of each column, such as ``{"id": "drop", "since": "date=%d.%m.%Y"}``, or the text ``"id:drop,since:date=%d.%m.%Y"``.
-Columns = str | Mapping[str, str]
+ColumnKinds = str | Mapping[str, str]
 
 #: The key of all columns that are not named.
 OTHERS = "*"
@@ -50,7 +50,7 @@ class ColumnKind(NamedTuple):
         return cls(kind, None, None if detail is None else [mark for mark in detail.split("|") if mark])
 
 
-def parse_columns(columns: Columns) -> dict[str, str]:
+def parse_columns(columns: ColumnKinds) -> dict[str, str]:
     """Return the kind of each column as a mapping, from such a mapping or its text.
 
     Raises

@@ -14,7 +14,7 @@ import numpy as np
 
 from streamsvm.files.messages import shown
 from streamsvm.stream.tables.chunk import Table, Values, as_numbers, is_absent
-from streamsvm.stream.tables.kinds import CATEGORY, DATE, DROP, NUMBER, OTHERS, ColumnKind, Columns, parse_columns
+from streamsvm.stream.tables.kinds import CATEGORY, DATE, DROP, NUMBER, OTHERS, ColumnKind, ColumnKinds, parse_columns
 from streamsvm.stream.tables.values import LEAST_EPOCH, as_seconds, iso_seconds, number, seconds_of
 
 Names = str | Iterable[str]
@@ -44,7 +44,7 @@ _READ_AS_TEXT = (bytes, Decimal)  # types whose values become the texts of categ
 class ReadingOptions(TypedDict, total=False):
     """The arguments of `Reading`."""
 
-    columns: Columns
+    columns: ColumnKinds
     missing: Names
     decimal: str | None
 
@@ -94,7 +94,7 @@ class Reading:
     {'zip': '01234', 'since': 86400.0, 'height': 1.8}
     """
 
-    def __init__(self, columns: Columns = "", *, missing: Names = (), decimal: str | None = None) -> None:
+    def __init__(self, columns: ColumnKinds = "", *, missing: Names = (), decimal: str | None = None) -> None:
         if decimal not in (".", ",", None):
             raise ValueError(f"decimal must be '.', ',' or None, not {decimal!r}")
         self.decimal = decimal
