@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from datetime import date, time
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -12,12 +12,12 @@ from streamsvm.core.checks import as_python, finite_or_none
 from streamsvm.files.messages import shown
 from streamsvm.stream.checkpoint import CheckpointError
 from streamsvm.stream.endpoints import START_AFRESH, Sink, Source, StreamError
-from streamsvm.stream.rows import RowError, steps_of
+from streamsvm.stream.rows import RowError, listed, steps_of
 from streamsvm.stream.tables.chunk import Chunk, MessageColumns
 from streamsvm.stream.tables.reading import Names, as_names
 
 #: The most characters of all columns that are copied from a row: predictions must fit into a message of Kafka.
-MOST_KEPT = 2**16
+MAX_COPIED = 2**16
 #: The most bytes of the key and the headers that are copied from a message.
 MOST_OF_MESSAGE = 2**17
 
@@ -58,10 +58,7 @@ class FurtherFields:
         if not self._kept:
             return {}
         columns = chunk.kept(first, end)
-        if self._asked and not are_plain(columns):
-            rows = [kept_values(self._kept, values) for values in zip(*columns, strict=True)]
-            columns = list(zip(*rows, strict=True))
-        return dict(zip(self._kept, columns, strict=True))
+        return dict(zip(self._kept, copied_columns(self._kept, columns) if self._asked else columns, strict=True))
 
     def messages(self, chunk: Chunk, first: int, end: int) -> MessageColumns | None:
         """Return the messages of rows for a sink that takes them; raise a RowError where one is too long."""
@@ -90,53 +87,49 @@ def check_kept(folder: Path | str, header: Mapping[str, Any], now: list[str]) ->
         )
 
 
-def kept_values(names: Iterable[str], values: Iterable[Any]) -> list[Any]:
-    """Return values as a prediction has them: None, bools, numbers and texts.
+def copied_columns(names: Sequence[str], columns: Sequence[Sequence[Any]]) -> list[Sequence[Any]]:
+    """Convert columns to values that predictions have: None, bools, numbers and texts.
 
     A number that is not finite is None, and a whole one beyond 64 bits is its text. A date is text in ISO 8601; lists and objects
-    are JSON. A RowError says that a value is no text that UTF-8 can hold, is nested too deep, or all are too long.
+    are JSON. Raise a RowError if a value is no text that UTF-8 can hold, or is nested too deep, or the texts of a row are too
+    long.
 
-    >>> kept_values(["id", "n", "tags"], ["007", float("nan"), ["a", 1]])
-    ['007', None, '["a", 1]']
+    >>> copied_columns(["id", "n", "tags"], [["007"], [float("nan")], [["a", 1]]])
+    [['007'], [None], ['["a", 1]']]
     """
-    copied, length = [], 0
-    for name, value in zip(names, values, strict=True):
-        if value is not None and value.__class__ is not int:
-            value = _kept_value(name, value)
-        elif value is not None and not -(2**63) <= value < 2**63:
-            value = str(value)
-        if value.__class__ is str:
-            length += len(value)
-            if length > MOST_KEPT:
-                raise RowError("too long", f"columns to keep have more than {MOST_KEPT:,} characters, with {name!r}")
-        copied.append(value)
+    copied = [
+        values if _are_plain(values) else [_copied_value(name, value) for value in values]
+        for name, values in zip(names, columns, strict=True)
+    ]
+    longest = sum(max((len(value) for value in values if value.__class__ is str), default=0) for values in copied)
+    if longest > MAX_COPIED:  # in one row, perhaps
+        for row in zip(*copied, strict=True):
+            if sum(len(value) for value in row if value.__class__ is str) > MAX_COPIED:
+                raise RowError("too long", f"columns to keep have more than {MAX_COPIED:,} characters: {listed(names, 5)}")
     return copied
 
 
-def are_plain(columns: Sequence[Sequence[Any]]) -> bool:
-    """Whether columns hold short texts, whole numbers of 64 bits, bools and None alone, which predictions have as they are."""
-    length = 0
-    for values in columns:
-        kinds = set(map(type, values))
-        if not kinds <= _PLAIN:
-            return False
-        texts = [value for value in values if value.__class__ is str] if str in kinds else []
-        length += max(map(len, texts), default=0)
-        wholes = [value for value in values if value.__class__ is int] if int in kinds else [0]
-        if not ("".join(texts).isascii() and min(wholes) >= -(2**63) and max(wholes) < 2**63):
-            return False
-    return length <= MOST_KEPT
+def _are_plain(values: Sequence[Any]) -> bool:
+    """Return whether all values are ASCII text, whole numbers of 64 bits, bools or None, which are copied as they are."""
+    kinds = set(map(type, values))
+    if not kinds <= _PLAIN:
+        return False
+    integers = [value for value in values if value.__class__ is int] if int in kinds else [0]
+    is_ascii = str not in kinds or "".join(value for value in values if value.__class__ is str).isascii()
+    return is_ascii and min(integers) >= -(2**63) and max(integers) < 2**63
 
 
 _PLAIN = frozenset((str, int, bool, type(None)))
 
 
-def _kept_value(name: str, value: Any) -> Any:
+def _copied_value(name: str, value: Any) -> Any:
     value = as_python(value)
     if isinstance(value, float):
         return finite_or_none(value)
     if value is None or isinstance(value, bool):
         return value
+    if isinstance(value, int):
+        return value if -(2**63) <= value < 2**63 else str(value)
     try:
         if isinstance(value, date | time):
             return None if value != value else value.isoformat()  # the NaT of pandas is not equal to itself

@@ -12,7 +12,7 @@ from typing import Any
 
 from streamsvm.core.checks import checked_mapping, finite_or_none
 from streamsvm.files.messages import shown
-from streamsvm.stream.answers import kept_values
+from streamsvm.stream.answers import copied_columns
 from streamsvm.stream.delayed.events import (
     MOST_ROW_BYTES,
     Awaited,
@@ -234,7 +234,8 @@ class JoinedSource(Source):
         copies: list[Any] = []
         messages = None
         if self._keep is not None and side == 0:
-            copies, messages = kept_values(self._keep, [values[0] for values in chunk.kept(0, 1)]), chunk.messages(0, 1)
+            copies = [values[0] for values in copied_columns(self._keep, chunk.kept(0, 1))]
+            messages = chunk.messages(0, 1)
         message_key, message_time = chunk.event(0)
         own_key = x.pop(self._key, None)
         key = checked_key(message_key if own_key is None else own_key)
