@@ -198,6 +198,8 @@ class Scores:
 
     def flush_first(self) -> None:
         """Count these rows in the first score alone, whose value is needed more often."""
+        if self._n_first == len(self._rows):
+            return
         rows, self._n_first = self._rows[self._n_first :], len(self._rows)
         _count_rows(self.all[:1], rows)
         if self._guesses is not None:
