@@ -87,7 +87,7 @@ class FileSink(Sink):
                 self._begin_file()
             if self._csv:
                 text, header = io.StringIO(), [columns] if self._offset == 0 else []
-                rows = zip(*([_cell_value(value) for value in column] for column in columns.values()), strict=True)
+                rows = zip(*map(_csv_column, columns.values()), strict=True)
                 csv.writer(text, lineterminator="\n").writerows([*header, *rows])
                 self._put_lines(text.getvalue())
             else:
@@ -183,6 +183,14 @@ def _plain_value(value: Any) -> Any:
 def _cell_value(value: Any) -> Any:
     # Of CSV, where an object or a list is written as JSON.
     return json.dumps(value, default=str) if isinstance(value, dict | list) else _plain_value(value)
+
+
+def _csv_column(values: Sequence[Any]) -> Sequence[Any]:
+    """Return values as cells of CSV."""
+    kinds = set(map(type, values))
+    if kinds <= {bool, int, str, type(None)} or (kinds == {float} and all(map(math.isfinite, values))):
+        return values
+    return [_cell_value(value) for value in values]
 
 
 def _json_lines(columns: Mapping[str, Sequence[Any]]) -> str:
