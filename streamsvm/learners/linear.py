@@ -193,6 +193,8 @@ class OnlineLinearSVC(OnlineClassifier, LinearEstimator):
     0.88
     """
 
+    max_features: int = LinearEstimator.max_features  # a dataclass takes the default of the first base otherwise
+
     @classmethod
     def _unit_test_params(cls) -> Iterator[dict[str, Any]]:
         yield {"max_features": 500}
@@ -224,6 +226,7 @@ class OnlineLinearSVR(EpsilonInsensitiveRegressor, LinearEstimator):
 
     C: float = parameter(default=0.1, above=0.0, high=1e15, kw_only=False)
     epsilon: float = parameter(default=0.1, least=0.0, high=1e15)
+    max_features: int = LinearEstimator.max_features
 
     @classmethod
     def _unit_test_params(cls) -> Iterator[dict[str, Any]]:

@@ -217,3 +217,8 @@ def test_names_are_not_hashed_before_all_columns_have_one():
     model = OnlineLinearSVC(max_features=8, overflow="hash")
     model.learn_one({"a": 1.0}, True)
     assert model.decision_function_one({"b": 5.0}) == model.intercept
+
+
+@pytest.mark.parametrize("kind", [OnlineLinearSVC, OnlineLinearSVR])
+def test_a_linear_model_has_room_for_many_features(kind):
+    assert kind().max_features == 2**16
