@@ -72,6 +72,7 @@ class KernelSums:
         self._vectors: Any = csr_without_zeros(vectors) if sparse.issparse(vectors) else vectors
         self._coefficients, self._kernel = coefficients, kernel
         self._by_vector: np.ndarray = np.ascontiguousarray(coefficients.T)
+        self._negligible: np.ndarray = 2.0**-1021 * np.abs(coefficients).sum(axis=1)  # kernel values are at least 2^-1022
         self._forms: dict[bool, _Form | None] = {}
         self._weights: Any = None
         if kernel.kind == LINEAR:  # the weights of the features are enough
@@ -91,6 +92,7 @@ class KernelSums:
         out = np.zeros((X.shape[0], len(self._coefficients)))
         X = csr_without_zeros(X) if self._stay_sparse else _relative_rows(X, self._centres[False])
         add_sums(StoredRows(X), self._exact_vectors, self._by_vector, self._kernel, out)
+        out[np.abs(out) <= self._negligible] = 0.0  # far from all support vectors, where the intercept alone decides
         return out
 
     @np.errstate(over="ignore", invalid="ignore")

@@ -79,13 +79,13 @@ def solve_blocks(state: State, options: SolverOptions, goal: float) -> int:
         a, m = state.working, len(which)
         block = WorkingSet(*(array[which] for array in a))
         start, values = block.b.copy(), state.memory_of(m)
-        state.matrix(which, values, which)
+        state.write_matrix(which, values)
         limit = min(_STEPS * m, int(PAUSE / (4 * m)), options.max_iter - state.n_iter)
         scratch = Scratch.of(m, np.float32)
         _, done = steps(block, scratch, values.ravel(), p.epsilon, max(PART * gap, goal), options.conjugate, limit)
         changed = np.flatnonzero(block.b != start)
         if not len(changed):
-            return STALLED
+            return RUNNING if n <= largest else STALLED  # steps on the whole working set may have more precision
         gradient, b = a.gradient.copy(), a.b.copy()
         b[which] = block.b
         state.add((block.b - start)[changed], state.which[which[changed]], state.which, gradient)

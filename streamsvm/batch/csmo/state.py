@@ -207,24 +207,22 @@ class State:
 
     # Kernel values ------------------------------------------------------------------------------------------------------------
 
-    def matrix(self, some: np.ndarray, out: np.ndarray, others: np.ndarray | None = None) -> None:
-        """Write the kernel values of k with m rows of the working set into ``out``, float32 [k, m]; ``others`` None: with all.
-
-        The rows are given by their places in the working set, ascending; where both are the same object, values are mirrored.
-        """
-        p, of = self.problem, self.which[some]
-        to = of if others is some else self.which if others is None else self.which[others]
+    def write_matrix(self, variables: np.ndarray, out: np.ndarray) -> None:
+        """Write the kernel matrix of m variables, numbers in the working set, ascending, into ``out``, float32 [m, m]."""
+        p, which = self.problem, self.which[variables]
         if p.given is not None:
-            p.given.write(of, to, out)
+            p.given.write(which, which, out)
             return
         if p.tiles is None or self.precise:
-            right = p.rows[to]
-            write_values(right if of is to else p.rows[of], right, p.kernel, out, self.workers.each)
+            rows = p.rows[which]
+            write_values(rows, rows, p.kernel, out, self.workers.each)
             return
-        block(*_two_sides(self._tiles, some, others), out, self.workers.each)  # type: ignore[arg-type]
-        for values, rows, columns in ((out, of, to), (out.T, to, of)):
-            if len(far := np.flatnonzero(~p.tiles.near[rows])):
-                values[far] = self._exact_values(rows[far], columns)
+        tiles: Vectors = self._tiles  # type: ignore[assignment]
+        tiles = tiles if len(variables) == tiles.n else tiles.take(variables)
+        block(tiles, tiles, out, self.workers.each)
+        if len(far := np.flatnonzero(~p.tiles.near[which])):
+            out[far] = self._exact_values(which[far], which)
+            out[:, far] = out[far].T
 
     def _exact_values(self, of: np.ndarray, to: np.ndarray) -> np.ndarray:
         """Return the kernel values of rows that are too far from the mean for products in float32 with any m, float64 [k, m]."""
@@ -240,7 +238,7 @@ class State:
                 self.values = gram.values
         if self.values is None:
             everything, values = np.arange(n), self.memory_of(n) if gram is None else gram.values
-            self.matrix(everything, values, everything)
+            self.write_matrix(everything, values)
             self.values = values
             if gram is not None:
                 gram.of = self._form
@@ -347,12 +345,6 @@ class State:
         gradient, support = -self.problem.targets[which], np.flatnonzero(self.working.b)
         self.add_exactly(self.working.b[support], support, which, gradient)
         return gradient
-
-
-def _two_sides(rows: Vectors, of: np.ndarray, to: np.ndarray | None) -> tuple[Vectors, Vectors]:
-    """Return some rows, and others, ascending, or all (None); these are the same object where the numbers are."""
-    right = rows if to is None or len(to) == rows.n else rows.take(to)
-    return right if of is to else rows.take(of), right
 
 
 @compiled(nogil=True)

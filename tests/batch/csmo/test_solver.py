@@ -150,8 +150,8 @@ def test_a_block_has_no_more_variables_than_there_is_room_for():
     of, _ = state_of(X, y > 0.0)
     of.buffer = np.empty(60 * 60, np.float32)
     sizes = []
-    matrix = of.matrix
-    of.matrix = lambda some, out, others=None: (sizes.append(len(some)), matrix(some, out, others))
+    write_matrix = of.write_matrix
+    of.write_matrix = lambda variables, out: (sizes.append(len(variables)), write_matrix(variables, out))
     solver.solve_blocks(of, solver.SolverOptions(1e-6, True, False, 10**6, False), 1e-6)
     assert 0 < max(sizes) <= 60
 
