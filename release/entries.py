@@ -204,7 +204,7 @@ def use_sources() -> None:
     # More names than the first table of statistics has.
     encoder.encode(table, 0, 400, np.ones(400, bool), None, [0, 1] * 200).learn()
     encoder.transform_one(table.row(0).x)
-    assert encoder.n_unknown("b", ["name 1", "nobody"]) == 1
+    assert encoder.column_state.n_unknown("b", ["name 1", "nobody"]) == 1
 
 
 def uses() -> list[str]:

@@ -6,12 +6,15 @@ import itertools
 import math
 import zlib
 from collections import Counter
-from collections.abc import Hashable, Iterable, Mapping, Sequence
+from collections.abc import Hashable, Mapping, Sequence
 from typing import Any
+
+import numpy as np
 
 from streamsvm.core.checks import LARGEST_FLOAT32, as_python
 from streamsvm.files.category_names import key_of, seed_of, spelt_name
 from streamsvm.files.messages import shown
+from streamsvm.stream.tables.chunk import Values
 from streamsvm.stream.tables.kinds import CATEGORY, DATE, DROP
 from streamsvm.stream.tables.options import arguments_of, flags_of
 from streamsvm.stream.tables.reading import Reading
@@ -114,12 +117,13 @@ class ColumnState:
         """Return the name that a text is in a column: as it was learned, or as all formats have it."""
         return text if text in self.categories.get(column, ()) else spelt_name(text)
 
-    def n_unknown(self, column: Hashable, values: Iterable[Any]) -> int:
+    def n_unknown(self, column: Hashable, values: Values) -> int:
         """Return how many values of a column are names that were never learned, as far as that is known."""
         learned = self.categories.get(column)
         if learned is None or (self.statistics is None and self.is_full(column)):
             return 0
-        texts = Counter(map(self.reading.reader(column), values))
+        cells = values.tolist() if isinstance(values, np.ndarray) else values
+        texts = Counter(map(self.reading.reader(column), cells))
         counts = {self.name_of(column, text): n for text, n in texts.items() if text is not None}
         unknown = {name: n for name, n in counts.items() if name not in learned}
         if self.statistics is None or not unknown:
