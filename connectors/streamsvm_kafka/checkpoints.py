@@ -39,9 +39,9 @@ from streamsvm_kafka.topics import TopicEndpoint, cluster_of, describe_topic, me
 
 logger: logging.Logger = logging.getLogger(__name__)
 
-#: The errors by which a broker refuses a producer whose transactional id another one has, or whose transaction it has aborted.
+#: Errors for a producer that was fenced, or whose transaction the broker has aborted.
 _FENCED = (ProducerFencedError, InvalidProducerEpochError, InvalidTxnStateError)
-#: How long a process that begins waits until what the one before it has begun to commit is committed.
+#: Seconds that a new process waits for the unfinished commit of the previous one.
 BEGIN_SECONDS = 30.0
 #: Time to abort a transaction at the end; a broker that does not answer then aborts it by itself, later.
 ABORT_SECONDS = 5.0
@@ -51,11 +51,10 @@ class Transaction(Sending):
     """A transactional producer, whose transaction begins with the first message.
 
     There is one producer for each transactional id in a cluster: a new one fences the one before it, whose open transaction is
-    aborted, and which can commit nothing more. So whoever makes a `Transaction`, and then reads what is committed, knows that
-    nothing is committed behind its back.
+    aborted, and which can commit nothing more. After a `Transaction` is created, no other process can commit under its id.
 
     After any failure the transaction is dead: all that follows raises the same error, a CheckpointError, or a TakenOverError if
-    another producer has the transactional id, ``identity``. The broker aborts a transaction that is open for so many ``seconds``.
+    another producer has the transactional id, ``identity``. The broker aborts a transaction after ``seconds``.
     """
 
     def __init__(self, connection: Connection, identity: str, name: str, seconds: float) -> None:
@@ -64,7 +63,7 @@ class Transaction(Sending):
         self._topics: dict[str, None] = {}  # that are written to
         self._group = ""
         self._seconds = max(connection.outage_seconds or 0.0, DELIVERY_SECONDS)
-        self._began: float | None = None  # when the transaction did; None: there is none
+        self._began: float | None = None  # when the open transaction began; None without one
         self._producer = open_producer(connection, self._seconds, identity, seconds)
         try:
             with self._explaining_errors("no transactions can be begun"):
@@ -73,7 +72,7 @@ class Transaction(Sending):
                     try:
                         self._producer.init_transactions()
                         begun = True
-                    except KafkaTimeoutError:  # a commit that was begun goes on, or the broker has just started
+                    except KafkaTimeoutError:  # an unfinished commit continues, or the broker has just started
                         if time.monotonic() > deadline:
                             raise
         except BaseException:
@@ -115,9 +114,9 @@ class Transaction(Sending):
         self._began = None
 
     def close(self) -> None:
-        """Abort what is not committed, and close the connection."""
+        """Abort an open transaction, and close the connection."""
         if self._began is not None:
-            with contextlib.suppress(KafkaError):  # it is no longer ours, or the broker aborts it later
+            with contextlib.suppress(KafkaError):  # another producer has the id, or the broker aborts it later
                 self._producer.abort(ABORT_SECONDS)
         self._began = None
         super().close()
@@ -127,7 +126,7 @@ class Transaction(Sending):
         return failure
 
     def _found_failure(self, reason: str, error: BaseException) -> CheckpointError:
-        # The error may be what came of a lost message, or the other way round.
+        # The error may be the consequence of a lost message, or the other way round.
         causes = [cause for cause in (self._producer.lost, error) if cause is not None]
 
         def is_among(*kinds: type[BaseException]) -> bool:

@@ -1,4 +1,4 @@
-"""How clients reach a broker: what is wrong with a connection, and which right a user lacks."""
+"""Connections to brokers: options, reachability, and errors that name the cause and the missing right."""
 
 from __future__ import annotations
 
@@ -43,8 +43,7 @@ def missing_right(
 ) -> str | None:
     """Return which right an error says is missing; None if it is about something else.
 
-    ``operation`` is what was to be done with one of the topics; the consumer group and the transactional id are those that were
-    used.
+    ``operation`` is the right that was needed for one of the topics.
 
     >>> print(missing_right("alice", TopicAuthorizationFailedError(), "Write", "scores"))
     the user 'alice' lacks the right Write of the topic 'scores' (see "Access rights" in docs/kafka.md)

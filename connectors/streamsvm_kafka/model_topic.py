@@ -74,7 +74,7 @@ logger: logging.Logger = logging.getLogger(__name__)
 
 #: Number of messages that are read from the end of a topic at first; if they hold no checkpoint, four times as many, and so on.
 TAIL = 4
-#: A transaction of another producer hides what comes after it, until its broker has aborted it.
+#: Seconds to wait for another producer's open transaction, which hides all messages behind its beginning.
 HIDDEN_SECONDS = 90.0
 #: Number of messages at the end of a topic without a checkpoint after which the topic is taken for one of something else.
 _MAX_OTHERS = 1024
@@ -96,7 +96,7 @@ class NoCheckpointError(CheckpointError):
 def prepare_topic(connection: Connection, topic: str, name: str) -> None:
     """Make sure that there is a topic for checkpoints, with one partition; warn if more than compaction removes messages.
 
-    It is made if there is none. A CheckpointError says that it cannot be made, or has several partitions.
+    Create the topic if it does not exist. Raise a CheckpointError if that fails, or the topic has several partitions.
     """
     try:
         description = describe_topic(connection, topic)

@@ -1,4 +1,4 @@
-"""The offsets of a topic: where its partitions begin and end, where reading starts, and what is committed for a group."""
+"""Offsets of a topic: the first and last of each partition, where reading starts, and those committed for a group."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ _FORMS = "earliest, latest, a time such as 2026-03-01T12:00:00Z, or PARTITION:OF
 class Start(NamedTuple):
     """The first message to read of each partition."""
 
-    text: str  # as it was given
+    text: str  # that the user gave
     kind: str  # ``"earliest"``, ``"latest"``, ``"time"`` or ``"offsets"``
     milliseconds: int = 0  # of a time: since 1970, UTC. The first message that is not older.
     offsets: Mapping[int, int] = MappingProxyType({})  # by partition; those that are not named are read from their beginning
@@ -35,7 +35,7 @@ class Start(NamedTuple):
 def start_of(text: str | None, name: str) -> Start | None:
     """Return what ``earliest``, ``latest``, a time (ISO 8601; UTC if it names no zone) or ``PARTITION:OFFSET,...`` stands for.
 
-    None is for None; a StreamError, with the name of the stream, says that the text is none of these.
+    Return None for None. Raise a StreamError, with the name of the stream, for any other text.
 
     >>> start_of("0:1500,1:1498", "rows").offsets
     {0: 1500, 1: 1498}
@@ -74,7 +74,7 @@ class TopicOffsets:
         self._failing = False
         self._failed: set[int] = set()  # partitions whose last commit has failed
         self._again_at = 0.0  # when these are committed once more
-        # Offsets that were reached over what is no message, such as markers of transactions: `lag` looks at it from any thread.
+        # Offsets behind markers of transactions, which are not messages. `lag` reads them from any thread.
         self._passed: dict[int, int] = {}
 
     def bounds(self, partitions: Iterable[int]) -> tuple[dict[int, int], dict[int, int]]:
@@ -109,7 +109,7 @@ class TopicOffsets:
         return {**beginnings, **start.offsets}
 
     def pass_markers(self, partitions: Iterable[int]) -> None:
-        """Note how far partitions were read of which all messages were given."""
+        """Record how far partitions were read whose messages have all been processed."""
         for partition in partitions:
             self._passed[partition] = self._consumer.reached(partition) or 0
 
@@ -136,7 +136,7 @@ class TopicOffsets:
             self._take_answer(offsets, error)
 
     def finish(self) -> None:
-        """Wait a few seconds for what was committed last. A failure is logged."""
+        """Wait a few seconds for the last commits. A failure is logged."""
         if self._uncommitted:
             try:
                 self._consumer.commit_now(dict(self._uncommitted), CONNECT_SECONDS)

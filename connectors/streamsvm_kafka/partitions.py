@@ -29,15 +29,15 @@ from streamsvm_kafka.topics import describe_topic
 
 logger: logging.Logger = logging.getLogger(__name__)
 
-#: Rows that are learned between two looks at what the group wants.
+#: Number of rows that are learned before the decisions of the group are checked again.
 ROWS_AT_ONCE = 200
 #: How long the group waits for a member that gives no sign.
 SESSION_SECONDS = 10.0
-#: After so many seconds, the folder of a partition is taken from a worker that holds it and that the group has done without.
+#: Seconds after which the folder of a partition is taken from a worker that left the group but still holds it.
 TAKE_OVER_SECONDS = 3.0 * SESSION_SECONDS
 
 
-class _Partition:
+class _Assignment:
     """A partition that is assigned: its loop once the folder could be locked, before that since when it waits for it."""
 
     def __init__(self) -> None:
@@ -118,14 +118,14 @@ class PartitionWorker:
             many=isinstance(codec, TableCodec),
             session_timeout_ms=int(1000 * SESSION_SECONDS),
             heartbeat_interval_ms=int(1000 * SESSION_SECONDS / 5),
-            metadata_max_age_ms=int(1000 * REFRESH_SECONDS),  # the group is told of partitions that were added
+            metadata_max_age_ms=int(1000 * REFRESH_SECONDS),  # after which the group learns of partitions that were added
         )
         self._offsets = TopicOffsets(self._consumer, topic, self.name, self._connection.user)
-        #: What the group has decided, for the thread that learns.
+        #: Decisions of the group, for the thread that learns.
         self._events: queue.SimpleQueue[tuple[str, set[int]]] = queue.SimpleQueue()
         self._consumer.join(lambda *decided: self._events.put(decided))
         self._stopping = threading.Event()
-        self._assigned: dict[int, _Partition] = {}
+        self._assigned: dict[int, _Assignment] = {}
         self._joined, self._failing, self._idle_since = False, False, time.monotonic()
         #: Where the times of rows are counted; None: nowhere.
         self.timings: Timings | None = None
@@ -135,7 +135,7 @@ class PartitionWorker:
     @property
     def loops(self) -> dict[int, LearningLoop]:
         """The loops of the partitions that are being learned, by partition."""
-        return {number: each.loop for number, each in sorted(self._assigned.items()) if each.loop is not None}
+        return {number: assignment.loop for number, assignment in sorted(self._assigned.items()) if assignment.loop is not None}
 
     def lag(self) -> dict[int, int]:
         """Return how many messages of each partition are waiting to be read, as far as the broker has told.
@@ -143,7 +143,7 @@ class PartitionWorker:
         You can call it from any thread.
         """
         assigned = dict(self._assigned)
-        offsets = {number: each.source.offset for number, each in assigned.items() if each.source is not None}
+        offsets = {number: assignment.source.offset for number, assignment in assigned.items() if assignment.source is not None}
         return self._offsets.lag(offsets, {number: assigned[number].end or 0 for number in offsets})
 
     def stop(self) -> None:
@@ -179,17 +179,17 @@ class PartitionWorker:
                 self._heed_group()
                 for number, fetched in messages.items():
                     # Where a partition has gone and come meanwhile, messages are those after the rows that were dropped.
-                    if (each := self._assigned.get(number)) is not None and each is before.get(number):
-                        self._learn_messages(number, each, fetched, max_rows, on_rows)
+                    if (assignment := self._assigned.get(number)) is not None and assignment is before.get(number):
+                        self._learn_messages(number, assignment, fetched, max_rows, on_rows)
                 self._save_what_is_due()
                 self._offsets.commit_again()
-                learned = {n: each.source for n, each in self._assigned.items() if each.source is not None}
+                learned = {n: assignment.source for n, assignment in self._assigned.items() if assignment.source is not None}
                 self._offsets.pass_markers(number for number, source in learned.items() if not source.holds_rows)
                 if on_rows is not None:
                     on_rows(self)
             self._heed_group()
-            for each in self._assigned.values():
-                self._flush_sink(each)
+            for assignment in self._assigned.values():
+                self._flush_sink(assignment)
             self._offsets.finish()
             self.state = "stopped" if self._stopping.is_set() else "ended"
         finally:
@@ -208,57 +208,57 @@ class PartitionWorker:
             logger.warning("%s: the group could not be left in order (%s)", self.name, error)
 
     def _heed_group(self) -> None:
-        """Do what the group has decided since the last look, and lock the folders of partitions that have come."""
+        """Carry out the decisions of the group since the last call, and lock the folders of assigned partitions."""
         while not self._events.empty():
-            what, partitions = self._events.get()
-            self._joined = what == "assigned"
+            decision, partitions = self._events.get()
+            self._joined = decision == "assigned"
             if self._joined:
                 for number in partitions:
                     if number in self._assigned:  # the listener has paused it, and moved it to the beginning
                         self._read_on(number, self._assigned[number])
                     else:
-                        self._assigned[number] = _Partition()
+                        self._assigned[number] = _Assignment()
             else:
                 for number in partitions & self._assigned.keys():
-                    self._release_folder(number, flush=what == "revoked")
-        for number, each in self._assigned.items():
-            if each.loop is None:
-                self._acquire_folder(number, each)
+                    self._release_folder(number, flush=decision == "revoked")
+        for number, assignment in self._assigned.items():
+            if assignment.loop is None:
+                self._acquire_folder(number, assignment)
 
-    def _acquire_folder(self, number: int, each: _Partition) -> None:
-        path, waited = self._folder / f"partition-{number}", time.monotonic() - each.since
+    def _acquire_folder(self, number: int, assignment: _Assignment) -> None:
+        path, waited = self._folder / f"partition-{number}", time.monotonic() - assignment.since
         try:
-            each.folder = CheckpointFolder(path, self._trusted, take_over=waited > TAKE_OVER_SECONDS)
+            assignment.folder = CheckpointFolder(path, self._trusted, take_over=waited > TAKE_OVER_SECONDS)
         except FolderLockedError:
-            if not each.has_warned and waited > SESSION_SECONDS:
-                each.has_warned = True
+            if not assignment.has_warned and waited > SESSION_SECONDS:
+                assignment.has_warned = True
                 logger.warning("%s: waiting for another worker to release %s", self.name, path)
             return
         try:
             source, end = self._source_of(number)
         except BrokerUnreachableError as error:  # the group will say whose the partition is when the broker is back
             logger.warning("%s Trying again.", error)
-            each.folder.close()
-            each.since = time.monotonic()  # an outage is no sign that another worker hangs
+            assignment.folder.close()
+            assignment.since = time.monotonic()  # an outage does not mean that another worker hangs
             return
         try:
-            loop = self._make_loop(source, each.folder)
+            loop = self._make_loop(source, assignment.folder)
         except TakenOverError as error:
             logger.warning("%s", error)
-            each.folder.close()
-            each.since = time.monotonic()
+            assignment.folder.close()
+            assignment.since = time.monotonic()
             return
         loop.timings = self.timings
-        each.source, each.loop, each.end = source, loop, end
-        source.saved()  # whoever had the partition before could not commit while the group took it away
-        fields = event("partition", partition=number, offset=source.offset, rows=each.loop.rows)
+        assignment.source, assignment.loop, assignment.end = source, loop, end
+        source.saved()  # the previous worker could not commit while the group took the partition away
+        fields = event("partition", partition=number, offset=source.offset, rows=assignment.loop.rows)
         logger.info("%s: partition %d has come, and continues at offset %d", self.name, number, source.offset, extra=fields)
-        self._read_on(number, each)
+        self._read_on(number, assignment)
 
-    def _read_on(self, number: int, each: _Partition) -> None:
-        """Fetch what comes after the messages of a partition that were handed over."""
-        if each.source is not None:
-            self._consumer.read_from(number, each.source.next_offset)
+    def _read_on(self, number: int, assignment: _Assignment) -> None:
+        """Fetch the messages of a partition after those that were handed over."""
+        if assignment.source is not None:
+            self._consumer.read_from(number, assignment.source.next_offset)
 
     def _source_of(self, number: int) -> tuple[PartitionSource, int]:
         # The source of a partition, before a checkpoint has moved it, and the end that it has now.
@@ -288,21 +288,21 @@ class PartitionWorker:
         return self._offsets.first(start, *own)[number], is_named
 
     def _release_folder(self, number: int, flush: bool) -> None:
-        each = self._assigned.pop(number)
+        assignment = self._assigned.pop(number)
         try:
             if flush:
-                self._flush_sink(each)
+                self._flush_sink(assignment)
         finally:
             self._offsets.forget([number])
-            if each.folder is not None:
-                each.folder.close()
+            if assignment.folder is not None:
+                assignment.folder.close()
                 fields = event("partition released", partition=number, flushed=flush)
                 logger.info("%s: partition %d has gone", self.name, number, extra=fields)
 
-    def _flush_sink(self, each: _Partition) -> None:
+    def _flush_sink(self, assignment: _Assignment) -> None:
         try:
-            if each.loop is not None:
-                each.loop.checkpoint()
+            if assignment.loop is not None:
+                assignment.loop.checkpoint()
         except TakenOverError as error:
             logger.warning("%s", error)
 
@@ -314,58 +314,58 @@ class PartitionWorker:
         return self._joined and time.monotonic() - self._idle_since > 1.5 * SESSION_SECONDS
 
     def _is_done(self, number: int) -> bool:
-        each = self._assigned[number]
-        if each.source is None or each.end is None:
+        assignment = self._assigned[number]
+        if assignment.source is None or assignment.end is None:
             return False
-        if each.source.offset >= each.end:
+        if assignment.source.offset >= assignment.end:
             return True
         try:  # markers of transactions and messages without a value are no rows
-            return not each.source.holds_rows and (self._consumer.position(number) or 0) >= each.end
+            return not assignment.source.holds_rows and (self._consumer.position(number) or 0) >= assignment.end
         except KafkaError:  # it has gone meanwhile, or the broker
             return False
 
     def _learn_messages(
         self,
         number: int,
-        each: _Partition,
+        assignment: _Assignment,
         messages: Messages,
         max_rows: int | None,
         on_rows: Callable[[PartitionWorker], None] | None,
     ) -> None:
-        if each.source is None or each.loop is None:
+        if assignment.source is None or assignment.loop is None:
             return
-        each.source.feed(messages)
-        while each.source.holds_rows and not self._stopping.is_set():
+        assignment.source.feed(messages)
+        while assignment.source.holds_rows and not self._stopping.is_set():
             n = ROWS_AT_ONCE if max_rows is None else min(ROWS_AT_ONCE, max_rows - self.rows)
             if n == 0:
                 return
-            before = each.loop.rows
+            before = assignment.loop.rows
             try:
-                each.loop.take(n)
+                assignment.loop.take(n)
             except TakenOverError as error:
                 self._drop_partition(number, error)
                 return
-            self.rows += each.loop.rows - before
+            self.rows += assignment.loop.rows - before
             if on_rows is not None:
                 on_rows(self)
             self._heed_group()
-            if self._assigned.get(number) is not each:
+            if self._assigned.get(number) is not assignment:
                 return
 
     def _save_what_is_due(self) -> None:
         """Write the checkpoints that are due, of partitions that have no rows for the moment, too."""
-        for number, each in list(self._assigned.items()):
+        for number, assignment in list(self._assigned.items()):
             try:
-                if each.loop is not None:
-                    each.loop.checkpoint_if_due()
+                if assignment.loop is not None:
+                    assignment.loop.checkpoint_if_due()
             except TakenOverError as error:
                 self._drop_partition(number, error)
 
     def _drop_partition(self, number: int, error: TakenOverError) -> None:
         # Thrown out of the group, as a rule, which will say so. But if it leaves the partition here, it comes anew.
-        logger.warning("%s. This worker drops what it has of the partition", error)
+        logger.warning("%s. This worker drops its unsaved state of the partition", error)
         self._release_folder(number, flush=False)
-        self._assigned[number] = _Partition()
+        self._assigned[number] = _Assignment()
         self._consumer.drop(number)
 
     def _poll_messages(self) -> dict[int, Messages]:
@@ -380,16 +380,16 @@ class PartitionWorker:
             level = logging.DEBUG if self._failing else logging.WARNING  # once, until a poll succeeds
             logger.log(level, "%s: cannot be read for now (%s). Reading continues when the broker is back.", self.name, error)
             self._failing = True
-            for number, each in self._assigned.items():  # what it had fetched may have gone with the error
-                self._read_on(number, each)
+            for number, assignment in self._assigned.items():  # messages that were fetched may be lost with the error
+                self._read_on(number, assignment)
             self._stopping.wait(POLL_SECONDS)
             return {}
         self._failing = False
         return messages
 
     def _pass_over_removed(self, error: KafkaError) -> None:
-        """Go on where ``start`` says in partitions whose next messages are gone; StreamError if it does not say."""
-        sources = {number: each.source for number, each in self._assigned.items() if each.source is not None}
+        """Continue at ``start`` in partitions whose next messages are gone; StreamError without ``start``."""
+        sources = {number: assignment.source for number, assignment in self._assigned.items() if assignment.source is not None}
         beginnings, ends = self._offsets.bounds(sources)
         reached = {number: self._consumer.reached(number) or source.next_offset for number, source in sources.items()}
         if not (gone := [number for number, at in reached.items() if at < beginnings[number]]):

@@ -1,4 +1,4 @@
-"""The messages of all partitions of a topic, in runs of those that are at hand."""
+"""Reads the messages of all partitions of a topic, as they arrive or in a fixed order."""
 
 from __future__ import annotations
 
@@ -35,11 +35,11 @@ logger: logging.Logger = logging.getLogger(__name__)
 
 #: The longest wait for messages, and so the longest time until a signal takes effect.
 POLL_SECONDS = 0.2
-#: A bounded pass fetches no more of a partition while so many of its messages, or bytes of them, wait for their turn.
+#: A bounded pass pauses a partition while this many of its messages, or bytes of them, wait for their turn.
 PREFETCH, PREFETCH_BYTES = 3000, 4 << 20
 #: A bounded pass gives up if none of its remaining messages comes for so long.
 STALL_SECONDS = 60.0
-#: A joined stream goes on without this one if it has messages to read and none comes for so long (of an open transaction).
+#: Seconds after which a joined stream continues without this topic, if none of its messages arrives (an open transaction).
 BEHIND_SECONDS = 5.0
 #: Time between two checks of an endless stream for new partitions, and for a topic that was replaced.
 REFRESH_SECONDS = 60.0
@@ -55,7 +55,7 @@ def lost(name: str, reason: str) -> StreamError:
     )
 
 
-#: Why what a checkpoint continues is not there.
+#: The reason for a partition whose topic was created again.
 RECREATED = "it was deleted and created again since the checkpoint"
 
 
@@ -95,7 +95,7 @@ def unreadable_error(name: str, error: KafkaError, connection: Connection, topic
 
 
 def described_again(connection: Connection, topic: str, name: str) -> TopicDescription | None:
-    """Return a topic as it is now; None, with a warning, where no broker answers for a while."""
+    """Describe a topic again; None, with a warning, if no broker answers for a while."""
     try:
         return describe_topic(connection, topic)
     except BrokerUnreachableError as error:
@@ -104,7 +104,7 @@ def described_again(connection: Connection, topic: str, name: str) -> TopicDescr
 
 
 class TopicReader:
-    """The messages of all partitions of a topic, in runs of those that are at hand.
+    """Yields the messages of all partitions of a topic, as many at once as have arrived.
 
     Nothing is assigned to the consumer before. With ``stop_at_end``, it reads up to the ends that the partitions have now, and no
     further.
@@ -218,7 +218,7 @@ class TopicReader:
             # Offsets never run ahead of the rows (over tombstones, markers of transactions), which arrive at any moment: equal
             # rows must leave equal positions.
             rounds = 0 if by_time else min(self.most // len(waiting), *(len(backlogs[p]) for p in waiting), self.most)
-            if rounds:  # one message of each partition in turn, so many times
+            if rounds:  # one message of each partition in turn, repeatedly
                 parts = [backlogs[p].take(rounds) for p in waiting]
                 self.offsets |= {p: int(part.offsets[-1]) + 1 for p, part in zip(waiting, parts, strict=True)}
                 run = parts[0]
@@ -280,7 +280,7 @@ class TopicReader:
             raise unreadable_error(self._name, error, self._connection, self._topic, self._consumer.group) from error
 
     def _pass_over_removed(self, error: KafkaError) -> None:
-        """Go on where ``start`` says in partitions whose next messages are gone; StreamError if it does not say."""
+        """Continue at ``start`` in partitions whose next messages are gone; StreamError without ``start``."""
         beginnings, ends = self.topic_offsets.bounds(self.offsets if self.ends is None else self.ends)
         reached = {p: self._consumer.reached(p) for p in beginnings}
         at = {p: self.offsets[p] if offset is None else offset for p, offset in reached.items()}

@@ -27,12 +27,12 @@ LEAST_SECONDS = 2.0
 RAISE_LIMIT = "Raise max.message.bytes of the topic"
 
 
-#: What is said of kafka-python, which takes each message by itself.
+#: The hint for sinks with kafka-python, which sends one message at a time.
 QUICKER = (
     "predictions go to a topic through kafka-python, which takes 50 us or more of the processor for each, and confluent-kafka a "
     "tenth: pip install 'streamsvm[confluent]', and STREAMSVM_KAFKA_CLIENT=confluent-kafka in the environment"
 )
-#: What is wrong where a topic refuses the times of messages, and the remedy. Predictions have the times of their rows.
+#: The error and the remedy if a topic refuses the times of messages. Predictions have the times of their rows.
 OTHER_TIMES = (
     "refuses these messages, as a rule for the times that they have of their rows (message.timestamp.before.max.ms, "
     "message.timestamp.after.max.ms). Let the topic give messages its own: message.timestamp.type=LogAppendTime"
@@ -66,7 +66,7 @@ class Sending:
             self._producer.send(topic, values, keys, partition, headers, timestamps)
 
     def _begin_sending(self) -> None:
-        """Begin what the messages are a part of, if they are."""
+        """Begin a transaction, if the messages belong to one."""
 
     @contextmanager
     def _explaining_errors(self, reason: str) -> Iterator[None]:

@@ -284,7 +284,7 @@ class PartitionSource(MessageSource):
     """The rows of one partition, as a worker hands them over. Its `position` is that after the row that was given last.
 
     The partition holds offsets from ``beginning`` to ``end``. Without a checkpoint, it begins at ``start``; if it no longer holds
-    what follows the checkpoint, it goes on at ``lost_start``, and None makes that an error. ``commit`` is called with the
+    the messages after the checkpoint, it continues at ``lost_start``; None makes that an error. ``commit`` is called with the
     offset by partition when a checkpoint holds it.
     """
 

@@ -338,7 +338,7 @@ def test_a_folder_that_was_taken_and_released_is_taken_again(topic, worker, tmp_
 
     worker(topic(3000)).run(on_rows=take)
     assert taken
-    assert "drops what it has" in caplog.text
+    assert "drops its unsaved state" in caplog.text
     assert dumps(load(path)) == model_of(0, 3000)
 
 

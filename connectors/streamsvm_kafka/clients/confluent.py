@@ -116,7 +116,7 @@ def _client(kind: Any, connection: Connection, defaults: Mapping[str, Any], fixe
 
     Raise a StreamError if librdkafka does not accept the options.
     """
-    # Of a secret, librdkafka would read what is shown.
+    # librdkafka would read "***" in place of a secret.
     options = {_property(n): "".join(v) if isinstance(v, str) else v for n, v in connection.options.items()}
     if both := sorted(options.keys() & fixed.keys()):
         raise connection.options_error(f"{both[0]} is set by streamsvm, leave it out")
@@ -232,7 +232,7 @@ def _result_of(futures: Mapping[Any, Any]) -> Any:
         return future.result(2.0 * CONNECT_SECONDS)
 
 
-#: What is refused to a consumer whose group is only a name.
+#: Errors about groups that do not matter to a consumer that joins none.
 _OF_GROUPS = {Code.GROUP_AUTHORIZATION_FAILED, Code.COORDINATOR_NOT_AVAILABLE, Code.COORDINATOR_LOAD_IN_PROGRESS}
 
 
@@ -248,7 +248,7 @@ class Consumer:
             "fetch.wait.max.ms": _WAIT_MS,  # after which a partition is known to have no more messages
             "fetch.message.max.bytes": size,
             "fetch.max.bytes": fetches * size,
-            "message.max.bytes": size,  # librdkafka wants it not above the one before, though it is for what is sent
+            "message.max.bytes": size,  # librdkafka requires it not to exceed the one before, although it bounds sent messages
             "queued.min.messages": _QUEUED,  # for it does not count the bytes of keys and headers
             "queued.max.messages.kbytes": QUEUED_BYTES >> 10,
             "fetch.queue.backoff.ms": _BACKOFF_MS,
@@ -437,7 +437,7 @@ _headers_of = operator.methodcaller("headers")
 def _headers_read(message: Any) -> Headers:
     try:
         return _headers_of(message) or ()
-    except (SystemError, UnicodeDecodeError):  # of a name that is no text
+    except (SystemError, UnicodeDecodeError):  # of a name that is not UTF-8
         return [("?", None)]
 
 
@@ -492,9 +492,9 @@ class Producer:
         timestamps: Sequence[int | None] | None,
     ) -> None:
         columns: Any = keys or repeat(None), headers or repeat([]), timestamps or repeat(None)
-        # A message of a transaction that is not delivered is told of when that is committed.
+        # A message of a transaction that is not delivered is reported when the transaction is committed.
         produce, failed = self._producer.produce, None if self._identity is not None else self._note_failure
-        place = -1 if partition is None else partition  # of a key, and of anything where there is none
+        place = -1 if partition is None else partition  # chosen by the key, or at random without one
         for value, key, more, timestamp in zip(values, *columns, strict=False):
             moment = 0 if timestamp is None else max(timestamp, 1)  # for at 0 it is sent with the time of now
             message = topic, value, key, place, failed, None, moment, more

@@ -67,7 +67,7 @@ def read_at_once(consumer: Any) -> None:
 
 
 def messages_of(records: Iterable[Any]) -> Messages:
-    """Return the messages of what a consumer gives of a partition, of which there is at least one."""
+    """Convert a non-empty list of kafka-python records from one partition to columns."""
     parts: list[Messages] = []
     single: list[Any] = []
     for record in records:
@@ -160,7 +160,7 @@ class _Batch(DefaultRecordBatch):  # type: ignore[misc]
     def _whole_record(self) -> Any:
         """Return one record for all; None if they are not plain."""
         data, n = bytes(self._buffer), self._num_records
-        # The count is what the batch says: no memory is taken for more records than there is room for.
+        # The batch states the count: no memory is allocated for more records than fit into its bytes.
         if self.magic != _MAGIC or not 0 < n <= (len(data) - self._pos) // SHORTEST:
             return None
         columns = np.empty((n, HEADERS + 1), dtype=np.int64)

@@ -129,7 +129,7 @@ NO_MESSAGES: Messages = Messages(0, _NONE, _NONE, None, None, [])
 
 
 def joined(parts: Sequence[Messages]) -> Messages:
-    """Return the messages of all parts, of which there is at least one, behind each other."""
+    """Concatenate a non-empty list of messages."""
     if len(parts) == 1:
         return parts[0]
 

@@ -23,8 +23,8 @@ BATCH_BYTES = 1 << 17
 Answered = Callable[[Mapping[int, int], Exception | None], None]
 
 
-#: Called with what a group has decided, maybe by another thread, and with partitions: they are ``"assigned"``, of which nothing
-#: is fetched before `TopicConsumer.read_from`; ``"revoked"``, in order; or ``"lost"``: others may read them. It may not wait.
+#: Called with the decision of a group and its partitions, perhaps by another thread. They are ``"assigned"``, and fetched after
+#: `TopicConsumer.read_from`; ``"revoked"``, in order; or ``"lost"``: others may read them already. It must not block.
 Listener = Callable[[str, set[int]], None]
 
 
@@ -58,7 +58,7 @@ class TopicConsumer(Protocol):
         """The consumer group."""
 
     def assign(self, offsets: Mapping[int, int]) -> None:
-        """Read these partitions and no others, each from its offset. What is held stays held."""
+        """Read these partitions and no others, each from its offset. Held partitions stay held."""
 
     def join(self, listener: Listener) -> None:
         """Read the partitions that the group assigns, once `read_from` says from where."""
@@ -73,13 +73,13 @@ class TopicConsumer(Protocol):
         """Return the messages that have come, by partition, after waiting for the first for so long."""
 
     def hold(self, partitions: Iterable[int], others: Iterable[int]) -> None:
-        """Fetch nothing of some partitions for now, and go on with others."""
+        """Pause some partitions, and resume others."""
 
     def position(self, partition: int) -> int | None:
         """Return the offset behind all that was given, or passed over: the markers of transactions. None: not known yet."""
 
     def reached(self, partition: int) -> int | None:
-        """Return `position` as it is known without asking anybody. From any thread."""
+        """Return `position` without a request to the broker. From any thread."""
 
     def highwater(self, partition: int) -> int | None:
         """Return the end of a partition as the broker told it last. From any thread."""
@@ -134,10 +134,10 @@ class TopicProducer(Protocol):
         """Have the transaction commit offsets, by topic and partition."""
 
     def commit(self, seconds: float) -> None:
-        """Commit the transaction. A KafkaTimeoutError says that it is not known whether it is committed."""
+        """Commit the transaction. After a KafkaTimeoutError, it is not known whether it is committed."""
 
     def abort(self, seconds: float) -> None:
         """Abort the transaction."""
 
     def close(self, seconds: float) -> None:
-        """Close the connection. What was not flushed may be lost."""
+        """Close the connection. Messages that were not flushed may be lost."""

@@ -220,7 +220,7 @@ _FLAT = ("null", "boolean", "int", "long", "float", "double", "string", "enum")
 _TIMES = ("date", "timestamp-millis", "timestamp-micros", "local-timestamp-millis", "local-timestamp-micros")
 _BEGIN = struct.Struct(">bi")
 _SCHEMAS = 1000
-#: What fastavro raises for bytes that are no such record, or a record that is none of the schema.
+#: Errors of fastavro for invalid bytes, or a record that does not fit the schema.
 _ERRORS = (
     ArithmeticError, AttributeError, EOFError, LookupError, MemoryError, StopIteration, TypeError, ValueError, struct.error,
 )  # fmt: skip
@@ -276,7 +276,7 @@ class AvroCodec(MessageCodec):
         self.label = label
         self._avro: Any = fastavro
         self._registry, self._schema = registry, schema
-        self._schemas: dict[int, _Flat | str] = {}  # or why it is none
+        self._schemas: dict[int, _Flat | str] = {}  # or why the schema cannot be used
 
     def decode(self, value: bytes) -> Row:
         """Decode a record; raise a ValueError if the message does not have the class's form."""
@@ -357,7 +357,7 @@ def _not_flat(schema: Any) -> str:
 
 
 def _plain_schema(schema: Any) -> dict[str, Any]:
-    """A flat record's schema with what is needed to read it, and of logical types only times: no model takes the others."""
+    """Reduce the schema of a flat record to the parts that reading needs. Of logical types, only times are kept."""
     numbers = itertools.count()
     fields = [{"name": field["name"], "type": _plain_type(field["type"], numbers)} for field in schema["fields"]]
     return {"type": "record", "name": "row", "fields": fields}

@@ -1,4 +1,4 @@
-"""The bases of codecs, with one row a message or many, and what they share."""
+"""Base classes of codecs, with one row or many rows in a message, and shared checks."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ MAX_MESSAGE_BYTES = 1 << 20
 MAX_TABLE_BYTES = 8 << 20
 #: The most that the rows of a message take when they are decoded.
 _MAX_DECODED_BYTES = 64 << 20
-#: What a label or a text takes as a Python object, with its place in a list.
+#: Bytes of a label or a text as a Python object, with its place in a list.
 OBJECT_BYTES = 64
 _MOST_EXACT = 2.0**62
 
@@ -82,7 +82,7 @@ class TableCodec(MessageCodec):
 
 
 def check_features(n_features: int) -> None:
-    """ValueError if rows cannot have so many features."""
+    """Raise a ValueError if ``n_features`` is out of range."""
     if not 1 <= n_features < MAX_MESSAGE_BYTES // 4:
         raise ValueError(f"n_features must be from 1 to {MAX_MESSAGE_BYTES // 4 - 1}, got {n_features}")
 
@@ -132,7 +132,7 @@ def is_number(value: Any) -> TypeGuard[float]:
 
 
 def labels_or_none(y: list[Any], columns: Collection[Hashable]) -> list[Any] | None:
-    """Return the labels of a table; None if there are none, unless they alone tell how many rows it has."""
+    """Return the labels of a table; None if all are missing, unless the table has no columns to count its rows by."""
     return y if not columns or any(label is not None for label in y) else None
 
 
@@ -163,7 +163,7 @@ def check_length(value: bytes) -> None:
 
 
 def check_memory(rows: int, columns: int, more: int = 0) -> None:
-    """ValueError if so many rows would take too much memory, with ``more`` bytes besides."""
+    """Raise a ValueError if rows, with ``more`` bytes, would take too much memory."""
     if rows * (4 * columns + OBJECT_BYTES) + more > _MAX_DECODED_BYTES:
         raise ValueError(
             f"it takes more than {_MAX_DECODED_BYTES >> 20} MiB when it is decoded ({rows} rows of {columns} features, "
