@@ -5,7 +5,6 @@ from __future__ import annotations
 import copy
 import math
 import zlib
-from importlib.resources import files
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -14,7 +13,18 @@ import numpy as np
 from streamsvm.core.steps.descent import CAPPED, CONSTANT, FLOOR
 from streamsvm.core.steps.rescale import BOUND
 from streamsvm.edge.program import Column, ProgramError
-from streamsvm.export.c.text import CHECKED, c_comment, c_string, checked_prefix, header_text, number, row_type, write_pair
+from streamsvm.export.c.text import (
+    CHECKED,
+    c_comment,
+    c_string,
+    checked_prefix,
+    header_text,
+    number,
+    read_c,
+    read_sections,
+    row_type,
+    write_pair,
+)
 from streamsvm.export.describe import places_in_order, said_of
 from streamsvm.export.learners import labels_of
 from streamsvm.learners.bsca import BSCAClassifier
@@ -22,6 +32,7 @@ from streamsvm.learners.bsgd import BSGDClassifier
 
 Learner = BSGDClassifier | BSCAClassifier
 
+_PARTS = read_sections("learner_steps.c")
 _LONGEST = 0.999e18  # of a row: longer ones no learner of Python takes
 
 
@@ -73,7 +84,7 @@ def write_learning_c(model: Learner, folder: str | Path, name: str = "model") ->
     name, folder = checked_prefix(name), Path(folder)
     _check_learns(model)
     state = _state_of(model)
-    source = files("streamsvm.export.c").joinpath("learner.c").read_text("utf-8")
+    source = read_c("learner.c")
     location, spread = _scale_arrays(model)
     first = location.astype(np.float32)
     filled = {
@@ -278,9 +289,9 @@ def _step_text(model: Learner) -> str:
     own = model._own[0]
     if isinstance(model, BSCAClassifier):
         names = {"C": own["C"], "RELAXATION": own["relaxation"], "TOL": own["tol"], "REPROCESS": own["reprocess"]}
-        text = _ASCENT.replace("$LIMIT", _BOUNDED if own["one_pass"] else "    return $C;")
-        text = text.replace("$FORGET\n", f"{_FORGET}\n\n" if own["one_pass"] else "")
-        text = text.replace("$WATCH\n", _WATCH if own["one_pass"] else "")
+        text = _PARTS["ascent"].replace("$LIMIT", _PARTS["one_pass_limit"] if own["one_pass"] else "    return $C;")
+        text = text.replace("$FORGET\n", _PARTS["forget"] + "\n\n" if own["one_pass"] else "")
+        text = text.replace("$WATCH\n", _PARTS["watch"] + "\n" if own["one_pass"] else "")
         for name, value in names.items():
             text = text.replace(f"${name}", repr(value.item()))
         return text
@@ -289,109 +300,21 @@ def _step_text(model: Learner) -> str:
     shrink = "    if (shrink > 0.0) s.bias[0] *= shrink;\n" if own["fit_intercept"] else ""
     bias = "    s.bias[0] += size;\n" if own["fit_intercept"] else ""
     text = (
-        _DESCENT.replace("    eta = $SCHEDULE;\n", "" if eta == "eta" else f"    eta = {eta};\n")
+        _PARTS["descent"]
+        .replace("    eta = $SCHEDULE;\n", "" if eta == "eta" else f"    eta = {eta};\n")
         .replace("$SHRINK\n", shrink)
         .replace("$BIAS\n", bias)
     )
     return text.replace("$L2", repr(float(own["l2"]))).replace("$ETA0", repr(float(own["eta0"])))
 
 
-_DESCENT = """static void step(double f, double target) /* stochastic gradient descent */
-{
-    double eta = 1.0 / ($L2 * (double)s.t), shrink, size;
-    eta = $SCHEDULE;
-    shrink = 1.0 - $L2 * eta;
-    if (shrink > 0.0) s.scale *= shrink;
-$SHRINK
-    if (!(1.0 - target * f > 0.0)) return;
-    size = target > 0.0 ? eta : -eta;
-    become(size);
-$BIAS
-}"""
-
-_ASCENT = """static double largest_step(void)
-{
-$LIMIT
-}
-
-static void reprocess(void) /* a random support vector */
-{
-    const uint32_t slot = (uint32_t)(random_bits() % s.n);
-    double sum = 0.0, coefficient, sign, size;
-    uint32_t i;
-    compare(s.vectors[slot]);
-    for (i = 0; i < s.n; i++) sum += (double)kernels[i] * s.coefficients[i];
-    coefficient = s.scale * s.coefficients[slot];
-    sign = coefficient > 0.0 ? 1.0 : -1.0;
-    size = smaller(1.0 - sign * s.scale * sum, largest_step() * (double)s.weights[slot] - absolute(coefficient));
-    if (size > 0.0) add_to(slot, sign * size);
-}
-
-$FORGET
-static void step(double f, double target) /* coordinate ascent in the dual */
-{
-    double missing, limit;
-    int k;
-$WATCH
-    missing = target * larger(1.0 - target * f, 0.0);
-    limit = largest_step();
-    if (absolute(missing) <= $TOL) return;
-    become(smaller(larger($RELAXATION * missing, -limit), limit));
-    for (k = 0; k < $REPROCESS; k++) reprocess();
-}"""
-
-_BOUNDED = """    const double t = (double)s.t, last = s.error[0], mean = s.error[1];
-    double longest = 2.0;
-    if (mean < last) {
-        const double advantage = (last - mean) / larger(root(last), last);
-        longest = larger(longest * exp_double(-50.0 * smaller(t / 4000.0, 1.0) * advantage), 0.1);
-    }
-    longest *= larger(last, 1.0);
-    return smaller(longest, larger($C, 3000.0 / t));"""
-
-
-_WATCH = """    if (drifted(1.0 - target * f > 1.0 ? 1.0 : 0.0)) {
-        forget();
-        f *= 0.5;
-    }
-"""
-
-_FORGET = """static int drifted(double wrong)
-{
-    const double first = 1.0 / (s.drifts[0] += 1.0);
-    double slow;
-    s.drifts[1] += larger(first, 0.02) * (wrong - s.drifts[1]);
-    slow = s.drifts[2] += larger(first, 0.002) * (wrong - s.drifts[2]);
-    if (s.drifts[0] <= 200.0 || s.drifts[1] <= slow + 4.0 * root(larger(slow * (1.0 - slow), 0.03) * 0.01)) return 0;
-    s.drifts[0] = s.drifts[1] = s.drifts[2] = 0.0;
-    return 1;
-}
-
-static void forget(void) /* half of it; all else begins anew */
-{
-    uint32_t i;
-    int k;
-    for (i = 0; i < s.n; i++) {
-        s.coefficients[i] *= 0.5 * s.scale;
-        s.weights[i] = 0.0f;
-    }
-    s.bias[0] *= 0.5;
-    for (k = 0; k < 2; k++) {
-        s.error[k] = s.size[k] = s.curvature[k] = 0.0;
-        s.slope[k] = 2.5;
-    }
-    s.scale = s.average_v = 1.0;
-    s.average_u = 0.0;
-    s.forgotten += s.t - 1;
-    s.t = 1;
-}"""
-
-_CHECK_CHART = """    for (k = 0; k < 3; k++) if (given->drifts[k] < 0.0 || given->drifts[k] > (k > 0 ? 1.0 : 4e18)) return 0;
-    if (given->forgotten >> 62) return 0;
-"""
-
 #: What the marks of the chart in learner.c stand for.
-_CHART_TEXTS = {"@DRIFTS": ", drifts[3]", "@FORGOTTEN": ", forgotten", "@CHART": " + 3", "@CHECK_CHART": _CHECK_CHART}
+_CHART_TEXTS = {
+    "@DRIFTS": ", drifts[3]",
+    "@FORGOTTEN": ", forgotten",
+    "@CHART": " + 3",
+    "@CHECK_CHART": _PARTS["check_chart"] + "\n",
+}
 
 
 def _head_text(model: Learner) -> str:

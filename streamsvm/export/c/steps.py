@@ -11,7 +11,7 @@ from streamsvm.edge.committees import ALIKE, NEAREST_DISTANCE, ROUNDING, SAID, S
 from streamsvm.edge.program import Program, ProgramError
 from streamsvm.edge.step import Step, vectors_of
 from streamsvm.export.c.library import LANES, eight_bits, in_groups, sums_function, takes_eight_bits
-from streamsvm.export.c.text import LARGEST, Source, fill_marks, number, type_of
+from streamsvm.export.c.text import LARGEST, TEMPLATES, Source, fill_marks, number, type_of
 
 
 def experts(source: Source, program: Program, i: int, x: str, out: str) -> None:
@@ -24,12 +24,12 @@ def experts(source: Source, program: Program, i: int, x: str, out: str) -> None:
     names["at"] = names["alike"] if step.options["follows"] else number(0.0)
     weights, shares = step.arrays["weights"], step.arrays["shares"] / step.arrays["shares"].sum()
     if step.options["task"] == "regression":
-        text = _NUMBERS
+        text = TEMPLATES["stacked_numbers"]
         names |= {"weights": source.keep(f"stacks{i}", weights), "shares": source.keep(f"shares{i}", shares)}
         names |= {"corrects": source.keep(f"corrects{i}", step.arrays["corrects"].astype(np.int32)), "stacks": len(weights)}
         names |= {"said": number(SAID_NUMBER), "width": weights.shape[1]}
     else:
-        text = _ONE if outputs == 1 else _SEVERAL
+        text = TEMPLATES["stacked_decision"] if outputs == 1 else TEMPLATES["stacked_decisions"]
         names |= {"weights": source.keep(f"stacks{i}", shares @ weights, "of both stacks, by their shares"), "said": number(SAID)}
         if outputs == 1:
             source.used |= {"exp", "log"}
@@ -41,75 +41,6 @@ def experts(source: Source, program: Program, i: int, x: str, out: str) -> None:
 
 _BOUNDED = "{0} > $said$ ? $said$ : {0} < -$said$ ? -$said$ : {0}"
 
-_NUMBERS = f"""
-{{
-    float said[$n$], voted = 0.0f, stacked = 0.0f;
-    int m;
-    for (j = 0; j < $n$; j++) {{
-        float value = $x$[j];
-        if ($corrects$[j] >= 0) value += said[$corrects$[j]];
-        said[j] = {_BOUNDED.format("value")};
-        voted += $votes$[j] * said[j];
-    }}
-    for (m = 0; m < $stacks$; m++) {{
-        float value = $weights$[m * $width$] + $weights$[m * $width$ + 1] * voted;
-        for (j = 0; j < $n$; j++) value += $weights$[m * $width$ + 2 + j] * said[j];
-        stacked += $shares$[m] * ({_BOUNDED.format("value")});
-    }}
-    $out$[0] = $follows$ == 0 ? stacked : $follows$ == 1 ? voted : said[$best$];
-}}
-"""
-
-_ONE = f"""
-{{
-    float stacked = $weights$[0], voted = 0.0f, followed, p, q;
-    for (j = 0; j < $n$; j++) {{
-        const float value = $x$[j];
-        voted += value > $alike$ ? $votes$[j] : -$votes$[j];
-        stacked += $weights$[2 + j] * ({_BOUNDED.format("value")});
-    }}
-    stacked += $weights$[1] * voted;
-    followed = $follows$ == 0 ? stacked : $follows$ == 1 ? voted : $x$[$best$];
-    p = stacked > 30.0f ? 30.0f : stacked < -30.0f ? -30.0f : stacked;
-    q = 1.0f / (1.0f + @_exp(p)); /* each side by itself: 1 - p would lose a small one */
-    p = 1.0f / (1.0f + @_exp(-p));
-    if ((followed > $at$) != (stacked > 0.0f)) p = q = 0.5f;
-    p = @_log((p * $kept$ + $for$) / (q * $kept$ + $against$));
-    if (followed > $at$) $out$[0] = p > 4.7683716e-07f ? p : 4.7683716e-07f;
-    else $out$[0] = p < 0.0f ? p : 0.0f;
-}}
-"""
-
-_SEVERAL = f"""
-{{
-    float voted[$k$], followed[$k$], largest;
-    int k, chosen = 0;
-    for (k = 0; k < $k$; k++) voted[k] = 0.0f;
-    for (j = 0; j < $n$; j++) {{
-        int most = 0;
-        largest = $x$[j * $k$];
-        for (k = 1; k < $k$; k++) if ($x$[j * $k$ + k] > largest) largest = $x$[j * $k$ + k];
-        while ($x$[j * $k$ + most] < largest - $alike$) most++;
-        voted[most] += $votes$[j];
-    }}
-    for (k = 0; k < $k$; k++) {{
-        float stacked = $weights$[1] * voted[k];
-        for (j = 0; j < $n$; j++) {{
-            const float value = $x$[j * $k$ + k];
-            stacked += $weights$[2 + j] * ({_BOUNDED.format("value")});
-        }}
-        $out$[k] = stacked;
-        followed[k] = $follows$ == 0 ? stacked : $follows$ == 1 ? voted[k] : $x$[$best$ * $k$ + k];
-    }}
-    largest = followed[0];
-    for (k = 1; k < $k$; k++) if (followed[k] > largest) largest = followed[k];
-    while (followed[chosen] < largest - $at$) chosen++;
-    largest = $out$[0];
-    for (k = 1; k < $k$; k++) if ($out$[k] > largest) largest = $out$[k];
-    $out$[chosen] = largest + 1e-5f;
-}}
-"""
-
 
 def forest(source: Source, program: Program, i: int, x: str, out: str) -> None:
     """Write the step ``forest``, as `streamsvm.edge.committees` describes it: a function of its own."""
@@ -117,40 +48,16 @@ def forest(source: Source, program: Program, i: int, x: str, out: str) -> None:
     floats = [name for name in ("thresholds", "means") if name in step.arrays]
     arrays = {name: _smallest_integers(array) for name, array in step.arrays.items() if name not in {*floats, "votes"}}
     arrays |= {name: step.arrays[name] for name in floats} | {"votes": step.arrays["votes"] / step.arrays["votes"].sum()}
-    names: dict[str, Any] = {"leaf": _COUNTED_LEAF if step.options["labels"] else _MEAN_LEAF}
+    names: dict[str, Any] = {"leaf": TEMPLATES["counted_leaf"] if step.options["labels"] else TEMPLATES["mean_leaf"]}
     names |= {name: source.keep(f"{name}{i}", array) for name, array in arrays.items()}
     names |= {"i": i, "trees": len(arrays["roots"]), "width": step.options["labels"] or 1}
-    source.functions[f"forest{i}"] = fill_marks(_FOREST, names)
+    source.functions[f"forest{i}"] = fill_marks(TEMPLATES["forest"], names)
     source.body.append(f"@_forest{i}({x}, {out});")
 
 
 def _smallest_integers(array: np.ndarray) -> np.ndarray:
     """Return whole numbers in the smallest signed type."""
     return array.astype(np.result_type(np.int8, np.min_scalar_type(-int(array.max(initial=0)) - 1)))
-
-
-_FOREST = """
-static void @_forest$i$(const float *@UP_RESTRICT x, float *@UP_RESTRICT out)
-{
-    int t, j;
-    for (j = 0; j < $width$; j++) out[j] = 0.0f;
-    for (t = 0; t < $trees$; t++) {
-        int32_t at = $roots$[t];
-        while ($left$[at] >= 0) {
-            const float value = x[$feature$[at]], threshold = $thresholds$[at];
-            at = $left$[at] + !($equal$[at] ? value == threshold : value <= threshold);
-        }
-$leaf$
-    }
-}
-"""
-_MEAN_LEAF = "        out[0] += $votes$[t] * $means$[$feature$[at]];"
-_COUNTED_LEAF = """
-        {
-            const int32_t leaf = 2 * (int32_t)$feature$[at], sum = $counts$[leaf] + $counts$[leaf + 1];
-            for (j = 0; j < 2 && sum > 0; j++) out[$targets$[leaf + j]] += $votes$[t] * (float)$counts$[leaf + j] / (float)sum;
-        }
-""".strip("\n")
 
 
 def add_step(source: Source, program: Program, number_of: int) -> None:
@@ -315,17 +222,8 @@ def _value_expression(source: Source, step: Step) -> str:
     if o["kind"] == "sigmoid":
         source.used.add("tanh")
         return f"@_tanh({product})"
-    source.functions.setdefault("power", _POWER)
+    source.used.add("power")
     return f"@_power({product}, {o['degree']})"
-
-
-_POWER = """/* x to the power n, bounded by 1e30 in size. */
-static float @_power(float x, int n)
-{
-    float y = 1.0f;
-    while (n-- > 0) y *= x;
-    return y > 1e30f ? 1e30f : y < -1e30f ? -1e30f : y;
-}"""
 
 
 def _write_fourier(source: Source, program: Program, i: int, x: str, out: str) -> None:
@@ -416,58 +314,11 @@ def neighbours(source: Source, program: Program, i: int, x: str, out: str) -> No
         "targets": source.keep(f"targets{i}", targets),
         "width": program.widths[i + 1],
     }
-    source.functions["rounded"] = fill_marks(_ROUNDED, {"rounding": number(float(ROUNDING))})
-    source.functions[f"neighbours{i}"] = fill_marks(_NEIGHBOURS, names)
+    source.functions["rounded"] = fill_marks(TEMPLATES["rounded"], {"rounding": number(float(ROUNDING))})
+    source.functions[f"neighbours{i}"] = fill_marks(TEMPLATES["neighbours"], names)
     source.body.append(f"@_neighbours{i}({x}, {out});")
 
 
-_ROUNDED = """
-static inline float @_rounded(float distance)
-{
-    const volatile float sum = distance + $rounding$; /* a float, also where a processor computes with more digits */
-    return sum;
-}
-"""
-
-# Those that are nearest are in the order of their rounded distances, and of equal ones in their own.
-_NEIGHBOURS = """
-static void @_neighbours$i$(const float *@UP_RESTRICT x, float *@UP_RESTRICT out)
-{
-    float sums[$lanes$], near[$k$], least, total = 0.0f;
-    int which[$k$], first, i, j;
-    for (i = 0; i < $k$; i++) {
-        near[i] = $far$;
-        which[i] = 0;
-    }
-    for (first = 0; first < $n$; first += $lanes$) {
-        const int size = $n$ - first < $lanes$ ? $n$ - first : $lanes$;
-        $call$;
-        for (i = 0; i < size; i++) {
-            const float rounded = @_rounded(sums[i]);
-            if (!(rounded < @_rounded(near[$k$ - 1]))) continue;
-            for (j = $k$ - 1; j > 0 && rounded < @_rounded(near[j - 1]); j--) {
-                near[j] = near[j - 1];
-                which[j] = which[j - 1];
-            }
-            near[j] = sums[i];
-            which[j] = first + i;
-        }
-    }
-    least = $far$;
-    for (i = 0; i < $k$; i++) {
-        near[i] = near[i] > $nearest$ ? near[i] : $nearest$;
-        least = near[i] < least ? near[i] : least;
-    }
-    for (i = 0; i < $k$; i++) {
-        const float ratio = (least + $offset$) / (near[i] + $offset$);
-        near[i] = $weights$[which[i]];
-        for (j = 0; j < $power$; j++) near[i] *= ratio;
-        total += near[i];
-    }
-    for (j = 0; j < $width$; j++) out[j] = 0.0f;
-    for (i = 0; i < $k$; i++) $share$
-}
-"""
 _SHARE = "out[$targets$[which[i]]] += near[i] / total;"
 _MEAN = "out[0] += near[i] / total * $targets$[which[i]];"
 

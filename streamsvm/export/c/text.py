@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
+from importlib.resources import files
 from pathlib import Path
 from typing import Any
 
@@ -28,6 +29,25 @@ _IDENTIFIER = re.compile("[A-Za-z][A-Za-z0-9_]{0,40}")
 _TYPES = {"f": "float", "b": "int8_t", "h": "int16_t", "i": "int32_t", "l": "int32_t", "q": "int32_t", "d": "float"}
 _TYPES |= {"I": "uint32_t", "L": "uint32_t"}
 _WIDTH = 120  # characters of a line
+
+
+def read_c(name: str) -> str:
+    """Read a C file of this package."""
+    return files("streamsvm.export.c").joinpath(name).read_text("utf-8")
+
+
+def read_sections(name: str) -> dict[str, str]:
+    """Read the sections of a C file of this package, which begin with ``/* section: NAME */``, by their names."""
+    _, *parts = re.split(r"^/\* section: (\w+) \*/\n", read_c(name), flags=re.MULTILINE)
+    return {section: text.strip("\n") for section, text in zip(parts[::2], parts[1::2], strict=True)}
+
+
+#: The functions of every model, in C under the name ``model``, with ``@`` in its place.
+RUNTIME: Mapping[str, str] = {
+    name: text.replace("MODEL_", "@UP_").replace("model_", "@_") for name, text in read_sections("runtime.c").items()
+}
+#: Statements and functions with marks that `fill_marks` replaces.
+TEMPLATES: Mapping[str, str] = read_sections("templates.c")
 
 
 def checked_prefix(name: str) -> str:
@@ -196,31 +216,6 @@ OF_NAMES = """\
 /* The number x[place] of a name, text in UTF-8: 0 if the model does not know it, or if x[place] is of no names. Give text as the
    model learned it: without blanks around it, whole numbers without a point, true and false in small letters. */"""
 
-_NAME = """
-float @_name(int place, const char *text)
-{{
-    const @UP_TABLE uint32_t *keys;
-    const @UP_TABLE float *values;
-    uint32_t key, count, begin = 0, end, middle;
-    int bit;
-    switch (place) {{
-{cases}
-    default: return 0.0f;
-    }}
-    for (key = ~key; *text; text++) {{ /* the CRC-32 of the field and the text */
-        key ^= (uint32_t)(unsigned char)*text;
-        for (bit = 0; bit < 8; bit++) key = key & 1u ? (key >> 1) ^ 0xedb88320u : key >> 1;
-    }}
-    key = ~key ? ~key : 1u;
-    for (end = count; begin < end;) {{
-        middle = begin + (end - begin) / 2;
-        if (keys[middle] < key) begin = middle + 1;
-        else end = middle;
-    }}
-    return begin < count && keys[begin] == key ? values[begin] : 0.0f;
-}}
-"""
-
 
 def has_names(program: Program) -> bool:
     """Return whether a program has numbers of names."""
@@ -259,7 +254,7 @@ def add_names(source: Source, program: Program) -> str:
             count = len(program.tables[number].keys)
             found = f"keys = @_keys{number}; values = @_values{number}_{within}; count = {count};"
             cases.append(f"    case {place}: key = {seed_of(column.field)}u; {found} break;")
-    return _NAME.format(cases="\n".join(cases))
+    return "\n" + TEMPLATES["name"].replace("$cases$", "\n".join(cases)) + "\n"
 
 
 # Words of C++, and what compilers and headers of C may have defined in small letters.

@@ -3,6 +3,7 @@
 import ctypes
 import re
 import subprocess
+from importlib.resources import files
 
 import numpy as np
 import pytest
@@ -230,3 +231,14 @@ def test_a_row_has_its_numbers_by_names(flags, tmp_path):
     command = [COMPILERS[0], *flags, "-Wall", "-Wextra", "-Wpedantic", "-Werror", "main.c", "model.c", "-o", "main"]
     subprocess.run(command, cwd=tmp_path, check=True)
     subprocess.run([tmp_path / "main"], check=True)
+
+
+@pytest.mark.parametrize("language", ["c", "c++"])
+@pytest.mark.parametrize("compiler", COMPILERS)
+def test_the_fixed_functions_are_a_source_file_of_their_own(compiler, language):
+    """So that an editor and a linter read them as they stand."""
+    source = files("streamsvm.export.c").joinpath("runtime.c")
+    flags = [flag for flag in FLAGS if language == "c" or not flag.startswith("-std")]
+    command = [compiler, *flags, "-Wno-unused-function", "-fsyntax-only", "-x", language, str(source)]
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    assert (done.returncode, done.stderr) == (0, "")
