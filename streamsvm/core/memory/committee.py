@@ -212,7 +212,12 @@ class CommitteeStore(Store[CommitteeViews]):
     def _room_of(place: Place, columns: int) -> int:
         return 0 if place.store is None else _rounded_to_lines(place.store.nbytes_of(columns=columns, **place.sizes))
 
-    @Store.used.setter
+    @property
+    def used(self) -> int:
+        """The number of columns that have a feature."""
+        return super().used
+
+    @used.setter
     def used(self, columns: int) -> None:
         self._header["used"] = columns
         self.views.cache["valid"] = 0
