@@ -40,7 +40,7 @@ _STEPS = 20  # for each variable of a block, at most
 _GOLDEN = 0.618034  # multiples of it lie everywhere between two integers
 _MEGABYTE = 2**20
 _SHRINK_EVERY = 1000  # steps
-_LEFT, _LEFT_OF_COLUMNS = 0.9, 0.7  # of the working set, at most, where it shrinks; the latter where columns have to be moved
+_LEFT, _LEFT_OF_MATRIX = 0.9, 0.7  # of the working set, at most, where it shrinks; the latter where its matrix has to be moved
 _FAILED = 3  # checks that find no half of the gap before, after which steps in float64 are tried
 _GOAL = 0.9  # of the tolerance, which steps reach: float32 may be off by the rest
 _MOST_FREE = 150  # variables between their bounds, whose last digits are solved for
@@ -123,8 +123,8 @@ def _block_variables(ascents: np.ndarray, descents: np.ndarray, before: np.ndarr
     room = min(_NEW, max(largest // 2, 2)) // 2
     for violation in (middle - ascents, descents - middle):
         violators = np.flatnonzero(violation > _WORST * violation.max())
-        wanted[_spread(violators, min(room, largest - np.count_nonzero(wanted)), number)] = True
-    wanted[_spread(free, largest - np.count_nonzero(wanted), number)] = True
+        wanted[_spread(violators, min(room, largest - int(np.count_nonzero(wanted))), number)] = True
+    wanted[_spread(free, largest - int(np.count_nonzero(wanted)), number)] = True
     others = before[~wanted[before]]
     wanted[others[: max(min(_BLOCK, largest) - np.count_nonzero(wanted), 0)]] = True
     return np.flatnonzero(wanted)
@@ -132,9 +132,9 @@ def _block_variables(ascents: np.ndarray, descents: np.ndarray, before: np.ndarr
 
 def _spread(variables: np.ndarray, n: int, number: int) -> np.ndarray:
     """Return at most n variables from all over the given ones, others for each block number."""
-    stride = len(variables) / max(n, 1)
-    if stride <= 1.0:
+    if len(variables) <= n:
         return variables
+    stride = len(variables) / max(n, 1)
     return variables[(stride * (np.arange(n) + number * _GOLDEN % 1.0)).astype(np.int64)]
 
 
@@ -302,7 +302,7 @@ def _single_steps(state: State, options: SolverOptions, goal: float) -> int:
         newton.follow(state)
         if options.shrinking and since >= _SHRINK_EVERY:
             since = 0
-            state.shrink(_LEFT_OF_COLUMNS)
+            state.shrink(_LEFT_OF_MATRIX)
     return RUNNING
 
 

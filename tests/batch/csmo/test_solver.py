@@ -110,6 +110,13 @@ def test_a_block_is_free_variables_and_violators_from_all_over():
     assert solver._BLOCK <= len(filled) <= largest
 
 
+@pytest.mark.parametrize("largest", [2, 3, 5])
+def test_a_block_of_few_variables_keeps_its_limit(largest):
+    for seed in range(20):
+        ascents, descents = np.random.default_rng(seed).normal(size=(2, 6))
+        assert 2 <= len(solver._block_variables(ascents, descents, np.arange(6), largest, seed)) <= largest
+
+
 def test_a_block_takes_a_part_of_very_many_free_variables():
     ascents = np.random.default_rng(0).normal(size=1000)
     seen = np.zeros(1000, bool)
