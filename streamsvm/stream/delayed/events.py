@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
 import json
 import math
 from collections.abc import Hashable, Mapping
@@ -84,11 +83,13 @@ def checked_time(value: Any, latest: float = math.inf) -> float:
     time, value = math.nan, as_python(value)
     if value is None:
         raise RowError("time", "the event time is missing: rows and labels are read in its order")
-    with contextlib.suppress(ValueError, TypeError, OverflowError):
+    try:
         if isinstance(value, str) and len(value) <= _LONGEST_TIME:
             time = _seconds_in_text(value)
         elif not isinstance(value, str | bool):  # a small whole number is no year here
             time = as_seconds(float(value) if isinstance(value, int) else value)
+    except (ValueError, TypeError, OverflowError):
+        time = math.nan
     if math.isnan(time):
         raise RowError("time", f"the event time is {shown(value)}: it must be seconds since 1970, or a date in ISO 8601")
     if not -_LATEST <= time <= min(latest, _LATEST):

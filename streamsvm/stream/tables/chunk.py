@@ -221,9 +221,9 @@ class Chunk:
         copies: Sequence[Sequence[Any]] | None = None,
         messages: MessageColumns | None = None,
     ) -> None:
-        self._n, self._has_table = len(rows), isinstance(rows, Table)
+        self._n = len(rows)
         if isinstance(rows, Table):
-            self._table = rows
+            self._table, self._has_table = rows, True
         else:
             self._rows = rows
         self._place, self._raw, self._names, self._copies, self._message_columns = place, raw, names, copies, messages
