@@ -61,11 +61,12 @@ class DualFit:
     def __post_init__(self) -> None:
         self.coefficients: np.ndarray = np.zeros((len(self.machines), len(self.C)))
         self.begun: dict[int, DualPoint] = {}
+        self._counted_labels = self.labels[self.training.counted]
 
     @cached_property
     def largest(self) -> int:
         """The largest number of rows of a machine."""
-        counts, (first, second) = np.bincount(self.labels[self.training.counted], minlength=2), self.machines.T
+        counts, (first, second) = np.bincount(self._counted_labels, minlength=2), self.machines.T
         return int((counts[second] + np.where(first != second, counts[first], 0)).max())
 
     def solve_few(self) -> None:
@@ -82,8 +83,7 @@ class DualFit:
     def solve(self, k: int, buffer: np.ndarray, workers: Workers) -> DualPoint:
         """Solve machine number k, from where it was begun; write its coefficients."""
         (first, second), counted, shared = self.machines[k], self.training.counted, self.shared
-        labels = self.labels[counted]
-        which = counted[(labels == first) | (labels == second)]
+        which = counted[(self._counted_labels == first) | (self._counted_labels == second)]
         C, targets = self.C[which], self.training.targets
         positive = None if first == second else self.labels[which] == second
         groups = shared.groups
