@@ -1,6 +1,6 @@
 """A model as a program: numbered values, each computed from earlier ones, and how they answer.
 
-Value 0 is the row as it is given, with a number for each column; that of a name may come from a `Table`. A number that is not
+Value 0 is the row as it is given, with a number for each column; that of a name may come from a `NameTable`. A number that is not
 finite is missing, and is NaN from then on. Step i computes value i + 1 from values before it. A value has a width: for n rows, it
 is float64 [n, width]. A program is data. `streamsvm.edge.steps` executes it with numpy, and `streamsvm.export` writes it as C,
 ONNX or JSON.
@@ -40,7 +40,7 @@ import numpy as np
 from streamsvm.edge.step import ProgramError, Step, is_number
 from streamsvm.edge.steps import ODDS, LogOdds, MarginOdds, value_of, width_of
 
-__all__ = ["Answer", "Column", "Program", "ProgramError", "Step", "Table"]
+__all__ = ["Answer", "Column", "NameTable", "Program", "ProgramError", "Step"]
 
 Name = str | int | float | bool
 
@@ -69,7 +69,7 @@ class Column(NamedTuple):
     """The number is that of the field's text in the table with the first number, at the second one; missing if it has none."""
 
 
-class Table(NamedTuple):
+class NameTable(NamedTuple):
     """Numbers of names, such as what the labels of the rows that were learned say of each."""
 
     keys: np.ndarray
@@ -146,10 +146,10 @@ class Program:
     [1, 1, 1]
     """
 
-    def __init__(self, columns: Sequence[Column], hashed: int = 0, tables: Sequence[Table] = ()) -> None:
+    def __init__(self, columns: Sequence[Column], hashed: int = 0, tables: Sequence[NameTable] = ()) -> None:
         self.columns: list[Column] = list(columns)
         self.hashed: int = hashed
-        self.tables: tuple[Table, ...] = tuple(tables)
+        self.tables: tuple[NameTable, ...] = tuple(tables)
         for table in self.tables:
             _check_table(table)
         for column in self.columns:
@@ -262,7 +262,7 @@ class Program:
                     f"it has version {saved['version']} of the programs, and this streamsvm reads {_VERSION}: upgrade"
                 )
             left = dict(arrays)  # each is used once: a small file must not compute with a large array ten thousand times
-            tables = [Table(*(left.pop(table[name]) for name in Table._fields)) for table in saved.get("tables", ())]
+            tables = [NameTable(*(left.pop(table[name]) for name in NameTable._fields)) for table in saved.get("tables", ())]
             program = cls([_column_of(*column) for column in saved["columns"]], _count_of(saved["hashed"]), tables)
             if len(program.columns) > _MOST_COLUMNS:
                 raise ProgramError("it has too many columns")
@@ -316,7 +316,7 @@ def run(program: Program, rows: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     return values[program.answer.decision], values[program.answer.choice]
 
 
-def _check_table(table: Table) -> None:
+def _check_table(table: NameTable) -> None:
     keys, values = table
     kinds = [(array.dtype.kind, array.dtype.itemsize, array.ndim) for array in table]
     if kinds != [("u", 4, 1), ("f", 8, 2)] or len(values) != len(keys) or not values.shape[1]:
@@ -327,7 +327,7 @@ def _check_table(table: Table) -> None:
         raise ProgramError("the values of a table are not finite")
 
 
-def _check_place(column: Column, tables: Sequence[Table]) -> None:
+def _check_place(column: Column, tables: Sequence[NameTable]) -> None:
     if column.table is None:
         return
     table, place = column.table

@@ -12,7 +12,7 @@ from river import compose
 
 from streamsvm.core.checks import as_python
 from streamsvm.edge.predictor import text_of
-from streamsvm.edge.program import Column, Program, ProgramError, Table
+from streamsvm.edge.program import Column, NameTable, Program, ProgramError
 from streamsvm.files.category_names import key_of, seed_of
 from streamsvm.learners.preprocessing import BoundedScaler
 from streamsvm.stream.tables.column_state import ColumnState
@@ -36,7 +36,7 @@ class Front:
 
     columns: list[Column]
     scales: list[Scale] = field(default_factory=list)
-    tables: list[Table] = field(default_factory=list)
+    tables: list[NameTable] = field(default_factory=list)
 
 
 def front_of(names: Sequence[Any], transformers: Sequence[Any]) -> Front:
@@ -235,13 +235,13 @@ def _columns_of_names(encoder: TableEncoder, table: int) -> dict[Any, Column]:
     return found
 
 
-def _table_of(state: ColumnState, statistics: NameStatistics) -> Table:
+def _table_of(state: ColumnState, statistics: NameStatistics) -> NameTable:
     """Return the statistics that names have now; those that have a feature instead are left out."""
     left_out: list[int] = []
     for name, values in state.categories.items():
         left_out += [key_of(seed_of(name), text) for text, feature in values.items() if not state.has_statistic(name, feature)]
     keys = np.setdiff1d(statistics.keys, np.array(left_out, np.uint32))
-    return Table(keys, statistics.of(keys.tolist()))
+    return NameTable(keys, statistics.of(keys.tolist()))
 
 
 _LOST = 0.01 / 2.0**-24  # of the location over the spread: float32 rounds values by a hundredth of the spread

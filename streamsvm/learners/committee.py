@@ -23,9 +23,9 @@ from streamsvm.core.steps.stack import FIRST_INPUT, first_weights
 from streamsvm.learners.estimator import learner
 from streamsvm.learners.experts import (
     Additive,
+    BudgetedMachine,
     Expert,
     Forest,
-    KernelMachine,
     Landmarks,
     LastLabel,
     LastTarget,
@@ -43,9 +43,9 @@ def _machine_name(width: float, C: float, resets: bool) -> str:
     return f"{'resetting ' if resets else ''}dual ascent, gamma x {width:g}, C {C:g}"
 
 
-def _ascent_expert(width: float, C: float, resets: bool = False, budget: int = 150) -> KernelMachine:
+def _ascent_expert(width: float, C: float, resets: bool = False, budget: int = 150) -> BudgetedMachine:
     state = {"C": C, "relaxation": 1.5, "reprocess": 1, "tol": 0.3, "replay_steps": 1}
-    return KernelMachine(_machine_name(width, C, resets), state, width, budget, resets=resets)
+    return BudgetedMachine(_machine_name(width, C, resets), state, width, budget, resets=resets)
 
 
 def _linear_expert(C: float) -> Linear:
@@ -61,9 +61,9 @@ def _landmark_expert(number: int, width: float = 1.0, forgetting_factor: float =
 
 def _regression_expert(
     width: float, C: float, resets: bool = False, budget: int = 150, corrects: Expert | None = None
-) -> KernelMachine:
+) -> BudgetedMachine:
     name = _machine_name(width, C, resets) + ("" if corrects is None else ", of what is not additive")
-    return KernelMachine(name, {"C": C, "relaxation": 0.5}, width, budget, resets=resets, corrects=corrects)
+    return BudgetedMachine(name, {"C": C, "relaxation": 0.5}, width, budget, resets=resets, corrects=corrects)
 
 
 _SECOND_ORDER = (
@@ -214,7 +214,7 @@ class Committee(ScalingEstimator):
         for entry, expert in zip(v.experts, team, strict=True):
             for name in ("width", "memory", "additive", "resets"):
                 entry[name] = getattr(expert, name, 0)
-            if isinstance(expert, KernelMachine) and expert.corrects is not None:
+            if isinstance(expert, BudgetedMachine) and expert.corrects is not None:
                 entry["base_input"] = v.experts["first_input"][team.index(expert.corrects)]
         newton.start(v.newton_curvatures, v.newton_inverses, second_order.NEWTON_RIDGE)
         return store
@@ -249,7 +249,7 @@ class Committee(ScalingEstimator):
         if self._ready:
             return
         team = zip(self._team, self._store.stores, strict=True)
-        budgeted = [(expert.budget, stores[0]) for expert, stores in team if isinstance(expert, KernelMachine)]
+        budgeted = [(expert.budget, stores[0]) for expert, stores in team if isinstance(expert, BudgetedMachine)]
         if self.n_learned + rows > min(budget for budget, _ in budgeted):
             for _, store in budgeted:
                 set_strategy(store, strategy_for("rbf", None), self._outputs > 1)
@@ -282,7 +282,7 @@ class Committee(ScalingEstimator):
         for memory in (stores[0] for expert, stores in team if isinstance(expert, Neighbours)):
             n, v = memory.held, memory.views  # which has just measured the distances
             return memory.vectors, v.distances[:n].astype(np.float64), self._targets_in_units(v.targets[:n]), "rows"
-        machine = next(stores[0] for expert, stores in team if isinstance(expert, KernelMachine) and expert.resets)
+        machine = next(stores[0] for expert, stores in team if isinstance(expert, BudgetedMachine) and expert.resets)
         vectors, of = machine.vectors, spoken_for(machine.coefficients[::2], not self._has_targets)
         return vectors, distances_to(self._store.views.scaled[: vectors.shape[1]], vectors), of, "support vectors"
 

@@ -120,7 +120,7 @@ class KernelLearner(Learner):
 
 
 @dataclass(frozen=True)
-class KernelMachine(KernelLearner):
+class BudgetedMachine(KernelLearner):
     """Coordinate ascent in the dual with a budget. It may begin anew where the stream drifts, or correct another expert."""
 
     resets: bool = False

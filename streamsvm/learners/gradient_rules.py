@@ -13,7 +13,7 @@ from streamsvm.core.memory.slots import remove
 from streamsvm.core.memory.support_vectors import views
 from streamsvm.core.steps.iterates import common
 from streamsvm.core.steps.rule import FITTED, rule, state_of
-from streamsvm.core.steps.step import Row, add_support_vector, random_slot
+from streamsvm.core.steps.step import CurrentRow, add_support_vector, random_slot
 from streamsvm.learners.baseline import LARGEST, Baseline, Reference
 from streamsvm.learners.bsgd import Descent
 from streamsvm.learners.estimator import learner
@@ -78,7 +78,7 @@ _BOGD_STATE = np.dtype([("l2", "f8"), ("eta0", "f8"), ("fitted", "i8")])
 
 
 @rule(_BOGD_STATE, learned=FITTED)
-def bogd_step(block: np.ndarray, row: Row) -> None:
+def bogd_step(block: np.ndarray, row: CurrentRow) -> None:
     """A gradient step; where the store is full, a random support vector goes and the others grow for it."""
     v, c, s = views(block), common(block), state_of(block, _BOGD_STATE)
     h = v.header[0]
@@ -148,7 +148,7 @@ def _replace_vector(block: np.ndarray, diagonal: float) -> float:
 
 
 @rule(_BPAS_STATE, learned=FITTED)
-def bpas_step(block: np.ndarray, row: Row) -> None:
+def bpas_step(block: np.ndarray, row: CurrentRow) -> None:
     """A passive-aggressive step; where the store is full, the support vector goes that the new one replaces at the least loss."""
     v, s = views(block), state_of(block, _BPAS_STATE)
     h = v.header[0]

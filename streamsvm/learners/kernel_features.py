@@ -15,7 +15,7 @@ from streamsvm.core.memory.slots import append, kernel_row_of, next_random
 from streamsvm.core.memory.support_vectors import views
 from streamsvm.core.steps.iterates import common
 from streamsvm.core.steps.rule import rule, state_of
-from streamsvm.core.steps.step import Row
+from streamsvm.core.steps.step import CurrentRow
 from streamsvm.learners.baseline import Baseline, add_bounded
 from streamsvm.learners.estimator import learner
 from streamsvm.learners.merging import MergeableExpansion
@@ -45,7 +45,7 @@ def _draw_frequencies(block: np.ndarray) -> None:
 
 
 @rule(_FOGD_STATE, learned={"drawn": (0, 2**31)}, prepare=_draw_frequencies)
-def fogd_step(block: np.ndarray, row: Row) -> None:
+def fogd_step(block: np.ndarray, row: CurrentRow) -> None:
     """A gradient step on the weights of z = [cos(w_i x), sin(w_i x)] / sqrt(m): a += eta y [cos, sin] / m."""
     v, s = views(block), state_of(block, _FOGD_STATE)
     if row.target * v.scores[0] < 1.0:
@@ -146,7 +146,7 @@ def _forget_inverse(block: np.ndarray) -> None:
 
 
 @rule(_NOGD_STATE, rescaled=_forget_inverse, learned={"gamma": (0.0, LARGEST_GAMMA)})
-def nogd_step(block: np.ndarray, row: Row) -> None:
+def nogd_step(block: np.ndarray, row: CurrentRow) -> None:
     """A landmark while there is room; then a gradient step inside the span of the landmarks.
 
     With z = M k(x), M'M = G the inverse of the landmarks' Gram matrix of the given rank, the linear step w += eta y z is

@@ -12,7 +12,7 @@ from streamsvm.core.memory.slots import append, kernel_row_of, remove
 from streamsvm.core.memory.support_vectors import views
 from streamsvm.core.steps.iterates import common
 from streamsvm.core.steps.rule import FITTED, rule, state_of
-from streamsvm.core.steps.step import Row, add_support_vector, add_to_coefficient, random_slot
+from streamsvm.core.steps.step import CurrentRow, add_support_vector, add_to_coefficient, random_slot
 from streamsvm.learners.baseline import Baseline, Reference
 from streamsvm.learners.estimator import learner
 from streamsvm.learners.mergeable import Part
@@ -22,7 +22,7 @@ _FITTED_STATE = np.dtype([("fitted", "i8")])
 
 
 @rule(_FITTED_STATE, learned=FITTED)
-def rbp_step(block: np.ndarray, row: Row) -> None:
+def rbp_step(block: np.ndarray, row: CurrentRow) -> None:
     """A mistake becomes a support vector, in the place of a random one where the store is full."""
     v = views(block)
     h = v.header[0]
@@ -59,7 +59,7 @@ class RBP(Baseline, MergeableExpansion):
 
 
 @rule(_FITTED_STATE, learned=FITTED)
-def stoptron_step(block: np.ndarray, row: Row) -> None:
+def stoptron_step(block: np.ndarray, row: CurrentRow) -> None:
     """A mistake becomes a support vector while there is room."""
     v = views(block)
     h = v.header[0]
@@ -89,7 +89,7 @@ class Stoptron(Baseline, MergeableExpansion):
 
 
 @rule()
-def kernel_perceptron_step(block: np.ndarray, row: Row) -> None:
+def kernel_perceptron_step(block: np.ndarray, row: CurrentRow) -> None:
     """A mistake becomes a support vector, with its label as coefficient."""
     if row.self_kernel > 0.0 and row.target * views(block).scores[0] <= 0.0:
         add_support_vector(block, row, row.target * row.weight)
@@ -155,7 +155,7 @@ def _forget_oldest(block: np.ndarray) -> None:
 
 
 @rule(_FORGETRON_STATE, learned={"mistakes": (0, 2**62), "damage": (-1e100, 1e100), **FITTED})
-def forgetron_step(block: np.ndarray, row: Row) -> None:
+def forgetron_step(block: np.ndarray, row: CurrentRow) -> None:
     """A mistake becomes a support vector; where that is one too many, all shrink and the oldest goes."""
     v, s = views(block), state_of(block, _FORGETRON_STATE)
     h = v.header[0]

@@ -14,7 +14,7 @@ from streamsvm.core.memory.block import LARGEST_COEFFICIENT
 from streamsvm.core.memory.slots import append, kernel_row_of, remove, scan_row
 from streamsvm.core.memory.support_vectors import views
 from streamsvm.core.steps.rule import rule, state_of
-from streamsvm.core.steps.step import Row, compute_scores
+from streamsvm.core.steps.step import CurrentRow, compute_scores
 from streamsvm.learners.baseline import Baseline, add_bounded
 from streamsvm.learners.estimator import learner
 from streamsvm.learners.merging import MergeableExpansion
@@ -97,7 +97,7 @@ def _forget_inverse(block: np.ndarray) -> None:
 
 
 @rule(STATE, rescaled=_forget_inverse, learned={"gamma": (0.0, LARGEST_GAMMA)})
-def step(block: np.ndarray, row: Row) -> None:
+def step(block: np.ndarray, row: CurrentRow) -> None:
     """A mistake is projected onto the support vectors, or where it is far from their span becomes one."""
     v, s = views(block), state_of(block, STATE)
     h = v.header[0]

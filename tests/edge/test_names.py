@@ -14,7 +14,7 @@ from edge_models import bsgd, of_names
 from refused import refused
 from streamsvm import BSGDClassifier, edge
 from streamsvm.edge.predictor import PROGRAM, Predictor, text_of
-from streamsvm.edge.program import Column, Program, Table
+from streamsvm.edge.program import Column, NameTable, Program
 from streamsvm.export.c import write_c
 from streamsvm.export.compare import comparison
 from streamsvm.export.describe import program_of
@@ -180,7 +180,7 @@ KEYS, VALUES = np.array([3, 2**32 - 1], np.uint32), np.array([[0.5, 1.0], [-0.5,
     ],
 )
 def test_tables_that_do_not_fit_are_refused(keys, numbers, reason):
-    text, arrays = Program([Column("a", "a", table=(0, 1))], tables=[Table(KEYS, VALUES)]).parts()
+    text, arrays = Program([Column("a", "a", table=(0, 1))], tables=[NameTable(KEYS, VALUES)]).parts()
     assert Program.of_parts(text, arrays).tables[0].place_of(2**32 - 1) == 1
     bad = {"program.0": np.ascontiguousarray(keys) if keys.ndim else keys, "program.1": np.ascontiguousarray(numbers)}
     refused(f"a table are .*{reason}|{reason}", Program.of_parts, text, bad, error=edge.ProgramError)
@@ -204,7 +204,7 @@ def test_tables_that_do_not_fit_are_refused(keys, numbers, reason):
     ids=str,
 )
 def test_places_that_are_not_there_are_refused(path, value, reason):
-    text, arrays = Program([Column("a", "a", table=(0, 1))], tables=[Table(KEYS, VALUES)]).parts()
+    text, arrays = Program([Column("a", "a", table=(0, 1))], tables=[NameTable(KEYS, VALUES)]).parts()
     saved = json.loads(text)
     *before, last = path
     parent = saved
@@ -215,7 +215,7 @@ def test_places_that_are_not_there_are_refused(path, value, reason):
 
 
 def test_an_array_belongs_to_one_table():
-    text, arrays = Program([Column("a", "a", table=(0, 1))], tables=[Table(KEYS, VALUES)]).parts()
+    text, arrays = Program([Column("a", "a", table=(0, 1))], tables=[NameTable(KEYS, VALUES)]).parts()
     saved = json.loads(text)
     saved["tables"] *= 2
     refused("its program is corrupt", Program.of_parts, json.dumps(saved), arrays, error=edge.ProgramError)
@@ -223,7 +223,7 @@ def test_an_array_belongs_to_one_table():
 
 @needs_compiler
 def test_a_table_without_names(tmp_path):
-    program = Program([Column("a", "a", table=(0, 0))], tables=[Table(KEYS[:0], VALUES[:0])])
+    program = Program([Column("a", "a", table=(0, 0))], tables=[NameTable(KEYS[:0], VALUES[:0])])
     assert np.isnan(Predictor(program).row_of({"a": "x"})).tolist() == [True]
     assert write_c(program, tmp_path).table_bytes == 8
     compiled = CModel(program, flags=FLAGS)

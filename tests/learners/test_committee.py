@@ -16,7 +16,7 @@ from problems import answers, dicts, learned_by, place_of, sine_classes, sine_cu
 from refused import refused
 from spoilt import spoil
 from streamsvm import SVMClassifier, SVMRegressor, load, save
-from streamsvm.learners.experts import Additive, KernelMachine, Landmarks, Linear, Neighbours
+from streamsvm.learners.experts import Additive, BudgetedMachine, Landmarks, Linear, Neighbours
 
 N = 60 if config.DISABLE_JIT else 600
 TABLES = {SVMClassifier: np.column_stack(sine_classes(2000, 4)), SVMRegressor: np.column_stack(sine_curve(1000, 3, 0.1))}
@@ -387,7 +387,7 @@ def test_features_that_say_nothing_count_less(kind, scaling):
     assert damping[0] < 0.05
     assert damping[2:].min() > 0.6 or config.DISABLE_JIT
     for expert, stores in zip(model._team, model._store.stores, strict=True):
-        if isinstance(expert, KernelMachine):
+        if isinstance(expert, BudgetedMachine):
             h, vectors, norms = stores[0].views.header[0], stores[0].vectors, stores[0].views.norms[: stores[0].n_support]
             assert h["gamma"] == pytest.approx(expert.width / np.square(1.0 - damping).sum())
             np.testing.assert_allclose(norms, np.square(vectors).sum(1), rtol=1e-5)

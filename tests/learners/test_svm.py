@@ -15,7 +15,7 @@ from streamsvm.cli.main import main
 from streamsvm.core.steps import committee, label_answers, newton, second_order
 from streamsvm.core.steps.iterates import LAST
 from streamsvm.learners import KernelRLSClassifier, OnlineLinearSVC
-from streamsvm.learners.experts import Additive, KernelMachine, Landmarks, Linear, SecondOrder
+from streamsvm.learners.experts import Additive, BudgetedMachine, Landmarks, Linear, SecondOrder
 
 N = 130 if config.DISABLE_JIT else 600
 TABLE = np.column_stack(sine_classes(2000, 4))
@@ -42,7 +42,7 @@ def test_experts_are_the_learners_themselves():
     model = SVMClassifier("high", scaling=None, max_features=4, max_classes=2, seed=3)
     team, peers = model._team, []
     for number, expert in enumerate(team):
-        if isinstance(expert, KernelMachine) and not expert.resets:
+        if isinstance(expert, BudgetedMachine) and not expert.resets:
             options = {"C": expert.state["C"], "gamma": 1.0, "scaling": None, "max_classes": 2}
             peer = BSCAClassifier(budget=expert.budget, seed=3 + number, **options)
             peer._own["one_pass"] = 0  # the stack sees to noise: the experts differ in C
@@ -164,10 +164,10 @@ def first_of(model, kind, width=1.0):
 @pytest.mark.once
 def test_gamma_follows_without_scaling():
     model = learned(rows(200, scale=10.0), scaling=None)
-    first = first_of(model, KernelMachine).views.header[0]["gamma"]
+    first = first_of(model, BudgetedMachine).views.header[0]["gamma"]
     assert first == pytest.approx(1.0 / (100.0 * TABLE[:200, :4].var(axis=0).sum()), rel=0.12)
     learned_by(model, rows(200, scale=0.1))
-    assert first_of(model, KernelMachine).views.header[0]["gamma"] != first
+    assert first_of(model, BudgetedMachine).views.header[0]["gamma"] != first
 
 
 @pytest.mark.once

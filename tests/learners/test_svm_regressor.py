@@ -10,7 +10,7 @@ from streamsvm import BSCARegressor, KernelRLSRegressor, SVMRegressor
 from streamsvm.core.kernels import RBF
 from streamsvm.core.steps import stack, target_answers
 from streamsvm.learners import OnlineLinearSVR
-from streamsvm.learners.experts import Additive, KernelMachine, Landmarks, LastTarget, Linear, SecondOrder
+from streamsvm.learners.experts import Additive, BudgetedMachine, Landmarks, LastTarget, Linear, SecondOrder
 
 N = 60 if config.DISABLE_JIT else 600
 TABLE = np.column_stack(sine_curve(1000, 3, 0.1))
@@ -177,7 +177,7 @@ def test_experts_are_the_learners_themselves():
     team, stores, v = model._team, model._store.stores, model._store.views
     peers, twins = [], []
     for number, expert in enumerate(team):
-        if isinstance(expert, KernelMachine):
+        if isinstance(expert, BudgetedMachine):
             peers.append((number, BSCARegressor(expert.budget, C=expert.state["C"], gamma=1.0, scaling=None, seed=3 + number)))
             peers[-1][1]._own["one_pass"] = 0  # the stack sees to noise: the experts differ in C
         elif isinstance(expert, Linear):

@@ -215,7 +215,7 @@ def find_leaf(x: np.ndarray, node: int, right: np.ndarray, cut: np.ndarray, axes
 _LARGEST_SINGLE = 1e30  # gamma or feature for which distances are float32
 
 
-class Forest(NamedTuple):
+class PartitionForest(NamedTuple):
     """The trees of a fitted machine, one after the other; nodes are those of `streamsvm.batch.hss.cuts.Cuts`."""
 
     roots: np.ndarray  # int64 [trees]
@@ -231,14 +231,14 @@ class Forest(NamedTuple):
 class PackedForest(NamedTuple):
     """A forest as compiled predictions read it."""
 
-    forest: Forest
+    forest: PartitionForest
     centres: np.ndarray  # float64 [leaves, d]: of the Gaussian kernel, the middle of a leaf's rows; else 0
     rows: np.ndarray
     """Of the leaves one after the other, their rows less the centre, feature by feature: float32 for the Gaussian kernel."""
     largest: int  # rows of the largest leaf
 
 
-def join_trees(trees: Iterable[tuple[Cuts, np.ndarray]], which: np.ndarray) -> Forest:
+def join_trees(trees: Iterable[tuple[Cuts, np.ndarray]], which: np.ndarray) -> PartitionForest:
     """Return the forest of trees, each with the weights float64 [machines, n] of the rows in the order of its leaves.
 
     Rows without weight are left out. ``which`` int64 [n] has the numbers by which rows are called.
@@ -263,14 +263,14 @@ def join_trees(trees: Iterable[tuple[Cuts, np.ndarray]], which: np.ndarray) -> F
         leaves, entries = leaves + len(cuts.leaves), entries + int(before[-1])
     roots, right, cut, axes, thresholds, starts, rows, by_row = (np.concatenate(some) for some in zip(*parts, strict=True))
     starts = np.append(starts, entries)
-    return Forest(roots, right, cut, axes, thresholds, starts, rows, np.ascontiguousarray(by_row.T))
+    return PartitionForest(roots, right, cut, axes, thresholds, starts, rows, np.ascontiguousarray(by_row.T))
 
 
-def check_forest(forest: Any, machines: int, vectors: int, features: int) -> Forest:
+def check_forest(forest: Any, machines: int, vectors: int, features: int) -> PartitionForest:
     """Return a saved forest; raise a ValueError where a walk through it could lead out of its arrays."""
     corrupt = ValueError("the saved model is corrupt: its trees and weights do not fit together")
     try:
-        found = Forest(*forest)
+        found = PartitionForest(*forest)
     except TypeError:
         raise corrupt from None
     kinds = [np.int64] * 3 + [np.float64] * 2 + [np.int64, np.int32, np.float64]
@@ -304,7 +304,7 @@ def check_forest(forest: Any, machines: int, vectors: int, features: int) -> For
     return found
 
 
-def pack_forest(forest: Forest, X: np.ndarray, kernel: Kernel) -> PackedForest:
+def pack_forest(forest: PartitionForest, X: np.ndarray, kernel: Kernel) -> PackedForest:
     """Return a forest over rows of X float64 [n, d] for predictions.
 
     Gaussian kernel values are float32 where that has the distances: not for features or widths that are very large or small.

@@ -31,7 +31,7 @@ def _cache_folder() -> str:
     return "" if parent is None else str(parent / f"numba-{sources_digest()[:16]}")
 
 
-class Function(Placed, type(njit(lambda: None))):  # type: ignore[misc] # numba has no types
+class PlainFunction(Placed, type(njit(lambda: None))):  # type: ignore[misc] # numba has no types
     """A compiled function of the library: ``py_func``, in Python, with the ``options`` of ``numba.njit``."""
 
     def __init__(self, py_func: Any, options: dict[str, Any]) -> None:
@@ -53,6 +53,9 @@ class Function(Placed, type(njit(lambda: None))):  # type: ignore[misc] # numba 
     def is_stored(self, arguments: tuple[Any, ...]) -> bool:
         """Return whether numba's cache has the function, for types of arguments."""
         return arguments in self.overloads or self._cache.load_overload(arguments, self.targetctx) is not None
+
+
+Function = PlainFunction  # as `numba_functions` calls its own
 
 
 def address_of(function: Any, arguments: str, result: str) -> int:

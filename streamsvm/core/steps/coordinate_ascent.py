@@ -16,7 +16,7 @@ from streamsvm.core.steps.rescale import scan_given
 from streamsvm.core.steps.rule import FITTED, Range, rule, state_of
 from streamsvm.core.steps.step import (
     FIRST_OUTPUT,
-    Row,
+    CurrentRow,
     add_support_vector,
     add_to_coefficient,
     begin_row,
@@ -162,7 +162,7 @@ def _replay_rows(block: np.ndarray, place: int) -> None:
         add_to_coefficient(block, slot, size, rising, falling)
     else:
         v.window_stamps[place] = h["next_stamp"]
-        add_support_vector(block, Row(target, weight, norm, diagonal), size, rising, falling)
+        add_support_vector(block, CurrentRow(target, weight, norm, diagonal), size, rising, falling)
 
 
 @compiled(inline=True)
@@ -217,7 +217,7 @@ def _forget(block: np.ndarray) -> None:
 
 
 @rule(STATE, learned=_LEARNED)
-def step(block: np.ndarray, row: Row) -> None:
+def step(block: np.ndarray, row: CurrentRow) -> None:
     """A step along the coordinate of the current row, and along those of some of the last rows."""
     c, s = common(block), state_of(block, STATE)
     rising, falling, missing = violation(block, row.target)
@@ -280,14 +280,14 @@ def learn_epoch(
                 merged = stamps[i] >= 0 and merges  # the merged vector has the row's weight already
                 weight = 0.0 if merged else weights[i]
                 stamps[i] = views(block).header[0]["next_stamp"]
-                add_support_vector(block, Row(row.target, weight, norm, row.self_kernel), step, rising, falling)
+                add_support_vector(block, CurrentRow(row.target, weight, norm, row.self_kernel), step, rising, falling)
         save_row(block, targets[i], weights[i], stamps[i])
         end_row(block)
     return stepped
 
 
 @compiled
-def _ascent_step(block: np.ndarray, row: Row, coefficients: np.ndarray) -> tuple[int, int, float]:
+def _ascent_step(block: np.ndarray, row: CurrentRow, coefficients: np.ndarray) -> tuple[int, int, float]:
     # The output that rises, the one that falls (-1: none), and by how much. The dual objective along a coordinate is quadratic:
     # the step goes to its maximum, and beyond it by the relaxation.
     v, c, s = views(block), common(block), state_of(block, STATE)

@@ -7,7 +7,7 @@ import numpy as np
 from streamsvm.core.memory.support_vectors import views
 from streamsvm.core.steps.iterates import ONE_CLASS, common
 from streamsvm.core.steps.rule import FITTED, rule, state_of
-from streamsvm.core.steps.step import Row, add_support_vector, violation
+from streamsvm.core.steps.step import CurrentRow, add_support_vector, violation
 
 PEGASOS, CONSTANT, FLOOR, CAPPED = 0, 1, 2, 3
 
@@ -15,7 +15,7 @@ STATE = np.dtype([("schedule", "i8"), ("fit_intercept", "i8"), ("l2", "f8"), ("e
 
 
 @rule(STATE, learned=FITTED)
-def step(block: np.ndarray, row: Row) -> None:
+def step(block: np.ndarray, row: CurrentRow) -> None:
     """One step down the regularised loss (Wang, Crammer and Vucetic 2012, algorithm 1)."""
     v, c, s = views(block), common(block), state_of(block, STATE)
     live = v.header[0]["live"]

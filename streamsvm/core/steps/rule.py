@@ -17,7 +17,7 @@ from streamsvm.core.memory.block import record
 from streamsvm.core.memory.support_vectors import views
 from streamsvm.core.steps.decisions import lay_out
 from streamsvm.core.steps.iterates import CHOSEN, PROBABILITY, RULE_STATE
-from streamsvm.core.steps.step import Row, begin_row, end_row, observe
+from streamsvm.core.steps.step import CurrentRow, begin_row, end_row, observe
 
 #: The fate of a row. It is learned; it is not finite or too large, and nothing has changed; or no strategy has removed the
 #: support vector that is one too many, and the caller undoes what has changed.
@@ -75,7 +75,7 @@ def rule(
     learned: Mapping[str, Range] | None = None,
     prepare: Callable[[np.ndarray], None] = _do_nothing,
     rescaled: Callable[[np.ndarray], None] = _do_nothing,
-) -> Callable[[Callable[[np.ndarray, Row], None]], Rule]:
+) -> Callable[[Callable[[np.ndarray, CurrentRow], None]], Rule]:
     """Make a rule of the step under this decorator, ``step(block, row)``.
 
     The step finds the decision values of the current row in ``views(block).scores`` (that of the last iterate first), and its
@@ -87,7 +87,7 @@ def rule(
     ``rescaled`` where support vectors have been brought to another scale, which makes the same stale.
     """
 
-    def make(step: Callable[[np.ndarray, Row], None]) -> Rule:
+    def make(step: Callable[[np.ndarray, CurrentRow], None]) -> Rule:
         names = {"step": compiled(step, inline=True), "prepare": prepare, "rescaled": rescaled}
         return Rule(_function_of_template(_learn_one, step, names), state, learned or {})
 

@@ -33,7 +33,7 @@ GAMMA_ROWS = 500
 NO_OUTPUT, FIRST_OUTPUT = (cast("int", np.int64(n)) for n in (-1, 0))
 
 
-class Row(NamedTuple):
+class CurrentRow(NamedTuple):
     """The current row, as a step takes it."""
 
     target: float
@@ -169,7 +169,7 @@ def best_output(scores: np.ndarray, iterate: int, live: int, excluded: int) -> i
 
 
 @compiled(inline=True)
-def observe(block: np.ndarray, n_active: int, norm: float, target: float, weight: float) -> Row:
+def observe(block: np.ndarray, n_active: int, norm: float, target: float, weight: float) -> CurrentRow:
     """Compute the decision values of the current row, of which `begin_row` gave ``n_active`` and ``norm``, and track errors."""
     v = views(block)
     h = v.header[0]
@@ -178,7 +178,7 @@ def observe(block: np.ndarray, n_active: int, norm: float, target: float, weight
     if v.cache[0]["scored"] == 0:  # nobody asks an expert for errors or probabilities
         track_errors(common(block), v.scores, h["live"], target)
     v.cache[0]["scored"] = 0
-    return Row(target, weight, norm, self_kernel(h["kernel"], h["gamma"], h["coef0"], h["degree"], norm))
+    return CurrentRow(target, weight, norm, self_kernel(h["kernel"], h["gamma"], h["coef0"], h["degree"], norm))
 
 
 @compiled
@@ -216,7 +216,7 @@ def track_errors(c: np.ndarray, scores: np.ndarray, live: int, target: float) ->
 
 
 @compiled(apart=True)
-def add_support_vector(block: np.ndarray, row: Row, coefficient: float, rising: int = 0, falling: int = -1) -> None:
+def add_support_vector(block: np.ndarray, row: CurrentRow, coefficient: float, rising: int = 0, falling: int = -1) -> None:
     """Make the current row a support vector, and bring the store back to its budget. O(B d).
 
     ``coefficient`` is that of the output that rises; the output that falls (-1: none) has its negative.

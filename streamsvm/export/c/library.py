@@ -14,7 +14,7 @@ import numpy as np
 
 from streamsvm.edge.program import Program
 from streamsvm.edge.step import vectors_of
-from streamsvm.export.c.text import RUNTIME, TEMPLATES, Source, fill_marks, number
+from streamsvm.export.c.text import RUNTIME, TEMPLATES, CSource, fill_marks, number
 
 #: Vectors of a group.
 LANES = 16
@@ -111,7 +111,7 @@ def _norm_exponents(program: Program, i: int) -> np.ndarray:
     return np.square(vectors_of(step) - step.arrays["center"]).sum(axis=1) * (step.options["gamma"] * _BITS)
 
 
-def eight_bits(source: Source, program: Program, i: int, x: str, out: str) -> None:
+def eight_bits(source: CSource, program: Program, i: int, x: str, out: str) -> None:
     """Write a Gaussian kernel of vectors of 8 bits, and the ``linear`` step behind it: a function of their own."""
     step, reader = program.steps[i], program.steps[i + 1]
     vectors, gamma, norms = step.arrays["vectors"], step.options["gamma"], _norm_exponents(program, i)

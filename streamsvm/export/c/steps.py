@@ -11,10 +11,10 @@ from streamsvm.edge.committees import ALIKE, NEAREST_DISTANCE, ROUNDING, SAID, S
 from streamsvm.edge.program import Program, ProgramError
 from streamsvm.edge.step import Step, vectors_of
 from streamsvm.export.c.library import LANES, eight_bits, in_groups, sums_function, takes_eight_bits
-from streamsvm.export.c.text import LARGEST, TEMPLATES, Source, fill_marks, number, type_of
+from streamsvm.export.c.text import LARGEST, TEMPLATES, CSource, fill_marks, number, type_of
 
 
-def experts(source: Source, program: Program, i: int, x: str, out: str) -> None:
+def experts(source: CSource, program: Program, i: int, x: str, out: str) -> None:
     """Write the step ``experts``, as `streamsvm.edge.steps` describes it."""
     step = program.steps[i]
     votes, outputs = step.arrays["votes"], step.options["outputs"]
@@ -42,7 +42,7 @@ def experts(source: Source, program: Program, i: int, x: str, out: str) -> None:
 _BOUNDED = "{0} > $said$ ? $said$ : {0} < -$said$ ? -$said$ : {0}"
 
 
-def forest(source: Source, program: Program, i: int, x: str, out: str) -> None:
+def forest(source: CSource, program: Program, i: int, x: str, out: str) -> None:
     """Write the step ``forest``, as `streamsvm.edge.committees` describes it: a function of its own."""
     step = program.steps[i]
     floats = [name for name in ("thresholds", "means") if name in step.arrays]
@@ -60,7 +60,7 @@ def _smallest_integers(array: np.ndarray) -> np.ndarray:
     return array.astype(np.result_type(np.int8, np.min_scalar_type(-int(array.max(initial=0)) - 1)))
 
 
-def add_step(source: Source, program: Program, number_of: int) -> None:
+def add_step(source: CSource, program: Program, number_of: int) -> None:
     """Write a step. Value i is the array ``vi``.
 
     A ``linear`` step behind a ``kernel`` is one function with it, which needs no room for the kernel values.
@@ -87,12 +87,12 @@ def _each_loop(n: int, statement: str) -> str:
     return f"for (j = 0; j < {n}; j++) {statement}"
 
 
-def _write_fill(source: Source, program: Program, i: int, x: str, out: str) -> None:
+def _write_fill(source: CSource, program: Program, i: int, x: str, out: str) -> None:
     source.used.add("fill")
     source.body.append(f"@_fill({x}, {program.widths[i + 1]}, {out});")
 
 
-def _write_scale(source: Source, program: Program, i: int, x: str, out: str) -> None:
+def _write_scale(source: CSource, program: Program, i: int, x: str, out: str) -> None:
     step, n = program.steps[i], program.widths[i + 1]
     source.used.add("scale")
     location, spread = step.arrays["location"], step.arrays["spread"]
@@ -106,24 +106,24 @@ def _write_scale(source: Source, program: Program, i: int, x: str, out: str) -> 
     source.body.append(f"@_scale({x}, {', '.join(names)}, {number(bound)}, {n}, {out});")
 
 
-def _write_select(source: Source, program: Program, i: int, x: str, out: str) -> None:
+def _write_select(source: CSource, program: Program, i: int, x: str, out: str) -> None:
     columns = source.keep(f"columns{i}", program.steps[i].arrays["columns"])
     source.body.append(_each_loop(program.widths[i + 1], f"{out}[j] = {x}[{columns}[j]];"))
 
 
-def _write_clip(source: Source, program: Program, i: int, x: str, out: str) -> None:
+def _write_clip(source: CSource, program: Program, i: int, x: str, out: str) -> None:
     bound = number(program.steps[i].options["bound"])
     clipped = f"{x}[j] > {bound} ? {bound} : {x}[j] < -{bound} ? -{bound} : {x}[j]"
     source.body.append(_each_loop(program.widths[i + 1], f"{out}[j] = {clipped};"))
 
 
-def _write_log(source: Source, program: Program, i: int, x: str, out: str) -> None:
+def _write_log(source: CSource, program: Program, i: int, x: str, out: str) -> None:
     source.used.add("log")
     least = number(program.steps[i].options["least"])
     source.body.append(_each_loop(program.widths[i + 1], f"{out}[j] = @_log({x}[j] > {least} ? {x}[j] : {least});"))
 
 
-def _write_bend(source: Source, program: Program, i: int, x: str, out: str) -> None:
+def _write_bend(source: CSource, program: Program, i: int, x: str, out: str) -> None:
     step = program.steps[i]
     functions, knot = step.options["functions"], number(step.options["knot"])
     lines = [f"const float size = {x}[j] < 0.0f ? -{x}[j] : {x}[j];"]
@@ -135,7 +135,7 @@ def _write_bend(source: Source, program: Program, i: int, x: str, out: str) -> N
     source.body.append(_each_loop(program.widths[i + 1] // functions, "{ " + " ".join(lines) + " }"))
 
 
-def _write_vectors(source: Source, step: Step, i: int, kind: str) -> tuple[list[str], str]:
+def _write_vectors(source: CSource, step: Step, i: int, kind: str) -> tuple[list[str], str]:
     """Write a step's vectors; return statements that bring x to their units, and a call that sums over features of a group."""
     vectors, features = step.arrays["vectors"], step.arrays["vectors"].shape[1]
     laid = in_groups(vectors)
@@ -154,7 +154,7 @@ def _write_vectors(source: Source, step: Step, i: int, kind: str) -> tuple[list[
     return given, call.replace("(x, ", "(scaled, ").replace(f", {features}, n", f", {extra}{features}, n")
 
 
-def _write_kernel(source: Source, program: Program, i: int, x: str, out: str) -> None:
+def _write_kernel(source: CSource, program: Program, i: int, x: str, out: str) -> None:
     if is_fused(program, i) and takes_eight_bits(program, i):
         eight_bits(source, program, i, x, out)
         return
@@ -188,7 +188,7 @@ def _write_kernel(source: Source, program: Program, i: int, x: str, out: str) ->
     source.body.append(f"@_kernel{i}({x}, {out});")
 
 
-def _write_sums(source: Source, step: Step, i: int) -> tuple[list[str], list[str], list[str], list[str]]:
+def _write_sums(source: CSource, step: Step, i: int) -> tuple[list[str], list[str], list[str], list[str]]:
     """Write the sums of a ``linear`` step over kernel values: arrays, and statements before, in and behind the loop of groups."""
     weights, (outputs, m) = step.arrays["weights"], step.arrays["weights"].shape
     biases = source.keep(f"biases{i}", step.arrays["biases"])
@@ -210,7 +210,7 @@ def _write_sums(source: Source, step: Step, i: int) -> tuple[list[str], list[str
     return [f"float parts[{outputs * LANES}];"], begin, use, end
 
 
-def _value_expression(source: Source, step: Step) -> str:
+def _value_expression(source: CSource, step: Step) -> str:
     """Return the expression of a kernel value from ``sums[i]``."""
     o = step.options
     if o["kind"] == "rbf":
@@ -226,7 +226,7 @@ def _value_expression(source: Source, step: Step) -> str:
     return f"@_power({product}, {o['degree']})"
 
 
-def _write_fourier(source: Source, program: Program, i: int, x: str, out: str) -> None:
+def _write_fourier(source: CSource, program: Program, i: int, x: str, out: str) -> None:
     step, m = program.steps[i], program.widths[i + 1] // 2
     angles = vectors_of(step) * step.options["factor"]
     place = source.keep(f"vectors{i}", angles, "times the factor")
@@ -248,7 +248,7 @@ def _write_fourier(source: Source, program: Program, i: int, x: str, out: str) -
     source.body.append(f"@_fourier{i}({x}, {out});")
 
 
-def _write_linear(source: Source, program: Program, i: int, x: str, out: str) -> None:
+def _write_linear(source: CSource, program: Program, i: int, x: str, out: str) -> None:
     if i and program.steps[i].inputs == (i,) and is_fused(program, i - 1):
         return  # it is a part of the kernel before it
     step = program.steps[i]
@@ -259,14 +259,14 @@ def _write_linear(source: Source, program: Program, i: int, x: str, out: str) ->
     )
 
 
-def _write_join(source: Source, program: Program, i: int, x: str, out: str) -> None:  # noqa: ARG001 - of several values
+def _write_join(source: CSource, program: Program, i: int, x: str, out: str) -> None:  # noqa: ARG001 - of several values
     begin = 0
     for part in program.steps[i].inputs:
         source.body.append(_each_loop(program.widths[part], f"{out}[{begin} + j] = v{part}[j];"))
         begin += program.widths[part]
 
 
-def _write_pairs(source: Source, program: Program, i: int, x: str, out: str) -> None:
+def _write_pairs(source: CSource, program: Program, i: int, x: str, out: str) -> None:
     step = program.steps[i]
     classes, scores = step.options["classes"], step.op == "pair_scores"
     second = f"{x}[j] {'>' if scores else '>='} 0.0f"
@@ -285,7 +285,7 @@ def _write_pairs(source: Source, program: Program, i: int, x: str, out: str) -> 
     source.body += ["{", *(f"    {line}" for line in lines), "}"]
 
 
-def neighbours(source: Source, program: Program, i: int, x: str, out: str) -> None:
+def neighbours(source: CSource, program: Program, i: int, x: str, out: str) -> None:
     """Write the step ``neighbours``, as `streamsvm.edge.steps` describes it: a function of its own."""
     step, options = program.steps[i], program.steps[i].options
     vectors, targets, labels = step.arrays["vectors"], step.arrays["targets"], options["labels"]
@@ -323,7 +323,7 @@ _SHARE = "out[$targets$[which[i]]] += near[i] / total;"
 _MEAN = "out[0] += near[i] / total * $targets$[which[i]];"
 
 
-_STEPS: Mapping[str, Callable[[Source, Program, int, str, str], None]] = {
+_STEPS: Mapping[str, Callable[[CSource, Program, int, str, str], None]] = {
     "impute": _write_fill,
     "scale": _write_scale,
     "select": _write_select,

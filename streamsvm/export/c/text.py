@@ -160,7 +160,7 @@ LARGEST = 3.0e38
 
 
 @dataclass
-class Source:
+class CSource:
     """The parts of a source file that are written so far."""
 
     tables: list[str] = field(default_factory=list)
@@ -238,7 +238,7 @@ def names_bytes(program: Program) -> int:
     )
 
 
-def add_names(source: Source, program: Program) -> str:
+def add_names(source: CSource, program: Program) -> str:
     """Write the tables of names, and return the function that finds a name in them; nothing if there are none."""
     if not has_names(program):
         return ""

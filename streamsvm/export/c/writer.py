@@ -15,7 +15,7 @@ from streamsvm.export.c.text import (
     CHECKED,
     MACROS,
     OF_NAMES,
-    Source,
+    CSource,
     add_names,
     c_comment,
     c_string,
@@ -134,15 +134,15 @@ def needs_of(program: Program) -> CNeeds:
     return _needs_of(program, source)
 
 
-def _needs_of(program: Program, source: Source) -> CNeeds:
+def _needs_of(program: Program, source: CSource) -> CNeeds:
     held = [*_stacked_values(program), *{program.answer.decision, program.answer.choice}]  # the latter go to a prediction
     stack = 4 * sum(program.widths[i] for i in held) + source.stack_bytes
     stack += 0 if program.answer.costs is None else 4 * len(program.answer.labels)
     return CNeeds(source.nbytes, stack, source.largest <= _NEAR and source.nbytes <= _ALL_NEAR)
 
 
-def _write_steps(program: Program) -> Source:
-    source = Source()
+def _write_steps(program: Program) -> CSource:
+    source = CSource()
     source.used |= {"missing", "sqrt"} if program.answer.kind == "anomaly" and program.answer.size > 0.0 else {"missing"}
     source.body.append(f"for (j = 0; j < {program.widths[0]}; j++) v0[j] = x[j] - x[j] == 0.0f ? x[j] : @_missing();")
     wanted = _wanted_values(program)
@@ -238,7 +238,7 @@ def _decision_text(program: Program) -> str:
     return f"The decision value: the second label where it is {'0 or above' if answer.at_zero else 'above 0'}."
 
 
-def _source_text(program: Program, source: Source, head: list[str], needs: CNeeds, name: str) -> str:
+def _source_text(program: Program, source: CSource, head: list[str], needs: CNeeds, name: str) -> str:
     answer = program.answer
     names = ", ".join(c_string(column.name) for column in program.columns) or '""'
     lines = [
@@ -307,7 +307,7 @@ def _predict_lines(program: Program) -> list[str]:
     return lines
 
 
-def add_odds(source: Source, program: Program) -> None:
+def add_odds(source: CSource, program: Program) -> None:
     """Add the function that turns the decision values of a classifier into probabilities, if it has some."""
     odds = program.answer.odds
     if odds is None:
