@@ -24,7 +24,7 @@ from streamsvm.learners.classifier import OnlineClassifier
 from streamsvm.learners.estimator import OnlineEstimator
 from streamsvm.learners.experts import (
     Forest,
-    KernelMachine,
+    BudgetedMachine,
     Landmarks,
     LastLabel,
     LastTarget,
@@ -187,7 +187,7 @@ def add_committee(program: Program, model: Any, value: int) -> Answer:
     labelled = isinstance(model, SVMClassifier)
     said: list[int] = []
     for number, (expert, stores) in enumerate(zip(model._team, model._store.stores, strict=True)):
-        given = anchored if isinstance(expert, Forest) else damped if isinstance(expert, KernelMachine) else value
+        given = anchored if isinstance(expert, Forest) else damped if isinstance(expert, BudgetedMachine) else value
         if isinstance(expert, NumberForest):
             said.append(_add_forest_of_numbers(program, given, said, corrects, model, stores[0]))
         else:
@@ -233,7 +233,7 @@ def _add_expert(program: Program, value: int, model: Any, number: int, expert: A
         return _add_forest(program, value, model, stores[0])
     if isinstance(expert, SecondOrder):
         return _add_newton(program, value, model, model._store.views.experts[number])
-    if isinstance(expert, KernelMachine):
+    if isinstance(expert, BudgetedMachine):
         value = add_expansion(program, value, stores[0], common_of(stores[0]), _BOTH)
     elif isinstance(expert, Landmarks):
         value = add_landmarks(program, value, stores[0], _BOTH, half)
