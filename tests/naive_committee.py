@@ -10,8 +10,8 @@ from streamsvm import SVMClassifier
 from streamsvm.core.kernels import POLY
 from streamsvm.learners.experts import (
     Additive,
+    BudgetedMachine,
     Forest,
-    KernelMachine,
     Landmarks,
     LastLabel,
     LastTarget,
@@ -51,7 +51,7 @@ def said_by(model, number, x):
     v, half = model._store.views, 1.0 if model._outputs == 1 else 0.5  # one against the rest
     labelled = isinstance(model, SVMClassifier)
     names = names_of(model) if labelled else None
-    if isinstance(expert, KernelMachine):
+    if isinstance(expert, BudgetedMachine):
         damped = z * (1.0 - v.damping[0, : len(z)])
         store, common, values = stores[0], common_of(stores[0]), kernels(stores[0], damped)
         rows, biases, n = store.views.coefficients, store.views.biases, store.n_support

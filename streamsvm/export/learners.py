@@ -23,8 +23,8 @@ from streamsvm.learners.budgeted import BudgetedEstimator
 from streamsvm.learners.classifier import OnlineClassifier
 from streamsvm.learners.estimator import OnlineEstimator
 from streamsvm.learners.experts import (
-    Forest,
     BudgetedMachine,
+    Forest,
     Landmarks,
     LastLabel,
     LastTarget,
