@@ -368,7 +368,8 @@ def _do_steps(
     # time.
     ascent, descent, image, gains, diagonal = s.ascent, s.descent, s.image, s.gains, a.diagonal
     precision, n = ascent.dtype.type, len(ascent)
-    curvature, length, follow = np.float64(0.0), 0, False
+    curvature: Any = 0.0
+    length, follow = 0, False
     low, at = _ALL_BUT_SIGN, 0
     for first in range(0, n, CHUNK):
         u, _ = _chunk_extremes(first, min(first + CHUNK, n), ascent, descent)
