@@ -32,7 +32,7 @@ PYTHON = {
     "import streamsvm.linear": ("streamsvm.linear needs scikit-learn", "batch"),
     "import streamsvm_kafka": KAFKA,
     "from streamsvm_kafka.codecs import ArrowCodec": KAFKA,
-    "import streamsvm_spark": ("streamsvm_spark needs pyspark 4.1 or later, which is not installed", "spark"),
+    "import streamsvm_spark": ("streamsvm_spark needs pyspark", "spark"),
     "from streamsvm.stream import ArrowSource; ArrowSource('rows.parquet')": FILES,
     "from streamsvm.stream.open import open_source; open_source('kafka://localhost:9092/rows')": KAFKA,
     "from streamsvm.stream.open import open_sink; open_sink('kafka://localhost:9092/rows')": KAFKA,
@@ -40,7 +40,7 @@ PYTHON = {
     "from streamsvm.export.plots import check_path; check_path('learned.png')": PLOT,
     "from streamsvm.stream.monitor import Monitor; Monitor(None)": METRICS,
     "from streamsvm.export.onnx import Graph; Graph()": ONNX,
-    f"import streamsvm; streamsvm.load({str(MACHINE)!r})": (f"{MACHINE} was not loaded: {BATCH[0]}", "batch"),
+    f"import streamsvm; streamsvm.load({str(MACHINE)!r})": (f"{MACHINE} cannot be loaded: {BATCH[0]}", "batch"),
 }
 COMMANDS = {
     "learn rows.parquet --label y": FILES,
@@ -55,7 +55,7 @@ COMMANDS = {
     "merge . --to kafka://localhost:9092/models": KAFKA,
     "inspect kafka://localhost:9092/models": KAFKA,
     "inspect model --plot learned.png": PLOT,
-    f"inspect {MACHINE}": (f"{MACHINE} was not loaded: {BATCH[0]}", "batch"),
+    f"inspect {MACHINE}": (f"{MACHINE} cannot be loaded: {BATCH[0]}", "batch"),
     "export model --to onnx": ONNX,
     "export model --to c --max-bytes 100": BATCH,
     "demo": DEMO,
