@@ -16,7 +16,7 @@ from refused import refused
 from streamsvm.core.compiling import ahead
 from streamsvm.core.compiling.common import INTERPRETED, expected_uses, find
 from streamsvm.core.compiling.functions import with_numba
-from streamsvm.core.compiling.signatures import parse
+from streamsvm.core.compiling.signatures import numba_types, parse
 from streamsvm.files.locks import locks
 
 pytestmark = pytest.mark.skipif(INTERPRETED, reason="nothing is compiled")
@@ -29,7 +29,10 @@ def test_entries_are_there():
     for place, signatures in table["entries"].items():
         parameters = inspect.signature(find(place).py_func).parameters
         for signature in signatures:
-            assert len(parse(signature.partition(" -> ")[0])) == len(parameters), place
+            arguments, _, result = signature.partition(" -> ")
+            assert len(parse(arguments)) == len(parameters), place
+            for text in (arguments, result):  # what it names was there when they were found, and may have another name now
+                assert len(numba_types(text)) == len(parse(text)), place
     for use, places in table["uses"].items():
         for place, signatures in places.items():
             assert set(signatures) <= set(table["entries"][place]), use
