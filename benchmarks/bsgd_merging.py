@@ -25,7 +25,7 @@ from streamsvm.core.budget.removal import smallest_coefficient
 from streamsvm.core.budget.strategy import set_strategy
 from streamsvm.core.memory.slots import kernel_row_of
 from streamsvm.core.memory.support_vectors import views
-from streamsvm.core.steps.descent import step
+from streamsvm.learners.bsgd import step
 
 learn_one = step.learn_one  # of the rule, for compiled code
 PARTS = ("accuracy", "time", "decisions")

@@ -23,8 +23,8 @@ from streamsvm.core.kernels import compare
 from streamsvm.core.memory.slots import scan_row
 from streamsvm.core.memory.support_vectors import views
 from streamsvm.core.steps.decisions import fill_row
-from streamsvm.core.steps.descent import step as rule
 from streamsvm.core.steps.step import add_support_vector, compute_scores, end_row, observe, track_errors
+from streamsvm.learners.bsgd import step as rule
 
 BUDGET, FEATURES, ROWS, CLUSTERS = 500, 20, 20_000, 60
 CHUNK = 2000  # rows of a loop: few enough that their dicts stay in the cache of the processor, as those that just came

@@ -2,7 +2,7 @@
 
 import sys
 
-from streamsvm.cli.signals import exit_at_once, handle
+from streamsvm.cli import exit_at_once, handle
 
 
 def main() -> int:

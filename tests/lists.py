@@ -6,7 +6,7 @@ import pytest
 from river import checks
 
 from streamsvm import learners
-from streamsvm.learners.baseline import Baseline
+from streamsvm.learners.classifier import Baseline
 
 BASELINES = [name for name in learners.__all__ if issubclass(getattr(learners, name), Baseline)]
 

@@ -14,9 +14,8 @@ except ImportError as _error:
 
 from streamsvm_kafka.checkpoints import FollowedTopic, TopicCheckpoints
 from streamsvm_kafka.codecs import ArrowCodec, AvroCodec, Float32Codec, JSONCodec, MessageCodec, NpyCodec, SchemaRegistry
-from streamsvm_kafka.connection import BrokerUnreachableError
+from streamsvm_kafka.connection import BrokerUnreachableError, Secret, client_options
 from streamsvm_kafka.embedded import EmbeddedBroker
-from streamsvm_kafka.options import Secret, client_options
 from streamsvm_kafka.partitions import PartitionWorker
 from streamsvm_kafka.sink import KafkaSink, publish
 from streamsvm_kafka.source import KafkaSource

@@ -12,8 +12,7 @@ from scipy import sparse
 from sklearn.base import is_classifier, is_outlier_detector
 from sklearn.utils.validation import check_consistent_length, check_is_fitted, column_or_1d, validate_data
 
-from streamsvm.batch.reduced_set import ReducedSet, choose_vectors, dense_rows
-from streamsvm.core.between import rows_between
+from streamsvm.batch.reduced_set import ReducedSet, choose_vectors, dense_rows, rows_between
 from streamsvm.core.checks import LearnerName, check_number, check_one_of
 from streamsvm.core.kernels import KERNELS, LARGEST_FEATURE
 from streamsvm.files.messages import shown

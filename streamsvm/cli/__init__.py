@@ -1,4 +1,45 @@
-"""The command line. `main` parses it; the function `run_COMMAND` of a module runs each command."""
+"""The command line. `main` parses it; the function `run_COMMAND` of a module runs each command.
+
+This imports next to nothing, for the handlers of SIGINT and SIGTERM must be there from the first moment of a command.
+"""
+
+from __future__ import annotations
+
+import os
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    import signal as _signal
+    from typing import Any
+else:
+    import _signal  # signal first makes enums of its constants, which takes as long as Python's own start
+
+INTERRUPTED = 130
+#: The signals that end a command in order.
+ENDING: tuple[int, int] = (_signal.SIGINT, _signal.SIGTERM)
+
+
+def exit_at_once(number: int, frame: object) -> None:  # noqa: ARG001
+    """End the process here and now, as a handler of a signal.
+
+    An exception could be lost, or printed, in the running code: an import in C, or a callback of the compiler. A kill at the same
+    moment would leave the same files.
+    """
+    try:
+        if os.isatty(2) and os.environ.get("TERM", "dumb") not in ("dumb", "unknown"):
+            os.write(2, b"\r\x1b[K\x1b[?25h")  # the line of a spinner, and the cursor that it hides
+        os.write(2, b"streamsvm: interrupted\n")
+    finally:
+        os._exit(INTERRUPTED)
+
+
+def handle(handler: Any) -> dict[int, Any]:
+    """Set the handler of the signals, and return the earlier one of each.
+
+    A signal that is ignored (under nohup, or in the background of a shell) stays ignored, and is left out.
+    """
+    before = {number: _signal.getsignal(number) for number in ENDING}
+    return {number: _signal.signal(number, handler) for number, earlier in before.items() if earlier != _signal.SIG_IGN}
 
 
 class UsageError(Exception):

@@ -15,7 +15,7 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 
 from streamsvm import __version__
-from streamsvm.cli import CommandError, UsageError, printable
+from streamsvm.cli import INTERRUPTED, CommandError, UsageError, printable
 from streamsvm.cli.arguments import (
     Places,
     add_decisions,
@@ -36,7 +36,6 @@ from streamsvm.cli.arguments import (
     parse_share,
     says_json,
 )
-from streamsvm.cli.signals import INTERRUPTED
 from streamsvm.files.messages import MissingPackageError
 
 _EXAMPLES = """\

@@ -16,10 +16,9 @@ from typing import Any
 
 import numpy as np
 
-from streamsvm.cli import CommandError, printable
+from streamsvm.cli import ENDING, CommandError, exit_at_once, handle, printable
 from streamsvm.cli.arguments import failing
 from streamsvm.cli.job import LabelStream, LearnJob, StreamJob
-from streamsvm.cli.signals import ENDING, exit_at_once, handle
 from streamsvm.cli.tables import combine_table_options, saved_label
 from streamsvm.stream import (
     CheckpointError,

@@ -8,8 +8,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from streamsvm.batch.reduced_set import ReducedSet, choose_vectors
-from streamsvm.core.between import rows_between
+from streamsvm.batch.reduced_set import ReducedSet, choose_vectors, rows_between
 from streamsvm.core.kernels import KERNELS, Kernel
 from streamsvm.edge.predictor import Predictor
 from streamsvm.edge.program import Program, ProgramError, run

@@ -1,4 +1,7 @@
-"""Classifiers that learn online: labels to targets, and decision values to labels and probabilities."""
+"""Classifiers that learn online: labels to targets, and decision values to labels and probabilities.
+
+`Baseline` is the base of the rules that budgeted SVMs are compared with.
+"""
 
 from __future__ import annotations
 
@@ -11,9 +14,11 @@ import numpy as np
 from river import base
 
 from streamsvm.core.checks import LARGEST_WEIGHT, OutputName, check_number, checked_count, checked_weight
+from streamsvm.core.compiling.functions import compiled
 from streamsvm.core.frames import Batch, as_batch, as_frame, as_series
-from streamsvm.core.memory.support_vectors import SupportVectorStore, Views
-from streamsvm.core.steps.iterates import CHOSEN, PROBABILITY
+from streamsvm.core.memory.support_vectors import SupportVectorStore, Views, views
+from streamsvm.core.steps.iterates import CHOSEN, PROBABILITY, common
+from streamsvm.core.steps.step import add_to_coefficient
 from streamsvm.core.warning import warn
 from streamsvm.learners.budgeted import BudgetedEstimator
 from streamsvm.learners.estimator import OnlineEstimator, learner
@@ -393,3 +398,45 @@ def split_output(v: Views, positive: int) -> None:
     for rows in (v.coefficients, v.biases):
         half = 0.5 * rows[:2]
         rows[2 * positive : 2 * positive + 2], rows[2 - 2 * positive : 4 - 2 * positive] = half, -half
+
+
+#: Of a coefficient, either way: rules that change more than the newest one could make it grow for ever.
+LARGEST = 1e30
+
+
+@compiled
+def add_bounded(block: np.ndarray, slot: int, step: float) -> None:
+    """Add ``step`` to a support vector's coefficient, which stays within `LARGEST`."""
+    a = common(block)["scale"] * views(block).coefficients[0, slot]
+    add_to_coefficient(block, slot, min(max(a + step, -LARGEST), LARGEST) - a)
+
+
+class Baseline(BudgetedClassifier):
+    """The base of rules that budgeted SVMs are compared with.
+
+    They are for two classes, and only rules that never remove a support vector can average.
+    """
+
+    eta0: float
+    """The step size."""
+    seed: int | None
+    """Seed of the random choices, for repeatable runs. None picks a random one."""
+
+    @classmethod
+    def _unit_test_params(cls) -> Iterator[dict[str, Any]]:
+        yield {"budget": 20}
+
+
+@learner
+class Reference(Baseline):
+    """The base of rules without a budget: the support vector that would be one too many is refused."""
+
+    budget: int = field(default=10_000, kw_only=False)
+    """The maximum number of support vectors. One more raises a RuntimeError, and leaves the model as it was."""
+    averaging: int = 0
+
+    _capped = True
+
+    @classmethod
+    def _unit_test_params(cls) -> Iterator[dict[str, Any]]:
+        yield {"budget": 4000}

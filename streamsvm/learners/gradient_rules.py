@@ -14,8 +14,8 @@ from streamsvm.core.memory.support_vectors import views
 from streamsvm.core.steps.iterates import common
 from streamsvm.core.steps.rule import FITTED, rule, state_of
 from streamsvm.core.steps.step import CurrentRow, add_support_vector, random_slot
-from streamsvm.learners.baseline import LARGEST, Baseline, Reference
 from streamsvm.learners.bsgd import Descent
+from streamsvm.learners.classifier import LARGEST, Baseline, Reference
 from streamsvm.learners.estimator import learner
 from streamsvm.learners.merging import MergeableExpansion
 

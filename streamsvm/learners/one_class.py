@@ -12,9 +12,8 @@ from river import base
 from streamsvm.core.budget import Removal, Strategy
 from streamsvm.core.checks import parameter
 from streamsvm.core.frames import Batch, as_matrix, as_series
-from streamsvm.core.steps.descent import CAPPED
 from streamsvm.core.steps.iterates import CHOSEN, ONE_CLASS
-from streamsvm.learners.bsgd import Descent
+from streamsvm.learners.bsgd import CAPPED, Descent
 from streamsvm.learners.estimator import learner
 from streamsvm.learners.merging import MergeableExpansion
 

@@ -13,7 +13,7 @@ from streamsvm.core.memory.support_vectors import views
 from streamsvm.core.steps.iterates import common
 from streamsvm.core.steps.rule import FITTED, rule, state_of
 from streamsvm.core.steps.step import CurrentRow, add_support_vector, add_to_coefficient, random_slot
-from streamsvm.learners.baseline import Baseline, Reference
+from streamsvm.learners.classifier import Baseline, Reference
 from streamsvm.learners.estimator import learner
 from streamsvm.learners.mergeable import Part
 from streamsvm.learners.merging import MergeableExpansion

@@ -15,7 +15,7 @@ from streamsvm.core.memory.slots import append, kernel_row_of, remove, scan_row
 from streamsvm.core.memory.support_vectors import views
 from streamsvm.core.steps.rule import rule, state_of
 from streamsvm.core.steps.step import CurrentRow, compute_scores
-from streamsvm.learners.baseline import Baseline, add_bounded
+from streamsvm.learners.classifier import Baseline, add_bounded
 from streamsvm.learners.estimator import learner
 from streamsvm.learners.merging import MergeableExpansion
 

@@ -5,6 +5,7 @@ the labels and weights. A block has the labels of its rows (float64); in a file 
 there (uint64); in a file with weights those of its rows (float64), above 0; of sparse rows where each begins (uint32, one more
 than rows) and the features of the values (uint32, rising within a row); and the values (float32). The header is written last, and
 the file gets its name when all of it is on the disk. Files without weights are of version 1, others of version 2.
+The JSON also saves the names of columns and classes for streams, and labels that are names are saved by their numbers.
 """
 
 from __future__ import annotations
@@ -15,12 +16,15 @@ import math
 import os
 import struct
 import zlib
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, NamedTuple, Self
 
 import numpy as np
 
 from streamsvm.core.compiling.functions import compiled
+from streamsvm.core.memory.features import LONGEST_NAME
+from streamsvm.core.warning import warn
 
 # The layout, which `BlockWriter` writes.
 MAGIC = b"svmrows\n"
@@ -314,3 +318,73 @@ def _copy_rows(block: Block, rows: np.ndarray, starts: np.ndarray, indices: np.n
         begin, end = block.starts[rows[i]], block.starts[rows[i] + 1]
         indices[starts[i] : starts[i + 1]] = block.indices[begin:end]
         values[starts[i] : starts[i + 1]] = block.values[begin:end]
+
+
+_OTHER_JSON = 2**20  # bytes of the JSON of a block file for all but the names
+
+
+def saved_texts(meta: Mapping[str, Any], n_features: int) -> list[str] | None:
+    """Return the names of columns that a block file saves, if they are ``n_features`` different texts; else None."""
+    names = meta.get("names")
+    if not isinstance(names, list) or len(names) != n_features or not _can_be_saved(names):
+        return None
+    return names if all(isinstance(name, str) for name in names) else None
+
+
+def saved_index_base(meta: Mapping[str, Any]) -> int | None:
+    """Return the integer that names the first column of a block file, 0 or 1; None where it saves other names, or none."""
+    base = meta.get("index_base", 0)
+    return base if "names" not in meta and type(base) is int and base in (0, 1) else None
+
+
+def names_to_save(names: list[Any]) -> list[Any] | None:
+    """Return the names of columns if a block file can save them; None where they are not texts and integers, or too long."""
+    if not _can_be_saved(names):
+        return None
+    if sum(len(str(name)) for name in names) < LARGEST_JSON and len(json.dumps(names)) < LARGEST_JSON - _OTHER_JSON:
+        return names
+    warn("the names of features are too long to be saved with the rows: no learner can continue from a fit without them")
+    return None
+
+
+def _can_be_saved(names: list[Any]) -> bool:
+    return all(type(name) in (str, int) for name in names) and len(set(names)) == len(names)
+
+
+_MOST_CLASSES = 64
+
+
+class LabelCodes:
+    """Numbers for labels: the labels themselves, or if the first one is a name, the order in which names came."""
+
+    def __init__(self) -> None:
+        self._codes: dict[str, float] = {}
+        self.numbers: bool = False
+        """Whether labels are numbers, of which some came."""
+
+    @property
+    def meta(self) -> dict[str, Any]:
+        """The facts that a block file saves: the names of 0, 1 and so on, if labels are names."""
+        return {"classes": list(self._codes)} if self._codes else {}
+
+    def code(self, label: Any) -> float:
+        """Return the number of a label; ValueError where it is missing, is not of the kind of those before, or one too many."""
+        if label is None or label == "":
+            raise ValueError("there is no label: leave the row out")
+        if isinstance(label, str):
+            if self.numbers:
+                raise ValueError(f"label {label!r} is a name, and there were numbers before")
+            if label not in self._codes:
+                if len(label) > LONGEST_NAME:
+                    raise ValueError(
+                        f"label {label[:60]!r}... has {len(label):,} characters; at most {LONGEST_NAME:,} are allowed"
+                    )
+                if len(self._codes) == _MOST_CLASSES:
+                    raise ValueError(f"label {label!r} is one too many: at most {_MOST_CLASSES} names are saved")
+                self._codes[label] = float(len(self._codes))
+            return self._codes[label]
+        number = float(label) if isinstance(label, bool | int | float | np.number | np.bool_) else math.nan
+        if not math.isfinite(number) or self._codes:
+            raise ValueError(f"label {label!r} is no finite number" + (", and there were names before" if self._codes else ""))
+        self.numbers = True
+        return number

@@ -17,10 +17,8 @@ import numpy as np
 from streamsvm.core.progress import shown_bytes, shown_rows
 from streamsvm.core.text_rows import LARGEST_INDEX, read_sparse
 from streamsvm.files.messages import shown
-from streamsvm.linear.block_file import Block, take_rows
-from streamsvm.linear.block_writer import DEFAULT_LIMIT, planned_sizes
-from streamsvm.linear.mixing import files_of, mixing_writer
-from streamsvm.linear.names import LabelCodes, names_to_save
+from streamsvm.linear.block_file import Block, LabelCodes, names_to_save, take_rows
+from streamsvm.linear.block_writer import DEFAULT_LIMIT, files_of, mixing_writer, planned_sizes
 from streamsvm.stream.arrow import KINDS, ArrowSource
 from streamsvm.stream.csv_source import CSVSource
 from streamsvm.stream.endpoints import Source, StreamError

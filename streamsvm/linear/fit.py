@@ -21,12 +21,10 @@ from streamsvm.core.sklearn_base import PathEstimator, seed_of
 from streamsvm.core.warning import warn
 from streamsvm.files.locks import locks
 from streamsvm.learners.linear import OnlineLinearSVC, OnlineLinearSVR
-from streamsvm.linear.block_file import BlockFile, BlockFileError, is_block_file
-from streamsvm.linear.block_writer import DEFAULT_LIMIT, Plan, hessian_fits, planned_sizes
+from streamsvm.linear.block_file import BlockFile, BlockFileError, is_block_file, saved_index_base, saved_texts
+from streamsvm.linear.block_writer import DEFAULT_LIMIT, Plan, hessian_fits, mixing_writer, planned_sizes
 from streamsvm.linear.convert import DENSE, SourceOptions, stamp_of, write_blocks
 from streamsvm.linear.dual import DualSolver
-from streamsvm.linear.mixing import mixing_writer
-from streamsvm.linear.names import saved_index_base, saved_texts
 from streamsvm.linear.newton import NewtonSolver
 from streamsvm.linear.solution import (
     LinearLoss,

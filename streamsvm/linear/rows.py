@@ -13,9 +13,8 @@ from scipy import sparse
 from streamsvm.core.checks import Overflow, check_number, check_one_of, checked_weight
 from streamsvm.core.memory.features import OVERFLOW, FeatureSpace
 from streamsvm.core.progress import shown_rows
-from streamsvm.linear.block_writer import DEFAULT_LIMIT, planned_sizes
-from streamsvm.linear.mixing import mixing_writer
-from streamsvm.linear.names import LabelCodes, names_to_save
+from streamsvm.linear.block_file import LabelCodes, names_to_save
+from streamsvm.linear.block_writer import DEFAULT_LIMIT, mixing_writer, planned_sizes
 from streamsvm.stream.tables.chunk import BadRow
 
 

@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 from scipy import sparse
 
-from streamsvm.batch.reduced_set import ReducedSet, choose_vectors
+from streamsvm.batch.reduced_set import ReducedSet, choose_vectors, rows_between
 from streamsvm.core.kernels import LINEAR, POLY, RBF, Kernel, kernel_matrix
 
 GAUSS = Kernel(RBF, 0.7, 0.0, 3)
@@ -165,3 +165,15 @@ def test_chosen_vectors_are_far_from_each_other():
     assert some.max() < 50
     assert len(choose_vectors(GAUSS, np.ones((9, 2)), np.ones(9), 5, rng)) == 1  # equal rows
     assert len(choose_vectors(GAUSS, np.ones((0, 2)), np.ones(0), 5, rng)) == 0
+
+
+def test_rows_between_are_within_and_keep_values():
+    rng = np.random.default_rng(0)
+    X = rng.integers(2, size=(200, 6)).astype(np.float32)
+    rows = rows_between(X, 1000, rng)
+    assert rows.shape == (1000, 6)
+    assert rows.dtype == np.float32
+    assert (rows >= 0.0).all()
+    assert (rows <= 1.0).all()
+    assert 0.3 < np.isin(rows, (0.0, 1.0)).all(axis=1).mean() < 0.7
+    np.testing.assert_array_equal(rows_between(np.ones((1, 2)), 3, rng), np.ones((3, 2)))

@@ -154,7 +154,7 @@ def test_a_signal_ends_the_look(tmp_path, first):
     words = with_a_model(["learn", "-", "--format", "csv", "--label", "y", "--checkpoint", tmp_path / "state"])
     pipes = dict.fromkeys(("stdin", "stdout", "stderr"), subprocess.PIPE)
     code = (  # the handlers first, as the command has them
-        "import sys; from streamsvm.cli.signals import exit_at_once, handle; handle(exit_at_once); "
+        "import sys; from streamsvm.cli import exit_at_once, handle; handle(exit_at_once); "
         "from streamsvm.__main__ import main; from streamsvm.stream.look import beginnings; "
         f"beginnings.SECONDS = {PATIENCE if first else 0.1}"
     )

@@ -28,9 +28,9 @@ from streamsvm import (
     learners,
 )
 from streamsvm.core.memory.features import FeatureSpace
-from streamsvm.core.steps.descent import step
 from streamsvm.core.steps.rule import learn_rows
 from streamsvm.learners import OnlineLinearSVC, OnlineLinearSVR
+from streamsvm.learners.bsgd import step
 from streamsvm.learners.labels import Labels
 
 #: Learners with room for three features, of which the rows that they have learned have two.

@@ -10,8 +10,8 @@ from scipy import sparse
 
 from failing import Failing
 from linear_problems import read_blocks
-from streamsvm.linear import BlockFile, OutOfCoreLinearSVC, mixing, write_blocks
-from streamsvm.linear.mixing import mixing_writer
+from streamsvm.linear import BlockFile, OutOfCoreLinearSVC, block_writer, write_blocks
+from streamsvm.linear.block_writer import mixing_writer
 
 N = 600 if config.DISABLE_JIT else 3000
 
@@ -118,7 +118,7 @@ def test_a_failure_leaves_no_files(tmp_path, where, monkeypatch):
     X, labels = problem()
     fail = Failing(None, 1, OSError(errno.ENOSPC, "No space left on device"))
     if where != "adding":
-        owner, name = (mixing, "take_rows") if where == "dealing" else (BlockFile, "read_all")
+        owner, name = (block_writer, "take_rows") if where == "dealing" else (BlockFile, "read_all")
         monkeypatch.setattr(owner, name, fail)
     with pytest.raises((OSError, ValueError)):
         written(tmp_path / "rows", X, labels if where != "adding" else np.where(labels > 0.0, np.nan, labels))

@@ -5,7 +5,7 @@ import pytest
 from river import datasets
 
 from refused import refused
-from streamsvm.linear import BlockFile, OutOfCoreLinearSVC, OutOfCoreLinearSVR, names, write_rows
+from streamsvm.linear import BlockFile, OutOfCoreLinearSVC, OutOfCoreLinearSVR, block_file, write_rows
 from streamsvm.stream.tables.chunk import Row
 
 
@@ -86,7 +86,7 @@ def test_names_that_cannot_be_saved_are_left_out(tmp_path, name):
 
 def test_names_that_take_too_much_are_left_out(tmp_path, monkeypatch):
     # At the end of a long stream they would be a reason to throw it away.
-    monkeypatch.setattr(names, "LARGEST_JSON", 2**20 + 2**21)
+    monkeypatch.setattr(block_file, "LARGEST_JSON", 2**20 + 2**21)
     rows = ((dict.fromkeys((f"{'x' * 1000}{100 * i + j}" for j in range(100)), 1.0), i % 2) for i in range(30))
     with pytest.warns(UserWarning, match="are too long to be saved"):
         assert write_rows(rows, tmp_path / "rows") == (30, 3000)

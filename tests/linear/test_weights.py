@@ -10,7 +10,7 @@ from sklearn.datasets import dump_svmlight_file
 from linear_problems import LITTLE, objective, two_classes, weights_of
 from refused import refused
 from streamsvm.linear import BlockFile, BlockWriter, OutOfCoreLinearSVC, block_file, write_blocks, write_rows
-from streamsvm.linear.mixing import mixing_writer
+from streamsvm.linear.block_writer import mixing_writer
 
 SEVERAL = 80_000  # bytes: many blocks, and a working set of several
 

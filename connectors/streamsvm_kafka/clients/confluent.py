@@ -37,8 +37,8 @@ from streamsvm_kafka.connection import (
     RECONNECT_MS,
     Connection,
     TopicDescription,
+    is_secret,
 )
-from streamsvm_kafka.options import is_secret
 
 #: The log of librdkafka. What matters of it is raised, or reported by sources and sinks.
 logger: logging.Logger = logging.getLogger("confluent_kafka")

@@ -48,8 +48,7 @@ from streamsvm.stream.endpoints import StreamError
 from streamsvm.stream.logs import redacting
 from streamsvm_kafka.clients.messages import Headers, Messages, joined
 from streamsvm_kafka.clients.protocol import MAX_PENDING, MAX_PENDING_BYTES, MAX_SENT_BYTES, Answered, Listener
-from streamsvm_kafka.connection import ANSWER_SECONDS, CONNECT_SECONDS, RECONNECT_MS, Connection, TopicDescription
-from streamsvm_kafka.options import Secret
+from streamsvm_kafka.connection import ANSWER_SECONDS, CONNECT_SECONDS, RECONNECT_MS, Connection, Secret, TopicDescription
 
 #: The version of the format of batches that is read here.
 _MAGIC = 2

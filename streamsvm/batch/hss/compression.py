@@ -6,9 +6,8 @@ from typing import NamedTuple
 
 import numpy as np
 
-from streamsvm.batch.hss.cuts import grow
+from streamsvm.batch.hss.cuts import ClusterTree, grow
 from streamsvm.batch.hss.skeletons import CHUNK_VALUES, KernelBlocks, Node, Precision, compress_nodes
-from streamsvm.batch.hss.tree import ClusterTree
 from streamsvm.core.progress import with_progress
 from streamsvm.core.warning import warn
 

@@ -9,8 +9,8 @@ import numpy as np
 from scipy.linalg import lapack
 
 from streamsvm.batch.csmo.given import gather
+from streamsvm.batch.hss.cuts import ClusterTree
 from streamsvm.batch.hss.skeletons import Node
-from streamsvm.batch.hss.tree import ClusterTree
 from streamsvm.core.compiling.functions import compiled
 
 

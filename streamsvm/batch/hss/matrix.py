@@ -8,9 +8,9 @@ import numpy as np
 from scipy import sparse
 
 from streamsvm.batch.hss.compression import Compression, compressed_matrix, product
+from streamsvm.batch.hss.cuts import ClusterTree
 from streamsvm.batch.hss.factorization import HSSFactorization, factorize
 from streamsvm.batch.hss.skeletons import KernelBlocks
-from streamsvm.batch.hss.tree import ClusterTree
 from streamsvm.core.checks import KernelName, check_number
 from streamsvm.core.kernels import LARGEST_FEATURE, checked_kernel
 from streamsvm.core.progress import with_progress

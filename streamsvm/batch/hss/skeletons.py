@@ -24,7 +24,7 @@ from typing import NamedTuple
 import numpy as np
 from scipy.linalg import lapack
 
-from streamsvm.batch.hss.tree import ClusterTree
+from streamsvm.batch.hss.cuts import ClusterTree
 from streamsvm.batch.kernel_sums import KernelSums
 from streamsvm.core.compiling.functions import compiled
 from streamsvm.core.kernels import RBF, Kernel, negative_exponentials, values_of_products

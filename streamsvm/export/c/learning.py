@@ -10,7 +10,6 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from streamsvm.core.steps.descent import CAPPED, CONSTANT, FLOOR
 from streamsvm.core.steps.rescale import BOUND
 from streamsvm.edge.program import Column, ProgramError
 from streamsvm.export.c.text import (
@@ -28,7 +27,7 @@ from streamsvm.export.c.text import (
 from streamsvm.export.describe import places_in_order, said_of
 from streamsvm.export.learners import labels_of
 from streamsvm.learners.bsca import BSCAClassifier
-from streamsvm.learners.bsgd import BSGDClassifier
+from streamsvm.learners.bsgd import CAPPED, CONSTANT, FLOOR, BSGDClassifier
 
 Learner = BSGDClassifier | BSCAClassifier
 

@@ -18,7 +18,7 @@ from problems import sine_classes
 from refused import raises, refused
 from saved import dumps, loads
 from streamsvm.batch import CSMOClassifier, batch_adapter
-from streamsvm.batch.csmo import calibration
+from streamsvm.batch.csmo import estimators
 
 N = 60 if config.DISABLE_JIT else 240
 IRIS = load_iris(return_X_y=True)
@@ -58,19 +58,19 @@ def test_three_classes_are_about_as_probable_as_scikit_learn_says():
 
 @pytest.mark.parametrize("classes", [3, 7])
 def test_pairs_that_agree_are_coupled_to_what_they_agree_on(classes, monkeypatch):
-    monkeypatch.setattr(calibration, "_VALUES", 5 * (classes + 1) ** 2)  # five rows at a time
+    monkeypatch.setattr(estimators, "_VALUES", 5 * (classes + 1) ** 2)  # five rows at a time
     p = np.random.default_rng(0).dirichlet(np.ones(classes), size=23)
     i, j = np.triu_indices(classes, 1)
     f = np.log(p[:, j] / p[:, i])
     sigmoids = np.tile([1.0, 0.0], (len(i), 1))
-    np.testing.assert_allclose(calibration.class_probabilities(f, sigmoids, classes), p, atol=1e-6)
+    np.testing.assert_allclose(estimators.class_probabilities(f, sigmoids, classes), p, atol=1e-6)
 
 
 def test_pairs_that_disagree_are_coupled_by_least_squares():
     rng, classes = np.random.default_rng(1), 4
     i, j = np.triu_indices(classes, 1)
     f = rng.normal(size=(30, len(i)))
-    p = calibration.class_probabilities(f, np.tile([1.0, 0.0], (len(i), 1)), classes)
+    p = estimators.class_probabilities(f, np.tile([1.0, 0.0], (len(i), 1)), classes)
     r = 1.0 / (1.0 + np.exp(-f))
 
     def loss(p):

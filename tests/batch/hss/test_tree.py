@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from streamsvm.batch.hss.compression import approximate_neighbors
-from streamsvm.batch.hss.tree import ClusterTree
+from streamsvm.batch.hss.cuts import ClusterTree
 
 
 @pytest.mark.parametrize("n", [1, 2, 7, 100, 1000])

@@ -105,13 +105,13 @@ def test_what_a_function_refers_to_is_in_its_key(one, other):
 )
 def test_what_generated_code_depends_on_is_in_the_key_and_nothing_of_the_process(change, changed):
     from streamsvm.core.budget.merge import merge
-    from streamsvm.core.steps.descent import step
+    from streamsvm.learners.bsgd import step
 
     code = f"""
 import streamsvm.core.{change.rpartition(".")[0]}
 streamsvm.core.{change} = 300
 from streamsvm.core.budget.merge import merge
-from streamsvm.core.steps.descent import step
+from streamsvm.learners.bsgd import step
 from streamsvm.core.compiling.keys import key_of
 print(key_of(step.learn_one), key_of(merge))
 """
