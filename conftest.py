@@ -3,7 +3,6 @@
 import gc
 import os
 import re
-import shutil
 from collections import defaultdict
 from importlib.util import find_spec
 
@@ -87,8 +86,3 @@ def leave_cases_to_the_thorough_list(items):
 @pytest.hookimpl(tryfirst=True)  # before pytest leaves out what -m does not ask for
 def pytest_collection_modifyitems(items):
     leave_cases_to_the_thorough_list(items)
-    if os.environ.get("CI") or any(map(shutil.which, ("cc", "gcc", "clang"))):
-        return
-    for item in items:
-        if item.nodeid.startswith("streamsvm/export/c/compiled.py"):
-            item.add_marker(pytest.mark.skip(reason="needs gcc or clang"))

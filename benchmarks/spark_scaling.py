@@ -235,10 +235,8 @@ def run_fit(args: Any, folder: Path, spark: Any) -> dict[str, Any]:
     BudgetedSVMClassifier(budget=20).fit(frame.limit(1000))  # workers have begun
     fits = {
         "BudgetedSVMClassifier": (BudgetedSVMClassifier(budget=args.budget), frame),
-        "the same, files": (BudgetedSVMClassifier(budget=args.budget), str(folder)),
         "the same, vectors": (BudgetedSVMClassifier(budget=args.budget), vectors),
         "the same, rounds=2": (BudgetedSVMClassifier(budget=args.budget, rounds=2), frame),
-        "the same, files, rounds=2": (BudgetedSVMClassifier(budget=args.budget, rounds=2), str(folder)),
         "LinearSVC": (LinearSVC(), vectors),
         "LogisticRegression": (LogisticRegression(), vectors),
         "RandomForestClassifier": (RandomForestClassifier(seed=0), vectors),
@@ -246,7 +244,7 @@ def run_fit(args: Any, folder: Path, spark: Any) -> dict[str, Any]:
     for name, (estimator, rows) in fits.items():
         began = time.perf_counter()
         with Memory() as memory:
-            model = estimator.fitParquet(rows) if isinstance(rows, str) else estimator.fit(rows)
+            model = estimator.fit(rows)
         seconds = time.perf_counter() - began
         right = model.transform(test).filter("prediction = label").count() / test.count()
         note(name, seconds, right, memory.most)
@@ -290,8 +288,6 @@ def run_score(args: Any, folder: Path, spark: Any) -> dict[str, Any]:
         "rows read alone": frame.select("features").mapInArrow(first_of_each, "features array<float>"),
         "the prediction": only.transform(frame).select("prediction"),
         "all three columns": whole.transform(frame).select("prediction", "rawPrediction", "probability"),
-        "the prediction, files": only.transformParquet(str(folder)),
-        "all three columns, files": whole.transformParquet(str(folder)),
     }
     for name, scored in frames.items():
         for _ in range(2):  # the first one starts workers

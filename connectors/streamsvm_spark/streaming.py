@@ -99,8 +99,8 @@ class StreamLearner:
     same partitions and rows; a source of files does so on the same number of cores. After a shuffle, the order is not known:
     each row is still learned once, but the model may differ.
 
-    A micro-batch of few rows comes to the driver in one job. A larger one is computed once, is stored on the disks of the
-    workers, and comes in chunks of about 8 MiB, whatever its size. That needs a session on the driver, not Spark Connect.
+    All rows of a micro-batch come to the driver in one Spark job, so the driver needs memory for them. Limit the size of
+    micro-batches where the stream is read, for example with ``maxOffsetsPerTrigger``.
 
     Examples
     --------
