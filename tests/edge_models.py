@@ -155,7 +155,7 @@ def tuned():
     model = TunedThresholdClassifier(BSCAClassifier(budget=30, seed=0))
     for x, y in rows(600, 2):
         model.learn_one(x, y)
-    model._best = 62  # not 1/2
+    model._threshold_index = 62  # not 1/2
     return model
 
 

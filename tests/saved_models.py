@@ -1,14 +1,23 @@
 """Small models of several kinds as files, with the answers that they gave; and whether a reader answers alike.
 
-``python tests/saved_models.py write FOLDER`` writes them by the whole library. The folders of ``tests/edge/golden`` were written
-so, one for each version of the format; they stay as they are. ``python tests/saved_models.py check FOLDER`` reads them by numpy
-alone.
+``NUMBA_DISABLE_JIT=1 python tests/saved_models.py golden`` writes the golden files of the present version of the format, without
+compiling: models with programs into ``tests/edge/golden``, and models of every class and checkpoints of runs into
+``tests/files/golden``. Once a version is released, its files stay as they are. ``python tests/saved_models.py write FOLDER``
+writes the models with programs alone, and ``python tests/saved_models.py check FOLDER`` reads them by numpy alone.
 """
 
+import contextlib
+import gzip
+import inspect
+import io
 import json
 import math
+import shutil
 import sys
+import tempfile
 from pathlib import Path
+
+TESTS = Path(__file__).parent
 
 ROWS = [{name: math.sin(1.3 * i + 7.1 * place) for place, name in enumerate("abc")} for i in range(60)]
 ROWS[7].pop("b")
@@ -108,7 +117,236 @@ def check(folder):
     return list(expected)
 
 
+# Golden files of every class ------------------------------------------------------------------------------------------------
+
+TWO = [x["a"] + x["c"] > 0.3 for x in ROWS]
+NUMBERS = [3.0 + x["a"] * x["c"] for x in ROWS]
+#: Rows that a model has learned before it is saved; it is asked about all, and learns the others after it is loaded.
+N_LEARNED = 45
+
+
+def golden_models():
+    """Give a model of every class that a file can name, by the names of the files."""
+    from river import compose, linear_model, multiclass, preprocessing
+
+    from streamsvm import BSCARegressor, BSGDClassifier, Merge, Projection, Removal, learners, table_model
+    from streamsvm.batch import BatchClassifier, BatchRegressor, CSMOClassifier, CSMORegressor
+    from streamsvm.learners import OnlineLinearSVC
+    from streamsvm.learners.conformal import ConformalClassifier, ConformalRegressor
+    from streamsvm.learners.costs import CostSensitiveClassifier
+    from streamsvm.learners.preprocessing import BoundedScaler, BoundedTargetScaler
+    from streamsvm.learners.thresholds import TunedThresholdClassifier
+    from streamsvm.stream.tables import TableEncoder
+
+    small = {"budget": 6, "max_features": 4, "seed": 0, "max_classes": 4, "effort": "low", "averaging": 20}
+
+    def made(kind, **parameters):
+        accepted = inspect.signature(kind).parameters
+        return kind(**{name: value for name, value in small.items() if name in accepted} | parameters)
+
+    growing = {"KernelOGD", "KernelPegasos", "KernelPerceptron"}  # they learn no more when the budget is full
+    for name in learners.__all__:
+        yield name, made(getattr(learners, name), **({"budget": len(ROWS)} if name in growing else {}))
+    for strategy in (Merge(), Projection(), Removal("random")):
+        yield f"BSGDClassifier-{type(strategy).__name__}", made(BSGDClassifier, maintenance=strategy)
+    linear = OnlineLinearSVC(max_features=4)
+    yield "ConformalClassifier", ConformalClassifier(linear, window=20)
+    yield "ConformalRegressor", ConformalRegressor(made(BSCARegressor), window=20)
+    yield "CostSensitiveClassifier", CostSensitiveClassifier(linear, {True: 3.0, False: 1.0})
+    yield "TunedThresholdClassifier", TunedThresholdClassifier(linear, horizon=100)
+    yield "BoundedScaler", BoundedScaler() | made(BSGDClassifier, scaling=None)
+    yield "BoundedTargetScaler", BoundedTargetScaler(made(BSCARegressor))
+    yield "pipeline", (compose.Select("a", "c") + preprocessing.StandardScaler()) | linear.clone()
+    yield "one-against-rest", multiclass.OneVsRestClassifier(linear.clone())
+    yield "river", preprocessing.StandardScaler() | linear_model.LogisticRegression()
+    yield (
+        "table-of-names",
+        TableEncoder("city:category,when:date", cycles="day", buckets=8, max_values=2) | made(BSGDClassifier, max_features=16),
+    )
+    without_names = TableEncoder("city:drop,when:drop", when_missing="indicator", scaler="standard")
+    yield "table-scaled", without_names | made(BSGDClassifier, max_features=16)
+    rows = [{**x, "label": y} for x, y in zip(table_rows(), TWO, strict=True)]
+    yield "table-model", table_model(rows, "label", learner=made(BSGDClassifier, max_features=16))
+    # None is fitted once it is loaded: on another processor the fit would end elsewhere, within its tolerance.
+    batch = {"window": 30, "refit_every": 40, "max_features": 4}
+    yield "BatchClassifier", BatchClassifier(CSMOClassifier(), calibration_folds=2, **batch)
+    yield "BatchRegressor", BatchRegressor(CSMORegressor(), **batch)
+
+
+def table_rows():
+    """The rows with a name and a date each."""
+    return [{**x, "when": f"2026-03-{1 + i % 28:02d}T{i % 24:02d}:30"} for i, x in enumerate(TABLE)]
+
+
+def golden_machines():
+    """Give a fitted machine of every class, by the names of the files; of a classifier one of two labels and one of three."""
+    from streamsvm.batch import (
+        CSMOClassifier,
+        CSMOOneClass,
+        CSMORegressor,
+        HierarchicalSVC,
+        HierarchicalSVR,
+        HSSADMMClassifier,
+    )
+    from streamsvm.linear import OutOfCoreLinearSVC, OutOfCoreLinearSVR
+
+    X = numeric_rows()
+    trees = {"n_trees": 2, "leaf_size": 20, "rank": 8}
+    classifiers = CSMOClassifier(C=10.0), HierarchicalSVC(**trees), HSSADMMClassifier(leaf_size=16), OutOfCoreLinearSVC()
+    for model in classifiers:
+        yield type(model).__name__, model.fit(X, TWO)
+    yield "CSMOClassifier-probability", CSMOClassifier(probability=True, random_state=0).fit(X, TWO)
+    yield "CSMOClassifier-three", CSMOClassifier().fit(X, [label_of(x) for x in ROWS])
+    for model in (CSMORegressor(), HierarchicalSVR(**trees), OutOfCoreLinearSVR()):
+        yield type(model).__name__, model.fit(X, NUMBERS)
+    yield "CSMOOneClass", CSMOOneClass(nu=0.2).fit(X)
+
+
+def label_of(x):
+    """The label of a row where there are three."""
+    return "low" if x["a"] < -0.4 else "high" if x["a"] > 0.4 else "middle"
+
+
+def numeric_rows():
+    """The rows as lists of numbers."""
+    return [[x.get(name, 0.0) for name in "abc"] for x in ROWS]
+
+
+def is_machine(model):
+    """Whether a model is fitted at once, to lists of numbers."""
+    return hasattr(model, "fit") and not hasattr(model, "learn_one")
+
+
+def rows_for(model):
+    """The rows that a model learns, and their targets; None where it has none."""
+    from river import base
+
+    rows = table_rows() if "TableEncoder" in getattr(model, "steps", {}) else ROWS
+    last = model[-1] if hasattr(model, "steps") else model
+    if isinstance(last, base.AnomalyDetector):
+        return rows, None
+    return rows, NUMBERS if isinstance(last, base.Regressor) else TWO
+
+
+def learn(model, first, end):
+    """Let a model learn some of the rows."""
+    rows, targets = rows_for(model)
+    for i in range(first, end):
+        model.learn_one(rows[i]) if targets is None else model.learn_one(rows[i], targets[i])
+
+
+def answers_of(model):
+    """What a model says of every third row: numbers."""
+    import numpy as np
+
+    if is_machine(model):
+        decide = getattr(model, "decision_function", model.predict)
+        return np.asarray(decide(numeric_rows()[::3]), float).tolist()
+    rows, targets = rows_for(model)
+    if targets is None:
+        answer = model.score_one
+    elif targets is NUMBERS:
+        answer = model.predict_one
+    elif hasattr(model, "decision_function_one"):
+        answer = model.decision_function_one
+    else:
+        answer = lambda x: model.predict_proba_one(x).get(True, 0.0)  # noqa: E731
+    return [float(answer(x)) for x in rows[::3]]
+
+
+#: Runs of the command line that a checkpoint interrupts: what follows ``streamsvm``, in a folder with their rows.
+RUNS = {
+    "table": "learn rows.csv --label y --learner bsgd,budget=6 --columns city:category --metric Accuracy,ROCAUC --positive yes "
+    "--window 20 --drift ADWIN --weight weight",
+    "numbers": "learn rows.csv --label c --regression --learner bsca,budget=6 --columns y:drop,city:category --metric MAE,R2 "
+    "--drift PageHinkley",
+    "delayed": "learn rows.jsonl --labels labels.jsonl?key=id&time=t&max_age=20 --label y --learner bsgd,budget=6 "
+    "--metric Accuracy,LogLoss",
+}
+
+
+def write_rows_of_runs(folder):
+    """Write the rows of the runs into a folder."""
+    cells = [[x["city"], *(x.get(name, "") for name in "abc"), 1 + i % 3, ("no", "yes")[TWO[i]]] for i, x in enumerate(TABLE)]
+    lines = ["city,a,b,c,weight,y", *(",".join(map(str, row)) for row in cells)]
+    (folder / "rows.csv").write_text("".join(f"{line}\n" for line in lines))
+    rows = [{"id": i, "t": float(i), **x} for i, x in enumerate(ROWS)]
+    labels = [{"id": i, "t": i + 1.5 + (i * 7) % 12, "y": TWO[i]} for i in range(len(ROWS)) if i % 10]
+    labels.sort(key=lambda label: label["t"])
+    for name, records in (("rows", rows), ("labels", labels)):
+        (folder / f"{name}.jsonl").write_text("".join(f"{json.dumps(record)}\n" for record in records))
+
+
+def run(name, folder, *more):
+    """Call a run in a folder with its rows, with checkpoints in ``state``; return the last line of its output."""
+    from streamsvm.cli.main import main
+
+    output = io.StringIO()
+    with contextlib.chdir(folder), contextlib.redirect_stdout(output):
+        status = main([*RUNS[name].split(), "--checkpoint", "state", "--quiet", *more])
+    assert status == 0, name
+    end = json.loads(output.getvalue().splitlines()[-1])
+    return {key: end[key] for key in ("rows", "learned", "drifts", "n_support", "delayed") if key in end} | {
+        "scores": {score["name"]: [score["value"], score["windowed"]] for score in end["scores"]}
+    }
+
+
+def write_golden(folder):
+    """Write models of all classes with their answers, and checkpoints of runs with what the runs end with."""
+    import streamsvm
+
+    (folder / "models").mkdir(parents=True)
+    expected = {}
+
+    def put(name, model):
+        with tempfile.TemporaryDirectory() as place:
+            path = Path(place, "model.safetensors")
+            streamsvm.save(model, path)
+            (folder / "models" / f"{name}.safetensors.gz").write_bytes(gzip.compress(path.read_bytes(), mtime=0))
+        expected[name] = {"saved": answers_of(model)}
+
+    for name, model in golden_models():
+        learn(model, 0, N_LEARNED)
+        put(name, model)
+        learn(model, N_LEARNED, len(ROWS))
+        expected[name]["learned"] = answers_of(model)
+    for name, model in golden_machines():
+        put(name, model)
+    for name in RUNS:
+        with tempfile.TemporaryDirectory() as place:
+            write_rows_of_runs(Path(place))
+            run(name, place, "--max-rows", str(N_LEARNED))
+            newest = max(Path(place, "state").glob("*.ckpt"))
+            (folder / "runs" / name).mkdir(parents=True)
+            shutil.copy(newest, folder / "runs" / name)
+            expected[f"run {name}"] = run(name, place)
+    lines = (f"{json.dumps(name)}: {json.dumps(rounded(answers))}" for name, answers in expected.items())
+    (folder / "expected.json").write_text("{\n" + ",\n".join(lines) + "\n}\n")
+
+
+def rounded(value):
+    """Numbers with the digits that are compared."""
+    if isinstance(value, float):
+        return float(f"{value:.7g}")
+    if isinstance(value, dict):
+        return {key: rounded(item) for key, item in value.items()}
+    return [rounded(item) for item in value] if isinstance(value, list) else value
+
+
+def renew_golden():
+    """Write the golden files of the present version of the format anew."""
+    from streamsvm.files.container import VERSION
+
+    for part, write_files in (("edge", lambda place: write(place, largest=2**14)), ("files", write_golden)):
+        place = TESTS / part / "golden" / f"version-{VERSION}"
+        shutil.rmtree(place, ignore_errors=True)
+        write_files(place)
+
+
 if __name__ == "__main__":
-    if sys.argv[1] == "write":
-        write(Path(sys.argv[2]), largest=2**14)
-    print(f"{len(check(Path(sys.argv[2])))} files answer as expected")  # noqa: T201
+    if sys.argv[1] == "golden":
+        renew_golden()
+    else:
+        if sys.argv[1] == "write":
+            write(Path(sys.argv[2]), largest=2**14)
+        print(f"{len(check(Path(sys.argv[2])))} files answer as expected")  # noqa: T201

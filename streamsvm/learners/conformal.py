@@ -160,8 +160,8 @@ class ConformalRegressor(_Conformal, RegressorWrapper):
 
     def __init__(self, regressor: base.Regressor, level: float = 0.9, window: int = 1000) -> None:
         self._begin_wrapping(regressor, level, window)
-        self._expected = SVMRegressor("low", seed=0, max_features=2**16)  # the logarithm of an error, by the mean error
-        self._rows, self._mean = 0, 0.0  # of errors
+        self._error_model = SVMRegressor("low", seed=0, max_features=2**16)  # the logarithm of an error, by the mean error
+        self._n_errors, self._mean_error = 0, 0.0
 
     def predict_one(self, x: dict[Any, Any], with_interval: bool = False, **kwargs: Any) -> Any:
         """Predict the target of one row, as the regressor does.
@@ -197,17 +197,17 @@ class ConformalRegressor(_Conformal, RegressorWrapper):
         self._calibration.learn(error / size if error <= _LARGEST * min(size, 1.0) else _LARGEST)
         if not error <= _LARGEST_ERROR:  # nor a NaN: of a model that went astray
             return
-        self._rows += 1
-        self._mean += (error - self._mean) / min(self._rows, self.window)
-        if self._mean > 0.0:
-            self._expected.learn_one(features, math.log(max(error / self._mean, 0.0) + _LEAST_SHARE))
+        self._n_errors += 1
+        self._mean_error += (error - self._mean_error) / min(self._n_errors, self.window)
+        if self._mean_error > 0.0:
+            self._error_model.learn_one(features, math.log(max(error / self._mean_error, 0.0) + _LEAST_SHARE))
 
     def _error_size(self, x: dict[Any, Any]) -> float:
         """The size of the error that such a row has."""
-        if self._rows < _FEWEST or self._mean <= 0.0:
-            return max(self._mean, _SMALLEST)
-        power = self._expected.predict_one(self._features_of(x))
-        return max(self._mean * math.exp(min(max(power, -_FARTHEST), _FARTHEST)), _SMALLEST)
+        if self._n_errors < _FEWEST or self._mean_error <= 0.0:
+            return max(self._mean_error, _SMALLEST)
+        power = self._error_model.predict_one(self._features_of(x))
+        return max(self._mean_error * math.exp(min(max(power, -_FARTHEST), _FARTHEST)), _SMALLEST)
 
     def _features_of(self, x: dict[Any, Any]) -> dict[Any, Any]:
         """The numbers of the row as the last step of a pipeline is given it."""
@@ -222,11 +222,11 @@ class ConformalRegressor(_Conformal, RegressorWrapper):
 
     def __setstate__(self, state: dict[str, Any]) -> None:
         super().__setstate__(state)
-        mean, expected = state["_mean"], state["_expected"]
-        if type(expected) is not SVMRegressor or not (type(mean) is float and 0.0 <= mean < math.inf):
-            raise ValueError(f"the saved model is corrupt: it expects errors of {shown(mean)} by {shown(expected)}")
-        self._mean, self._expected = mean, expected
-        self._rows = checked_count("the saved model is corrupt: the number of its rows", state["_rows"])
+        mean, error_model = state["_mean_error"], state["_error_model"]
+        if type(error_model) is not SVMRegressor or not (type(mean) is float and 0.0 <= mean < math.inf):
+            raise ValueError(f"the saved model is corrupt: it expects errors of {shown(mean)} by {shown(error_model)}")
+        self._mean_error, self._error_model = mean, error_model
+        self._n_errors = checked_count("the saved model is corrupt: the number of its errors", state["_n_errors"])
 
 
 @documented

@@ -254,13 +254,13 @@ class BoundedScaler(base.MiniBatchTransformer):
             "n_bounded": self.n_bounded,
             "names": list(self._columns),
             "moments": self._moments[:n].copy(),
-            "first": self._first[:n].copy(),
+            "first_values": self._first[:n].copy(),
         }
 
     def __setstate__(self, state: dict[str, Any]) -> None:
         self.__init__(state["deviations"])  # type: ignore[misc]
         names, n = state["names"], len(state["names"])
-        moments, first = (np.array(state[key], np.float64) for key in ("moments", "first"))
+        moments, first = (np.array(state[key], np.float64) for key in ("moments", "first_values"))
         check_hashes(names)
         self._columns = {name: column for column, name in enumerate(names)}
         if len(self._columns) != n or moments.shape != (n, 3) or first.shape != (n, N_FIRST):

@@ -103,7 +103,7 @@ class TunedThresholdClassifier(ClassifierWrapper):
         self.horizon = horizon
         self._labels: list[base.typing.ClfTarget] = []
         self._n_learned = 0
-        self._best = _STEPS
+        self._threshold_index = _STEPS
         # Fading counts of rows by the number of thresholds up to their probability: of the negative class, of the positive one.
         self._counts = np.zeros((2, len(THRESHOLDS) + 1))
 
@@ -114,7 +114,7 @@ class TunedThresholdClassifier(ClassifierWrapper):
     @property
     def threshold(self) -> float:
         """The lowest probability of the positive class that is predicted as positive."""
-        return THRESHOLDS[self._best]
+        return THRESHOLDS[self._threshold_index]
 
     @property
     def n_learned(self) -> int:
@@ -210,7 +210,7 @@ class TunedThresholdClassifier(ClassifierWrapper):
                         metric.update(label, answer, w=float(count))
             values[j] = sign * metric.get()
         best = np.flatnonzero(values >= values.max() - 1e-9)
-        self._best = int(best[np.abs(best - _STEPS).argmin()])
+        self._threshold_index = int(best[np.abs(best - _STEPS).argmin()])
 
     def predict_one(self, x: dict[Any, Any], **kwargs: Any) -> base.typing.ClfTarget | None:
         """Predict the label of one row: the positive one if its probability is at least `threshold`."""
@@ -258,7 +258,7 @@ class TunedThresholdClassifier(ClassifierWrapper):
 
     def __setstate__(self, state: dict[str, Any]) -> None:
         self.__init__(state["classifier"], state["metric"], state["horizon"])  # type: ignore[misc]
-        counts, labels, best = np.asarray(state["_counts"]), state["_labels"], state["_best"]
+        counts, labels, best = np.asarray(state["_counts"]), state["_labels"], state["_threshold_index"]
         if (
             counts.shape != self._counts.shape
             or counts.dtype != np.float64
@@ -267,7 +267,7 @@ class TunedThresholdClassifier(ClassifierWrapper):
             raise ValueError("the saved model is corrupt: its counts of rows are not what thresholds have")
         if not isinstance(labels, list) or len(labels) > 2 or not (type(best) is int and 0 <= best < len(THRESHOLDS)):
             raise ValueError(f"the saved model is corrupt: threshold number {shown(best)} for the labels {shown(labels)}")
-        self._counts[:], self._labels, self._best = counts, list(labels), best
+        self._counts[:], self._labels, self._threshold_index = counts, list(labels), best
         self._n_learned = checked_count("the saved model is corrupt: the number of its rows", state["_n_learned"])
 
     @classmethod

@@ -91,7 +91,7 @@ class OutOfCoreLinearSVC(SklearnClassifier, OutOfCoreLinear):
                 f"Only binary classification is supported: y has {len(self.classes_)} classes. "
                 "Wrap it in sklearn.multiclass.OneVsRestClassifier"
             )
-        self._positive, self._counts = 1.0, np.bincount(labels, weights).astype(np.float64)
+        self._positive_label, self._label_weights = 1.0, np.bincount(labels, weights).astype(np.float64)
         return labels.astype(np.float64)
 
     def _read_labels(self, file: BlockFile) -> None:
@@ -110,14 +110,14 @@ class OutOfCoreLinearSVC(SklearnClassifier, OutOfCoreLinear):
             labels.sort(key=lambda label: str(names[int(label)]))
             self.classes_ = np.array([str(names[int(label)]) for label in labels])
         sums = file.label_weights or {}
-        self._positive, self._counts = labels[1], np.array([sums[label] for label in labels], np.float64)
+        self._positive_label, self._label_weights = labels[1], np.array([sums[label] for label in labels], np.float64)
 
     def _loss_of(self, C: float, file: BlockFile) -> LinearLoss:
-        weights = self._class_weights(np.arange(2), self._counts)
+        weights = self._class_weights(np.arange(2), self._label_weights)
         for label, weight in zip(self.classes_.tolist(), weights, strict=True):
             _check_bounds(C * weight, f"C times the weight of class {label!r}", file)
         negative, positive = (float(C * weight) for weight in weights)
-        return LinearLoss(False, self.loss == "squared_hinge", 0.0, self._constant, self._positive, positive, negative)
+        return LinearLoss(False, self.loss == "squared_hinge", 0.0, self._constant, self._positive_label, positive, negative)
 
     def __sklearn_tags__(self) -> Any:
         tags = super().__sklearn_tags__()

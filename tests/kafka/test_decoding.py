@@ -250,7 +250,7 @@ def test_a_corrupt_copy_in_a_position(producer, source_of, change):
     assert [row for row, _ in (next(iter(source)),)] == [{}]
     position = json.loads(json.dumps(dict(source.position)))
     opened().seek(position)
-    position["heads"][0][0] |= change
+    position["read_ahead"][0][0] |= change
     with pytest.raises(StreamError, match="position of the checkpoint is corrupt"):
         opened().seek(position)
 

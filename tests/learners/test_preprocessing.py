@@ -136,7 +136,7 @@ def test_a_corrupt_state_is_refused():
         {"names": ["f0"] * 5},
         {"moments": state["moments"] * math.nan},
         {"moments": -state["moments"]},
-        {"first": state["first"][:, :3]},
+        {"first_values": state["first_values"][:, :3]},
     ):
         refused("corrupt", BoundedScaler.__new__(BoundedScaler).__setstate__, {**state, **change})
 

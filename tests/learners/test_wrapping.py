@@ -36,6 +36,7 @@ def test_river(kind, parameters):
 WINDOWS = [np.full(51, 1.0), np.array([math.nan]), np.array([-1.0]), np.zeros((2, 2)), np.array(["a"]), np.array([], object)]
 SCORES = [{"_calibration": (0.1, scores)} for scores in WINDOWS]
 SCORES += [{"_calibration": (misses, np.zeros(3))} for misses in (math.nan, -1.5, 2.5)]
+INDICES = {"_threshold_index": 101}, {"_threshold_index": 1.0}
 COUNTS = [{"_counts": counts} for counts in (np.zeros((2, 5)), np.full((2, 102), -1.0), np.full((2, 102), math.nan))]
 
 
@@ -44,12 +45,19 @@ COUNTS = [{"_counts": counts} for counts in (np.zeros((2, 5)), np.full((2, 102),
     [
         (
             TunedThresholdClassifier(linear_model.LogisticRegression()),
-            [*COUNTS, {"_best": 101}, {"_best": 1.0}, {"_labels": ["a", "b", "c"]}, {"_n_learned": -1}, {"horizon": 0}],
+            [
+                *COUNTS,
+                {"_threshold_index": 101},
+                {"_threshold_index": 1.0},
+                {"_labels": ["a", "b", "c"]},
+                {"_n_learned": -1},
+                {"horizon": 0},
+            ],
         ),
         (ConformalClassifier(BSGDClassifier(), window=50), SCORES),
         (
             ConformalRegressor(BSGDRegressor(), window=50),
-            [*SCORES, {"_mean": -1.0}, {"_mean": math.nan}, {"_expected": None}, {"_rows": -1}],
+            [*SCORES, {"_mean_error": -1.0}, {"_mean_error": math.nan}, {"_error_model": None}, {"_n_errors": -1}],
         ),
     ],
     ids=lambda of: type(of).__name__,

@@ -364,9 +364,9 @@ def test_a_corrupt_buffer_is_refused(change):
 @pytest.mark.parametrize(
     ("change", "reason"),
     [
-        ({"heads": [None]}, "corrupt"),
-        ({"heads": [[{"key": "a"}], []]}, "corrupt"),
-        ({"heads": [[], [1, 2, 3]]}, "corrupt"),
+        ({"read_ahead": [None]}, "corrupt"),
+        ({"read_ahead": [[{"key": "a"}], []]}, "corrupt"),
+        ({"read_ahead": [[], [1, 2, 3]]}, "corrupt"),
         ({"times": ["now", None]}, "corrupt"),
         ({"rows": 3}, "rows is 3"),
     ],

@@ -138,7 +138,7 @@ WRONG = [
     (("labels", "classes"), ["ab", [[1], [2]], ["a"]]),
     *(((name,), [101]) for name in ("learned", "empty", "abstained")),
     *[(("delayed", "clock"), ["now"])],
-    *[(("position", "times"), [[None]]), (("position", "heads"), [{}]), (("position", "key"), ["a"])],
+    *[(("position", "times"), [[None]]), (("position", "read_ahead"), [{}]), (("position", "key"), ["a"])],
 ]
 
 

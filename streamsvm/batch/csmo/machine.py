@@ -417,9 +417,9 @@ class CSMO(KernelMachine):
         return support
 
     def _support_vectors(self, X: Any) -> Any:
-        self._function = self.kernel if callable(self.kernel) else None
+        self._kernel_function = self.kernel if callable(self.kernel) else None
         if self._kernel.kind == GIVEN:
-            return np.empty((0, 0)) if self._function is None else _safe_indexing(X, self.support_)
+            return np.empty((0, 0)) if self._kernel_function is None else _safe_indexing(X, self.support_)
         return super()._support_vectors(X)
 
     def _store_rows(self) -> None:
@@ -432,7 +432,7 @@ class CSMO(KernelMachine):
 
     def _checked(self, X: Any) -> Any:
         check_is_fitted(self)
-        return super()._checked(X) if self._kernel.kind != GIVEN or self._function is None else X
+        return super()._checked(X) if self._kernel.kind != GIVEN or self._kernel_function is None else X
 
     def _decide(self, X: Any, settled: Settled | None = None) -> np.ndarray:
         if self._kernel.kind != GIVEN:
@@ -443,10 +443,10 @@ class CSMO(KernelMachine):
         for begin in range(0, n if m else 0, size):
             end = min(begin + size, n)
             chunk = X if end - begin == n else _safe_indexing(X, np.arange(begin, end))
-            if self._function is None:
+            if self._kernel_function is None:
                 K = chunk[:, self.support_]
             else:
-                K = kernel_values(self._function, chunk, self.support_vectors_, (end - begin, m))
+                K = kernel_values(self._kernel_function, chunk, self.support_vectors_, (end - begin, m))
             out[begin:end] += K @ self._coefficients.T
         return out
 
@@ -459,7 +459,7 @@ class CSMO(KernelMachine):
         check_coefficients(state, machines)
         support = state["support_"]
         whole = is_array(support, np.int32, (len(support),)) and ((support >= 0) & (support < state["n_features_in_"])).all()
-        if state["_function"] is None and not whole:
+        if state["_kernel_function"] is None and not whole:
             raise ValueError("the saved model is corrupt: it has support vectors that are not among its rows")
 
 

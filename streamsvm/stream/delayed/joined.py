@@ -140,12 +140,12 @@ class JoinedSource(Source):
             "labels": dict(labels),
             "times": list(map(finite_or_none, self._times)),
             "ended": list(self._ended),
-            "heads": [[message.saved for message in held] for held in self._held],
+            "read_ahead": [[message.saved for message in held] for held in self._held],
         }
 
     def seek(self, position: Position) -> None:
         """Continue at ``position``, as `Source.seek`; another key or time is an error, too."""
-        if {"key", "time", "rows", "labels", "times", "ended", "heads"} - position.keys():
+        if {"key", "time", "rows", "labels", "times", "ended", "read_ahead"} - position.keys():
             raise StreamError(
                 f"{self.name}: the checkpoint was learned without labels from another stream: leave --labels out, {START_AFRESH}"
             )
@@ -159,7 +159,7 @@ class JoinedSource(Source):
             places = [checked_mapping(name, position[name]) for name in _SIDES]
             ended = [bool(position["ended"][side]) for side in (0, 1)]
             times = [-math.inf if (moment := position["times"][side]) is None else checked_time(moment) for side in (0, 1)]
-            held = [deque(HeldMessage.load(side, message) for message in position["heads"][side]) for side in (0, 1)]
+            held = [deque(HeldMessage.load(side, message) for message in position["read_ahead"][side]) for side in (0, 1)]
         except (LookupError, TypeError, ValueError, AttributeError) as error:
             text = f"{self.name}: the position of the checkpoint is corrupt ({error}): give another folder"
             raise StreamError(text) from None
@@ -308,13 +308,13 @@ class HeldMessage:
     @property
     def saved(self) -> dict[str, Any]:
         """The message as a checkpoint holds it: bytes are texts of as many characters."""
-        key, moment, y = self.y if isinstance(self.y, Labelled) else (self.y.key, self.y.time, self.y.packed)
+        key, moment, content = self.y if isinstance(self.y, Labelled) else (self.y.key, self.y.time, self.y.packed)
         message = None
         if self.message is not None:
             headers = [[name, value.decode("latin-1")] for name, value in self.message.headers]
             message = [_as_text(self.message.key), self.message.timestamp, headers]
         where = {"place": self.place, "raw": _as_text(self.raw), "copies": self.copies, "message": message}
-        return {"key": key, "time": moment, "y": y} | where
+        return {"key": key, "time": moment, "content": content} | where
 
     @classmethod
     def load(cls, side: int, saved: Mapping[str, Any]) -> HeldMessage:
@@ -326,8 +326,8 @@ class HeldMessage:
             message = Message(_as_bytes(message_key), timestamp, headers)
         where = str(saved["place"]), _as_bytes(saved["raw"]), list(saved["copies"]), message
         if side == 1:
-            return cls({}, Labelled(key, moment, checked_label(saved["y"])), *where)
-        return cls(unpack_row(saved["y"]), Awaited(key, moment, saved["y"]), *where)
+            return cls({}, Labelled(key, moment, checked_label(saved["content"])), *where)
+        return cls(unpack_row(saved["content"]), Awaited(key, moment, saved["content"]), *where)
 
 
 def _as_text(data: bytes | None) -> str | None:

@@ -169,12 +169,12 @@ class LossScore(ProbabilityScore):
     Without a ``positive`` label, there may be any number of labels.
     """
 
-    _saved = ("_rows", "_last", "_total", "_several", "_shares")
+    _saved = ("_rows", "_last", "_total", "_is_multiclass", "_shares")
 
     def __init__(self, window: int, positive: Hashable = None) -> None:
         super().__init__(window, positive)
         self._total = 0.0
-        self._several = False  # whether there were more than two labels
+        self._is_multiclass = False  # whether there were more than two labels
         self._shares = LabelShares()
 
     @staticmethod
@@ -193,7 +193,7 @@ class LossScore(ProbabilityScore):
             squares = np.zeros(len(ys))
             for column in columns:  # one after the other: the sum does not depend on how rows come together
                 squares += column * column
-            self._several |= len(predicted) > 2
+            self._is_multiclass |= len(predicted) > 2
         else:
             p = cleaned_scores(np.broadcast_to(self._of_positive(predicted), len(ys)))
             ys = self._are_positive(ys)
@@ -268,7 +268,7 @@ class BrierScore(LossScore):
 
     @property
     def _loss_unit(self) -> float:
-        return 1.0 if self._several else 0.5
+        return 1.0 if self._is_multiclass else 0.5
 
 
 #: The scores of probabilities by name.

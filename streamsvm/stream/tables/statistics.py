@@ -236,18 +236,18 @@ class NameStatistics:
             "of_numbers": self.of_numbers,
             "labels": list(self._labels),
             "rows": self._rows,
-            "size": len(self._keys),
+            "table_size": len(self._keys),
             "keys": self._keys[places],
-            "last": self._last[places],
+            "last_rows": self._last[places],
             "counts": self._counts[places],
             "totals": self._totals,
         }
 
     def __setstate__(self, state: Mapping[str, Any]) -> None:
-        size, labels, kind = state["size"], list(state["labels"]), bool(state["of_numbers"])
+        size, labels, kind = state["table_size"], list(state["labels"]), bool(state["of_numbers"])
         n_totals = 3 if kind else min(len(labels), MOST_LABELS + 1)
         width = 2 if kind else max(n_totals, 2)
-        arrays = [np.array(state[name]) for name in ("keys", "last", "counts", "totals")]
+        arrays = [np.array(state[name]) for name in ("keys", "last_rows", "counts", "totals")]
         n = len(state["keys"])
         # Compiled code reads them by these sizes.
         forms = [("<u4", (n,)), ("<i8", (n,)), ("<f8", (n, width)), ("<f8", (n_totals,))]

@@ -203,11 +203,11 @@ def test_arrays_of_which_compiled_code_would_not_know_the_size_are_refused():
     state = known.__getstate__()
     keys, counts = state["keys"], state["counts"]
     wrong = {
-        "size": (0, 255, 384, 2**20, "256"),
+        "table_size": (0, 255, 384, 2**20, "256"),
         "of_numbers": (True,),
         "labels": ([], ["x"], list("xyz")),
         "keys": (keys[:-1], keys.astype(np.int64), keys.astype(">u4"), keys[:, None]),
-        "last": (state["last"].astype(np.int32), state["last"][1:]),
+        "last_rows": (state["last_rows"].astype(np.int32), state["last_rows"][1:]),
         "counts": (counts[:, :1], counts.astype(np.float32)),
         "totals": (np.ones(3), np.ones(2, np.int64)),
     }
