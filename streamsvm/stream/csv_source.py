@@ -93,6 +93,7 @@ class CSVSource(TextSource):
     _longest_name = b""
     _before: LinesChunk | None = None  # the chunk before the current one
     _has_warned = False
+    _has_long_rows = False  # some have had several lines
     _cells_of: _Cells
 
     def _begin_rows(self) -> None:
@@ -167,48 +168,98 @@ class CSVSource(TextSource):
         return bool(line.rstrip(b"\r\n"))
 
     def _chunk_of(self, lines: list[bytes]) -> tuple[Chunk | None, list[bytes], int]:
-        chunk, place = self._lines_chunk(lines), f"{self.name}, line {self._line + 1:,}"
-        n = len(chunk)
-        if not n:  # the row has several lines
+        chunk, place = self._good_rows(lines), f"{self.name}, line {self._line + 1:,}"
+        if not len(chunk):  # the row has several lines, which are not all available, or its first line is at fault
             try:
                 row, n, _ = self._first_row(lines)
             except ValueError as error:
                 return self._bad_chunk(BadRow(place, lines[0], str(error))), lines[:1], 1
             if not n:
                 return None, [], 0
-            chunk = LinesChunk(self, [row], self._line + n)
-            if isinstance(bad := chunk.row(0), BadRow):  # its first line is at fault: perhaps it opened a quote by mistake
+            chunk = LinesChunk(self, [row], self._line + 1)
+            if isinstance(bad := chunk.row(0), BadRow):  # perhaps its first line opened a quote by mistake
                 return self._bad_chunk(BadRow(place, lines[0], bad.reason)), lines[:1], 1
-            self._warn_of_rows_within(row.splitlines()[:n])
+            self._has_long_rows = True
+        n = chunk.line_of(len(chunk)) - chunk.line_of(0) if self._has_long_rows else len(chunk)
+        if n > len(chunk) and not self._has_warned:
+            self._warn_of_rows_within(chunk)
         self._before = chunk
         return chunk, chunk.lines, n
+
+    def _good_rows(self, lines: list[bytes]) -> LinesChunk:
+        """Return the rows that lines begin with, up to one of several lines that are not all there, or that cannot be read."""
+        chunk = self._lines_chunk(self._joined(lines) if self._has_long_rows else lines)
+        if not self._has_long_rows and len(chunk) < len(lines) and self._has_row(lines[len(chunk)]):
+            self._has_long_rows = True
+            chunk = self._lines_chunk(self._joined(lines))
+        if not self._has_long_rows or not any(map(_has_lines, chunk.lines)):
+            return chunk
+        table = chunk.table(())
+        for i in range(len(chunk)) if table is None else table.odd:
+            if _has_lines(chunk.lines[i]) and isinstance(chunk.row(i), BadRow):
+                return self._lines_chunk(chunk.lines[:i])
+        return chunk
+
+    def _joined(self, lines: list[bytes]) -> list[bytes]:
+        """Return rows that may have several lines, up to one whose lines are not all there or are no row."""
+        rows: list[bytes] = []
+        i = 0
+        while i < len(lines):
+            row = lines[i]
+            if not i or row.count(b'"') % 2:  # a quote may be left open without that, which only ends the rows before it
+                if not (n := self._n_lines_of_row(lines, i)):
+                    break
+                row = b"".join(lines[i : i + n])
+                i += n - 1
+            rows.append(row)
+            i += 1
+        return rows
+
+    def _n_lines_of_row(self, lines: list[bytes], first: int) -> int:
+        """Return the number of lines of a row; 0 if some are missing, or if several are no row."""
+        texts = (lines[i].decode(self._encoding, errors="replace") for i in range(first, min(first + MOST_LINES, len(lines))))
+        reader = self._reader_of(texts)
+        try:
+            cells: list[str] = next(reader, [])
+        except csv.Error:
+            return int(self.is_row(lines[first]))
+        n: int = reader.line_num
+        fits = len(cells) == len(self._names) and sum(map(len, lines[first : first + n])) <= LONGEST_LINE
+        return n if n == 1 or (fits and not self._is_header(cells)) else 0
 
     def _bad_chunk(self, row: BadRow) -> Chunk:
         return Chunk([row], lambda _: row.place, lambda _: row.raw, copies=[[None]] * len(self.kept_names))
 
-    def _warn_of_rows_within(self, lines: Sequence[bytes]) -> None:
+    def _warn_of_rows_within(self, chunk: LinesChunk) -> None:
         """Warn once where a cell of several lines has one that looks like a row: perhaps a quote was not closed."""
-        chunk = self._before
-        rows = () if chunk is None else map(chunk.read_row, reversed(range(len(chunk))))
-        before: dict[Any, Any] = next((row.x for row in rows if isinstance(row, Row)), {})
-        numbers = [
+        for i, row in enumerate(chunk.lines):
+            of_width = []
+            for line in row.removesuffix(b"\n").split(b"\n")[1:-1] if _has_lines(row) else ():
+                with contextlib.suppress(ValueError):
+                    cells = self.cells_of(line.decode(self._encoding, errors="replace"))
+                    if len(cells) == len(self._names):
+                        of_width.append(cells)
+            numbers = self._numbers_before(chunk, i) if of_width else []
+            if numbers and any(all(isinstance(_cell_value(cells[at]), float) for at in numbers) for cells in of_width):
+                self._has_warned = True
+                warnings.warn(
+                    f"{self.name}, lines {chunk.line_of(i):,} to {chunk.line_of(i + 1) - 1:,}: a cell in quotes has a line that "
+                    "looks like a row. If it is one, a quote before it is not closed",
+                    stacklevel=2,
+                )
+                return
+
+    def _numbers_before(self, chunk: LinesChunk, i: int) -> list[int]:
+        """Return which columns have numbers in the last row that can be read before row number ``i`` of a chunk."""
+        before = self._before
+        earlier = () if before is None else map(before.read_row, reversed(range(len(before))))
+        rows = itertools.chain(map(chunk.read_row, reversed(range(i))), earlier)
+        x: dict[Any, Any] = next((row.x for row in rows if isinstance(row, Row)), {})
+        return [
             self._names.index(name)
-            for name, value in before.items()
+            for name, value in x.items()
             if isinstance(value, float) and self._reading.kind_of(name) != DATE  # which were text
         ]
-        if self._has_warned or not numbers:
-            return
-        for line in lines[1:-1]:
-            with contextlib.suppress(ValueError):
-                cells = self.cells_of(line.decode(self._encoding, errors="replace"))
-                if len(cells) == len(self._names) and all(isinstance(_cell_value(cells[i]), float) for i in numbers):
-                    self._has_warned = True
-        if self._has_warned:
-            warnings.warn(
-                f"{self.name}, lines {self._line + 1:,} to {self._line + len(lines):,}: a cell in quotes has a line that looks "
-                "like a row. If it is one, a quote before it is not closed",
-                stacklevel=2,
-            )
 
     def _is_header(self, cells: Sequence[str]) -> bool:
         return cells[0].strip() == self._names[0] and [cell.strip() for cell in cells] == self._names
@@ -384,6 +435,10 @@ class _Cells:
             for values, value in zip(kept, source.kept_of(lines[i]), strict=True):
                 values[i] = value
         return LinesChunk(source, lines, first, Table(names, columns, y, None, odd.rows), kept)
+
+
+def _has_lines(row: bytes) -> bool:
+    return b"\n" in row[:-1]
 
 
 def _cell_value(text: str) -> float | str:

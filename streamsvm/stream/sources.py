@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import codecs
 import contextlib
+import itertools
 from collections.abc import Hashable, Iterable, Sequence
 from pathlib import Path
 from typing import Any, Unpack
@@ -261,7 +262,7 @@ def not_text(encoding: str, error: UnicodeDecodeError) -> str:
 
 
 class LinesChunk(Chunk):
-    """Lines of text that are a row each, and are parsed by their source lazily.
+    """Lines of text that are a row each, or several that are one, and are parsed by their source lazily.
 
     A source that has parsed them already passes their ``table``, and the ``copies`` for predictions.
     """
@@ -277,6 +278,7 @@ class LinesChunk(Chunk):
         self.lines: list[bytes] = lines
         self._source, self._first, self._copies = source, first, copies
         self._has_table, self._table = table is not None, table
+        self._numbers: list[int] = []  # of the first line of each row, and of the line behind the rows
         self._known: list[Hashable] = []  # the features that the model knew when the table was read
 
     def __len__(self) -> int:
@@ -295,7 +297,14 @@ class LinesChunk(Chunk):
         return self._source.table_of(self.lines, known)
 
     def place(self, i: int) -> str:
-        return f"{self._source.name}, line {self._first + i:,}"
+        return f"{self._source.name}, line {self.line_of(i):,}"
+
+    def line_of(self, i: int) -> int:
+        """Return the number of the first line of row number ``i``; of the line behind the rows if that is their number."""
+        if not self._numbers:
+            counts = [line.count(b"\n") + (line[-1:] != b"\n") for line in self.lines]
+            self._numbers = list(itertools.accumulate(counts, initial=self._first))
+        return self._numbers[i]
 
     def raw(self, i: int) -> bytes:
         return self.lines[i]

@@ -5,6 +5,7 @@ import csv
 import gzip
 import io
 import tracemalloc
+import warnings
 
 import pytest
 from hypothesis import given
@@ -96,6 +97,36 @@ def test_a_cell_of_several_lines_is_one_cell_whatever_it_looks_like(tmp_path, mo
         found = [chunk.row(i) for chunk in chunks_of(source, most) for i in range(len(chunk))]
     assert found == [({"note": row["note"], "a": row["a"]}, row["y"]) for row in rows]
     assert len(said) == 1
+
+
+@pytest.mark.parametrize("share", [1, 4], ids=["all", "one in four"])
+def test_rows_of_several_lines_come_together(tmp_path, share):
+    path = tmp_path / "rows.csv"
+    notes = [f'"note\n{i}\nends"' if i % share == 0 else "short" for i in range(1000)]
+    path.write_text("a,note,y\n" + "".join(f"{i},{note},1\n" for i, note in enumerate(notes)))
+    with CSVSource(path, "y") as source:
+        chunks = list(chunks_of(source, 500))
+        assert source.position["line"] == 1 + 1000 + 2 * 1000 // share
+    assert len(chunks) <= 7
+    assert [chunk.row(i).x["note"] for chunk in chunks for i in range(len(chunk))] == [note.strip('"') for note in notes]
+    assert all(len(chunk.table(()).odd) == 0 for chunk in chunks)
+
+
+@pytest.mark.parametrize("most", [2, 7, 1000])
+@pytest.mark.parametrize("end", ["", "\n"])
+@pytest.mark.parametrize("options", [{}, {"columns": "on:date"}, {"delimiter": ";"}, {"encoding": "shift_jis"}], ids=str)
+def test_chunks_of_rows_of_several_lines_are_their_rows(tmp_path, most, end, options):
+    good = ['1,"p\nq",2024-01-02,0', "2,p,2024-01-03,1", '3,"p\n5,p,2024-01-03,1\n",2024-01-03,1'] * 8
+    odd = ['4,"p\nq",never,1', '5,"p\nq",2024-01-04', '6,"p""\n\n\n""q",2024-01-04,"1"', '7,"p"q\nr",2024-01-04,0']
+    more = ["", "8,p", '9,5" p,2024-01-05,1', 'a,note,"on",y', '"a\n",note,on,y', '9,"p\n\xff",2024-01-05,1']
+    last = ['9," p\r\n\rq",2024-01-05,1', '8,"p\nq",2024-01-02,"0\n"', '9,"p\nq\nr",2024-01-05,1']
+    path, mark = tmp_path / "rows.csv", options.get("delimiter", ",")
+    text = "\n".join(["a,note,on,y", *good, *odd, *more, *last]) + end
+    path.write_bytes(text.replace(",", mark).encode("latin-1"))
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        n = check_chunks(lambda: CSVSource(path, "y", **options), most)
+    assert n >= 24 or most < 8  # fewer rows do not make a column one of texts
 
 
 @pytest.mark.parametrize("most", [1, 1000])
