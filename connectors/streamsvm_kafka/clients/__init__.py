@@ -16,7 +16,7 @@ TABLE_FETCH_BYTES = 1 << 20
 
 def open_admin(connection: Connection) -> TopicAdmin:
     """Open a client for administration, after waiting for the broker as long as the connection says."""
-    admin: TopicAdmin = _module_of(connection).Admin(connection)
+    admin: TopicAdmin = _client_class(connection, "Admin")(connection)
     return admin
 
 
@@ -29,7 +29,7 @@ def open_consumer(
     consumers under Kafka's names with ``_`` for ``.``, such as ``session_timeout_ms``.
     """
     size = TABLE_FETCH_BYTES if many else FETCH_BYTES
-    consumer: TopicConsumer = _module_of(connection).Consumer(connection, topic, group, fetches, size, settings)
+    consumer: TopicConsumer = _client_class(connection, "Consumer")(connection, topic, group, fetches, size, settings)
     return consumer
 
 
@@ -42,14 +42,16 @@ def open_producer(
 ) -> TopicProducer:
     """Open a producer whose messages are acknowledged within ``seconds``, or fail.
 
-    Before that, an `Admin` has asked the broker something, so that it is known to answer. ``identity`` is a transactional id; a
-    transaction is then aborted after ``transaction_seconds``.
+    Before that, a `TopicAdmin` has asked the broker something, so that it is known to answer. ``identity`` is a transactional id;
+    a transaction is then aborted after ``transaction_seconds``.
     """
-    producer: TopicProducer = _module_of(connection).Producer(connection, seconds, identity, transaction_seconds, batch_bytes)
+    producer: TopicProducer = _client_class(connection, "Producer")(
+        connection, seconds, identity, transaction_seconds, batch_bytes
+    )
     return producer
 
 
-def _module_of(connection: Connection) -> Any:
-    # Imported late: each takes a while, and only one of them is used.
-    name = "kafka_python" if connection.library == "kafka-python" else "confluent"
-    return importlib.import_module(f"streamsvm_kafka.clients.{name}")
+def _client_class(connection: Connection, kind: str) -> Any:
+    # Imported late: each library takes a while to import, and only one of them is used.
+    module, prefix = ("kafka_python", "KafkaPython") if connection.library == "kafka-python" else ("confluent", "Confluent")
+    return getattr(importlib.import_module(f"streamsvm_kafka.clients.{module}"), prefix + kind)

@@ -143,7 +143,7 @@ def _client(kind: Any, connection: Connection, defaults: Mapping[str, Any], fixe
 _REFUSED = (Code._AUTHENTICATION, Code.SASL_AUTHENTICATION_FAILED, Code.UNSUPPORTED_SASL_MECHANISM)
 
 
-class Admin:
+class ConfluentAdmin:
     """A client for administration, as `TopicAdmin`."""
 
     def __init__(self, connection: Connection) -> None:
@@ -236,7 +236,7 @@ def _result_of(futures: Mapping[Any, Any]) -> Any:
 _OF_GROUPS = {Code.GROUP_AUTHORIZATION_FAILED, Code.COORDINATOR_NOT_AVAILABLE, Code.COORDINATOR_LOAD_IN_PROGRESS}
 
 
-class Consumer:
+class ConfluentConsumer:
     """A consumer of librdkafka, as `TopicConsumer`."""
 
     def __init__(
@@ -441,7 +441,7 @@ def _headers_read(message: Any) -> Headers:
         return [("?", None)]
 
 
-class Producer:
+class ConfluentProducer:
     """A producer of librdkafka, as `TopicProducer`."""
 
     def __init__(

@@ -399,7 +399,7 @@ class _TranslatingErrors:
 _translating_errors = _TranslatingErrors()
 
 
-class Admin:
+class KafkaPythonAdmin:
     """A client for administration, as `TopicAdmin`."""
 
     def __init__(self, connection: Connection) -> None:
@@ -440,7 +440,7 @@ class Admin:
 _ANSWER_MS = 200
 
 
-class Consumer:
+class KafkaPythonConsumer:
     """A consumer of kafka-python, as `TopicConsumer`."""
 
     def __init__(
@@ -557,7 +557,7 @@ class _Listener(ConsumerRebalanceListener):  # type: ignore[misc]
         self._listener("lost", {key.partition for key in lost})
 
 
-class Producer:
+class KafkaPythonProducer:
     """A producer of kafka-python, as `TopicProducer`."""
 
     def __init__(

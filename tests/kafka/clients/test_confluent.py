@@ -6,7 +6,7 @@ import pytest
 from confluent_kafka import KafkaError as Code
 from kafka.errors import KafkaError, OffsetOutOfRangeError, TopicAuthorizationFailedError
 
-from streamsvm_kafka.clients.confluent import Consumer
+from streamsvm_kafka.clients.confluent import ConfluentConsumer
 from streamsvm_kafka.connection import Connection
 
 
@@ -26,7 +26,7 @@ def answer(offset, error=None, partition=0):
 
 @pytest.fixture
 def consumer(embedded):
-    opened = Consumer(Connection(embedded.bootstrap, {"client": "confluent-kafka"}), "rows", None, 4, 1 << 18, {})
+    opened = ConfluentConsumer(Connection(embedded.bootstrap, {"client": "confluent-kafka"}), "rows", None, 4, 1 << 18, {})
     yield opened
     opened.close(1.0)
 
