@@ -241,7 +241,7 @@ class KernelMachine(SklearnEstimator):
             raise ValueError(_NO_FIT)
         vectors, n = state["support_vectors_"], len(state["support_"])
         values = vectors
-        if sparse.issparse(vectors) and vectors.format == "csr":  # as older pickles have them, or of `_rebuilt_csr`
+        if sparse.issparse(vectors) and vectors.format == "csr":  # of `_rebuilt_csr`
             values = _checked_values(vectors.shape, vectors.data, vectors.indices, vectors.indptr)
         whole = is_array(values, np.float64, getattr(values, "shape", ())) and np.isfinite(values).all()
         if not whole or vectors.shape != (n, state["n_features_in_"]) or "_kernel" not in state:

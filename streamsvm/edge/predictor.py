@@ -380,7 +380,7 @@ def loads(data: bytes, name: str = "the model") -> Predictor:
 def program_of(strings: Mapping[str, str], arrays: Mapping[str, np.ndarray]) -> Program:
     """Return the program of a file; a ProgramError says why there is none."""
     if PROGRAM not in strings:
-        reason = strings.get(NO_PROGRAM, "it is a checkpoint, or of an older version: `streamsvm export` makes a file of it")
+        reason = strings.get(NO_PROGRAM, "it is a checkpoint: `streamsvm export --to numpy` makes a file of it")
         raise ProgramError(f"it holds no program to predict by: {reason}")
     return Program.of_parts(strings[PROGRAM], arrays)
 

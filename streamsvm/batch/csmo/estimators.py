@@ -185,10 +185,9 @@ class CSMOClassifier(KernelClassifier, _WithPath):
         The errors are those of `predict`. A model that was fitted with ``probability=False`` is a NotFittedError.
         """
         check_is_fitted(self)
-        sigmoids = getattr(self, "_sigmoids", None)
-        if sigmoids is None:
+        if self._sigmoids is None:
             raise NotFittedError("predict_proba is not available when fitted with probability=False: fit again")
-        return class_probabilities(self._decide(self._checked(X)), sigmoids, len(self.classes_))
+        return class_probabilities(self._decide(self._checked(X)), self._sigmoids, len(self.classes_))
 
     @available_if(_gives_probabilities)
     def predict_log_proba(self, X: Any) -> np.ndarray:
@@ -278,7 +277,7 @@ class CSMOClassifier(KernelClassifier, _WithPath):
         counts, shape = state["n_support_"], (len(state["classes_"]),)
         if not is_array(counts, np.int32, shape) or (counts < 0).any() or counts.sum() != len(state["support_"]):
             raise ValueError("the saved model is corrupt: its counts of support vectors do not fit its classes")
-        sigmoids = state.get("_sigmoids")
+        sigmoids = state["_sigmoids"]
         if not (sigmoids is None or (is_array(sigmoids, np.float64, (machines, 2)) and np.isfinite(sigmoids).all())):
             raise ValueError("the saved model is corrupt: its probabilities do not fit its classes")
 
