@@ -131,18 +131,22 @@ def start_helpers(function: Any, arguments: tuple[Any, ...]) -> None:
     for helper in _helpers:
         helper.poll()  # one that has ended is a process of the system until then
     place = f"{function.py_func.__module__}:{function.py_func.__qualname__}"
-    uses = [use for use in expected_uses if place in _entries_table()["uses"].get(use, ())]
+    uses = [use for use in list(expected_uses) if place in _entries_table()["uses"].get(use, ())]
     if not uses or function.is_stored(arguments):
         return
     use = uses[-1]
-    del expected_uses[use]
+    expected_uses.pop(use, None)  # another thread may have taken it
     missing = sum(not other.is_stored(kinds) for other, kinds in _functions_of([use]))
     n = min(process_count(), missing) if _may_start_processes() else 1
     if n > 1:
         logger.info("compiling %d functions of %s in %d processes, once on this machine", missing, use, n)
         if not _helpers:
             atexit.register(_end_at_exit, os.getpid())
-        _helpers.extend(_start_helper(process, n, [use]) for process in range(1, n))
+        try:
+            for process in range(1, n):
+                _helpers.append(_start_helper(process, n, [use]))
+        except OSError as error:  # a limit of processes or files, or a working directory that was removed
+            logger.info("compiling in this process alone: no other one can be started (%s)", error)
 
 
 def _may_start_processes() -> bool:

@@ -173,6 +173,28 @@ def test_a_worker_starts_no_helpers(started, monkeypatch):
     assert started == [1, 2]
 
 
+def test_a_process_that_cannot_start_others_compiles_alone(started, monkeypatch, caplog):
+    caplog.set_level("INFO", "streamsvm")
+
+    def start(number, *_):
+        raise BlockingIOError(f"no process {number}")
+
+    monkeypatch.setattr(ahead, "_start_helper", start)
+    first_use("OnlineLinearSVC")
+    assert caplog.messages[1] == "compiling in this process alone: no other one can be started (no process 1)"
+    assert ahead._helpers == []
+
+
+def test_a_use_that_another_thread_has_taken_is_no_error(started, monkeypatch):
+    def is_stored(*_):
+        ahead.expected_uses.clear()
+        return False
+
+    monkeypatch.setattr(with_numba().Function, "is_stored", is_stored)
+    first_use("OnlineLinearSVC")
+    assert started == [1, 2]
+
+
 SCRIPT = """
 import logging
 from streamsvm.learners import OnlineLinearSVC
