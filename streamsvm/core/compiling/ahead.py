@@ -143,8 +143,7 @@ def start_helpers(function: Any, arguments: tuple[Any, ...]) -> None:
         if not _helpers:
             atexit.register(_end_at_exit, os.getpid())
         try:
-            for process in range(1, n):
-                _helpers.append(_start_helper(process, n, [use]))
+            _helpers.extend(_start_helper(process, n, [use]) for process in range(1, n))
         except OSError as error:  # a limit of processes or files, or a working directory that was removed
             logger.info("compiling in this process alone: no other one can be started (%s)", error)
 

@@ -347,6 +347,8 @@ def _name_text(value: Any) -> str:
 
 def as_names(parameter: str, names: Names) -> list[str]:
     """Return one name or several as a list; ValueError if one is not text, or comes twice."""
+    if not isinstance(names, Iterable):
+        raise ValueError(f"{parameter} must be a text or a list of texts, not {names!r}")
     names = [names] if isinstance(names, str) else list(names)
     if wrong := [name for name in names if not isinstance(name, str)]:
         raise ValueError(f"{parameter} must be names of columns, not {wrong[0]!r}" if parameter != "missing" else _NOT_TEXT)
