@@ -65,6 +65,8 @@ def parse_columns(columns: ColumnKinds) -> dict[str, str]:
     >>> parse_columns("country:category=,age:number=NA|-,*:drop")
     {'country': 'category=', 'age': 'number=NA|-', '*': 'drop'}
     """
+    if not isinstance(columns, str | Mapping):
+        raise ValueError(f"columns must be a text or a mapping of columns to kinds, not {shown(columns)}: {_USAGE}")
     kinds = _parse_text(columns) if isinstance(columns, str) else dict(columns)
     for name, kind in kinds.items():
         if not isinstance(name, str):

@@ -58,6 +58,7 @@ INVALID_KINDS = [
     ({"a": "categorical"}, "'categorical' is not a kind"),
     ({"a": "drop=x"}, "'drop=x' is not"),
     ({"a": None}, "None is not"),
+    *((columns, "columns must be a text or a mapping") for columns in (None, 3, ["a:category"])),
 ]
 INVALID_KINDS += [({1: "drop"}, "texts for names, not 1"), ({"*": "date"}, "all other columns")]
 OUT_OF_RANGE = {"when_missing": "median", "cycles": "month", "max_values": -1, "buckets": 0, "scaler": "minmax"}
@@ -69,6 +70,8 @@ def test_options_that_are_refused():
         raises(re.escape(words), Reading, columns)
     for name, value in OUT_OF_RANGE.items():
         raises(name, TableEncoder, **{name: value})
+    for name in ("missing", "cycles"):
+        raises(f"{name} must be a text or a list of texts, not 3", TableEncoder, **{name: 3})
 
 
 def test_values_have_features_within_a_bound_and_buckets_beyond():
