@@ -13,7 +13,7 @@ from typing import Any, Literal, overload
 import numpy as np
 from river import base
 
-from streamsvm.core.checks import LARGEST_WEIGHT, OutputName, check_number, checked_count, checked_weight
+from streamsvm.core.checks import LARGEST_WEIGHT, OutputName, check_number, checked_weight
 from streamsvm.core.compiling.functions import compiled
 from streamsvm.core.frames import Batch, as_batch, as_frame, as_series
 from streamsvm.core.memory.support_vectors import SupportVectorStore, Views, views
@@ -359,7 +359,7 @@ class OnlineClassifier(OnlineEstimator, SupervisedEstimator, base.MiniBatchClass
 
     def __setstate__(self, state: dict[str, Any]) -> None:
         super().__setstate__(state)
-        self._ignored = checked_count("the saved model is corrupt: the number of rows that it ignored", state.get("ignored", 0))
+        self._ignored = state.get("ignored", 0)
         if self._class_weights is not None:
             self._class_weights.restore(self.labels, state["label_counts"])
 

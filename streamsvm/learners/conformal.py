@@ -12,7 +12,7 @@ from typing import Any, ClassVar
 import numpy as np
 from river import base, compose
 
-from streamsvm.core.checks import check_number, checked_count, checked_target
+from streamsvm.core.checks import check_number, checked_target
 from streamsvm.core.docstrings import documented
 from streamsvm.files.messages import shown
 from streamsvm.learners.svm import SVMRegressor
@@ -61,16 +61,9 @@ class _Calibration:
         """The state that is saved."""
         return self.misses, np.array(self.scores)
 
-    def restore(self, state: Any) -> None:
-        """Take back what `state` gave; a ValueError where it is none."""
-        if not isinstance(state, tuple | list) or len(state) != 2 or not isinstance(state[1], np.ndarray):
-            raise ValueError(f"the saved model is corrupt: its calibration is {shown(state)}")
-        misses, scores = state
-        if scores.ndim != 1 or len(scores) > self.window or scores.dtype != np.float64:
-            raise ValueError(f"the saved model is corrupt: it has {shown(scores.shape)} scores for a window of {self.window}")
-        if not (np.isfinite(scores).all() and (scores >= 0.0).all() and type(misses) is float and -1.0 <= misses <= 2.0):
-            raise ValueError("the saved model is corrupt: a score of it is none")
-        self.misses = misses
+    def restore(self, state: tuple[float, np.ndarray]) -> None:
+        """Take back what `state` gave."""
+        self.misses, scores = state
         self.scores.extend(scores.tolist())
         self._ordered = sorted(self.scores)
 
@@ -222,11 +215,8 @@ class ConformalRegressor(_Conformal, RegressorWrapper):
 
     def __setstate__(self, state: dict[str, Any]) -> None:
         super().__setstate__(state)
-        mean, error_model = state["_mean_error"], state["_error_model"]
-        if type(error_model) is not SVMRegressor or not (type(mean) is float and 0.0 <= mean < math.inf):
-            raise ValueError(f"the saved model is corrupt: it expects errors of {shown(mean)} by {shown(error_model)}")
-        self._mean_error, self._error_model = mean, error_model
-        self._n_errors = checked_count("the saved model is corrupt: the number of its errors", state["_n_errors"])
+        self._mean_error, self._error_model = state["_mean_error"], state["_error_model"]
+        self._n_errors = state["_n_errors"]
 
 
 @documented

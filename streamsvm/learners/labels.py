@@ -8,7 +8,7 @@ from typing import Any, Literal
 
 import numpy as np
 
-from streamsvm.core.checks import LARGEST_WEIGHT, PLAIN, check_number, checked_count, plain
+from streamsvm.core.checks import LARGEST_WEIGHT, PLAIN, check_number, plain
 from streamsvm.core.memory.features import LONGEST_NAME
 from streamsvm.files.messages import shown
 
@@ -276,10 +276,7 @@ class ClassWeights:
         """The rows of each of the labels, to be saved."""
         return [self.counts.get(y, 0) for y in labels]
 
-    def restore(self, labels: list[Any], counts: Any) -> None:
-        """Take back what `counts_of` gave for these labels; raise a ValueError where the counts do not fit them."""
-        if not isinstance(counts, list) or len(counts) != len(labels) or (self.given is not None and any(counts)):
-            raise ValueError(f"the saved model is corrupt: counts {shown(counts)} of its rows for {len(labels)} labels")
-        checked = [checked_count("the saved model is corrupt: the number of rows of a label", n) for n in counts]
-        self.counts = {y: n for y, n in zip(labels, checked, strict=True) if n}
-        self.n_rows = sum(checked)
+    def restore(self, labels: list[Any], counts: list[int]) -> None:
+        """Take back what `counts_of` gave for these labels."""
+        self.counts = {y: n for y, n in zip(labels, counts, strict=True) if n}
+        self.n_rows = sum(counts)

@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 from river import base
 
-from streamsvm.core.checks import check_number, checked_count, checked_weight
+from streamsvm.core.checks import check_number, checked_weight
 from streamsvm.core.docstrings import documented
 from streamsvm.files.messages import shown
 from streamsvm.files.river_metrics import metrics
@@ -21,7 +21,6 @@ _REACH = 7.0  # the log odds of the last threshold: a probability of .999
 #: Thresholds to choose from, at equal distances in log odds: a rare class wants a small one.
 THRESHOLDS = [1.0 / (1.0 + math.exp(-_REACH * step / _STEPS)) for step in range(-_STEPS, _STEPS + 1)]
 _EVERY = 100  # rows from one choice to the next
-_LARGEST_COUNT = 1e25  # of a horizon and weights that are as large as they may be
 
 
 @documented
@@ -258,17 +257,8 @@ class TunedThresholdClassifier(ClassifierWrapper):
 
     def __setstate__(self, state: dict[str, Any]) -> None:
         self.__init__(state["classifier"], state["metric"], state["horizon"])  # type: ignore[misc]
-        counts, labels, best = np.asarray(state["_counts"]), state["_labels"], state["_threshold_index"]
-        if (
-            counts.shape != self._counts.shape
-            or counts.dtype != np.float64
-            or not ((counts >= 0) & (counts <= _LARGEST_COUNT)).all()
-        ):
-            raise ValueError("the saved model is corrupt: its counts of rows are not what thresholds have")
-        if not isinstance(labels, list) or len(labels) > 2 or not (type(best) is int and 0 <= best < len(THRESHOLDS)):
-            raise ValueError(f"the saved model is corrupt: threshold number {shown(best)} for the labels {shown(labels)}")
-        self._counts[:], self._labels, self._threshold_index = counts, list(labels), best
-        self._n_learned = checked_count("the saved model is corrupt: the number of its rows", state["_n_learned"])
+        self._counts[:], self._labels = state["_counts"], list(state["_labels"])
+        self._threshold_index, self._n_learned = state["_threshold_index"], state["_n_learned"]
 
     @classmethod
     def _unit_test_params(cls) -> Iterator[dict[str, Any]]:

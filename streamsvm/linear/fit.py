@@ -30,7 +30,6 @@ from streamsvm.linear.solution import (
     LinearLoss,
     LinearOptions,
     LinearSolution,
-    check_fitted,
     load_solution,
     remove_stale_solutions,
     save_solution,
@@ -344,14 +343,6 @@ class OutOfCoreLinear(PathEstimator):
         if isinstance(state.get("work_folder"), Path):
             state["work_folder"] = str(state["work_folder"])
         return state
-
-    def __setstate__(self, state: dict[str, Any]) -> None:
-        if "coef_" in state:
-            try:
-                check_fitted(state, is_classifier(self))
-            except (AttributeError, KeyError, TypeError) as error:  # a part is missing, or of another type
-                raise ValueError(f"the saved model is corrupt: {error!r}") from None
-        super().__setstate__(state)
 
     def __sklearn_is_fitted__(self) -> bool:
         return hasattr(self, "coef_")

@@ -178,36 +178,3 @@ def _solution_path(folder: Path, file: BlockFile, loss: LinearLoss, options: Lin
 
 def _path_prefix(file: BlockFile) -> str:
     return f"solution-{zlib.crc32(json.dumps(file.signature).encode()):08x}-"
-
-
-_KINDS = frozenset({"all", "working set", "gap", "newton"})
-
-
-def check_fitted(state: dict[str, Any], classifier: bool) -> None:
-    """Raise a ValueError where the saved attributes of a fitted machine do not fit together."""
-    w, intercept, n = state["coef_"], state["intercept_"], state["n_features_in_"]
-    if type(n) is not int or not _is_finite(w, (1, n) if classifier else (n,)) or not _is_finite(intercept, (1,)):
-        raise ValueError("the saved model is corrupt: its coefficients are not finite numbers, one a feature")
-    if classifier:
-        classes = state["classes_"]
-        if not isinstance(classes, np.ndarray) or classes.shape != (2,) or len(set(classes.tolist())) != 2:
-            raise ValueError("the saved model is corrupt: its classes are not two different labels")
-    for name in ("n_samples_fit_", "n_iter_"):
-        if type(state[name]) is not int or not 0 <= state[name] < 2**63:
-            raise ValueError(f"the saved model is corrupt: {name} is no count")
-    if not isinstance(state["history_"], list) or not all(map(_is_pass, state["history_"])):
-        raise ValueError("the saved model is corrupt: its history is none of passes")
-    if state["index_base_"] not in (None, 0, 1) or type(state["labels_are_csv_"]) is not bool:
-        raise ValueError("the saved model is corrupt: index_base_ or labels_are_csv_ is invalid")
-
-
-def _is_finite(array: Any, shape: tuple[int, ...]) -> bool:
-    return isinstance(array, np.ndarray) and array.dtype == np.float64 and array.shape == shape and bool(np.isfinite(array).all())
-
-
-def _is_pass(found: Any) -> bool:
-    return (
-        isinstance(found, Pass)
-        and found.kind in _KINDS
-        and all(isinstance(value, int | float | np.integer | np.floating) for value in found[1:])
-    )

@@ -102,21 +102,6 @@ def test_states_that_compiled_code_could_not_trust_are_refused(name):
             refused(match, pickle.loads, pickle.dumps(model))
 
 
-def test_wrong_counts_are_refused():
-    for weights, wrong in (("balanced", [[1], [1, -1], [1.0, 2], None, [True, 2]]), ({0: 2.0}, [[1, 2]])):
-        model = BSGDClassifier(budget=10, class_weight=weights)
-        model.learn_many(np.eye(2), [0, 1])
-
-        def take(model=model, **change):
-            BSGDClassifier.__new__(BSGDClassifier).__setstate__({**model.__getstate__(), **change})
-
-        take()
-        for counts in wrong:
-            refused("corrupt", take, label_counts=counts)
-        for ignored in (-1, 1.5, "2", True):
-            refused("number of rows that it ignored is", take, ignored=ignored)
-
-
 def test_pickles_with_other_parameters_or_names_are_refused(model):
     model.learn_one({"a": 1.0, "b": 1.0}, True)
     state = model.__getstate__()

@@ -1,7 +1,6 @@
 """Wrappers that choose labels, or count them: rows that come together are taken as one after the other; costs."""
 
 import copy
-import math
 import pickle
 import random
 
@@ -31,42 +30,6 @@ def test_river(kind, parameters):
     made = kind(**parameters)
     for check in checks.yield_checks(made):
         check(made.clone())
-
-
-WINDOWS = [np.full(51, 1.0), np.array([math.nan]), np.array([-1.0]), np.zeros((2, 2)), np.array(["a"]), np.array([], object)]
-SCORES = [{"_calibration": (0.1, scores)} for scores in WINDOWS]
-SCORES += [{"_calibration": (misses, np.zeros(3))} for misses in (math.nan, -1.5, 2.5)]
-INDICES = {"_threshold_index": 101}, {"_threshold_index": 1.0}
-COUNTS = [{"_counts": counts} for counts in (np.zeros((2, 5)), np.full((2, 102), -1.0), np.full((2, 102), math.nan))]
-
-
-@pytest.mark.parametrize(
-    ("model", "wrong"),
-    [
-        (
-            TunedThresholdClassifier(linear_model.LogisticRegression()),
-            [
-                *COUNTS,
-                {"_threshold_index": 101},
-                {"_threshold_index": 1.0},
-                {"_labels": ["a", "b", "c"]},
-                {"_n_learned": -1},
-                {"horizon": 0},
-            ],
-        ),
-        (ConformalClassifier(BSGDClassifier(), window=50), SCORES),
-        (
-            ConformalRegressor(BSGDRegressor(), window=50),
-            [*SCORES, {"_mean_error": -1.0}, {"_mean_error": math.nan}, {"_error_model": None}, {"_n_errors": -1}],
-        ),
-    ],
-    ids=lambda of: type(of).__name__,
-)
-def test_wrong_states_are_refused(model, wrong):
-    state, kind = model.__getstate__(), type(model)
-    kind.__new__(kind).__setstate__(state)
-    for change in wrong:
-        refused("corrupt|horizon", kind.__new__(kind).__setstate__, state | change)
 
 
 def rows(n, seed=0, labels=("fine", "fraud")):

@@ -16,10 +16,9 @@ from typing import Any, NamedTuple
 import numpy as np
 from scipy.optimize import minimize_scalar
 from sklearn.base import clone, is_classifier
-from sklearn.utils.validation import check_is_fitted
 
 from streamsvm.batch.adapter.windowed import WindowRows
-from streamsvm.batch.kernel_machine import KernelMachine, decision_values
+from streamsvm.batch.kernel_machine import decision_values
 from streamsvm.core.sklearn_base import canonical_value
 from streamsvm.learners.labels import as_array
 
@@ -40,19 +39,10 @@ class Fit(NamedTuple):
         return (rows[:, : len(self.mean)] - self.mean) / self.scale
 
     @classmethod
-    def restored(cls, saved: Any, kind: type, known: int) -> Fit:
-        """Return a fit from its values, for an adapter of a kind of model that knows so many features; ValueError if corrupt."""
+    def restored(cls, saved: Any, known: int) -> Fit:
+        """Return a fit from its values, for an adapter that knows ``known`` features; ValueError if its sizes are corrupt."""
         model, mean, scale, classes, log_factor = saved
-        if type(model) is not kind:
-            raise ValueError(f"the saved adapter is corrupt: it has a fitted {type(model).__name__} and its model is another")
-        if isinstance(model, KernelMachine):
-            check_is_fitted(model)
-        for values in (mean, scale):
-            if not isinstance(values, np.ndarray) or values.dtype != np.float64 or not np.isfinite(values).all():
-                raise ValueError("the saved adapter is corrupt: its mean or scale is no array of finite numbers")
-        if not (scale > 0.0).all():
-            raise ValueError("the saved adapter is corrupt: its scale is not above 0")
-        n = mean.size
+        n = mean.size  # compiled code takes rows of this length
         if not (mean.shape == scale.shape == (n,) and getattr(model, "n_features_in_", n) == n <= known):
             raise ValueError(f"the saved adapter is corrupt: its model of {n} features does not fit {known} feature names")
         return cls(model, canonical_value(mean), canonical_value(scale), classes, log_factor)

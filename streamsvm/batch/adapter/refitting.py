@@ -320,10 +320,6 @@ class Refitting(Windowed):
         self.__init__(**state["parameters"])  # type: ignore[misc]
         self._features.restore(state["features"])
         self._window.restore(state["window"], len(self._features))
-        self._attempted, self._fitted_at, self._n_fits = counts = state["counts"]
-        if not all(isinstance(count, int) for count in counts) or not (
-            0 <= self._fitted_at <= self._attempted <= self.n_learned and self._n_fits >= 0
-        ):
-            raise ValueError(f"the saved adapter is corrupt: {self._n_fits} fits, the last tried after {self._attempted} rows")
+        self._attempted, self._fitted_at, self._n_fits = state["counts"]
         if state["fit"] is not None:
-            self._fit = Fit.restored(state["fit"], type(self.model), len(self._features))
+            self._fit = Fit.restored(state["fit"], len(self._features))

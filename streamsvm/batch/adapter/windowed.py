@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from sklearn.utils.validation import has_fit_parameter
 
-from streamsvm.core.checks import LARGEST_WEIGHT, Overflow, check_number, check_parameters, checked_weight, parameter
+from streamsvm.core.checks import Overflow, check_number, check_parameters, checked_weight, parameter
 from streamsvm.core.frames import Batch
 from streamsvm.core.memory.features import OVERFLOW, FeatureSpace
 from streamsvm.core.sparse import Matrix, dense, in_columns
@@ -90,19 +90,10 @@ class Window:
         return self.n_put, self._X[:n, :columns].copy(), self._targets[:n].copy(), self._weights[:n].copy()
 
     def restore(self, snapshot: Any, columns: int) -> None:
-        """Take back a `snapshot` into a window without rows; ValueError where it is of another size, or corrupt."""
-        n_put, X, targets, weights = snapshot
-        if not isinstance(n_put, int) or n_put < 0:
-            raise ValueError(f"the saved window is corrupt: {n_put!r} is no number of rows")
-        n = min(n_put, len(self._X))
-        for values, dtype, shape in ((X, np.float32, (n, columns)), (targets, np.float64, (n,)), (weights, np.float64, (n,))):
-            array = isinstance(values, np.ndarray) and values.dtype == dtype and values.shape == shape
-            if not array or not np.isfinite(values).all():
-                raise ValueError(f"the saved window is corrupt: an array is not finite {np.dtype(dtype)} {list(shape)}")
-        if not ((weights > 0.0) & (weights <= LARGEST_WEIGHT)).all():
-            raise ValueError(f"the saved window is corrupt: a weight is not above 0 and at most {LARGEST_WEIGHT:g}")
+        """Take back a `snapshot` of a window of the same size into one without rows."""
+        self.n_put, X, targets, weights = snapshot
+        n = len(self)
         self._X[:n, :columns], self._targets[:n], self._weights[:n] = X, targets, weights
-        self.n_put = n_put
 
 
 def placed_rows(matrix: Matrix, names: list[Hashable], columns: np.ndarray, width: int, numbers: np.ndarray) -> np.ndarray:
