@@ -257,9 +257,10 @@ def answers_of(model):
 #: Runs of the command line that a checkpoint interrupts: what follows ``streamsvm``, in a folder with their rows.
 RUNS = {
     "table": "learn rows.csv --label y --learner bsgd,budget=6 --columns city:category --metric Accuracy,ROCAUC --positive yes "
-    "--window 20 --drift ADWIN --weight weight",
+    "--window 20 --drift ADWIN --weight weight --to state/predictions.jsonl --on-error state/refused.jsonl",
     "numbers": "learn rows.csv --label c --regression --learner bsca,budget=6 --columns y:drop,city:category --metric MAE,R2 "
     "--drift PageHinkley",
+    "files": "learn part-1.csv part-2.csv --label y --learner bsgd,budget=6 --columns city:category --metric BrierScore",
     "delayed": "learn rows.jsonl --labels labels.jsonl?key=id&time=t&max_age=20 --label y --learner bsgd,budget=6 "
     "--metric Accuracy,LogLoss",
 }
@@ -269,7 +270,8 @@ def write_rows_of_runs(folder):
     """Write the rows of the runs into a folder."""
     cells = [[x["city"], *(x.get(name, "") for name in "abc"), 1 + i % 3, ("no", "yes")[TWO[i]]] for i, x in enumerate(TABLE)]
     lines = ["city,a,b,c,weight,y", *(",".join(map(str, row)) for row in cells)]
-    (folder / "rows.csv").write_text("".join(f"{line}\n" for line in lines))
+    for file, part in (("rows", lines), ("part-1", lines[:31]), ("part-2", [lines[0], *lines[31:]])):
+        (folder / f"{file}.csv").write_text("".join(f"{line}\n" for line in part))
     rows = [{"id": i, "t": float(i), **x} for i, x in enumerate(ROWS)]
     labels = [{"id": i, "t": i + 1.5 + (i * 7) % 12, "y": TWO[i]} for i in range(len(ROWS)) if i % 10]
     labels.sort(key=lambda label: label["t"])
@@ -278,12 +280,13 @@ def write_rows_of_runs(folder):
 
 
 def run(name, folder, *more):
-    """Call a run in a folder with its rows, with checkpoints in ``state``; return the last line of its output."""
+    """Call a run in a folder with its rows, with checkpoints and predictions in ``state``; return the last line of its output."""
     from streamsvm.cli.main import main
 
+    Path(folder, "state").mkdir(exist_ok=True)
     output = io.StringIO()
     with contextlib.chdir(folder), contextlib.redirect_stdout(output):
-        status = main([*RUNS[name].split(), "--checkpoint", "state", "--quiet", *more])
+        status = main([*RUNS[name].split(), "--checkpoint", "state/checkpoints", "--quiet", *more])
     assert status == 0, name
     end = json.loads(output.getvalue().splitlines()[-1])
     return {key: end[key] for key in ("rows", "learned", "drifts", "n_support", "delayed") if key in end} | {
@@ -316,9 +319,10 @@ def write_golden(folder):
         with tempfile.TemporaryDirectory() as place:
             write_rows_of_runs(Path(place))
             run(name, place, "--max-rows", str(N_LEARNED))
-            newest = max(Path(place, "state").glob("*.ckpt"))
-            (folder / "runs" / name).mkdir(parents=True)
-            shutil.copy(newest, folder / "runs" / name)
+            _, *older = sorted(Path(place, "state").rglob("*.ckpt"), reverse=True)
+            for file in (*older, Path(place, "state", "checkpoints", ".lock")):
+                file.unlink()
+            shutil.copytree(Path(place, "state"), folder / "runs" / name)
             expected[f"run {name}"] = run(name, place)
     lines = (f"{json.dumps(name)}: {json.dumps(rounded(answers))}" for name, answers in expected.items())
     (folder / "expected.json").write_text("{\n" + ",\n".join(lines) + "\n}\n")

@@ -193,15 +193,15 @@ class ArrowSource(TableSource):
     @property
     def position(self) -> Position:
         """Where the next row is: the number of rows returned, a digest of the file, the label, and how columns are read."""
-        return self._columns_read | {"rows": self._rows, "file": self._digest, "label": self._label}
+        return self._columns_read | {"rows": self._rows, "file_digest": self._digest, "label": self._label}
 
     def seek(self, position: Position) -> None:
         """Continue at ``position``, as `Source.seek`; another label, and columns that are read in another way are errors, too."""
         self._check_new()
         rows = position.get("rows")
-        if not {"rows", "file", "label"} <= position.keys() or type(rows) is not int or not 0 <= rows < 2**63:
+        if not {"rows", "file_digest", "label"} <= position.keys() or type(rows) is not int or not 0 <= rows < 2**63:
             raise self._unlike_error(position)
-        if position["file"] != self._digest:
+        if position["file_digest"] != self._digest:
             raise StreamError(f"{self.name} is not the file of the checkpoint, or was rewritten. Give that file, {START_AFRESH}")
         self._check_columns(position)
         self._rows = rows

@@ -128,13 +128,13 @@ class FilesSource(Source):
     @property
     def position(self) -> Position:
         """Where the next row is: the position within the file at hand, and the number and a digest of those before it."""
-        return {**self._source.position, "files": self._done, "before": self._digest}
+        return {**self._source.position, "files_done": self._done, "files_digest": self._digest}
 
     def seek(self, position: Position) -> None:
         """Continue at ``position``, as `Source.seek`; files before it that are gone, changed or new are errors."""
         within = dict(position)
         try:
-            done, before = checked_count("files", within.pop("files")), within.pop("before")
+            done, before = checked_count("files_done", within.pop("files_done")), within.pop("files_digest")
         except (KeyError, ValueError):
             raise self._unlike_error(position) from None
         if done:

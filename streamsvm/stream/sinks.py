@@ -118,7 +118,7 @@ class FileSink(Sink):
             if self._created:
                 sync_folder(self._path.absolute().parent)
                 self._created = False
-            return {"name": self._short_name, "offset": self._offset, "tail": self._tail_before(self._offset)}
+            return {"name": self._short_name, "offset": self._offset, "tail_digest": self._tail_before(self._offset)}
         except OSError as error:
             raise self._failure_of(error) from error
 
@@ -139,7 +139,7 @@ class FileSink(Sink):
     def seek(self, position: Position) -> None:
         """Drop the lines after a position, as `Sink.seek`. Lines that went to a pipe come again."""
         try:
-            name, offset, tail = position["name"], checked_count("offset", position["offset"]), position["tail"]
+            name, offset, tail = position["name"], checked_count("offset", position["offset"]), position["tail_digest"]
         except (KeyError, ValueError):
             raise StreamError(
                 f"{self.name}: the checkpoint is of another kind of sink ({shown(dict(position))}). Give that, {START_AFRESH}"

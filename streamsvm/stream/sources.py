@@ -198,8 +198,8 @@ class TextSource(TableSource):
             "offset": reader.offset,
             "line": self._line,
             "rows": self._rows,
-            "head": hex_digest(reader.head(reader.offset)),
-            "tail": hex_digest(reader.last_bytes),
+            "head_digest": hex_digest(reader.head(reader.offset)),
+            "tail_digest": hex_digest(reader.last_bytes),
             "label": self._label,
         }
 
@@ -211,7 +211,7 @@ class TextSource(TableSource):
         self._check_new()
         try:
             offset, line, rows = (checked_count(key, position[key]) for key in ("offset", "line", "rows"))
-            head, tail, _ = (position[key] for key in ("head", "tail", "label"))
+            head, tail, _ = (position[key] for key in ("head_digest", "tail_digest", "label"))
             if not rows <= line <= offset + 1:
                 raise ValueError(f"{rows} rows in {line} lines")
         except (KeyError, ValueError):

@@ -75,11 +75,11 @@ def test_runs_go_on_and_end_as_they_did(path, tmp_path):
 
 @pytest.mark.parametrize("path", RUNS, ids=name_of)
 def test_checkpoints_are_messages_of_a_model_topic(path):
-    [file] = path.glob("*.ckpt")
+    [file] = path.rglob("*.ckpt")
     newest = NewestCheckpoint("model")
     newest.add(0, b"model", file.read_bytes())
     newest.add(1, b"model", b"something else")
-    decoded, read = checkpoint_of(newest.data, "kafka://host/models"), read_newest(path)
+    decoded, read = checkpoint_of(newest.data, "kafka://host/models"), read_newest(file.parent)
     assert decoded.header == read.header
     assert decoded.header["rows"] == saved_models.N_LEARNED
     assert str(decoded.model) == str(read.model)

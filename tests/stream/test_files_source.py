@@ -76,7 +76,7 @@ def test_files_before_the_position_stay_as_they_were(tmp_path):
     (folder / "part-00.csv").write_text(texts[0])
     refused("not those 2 of the checkpoint", positions[6])
     (folder / "part-00.csv").unlink()
-    for other in ({}, {"files": 1}, positions[1] | {"files": "x"}, positions[1] | {"files": -1}):
+    for other in ({}, {"files_done": 1}, positions[1] | {"files_done": "x"}, positions[1] | {"files_done": -1}):
         refused("another kind of stream", other)
     refused("learned with the label|columns read with", positions[6], columns="a:drop")
     # New rows at the end of the last file, and files after it, come next.
