@@ -64,7 +64,7 @@ class LabelShares(Saved):
         losses = losses_of((times + 1) / total, (squares[:-1] + (2 * n + k)) / (total * total))
         self.loss = float(np.cumsum(np.concatenate(([self.loss], losses)))[-1])
         self._rows, self._squares = self._rows + len(ys), float(squares[-1])
-        self._counts = Counter(dict(zip(counts, (before + of_each).tolist(), strict=True)))
+        dict.update(counts, zip(tuple(counts), (before + of_each).tolist(), strict=True))  # Counter.update would add
 
 
 #: The metrics for which there is a guess.
