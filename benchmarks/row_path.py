@@ -23,6 +23,7 @@ from streamsvm.core.kernels import compare
 from streamsvm.core.memory.slots import scan_row
 from streamsvm.core.memory.support_vectors import views
 from streamsvm.core.steps.decisions import fill_row
+from streamsvm.core.steps.iterates import common
 from streamsvm.core.steps.step import add_support_vector, compute_scores, end_row, observe, track_errors
 from streamsvm.learners.bsgd import step as rule
 
@@ -58,7 +59,8 @@ def _scores_twice(block, n_active, norm, y):
 @njit
 def _errors(block, n_active, norm, y):
     compute_scores(block, n_active, norm)
-    track_errors(block, y)
+    v = views(block)
+    track_errors(common(block), v.scores, v.header[0]["live"], y)
 
 
 @njit
@@ -86,7 +88,7 @@ PARTS = (_scan, _kernel_row, _scores, _scores_twice, _errors, _average, _observe
 
 
 def loop_over(part: Any) -> Any:
-    """A compiled loop over the rows of X: each becomes the row at hand, is scanned, and then comes the part."""
+    """A compiled loop over the rows of X: each becomes the current row, is scanned, and then comes the part."""
 
     @njit
     def loop(block, X, columns, y):
@@ -208,7 +210,7 @@ def parts_of(t: dict[str, float]) -> dict[str, dict[str, float]]:
         "scan_row": scan,
         "compare": t["_kernel_row"] - t["_scan"],
         "compute_scores": t["_scores"] - t["_kernel_row"],
-        "Labels.of": t["name"],
+        "Labels.label_of": t["name"],
     }
     predict["calls"] = t["predict"] - sum(predict.values())
     learn = {
@@ -228,7 +230,7 @@ def parts_of(t: dict[str, float]) -> dict[str, dict[str, float]]:
 
 #: The file of each part, and the work it does.
 PLACES = {
-    "FeatureSpace.fill": ("core/memory/features.py", "the numbers of the dict go into the row at hand"),
+    "FeatureSpace.fill": ("core/memory/features.py", "the numbers of the dict go into the current row"),
     "decide": ("core/steps/decisions.py", "compiled; numba unpacks its arguments"),
     "Rule.learn_one": ("core/steps/rule.py", "compiled; numba unpacks its arguments"),
     "scan_row": ("core/memory/slots.py", "columns that are not zero, squared norm"),
@@ -239,7 +241,7 @@ PLACES = {
     "step": ("learners/bsgd.py", "the rule: shrinking, shortfall"),
     "add_support_vector": ("core/steps/step.py, core/budget/merge.py", "append and merge, in few rows"),
     "end_row": ("core/steps/step.py, iterates.py", "the average iterate"),
-    "Labels.of": ("learners/labels.py", "the label of the decision value"),
+    "Labels.label_of": ("learners/labels.py", "the label of the decision value"),
     "calls": ("learners/classifier.py, budgeted.py", "the rest: calls in Python"),
 }
 
