@@ -19,8 +19,6 @@ from streamsvm.export.c.text import RUNTIME, TEMPLATES, CSource, fill_marks, num
 #: Vectors of a group.
 LANES = 16
 
-_NUMBERS = "const @UP_TABLE float *@UP_RESTRICT {}, "
-
 
 def sums_function(kind: str, number: str) -> tuple[str, str]:
     """Return the name and the text of the function that sums over features: ``"squares"``, ``"products"`` or ``"ways"``.
@@ -28,35 +26,9 @@ def sums_function(kind: str, number: str) -> tuple[str, str]:
     ``number`` is the type of the vectors. For squares of whole numbers x is given in their units, whose squares it takes. Ways
     are sizes of differences up to ``reach``, times relevance; for those from whole numbers it takes the units.
     """
-    name, plain = f"{kind}_{number.removesuffix('_t')}", number == "float"
-    values = [f"(float)vectors[{f'{k} * {LANES} + ' if k else ''}i]" for k in range(4)]
-    if kind == "products":
-        four = ["sums[i] += ({} + {}) + ({} + {});".format(*(_product_text(k, values) for k in range(4)))]
-        rest, what, given = [f"sums[i] += {_product_text(0, values)};"], "Products of", ""
-    elif kind == "ways":
-        # One after the other, so that the sum of a vector is the same in every group, and equal distances are equal.
-        four, rest = (
-            [line for k in range(4) for line in _way_statements(k, values[k], plain)],
-            _way_statements(0, values[0], plain),
-        )
-        what = "Distances between"
-        given = f"{'' if plain else _NUMBERS.format('unit')}{_NUMBERS.format('relevance')}float reach, "
-    else:
-        four = [f"const float d{k} = x[j{f' + {k}' if k else ''}] - {value};" for k, value in enumerate(values)]
-        squares = [f"{'' if plain else f'squares[j + {k}] * '}d{k} * d{k}" for k in range(4)]
-        four.append(f"sums[i] += ({squares[0]} + {squares[1]}) + ({squares[2]} + {squares[3]});")
-        rest = [f"const float d = x[j] - {values[0]};", f"sums[i] += {'' if plain else 'squares[j] * '}d * d;"]
-        what, given = "Squared distances between", "" if plain else _NUMBERS.format("squares")
-    text = TEMPLATES["sums"].replace("@WHAT", what).replace("@NAME", name).replace("@GIVEN", given).replace("@LANES", str(LANES))
-    text = text.replace("@T ", f"{number} ").replace("@FOUR", _joined_lines(four, 12)).replace("@REST", _joined_lines(rest, 16))
-    return name, text
-
-
-def _way_statements(k: int, value: str, plain: bool) -> list[str]:
-    place = f"j{f' + {k}' if k else ''}"
-    lines = [f"const float d{k} = x[{place}] - {'' if plain else f'unit[{place}] * '}{value};"]
-    lines.append(f"const float w{k} = d{k} < 0.0f ? -d{k} : d{k};")
-    return [*lines, f"sums[i] += relevance[{place}] * (w{k} < reach ? w{k} : reach);"]
+    name = f"{kind}_{number.removesuffix('_t')}"
+    section = kind if kind == "products" else f"{kind}_{'float' if number == 'float' else 'whole'}"
+    return name, TEMPLATES[section].replace("@NAME", name).replace("@T ", f"{number} ")
 
 
 def in_groups(vectors: np.ndarray) -> np.ndarray:
@@ -64,14 +36,6 @@ def in_groups(vectors: np.ndarray) -> np.ndarray:
     groups = [vectors[begin : begin + LANES].T.ravel() for begin in range(0, len(vectors), LANES)]
     laid = np.concatenate(groups) if groups else np.zeros(0, vectors.dtype)
     return laid.astype(np.float32) if laid.dtype.kind == "f" else laid
-
-
-def _product_text(k: int, values: list[str]) -> str:
-    return f"x[j{f' + {k}' if k else ''}] * {values[k]}"
-
-
-def _joined_lines(statements: list[str], indent: int) -> str:
-    return "\n".join(" " * indent + statement for statement in statements)
 
 
 def functions_for(used: Iterable[str]) -> list[str]:

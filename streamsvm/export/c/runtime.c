@@ -133,6 +133,84 @@ static void model_linear(const float *x, const MODEL_TABLE float *weights, const
     }
 }
 
+/* section: fourier */
+/* The cosines of the products of x with m vectors, then their sines. */
+static void model_fourier(const float *x, const MODEL_TABLE float *vectors, int m, int width, float *out)
+{
+    int i, j;
+    for (i = 0; i < m; i++) {
+        float sum = 0.0f;
+        for (j = 0; j < width; j++) sum += vectors[i * width + j] * x[j];
+        model_circle(sum, out + i, out + m + i);
+    }
+}
+
+/* section: two_shares */
+/* The probabilities of two labels from log odds z. */
+static void model_two_shares(float z, float prior, float *p)
+{
+    z = z > 30.0f ? 30.0f : z < -30.0f ? -30.0f : z;
+    p[1] = 1.0f / (1.0f + model_exp(-z));
+    p[0] = 1.0f / (1.0f + model_exp(z));
+    p[0] += prior * (0.5f - p[0]);
+    p[1] += prior * (0.5f - p[1]);
+}
+
+/* section: several_shares */
+/* The probabilities of n labels from log odds f, times factor, mixed with shares that sum up to 1 - kept. */
+static void model_several_shares(const float *f, int n, float factor, float kept, const MODEL_TABLE float *shares, float *p)
+{
+    int k, best = 0;
+    float sum = 0.0f, z;
+    for (k = 1; k < n; k++) if (f[k] > f[best]) best = k;
+    for (k = 0; k < n; k++) {
+        z = factor * (f[k] - f[best]);
+        p[k] = model_exp(z > -30.0f ? z : -30.0f);
+        sum += p[k];
+    }
+    for (k = 0; k < n; k++) p[k] = kept * p[k] / sum + shares[k];
+}
+
+/* section: hinges */
+/* For each x: x, |x| - knot, and with 4 functions max(x - knot, 0) and max(-x - knot, 0). */
+static void model_hinges(const float *x, int n, int functions, float knot, float *out)
+{
+    int j;
+    for (j = 0; j < n; j++, out += functions) {
+        const float size = x[j] < 0.0f ? -x[j] : x[j], beyond = size > knot ? size - knot : 0.0f;
+        out[0] = x[j];
+        out[1] = size - knot;
+        if (functions != 4) continue;
+        out[2] = x[j] > 0.0f ? beyond : 0.0f;
+        out[3] = x[j] < 0.0f ? beyond : 0.0f;
+    }
+}
+
+/* section: votes */
+/* The votes of each class, from a decision value for each pair: 0 or more is for the second. */
+static void model_votes(const float *x, int classes, float *out)
+{
+    int j, first, second;
+    for (j = 0; j < classes; j++) out[j] = 0.0f;
+    for (j = 0, first = 0; first < classes; first++)
+        for (second = first + 1; second < classes; second++, j++) out[x[j] >= 0.0f ? second : first] += 1.0f;
+}
+
+/* section: pair_scores */
+/* The same votes, above 0 for the second, and less than half a vote for the sum of the decision values of a class. */
+static void model_pair_scores(const float *x, int classes, float *sums, float *out)
+{
+    int j, first, second;
+    for (j = 0; j < classes; j++) sums[j] = out[j] = 0.0f;
+    for (j = 0, first = 0; first < classes; first++)
+        for (second = first + 1; second < classes; second++, j++) {
+            out[x[j] > 0.0f ? second : first] += 1.0f;
+            sums[second] += x[j];
+            sums[first] -= x[j];
+        }
+    for (j = 0; j < classes; j++) out[j] += sums[j] / (3.0f * ((sums[j] < 0.0f ? -sums[j] : sums[j]) + 1.0f));
+}
+
 /* section: power */
 /* x to the power n, bounded by 1e30 in size. */
 static float model_power(float x, int n)

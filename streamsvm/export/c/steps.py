@@ -39,9 +39,6 @@ def experts(source: CSource, program: Program, i: int, x: str, out: str) -> None
     source.body += fill_marks(text, names).split("\n")
 
 
-_BOUNDED = "{0} > $said$ ? $said$ : {0} < -$said$ ? -$said$ : {0}"
-
-
 def forest(source: CSource, program: Program, i: int, x: str, out: str) -> None:
     """Write the step ``forest``, as `streamsvm.edge.committees` describes it: a function of its own."""
     step = program.steps[i]
@@ -123,16 +120,10 @@ def _write_log(source: CSource, program: Program, i: int, x: str, out: str) -> N
     source.body.append(_each_loop(program.widths[i + 1], f"{out}[j] = @_log({x}[j] > {least} ? {x}[j] : {least});"))
 
 
-def _write_bend(source: CSource, program: Program, i: int, x: str, out: str) -> None:
-    step = program.steps[i]
-    functions, knot = step.options["functions"], number(step.options["knot"])
-    lines = [f"const float size = {x}[j] < 0.0f ? -{x}[j] : {x}[j];"]
-    lines += [f"{out}[{functions} * j] = {x}[j];", f"{out}[{functions} * j + 1] = size - {knot};"]
-    if functions == 4:
-        beyond = f"size > {knot} ? size - {knot} : 0.0f"
-        lines.append(f"{out}[4 * j + 2] = {x}[j] > 0.0f ? ({beyond}) : 0.0f;")
-        lines.append(f"{out}[4 * j + 3] = {x}[j] < 0.0f ? ({beyond}) : 0.0f;")
-    source.body.append(_each_loop(program.widths[i + 1] // functions, "{ " + " ".join(lines) + " }"))
+def _write_hinges(source: CSource, program: Program, i: int, x: str, out: str) -> None:
+    source.used.add("hinges")
+    functions, knot = program.steps[i].options["functions"], number(program.steps[i].options["knot"])
+    source.body.append(f"@_hinges({x}, {program.widths[i + 1] // functions}, {functions}, {knot}, {out});")
 
 
 def _write_vectors(source: CSource, step: Step, i: int, kind: str) -> tuple[list[str], str]:
@@ -230,22 +221,8 @@ def _write_fourier(source: CSource, program: Program, i: int, x: str, out: str) 
     step, m = program.steps[i], program.widths[i + 1] // 2
     angles = vectors_of(step) * step.options["factor"]
     place = source.keep(f"vectors{i}", angles, "times the factor")
-    source.used.add("circle")
-    width = angles.shape[1]
-    source.functions[f"fourier{i}"] = "\n".join(
-        [
-            f"static void @_fourier{i}(const float *x, float *out)",
-            "{",
-            "    int i, j;",
-            f"    for (i = 0; i < {m}; i++) {{",
-            "        float sum = 0.0f;",
-            f"        for (j = 0; j < {width}; j++) sum += {place}[i * {width} + j] * x[j];",
-            f"        @_circle(sum, out + i, out + {m} + i);",
-            "    }",
-            "}",
-        ]
-    )
-    source.body.append(f"@_fourier{i}({x}, {out});")
+    source.used |= {"circle", "fourier"}
+    source.body.append(f"@_fourier({x}, {place}, {m}, {angles.shape[1]}, {out});")
 
 
 def _write_linear(source: CSource, program: Program, i: int, x: str, out: str) -> None:
@@ -266,23 +243,16 @@ def _write_join(source: CSource, program: Program, i: int, x: str, out: str) -> 
         begin += program.widths[part]
 
 
-def _write_pairs(source: CSource, program: Program, i: int, x: str, out: str) -> None:
-    step = program.steps[i]
-    classes, scores = step.options["classes"], step.op == "pair_scores"
-    second = f"{x}[j] {'>' if scores else '>='} 0.0f"
-    lines = [f"float sums[{classes}];", "int first, second;"] if scores else ["int first, second;"]
-    lines.append(f"for (j = 0; j < {classes}; j++) {'sums[j] = ' if scores else ''}{out}[j] = 0.0f;")
-    lines.append(f"for (j = 0, first = 0; first < {classes}; first++)")
-    lines.append(f"    for (second = first + 1; second < {classes}; second++, j++) {{")
-    lines.append(f"        {out}[{second} ? second : first] += 1.0f;")
-    if scores:
-        source.takes(classes)
-        lines += [f"        sums[second] += {x}[j];", f"        sums[first] -= {x}[j];"]
-    lines.append("    }")
-    if scores:
-        size = "(sums[j] < 0.0f ? -sums[j] : sums[j])"
-        lines.append(_each_loop(classes, f"{out}[j] += sums[j] / (3.0f * ({size} + 1.0f));"))
-    source.body += ["{", *(f"    {line}" for line in lines), "}"]
+def _write_votes(source: CSource, program: Program, i: int, x: str, out: str) -> None:
+    source.used.add("votes")
+    source.body.append(f"@_votes({x}, {program.steps[i].options['classes']}, {out});")
+
+
+def _write_pair_scores(source: CSource, program: Program, i: int, x: str, out: str) -> None:
+    classes = program.steps[i].options["classes"]
+    source.used.add("pair_scores")
+    source.takes(classes)
+    source.body += ["{", f"    float sums[{classes}];", f"    @_pair_scores({x}, {classes}, sums, {out});", "}"]
 
 
 def neighbours(source: CSource, program: Program, i: int, x: str, out: str) -> None:
@@ -328,7 +298,7 @@ _STEPS: Mapping[str, Callable[[CSource, Program, int, str, str], None]] = {
     "scale": _write_scale,
     "select": _write_select,
     "clip": _write_clip,
-    "hinges": _write_bend,
+    "hinges": _write_hinges,
     "kernel": _write_kernel,
     "fourier": _write_fourier,
     "neighbours": neighbours,
@@ -336,7 +306,7 @@ _STEPS: Mapping[str, Callable[[CSource, Program, int, str, str], None]] = {
     "log": _write_log,
     "linear": _write_linear,
     "concat": _write_join,
-    "votes": _write_pairs,
-    "pair_scores": _write_pairs,
+    "votes": _write_votes,
+    "pair_scores": _write_pair_scores,
     "experts": experts,
 }

@@ -1,27 +1,165 @@
 /* Statements and functions whose sizes are those of a model: $name$ and @NAME stand for what the writer fills in, @_ and @UP for
    the name of the model. */
 
-/* section: sums */
-/* @WHAT x and n vectors of a group: sums over features, of which four are taken at once. */
-static inline void @_@NAME(const float *@UP_RESTRICT x, const @UP_TABLE @T *@UP_RESTRICT vectors, @GIVENint features, int n,
+/* section: squares_float */
+/* Squared distances between x and n vectors of a group: sums over features, of which four are taken at once. */
+static inline void @_@NAME(const float *@UP_RESTRICT x, const @UP_TABLE @T *@UP_RESTRICT vectors, int features, int n,
     float *@UP_RESTRICT sums)
 {
     int i, j;
-    for (i = 0; i < @LANES; i++) sums[i] = 0.0f;
-    if (n < @LANES) {
+    for (i = 0; i < 16; i++) sums[i] = 0.0f;
+    if (n < 16) {
         for (j = 0; j < features; j++, vectors += n)
             for (i = 0; i < n; i++) {
-@REST
+                const float d = x[j] - (float)vectors[i];
+                sums[i] += d * d;
             }
         return;
     }
-    for (j = 0; j + 4 <= features; j += 4, vectors += 4 * @LANES)
-        for (i = 0; i < @LANES; i++) { /* a loop of fixed length: SIMD */
-@FOUR
+    for (j = 0; j + 4 <= features; j += 4, vectors += 4 * 16)
+        for (i = 0; i < 16; i++) { /* a loop of fixed length: SIMD */
+            const float d0 = x[j] - (float)vectors[i];
+            const float d1 = x[j + 1] - (float)vectors[1 * 16 + i];
+            const float d2 = x[j + 2] - (float)vectors[2 * 16 + i];
+            const float d3 = x[j + 3] - (float)vectors[3 * 16 + i];
+            sums[i] += (d0 * d0 + d1 * d1) + (d2 * d2 + d3 * d3);
         }
-    for (; j < features; j++, vectors += @LANES)
-        for (i = 0; i < @LANES; i++) {
-@REST
+    for (; j < features; j++, vectors += 16)
+        for (i = 0; i < 16; i++) {
+                const float d = x[j] - (float)vectors[i];
+                sums[i] += d * d;
+        }
+}
+
+/* section: squares_whole */
+/* Squared distances between x and n vectors of a group: sums over features, of which four are taken at once. */
+static inline void @_@NAME(const float *@UP_RESTRICT x, const @UP_TABLE @T *@UP_RESTRICT vectors, const @UP_TABLE float *@UP_RESTRICT squares, int features, int n,
+    float *@UP_RESTRICT sums)
+{
+    int i, j;
+    for (i = 0; i < 16; i++) sums[i] = 0.0f;
+    if (n < 16) {
+        for (j = 0; j < features; j++, vectors += n)
+            for (i = 0; i < n; i++) {
+                const float d = x[j] - (float)vectors[i];
+                sums[i] += squares[j] * d * d;
+            }
+        return;
+    }
+    for (j = 0; j + 4 <= features; j += 4, vectors += 4 * 16)
+        for (i = 0; i < 16; i++) { /* a loop of fixed length: SIMD */
+            const float d0 = x[j] - (float)vectors[i];
+            const float d1 = x[j + 1] - (float)vectors[1 * 16 + i];
+            const float d2 = x[j + 2] - (float)vectors[2 * 16 + i];
+            const float d3 = x[j + 3] - (float)vectors[3 * 16 + i];
+            sums[i] += (squares[j + 0] * d0 * d0 + squares[j + 1] * d1 * d1) + (squares[j + 2] * d2 * d2 + squares[j + 3] * d3 * d3);
+        }
+    for (; j < features; j++, vectors += 16)
+        for (i = 0; i < 16; i++) {
+                const float d = x[j] - (float)vectors[i];
+                sums[i] += squares[j] * d * d;
+        }
+}
+
+/* section: products */
+/* Products of x and n vectors of a group: sums over features, of which four are taken at once. */
+static inline void @_@NAME(const float *@UP_RESTRICT x, const @UP_TABLE @T *@UP_RESTRICT vectors, int features, int n,
+    float *@UP_RESTRICT sums)
+{
+    int i, j;
+    for (i = 0; i < 16; i++) sums[i] = 0.0f;
+    if (n < 16) {
+        for (j = 0; j < features; j++, vectors += n)
+            for (i = 0; i < n; i++) {
+                sums[i] += x[j] * (float)vectors[i];
+            }
+        return;
+    }
+    for (j = 0; j + 4 <= features; j += 4, vectors += 4 * 16)
+        for (i = 0; i < 16; i++) { /* a loop of fixed length: SIMD */
+            sums[i] += (x[j] * (float)vectors[i] + x[j + 1] * (float)vectors[1 * 16 + i]) + (x[j + 2] * (float)vectors[2 * 16 + i] + x[j + 3] * (float)vectors[3 * 16 + i]);
+        }
+    for (; j < features; j++, vectors += 16)
+        for (i = 0; i < 16; i++) {
+                sums[i] += x[j] * (float)vectors[i];
+        }
+}
+
+/* section: ways_float */
+/* Distances between x and n vectors of a group: sums over features, of which four are taken at once. */
+static inline void @_@NAME(const float *@UP_RESTRICT x, const @UP_TABLE @T *@UP_RESTRICT vectors, const @UP_TABLE float *@UP_RESTRICT relevance, float reach, int features, int n,
+    float *@UP_RESTRICT sums)
+{
+    int i, j;
+    for (i = 0; i < 16; i++) sums[i] = 0.0f;
+    if (n < 16) {
+        for (j = 0; j < features; j++, vectors += n)
+            for (i = 0; i < n; i++) {
+                const float d0 = x[j] - (float)vectors[i];
+                const float w0 = d0 < 0.0f ? -d0 : d0;
+                sums[i] += relevance[j] * (w0 < reach ? w0 : reach);
+            }
+        return;
+    }
+    for (j = 0; j + 4 <= features; j += 4, vectors += 4 * 16)
+        for (i = 0; i < 16; i++) { /* a loop of fixed length: SIMD */
+            const float d0 = x[j] - (float)vectors[i];
+            const float w0 = d0 < 0.0f ? -d0 : d0;
+            sums[i] += relevance[j] * (w0 < reach ? w0 : reach);
+            const float d1 = x[j + 1] - (float)vectors[1 * 16 + i];
+            const float w1 = d1 < 0.0f ? -d1 : d1;
+            sums[i] += relevance[j + 1] * (w1 < reach ? w1 : reach);
+            const float d2 = x[j + 2] - (float)vectors[2 * 16 + i];
+            const float w2 = d2 < 0.0f ? -d2 : d2;
+            sums[i] += relevance[j + 2] * (w2 < reach ? w2 : reach);
+            const float d3 = x[j + 3] - (float)vectors[3 * 16 + i];
+            const float w3 = d3 < 0.0f ? -d3 : d3;
+            sums[i] += relevance[j + 3] * (w3 < reach ? w3 : reach);
+        }
+    for (; j < features; j++, vectors += 16)
+        for (i = 0; i < 16; i++) {
+                const float d0 = x[j] - (float)vectors[i];
+                const float w0 = d0 < 0.0f ? -d0 : d0;
+                sums[i] += relevance[j] * (w0 < reach ? w0 : reach);
+        }
+}
+
+/* section: ways_whole */
+/* Distances between x and n vectors of a group: sums over features, of which four are taken at once. */
+static inline void @_@NAME(const float *@UP_RESTRICT x, const @UP_TABLE @T *@UP_RESTRICT vectors, const @UP_TABLE float *@UP_RESTRICT unit, const @UP_TABLE float *@UP_RESTRICT relevance, float reach, int features, int n,
+    float *@UP_RESTRICT sums)
+{
+    int i, j;
+    for (i = 0; i < 16; i++) sums[i] = 0.0f;
+    if (n < 16) {
+        for (j = 0; j < features; j++, vectors += n)
+            for (i = 0; i < n; i++) {
+                const float d0 = x[j] - unit[j] * (float)vectors[i];
+                const float w0 = d0 < 0.0f ? -d0 : d0;
+                sums[i] += relevance[j] * (w0 < reach ? w0 : reach);
+            }
+        return;
+    }
+    for (j = 0; j + 4 <= features; j += 4, vectors += 4 * 16)
+        for (i = 0; i < 16; i++) { /* a loop of fixed length: SIMD */
+            const float d0 = x[j] - unit[j] * (float)vectors[i];
+            const float w0 = d0 < 0.0f ? -d0 : d0;
+            sums[i] += relevance[j] * (w0 < reach ? w0 : reach);
+            const float d1 = x[j + 1] - unit[j + 1] * (float)vectors[1 * 16 + i];
+            const float w1 = d1 < 0.0f ? -d1 : d1;
+            sums[i] += relevance[j + 1] * (w1 < reach ? w1 : reach);
+            const float d2 = x[j + 2] - unit[j + 2] * (float)vectors[2 * 16 + i];
+            const float w2 = d2 < 0.0f ? -d2 : d2;
+            sums[i] += relevance[j + 2] * (w2 < reach ? w2 : reach);
+            const float d3 = x[j + 3] - unit[j + 3] * (float)vectors[3 * 16 + i];
+            const float w3 = d3 < 0.0f ? -d3 : d3;
+            sums[i] += relevance[j + 3] * (w3 < reach ? w3 : reach);
+        }
+    for (; j < features; j++, vectors += 16)
+        for (i = 0; i < 16; i++) {
+                const float d0 = x[j] - unit[j] * (float)vectors[i];
+                const float w0 = d0 < 0.0f ? -d0 : d0;
+                sums[i] += relevance[j] * (w0 < reach ? w0 : reach);
         }
 }
 
@@ -208,3 +346,21 @@ $cases$
     }
     return begin < count && keys[begin] == key ? values[begin] : 0.0f;
 }
+
+/* section: checked */
+#if defined __FAST_MATH__ || defined _M_FP_FAST || (defined __FINITE_MATH_ONLY__ && __FINITE_MATH_ONLY__)
+#error with -ffast-math, -ffinite-math-only or /fp:fast a compiler does not see which numbers are missing
+#endif
+
+/* section: macros */
+#if defined __cplusplus || !defined __STDC_VERSION__
+#define @UP_RESTRICT __restrict
+#else
+#define @UP_RESTRICT restrict
+#endif
+
+#if defined __FLASH && !defined __STRICT_ANSI__ /* avr-gcc with -std=gnu99 or later: tables stay in flash, and take no RAM */
+#define @UP_TABLE __flash
+#else
+#define @UP_TABLE
+#endif

@@ -137,23 +137,10 @@ def _wrapped_numbers(numbers: Iterable[str]) -> Iterable[str]:
     yield line
 
 
-#: What a source says first: of flags that it does not bear.
-CHECKED = """#if defined __FAST_MATH__ || defined _M_FP_FAST || (defined __FINITE_MATH_ONLY__ && __FINITE_MATH_ONLY__)
-#error with -ffast-math, -ffinite-math-only or /fp:fast a compiler does not see which numbers are missing
-#endif"""
-
+#: The first lines of a source: an error for flags under which missing numbers are lost.
+CHECKED: str = TEMPLATES["checked"]
 #: Words that C and C++ spell in two ways, or that only some compilers have.
-MACROS = """#if defined __cplusplus || !defined __STDC_VERSION__
-#define @UP_RESTRICT __restrict
-#else
-#define @UP_RESTRICT restrict
-#endif
-
-#if defined __FLASH && !defined __STRICT_ANSI__ /* avr-gcc with -std=gnu99 or later: tables stay in flash, and take no RAM */
-#define @UP_TABLE __flash
-#else
-#define @UP_TABLE
-#endif"""
+MACROS: str = TEMPLATES["macros"]
 
 #: The largest float that is written.
 LARGEST = 3.0e38
