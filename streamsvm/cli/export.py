@@ -18,7 +18,7 @@ from streamsvm.cli.streams import first_rows, newest, unwinding
 from streamsvm.edge.predictor import Predictor
 from streamsvm.edge.program import Program, ProgramError
 from streamsvm.export.c.writer import needs_of
-from streamsvm.export.describe import order_of, program_of
+from streamsvm.export.describe import order_text, program_of
 from streamsvm.export.forms import FORMS, export, files_of
 from streamsvm.export.quantise import quantised
 from streamsvm.files.messages import cut
@@ -112,7 +112,8 @@ def _order_of(program: Program) -> str:
     """Describe the input order of a written program: the names of its columns."""
     names = [cut(str(column.name), 40) for column in program.columns]
     n_hashed = f"{program.hashed:,} hashed ones" if program.hashed else ""
-    return f"takes numbers in {order_of(program)}: {', '.join(names[:_SHOWN] or [n_hashed])}" + ", ..." * (len(names) > _SHOWN)
+    order = order_text(program.facts.get("order"))
+    return f"takes numbers in {order}: {', '.join(names[:_SHOWN] or [n_hashed])}" + ", ..." * (len(names) > _SHOWN)
 
 
 def _bits_of(program: Program) -> str:

@@ -30,7 +30,7 @@ from streamsvm.edge.program import ProgramError
 from streamsvm.explanations import examples_one, explain_one, importance
 from streamsvm.export import plots
 from streamsvm.export.describe import program_of
-from streamsvm.export.report.about import About, about_checkpoint, card
+from streamsvm.export.report.about import About, card
 from streamsvm.export.report.facts import Given, facts_of
 from streamsvm.files.container import ModelFileError
 from streamsvm.files.messages import cut
@@ -56,7 +56,7 @@ def run_inspect(arguments: argparse.Namespace) -> None:
         with wrong_usage("--plot: ", (plots.DrawingError,)):
             plots.check_path(arguments.plot)
     checkpoint = newest(arguments.path, arguments.trusted)
-    about = about_checkpoint(checkpoint)
+    about = About(checkpoint)
     if arguments.json:
         print(json.dumps(_checkpoint_facts(checkpoint), default=str, sort_keys=True))
     else:

@@ -21,21 +21,16 @@ from streamsvm.learners.costs import CostSensitiveClassifier
 from streamsvm.learners.preprocessing import BoundedTargetScaler
 from streamsvm.learners.thresholds import TunedThresholdClassifier
 
-_SAID = {
+_ORDERS = {
     "table": "the order of the table",
     "natural": "the natural order of their names, for the model knows no order of a table",
     "model": "the order of the model, into which names are hashed",
 }
 
 
-def order_of(program: Program) -> str:
-    """Return what is said of the order in which a program takes numbers, by its fact ``order``."""
-    return _SAID.get(str(program.facts.get("order")), "this order")
-
-
-def said_of(order: Sequence[Hashable] | None) -> str:
-    """Return what is said of the order of a model's features; None is that of no table."""
-    return _SAID["natural" if order is None else "table"]
+def order_text(order: Any) -> str:
+    """Describe the order in which a program takes numbers, by its fact ``order``."""
+    return _ORDERS.get(str(order), "this order")
 
 
 def in_order(program: Program, order: Sequence[Hashable] | None) -> Program:

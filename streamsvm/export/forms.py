@@ -6,7 +6,6 @@ import json
 import re
 import warnings
 from collections.abc import Mapping
-from importlib import import_module
 from pathlib import Path
 from typing import Any
 
@@ -93,14 +92,20 @@ def export(
     if to == "c" or options.get("inputs") == "float":
         _warn_of_lost(program, to)
     if max_bytes is not None:
-        program = import_module("streamsvm.export.reduce").reduced(program, max_bytes, X, bits=options.get("bits") or 32).program
+        from streamsvm.export.reduce import reduced  # noqa: PLC0415 - scikit-learn takes a second
+
+        program = reduced(program, max_bytes, X, bits=options.get("bits") or 32).program
     try:
         folder.mkdir(parents=True, exist_ok=True)
         files = files_of(to, folder, name)
         if to == "c":
-            import_module("streamsvm.export.c").write_c(program, folder, name, **options)
+            from streamsvm.export.c import write_c  # noqa: PLC0415 - needed for this form only
+
+            write_c(program, folder, name, **options)
         elif to == "onnx":
-            import_module("streamsvm.export.onnx").write_onnx(program, files[0], **options)  # which says what to install
+            from streamsvm.export.onnx import write_onnx  # noqa: PLC0415 - onnx may not be installed
+
+            write_onnx(program, files[0], **options)
         else:
             write(files[0], _container_bytes(program) if to == "numpy" else _json_bytes(program))
         return files

@@ -24,7 +24,7 @@ from streamsvm.export.c.text import (
     row_type,
     write_pair,
 )
-from streamsvm.export.describe import places_in_order, said_of
+from streamsvm.export.describe import order_text, places_in_order
 from streamsvm.export.learners import labels_of
 from streamsvm.learners.bsca import BSCAClassifier
 from streamsvm.learners.bsgd import CAPPED, CONSTANT, FLOOR, BSGDClassifier
@@ -321,11 +321,12 @@ def _head_text(model: Learner) -> str:
 
 
 def _header_text(model: Learner, nbytes: int, ram: int) -> str:
+    order = order_text("natural" if model._features.order is None else "table")
     head = [
         _head_text(model),
         f"Variables: {ram:,} bytes. A call needs at most 1,024 bytes of stack compiled with -Os, -O2 or -O3.",
         "",
-        f"x holds these numbers in {said_of(model._features.order)}, as they are; what is not finite is missing.",
+        f"x holds these numbers in {order}, as they are; what is not finite is missing.",
         *(f"  x[{place}]  {c_comment(name)}" for place, name in enumerate(_feature_names(model))),
     ]
     defined = [f"#define @UP_LEARN_FEATURES {len(model.feature_names)}", f"#define @UP_LEARN_BYTES {nbytes}"]

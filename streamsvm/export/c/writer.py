@@ -26,7 +26,7 @@ from streamsvm.export.c.text import (
     row_type,
     write_pair,
 )
-from streamsvm.export.describe import order_of
+from streamsvm.export.describe import order_text
 from streamsvm.export.quantise import quantised
 
 # Bytes of stack that compilers take beside the arrays, at most: with -Os, and with -O2 or -O3.
@@ -176,7 +176,7 @@ def _fact_lines(program: Program, needs: CNeeds) -> list[str]:
         f"With them, a call needs at most {stack + _OWN:,} bytes of stack compiled with -Os,"
         f" {stack + _OWN_FAST:,} with -O2 or -O3.",
         "",
-        f"x holds these numbers in {order_of(program)}.",
+        f"x holds these numbers in {order_text(program.facts.get('order'))}.",
         "Give them as they are (scaling is inside). One that is not finite (NAN) is missing.",
         "",
     ]

@@ -6,7 +6,6 @@ import inspect
 import math
 import re
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
 from typing import Any
 
 from river import base
@@ -28,94 +27,57 @@ from streamsvm.stream.tables.options import SeenColumn, with_kinds
 _SMALL = 256 * 1024  # bytes: less than a usual small device has for constants
 
 
-@dataclass(frozen=True)
 class About:
     """The facts that are known of a model and of the run that it comes from; None and empty where nothing is."""
 
-    label: str | None
-    """The column that it predicts."""
-    decides: str
-    """By which threshold or costs it chooses labels, and how sure it says to be; "" where it does neither."""
-    learner: str
-    """The name of the class."""
-    words: str
-    """The class in a sentence."""
-    regression: bool
-    anomalies: bool
-    """Whether it detects anomalies, and needs no labels."""
-    source: str | None
-    """The source that was learned from."""
-    learned: int | None
-    unlabelled: int
-    refused: dict[str, int]
-    """Number of rows by kind of reason."""
-    drifts: int | None
-    labels: list[Any]
-    columns: list[SeenColumn]
-    seen_rows: int
-    """The number of rows that the columns were looked at in."""
-    nbytes: int | None
-    support_vectors: tuple[int, int | None] | None
-    """How many, and how many there may be."""
-    export: str
-    """How large an export would be, or why there is none."""
-    curve: LearningCurve | None
-    corrupt: str
-    """The fault of the learning curve."""
-    reports: tuple[ScoreReport, ...]
-    """The metrics of the run."""
-    experts: list[tuple[str, float, float]] = field(default_factory=list)
-    """Of a committee: an expert, its share of the decision, and its recent error; the most heard first."""
-    version: str = ""
-
-    @property
-    def n_refused(self) -> int:
-        """The number of rows that were refused."""
-        return sum(self.refused.values())
-
-
-def about_checkpoint(checkpoint: Checkpoint) -> About:
-    """Return what a checkpoint, or a saved model, says of itself."""
-    model, header = checkpoint.model, checkpoint.header
-    learner = learner_of(model)
-    curve, corrupt = None, ""
-    if "curve" in header:
-        try:
-            curve = LearningCurve.of(header["curve"], header.get("rows"))
-        except ValueError as error:
-            corrupt = str(error)
-    columns, seen_rows = _columns_of(model, learner)
-    label = _mapping_of(header, "position").get("label")
-    found = next((column.name for column in columns if column.kind in ("label", "target")), None)
-    n_learned = getattr(learner, "n_learned", None)
-    budget, n_support = getattr(learner, "budget", None), getattr(learner, "n_support", None)
-    drift = _mapping_of(header, "drift")
-    return About(
-        label=label if isinstance(label, str) else found,
-        decides=", ".join(_decision_words(model)),
-        learner=type(learner).__name__,
-        words=(inspect.getdoc(type(learner)) or "").partition("\n")[0].removesuffix("."),
-        regression=isinstance(learner, base.Regressor),
-        anomalies=isinstance(learner, base.AnomalyDetector),
-        source=header["source"] if isinstance(header.get("source"), str) else None,
-        learned=_count_or_none(header.get("learned")) if "learned" in header else n_learned,
-        unlabelled=_count_or_none(header.get("unlabelled")) or 0,
-        refused={
-            str(kind): count for kind, each in _mapping_of(header, "refused", "counts").items() if (count := _count_or_none(each))
-        },
-        drifts=_count_or_none(drift.get("drifts")) if drift else None,
-        labels=list(getattr(learner, "labels", ())),
-        columns=columns,
-        seen_rows=seen_rows,
-        nbytes=getattr(learner, "nbytes", None),
-        support_vectors=None if n_support is None else (n_support, budget if isinstance(budget, int) else None),
-        export=_export_words(model),
-        curve=curve,
-        corrupt=corrupt,
-        reports=_last_reports(checkpoint, curve),
-        experts=_experts_of(learner),
-        version=plain(_mapping_of(header, "versions").get("streamsvm", "")),
-    )
+    def __init__(self, checkpoint: Checkpoint) -> None:
+        """Gather what a checkpoint, or a saved model, says of itself."""
+        model, header = checkpoint.model, checkpoint.header
+        learner = learner_of(model)
+        self.columns, self.seen_rows = _columns_of(model, learner)
+        """The columns, and the number of rows that they were looked at in."""
+        label = _mapping_of(header, "position").get("label")
+        read = next((column.name for column in self.columns if column.kind in ("label", "target")), None)
+        self.label: str | None = label if isinstance(label, str) else read
+        """The column that it predicts."""
+        self.decides = ", ".join(_decision_words(model))
+        """By which threshold or costs it chooses labels, and how sure it says to be; "" where it does neither."""
+        self.learner = type(learner).__name__
+        self.words = (inspect.getdoc(type(learner)) or "").partition("\n")[0].removesuffix(".")
+        """The class of the learner in a sentence."""
+        self.regression = isinstance(learner, base.Regressor)
+        self.anomalies = isinstance(learner, base.AnomalyDetector)
+        """Whether it detects anomalies, and needs no labels."""
+        self.source: str | None = header["source"] if isinstance(header.get("source"), str) else None
+        """The source that was learned from."""
+        n_learned: int | None = getattr(learner, "n_learned", None)
+        self.learned = _count_or_none(header.get("learned")) if "learned" in header else n_learned
+        self.unlabelled = _count_or_none(header.get("unlabelled")) or 0
+        counts = {str(kind): _count_or_none(n) for kind, n in _mapping_of(header, "refused", "counts").items()}
+        self.refused = {kind: n for kind, n in counts.items() if n}
+        """Number of rows by kind of reason."""
+        self.n_refused = sum(self.refused.values())
+        self.drifts = _count_or_none(_mapping_of(header, "drift").get("drifts"))
+        self.labels = list(getattr(learner, "labels", ()))
+        self.nbytes: int | None = getattr(learner, "nbytes", None)
+        budget, n_support = getattr(learner, "budget", None), getattr(learner, "n_support", None)
+        self.support_vectors = None if n_support is None else (n_support, budget if isinstance(budget, int) else None)
+        """How many, and how many there may be."""
+        self.export = _export_words(model)
+        """How large an export would be, or why there is none."""
+        self.curve: LearningCurve | None = None
+        self.corrupt = ""
+        """The fault of the learning curve."""
+        if "curve" in header:
+            try:
+                self.curve = LearningCurve.of(header["curve"], header.get("rows"))
+            except ValueError as error:
+                self.corrupt = str(error)
+        self.reports = _last_reports(checkpoint, self.curve)
+        """The metrics of the run."""
+        self.experts = _experts_of(learner)
+        """Of a committee: an expert, its share of the decision, and its recent error; the most heard first."""
+        self.version = plain(_mapping_of(header, "versions").get("streamsvm", ""))
 
 
 def _decision_words(model: Any) -> list[str]:

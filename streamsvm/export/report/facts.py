@@ -11,7 +11,7 @@ from typing import Any
 from streamsvm import __version__
 from streamsvm.core.explaining import Explanation
 from streamsvm.explanations import Importance, explain_one, importance
-from streamsvm.export.report.about import About, about_checkpoint, missing_share
+from streamsvm.export.report.about import About, missing_share
 from streamsvm.stream.checkpoint import Checkpoint
 from streamsvm.stream.page import curve_of, finite, plain, score_of, scores_of
 from streamsvm.stream.scores.base import ScoreReport
@@ -44,7 +44,7 @@ def facts_of(checkpoint: Checkpoint, given: Given | None = None, file_bytes: int
 
     ``file_bytes`` is the size of the file that was read, where there is one.
     """
-    known = about_checkpoint(checkpoint)
+    known = About(checkpoint)
     scored = given is not None and given.n_scored > 0
     reports = given.reports if given is not None and scored else known.reports
     notes: list[str] = []
