@@ -226,7 +226,6 @@ def of_memory(field, value):
 #: By what the message says: fields of the state with their values, or functions that change a model.
 OF_BOTH = {"its choice is 3": {"choice": [3]}, "its scaling is 0": {"scaling": [0]}, "2 outputs": {"live": [2]}}
 OF_LABELS = OF_BOTH | {
-    "rows of its classes": {("counts", 0): [1e9]},
     "its last label is number 7": {"last": [7]},
     "follows hold": {("follows", (1, 0)): [-1.0, np.nan]},
     "weights hold nan": {("weights", (0, 0)): [np.nan]},
