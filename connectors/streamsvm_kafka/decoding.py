@@ -131,11 +131,6 @@ class OpenMessage:
     """Number of rows that were returned."""
 
     @property
-    def is_done(self) -> bool:
-        """Whether all rows were returned."""
-        return self.n_read == len(self.rows)
-
-    @property
     def place(self) -> tuple[int, int]:
         """The partition and the offset."""
         return self.message[0][:2]
@@ -187,7 +182,7 @@ class MessageSource(Source):
                 bad = BadRow(self.place_of(messages[0]), messages.values[0], str(error))
                 return MessageChunk(self, messages, range(1), [bad], [[None]] * len(self.kept_names))
         chunk = self._open.take(self, most)
-        if self._open.is_done:
+        if self._open.n_read == len(self._open.rows):
             self._open = None
         return chunk
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable
 from typing import Any, ClassVar
 
 import numpy as np
@@ -13,7 +12,7 @@ from pyspark.ml.functions import array_to_vector
 from pyspark.ml.linalg import DenseVector, Vector, VectorUDT
 from pyspark.ml.regression import RegressionModel
 from pyspark.ml.util import DefaultParamsReader, DefaultParamsWriter, MLReadable, MLReader, MLWritable, MLWriter
-from pyspark.sql import Column, DataFrame, SparkSession
+from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
 from pyspark.sql.pandas.types import to_arrow_type
 from pyspark.sql.types import ArrayType, DataType, DoubleType, StructField, StructType
@@ -81,7 +80,8 @@ class SVMModel(ScoreParams, MLReadable[Any], MLWritable):
 
     def _transform(self, dataset: DataFrame) -> DataFrame:
         names = self._added_columns()
-        folded = _case_folding(dataset.sparkSession)
+        # Names that are equal then are one to Spark, which would put a column in the place of the other.
+        folded = str if dataset.sparkSession.conf.get("spark.sql.caseSensitive") == "true" else str.lower
         if taken := [name for name in names.values() if folded(name) in set(map(folded, dataset.columns))]:
             raise ValueError(f"the frame has a column {taken[0]!r} already: drop it, or give another name")
         if not names:
@@ -146,11 +146,6 @@ class SVMModel(ScoreParams, MLReadable[Any], MLWritable):
     def read(cls) -> MLReader[Any]:
         """Return the reader of a model: ``Model.read().load(path)``."""
         return _ModelReader(cls)
-
-
-def _case_folding(spark: SparkSession) -> Callable[[str], str]:
-    # Names that are equal then are one to Spark, which would put a column in the place of the other.
-    return str if spark.conf.get("spark.sql.caseSensitive") == "true" else str.lower
 
 
 def _checked_learner(learner: Any, X: np.ndarray) -> Any:

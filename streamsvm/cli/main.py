@@ -11,7 +11,7 @@ import logging
 import os
 import sys
 import warnings
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 
 from streamsvm import __version__
@@ -101,7 +101,9 @@ def _run_command(command: argparse.ArgumentParser, arguments: argparse.Namespace
         status = 1
         try:
             stack.enter_context(logged(arguments))
-            interrupted = _find_command(arguments.command)(arguments)
+            name = arguments.command
+            run = getattr(importlib.import_module(f"streamsvm.cli.{_MODULES.get(name, name)}"), f"run_{name}")
+            interrupted = run(arguments)
             print(end="", flush=True)
             status = INTERRUPTED if interrupted else 0
         except UsageError as error:
@@ -120,13 +122,6 @@ def _run_command(command: argparse.ArgumentParser, arguments: argparse.Namespace
         os.dup2(nowhere, sys.stdout.fileno())
         os.close(nowhere)
     return status
-
-
-def _find_command(name: str) -> Callable[[argparse.Namespace], bool | None]:
-    """Import the function that runs a command, and returns whether it was interrupted."""
-    module = importlib.import_module(f"streamsvm.cli.{_MODULES.get(name, name)}")
-    function: Callable[[argparse.Namespace], bool | None] = getattr(module, f"run_{name}")
-    return function
 
 
 def _print_problem(arguments: argparse.Namespace, text: str, failed: bool = True) -> None:

@@ -240,7 +240,8 @@ class Predictor:
         except (TypeError, ValueError) as error:
             raise ValueError(f"X must be an array of numbers: {error}") from None
         if rows.ndim != 2 or rows.shape[1] != len(self.program.columns):
-            raise ValueError(f"X has the shape {rows.shape}, not (rows, {len(self.program.columns)}): {self._shown_columns()}")
+            shown = ", ".join(map(str, self.columns[:10])) + ", ..." * (len(self.columns) > 10)
+            raise ValueError(f"X has the shape {rows.shape}, not (rows, {len(self.program.columns)}): the columns are {shown}")
         return rows
 
     def _of_frame(self, X: Any) -> np.ndarray:
@@ -257,10 +258,6 @@ class Predictor:
                 except (TypeError, ValueError) as error:
                     raise ValueError(f"feature {name!r} holds what is no number: {error}") from None
         return rows
-
-    def _shown_columns(self) -> str:
-        shown = ", ".join(map(str, self.columns[:10]))
-        return f"the columns are {shown}{', ...' if len(self.columns) > 10 else ''}"
 
     # Answers ----------------------------------------------------------------------------------------------------------------
 

@@ -113,18 +113,15 @@ def facts_of(model: Any) -> dict[str, Any]:
     >>> facts["model"], facts["rows"], facts["n_support"], facts["parameters"]["gamma"]
     ('BSGDClassifier', 1, 1, 2.0)
     """
-    found: dict[str, Any] = {"model": type(model).__name__, "versions": package_versions(), "parameters": _parameters_of(model)}
+    found: dict[str, Any] = {"model": type(model).__name__, "versions": package_versions()}
+    parameters = model.get_params(deep=False) if hasattr(model, "get_params") else getattr(model, "_get_params", dict)()
+    found["parameters"] = {name: _shown_value(value) for name, value in parameters.items()}
     rows = getattr(model, "n_learned", None) or getattr(model, "n_samples_fit_", None) or getattr(model, "shape_fit_", [None])[0]
     figures = {name.rstrip("_"): getattr(model, name) for name in _FIGURES if hasattr(model, name)}
     for name, value in {"rows": rows, **figures}.items():
         if value is not None and (plain := _plain_value(value)) is not None:
             found[name] = plain
     return found
-
-
-def _parameters_of(model: Any) -> dict[str, Any]:
-    given = model.get_params(deep=False) if hasattr(model, "get_params") else getattr(model, "_get_params", dict)()
-    return {name: _shown_value(value) for name, value in given.items()}
 
 
 def _shown_value(value: Any) -> Any:

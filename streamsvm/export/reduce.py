@@ -107,7 +107,9 @@ def reduced(program: Program, max_bytes: int, X: Any = None, *, bits: int = 32, 
     rows = None if X is None else Predictor(program)._matrix_of(X)
     given = program
     if table_bytes(rounded(program, bits)) > max_bytes:
-        given = _without_large_forest(program, max_bytes)
+        without = _forgetful_program(program, "forest")
+        if 2 * (table_bytes(program) - table_bytes(without)) > max_bytes:  # trees would take more than half of the bytes
+            given = without
     if table_bytes(rounded(given, bits)) <= max_bytes:
         small = given if bits == 32 else quantised(given, bits)
     else:
@@ -192,12 +194,6 @@ def _told_by(step: Step) -> tuple[np.ndarray, np.ndarray]:
     return a["targets"].astype(np.float64).ravel(), weights.astype(np.float64).ravel()
 
 
-def _without_large_forest(program: Program, max_bytes: int) -> Program:
-    """Return a program without trees, if these would take more than half of the bytes."""
-    without = _forgetful_program(program, "forest")
-    return without if 2 * (table_bytes(program) - table_bytes(without)) > max_bytes else program
-
-
 def _count_kept(step: Step, vectors: int, most: int) -> int:
     """Return how many vectors a step keeps where that with the most keeps ``vectors`` of ``most``."""
     return math.ceil(len(step.arrays["vectors"]) * vectors / most) if most else 0
@@ -268,15 +264,12 @@ def _rows_of_step(program: Program, step: Step, rows: np.ndarray | None, count: 
     parts = [own] if len(own) <= needed else []
     if rows is not None and len(rows):
         given = rows if 2 * len(rows) <= needed else rows[np.sort(rng.permutation(len(rows))[: needed // 2])]
-        parts.append(_value_on_rows(program, step.inputs[0], given).astype(np.float32))
+        number = step.inputs[0]
+        before = program.with_steps(program.steps[:number])
+        before.answer = program.answer._replace(decision=number, choice=number)
+        parts.append(run(before, given)[0].astype(np.float32))
     between = max(needed - sum(map(len, parts)), len(own))
     return np.concatenate([*parts, rows_between(own, between, rng)])
-
-
-def _value_on_rows(program: Program, number: int, rows: np.ndarray) -> np.ndarray:
-    part = program.with_steps(program.steps[:number])
-    part.answer = program.answer._replace(decision=number, choice=number)
-    return run(part, rows)[0]
 
 
 def _least_squares_of(program: Program, number: int, rows: np.ndarray, readers: list[Step]) -> ReducedSet:

@@ -82,9 +82,7 @@ def package_versions() -> dict[str, str]:
     return {name: _version_of(name) for name in ("numpy", "river", "streamsvm")}
 
 
-@cache
-def _version_of(name: str) -> str:
-    return version(name)  # it reads a file
+_version_of = cache(version)  # it reads a file
 
 
 def read_facts(container: Container) -> dict[str, Any]:

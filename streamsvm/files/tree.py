@@ -286,7 +286,10 @@ class _TreeReader:
             for key, value in pairs:
                 made[key] = value
             if kind == "defaultdict":
-                made.default_factory = self._read_callable(rest[1])
+                factory = self._read_value(rest[1])
+                if factory is not None and not callable(factory):
+                    raise ModelFileError(f"{shown(factory)} cannot be called")
+                made.default_factory = factory
         elif kind == "state":
             if not _checks_its_state(type(made)):
                 raise ModelFileError(f"{rest[0]} checks no state")
@@ -297,12 +300,6 @@ class _TreeReader:
                 raise ModelFileError(f"{rest[0]} is not saved by its attributes")
             for name, value in rest[1]:
                 _set_attribute(made, name, self._read_value(value))
-
-    def _read_callable(self, value: Any) -> Any:
-        found = self._read_value(value)
-        if found is not None and not callable(found):
-            raise ModelFileError(f"{shown(found)} cannot be called")
-        return found
 
     def _read_value(self, value: Any) -> Any:
         if not isinstance(value, dict):

@@ -280,7 +280,10 @@ class OnlineClassifier(OnlineEstimator, SupervisedEstimator, base.MiniBatchClass
         They are float64 [n], or a series if X is a frame. From the third label on they are float64 [n, labels], or a frame if X
         is one. A ValueError says that X is not a frame or array of finite numbers.
         """
-        return self._as_decisions(*self._decide_rows(X, self._output(output)))
+        answers, like = self._decide_rows(X, self._output(output))
+        if self._labels.many:
+            return as_frame(answers[:, 1:], self._labels.many, like)
+        return as_series(answers[:, 0], like)
 
     def _predict_rows(self, X: Any) -> Any:
         decisions, like = self._decide_rows(X, CHOSEN)
@@ -306,11 +309,6 @@ class OnlineClassifier(OnlineEstimator, SupervisedEstimator, base.MiniBatchClass
         probabilities = self._labels.probabilities(answers[:, 0])
         values = np.column_stack(list(probabilities.values())) if probabilities else np.empty((len(answers), 0))
         return as_frame(values, probabilities, like)
-
-    def _as_decisions(self, answers: np.ndarray, like: Any) -> Any:
-        if self._labels.many:
-            return as_frame(answers[:, 1:], self._labels.many, like)
-        return as_series(answers[:, 0], like)
 
     @property
     def labels(self) -> list[Any]:

@@ -95,9 +95,6 @@ class BoundedScaler(base.MiniBatchTransformer):
         self._first = np.zeros((room, N_FIRST))
         self._moments[: len(old[0])], self._first[: len(old[1])] = old
         self._values, self._all, self._scaled = np.zeros(room), np.arange(room), np.zeros(room)
-        self._set_pick()
-
-    def _set_pick(self) -> None:
         # Of a row with all names that are known, one C call reads the values and one writes them.
         n = len(self._columns)
         self._pick: Callable[[Any], Any] | None = operator.itemgetter(*self._columns) if n > 1 else None

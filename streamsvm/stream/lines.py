@@ -100,14 +100,11 @@ class ByteStream:
             except (OSError, EOFError, zlib.error) as error:
                 raise StreamError(f"{self.name}, after byte {self._read:,}: {error}") from error
         if not self._read:
-            self._check_text(chunk)
+            for begin, (what, advice) in _UNLIKE_TEXT.items():
+                if chunk.startswith(begin) and (begin != b"BZh" or chunk[4:10] == b"1AY&SY"):
+                    raise StreamError(f"{self.name} is {what}, and no text. {advice}")
         self._read += len(chunk)
         return chunk
-
-    def _check_text(self, first: bytes) -> None:
-        for begin, (what, advice) in _UNLIKE_TEXT.items():
-            if first.startswith(begin) and (begin != b"BZh" or first[4:10] == b"1AY&SY"):
-                raise StreamError(f"{self.name} is {what}, and no text. {advice}")
 
     def _bytes_come(self, seconds: float | None) -> bool:
         """Wait for bytes, or the end, at most so long; whether there are some."""

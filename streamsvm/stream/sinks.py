@@ -180,17 +180,13 @@ def _plain_value(value: Any) -> Any:
     return None if isinstance(value, float) and not math.isfinite(value) else value
 
 
-def _cell_value(value: Any) -> Any:
-    # Of CSV, where an object or a list is written as JSON.
-    return json.dumps(value, default=str) if isinstance(value, dict | list) else _plain_value(value)
-
-
 def _csv_column(values: Sequence[Any]) -> Sequence[Any]:
     """Return values as cells of CSV."""
     kinds = set(map(type, values))
     if kinds <= {bool, int, str, type(None)} or (kinds == {float} and all(map(math.isfinite, values))):
         return values
-    return [_cell_value(value) for value in values]
+    # An object or a list is written as JSON.
+    return [json.dumps(value, default=str) if isinstance(value, dict | list) else _plain_value(value) for value in values]
 
 
 def _json_lines(columns: Mapping[str, Sequence[Any]]) -> str:

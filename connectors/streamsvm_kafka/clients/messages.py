@@ -91,10 +91,6 @@ class Messages(Sequence[TopicMessage]):
         size += 0 if self.keys is None else sum(len(key or b"") for key in self.keys)
         return size + sum(len(name) + len(value or b"") for each in self.headers or () for name, value in each)
 
-    def partition_of(self, i: int) -> int:
-        """Return the partition of message number ``i``."""
-        return self.partitions if isinstance(self.partitions, int) else self.partitions[i]
-
     @overload
     def __getitem__(self, i: int) -> TopicMessage: ...
     @overload
@@ -104,8 +100,8 @@ class Messages(Sequence[TopicMessage]):
             return self._picked_messages(i)
         key = None if self.keys is None else self.keys[i]
         headers = [] if self.headers is None else self.headers[i]
-        value = self.values[i]
-        return TopicMessage(self.partition_of(i), int(self.offsets[i]), int(self.times[i]), key, value, headers)
+        partition = self.partitions if isinstance(self.partitions, int) else self.partitions[i]
+        return TopicMessage(partition, int(self.offsets[i]), int(self.times[i]), key, self.values[i], headers)
 
     def pick(self, which: np.ndarray) -> Self:
         """Return messages by their numbers, int64, or those for which a bool [n] is true."""

@@ -228,7 +228,9 @@ def solve(
         gap = state.check()
     elif K is not None and gap <= options.tol:
         gap = _end_exactly(problem, K, state.working, options.tol)
-    return _solution_at(problem, state.working, gap, state.n_iter, interrupted)
+    p, working = problem, state.working
+    bias, objective, primal = objectives(working, p.targets, p.epsilon, p.classification, p.total)
+    return DualPoint(working.b, bias, gap, objective, primal, state.n_iter, interrupted)
 
 
 def _small_options(options: SolverOptions) -> SmallOptions:
@@ -290,8 +292,10 @@ def _single_steps(state: State, options: SolverOptions, goal: float) -> int:
         m, (ascents, descents, gap) = len(state.which), state.derivatives()
         if gap < goal:
             return CONVERGED
-        scratch = _scratch(m, max(_finite_spread(ascents), _finite_spread(descents)), gap, goal)
-        limit = min(_steps_at_once(m), options.max_iter - state.n_iter)
+        spread = max(_finite_spread(ascents), _finite_spread(descents))
+        scratch = Scratch.of(m, np.float32 if spread < SPREAD * max(goal, PART * gap) else np.float64)
+        at_once = min(max(_SHRINK_EVERY, 2_000_000 // m), max(int(PAUSE / (8 * m)), 50))
+        limit = min(at_once, options.max_iter - state.n_iter)
         values = state.fill_matrix().ravel()
         status, done = steps(state.working, scratch, values, p.epsilon, goal, options.conjugate, limit)
         state.n_iter, since, newton.spent = state.n_iter + done, since + done, newton.spent + float(done * m)
@@ -306,20 +310,6 @@ def _single_steps(state: State, options: SolverOptions, goal: float) -> int:
     return RUNNING
 
 
-def _steps_at_once(m: int) -> int:
-    return min(max(_SHRINK_EVERY, 2_000_000 // m), max(int(PAUSE / (8 * m)), 50))
-
-
-def _scratch(m: int, spread: float, gap: float, goal: float) -> Scratch:
-    """Return memory of steps on m rows, in the precision that slopes of such a spread need."""
-    return Scratch.of(m, np.float32 if spread < SPREAD * max(goal, PART * gap) else np.float64)
-
-
 def _finite_spread(slopes: np.ndarray) -> float:
     finite = slopes[np.isfinite(slopes)]
     return float(finite.max() - finite.min()) if len(finite) else 0.0
-
-
-def _solution_at(p: Problem, a: WorkingSet, gap: float, n_iter: int, interrupted: bool) -> DualPoint:
-    bias, objective, primal = objectives(a, p.targets, p.epsilon, p.classification, p.total)
-    return DualPoint(a.b, bias, gap, objective, primal, n_iter, interrupted)

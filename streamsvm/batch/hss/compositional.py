@@ -60,17 +60,13 @@ def _node_sizes(begin: np.ndarray, end: np.ndarray, right: np.ndarray, rank: int
     return ranks, blocks, interpolations, np.where(leaf, ranks * ranks, 0)
 
 
-def _starts_of(sizes: np.ndarray) -> np.ndarray:
-    return np.cumsum(sizes) - sizes
-
-
 def compose_matrix(X: np.ndarray, cuts: Cuts, kernel: Kernel, rank: int, seed: int) -> CompositionalMatrix:
     """Return the matrix of the rows X float64 [n, d], in the order of the leaves. O(n (m + r) (r + d)) for leaves of m rows."""
     ranks, blocks, interpolations, inverses = _node_sizes(cuts.begin, cuts.end, cuts.right, rank)
     keys = np.random.default_rng(seed).permutation(len(X)).astype(np.float64)
     sizes = ranks, blocks, interpolations, inverses
     kinds = np.int64, np.float32, np.float32, np.float64
-    at, flat = [_starts_of(some) for some in sizes], [np.empty(int(n.sum()), kind) for n, kind in zip(sizes, kinds, strict=True)]
+    at, flat = [np.cumsum(n) - n for n in sizes], [np.empty(int(n.sum()), kind) for n, kind in zip(sizes, kinds, strict=True)]
     matrix = CompositionalMatrix(ranks, at[0], flat[0], at[1], flat[1], at[2], flat[2], flat[3], at[3])
     _fill_matrix(X, cuts.begin, cuts.end, cuts.right, keys, kernel, matrix)
     return matrix

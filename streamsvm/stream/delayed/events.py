@@ -132,8 +132,8 @@ def pack_row(x: Any) -> str:
     if not _VALUES.issuperset(map(type, values)):
         values = list(map(as_python, values))
     if not (_VALUES.issuperset(map(type, values)) and _NAMES.issuperset(map(type, names))):
-        wrong = ((name, value) for name, value in zip(names, values, strict=True) if not _does_fit(name, value))
-        name, value = next(wrong)
+        pairs = zip(names, values, strict=True)
+        name, value = next(pair for pair in pairs if type(pair[0]) not in _NAMES or type(pair[1]) not in _VALUES)
         raise RowError("malformed", f"feature {shown(name)} is {shown(value)}: a row that waits has numbers and texts only")
     text = as_json([names, values])
     if len(text) > MOST_ROW_BYTES:
@@ -172,10 +172,6 @@ def _plain_value(value: Any) -> Any:
     if value is not None and type(value) not in _VALUES:
         raise RowError("model", f"the model predicts {shown(value)}, which cannot wait for a label")
     return value
-
-
-def _does_fit(name: Any, value: Any) -> bool:
-    return type(name) in _NAMES and type(value) in _VALUES
 
 
 #: Returns a value as `pack_row` and `pack_prediction` write it.

@@ -96,13 +96,11 @@ class RankScore(ProbabilityScore):
 
     @property
     def windowed_value(self) -> float:
-        return self._score_of(exact_counts(*self._column_names()))
-
-    def _column_names(self) -> tuple[np.ndarray, np.ndarray]:
         # Of equal lengths, too, while another thread adds rows.
         p, positive = list(self._last), list(self._last_positive)
         n = min(len(p), len(positive))
-        return np.array(positive[len(positive) - n :], bool), np.array(p[len(p) - n :], np.float64)
+        of_positive, chances = np.array(positive[len(positive) - n :], bool), np.array(p[len(p) - n :], np.float64)
+        return self._score_of(exact_counts(of_positive, chances))
 
 
 class ROCAUC(RankScore):
