@@ -236,9 +236,6 @@ def linear_cases() -> Iterator[tuple[str, Callable[[], str]]]:
         write_blocks(folder / "rows.txt", folder / "rows.blocks")
         return folder / "rows.blocks"
 
-    def without_stamp(data: bytes) -> bytes:
-        return data.partition(b"{")[0][200:]  # the JSON at the end holds times of files
-
     def run(stream: str, model: Any, text: bool = False) -> str:
         with tempfile.TemporaryDirectory() as name:
             path = text_file(Path(name)) if text else rows_file(stream, Path(name))

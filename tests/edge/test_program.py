@@ -63,18 +63,6 @@ def test_files_do_not_depend_on_the_order_of_bytes():
     assert unpack(data).strings[PROGRAM] == text
 
 
-@pytest.mark.parametrize("shape", [(2**62, 4), (2**32, 2**32), (2**64, 0), (-1, -8)], ids=str)
-def test_shapes_that_overflow(shape):
-    header = {
-        "__metadata__": {"format": "streamsvm", "version": "1", PROGRAM: "{}"},
-        "a": {"dtype": "F64", "shape": shape, "data_offsets": [0, 64]},
-        "sha256": {"dtype": "U8", "shape": [32], "data_offsets": [64, 96]},
-    }
-    text = json.dumps(header).encode()
-    data = len(text).to_bytes(8, "little") + text + bytes(64)
-    refused("corrupt: the header's counts of a", edge.loads, data + hashlib.sha256(data).digest(), error=edge.ProgramError)
-
-
 def test_probabilities_need_a_decision_value_for_each_label():
     program = Program([Column(name, name) for name in "abc"])
     pairs = program.add("concat", 0, 0)

@@ -162,11 +162,7 @@ def at(place, value):
         (at(400, np.float64(1e300).tobytes()), "not finite"),
         (lambda state: state.update(store=state["store"][:100]), "cut off"),
         (lambda state: state.update(store=state["store"] + b"\0" * 8), "bytes, not"),
-        (lambda state: state.update(features=state["features"][:-1]), "feature names"),
-        (lambda state: state.update(features=[*state["features"][:-1], state["features"][0]]), "twice"),
-        (lambda state: state.update(labels=[1, 2, 3]), "one too many"),
         (lambda state: state.update(parameters={**state["parameters"], "C": 9.0}), "C "),
-        (lambda state: state["attributes"].update(predict_one=len), "attribute"),
     ],
 )
 def test_what_no_model_wrote_is_refused(change, match):
