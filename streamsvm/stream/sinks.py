@@ -49,6 +49,8 @@ class FileSink(Sink):
         if str(path).endswith(".gz"):
             raise StreamError(f"{self.name}: it cannot be compressed, because a killed run could not continue it")
         self._path = Path(path)
+        # Without the folder, which the next run may find under another name.
+        self._short_name = self.name if self._standard else self._path.name
         self._csv = str(path).endswith(".csv")
         self._offset = -1  # bytes written; -1 before the first
         self._created = self._failed = self._regular = False
@@ -89,9 +91,12 @@ class FileSink(Sink):
                 text, header = io.StringIO(), [columns] if self._offset == 0 else []
                 rows = zip(*map(_csv_column, columns.values()), strict=True)
                 csv.writer(text, lineterminator="\n").writerows([*header, *rows])
-                self._put_lines(text.getvalue())
+                lines = text.getvalue()
             else:
-                self._put_lines(_json_lines(columns))
+                lines = _json_lines(columns)
+            data = lines.encode(errors="backslashreplace")  # of half a surrogate pair
+            self._file.write(data)
+            self._offset += len(data)
             if not self._regular:
                 self._file.flush()
         except OSError as error:
@@ -101,11 +106,6 @@ class FileSink(Sink):
         self._offset = 0
         if self._regular:
             self._file.truncate(0)
-
-    def _put_lines(self, lines: str) -> None:
-        data = lines.encode(errors="backslashreplace")  # of half a surrogate pair
-        self._file.write(data)
-        self._offset += len(data)
 
     def flush(self) -> Position:
         """Make all lines durable, and return the position: the name and the size of the file, and a digest of its last bytes."""
@@ -121,11 +121,6 @@ class FileSink(Sink):
             return {"name": self._short_name, "offset": self._offset, "tail_digest": self._tail_before(self._offset)}
         except OSError as error:
             raise self._failure_of(error) from error
-
-    @property
-    def _short_name(self) -> str:
-        # Without the folder, which the next run may find under another name.
-        return self.name if self._standard else self._path.name
 
     def _tail_before(self, offset: int) -> str | None:
         if not self._regular:

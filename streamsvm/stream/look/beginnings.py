@@ -47,7 +47,11 @@ def of_files(place: str | list[str], text_format: str | None) -> Beginning | Non
     first = (source_files(place) or [str(place)])[0]
     if text_format is None or place == "-" or not Path(first).is_file():
         return None
-    text = _first_bytes(first) if text_format == "csv" else b""
+    text = b""
+    if text_format == "csv":
+        # Errors are said where its rows are read.
+        with contextlib.suppress(StreamError), contextlib.closing(ByteStream(first)) as stream:
+            text = stream.peek(_BYTES, 0, _BYTES, 0.0, bool)
     opened = partial(open_source, place, format=text_format)
     later = _LATER.get(text_format) if place == first else None
     return Beginning(name_of(place), text_format, opened, text, later=later and partial(later, first, opened, text))
@@ -164,10 +168,3 @@ def _later_groups(path: str, opened: Callable[..., Source], _: bytes, after: Pos
 
 
 _LATER: dict[str, Callable[..., Iterator[Source]]] = {"csv": _later_lines, "jsonl": _later_lines, "parquet": _later_groups}
-
-
-def _first_bytes(path: str) -> bytes:
-    """Return the first bytes of a file, unpacked; errors are said where its rows are read."""
-    with contextlib.suppress(StreamError), contextlib.closing(ByteStream(path)) as stream:
-        return stream.peek(_BYTES, 0, _BYTES, 0.0, bool)
-    return b""
