@@ -232,14 +232,10 @@ class LearnJob(StreamJob):
             )
         self.make_score()
         _ = self.label_stream
-        if self.weight is not None:
-            self._check_weight(self.weight)
-
-    def _check_weight(self, weight: str) -> None:
-        if self.labels is not None:
-            raise UsageError(f"--weight {weight}: rows that wait for the labels of --labels have no weights: leave one out")
-        if weight == self.label or weight in self.table_flags.get("columns", {}):
-            raise UsageError(f"--weight {weight} is no feature: it cannot be the label, and has no kind in --columns")
+        if self.weight is not None and self.labels is not None:
+            raise UsageError(f"--weight {self.weight}: rows that wait for the labels of --labels have no weights: leave one out")
+        if self.weight is not None and self.weight in (self.label, *self.table_flags.get("columns", {})):
+            raise UsageError(f"--weight {self.weight} is no feature: it cannot be the label, and has no kind in --columns")
 
     def _check_scope(self) -> None:
         if self.scope == "global":

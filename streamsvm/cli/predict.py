@@ -49,13 +49,15 @@ def run_predict(arguments: argparse.Namespace) -> bool:
         if not isinstance(job.model, Path) and any(map(models.reads, (sink, on_error))):
             raise CommandError(f"{job.model} holds models: give predictions and refused rows another topic")
         model = decided_model(saved.model, job.decide, job.decision.flag, job.abstain)
+        last = steps_of(model)[1]
+        usual = ["MAE"] if isinstance(last, base.Regressor) else ["Accuracy", *["LogLoss"] * gives_probabilities(last)]
         loop = PredictionLoop(
             without_key(source, saved),
             model,
             sink,
             follow=None if follow is None else _Deciding(follow, job),
             abstain=job.abstain,
-            metric=_metric_of(model),
+            metric=usual,
             window=_WINDOW,
             answers=answers_of(model, job.probabilities, job.explain),
             version=saved.header["rows"] if follow is not None else 0,
@@ -90,11 +92,6 @@ class _Deciding(NamedTuple):
         except CommandError as error:  # it has begun anew, perhaps, and not met the label yet
             warn(f"what came after {newest.version:,} rows cannot be used: {error}: the model before it stays")
             return None
-
-
-def _metric_of(model: Any) -> list[str]:
-    last = steps_of(model)[1]
-    return ["MAE"] if isinstance(last, base.Regressor) else ["Accuracy", *["LogLoss"] * gives_probabilities(last)]
 
 
 def _open_models(job: PredictJob, stack: contextlib.ExitStack) -> Any:

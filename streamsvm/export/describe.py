@@ -268,7 +268,10 @@ def _of_river(model: Any, transformers: list[Any]) -> Program:
         program.answer = finish(program, program.answer)
         return program
     if not isinstance(model, OnlineEstimator):
-        raise ProgramError(_without_form(model))
+        problem = f"a {type(model).__name__} has no form that predicts without it"
+        if hasattr(model, "to_budget"):
+            raise ProgramError(f"{problem}: model.to_budget(500) makes a learner of its last fit, which has")
+        raise ProgramError(f"{problem}: only models of streamsvm have one")
     names = model.feature_names
     if not model.n_learned and not names:
         raise ProgramError(_NOT_LEARNED)
@@ -283,10 +286,3 @@ def _of_river(model: Any, transformers: list[Any]) -> Program:
         raise ProgramError(_NOT_LEARNED)
     program.answer, program.facts = answer, facts_of(model)
     return in_order(program, model._features.order)
-
-
-def _without_form(model: Any) -> str:
-    name = type(model).__name__
-    if hasattr(model, "to_budget"):
-        return f"a {name} has no form that predicts without it: model.to_budget(500) makes a learner of its last fit, which has"
-    return f"a {name} has no form that predicts without it: only models of streamsvm have one"

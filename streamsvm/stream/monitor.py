@@ -298,20 +298,18 @@ class Families:
         if progress.drifts is not None:
             self.counter("drifts", "Drifts that were found", progress.drifts)
         if progress.delayed is not None:
-            self._add_delayed(progress.delayed)
+            for name, key, text in _DELAYED_GAUGES:
+                self.gauge(name, text, progress.delayed[key])
+            for name, key, text in _DELAYED_COUNTERS:
+                self.counter(name, text, progress.delayed[key])
+            text = "Rows whose label did not come in time"
+            for reason in ("age", "count", "bytes"):
+                self.counter("expired_rows", text, progress.delayed[f"expired_{reason}"], reason=reason)
         for score in progress.scores:
             for window, value in (("all", score.value), (str(progress.window), score.windowed)):
                 if math.isfinite(value):
                     text = "The metrics, over all rows and over the last ones"
                     self.gauge("metric", text, value, name=score.name, window=window)
-
-    def _add_delayed(self, counts: Mapping[str, int]) -> None:
-        for name, key, text in _DELAYED_GAUGES:
-            self.gauge(name, text, counts[key])
-        for name, key, text in _DELAYED_COUNTERS:
-            self.counter(name, text, counts[key])
-        for reason in ("age", "count", "bytes"):
-            self.counter("expired_rows", "Rows whose label did not come in time", counts[f"expired_{reason}"], reason=reason)
 
 
 _DELAYED_GAUGES = (

@@ -202,11 +202,15 @@ class JoinedSource(Source):
                 return chunk
             else:
                 try:
-                    self._hold_message(side, self._keyed_row(side, chunk, *row))
+                    new = self._keyed_row(side, chunk, *row)
                 except ValueError as error:
                     place, raw = chunk.place(0), chunk.raw(0)
                     copies = [[None]] * len(self._keep or ())
                     return Chunk([BadRow(place, raw, str(error))], chunk.place, chunk.raw, copies=copies)
+                held = self._held[side]
+                if held and held[0].time > new.time + self._ahead:
+                    held[0] = held[0].with_time(max(new.time, self._times[side]))
+                held.append(new.with_time(max(new.time, held[0].time if held else self._times[side])))
         return None
 
     def _is_next_needed(self, side: int) -> bool:
@@ -215,12 +219,6 @@ class JoinedSource(Source):
         if len(held) != 1:
             return not held
         return not (source.waits or source.endless) and held[0].time > self._times[side] + self._ahead
-
-    def _hold_message(self, side: int, new: HeldMessage) -> None:
-        held = self._held[side]
-        if held and held[0].time > new.time + self._ahead:
-            held[0] = held[0].with_time(max(new.time, self._times[side]))
-        held.append(new.with_time(max(new.time, held[0].time if held else self._times[side])))
 
     def _keyed_row(self, side: int, chunk: Chunk, x: Any, y: Any) -> HeldMessage:
         if not isinstance(x, Mapping):
