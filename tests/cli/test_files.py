@@ -1,7 +1,6 @@
 """Several files, a folder or a pattern are learned and predicted as one stream."""
 
 import pytest
-import zstandard
 
 from streamsvm import load
 
@@ -51,10 +50,3 @@ def test_no_file_that_is_read_is_written(folder, tmp_path, call):
 def test_what_cannot_be_read_as_one_is_said(folder, tmp_path, call):
     call("learn", folder, status=2, says="has 'a', 'b', 'y'. Perhaps --label y")
     call("learn", tmp_path / "all.csv", "-", "--label", "y", status=1, says="- is no file: several sources are files")
-
-
-def test_zstandard_is_unpacked(tmp_path, call):
-    (tmp_path / "rows.csv.zst").write_bytes(zstandard.compress("\n".join(["a;b;y", *LINES, ""]).replace(",", ";").encode()))
-    said = call("learn", tmp_path / "rows.csv.zst", "--label", "y").stderr
-    assert "read with --columns b:category --delimiter ';' (" in said
-    assert "300 rows" in said

@@ -275,15 +275,8 @@ def test_several_metrics_in_one_run(bananas, tmp_path, call):
     assert end["scores"][2]["guesses"] == {"rows in any order": 0.5}
     assert end["scores"][4]["table"][0] == ["true label", "as ham", "as spam"]
     assert sum(sum(row[1:]) for row in end["scores"][4]["table"][1:]) == 499
-    for score in end["scores"][:4]:
-        alone = call(*learn[: 6 if score["name"] == "Accuracy" else 8], "--window", 100, "--quiet", *_metric(score["name"])).end
-        assert (alone["metric_name"], alone["metric"], alone["windowed"]) == (score["name"], score["value"], score["windowed"])
     said = "has scored with Accuracy(window=100), FBeta(beta=2.0, window=100, positive='spam'), ROCAUC(bins="
     call(*learn, "--metric", "F1", "--checkpoint", tmp_path / "state", status=1, says=said)
-
-
-def _metric(name):
-    return "--metric", {"FBeta": "FBeta(beta=2.0)"}.get(name, name)
 
 
 def test_what_guessing_gives_for_targets(file, call):

@@ -49,10 +49,8 @@ def test_a_target_is_predicted_and_goes_on(file, call, tmp_path):
     [
         ([f"{i}" for i in range(26)], "Accuracy"),
         ([f"{i}" for i in range(150)], "MAE"),
-        ([f"{i / 4}" for i in range(30)], "MAE"),
         ([f"{i / 2}" for i in range(6)], "MAE"),
         (["1.5", "2.5"], "Accuracy"),
-        ([f"x{i}" for i in range(100)], "Accuracy"),
     ],
 )
 def test_which_labels_are_numbers_to_predict(file, call, labels, metric):
@@ -92,7 +90,6 @@ def test_a_label_is_proposed(tmp_path, call, name, first, message):
         (b"a,b,y\n1,2,3\n", "y", {}, {}),
         (b"a;b;y\n1,5;2;3\n", "y", {}, {"delimiter": ";"}),
         (b"a\tb,c\ty\n1\t2,3\t3\n", "y", {}, {"delimiter": "\t"}),
-        (b"a|b|y\n1|2|3\n", "y", {}, {"delimiter": "|"}),
         (b"a|b|y\n1|2|3\n", "y", {"delimiter": ","}, {}),
         (b'a,"b;c;d",y\n1,2,3\n', "y", {}, {}),
         (b"a;b,c;d,e;y\n1;2,3;4,5;6\n", "y", {}, {"delimiter": ";"}),
@@ -103,7 +100,6 @@ def test_a_label_is_proposed(tmp_path, call, name, first, message):
         ("a,\u00e9,y\n1,2,3\n".encode(), "y", {}, {}),
         ("a,\u00e9,y\n1,2,3\n".encode("latin-1"), "y", {}, {"encoding": "cp1252"}),
         ("a,\u00e9,y\n1,2,3\n".encode("latin-1"), "y", {"encoding": "latin-1"}, {}),
-        ("a,\u00e9,y\n1,2,3\n".encode("latin-1"), "y", {"encoding": "nonsense"}, {}),
         (b"a,\x81,y\n1,2,3\n", "y", {}, {}),
         (b"a,y\n\xff,1\n" + b"1,2\n" * 9 + b"\xe4,1\n", "y", {}, {}),  # damaged
         (b"a,y\n\xff,1\n" + b"1,2\n" * 9 + b"\xe4,1\n\xc3,2\n", "y", {}, {"encoding": "cp1252"}),

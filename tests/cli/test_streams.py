@@ -1,6 +1,5 @@
 """Sources, sinks and signals of a command, in a process of its own where that matters: what ends it, and how it ends."""
 
-import contextlib
 import json
 import os
 import signal
@@ -15,7 +14,7 @@ import pytest
 from river import datasets
 
 from command_words import with_a_model
-from patience import PATIENCE, SLOW_END, signals_of, until
+from patience import PATIENCE, signals_of, until
 from streamsvm.cli import streams
 from streamsvm.stream import Chunk, IterableSource, Row, Table
 
@@ -35,32 +34,6 @@ def test_standard_input_and_libsvm_text(file, call, monkeypatch):
         monkeypatch.setattr(sys, "stdin", stream)
         end = call("learn", "-", "--format", "libsvm", "--learner", "bsgd,budget=20,gamma=1.0", "--metric", "F1", "--quiet").end
     assert (end["metric_name"], end["rows"]) == ("F1", 500)
-
-
-@pytest.mark.thorough
-def test_ctrl_c_ends_with_a_checkpoint(tmp_path):
-    with start("learn", "-", "--format", "csv", "--label", "y", "--checkpoint", tmp_path, "--quiet") as learner:
-        learner.stdin.write(b"a,b,y\n")
-        rows = [f"{x['1']},{x['2']},{y}\n".encode() for x, y in datasets.Bananas()]
-        sent = False
-        try:
-            for row in rows * 1000:
-                learner.stdin.write(row)
-                if not sent and any(tmp_path.glob("*.ckpt")):
-                    learner.send_signal(signal.SIGINT)
-                    sent = True
-            learner.stdin.close()
-        except BrokenPipeError:
-            pass
-        output, errors = learner.stdout.read(), learner.stderr.read()
-        learner.wait(timeout=PATIENCE)
-        with contextlib.suppress(BrokenPipeError):
-            learner.stdin.close()
-    assert learner.returncode == 130
-    assert errors.decode() in ("", SLOW_END)
-    end = json.loads(output.splitlines()[-1])
-    assert end["interrupted"] is True
-    assert (tmp_path / f"checkpoint-{end['rows']:012d}.ckpt").exists()
 
 
 @pytest.mark.thorough

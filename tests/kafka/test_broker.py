@@ -7,7 +7,6 @@ import threading
 import uuid
 
 import confluent_kafka
-import numpy as np
 import pytest
 from kafka import KafkaConsumer, KafkaProducer, TopicPartition, codec
 from kafka.record import default_records
@@ -17,12 +16,10 @@ from loops import make_model
 from patience import until
 from refused import raises
 from saved import dumps
-from streamsvm.linear import OutOfCoreLinearSVC, write_rows
 from streamsvm.stream import LearningLoop, load
 from streamsvm.stream.endpoints import Row, StreamError
 from streamsvm_kafka import (
     BrokerUnreachableError,
-    Float32Codec,
     JSONCodec,
     KafkaSink,
     KafkaSource,
@@ -177,19 +174,6 @@ def test_aborted_and_open_transactions_are_not_rows(bootstrap, new_topic, open_s
         transactional.abort_transaction()
     # The pass ends behind the last row, with markers of transactions and an aborted one to pass over.
     assert [row.x["i"] for row in open_source(topic)] == expected
-
-
-def test_tombstones_are_not_rows(new_topic, open_source, producer):
-    topic = new_topic()
-    for i in range(20):
-        producer.send(topic, JSON.encode(Row({"i": i}, 0)) if i % 4 == 1 else None, key=b"k")
-    producer.flush()
-    opened = open_source(topic)
-    iterator = iter(opened)
-    assert next(iterator).x == {"i": 1}
-    assert opened.position["offsets"] == {"0": 2}
-    assert [row.x["i"] for row in iterator] == [5, 9, 13, 17]
-    assert opened.position["offsets"] == {"0": 20}
 
 
 def test_what_is_held_is_read_on_in_another_pass(new_topic, open_source, bootstrap, producer):
@@ -415,16 +399,3 @@ def test_endless_stream_waits_for_a_broker(bootstrap, new_topic, open_source, mo
     assert next(iter(opened)) == Row({"i": 1}, 1)
     feeder.join()
     assert "no Kafka broker at 127.0.0.1:1 (Connection refused)" in caplog.text
-
-
-def test_a_bounded_pass_over_a_topic_becomes_blocks(bootstrap, new_topic, open_source, tmp_path):
-    rng = np.random.default_rng(0)
-    X = rng.normal(size=(3000, 5)).astype(np.float32)
-    y = (X @ [1.0, -1.0, 0.5, 0.0, 0.2] > 0.0).astype(int)
-    topic, codec = new_topic(partitions=3), Float32Codec(5)
-    publish((Row(dict(enumerate(x)), label) for x, label in zip(X.tolist(), y.tolist(), strict=True)), bootstrap, topic, codec)
-    source = open_source(topic, codec)
-    publish([Row(dict.fromkeys(range(5), 9.0), 1)], bootstrap, topic, codec)  # after the end that the pass has
-    assert write_rows(source, tmp_path / "rows", memory_limit=2**18) == X.shape
-    model = OutOfCoreLinearSVC(C=10.0).fit_file(tmp_path / "rows")
-    assert (model.predict(X) == y).mean() > 0.98

@@ -10,7 +10,6 @@ from kafka import KafkaConsumer, KafkaProducer, TopicPartition
 
 from loops import make_model
 from patience import PATIENCE, until
-from row_tables import float32_table
 from streamsvm import BSGDClassifier
 from streamsvm.stream import DelayedLabels, DelayedLearningLoop, FileSink, JoinedSource, LearningLoop, PredictionLoop, StreamError
 from streamsvm.stream.answers import MOST_OF_MESSAGE
@@ -132,19 +131,6 @@ def test_marks_of_missing_weights_and_labels(embedded, producer, tmp_path, call)
     assert (done.end["learned"], done.end["unlabelled"], done.end["refused"]) == (54, 6, {})
 
 
-def test_objects_within_a_message(embedded, producer, source_of, tmp_path):
-    for i in range(20):
-        within = {"at": {"ms": i}} if i == 7 else {"at": {"ms": i}, "id": i}
-        value = {"in": within, "b.c": i, "y": i % 7 > 3, "a": None}
-        producer.send("rows", json.dumps(value).encode(), partition=0)
-    producer.flush()
-    keep = ["in.id", "in", "in.at.ms", "b.c", "y", "a"]
-    learned(source_of("rows"), FileSink(tmp_path / "out.jsonl"), BSGDClassifier(budget=10), keep=keep)
-    for i, line in enumerate(lines(tmp_path / "out.jsonl")):
-        assert [line[name] for name in ("in.id", "in.at.ms", "b.c", "y", "a")] == [None if i == 7 else i, i, i, i % 7 > 3, None]
-        assert json.loads(line["in"])["at"] == {"ms": i}
-
-
 def test_the_bytes_that_wait_are_bounded(embedded, producer, source_of, monkeypatch):
     send(producer, "rows", 10, 1, headers=[("a", b"x" * 1000)])
     monkeypatch.setattr(kafka_python, "MAX_PENDING_BYTES", 3000)
@@ -253,12 +239,6 @@ def test_a_corrupt_copy_in_a_position(producer, source_of, change):
     position["read_ahead"][0][0] |= change
     with pytest.raises(StreamError, match="position of the checkpoint is corrupt"):
         opened().seek(position)
-
-
-def test_numbers_of_a_table_are_copied_as_they_came():
-    value = ArrowCodec("y").encode_rows(float32_table(("id", "a"), [[1.0, 2.0]], ["u"]))
-    _, (first, second) = ArrowCodec("y").decode_rows_kept(value, ["y", "b"])
-    assert (first.to_pylist(), second) == (["u"], None)
 
 
 class Bytes(str):

@@ -99,7 +99,7 @@ def test_a_disk_that_is_full(told, tmp_path, monkeypatch):
     with monkeypatch.context() as patch:
         patch.setattr("os.fsync", fails)
         told(*words, tmp_path / "state", ROWS="000000000200")
-    assert [path.name for path in (tmp_path / "state").glob("*.ckpt")] == ["checkpoint-000000000100.ckpt"]
+    assert [path.name for path in (tmp_path / "state").glob("*.ckpt*")] == ["checkpoint-000000000100.ckpt"]
     assert main([*words, tmp_path / "state"]) == 0
     whole, state = (tmp_path / name / "checkpoint-000000000500.ckpt" for name in ("whole", "state"))
     assert whole.read_bytes() == state.read_bytes()

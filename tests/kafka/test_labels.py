@@ -1,6 +1,5 @@
 """Rows in one topic, their labels in another: joined by key, in the order of the messages' times, whatever is killed."""
 
-import itertools
 import json
 import threading
 import time
@@ -63,38 +62,6 @@ def test_killed_learner_ends_with_the_bytes_of_a_replay(topics, tmp_path):
 def opened(bootstrap, names, **options):
     sources = [KafkaSource(bootstrap, name, JSONCodec("y"), **options) for name in names]
     return JoinedSource(*sources, key="id")
-
-
-def test_what_comes_later_is_for_the_next_pass(bootstrap, new_topic, producer):
-    names = [new_topic(**FOREVER), new_topic(**FOREVER)]
-    rows, labels = ([{"id": i, "t": BEGIN + i + add} for i in range(40)] for add in (0.0, 5.5))
-    labels = [label | {"y": True} for label in labels]
-    given = []
-
-    def read(position, most=None):
-        source = opened(bootstrap, names, stop_at_end=True)
-        if position is not None:
-            source.seek(position)
-        read = [(y.key, type(y).__name__) for _, y in itertools.islice(source, most)]
-        position = json.loads(json.dumps(dict(source.position)))
-        source.close()
-        given.extend(read)
-        return position
-
-    send(producer, names[0], rows[:20], 1)
-    send(producer, names[1], labels[:15], 1)
-    position = read(None, 34)
-    send(producer, names[0], rows[20:], 1)
-    send(producer, names[1], labels[15:], 1)
-    position = read(position)
-    assert len(given) == 35
-    position = read(position)
-    assert len(given) == 80
-    first, second = given[:35], given[35:]
-    for part, (begin, end), (first_label, last_label) in ((first, (0, 20), (0, 15)), (second, (20, 40), (15, 40))):
-        events = [(i, str(i), "Awaited") for i in range(begin, end)]
-        events += [(i + 5.5, str(i), "Labelled") for i in range(first_label, last_label)]
-        assert part == [event[1:] for event in sorted(events)]
 
 
 def test_a_silent_stream_holds_nothing_up(bootstrap, new_topic, producer):

@@ -14,12 +14,11 @@ from kafka import KafkaConsumer, KafkaProducer, TopicPartition
 from kafka.errors import InvalidProducerIdMappingError, MessageSizeTooLargeError, OffsetOutOfRangeError
 
 import kills
-from loops import make_model, prediction
+from loops import prediction
 from partition_models import save as save_part
 from patience import PATIENCE, until
 from refused import raises
 from streamsvm import BSGDClassifier
-from streamsvm.stream import FileSink, LearningLoop, open_source
 from streamsvm.stream.checkpoint import CheckpointError, TakenOverError
 from streamsvm.stream.endpoints import StreamError
 from streamsvm.stream.open import open_models
@@ -333,27 +332,6 @@ def test_command_lines(bootstrap, new_topic, opened, call, monkeypatch):
     commit = checkpoints.Transaction.commit
     monkeypatch.setattr(checkpoints.Transaction, "commit", fenced)
     call(*learn, status=1, says="is fenced")
-
-
-def test_a_file_is_cut_back_to_a_checkpoint_in_a_topic(bootstrap, new_topic, models, opened, tmp_path):
-    rows = kills.publish_rows(bootstrap, new_topic(), 500)
-
-    def learned(name, fails):
-        place, source = opened(models, name), open_source(rows, label=None, stop_at_end=True)
-        with FileSink(tmp_path / f"{name}.jsonl") as sink:
-            loop = LearningLoop(source, make_model(), sink=sink, checkpoints=place, checkpoint_every=200)
-            if fails:
-                loop.run(200)
-                for row in range(200, 250):
-                    sink.write(prediction(row, "of a run that fails", None, None))
-            else:
-                loop.run()
-        source.close()
-
-    learned("killed", fails=True)
-    learned("killed", fails=False)
-    learned("whole", fails=False)
-    assert (tmp_path / "killed.jsonl").read_bytes() == (tmp_path / "whole.jsonl").read_bytes()
 
 
 def test_merged_models_go_to_a_topic_that_followers_read(bootstrap, tmp_path, call):

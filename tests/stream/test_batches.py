@@ -304,16 +304,6 @@ def test_an_encoder_takes_tables_as_it_takes_rows(tmp_path, regression, suffix, 
     assert len(alone) < N / 2
 
 
-def test_checkpoints_of_chunks_are_those_of_rows(tmp_path):
-    files = []
-    for name, source in (("rows", IterableSource(rows_of(), "chunks")), ("chunks", InChunks(rows_of()))):
-        with CheckpointFolder(tmp_path / name) as checkpoints:
-            LearningLoop(source, BSGDClassifier(20, seed=0), checkpoints=checkpoints, checkpoint_every=130).run()
-        files.append({path.name: path.read_bytes() for path in (tmp_path / name).glob("*.ckpt")})
-    assert files[0] == files[1]
-    assert len(files[0]) == 2
-
-
 @pytest.mark.parametrize("metric", [metrics.Accuracy, metrics.MacroF1, metrics.F1, metrics.CohenKappa])
 @pytest.mark.parametrize("window", [1, 7, 40])
 def test_many_are_counted_as_one_after_the_other(metric, window):

@@ -1,6 +1,5 @@
 """Checkpoint files: whole or not at all, the same bytes for the same model, and nothing run that is not ours."""
 
-import os
 import random
 from pathlib import Path
 
@@ -164,19 +163,6 @@ def test_what_a_killed_writer_left_is_removed(tmp_path):
     with CheckpointFolder(tmp_path) as folder:
         assert folder.newest() is None
         assert not list(tmp_path.glob("*.part"))
-
-
-def test_a_failed_write_leaves_the_previous_one(folder, model, monkeypatch):
-    save(folder, model, 1)
-
-    def full(_):
-        raise OSError(28, "No space left on device")
-
-    with monkeypatch.context() as patch:
-        patch.setattr(os, "fsync", full)
-        raises("No space left", save, folder, model, 2, error=CheckpointError)
-    assert folder.newest().header["rows"] == 1
-    assert not list(folder.path.glob("*.part"))
 
 
 def test_a_folder_that_is_taken_over_while_a_checkpoint_is_written(tmp_path, monkeypatch):

@@ -8,7 +8,6 @@ import json
 import random
 from decimal import Decimal
 
-import numpy as np
 import pandas as pd
 import polars as pl
 import pyarrow as pa
@@ -17,9 +16,8 @@ from pyarrow import parquet
 
 from saved import dumps
 from streamsvm import BSGDClassifier
-from streamsvm.stream import FileSink, IterableSource, LearningLoop, PredictionLoop, Row, open_source
+from streamsvm.stream import FileSink, IterableSource, LearningLoop, PredictionLoop, open_source
 from streamsvm.stream.tables import TableEncoder
-from streamsvm_kafka import ArrowCodec, EmbeddedBroker, JSONCodec, KafkaSource, publish
 
 READING = {"columns": "code:category,city:category,member:category,size:category,at:date,id:drop"}
 N = 400
@@ -144,25 +142,6 @@ def test_a_table_is_the_same_in_every_format(tmp_path, of_dicts, kind):
     assert predicted(opened(tmp_path, kind, ROWS), of_dicts, tmp_path / "out.jsonl") == [
         of_dicts.predict_one({name: value for name, value in row.items() if name != "y"}) for row in ROWS
     ]
-
-
-@pytest.mark.parametrize("codec", [JSONCodec("y"), ArrowCodec("y")], ids=lambda codec: codec.name)
-def test_a_topic_is_the_same_as_its_rows(codec):
-    """Messages of JSON have no type for times and decimals; `publish` writes numbers alone as Arrow."""
-    texts = {"size", "at"} if codec.name == "json" else set()
-    held = {"id", "a", "b", "code", "city", "member", "size", "at"} if codec.name == "json" else {"a", "b", "member"}
-    pairs = []
-    for row in ROWS:
-        x = {name: value for name, value in row.items() if name in held and value is not None}
-        pairs.append(Row({name: str(value) if name in texts else value for name, value in x.items()}, row["y"]))
-    with EmbeddedBroker() as broker:
-        publish(pairs, broker.bootstrap, "rows", codec, partition=0, client=broker.client)
-        source = KafkaSource(broker.bootstrap, "rows", codec, stop_at_end=True, client=broker.client)
-        found = learned(source)
-    rows = [
-        ({name: value if codec.name == "json" else float(np.float32(value)) for name, value in x.items()}, y) for x, y in pairs
-    ]
-    assert dumps(found) == dumps(learned(IterableSource(rows)))
 
 
 @pytest.mark.parametrize("make", [pd.DataFrame, pl.DataFrame, pa.Table.from_pylist], ids=["pandas", "polars", "pyarrow"])

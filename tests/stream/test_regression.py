@@ -9,7 +9,7 @@ from river import datasets, dummy, metrics, preprocessing, stats
 from refused import raises
 from streamsvm import BSCARegressor, BSGDRegressor
 from streamsvm.learners.preprocessing import BoundedTargetScaler
-from streamsvm.stream import CheckpointError, CheckpointFolder, IterableSource, LearningLoop, StreamError, open_source
+from streamsvm.stream import IterableSource, LearningLoop, StreamError, open_source
 
 
 def trump(rows=400):
@@ -61,32 +61,6 @@ def test_targets_may_be_text_and_others_cost_their_row(tmp_path):
     assert (dict(end.refused), end.unlabelled, end.learned) == ({"label": 3}, 1, 5)
     with open_source(str(path), label="y") as source, pytest.raises(StreamError, match="label 'abc' is not a finite"):
         LearningLoop(source, Learns(stats.Mean())).run()
-
-
-def test_a_metric_in_a_checkpoint_is_checked(tmp_path):
-    with CheckpointFolder(tmp_path) as folder:
-        LearningLoop(IterableSource(trump(20)), make_model(), window=5, checkpoints=folder).run()
-        found = folder.newest()
-        facts = {key: value for key, value in found.header.items() if key not in ("rows", "position", "kind")}
-        scores = found.state["scores"]
-        (first,) = scores["scores"]
-        for crafted in [
-            None,
-            {"scores": first},
-            {"scores": {**scores, "guesses": 1}},
-            *(
-                {"scores": {**scores, "scores": [{**first, **wrong}]}}
-                for wrong in (
-                    *({"metric": metrics.RMSE()}, {"windowed": first["metric"]}),
-                    *({"rows_to_reset": value} for value in (True, -1)),
-                )
-            ),
-        ]:
-            folder.save(found.model, crafted, rows=20, position=found.header["position"], **facts)
-            with pytest.raises(CheckpointError, match="give another folder"):
-                LearningLoop(IterableSource(trump(20)), make_model(), window=5, checkpoints=folder)
-        folder.save(found.model, found.state, rows=20, position=found.header["position"], **facts)
-        assert LearningLoop(IterableSource(trump(20)), make_model(), window=5, checkpoints=folder).rows == 20
 
 
 def test_bounded_targets():

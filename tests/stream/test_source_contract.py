@@ -133,18 +133,14 @@ BAD = [
     ("csv", b"1" * (2**24 + 2**18) + b",1\n", "longer than 16,777,216 bytes"),
     ("jsonl", b'{"a": \n', "not JSON"),
     ("jsonl", b'{"a": 1, "y": 1, "a": 2}\n', "two values have the name 'a'"),
-    ("jsonl", b'{"b": {"c": 1, "c": 1}}\n', "two values have the name 'c'"),
     ("jsonl", b"[\n", "in a list of rows, write each on a line of its own"),
     ("jsonl", b'{"a": 1' + b"0" * 5000 + b"}\n", "not JSON"),
     ("jsonl", b"[1, 2]\n", "not a JSON object"),
     ("jsonl", b'{"a": "\xff"}\n', "not UTF-8"),
-    ("jsonl", b" " * (2**24 + 2**18) + b"\n", "longer than 16,777,216 bytes"),
     ("libsvm", b"1 1:2 3\n", "'3' is not index:value"),
     ("libsvm", b"1 1:2 1:3\n", "twice"),
     ("libsvm", b"1 1:2 3:1_5\n", "'3:1_5' is not index:value"),
-    ("libsvm", b"1 1:2 2_0:1\n", "'2_0:1' is not index:value"),
     ("libsvm", b"1:2 2:3\n", "begin with a label"),
-    ("libsvm", b"1 1:\xff\n", "not UTF-8"),
 ]
 
 

@@ -1,14 +1,10 @@
 """Lines of a file that are read together give what they give one by one."""
 
-import itertools
-import random
-
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from chunks import check_chunks, write_rows
-from json_messages import NAMES, PIECES, message
 from streamsvm import BSGDClassifier
 from streamsvm.stream import CSVSource, JSONLinesSource, LearningLoop, LIBSVMSource, open_source
 
@@ -67,19 +63,6 @@ def test_columns_of_csv_say_what_its_rows_do(tmp_path_factory, data, text, encod
         return source
 
     check_chunks(opened, data.draw(st.sampled_from([3, 1000])))
-
-
-@pytest.mark.parametrize("label", ["y", None])
-def test_messages_in_columns_say_what_json_does(tmp_path, label):
-    rng, path = random.Random(1), tmp_path / "rows.jsonl"
-    fields = [b'"a":1', b'"b.c":-2.5', '"\xe9":0.5'.encode(), b'"y":0']
-    messages = [message(rng, label) for _ in range(3000)]
-    for i, piece in itertools.product(range(4), PIECES):
-        odd = [*fields[:i], fields[i].partition(b":")[0] + b":" + piece, *fields[i + 1 :]]
-        messages.insert(rng.randrange(len(messages)), b"{%s}" % b",".join(odd))
-    path.write_bytes(b"".join(text.replace(b"\n", b" ") + b"\n" for text in messages))
-    names = NAMES if label else [*NAMES, "y"]
-    assert check_chunks(lambda: JSONLinesSource(path, label), 3, names) > 300  # of more lines, too many are odd
 
 
 VALUES = st.sampled_from(

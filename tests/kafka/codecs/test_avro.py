@@ -159,15 +159,12 @@ def test_avro_fields(registry, kind, value, found):
     ("schema", "reason"),
     [
         ("double", "it is no record"),
-        ({"type": "array", "items": "double"}, "it is no record"),
         ({"type": "record", "name": "R"}, "it is no record"),
         (record({"name": "a"}), "a field has no name or no type"),
         (record({"name": "a", "type": {"type": "array", "items": "double"}}), "field 'a' is of type 'array'; a row is flat"),
         (record({"name": "a", "type": ["null", record({"name": "b", "type": "int"})]}), "'a' is of type 'record'"),
-        (record({"name": "a", "type": "bytes"}), "'a' is of type 'bytes'"),
         (record({"name": "a", "type": "Row"}), "'a' is of type 'Row'"),
         (record({"name": "a", "type": {"type": "enum", "name": "E"}}), "fastavro does not read it"),
-        ({"schema": '{"type": "x"}', "schemaType": "PROTOBUF"}, "schema .* is of type 'PROTOBUF', not Avro"),
         ({"schema": "1", "references": [{"name": "x"}]}, "refers to others"),
     ],
 )
@@ -220,7 +217,6 @@ def test_hostile_records_are_rows_or_a_value_error(codec, registry):
     [
         ("y", None, Row({}), "only reads: give AvroCodec"),
         ("y", 1, Row({"a": 1.0, "d": True, "z": 1}), "'z' is no field of schema 1"),
-        ("y", 1, Row({"d": True}), "the row is no record of schema 1"),
         ("y", 1, Row({"a": "hot", "d": True}), "the row is no record of schema 1"),
         ("y", 1, Row({"a": 1.0, "d": True, "b": 2**64}), "the row is no record of schema 1"),
         ("y", 1, Row({"y": 1}, 1), "name of the label and of a feature"),
@@ -254,16 +250,12 @@ def test_a_registry_that_stays_away():
     ("answer", "reason"),
     [
         ((200, b"<html>"), "no JSON object"),
-        ((200, b"[1]"), "no JSON object"),
         ((200, b"[" * 100_000), "no JSON object"),
         ((200, b" " * (1 << 20) + b"{}"), "no JSON object of at most 1 MiB"),
-        ((200, b"{}"), "holds no schema"),
         ((200, b'{"schema": "{"}'), "holds no schema"),
         ((404, b'{"error_code": 40401}'), "HTTP status 404"),
-        ((404, b"nothing here"), "no JSON object"),
         ((302, b""), "HTTP status 302"),
         ((403, b""), "does not let this user in"),
-        ((400, b""), "HTTP status 400"),
     ],
     ids=lambda item: item if isinstance(item, str) else "",
 )
