@@ -63,7 +63,6 @@ OF_LEARN = [
     (["--threshold", "LogLoss", "--positive", "a"], "--threshold LogLoss: it must be a number, or a metric of labels"),
     (["--costs", "a"], "a is no LABEL=COST"),
     (["--costs", "a=0"], "the cost of 'a' must be a number above 0"),
-    (["--costs", "a=2", "--regression"], "--costs is about labels"),
     (["--interval", "1"], "must be a number between 0 and 1"),
     (["--columns", ":drop"], "a name is empty"),
     (["--columns", "a:drop,*:drop"], "nothing is left to learn from"),

@@ -140,7 +140,6 @@ def test_checkpoints_are_exported(bananas, tmp_path, call):
 @pytest.mark.parametrize(
     ("words", "status", "reason"),
     [
-        (["--to", "numpy", "--bits", "8"], 2, "--bits means nothing for --to numpy: leave it out"),
         (["--to", "c", "--inputs", "float"], 2, "--inputs means nothing for --to c: leave it out"),
         (["--to", "numpy", "--sample", "rows.csv"], 2, "only a model of fewer bits or bytes answers otherwise: add --bits"),
         (["--to", "pickle"], 2, "invalid choice: 'pickle'"),

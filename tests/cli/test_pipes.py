@@ -124,11 +124,6 @@ def test_hostile_pipes(pipe, call, parts, status, says):
     call("learn", pipe(*parts), "--label", "y", status=status, says=says)
 
 
-def test_ask_stops_at_a_pipe(pipe, call):
-    said = call("learn", pipe(GERMAN), "--label", "gekauft", "--ask", status=1).stderr
-    assert said.endswith("Try: --columns id:drop,Ort:category,Tag:date=%d.%m.%Y --decimal ,\n")
-
-
 def test_standard_input_is_looked_at(pipe, call, monkeypatch):
     with pipe(b'{"city": "Oslo", "a": 1, "y": 0}\n{"city": "Rome", "a": 2, "y": 1}\n').open() as file:
         monkeypatch.setattr(sys, "stdin", file)

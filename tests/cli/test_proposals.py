@@ -41,7 +41,6 @@ OF_CSV = [
     (["1,234.50", "2,234.50", "N/A", "null", "unknown"], "--decimal . --missing N/A,null,unknown"),
     (["$1,234.50", "$12", "$-"], "--decimal . --missing '$-'"),
     (["1,5", "NA"], "--decimal , --missing NA"),
-    (["1,5", "-", "12,25"], "--decimal , --missing=-"),
     (["5", "--", "6"], "--missing '\"--\"'"),
     (["5", "-inf", "6", "NA"], "--missing=-inf,NA"),
     ([*DATES, "NA"], "--columns a:date --missing NA"),
@@ -82,7 +81,6 @@ def test_what_is_proposed_for_a_column_serves(file, call, kind, values, served):
         (["31.12.2024", "30.11.2024"], "at:date", "--columns at:date=%d.%m.%Y"),
         (["2024-12-31", "never"], "at:date", "--missing never"),
         (["2024-12-31", "n\u200b"], "at:date", "--columns at:date=FORMAT"),  # which cannot be written
-        (["31.12.2024", "NA"], "at:date", "--columns at:date=%d.%m.%Y --missing NA"),
         (["1st", "2nd", "3rd", "4th"], "at:date", "--columns at:date=FORMAT"),
         (["2024-12-31"], "at:date=%d.%m.%Y", "--columns at:date"),
     ],

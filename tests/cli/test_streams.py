@@ -11,7 +11,6 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from river import datasets
 
 from command_words import with_a_model
 from patience import PATIENCE, signals_of, until
@@ -26,14 +25,6 @@ def command(*words):
 def start(*words):
     pipes = dict.fromkeys(("stdin", "stdout", "stderr"), subprocess.PIPE)
     return subprocess.Popen(command(*words), **pipes, bufsize=0)
-
-
-def test_standard_input_and_libsvm_text(file, call, monkeypatch):
-    rows = file("rows.svm", *(f"{1 if y else -1} 1:{x['1']} 2:{x['2']}" for x, y in datasets.Bananas().take(500)))
-    with rows.open() as stream:
-        monkeypatch.setattr(sys, "stdin", stream)
-        end = call("learn", "-", "--format", "libsvm", "--learner", "bsgd,budget=20,gamma=1.0", "--metric", "F1", "--quiet").end
-    assert (end["metric_name"], end["rows"]) == ("F1", 500)
 
 
 @pytest.mark.thorough

@@ -327,10 +327,7 @@ def test_where_to_begin(bootstrap, new_topic, open_source, producer):
         raises(reason, open_source, topic, start=start, error=StreamError)
 
 
-def test_missing_topic(bootstrap, new_topic):
-    topic = new_topic()
-    with pytest.raises(StreamError, match=rf"there is no topic '{topic}s' on {bootstrap}; did you mean '{topic}'"):
-        KafkaSource(bootstrap, f"{topic}s", JSON)
+def test_a_name_that_no_topic_can_have(bootstrap):
     with pytest.raises(StreamError, match=r"topic 'no topic' on .* cannot be used: InvalidTopicError"):
         KafkaSource(bootstrap, "no topic", JSON)
 

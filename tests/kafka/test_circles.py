@@ -83,16 +83,7 @@ def test_checkpoints_where_rows_are(bootstrap, new_topic, call):
         LearningLoop(source, make_model(), checkpoints=checkpoints)
     call(*words, place)
     again = place.replace("127.0.0.1", "localhost")
-    call(
-        "predict",
-        rows,
-        "--model",
-        f"{place}?name={topic}",
-        "--to",
-        again,
-        "--stop-at-end",
-        status=1,
-        says="holds models: give predictions",
-    )
+    predict = ["predict", rows, "--model", f"{place}?name={topic}", "--to", again, "--stop-at-end"]
+    call(*predict, status=1, says="holds models: give predictions")
     with TopicCheckpoints(bootstrap, topic, "other") as checkpoints, pytest.raises(CheckpointError, match="not checkpoints"):
         checkpoints.newest()

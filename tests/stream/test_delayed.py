@@ -331,9 +331,7 @@ def test_a_pass_that_has_ended_goes_on_with_what_came_since(tmp_path):
 @pytest.mark.parametrize(
     "change",
     [
-        lambda facts, lines: (facts | {"clock": "now"}, lines),
         lambda facts, lines: (facts, lines[:-1] + b", []]"),
-        lambda facts, lines: (facts | {"counts": facts["counts"] | {"joined": -1}}, lines),
         lambda facts, lines: (facts, lines.replace(b"e", b"\xff")),
         lambda facts, lines: (facts, lines.replace(b"[[", b"[" * 10**6)),
         lambda facts, lines: (None, lines),

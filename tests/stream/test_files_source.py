@@ -1,11 +1,10 @@
 """Several files as one source: positions, places, what must agree, and what a run that resumes needs."""
 
-import json
-
 import pytest
 import zstandard
 
-from chunks import chunks_of, text_of, write_rows
+from chunks import text_of, write_rows
+from reading import read_chunks
 from refused import raises
 from streamsvm.stream import StreamError, open_source
 from streamsvm.stream.open import format_of
@@ -19,22 +18,11 @@ def write(folder, kind, parts=PARTS):
     return [str(write_rows(folder / f"part-{i}.{kind}", rows)) for i, rows in enumerate(parts)]
 
 
-def given(source, most=1):
-    rows, places, positions = [], [], [json.loads(json.dumps(source.position))]
-    with source:
-        for chunk in chunks_of(source, most):
-            rows += [chunk.row(i) for i in range(len(chunk))]
-            places += [chunk.place(i) for i in range(len(chunk))]
-            positions.append(json.loads(json.dumps(source.position)))
-        assert source.read(most) is None
-    return rows, places, positions
-
-
 @pytest.mark.parametrize("kind", ["csv", "csv.gz", "jsonl", "libsvm", "parquet", "arrow"])
 def test_it_goes_on_after_any_row(tmp_path, kind):
     paths = write(tmp_path / "data", kind)
     specs = [str(tmp_path / "data"), f"{tmp_path}/data/part-*.{kind}", f"{tmp_path}/**/p*", paths]
-    rows, places, positions = given(open_source(specs[0], label="y"))
+    rows, places, positions = read_chunks(open_source(specs[0], label="y"))
     assert [row.y for row in rows] == [row["y"] for row in ROWS]
     assert [next(iter(row.x.values())) for row in rows] == [row["a"] for row in ROWS]
     first = 2 if "csv" in kind else 1
@@ -45,14 +33,14 @@ def test_it_goes_on_after_any_row(tmp_path, kind):
             source = open_source(specs[done % len(specs)], label="y")
             source.seek(position)
             assert source.position == position
-            rest = given(source, most)
+            rest = read_chunks(source, most)
             assert (rest[0], rest[1], rest[2][-1]) == (rows[done:], places[done:], positions[-1])
 
 
 def test_files_before_the_position_stay_as_they_were(tmp_path):
     folder = tmp_path / "data"
     paths = write(folder, "csv")
-    positions = given(open_source(str(folder), label="y"))[2]
+    positions = read_chunks(open_source(str(folder), label="y"))[2]
     part = [(folder / f"part-{i}.csv") for i in range(3)]
     texts = [each.read_text() for each in part]
 
@@ -135,7 +123,7 @@ def test_zstandard_is_unpacked(tmp_path, frames):
     packed = b"".join(zstandard.compress(data[i : i + size]) for i in range(0, len(data), size))
     path = tmp_path / "rows.csv.zst"
     path.write_bytes(packed)
-    found, _, positions = given(open_source(str(path), label="y"), 1000)
+    found, _, positions = read_chunks(open_source(str(path), label="y"), 1000)
     assert [row.x["a"] for row in found] == [row["a"] for row in rows]
     with open_source(str(path), label="y") as source:
         source.seek(positions[7])

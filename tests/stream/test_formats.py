@@ -100,7 +100,6 @@ FORMATS = {
     "parquet, dictionaries": (".parquet", lambda path, rows: as_arrow(path, rows, dictionary=True)),
     "parquet, bytes": (".parquet", lambda path, rows: as_arrow(path, rows, binary=True)),
     "arrow": (".arrow", as_arrow),
-    "arrow, dictionaries": (".arrow", lambda path, rows: as_arrow(path, rows, dictionary=True)),
     "dicts": (None, None),
 }
 

@@ -18,13 +18,12 @@ from streamsvm.stream import (
     FileSink,
     JoinedSource,
     LearningLoop,
-    PredictionLoop,
     StreamError,
 )
 from streamsvm.stream.checkpoint import read_header
 
 
-def run_on(kind, folder, model, rows):
+def run_on(kind, folder, rows):
     with (
         CheckpointFolder(folder / "saved") as checkpoints,
         CSVSource(folder / "rows.csv", "y", label_needed=kind == "learn") as source,
@@ -34,17 +33,15 @@ def run_on(kind, folder, model, rows):
         common = {"checkpoints": checkpoints, "on_error": str(folder / f"{kind}.dead"), "error_share": 1.0}
         if kind == "learn":
             loop = LearningLoop(source, BSGDClassifier(budget=5, seed=1), sink=sink, window=50, **common)
-        elif kind == "delayed":
+        else:
             joined, delayed = JoinedSource(source, labels, key="id", time="t"), DelayedLabels(max_age=9.0)
             loop = DelayedLearningLoop(joined, BSGDClassifier(budget=5, seed=1), delayed=delayed, sink=sink, window=50, **common)
-        else:
-            loop = PredictionLoop(source, model, sink, **common)
         loop.run(rows)
 
 
-@pytest.fixture(scope="module", params=["learn", "predict", "delayed"])
+@pytest.fixture(scope="module", params=["learn", "delayed"])
 def run(request, tmp_path_factory):
-    """A run of 100 rows, of which two are refused: its kind, its folder, its model and its checkpoint."""
+    """A run of 100 rows, of which two are refused: its kind, its folder and its checkpoint."""
     folder, kind = tmp_path_factory.mktemp(request.param), request.param
     rows = [f"{i % 7},{i % 5},{'yes' if i % 3 else 'no'}" if i % 50 else "x,," for i in range(1, 121)]
     if kind != "delayed":
@@ -54,17 +51,14 @@ def run(request, tmp_path_factory):
         (folder / "rows.csv").write_text("\n".join(["a,b,id,t", *rows]))
     labels = [f"{i},{i + (i % 5) * 4.0 - 5},{'yes' if i % 3 else 'no'}" for i in range(1, 121)]
     (folder / "labels.csv").write_text("\n".join(["id,t,y", *labels]))
-    model = BSGDClassifier(budget=5, seed=1)
-    for i in range(20):
-        model.learn_one({"a": i % 7, "b": i % 5}, "yes" if i % 3 else "no")
-    run_on(kind, folder, model, 100)
+    run_on(kind, folder, 100)
     (path,) = (folder / "saved").glob("*.ckpt")
-    return kind, folder, model, path
+    return kind, folder, path
 
 
 def resumed(run, change):
     """The error of a run that goes on from a changed header, or None."""
-    kind, folder, model, path = run
+    kind, folder, path = run
     whole = path.read_bytes()
     container = unpack(whole)
     facts, arrays = json.loads(container.strings["metadata"]), dict(container.arrays)
@@ -73,7 +67,7 @@ def resumed(run, change):
     tree = arrays.pop("tree").tobytes()
     repacked(path, tree, arrays, facts)
     try:
-        run_on(kind, folder, model, 10)
+        run_on(kind, folder, 10)
     except (CheckpointError, StreamError) as error:
         return str(error)
     finally:
@@ -120,7 +114,7 @@ WRONG = [(place, values[i % 3 :: 3] if values is NO_COUNTS else values) for i, (
 
 @pytest.mark.parametrize(("place", "values"), WRONG, ids=lambda value: ".".join(value) if isinstance(value, tuple) else "")
 def test_what_no_run_has_saved_is_refused(run, place, values):
-    inner = read_header(run[3])
+    inner = read_header(run[2])
     for name in place[:-1]:
         inner = inner.get(name, {}) if isinstance(inner, dict) else {}
     if not isinstance(inner, dict) or (place[-1] not in inner and place[:2] != ("refused", "counts")):

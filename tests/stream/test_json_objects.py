@@ -166,14 +166,6 @@ def test_one_odd_name_costs_nobody_else():
     assert objects.table(*laid_out(rows), ()).odd == []
 
 
-def test_marks_leave_whole_numbers_whole():
-    objects = JSONObjects(None, json.loads, Reading(missing=["-999"]))
-    for years, expected in (([2024, 2023], [2024, 2023]), ([2024, -999], [2024, None])):
-        (found,) = objects.table(*laid_out([b'{"year": %d}' % year for year in years]), ()).columns
-        values = found.tolist() if isinstance(found, np.ndarray) else found
-        assert (values, [type(value) for value in values]) == (expected, [type(value) for value in expected])
-
-
 def test_names_that_come_later_are_found():
     objects = JSONObjects(None, json.loads)
     rows = [json.dumps({"a": 0.5} | ({"b": "x"} if i > 90 else {})).encode() for i in range(100)]
@@ -193,17 +185,3 @@ def test_names_are_found_as_they_are_written(name):
 
 def test_a_row_that_is_too_long_is_not_read():
     assert JSONObjects(None, json.loads).table(*laid_out([b" " * 2**21 + b'{"a": 1}']), ()) is None
-
-
-def test_numbers_of_float64_are_told_apart_from_larger_ones():
-    objects = JSONObjects(None, json.loads)
-    large = [2**53 + 1, 2**60 + 1, -(2**62) + 1]
-    table = objects.table(*laid_out([b'{"a": %d}' % value for value in (1, *large)]), ())
-    assert table.columns == [[1, *large]]
-
-
-def test_rows_without_a_column_are_rows():
-    objects = JSONObjects("y", json.loads)
-    for rows in ([b"{}", b"{}"], [b'{"y": 1}', b"{}"]):
-        table = objects.table(*laid_out(rows), ())
-        assert (table.names, table.odd, len(table)) == ((), [], 2)

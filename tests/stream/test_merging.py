@@ -130,7 +130,6 @@ def test_what_cannot_become_one_is_refused(makers, reason):
         ([{"columns": "city:category,b:drop"}, {"columns": "city:category,a:drop"}], "columns="),
         ([{"scaler": "standard"}, {}], "cannot be merged with a"),
         ([{"buckets": 3}, {"buckets": 32}], "buckets=3 and 32"),
-        ([{"buckets": 3}, {}], "buckets=3 and None"),
     ],
 )
 def test_encoders_that_cannot_become_one_stay_as_they_are(options, reason):

@@ -6,7 +6,7 @@ import re
 import pytest
 
 from chunks import SOURCES, TEXTS, check_chunks, chunks_of, source_of, text_of, write_rows, write_text
-from reading import read
+from reading import read, read_chunks
 from refused import raises
 from saved import dumps
 from streamsvm import BSGDClassifier
@@ -33,23 +33,9 @@ def expected(row, kind):
     return {names[name]: value for name, value in row.items() if name != "y" and value is not None}, row["y"]
 
 
-def given(source, most):
-    """The rows of a source, their places, and the positions before the first chunk and after each, as a checkpoint has them."""
-    rows, places, positions = [], [], [source.position]
-    with source:
-        assert source.keep([]) == []
-        for chunk in chunks_of(source, most):
-            assert len(chunk) <= most
-            rows += [chunk.row(i) for i in range(len(chunk))]
-            places += [chunk.place(i) for i in range(len(chunk))]
-            positions.append(source.position)
-        assert source.read(most) is None
-    return rows, places, json.loads(json.dumps(positions))
-
-
 @each_source
 def test_it_goes_on_after_any_row(tmp_path, kind):
-    rows, places, positions = given(source_of(tmp_path, kind, ROWS), 1)
+    rows, places, positions = read_chunks(source_of(tmp_path, kind, ROWS), 1)
     for row, found in zip(ROWS, rows, strict=True):
         x, y = expected(row, kind)
         assert ({name: value for name, value in found.x.items() if value is not None}, found.y) == (x, y)
@@ -60,14 +46,14 @@ def test_it_goes_on_after_any_row(tmp_path, kind):
             source = source_of(tmp_path, kind, ROWS)
             source.seek(position)
             assert source.position == position
-            rest = given(source, most)
+            rest = read_chunks(source, most)
             assert rest[:2] == (rows[done:], places[done:])
             assert (rest[2][-1], set(map(str, rest[2])) <= set(map(str, positions))) == (positions[-1], True)
 
 
 @each_source
 def test_positions_that_are_none_of_its_own_are_refused(tmp_path, kind):
-    positions = given(source_of(tmp_path, kind, ROWS), 1)[2]
+    positions = read_chunks(source_of(tmp_path, kind, ROWS), 1)[2]
 
     def refused(match, position, rows=ROWS, **how):
         with source_of(tmp_path, kind, rows, **how) as source:
@@ -93,7 +79,7 @@ def test_positions_that_are_none_of_its_own_are_refused(tmp_path, kind):
         ({"missing": ["3.5"]}, {}),
         ({"columns": "a:number,*:drop"}, {"columns": "b c:number,*:drop"}),
     ):
-        position = given(source_of(tmp_path, kind, ROWS, **then), 1)[2][2]
+        position = read_chunks(source_of(tmp_path, kind, ROWS, **then), 1)[2][2]
         refused(r"columns read with .*, not with .*Ask for the same", position, **now)
         assert len(read(path, position, **then)[0]) == 5
 
