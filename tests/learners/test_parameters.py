@@ -10,9 +10,7 @@ from streamsvm import (
     BSGDClassifier,
     BSGDRegressor,
     KernelRLSClassifier,
-    Merge,
     OneClassBSGD,
-    Removal,
 )
 from streamsvm.learners import BOGD, BPAS, FOGD, NOGD, KernelOGD, KernelPegasos, OnlineLinearSVC, OnlineLinearSVR, Projectron
 
@@ -72,8 +70,5 @@ def test_parameters_out_of_range_name_themselves(kind, parameter):
 
 def test_parameters_that_do_not_go_together():
     refused("eta0 \\* l2 must be below 1", BSGDClassifier, learning_rate="constant", eta0=10.0, l2=0.1)
-    refused("Merge needs kernel='rbf'", BSGDClassifier, kernel="linear", maintenance=Merge())
-    refused("search must be one of", Merge, "fast")
-    refused("which must be one of", Removal, "oldest")
     refused("more than this machine has", BSGDClassifier, budget=2**30, max_features=2**30)
     refused("coef0 must be a finite number at least 0", BSGDClassifier, kernel="poly", coef0=-0.1)

@@ -139,8 +139,3 @@ def test_sizes_are_checked():
         ({"window": -1}, "window must be an integer between 0"),
     ):
         refused(match, SupportVectorStore, **{"budget": 5, "max_features": 3, **options})
-
-
-def test_a_store_that_does_not_fit_names_its_sizes():
-    with pytest.raises(ValueError, match="budget=100000000, max_features=256, outputs=1 and a Gram matrix .* need .* bytes"):
-        SupportVectorStore(10**8, 256, gram=True)
