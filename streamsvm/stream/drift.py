@@ -148,7 +148,9 @@ class DriftWatch(Saved):
             raise ValueError(f"the checkpoint's detector is {shown(detector)}, not {self.description}")
         try:
             _feed_a_copy(detector)
-        except Exception as error:  # noqa: BLE001 - whatever a corrupt state leads to
+        except BaseException as error:  # whatever a corrupt state leads to: a panic of Rust is not an Exception
+            if isinstance(error, KeyboardInterrupt | SystemExit):
+                raise
             raise ValueError(f"the checkpoint's detector is corrupt: {error}") from None
         self.resume(state)
         self.detector = detector

@@ -11,6 +11,7 @@ from river import drift, linear_model, preprocessing
 from river.datasets import synth
 
 from chunks import InChunks
+from failing import Failing
 from refused import raises
 from saved import dumps
 from streamsvm import BSGDClassifier, BSGDRegressor
@@ -177,6 +178,13 @@ def test_corrupt_states_are_refused(facts, detector, reason):
         reason = "the checkpoint's detector is corrupt"
     raises(reason, watch.go_on, saved, watch.detector if detector is None else detector)
     assert watch.drifts == 0
+
+
+def test_a_detector_whose_compiled_code_panics_is_corrupt(monkeypatch):
+    watch = DriftWatch(drift.PageHinkley())
+    panics = Failing(None, 1, BaseException("index out of bounds"))  # as a panic of Rust, which is no Exception
+    monkeypatch.setattr(drift.PageHinkley, "update", panics)
+    raises("the checkpoint's detector is corrupt: index out of bounds", watch.go_on, watch.state, drift.PageHinkley())
 
 
 @pytest.mark.parametrize(
