@@ -90,11 +90,11 @@ def progress_of(rows, rows_per_second, seconds, value=0.5, name="Accuracy", **mo
 
 
 def test_json_has_no_nan(capsys):
-    progress = progress_of(1, 1.0, 1.0, value=math.inf, name="F1", ended=True)
+    progress = progress_of(1, 1.0, 1.0, value=math.inf, name="F1", ended=True, interrupted=True)
     with Display(Output(quiet=True, json=False)) as display:
         display.show(progress)
     facts = json.loads(capsys.readouterr().out)
-    assert (facts["metric"], facts["windowed"]) == (None, None)
+    assert (facts["metric"], facts["windowed"], facts["interrupted"]) == (None, None, True)
 
 
 def test_a_stream_that_pauses_is_said_to(capsys):
