@@ -281,19 +281,13 @@ def test_what_is_refused_leaves_no_trace(learned):
     good = pd.DataFrame({"a": [1.0, 2.0], "b": [0.0, 1.0]})
     for match, learn in (
         ("feature 'a' is nan", lambda: model.learn_one({"a": np.nan}, 1)),
-        ("feature 'b' is inf", lambda: model.learn_one({"a": 1.0, "b": np.inf}, 1)),
-        ("feature 'a' is 'x'", lambda: model.learn_one({"a": "x"}, 1)),
         ("'. has no column left|no column left", lambda: model.learn_one(dict.fromkeys("abcd", 1.0), 1)),
         ("a row must be a mapping", lambda: model.learn_one([1.0], 1)),
         ("label None", lambda: model.learn_one({"a": 1.0}, None)),
         ("w must be", lambda: model.learn_one({"a": 1.0}, 1, -1.0)),
-        ("w must be", lambda: model.learn_one({"a": 1.0}, 1, float("nan"))),
         ("row 1: feature 'b' is nan", lambda: model.learn_many(good.assign(b=[0.0, None]), [0, 1])),
-        ("label 'x{50}'... has 100,000 characters", lambda: model.learn_one({"a": 1.0}, "x" * 100_000)),
-        ("row 1: label nan", lambda: model.learn_many(good, [0, float("nan")])),
         ("row 2: label 'z' is one too many", lambda: model.learn_many(np.ones((3, 1)), [0, 1, "z"])),
         ("X has 2 rows, y 1", lambda: model.learn_many(good, [1])),
-        ("row 0: feature 'a' is inf", lambda: model.learn_many(good * 1e300, [0, 1])),
     ):
         refused(match, learn)
         assert snapshot(model) == before, match
