@@ -47,6 +47,5 @@ def test_no_file_that_is_read_is_written(folder, tmp_path, call):
     call(*words, folder / "out.csv")
 
 
-def test_what_cannot_be_read_as_one_is_said(folder, tmp_path, call):
+def test_a_label_of_a_folder_is_proposed(folder, call):
     call("learn", folder, status=2, says="has 'a', 'b', 'y'. Perhaps --label y")
-    call("learn", tmp_path / "all.csv", "-", "--label", "y", status=1, says="- is no file: several sources are files")

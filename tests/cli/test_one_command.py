@@ -90,6 +90,7 @@ def test_a_label_is_proposed(tmp_path, call, name, first, message):
         (b"a,b,y\n1,2,3\n", "y", {}, {}),
         (b"a;b;y\n1,5;2;3\n", "y", {}, {"delimiter": ";"}),
         (b"a\tb,c\ty\n1\t2,3\t3\n", "y", {}, {"delimiter": "\t"}),
+        (b"a|b|y\n1|2|3\n", "y", {}, {"delimiter": "|"}),
         (b"a|b|y\n1|2|3\n", "y", {"delimiter": ","}, {}),
         (b'a,"b;c;d",y\n1,2,3\n', "y", {}, {}),
         (b"a;b,c;d,e;y\n1;2,3;4,5;6\n", "y", {}, {"delimiter": ";"}),

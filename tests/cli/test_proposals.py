@@ -47,6 +47,7 @@ OF_CSV = [
     (["2024-03-01", "NaT", "2024-03-02", "0000-00-00"], "--columns a:date --missing NaT,0000-00-00"),
     (["31.12.2024", "30.12.2024", "00.00.0000"], "--columns a:date=%d.%m.%Y --missing 00.00.0000"),
     ([*DATES, "soon", "never", "no idea", "-"], "--columns a:date --missing 'soon,never,no idea,-'"),
+    ([f"{time:%Y%m%dT%H%M%SZ}" for time in TIMES], "--columns a:date"),
     ([f"{time:%d/%b/%Y:%H:%M:%S} +0000" for time in TIMES], "--columns 'a:date=%d/%b/%Y:%H:%M:%S %z'"),
 ]
 for form in FORMS:
@@ -134,13 +135,6 @@ def test_points_between_thousands(file, call):
     assert note not in say(["12.345", "567"], "--decimal", ".")
     assert say(["12.345", "567", "1.234.567"], "--ask", status=1).endswith("Try: --decimal ,\n")
     assert re.search(r"^  a +number +567 to 1.23457e\+06$", say(["12.345", "567", "1.234.567"], "--decimal", ","), re.MULTILINE)
-
-
-def test_numbers_that_are_not_read_are_no_ids(file, call):
-    for text, why in (("{}.50 kg", "numbers with the unit 'kg', which is not read"), ("INV-{}", "looks like an id")):
-        path = file("rows.csv", *rows_of([text.format(i) for i in range(1000, 1060)]))
-        said = call("learn", path, "--label", "y", "--delimiter", ";", "--ask", status=1).stderr
-        assert said.endswith(f"a ({why}). Try: --columns a:drop\n")
 
 
 CELLS = "1|2.5|NA|-|--|none|2024-03-01|31.12.2024|03/04/2024|1,234.50|1.234,50|1,5|12.345|1.234.567|$5|(1,200.50)|EUR 3|5%|x|y"

@@ -156,16 +156,6 @@ def test_the_command_line_with_a_password(broker, new_topic, user, name, tmp_pat
     assert len(shown.splitlines()) == 1
 
 
-def test_what_the_connection_tells_is_a_line_of_json(pauses, monkeypatch, call):
-    monkeypatch.setenv("STREAMSVM_KAFKA_OUTAGE_SECONDS", "0.5")
-    words = ["learn", "kafka://127.0.0.1:1/rows", "--label", "y", "--log-format", "json"]
-    told, failed = map(json.loads, call(*words, status=1).stderr.splitlines())
-    assert (told["level"], told["logger"]) == ("warning", "streamsvm_kafka.connection")
-    assert "Trying again for 0.5 s" in told["message"]
-    assert (failed["level"], failed["event"]) == ("error", "error")
-    assert "no Kafka broker at 127.0.0.1:1" in failed["message"]
-
-
 def test_files_that_are_no_certificates(tmp_path):
     file = tmp_path / "file.pem"
     file.write_text("no certificate")

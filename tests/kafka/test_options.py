@@ -29,6 +29,7 @@ def test_a_secret_is_not_shown():
 CONFLUENT = {"client": "confluent-kafka"}
 MISTAKES = [
     ({"sasl_plain_pasword": "s3cret"}, "sasl_plain_pasword is unknown, did you mean sasl_plain_password"),
+    ({"zzz": "s3cret"}, "zzz is unknown, see the options of KafkaConsumer"),
     ({"security_protocol": "sasl_ssl"}, "security_protocol must be PLAINTEXT, SSL, SASL_PLAINTEXT or SASL_SSL"),
     ({"security_protocol": "SSL", "ssl_cafile": "/no/such/file"}, "TLS cannot be set up with ssl_cafile=/no/such/file .*No such"),
     (CONFLUENT | {"sasl_pasword": "s3cret"}, 'No such configuration property: "sasl.pasword".*CONFIGURATION.md'),
@@ -38,6 +39,7 @@ MISTAKES = [
     (CONFLUENT | {"group_id": "a"}, "group.id is set by streamsvm"),
     ({"client": "auto"}, "client must be kafka-python or confluent-kafka, not 'auto'"),
     ({"outage_seconds": "soon"}, "outage_seconds must be a number of seconds from 0 to 604,800, not 'soon'"),
+    ({"outage_seconds": float("nan")}, "outage_seconds must be"),
 ]
 
 

@@ -120,14 +120,3 @@ def test_no_broker(address):
         with pytest.raises(BrokerUnreachableError, match="no Kafka broker at ") as error:
             open_()
         assert all(part in str(error.value) for part in address.split(","))
-
-
-def test_messages_that_wait(open_topic):
-    source = open_topic()
-    assert sum(source.lag().values()) == len(ROWS)
-    rows = iter(source)
-    for read in range(1, 6):
-        next(rows)
-        assert sum(source.lag().values()) == len(ROWS) - read
-    assert len(list(rows)) == len(ROWS) - 5
-    assert set(source.lag().values()) == {0}

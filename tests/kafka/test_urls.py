@@ -20,6 +20,7 @@ from streamsvm_kafka import (
     [
         ("kafka://host:9092", "not the address of a topic"),
         ("kafka://host:9092/a/b", "not the address of a topic"),
+        ("http://host:9092/topic", "not the address of a topic"),
         ("kafka://host:port/topic", "'host:port' is not host:port"),
         ("kafka://host:1,:2/topic", "':2' is not host:port"),
         (
@@ -79,6 +80,7 @@ def test_where_checkpoints_need_a_folder(words, reason, call):
         "kafka://me:secret@host:9092/topic",
         "kafka://host:9092/topic?sasl_plain_password=secret",
         "kafka://host:9092/a/b?sasl_plain_password=secret",
+        "kafka://host:9092/topic?codec=avro&password=secret",
     ],
 )
 @pytest.mark.parametrize("open_", [open_sink, open_models, lambda url: open_source(url, label="y", stop_at_end=True)])

@@ -67,10 +67,12 @@ def test_what_has_no_value_is_none_in_the_file():
     ("place", "value"),
     [
         (("metric",), 3),
+        (("window",), -1),
         *((("every",), wrong) for wrong in (2.0, None)),
         *((("points",), wrong) for wrong in ([[i, 0.5, 0.5, None, 0, 0] for i in range(1, 201)], 5)),
         *((("points", 0), wrong) for wrong in ([1, 0.5], "abc")),
         *((("points", 1, 0), wrong) for wrong in (1, 41)),
+        (("points", 1, 1), "0.5"),
     ],
 )
 def test_a_corrupt_curve_is_refused(place, value):

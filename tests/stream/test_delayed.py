@@ -191,6 +191,7 @@ def test_numbers_that_are_no_times(value):
         ("rows", {"t": 1.0, "a": 1.0}, "the key is missing"),
         ("rows", {"id": 1.5, "t": 1.0, "a": 1.0}, "the key is 1.5: it must be a text or a whole number"),
         ("labels", {"id": [1], "t": 1.0, "y": True}, "the key is"),
+        ("labels", {"id": True, "t": 1.0, "y": True}, "the key is True"),
         ("labels", {"id": 1e17, "t": 1.0, "y": True}, "no float beyond"),
         ("labels", {"id": "k" * 257, "t": 1.0, "y": True}, "from 1 to 256 characters"),
         ("labels", {"id": "\ud800", "t": 1.0, "y": True}, "half of a surrogate pair"),
@@ -332,6 +333,7 @@ def test_a_pass_that_has_ended_goes_on_with_what_came_since(tmp_path):
     "change",
     [
         lambda facts, lines: (facts, lines[:-1] + b", []]"),
+        lambda facts, lines: (facts | {"counts": facts["counts"] | {"joined": -1}}, lines),
         lambda facts, lines: (facts, lines.replace(b"e", b"\xff")),
         lambda facts, lines: (facts, lines.replace(b"[[", b"[" * 10**6)),
         lambda facts, lines: (None, lines),

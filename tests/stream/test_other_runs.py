@@ -100,6 +100,7 @@ def of_file(folder):
         (KEEPS, {"sink": "out.csv"}, r"have \['id'\] of their rows, not \[\]: ask for the same --keep"),
         (KEEPS, {**KEEPS, "keep": ["t"]}, r"have \['id'\] of their rows, not \['t'\]: ask for the same --keep"),
         ({}, {"source": of_file}, "another kind of stream"),
+        (weighted("a"), {}, "learned with the weight 'a', not None"),
         (weighted("a"), weighted("b"), "learned with the weight 'a', not 'b'"),
         (watched(drift.ADWIN), {}, "learned with a detector of drift: give --drift"),
         (

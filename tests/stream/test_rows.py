@@ -17,7 +17,6 @@ from streamsvm.stream.tables import TableEncoder
 PIPELINES = {
     "nothing": lambda last: last,
     "standard": lambda last: preprocessing.StandardScaler() | last,
-    "min_max": lambda last: preprocessing.MinMaxScaler() | last,
     "bounded": lambda last: BoundedScaler() | last,
     "max_abs, bounded": lambda last: preprocessing.MaxAbsScaler() | BoundedScaler() | last,
     "imputer, bounded": lambda last: preprocessing.StatImputer(("a", stats.Mean())) | BoundedScaler() | last,

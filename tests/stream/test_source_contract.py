@@ -126,7 +126,9 @@ BAD = [
     ("libsvm", b"1 1:2 3\n", "'3' is not index:value"),
     ("libsvm", b"1 1:2 1:3\n", "twice"),
     ("libsvm", b"1 1:2 3:1_5\n", "'3:1_5' is not index:value"),
+    ("libsvm", b"1 1:2 2_0:1\n", "'2_0:1' is not index:value"),
     ("libsvm", b"1:2 2:3\n", "begin with a label"),
+    ("libsvm", b"1 1:\xff\n", "not UTF-8"),
 ]
 
 

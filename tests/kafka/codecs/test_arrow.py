@@ -115,6 +115,8 @@ def test_arrow_of_dictionaries_that_grow_or_are_replaced():
 BOMBS = {
     "zeros": lambda: stream(pa.record_batch({"a": np.zeros(20_000_000)}), compression="zstd"),
     "nothing": lambda: stream(pa.record_batch({"a": pa.nulls(2**27)})),
+    "no columns": lambda: stream(pa.record_batch({"y": pa.nulls(2**27)})),
+    "bits": lambda: stream(pa.record_batch({"a": pa.nulls(2**24, pa.bool_())})),
     "entries": lambda: stream(
         pa.record_batch({"y": pa.DictionaryArray.from_arrays([0], pa.array(np.zeros(2**22, np.int8)))}), compression="zstd"
     ),

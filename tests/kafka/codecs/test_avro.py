@@ -250,10 +250,13 @@ def test_a_registry_that_stays_away():
     ("answer", "reason"),
     [
         ((200, b"<html>"), "no JSON object"),
+        ((200, b"[1]"), "no JSON object"),
         ((200, b"[" * 100_000), "no JSON object"),
         ((200, b" " * (1 << 20) + b"{}"), "no JSON object of at most 1 MiB"),
+        ((200, b"{}"), "holds no schema"),
         ((200, b'{"schema": "{"}'), "holds no schema"),
         ((404, b'{"error_code": 40401}'), "HTTP status 404"),
+        ((404, b"nothing here"), "no JSON object"),
         ((302, b""), "HTTP status 302"),
         ((403, b""), "does not let this user in"),
     ],

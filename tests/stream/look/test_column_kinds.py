@@ -19,6 +19,7 @@ CATEGORY, DROPPED = as_kind("c", "category"), as_kind("c", "drop")
         ([1.0, "low", "low"], "number", {"missing": ["low"]}),
         ([*map(float, range(30)), "3\0"], "number", None),  # which no flag can name: the row is refused
         ([1.0, "a", "b", "c", "d"], "text", CATEGORY),
+        (["NA", "NA"], "text", CATEGORY),
         ([1.0, [1, 2]], "nested", DROPPED),
         (["a", "b", "a"], "text", CATEGORY),
         ([f"n{i}" for i in range(30)], "text", DROPPED),
@@ -93,10 +94,8 @@ CODES = {
 }
 QUANTITIES = {
     "count": [int(rng.expovariate(1e-4)) for _ in range(N)],
-    "age": drawn(range(18, 90)),
     "year": drawn(range(1990, 2024)),
     "stars": drawn(range(1, 6)),
-    "seconds": [int(rng.gauss(20_000, 900)) for _ in range(N)],
     "asked": drawn([round(price, -3) for price in GROUPS]),
     "cents": [100 * rng.randrange(100, 300) + 99 for _ in range(N)],
     "tax": drawn([21_000, 15_000, 18_550]),

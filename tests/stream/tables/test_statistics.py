@@ -129,6 +129,7 @@ LABELS = {
     "bools": ([True, False], False, ["True"]),
     "of numpy": ([np.int64(3), np.str_("x") and 1], False, ["3"]),
     "many": ([f"y{i}" for i in range(100)], False, [f"y{i}" for i in range(8)]),
+    "floats": ([1.0, 0.0], True, [""]),
     "a fraction at last": ([1, 2, 2.5], True, [""]),
     "many whole numbers": (list(range(65)), True, [""]),
     "none": ([None, math.nan], None, []),
