@@ -128,7 +128,6 @@ SVC = OutOfCoreLinearSVC()
         (FOREST, {"rank": "all"}, "rank must be one of 'auto'"),
         (FOREST, {"class_weight": [1.0, 2.0]}, r"class_weight must be a dictionary, 'balanced' or None, not \[1.0, 2.0\]"),
         (FOREST, {"kernel": "sigmoid"}, "kernel must be one of 'rbf', 'linear', 'poly', not 'sigmoid'"),
-        (FOREST, {"n_jobs": 0}, "n_jobs must be None, or an integer other than 0, not 0"),
         (SVC, {"loss": "log"}, "loss must be"),
         (SVC, {"tol": -1.0}, "tol must be"),
         (SVC, {"max_iter": 0}, "max_iter must be"),

@@ -10,8 +10,8 @@ from sklearn.svm import SVC
 from adapters import ROWS, Majority, N, adapter, fitted
 from problems import learned_by
 from refused import refused
-from saved import dumps, loads
-from streamsvm.batch import BatchClassifier, CSMOClassifier, CSMORegressor, batch_adapter
+from saved import dumps
+from streamsvm.batch import BatchClassifier, CSMORegressor, batch_adapter
 from streamsvm.stream import CheckpointError, CheckpointFolder, IterableSource, LearningLoop, load
 
 
@@ -53,24 +53,6 @@ def test_a_solver_of_others_needs_trust(tmp_path):
         path = folder.save(model, None, rows=1, position={})
     refused("trusted=True", load, path, error=CheckpointError)
     assert load(path, trusted=True).predict_one(ROWS[0][0]) == model.predict_one(ROWS[0][0])
-
-
-@pytest.mark.parametrize("solver", [CSMOClassifier(), CSMORegressor()])
-def test_copies_are_equal_and_independent(solver):
-    model = batch_adapter(solver, window=30, refit_every=20)
-    for x, y in ROWS[:25]:
-        model.learn_one(x, float(y))
-    copy = loads(dumps(model))
-    assert dumps(copy) == dumps(model)
-    assert (copy.n_fits, copy.n_window, copy.n_learned, copy.n_since_fit) == (1, 25, 25, 5)
-    before = dumps(model)
-    for x, y in ROWS[25:45]:
-        copy.learn_one(x, float(y))
-    assert copy.n_fits == 2
-    assert dumps(model) == before
-    for x, y in ROWS[25:45]:
-        model.learn_one(x, float(y))
-    assert dumps(copy) == dumps(model)
 
 
 @pytest.mark.parametrize(

@@ -191,8 +191,6 @@ def test_a_rank_that_is_too_small_is_told_with_the_error():
         ([[1.0]], {"leaf_size": 1}, "leaf_size must be"),
         ([[1.0]], {"kernel": "sigmoid"}, "kernel must be one of"),
         ([[1.0]], {"seed": -1}, "seed must be"),
-        ([[1.0]], {"seed": "a"}, "seed must be"),
-        ([[1.0]], {"rel_tol": 1e300}, "rel_tol must be"),
         (sparse.csr_array([[1.0]]), {}, "take X.toarray()"),
         ([[1.0j]], {}, "real numbers"),
         (np.ma.masked_equal([[1.0, 2.0]], 2.0), {}, "none of them missing"),
