@@ -6,7 +6,6 @@ import math
 import pickle
 
 import numpy as np
-import pandas as pd
 import pytest
 from numba import config
 
@@ -17,7 +16,7 @@ from naive_neighbours import NaiveMemory, NaiveTable
 from problems import answers, dicts, functions_of, learned_by, names_of, place_of, sine_classes, sine_curve, snapshot
 from refused import refused
 from spoilt import spoil
-from streamsvm import SVMClassifier, SVMRegressor, load, save
+from streamsvm import SVMClassifier, SVMRegressor
 from streamsvm.core.kernels import POLY
 from streamsvm.learners.experts import (
     Additive,
@@ -79,26 +78,6 @@ def whole(kind, effort=None):
     """A model that has learned; it is not changed."""
     n = N if effort is None else 40 if config.DISABLE_JIT else 900
     return learned(kind, rows(kind, n), **({} if effort is None else {"effort": effort}))
-
-
-@pytest.mark.once
-@pytest.mark.parametrize("effort", EFFORTS)
-@pytest.mark.parametrize("kind", KINDS)
-def test_many_rows_are_as_one_after_the_other_and_snapshots_go_on(kind, effort, tmp_path):
-    data = list(rows(kind))
-    X, y = np.array([list(x.values()) for x, _ in data]), [label for _, label in data]
-    X = pd.DataFrame(X, columns=list(data[0][0]))
-    many, half = made(kind, effort=effort), len(data) // 2
-    model = learned(kind, data[:half], effort=effort)
-    many.learn_many(X[:half], y[:half])
-    copies = [pickle.loads(pickle.dumps(model)), copy.deepcopy(model)]
-    if not config.DISABLE_JIT:
-        save(model, tmp_path / "model")
-        copies.append(load(tmp_path / "model"))
-    for each in (model, *copies):
-        learned_by(each, data[half:])
-    many.learn_many(X[half:], y[half:])
-    assert len({snapshot(each) for each in (model, many, *copies)}) == 1
 
 
 @pytest.mark.thorough
