@@ -126,9 +126,11 @@ class BudgetedMachine(KernelLearner):
     resets: bool = False
     corrects: Expert | None = None
 
-    outputs_each = 2
-    functions = Functions(experts.predict_machine, experts.update_machine, experts.rescale_machine, ascent.learn_one)
-    dtype = ascent.state
+    outputs_each: ClassVar[int] = 2
+    functions: ClassVar[Functions] = Functions(
+        experts.predict_machine, experts.update_machine, experts.rescale_machine, ascent.learn_one
+    )
+    dtype: ClassVar[np.dtype[np.void]] = ascent.state
 
     def place(self, outputs: int) -> Place:
         return Place(2, SupportVectorStore, {"budget": self.budget, "outputs": 2 * outputs})
@@ -143,8 +145,8 @@ class BudgetedMachine(KernelLearner):
 class Linear(Learner):
     """A linear learner of first order, which has a store for each output."""
 
-    functions = Functions(experts.predict_linear, experts.update_linear)
-    dtype = linear_step.STATE
+    functions: ClassVar[Functions] = Functions(experts.predict_linear, experts.update_linear)
+    dtype: ClassVar[np.dtype[np.void]] = linear_step.STATE
 
     def place(self, outputs: int) -> Place:  # noqa: ARG002
         return Place(2, WeightStore, {"takes_rows": False})
@@ -164,10 +166,12 @@ class Linear(Learner):
 class Landmarks(KernelLearner):
     """Recursive least squares on kernel values with landmarks."""
 
-    outputs_each = 1
-    functions = Functions(experts.predict_landmarks, experts.update_landmarks, experts.rescale_landmarks, landmarks.learn_one)
-    dtype = least_squares.STATE
-    learned = MappingProxyType({**iterates.LEARNED, **least_squares.LEARNED})
+    outputs_each: ClassVar[int] = 1
+    functions: ClassVar[Functions] = Functions(
+        experts.predict_landmarks, experts.update_landmarks, experts.rescale_landmarks, landmarks.learn_one
+    )
+    dtype: ClassVar[np.dtype[np.void]] = least_squares.STATE
+    learned: ClassVar[Mapping[str, Any]] = MappingProxyType({**iterates.LEARNED, **least_squares.LEARNED})
 
     def place(self, outputs: int) -> Place:
         return Place(2, LandmarkStore, {"budget": self.budget, "outputs": outputs})
@@ -191,8 +195,8 @@ class SecondOrder(Expert):
     """The factor by which rows fade."""
     additive: ClassVar[bool] = False
 
-    outputs = ("last",)
-    functions = Functions(newton.predict, newton.update)
+    outputs: ClassVar[tuple[str, ...]] = ("last",)
+    functions: ClassVar[Functions] = Functions(newton.predict, newton.update)
 
     def place(self, outputs: int) -> Place:  # noqa: ARG002
         return Place(1, is_second_order=True)
@@ -202,24 +206,24 @@ class SecondOrder(Expert):
 class Additive(SecondOrder):
     """Newton's method on functions of one feature each."""
 
-    functions = Functions(newton.predict, newton.update, newton.rescale)
-    additive = True
+    functions: ClassVar[Functions] = Functions(newton.predict, newton.update, newton.rescale)
+    additive: ClassVar[bool] = True
 
 
 @dataclass(frozen=True)
 class LastLabel(Expert):
     """The last label, and what followed it before."""
 
-    outputs = ("last", "what follows it")
-    functions = Functions(experts.predict_label, experts.update_label)
+    outputs: ClassVar[tuple[str, ...]] = ("last", "what follows it")
+    functions: ClassVar[Functions] = Functions(experts.predict_label, experts.update_label)
 
 
 @dataclass(frozen=True)
 class LastTarget(Expert):
     """The last target."""
 
-    outputs = ("last",)
-    functions = Functions(experts.predict_target)
+    outputs: ClassVar[tuple[str, ...]] = ("last",)
+    functions: ClassVar[Functions] = Functions(experts.predict_target)
 
 
 @dataclass(frozen=True)
@@ -228,8 +232,8 @@ class Neighbours(Expert):
 
     rows: int = 2000
 
-    outputs = ("last",)
-    functions = Functions(neighbours.predict, neighbours.update, neighbours.rescale)
+    outputs: ClassVar[tuple[str, ...]] = ("last",)
+    functions: ClassVar[Functions] = Functions(neighbours.predict, neighbours.update, neighbours.rescale)
 
     def place(self, outputs: int) -> Place:
         return Place(1, NeighbourStore, {"rows": self.rows if outputs == 1 else 2 * self.rows})
@@ -250,8 +254,8 @@ class Forest(Expert):
 
     rows: int = 2400
 
-    outputs = ("share", "logarithm")
-    functions = Functions(forest.predict, forest.update, forest.rescale)
+    outputs: ClassVar[tuple[str, ...]] = ("share", "logarithm")
+    functions: ClassVar[Functions] = Functions(forest.predict, forest.update, forest.rescale)
 
     def place(self, outputs: int) -> Place:
         return Place(2, ForestStore, {"rows": self.rows, "labels": max(outputs, 2)})
@@ -268,8 +272,8 @@ class Forest(Expert):
 class NumberForest(Forest):
     """A rolling forest that predicts targets, and what other experts miss of them."""
 
-    outputs = ("target", "what others miss")
-    functions = Functions(forest.predict_numbers, forest.update_numbers, forest.rescale)
+    outputs: ClassVar[tuple[str, ...]] = ("target", "what others miss")
+    functions: ClassVar[Functions] = Functions(forest.predict_numbers, forest.update_numbers, forest.rescale)
 
     def place(self, outputs: int) -> Place:  # noqa: ARG002
         return Place(2, ForestStore, {"rows": self.rows, "labels": 0})

@@ -34,50 +34,53 @@ class About:
         """Gather what a checkpoint, or a saved model, says of itself."""
         model, header = checkpoint.model, checkpoint.header
         learner = learner_of(model)
+        self.columns: list[SeenColumn]
+        self.seen_rows: int
         self.columns, self.seen_rows = _columns_of(model, learner)
         """The columns, and the number of rows that they were looked at in."""
         label = _mapping_of(header, "position").get("label")
         read = next((column.name for column in self.columns if column.kind in ("label", "target")), None)
         self.label: str | None = label if isinstance(label, str) else read
         """The column that it predicts."""
-        self.decides = ", ".join(_decision_words(model))
+        self.decides: str = ", ".join(_decision_words(model))
         """By which threshold or costs it chooses labels, and how sure it says to be; "" where it does neither."""
-        self.learner = type(learner).__name__
-        self.words = (inspect.getdoc(type(learner)) or "").partition("\n")[0].removesuffix(".")
+        self.learner: str = type(learner).__name__
+        self.words: str = (inspect.getdoc(type(learner)) or "").partition("\n")[0].removesuffix(".")
         """The class of the learner in a sentence."""
-        self.regression = isinstance(learner, base.Regressor)
-        self.anomalies = isinstance(learner, base.AnomalyDetector)
+        self.regression: bool = isinstance(learner, base.Regressor)
+        self.anomalies: bool = isinstance(learner, base.AnomalyDetector)
         """Whether it detects anomalies, and needs no labels."""
         self.source: str | None = header["source"] if isinstance(header.get("source"), str) else None
         """The source that was learned from."""
         n_learned: int | None = getattr(learner, "n_learned", None)
-        self.learned = _count_or_none(header.get("learned")) if "learned" in header else n_learned
-        self.unlabelled = _count_or_none(header.get("unlabelled")) or 0
+        self.learned: int | None = _count_or_none(header.get("learned")) if "learned" in header else n_learned
+        self.unlabelled: int = _count_or_none(header.get("unlabelled")) or 0
         counts = {str(kind): _count_or_none(n) for kind, n in _mapping_of(header, "refused", "counts").items()}
-        self.refused = {kind: n for kind, n in counts.items() if n}
+        self.refused: dict[str, int] = {kind: n for kind, n in counts.items() if n}
         """Number of rows by kind of reason."""
-        self.n_refused = sum(self.refused.values())
-        self.drifts = _count_or_none(_mapping_of(header, "drift").get("drifts"))
-        self.labels = list(getattr(learner, "labels", ()))
+        self.n_refused: int = sum(self.refused.values())
+        self.drifts: int | None = _count_or_none(_mapping_of(header, "drift").get("drifts"))
+        self.labels: list[Any] = list(getattr(learner, "labels", ()))
         self.nbytes: int | None = getattr(learner, "nbytes", None)
         budget, n_support = getattr(learner, "budget", None), getattr(learner, "n_support", None)
-        self.support_vectors = None if n_support is None else (n_support, budget if isinstance(budget, int) else None)
+        limit = budget if isinstance(budget, int) else None
+        self.support_vectors: tuple[int, int | None] | None = None if n_support is None else (n_support, limit)
         """How many, and how many there may be."""
-        self.export = _export_words(model)
+        self.export: str = _export_words(model)
         """How large an export would be, or why there is none."""
         self.curve: LearningCurve | None = None
-        self.corrupt = ""
+        self.corrupt: str = ""
         """The fault of the learning curve."""
         if "curve" in header:
             try:
                 self.curve = LearningCurve.of(header["curve"], header.get("rows"))
             except ValueError as error:
                 self.corrupt = str(error)
-        self.reports = _last_reports(checkpoint, self.curve)
+        self.reports: tuple[ScoreReport, ...] = _last_reports(checkpoint, self.curve)
         """The metrics of the run."""
-        self.experts = _experts_of(learner)
+        self.experts: list[tuple[str, float, float]] = _experts_of(learner)
         """Of a committee: an expert, its share of the decision, and its recent error; the most heard first."""
-        self.version = plain(_mapping_of(header, "versions").get("streamsvm", ""))
+        self.version: str = plain(_mapping_of(header, "versions").get("streamsvm", ""))
 
 
 def _decision_words(model: Any) -> list[str]:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import math
-from collections.abc import Hashable, Mapping
+from collections.abc import Callable, Hashable, Mapping
 from typing import Any, NamedTuple
 
 from streamsvm.core.checks import as_python
@@ -175,4 +175,4 @@ def _plain_value(value: Any) -> Any:
 
 
 #: Returns a value as `pack_row` and `pack_prediction` write it.
-as_json = json.JSONEncoder(separators=(",", ":")).encode
+as_json: Callable[[Any], str] = json.JSONEncoder(separators=(",", ":")).encode

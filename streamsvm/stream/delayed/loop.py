@@ -95,7 +95,8 @@ class DelayedLearningLoop(LearningLoop):
             raise ValueError(
                 "expired rows are to be dead letters, and nothing says where to: give on_error=PATH (--on-error PATH)"
             )
-        self.delayed, self._learns = delayed, learns
+        self.delayed: DelayedLabels = delayed
+        self._learns = learns
         self._warned_of_expired = False
         super().__init__(source, model, metric, **options)
 

@@ -44,8 +44,11 @@ class ColumnState:
         buckets: int | None,
         max_columns: int,
     ) -> None:
-        self.reading, self.when_missing, self.cycles = reading, when_missing, cycles
-        self.buckets, self.max_columns = buckets, max_columns
+        self.reading: Reading = reading
+        self.when_missing: str = when_missing
+        self.cycles: list[str] = cycles
+        self.buckets: int | None = buckets
+        self.max_columns: int = max_columns
         self._max_values = max_values
         #: Rows and mean of each column of numbers that was learned.
         self.means: dict[Hashable, tuple[int, float]] = {}
