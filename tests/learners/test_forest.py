@@ -189,16 +189,6 @@ def test_trees_grow_and_answer_as_their_twins(labels, scaling):
 
 @pytest.mark.once
 @pytest.mark.parametrize("kind", [SVMClassifier, SVMRegressor])
-def test_rows_that_weigh_nothing_are_not_learned(kind):
-    model = learned_by(few("auto", kind), rows_for(kind, 50))
-    before = store_of(model).learned, store_of(model).views.rows.copy()
-    model.learn_one({"a": 1.0}, True if kind is SVMClassifier else 3.0, 0.0)
-    assert store_of(model).learned == before[0]
-    np.testing.assert_array_equal(store_of(model).views.rows, before[1])
-
-
-@pytest.mark.once
-@pytest.mark.parametrize("kind", [SVMClassifier, SVMRegressor])
 def test_features_beyond_512_are_not_taken(kind):
     model, rng = few(None, kind, max_features=600), np.random.default_rng(0)
     for t in range(60):

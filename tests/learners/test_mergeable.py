@@ -154,10 +154,8 @@ def test_models_that_learned_nothing_change_nothing(kind):
     [
         (BSGDClassifier, {"kernel": "poly"}, "kernel='rbf' and kernel='poly' cannot be merged"),
         (BSGDClassifier, {"gamma": 0.3}, "gamma='scale' and gamma=0.3"),
-        (BSGDClassifier, {"scaling": None}, "scaling='auto' and scaling=None"),
         (BSGDClassifier, {"l2": 0.5}, "l2=0.0001 and l2=0.5"),
         (OnlineLinearSVC, {"C": 0.5}, "models with C=1.0 and C=0.5 cannot be merged: give both the same"),
-        (OnlineLinearSVC, {"fit_intercept": False}, "fit_intercept=True and fit_intercept=False"),
     ],
 )
 def test_models_that_cannot_become_one_are_refused(kind, parameters, reason):

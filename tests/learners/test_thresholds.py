@@ -72,7 +72,6 @@ def rows(n=ROWS, labels=(False, True), seed=0):
     [
         (metrics.F1(), f1, 80),
         (metrics.F1(), f1, 10_000),
-        (metrics.BalancedAccuracy(), balanced, 80),
         (None, balanced, 10_000),
         (metrics.MCC(), mcc, 80),
         (metrics.FBeta(beta=2), f2, 10_000),
