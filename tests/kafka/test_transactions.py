@@ -192,7 +192,7 @@ def test_a_topic_that_is_made_or_will_not_do(bootstrap, new_topic, admin, opened
     save(opened(made), 1)
     options = {"compression_type": "gzip", "max_request_size": 1 << 28}
     with KafkaProducer(bootstrap_servers=bootstrap, **options) as stranger:
-        bomb = stranger.send(made, bytes(1 << 27), key=b"rows", partition=0)
+        bomb = stranger.send(made, bytes(66 << 20), key=b"rows", partition=0)
         with pytest.raises(MessageSizeTooLargeError):
             bomb.get(PATIENCE)
     admin.delete_topics([made])

@@ -81,6 +81,9 @@ class DelayedLearningLoop(LearningLoop):
 
     _fields = (*LearningLoop._fields, "key")
 
+    abstained: int
+    empty: int
+
     def __init__(
         self,
         source: Source,
