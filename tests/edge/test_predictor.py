@@ -164,7 +164,6 @@ def test_hashed_names(tmp_path):
     ("make", "reason"),
     [
         (BSGDClassifier, "has not learned yet"),
-        (SVMRegressor, "has not learned yet"),
         (CSMOClassifier, "has not learned yet"),
         (lambda: learned(linear_model.LogisticRegression(), 5, 2), "a LogisticRegression has no form"),
         (lambda: learned(preprocessing.Normalizer() | bsgd(), 5, 2), "a Normalizer before the model cannot be exported"),

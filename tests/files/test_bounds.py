@@ -47,7 +47,6 @@ RECORDS = {
     "default_factory": [["defaultdict", [], BOMB], *laughs(1)],
     "a state": [["state", "streamsvm:BSGDClassifier", BOMB], *laughs(1)],
     "an array often": [["list", []], *[["array", 0, False]] * 3000],
-    "bytes often": [["list", [{"bytes": 0}] * 3000]],
     "hashes": [["dict", [[{"int": hex((2**61 - 1) * i)}, 0] for i in range(20_000)]]],
     "hashes of a set": [["set", [{"int": hex((2**61 - 1) * i)} for i in range(20_000)]]],
 }

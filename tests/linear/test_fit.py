@@ -146,11 +146,9 @@ def test_names_that_are_not_known_must_be_given(tmp_path):
     "meta",
     [
         {"names": ["a", "a"]},
-        {"names": ["a"]},
         {"names": [["a"], "b"]},
         {"names": "ab"},
         {"index_base": 7},
-        {"index_base": [1]},
         {"index_base": "1"},
     ],
 )

@@ -221,7 +221,6 @@ BUDGETED = [
     ({"learner": "fogd"}, "learner='fogd' does not learn partitions: .* take 'nogd'"),
     ({"learner": "svm"}, "learner='svm' does not learn partitions: .* take 'bsca'"),
     ({"learner": "linear", "budget": 100}, "OnlineLinearSVC has no parameter 'budget' to set"),
-    ({"learner": "linear", "gamma": 0.5}, "OnlineLinearSVC has no parameter 'gamma' to set"),
     ({"learner": "rbp", "C": 2.0}, "RBP has no parameter 'C' to set"),
     ({"learner": "bsgd", "C": 1.0}, "BSGDClassifier has no parameter 'C' to set: it has .*l2"),
     ({"budget": 0}, "budget"),
