@@ -79,12 +79,17 @@ def run_to_the_end(*arguments):
     return rows
 
 
+def learned_rows(folder):
+    """Return the rows of the newest checkpoint of a folder; 0 if every kill came before the first one."""
+    return max((int(path.stem.partition("-")[2]) for path in folder.glob("checkpoint-*.ckpt")), default=0)
+
+
 def kill_at_random_rows(seed, kills, rows, *arguments):
     """Start a learner ``kills`` times, and kill each before it has learned the stream's ``rows``."""
     print(f"kills at random rows with seed {seed}")  # noqa: T201 - pytest shows it when the test fails
     rng, folder = random.Random(seed), arguments[2]
     for left in range(kills, 0, -1):
-        learned = max((int(path.stem.partition("-")[2]) for path in folder.glob("checkpoint-*.ckpt")), default=0)
+        learned = learned_rows(folder)
         # Spread over what is left to learn; now and then while the learner starts.
         at = rng.randint(1, 2 * (rows - learned) // (left + 1) - 2 * AHEAD) if rng.random() < 0.8 else 0
         process, reader = start(arguments, at + AHEAD)
@@ -106,8 +111,8 @@ def whole_and_killed(folder, kills, rows, url, options, letters=None, prediction
         arguments = url, options, place, place / predictions, *([str(place / letters)] if letters else [])
         if place.name == "killed":
             kill_at_random_rows(random.randrange(10**6), kills, rows, *arguments)
-        resumes = any(place.glob("checkpoint-*.ckpt"))  # not if each kill came before the first checkpoint
-        assert (run_to_the_end(*arguments) < rows) == resumes
+        learned = learned_rows(place)
+        assert (run_to_the_end(*arguments) < rows) == (learned > 0)
     newest = [max(place.glob("*.ckpt")) for place in places]
     assert newest[0].name == newest[1].name == f"checkpoint-{rows:012d}.ckpt"
     assert (places[0] / predictions).read_bytes() == (places[1] / predictions).read_bytes()
