@@ -89,9 +89,8 @@ def kill_at_random_rows(seed, kills, rows, *arguments):
     print(f"kills at random rows with seed {seed}")  # noqa: T201 - pytest shows it when the test fails
     rng, folder = random.Random(seed), arguments[2]
     for left in range(kills, 0, -1):
-        learned = learned_rows(folder)
         # Spread over what is left to learn; now and then while the learner starts.
-        at = rng.randint(1, 2 * (rows - learned) // (left + 1) - 2 * AHEAD) if rng.random() < 0.8 else 0
+        at = rng.randint(1, 2 * (rows - learned_rows(folder)) // (left + 1) - 2 * AHEAD) if rng.random() < 0.8 else 0
         process, reader = start(arguments, at + AHEAD)
         announced = 0
         while announced < at:
