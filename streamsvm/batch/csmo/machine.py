@@ -241,7 +241,7 @@ class CSMO(KernelMachine):
     # Fits -------------------------------------------------------------------------------------------------------------------
 
     def fit(self, X: Any, y: Any, sample_weight: Any = None, dual_coef_init: Any = None) -> Self:
-        """DualFit the model to all rows. A fit that raises a ValueError leaves the model as it was.
+        """Fit the model to all rows. A fit that raises a ValueError leaves the model as it was.
 
         Parameters
         ----------
