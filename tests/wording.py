@@ -18,7 +18,7 @@ from pathlib import Path
 ROOT = Path(__file__).parents[1]
 #: Names of variables and parameters that do not say what they hold.
 VAGUE_NAMES = frozenset(
-    "found some given known each told how whole held those others other end begin go look what them both".split()
+    re.findall(r"\w+", "found some given known each told how whole held those others other end begin go look what them both")
 )
 RIDDLES = re.compile(
     r"\b(so many|of which|of whom|at which|in which|by which|(?:is|are) none\b|is no\b"
