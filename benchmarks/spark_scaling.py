@@ -26,7 +26,7 @@ from pyarrow import parquet
 from spark_common import FEATURES, random_rows, session, write_parquet
 
 from streamsvm import BSCAClassifier
-from streamsvm.files.model_file import to_bytes
+from streamsvm.files.model_file import serialize_parts
 from streamsvm.learners import merging
 from streamsvm.learners.refit import Equations, Trial, take_step
 from streamsvm_spark.parts import Reservoir, Sample, joined_samples
@@ -79,7 +79,9 @@ def accuracy_by_parts(split: Split, budget: int, parts: tuple[int, ...], seed: i
         began = time.perf_counter()
         model = each.merged()
         seconds, first = time.perf_counter() - began, accuracy_of(model, split)
-        sent = sum(len(to_bytes({"model": one}, {})) for one in each.models) + sum(len(one.to_bytes()) for one in each.samples)
+        sent = sum(len(serialize_parts({"model": one}, {})) for one in each.models) + sum(
+            len(one.to_bytes()) for one in each.samples
+        )
         equations, trial = Equations.zeros(model), Trial.zeros()
         for rows in each.slices:
             equations.add(Equations.from_rows(model, X[rows], y[rows]))

@@ -10,9 +10,17 @@ import numpy as np
 from river import base, compose
 
 from streamsvm.core.checks import check_number
-from streamsvm.core.explaining import Examples, Explanation, axes_for, distances_to, draw_bars, explanation, nearest_examples
-from streamsvm.core.frames import as_columns, plain_list
-from streamsvm.files.messages import cut, shown
+from streamsvm.core.explaining import (
+    Examples,
+    Explanation,
+    compute_distances,
+    draw_bars,
+    find_nearest_examples,
+    get_axes,
+    make_explanation,
+)
+from streamsvm.core.frames import to_columns, to_list
+from streamsvm.files.messages import short_repr, shorten
 from streamsvm.learners.wrapping import examples_within, explained_within
 from streamsvm.stream.rows import GuardedModel
 from streamsvm.stream.tables import TableModel
@@ -45,13 +53,13 @@ class Importance:
 
     def __str__(self) -> str:
         names = list(dict.fromkeys([*self.sizes, *self.losses]))
-        width = max(6, *(len(cut(str(name), _LONGEST)) for name in names))
+        width = max(6, *(len(shorten(str(name), _LONGEST)) for name in names))
         shuffled = f"  error when shuffled (now {self.error:.4g})" if self.losses else ""
         lines = [f"{'column':{width}}  moves the decision by{shuffled}"]
         for name in names:
             size = f"{self.sizes[name]:21.4f}" if name in self.sizes else " " * 21
             loss = f"  {self.losses[name]:+.4f}" if name in self.losses else ""
-            lines.append(f"{cut(str(name), _LONGEST):{width}}  {size}{loss}".rstrip())
+            lines.append(f"{shorten(str(name), _LONGEST):{width}}  {size}{loss}".rstrip())
         return "\n".join(lines)
 
     def plot(self, axes: Axes | None = None) -> Axes:
@@ -60,7 +68,7 @@ class Importance:
         A bar is how much larger the error is where the values of the column are shuffled; without labels, the mean size of its
         contribution. You need matplotlib (extra ``plot``).
         """
-        axes, found = axes_for(axes), self.losses or self.sizes
+        axes, found = get_axes(axes), self.losses or self.sizes
         names = sorted(found, key=lambda name: -found[name])[:_MOST_BARS]
         draw_bars(axes, names, [found[name] for name in names], _MOST_BARS)
         axes.set(xlabel=f"Error when shuffled, above {self.error:.4g}" if self.losses else "Mean size of its contribution")
@@ -209,17 +217,17 @@ def examples_one(model: Any, x: Any, n: int = 3) -> Examples:
     try:
         row = np.asarray(x, np.float64)
     except (TypeError, ValueError, OverflowError):
-        raise ValueError(f"a row is an array of {d} numbers, not {shown(x)}") from None
+        raise ValueError(f"a row is an array of {d} numbers, not {short_repr(x)}") from None
     if row.shape != (d,):
         raise ValueError(f"a row is an array of {d} numbers, not of the shape {row.shape}")
     with np.errstate(over="ignore"):
-        distances = distances_to(row, rows)
+        distances = compute_distances(row, rows)
     if not np.isfinite(distances).all():
         raise ValueError("a number of the row is not finite, or too large")
-    labels = plain_list(getattr(model, "classes_", []))
+    labels = to_list(getattr(model, "classes_", []))
     targets = [labels[i] for i in _places_of_vectors(model, rows)] if labels else [None] * len(rows)
-    names = plain_list(getattr(model, "feature_names_in_", range(len(row))))
-    return nearest_examples(names, rows, distances, targets, labels, n, "support vectors")
+    names = to_list(getattr(model, "feature_names_in_", range(len(row))))
+    return find_nearest_examples(names, rows, distances, targets, labels, n, "support vectors")
 
 
 def _places_of_vectors(model: Any, rows: np.ndarray) -> list[int]:
@@ -240,7 +248,7 @@ def _places_of_vectors(model: Any, rows: np.ndarray) -> list[int]:
 
 def _of_machine(model: Any, row: np.ndarray, typical: np.ndarray, names: Sequence[Hashable]) -> Explanation:
     decide = model.decision_function if hasattr(model, "decision_function") else model.predict
-    [prediction] = plain_list(model.predict(row[None]))
+    [prediction] = to_list(model.predict(row[None]))
     first = np.asarray(decide(row[None]))
     place = int(np.argmax(first[0])) if first.ndim == 2 else None
     sign = -1.0 if hasattr(model, "classes_") and place is None and not first[0] > 0.0 else 1.0
@@ -249,12 +257,12 @@ def _of_machine(model: Any, row: np.ndarray, typical: np.ndarray, names: Sequenc
         found = np.asarray(decide(rows), np.float64)
         return found[:, place] if place is not None else sign * found
 
-    return explanation(prediction, decided, row, typical, names, {}, dict(zip(names, row.tolist(), strict=True)))
+    return make_explanation(prediction, decided, row, typical, names, {}, dict(zip(names, row.tolist(), strict=True)))
 
 
 def _checked_labels(y: Any, n: int) -> list[Any]:
     """Return labels as a list; a ValueError where they are not n."""
-    found = y if isinstance(y, str | bytes) or getattr(y, "ndim", 1) != 1 or hasattr(y, "columns") else plain_list(y)
+    found = y if isinstance(y, str | bytes) or getattr(y, "ndim", 1) != 1 or hasattr(y, "columns") else to_list(y)
     if not isinstance(found, list) or len(found) != n:
         raise ValueError(f"y must be a sequence of {n:,} labels, one for each row")
     return found
@@ -277,7 +285,7 @@ class _MeasuredLearner:
         label = model.label if isinstance(model, TableModel) else None
         xs: list[Any]
         if hasattr(rows, "columns"):
-            names, columns, frame = as_columns(rows)
+            names, columns, frame = to_columns(rows)
             n = len(frame)
             table, kept = Table(tuple(names), columns), _some_places(n, most)
             xs = [table.row(i).x for i in kept]
@@ -293,7 +301,7 @@ class _MeasuredLearner:
         for x in xs:
             if not isinstance(x, Mapping):
                 pairs = ": give the labels of pairs as y" * isinstance(x, tuple)
-                raise ValueError(f"a row is a mapping of names to values, not {shown(x)}{pairs}")
+                raise ValueError(f"a row is a mapping of names to values, not {short_repr(x)}{pairs}")
         ys: list[Any] | None = None
         if y is not None:
             every = _checked_labels(y, n)
@@ -381,4 +389,4 @@ class _MeasuredMachine:
             place = self._names.index(name)
             X = X.copy()
             X[:, place] = X[order, place]
-        return _error_of(self.y or [], plain_list(self._model.predict(X)), self._is_number)
+        return _error_of(self.y or [], to_list(self._model.predict(X)), self._is_number)

@@ -10,8 +10,8 @@ from typing import Any
 import numpy as np
 from river import base
 
-from streamsvm.core.frames import as_columns
-from streamsvm.files.messages import shown
+from streamsvm.core.frames import to_columns
+from streamsvm.files.messages import short_repr
 from streamsvm.learners.svm import SVMClassifier, SVMRegressor
 from streamsvm.stream import BadRow, Row, Source, StreamError, Table, Weighted
 from streamsvm.stream.look.beginnings import ROWS, Beginning, of_files, of_rows, of_topic
@@ -94,9 +94,9 @@ def table_model(
     said |= {"encoding": encoding, "when_missing": None if when_missing == "mean" else when_missing}
     given = {name: value for name, value in said.items() if value}
     if not isinstance(columns, str):
-        raise ValueError(f"columns must be a text such as 'id:drop,city:category', not {shown(columns)}")
+        raise ValueError(f"columns must be a text such as 'id:drop,city:category', not {short_repr(columns)}")
     if learner is not None and not isinstance(learner, base.Classifier | base.Regressor):
-        raise ValueError(f"the learner must be a classifier or regressor of river, not {shown(learner)}")
+        raise ValueError(f"the learner must be a classifier or regressor of river, not {short_repr(learner)}")
     if getattr(learner, "n_learned", 0):
         raise ValueError("the learner has learned already: clone() makes one that has not")
     if isinstance(data, TableReading):
@@ -152,13 +152,13 @@ def _beginning_of(data: Any, label: str | None) -> tuple[Beginning, list[str]]:
     if isinstance(data, str | PathLike) or (isinstance(data, list | tuple) and data and isinstance(data[0], str | PathLike)):
         return _of_place(list(map(fspath, data)) if isinstance(data, list | tuple) else fspath(data), label)
     if hasattr(data, "columns") and not isinstance(data, Source):
-        found, columns, frame = as_columns(data)
+        found, columns, frame = to_columns(data)
         if others := [name for name in found if not isinstance(name, str)]:
             raise ValueError(f"a column is called {others[0]!r}: columns of a table have texts for names")
         table = Table(tuple(found), columns)
         return of_rows("the frame", len(frame), lambda i: _row_and_label(table.row(i).x, label)), list(map(str, found))
     if isinstance(data, Mapping) or not isinstance(data, Iterable):
-        raise ValueError(f"data is no table: a frame, a path, a source, or an iterable of dicts, not {shown(data)}")
+        raise ValueError(f"data is no table: a frame, a path, a source, or an iterable of dicts, not {short_repr(data)}")
     name = data.name if isinstance(data, Source) else "the data"
     given = data if isinstance(data, list) else list(itertools.islice(data, ROWS))
     is_pair = isinstance(data, Source) or all(isinstance(each, tuple) and len(each) == 2 for each in given[:ROWS])
@@ -166,7 +166,7 @@ def _beginning_of(data: Any, label: str | None) -> tuple[Beginning, list[str]]:
         names = list(dict.fromkeys(str(key) for x in given[:ROWS] for key in x))
         return of_rows(name, len(given), lambda i: _row_and_label(given[i], label)), names
     if not is_pair or isinstance(data, np.ndarray):
-        raise ValueError(f"data is no table: a frame, a path, a source, or an iterable of dicts, not of {shown(given[0])}")
+        raise ValueError(f"data is no table: a frame, a path, a source, or an iterable of dicts, not of {short_repr(given[0])}")
     rows = [Row(*each) for each in given if not isinstance(each, BadRow)]
     if label is not None:
         raise ValueError(f"{name} has its labels beside its rows: leave out label={label!r}")

@@ -4,7 +4,7 @@ import json
 
 import numpy as np
 
-from streamsvm.files.container import pack, unpack
+from streamsvm.files.container import pack_container, unpack_container
 
 
 def put_together(path, records=(), root=None, arrays=(), facts=None):
@@ -16,11 +16,11 @@ def put_together(path, records=(), root=None, arrays=(), facts=None):
 
 def repacked(path, tree, arrays, facts=None):
     text = json.dumps({"rows": 1, "position": {}} if facts is None else facts)
-    path.write_bytes(pack({"tree": np.frombuffer(tree, np.uint8), **arrays}, {"metadata": text}))
+    path.write_bytes(pack_container({"tree": np.frombuffer(tree, np.uint8), **arrays}, {"metadata": text}))
     return path
 
 
 def taken_apart(path):
     """The tree of a file, and its other arrays by their names."""
-    arrays = dict(unpack(path.read_bytes()).arrays)
+    arrays = dict(unpack_container(path.read_bytes()).arrays)
     return json.loads(arrays.pop("tree").tobytes()), arrays

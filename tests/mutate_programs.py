@@ -26,7 +26,7 @@ from mutated_files import at, nodes
 from streamsvm import edge
 from streamsvm.edge.predictor import PROGRAM
 from streamsvm.export.quantise import quantised
-from streamsvm.files.container import DTYPES, pack, unpack
+from streamsvm.files.container import DTYPES, pack_container, unpack_container
 
 GOLDEN = Path(__file__).parent / "edge" / "golden"
 MEMORY = 2**31  # bytes of address space beyond what the process has when it begins
@@ -116,7 +116,7 @@ def changed_program(rng, strings, arrays):
         strings[PROGRAM] = rng.choice(("", "{", "[" * 10**5, "null", "1", '{"a":1,"a":2}', strings[PROGRAM][:-5]))
     if rng.random() < 0.3:
         return zipped(strings, arrays)
-    return pack({name: np.ascontiguousarray(array) for name, array in arrays.items()}, strings)
+    return pack_container({name: np.ascontiguousarray(array) for name, array in arrays.items()}, strings)
 
 
 def zipped(strings, arrays):
@@ -192,7 +192,7 @@ def files():
         yield f"{name}, {bits} bits", {PROGRAM: text}, arrays
     for path in sorted(GOLDEN.glob("*/*.*")):
         if path.suffix == ".safetensors":
-            found = unpack(path.read_bytes())
+            found = unpack_container(path.read_bytes())
             yield path.name, dict(found.strings), dict(found.arrays)
 
 
@@ -234,7 +234,7 @@ def main():
     warnings.simplefilter("ignore")
     path = Path(tempfile.mkdtemp()) / "model"
     for _, strings, arrays in files():
-        whole_fate(pack(arrays, {PROGRAM: strings[PROGRAM]}), path)  # imports
+        whole_fate(pack_container(arrays, {PROGRAM: strings[PROGRAM]}), path)  # imports
     used = int(Path("/proc/self/statm").read_text().split()[0]) * resource.getpagesize()
     resource.setrlimit(resource.RLIMIT_AS, (used + MEMORY,) * 2)
     fates, failures = run(n, seed, path)

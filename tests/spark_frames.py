@@ -9,7 +9,7 @@ from pyspark.ml.linalg import Vectors, VectorUDT
 from pyspark.sql.types import DoubleType, StructField, StructType
 
 from streamsvm import BSCAClassifier
-from streamsvm.files.model_file import to_bytes
+from streamsvm.files.model_file import serialize_parts
 from streamsvm_spark import cascade_tasks, columns
 
 
@@ -27,7 +27,7 @@ def stacked(column):
 
 
 def of_file(model):
-    return to_bytes({"model": model}, {})
+    return serialize_parts({"model": model}, {})
 
 
 def new_model():

@@ -12,7 +12,7 @@ import streamsvm.batch
 import streamsvm.learners
 import streamsvm.linear
 from streamsvm.core import docstrings
-from streamsvm.core.docstrings import documented
+from streamsvm.core.docstrings import complete_docstring
 
 KINDS = [
     kind
@@ -63,7 +63,7 @@ class Base:
         """Not this one."""
 
 
-@documented
+@complete_docstring
 class Square(Base):
     """A square.
 
@@ -129,7 +129,9 @@ def test_without_source_texts_beneath_fields_are_missing(monkeypatch):
 
     monkeypatch.setattr(inspect, "getsource", nowhere)
     docstrings._documented_fields.cache_clear()
-    kind = documented(type("Other", (Base,), {"__doc__": "Another.", "__init__": Square.__init__, "__module__": __name__}))
+    kind = complete_docstring(
+        type("Other", (Base,), {"__doc__": "Another.", "__init__": Square.__init__, "__module__": __name__})
+    )
     assert list(items(kind.__doc__, "Parameters")) == ["name"]
     assert list(items(kind.__doc__, "Raises")) == ["ValueError"]
     monkeypatch.undo()

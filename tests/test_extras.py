@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from streamsvm.files.messages import MissingPackageError, missing_package
+from streamsvm.files.messages import MissingPackageError, missing_package_error
 from streamsvm.linear import write_blocks
 from streamsvm_kafka import ArrowCodec, AvroCodec, EmbeddedBroker, SchemaRegistry
 
@@ -29,11 +29,11 @@ def packages(extra):
 
 
 def calls():
-    """What calls of `missing_package` say is needed, with the extra."""
+    """What calls of `missing_package_error` say is needed, with the extra."""
     for path in [*ROOT.glob("streamsvm/**/*.py"), *ROOT.glob("connectors/**/*.py")]:
         source = path.read_text()
-        for node in ast.walk(ast.parse(source)) if "missing_package(" in source else ():
-            if isinstance(node, ast.Call) and getattr(node.func, "id", None) == "missing_package":
+        for node in ast.walk(ast.parse(source)) if "missing_package_error(" in source else ():
+            if isinstance(node, ast.Call) and getattr(node.func, "id", None) == "missing_package_error":
                 _, needs, extra, _ = node.args
                 yield pytest.param(needs.value, extra.value, id=f"{path.parent.name}/{path.name}")
 
@@ -101,7 +101,7 @@ def test_a_part_is_imported():
 
 
 def test_a_package_that_is_there_and_fails_says_why():
-    error = missing_package(
+    error = missing_package_error(
         "drawing", "matplotlib", "plot", ImportError("libfreetype.so.6:\ncannot open", name="matplotlib.ft2font")
     )
     assert isinstance(error, MissingPackageError)

@@ -13,7 +13,7 @@ from river.tree import HoeffdingTreeClassifier
 import streamsvm
 from refused import raises
 from streamsvm import BSGDClassifier, BSGDRegressor, SVMClassifier, SVMRegressor, importance, load, save, table_model
-from streamsvm.core.frames import plain_list
+from streamsvm.core.frames import to_list
 from streamsvm.stream import IterableSource, LearningLoop, StreamError, open_source
 from streamsvm.stream.tables import TableEncoder, TableModel
 
@@ -82,8 +82,8 @@ def test_frames_are_learned_predicted_and_scored_as_they_are(form):
     model, other = (table_model(frame, label="y", learner=BSGDClassifier(budget=60)) for _ in range(2))
     model.learn_many(frame)
     other.learn_many(without, given["y"])
-    predicted = plain_list(model.predict_many(frame))
-    assert predicted == plain_list(model.predict_many(without)) == plain_list(other.predict_many(without))
+    predicted = to_list(model.predict_many(frame))
+    assert predicted == to_list(model.predict_many(without)) == to_list(other.predict_many(without))
     share = float(np.mean([a == b for a, b in zip(predicted, given["y"], strict=True)]))
     assert model.score(frame) == model.score(without, given["y"]) == share > 0.8
     row = dict(zip(given, next(zip(*given.values(), strict=True)), strict=True))

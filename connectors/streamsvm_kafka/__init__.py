@@ -4,13 +4,13 @@
 behind them. To try them without a broker, use an `EmbeddedBroker`, which runs inside this process.
 """
 
-from streamsvm.files.messages import missing_package
+from streamsvm.files.messages import missing_package_error
 
 try:
     import kafka  # noqa: F401
     import orjson  # noqa: F401
 except ImportError as _error:
-    raise missing_package("streamsvm_kafka", "kafka-python and orjson", "kafka", _error) from _error
+    raise missing_package_error("streamsvm_kafka", "kafka-python and orjson", "kafka", _error) from _error
 
 from streamsvm_kafka.checkpoints import FollowedTopic, TopicCheckpoints
 from streamsvm_kafka.codecs import ArrowCodec, AvroCodec, Float32Codec, JSONCodec, MessageCodec, NpyCodec, SchemaRegistry

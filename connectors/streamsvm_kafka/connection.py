@@ -22,7 +22,7 @@ from kafka.errors import (
     TransactionalIdAuthorizationFailedError,
 )
 
-from streamsvm.files.messages import shown
+from streamsvm.files.messages import short_repr
 from streamsvm.stream.endpoints import StreamError
 from streamsvm.stream.logs import redacting
 
@@ -124,7 +124,7 @@ def _checked_seconds(value: Any) -> float:
     except (TypeError, ValueError):
         seconds = -1.0
     if not 0.0 <= seconds <= _MAX_SECONDS:
-        raise StreamError(f"outage_seconds must be a number of seconds from 0 to {_MAX_SECONDS:,.0f}, not {shown(value)}")
+        raise StreamError(f"outage_seconds must be a number of seconds from 0 to {_MAX_SECONDS:,.0f}, not {short_repr(value)}")
     return seconds
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any, Self
 
-from streamsvm.files.messages import missing_package
+from streamsvm.files.messages import missing_package_error
 
 
 class EmbeddedBroker:
@@ -42,7 +42,7 @@ class EmbeddedBroker:
         try:
             from confluent_kafka import Producer  # noqa: PLC0415 - of an extra
         except ImportError as error:
-            raise missing_package("EmbeddedBroker", "confluent-kafka", "demo", error) from error
+            raise missing_package_error("EmbeddedBroker", "confluent-kafka", "demo", error) from error
         self._client: Any = Producer
         self.bootstrap: str = ""
         self.client: dict[str, Any] = {"api_version": (2, 3)}

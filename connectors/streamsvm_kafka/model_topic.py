@@ -11,8 +11,8 @@ from collections.abc import Iterator, Sequence
 from kafka.errors import KafkaError, TopicAlreadyExistsError
 
 from streamsvm.core.warning import warn
-from streamsvm.files.container import CorruptFileError, ModelFileError, unpack
-from streamsvm.files.messages import shown
+from streamsvm.files.container import CorruptFileError, ModelFileError, unpack_container
+from streamsvm.files.messages import short_repr
 from streamsvm.stream.checkpoint import CheckpointError
 from streamsvm_kafka.clients import open_consumer
 from streamsvm_kafka.clients.messages import TopicMessage
@@ -34,7 +34,7 @@ def check_name(name: str, place: str) -> None:
 def fault_of(value: bytes) -> str:
     """Return why bytes are not a checkpoint, which contains its own digest; "" for a checkpoint, also of a newer version."""
     try:
-        unpack(value)
+        unpack_container(value)
     except CorruptFileError as error:
         return str(error)
     except ModelFileError:
@@ -170,7 +170,7 @@ class ModelReader:
             if to_end and is_other and last is not None and (first == beginning or count >= _MAX_OTHERS):
                 raise CheckpointError(
                     f"{self._place} holds messages that are not checkpoints, such as that at offset {last.offset} with the key "
-                    f"{shown(last.key)}: give checkpoints a topic of their own"
+                    f"{short_repr(last.key)}: give checkpoints a topic of their own"
                 )
             if newest.data is not None or first == beginning:
                 break

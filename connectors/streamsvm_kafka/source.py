@@ -7,9 +7,9 @@ import re
 from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
-from streamsvm.core.checks import checked_count, checked_mapping
+from streamsvm.core.checks import validate_count, validate_mapping
 from streamsvm.core.warning import warn
-from streamsvm.files.messages import shown
+from streamsvm.files.messages import short_repr
 from streamsvm.stream.endpoints import START_AFRESH, Position, StreamError
 from streamsvm_kafka.clients import open_consumer
 from streamsvm_kafka.clients.messages import Backlog, Messages
@@ -164,7 +164,7 @@ class KafkaSource(MessageSource):
             offsets = _saved_counts("offsets", position["offsets"])
             pass_ends = {} if position["end_offsets"] is None else _saved_counts("end_offsets", position["end_offsets"])
             rows_taken = _saved_counts("rows_taken", position.get("rows_taken", {}))
-            turn = checked_count("next_partition", position["next_partition"])
+            turn = validate_count("next_partition", position["next_partition"])
         except ValueError as error:
             raise StreamError(f"{self.name}: the position of the checkpoint is corrupt ({error}): give another folder") from None
         if rows_taken:
@@ -270,10 +270,10 @@ class KafkaSource(MessageSource):
 def _saved_counts(name: str, saved: Any) -> dict[int, int]:
     """Return the counts by partition that a checkpoint holds; ValueError where it holds others."""
     counts = {}
-    for partition, count in checked_mapping(name, saved).items():
+    for partition, count in validate_mapping(name, saved).items():
         if not re.fullmatch(r"0|[1-9][0-9]{0,9}", partition):
-            raise ValueError(f"{name} has a partition {shown(partition)}")
-        counts[int(partition)] = checked_count(name, count)
+            raise ValueError(f"{name} has a partition {short_repr(partition)}")
+        counts[int(partition)] = validate_count(name, count)
     return counts
 
 
@@ -342,7 +342,7 @@ class PartitionSource(MessageSource):
             offset = self._lost_start
         elif "rows_taken" in position:
             try:
-                rows = checked_count("rows_taken", position["rows_taken"])
+                rows = validate_count("rows_taken", position["rows_taken"])
             except ValueError as error:
                 raise self._corrupt_position(f" ({error})") from None
             self._check_many()

@@ -1,11 +1,11 @@
 """Estimators for Spark: the partitions of a frame are learned separately, and become one model."""
 
-from streamsvm.files.messages import missing_package
+from streamsvm.files.messages import missing_package_error
 
 try:
     import pyspark  # noqa: F401
 except ImportError as _error:
-    raise missing_package("streamsvm_spark", "pyspark", "spark", _error) from _error
+    raise missing_package_error("streamsvm_spark", "pyspark", "spark", _error) from _error
 
 from streamsvm_spark.cascade import CascadeSVC, CascadeSVCModel
 from streamsvm_spark.columns import RowsError

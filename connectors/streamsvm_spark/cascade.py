@@ -17,7 +17,7 @@ from sklearn.exceptions import ConvergenceWarning
 
 from streamsvm.batch import CSMOClassifier
 from streamsvm.core.checks import check_number, check_one_of
-from streamsvm.core.warning import kept_warnings, warn
+from streamsvm.core.warning import collect_warnings, warn
 from streamsvm_spark.cascade_tasks import SCHEMA, Candidates, Moments, Read, Scan, Solve, fitted_machine, received_rows
 from streamsvm_spark.columns import RowsError, check_widths, map_partitions
 from streamsvm_spark.models import SVMModel
@@ -197,7 +197,7 @@ class CascadeSVC(CascadeParams, Classifier, DefaultParamsReadable, DefaultParams
         check_number("C", self.getC(), 0.0)
         check_one_of("kernel", self.getKernel(), _KERNELS)  # with others no gap bounds how far the optimum is
         check_number("coef0", self.getCoef0(), 0.0, inclusive=True)
-        with kept_warnings():
+        with collect_warnings():
             CSMOClassifier(**self._parameters_of(self.getGamma()), tol=self.getTol()).fit([[0.0], [1.0]], [0, 1])
 
     def _parameters_of(self, gamma: float | str) -> dict[str, Any]:

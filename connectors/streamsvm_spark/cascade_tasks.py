@@ -16,8 +16,8 @@ from pyspark import TaskContext
 from streamsvm.batch import CSMOClassifier
 from streamsvm.batch.kernel_sums import KernelSums
 from streamsvm.core.kernels import Kernel
-from streamsvm.core.threads import one_blas_thread
-from streamsvm.core.warning import kept_warnings
+from streamsvm.core.threads import limit_blas_threads
+from streamsvm.core.warning import collect_warnings
 from streamsvm_spark.columns import RowsError, arrow_schema, check_problems, check_widths, rows_of_batch
 
 #: A row, or facts alone: text of JSON. As a schema of Spark, and as one of Arrow.
@@ -109,7 +109,7 @@ def decision_values(sums: KernelSums, bias: float, rows: Candidates, reach: floa
     Rows that are farther cost nothing and violate nothing: theirs are of float32.
     """
     X = rows.X.astype(np.float64)
-    with one_blas_thread():
+    with limit_blas_threads():
         if (found := sums.rough(X)) is None:
             return bias + sums.exact(X)[:, 0]
         f, error = bias + found[0][:, 0], found[1][:, 0]
@@ -207,7 +207,7 @@ class Solve(NamedTuple):
         if not len(rows.row) or rows.y.all() or not rows.y.any():
             n, most = len(rows.row), min(_ONE_CLASS * len(np.unique(rows.part)), self.most)
             return rows if n <= most else rows.take(np.linspace(0, n - 1, most).astype(np.int64))
-        with kept_warnings():  # the solution at the top gives them
+        with collect_warnings():  # the solution at the top gives them
             _, rows = fitted_machine(rows, {**self.machine, "tol": _TOL})
         support = rows.take(rows.alpha > 0.0)
         if len(support.row) > self.most:

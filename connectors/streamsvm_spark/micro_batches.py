@@ -12,7 +12,7 @@ import pyarrow as pa
 from pyspark.sql import DataFrame
 
 from streamsvm.core.warning import warn
-from streamsvm.files.messages import shown
+from streamsvm.files.messages import short_repr
 from streamsvm.stream.endpoints import Position, Source, StreamError
 from streamsvm.stream.tables.arrow_columns import is_text
 from streamsvm.stream.tables.chunk import BadRow, Chunk, Table, Weighted
@@ -133,10 +133,13 @@ class MicroBatches(Source):
             or not isinstance(query, str | None)
             or not (names is None or (type(names) is list and all(type(name) in (int, str) for name in names)))
         ):
-            raise StreamError(f"the checkpoint is of another kind of stream, {shown(dict(position))}: give another checkpoint")
+            raise StreamError(
+                f"the checkpoint is of another kind of stream, {short_repr(dict(position))}: give another checkpoint"
+            )
         if names is not None and self._names is not None and tuple(names) != self._names:
             raise StreamError(
-                f"the checkpoint has learned the features {shown(names)}, not {shown(list(self._names))}: give the same "
+                f"the checkpoint has learned the features {short_repr(names)}, not {short_repr(list(self._names))}: "
+                "give the same "
                 "featureNames, or another checkpoint to start from scratch"
             )
         self._query, self._batch = query, batch

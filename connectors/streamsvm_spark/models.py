@@ -19,7 +19,7 @@ from pyspark.sql.types import ArrayType, DataType, DoubleType, StructField, Stru
 from river import base
 
 from streamsvm.core.sklearn_base import SklearnEstimator
-from streamsvm.files.messages import shown
+from streamsvm.files.messages import short_repr
 from streamsvm_spark.columns import MOST_CLASSES, RowsError, arrays_of, column_of, rows_of
 from streamsvm_spark.parameters import ScoreParams
 from streamsvm_spark.parts import bytes_of, learner_of, shared_learner_of
@@ -45,7 +45,8 @@ class SVMModel(ScoreParams, MLReadable[Any], MLWritable):
         names = set(getattr(learner, "feature_names", ()))
         if names != set(range(len(names))):
             raise ValueError(
-                f"the learner has the features {shown(sorted(names, key=str))}, and entries of vectors are numbered from 0 on: "
+                f"the learner has the features {short_repr(sorted(names, key=str))}, and entries of vectors are "
+                "numbered from 0 on: "
                 "take a learner that has learned rows with all of these"
             )
 
@@ -181,7 +182,7 @@ class BudgetedSVMClassificationModel(SVMModel, ProbabilisticClassificationModel)
         if not labels or not all(
             isinstance(x, int | float | np.number) and 0 <= x < MOST_CLASSES and x == int(x) for x in labels
         ):
-            raise ValueError(f"the labels of the learner are {shown(labels)}: they must be some of 0, 1, and so on")
+            raise ValueError(f"the labels of the learner are {short_repr(labels)}: they must be some of 0, 1, and so on")
 
     @property
     def numClasses(self) -> int:

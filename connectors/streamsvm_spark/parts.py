@@ -11,7 +11,7 @@ import numpy as np
 import pyarrow as pa
 from pyspark import TaskContext
 
-from streamsvm.files.model_file import to_bytes
+from streamsvm.files.model_file import serialize_parts
 from streamsvm.learners.budgeted import BudgetedEstimator
 from streamsvm.stream.checkpoint import checkpoint_of
 from streamsvm_spark.columns import RowsError, arrow_schema, check_widths, rows_of_batch
@@ -19,7 +19,7 @@ from streamsvm_spark.columns import RowsError, arrow_schema, check_widths, rows_
 
 def bytes_of(learner: Any) -> bytes:
     """Return a learner as the bytes of a model file."""
-    return to_bytes({"model": learner}, {"kind": "model"})
+    return serialize_parts({"model": learner}, {"kind": "model"})
 
 
 def learner_of(file: bytes, place: str = "the model") -> Any:

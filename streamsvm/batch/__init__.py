@@ -3,12 +3,12 @@
 The estimators follow scikit-learn's conventions. They need the extra ``batch``.
 """
 
-from streamsvm.files.messages import missing_package
+from streamsvm.files.messages import missing_package_error
 
 try:
     import sklearn  # noqa: F401
 except ImportError as _error:
-    raise missing_package("streamsvm.batch", "scikit-learn", "batch", _error) from _error
+    raise missing_package_error("streamsvm.batch", "scikit-learn", "batch", _error) from _error
 
 from streamsvm.batch.adapter.estimators import BatchClassifier, BatchRegressor, batch_adapter
 from streamsvm.batch.csmo.estimators import CSMOClassifier, CSMORegressor

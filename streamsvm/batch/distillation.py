@@ -15,7 +15,7 @@ from sklearn.utils.validation import check_consistent_length, check_is_fitted, c
 from streamsvm.batch.reduced_set import ReducedSet, choose_vectors, dense_rows, rows_between
 from streamsvm.core.checks import LearnerName, check_number, check_one_of
 from streamsvm.core.kernels import KERNELS, LARGEST_FEATURE
-from streamsvm.files.messages import shown
+from streamsvm.files.messages import short_repr
 from streamsvm.learners.bsca import BSCAClassifier, BSCARegressor
 from streamsvm.learners.bsgd import BSGDClassifier, BSGDRegressor
 from streamsvm.learners.budgeted import BudgetedEstimator
@@ -167,7 +167,7 @@ def to_budget(
         raise ValueError(f"{type(model).__name__} cannot become a learner: OneClassBSGD learns from the rows themselves")
     if model._kernel.kind not in KERNELS.values():
         known = ", ".join(map(repr, KERNELS))
-        raise ValueError(f"no learner has the kernel {shown(model.kernel)}: a machine that becomes one has one of {known}")
+        raise ValueError(f"no learner has the kernel {short_repr(model.kernel)}: a machine that becomes one has one of {known}")
     if model._kernel.coef0 < 0.0:
         raise ValueError(f"coef0 must be at least 0 for a learner, not {model._kernel.coef0:g}: such a polynomial is no kernel")
     check_one_of("learner", learner, _LEARNERS)

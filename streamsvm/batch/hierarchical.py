@@ -18,11 +18,11 @@ from streamsvm.batch.path_machine import PathMachine, Prepared, forest_sizes
 from streamsvm.batch.problem import Bounds, Groups
 from streamsvm.batch.tree_descent import LossTerms, TreePoint, descend_tree
 from streamsvm.core.checks import parameter
-from streamsvm.core.docstrings import documented
+from streamsvm.core.docstrings import complete_docstring
 from streamsvm.core.kernels import LARGEST_KERNEL, POLY, RBF, Kernel
-from streamsvm.core.progress import shown_count
-from streamsvm.core.sklearn_base import is_interrupt, seed_of
-from streamsvm.core.threads import Workers, one_blas_thread, stop_if_asked, thread_count
+from streamsvm.core.progress import show_count
+from streamsvm.core.sklearn_base import draw_seed, is_interrupt
+from streamsvm.core.threads import Workers, limit_blas_threads, raise_if_stopped, resolve_n_jobs
 from streamsvm.core.warning import warn
 
 _LARGEST_VALUE = 1e100  # of X: products of three are finite
@@ -68,7 +68,7 @@ class _Problems(NamedTuple):
             return None
 
     def _grown(self, seed: int) -> _Tree:
-        stop_if_asked()
+        raise_if_stopped()
         cuts = grow(self.X, self.leaf_size, seed)
         matrix = compose_matrix(self.X[cuts.order], cuts, self.kernel, self.rank, seed)
         loss = self.loss._replace(targets=self.loss.targets[cuts.order])
@@ -157,7 +157,7 @@ class HierarchicalMachine(PathMachine):
 
     def _check_parameters(self, Cs: Iterable[float]) -> None:
         super()._check_parameters(Cs)
-        thread_count(self.n_jobs)
+        resolve_n_jobs(self.n_jobs)
         for name, least in {"leaf_size": 2, "rank": 1}.items():
             self._check_or_auto(name, least, high=10**5, integer=True)
 
@@ -177,8 +177,8 @@ class HierarchicalMachine(PathMachine):
 
     def _trees(self, problems: _Problems) -> tuple[list[_Tree], bool]:
         """Return the trees, and whether the user interrupted: then those that were finished, or else that were begun."""
-        seeds = np.random.SeedSequence(seed_of(self.random_state)).generate_state(self.n_trees).tolist()
-        trees, threads = list[_Tree](), min(thread_count(self.n_jobs), len(seeds))
+        seeds = np.random.SeedSequence(draw_seed(self.random_state)).generate_state(self.n_trees).tolist()
+        trees, threads = list[_Tree](), min(resolve_n_jobs(self.n_jobs), len(seeds))
 
         def grow_tree(seed: int) -> None:
             if (tree := problems.tree(seed)) is not None:
@@ -186,7 +186,7 @@ class HierarchicalMachine(PathMachine):
                 show(len(trees))
 
         # A tree for each thread; products do not depend on how many there are.
-        with one_blas_thread(), Workers(threads) as workers, shown_count(len(seeds), "trees", bool(self.verbose)) as show:
+        with limit_blas_threads(), Workers(threads) as workers, show_count(len(seeds), "trees", bool(self.verbose)) as show:
             try:
                 workers.each(grow_tree, seeds, problems.stop)
             except BaseException as error:
@@ -280,7 +280,7 @@ def _mean_self_kernel(rows: np.ndarray, kernel: Kernel) -> float:
     raise ValueError("X has values that are too large for this kernel: scale its features")
 
 
-@documented
+@complete_docstring
 @dataclass(eq=False, repr=False, kw_only=True)
 class HierarchicalSVC(KernelClassifier, HierarchicalMachine):
     """A support vector classifier for very many rows, averaged over trees that approximate the kernel.
@@ -326,7 +326,7 @@ class HierarchicalSVC(KernelClassifier, HierarchicalMachine):
     """
 
 
-@documented
+@complete_docstring
 @dataclass(eq=False, repr=False, kw_only=True)
 class HierarchicalSVR(KernelRegressor, HierarchicalMachine):
     """Support vector regression for very many rows, averaged over trees that approximate the kernel.

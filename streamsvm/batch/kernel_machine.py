@@ -16,8 +16,8 @@ from streamsvm.batch.distillation import to_budget
 from streamsvm.batch.kernel_sums import FEW, KernelSums
 from streamsvm.core.checks import MachineGamma, MachineKernel, check_number, check_one_of, check_parameters, parameter
 from streamsvm.core.kernels import KERNELS, LARGEST_KERNEL, POLY, SIGMOID, Kernel
-from streamsvm.core.sklearn_base import SklearnClassifier, SklearnEstimator, check_targets, is_plain
-from streamsvm.core.threads import Workers, one_blas_thread, thread_count
+from streamsvm.core.sklearn_base import SklearnClassifier, SklearnEstimator, check_targets, is_finite_array
+from streamsvm.core.threads import Workers, limit_blas_threads, resolve_n_jobs
 from streamsvm.learners.budgeted import BudgetedEstimator
 
 _NO_FIT = "the saved model is corrupt: its support vectors and coefficients do not fit together"
@@ -127,7 +127,13 @@ class KernelMachine(SklearnEstimator):
     def _checked_rows(self, X: Any, y: Any) -> tuple[Any, Any]:
         """Return rows to learn and their labels or targets, checked."""
         how: dict[str, Any] = {"accept_sparse": "csr", "dtype": np.float64, "accept_large_sparse": True}
-        if is_plain(X) and type(y) is np.ndarray and y.shape == (len(X),) and y.dtype.kind in "biuf" and np.isfinite(y).all():
+        if (
+            is_finite_array(X)
+            and type(y) is np.ndarray
+            and y.shape == (len(X),)
+            and y.dtype.kind in "biuf"
+            and np.isfinite(y).all()
+        ):
             self.n_features_in_: int = X.shape[1]
             self.__dict__.pop("feature_names_in_", None)
             return X, y
@@ -188,13 +194,13 @@ class KernelMachine(SklearnEstimator):
                     return
             values[:] = self._rows.exact(chunk) + self._intercepts  # where a row is at the boundary, to the last bit
 
-        with one_blas_thread() if X.shape[0] > FEW else nullcontext():  # which takes longer than a few rows
+        with limit_blas_threads() if X.shape[0] > FEW else nullcontext():  # which takes longer than a few rows
             self._decide_chunks(decide, range(0, X.shape[0], size))
         return out
 
     def _decide_chunks(self, decide: Callable[[int], None], begins: range) -> None:
         """Call a function for the begin of each chunk of rows, in threads if the machine has some."""
-        threads = min(thread_count(getattr(self, "n_jobs", None)), len(begins))
+        threads = min(resolve_n_jobs(getattr(self, "n_jobs", None)), len(begins))
         if threads > 1:
             with Workers(threads) as workers:
                 workers.each(decide, begins)

@@ -36,7 +36,7 @@ from scipy import sparse
 from streamsvm.batch.csmo.tiles import COLUMNS, ROWS, Vectors, csr_of, other_side, product_tiles, stored_tiles
 from streamsvm.batch.csmo.values import StoredRows, add_sums, as_dense, csr_without_zeros
 from streamsvm.core.kernels import LINEAR, LOG2E, RBF, Kernel, exp2f
-from streamsvm.core.threads import stop_if_asked
+from streamsvm.core.threads import raise_if_stopped
 
 FEW = 32  # rows up to which float32 saves no time
 _AT_ONCE, _LEAST_ROWS, _MOST_ROWS = 2**22, 64, 4096  # values of rows that are made ready at a time, and rows
@@ -182,7 +182,7 @@ class KernelSums:
         out, memory = np.zeros((len(self._coefficients), left.n)), np.empty(ROWS * COLUMNS, np.float32)
         factor = np.float32(-self._kernel.gamma * LOG2E)
         for rows, first, distances in product_tiles(left, form.vectors, 0, left.n):
-            stop_if_asked()
+            raise_if_stopped()
             number = first // form.vectors.lanes
             machines, factors = form.tiles[number]
             values = memory[: distances.size].reshape(distances.shape)

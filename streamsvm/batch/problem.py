@@ -16,7 +16,7 @@ import numpy as np
 
 from streamsvm.batch.csmo.given import GivenRows
 from streamsvm.core.compiling.functions import compiled
-from streamsvm.core.threads import Each, each_alone
+from streamsvm.core.threads import ForEach, call_for_each
 
 _COPIED = 1000  # rows that are copied at a time
 _HASHED = 100_000  # values whose hash is taken at a time
@@ -44,9 +44,9 @@ class Groups:
     ``each`` is the loop in which threads may share what is done with rows.
     """
 
-    def __init__(self, X: Any, which: np.ndarray, targets: np.ndarray | None = None, each: Each = each_alone) -> None:
+    def __init__(self, X: Any, which: np.ndarray, targets: np.ndarray | None = None, each: ForEach = call_for_each) -> None:
         self._X = X[which] if len(which) < X.shape[0] else X
-        self.each: Each = each
+        self.each: ForEach = each
         self.places: np.ndarray = self._X.same_rows() if isinstance(self._X, GivenRows) else same_rows(self._X, targets, each)
         self.first: np.ndarray = np.empty(int(self.places.max()) + 1, np.int64)
         self.first[self.places] = np.arange(len(which))
@@ -128,7 +128,7 @@ def hand_out(
                     amounts[g] -= share
 
 
-def same_rows(X: Any, values: np.ndarray | None = None, each: Each = each_alone) -> np.ndarray:
+def same_rows(X: Any, values: np.ndarray | None = None, each: ForEach = call_for_each) -> np.ndarray:
     """Number the groups of equal rows of X, float64 [n, d] or CSR; return the number of each row's group, int64 [n], from 0.
 
     Rows are equal if all their bits are, and those of their ``values`` float64 [n] where these are given. The numbers do not

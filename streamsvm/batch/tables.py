@@ -13,8 +13,8 @@ from sklearn.utils import check_random_state
 from sklearn.utils.multiclass import check_classification_targets
 from sklearn.utils.validation import check_is_fitted
 
-from streamsvm.core.frames import as_columns, plain_list
-from streamsvm.files.messages import shown
+from streamsvm.core.frames import to_columns, to_list
+from streamsvm.files.messages import short_repr
 from streamsvm.from_tables import table_model
 from streamsvm.learners.labels import is_missing
 from streamsvm.stream.tables import TableModel
@@ -69,7 +69,7 @@ class _TableEstimator(BaseEstimator):  # type: ignore[misc]
         ValueError
             X is no frame, two readings of a column are right, or a row is refused; the message says what to try.
         """
-        names, _, frame = as_columns(X)
+        names, _, frame = to_columns(X)
         labels, weights = self._checked(y, len(frame)), self._weights(sample_weight, len(frame))
         order = np.arange(len(frame))
         if self.shuffle:
@@ -106,19 +106,19 @@ class _TableEstimator(BaseEstimator):  # type: ignore[misc]
             The model is not fitted.
         """
         frame = self._frame(X)
-        return self._answers(plain_list(self.model_.predict_many(frame.to_native())))
+        return self._answers(to_list(self.model_.predict_many(frame.to_native())))
 
     def _frame(self, X: Any) -> Any:
         """Return a frame, which has the columns that were fitted."""
         check_is_fitted(self)
-        names, _, frame = as_columns(X)
+        names, _, frame = to_columns(X)
         if missing := [name for name in self.feature_names_in_ if name not in names]:
-            raise ValueError(f"X has no column {shown(missing[0])}, which the fitted frame had")
+            raise ValueError(f"X has no column {short_repr(missing[0])}, which the fitted frame had")
         return frame
 
     def _checked(self, y: Any, n: int) -> list[Any]:
         """Return the n labels, or targets."""
-        labels = plain_list(y) if np.ndim(y) == 1 or hasattr(y, "dtype") else list(y)
+        labels = to_list(y) if np.ndim(y) == 1 or hasattr(y, "dtype") else list(y)
         if len(labels) != n:
             raise ValueError(f"X has {n:,} rows, and y {len(labels):,} labels")
         if missing := [i for i, label in enumerate(labels) if is_missing(label)]:
@@ -194,7 +194,7 @@ class TableClassifier(ClassifierMixin, _TableEstimator):  # type: ignore[misc]
 
     def predict_proba(self, X: Any) -> np.ndarray:
         """Predict the probability of each class of ``classes_``, float64 [n, classes]; errors are as in `predict`."""
-        names, columns, frame = as_columns(self._frame(X).to_native())
+        names, columns, frame = to_columns(self._frame(X).to_native())
         table, places = Table(tuple(names), columns), self._places()
         found = np.zeros((len(frame), len(self.classes_)))
         for i in range(len(frame)):
@@ -209,7 +209,7 @@ class TableClassifier(ClassifierMixin, _TableEstimator):  # type: ignore[misc]
 
     def _places(self) -> dict[Any, int]:
         """Return the number of each class by the label that the model has for it, as a table may have numbers as texts."""
-        return {label: i for i, label in enumerate(self.model_.read_labels(plain_list(self.classes_)))}
+        return {label: i for i, label in enumerate(self.model_.read_labels(to_list(self.classes_)))}
 
 
 class TableRegressor(RegressorMixin, _TableEstimator):  # type: ignore[misc]

@@ -22,7 +22,7 @@ from streamsvm.batch.problem import Bounds
 from streamsvm.core.compiling.functions import compiled
 from streamsvm.core.kernels import FAST
 from streamsvm.core.sklearn_base import is_interrupt
-from streamsvm.core.threads import stop_if_asked
+from streamsvm.core.threads import raise_if_stopped
 
 
 @compiled(nogil=True, fastmath=FAST)
@@ -274,7 +274,7 @@ def descend_tree(
 
     try:
         while n_iter < max_iter:
-            stop_if_asked()
+            raise_if_stopped()
             gap, objective = go(_PASSES)
             n_iter += 1
             if stop.is_set():

@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from streamsvm.cli import CommandError, UsageError, printable
-from streamsvm.files.messages import names_of
+from streamsvm.files.messages import split_names
 
 
 @contextlib.contextmanager
@@ -107,9 +107,9 @@ def add_table_flags(group: Any) -> None:
 
 
 def parse_names(text: str) -> list[str]:
-    """Split a list with commas as `names_of` does; raise a UsageError if it is invalid."""
+    """Split a list with commas as `split_names` does; raise a UsageError if it is invalid."""
     with wrong_usage(""):
-        return names_of(text)
+        return split_names(text)
 
 
 class Places(argparse.Action):

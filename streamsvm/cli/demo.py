@@ -21,7 +21,7 @@ from streamsvm.cli.arguments import failing
 from streamsvm.cli.outputs import is_ours
 from streamsvm.cli.streams import unwinding
 from streamsvm.export import plots
-from streamsvm.files.messages import missing_package
+from streamsvm.files.messages import missing_package_error
 from streamsvm.stream import LearningCurve, Row
 from streamsvm.stream.checkpoint import read_header, read_newest
 
@@ -45,7 +45,7 @@ def run_demo(arguments: argparse.Namespace) -> None:
 
         from streamsvm_kafka import EmbeddedBroker, JSONCodec, publish  # noqa: PLC0415
     except ImportError as error:
-        raise missing_package("the demonstration", "confluent-kafka, kafka-python and matplotlib", "demo", error) from error
+        raise missing_package_error("the demonstration", "confluent-kafka, kafka-python and matplotlib", "demo", error) from error
     out = arguments.out
     out.mkdir(parents=True, exist_ok=True)
     picture = out / "learned.png"

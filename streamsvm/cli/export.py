@@ -21,7 +21,7 @@ from streamsvm.export.c.writer import needs_of
 from streamsvm.export.describe import order_text, program_of
 from streamsvm.export.forms import FORMS, export, files_of
 from streamsvm.export.quantise import quantised
-from streamsvm.files.messages import cut
+from streamsvm.files.messages import shorten
 from streamsvm.learners.svm import SVMClassifier, SVMRegressor
 from streamsvm.stream.rows import learner_of
 
@@ -110,7 +110,7 @@ def _sample_rows(place: str, checkpoint: Any, program: Program) -> np.ndarray:
 
 def _order_of(program: Program) -> str:
     """Describe the input order of a written program: the names of its columns."""
-    names = [cut(str(column.name), 40) for column in program.columns]
+    names = [shorten(str(column.name), 40) for column in program.columns]
     n_hashed = f"{program.hashed:,} hashed ones" if program.hashed else ""
     order = order_text(program.facts.get("order"))
     return f"takes numbers in {order}: {', '.join(names[:_SHOWN] or [n_hashed])}" + ", ..." * (len(names) > _SHOWN)

@@ -16,7 +16,7 @@ from streamsvm.cli.arguments import wrong_usage
 from streamsvm.core import budget
 from streamsvm.core.checks import OnDrift
 from streamsvm.explanations import explain_one
-from streamsvm.files.messages import names_of
+from streamsvm.files.messages import split_names
 from streamsvm.files.river_metrics import metrics
 from streamsvm.learners.bsca import BSCAClassifier, BSCARegressor
 from streamsvm.learners.bsgd import BSGDClassifier, BSGDRegressor
@@ -49,7 +49,7 @@ _DETECTORS = "ADWIN", "KSWIN", "PageHinkley"
 #: Errors of Python for a text that is not a literal.
 _NO_LITERAL = ValueError, SyntaxError, TypeError, MemoryError, RecursionError
 #: The strategies that keep a budget, by name.
-_STRATEGIES = {name: getattr(budget, name) for name in budget.__all__ if name not in ("Refusal", "Strategy", "strategy_for")}
+_STRATEGIES = {name: getattr(budget, name) for name in budget.__all__ if name not in ("Refusal", "Strategy", "choose_strategy")}
 #: Makes of a learner one that decides as flags say.
 Decide = Callable[[Any], Any]
 
@@ -329,7 +329,7 @@ def _by_threshold(text: str, positive: Any, is_named: bool, learns: bool) -> Dec
 def _by_costs(text: str, text_format: str | None) -> Decide:
     costs: dict[Any, float] = {}
     with wrong_usage(f"--costs {text}: "):
-        for part in names_of(text):
+        for part in split_names(text):
             label, equals, cost = part.rpartition("=")
             if not equals:
                 raise ValueError(f"{part} is no LABEL=COST")

@@ -33,8 +33,8 @@ from streamsvm.export.describe import program_of
 from streamsvm.export.report.about import About, card
 from streamsvm.export.report.facts import Given, facts_of
 from streamsvm.files.container import ModelFileError
-from streamsvm.files.messages import cut
-from streamsvm.files.model_file import write
+from streamsvm.files.messages import shorten
+from streamsvm.files.model_file import write_file
 from streamsvm.stream import BadRow, StreamError
 from streamsvm.stream.checkpoint import Checkpoint
 from streamsvm.stream.page import page
@@ -126,7 +126,7 @@ def _score_text(report: ScoreReport) -> str:
 
 
 def _listed_names(names: list[Any]) -> str:
-    shown = [cut(str(name), _LONGEST) for name in names[:_MOST_NAMES]]
+    shown = [shorten(str(name), _LONGEST) for name in names[:_MOST_NAMES]]
     return ", ".join(shown) + (f", ... ({len(names):,})" if len(names) > _MOST_NAMES else "")
 
 
@@ -221,7 +221,7 @@ def run_report(arguments: argparse.Namespace) -> None:
     given = _given_rows(arguments, checkpoint) if arguments.source else None
     facts = facts_of(checkpoint, given, _file_bytes(arguments.path))
     with failing(f"--to {path}: ", ModelFileError), unwinding():
-        write(path, write_form(facts).encode())
+        write_file(path, write_form(facts).encode())
     print(printable(f"{path}: {path.stat().st_size:,} bytes"))
 
 

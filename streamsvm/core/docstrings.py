@@ -17,7 +17,7 @@ _ITEM = re.compile(r"^(?=\S)", re.MULTILINE)
 _SHARED = ("Parameters", "Attributes", "Raises", "Warns")  # sections whose items those of the bases complete
 
 
-def documented(kind: type[_Kind]) -> type[_Kind]:
+def complete_docstring(kind: type[_Kind]) -> type[_Kind]:
     """Complete the docstring of a class by what its bases say, when it is first read.
 
     Each parameter of the constructor has the text that stands beneath its field, in the class or in the nearest base. Attributes

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
-from streamsvm.files.messages import cut, missing_package
+from streamsvm.files.messages import missing_package_error, shorten
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -82,11 +82,11 @@ class Explanation:
 
         You need matplotlib (extra ``plot``).
         """
-        axes = axes_for(axes)
+        axes = get_axes(axes)
         given = {name: self.values.get(name) for name in self.contributions}
         texts = [f"{name} = {'missing' if x is None else f'{x:g}' if isinstance(x, float) else x}" for name, x in given.items()]
         draw_bars(axes, [*texts, "several together"], [*self.contributions.values(), self.remainder], _MOST_BARS)
-        what = "" if self.prediction is None else f"{plain_line(self.prediction)}: "
+        what = "" if self.prediction is None else f"{to_plot_text(self.prediction)}: "
         axes.set(xlabel="Contribution to the decision", title=f"{what}{self.decision:.3g}, a typical row {self.typical:.3g}")
         return axes
 
@@ -143,16 +143,16 @@ class Examples:
             for each in found:
                 target = f"  target {each.target:.6g}" if label is None and each.target is not None else ""
                 values = ", ".join(_name_and_value(name, value) for name, value in each.values.items())
-                lines.append(f"  distance {round(each.distance, 6):.4g}{target}  {cut(values, _LONGEST_ROW)}")
+                lines.append(f"  distance {round(each.distance, 6):.4g}{target}  {shorten(values, _LONGEST_ROW)}")
         return "\n".join(lines)
 
 
-def distances_to(row: np.ndarray, rows: np.ndarray) -> np.ndarray:
+def compute_distances(row: np.ndarray, rows: np.ndarray) -> np.ndarray:
     """Return the Euclidean distance of each of m rows to a row, float64 [m]."""
     return np.sqrt(np.square(np.asarray(rows, np.float64) - row).sum(1))
 
 
-def nearest_examples(
+def find_nearest_examples(
     names: Sequence[Hashable],
     rows: np.ndarray,
     distances: np.ndarray,
@@ -174,11 +174,11 @@ def nearest_examples(
 
 def _name_and_value(name: Hashable, value: Any) -> str:
     """Return a feature and its value as people read it."""
-    text = "missing" if value is None else f"{value:g}" if isinstance(value, float) else cut(str(value), LONGEST_NAME)
-    return f"{cut(str(name), LONGEST_NAME)} = {text}"
+    text = "missing" if value is None else f"{value:g}" if isinstance(value, float) else shorten(str(value), LONGEST_NAME)
+    return f"{shorten(str(name), LONGEST_NAME)} = {text}"
 
 
-def contributions(
+def compute_contributions(
     decide: Callable[[np.ndarray], np.ndarray], row: np.ndarray, typical: np.ndarray, groups: np.ndarray, n_groups: int
 ) -> tuple[float, float, np.ndarray]:
     """Return the decision of a row, that of the typical row, and what each group of features contributes, float64 [n_groups].
@@ -187,7 +187,7 @@ def contributions(
     is not typical, and two more, in one call of ``decide``.
 
     >>> row, typical = np.array([3.0, 2.0, 1.0]), np.array([1.0, 1.0, 1.0])
-    >>> decision, base, parts = contributions(lambda rows: rows[:, 0] * rows[:, 1], row, typical, np.arange(3), 3)
+    >>> decision, base, parts = compute_contributions(lambda rows: rows[:, 0] * rows[:, 1], row, typical, np.arange(3), 3)
     >>> decision, base, parts.tolist()
     (6.0, 1.0, [3.0, 2.0, 0.0])
     """
@@ -200,7 +200,7 @@ def contributions(
     return float(decisions[0]), float(decisions[n + 1]), found
 
 
-def explanation(
+def make_explanation(
     prediction: Any,
     decide: Callable[[np.ndarray], np.ndarray],
     row: np.ndarray,
@@ -213,28 +213,28 @@ def explanation(
     owners = [groups.get(name, name) for name in names] if groups else names
     numbers = {name: number for number, name in enumerate(dict.fromkeys(owners))}
     of = np.fromiter(map(numbers.__getitem__, owners), np.int64, len(owners))
-    decision, base, found = contributions(decide, row, typical, of, len(numbers))
+    decision, base, found = compute_contributions(decide, row, typical, of, len(numbers))
     order = np.argsort(-np.abs(found), kind="stable").tolist()
     listed, sizes = list(numbers), found.tolist()
     ordered = {listed[number]: sizes[number] for number in order}
     return Explanation(prediction, decision, base, ordered, decision - base - float(found.sum()), dict(values))
 
 
-FOR, AGAINST = "#2166ac", "#b2182b"
+COLOR_FOR, COLOR_AGAINST = "#2166ac", "#b2182b"
 
 
-def axes_for(axes: Axes | None) -> Axes:
+def get_axes(axes: Axes | None) -> Axes:
     """Return the axes to draw on: those that are given, else the current ones of pyplot."""
     if axes is not None:
         return axes
     try:
         import matplotlib.pyplot as plt  # noqa: PLC0415 - of an extra
     except ImportError as error:
-        raise missing_package("drawing", "matplotlib", "plot", error) from error
+        raise missing_package_error("drawing", "matplotlib", "plot", error) from error
     return plt.gca()
 
 
-def plain_line(text: Any) -> str:
+def to_plot_text(text: Any) -> str:
     """Return a text from anywhere as one short line, without the signs of formulas."""
     text = " ".join(str(text).split())
     return (text if len(text) <= LONGEST_NAME else f"{text[: LONGEST_NAME - 3]}...").replace("$", r"\$")
@@ -242,12 +242,12 @@ def plain_line(text: Any) -> str:
 
 def draw_bars(axes: Axes, names: Sequence[Any], sizes: Sequence[float], most: int) -> None:
     """Draw a bar for each of the first ``most`` names, the first at the top, and one for the sum of the others."""
-    texts, values = [plain_line(name) for name in names[:most]], list(sizes[:most])
+    texts, values = [to_plot_text(name) for name in names[:most]], list(sizes[:most])
     if len(names) > most:
         texts.append(f"{len(names) - most:,} others")
         values.append(sum(sizes[most:]))
     places = range(len(values))
-    axes.barh(places, values, color=[FOR if value >= 0.0 else AGAINST for value in values])
+    axes.barh(places, values, color=[COLOR_FOR if value >= 0.0 else COLOR_AGAINST for value in values])
     axes.set_yticks(places, texts)
     axes.invert_yaxis()
     axes.axvline(0.0, color="black", linewidth=0.8)

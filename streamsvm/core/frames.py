@@ -10,10 +10,10 @@ import numpy as np
 from river.utils import dataframe
 
 from streamsvm.core.checks import LARGEST_WEIGHT
-from streamsvm.core.sparse import Matrix, is_scipy, rows_of_pandas, rows_of_scipy, sparse_columns
+from streamsvm.core.sparse import Matrix, convert_pandas, convert_scipy, find_sparse_columns, is_scipy_sparse
 
 
-def as_matrix(X: Any, dtype: Any = np.float32) -> tuple[Matrix, list[Hashable], Any]:
+def to_matrix(X: Any, dtype: Any = np.float32) -> tuple[Matrix, list[Hashable], Any]:
     """Return a frame or an array of features as an array of a dtype [n, features], with the names of the features.
 
     X is an eager frame that narwhals knows, a 2-D numpy array of numbers, or a sparse matrix or array of scipy; features of the
@@ -22,8 +22,8 @@ def as_matrix(X: Any, dtype: Any = np.float32) -> tuple[Matrix, list[Hashable], 
     if X is none of these, is masked, or has a column that is not numeric.
     """
     frame = None
-    if is_scipy(X):
-        return rows_of_scipy(X, dtype), list(range(X.shape[1])), None
+    if is_scipy_sparse(X):
+        return convert_scipy(X, dtype), list(range(X.shape[1])), None
     if isinstance(X, np.ma.MaskedArray):
         raise ValueError("X is a masked array: fill in what is masked (X.filled) or leave those rows out")
     if isinstance(X, np.ndarray):
@@ -37,21 +37,21 @@ def as_matrix(X: Any, dtype: Any = np.float32) -> tuple[Matrix, list[Hashable], 
             raise ValueError(f"X must be an eager frame or a 2-D array (numpy, scipy.sparse), not {type(X).__name__}") from None
         others = {name: kind for name, kind in frame.schema.items() if not (kind.is_numeric() or kind == nw.Boolean)}
         if others:
-            sparse = sparse_columns(X)
+            sparse = find_sparse_columns(X)
             for name, kind in others.items():
                 if name not in sparse:
                     raise ValueError(
                         f"feature {name!r} is of type {kind}: features must be numbers. For a table with names, dates or gaps, "
                         "make the model by streamsvm.table_model(table, label=...)"
                     )
-            return rows_of_pandas(X, dtype), list(frame.columns), frame
+            return convert_pandas(X, dtype), list(frame.columns), frame
         values, names = dataframe.to_numpy(frame), cast("list[Hashable]", list(frame.columns))
     with np.errstate(over="ignore"):  # a number that does not fit float32 becomes infinite, and its feature is refused by name
         # Writable, as compiled code takes no other: a read-only array is copied.
         return np.require(values, dtype, ["C", "W"]), names, frame
 
 
-def as_columns(X: Any) -> tuple[list[Hashable], list[np.ndarray | list[Any]], Any]:
+def to_columns(X: Any) -> tuple[list[Hashable], list[np.ndarray | list[Any]], Any]:
     """Return the names and the values of the columns of a frame, and the narwhals frame for results.
 
     Numbers and booleans are arrays, NaN if they are missing; other values are objects. It is a ValueError if X is no frame.
@@ -70,7 +70,7 @@ def as_columns(X: Any) -> tuple[list[Hashable], list[np.ndarray | list[Any]], An
     return list(frame.columns), columns, frame
 
 
-def plain_list(values: Any) -> list[Any]:
+def to_list(values: Any) -> list[Any]:
     """Return the values of a series, an array or another sequence as objects of Python."""
     for way in ("tolist", "to_list", "to_pylist"):
         if hasattr(values, way):
@@ -78,13 +78,13 @@ def plain_list(values: Any) -> list[Any]:
     return list(values)
 
 
-def as_series(values: np.ndarray, like: Any) -> Any:
-    """Return values [n] as a series like the frame that `as_matrix` returned, or as they are for None."""
+def to_series(values: np.ndarray, like: Any) -> Any:
+    """Return values [n] as a series like the frame that `to_matrix` returned, or as they are for None."""
     return values if like is None else dataframe.to_native_series(values, name=None, like=like)
 
 
-def as_frame(values: np.ndarray, names: Iterable[Any], like: Any) -> Any:
-    """Return values [n, names] as a frame like the one that `as_matrix` returned, or as they are for None."""
+def to_frame(values: np.ndarray, names: Iterable[Any], like: Any) -> Any:
+    """Return values [n, names] as a frame like the one that `to_matrix` returned, or as they are for None."""
     return values if like is None else dataframe.to_native_frame(dict(zip(names, values.T, strict=True)), like=like)
 
 
@@ -123,9 +123,9 @@ class Batch(NamedTuple):
         raise ValueError(f"row {self.numbers[row]}: {error}") from None
 
 
-def as_batch(X: Any, y: Any, w: Any, dtype: Any = np.float32) -> Batch:
+def make_batch(X: Any, y: Any, w: Any, dtype: Any = np.float32) -> Batch:
     """Check the arguments of ``learn_many``, except for the labels or targets themselves; a ValueError where they do not fit."""
-    matrix, names, _ = as_matrix(X, dtype)
+    matrix, names, _ = to_matrix(X, dtype)
     given = matrix.shape[0]
     y, weights = _as_list(y, given), _checked_weights(w, given)
     numbers = np.flatnonzero(weights)
@@ -138,7 +138,7 @@ def _as_list(y: Any, n: int) -> list[Any]:
     if hasattr(y, "columns") or getattr(y, "ndim", 1) != 1 or isinstance(y, str | bytes):
         raise ValueError(f"y must be a sequence of labels, not a {type(y).__name__}")
     try:
-        values = plain_list(y)
+        values = to_list(y)
     except TypeError:
         raise ValueError(f"y must be a sequence of labels, not a {type(y).__name__}") from None
     if len(values) != n:

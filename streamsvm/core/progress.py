@@ -9,7 +9,7 @@ from rich import progress
 from rich.console import Console
 
 
-def with_progress(numbers: Iterable[int], what: str, verbose: bool) -> Iterable[int]:
+def iterate_with_progress(numbers: Iterable[int], what: str, verbose: bool) -> Iterable[int]:
     """Iterate over the numbers, with a bar of how many are done."""
     if not verbose:
         return numbers
@@ -17,19 +17,19 @@ def with_progress(numbers: Iterable[int], what: str, verbose: bool) -> Iterable[
     return progress.track(numbers, what, console=console, transient=True) if console.is_terminal else numbers
 
 
-def shown_count(total: int, what: str, verbose: bool) -> AbstractContextManager[Callable[[int], None]]:
+def show_count(total: int, what: str, verbose: bool) -> AbstractContextManager[Callable[[int], None]]:
     """Show a bar of how many of ``total`` are done; the context is a function to call with that number, from any thread."""
     return _shown_progress((progress.BarColumn(), progress.MofNCompleteColumn()), total, what, verbose)
 
 
-def shown_bytes(total: int, what: str, verbose: bool) -> AbstractContextManager[Callable[[int], None]]:
+def show_bytes(total: int, what: str, verbose: bool) -> AbstractContextManager[Callable[[int], None]]:
     """Show a bar of how many of ``total`` bytes are done; the context is a function to call with that number."""
     return _shown_progress(
         (progress.BarColumn(), progress.DownloadColumn(), progress.TransferSpeedColumn()), total, what, verbose
     )
 
 
-def shown_rows(what: str, verbose: bool) -> AbstractContextManager[Callable[[int], None]]:
+def show_rows(what: str, verbose: bool) -> AbstractContextManager[Callable[[int], None]]:
     """Show a line of how many rows are done; the context is a function to call with that number."""
     return _shown_progress((progress.TextColumn("{task.completed:,.0f} rows"), progress.TimeElapsedColumn()), None, what, verbose)
 

@@ -17,7 +17,7 @@ from sklearn.utils.validation import check_is_fitted, validate_data
 import streamsvm
 from streamsvm.core.checks import check_number
 from streamsvm.core.compiling.common import expect_use
-from streamsvm.files.messages import shown
+from streamsvm.files.messages import short_repr
 
 _SMALLEST_TARGET, _LARGEST_TARGET = 1e-20, 1e20  # beyond them products of gradients leave float32
 
@@ -56,7 +56,7 @@ class SklearnEstimator(BaseEstimator):  # type: ignore[misc]
 
     def _checked(self, X: Any) -> Any:
         check_is_fitted(self)
-        if is_plain(X) and X.shape[1] == self.n_features_in_ and not hasattr(self, "feature_names_in_"):
+        if is_finite_array(X) and X.shape[1] == self.n_features_in_ and not hasattr(self, "feature_names_in_"):
             return X
         return validate_data(self, X, accept_sparse="csr", dtype=np.float64, accept_large_sparse=True, reset=False)
 
@@ -87,7 +87,7 @@ class SklearnEstimator(BaseEstimator):  # type: ignore[misc]
                 raise ValueError(f"the saved model is corrupt: {name!r} is an attribute of {type(self).__name__} itself")
             if name in parameters and hasattr(value, "get_params"):  # it may be the model itself, without end
                 raise ValueError(f"the saved model is corrupt: its {name} is a {type(value).__name__}")
-        super().__setstate__({name: canonical_value(value) for name, value in state.items()})
+        super().__setstate__({name: with_shared_dtype(value) for name, value in state.items()})
 
     def _models(self, Cs: Iterable[float]) -> list[Self]:
         """Return unfitted copies of this estimator, one for each value of C."""
@@ -211,7 +211,7 @@ class SklearnClassifier(ClassifierMixin):  # type: ignore[misc]
             return np.ones(len(classes))
         if not isinstance(given, Mapping):
             if not (isinstance(given, str) and given == "balanced"):
-                raise ValueError(f"class_weight must be a dictionary, 'balanced' or None, not {shown(given)}")
+                raise ValueError(f"class_weight must be a dictionary, 'balanced' or None, not {short_repr(given)}")
             return weights.sum() / (len(classes) * np.bincount(labels, weights, len(classes)))
         known = set(classes.tolist())
         if known - set(given) and (unknown := set(given) - known):  # a fold of cross-validation may lack some classes
@@ -221,7 +221,7 @@ class SklearnClassifier(ClassifierMixin):  # type: ignore[misc]
         return np.array([float(given.get(label, 1.0)) for label in classes.tolist()])
 
 
-def is_plain(X: Any) -> bool:
+def is_finite_array(X: Any) -> bool:
     """Whether X is an array of finite numbers, float64 [n, d]: of these, `validate_data` checks no more, which takes a while."""
     if type(X) is not np.ndarray or X.dtype != np.float64 or X.ndim != 2 or not X.size:
         return False
@@ -229,7 +229,7 @@ def is_plain(X: Any) -> bool:
         return bool(np.isfinite(X.sum()))
 
 
-def canonical_value(value: Any) -> Any:
+def with_shared_dtype(value: Any) -> Any:
     """Return the value; an array with numpy's shared dtype object, not a copy from a pickle, which would pickle differently."""
     return value.view(np.dtype(value.dtype.str)) if isinstance(value, np.ndarray) and value.dtype != object else value
 
@@ -241,7 +241,7 @@ def check_targets(y: np.ndarray) -> None:
         raise ValueError(f"y has values up to {largest:g}, out of {_SMALLEST_TARGET:g} to {_LARGEST_TARGET:g}: scale the targets")
 
 
-def seed_of(random_state: Any) -> int:
+def draw_seed(random_state: Any) -> int:
     """Return the seed that ``random_state`` stands for; raise a ValueError where scikit-learn takes no such value."""
     generator = check_random_state(random_state)
     return int(random_state) if isinstance(random_state, int | np.integer) else int(generator.randint(2**31))

@@ -16,8 +16,8 @@ Matrix = Any
 _VALUES_AT_ONCE = 200_000  # that are dense at a time
 
 
-def parts(matrix: Matrix, used: int, rows: slice | None = None, most: int | None = None) -> Iterator[slice]:
-    """Return rows in parts of at most so many. Sparse rows come in parts that `laid_out` makes a small array of.
+def iter_slices(matrix: Matrix, used: int, rows: slice | None = None, most: int | None = None) -> Iterator[slice]:
+    """Return rows in parts of at most so many. Sparse rows come in parts that `gather_columns` makes a small array of.
 
     ``used`` is the number of columns that features may have.
     """
@@ -33,7 +33,7 @@ def parts(matrix: Matrix, used: int, rows: slice | None = None, most: int | None
         begin, size = begin + size, min(2 * size, most)
 
 
-def laid_out(matrix: Matrix, columns: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+def gather_columns(matrix: Matrix, columns: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     """Return rows as a dense array, and the column of each of its features, int64; of sparse rows, those that occur.
 
     ``columns`` int64 [features] has the column of each feature, or -1.
@@ -44,13 +44,13 @@ def laid_out(matrix: Matrix, columns: np.ndarray) -> tuple[np.ndarray, np.ndarra
     found = found[found >= 0]
     places = np.full(columns.max(initial=-1) + 2, -1)  # the last one is that of -1
     places[found] = np.arange(len(found))
-    return in_columns(matrix, places[columns], len(found), matrix.dtype), found
+    return scatter_columns(matrix, places[columns], len(found), matrix.dtype), found
 
 
-def in_columns(matrix: Matrix, columns: np.ndarray, used: int, dtype: Any) -> np.ndarray:
+def scatter_columns(matrix: Matrix, columns: np.ndarray, used: int, dtype: Any) -> np.ndarray:
     """Return all rows laid out by columns, in a new array of a dtype [n, used].
 
-    ``columns`` are as in `laid_out`. Values of a row that meet in a column add up, in the order of the features.
+    ``columns`` are as in `gather_columns`. Values of a row that meet in a column add up, in the order of the features.
     """
     out = np.zeros((matrix.shape[0], used), dtype)
     with np.errstate(over="ignore", invalid="ignore"):  # what is not finite is refused by name, where it is learned
@@ -63,7 +63,7 @@ def in_columns(matrix: Matrix, columns: np.ndarray, used: int, dtype: Any) -> np
     return out
 
 
-def dense(matrix: Matrix) -> np.ndarray:
+def to_dense(matrix: Matrix) -> np.ndarray:
     """Return rows as a dense array [n, features]."""
     return matrix if isinstance(matrix, np.ndarray) else np.asarray(matrix.toarray())
 
@@ -71,13 +71,13 @@ def dense(matrix: Matrix) -> np.ndarray:
 # From scipy and pandas, which are here where a user has them ----------------------------------------------------------------
 
 
-def is_scipy(X: Any) -> bool:
+def is_scipy_sparse(X: Any) -> bool:
     """Return whether X is a sparse matrix or array of scipy."""
     scipy: Any = sys.modules.get("scipy.sparse")
     return scipy is not None and bool(scipy.issparse(X))
 
 
-def rows_of_scipy(X: Any, dtype: Any) -> Any:
+def convert_scipy(X: Any, dtype: Any) -> Any:
     """Return the rows of a sparse matrix or array of scipy; a ValueError if it is not 2-D, not of numbers, or corrupt."""
     from scipy import sparse  # noqa: PLC0415 - who gives a sparse matrix has it
 
@@ -96,7 +96,7 @@ def rows_of_scipy(X: Any, dtype: Any) -> Any:
         return rows.astype(dtype)
 
 
-def sparse_columns(X: Any) -> set[Any]:
+def find_sparse_columns(X: Any) -> set[Any]:
     """Return the names of the columns of a frame that are sparse ones of pandas, and hold numbers."""
     pandas: Any = sys.modules.get("pandas")
     if pandas is None or not isinstance(X, pandas.DataFrame):
@@ -104,7 +104,7 @@ def sparse_columns(X: Any) -> set[Any]:
     return {name for name, kind in X.dtypes.items() if isinstance(kind, pandas.SparseDtype) and kind.subtype.kind in "fiub"}
 
 
-def rows_of_pandas(X: Any, dtype: Any) -> Any:
+def convert_pandas(X: Any, dtype: Any) -> Any:
     """Return the rows of a frame of pandas, some of whose columns are sparse. Columns of another fill value than 0 are dense."""
     from scipy import sparse  # noqa: PLC0415
 
@@ -119,4 +119,4 @@ def rows_of_pandas(X: Any, dtype: Any) -> Any:
             places.append(np.flatnonzero(column))
             values.append(column[places[-1]])
     starts = np.cumsum([len(each) for each in places])
-    return rows_of_scipy(sparse.csc_array((np.concatenate(values), np.concatenate(places), starts), shape=X.shape), dtype)
+    return convert_scipy(sparse.csc_array((np.concatenate(values), np.concatenate(places), starts), shape=X.shape), dtype)

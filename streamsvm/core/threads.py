@@ -41,7 +41,7 @@ def _leave(user: object) -> None:
 
 
 @contextmanager
-def one_blas_thread() -> Iterator[None]:
+def limit_blas_threads() -> Iterator[None]:
     """Limit BLAS to one thread in the context. The limit is that of the process, and ends with the last such context."""
     user = object()
     try:
@@ -60,7 +60,7 @@ def one_blas_thread() -> Iterator[None]:
             _leave(user)
 
 
-def thread_count(n_jobs: int | None) -> int:
+def resolve_n_jobs(n_jobs: int | None) -> int:
     """Return how many threads ``n_jobs`` stands for: None one, -1 one for each processor, -2 one less, and so on.
 
     It is a ValueError if it is 0, or no integer.
@@ -76,10 +76,10 @@ def thread_count(n_jobs: int | None) -> int:
 T = TypeVar("T")
 
 #: A loop: ``each(do, begins)`` calls a function for each number, as `Workers.each` does.
-Each = Callable[[Callable[[int], None], Iterable[int]], None]
+ForEach = Callable[[Callable[[int], None], Iterable[int]], None]
 
 
-def each_alone(do: Callable[[T], Any], items: Iterable[T]) -> None:
+def call_for_each(do: Callable[[T], Any], items: Iterable[T]) -> None:
     """Call a function for each item, without threads."""
     for item in items:
         do(item)
@@ -99,7 +99,7 @@ class Workers(AbstractContextManager["Workers"]):
     def each(self, do: Callable[[T], Any], items: Iterable[T], stop: threading.Event | None = None) -> None:
         """Call ``do`` for each item. After an exception ``stop`` is set, no call begins, and all end; the first one is raised."""
         if self._pool is None:
-            each_alone(do, items)
+            call_for_each(do, items)
             return
         futures: list[Future[Any]] = []
         try:
@@ -119,8 +119,8 @@ _asked: ContextVar[tuple[threading.Event, ...]] = ContextVar("_asked", default=(
 
 
 @contextmanager
-def stoppable(asked: threading.Event) -> Iterator[None]:
-    """Let `stop_if_asked` end the work of this thread once ``asked`` is set, or once the main thread has ended.
+def allow_stop(asked: threading.Event) -> Iterator[None]:
+    """Let `raise_if_stopped` end the work of this thread once ``asked`` is set, or once the main thread has ended.
 
     What the work within was asked by before counts, too.
     The interpreter waits for threads before it ends. Threads to which work is passed on need a copy of the context.
@@ -132,7 +132,7 @@ def stoppable(asked: threading.Event) -> Iterator[None]:
         _asked.reset(token)
 
 
-def stop_if_asked() -> None:
+def raise_if_stopped() -> None:
     """Raise KeyboardInterrupt, as Ctrl-C does in the main thread, where the work of this thread was asked to stop."""
     asked = _asked.get()
     if asked and any(event.is_set() for event in asked):

@@ -17,7 +17,7 @@ Units = Mapping[Any, tuple[float, float]]
 _Scale = Mapping[Any, tuple[float, float]]
 
 
-def standard_scaler() -> type[preprocessing.StandardScaler]:
+def import_standard_scaler() -> type[preprocessing.StandardScaler]:
     """Return river's class StandardScaler."""
     from river import preprocessing  # noqa: PLC0415 - takes a second, and few streams need it
 
@@ -44,7 +44,7 @@ def merge_transformers(transformer: Any, others: Sequence[Any]) -> list[Units]:
     kind = type(transformer)
     if unlike := [other for other in others if type(other) is not kind]:
         raise ValueError(f"a {kind.__name__} cannot be merged with a {type(unlike[0]).__name__}: give models of one kind")
-    if kind is standard_scaler():
+    if kind is import_standard_scaler():
         return _pool_scalers(transformer, others)
     if not hasattr(transformer, "merge_with"):
         raise ValueError(
@@ -55,10 +55,10 @@ def merge_transformers(transformer: Any, others: Sequence[Any]) -> list[Units]:
     return units
 
 
-def units_between(before: _Scale, after: _Scale) -> Units:
+def compute_units(before: _Scale, after: _Scale) -> Units:
     """Return how to bring values from one scale to another. Both map each feature to its location and spread.
 
-    >>> units_between({"a": (1.0, 2.0)}, {"a": (3.0, 4.0)})
+    >>> compute_units({"a": (1.0, 2.0)}, {"a": (3.0, 4.0)})
     {'a': (0.5, -0.5)}
     """
     units = {}
@@ -90,4 +90,4 @@ def _pool_scalers(ours: preprocessing.StandardScaler, others: Iterable[preproces
         if ours.with_std:
             ours.vars[name] = variance
     after = _scale_of(ours)
-    return [units_between(scale, after) for scale in scales]
+    return [compute_units(scale, after) for scale in scales]

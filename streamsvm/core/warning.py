@@ -13,7 +13,7 @@ _kept: ContextVar[list[tuple[str, type[Warning]]] | None] = ContextVar("_kept", 
 
 
 @contextmanager
-def kept_warnings() -> Iterator[list[tuple[str, type[Warning]]]]:
+def collect_warnings() -> Iterator[list[tuple[str, type[Warning]]]]:
     """Keep the arguments of `warn` in a list, for a thread whose caller waits elsewhere: the list is the context."""
     kept: list[tuple[str, type[Warning]]] = []
     token = _kept.set(kept)

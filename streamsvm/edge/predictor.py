@@ -12,8 +12,8 @@ import numpy as np
 
 from streamsvm.edge.program import Column, Name, Program, ProgramError, run
 from streamsvm.edge.step import MOST_AT_ONCE
-from streamsvm.files.category_names import key_of, seed_of, spelt_name
-from streamsvm.files.container import CorruptFileError, ModelFileError, read_file, unpack
+from streamsvm.files.category_names import compute_column_seed, compute_name_key, normalize_name
+from streamsvm.files.container import CorruptFileError, ModelFileError, read_file, unpack_container
 
 _MOST_OF_TEXTS = 2**24  # bytes of an array of labels that are texts
 _FARTHEST = 1e100  # deviations from the mean of usual decision values
@@ -93,7 +93,7 @@ class Predictor:
             self._buckets.setdefault(column.field, (column.bucket[1], {}))[1][column.bucket[0]] = number
         elif column.table is not None:
             table, place = column.table
-            places = self._tables.setdefault(column.field, (seed_of(column.field), {}))[1]
+            places = self._tables.setdefault(column.field, (compute_column_seed(column.field), {}))[1]
             places.setdefault(table, []).append((number, place))
         else:
             self._numbers[column.field] = number
@@ -166,7 +166,7 @@ class Predictor:
         if text not in columns:
             text = text.strip()  # as an encoder of tables does
         if text not in columns:
-            text = spelt_name(text)
+            text = normalize_name(text)
         if text in columns:
             values[columns[text]] = 1.0
         elif text and name in self._buckets:
@@ -176,7 +176,7 @@ class Predictor:
                 values[column] = 1.0
         if text and name in self._tables:
             seed, places = self._tables[name]
-            key = key_of(seed, text)
+            key = compute_name_key(seed, text)
             for number, within in places.items():
                 table = self.program.tables[number]
                 if (at := table.place_of(key)) >= 0:
@@ -386,7 +386,7 @@ def _read_container(data: bytes) -> tuple[Mapping[str, str], Mapping[str, np.nda
     if data[:1] == b"{":
         raise ProgramError("it is JSON, which other programs read: `streamsvm export --to numpy` makes a file for numpy")
     try:
-        container = unpack(data)
+        container = unpack_container(data)
     except CorruptFileError as error:
         raise ProgramError(f"it is corrupt: {error}") from None
     except ModelFileError as error:

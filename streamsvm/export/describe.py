@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 from river import compose
 
-from streamsvm.core.checks import as_python
+from streamsvm.core.checks import to_python_scalar
 from streamsvm.core.memory.features import natural_key
 from streamsvm.edge.program import Answer, Column, Program, ProgramError
 from streamsvm.edge.step import Step
@@ -131,7 +131,7 @@ def _shown_value(value: Any) -> Any:
 
 def _plain_value(value: Any) -> Any:
     """Return a value as JSON has it; None where it is no text and no finite number."""
-    value = as_python(value)
+    value = to_python_scalar(value)
     good = isinstance(value, bool) or (isinstance(value, int) and abs(value) < 2**63)
     good = good or (isinstance(value, float) and math.isfinite(value)) or (isinstance(value, str) and len(value) <= _LONGEST)
     return value if good else None

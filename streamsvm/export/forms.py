@@ -15,9 +15,9 @@ from streamsvm.edge.predictor import NO_PROGRAM, PROGRAM
 from streamsvm.edge.program import Program, ProgramError
 from streamsvm.export.describe import program_of
 from streamsvm.export.pipelines import lost_in_float32
-from streamsvm.files.container import DTYPES, ModelFileError, pack
-from streamsvm.files.messages import shown
-from streamsvm.files.model_file import is_model, to_bytes, write
+from streamsvm.files.container import DTYPES, ModelFileError, pack_container
+from streamsvm.files.messages import short_repr
+from streamsvm.files.model_file import is_model, serialize_parts, write_file
 
 #: The forms, and what their writers may be told.
 FORMS: Mapping[str, frozenset[str]] = {
@@ -107,7 +107,7 @@ def export(
 
             write_onnx(program, files[0], **options)
         else:
-            write(files[0], _container_bytes(program) if to == "numpy" else _json_bytes(program))
+            write_file(files[0], _container_bytes(program) if to == "numpy" else _json_bytes(program))
         return files
     except OSError as error:
         raise ProgramError(f"{error.filename or folder}: {error.strerror}") from error
@@ -125,7 +125,7 @@ def _warn_of_lost(program: Program, to: str) -> None:
     """Warn of features that float32 rounds to a part of their deviations."""
     if lost := lost_in_float32(program):
         warnings.warn(
-            f"{to} takes rows in float32, which lose the differences of {', '.join(map(shown, lost[:5]))}"
+            f"{to} takes rows in float32, which lose the differences of {', '.join(map(short_repr, lost[:5]))}"
             f"{', ...' * (len(lost) > 5)}: the mean is far larger than the deviations. Learn the feature less an offset, or "
             "predict with numpy, json or onnx, whose rows can be float64",
             stacklevel=3,
@@ -134,7 +134,7 @@ def _warn_of_lost(program: Program, to: str) -> None:
 
 def _container_bytes(program: Program) -> bytes:
     text, arrays = program.parts()
-    return pack(arrays, {"kind": "program", PROGRAM: text})
+    return pack_container(arrays, {"kind": "program", PROGRAM: text})
 
 
 def _json_bytes(program: Program) -> bytes:
@@ -191,6 +191,6 @@ def save(model: Any, path: str | Path, trusted: bool = False) -> None:
     except ProgramError as error:
         strings, arrays = {NO_PROGRAM: str(error)}, {}
     try:
-        write(path, to_bytes({"model": model}, {"kind": "model"}, trusted, strings, arrays))
+        write_file(path, serialize_parts({"model": model}, {"kind": "model"}, trusted, strings, arrays))
     except ModelFileError as error:
         raise ModelFileError(f"{path} was not written: {error}") from error

@@ -11,7 +11,7 @@ from sklearn.exceptions import NotFittedError
 from sklearn.utils.validation import check_is_fitted
 
 from streamsvm.batch.kernel_machine import KernelMachine
-from streamsvm.core.checks import as_python
+from streamsvm.core.checks import to_python_scalar
 from streamsvm.core.kernels import KERNELS, SIGMOID
 from streamsvm.edge.program import Answer, Column, Program, ProgramError
 from streamsvm.linear.fit import OutOfCoreLinear
@@ -65,7 +65,7 @@ def _answer_of(program: Program, model: Any, value: int) -> Answer:
         return Answer("class", value, value, (-1, 1), at_zero=1)
     if not is_classifier(model):
         return Answer("number", value, value)
-    labels = tuple(map(as_python, model.classes_))
+    labels = tuple(map(to_python_scalar, model.classes_))
     classes = len(labels)
     if classes == 2 or not getattr(model, "_votes", False):
         return Answer("class", value, value, labels)

@@ -21,7 +21,7 @@ from streamsvm.edge.steps import LARGEST_KERNEL, LEAST_KERNEL, LogOdds, MarginOd
 from streamsvm.export.onnx_graph import Graph, as_given, model_bytes, most_depth
 from streamsvm.export.pipelines import front_steps, lost_in_float32
 from streamsvm.files.container import ModelFileError
-from streamsvm.files.model_file import write
+from streamsvm.files.model_file import write_file
 
 _LARGEST = 1e18  # of a row, as in C
 _NEAR = 100.0  # gamma times squared lengths up to which distances are found from products: float32 then has them to 1e-5
@@ -102,7 +102,7 @@ def write_onnx(
     if program.answer.kind == "class":
         facts["labels"] = json.dumps(as_given(program.answer.labels)[1])
     try:
-        write(Path(path), model_bytes(graph, len(program.columns), facts))
+        write_file(Path(path), model_bytes(graph, len(program.columns), facts))
     except ModelFileError as error:
         raise ProgramError(f"{path} was not written: {error}") from error
 

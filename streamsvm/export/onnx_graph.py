@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from streamsvm.edge.program import ProgramError
-from streamsvm.files.messages import missing_package
+from streamsvm.files.messages import missing_package_error
 
 _OPSET, _IR_VERSION = 18, 9  # of 2023, which runtimes of today all read
 
@@ -17,7 +17,7 @@ def _import_onnx() -> Any:
     try:
         import onnx  # noqa: PLC0415 - an extra
     except ImportError as error:
-        raise missing_package("an ONNX file", "onnx", "onnx", error) from error
+        raise missing_package_error("an ONNX file", "onnx", "onnx", error) from error
     return onnx
 
 

@@ -10,10 +10,10 @@ from typing import Any, NamedTuple
 import numpy as np
 from river import compose
 
-from streamsvm.core.checks import as_python
+from streamsvm.core.checks import to_python_scalar
 from streamsvm.edge.predictor import text_of
 from streamsvm.edge.program import Column, NameTable, Program, ProgramError
-from streamsvm.files.category_names import key_of, seed_of
+from streamsvm.files.category_names import compute_column_seed, compute_name_key
 from streamsvm.learners.preprocessing import BoundedScaler
 from streamsvm.stream.tables.column_state import ColumnState
 from streamsvm.stream.tables.encoder import TableEncoder
@@ -44,7 +44,7 @@ def front_of(names: Sequence[Any], transformers: Sequence[Any]) -> Front:
 
     It is a ProgramError if a transformer cannot be folded into a program, or a name is no text and no number.
     """
-    names = list(map(as_python, names))  # equal to what it was
+    names = list(map(to_python_scalar, names))  # equal to what it was
     for name in names:
         if not isinstance(name, str | int | float | bool) or (isinstance(name, float) and not math.isfinite(name)):
             raise ProgramError(f"the feature {name!r:.80} has a name that is no text or finite number: rename it")
@@ -239,7 +239,11 @@ def _table_of(state: ColumnState, statistics: NameStatistics) -> NameTable:
     """Return the statistics that names have now; those that have a feature instead are left out."""
     left_out: list[int] = []
     for name, values in state.categories.items():
-        left_out += [key_of(seed_of(name), text) for text, feature in values.items() if not state.has_statistic(name, feature)]
+        left_out += [
+            compute_name_key(compute_column_seed(name), text)
+            for text, feature in values.items()
+            if not state.has_statistic(name, feature)
+        ]
     keys = np.setdiff1d(statistics.keys, np.array(left_out, np.uint32))
     return NameTable(keys, statistics.of(keys.tolist()))
 

@@ -16,10 +16,10 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from river import base, compose
 
-from streamsvm.core.explaining import AGAINST, FOR, plain_line
+from streamsvm.core.explaining import COLOR_AGAINST, COLOR_FOR, to_plot_text
 from streamsvm.files.container import ModelFileError
-from streamsvm.files.messages import missing_package, shown
-from streamsvm.files.model_file import write
+from streamsvm.files.messages import missing_package_error, short_repr
+from streamsvm.files.model_file import write_file
 from streamsvm.stream.progress import LearningCurve
 from streamsvm.stream.rows import learner_of, steps_of
 from streamsvm.stream.tables import TableEncoder
@@ -55,7 +55,7 @@ def check_path(path: str | Path) -> None:
     try:
         from matplotlib.backend_bases import FigureCanvasBase  # noqa: PLC0415 - of an extra
     except ImportError as error:
-        raise missing_package("drawing", "matplotlib", "plot", error) from error
+        raise missing_package_error("drawing", "matplotlib", "plot", error) from error
 
     formats = FigureCanvasBase.get_supported_filetypes()
     if path.suffix[1:].lower() not in formats:
@@ -129,7 +129,7 @@ def draw(path: str | Path, model: Any, curve: LearningCurve | None = None, rows:
             suffix = Path(path).suffix[1:].lower()
             said = {"Software" if suffix == "png" else "Creator": "written by streamsvm"} if suffix in _WITH_METADATA else None
             figure.savefig(picture, format=suffix, dpi=110, metadata=said)
-        write(Path(path), picture.getvalue())
+        write_file(Path(path), picture.getvalue())
     except (OSError, RuntimeError, ValueError, ImportError, ModelFileError) as error:  # some formats need programs of their own
         raise DrawingError(f"{path}: the picture was not written: {error}") from error
     return left_out
@@ -147,10 +147,10 @@ def draw_curve(axes: Axes, curve: LearningCurve) -> None:
     """
     rows, metric, windowed, guess = np.reshape([point[:4] for point in curve.points], (-1, 4)).T
     axes.plot(rows, metric, color="black", label="all rows so far")
-    axes.plot(rows, windowed, color=FOR, alpha=0.8, label=f"last {curve.window:,} rows")
+    axes.plot(rows, windowed, color=COLOR_FOR, alpha=0.8, label=f"last {curve.window:,} rows")
     if np.isfinite(guess).any():
         axes.plot(rows, guess, color="grey", linestyle="--", label="guessing")
-    axes.set(xlabel="row", ylabel=plain_line(curve.metric), title="Each row is predicted before it is learned")
+    axes.set(xlabel="row", ylabel=to_plot_text(curve.metric), title="Each row is predicted before it is learned")
     axes.xaxis.set_major_formatter(lambda row, _: f"{row:,.0f}")
     axes.grid(alpha=0.3)
     axes.legend()
@@ -193,7 +193,7 @@ class _Boundary:
             known = next((step.learned_columns for step in self._steps if isinstance(step, TableEncoder)), counts)
             made = set(self.names) - set(known)  # such as those of categories
             if made or (hasattr(self._learner, "feature_names") and set(self._seen_row(0.0, 0.0)) != set(self.names)):
-                raise DrawingError(f"its features are made of others than {' and '.join(map(shown, self.names))}")
+                raise DrawingError(f"its features are made of others than {' and '.join(map(short_repr, self.names))}")
             moments = _means_and_deviations(scaler, self.names)
             unscaled = all(isinstance(step, TableEncoder) and step.learned_scaler is None for step in self._steps)
             scale = getattr(self._learner, "scale_in_use", None)
@@ -205,7 +205,7 @@ class _Boundary:
             grid = itertools.product(self.sides[1].tolist(), self.sides[0].tolist())
             self._take_decisions([self._decision_of(self._seen_row(x, y)) for y, x in grid])
         except (ValueError, TypeError, KeyError, ArithmeticError) as error:  # of any step of a pipeline
-            names = " and ".join(map(shown, self.names))
+            names = " and ".join(map(short_repr, self.names))
             raise DrawingError(f"the model does not predict rows of {names} alone: {error}") from error
 
     def _seen_row(self, x: float, y: float) -> Any:
@@ -245,7 +245,8 @@ class _Boundary:
             bounds += [means - _DEVIATIONS * deviations, means + _DEVIATIONS * deviations]
         if not bounds:
             raise DrawingError(
-                f"nothing tells the range of {' and '.join(map(shown, self.names))}: there is neither a scaler with means and "
+                f"nothing tells the range of {' and '.join(map(short_repr, self.names))}: there is neither a scaler "
+                "with means and "
                 "variances, nor are there support vectors in the units of the rows"
             )
         low, high = np.min(bounds, axis=0), np.max(bounds, axis=0)
@@ -289,10 +290,10 @@ class _Boundary:
             colours = [palette[(2 * i + i // 10) % 20] for i in range(len(self.labels))]  # the strong ones first
             self._draw_regions(axes, colours)
         else:
-            colours = [AGAINST, FOR]
+            colours = [COLOR_AGAINST, COLOR_FOR]
             self._draw_values(axes)
         of = dict(zip(self.labels, colours, strict=False))
-        handles: list[Any] = [Patch(color=of[label], alpha=0.6, label=f"label {plain_line(label)}") for label in of]
+        handles: list[Any] = [Patch(color=of[label], alpha=0.6, label=f"label {to_plot_text(label)}") for label in of]
         for label, colour in of.items():
             x, y = np.reshape([point for point, other in self.rows if other == label], (-1, 2)).T
             axes.scatter(x, y, s=3, color=colour, alpha=0.35)
@@ -303,11 +304,11 @@ class _Boundary:
         if handles:
             axes.legend(handles=handles, loc="upper right")
         (left, *_, right), (bottom, *_, top) = self.sides
-        title = plain_line(type(self._learner).__name__)
+        title = to_plot_text(type(self._learner).__name__)
         if hasattr(self._learner, "n_support"):
             title += f", {self._learner.n_support:,} support vectors, {self._learner.nbytes / 1024:,.0f} KiB"
         axes.set(xlim=(left, right), ylim=(bottom, top), title=title)
-        axes.set(xlabel=f"feature {plain_line(self.names[0])}", ylabel=f"feature {plain_line(self.names[1])}")
+        axes.set(xlabel=f"feature {to_plot_text(self.names[0])}", ylabel=f"feature {to_plot_text(self.names[1])}")
 
     def _draw_values(self, axes: Axes) -> None:
         values = self.values

@@ -23,8 +23,8 @@ import numpy as np
 from river.utils import VectorDict
 
 from streamsvm.files import river_state
-from streamsvm.files.container import ModelFileError, check_hashes
-from streamsvm.files.messages import MissingPackageError, shown
+from streamsvm.files.container import ModelFileError, check_hash_collisions
+from streamsvm.files.messages import MissingPackageError, short_repr
 
 #: Every class of streamsvm that a file may name, ``streamsvm:CLASS``, and the module that defines it. A class that moves gets
 #: another module here, and its name in files stays. A name is never removed, nor used for another class.
@@ -100,7 +100,7 @@ _FUNCTIONS = _listed_names(
     }
 )
 #: Methods that river's models hold bound to an object: to make the default of a dict, or as the rule that was chosen.
-METHODS = frozenset(
+LISTED_METHODS = frozenset(
     {
         *("_calc_tau_0", "_calc_tau_1", "_calc_tau_2", "_clone_reward_obj_with_seed", "_fixed_trigger", "_leveraging_bag"),
         *("_next_code", "_rand_gauss", "_rand_weights_for_feature", "_random_weights", "_test_both", "_test_decrease"),
@@ -110,10 +110,10 @@ METHODS = frozenset(
 
 
 #: What to do about a class or function that may be loaded only from a trusted file.
-TRUST = "If it is your own, and you know who wrote the file, it takes trusted=True"
+TRUST_ADVICE = "If it is your own, and you know who wrote the file, it takes trusted=True"
 
 
-def name_of(named: Any) -> str:
+def get_stored_name(named: Any) -> str:
     """Return the name of a class or function in files, ``module:Class``.
 
     The module is ``streamsvm`` for a class of `OWN_CLASSES`, and for another one the topmost package that exports it: both stay
@@ -121,7 +121,7 @@ def name_of(named: Any) -> str:
 
     >>> from river.metrics import F1
     >>> from streamsvm import BSGDClassifier
-    >>> name_of(BSGDClassifier), name_of(F1)
+    >>> get_stored_name(BSGDClassifier), get_stored_name(F1)
     ('streamsvm:BSGDClassifier', 'river.metrics:F1')
     """
     if isinstance(named, types.MethodDescriptorType):
@@ -148,8 +148,10 @@ def find_class(name: str, trusted: bool = False) -> type:
     is_of_river = (package, *parts[:1]) in _RIVER_PARTS and _EXCLUDED.isdisjoint(parts)
     is_listed = is_own or is_of_river or (module, qualified) in _CLASSES
     cls = _find_object(OWN_CLASSES[qualified] if is_own else module, qualified) if is_listed or trusted else None
-    if not isinstance(cls, type) or name_of(cls) != name:  # a name may lead through what a module imports
-        raise ModelFileError(f"it names {module}.{qualified}, which is not a class of a model of streamsvm or river. {TRUST}")
+    if not isinstance(cls, type) or get_stored_name(cls) != name:  # a name may lead through what a module imports
+        raise ModelFileError(
+            f"it names {module}.{qualified}, which is not a class of a model of streamsvm or river. {TRUST_ADVICE}"
+        )
     return cls
 
 
@@ -158,14 +160,16 @@ def find_function(name: str, trusted: bool = False) -> Any:
     module, qualified = _split_name(name)
     function = _find_object(module, qualified) if trusted or (module, qualified) in _FUNCTIONS else None
     if not callable(function):
-        raise ModelFileError(f"it names {module}.{qualified}, which is not a function of a model of streamsvm or river. {TRUST}")
+        raise ModelFileError(
+            f"it names {module}.{qualified}, which is not a function of a model of streamsvm or river. {TRUST_ADVICE}"
+        )
     return function
 
 
 def _split_name(name: str) -> tuple[str, str]:
     module, _, qualified = name.partition(":")
     if not all(part.isidentifier() for part in (*module.split("."), *qualified.split("."))):
-        raise ModelFileError(f"it names {shown(name)}, which is no class or function")
+        raise ModelFileError(f"it names {short_repr(name)}, which is no class or function")
     return module, qualified
 
 
@@ -210,13 +214,13 @@ class TypeCodec:
 def _make_partial(parts: Any) -> functools.partial[Any]:
     function, arguments, named = parts
     if not callable(function):
-        raise ModelFileError(f"{shown(function)} cannot be called")
+        raise ModelFileError(f"{short_repr(function)} cannot be called")
     return functools.partial(function, *_tuple_of(arguments), **dict(_tuple_of(named)))
 
 
 def _tuple_of(value: Any) -> tuple[Any, ...]:
     if type(value) is not tuple:
-        raise ModelFileError(f"{shown(value)} stands where a tuple belongs")
+        raise ModelFileError(f"{short_repr(value)} stands where a tuple belongs")
     return value
 
 
@@ -228,7 +232,7 @@ def _make_twister(words: Any, position: Any) -> np.ndarray:
 
 def _number_of(value: Any) -> float:
     if type(value) is not float:
-        raise ModelFileError(f"{shown(value)} stands where a float belongs")
+        raise ModelFileError(f"{short_repr(value)} stands where a float belongs")
     return value
 
 
@@ -271,19 +275,19 @@ def _vector_dict_parts(vector: Any) -> tuple[Any, ...]:
 def _vector_dict(parts: Any) -> Any:
     values, default, mask = parts
     pairs = [_tuple_of(pair) for pair in _tuple_of(values)]
-    check_hashes(pair[0] for pair in pairs)
+    check_hash_collisions(pair[0] for pair in pairs)
     return river_state.make_vector_dict(dict(pairs), default, None if mask is None else set(mask))
 
 
 def _compiled_codec(cls: Any) -> TypeCodec:
-    return TypeCodec(cls.__name__, cls, river_state.state_of, lambda parts: river_state.restore(cls, *parts), shared=True)
+    return TypeCodec(cls.__name__, cls, river_state.get_state, lambda parts: river_state.restore_object(cls, *parts), shared=True)
 
 
 def _iso_codec(kind: Any) -> TypeCodec:
     return TypeCodec(kind.__name__, kind, lambda value: (value.isoformat(),), lambda parts: kind.fromisoformat(*parts))
 
 
-CODECS = {
+CODECS_BY_KIND = {
     codec.kind: codec
     for codec in (
         _iso_codec(datetime.date),
@@ -317,8 +321,8 @@ CODECS = {
         TypeCodec("Random", random.Random, _random_parts, _make_random, shared=True),
         TypeCodec("RandomState", np.random.RandomState, _random_state_parts, _random_state, shared=True),
         TypeCodec("VectorDict", VectorDict, _vector_dict_parts, _vector_dict, shared=True),
-        *map(_compiled_codec, river_state.COMPILED),
+        *map(_compiled_codec, river_state.COMPILED_CLASSES),
     )
 }
 #: The same by the type.
-BY_TYPE = {codec.type: codec for codec in CODECS.values()}
+CODECS_BY_TYPE = {codec.type: codec for codec in CODECS_BY_KIND.values()}

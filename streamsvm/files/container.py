@@ -75,14 +75,14 @@ class Container(NamedTuple):
     strings: dict[str, str]
 
 
-def pack(arrays: Mapping[str, np.ndarray], strings: Mapping[str, str]) -> bytes:
+def pack_container(arrays: Mapping[str, np.ndarray], strings: Mapping[str, str]) -> bytes:
     """Return the bytes of a container. Equal contents give equal bytes.
 
     Arrays are C-contiguous, of the types of `DTYPES`, in either byte order. It is a ValueError if one is of another type, or the
     header is too long.
 
-    >>> data = pack({"a": np.arange(3)}, {"kind": "numbers"})
-    >>> unpack(data).arrays["a"], unpack(data).strings["kind"]
+    >>> data = pack_container({"a": np.arange(3)}, {"kind": "numbers"})
+    >>> unpack_container(data).arrays["a"], unpack_container(data).strings["kind"]
     (array([0, 1, 2]), 'numbers')
     """
     little = {name: array.astype(array.dtype.newbyteorder("<"), copy=False) for name, array in arrays.items()}
@@ -139,7 +139,7 @@ def _length_in(file: BinaryIO) -> int | None:
         return None
 
 
-def unpack(data: bytes) -> Container:
+def unpack_container(data: bytes) -> Container:
     """Read the bytes of a container.
 
     Raises CorruptFileError if they are not as they were written, or not those of a container, and ModelFileError if they were
@@ -207,7 +207,7 @@ _WORD = 64  # bytes of an array that count as one value
 _FEW, _MOST_ALIKE = 1000, 100  # keys, and those of them with one hash
 
 
-def check_shared(records: Sequence[Any], root: Any, arrays: Sequence[np.ndarray]) -> None:
+def check_sharing(records: Sequence[Any], root: Any, arrays: Sequence[np.ndarray]) -> None:
     """Raise a ModelFileError where lists within lists share so much that to walk through them would not end.
 
     Forty lists that each hold the next one twice are a file of a kilobyte, and 2**40 values for who compares or prints the first.
@@ -277,11 +277,11 @@ def _array_words(number: Any, arrays: Sequence[np.ndarray]) -> int:
     return arrays[number].nbytes // _WORD if type(number) is int and 0 <= number < len(arrays) else 0
 
 
-def check_hashes(keys: Iterable[Hashable]) -> None:
+def check_hash_collisions(keys: Iterable[Hashable]) -> None:
     """Raise a ModelFileError where many keys have the same hash: to put them into a dict takes the square of their number.
 
-    >>> check_hashes(range(10**4))
-    >>> check_hashes((2**61 - 1) * n for n in range(10**4))
+    >>> check_hash_collisions(range(10**4))
+    >>> check_hash_collisions((2**61 - 1) * n for n in range(10**4))
     Traceback (most recent call last):
         ...
     streamsvm.files.container.ModelFileError: 10,000 of its keys have the same hash: no model has such

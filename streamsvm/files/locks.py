@@ -6,7 +6,7 @@ import errno
 from typing import IO, Any
 
 
-def locks(file: IO[Any]) -> bool:
+def try_lock(file: IO[Any]) -> bool:
     """Lock an open file until it is closed or the process ends; False if another process has locked it.
 
     Raises OSError if the file system has no locks, and closes the file.

@@ -16,12 +16,12 @@ class MissingPackageError(ModuleNotFoundError):
     """A package of an extra is not installed. The message is one line, with the command that installs it."""
 
 
-def missing_package(what: str, needs: str, extra: str, error: ImportError) -> MissingPackageError:
+def missing_package_error(what: str, needs: str, extra: str, error: ImportError) -> MissingPackageError:
     """Return the error to raise where the import of the packages of an extra failed, without which ``what`` cannot be done.
 
     ``needs`` are their names as pip knows them. Where a package is there and cannot be imported, the message has the reason.
 
-    >>> raise missing_package("streamsvm.batch", "scikit-learn", "batch", ModuleNotFoundError("No module named 'sklearn'"))
+    >>> raise missing_package_error("streamsvm.batch", "scikit-learn", "batch", ModuleNotFoundError("No module named 'sklearn'"))
     Traceback (most recent call last):
         ...
     streamsvm.files.messages.MissingPackageError: streamsvm.batch needs scikit-learn: pip install "streamsvm[batch]"
@@ -31,7 +31,7 @@ def missing_package(what: str, needs: str, extra: str, error: ImportError) -> Mi
     return MissingPackageError(text, name=error.name, path=error.path)
 
 
-def shown(value: object) -> str:
+def short_repr(value: object) -> str:
     """Return the repr of a value for a message: of a long one its beginning, in a time that does not grow with it.
 
     An object that holds others, other than a plain container, is shown by its class: its repr may be of any length.
@@ -39,7 +39,7 @@ def shown(value: object) -> str:
     >>> nested = [1]
     >>> for _ in range(60):
     ...     nested = [nested, nested]
-    >>> shown(nested)
+    >>> short_repr(nested)
     '[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[1], [1]], [[1], ...'
     """
     text = ""
@@ -88,27 +88,27 @@ def _repr_pieces(value: Any) -> Iterator[str]:
 _HOLDERS = (list, tuple, dict, set, frozenset, deque, functools.partial, operator.itemgetter, types.MethodType)
 
 
-def quoted_name(text: str) -> str:
+def quote_name(text: str) -> str:
     """Return a name or a kind as it stands in ``--columns``: in quotes where it has one of the characters that mean something.
 
-    >>> quoted_name("last, first"), quoted_name("city")
+    >>> quote_name("last, first"), quote_name("city")
     ('"last, first"', 'city')
     """
     return '"' + text.replace('"', '""') + '"' if set(text) & set(',:"*') or text != text.strip() or not text else text
 
 
-def cut(text: str, most: int) -> str:
+def shorten(text: str, most: int) -> str:
     """Put a text on one line, and shorten it to ``most`` characters."""
     text = " ".join(text[: 10 * most].split())
     return text if len(text) <= most else f"{text[: most - 3]}..."
 
 
-def names_of(text: str) -> list[str]:
+def split_names(text: str) -> list[str]:
     """Return the names of a list with commas; one that has a comma itself stands in quotes.
 
     Raises ValueError if the text is not such a list.
 
-    >>> names_of('age, "last, first",job')
+    >>> split_names('age, "last, first",job')
     ['age', 'last, first', 'job']
     """
     try:
@@ -117,10 +117,10 @@ def names_of(text: str) -> list[str]:
         raise ValueError(f"{text[:80]} is no list with commas: {error}") from None
 
 
-def written_names(values: Iterable[str]) -> str:
-    """Return a list of names as `names_of` reads it.
+def join_names(values: Iterable[str]) -> str:
+    """Return a list of names as `split_names` reads it.
 
-    >>> written_names(["age", "last, first"])
+    >>> join_names(["age", "last, first"])
     'age,"last, first"'
     """
     line = io.StringIO()

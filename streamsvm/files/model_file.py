@@ -18,7 +18,7 @@ from typing import Any
 
 import numpy as np
 
-from streamsvm.files.container import Container, CorruptFileError, ModelFileError, pack
+from streamsvm.files.container import Container, CorruptFileError, ModelFileError, pack_container
 from streamsvm.files.messages import MissingPackageError
 from streamsvm.files.tree import read_tree, write_tree
 
@@ -41,7 +41,7 @@ def is_model(value: Any) -> bool:
     return not isinstance(value, type) and any(hasattr(value, method) for method in _METHODS)
 
 
-def to_bytes(
+def serialize_parts(
     parts: Mapping[str, Any],
     facts: Mapping[str, Any],
     trusted: bool = False,
@@ -74,7 +74,7 @@ def to_bytes(
     except (TypeError, ValueError) as error:
         raise ModelFileError(f"the position of the source or the sink is not plain JSON: {error}") from error
     named = {str(number): array for number, array in enumerate(arrays)}
-    return pack({_TREE: np.frombuffer(tree, np.uint8), **named, **arrays_beside}, {_METADATA: text, **strings})
+    return pack_container({_TREE: np.frombuffer(tree, np.uint8), **named, **arrays_beside}, {_METADATA: text, **strings})
 
 
 def package_versions() -> dict[str, str]:
@@ -85,8 +85,8 @@ def package_versions() -> dict[str, str]:
 _version_of = cache(version)  # it reads a file
 
 
-def read_facts(container: Container) -> dict[str, Any]:
-    """Read the facts of a file, which were given to `to_bytes`."""
+def read_metadata(container: Container) -> dict[str, Any]:
+    """Read the facts of a file, which were given to `serialize_parts`."""
     if container.strings.get("kind") == "program":
         raise ModelFileError("it holds a program alone, which streamsvm.edge.load reads: save the model to continue learning")
     try:
@@ -116,7 +116,7 @@ def _short_integer(text: str) -> int:
 
 
 def read_parts(container: Container, trusted: bool = False) -> dict[str, Any]:
-    """Read the objects of a file, which were given to `to_bytes`.
+    """Read the objects of a file, which were given to `serialize_parts`.
 
     Raises ModelFileError if the file names classes or functions that are not of streamsvm or river and is not ``trusted``, its
     model needs a package that is not installed, or its contents do not fit together.
@@ -138,13 +138,13 @@ def read_parts(container: Container, trusted: bool = False) -> dict[str, Any]:
     raise ModelFileError("it holds no model")
 
 
-def write(path: Path, data: bytes) -> None:
+def write_file(path: Path, data: bytes) -> None:
     """Write a file wholly or not at all, even if the machine stops in the middle; a ModelFileError if it cannot be written."""
-    write_all({path: data})
+    write_files({path: data})
 
 
-def write_all(contents: Mapping[Path, bytes]) -> None:
-    """Write files that belong together, as `write` does: where one cannot be written, all are as they were.
+def write_files(contents: Mapping[Path, bytes]) -> None:
+    """Write files that belong together, as `write_file` does: where one cannot be written, all are as they were.
 
     A kill in mid-write leaves ``NAME.*.part`` beside them. Where a path is a link, the link stays and its file is replaced.
     """

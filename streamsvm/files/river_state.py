@@ -14,10 +14,10 @@ from river._river_rust import drift as compiled_drift
 from river._river_rust import stats as compiled
 from river.utils import VectorDict
 
-Arguments = tuple[Any, ...]
+ConstructorArguments = tuple[Any, ...]
 
 #: River's classes whose state is compiled. `VectorDict` is not among them: its parts are objects of Python.
-COMPILED: tuple[type, ...] = (
+COMPILED_CLASSES: tuple[type, ...] = (
     compiled_drift.AdaptiveWindowing,
     *(kind for kind in vars(compiled).values() if isinstance(kind, type) and hasattr(kind, "__setstate__")),
 )
@@ -25,18 +25,18 @@ COMPILED: tuple[type, ...] = (
 _WINDOWED: tuple[type, ...] = tuple(getattr(compiled, f"RsRolling{name}") for name in ("IQR", "Quantile", "PRAUC", "ROCAUC"))
 
 
-def state_of(instance: Any) -> tuple[Arguments, bytes]:
-    """Return the constructor's arguments and the state of one of river's compiled objects, from which `restore` makes it again.
+def get_state(instance: Any) -> tuple[ConstructorArguments, bytes]:
+    """Return the constructor arguments and the state of one of river's compiled objects; `restore_object` is the inverse.
 
     Equal objects have equal states.
 
     >>> from river.stats import EWMean
     >>> mean = EWMean(0.25)
     >>> mean.update(3)
-    >>> arguments, state = state_of(mean._ewmean)
+    >>> arguments, state = get_state(mean._ewmean)
     >>> arguments, len(state)
     ((0.25,), 33)
-    >>> restore(type(mean._ewmean), arguments, state).get()
+    >>> restore_object(type(mean._ewmean), arguments, state).get()
     3.0
     """
     state = instance.__getstate__()
@@ -45,14 +45,14 @@ def state_of(instance: Any) -> tuple[Arguments, bytes]:
     return getattr(instance, "__getnewargs__", tuple)(), state
 
 
-def restore(cls: type[Any], arguments: Arguments, state: bytes) -> Any:
-    """Make one of river's compiled objects from its `state_of`. Raises ValueError if the state is invalid."""
-    if cls not in COMPILED or type(state) is not bytes:
+def restore_object(cls: type[Any], arguments: ConstructorArguments, state: bytes) -> Any:
+    """Make one of river's compiled objects from its `get_state`. Raises ValueError if the state is invalid."""
+    if cls not in COMPILED_CLASSES or type(state) is not bytes:
         raise ValueError(f"{cls.__name__} is not one of river's classes with a compiled state")
     try:
         instance = cls(*arguments[:-1], 1) if cls in _WINDOWED else cls(*arguments)
         instance.__setstate__(state)
-        if state_of(instance) == (arguments, state):
+        if get_state(instance) == (arguments, state):
             return instance
     except BaseException as error:  # a panic of Rust is not an Exception
         if isinstance(error, KeyboardInterrupt | SystemExit):

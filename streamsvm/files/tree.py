@@ -21,9 +21,17 @@ from typing import Any
 import numpy as np
 from river import compose
 
-from streamsvm.files.codecs import BY_TYPE, CODECS, METHODS, TRUST, find_class, find_function, name_of
-from streamsvm.files.container import DTYPES, ModelFileError, check_hashes, check_shared
-from streamsvm.files.messages import shown
+from streamsvm.files.codecs import (
+    CODECS_BY_KIND,
+    CODECS_BY_TYPE,
+    LISTED_METHODS,
+    TRUST_ADVICE,
+    find_class,
+    find_function,
+    get_stored_name,
+)
+from streamsvm.files.container import DTYPES, ModelFileError, check_hash_collisions, check_sharing
+from streamsvm.files.messages import short_repr
 
 _DEEPEST = 100  # tuples in tuples
 _SCALARS = frozenset({type(None), bool, int, float, str})  # of an array of objects: nothing in it refers to anything
@@ -87,17 +95,17 @@ class _TreeWriter:
             return {"class": self._checked_name(obj)}
         if isinstance(obj, tuple):
             if obj != tuple(obj) or not hasattr(kind, "_fields"):
-                raise ModelFileError(f"{name_of(kind)} is a tuple with more than its members")
+                raise ModelFileError(f"{get_stored_name(kind)} is a tuple with more than its members")
             return {"namedtuple": [self._checked_name(kind), self._written_values(obj, depth)]}
         if isinstance(obj, types.MethodType) or (isinstance(obj, types.BuiltinMethodType) and _is_bound(obj)):
-            if obj.__name__ not in METHODS and not self._trusted:
+            if obj.__name__ not in LISTED_METHODS and not self._trusted:
                 raise ModelFileError(
-                    f"it holds the method {obj.__name__} of a {type(obj.__self__).__name__}, none of a model. {TRUST}"
+                    f"it holds the method {obj.__name__} of a {type(obj.__self__).__name__}, none of a model. {TRUST_ADVICE}"
                 )
             return {"method": [self._written_value(obj.__self__, depth + 1), obj.__name__]}
         if isinstance(obj, types.FunctionType | types.BuiltinFunctionType | types.MethodDescriptorType):
             return {"function": self._checked_name(obj, find_function)}
-        codec = BY_TYPE.get(kind)
+        codec = CODECS_BY_TYPE.get(kind)
         if codec is not None and not codec.shared:
             return {"codec": [codec.kind, self._written_value(codec.to_parts(obj), depth + 1)]}
         return {"ref": self._number_of(obj)}
@@ -121,7 +129,7 @@ class _TreeWriter:
         return len(self.arrays) - 1
 
     def _checked_name(self, obj: Any, find: Callable[[str, bool], Any] = find_class) -> str:
-        name = name_of(obj)
+        name = get_stored_name(obj)
         if "<" in name or find(name, self._trusted) is not obj:
             raise ModelFileError(
                 f"{name} is not found again by its name: define your own classes and functions at the top of a module, not as a "
@@ -144,7 +152,7 @@ class _TreeWriter:
             return ["bytearray", self._number_of_array(np.frombuffer(bytes(obj), np.uint8))]
         if kind is np.ndarray:
             return self._record_of_array(obj)
-        codec = BY_TYPE.get(kind)
+        codec = CODECS_BY_TYPE.get(kind)
         if codec is not None:
             return ["codec", codec.kind, self._written_value(codec.to_parts(obj))]
         return self._record_of_instance(obj)
@@ -165,11 +173,11 @@ class _TreeWriter:
         cls = type(obj)
         if _pickles_by_itself(cls):
             if not self._trusted:
-                raise ModelFileError(f"it holds a {name_of(cls)}, which has a way of its own to be saved. {TRUST}")
+                raise ModelFileError(f"it holds a {get_stored_name(cls)}, which has a way of its own to be saved. {TRUST_ADVICE}")
             try:
                 return ["pickle", self._number_of_array(np.frombuffer(pickle.dumps(obj, protocol=5), np.uint8))]
             except Exception as error:  # a class of the user's own can raise anything
-                raise ModelFileError(f"{name_of(cls)} cannot be pickled ({type(error).__name__}: {error})") from error
+                raise ModelFileError(f"{get_stored_name(cls)} cannot be pickled ({type(error).__name__}: {error})") from error
         name = self._checked_name(cls)
         state = obj.__getstate__()
         if _checks_its_state(cls):
@@ -220,7 +228,7 @@ def read_tree(text: bytes, arrays: Sequence[np.ndarray], trusted: bool = False) 
     except (ValueError, RecursionError) as error:
         raise ModelFileError(f"its records are not JSON ({error})") from error
     try:
-        check_shared(tree["records"], tree["root"], arrays)
+        check_sharing(tree["records"], tree["root"], arrays)
         return _TreeReader(tree["records"], arrays, trusted).read(tree["root"])
     except (AttributeError, IndexError, KeyError, OverflowError, RecursionError, TypeError) as error:
         raise ModelFileError(f"its records do not fit together ({type(error).__name__}: {error})") from error
@@ -265,13 +273,13 @@ class _TreeReader:
             made = object.__new__(find_class(rest[0], self._trusted))
         elif kind == "codec":
             self._made[number] = None  # what it is made of cannot hold itself
-            made = CODECS[rest[0]].from_parts(self._read_value(rest[1]))
+            made = CODECS_BY_KIND[rest[0]].from_parts(self._read_value(rest[1]))
         elif kind == "pickle" and self._trusted:
             made = pickle.loads(self._read_bytes(rest[0]))  # noqa: S301 - trusted
         elif kind == "pickle":
-            raise ModelFileError(f"it holds a class with a way of its own to be saved. {TRUST}")
+            raise ModelFileError(f"it holds a class with a way of its own to be saved. {TRUST_ADVICE}")
         else:
-            raise ModelFileError(f"it holds a record of kind {shown(kind)}")
+            raise ModelFileError(f"it holds a record of kind {short_repr(kind)}")
         self._made[number] = made
         return made
 
@@ -282,13 +290,13 @@ class _TreeReader:
             made.update(self._read_members(rest[0]))
         elif kind in _EMPTY:  # a dict
             pairs = [(self._read_value(key), self._read_value(value)) for key, value in rest[0]]
-            check_hashes(key for key, _ in pairs)
+            check_hash_collisions(key for key, _ in pairs)
             for key, value in pairs:
                 made[key] = value
             if kind == "defaultdict":
                 factory = self._read_value(rest[1])
                 if factory is not None and not callable(factory):
-                    raise ModelFileError(f"{shown(factory)} cannot be called")
+                    raise ModelFileError(f"{short_repr(factory)} cannot be called")
                 made.default_factory = factory
         elif kind == "state":
             if not _checks_its_state(type(made)):
@@ -337,8 +345,8 @@ class _TreeReader:
         if tag == "method":
             return self._read_method(*content)
         if tag == "codec":
-            return CODECS[content[0]].from_parts(self._read_value(content[1]))
-        raise ModelFileError(f"it holds a value of kind {shown(tag)}")
+            return CODECS_BY_KIND[content[0]].from_parts(self._read_value(content[1]))
+        raise ModelFileError(f"it holds a value of kind {short_repr(tag)}")
 
     def _read_values(self, values: list[Any]) -> list[Any]:
         if _NESTED.isdisjoint(map(type, values)):  # each is itself
@@ -347,18 +355,20 @@ class _TreeReader:
 
     def _read_members(self, values: list[Any]) -> list[Any]:
         members = self._read_values(values)
-        check_hashes(members)
+        check_hash_collisions(members)
         return members
 
     def _read_number(self, dtype: str, number: Any) -> Any:
         value = self._read_value(number)
         if type(value) not in (bool, int, float, complex):  # numpy takes more, and makes arrays of it
-            raise ModelFileError(f"{shown(value)} stands where a number belongs")
+            raise ModelFileError(f"{short_repr(value)} stands where a number belongs")
         return DTYPES[dtype].type(value)
 
     def _read_method(self, instance: Any, name: str) -> Any:
-        if name not in METHODS and not self._trusted:
-            raise ModelFileError(f"it asks for {shown(name)} of an instance, which is not a method of a model. {TRUST}")
+        if name not in LISTED_METHODS and not self._trusted:
+            raise ModelFileError(
+                f"it asks for {short_repr(name)} of an instance, which is not a method of a model. {TRUST_ADVICE}"
+            )
         owner = self._read_value(instance)
         found = getattr_static(type(owner), name)  # never what was set on the instance
         if not isinstance(found, types.FunctionType | types.MethodDescriptorType | staticmethod | classmethod):
@@ -385,7 +395,7 @@ def _texts_of(codes: np.ndarray) -> np.ndarray:
 def _object_array(values: list[Any]) -> np.ndarray:
     if not all(type(value) in _SCALARS for value in values):
         raise ModelFileError("an array of objects holds what is no label")
-    check_hashes(values)
+    check_hash_collisions(values)
     made = np.empty(len(values), object)
     made[:] = values
     return made
@@ -393,18 +403,18 @@ def _object_array(values: list[Any]) -> np.ndarray:
 
 def _checked_index(value: Any, end: int) -> int:
     if type(value) is not int or not 0 <= value < end:
-        raise ModelFileError(f"it counts {shown(value)} where there are {end:,}")
+        raise ModelFileError(f"it counts {short_repr(value)} where there are {end:,}")
     return value
 
 
 def _set_attribute(instance: Any, name: Any, value: Any) -> None:
     # On this instance only, and only what is no part of its class: a slot, or an entry of its dict.
     if not isinstance(name, str) or (name.startswith("__") and name.endswith("__")):
-        raise ModelFileError(f"{shown(name)} is no attribute that is saved")
+        raise ModelFileError(f"{short_repr(name)} is no attribute that is saved")
     of_class = getattr_static(type(instance), name, None)
     if isinstance(of_class, types.MemberDescriptorType):
         of_class.__set__(instance, value)
     elif isinstance(of_class, types.FunctionType | property | staticmethod | classmethod | types.GetSetDescriptorType):
-        raise ModelFileError(f"{shown(name)} is a method of {type(instance).__name__}, and no attribute that is saved")
+        raise ModelFileError(f"{short_repr(name)} is a method of {type(instance).__name__}, and no attribute that is saved")
     else:
         vars(instance)[name] = value

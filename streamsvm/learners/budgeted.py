@@ -8,9 +8,9 @@ from typing import Any, NoReturn
 
 import numpy as np
 
-from streamsvm.core.budget import Refusal, Strategy, strategy_for
+from streamsvm.core.budget import Refusal, Strategy, choose_strategy
 from streamsvm.core.budget.strategy import set_strategy
-from streamsvm.core.checks import SCALINGS, OutputName, Scaling, parameter, random_state
+from streamsvm.core.checks import SCALINGS, OutputName, Scaling, make_random_state, parameter
 from streamsvm.core.frames import Batch
 from streamsvm.core.memory.block import LARGEST
 from streamsvm.core.memory.slots import remove
@@ -56,7 +56,7 @@ class BudgetedEstimator(KernelEstimator, ScalingEstimator):
         super().__post_init__()
         if self.gamma == "scale" and self.scaling:
             self._common["gamma_rows"] = FOLLOWS
-        self._common["random"] = random_state(getattr(self, "seed", 0))
+        self._common["random"] = make_random_state(getattr(self, "seed", 0))
         self._set_rule_state()
 
     @property
@@ -65,7 +65,7 @@ class BudgetedEstimator(KernelEstimator, ScalingEstimator):
 
     def _make_store(self, outputs: int, columns: int) -> SupportVectorStore:
         # A learner without the parameter has a rule that maintains the budget, or none.
-        self._strategy = strategy_for(self.kernel, self.maintenance) if hasattr(self, "maintenance") else Refusal()
+        self._strategy = choose_strategy(self.kernel, self.maintenance) if hasattr(self, "maintenance") else Refusal()
         gram = self._needs_gram or self._strategy.needs_gram
         window = getattr(self, "replay", 0)
         # Rows of coefficients: of the last iterate and of the average.

@@ -13,9 +13,9 @@ from typing import Any, Literal, overload
 import numpy as np
 from river import base
 
-from streamsvm.core.checks import LARGEST_WEIGHT, OutputName, check_number, checked_weight
+from streamsvm.core.checks import LARGEST_WEIGHT, OutputName, check_number, validate_weight
 from streamsvm.core.compiling.functions import compiled
-from streamsvm.core.frames import Batch, as_batch, as_frame, as_series
+from streamsvm.core.frames import Batch, make_batch, to_frame, to_series
 from streamsvm.core.memory.support_vectors import SupportVectorStore, Views, views
 from streamsvm.core.steps.iterates import CHOSEN, PROBABILITY, common
 from streamsvm.core.steps.step import add_to_coefficient
@@ -69,7 +69,7 @@ class OnlineClassifier(OnlineEstimator, SupervisedEstimator, base.MiniBatchClass
         return self.max_classes > 2
 
     def learn_one(self, x: Mapping[Any, Any], y: Any, w: float = 1.0) -> None:
-        w = 1.0 if w == 1.0 and w is not True else checked_weight(w)
+        w = 1.0 if w == 1.0 and w is not True else validate_weight(w)
         if w == 0.0:
             return
         weights, labels = self._class_weights, self._labels
@@ -192,7 +192,7 @@ class OnlineClassifier(OnlineEstimator, SupervisedEstimator, base.MiniBatchClass
         return self._of_each() if self._labels.many else self._labels.probabilities(positive)
 
     def learn_many(self, X: Any, y: Any, w: Any = 1.0) -> None:
-        with self._weighing_classes(as_batch(X, y, w, self._dtype)) as batch:
+        with self._weighing_classes(make_batch(X, y, w, self._dtype)) as batch:
             self._learn_batch(batch)
 
     @contextmanager
@@ -282,12 +282,12 @@ class OnlineClassifier(OnlineEstimator, SupervisedEstimator, base.MiniBatchClass
         """
         answers, like = self._decide_rows(X, self._output(output))
         if self._labels.many:
-            return as_frame(answers[:, 1:], self._labels.many, like)
-        return as_series(answers[:, 0], like)
+            return to_frame(answers[:, 1:], self._labels.many, like)
+        return to_series(answers[:, 0], like)
 
     def _predict_rows(self, X: Any) -> Any:
         decisions, like = self._decide_rows(X, CHOSEN)
-        return as_series(self._labels.array(decisions[:, 0]), like)
+        return to_series(self._labels.array(decisions[:, 0]), like)
 
     @overload
     def predict_proba_many(self, X: np.ndarray) -> np.ndarray: ...
@@ -305,10 +305,10 @@ class OnlineClassifier(OnlineEstimator, SupervisedEstimator, base.MiniBatchClass
 
     def _as_probabilities(self, answers: np.ndarray, like: Any) -> Any:
         if self._labels.many:
-            return as_frame(answers[:, 1:], self._labels.many, like)
+            return to_frame(answers[:, 1:], self._labels.many, like)
         probabilities = self._labels.probabilities(answers[:, 0])
         values = np.column_stack(list(probabilities.values())) if probabilities else np.empty((len(answers), 0))
-        return as_frame(values, probabilities, like)
+        return to_frame(values, probabilities, like)
 
     @property
     def labels(self) -> list[Any]:

@@ -11,10 +11,10 @@ from typing import Any, ClassVar, Literal, NamedTuple, NoReturn
 
 import numpy as np
 
-from streamsvm.core.budget import strategy_for
+from streamsvm.core.budget import choose_strategy
 from streamsvm.core.budget.strategy import set_strategy
-from streamsvm.core.checks import SCALINGS, OutputName, Scaling, parameter, random_state
-from streamsvm.core.explaining import distances_to
+from streamsvm.core.checks import SCALINGS, OutputName, Scaling, make_random_state, parameter
+from streamsvm.core.explaining import compute_distances
 from streamsvm.core.kernels import POLY, RBF
 from streamsvm.core.memory.committee import STATE, CommitteeStore
 from streamsvm.core.steps import committee, iterates, newton, second_order
@@ -194,7 +194,7 @@ class Committee(ScalingEstimator):
         super().__post_init__()
         v = self._store.views
         self._own["scaling"], self._own["last"] = self.scaling == "auto", -1
-        seed = random_state(self.seed)
+        seed = make_random_state(self.seed)
         for number, (expert, stores) in enumerate(zip(self._team, self._store.stores, strict=True)):
             for store in stores:
                 expert.initialize(store, (seed + number) % 2**64, self._loss)
@@ -252,7 +252,7 @@ class Committee(ScalingEstimator):
         budgeted = [(expert.budget, stores[0]) for expert, stores in team if isinstance(expert, BudgetedMachine)]
         if self.n_learned + rows > min(budget for budget, _ in budgeted):
             for _, store in budgeted:
-                set_strategy(store, strategy_for("rbf", None), self._outputs > 1)
+                set_strategy(store, choose_strategy("rbf", None), self._outputs > 1)
             self._ready = True
 
     def _output(self, name: OutputName) -> int:
@@ -284,7 +284,7 @@ class Committee(ScalingEstimator):
             return memory.vectors, v.distances[:n].astype(np.float64), self._targets_in_units(v.targets[:n]), "rows"
         machine = next(stores[0] for expert, stores in team if isinstance(expert, BudgetedMachine) and expert.resets)
         vectors, of = machine.vectors, spoken_for(machine.coefficients[::2], not self._has_targets)
-        return vectors, distances_to(self._store.views.scaled[: vectors.shape[1]], vectors), of, "support vectors"
+        return vectors, compute_distances(self._store.views.scaled[: vectors.shape[1]], vectors), of, "support vectors"
 
     def _targets_in_units(self, targets: np.ndarray) -> np.ndarray:
         """Return targets as they were given, of labels their numbers."""

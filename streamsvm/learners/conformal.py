@@ -12,9 +12,9 @@ from typing import Any, ClassVar
 import numpy as np
 from river import base, compose
 
-from streamsvm.core.checks import check_number, checked_target
-from streamsvm.core.docstrings import documented
-from streamsvm.files.messages import shown
+from streamsvm.core.checks import check_number, validate_target
+from streamsvm.core.docstrings import complete_docstring
+from streamsvm.files.messages import short_repr
 from streamsvm.learners.svm import SVMRegressor
 from streamsvm.learners.wrapping import ClassifierWrapper, Each, RegressorWrapper
 
@@ -80,10 +80,10 @@ class _Conformal:
     def _begin_wrapping(self, model: Any, level: float, window: int) -> None:
         name, kind = self._within
         if not isinstance(_last_step(model), kind):
-            raise ValueError(f"the {name} must be one of river, not {shown(model)}")
+            raise ValueError(f"the {name} must be one of river, not {short_repr(model)}")
         check_number("level", level, 0.0, high=1.0)
         if not 0.0 < level < 1.0:
-            raise ValueError(f"level must lie between 0 and 1, not {shown(level)}")
+            raise ValueError(f"level must lie between 0 and 1, not {short_repr(level)}")
         check_number("window", window, _FEWEST, inclusive=True, high=100_000, integer=True)
         setattr(self, name, model)
         self.level, self.window = level, window
@@ -97,7 +97,7 @@ class _Conformal:
         self._calibration.restore(state["_calibration"])
 
 
-@documented
+@complete_docstring
 class ConformalRegressor(_Conformal, RegressorWrapper):
     """A regressor with intervals that hold the target of as many rows as they say, also after a drift.
 
@@ -181,7 +181,7 @@ class ConformalRegressor(_Conformal, RegressorWrapper):
 
     def learn_one(self, x: dict[Any, Any], y: Any, **kwargs: Any) -> None:
         """Learn one row, and how well it was predicted; ``kwargs`` are further arguments for the regressor."""
-        target = checked_target(y)
+        target = validate_target(y)
         error = abs(target - float(self.regressor.predict_one(x) or 0.0))
         size, features = self._error_size(x), self._features_of(x)
         self.regressor.learn_one(x, y, **kwargs)
@@ -219,7 +219,7 @@ class ConformalRegressor(_Conformal, RegressorWrapper):
         self._n_errors = state["_n_errors"]
 
 
-@documented
+@complete_docstring
 class ConformalClassifier(_Conformal, ClassifierWrapper):
     """A classifier with sets of labels that hold the label of as many rows as they say, also after a drift.
 

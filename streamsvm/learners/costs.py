@@ -9,14 +9,14 @@ from typing import Any
 import numpy as np
 from river import base
 
-from streamsvm.core.docstrings import documented
-from streamsvm.files.messages import shown
+from streamsvm.core.docstrings import complete_docstring
+from streamsvm.files.messages import short_repr
 from streamsvm.learners.wrapping import ClassifierWrapper, Each
 
 _LARGEST = 1e9
 
 
-@documented
+@complete_docstring
 class CostSensitiveClassifier(ClassifierWrapper):
     """A classifier that predicts the label whose probability times its cost is the largest.
 
@@ -58,7 +58,7 @@ class CostSensitiveClassifier(ClassifierWrapper):
 
     def __init__(self, classifier: base.Classifier, costs: Mapping[Any, float]) -> None:
         if not isinstance(classifier, base.Classifier):
-            raise ValueError(f"the classifier must be one of river, not {shown(classifier)}")
+            raise ValueError(f"the classifier must be one of river, not {short_repr(classifier)}")
         self.classifier = classifier
         self.costs: dict[Any, float] = checked_costs(costs)
 
@@ -91,12 +91,14 @@ class CostSensitiveClassifier(ClassifierWrapper):
 def checked_costs(costs: Any) -> dict[Any, float]:
     """Return costs by label; a ValueError says which one is none."""
     if not isinstance(costs, Mapping) or not costs:
-        raise ValueError(f"costs must be numbers by label, such as {{'yes': 5.0}}, not {shown(costs)}")
+        raise ValueError(f"costs must be numbers by label, such as {{'yes': 5.0}}, not {short_repr(costs)}")
     found = {}
     for label, cost in costs.items():
         number = cost if isinstance(cost, int | float | np.number) and not isinstance(cost, bool | np.bool_) else math.nan
         if not 0.0 < number <= _LARGEST:
-            raise ValueError(f"the cost of {shown(label)} must be a number above 0, and at most {_LARGEST:g}, not {shown(cost)}")
+            raise ValueError(
+                f"the cost of {short_repr(label)} must be a number above 0, and at most {_LARGEST:g}, not {short_repr(cost)}"
+            )
         found[label] = float(number)
     return found
 
@@ -108,5 +110,5 @@ def costs_of_threshold(positive: Any, threshold: float) -> dict[Any, float]:
     {'yes': 4.0}
     """
     if not 1e-9 <= threshold < 1.0:
-        raise ValueError(f"a threshold must lie between 0 and 1, not {shown(threshold)}")
+        raise ValueError(f"a threshold must lie between 0 and 1, not {short_repr(threshold)}")
     return {positive: (1.0 - threshold) / threshold}

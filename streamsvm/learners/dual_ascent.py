@@ -8,9 +8,9 @@ from typing import Any
 import numpy as np
 
 from streamsvm.core.checks import OutputName, check_number
-from streamsvm.core.frames import Batch, as_batch
+from streamsvm.core.frames import Batch, make_batch
 from streamsvm.core.kernels import kernel_matrix
-from streamsvm.core.sparse import in_columns, laid_out
+from streamsvm.core.sparse import gather_columns, scatter_columns
 from streamsvm.core.steps.coordinate_ascent import learn_epoch, step
 from streamsvm.core.steps.iterates import HINGE
 from streamsvm.core.steps.step import random_bits
@@ -100,7 +100,7 @@ class DualAscent(BudgetedEstimator):
         DualSolution(n_epochs=5, rows=5300)
         """
         _check_passes(epochs, on_epoch)
-        with self._weighing_classes(as_batch(X, y, w, self._dtype), together=True) as batch, self._undoing_names():
+        with self._weighing_classes(make_batch(X, y, w, self._dtype), together=True) as batch, self._undoing_names():
             self._targets(batch)  # all labels become known, so that below each has the target that it keeps
             targets, outputs = self._targets(batch)
             columns = self._admit_features(batch)
@@ -126,7 +126,7 @@ class DualSolution:
     """
 
     def __init__(self, model: DualAscent, batch: Batch, columns: np.ndarray, targets: np.ndarray) -> None:
-        X, self._columns = laid_out(batch.matrix, columns)
+        X, self._columns = gather_columns(batch.matrix, columns)
         self._X = X.astype(np.float64)  # of one type, for which `learn_epoch` is compiled
         self._model, self._targets, self._weights, self._rows = model, targets, batch.weights, batch.numbers
         self._n_given = batch.n_given
@@ -231,7 +231,7 @@ class DualSolution:
 
     def _rows_in_columns(self) -> np.ndarray:
         # float64 [n, columns in use], as the kernel takes them
-        X = in_columns(self._X, self._columns, self._model._store.used, np.float64)
+        X = scatter_columns(self._X, self._columns, self._model._store.used, np.float64)
         scale = self._model.scale_in_use
         return X if scale is None else scale.transform(X)
 

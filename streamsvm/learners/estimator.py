@@ -13,17 +13,17 @@ import numpy as np
 from streamsvm.core.checks import OutputName, Overflow, check_number, check_one_of, check_parameters, parameter
 from streamsvm.core.compiling.common import expect_use
 from streamsvm.core.compiling.functions import address_of
-from streamsvm.core.docstrings import documented
+from streamsvm.core.docstrings import complete_docstring
 from streamsvm.core.explaining import Examples, Explanation
-from streamsvm.core.frames import Batch, as_matrix
+from streamsvm.core.frames import Batch, to_matrix
 from streamsvm.core.memory.block import STATE_BEGIN, STATE_END, columns_for
 from streamsvm.core.memory.features import OVERFLOW, FeatureSpace
-from streamsvm.core.sparse import dense, laid_out, parts
+from streamsvm.core.sparse import gather_columns, iter_slices, to_dense
 from streamsvm.core.steps import decisions, iterates
 from streamsvm.core.steps.iterates import FIRST_SLOPE
 from streamsvm.core.steps.rule import DECIDE, REFUSED, Range, Rule, decide_rows, learn_rows
 from streamsvm.core.warning import warn
-from streamsvm.files.messages import shown
+from streamsvm.files.messages import short_repr
 from streamsvm.learners.explained import explain, find_examples
 from streamsvm.learners.river_base import RiverEstimator, parameters_of
 
@@ -36,9 +36,9 @@ _ROWS_AT_ONCE = 5000  # for which an interrupt waits
 def learner(kind: type[_Kind]) -> type[_Kind]:
     """Make a class a learner: its annotated attributes become the parameters of its constructor.
 
-    Most of them are keyword-only. `documented` completes its docstring.
+    Most of them are keyword-only. `complete_docstring` completes its docstring.
     """
-    return documented(dataclass(eq=False, repr=False, kw_only=True, match_args=False)(kind))
+    return complete_docstring(dataclass(eq=False, repr=False, kw_only=True, match_args=False)(kind))
 
 
 @learner
@@ -172,8 +172,8 @@ class OnlineEstimator(RiverEstimator):
                 if n != self._outputs:
                     self._resize(n)
                     self._get_ready(batch.matrix.shape[0])
-                for part in parts(batch.matrix, self._store.used, rows, _ROWS_AT_ONCE):
-                    some = laid_out(batch.matrix[part], columns)
+                for part in iter_slices(batch.matrix, self._store.used, rows, _ROWS_AT_ONCE):
+                    some = gather_columns(batch.matrix[part], columns)
                     self._learn_rows(*some, targets[part], batch.weights[part])
         finally:
             if len(outputs) and self._outputs != outputs[-1]:  # an interrupt: the labels are known by now
@@ -268,37 +268,37 @@ class OnlineEstimator(RiverEstimator):
         features, matrix, names = self._features, batch.matrix, batch.names
         columns = features.columns_of(names, True) if matrix.shape[0] else np.empty(0, np.int64)
         self._make_room()
-        for part in parts(matrix, len(features)):
-            row = self._first_refused(*laid_out(matrix[part], columns))
+        for part in iter_slices(matrix, len(features)):
+            row = self._first_refused(*gather_columns(matrix[part], columns))
             if row >= 0:
                 row += part.start
-                self._complain_of(dense(matrix[row : row + 1])[0], names, int(batch.numbers[row]))
+                self._complain_of(to_dense(matrix[row : row + 1])[0], names, int(batch.numbers[row]))
         if len(columns):
             features.note_order(names)
         return columns
 
     def _decide_rows(self, X: Any, what: int) -> tuple[np.ndarray, Any]:
         """Answers of `_decide_matrix`, float64 [n, 1 or more], and the frame that they are to be like (None for an array)."""
-        matrix, names, like = as_matrix(X, self._dtype)
+        matrix, names, like = to_matrix(X, self._dtype)
         columns = self._features.columns_of(names, False)
         n = matrix.shape[0]
         if n and len(self._features):
             self._warn_of_names(names, columns, like is None)
         decisions = np.empty((n, 1 if self._outputs == 1 else self._outputs + 1))
-        for part in parts(matrix, len(self._features)):
-            some = laid_out(matrix[part], columns)
+        for part in iter_slices(matrix, len(self._features)):
+            some = gather_columns(matrix[part], columns)
             self._decide_matrix(*some, what, decisions[part])
         refused = np.flatnonzero(np.isnan(decisions[:, 0]))
         if len(refused):
             row = int(refused[0])
-            self._complain_of(dense(matrix[row : row + 1])[0], names, row)
+            self._complain_of(to_dense(matrix[row : row + 1])[0], names, row)
         return decisions, like
 
     def _warn_of_names(self, names: list[Hashable], columns: np.ndarray, is_array: bool) -> None:
         known = len(self._features)
         if names and (columns < 0).all():
-            learned = ", ".join(map(shown, self.feature_names[:5])) + ", ..." * (known > 5)
-            given = ", ".join(map(shown, names[:5])) + ", ..." * (len(names) > 5)
+            learned = ", ".join(map(short_repr, self.feature_names[:5])) + ", ..." * (known > 5)
+            given = ", ".join(map(short_repr, names[:5])) + ", ..." * (len(names) > 5)
             warn(f"the model has learned none of the columns of X ({given}), so its answers mean nothing: it knows {learned}")
         elif is_array and len(names) < known:
             warn(f"X has {len(names):,} columns, and the model has learned {known:,} features: the others count as 0")

@@ -8,9 +8,9 @@ from typing import Any
 import numpy as np
 
 from streamsvm.core.checks import check_number
-from streamsvm.core.explaining import Examples, Explanation, explanation, nearest_examples
+from streamsvm.core.explaining import Examples, Explanation, find_nearest_examples, make_explanation
 from streamsvm.core.steps import iterates
-from streamsvm.files.messages import shown
+from streamsvm.files.messages import short_repr
 
 _ROUNDING = 2e-6  # of a number that is kept in float32 as what it differs from a mean
 
@@ -36,7 +36,7 @@ def explain(
         return found[:, 1 + place] if model._outputs > 1 else found[:, 0] if place else -found[:, 0]
 
     names, given = _names_and_values(model, x)
-    return explanation(prediction, decide, row, base.astype(model._dtype), names, groups or {}, given)
+    return make_explanation(prediction, decide, row, base.astype(model._dtype), names, groups or {}, given)
 
 
 def find_examples(model: Any, x: Mapping[Any, Any], n: int) -> Examples:
@@ -54,7 +54,7 @@ def find_examples(model: Any, x: Mapping[Any, Any], n: int) -> Examples:
     labels = _labels_of(model)
     targets = [labels[int(i)] for i in of] if labels else of.tolist()
     seen = [label for label in labels if label in model._labels.targets]
-    return nearest_examples(_names_and_values(model, x)[0][:d], given, distances, targets, seen, n, what)
+    return find_nearest_examples(_names_and_values(model, x)[0][:d], given, distances, targets, seen, n, what)
 
 
 def _names_and_values(model: Any, x: Mapping[Any, Any]) -> tuple[list[Hashable], dict[Hashable, Any]]:
@@ -81,7 +81,7 @@ def _explained_label(model: Any, chosen: float, label: Any) -> tuple[Any, int]:
     """Return a label, or what is predicted, and the number of its decision value: of two, 1 is that of the positive one."""
     labels, known = getattr(model, "_labels", None), _labels_of(model)
     if label is not None and label not in known:
-        raise ValueError(f"the model has no label {shown(label)} to explain")
+        raise ValueError(f"the model has no label {short_repr(label)} to explain")
     if label is not None:
         return label, known.index(label)
     if labels is None:

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from streamsvm.core.checks import Gamma, KernelName, parameter
-from streamsvm.core.explaining import distances_to
+from streamsvm.core.explaining import compute_distances
 from streamsvm.core.kernels import KERNELS, check_learner_kernel
 from streamsvm.core.steps import iterates
 from streamsvm.core.steps.rescale import GIVEN
@@ -87,7 +87,7 @@ class KernelEstimator(OnlineEstimator):
         if not len(vectors):
             raise ValueError("the model has no support vectors yet: it knows no rows")
         self._decide_row(x, iterates.CHOSEN)
-        distances = distances_to(self._store.views.rows[0][: vectors.shape[1]], vectors)
+        distances = compute_distances(self._store.views.rows[0][: vectors.shape[1]], vectors)
         return vectors, distances, spoken_for(self.coefficients, hasattr(self, "_labels")), "support vectors"  # type: ignore[attr-defined]
 
     def _fixed_numbers(self) -> dict[str, Any]:

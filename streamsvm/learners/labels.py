@@ -8,9 +8,9 @@ from typing import Any, Literal
 
 import numpy as np
 
-from streamsvm.core.checks import LARGEST_WEIGHT, PLAIN, check_number, plain
+from streamsvm.core.checks import LARGEST_WEIGHT, PLAIN_TYPES, check_number, to_plain
 from streamsvm.core.memory.features import LONGEST_NAME
-from streamsvm.files.messages import shown
+from streamsvm.files.messages import short_repr
 
 #: The most labels of a model by default. Each costs memory and time of every row; more are usually numbers or names.
 MAX_CLASSES = 128
@@ -173,9 +173,9 @@ class Labels:
         # A new label, as a scalar of Python; ValueError if it cannot be one.
         if is_missing(y):
             raise ValueError(f"label {y!r} is no label: do not learn rows without one")
-        if type(y) not in PLAIN:
+        if type(y) not in PLAIN_TYPES:
             try:
-                y = plain(y)
+                y = to_plain(y)
             except ValueError as error:
                 raise ValueError(f"label {error}") from None
             if y in self.targets:
@@ -239,9 +239,9 @@ class ClassWeights:
     def __init__(self, given: Mapping[Any, float] | Literal["balanced"]) -> None:
         if isinstance(given, Mapping):
             for label, weight in given.items():
-                check_number(f"class_weight[{shown(label)}]", weight, 0.0, inclusive=True, high=LARGEST_WEIGHT)
+                check_number(f"class_weight[{short_repr(label)}]", weight, 0.0, inclusive=True, high=LARGEST_WEIGHT)
         elif not isinstance(given, str) or given != "balanced":
-            raise ValueError(f"class_weight must be a mapping of label to weight, 'balanced' or None, not {shown(given)}")
+            raise ValueError(f"class_weight must be a mapping of label to weight, 'balanced' or None, not {short_repr(given)}")
         #: Label to weight; None: balanced.
         self.given: dict[Any, float] | None = (
             {label: float(weight) for label, weight in given.items()} if isinstance(given, Mapping) else None

@@ -11,7 +11,7 @@ from streamsvm.core.checks import parameter
 from streamsvm.core.frames import Batch
 from streamsvm.core.memory.block import LARGEST
 from streamsvm.core.memory.weights import WeightStore
-from streamsvm.core.sparse import laid_out, parts
+from streamsvm.core.sparse import gather_columns, iter_slices
 from streamsvm.core.steps import linear_step
 from streamsvm.core.steps.rule import Rule
 from streamsvm.learners.classifier import OnlineClassifier
@@ -82,8 +82,8 @@ class LinearEstimator(Mergeable):
         with self._undoing_names():
             targets, _ = self._targets(batch)
             columns = self._admit_features(batch)
-        for part in parts(batch.matrix, self._store.used):
-            some = laid_out(batch.matrix[part], columns)
+        for part in iter_slices(batch.matrix, self._store.used):
+            some = gather_columns(batch.matrix[part], columns)
             linear_step.learn_many(self._block, *some, targets[part], batch.weights[part])
 
     def _first_refused(self, matrix: np.ndarray, columns: np.ndarray) -> int:
@@ -145,12 +145,12 @@ class LinearEstimator(Mergeable):
         self._store.views.weights[:, :used], self._store.views.biases[:] = weights, intercept
         self._common["scale"], self._common["average_v"], self._common["average_u"] = 1.0, 1.0, 0.0
 
-    def _take_parts(self, parts: Sequence[Part], rows: tuple[Any, ...] | None) -> None:
+    def _take_parts(self, models: Sequence[Part], rows: tuple[Any, ...] | None) -> None:
         if rows is not None:
             raise ValueError("linear models become one by the mean of their weights: merge them without rows")
-        self._take_counters(parts)
+        self._take_counters(models)
         weights, constants, shares = np.zeros((3, self._store.used))
-        for part in parts:
+        for part in models:
             # A factor of 0 is that of a feature that was 0 in all rows: it has no weight.
             moved = np.divide(part.coefficients[0], part.factors, out=np.zeros(len(part.columns)), where=part.factors != 0.0)
             weights[part.columns] += part.share * moved
@@ -159,7 +159,7 @@ class LinearEstimator(Mergeable):
         weights, constants = (
             np.divide(sums, shares, out=np.zeros_like(sums), where=shares > 0.0) for sums in (weights, constants)
         )
-        intercept = sum(part.share * float(part.intercept[0]) for part in parts) + float(constants.sum())
+        intercept = sum(part.share * float(part.intercept[0]) for part in models) + float(constants.sum())
         self.set_coefficients(weights, intercept)
 
 

@@ -11,7 +11,7 @@ from river import base
 
 from streamsvm.core.budget import Removal, Strategy
 from streamsvm.core.checks import parameter
-from streamsvm.core.frames import Batch, as_matrix, as_series
+from streamsvm.core.frames import Batch, to_matrix, to_series
 from streamsvm.core.steps.iterates import CHOSEN, ONE_CLASS
 from streamsvm.learners.bsgd import CAPPED, Descent
 from streamsvm.learners.estimator import learner
@@ -125,7 +125,7 @@ class OneClassBSGD(Descent, MergeableExpansion, base.AnomalyDetector):
 
     def learn_many(self, X: Any) -> None:
         """Learn the rows of a frame or a 2-D array, sparse or not, in order, exactly as `learn_one` learns each."""
-        matrix, names, _ = as_matrix(X, self._dtype)
+        matrix, names, _ = to_matrix(X, self._dtype)
         n = matrix.shape[0]
         self._learn_batch(Batch(matrix, names, [], np.ones(n), np.arange(n), n))
 
@@ -141,9 +141,9 @@ class OneClassBSGD(Descent, MergeableExpansion, base.AnomalyDetector):
         decisions, like = self._decide_rows(X, CHOSEN)
         center, size = self._usual()
         if size == 0.0:
-            return as_series(np.zeros(len(decisions)), like)
+            return to_series(np.zeros(len(decisions)), like)
         z = np.clip((decisions[:, 0] - center) / size, -_FARTHEST, _FARTHEST)
-        return as_series(0.5 - 0.5 * z / np.sqrt(2.0 + z * z), like)
+        return to_series(0.5 - 0.5 * z / np.sqrt(2.0 + z * z), like)
 
     @overload
     def decision_function_many(self, X: np.ndarray) -> np.ndarray: ...
@@ -152,4 +152,4 @@ class OneClassBSGD(Descent, MergeableExpansion, base.AnomalyDetector):
     def decision_function_many(self, X: Any) -> Any:
         """Return `decision_function_one` of each row: float64 [n], or a series if X is a frame."""
         decisions, like = self._decide_rows(X, CHOSEN)
-        return as_series(decisions[:, 0], like)
+        return to_series(decisions[:, 0], like)

@@ -14,17 +14,17 @@ from typing import Any
 import numpy as np
 from river import base
 
-from streamsvm.core.checks import LARGEST_FLOAT32, as_python, checked_target
+from streamsvm.core.checks import LARGEST_FLOAT32, to_python_scalar, validate_target
 from streamsvm.core.compiling.functions import compiled
-from streamsvm.core.docstrings import documented
+from streamsvm.core.docstrings import complete_docstring
 from streamsvm.core.explaining import Examples, Explanation
-from streamsvm.core.frames import as_frame, as_matrix
+from streamsvm.core.frames import to_frame, to_matrix
 from streamsvm.core.memory.features import MUST_BE_FINITE
 from streamsvm.core.memory.moments import FOLLOWED, N_FIRST, learn_value, pool_moments
-from streamsvm.core.sparse import dense
-from streamsvm.core.transformers import Units, units_between
-from streamsvm.files.container import check_hashes
-from streamsvm.files.messages import shown
+from streamsvm.core.sparse import to_dense
+from streamsvm.core.transformers import Units, compute_units
+from streamsvm.files.container import check_hash_collisions
+from streamsvm.files.messages import short_repr
 from streamsvm.learners.wrapping import RegressorWrapper
 
 _TARGET: Hashable = "target"
@@ -32,7 +32,7 @@ _TARGET: Hashable = "target"
 _ASKED = frozenset({"feature_names", "note_columns", "overflow", "learns_many_at_once"})
 
 
-@documented
+@complete_docstring
 class BoundedScaler(base.MiniBatchTransformer):
     """A scaler like river's StandardScaler, with values bounded to a distance from the mean.
 
@@ -79,7 +79,7 @@ class BoundedScaler(base.MiniBatchTransformer):
 
     def __init__(self, deviations: float | None = 8.0) -> None:
         if deviations is not None and not (isinstance(deviations, int | float) and 2.0 <= deviations < math.inf):
-            raise ValueError(f"deviations must be at least 2, or None, not {shown(deviations)}")
+            raise ValueError(f"deviations must be at least 2, or None, not {short_repr(deviations)}")
         self.deviations = deviations
         self.n_bounded: int = 0
         self._bound = math.inf if deviations is None else float(deviations)
@@ -143,7 +143,7 @@ class BoundedScaler(base.MiniBatchTransformer):
             if not np.all(np.abs(values) <= LARGEST_FLOAT32):
                 _complain_of_row(x)
             for name in x:
-                columns.setdefault(as_python(name), len(columns))
+                columns.setdefault(to_python_scalar(name), len(columns))
             self._make_arrays(max(len(self._moments), 2 * len(columns) if len(columns) > len(self._moments) else 0))
         if len(x) > len(self._values):
             self._values, self._scaled = np.zeros(len(x)), np.zeros(len(x))
@@ -212,7 +212,7 @@ class BoundedScaler(base.MiniBatchTransformer):
         self._moments, self._first = moments[:, :3].copy(), first
         self._make_arrays(max(len(columns), 8))
         after = self._scale()
-        return [units_between(scale, after) for scale in before]
+        return [compute_units(scale, after) for scale in before]
 
     def _scale(self) -> dict[Hashable, tuple[float, float]]:
         """The mean and standard deviation of each feature."""
@@ -231,12 +231,12 @@ class BoundedScaler(base.MiniBatchTransformer):
     def transform_many(self, X: Any) -> Any:
         matrix, names, columns, like = self._matrix_of(X)
         _transform_rows(columns, matrix, self._bound, self._moments)
-        return as_frame(matrix, names, like)
+        return to_frame(matrix, names, like)
 
     def _matrix_of(self, X: Any) -> tuple[np.ndarray, list[Hashable], np.ndarray, Any]:
         """The values of a frame, float64 and a copy; its names; their columns, -1 where not known; what it is like."""
-        matrix, names, like = as_matrix(X, np.float64)
-        values = dense(matrix)
+        matrix, names, like = to_matrix(X, np.float64)
+        values = to_dense(matrix)
         fine = np.abs(values) <= LARGEST_FLOAT32
         if not fine.all():
             row, column = np.argwhere(~fine)[0]
@@ -258,7 +258,7 @@ class BoundedScaler(base.MiniBatchTransformer):
         self.__init__(state["deviations"])  # type: ignore[misc]
         names, n = state["names"], len(state["names"])
         moments, first = (np.array(state[key], np.float64) for key in ("moments", "first_values"))
-        check_hashes(names)
+        check_hash_collisions(names)
         self._columns = {name: column for column, name in enumerate(names)}
         if len(self._columns) != n or moments.shape != (n, 3) or first.shape != (n, N_FIRST):
             raise ValueError(f"the saved scaler is corrupt: {n} names for moments {moments.shape} and first values {first.shape}")
@@ -274,14 +274,14 @@ def _complain_of_row(x: Mapping[Any, Any]) -> None:
         except (OverflowError, struct.error, TypeError) as error:
             if not isinstance(error, OverflowError) and not isinstance(value, int):  # a struct.error from Python 3.14 on
                 kind = type(value).__name__
-                raise ValueError(f"feature {name!r} is {shown(value)}, a {kind}: features must be numbers") from None
+                raise ValueError(f"feature {name!r} is {short_repr(value)}, a {kind}: features must be numbers") from None
             number = math.inf
         if not abs(number) <= LARGEST_FLOAT32:
-            raise ValueError(f"feature {name!r} is {shown(value)}: {MUST_BE_FINITE}")
+            raise ValueError(f"feature {name!r} is {short_repr(value)}: {MUST_BE_FINITE}")
     raise AssertionError("every feature is a finite number")
 
 
-@documented
+@complete_docstring
 class BoundedTargetScaler(RegressorWrapper):
     """A wrapper that standardises the targets of a regressor, bounded to a distance from the mean.
 
@@ -314,7 +314,7 @@ class BoundedTargetScaler(RegressorWrapper):
 
     def __init__(self, regressor: base.Regressor, deviations: float | None = 8.0) -> None:
         if not isinstance(regressor, base.Regressor):
-            raise ValueError(f"the regressor must be one of river, not {shown(regressor)}")
+            raise ValueError(f"the regressor must be one of river, not {short_repr(regressor)}")
         if hasattr(regressor, "expect_scaled_targets"):
             regressor.expect_scaled_targets()
         self.regressor = regressor
@@ -327,7 +327,7 @@ class BoundedTargetScaler(RegressorWrapper):
         return self._scaler.n_bounded
 
     def learn_one(self, x: dict[Any, Any], y: float, w: float = 1.0) -> None:
-        target = {_TARGET: checked_target(y)}
+        target = {_TARGET: validate_target(y)}
         scaled = self._scaler.transform_one(target)[_TARGET]
         if w == 1.0:
             self.regressor.learn_one(x, scaled)

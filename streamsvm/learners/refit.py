@@ -17,9 +17,9 @@ from typing import Any, NamedTuple, Self
 
 import numpy as np
 
-from streamsvm.core.frames import as_batch
+from streamsvm.core.frames import make_batch
 from streamsvm.core.kernels import kernel_matrix
-from streamsvm.core.sparse import in_columns
+from streamsvm.core.sparse import scatter_columns
 from streamsvm.core.steps.iterates import EPSILON_INSENSITIVE
 
 
@@ -127,12 +127,12 @@ def rows_of(model: Any, X: Any, y: Any, w: Any = 1.0) -> LabelledRows:
 
     All of them are dense at once: pass sparse rows in parts, whose sums are added.
     """
-    batch = as_batch(X, y, w, model._dtype)
+    batch = make_batch(X, y, w, model._dtype)
     wanted = model._known_targets(batch.y)
     if wanted is None or np.isnan(wanted).any():
         raise ValueError("y has labels that the model has not learned, or no numbers: refit it with rows that it has learned")
     columns = model._features.columns_of(batch.names, False)
-    matrix = in_columns(batch.matrix, columns, model._store.used, model._dtype)
+    matrix = scatter_columns(batch.matrix, columns, model._store.used, model._dtype)
     if not np.isfinite(matrix).all():
         raise ValueError("X has values that are not finite: fill them in, or leave those rows out")
     weights, of_class = batch.weights, getattr(model, "_class_weights", None)

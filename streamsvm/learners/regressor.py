@@ -9,8 +9,8 @@ from typing import Any
 import numpy as np
 from river import base
 
-from streamsvm.core.checks import checked_target, checked_weight
-from streamsvm.core.frames import Batch, as_batch, as_series
+from streamsvm.core.checks import validate_target, validate_weight
+from streamsvm.core.frames import Batch, make_batch, to_series
 from streamsvm.core.steps.iterates import CHOSEN, EPSILON_INSENSITIVE
 from streamsvm.core.warning import warn
 from streamsvm.learners.estimator import OnlineEstimator, learner
@@ -38,9 +38,9 @@ class OnlineRegressor(OnlineEstimator, SupervisedEstimator, base.MiniBatchRegres
         self._first_targets = []
 
     def learn_one(self, x: Mapping[Any, Any], y: float, w: float = 1.0) -> None:
-        w = 1.0 if w == 1.0 and w is not True else checked_weight(w)
+        w = 1.0 if w == 1.0 and w is not True else validate_weight(w)
         if w != 0.0:
-            target = checked_target(y)
+            target = validate_target(y)
             self._learn_row(x, target, w)
             if self._first_targets is not None:
                 self._look_at([target])
@@ -56,14 +56,14 @@ class OnlineRegressor(OnlineEstimator, SupervisedEstimator, base.MiniBatchRegres
             There are more features than ``max_features``, with ``overflow="raise"``; a new name is too long; or the target is
             not a finite number.
         """
-        checked_target(y)
+        validate_target(y)
         self._features.check_names(x)
 
     def predict_one(self, x: Mapping[Any, Any], **_: Any) -> float:
         return self._decide_row(x, CHOSEN)
 
     def learn_many(self, X: Any, y: Any, w: Any = 1.0) -> None:
-        batch = as_batch(X, y, w, self._dtype)
+        batch = make_batch(X, y, w, self._dtype)
         self._learn_batch(batch)
         if self._first_targets is not None:
             self._look_at(batch.y[:_FIRST_TARGETS])
@@ -98,21 +98,21 @@ class OnlineRegressor(OnlineEstimator, SupervisedEstimator, base.MiniBatchRegres
         targets = np.empty(len(batch.y))
         for i, y in enumerate(batch.y):
             try:
-                targets[i] = checked_target(y)
+                targets[i] = validate_target(y)
             except ValueError as error:
                 batch.complain(i, error)
         return targets, np.ones(len(targets), np.int64)
 
     def _known_targets(self, y: Sequence[Any]) -> np.ndarray | None:
         try:
-            targets = [np.nan if target is None else checked_target(target) for target in y]
+            targets = [np.nan if target is None else validate_target(target) for target in y]
         except ValueError:
             return None
         return None if self._first_targets is not None else np.array(targets)
 
     def _predict_rows(self, X: Any) -> Any:
         decisions, like = self._decide_rows(X, CHOSEN)
-        return as_series(decisions[:, 0], like)
+        return to_series(decisions[:, 0], like)
 
 
 class EpsilonInsensitiveRegressor(OnlineRegressor):

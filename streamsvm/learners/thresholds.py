@@ -10,9 +10,9 @@ from typing import Any
 import numpy as np
 from river import base
 
-from streamsvm.core.checks import check_number, checked_weight
-from streamsvm.core.docstrings import documented
-from streamsvm.files.messages import shown
+from streamsvm.core.checks import check_number, validate_weight
+from streamsvm.core.docstrings import complete_docstring
+from streamsvm.files.messages import short_repr
 from streamsvm.files.river_metrics import metrics
 from streamsvm.learners.wrapping import ClassifierWrapper, Each
 
@@ -23,7 +23,7 @@ THRESHOLDS = [1.0 / (1.0 + math.exp(-_REACH * step / _STEPS)) for step in range(
 _EVERY = 100  # rows from one choice to the next
 
 
-@documented
+@complete_docstring
 class TunedThresholdClassifier(ClassifierWrapper):
     """A classifier of two classes whose probability threshold is tuned to a metric, row by row.
 
@@ -88,14 +88,14 @@ class TunedThresholdClassifier(ClassifierWrapper):
         horizon: int = 10_000,
     ) -> None:
         if not isinstance(classifier, base.Classifier):
-            raise ValueError(f"the classifier must be one of river, not {shown(classifier)}")
+            raise ValueError(f"the classifier must be one of river, not {short_repr(classifier)}")
         if not (metric is None or (isinstance(metric, metrics.base.ClassificationMetric) and metric.requires_labels)):
-            raise ValueError(f"metric must be a river metric of labels, such as metrics.F1(), not {shown(metric)}")
+            raise ValueError(f"metric must be a river metric of labels, such as metrics.F1(), not {short_repr(metric)}")
         if metric is not None:
             try:
                 float(metric.get())
             except NotImplementedError:
-                raise ValueError(f"metric must be one number, such as metrics.F1(), and {shown(metric)} is not") from None
+                raise ValueError(f"metric must be one number, such as metrics.F1(), and {short_repr(metric)} is not") from None
         check_number("horizon", horizon, 1, inclusive=True, high=2**53, integer=True)
         self.classifier = classifier
         self.metric = metric
@@ -146,7 +146,7 @@ class TunedThresholdClassifier(ClassifierWrapper):
         ValueError
             The label is a third one, or the classifier refuses the row. Then nothing is learned.
         """
-        weight = checked_weight(w)
+        weight = validate_weight(w)
         if w != 1.0:
             kwargs["w"] = w
         self._check_label(y)
@@ -176,12 +176,14 @@ class TunedThresholdClassifier(ClassifierWrapper):
             if positive not in (y, self._labels[0]):
                 name = type(self.metric).__name__
                 raise ValueError(
-                    f"label {shown(y)} comes after {shown(self._labels[0])}, and the metric's positive one is {shown(positive)}, "
-                    f"which is neither: give it as metrics.{name}(pos_val={shown(y)}) (--positive)"
+                    f"label {short_repr(y)} comes after {short_repr(self._labels[0])}, and the metric's positive one "
+                    f"is {short_repr(positive)}, "
+                    f"which is neither: give it as metrics.{name}(pos_val={short_repr(y)}) (--positive)"
                 )
         if len(self._labels) == 2:
             raise ValueError(
-                f"label {shown(y)} is a third one, after {shown(self._labels[0])} and {shown(self._labels[1])}: one threshold is "
+                f"label {short_repr(y)} is a third one, after {short_repr(self._labels[0])} and "
+                f"{short_repr(self._labels[1])}: one threshold is "
                 "for two classes. For more, give class_weight to the classifier instead"
             )
 
@@ -229,7 +231,7 @@ class TunedThresholdClassifier(ClassifierWrapper):
         """
         labels = list(dict.fromkeys(label for model in (self, *others) for label in getattr(model, "_labels", ())))
         if len(labels) > 2:
-            raise ValueError(f"models with the labels {shown(labels)} cannot be merged: one threshold is for two classes")
+            raise ValueError(f"models with the labels {short_repr(labels)} cannot be merged: one threshold is for two classes")
         self._merge_within(others, units)
         self._labels = labels
         positive = self._positive_label()

@@ -8,7 +8,7 @@ from typing import Any, Literal
 import numpy as np
 from river import base, compose
 
-from streamsvm.core.checks import checked_target
+from streamsvm.core.checks import validate_target
 from streamsvm.core.explaining import Examples, Explanation
 
 #: The probabilities of many rows: float64 [rows] by label.
@@ -130,7 +130,7 @@ class RegressorWrapper(base.Wrapper[base.Regressor], base.Regressor):
 
     def check_one(self, x: Mapping[Any, Any], y: Any) -> None:
         """Check a target, and the row if the regressor has its own `check_one`, without learning it."""
-        checked_target(y)
+        validate_target(y)
         if (check := getattr(self.regressor, "check_one", None)) is not None:
             check(x, y)
 

@@ -3,12 +3,12 @@
 The estimators follow scikit-learn's conventions. They need the extra ``batch``.
 """
 
-from streamsvm.files.messages import missing_package
+from streamsvm.files.messages import missing_package_error
 
 try:
     import sklearn  # noqa: F401
 except ImportError as _error:
-    raise missing_package("streamsvm.linear", "scikit-learn", "batch", _error) from _error
+    raise missing_package_error("streamsvm.linear", "scikit-learn", "batch", _error) from _error
 
 from streamsvm.linear.block_file import Block, BlockFile, BlockFileError
 from streamsvm.linear.block_writer import BlockWriter

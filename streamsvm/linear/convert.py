@@ -14,9 +14,9 @@ from typing import IO, Any, NamedTuple
 
 import numpy as np
 
-from streamsvm.core.progress import shown_bytes, shown_rows
+from streamsvm.core.progress import show_bytes, show_rows
 from streamsvm.core.text_rows import LARGEST_INDEX, read_sparse
-from streamsvm.files.messages import shown
+from streamsvm.files.messages import short_repr
 from streamsvm.linear.block_file import Block, LabelCodes, names_to_save, take_rows
 from streamsvm.linear.block_writer import DEFAULT_LIMIT, files_of, mixing_writer, planned_sizes
 from streamsvm.stream.arrow import KINDS, ArrowSource
@@ -143,7 +143,7 @@ def _refusal_of_row(chunk: Chunk, row: int, column: str, what: str) -> ValueErro
 
 
 def _no_number(value: Any) -> str:
-    return f"is {shown(value)}, not a number: encode it or leave it out"
+    return f"is {short_repr(value)}, not a number: encode it or leave it out"
 
 
 def _number_or_text(text: str) -> float | str:
@@ -304,7 +304,7 @@ def _write_table(
         raise ValueError(f"{source} has no rows")
     dense = bool(np.count_nonzero(first[0]) > DENSE * first[0].size)
     with (
-        shown_rows(f"reading {source.name}", verbose) as advance,
+        show_rows(f"reading {source.name}", verbose) as advance,
         mixing_writer(path, dense=dense, weighted=weight is not None, block_bytes=size, memory=memory_limit) as writer,
     ):
         for X, labels, weights, _ in itertools.chain([first], chunks):
@@ -330,7 +330,7 @@ def stamp_of(source: Path, text: SourceOptions) -> dict[str, Any]:
 def _whole_lines(source: Path, size: int, longest: int, verbose: bool) -> Iterator[tuple[int, bytes]]:
     """Yield how many lines came before, and whole lines of about ``size`` bytes, while a thread reads the next ones."""
     total, what = source.stat().st_size, f"reading {source.name}"
-    with source.open("rb") as raw, ThreadPoolExecutor(1) as pool, shown_bytes(total, what, verbose) as advance:
+    with source.open("rb") as raw, ThreadPoolExecutor(1) as pool, show_bytes(total, what, verbose) as advance:
         file: IO[bytes] = gzip.GzipFile(fileobj=raw) if source.suffix == ".gz" else raw  # type: ignore[assignment]
         rest, line, next_chunk = b"", 0, pool.submit(_read_some, file, source, size)
         while chunk := next_chunk.result():
@@ -369,8 +369,8 @@ def parse_libsvm(text: bytes, first: int, source: Path, line: int) -> Block:
         try:
             row = _read_row(text[at:end], first)
         except ValueError as error:
-            number, shown = line + text.count(b"\n", 0, at) + 1, text[at : min(end, at + 30)].decode(errors="replace").strip()
-            raise ValueError(f"{source}, line {number:,}, at {shown!r}: {error}") from None
+            number, line_text = line + text.count(b"\n", 0, at) + 1, text[at : min(end, at + 30)].decode(errors="replace").strip()
+            raise ValueError(f"{source}, line {number:,}, at {line_text!r}: {error}") from None
         if row is not None:
             begin, stop = starts[rows], starts[rows] + len(row[1])
             labels[rows], indices[begin:stop], values[begin:stop] = row

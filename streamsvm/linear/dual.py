@@ -32,7 +32,7 @@ import numpy as np
 
 from streamsvm.core.compiling.functions import compiled
 from streamsvm.core.kernels import FAST
-from streamsvm.core.progress import with_progress
+from streamsvm.core.progress import iterate_with_progress
 from streamsvm.linear.block_file import Block, BlockFile
 from streamsvm.linear.dual_state import DualFiles, DualState, numbered_rows
 from streamsvm.linear.solution import LinearLoss, LinearOptions, LinearSolution, Pass, bounds, cost, is_free, target_of, weight_of
@@ -308,7 +308,7 @@ class DualSolver:
         state.largest_step, state.free, total = 0.0, 0, 0.0
         files.b.begin()
         with files.new_working_set(state, self._options.working_set_bytes) if collect else nullcontext() as writer:
-            for at, number in enumerate(with_progress(order, f"pass {state.n_passes}", self._options.verbose)):
+            for at, number in enumerate(iterate_with_progress(order, f"pass {state.n_passes}", self._options.verbose)):
                 if at + 1 < len(order):
                     file.expect(order[at + 1])
                 block = file.block(number)
@@ -338,7 +338,7 @@ class DualSolver:
         """
         state, file = self._state, self._file
         primal, state.dual, expansion = 0.5 * float(state.w @ state.w), 0.0, np.zeros(len(state.w))
-        for number in with_progress(range(len(file)), "duality gap", self._options.verbose):
+        for number in iterate_with_progress(range(len(file)), "duality gap", self._options.verbose):
             block = file.block(number)
             b = self._files.b.values[self._files.places_of(block)]
             cost, gain = measure(state.w, b, block, state.loss, expansion)

@@ -9,7 +9,7 @@ import numpy as np
 from sklearn.base import RegressorMixin
 
 from streamsvm.core.checks import ClassificationLoss, RegressionLoss, parameter
-from streamsvm.core.docstrings import documented
+from streamsvm.core.docstrings import complete_docstring
 from streamsvm.core.sklearn_base import SklearnClassifier, check_targets
 from streamsvm.linear.block_file import BlockFile
 from streamsvm.linear.fit import OutOfCoreLinear
@@ -27,7 +27,7 @@ def _check_bounds(C: float, what: str, file: BlockFile) -> None:
             raise ValueError(f"{what}{times} is {C * weight:g}, out of {_SMALLEST_C:g} to {_LARGEST_C:g}: scale it")
 
 
-@documented
+@complete_docstring
 @dataclass(eq=False, repr=False, kw_only=True)
 class OutOfCoreLinearSVC(SklearnClassifier, OutOfCoreLinear):
     """A linear support vector classifier of two classes that learns from a file, within a memory limit.
@@ -125,7 +125,7 @@ class OutOfCoreLinearSVC(SklearnClassifier, OutOfCoreLinear):
         return tags
 
 
-@documented
+@complete_docstring
 @dataclass(eq=False, repr=False, kw_only=True)
 class OutOfCoreLinearSVR(RegressorMixin, OutOfCoreLinear):  # type: ignore[misc]
     """Linear support vector regression that learns from a file, within a memory limit.

@@ -16,10 +16,10 @@ from sklearn.base import is_classifier, is_regressor
 from sklearn.exceptions import ConvergenceWarning
 from sklearn.utils.validation import _check_sample_weight, check_is_fitted, validate_data
 
-from streamsvm.core.checks import as_python, check_number, check_parameters, parameter
-from streamsvm.core.sklearn_base import PathEstimator, seed_of
+from streamsvm.core.checks import check_number, check_parameters, parameter, to_python_scalar
+from streamsvm.core.sklearn_base import PathEstimator, draw_seed
 from streamsvm.core.warning import warn
-from streamsvm.files.locks import locks
+from streamsvm.files.locks import try_lock
 from streamsvm.learners.linear import OnlineLinearSVC, OnlineLinearSVR
 from streamsvm.linear.block_file import BlockFile, BlockFileError, is_block_file, saved_index_base, saved_texts
 from streamsvm.linear.block_writer import DEFAULT_LIMIT, Plan, hessian_fits, mixing_writer, planned_sizes
@@ -260,7 +260,7 @@ class OutOfCoreLinear(PathEstimator):
         if losses[0].squared and hessian_fits(self.memory_limit, file.shape[1]):
             solver = NewtonSolver(file, folder, options, resumable=resumable)
         else:
-            solver = DualSolver(file, folder, options, seed_of(self.random_state), resumable=resumable)
+            solver = DualSolver(file, folder, options, draw_seed(self.random_state), resumable=resumable)
         solutions = []
         with closing(solver):
             for loss in losses:
@@ -300,7 +300,7 @@ class OutOfCoreLinear(PathEstimator):
         folder = Path(self.work_folder).expanduser() / _FOLDER
         folder.mkdir(parents=True, exist_ok=True)
         with (folder / "lock").open("ab") as lock:
-            if not locks(lock):
+            if not try_lock(lock):
                 raise RuntimeError(f"{folder} is in use by another fit: give each fit that runs its own work_folder")
             for left in folder.glob("rows.*"):  # by a killed process
                 shutil.rmtree(left) if left.is_dir() else left.unlink()
@@ -435,7 +435,7 @@ def _feature_names(model: Any, feature_names: Sequence[Hashable] | None) -> list
         if base is None:
             raise ValueError("the model does not know how a stream names its columns: give feature_names")
         names = range(base, base + n)
-    names = list(map(as_python, names)) if isinstance(names, Iterable) else []
+    names = list(map(to_python_scalar, names)) if isinstance(names, Iterable) else []
     if len(names) != n or not all(isinstance(name, Hashable) for name in names) or len(set(names)) != n:
         raise ValueError(f"feature_names must be {n} different names, not {feature_names!r}")
     return names

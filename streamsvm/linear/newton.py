@@ -13,7 +13,7 @@ import numpy as np
 from scipy.linalg import LinAlgError, cho_factor, cho_solve
 
 from streamsvm.core.compiling.functions import compiled
-from streamsvm.core.progress import with_progress
+from streamsvm.core.progress import iterate_with_progress
 from streamsvm.linear.block_file import Block, BlockFile
 from streamsvm.linear.dual import product
 from streamsvm.linear.solution import (
@@ -92,7 +92,7 @@ class NewtonSolver:
 
     def _make_pass(self, w: np.ndarray, loss: LinearLoss, number: int) -> _Point:
         point = _Point(w)
-        for at in with_progress(range(len(self._file)), f"pass {number}", self._options.verbose):
+        for at in iterate_with_progress(range(len(self._file)), f"pass {number}", self._options.verbose):
             if at + 1 < len(self._file):
                 self._file.expect(at + 1)
             block = self._file.block(at)

@@ -10,9 +10,9 @@ from typing import Any
 import numpy as np
 from scipy import sparse
 
-from streamsvm.core.checks import Overflow, check_number, check_one_of, checked_weight
+from streamsvm.core.checks import Overflow, check_number, check_one_of, validate_weight
 from streamsvm.core.memory.features import OVERFLOW, FeatureSpace
-from streamsvm.core.progress import shown_rows
+from streamsvm.core.progress import show_rows
 from streamsvm.linear.block_file import LabelCodes, names_to_save
 from streamsvm.linear.block_writer import DEFAULT_LIMIT, mixing_writer, planned_sizes
 from streamsvm.stream.tables.chunk import BadRow
@@ -79,7 +79,7 @@ def write_rows(
     first = next(rows, None)
     weighted = isinstance(first, tuple | list) and len(first) == 3 and not isinstance(first, BadRow)
     with (
-        shown_rows("reading rows", verbose) as advance,
+        show_rows("reading rows", verbose) as advance,
         mixing_writer(Path(path), dense=False, weighted=weighted, block_bytes=size, memory=memory_limit) as writer,
     ):
         held: list[tuple[np.ndarray, np.ndarray, float, float]] = []  # columns, values, label and weight of a row
@@ -102,7 +102,7 @@ def write_rows(
             if y is None:
                 continue
             try:
-                weight = checked_weight(rest[0]) if rest else 1.0
+                weight = validate_weight(rest[0]) if rest else 1.0
                 if weight == 0.0:
                     continue
                 places, row = space.sparse(x, learn=True)

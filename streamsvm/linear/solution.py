@@ -11,14 +11,14 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from streamsvm.core.compiling.functions import compiled
-from streamsvm.files.container import ModelFileError, pack, unpack
+from streamsvm.files.container import ModelFileError, pack_container, unpack_container
 from streamsvm.linear.block_file import Block, BlockFile
 from streamsvm.linear.block_writer import explained_errors
 
 
 def save_state(path: Path, facts: dict[str, Any], w: np.ndarray) -> None:
     """Replace a saved state by facts, which JSON can hold, and w float64 [n]. The earlier one stays whole until this one is."""
-    data = pack({"w": w}, {"facts": json.dumps(facts)})
+    data = pack_container({"w": w}, {"facts": json.dumps(facts)})
     partial = path.with_name(f"{path.name}.partial")
     with explained_errors("the state of a fit was saved", partial):
         with partial.open("wb") as file:
@@ -35,7 +35,7 @@ def load_state(path: Path, problem: dict[str, Any], size: int) -> tuple[dict[str
     except FileNotFoundError:
         return None
     try:
-        container = unpack(found)
+        container = unpack_container(found)
         w, facts = container.arrays["w"], json.loads(container.strings["facts"])
     except (ModelFileError, ValueError, KeyError, RecursionError):
         return None

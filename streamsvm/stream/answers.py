@@ -8,8 +8,8 @@ from datetime import date, time
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from streamsvm.core.checks import as_python, finite_or_none
-from streamsvm.files.messages import shown
+from streamsvm.core.checks import finite_or_none, to_python_scalar
+from streamsvm.files.messages import short_repr
 from streamsvm.stream.checkpoint import CheckpointError
 from streamsvm.stream.endpoints import START_AFRESH, Sink, Source, StreamError
 from streamsvm.stream.rows import RowError, listed, steps_of
@@ -82,7 +82,7 @@ def check_kept(folder: Path | str, header: Mapping[str, Any], now: list[str]) ->
     """Raise a CheckpointError where predictions before a checkpoint have other further fields."""
     if (then := header.get("further_fields", [])) != now:
         raise CheckpointError(
-            f"{folder} was written with predictions that have {shown(then)} of their rows, not {shown(now)}: "
+            f"{folder} was written with predictions that have {short_repr(then)} of their rows, not {short_repr(now)}: "
             f"ask for the same --keep, --probabilities and --explain (keep=..., answers=...), {START_AFRESH}"
         )
 
@@ -123,7 +123,7 @@ _PLAIN = frozenset((str, int, bool, type(None)))
 
 
 def _copied_value(name: str, value: Any) -> Any:
-    value = as_python(value)
+    value = to_python_scalar(value)
     if isinstance(value, float):
         return finite_or_none(value)
     if value is None or isinstance(value, bool):
@@ -140,7 +140,7 @@ def _copied_value(name: str, value: Any) -> Any:
             text.encode()
     except (ValueError, TypeError, RecursionError):  # of half a surrogate pair, a NaN in a list, a name that is no text
         raise RowError(
-            "malformed", f"column {name!r} is {shown(value)}, which cannot be kept: it is no text, and no JSON"
+            "malformed", f"column {name!r} is {short_repr(value)}, which cannot be kept: it is no text, and no JSON"
         ) from None
     return text
 

@@ -10,7 +10,7 @@ from typing import Any, NamedTuple, Unpack
 
 import numpy as np
 
-from streamsvm.files.messages import missing_package
+from streamsvm.files.messages import missing_package_error
 from streamsvm.stream.endpoints import START_AFRESH, Position, StreamError
 from streamsvm.stream.lines import digest_of_ends
 from streamsvm.stream.sources import TableSource
@@ -88,7 +88,7 @@ class ArrowSource(TableSource):
 
             from streamsvm.stream.tables import arrow_columns  # noqa: PLC0415
         except ImportError as error:
-            raise missing_package(f"{path}: a Parquet or Arrow file", "pyarrow", "files", error) from error
+            raise missing_package_error(f"{path}: a Parquet or Arrow file", "pyarrow", "files", error) from error
         self._errors, self._arrow, self._field_of = arrow_columns.ERRORS, arrow_columns.ArrowColumns(), arrow_columns.field_of
         try:
             size = Path(path).stat().st_size  # both formats have their index at the ends

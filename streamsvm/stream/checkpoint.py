@@ -15,11 +15,11 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, NamedTuple, TypeVar, overload
 
-from streamsvm.core.checks import checked_count, checked_mapping
+from streamsvm.core.checks import validate_count, validate_mapping
 from streamsvm.core.warning import warn
-from streamsvm.files.container import CorruptFileError, ModelFileError, read_file, unpack
-from streamsvm.files.locks import locks
-from streamsvm.files.model_file import is_model, read_facts, read_parts, sync_folder, to_bytes, write
+from streamsvm.files.container import CorruptFileError, ModelFileError, read_file, unpack_container
+from streamsvm.files.locks import try_lock
+from streamsvm.files.model_file import is_model, read_metadata, read_parts, serialize_parts, sync_folder, write_file
 from streamsvm.stream.endpoints import Closing, Sink
 from streamsvm.stream.logs import tell_checkpoint
 
@@ -67,7 +67,7 @@ class Checkpoint(NamedTuple):
     def position(self, place: Path | str) -> dict[str, Any]:
         """Return where the next row is; CheckpointError, with the place of the checkpoint, where it does not say so."""
         try:
-            return dict(checked_mapping("position", self.header.get("position")))
+            return dict(validate_mapping("position", self.header.get("position")))
         except ValueError as error:
             raise CheckpointError(f"{place}: the checkpoint is corrupt ({error}): give another folder") from None
 
@@ -120,7 +120,7 @@ class Checkpoints(Closing):
         """Return the bytes of a checkpoint; ModelFileError where none can hold the model."""
         facts = {"kind": "checkpoint", **facts, "rows": rows, "position": dict(position)}
         try:
-            return to_bytes({"model": model, "state": state}, facts, self._trusted)
+            return serialize_parts({"model": model, "state": state}, facts, self._trusted)
         except ModelFileError as error:
             if str(error).endswith("trusted=True"):
                 raise ModelFileError(f"{error}: {self._trusting}, or --trusted") from error
@@ -135,8 +135,8 @@ def checkpoint_of(data: bytes, place: str, trusted: bool = False) -> Checkpoint:
 def _read_checkpoint(path: Path | str, trusted: bool | None = None, data: bytes | None = None) -> Checkpoint:
     # Without model and state where it is not said whether they are trusted.
     try:
-        container = unpack(read_file(Path(path)) if data is None else data)
-        header, parts = read_facts(container), {} if trusted is None else read_parts(container, trusted)
+        container = unpack_container(read_file(Path(path)) if data is None else data)
+        header, parts = read_metadata(container), {} if trusted is None else read_parts(container, trusted)
         return Checkpoint(parts.get("model"), parts.get("state"), header)
     except OSError as error:
         raise CheckpointError(f"{path}: {error.strerror}") from error
@@ -227,7 +227,7 @@ def check_says_rows(path: Path | str, checkpoint: Checkpoint) -> None:
     """Raise a CheckpointError where a checkpoint has no model, or does not say how many rows it has seen: it was saved."""
     check_holds_model(path, checkpoint)
     try:
-        checked_count("rows", checkpoint.header.get("rows"))
+        validate_count("rows", checkpoint.header.get("rows"))
     except ValueError as error:
         raise CheckpointError(
             f"{path} holds a model that is no checkpoint: it does not say how many rows it has seen ({error})"
@@ -288,7 +288,7 @@ class CheckpointFolder(Checkpoints):
             if take_over:  # the other process has locked a file that is no longer there
                 (self.path / _LOCK).unlink(missing_ok=True)
             self._lock = (self.path / _LOCK).open("ab")  # open, and therefore locked, until `close`
-            is_alone = locks(self._lock) and self._is_owned
+            is_alone = try_lock(self._lock) and self._is_owned
         except OSError as error:
             raise CheckpointError(f"{path}: {error.strerror}") from error
         if not is_alone:
@@ -329,7 +329,7 @@ class CheckpointFolder(Checkpoints):
         began = time.perf_counter()
         try:
             data = self._checkpoint_bytes(model, state, facts, rows, position)
-            write(path, data)
+            write_file(path, data)
             self._prune_folder(path)
         except (ModelFileError, OSError) as error:
             self._check_owned(path)  # who takes over removes a file that is half written

@@ -14,7 +14,7 @@ from typing import Any, Unpack
 import numpy as np
 
 from streamsvm.core.text_rows import read_cells
-from streamsvm.files.messages import shown
+from streamsvm.files.messages import short_repr
 from streamsvm.stream.endpoints import StreamError
 from streamsvm.stream.lines import LONGEST_LINE, ByteStream
 from streamsvm.stream.rows import parse_label
@@ -267,7 +267,7 @@ class CSVSource(TextSource):
     def _problem_with(self, cells: Sequence[str]) -> str:
         if len(cells) == len(self._names):
             return "the line that names the columns stands here again"
-        return f"{len(cells)} cells for {len(self._names)} columns: {shown(','.join(cells))}"
+        return f"{len(cells)} cells for {len(self._names)} columns: {short_repr(','.join(cells))}"
 
     def _row_of(self, cells: list[str], is_plain: bool) -> Row:
         y = self.label_of(cells.pop(self._at) if self._at >= 0 else "")

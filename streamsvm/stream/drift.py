@@ -10,7 +10,7 @@ from river import base
 
 from streamsvm.core.checks import LARGEST_FLOAT32, OnDrift
 from streamsvm.core.saved import Saved
-from streamsvm.files.messages import shown
+from streamsvm.files.messages import short_repr
 from streamsvm.stream.logs import event
 
 logger: logging.Logger = logging.getLogger(__name__)
@@ -70,7 +70,7 @@ class DriftWatch(Saved):
         if on_drift not in get_args(OnDrift):
             raise ValueError(f"on_drift must be 'count' or 'anew', not {on_drift!r}")
         if isinstance(detector, type) or not isinstance(detector, base.base.Base) or not hasattr(detector, "drift_detected"):
-            raise ValueError(f"the detector must be one of river, such as river.drift.ADWIN(), not {shown(detector)}")
+            raise ValueError(f"the detector must be one of river, such as river.drift.ADWIN(), not {short_repr(detector)}")
         if getattr(detector, "seed", 0) is None:
             raise ValueError(f"{type(detector).__name__} draws at random: give it a seed, so that a run can be repeated")
         self.detector: Any = detector
@@ -145,7 +145,7 @@ class DriftWatch(Saved):
         if isinstance(state, dict) and (before := str(state.get("description"))) != self.description:
             raise ValueError(f"drift was watched by {before[:_LONGEST]}, not {self.description}: ask for the same")
         if type(detector) is not type(self.detector) or vars(detector).keys() != vars(self.detector).keys():
-            raise ValueError(f"the checkpoint's detector is {shown(detector)}, not {self.description}")
+            raise ValueError(f"the checkpoint's detector is {short_repr(detector)}, not {self.description}")
         try:
             _feed_a_copy(detector)
         except BaseException as error:  # whatever a corrupt state leads to: a panic of Rust is not an Exception

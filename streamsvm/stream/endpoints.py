@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any, NotRequired, Self, TypedDict
 
-from streamsvm.files.messages import shown
+from streamsvm.files.messages import short_repr
 from streamsvm.stream.tables.chunk import BadRow, Chunk, MessageColumns, Row
 
 #: Where a source or sink goes on, as plain JSON (dicts, lists, strings, numbers). Only the source itself reads inside.
@@ -132,7 +132,7 @@ class Source(Closing):
         raise NotImplementedError
 
     def _unlike_error(self, position: Position) -> StreamError:
-        text = f"the checkpoint is of another kind of stream ({shown(dict(position))}). Give that stream, {START_AFRESH}"
+        text = f"the checkpoint is of another kind of stream ({short_repr(dict(position))}). Give that stream, {START_AFRESH}"
         return StreamError(f"{self.name}: {text}")
 
     def keep(self, names: Sequence[str]) -> list[str]:

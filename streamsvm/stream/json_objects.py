@@ -12,7 +12,7 @@ from typing import Any, Unpack
 import numpy as np
 
 from streamsvm.core.text_rows import read_objects
-from streamsvm.files.messages import shown
+from streamsvm.files.messages import short_repr
 from streamsvm.stream.lines import ByteStream
 from streamsvm.stream.sources import TextSource
 from streamsvm.stream.tables.chunk import Odd, Row, Table, TextValues, Values, laid_out
@@ -276,7 +276,7 @@ def _unique_object(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
     found = dict(pairs)
     if len(found) < len(pairs):
         names = [name for name, _ in pairs]
-        raise ValueError(f"two values have the name {shown(next(name for name in found if names.count(name) > 1))}")
+        raise ValueError(f"two values have the name {short_repr(next(name for name in found if names.count(name) > 1))}")
     return found
 
 
@@ -306,9 +306,9 @@ class JSONLinesSource(TextSource):
         try:
             x = STRICT.decode(line)
         except (ValueError, RecursionError) as error:
-            raise ValueError(f"not JSON ({error}){hint}: {shown(line)}") from None
+            raise ValueError(f"not JSON ({error}){hint}: {short_repr(line)}") from None
         if not isinstance(x, dict):
-            raise ValueError(f"not a JSON object{hint}: {shown(line)}")
+            raise ValueError(f"not a JSON object{hint}: {short_repr(line)}")
         return x
 
     def _copied_columns(self, line: str) -> Sequence[Any]:

@@ -18,7 +18,7 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
-from streamsvm.files.messages import missing_package
+from streamsvm.files.messages import missing_package_error
 from streamsvm.stream.endpoints import StreamError
 
 _CHUNK_BYTES, _PACKED_BYTES = 2**18, 2**12
@@ -182,7 +182,7 @@ class _ZstdFile:
             import zstandard  # noqa: PLC0415 - of an extra
         except ImportError as error:
             file.close()
-            raise missing_package(name, "zstandard", "files", error) from error
+            raise missing_package_error(name, "zstandard", "files", error) from error
         self._file, self._error, self._new = file, zstandard.ZstdError, zstandard.ZstdDecompressor().decompressobj
         self._frame: Any = None
         self._packed = b""

@@ -17,7 +17,7 @@ from importlib.metadata import version
 from ipaddress import ip_address
 from typing import Any
 
-from streamsvm.files.messages import missing_package, shown
+from streamsvm.files.messages import missing_package_error, short_repr
 from streamsvm.stream.endpoints import Closing
 from streamsvm.stream.loop import LearningLoop
 from streamsvm.stream.page import finite, live_facts, page
@@ -95,7 +95,7 @@ class Monitor(Closing):
         try:
             from prometheus_client import CollectorRegistry, Histogram, core, generate_latest  # noqa: PLC0415 - an extra
         except ImportError as error:
-            raise missing_package("serving metrics", "prometheus-client", "metrics", error) from error
+            raise missing_package_error("serving metrics", "prometheus-client", "metrics", error) from error
         names = [names] if isinstance(names, str) else names
         self.names: frozenset[str] = frozenset(name.lower().removesuffix(".") for name in (host, *names))
         self._loop, self._several = loop, not isinstance(loop, StreamLoop)
@@ -390,7 +390,7 @@ class _Handler(BaseHTTPRequestHandler):
                 status, kind, content = 500, "text/plain", b"it cannot be answered now: see the log\n"
         elif not self._monitor.told:  # once: who asks can make up any number of names
             self._monitor.told = True
-            logger.warning("what was asked under the name %s was not answered: --metrics-names allows it", shown(host))
+            logger.warning("what was asked under the name %s was not answered: --metrics-names allows it", short_repr(host))
         self.send_response(status)
         self.send_header("Content-Type", kind)
         self.send_header("Content-Length", str(len(content)))

@@ -11,7 +11,7 @@ from os import PathLike, fspath
 from pathlib import Path, PurePath
 from typing import Any, Unpack
 
-from streamsvm.core.checks import checked_count
+from streamsvm.core.checks import validate_count
 from streamsvm.files.messages import MissingPackageError
 from streamsvm.stream.arrow import KINDS, ArrowSource
 from streamsvm.stream.checkpoint import Checkpoints
@@ -134,7 +134,7 @@ class FilesSource(Source):
         """Continue at ``position``, as `Source.seek`; files before it that are gone, changed or new are errors."""
         within = dict(position)
         try:
-            done, before = checked_count("files_done", within.pop("files_done")), within.pop("files_digest")
+            done, before = validate_count("files_done", within.pop("files_done")), within.pop("files_digest")
         except (KeyError, ValueError):
             raise self._unlike_error(position) from None
         if done:

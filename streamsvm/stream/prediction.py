@@ -12,7 +12,7 @@ from typing import Any, NamedTuple, Protocol, Unpack
 from river import base, compose
 
 from streamsvm.core.warning import warn
-from streamsvm.files.messages import shown
+from streamsvm.files.messages import short_repr
 from streamsvm.stream.checkpoint import Checkpoint, CheckpointError, CheckpointFolder, check_says_rows, read_newest
 from streamsvm.stream.endpoints import Prediction, Sink, Source, StreamError
 from streamsvm.stream.logs import event
@@ -218,7 +218,7 @@ class PredictionLoop(StreamLoop):
     def _resume_run(self, folder: Path | str, checkpoint: Checkpoint) -> None:
         try:
             if checkpoint.header["kind"] != _KIND:
-                raise ValueError(f"its kind is {shown(checkpoint.header['kind'])}")
+                raise ValueError(f"its kind is {short_repr(checkpoint.header['kind'])}")
             self._resume_counts(checkpoint.header)
             self.columns.resume(checkpoint.state["columns"])
         except (LookupError, TypeError, ValueError) as error:

@@ -11,8 +11,8 @@ from typing import Any, NamedTuple
 
 from river import base, compose
 
-from streamsvm.core.checks import checked_count, finite_or_none
-from streamsvm.files.messages import shown
+from streamsvm.core.checks import finite_or_none, validate_count
+from streamsvm.files.messages import short_repr
 from streamsvm.stream.columns import ColumnMonitor
 from streamsvm.stream.scores.base import ScoreReport
 
@@ -196,17 +196,17 @@ class LearningCurve:
     def of(cls, state: Any, rows: Any) -> LearningCurve:
         """Make the curve of a saved `state` after so many rows, neither of which is trusted; ValueError where it is none."""
         try:
-            curve = cls(state["metric"], checked_count("window", state["window"]))
-            curve.every = checked_count("every", state["every"])
+            curve = cls(state["metric"], validate_count("window", state["window"]))
+            curve.every = validate_count("every", state["every"])
             for row, metric, windowed, guess, refused, drifts in state["points"]:
                 metrics = [math.nan if x is None else _rounded_value(x) for x in (metric, windowed, guess)]
-                n_refused, n_drifts = (None if x is None else checked_count("points", x) for x in (refused, drifts))
+                n_refused, n_drifts = (None if x is None else validate_count("points", x) for x in (refused, drifts))
                 curve.points.append(CurvePoint(row, metrics[0], metrics[1], metrics[2], n_refused, n_drifts))
             places = [0, *(point.rows for point in curve.points)]
             if len(places) > _MOST_POINTS or places[-1] > rows or not all(a < b for a, b in itertools.pairwise(places)):
                 raise ValueError
         except (LookupError, TypeError, ValueError, OverflowError) as error:
-            raise ValueError(f"the learning curve is corrupt: {shown(state)}") from error
+            raise ValueError(f"the learning curve is corrupt: {short_repr(state)}") from error
         return curve
 
 

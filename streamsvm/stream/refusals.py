@@ -9,7 +9,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
-from streamsvm.core.checks import checked_mapping
+from streamsvm.core.checks import validate_mapping
 from streamsvm.core.saved import Saved
 from streamsvm.stream.endpoints import DeadLetter, Sink, StreamError
 from streamsvm.stream.open import open_sink
@@ -132,7 +132,7 @@ class Refusals(Saved):
         A run without a sink holds the position for the next run with one.
         """
         saved = dict(state)
-        self._position = None if (letters := saved.pop("dead_letters")) is None else checked_mapping("dead_letters", letters)
+        self._position = None if (letters := saved.pop("dead_letters")) is None else validate_mapping("dead_letters", letters)
         super().resume(saved)
 
 

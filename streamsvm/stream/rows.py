@@ -15,8 +15,8 @@ from typing import Any
 import numpy as np
 from river import base, compose
 
-from streamsvm.core.checks import LARGEST_FLOAT32, checked_target, plain
-from streamsvm.files.messages import shown
+from streamsvm.core.checks import LARGEST_FLOAT32, to_plain, validate_target
+from streamsvm.files.messages import short_repr
 from streamsvm.stream.tables.encoder import TableEncoder
 from streamsvm.stream.tables.values import number
 
@@ -190,7 +190,7 @@ def check_numbers(x: Mapping[Any, Any]) -> None:
         if is_number(value) and not (math.isfinite(value) and abs(value) <= LARGEST_FLOAT32):
             raise RowError(
                 "not finite",
-                f"feature {name!r} is {shown(value)}: features must be finite float32 numbers. Impute it "
+                f"feature {name!r} is {short_repr(value)}: features must be finite float32 numbers. Impute it "
                 "(river.preprocessing.StatImputer) or leave it out (a missing feature counts as 0)",
             )
 
@@ -217,7 +217,7 @@ def reason_of(error: Exception, x: Any, guarded: GuardedModel) -> tuple[str, str
         return "not finite", text
     found = guarded.culprit(x)
     if found:
-        return "not a number", f"{text} (feature {found[0]!r} is {shown(x[found[0]])})"
+        return "not a number", f"{text} (feature {found[0]!r} is {short_repr(x[found[0]])})"
     return "model", text
 
 
@@ -225,9 +225,9 @@ def checked_number(y: Any) -> float:
     """Return a label that is a number to predict, which may be its text; RowError if it is not a finite number."""
     try:
         is_text = isinstance(y, str) and len(y) < LONGEST_NUMBER
-        return checked_target(number(y) if is_text else float(y) if isinstance(y, numbers.Real | Decimal) else y)
+        return validate_target(number(y) if is_text else float(y) if isinstance(y, numbers.Real | Decimal) else y)
     except (ValueError, OverflowError):
-        raise RowError("label", f"label {shown(y)} is not a finite number to predict") from None
+        raise RowError("label", f"label {short_repr(y)} is not a finite number to predict") from None
 
 
 def listed(names: Iterable[Any], most: int) -> str:
@@ -318,13 +318,13 @@ class LabelRules:
         if y in self.known:
             return False
         if self.classes is not None:
-            raise RowError("label", f"label {shown(y)} is not among those declared: {listed(self.classes, 10)}")
+            raise RowError("label", f"label {short_repr(y)} is not among those declared: {listed(self.classes, 10)}")
         if y.__class__ is float and not math.isfinite(y):
             raise RowError("label", f"label {y!r} is no label: do not learn rows without one")
         if y.__class__ is str and not y.strip():
-            raise RowError("label", f"label {shown(y)} is empty. {_DECLARE}")
+            raise RowError("label", f"label {short_repr(y)} is empty. {_DECLARE}")
         if y.__class__ is str and any("\ud800" <= letter <= "\udfff" for letter in y):
-            raise RowError("label", f"label {shown(y)} is no text: it has half of a surrogate pair")
+            raise RowError("label", f"label {short_repr(y)} is no text: it has half of a surrogate pair")
         if not self.known:
             return True
         first = next(iter(self.known))
@@ -335,7 +335,7 @@ class LabelRules:
         numbers = "If they are numbers to predict: --regression, or a regressor. " * (is_number(first) and _reads_as_number(y))
         raise RowError(
             "label",
-            f"label {shown(y)} is a {type(y).__name__}, but the labels before it are {type(first).__name__}s "
+            f"label {short_repr(y)} is a {type(y).__name__}, but the labels before it are {type(first).__name__}s "
             f"(such as {first!r}). {numbers}{_DECLARE}",
         )
 
@@ -348,7 +348,7 @@ class LabelRules:
         if rows < SETTLED or self.classes is not None:
             return ""
         return (
-            f"the label {shown(y)} is new after {rows:,} rows with {listed(self.known, 5)}. If it is a mistake, declare the "
+            f"the label {short_repr(y)} is new after {rows:,} rows with {listed(self.known, 5)}. If it is a mistake, declare the "
             "labels, and rows with another one are refused: --labels-are A,B, or LearningLoop(classes=[...])"
         )
 
@@ -378,7 +378,7 @@ def _reads_as_number(y: Any) -> bool:
 
 def _plain_label(y: Any) -> Any:
     try:
-        return plain(y)
+        return to_plain(y)
     except ValueError as error:
         raise RowError("label", f"label {error}") from None
 

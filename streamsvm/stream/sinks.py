@@ -13,9 +13,9 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, BinaryIO
 
-from streamsvm.core.checks import as_python, checked_count
-from streamsvm.files.locks import locks
-from streamsvm.files.messages import shown
+from streamsvm.core.checks import to_python_scalar, validate_count
+from streamsvm.files.locks import try_lock
+from streamsvm.files.messages import short_repr
 from streamsvm.files.model_file import sync_folder
 from streamsvm.stream.endpoints import START_AFRESH, Position, Record, Sink, StreamError
 from streamsvm.stream.lines import FINGERPRINT_BYTES, hex_digest
@@ -63,7 +63,7 @@ class FileSink(Sink):
                 # It is cut back only when `seek` is called or the first line comes.
                 flags = (os.O_RDWR | os.O_CREAT if self._regular else os.O_WRONLY) | getattr(os, "O_BINARY", 0)
                 self._file = os.fdopen(os.open(path, flags, 0o644), "r+b" if self._regular else "wb")
-            is_alone = not self._regular or locks(self._file)
+            is_alone = not self._regular or try_lock(self._file)
         except OSError as error:
             raise self._failure_of(error) from error
         except AttributeError:  # sys.stdout is None then
@@ -134,10 +134,11 @@ class FileSink(Sink):
     def seek(self, position: Position) -> None:
         """Drop the lines after a position, as `Sink.seek`. Lines that went to a pipe come again."""
         try:
-            name, offset, tail = position["name"], checked_count("offset", position["offset"]), position["tail_digest"]
+            name, offset, tail = position["name"], validate_count("offset", position["offset"]), position["tail_digest"]
         except (KeyError, ValueError):
             raise StreamError(
-                f"{self.name}: the checkpoint is of another kind of sink ({shown(dict(position))}). Give that, {START_AFRESH}"
+                f"{self.name}: the checkpoint is of another kind of sink ({short_repr(dict(position))}). Give that, "
+                f"{START_AFRESH}"
             ) from None
         if name != self._short_name:
             raise StreamError(f"{self.name}: what this checkpoint has written is in {name}. Give that, {START_AFRESH}")
@@ -171,7 +172,7 @@ class FileSink(Sink):
 
 def _plain_value(value: Any) -> Any:
     # A value that JSON can hold: a scalar of numpy as Python's, None for a number that is not finite.
-    value = as_python(value)
+    value = to_python_scalar(value)
     return None if isinstance(value, float) and not math.isfinite(value) else value
 
 

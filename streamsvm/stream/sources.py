@@ -11,9 +11,9 @@ from typing import Any, Unpack
 
 import numpy as np
 
-from streamsvm.core.checks import checked_count
+from streamsvm.core.checks import validate_count
 from streamsvm.core.text_rows import read_pairs
-from streamsvm.files.messages import shown
+from streamsvm.files.messages import short_repr
 from streamsvm.stream.endpoints import START_AFRESH, Position, Source, StreamError
 from streamsvm.stream.lines import LONGEST_LINE, ByteStream, LineReader, checked_encoding, hex_digest
 from streamsvm.stream.rows import parse_libsvm_label
@@ -210,7 +210,7 @@ class TextSource(TableSource):
         """
         self._check_new()
         try:
-            offset, line, rows = (checked_count(key, position[key]) for key in ("offset", "line", "rows"))
+            offset, line, rows = (validate_count(key, position[key]) for key in ("offset", "line", "rows"))
             head, tail, _ = (position[key] for key in ("head_digest", "tail_digest", "label"))
             if not rows <= line <= offset + 1:
                 raise ValueError(f"{rows} rows in {line} lines")
@@ -381,11 +381,11 @@ def parse_pairs(line: str) -> Row | None:
                 number(index)
             x[int(index)] = number(value) if strict else float(value)
         except ValueError:
-            raise ValueError(f"{shown(cell)} is not index:value") from None
+            raise ValueError(f"{short_repr(cell)} is not index:value") from None
     if len(x) < len(cells):
         raise ValueError("an index comes twice")
     if ":" in label:
-        raise ValueError(f"the line must begin with a label, not {shown(label)}")
+        raise ValueError(f"the line must begin with a label, not {short_repr(label)}")
     return Row(x, parse_libsvm_label(label))
 
 
@@ -433,7 +433,7 @@ class IterableSource(Source):
             x, y = pair
             row: Row | BadRow = Row(x, y)
         except (TypeError, ValueError):
-            row = BadRow(place, None, f"a row must be a pair (x, y), not {shown(pair)}")
+            row = BadRow(place, None, f"a row must be a pair (x, y), not {short_repr(pair)}")
         return Chunk([row], lambda i: place, names=self.kept_names)  # noqa: ARG005
 
     @property
@@ -446,7 +446,7 @@ class IterableSource(Source):
         if self._rows:
             raise RuntimeError(f"{self.name}: rows were read already. To continue at a position, make a new source")
         try:
-            (wanted,) = (checked_count(key, position[key]) for key in {"rows", *position})
+            (wanted,) = (validate_count(key, position[key]) for key in {"rows", *position})
         except (KeyError, ValueError):
             raise self._unlike_error(position) from None
         for rows in range(wanted):

@@ -11,9 +11,9 @@ from typing import Any, TypedDict
 
 from river import base
 
-from streamsvm.core.checks import check_number, checked_count, checked_mapping
+from streamsvm.core.checks import check_number, validate_count, validate_mapping
 from streamsvm.core.warning import warn
-from streamsvm.files.messages import shown
+from streamsvm.files.messages import short_repr
 from streamsvm.files.river_metrics import metrics
 from streamsvm.stream.answers import ExtraFields, FurtherFields, check_kept, probabilities_of, without_unsure
 from streamsvm.stream.checkpoint import Checkpoint, CheckpointError, Checkpoints
@@ -456,7 +456,7 @@ class StreamLoop:
 
     def _resume_counts(self, header: Mapping[str, Any]) -> None:
         """Continue the counts in the header of a checkpoint; raise an error if they are missing or invalid."""
-        counts = {name: checked_count(name, header[name]) for name in ("rows", *_COUNTS)}
+        counts = {name: validate_count(name, header[name]) for name in ("rows", *_COUNTS)}
         if max(counts.values()) > counts["rows"]:
             raise ValueError(f"the counts {counts} have more than all rows")
         vars(self).update(counts)
@@ -467,12 +467,12 @@ class StreamLoop:
         if self.sink is not None and saved is None:
             raise CheckpointError(f"{folder} was written without a sink: leave it out, {START_AFRESH}")
         if self.sink is None and saved is not None:
-            name = saved.get("name", "of another kind") if isinstance(saved, dict) else shown(saved)
+            name = saved.get("name", "of another kind") if isinstance(saved, dict) else short_repr(saved)
             raise CheckpointError(f"{folder} was written with a sink of predictions, {name}: give it too, {START_AFRESH}")
         check_kept(folder, header, self._further.names)
         try:
             self._refusals.resume(header["refused"])
-            sink = None if saved is None else checked_mapping("sink", saved)
+            sink = None if saved is None else validate_mapping("sink", saved)
         except (LookupError, TypeError, ValueError) as error:
             raise CheckpointError(f"{folder}: the checkpoint is corrupt ({error}): give another folder") from None
         self.source.seek(checkpoint.position(folder))

@@ -10,9 +10,9 @@ from typing import Any
 import numpy as np
 from river import base
 
-from streamsvm.core.checks import LARGEST_WEIGHT, as_python, checked_weight
+from streamsvm.core.checks import LARGEST_WEIGHT, to_python_scalar, validate_weight
 from streamsvm.core.warning import warn
-from streamsvm.files.messages import shown
+from streamsvm.files.messages import short_repr
 from streamsvm.stream.endpoints import Source, StreamError, WrappedSource
 from streamsvm.stream.rows import SETTLED, RowError, steps_of
 from streamsvm.stream.tables.chunk import Chunk, Row, Table, Weighted
@@ -118,10 +118,10 @@ def weight_of(value: Any) -> float:
     if value is None or (isinstance(value, str) and not value.strip()):
         return 1.0
     try:
-        plain = as_python(value)
-        return checked_weight(number(plain) if isinstance(plain, str) else plain)
+        plain = to_python_scalar(value)
+        return validate_weight(number(plain) if isinstance(plain, str) else plain)
     except (ValueError, TypeError):
-        raise RowError("weight", f"weight {shown(value)} is no finite number of at least 0") from None
+        raise RowError("weight", f"weight {short_repr(value)} is no finite number of at least 0") from None
 
 
 def check_takes_weights(model: Any, weight: str) -> None:

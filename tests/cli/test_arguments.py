@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 from streamsvm.cli.arguments import parse_names
 from streamsvm.cli.main import _EXAMPLES, _make_parser
-from streamsvm.files.messages import written_names
+from streamsvm.files.messages import join_names
 
 #: What follows ``streamsvm learn FILE --label y``, and what is said.
 OF_LEARN = [
@@ -134,4 +134,4 @@ def test_what_help_says_and_examples_that_parse(call):
 
 @given(st.lists(st.text().map(str.strip).filter(bool)))
 def test_lists_are_read_as_they_are_written(values):
-    assert parse_names(written_names(values)) == values
+    assert parse_names(join_names(values)) == values

@@ -7,7 +7,7 @@ from river import datasets, preprocessing
 
 import streamsvm
 from streamsvm import BSGDClassifier
-from streamsvm.files.model_file import to_bytes
+from streamsvm.files.model_file import serialize_parts
 
 
 @pytest.fixture
@@ -55,7 +55,7 @@ def test_a_saved_model_has_no_curve(tmp_path, call):
 
 def test_a_corrupt_curve_is_said(tmp_path, call):
     path = tmp_path / "checkpoint.ckpt"
-    path.write_bytes(to_bytes({"model": BSGDClassifier()}, {"kind": "checkpoint", "rows": 3, "curve": {"points": [1, 2]}}))
+    path.write_bytes(serialize_parts({"model": BSGDClassifier()}, {"kind": "checkpoint", "rows": 3, "curve": {"points": [1, 2]}}))
     done = call("inspect", path, "--plot", tmp_path / "out.png", status=1)
     assert done.stderr == "streamsvm: --plot: the learning curve is corrupt: {'points': [1, 2]}\n"
     done = call("inspect", path)

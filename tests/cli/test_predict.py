@@ -12,7 +12,7 @@ from chunks import write_rows
 from patience import until
 from refused import raises
 from streamsvm import BSGDClassifier, load, save
-from streamsvm.files.container import ModelFileError, pack
+from streamsvm.files.container import ModelFileError, pack_container
 from streamsvm.stream import CheckpointError, CheckpointFolder, IterableSource, LearningLoop
 
 ROWS = [("Oslo" if i % 2 else "Rome", str(20 + i % 9), "low" if i % 2 else "high") for i in range(80)]
@@ -114,7 +114,7 @@ def test_a_folder_is_followed_from_its_first_model_on(rows, file, tmp_path, call
 def test_a_file_without_a_model_is_told(rows, tmp_path, call):
     tree = {"records": [["dict", [["model", 7], ["metric", None]]]], "root": {"ref": 0}}
     facts = {"metadata": json.dumps({"rows": 1, "position": {}})}
-    (tmp_path / "seven").write_bytes(pack({"tree": np.frombuffer(json.dumps(tree).encode(), np.uint8)}, facts))
+    (tmp_path / "seven").write_bytes(pack_container({"tree": np.frombuffer(json.dumps(tree).encode(), np.uint8)}, facts))
     call("predict", rows, "--model", tmp_path / "seven", "--to", "-", status=1, says="seven holds a int, which is no model")
     raises("seven holds a int, which is no model: name the file", load, tmp_path / "seven", error=CheckpointError)
     raises("a int is no model", save, 7, tmp_path / "eight", error=ModelFileError)

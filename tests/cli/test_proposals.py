@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 
 from streamsvm.cli.arguments import add_table_flags
 from streamsvm.cli.tables import combine_table_options, parse_table_flags
-from streamsvm.files.messages import quoted_name
+from streamsvm.files.messages import quote_name
 from streamsvm.stream import open_source
 from streamsvm.stream.look.beginnings import of_files
 from streamsvm.stream.look.first_look import NothingLeftError, reading_proposal, tried
@@ -51,7 +51,7 @@ OF_CSV = [
     ([f"{time:%d/%b/%Y:%H:%M:%S} +0000" for time in TIMES], "--columns 'a:date=%d/%b/%Y:%H:%M:%S %z'"),
 ]
 for form in FORMS:
-    served = shlex.quote(f"a:date={quoted_name(form) if ',' in form else form}")
+    served = shlex.quote(f"a:date={quote_name(form) if ',' in form else form}")
     OF_CSV.append(([time.strftime(form) for time in TIMES], f"--columns {served}"))
 OF_JSON = [
     ([str(i) for i in range(7)], "--columns a:number"),

@@ -6,8 +6,8 @@ from hypothesis import strategies as st
 from river import preprocessing
 
 from refused import refused
-from streamsvm.core.checks import checked_count, checked_mapping
-from streamsvm.files.messages import shown
+from streamsvm.core.checks import validate_count, validate_mapping
+from streamsvm.files.messages import short_repr
 
 PLAIN = st.recursive(
     st.none() | st.booleans() | st.integers() | st.floats() | st.text(max_size=5) | st.binary(max_size=5),
@@ -26,7 +26,7 @@ PLAIN = st.recursive(
 @given(PLAIN)
 def test_a_value_is_shown_as_its_repr_or_its_beginning(value):
     whole = repr(value)
-    assert shown(value) == (whole if len(whole) <= 80 else f"{whole[:77]}...")
+    assert short_repr(value) == (whole if len(whole) <= 80 else f"{whole[:77]}...")
 
 
 @pytest.mark.parametrize("within", [list, tuple, lambda pair: {"a": pair[0], "b": pair[1]}])
@@ -34,26 +34,26 @@ def test_what_never_ends_is_shown_at_once(within):
     value = [1]
     for _ in range(60):
         value = within([value, value])
-    assert len(shown(value)) == 80
-    assert len(shown({"key": preprocessing.StandardScaler, "value": value})) == 80
+    assert len(short_repr(value)) == 80
+    assert len(short_repr({"key": preprocessing.StandardScaler, "value": value})) == 80
 
 
 def test_what_holds_others_is_shown_by_its_class():
-    assert shown(preprocessing.StandardScaler()) == "<StandardScaler>"
-    assert shown([preprocessing.StandardScaler()]) == "[<StandardScaler>]"
-    assert shown("x" * 10**6) == f"'{'x' * 76}..."
-    assert shown(10**5000).startswith("0x")
+    assert short_repr(preprocessing.StandardScaler()) == "<StandardScaler>"
+    assert short_repr([preprocessing.StandardScaler()]) == "[<StandardScaler>]"
+    assert short_repr("x" * 10**6) == f"'{'x' * 76}..."
+    assert short_repr(10**5000).startswith("0x")
     loop = []
     loop.append(loop)
-    assert shown(loop) == "[" * 77 + "..."
+    assert short_repr(loop) == "[" * 77 + "..."
 
 
 @pytest.mark.parametrize("value", [-1, 2**63, 10**400, 0.0, 1.0, True, "1", None, [], float("nan")])
 def test_what_is_no_count_is_refused(value):
-    refused(r"^rows is .*, and no count$", checked_count, "rows", value)
-    assert checked_count("rows", 2**63 - 1) == 2**63 - 1
+    refused(r"^rows is .*, and no count$", validate_count, "rows", value)
+    assert validate_count("rows", 2**63 - 1) == 2**63 - 1
 
 
 @pytest.mark.parametrize("value", [[], "{}", None, 5, (("a", 1),)])
 def test_what_is_no_mapping_is_refused(value):
-    refused(r"^sink is .*, and no mapping$", checked_mapping, "sink", value)
+    refused(r"^sink is .*, and no mapping$", validate_mapping, "sink", value)

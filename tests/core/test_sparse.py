@@ -10,14 +10,14 @@ from scipy import sparse
 from refused import refused
 from streamsvm.core.sparse import (
     MOST_COLUMNS,
-    dense,
-    in_columns,
-    is_scipy,
-    laid_out,
-    parts,
-    rows_of_pandas,
-    rows_of_scipy,
-    sparse_columns,
+    convert_pandas,
+    convert_scipy,
+    find_sparse_columns,
+    gather_columns,
+    is_scipy_sparse,
+    iter_slices,
+    scatter_columns,
+    to_dense,
 )
 
 VALUES = st.sampled_from([0.0, 0.0, 0.0, 1.5, -2.0, 0.1, 1e30, -1e39, np.nan, np.inf, -np.inf])
@@ -36,24 +36,24 @@ def single(X):
 @given(MATRICES, st.data())
 def test_some_rows_and_columns(X, data):
     n, d = X.shape
-    rows = rows_of_scipy(sparse.csr_array(X), np.float32)
+    rows = convert_scipy(sparse.csr_array(X), np.float32)
     assert rows.shape[0] == n
-    np.testing.assert_array_equal(dense(rows), single(X))
+    np.testing.assert_array_equal(to_dense(rows), single(X))
     numbers = data.draw(st.lists(st.integers(0, n - 1), max_size=4) if n else st.just([]))
-    np.testing.assert_array_equal(dense(rows[np.array(numbers, np.int64)]), single(X)[numbers])
+    np.testing.assert_array_equal(to_dense(rows[np.array(numbers, np.int64)]), single(X)[numbers])
     begin, end = sorted(data.draw(st.tuples(st.integers(0, n), st.integers(0, n))))
-    np.testing.assert_array_equal(dense(rows[begin:end]), single(X)[begin:end])
+    np.testing.assert_array_equal(to_dense(rows[begin:end]), single(X)[begin:end])
     for number in numbers:
-        np.testing.assert_array_equal(dense(rows[number : number + 1])[0], single(X)[number])
+        np.testing.assert_array_equal(to_dense(rows[number : number + 1])[0], single(X)[number])
     columns = np.array(data.draw(st.lists(st.integers(-1, 2), min_size=d, max_size=d)), np.int64)
-    expected = in_columns(single(X), columns, 3, np.float32)
-    np.testing.assert_array_equal(in_columns(rows, columns, 3, np.float32), expected)
-    found, places = laid_out(rows, columns)
+    expected = scatter_columns(single(X), columns, 3, np.float32)
+    np.testing.assert_array_equal(scatter_columns(rows, columns, 3, np.float32), expected)
+    found, places = gather_columns(rows, columns)
     assert places.tolist() == sorted(
         {column for column, values in zip(columns.tolist(), X.T, strict=True) if values.any()} - {-1}
     )
-    np.testing.assert_array_equal(in_columns(found, places, 3, np.float32), expected)
-    assert laid_out(X, columns) == (X, columns)
+    np.testing.assert_array_equal(scatter_columns(found, places, 3, np.float32), expected)
+    assert gather_columns(X, columns) == (X, columns)
 
 
 @pytest.mark.parametrize("form", ["csr", "csc", "coo", "lil", "dok", "bsr", "dia"])
@@ -61,33 +61,33 @@ def test_some_rows_and_columns(X, data):
 def test_formats_and_types(form, dtype):
     X = (np.arange(12).reshape(3, 4) % 3).astype(dtype)
     for kind in (sparse.csr_array, sparse.csr_matrix):
-        rows = rows_of_scipy(kind(X).asformat(form), np.float64)
-        np.testing.assert_array_equal(dense(rows), X.astype(np.float64))
-        assert dense(rows).dtype == np.float64
+        rows = convert_scipy(kind(X).asformat(form), np.float64)
+        np.testing.assert_array_equal(to_dense(rows), X.astype(np.float64))
+        assert to_dense(rows).dtype == np.float64
 
 
 def test_values_that_are_stored_twice_or_out_of_order():
     X = sparse.csr_array((np.array([1.0, 2.0, 4.0, 8.0]), np.array([2, 0, 2, 1]), np.array([0, 3, 4])), shape=(2, 3))
-    assert dense(rows_of_scipy(X, np.float32)).tolist() == [[2.0, 0.0, 5.0], [0.0, 8.0, 0.0]]
+    assert to_dense(convert_scipy(X, np.float32)).tolist() == [[2.0, 0.0, 5.0], [0.0, 8.0, 0.0]]
     assert X.indices.tolist() == [2, 0, 2, 1]  # which stays as it was
 
 
 def test_matrices_that_are_refused():
-    refused("2-D array of numbers, not a sparse 2-D of complex128", rows_of_scipy, sparse.csr_array(np.eye(2) * 1j), np.float32)
-    refused("not a sparse 1-D of float64", rows_of_scipy, sparse.coo_array(np.ones(3)), np.float32)
-    refused("hash its features", rows_of_scipy, sparse.csr_array((1, MOST_COLUMNS + 1)), np.float32)
+    refused("2-D array of numbers, not a sparse 2-D of complex128", convert_scipy, sparse.csr_array(np.eye(2) * 1j), np.float32)
+    refused("not a sparse 1-D of float64", convert_scipy, sparse.coo_array(np.ones(3)), np.float32)
+    refused("hash its features", convert_scipy, sparse.csr_array((1, MOST_COLUMNS + 1)), np.float32)
     corrupt = sparse.csr_array(np.eye(2))
     corrupt.indices[0] = 7
-    refused("ind", rows_of_scipy, corrupt, np.float32)
+    refused("ind", convert_scipy, corrupt, np.float32)
 
 
 def test_only_what_is_sparse_is():
-    assert is_scipy(sparse.csr_array((2, 2)))
-    assert is_scipy(sparse.coo_matrix((2, 2)))
-    assert not is_scipy(np.eye(2))
-    assert sparse_columns(np.eye(2)) == set()
+    assert is_scipy_sparse(sparse.csr_array((2, 2)))
+    assert is_scipy_sparse(sparse.coo_matrix((2, 2)))
+    assert not is_scipy_sparse(np.eye(2))
+    assert find_sparse_columns(np.eye(2)) == set()
     text = pd.arrays.SparseArray(["x"], fill_value="", dtype=pd.SparseDtype(object, ""))
-    assert sparse_columns(pd.DataFrame({"a": [1.0], "b": pd.arrays.SparseArray([0.0]), "c": text})) == {"b"}
+    assert find_sparse_columns(pd.DataFrame({"a": [1.0], "b": pd.arrays.SparseArray([0.0]), "c": text})) == {"b"}
 
 
 @given(MATRICES, st.data())
@@ -97,7 +97,7 @@ def test_frames_with_sparse_columns(X, data):
     for j, fill in enumerate(fills):
         if fill is not None:
             frame[j] = pd.arrays.SparseArray(X[:, j], fill_value=fill, kind=data.draw(st.sampled_from(["integer", "block"])))
-    np.testing.assert_array_equal(dense(rows_of_pandas(frame, np.float32)), single(X))
+    np.testing.assert_array_equal(to_dense(convert_pandas(frame, np.float32)), single(X))
 
 
 def test_parts_of_sparse_rows_are_small():
@@ -105,14 +105,14 @@ def test_parts_of_sparse_rows_are_small():
     counts = np.random.default_rng(0).choice([0, 1, 10, d], size=n, p=[0.3, 0.3, 0.3, 0.1])
     features = np.concatenate([np.arange(count) for count in counts])
     starts = np.concatenate([[0], np.cumsum(counts)])
-    rows = rows_of_scipy(sparse.csr_array((np.ones(len(features)), features, starts), shape=(n, d)), np.float32)
+    rows = convert_scipy(sparse.csr_array((np.ones(len(features)), features, starts), shape=(n, d)), np.float32)
     for used, most in ((d, None), (10, None), (0, 300), (10**6, 700)):
-        found = list(parts(rows, used, slice(7, n), most))
+        found = list(iter_slices(rows, used, slice(7, n), most))
         assert [row for part in found for row in range(part.start, part.stop)] == list(range(7, n))
         assert max(part.stop - part.start for part in found) <= (most or n)
         columns = np.arange(d) % used if used else np.full(d, -1)
-        assert all(laid_out(rows[part], columns)[0].size <= 200_000 for part in found)
+        assert all(gather_columns(rows[part], columns)[0].size <= 200_000 for part in found)
         assert len(found) < 40
-    assert list(parts(np.empty((5000, 3)), 10**9)) == [slice(0, 5000)]
-    assert list(parts(np.empty((5, 3)), 1, slice(1, 5), 3)) == [slice(1, 4), slice(4, 5)]
-    assert list(parts(np.empty((0, 3)), 1)) == []
+    assert list(iter_slices(np.empty((5000, 3)), 10**9)) == [slice(0, 5000)]
+    assert list(iter_slices(np.empty((5, 3)), 1, slice(1, 5), 3)) == [slice(1, 4), slice(4, 5)]
+    assert list(iter_slices(np.empty((0, 3)), 1)) == []

@@ -21,8 +21,8 @@ from streamsvm.export.describe import program_of
 from streamsvm.export.forms import export
 from streamsvm.export.quantise import quantised
 from streamsvm.export.reduce import reduced
-from streamsvm.files.category_names import key_of, seed_of, spelt_name
-from streamsvm.files.container import pack
+from streamsvm.files.category_names import compute_column_seed, compute_name_key, normalize_name
+from streamsvm.files.container import pack_container
 from streamsvm.stream.tables import TableEncoder
 
 CASES = [(classes, {}) for classes in (0, 2, 3)]
@@ -80,7 +80,7 @@ def test_c_answers_as_the_model(case):
         for place, column in enumerate(program.columns):
             if column.table is not None:
                 value = x[column.field]
-                text = "" if value is None or value != value else spelt_name(text_of(value).strip())
+                text = "" if value is None or value != value else normalize_name(text_of(value).strip())
                 assert name(place, text.encode()) == np.nan_to_num(row[place])
                 row[place] = name(place, text.encode())
     assert name(-1, b"1") == name(len(program.columns), b"1") == 0.0
@@ -104,11 +104,11 @@ def test_names_are_read_as_an_encoder_does():
         model.learn_one({"a": text}, int(number > 9))
     predictor = Predictor(program_of(model))
     [place] = [place for place, column in enumerate(predictor.program.columns) if column.table is not None]
-    for text in (*texts, *map(spelt_name, texts)):
+    for text in (*texts, *map(normalize_name, texts)):
         expected = model["TableEncoder"].transform_one({"a": text})["a~1"]
         assert expected
         assert predictor.row_of({"a": f" {text}\t"})[place] == expected
-    assert key_of(0, "") == 1
+    assert compute_name_key(0, "") == 1
 
 
 def test_rows_say_which_names_an_indicator_has():
@@ -118,7 +118,9 @@ def test_rows_say_which_names_an_indicator_has():
         program = program_of(model)
         indicators = [(column.field, column.text) for column in program.columns if column.text is not None]
         assert {field for field, _ in indicators} == {"city", "size"}
-        found = {program.tables[0].place_of(key_of(seed_of(field), text)) >= 0 for field, text in indicators}
+        found = {
+            program.tables[0].place_of(compute_name_key(compute_column_seed(field), text)) >= 0 for field, text in indicators
+        }
         assert found == {both}
 
 
@@ -204,7 +206,7 @@ def test_places_that_are_not_there_are_refused(path, value, reason):
     for key in before:
         parent = parent[key]
     parent[last] = value
-    refused(reason, edge.loads, pack(arrays, {PROGRAM: json.dumps(saved)}), error=edge.ProgramError)
+    refused(reason, edge.loads, pack_container(arrays, {PROGRAM: json.dumps(saved)}), error=edge.ProgramError)
 
 
 def test_an_array_belongs_to_one_table():

@@ -17,7 +17,7 @@ from streamsvm.edge.predictor import PROGRAM, Predictor
 from streamsvm.edge.program import Answer, Column, Program
 from streamsvm.edge.steps import LogOdds, MarginOdds
 from streamsvm.export.describe import program_of
-from streamsvm.files.container import VERSION, pack, unpack
+from streamsvm.files.container import VERSION, pack_container, unpack_container
 
 
 @pytest.mark.thorough
@@ -42,8 +42,8 @@ def test_a_newer_version_is_named():
     program = program_of(learned(bsgd(), 50, 2))
     text, arrays = program.parts()
     with pytest.raises(edge.ProgramError, match="m: it has version 2 of the programs, and this streamsvm reads 1: upgrade"):
-        edge.loads(pack(arrays, {PROGRAM: text.replace('{"version":1', '{"version":2')}), "m")
-    data = pack(arrays, {PROGRAM: text})
+        edge.loads(pack_container(arrays, {PROGRAM: text.replace('{"version":1', '{"version":2')}), "m")
+    data = pack_container(arrays, {PROGRAM: text})
     for at in (1, 2, 3, 4, 9, 99):
         newer = data.replace(b'"version":"%d"' % VERSION, b'"version":"%d"' % at)
         newer = newer[:-32] + hashlib.sha256(newer[:-32]).digest()
@@ -55,12 +55,12 @@ def test_files_do_not_depend_on_the_order_of_bytes():
     given = program_of(learned(bsgd(), 50, 2))
     text, arrays = given.parts()
     swapped = {name: array.astype(array.dtype.newbyteorder(">")) for name, array in arrays.items()}
-    assert pack(swapped, {PROGRAM: text}) == pack(arrays, {PROGRAM: text})
-    data = pack(arrays, {PROGRAM: text})
+    assert pack_container(swapped, {PROGRAM: text}) == pack_container(arrays, {PROGRAM: text})
+    data = pack_container(arrays, {PROGRAM: text})
     size = int.from_bytes(data[:8], "little")
     big = size.to_bytes(8, "big") + data[8:-32]  # as a writer of the other order might have it
     refused("corrupt", edge.loads, big + hashlib.sha256(big).digest(), error=edge.ProgramError)
-    assert unpack(data).strings[PROGRAM] == text
+    assert unpack_container(data).strings[PROGRAM] == text
 
 
 def test_probabilities_need_a_decision_value_for_each_label():

@@ -18,7 +18,7 @@ from saved import dumps
 from streamsvm.batch import BatchClassifier, BatchRegressor, CSMOClassifier, CSMORegressor
 from streamsvm.core.memory.features import FeatureSpace
 from streamsvm.files import container
-from streamsvm.files.container import ModelFileError, check_hashes, check_shared
+from streamsvm.files.container import ModelFileError, check_hash_collisions, check_sharing
 from streamsvm.files.tree import read_tree, write_tree
 from streamsvm.learners.preprocessing import BoundedScaler
 
@@ -111,7 +111,7 @@ def test_what_models_share_is_no_bomb(monkeypatch):
 def test_the_bound_is_that_of_a_walk():
     def nested(levels):
         records, root = [["list", [{"ref": i + 1}, {"ref": i + 1}]] for i in range(levels)] + [["list", []]], {"ref": 0}
-        check_shared(records, root, [])
+        check_sharing(records, root, [])
 
     nested(15)
     with pytest.raises(ModelFileError):
@@ -119,9 +119,9 @@ def test_the_bound_is_that_of_a_walk():
 
 
 def test_keys_of_one_hash_are_few():
-    check_hashes([i * 2**40 for i in range(5000)])
-    check_hashes([float(i) for i in range(5000)])
-    raises("same hash", check_hashes, [complex(-1000003 * i, i) for i in range(5000)], error=ModelFileError)
+    check_hash_collisions([i * 2**40 for i in range(5000)])
+    check_hash_collisions([float(i) for i in range(5000)])
+    raises("same hash", check_hash_collisions, [complex(-1000003 * i, i) for i in range(5000)], error=ModelFileError)
 
 
 @pytest.mark.parametrize("kind", [BatchClassifier, BatchRegressor])

@@ -12,7 +12,7 @@ from safetensors import safe_open
 from safetensors.numpy import load
 
 from refused import raises
-from streamsvm.files.container import DTYPES, CorruptFileError, pack, unpack
+from streamsvm.files.container import DTYPES, CorruptFileError, pack_container, unpack_container
 
 KINDS = st.sampled_from([dtype for name, dtype in DTYPES.items() if name != "C64"])
 
@@ -26,8 +26,8 @@ KINDS = st.sampled_from([dtype for name, dtype in DTYPES.items() if name != "C64
     st.dictionaries(st.sampled_from("abc"), st.text(max_size=20)),
 )
 def test_the_library_of_safetensors_reads_the_same(arrays, strings):
-    data = pack(arrays, strings)
-    found = unpack(data)
+    data = pack_container(arrays, strings)
+    found = unpack_container(data)
     theirs = load(data)
     assert hashlib.sha256(data[:-32]).digest() == theirs.pop("sha256").tobytes() == data[-32:]
     assert found.arrays.keys() == theirs.keys() == arrays.keys()
@@ -37,19 +37,19 @@ def test_the_library_of_safetensors_reads_the_same(arrays, strings):
             assert read.shape == array.shape
             assert read.tobytes() == array.tobytes()
     assert {name: found.strings[name] for name in strings} == strings
-    assert pack(dict(reversed(arrays.items())), dict(reversed(strings.items()))) == data
+    assert pack_container(dict(reversed(arrays.items())), dict(reversed(strings.items()))) == data
 
 
 def test_strings_are_metadata_to_others(tmp_path):
     path = tmp_path / "file.safetensors"
-    path.write_bytes(pack({"a": np.arange(3)}, {"kind": "numbers"}))
+    path.write_bytes(pack_container({"a": np.arange(3)}, {"kind": "numbers"}))
     with safe_open(path, "numpy") as file:
         assert file.metadata() == {"kind": "numbers", "format": "streamsvm", "version": "1"}
 
 
 def test_arrays_lie_at_multiples_of_their_items():
-    data = pack({"a": np.arange(3, dtype=np.int8), "b": np.arange(5, dtype=np.float32), "c": np.arange(3.0)}, {})
-    found = unpack(data).arrays
+    data = pack_container({"a": np.arange(3, dtype=np.int8), "b": np.arange(5, dtype=np.float32), "c": np.arange(3.0)}, {})
+    found = unpack_container(data).arrays
     start = np.frombuffer(data, np.uint8).ctypes.data
     assert [(array.ctypes.data - start) % array.itemsize for array in found.values()] == [0, 0, 0]
     assert int.from_bytes(data[:8], "little") % 8 == 0
@@ -59,20 +59,20 @@ def test_arrays_lie_at_multiples_of_their_items():
     "array", [np.array(["a"]), np.array([None]), np.zeros(1, "f8,i4"), np.zeros(1, "M8[s]"), np.zeros(1, "c16")]
 )
 def test_only_plain_numbers_are_written(array):
-    raises("cannot be saved", pack, {"a": array}, {})
+    raises("cannot be saved", pack_container, {"a": array}, {})
 
 
 def test_every_bit_counts():
-    data = pack({"a": np.arange(4.0)}, {"kind": "numbers"})
+    data = pack_container({"a": np.arange(4.0)}, {"kind": "numbers"})
     for place in range(len(data)):
         for bit in range(8):
             changed = bytearray(data)
             changed[place] ^= 1 << bit
             with pytest.raises(CorruptFileError):
-                unpack(bytes(changed))
+                unpack_container(bytes(changed))
     for size in range(len(data)):
         with pytest.raises(CorruptFileError):
-            unpack(data[:size])
+            unpack_container(data[:size])
 
 
 def crafted(header, buffer=b"", length=None):
@@ -132,16 +132,16 @@ def changed(**entry):
 )
 def test_a_header_that_lies_is_refused(header):
     with pytest.raises(CorruptFileError):
-        unpack(crafted(header, bytes(8)))
+        unpack_container(crafted(header, bytes(8)))
 
 
 @pytest.mark.parametrize("length", [0, 1, 2**20, 2**26 + 1, 2**63, 2**64 - 1])
 def test_a_length_that_lies_is_refused(length):
     with pytest.raises(CorruptFileError):
-        unpack(crafted(GOOD, bytes(8), length))
+        unpack_container(crafted(GOOD, bytes(8), length))
 
 
 def test_bools_are_nought_or_one():
     header = {**GOOD, "a": {"dtype": "BOOL", "shape": [8], "data_offsets": [0, 8]}}
-    assert unpack(crafted(header, bytes([0, 1] * 4))).arrays["a"].tolist() == [False, True] * 4
-    raises("bools", unpack, crafted(header, bytes([2] * 8)), error=CorruptFileError)
+    assert unpack_container(crafted(header, bytes([0, 1] * 4))).arrays["a"].tolist() == [False, True] * 4
+    raises("bools", unpack_container, crafted(header, bytes([2] * 8)), error=CorruptFileError)

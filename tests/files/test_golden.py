@@ -11,8 +11,8 @@ import pytest
 
 import saved_models
 from streamsvm.files.codecs import OWN_CLASSES
-from streamsvm.files.container import VERSION, pack, unpack
-from streamsvm.files.model_file import is_model, read_facts, read_parts
+from streamsvm.files.container import VERSION, pack_container, unpack_container
+from streamsvm.files.model_file import is_model, read_metadata, read_parts
 from streamsvm.stream.checkpoint import checkpoint_of, read_newest
 from streamsvm_kafka.model_topic import NewestCheckpoint
 
@@ -31,7 +31,7 @@ def expected_of(folder):
 
 
 def load(path):
-    return read_parts(unpack(gzip.decompress(path.read_bytes())))["model"]
+    return read_parts(unpack_container(gzip.decompress(path.read_bytes())))["model"]
 
 
 def test_the_version_that_is_written_has_files():
@@ -42,7 +42,7 @@ def test_the_version_that_is_written_has_files():
 def test_every_class_is_in_a_golden_file(folder):
     files = [gzip.decompress(path.read_bytes()) for path in MODELS if folder in path.parents]
     files += [path.read_bytes() for path in folder.rglob("*.ckpt")]
-    contents = [unpack(data) for data in files]
+    contents = [unpack_container(data) for data in files]
     assert all(is_model(read_parts(content)["model"]) for content in contents)
     assert {f"version-{content.strings['version']}" for content in contents} == {folder.name}
     trees = [content.arrays["tree"].tobytes().decode() for content in contents]
@@ -86,11 +86,13 @@ def test_checkpoints_are_messages_of_a_model_topic(path):
 
 
 def test_versions_of_packages_do_not_matter():
-    content = unpack(gzip.decompress(MODELS[0].read_bytes()))
+    content = unpack_container(gzip.decompress(MODELS[0].read_bytes()))
     facts = json.loads(content.strings["metadata"])
     assert facts["versions"].keys() == {"numpy", "river", "streamsvm"}
     for versions in (dict.fromkeys(facts["versions"], "0"), dict.fromkeys(facts["versions"], "999.0"), {}):
         strings = content.strings | {"metadata": json.dumps(facts | {"versions": versions})}
-        other = unpack(pack(content.arrays, {name: text for name, text in strings.items() if name not in ("format", "version")}))
-        assert read_facts(other)["versions"] == versions
+        other = unpack_container(
+            pack_container(content.arrays, {name: text for name, text in strings.items() if name not in ("format", "version")})
+        )
+        assert read_metadata(other)["versions"] == versions
         assert saved_models.answers_of(read_parts(other)["model"]) == saved_models.answers_of(load(MODELS[0]))

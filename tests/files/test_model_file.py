@@ -15,8 +15,8 @@ import streamsvm
 from refused import raises
 from streamsvm import BSGDClassifier, edge
 from streamsvm.files import container
-from streamsvm.files.container import ModelFileError, pack, unpack
-from streamsvm.files.model_file import read_facts, to_bytes, write, write_all
+from streamsvm.files.container import ModelFileError, pack_container, unpack_container
+from streamsvm.files.model_file import read_metadata, serialize_parts, write_file, write_files
 
 
 def names(folder):
@@ -35,17 +35,17 @@ def model():
 def test_ints_that_no_reader_would_take_are_not_written(model, digits, refused):
     facts = {"position": {"rows": 10**digits - 1, "text": "7" * 400}}
     if refused:
-        raises("an int has 301 digits", to_bytes, {"model": model}, facts, error=ModelFileError)
+        raises("an int has 301 digits", serialize_parts, {"model": model}, facts, error=ModelFileError)
     else:
-        assert read_facts(unpack(to_bytes({"model": model}, facts)))["position"] == facts["position"]
+        assert read_metadata(unpack_container(serialize_parts({"model": model}, facts)))["position"] == facts["position"]
 
 
 def test_files_that_belong_together_are_written_together(tmp_path):
     first, second = tmp_path / "model.c", tmp_path / "model.h"
-    write_all({first: b"old", second: b"old"})
+    write_files({first: b"old", second: b"old"})
     second.unlink()
     second.mkdir()
-    raises("Is a directory", write_all, {first: b"new", second: b"new"}, error=ModelFileError)
+    raises("Is a directory", write_files, {first: b"new", second: b"new"}, error=ModelFileError)
     assert first.read_bytes() == b"old"
     assert names(tmp_path) == ["model.c", "model.h"]
 
@@ -56,12 +56,12 @@ def test_a_disk_that_is_full_leaves_both_as_they_were(tmp_path):
     import signal
 
     first, second = tmp_path / "model.h", tmp_path / "model.c"
-    write_all({first: b"old", second: b"old"})
+    write_files({first: b"old", second: b"old"})
     before = resource.getrlimit(resource.RLIMIT_FSIZE)
     handler = signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
     resource.setrlimit(resource.RLIMIT_FSIZE, (1000, before[1]))
     try:
-        raises("File too large", write_all, {first: b"new", second: bytes(2000)}, error=ModelFileError)
+        raises("File too large", write_files, {first: b"new", second: bytes(2000)}, error=ModelFileError)
     finally:
         resource.setrlimit(resource.RLIMIT_FSIZE, before)
         signal.signal(signal.SIGXFSZ, handler)
@@ -72,7 +72,7 @@ def test_a_disk_that_is_full_leaves_both_as_they_were(tmp_path):
 def test_several_that_write_one_file_leave_one_of_theirs(tmp_path):
     path, contents = tmp_path / "model", [bytes([number]) * (100_000 + number) for number in range(8)]
     with ThreadPoolExecutor(8) as pool:
-        list(pool.map(lambda data: write(path, data), contents * 5))
+        list(pool.map(lambda data: write_file(path, data), contents * 5))
     assert path.read_bytes() in contents
     assert names(tmp_path) == ["model"]
 
@@ -90,7 +90,7 @@ def test_several_that_write_two_files_leave_both_of_one(tmp_path, monkeypatch):
     first, second = tmp_path / "model.h", tmp_path / "model.c"
     for _ in range(10):
         with ThreadPoolExecutor(4) as pool:
-            list(pool.map(lambda number: write_all({first: bytes([number]), second: bytes([number])}), range(4)))
+            list(pool.map(lambda number: write_files({first: bytes([number]), second: bytes([number])}), range(4)))
         assert first.read_bytes() == second.read_bytes()
 
 
@@ -116,7 +116,7 @@ def test_devices_and_pipes_are_not_read(tmp_path):
 
 def test_of_a_long_file_only_the_header_is_read(tmp_path, monkeypatch):
     path = tmp_path / "model"
-    for begin in (b"", b"\2\0\0\0\0\0\0\0{}", pack({"a": np.zeros(3)}, {})):
+    for begin in (b"", b"\2\0\0\0\0\0\0\0{}", pack_container({"a": np.zeros(3)}, {})):
         path.write_bytes(begin)
         os.truncate(path, 200 * 2**30)  # a file with holes
         raises("it is cut off, or not a file of streamsvm", streamsvm.load, path, error=ModelFileError)
@@ -131,6 +131,6 @@ def test_of_a_long_file_only_the_header_is_read(tmp_path, monkeypatch):
 @pytest.mark.skipif(not hasattr(os, "mkfifo"), reason="no pipes in folders")
 def test_devices_and_pipes_are_not_replaced(tmp_path):
     os.mkfifo(tmp_path / "pipe")
-    raises("it is a device or a pipe, and no file", write, tmp_path / "pipe", b"data", error=ModelFileError)
+    raises("it is a device or a pipe, and no file", write_file, tmp_path / "pipe", b"data", error=ModelFileError)
     assert stat.S_ISFIFO((tmp_path / "pipe").stat().st_mode)
     assert [path.name for path in tmp_path.iterdir()] == ["pipe"]

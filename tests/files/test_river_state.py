@@ -12,7 +12,7 @@ from river._river_rust import drift, stats
 from river.utils import VectorDict
 
 from refused import raises
-from streamsvm.files.river_state import COMPILED, make_vector_dict, restore, state_of, vector_dict_parts
+from streamsvm.files.river_state import COMPILED_CLASSES, get_state, make_vector_dict, restore_object, vector_dict_parts
 
 WINDOWS = (1, 2, 7, 40)
 #: Arguments of each class, by which its objects are made.
@@ -51,7 +51,7 @@ def name(value):
 def test_all_compiled_classes_of_river_are_known():
     parts = [part for part in vars(river._river_rust).values() if type(part) is type(sys)]
     classes = {cls for part in parts for cls in vars(part).values() if isinstance(cls, type)}
-    assert set(COMPILED) == classes - {VectorDict} == set(ARGUMENTS)
+    assert set(COMPILED_CLASSES) == classes - {VectorDict} == set(ARGUMENTS)
 
 
 @pytest.mark.parametrize(("cls", "arguments"), CASES, ids=name)
@@ -59,31 +59,31 @@ def test_an_object_comes_back_and_goes_on_as_it_was(cls, arguments):
     kept = cls(*arguments)
     for stage in (0, 1, 1, 2, 1, 4, 30, 500):
         feed(kept, stage, stage)
-        found, state = state_of(kept)
+        found, state = get_state(kept)
         assert repr(found) == repr(arguments)
-        back = restore(cls, found, state)
+        back = restore_object(cls, found, state)
         assert type(back) is cls
-        assert state_of(back) == (found, state) == state_of(copy.deepcopy(back))
+        assert get_state(back) == (found, state) == get_state(copy.deepcopy(back))
         other = copy.deepcopy(kept)
         feed(other, 100, 1)
         feed(back, 100, 1)
-        assert state_of(back) == state_of(other)
+        assert get_state(back) == get_state(other)
 
 
 @pytest.mark.parametrize(("cls", "arguments"), CASES, ids=name)
 def test_what_is_cut_off_or_too_long_is_refused(cls, arguments):
     kept = cls(*arguments)
     feed(kept, 50, 2)
-    found, state = state_of(kept)
+    found, state = get_state(kept)
     for wrong in (state[:-1], state[:5], state + b"\0" * 8, b"", bytearray(state)):
-        raises("is corrupt, or of another version of river|is not one of", restore, cls, found, wrong)
-    raises("slice is not one of river's classes", restore, slice, (1,), b"")
+        raises("is corrupt, or of another version of river|is not one of", restore_object, cls, found, wrong)
+    raises("slice is not one of river's classes", restore_object, slice, (1,), b"")
 
 
 def test_a_long_window_is_read_without_memory_for_all_of_it():
     window = stats.RsRollingQuantile(0.5, 2**22)
     feed(window, 9, 3)
-    assert restore(stats.RsRollingQuantile, *state_of(window)).get() == window.get()
+    assert restore_object(stats.RsRollingQuantile, *get_state(window)).get() == window.get()
 
 
 @pytest.mark.parametrize(

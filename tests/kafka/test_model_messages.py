@@ -4,11 +4,11 @@ import pytest
 
 from refused import raises
 from streamsvm.files import container
-from streamsvm.files.model_file import to_bytes
+from streamsvm.files.model_file import serialize_parts
 from streamsvm.stream.checkpoint import CheckpointError
 from streamsvm_kafka.model_topic import NewestCheckpoint, check_name
 
-GOOD, BETTER = to_bytes({"model": None}, {"rows": 1}), to_bytes({"model": None}, {"rows": 2})
+GOOD, BETTER = serialize_parts({"model": None}, {"rows": 1}), serialize_parts({"model": None}, {"rows": 2})
 
 
 def newest_of(*messages):
@@ -52,5 +52,5 @@ def test_a_deleted_model_is_none():
 def test_a_file_of_a_newer_version_is_one(monkeypatch):
     with monkeypatch.context() as patch:
         patch.setattr(container, "VERSION", 9)
-        newer = to_bytes({"model": None}, {})
+        newer = serialize_parts({"model": None}, {})
     assert newest_of((b"a", newer)).data == newer

@@ -10,7 +10,7 @@ import pytest
 from discovered import estimators
 from refused import raises
 from streamsvm import BSCAClassifier, BSGDClassifier, BSGDRegressor, OneClassBSGD, SVMClassifier, SVMRegressor, table_model
-from streamsvm.core.explaining import contributions
+from streamsvm.core.explaining import compute_contributions
 from streamsvm.learners.estimator import OnlineEstimator
 from streamsvm.stream.tables import TableEncoder
 
@@ -44,7 +44,7 @@ def test_they_are_shapley_values_where_two_features_interact_at_most(seed):
         return (alone[0] * rows + alone[1] * rows**2).sum(1) + np.einsum("ni,ij,nj->n", np.sin(rows), pairs, rows)
 
     row, typical = rng.normal(size=(2, d))
-    decision, base, found = contributions(decide, row, typical, np.arange(d), d)
+    decision, base, found = compute_contributions(decide, row, typical, np.arange(d), d)
     assert found == pytest.approx(shapley(decide, row, typical))
     assert base + found.sum() == pytest.approx(decision)
 

@@ -14,7 +14,7 @@ from river.preprocessing import StandardScaler
 from refused import refused
 from saved import dumps, loads
 from streamsvm import BSGDClassifier, SVMClassifier
-from streamsvm.core.checks import plain
+from streamsvm.core.checks import to_plain
 from streamsvm.learners import OnlineLinearSVC
 
 
@@ -46,8 +46,8 @@ ALIKE = [  # pairs of values, and the plain ones that they equal
 )
 def test_what_is_learned_can_be_saved(make, given, plain_ones):
     """Labels and names of any type that equals a plain one: learned, saved and loaded, the model is that of the plain ones."""
-    assert [plain(value) for value in given] == list(plain_ones)
-    assert [type(plain(value)) for value in given] == [type(value) for value in plain_ones]
+    assert [to_plain(value) for value in given] == list(plain_ones)
+    assert [type(to_plain(value)) for value in given] == [type(value) for value in plain_ones]
     seed = {} if make is OnlineLinearSVC else {"seed": 0}
     of_labels, of_names, plainly = (make(**seed) for _ in range(3))
     for i in range(40):

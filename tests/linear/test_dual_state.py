@@ -11,7 +11,7 @@ import pytest
 from linear_problems import SLOW, N, curve, objective, two_classes
 from patience import until
 from refused import refused
-from streamsvm.files.container import unpack
+from streamsvm.files.container import unpack_container
 from streamsvm.linear import BlockFile, BlockWriter, OutOfCoreLinearSVC, OutOfCoreLinearSVR, dual, dual_state
 from streamsvm.linear.dual_state import Coefficients
 from streamsvm.linear.solution import save_state
@@ -186,7 +186,7 @@ def test_a_saved_state_stays_until_the_next_one_is_whole(tmp_path, monkeypatch):
 
 def saved_in(path):
     """The facts and w of a saved state."""
-    container = unpack(path.read_bytes())
+    container = unpack_container(path.read_bytes())
     return json.loads(container.strings["facts"]), container.arrays["w"].copy()
 
 

@@ -15,7 +15,7 @@ import threading
 import time
 from pathlib import Path
 
-from streamsvm.files.model_file import to_bytes
+from streamsvm.files.model_file import serialize_parts
 from streamsvm_spark import BudgetedSVMClassifier
 
 EXAMPLE = runpy.run_path(str(Path(__file__).parents[2] / "examples" / "spark_cluster.py"))
@@ -59,7 +59,7 @@ def main(folder, patience):
             if disturbed:
                 before = executors(folder)
                 threading.Thread(target=kill_in_mid_fit, args=(spark, folder, killed), daemon=True).start()
-            file = to_bytes({"model": estimator.fit(rows).learner()}, {})
+            file = serialize_parts({"model": estimator.fit(rows).learner()}, {})
             models.append(hashlib.sha256(file).hexdigest())
         print(json.dumps({"models": models, "killed": killed, "before": before, "after": executors(folder)}))
         spark.stop()

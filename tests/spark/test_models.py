@@ -6,7 +6,7 @@ import pytest
 from refused import raises
 from streamsvm import BSCAClassifier, BSCARegressor
 from streamsvm.batch import CSMOClassifier
-from streamsvm.files.model_file import to_bytes
+from streamsvm.files.model_file import serialize_parts
 from streamsvm_spark import BudgetedSVMClassificationModel, BudgetedSVMRegressionModel, CascadeSVCModel, RowsError
 from streamsvm_spark.parameters import CLASSIFIERS
 from streamsvm_spark.parts import PartitionResult, Reservoir, merge_parts
@@ -70,7 +70,7 @@ def part_of(number, name, width, w=1.0):
     reservoir = Reservoir(number)
     reservoir.add(X[:, :width], Y, np.full(40, w))
     sample = None if name == "linear" else reservoir.sample().to_bytes()
-    return PartitionResult(number, 40, 0, to_bytes({"model": model}, {"kind": "model"}), sample)
+    return PartitionResult(number, 40, 0, serialize_parts({"model": model}, {"kind": "model"}), sample)
 
 
 @pytest.mark.parametrize("name", ["bsca", "linear"])
@@ -83,4 +83,4 @@ def test_rows_without_weight_are_no_rows():
     raises("no row to learn: .* or have no weight", merge_parts, [part_of(0, "bsca", 3, w=0.0)], error=RowsError)
     part = part_of(1, "bsca", 3)
     alone, both = merge_parts([part]), merge_parts([part_of(0, "bsca", 3, w=0.0), part])
-    assert to_bytes({"model": both}, {}) == to_bytes({"model": alone}, {})
+    assert serialize_parts({"model": both}, {}) == serialize_parts({"model": alone}, {})

@@ -14,7 +14,7 @@ from river import metrics
 
 from kafka_broker import broker_or_skip, jars_of
 from streamsvm import BSCAClassifier
-from streamsvm.files.model_file import to_bytes
+from streamsvm.files.model_file import serialize_parts
 from streamsvm_kafka import FollowedTopic
 
 HERE = Path(__file__).parent
@@ -45,7 +45,7 @@ def plain(rows, partitions):
                 if (predicted := model.predict_one(x)) is not None:
                     metric.update(y, predicted)
                 model.learn_one(x, y)
-    return to_bytes({"model": model}, {}), f"{metric.get():.4f}"
+    return serialize_parts({"model": model}, {}), f"{metric.get():.4f}"
 
 
 @pytest.mark.broker
@@ -69,5 +69,5 @@ def test_a_query_over_a_topic_that_is_killed(broker, rows, tmp_path):
         found = topic.read()
     assert found.header["rows"] == ROWS
     # Which partition comes first, Spark does not say; it is the same one in all micro-batches.
-    learned, score = to_bytes({"model": found.model}, {}), done.stdout.split()[-1]
+    learned, score = serialize_parts({"model": found.model}, {}), done.stdout.split()[-1]
     assert (learned, score) in [plain(rows, order) for order in permutations(range(PARTITIONS))]

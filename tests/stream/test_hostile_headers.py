@@ -7,8 +7,8 @@ import pytest
 
 from crafted import repacked
 from streamsvm import BSGDClassifier
-from streamsvm.files.container import Container, CorruptFileError, unpack
-from streamsvm.files.model_file import read_facts
+from streamsvm.files.container import Container, CorruptFileError, unpack_container
+from streamsvm.files.model_file import read_metadata
 from streamsvm.stream import (
     CheckpointError,
     CheckpointFolder,
@@ -60,7 +60,7 @@ def resumed(run, change):
     """The error of a run that goes on from a changed header, or None."""
     kind, folder, path = run
     whole = path.read_bytes()
-    container = unpack(whole)
+    container = unpack_container(whole)
     facts, arrays = json.loads(container.strings["metadata"]), dict(container.arrays)
     change(facts)
     written = {name: (folder / name).read_bytes() for name in (f"{kind}.csv", f"{kind}.dead")}
@@ -132,8 +132,8 @@ def test_an_untouched_header_goes_on(run):
 @pytest.mark.parametrize("text", ["NaN", "Infinity", "-Infinity", "1e999", "9" * 1000])
 def test_facts_are_finite_and_short(tmp_path, text):
     path = repacked(tmp_path / "facts", b"{}", {}, {"rows": "HERE"})
-    container = unpack(path.read_bytes())
+    container = unpack_container(path.read_bytes())
     strings = {"metadata": container.strings["metadata"].replace('"HERE"', text)}
 
     with pytest.raises(CorruptFileError, match="says nothing of itself"):
-        read_facts(Container(container.arrays, strings))
+        read_metadata(Container(container.arrays, strings))

@@ -13,7 +13,7 @@ from saved import dumps
 from streamsvm import BSCARegressor, BSGDClassifier, SVMClassifier
 from streamsvm.batch import CSMOClassifier
 from streamsvm.core.transformers import merge_transformers
-from streamsvm.files.container import pack, unpack
+from streamsvm.files.container import pack_container, unpack_container
 from streamsvm.learners import KernelPerceptron, merging
 from streamsvm.learners.preprocessing import BoundedScaler, BoundedTargetScaler
 from streamsvm.stream import CheckpointError, CheckpointFolder, FollowedFolder
@@ -186,8 +186,8 @@ def test_a_corrupt_checkpoint_is_told_and_the_model_before_it_stays(parts, resul
 
 def newer(data):
     """A checkpoint as a later version writes it."""
-    arrays, strings = unpack(data)
-    changed = pack(arrays, strings).replace(b'"version":"1"', b'"version":"9"')[:-32]
+    arrays, strings = unpack_container(data)
+    changed = pack_container(arrays, strings).replace(b'"version":"1"', b'"version":"9"')[:-32]
     return changed + hashlib.sha256(changed).digest()
 
 

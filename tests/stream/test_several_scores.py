@@ -16,7 +16,7 @@ from crafted import repacked
 from loops import make_model
 from refused import raises
 from streamsvm import BSGDClassifier, BSGDRegressor
-from streamsvm.files.container import unpack
+from streamsvm.files.container import unpack_container
 from streamsvm.stream import (
     CheckpointError,
     CheckpointFolder,
@@ -213,7 +213,7 @@ def test_names_that_are_not_for_regressors():
 
 def changed(path, change):
     """Change the parts of a checkpoint file: its tree and its facts."""
-    container = unpack(path.read_bytes())
+    container = unpack_container(path.read_bytes())
     arrays = dict(container.arrays)
     tree, facts = json.loads(arrays.pop("tree").tobytes()), json.loads(container.strings["metadata"])
     change(tree, facts)

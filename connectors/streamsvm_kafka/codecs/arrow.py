@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from streamsvm.files.messages import missing_package, shown
+from streamsvm.files.messages import missing_package_error, short_repr
 from streamsvm.stream.tables.chunk import Table
 from streamsvm_kafka.codecs.protocol import OBJECT_BYTES, TableCodec, check_length, check_memory, labels_or_none
 
@@ -73,7 +73,7 @@ class ArrowCodec(TableCodec):
 
             from streamsvm.stream.tables import arrow_columns  # noqa: PLC0415
         except ImportError as error:
-            raise missing_package("an Arrow message", "pyarrow", "files", error) from error
+            raise missing_package_error("an Arrow message", "pyarrow", "files", error) from error
         self.label = label
         self._pa: Any = pa
         self._options = pa.ipc.IpcReadOptions(use_threads=False)
@@ -107,7 +107,7 @@ class ArrowCodec(TableCodec):
         """
         for name in rows.names:
             if not isinstance(name, str):
-                raise ValueError(f"feature {shown(name)}: the name of an Arrow column is a text")
+                raise ValueError(f"feature {short_repr(name)}: the name of an Arrow column is a text")
         names: list[Any] = list(rows.names)
         columns = [self._pa.array(column, from_pandas=True) for column in rows.columns]
         if rows.y is not None and (self.label is not None or labels_or_none(rows.y, names)):
@@ -131,7 +131,7 @@ class ArrowCodec(TableCodec):
         """Check the columns of a schema, and plan how they are read; ValueError for one that can be neither label nor feature."""
         names, label, features = schema.names, None, []
         if len(set(names)) < len(names):
-            raise ValueError(f"two columns have the name {shown(max(names, key=Counter(names).__getitem__))}")
+            raise ValueError(f"two columns have the name {short_repr(max(names, key=Counter(names).__getitem__))}")
         for place, field in enumerate(schema):
             self._check_column(field)
             if field.name == self.label:
@@ -142,7 +142,7 @@ class ArrowCodec(TableCodec):
         return _Plan(schema, tuple(names[place] for place, _ in features), features, label)
 
     def _check_column(self, field: Any) -> None:
-        types, name, kind = self._pa.types, shown(field.name), field.type
+        types, name, kind = self._pa.types, short_repr(field.name), field.type
         if isinstance(kind, self._pa.BaseExtensionType) or b"ARROW:extension:name" in (field.metadata or ()):
             raise ValueError(f"column {name} is of an extension type: send what it is stored as")
         kind = kind.value_type if types.is_dictionary(kind) else kind
@@ -151,7 +151,7 @@ class ArrowCodec(TableCodec):
             raise ValueError(f"column {name} is a decimal ({kind}) with the scale {kind.scale}: send floats")
         if not (self._arrow.is_number(kind) or self._arrow.is_text(kind) or types.is_boolean(kind) or types.is_null(kind)):
             wanted = "send text, numbers or booleans" if field.name == self.label else "drop the column, or send numbers"
-            raise ValueError(f"column {name} is of type {shown(str(kind))}: {wanted}")
+            raise ValueError(f"column {name} is of type {short_repr(str(kind))}: {wanted}")
 
     def _read_rows(self, reader: Any, plan: _Plan, names: Sequence[str]) -> tuple[Table, list[Any]]:
         columns: list[list[Any]] = [[] for _ in plan.features]  # batches, or objects

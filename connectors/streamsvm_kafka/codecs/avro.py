@@ -18,8 +18,8 @@ from collections.abc import Iterator, Mapping
 from typing import Any, NamedTuple, Self
 from urllib.parse import urlsplit
 
-from streamsvm.core.checks import as_python
-from streamsvm.files.messages import missing_package, shown
+from streamsvm.core.checks import to_python_scalar
+from streamsvm.files.messages import missing_package_error, short_repr
 from streamsvm.stream.endpoints import StreamError
 from streamsvm.stream.tables.chunk import Row
 from streamsvm.stream.tables.values import normalized_label
@@ -81,7 +81,9 @@ class SchemaRegistry:
         if "@" in parts.netloc:  # it is not repeated, for it holds a password
             raise StreamError("schema_registry_url takes no user or password: give schema_registry_username and ..._password")
         if parts.scheme not in ("http", "https") or not parts.hostname or parts.query or parts.fragment:
-            raise StreamError(f"schema_registry_url must be such as https://registry:8081, not {shown(url.partition('?')[0])}")
+            raise StreamError(
+                f"schema_registry_url must be such as https://registry:8081, not {short_repr(url.partition('?')[0])}"
+            )
         self.url: str = url.rstrip("/")
         self._outage_seconds = outage_seconds
         self._headers = {"Accept": _ACCEPT}
@@ -139,7 +141,7 @@ class SchemaRegistry:
         if answer is None:
             reason = f"the schema registry {self.url} knows no schema {number}"
         elif (kind := answer.get("schemaType", "AVRO")) != "AVRO":
-            reason = f"schema {number} is of type {shown(kind)}, not Avro"
+            reason = f"schema {number} is of type {short_repr(kind)}, not Avro"
         elif answer.get("references"):
             reason = f"schema {number} refers to others: a row is flat"
         else:
@@ -272,7 +274,7 @@ class AvroCodec(MessageCodec):
         try:
             import fastavro  # noqa: PLC0415 - of an extra
         except ImportError as error:
-            raise missing_package("an Avro message", "fastavro", "avro", error) from error
+            raise missing_package_error("an Avro message", "fastavro", "avro", error) from error
         self.label = label
         self._avro: Any = fastavro
         self._registry, self._schema = registry, schema
@@ -311,8 +313,8 @@ class AvroCodec(MessageCodec):
             raise ValueError("this codec only reads: give AvroCodec(..., schema=ID), the id of the schema to write with")
         schema, fields = self._flat_schema(self._schema), fields_of(row, self.label, "AvroCodec")
         if unknown := fields.keys() - schema.names:
-            raise ValueError(f"{shown(min(unknown, key=repr))} is no field of schema {self._schema}")
-        plain = {name: as_python(item) for name, item in fields.items()}
+            raise ValueError(f"{short_repr(min(unknown, key=repr))} is no field of schema {self._schema}")
+        plain = {name: to_python_scalar(item) for name, item in fields.items()}
         stream = io.BytesIO(_BEGIN.pack(0, self._schema))
         stream.seek(_BEGIN.size)
         try:
@@ -352,7 +354,7 @@ def _not_flat(schema: Any) -> str:
         for kind in kinds:
             name = kind.get("type") if isinstance(kind, dict) else kind
             if name not in _FLAT:
-                return f"field {field['name']!r} is of type {shown(name)}; a row is flat, with numbers, booleans and text"
+                return f"field {field['name']!r} is of type {short_repr(name)}; a row is flat, with numbers, booleans and text"
     return ""
 
 

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 import orjson
 
-from streamsvm.files.messages import shown
+from streamsvm.files.messages import short_repr
 from streamsvm.stream.json_objects import STRICT, JSONObjects
 from streamsvm.stream.tables.chunk import Row, Table
 from streamsvm.stream.tables.values import at_path, flat_row, normalized_label
@@ -66,7 +66,7 @@ class JSONCodec(MessageCodec):
             fields = flat_row(fields, self.label)
         if b"[" in value and list in set(map(type, fields.values())):
             name = next(name for name, item in fields.items() if type(item) is list)
-            raise ValueError(f"field {shown(name)} holds an array; a row has one value a field")
+            raise ValueError(f"field {short_repr(name)} holds an array; a row has one value a field")
         if value.count(b":") >= len(fields) + value.count(b"{"):  # in a text, or after a name that stands twice
             STRICT.decode(value.decode())
         y = normalized_label(fields.pop(self.label, None)) if self.label is not None else None

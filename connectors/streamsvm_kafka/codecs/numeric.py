@@ -11,7 +11,7 @@ from typing import Any
 
 import numpy as np
 
-from streamsvm.files.messages import shown
+from streamsvm.files.messages import short_repr
 from streamsvm.stream.tables.chunk import Row, Table
 from streamsvm_kafka.codecs.protocol import (
     MessageCodec,
@@ -93,7 +93,7 @@ class Float32Codec(MessageCodec):
         except (struct.error, OverflowError) as error:
             raise ValueError(f"the row cannot be written as float32: {error}") from None
         if isinstance(row.y, int | np.integer) and self._layout.unpack(packed)[-1] != row.y:
-            raise ValueError(f"label {shown(row.y)} is not a number that float32 holds exactly")
+            raise ValueError(f"label {short_repr(row.y)} is not a number that float32 holds exactly")
         return packed
 
 
@@ -158,13 +158,13 @@ class NpyCodec(TableCodec):
         table = np.full((len(rows), self.n_features + 1), np.nan, "<f4")
         for name, column in zip(rows.names, rows.columns, strict=True):
             if type(name) is not int or not 0 <= name < self.n_features:
-                raise ValueError(f"feature {shown(name)} is not one of 0 to {self.n_features - 1}")
+                raise ValueError(f"feature {short_repr(name)} is not one of 0 to {self.n_features - 1}")
             table[:, name] = column
         for i, y in enumerate(rows.y or ()):
             if y is None:
                 continue
             if not is_number(y) or not abs(y) < 2**128 or float(np.float32(y)) != y:
-                raise ValueError(f"label {shown(y)} is not a number that float32 holds exactly")
+                raise ValueError(f"label {short_repr(y)} is not a number that float32 holds exactly")
             table[i, -1] = y
         file = io.BytesIO()
         np.lib.format.write_array(file, table, (1, 0))
@@ -182,7 +182,7 @@ def _header_of(value: bytes) -> tuple[np.dtype[Any], Any, int, int, int]:
     except Exception as error:  # noqa: BLE001 - numpy raises errors of many kinds for what is no such header
         raise ValueError(f"not an array in NumPy's format (.npy): {error}") from None
     if dtype.kind not in "fiub" or dtype.itemsize > 8:
-        raise ValueError(f"an array of type {shown(dtype.str)}; rows are floats, ints or bools")
+        raise ValueError(f"an array of type {short_repr(dtype.str)}; rows are floats, ints or bools")
     if len(shape) != 2 or min(shape) < 0:
-        raise ValueError(f"an array of shape {shown(shape)}; rows are an array of two dimensions")
+        raise ValueError(f"an array of shape {short_repr(shape)}; rows are an array of two dimensions")
     return dtype, "F" if columns_first else "C", *shape, file.tell()

@@ -8,7 +8,7 @@ from typing import Any, TypeGuard
 import numpy as np
 
 from streamsvm.core.checks import LARGEST_FLOAT32
-from streamsvm.files.messages import shown
+from streamsvm.files.messages import short_repr
 from streamsvm.stream.tables.chunk import Row, Table
 from streamsvm.stream.tables.values import at_path
 
@@ -121,7 +121,9 @@ def table_of(rows: Sequence[Row]) -> Table:
     for i, row in enumerate(rows):
         for name, value in row.x.items():
             if not is_number(value) or not abs(value) <= LARGEST_FLOAT32:
-                raise ValueError(f"feature {shown(name)} is {shown(value)}: only numbers that float32 can hold go into a table")
+                raise ValueError(
+                    f"feature {short_repr(name)} is {short_repr(value)}: only numbers that float32 can hold go into a table"
+                )
             X[i, columns[name]] = value
     return Table(tuple(columns), list(X.T), labels_or_none([row.y for row in rows], columns))
 

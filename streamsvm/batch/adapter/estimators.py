@@ -20,9 +20,9 @@ from streamsvm.batch.adapter.refitting import Refitting
 from streamsvm.batch.csmo.estimators import CSMOClassifier, CSMORegressor
 from streamsvm.batch.distillation import to_budget
 from streamsvm.batch.kernel_machine import KernelMachine, decision_values, predictions
-from streamsvm.core.checks import check_number, checked_target, parameter
-from streamsvm.core.docstrings import documented
-from streamsvm.core.frames import as_frame
+from streamsvm.core.checks import check_number, parameter, validate_target
+from streamsvm.core.docstrings import complete_docstring
+from streamsvm.core.frames import to_frame
 from streamsvm.learners.labels import MAX_CLASSES, Labels, as_array
 
 
@@ -152,7 +152,7 @@ class BatchAdapter(Refitting):
         return fit
 
 
-@documented
+@complete_docstring
 @dataclass(eq=False, repr=False)
 class BatchClassifier(BatchAdapter, base.MiniBatchClassifier):
     """A batch classifier as a river classifier, refitted on a schedule to the last rows of a stream.
@@ -283,7 +283,7 @@ class BatchClassifier(BatchAdapter, base.MiniBatchClassifier):
         """
         fit = self._latest()
         rows, like = self._rows_of(X, fit)
-        return as_frame(self._probabilities(rows, fit), self.classes, like)
+        return to_frame(self._probabilities(rows, fit), self.classes, like)
 
     def _predicted(self, rows: np.ndarray, fit: Fit | None) -> np.ndarray:
         """Return the predicted labels [n], None before any row was learned."""
@@ -328,7 +328,7 @@ class BatchClassifier(BatchAdapter, base.MiniBatchClassifier):
         yield {"model": CSMOClassifier(), "window": 60, "refit_every": 50}
 
 
-@documented
+@complete_docstring
 @dataclass(eq=False, repr=False)
 class BatchRegressor(BatchAdapter, base.MiniBatchRegressor):
     """A batch regressor as a river regressor, refitted on a schedule to the last rows of a stream.
@@ -352,7 +352,7 @@ class BatchRegressor(BatchAdapter, base.MiniBatchRegressor):
         super().__post_init__()
 
     def _target(self, y: Any) -> float:
-        return checked_target(y)
+        return validate_target(y)
 
     def predict_one(self, x: Mapping[Any, Any], **_: Any) -> float:
         return float(super().predict_one(x))

@@ -19,7 +19,7 @@ from sklearn.base import clone, is_classifier
 
 from streamsvm.batch.adapter.windowed import WindowRows
 from streamsvm.batch.kernel_machine import decision_values
-from streamsvm.core.sklearn_base import canonical_value
+from streamsvm.core.sklearn_base import with_shared_dtype
 from streamsvm.learners.labels import as_array
 
 _LARGEST_WHOLE = 2.0**53
@@ -45,7 +45,7 @@ class Fit(NamedTuple):
         n = mean.size  # compiled code takes rows of this length
         if not (mean.shape == scale.shape == (n,) and getattr(model, "n_features_in_", n) == n <= known):
             raise ValueError(f"the saved adapter is corrupt: its model of {n} features does not fit {known} feature names")
-        return cls(model, canonical_value(mean), canonical_value(scale), classes, log_factor)
+        return cls(model, with_shared_dtype(mean), with_shared_dtype(scale), classes, log_factor)
 
 
 def follows_conventions(kind: Callable[[Any], bool], model: Any) -> bool:

@@ -13,9 +13,9 @@ from sklearn.base import clone
 from streamsvm.batch.adapter.fit import Fit, Job
 from streamsvm.batch.adapter.windowed import Windowed, placed_rows
 from streamsvm.core.checks import check_number
-from streamsvm.core.frames import as_batch, as_matrix, as_series
-from streamsvm.core.threads import stoppable
-from streamsvm.core.warning import kept_warnings, warn
+from streamsvm.core.frames import make_batch, to_matrix, to_series
+from streamsvm.core.threads import allow_stop
+from streamsvm.core.warning import collect_warnings, warn
 
 
 class Outcome(NamedTuple):
@@ -68,7 +68,7 @@ class BackgroundFit:
 
 
 def _run_job(job: Job, asked: threading.Event, outcomes: list[Outcome]) -> None:
-    with stoppable(asked), kept_warnings() as warnings:
+    with allow_stop(asked), collect_warnings() as warnings:
         try:
             outcome = Outcome(job.run(), None, warnings)
         except KeyboardInterrupt:
@@ -103,7 +103,7 @@ class Refitting(Windowed):
             self._fit_if_due()
 
     def learn_many(self, X: Any, y: Any, w: Any = 1.0) -> None:
-        batch = as_batch(X, y, w)
+        batch = make_batch(X, y, w)
         rows, targets = self._admitted(batch)
         begin, n = 0, len(rows)
         while begin < n:
@@ -253,7 +253,7 @@ class Refitting(Windowed):
     def _predict_rows(self, X: Any) -> Any:
         fit = self._latest()
         rows, like = self._rows_of(X, fit)
-        return as_series(self._predicted(rows, fit), like)
+        return to_series(self._predicted(rows, fit), like)
 
     def _predicted(self, rows: np.ndarray, fit: Fit | None) -> np.ndarray:
         """Return the answers for rows as a fit takes them, [n]; without one, those of the window alone."""
@@ -266,7 +266,7 @@ class Refitting(Windowed):
 
     def _rows_of(self, X: Any, fit: Fit | None) -> tuple[np.ndarray, Any]:
         """Return rows as the model takes them, and the frame that answers are made like (None for an array)."""
-        matrix, names, like = as_matrix(X)
+        matrix, names, like = to_matrix(X)
         columns = self._features.columns_of(names, False)
         rows = placed_rows(matrix, names, columns, len(self._features), np.arange(matrix.shape[0]))
         return rows if fit is None else fit.scaled(rows), like

@@ -9,10 +9,10 @@ from typing import Any, NamedTuple
 import numpy as np
 from sklearn.utils.validation import has_fit_parameter
 
-from streamsvm.core.checks import Overflow, check_number, check_parameters, checked_weight, parameter
+from streamsvm.core.checks import Overflow, check_number, check_parameters, parameter, validate_weight
 from streamsvm.core.frames import Batch
 from streamsvm.core.memory.features import OVERFLOW, FeatureSpace
-from streamsvm.core.sparse import Matrix, dense, in_columns
+from streamsvm.core.sparse import Matrix, scatter_columns, to_dense
 from streamsvm.learners.river_base import SupervisedEstimator
 
 
@@ -101,12 +101,12 @@ def placed_rows(matrix: Matrix, names: list[Hashable], columns: np.ndarray, widt
 
     Where a value is not finite, a ValueError names the feature, and the row by its element of ``numbers``.
     """
-    out = in_columns(matrix, columns, width, np.float32)
+    out = scatter_columns(matrix, columns, width, np.float32)
     refused = np.flatnonzero(~np.isfinite(out).all(axis=1))
     if len(refused):
         row = refused[0]
         try:
-            FeatureSpace(1, "ignore").complain_of_row(dict(zip(names, dense(matrix[row : row + 1])[0].tolist(), strict=True)))
+            FeatureSpace(1, "ignore").complain_of_row(dict(zip(names, to_dense(matrix[row : row + 1])[0].tolist(), strict=True)))
         except ValueError as error:
             raise ValueError(f"row {numbers[row]}: {error}") from None
     return out
@@ -155,7 +155,7 @@ class Windowed(SupervisedEstimator):
     def _checked_weight(self, w: Any) -> float:
         if w == 1.0:
             return 1.0
-        w = checked_weight(w)
+        w = validate_weight(w)
         if w not in (0.0, 1.0) and not self._weighted:
             raise ValueError(f"w must be 1 or 0, for {type(self.model).__name__} takes no sample_weight; it is {w!r}")
         return w

@@ -19,7 +19,7 @@ from sklearn.utils.validation import check_is_fitted
 from streamsvm.batch.csmo.machine import CSMO, Shared
 from streamsvm.batch.kernel_machine import KernelClassifier, KernelRegressor, Training, is_array
 from streamsvm.core.checks import DecisionShape, parameter
-from streamsvm.core.docstrings import documented
+from streamsvm.core.docstrings import complete_docstring
 from streamsvm.core.kernels import GIVEN
 
 if TYPE_CHECKING:
@@ -54,7 +54,7 @@ class _WithPath(CSMO):
         return models
 
 
-@documented
+@complete_docstring
 @dataclass(eq=False, repr=False, kw_only=True)
 class CSMOClassifier(KernelClassifier, _WithPath):
     """A support vector classifier, solved exactly by conjugate SMO.
@@ -279,7 +279,7 @@ class CSMOClassifier(KernelClassifier, _WithPath):
             raise ValueError("the saved model is corrupt: its counts of support vectors do not fit its classes")
 
 
-@documented
+@complete_docstring
 @dataclass(eq=False, repr=False, kw_only=True)
 class CSMORegressor(KernelRegressor, _WithPath):
     """Support vector regression with the epsilon-insensitive loss, solved exactly by conjugate SMO.

@@ -23,7 +23,7 @@ from streamsvm.batch.kernel_machine import KernelMachine, Settled, Training, che
 from streamsvm.batch.problem import Groups, check_bounds
 from streamsvm.core.checks import check_one_of, parameter
 from streamsvm.core.kernels import GIVEN, LARGEST_KERNEL, LINEAR, MACHINE_KERNELS, Kernel
-from streamsvm.core.threads import Workers, one_blas_thread, stoppable, thread_count
+from streamsvm.core.threads import Workers, allow_stop, limit_blas_threads, resolve_n_jobs
 from streamsvm.core.warning import warn
 
 _NO_BOUND = 1e10  # what an infinite C counts as
@@ -299,7 +299,7 @@ class CSMO(KernelMachine):
         options = SolverOptions(
             float(self.tol), self.conjugate, self.shrinking, limit, bool(self.verbose), float(self.cache_size)
         )
-        with one_blas_thread():
+        with limit_blas_threads():
             if shared.rows is None:
                 shared.rows = self._solver_rows(training)
             fit = DualFit(training, labels, machines, C, start, self._kernel, self._epsilon, self._share, options, shared)
@@ -320,7 +320,7 @@ class CSMO(KernelMachine):
         left = [k for k in range(parts) if k not in solutions or not solutions[k].has_ended(fit.options)]
         if not left:
             return list(solutions.values())
-        threads, stop = thread_count(self.n_jobs), threading.Event()
+        threads, stop = resolve_n_jobs(self.n_jobs), threading.Event()
         inside = threads if parts == 1 else 1
         buffers = threading.local()
 
@@ -335,7 +335,7 @@ class CSMO(KernelMachine):
 
         with Workers(min(threads, parts)) as outside:
             try:
-                with stoppable(stop):
+                with allow_stop(stop):
                     outside.each(solve_one, left, stop)
             except KeyboardInterrupt:
                 if not solutions:
@@ -347,7 +347,7 @@ class CSMO(KernelMachine):
         return [solutions.get(k, never) for k in range(parts)]
 
     def _check_parameters(self, Cs: Iterable[float]) -> None:
-        thread_count(self.n_jobs)
+        resolve_n_jobs(self.n_jobs)
         super()._check_parameters(map(_finite_cost, Cs))
         if not callable(self.kernel):  # a function may be given, too
             check_one_of("kernel", self.kernel, self._kernels)

@@ -16,7 +16,7 @@ from streamsvm.batch.csmo.small import RIDGE
 from streamsvm.batch.csmo.state import State
 from streamsvm.batch.csmo.steps import WorkingSet
 from streamsvm.batch.csmo.values import kernel_values
-from streamsvm.core.threads import stop_if_asked
+from streamsvm.core.threads import raise_if_stopped
 
 _MOST = 3000  # variables whose equations are solved
 _MEMORY = 0.2  # of that of the cache, which their matrix may take, too
@@ -78,7 +78,7 @@ def exact_steps(state: State, gap: float, tol: float) -> float:
     """
     state.working = state.working._replace(gradient=state.exact_gradient(state.which))
     for _ in range(_ROUNDS):
-        stop_if_asked()
+        raise_if_stopped()
         rises, falls, _ = state.derivatives()
         free = np.count_nonzero(rises == falls)
         if gap <= tol or not 2 <= free <= _most_equations(state) or not newton_step(state, 0.0, exactly=True):

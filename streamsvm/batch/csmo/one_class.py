@@ -11,10 +11,10 @@ from sklearn.base import OutlierMixin
 from streamsvm.batch.csmo.machine import CSMO
 from streamsvm.batch.kernel_machine import Training, settled_sign
 from streamsvm.core.checks import parameter
-from streamsvm.core.docstrings import documented
+from streamsvm.core.docstrings import complete_docstring
 
 
-@documented
+@complete_docstring
 @dataclass(eq=False, repr=False, kw_only=True)
 class CSMOOneClass(OutlierMixin, CSMO):  # type: ignore[misc]
     """A one-class support vector machine for anomalies, solved exactly by conjugate SMO.

@@ -28,7 +28,7 @@ from streamsvm.batch.csmo.small import (
 )
 from streamsvm.batch.csmo.state import PAUSE, Gram, Problem, State, feasible_point
 from streamsvm.batch.csmo.steps import CONVERGED, RUNNING, SPREAD, STALLED, Scratch, WorkingSet, steps
-from streamsvm.core.threads import Workers, stop_if_asked
+from streamsvm.core.threads import Workers, raise_if_stopped
 
 _NEW = 512  # violators that come into a block, at most
 _BLOCK = 1024  # variables that a block has where there are so many
@@ -67,7 +67,7 @@ def solve_blocks(state: State, options: SolverOptions, goal: float) -> int:
     p, largest = state.problem, max(math.isqrt(len(state.buffer)), 2)
     before, number = np.arange(0), 0
     while len(state.which) > min(_FEW, largest) and state.n_iter < options.max_iter:
-        stop_if_asked()
+        raise_if_stopped()
         if options.shrinking:
             state.shrink(_LEFT)
         n, (ascents, descents, gap) = len(state.which), state.derivatives()
@@ -183,7 +183,7 @@ def solve(
 ) -> DualPoint:
     """Solve a problem from coefficients ``start`` float64 [n], or from the first point, with a cache in a `matrix_buffer`.
 
-    O(n) a step, and O(n d) for each new column. An interrupt, or `stop_if_asked`, ends it with the point so far. ``done``
+    O(n) a step, and O(n d) for each new column. An interrupt, or `raise_if_stopped`, ends it with the point so far. ``done``
     steps were done before, to get to ``start``. ``gram`` is memory of all kernel values, by which fits to the same rows share
     them.
     """
@@ -196,7 +196,7 @@ def solve(
     K = problem.given.whole() if problem.given is not None and n <= min(_SMALL, _FEW) and n * n <= len(buffer) else None
     if K is not None and not done:
         try:
-            stop_if_asked()
+            raise_if_stopped()
             solution = _solve_alone(problem, K, b, options)
             if solution.has_ended(options):
                 return solution
@@ -256,7 +256,7 @@ def solve_few(
     values, small = np.empty((len(machines), 5)), _small_options(options)
     linear = 1.0 if epsilon is None else epsilon
     for begin in range(0, len(machines), _AT_ONCE):
-        stop_if_asked()
+        raise_if_stopped()
         part = slice(begin, begin + _AT_ONCE)
         solve_all(
             K, places, C, labels, targets, machines[part], linear, epsilon is None, share, small, coefficients[part], values[part]
@@ -288,7 +288,7 @@ def _single_steps(state: State, options: SolverOptions, goal: float) -> int:
     """Do steps on the whole working set until its gap is below ``goal``; return why they ended."""
     p, since, newton = state.problem, 0, NewtonSteps(options.tol)
     while state.n_iter < options.max_iter:
-        stop_if_asked()
+        raise_if_stopped()
         m, (ascents, descents, gap) = len(state.which), state.derivatives()
         if gap < goal:
             return CONVERGED

@@ -22,7 +22,7 @@ from streamsvm.batch.csmo.values import (
 from streamsvm.batch.problem import Bounds, Groups
 from streamsvm.core.compiling.functions import compiled
 from streamsvm.core.kernels import LARGEST_FEATURE, LARGEST_KERNEL, LINEAR, RBF, Kernel
-from streamsvm.core.threads import Each, Workers
+from streamsvm.core.threads import ForEach, Workers
 
 _LARGEST_DENSE = 1e8  # values of a sparse matrix that may be made dense
 _FEW_DENSE = 250_000  # values of few rows, which are dense however many of them are 0
@@ -89,7 +89,7 @@ def _has_one_value(values: np.ndarray) -> bool:
     return len(values) > 0 and bool((values == values[0]).all())
 
 
-def _training_rows(X: Any, kernel: Kernel, each: Each) -> tuple[StoredRows, Tiles | None, Kernel]:
+def _training_rows(X: Any, kernel: Kernel, each: ForEach) -> tuple[StoredRows, Tiles | None, Kernel]:
     """Return X in float64, as tiles take it, and the kernel for these; ValueError if too large. Destroys a dense X."""
     values = X.data if sparse.issparse(X) else X
     largest = max(values.max(initial=0.0), -values.min(initial=0.0))

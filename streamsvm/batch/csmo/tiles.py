@@ -18,7 +18,7 @@ from scipy import sparse
 from streamsvm.batch.csmo.values import as_dense, squared_norms
 from streamsvm.core.compiling.functions import compiled
 from streamsvm.core.kernels import FAST, LOG2E, RBF, Kernel, exp2, value_of_product
-from streamsvm.core.threads import Each, each_alone
+from streamsvm.core.threads import ForEach, call_for_each
 
 ROWS, COLUMNS = 512, 256  # of a tile: it stays in the second-level cache
 _WIDE, _LANES = 2048, 64  # features from which on tiles of sparse rows have fewer columns, and how many
@@ -79,7 +79,7 @@ class Tiles(NamedTuple):
     whole: bool  # whether products are exact: they are those of small integers
 
 
-def as_indicators(X: np.ndarray, kernel: Kernel, each: Each = each_alone) -> tuple[Any, Kernel]:
+def as_indicators(X: np.ndarray, kernel: Kernel, each: ForEach = call_for_each) -> tuple[Any, Kernel]:
     """Return rows X [n, d] as indicators of the rarer value of each feature, and the kernel that has the same values for these.
 
     They are an array, or CSR where that is quicker. X and the kernel stay as they are if that is not Gaussian, or unless each
@@ -156,7 +156,7 @@ def csr_of(X: np.ndarray) -> Any:
     return sparse.csr_array((X.ravel()[places].astype(np.float64), columns.astype(np.int32), starts), X.shape)
 
 
-def block(left: Vectors, right: Vectors, out: np.ndarray, each: Each = each_alone) -> None:
+def block(left: Vectors, right: Vectors, out: np.ndarray, each: ForEach = call_for_each) -> None:
     """Write the kernel values of all rows of one with all of the other, float32 [m, n]. O(m n d), in tiles.
 
     Values of rows with each other, where both are the same object, are computed once and mirrored if they take long.
@@ -178,7 +178,7 @@ def block(left: Vectors, right: Vectors, out: np.ndarray, each: Each = each_alon
     each(write, range(0, left.n if by_rows else right.n, size)[::-1])
 
 
-def add_products(left: Vectors, right: Vectors, coefficients: np.ndarray, out: np.ndarray, each: Each = each_alone) -> None:
+def add_products(left: Vectors, right: Vectors, coefficients: np.ndarray, out: np.ndarray, each: ForEach = call_for_each) -> None:
     """Add K c to ``out`` float64 [m], of m rows with n others and c float64 [n]. O(m n d), in tiles."""
     others, c, size = other_side(right), coefficients.astype(np.float32), _rows_of_item(left, right)
 

@@ -10,7 +10,7 @@ from scipy import sparse
 
 from streamsvm.core.compiling.functions import compiled
 from streamsvm.core.kernels import FAST, LOG2E, RBF, Kernel, add_differences, exp2, exp2d, value_of_product, values_of_products
-from streamsvm.core.threads import Each, each_alone, stop_if_asked
+from streamsvm.core.threads import ForEach, call_for_each, raise_if_stopped
 
 _FAR = 1e5  # gamma times a row's squared norm, up to which products hold exponents to 1e-10
 _DENSE_TILE = 256  # rows and columns of a tile of values, which stays in the second-level cache
@@ -155,7 +155,7 @@ def _write_values_of_differences(rows: np.ndarray, others: np.ndarray, gamma: fl
         exp2d(distances, -gamma * LOG2E, n, out[i])
 
 
-def write_values(A: StoredRows, B: StoredRows, kernel: Kernel, out: np.ndarray, each: Each = each_alone) -> None:
+def write_values(A: StoredRows, B: StoredRows, kernel: Kernel, out: np.ndarray, each: ForEach = call_for_each) -> None:
     """Write what `kernel_values` returns into ``out``, float32 [m, k], tile by tile; exponentials are in float32, too."""
     size, tiles = _rows_of_tile(A), _tiles_beside(A, B)
 
@@ -188,13 +188,13 @@ def _write_tile(
 
 
 def add_sums(
-    A: StoredRows, B: StoredRows, coefficients: np.ndarray, kernel: Kernel, out: np.ndarray, each: Each = each_alone
+    A: StoredRows, B: StoredRows, coefficients: np.ndarray, kernel: Kernel, out: np.ndarray, each: ForEach = call_for_each
 ) -> None:
     """Add K c to ``out`` float64 [m, ...], of rows A [m, d] with rows B [k, d] and c float64 [k, ...]. O(m k d), tile by tile."""
     size, tiles = _rows_of_tile(A), _tiles_beside(A, B)
 
     def add(begin: int) -> None:
-        stop_if_asked()
+        raise_if_stopped()
         rows, sums = A[begin : begin + size], out[begin : begin + size]
         memory = _memory_of_tiles(len(rows), tiles)
         for first, others in tiles:

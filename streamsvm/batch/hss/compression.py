@@ -8,7 +8,7 @@ import numpy as np
 
 from streamsvm.batch.hss.cuts import ClusterTree, grow
 from streamsvm.batch.hss.skeletons import CHUNK_VALUES, KernelBlocks, Node, Precision, compress_nodes
-from streamsvm.core.progress import with_progress
+from streamsvm.core.progress import iterate_with_progress
 from streamsvm.core.warning import warn
 
 
@@ -155,7 +155,7 @@ def compressed_matrix(
         columns = int(min(_COLUMNS * max(_COLUMNS_TOLERANCE / tolerance, 1.0) ** 0.7, _MAX_COLUMNS))
     for _ in range(_MAX_ATTEMPTS):
         in_single = tolerance > _SINGLE_TOLERANCE and rounds == 1 and norm < _SINGLE_MAX_NORM
-        order = with_progress(range(len(tree.begin)), "compression", verbose)
+        order = iterate_with_progress(range(len(tree.begin)), "compression", verbose)
         precision = Precision(threshold, max_rank, columns, rounds)
         nodes = compress_nodes(tree, order, blocks, single if in_single else blocks, neighbors, precision, rng)
         error, limited = estimate.error(tree, nodes), max(len(node.skeleton) for node in nodes) >= max_rank

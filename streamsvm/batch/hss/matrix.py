@@ -13,8 +13,8 @@ from streamsvm.batch.hss.factorization import HSSFactorization, factorize
 from streamsvm.batch.hss.skeletons import KernelBlocks
 from streamsvm.core.checks import KernelName, check_number
 from streamsvm.core.kernels import LARGEST_FEATURE, checked_kernel
-from streamsvm.core.progress import with_progress
-from streamsvm.core.threads import one_blas_thread
+from streamsvm.core.progress import iterate_with_progress
+from streamsvm.core.threads import limit_blas_threads
 
 
 class HSSMatrix:
@@ -139,7 +139,7 @@ class HSSMatrix:
         X = _checked_rows(X)
         parameters = checked_kernel(kernel, gamma, degree, coef0)
         seed = int(np.random.default_rng().integers(2**63)) if seed is None else seed
-        with one_blas_thread():  # products are small
+        with limit_blas_threads():  # products are small
             tree = ClusterTree.build(X, leaf_size, seed)
             blocks = KernelBlocks(X[tree.order], parameters)
             how: dict[str, Any] = {"max_rank": max_rank, "n_neighbors": n_neighbors, "zero_sum": zero_sum, "seed": seed}
@@ -186,7 +186,7 @@ class HSSMatrix:
         ``verbose`` shows progress on standard error.
         """
         check_number("shift", shift, 0.0)
-        order = with_progress(range(len(self._nodes)), "factorisation", verbose)
+        order = iterate_with_progress(range(len(self._nodes)), "factorisation", verbose)
         return HSSFactorization(self._tree, shift, *factorize(self._tree, order, self._nodes, shift))
 
     def expand(self, Z: Any, coefficients: np.ndarray) -> np.ndarray:

@@ -28,7 +28,7 @@ from streamsvm.batch.hss.cuts import ClusterTree
 from streamsvm.batch.kernel_sums import KernelSums
 from streamsvm.core.compiling.functions import compiled
 from streamsvm.core.kernels import RBF, Kernel, negative_exponentials, values_of_products
-from streamsvm.core.threads import stop_if_asked
+from streamsvm.core.threads import raise_if_stopped
 
 #: Kernel values or distances that are in memory at once.
 CHUNK_VALUES = 4_000_000
@@ -190,7 +190,7 @@ def compress_nodes(
     sizes, outside = tree.end - tree.begin, tree.outside()
     leaf_size = sizes[tree.leaves].mean()
     for number in order:
-        stop_if_asked()
+        raise_if_stopped()
         (left, right), begin, end = tree.children[number], int(tree.begin[number]), int(tree.end[number])
         if left < 0:
             rows, block = np.arange(begin, end), blocks(slice(begin, end), slice(begin, end))

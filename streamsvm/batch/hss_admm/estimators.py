@@ -15,10 +15,10 @@ from streamsvm.batch.kernel_machine import KernelClassifier
 from streamsvm.batch.path_machine import PathMachine
 from streamsvm.batch.problem import Bounds, Groups
 from streamsvm.core.checks import KernelName, check_number, check_one_of, parameter
-from streamsvm.core.docstrings import documented
+from streamsvm.core.docstrings import complete_docstring
 from streamsvm.core.kernels import KERNELS, LARGEST_KERNEL
-from streamsvm.core.sklearn_base import seed_of
-from streamsvm.core.threads import one_blas_thread
+from streamsvm.core.sklearn_base import draw_seed
+from streamsvm.core.threads import limit_blas_threads
 from streamsvm.core.warning import warn
 
 _FIRST_BETA = 5.0  # times the largest self-kernel; from there it follows the residuals
@@ -26,7 +26,7 @@ _PAPER_ITERATIONS = 11  # the source's loop runs from 0 to 10
 _VALUE_ERROR = 0.3  # margins by which decision values may be off
 
 
-@documented
+@complete_docstring
 @dataclass(eq=False, repr=False, kw_only=True)
 class HSSADMMClassifier(KernelClassifier, PathMachine):
     """A support vector classifier by ADMM on a compressed kernel matrix, as Cipolla and Gondzio (2021) have it.
@@ -132,7 +132,7 @@ class HSSADMMClassifier(KernelClassifier, PathMachine):
 
     def _fit_models(self, models: list[Self], X: Any, y: Any, sample_weight: Any) -> list[Self]:
         Cs = [model.C for model in models]
-        with self._all_or_nothing(), one_blas_thread():  # products are small: threads of BLAS would wait for each other
+        with self._all_or_nothing(), limit_blas_threads():  # products are small: threads of BLAS would wait for each other
             prepared = self._prepared(Cs, X, y, sample_weight)
             groups, units = prepared.groups, prepared.units
             K = self._compressed(groups)
@@ -163,7 +163,7 @@ class HSSADMMClassifier(KernelClassifier, PathMachine):
         _, gamma, coef0, degree = self._kernel
         names = ("rel_tol", "abs_tol", "max_rank", "n_neighbors", "leaf_size")
         how: dict[str, Any] = {name: getattr(self, name) for name in names}
-        how |= {"zero_sum": True, "seed": seed_of(self.random_state), "verbose": bool(self.verbose)}
+        how |= {"zero_sum": True, "seed": draw_seed(self.random_state), "verbose": bool(self.verbose)}
         K = HSSMatrix.compress(groups.rows(), kernel=self.kernel, gamma=gamma, degree=degree, coef0=coef0, **how)
         if not K.largest_diagonal < LARGEST_KERNEL:
             raise ValueError("X has values that are too large for this kernel: scale its features")

@@ -15,9 +15,9 @@ import numpy as np
 from streamsvm.batch.hss import HSSFactorization, HSSMatrix
 from streamsvm.batch.problem import Bounds
 from streamsvm.core.compiling.functions import compiled
-from streamsvm.core.progress import with_progress
+from streamsvm.core.progress import iterate_with_progress
 from streamsvm.core.sklearn_base import is_interrupt
-from streamsvm.core.threads import stop_if_asked
+from streamsvm.core.threads import raise_if_stopped
 
 GAP = 10.0
 """The relative duality gap may be so many times the tolerance of the residuals."""
@@ -80,8 +80,8 @@ def admm(K: HSSMatrix, bounds: Bounds, options: ADMMOptions) -> ADMMSolution:
     running = np.arange(problems)  # each has a column of z, u, right_side and Kx
     factor: HSSFactorization | None = None
     try:
-        for done in with_progress(range(1, options.max_iter + 1), "iterations", options.verbose):
-            stop_if_asked()
+        for done in iterate_with_progress(range(1, options.max_iter + 1), "iterations", options.verbose):
+            raise_if_stopped()
             if factor is None:
                 factor = K.factorize(beta)
                 ones = factor.solve(np.ones(n), ordered=True)

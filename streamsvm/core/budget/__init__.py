@@ -8,10 +8,10 @@ from streamsvm.core.budget.merge import Merge
 from streamsvm.core.budget.removal import Projection, Removal
 from streamsvm.core.budget.strategy import Refusal, Strategy
 
-__all__ = ["Merge", "Projection", "Refusal", "Removal", "Strategy", "strategy_for"]
+__all__ = ["Merge", "Projection", "Refusal", "Removal", "Strategy", "choose_strategy"]
 
 
-def strategy_for(kernel: str, maintenance: Strategy | None) -> Strategy:
+def choose_strategy(kernel: str, maintenance: Strategy | None) -> Strategy:
     """Return the strategy that you give, or the one that suits the kernel if you give None.
 
     That is `Merge` for ``"rbf"``, and `Projection` for the others.

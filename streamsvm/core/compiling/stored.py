@@ -31,7 +31,7 @@ from numba.core.serialize import dumps
 from streamsvm.core.compiling.folders import PART, folder, is_trusted, readable_folders
 from streamsvm.core.compiling.keys import PYTHON, key_of
 from streamsvm.core.warning import warn
-from streamsvm.files.locks import locks, unlock
+from streamsvm.files.locks import try_lock, unlock
 
 _MAGIC = b"streamsvm function 3\n"
 _DIGEST = 32
@@ -113,7 +113,7 @@ class Stored(_Cache):  # type: ignore[misc] # numba has no types
             while True:
                 file = _open_safely(lock, os.O_RDWR | os.O_CREAT)
                 try:
-                    if locks(file) and _is_there(lock, file):
+                    if try_lock(file) and _is_there(lock, file):
                         self._locked.append((lock, file))
                         return
                 except BaseException:

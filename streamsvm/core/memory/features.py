@@ -11,9 +11,9 @@ from typing import Any, NoReturn
 
 import numpy as np
 
-from streamsvm.core.checks import LARGEST_FLOAT32, PLAIN, Overflow, plain
-from streamsvm.files.container import check_hashes
-from streamsvm.files.messages import shown
+from streamsvm.core.checks import LARGEST_FLOAT32, PLAIN_TYPES, Overflow, to_plain
+from streamsvm.files.container import check_hash_collisions
+from streamsvm.files.messages import short_repr
 
 #: The policies for a new feature name when every column has one.
 OVERFLOW = ("raise", "hash", "ignore")
@@ -158,7 +158,7 @@ class FeatureSpace:
     def _column_of(self, name: Hashable) -> int | None:
         column = self._columns.get(name)
         # Some that equal a plain name, as those of an enumeration, have another hash.
-        return column if column is not None or type(name) in PLAIN else self._columns.get(_plain_name(name))
+        return column if column is not None or type(name) in PLAIN_TYPES else self._columns.get(_plain_name(name))
 
     def check_names(self, x: Mapping[Any, Any]) -> None:
         """Raise the ValueError that learning ``x`` would raise because of a new name, without giving it a column."""
@@ -174,9 +174,9 @@ class FeatureSpace:
             return
         self._noted = names
         if not all(type(name) is int for name in names):
-            plain = [_plain_name(name) for name in names]
-            if plain != sorted(plain, key=natural_key) and not _has_faults(plain):
-                self.order = plain
+            order = [_plain_name(name) for name in names]
+            if order != sorted(order, key=natural_key) and not _has_faults(order):
+                self.order = order
 
     def forget(self, known: int) -> None:
         """Forget all names but the first ``known``, as the rows with the others were refused."""
@@ -198,7 +198,7 @@ class FeatureSpace:
         if len(new) > room:
             if self.overflow == "raise":
                 raise ValueError(
-                    f"feature {shown(new[room])} has no column left: max_features={self.max_features} names are known. "
+                    f"feature {short_repr(new[room])} has no column left: max_features={self.max_features} names are known. "
                     f"{MAKE_ROOM}"
                 )
             new = new[:room]
@@ -208,7 +208,7 @@ class FeatureSpace:
         for name, value in x.items():
             length = len(name) if isinstance(name, str | bytes) else len(repr(name))
             if length > LONGEST_NAME:
-                raise ValueError(f"feature {shown(name)} has a name of {length:,} characters, more than {LONGEST_NAME:,}")
+                raise ValueError(f"feature {short_repr(name)} has a name of {length:,} characters, more than {LONGEST_NAME:,}")
             try:
                 self._pack_one(self._cell, 0, value)
             except (struct.error, TypeError, OverflowError):
@@ -229,21 +229,21 @@ class FeatureSpace:
                 self._pack_one(self._cell, 0, value)
             except (OverflowError, struct.error, TypeError) as error:
                 if isinstance(error, OverflowError) or isinstance(value, int):  # a struct.error from Python 3.14 on
-                    raise ValueError(f"feature {shown(name)} is {shown(value)}: {MUST_BE_FINITE}") from None
+                    raise ValueError(f"feature {short_repr(name)} is {short_repr(value)}: {MUST_BE_FINITE}") from None
                 raise ValueError(
-                    f"feature {shown(name)} is {shown(value)}, a {type(value).__name__}: features must be numbers. "
+                    f"feature {short_repr(name)} is {short_repr(value)}, a {type(value).__name__}: features must be numbers. "
                     "If it is a name, encode it (streamsvm.stream.tables.TableEncoder, --columns NAME:category). If it marks a "
                     "missing value, say so (missing=, --missing TEXT). A run that goes on from a checkpoint reads columns as "
                     "before: fix the value, or leave its row out (--on-error skip)"
                 ) from None
             if not abs(self._cell[0]) <= LARGEST_FLOAT32:
-                raise ValueError(f"feature {shown(name)} is {shown(value)}: {MUST_BE_FINITE}")
+                raise ValueError(f"feature {short_repr(name)} is {short_repr(value)}: {MUST_BE_FINITE}")
         raise ValueError("the row is too large: its squared norm would not be finite in float32. Scale the features")
 
     def restore(self, names: Iterable[Hashable]) -> None:
         """Restore the `names` of another space into a new one; a ValueError if they are too many, or one stands twice."""
         names = list(names)
-        check_hashes(names)
+        check_hash_collisions(names)
         columns = {name: column for column, name in enumerate(names)}
         if len(columns) > self.max_features or len(columns) < len(names):
             raise ValueError(f"{len(columns)} feature names, or one of them twice, for {self.max_features} columns")
@@ -254,8 +254,8 @@ class FeatureSpace:
         """Restore the `order` of another space; a ValueError if it is none."""
         if order is not None:
             if not isinstance(order, list):
-                raise ValueError(f"the order of columns is no list: {shown(order)}")
-            check_hashes(order)
+                raise ValueError(f"the order of columns is no list: {short_repr(order)}")
+            check_hash_collisions(order)
             if len(order) > 2 * self.max_features or _has_faults(order):
                 raise ValueError(f"the order of {len(order)} columns is none, for {self.max_features} features")
         self.order, self._noted = order, None
@@ -292,10 +292,10 @@ MUST_BE_FINITE = (
 
 
 def _plain_name(name: Hashable) -> Hashable:
-    if type(name) in PLAIN:
+    if type(name) in PLAIN_TYPES:
         return name
     try:
-        found: Hashable = plain(name)
+        found: Hashable = to_plain(name)
     except ValueError as error:
         raise ValueError(f"the name of a feature, {error}") from None
     return found

@@ -12,9 +12,9 @@ from typing import Any
 import numpy as np
 
 from streamsvm.edge.program import Program, ProgramError
-from streamsvm.files.category_names import seed_of
+from streamsvm.files.category_names import compute_column_seed
 from streamsvm.files.container import ModelFileError
-from streamsvm.files.model_file import write_all
+from streamsvm.files.model_file import write_files
 
 _WORDS = """
 auto break case char const continue default do double else enum extern float for goto if inline int long register restrict return
@@ -192,7 +192,7 @@ def write_pair(folder: Path, stem: str, name: str, header: str, source: str) -> 
     paths = folder / f"{stem}.h", folder / f"{stem}.c"
     texts = [text.replace("@_", f"{name}_").replace("@UP", name.upper()).encode("ascii") for text in (header, source)]
     try:
-        write_all(dict(zip(paths, texts, strict=True)))
+        write_files(dict(zip(paths, texts, strict=True)))
     except ModelFileError as problem:
         raise ProgramError(f"{paths[1]} was not written: {problem}") from problem
     return paths
@@ -240,7 +240,7 @@ def add_names(source: CSource, program: Program) -> str:
             number, within = column.table
             count = len(program.tables[number].keys)
             found = f"keys = @_keys{number}; values = @_values{number}_{within}; count = {count};"
-            cases.append(f"    case {place}: key = {seed_of(column.field)}u; {found} break;")
+            cases.append(f"    case {place}: key = {compute_column_seed(column.field)}u; {found} break;")
     return "\n" + TEMPLATES["name"].replace("$cases$", "\n".join(cases)) + "\n"
 
 

@@ -11,7 +11,7 @@ from typing import Any, NamedTuple, get_args
 
 from streamsvm.core.checks import ExpiryPolicy, check_number, check_one_of, finite_or_none
 from streamsvm.core.saved import Saved
-from streamsvm.files.messages import shown
+from streamsvm.files.messages import short_repr
 from streamsvm.stream.delayed.events import MOST_ROW_BYTES, checked_label
 
 #: Counted for the Python objects of an entry, beside its texts.
@@ -107,7 +107,7 @@ class DelayedLabels(Saved):
             raise ValueError(
                 "expired='negative' needs the label that rows without one are learned with: negative=0"
                 if negative is None
-                else f"negative={shown(negative)} is for expired='negative', not {expired!r}: leave it out"
+                else f"negative={short_repr(negative)} is for expired='negative', not {expired!r}: leave it out"
             )
         self.max_age: float = math.inf if max_age is None else float(max_age)
         self.max_rows: int = max_rows

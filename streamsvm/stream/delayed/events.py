@@ -7,8 +7,8 @@ import math
 from collections.abc import Callable, Hashable, Mapping
 from typing import Any, NamedTuple
 
-from streamsvm.core.checks import as_python
-from streamsvm.files.messages import shown
+from streamsvm.core.checks import to_python_scalar
+from streamsvm.files.messages import short_repr
 from streamsvm.stream.rows import RowError
 from streamsvm.stream.tables.values import as_seconds, number
 
@@ -46,7 +46,7 @@ def checked_key(value: Any) -> str:
     >>> checked_key("a7"), checked_key(7), checked_key(7.0)
     ('a7', '7', '7')
     """
-    value = as_python(value)
+    value = to_python_scalar(value)
     kind = type(value)
     if kind is str:
         text: str = value.strip()
@@ -56,12 +56,12 @@ def checked_key(value: Any) -> str:
         raise RowError("key", "the key is missing: rows and labels are joined by it")
     else:
         raise RowError(
-            "key", f"the key is {shown(value)}: it must be a text or a whole number of 64 bits, and no float beyond 2**53"
+            "key", f"the key is {short_repr(value)}: it must be a text or a whole number of 64 bits, and no float beyond 2**53"
         )
     if not 0 < len(text) <= _LONGEST_KEY:
-        raise RowError("key", f"the key is {shown(value)}: it must have from 1 to {_LONGEST_KEY} characters")
+        raise RowError("key", f"the key is {short_repr(value)}: it must have from 1 to {_LONGEST_KEY} characters")
     if not text.isascii() and any("\ud800" <= letter <= "\udfff" for letter in text):
-        raise RowError("key", f"the key {shown(value)} is no text: it has half of a surrogate pair")
+        raise RowError("key", f"the key {short_repr(value)} is no text: it has half of a surrogate pair")
     return text
 
 
@@ -80,7 +80,7 @@ def checked_time(value: Any, latest: float = math.inf) -> float:
     >>> checked_time("2026-03-01T12:00:00Z"), checked_time("1.5")
     (1772366400.0, 1.5)
     """
-    time, value = math.nan, as_python(value)
+    time, value = math.nan, to_python_scalar(value)
     if value is None:
         raise RowError("time", "the event time is missing: rows and labels are read in its order")
     try:
@@ -91,10 +91,10 @@ def checked_time(value: Any, latest: float = math.inf) -> float:
     except (ValueError, TypeError, OverflowError):
         time = math.nan
     if math.isnan(time):
-        raise RowError("time", f"the event time is {shown(value)}: it must be seconds since 1970, or a date in ISO 8601")
+        raise RowError("time", f"the event time is {short_repr(value)}: it must be seconds since 1970, or a date in ISO 8601")
     if not -_LATEST <= time <= min(latest, _LATEST):
         when = "too long ago" if time < 0.0 else "in the future"
-        raise RowError("time", f"the event time is {shown(value)}, which is {when}")
+        raise RowError("time", f"the event time is {short_repr(value)}, which is {when}")
     return time
 
 
@@ -107,13 +107,13 @@ def _seconds_in_text(text: str) -> float:
 
 def checked_label(y: Any) -> Any:
     """Return a label that can wait; raise a RowError if it is missing, too long, or neither a bool, a number nor a text."""
-    y = as_python(y)
+    y = to_python_scalar(y)
     if y is None:
         raise RowError("label", "the message of a label has no label")
     small = abs(y) < _LARGEST if type(y) in (int, float) else type(y) is bool or (type(y) is str and len(y) <= _LONGEST_KEY)
     if not small:
         text = f"a label that comes by itself is a bool, a number below 2**63, or a text of at most {_LONGEST_KEY} characters"
-        raise RowError("label", f"label {shown(y)} is invalid: {text}")
+        raise RowError("label", f"label {short_repr(y)} is invalid: {text}")
     return y
 
 
@@ -127,14 +127,16 @@ def pack_row(x: Any) -> str:
     '[["a","b"],[1.5,"word"]]'
     """
     if not isinstance(x, Mapping):
-        raise RowError("malformed", f"a row must be a mapping of names to values, not {shown(x)}")
+        raise RowError("malformed", f"a row must be a mapping of names to values, not {short_repr(x)}")
     names, values = list(x), list(x.values())
     if not _VALUES.issuperset(map(type, values)):
-        values = list(map(as_python, values))
+        values = list(map(to_python_scalar, values))
     if not (_VALUES.issuperset(map(type, values)) and _NAMES.issuperset(map(type, names))):
         pairs = zip(names, values, strict=True)
         name, value = next(pair for pair in pairs if type(pair[0]) not in _NAMES or type(pair[1]) not in _VALUES)
-        raise RowError("malformed", f"feature {shown(name)} is {shown(value)}: a row that waits has numbers and texts only")
+        raise RowError(
+            "malformed", f"feature {short_repr(name)} is {short_repr(value)}: a row that waits has numbers and texts only"
+        )
     text = as_json([names, values])
     if len(text) > MOST_ROW_BYTES:
         raise RowError("too long", f"the row takes {len(text):,} characters; one that waits may take {MOST_ROW_BYTES:,}")
@@ -168,9 +170,9 @@ _VALUES = frozenset((float, int, bool, str))
 
 
 def _plain_value(value: Any) -> Any:
-    value = as_python(value)
+    value = to_python_scalar(value)
     if value is not None and type(value) not in _VALUES:
-        raise RowError("model", f"the model predicts {shown(value)}, which cannot wait for a label")
+        raise RowError("model", f"the model predicts {short_repr(value)}, which cannot wait for a label")
     return value
 
 

@@ -10,8 +10,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
-from streamsvm.core.checks import checked_mapping, finite_or_none
-from streamsvm.files.messages import shown
+from streamsvm.core.checks import finite_or_none, validate_mapping
+from streamsvm.files.messages import short_repr
 from streamsvm.stream.answers import copied_columns
 from streamsvm.stream.delayed.events import (
     MOST_ROW_BYTES,
@@ -152,11 +152,11 @@ class JoinedSource(Source):
         for name, now in (("key", self._key), ("time", self._time)):
             if position[name] != now:
                 raise StreamError(
-                    f"{self.name}: the checkpoint was learned with {name}={shown(position[name])}, not {now!r}. "
+                    f"{self.name}: the checkpoint was learned with {name}={short_repr(position[name])}, not {now!r}. "
                     f"Ask for the same, {START_AFRESH}"
                 )
         try:
-            places = [checked_mapping(name, position[name]) for name in _SIDES]
+            places = [validate_mapping(name, position[name]) for name in _SIDES]
             ended = [bool(position["ended"][side]) for side in (0, 1)]
             times = [-math.inf if (moment := position["times"][side]) is None else checked_time(moment) for side in (0, 1)]
             held = [deque(HeldMessage.load(side, message) for message in position["read_ahead"][side]) for side in (0, 1)]
@@ -222,7 +222,7 @@ class JoinedSource(Source):
 
     def _keyed_row(self, side: int, chunk: Chunk, x: Any, y: Any) -> HeldMessage:
         if not isinstance(x, Mapping):
-            raise RowError("malformed", f"a row must be a mapping of names to values, not {shown(x)}")
+            raise RowError("malformed", f"a row must be a mapping of names to values, not {short_repr(x)}")
         if side == 0 and y is not None:
             raise RowError("label", "the row has its label inside, and labels come from another stream: leave --labels out")
         raw = chunk.raw(0)

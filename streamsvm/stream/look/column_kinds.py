@@ -11,7 +11,7 @@ from datetime import date
 from types import MappingProxyType
 from typing import Any, NamedTuple
 
-from streamsvm.files.messages import cut
+from streamsvm.files.messages import shorten
 from streamsvm.stream.tables.kinds import CATEGORY, DATE, DROP, NUMBER
 from streamsvm.stream.tables.reading import Reading
 from streamsvm.stream.tables.values import UNITS, formats_of, is_date, number, parsed_date, unit_of, zone_names
@@ -197,13 +197,13 @@ def _of_units(texts: Sequence[str]) -> str:
     """Return the note on numbers in text that have units which are not read, or more than one."""
     if any(all(_written_in(mark, text) is not None for text in texts) for mark in _BY_MARK):
         money = money_of(texts)
-        return f"numbers in several units: {cut(', '.join(money), _LONGEST_VALUE)}" if len(money) > 1 else ""
+        return f"numbers in several units: {shorten(', '.join(money), _LONGEST_VALUE)}" if len(money) > 1 else ""
     unit = text_unit_of(texts)
     return f"numbers with the unit {unit!r}, which is not read" if unit else ""
 
 
 def _counted_marks(marks: Mapping[str, int]) -> str:
-    return ", ".join(f"{cut(text, _LONGEST_VALUE)!r} in {_rows_text(count)}" for text, count in marks.items())
+    return ", ".join(f"{shorten(text, _LONGEST_VALUE)!r} in {_rows_text(count)}" for text, count in marks.items())
 
 
 def _rows_text(count: int) -> str:
@@ -334,7 +334,7 @@ def _short_number(number: float) -> str:
 def most_common(values: Sequence[Any], most: int = 3) -> str:
     """Return the values that come most often, as they are shown."""
     counts = Counter(str(value) for value in values)
-    texts = [cut(text, _LONGEST_VALUE) for text, _ in counts.most_common(most)]
+    texts = [shorten(text, _LONGEST_VALUE) for text, _ in counts.most_common(most)]
     return ", ".join(texts) + (f", ... ({len(counts)})" if len(counts) > most else "")
 
 

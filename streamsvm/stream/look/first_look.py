@@ -12,7 +12,7 @@ from functools import partial
 from types import MappingProxyType
 from typing import Any, NamedTuple
 
-from streamsvm.files.messages import cut
+from streamsvm.files.messages import shorten
 from streamsvm.stream.endpoints import StreamError
 from streamsvm.stream.look.beginnings import ROWS, Beginning
 from streamsvm.stream.look.column_kinds import Finding, as_kind, is_number
@@ -100,7 +100,7 @@ def reading_proposal(
             seen = ", ".join(
                 f"{column.name} ({column.note or column.kind})" for column in columns if column.kind not in ("label", "target")
             )
-            raise NothingLeftError(f"no column is left to learn from: {cut(seen, 400)}")
+            raise NothingLeftError(f"no column is left to learn from: {shorten(seen, 400)}")
     return Proposal(open_, options)
 
 

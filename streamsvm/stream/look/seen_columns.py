@@ -14,7 +14,7 @@ from datetime import date
 from functools import partial
 from typing import Any
 
-from streamsvm.files.messages import cut, shown
+from streamsvm.files.messages import short_repr, shorten
 from streamsvm.stream.endpoints import Position, Source, StreamError
 from streamsvm.stream.look.beginnings import ROWS, Beginning
 from streamsvm.stream.look.column_kinds import (
@@ -89,7 +89,8 @@ def _warn_of_header(name: str, columns: Sequence[Finding], rows: Sequence[Mappin
     counted = numbers and [number - numbers[0] for number in numbers] == list(range(len(names)))
     if len(names) > 1 and rows and not counted and all(_is_like_values(name, rows) for name in names):
         warnings.warn(
-            f"{name}: its first line looks like a row, and is taken for the names of the columns: {cut(', '.join(names), 80)}. "
+            f"{name}: its first line looks like a row, and is taken for the names of the columns: "
+            f"{shorten(', '.join(names), 80)}. "
             "If it is one, put a line with names before it",
             stacklevel=2,
         )
@@ -109,7 +110,7 @@ def _warn_of_spellings(name: str, label: str | None, rows: Sequence[Mapping[Any,
     spelled: dict[str, str] = {}
     for text in texts:
         if (other := spelled.setdefault(text.casefold(), text)) != text:
-            spellings = f"{shown(other)} and {shown(text)}"
+            spellings = f"{short_repr(other)} and {short_repr(text)}"
             warnings.warn(f"{name}: {spellings} are two labels. If they mean one, write them alike", stacklevel=2)
             return
 
@@ -303,7 +304,7 @@ def _compared_columns(columns: Sequence[Finding], rows: Sequence[Mapping[Any, An
         if other == label != column.name:
             column = _noted_column(column, "equal to the label: is it known when a row is predicted?")
         elif other != column.name:
-            column = _noted_column(column, f"equal to {cut(other, LONGEST_NAME)!r}")
+            column = _noted_column(column, f"equal to {shorten(other, LONGEST_NAME)!r}")
         noted[column.name] = column
     return [noted[column.name] for column in columns]
 

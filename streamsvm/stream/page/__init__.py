@@ -11,7 +11,7 @@ from importlib.metadata import version
 from importlib.resources import files
 from typing import Any
 
-from streamsvm.files.messages import cut
+from streamsvm.files.messages import shorten
 from streamsvm.stream.progress import LearningCurve, Progress
 from streamsvm.stream.scores.base import ScoreReport
 
@@ -50,9 +50,9 @@ def plain(value: Any, most: int = _LONGEST) -> str:
     >>> plain("a\u202eb\n" + "c" * 100, 12)
     'a\\u202eb ...'
     """
-    letters = cut(str(value), most)
+    letters = shorten(str(value), most)
     text = "".join(letter if letter.isprintable() else letter.encode("unicode_escape").decode() for letter in letters)
-    return cut(text, most)
+    return shorten(text, most)
 
 
 def finite(value: float | None) -> float | None:

@@ -11,9 +11,9 @@ from typing import Any
 
 import numpy as np
 
-from streamsvm.core.checks import LARGEST_FLOAT32, as_python
-from streamsvm.files.category_names import key_of, seed_of, spelt_name
-from streamsvm.files.messages import shown
+from streamsvm.core.checks import LARGEST_FLOAT32, to_python_scalar
+from streamsvm.files.category_names import compute_column_seed, compute_name_key, normalize_name
+from streamsvm.files.messages import short_repr
 from streamsvm.stream.tables.chunk import Values
 from streamsvm.stream.tables.kinds import CATEGORY, DATE, DROP
 from streamsvm.stream.tables.options import arguments_of, flags_of
@@ -118,7 +118,7 @@ class ColumnState:
 
     def name_of(self, column: Hashable, text: str) -> str:
         """Return the name that a text is in a column: as it was learned, or as all formats have it."""
-        return text if text in self.categories.get(column, ()) else spelt_name(text)
+        return text if text in self.categories.get(column, ()) else normalize_name(text)
 
     def n_unknown(self, column: Hashable, values: Values) -> int:
         """Return how many values of a column are names that were never learned, as far as that is known."""
@@ -131,7 +131,7 @@ class ColumnState:
         unknown = {name: n for name, n in counts.items() if name not in learned}
         if self.statistics is None or not unknown:
             return sum(unknown.values())
-        has_statistic = self.statistics.knows([key_of(seed_of(column), text) for text in unknown])
+        has_statistic = self.statistics.knows([compute_name_key(compute_column_seed(column), text) for text in unknown])
         return sum(n for n, is_learned in zip(unknown.values(), has_statistic.tolist(), strict=True) if not is_learned)
 
     def split_row(self, x: Mapping[Any, Any], learns: bool) -> tuple[dict[Hashable, float], dict[Hashable, str]]:
@@ -168,7 +168,7 @@ class ColumnState:
             new = [name for name in (*numbers, *names) if name not in self.means and name not in self.categories]
             if n_columns + len(new) > self.max_columns:
                 raise ValueError(
-                    f"feature {shown(new[0])} is one column too many: {n_columns:,} are known, "
+                    f"feature {short_repr(new[0])} is one column too many: {n_columns:,} are known, "
                     f"and max_columns={self.max_columns:,}"
                 )
         return numbers, names
@@ -176,13 +176,13 @@ class ColumnState:
     def learn(self, numbers: Mapping[Hashable, float], names: Mapping[Hashable, str], y: Any, w: float) -> None:
         """Learn the numbers and names of a row, and its label by a weight."""
         if self.statistics is not None and y is not None:
-            self.statistics.learn([key_of(seed_of(name), text) for name, text in names.items()], y, w)
+            self.statistics.learn([compute_name_key(compute_column_seed(name), text) for name, text in names.items()], y, w)
         for name, value in numbers.items():
-            column = as_python(name)
+            column = to_python_scalar(name)
             count, mean = self.means.get(column, (0, 0.0))
             self.means[column] = count + 1, mean + (value - mean) / (count + 1)
         for name, text in names.items():
-            values = self.categories.setdefault(as_python(name), {})
+            values = self.categories.setdefault(to_python_scalar(name), {})
             if (feature := self.new_feature(name, text)) is not None:
                 values[text] = feature
 
@@ -202,7 +202,7 @@ class ColumnState:
                 categories[column] = dict(itertools.islice(values.items(), self.max_values + 1))
             elif len(values) > self.max_values:  # a value could be hashed in one encoder and a feature in another
                 raise ValueError(
-                    f"column {shown(column)} has {len(values)} values in all of the encoders together, more than "
+                    f"column {short_repr(column)} has {len(values)} values in all of the encoders together, more than "
                     f"max_values={self.max_values}: learn with a larger one"
                 )
         if (n_columns := len(means) + len(categories)) > self.max_columns:
@@ -252,10 +252,12 @@ class ColumnState:
             number = math.inf
         except (TypeError, ValueError):
             kind = "a text" if isinstance(value, str) else f"a {type(value).__name__}"
-            raise ValueError(f"feature {shown(name)} is {shown(value)}, {kind}. {self._advice_for(name, value)}") from None
+            raise ValueError(
+                f"feature {short_repr(name)} is {short_repr(value)}, {kind}. {self._advice_for(name, value)}"
+            ) from None
         if not -LARGEST_FLOAT32 <= number <= LARGEST_FLOAT32:
             advice = self._advice_for(name, number)
-            raise ValueError(f"feature {shown(name)} is {number}, which is no finite float32 number. {advice}")
+            raise ValueError(f"feature {short_repr(name)} is {number}, which is no finite float32 number. {advice}")
         return number
 
     def _advice_for(self, name: Hashable, value: Any) -> str:

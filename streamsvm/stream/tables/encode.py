@@ -9,7 +9,7 @@ import numpy as np
 
 from streamsvm.core.checks import LARGEST_FLOAT32
 from streamsvm.core.compiling.functions import compiled
-from streamsvm.files.category_names import key_of, seed_of, spelt_name
+from streamsvm.files.category_names import compute_column_seed, compute_name_key, normalize_name
 from streamsvm.stream.tables.chunk import Table, Values, as_numbers
 from streamsvm.stream.tables.column_state import ColumnState
 from streamsvm.stream.tables.kinds import CATEGORY, DATE, DROP
@@ -99,10 +99,10 @@ def _names_of(values: Values, reading: Reading, column: Hashable) -> NameColumn:
     places: dict[str, list[int]] = {}
     for place, name in enumerate(names):
         if name is not None:
-            places.setdefault(spelt_name(name), []).append(place)
-    keys, seed = np.zeros(len(names), np.uint32), seed_of(column)
+            places.setdefault(normalize_name(name), []).append(place)
+    keys, seed = np.zeros(len(names), np.uint32), compute_column_seed(column)
     for name, alike in places.items():
-        keys[alike] = key_of(seed, name)
+        keys[alike] = compute_name_key(seed, name)
     return NameColumn(row_codes, names, wrong, keys, places)
 
 

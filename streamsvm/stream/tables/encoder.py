@@ -9,11 +9,11 @@ from typing import Any, Literal, get_args
 import numpy as np
 from river import base
 
-from streamsvm.core.checks import checked_weight
-from streamsvm.core.frames import as_columns, as_frame
-from streamsvm.core.transformers import Units, merge_transformers, standard_scaler
-from streamsvm.files.category_names import key_of, seed_of
-from streamsvm.files.messages import shown
+from streamsvm.core.checks import validate_weight
+from streamsvm.core.frames import to_columns, to_frame
+from streamsvm.core.transformers import Units, import_standard_scaler, merge_transformers
+from streamsvm.files.category_names import compute_column_seed, compute_name_key
+from streamsvm.files.messages import short_repr
 from streamsvm.stream.tables.chunk import Table, as_numbers, take_rows
 from streamsvm.stream.tables.column_state import ColumnState
 from streamsvm.stream.tables.encode import Encoded, ReadTable, encode
@@ -119,18 +119,18 @@ class TableEncoder(base.MiniBatchTransformer):
         self.buckets: int | None = buckets
         self.max_columns: int = max_columns
         if when_missing not in get_args(WhenMissing):
-            raise ValueError(f"when_missing must be one of {', '.join(get_args(WhenMissing))}, not {shown(when_missing)}")
+            raise ValueError(f"when_missing must be one of {', '.join(get_args(WhenMissing))}, not {short_repr(when_missing)}")
         if unknown := [cycle for cycle in self.cycles if cycle not in CYCLES]:
-            raise ValueError(f"cycles must be of {', '.join(CYCLES)}, not {shown(unknown[0])}")
+            raise ValueError(f"cycles must be of {', '.join(CYCLES)}, not {short_repr(unknown[0])}")
         for name, least in (("max_values", 0), ("buckets", 1), ("max_columns", 1)):
             value = getattr(self, name)
             if (value is not None or name == "max_columns") and (type(value) is not int or value < least):
-                raise ValueError(f"{name} must be a whole number of at least {least}, not {shown(value)}")
+                raise ValueError(f"{name} must be a whole number of at least {least}, not {short_repr(value)}")
         if len(self.categories) > max_columns:
             raise ValueError(f"{len(self.categories)} columns of categories are more than max_columns={max_columns}")
         if not (scaler is None or scaler == "standard" or isinstance(scaler, base.Transformer)):
-            raise ValueError(f"scaler must be 'standard', None or a transformer of river, not {shown(scaler)}")
-        self._scaler: Any = standard_scaler()() if scaler == "standard" else scaler and scaler.clone()
+            raise ValueError(f"scaler must be 'standard', None or a transformer of river, not {short_repr(scaler)}")
+        self._scaler: Any = import_standard_scaler()() if scaler == "standard" else scaler and scaler.clone()
         self._state = ColumnState(self._reading, when_missing, self.cycles, max_values, buckets, max_columns)
         self._read: ReadTable | None = None
 
@@ -196,7 +196,7 @@ class TableEncoder(base.MiniBatchTransformer):
             A value is not of the kind of its column, or there are more columns than ``max_columns``. Then nothing is learned.
         """
         numbers, names = self._state.split_row(x, True)
-        if checked_weight(w) == 0.0:
+        if validate_weight(w) == 0.0:
             return
         self._state.learn(numbers, names, y, w)
         if self._scaler is not None:
@@ -244,7 +244,7 @@ class TableEncoder(base.MiniBatchTransformer):
             if feature:
                 features[feature] = 1.0
             if has_statistic:
-                keys[name] = key_of(seed_of(name), text)
+                keys[name] = compute_name_key(compute_column_seed(name), text)
         if keys and state.statistics is not None and (suffixes := state.statistics.suffixes):
             for name, statistics in zip(keys, state.statistics.of(list(keys.values())).tolist(), strict=True):
                 features.update({f"{name}~{suffix}": value for suffix, value in zip(suffixes, statistics, strict=True)})
@@ -272,7 +272,7 @@ class TableEncoder(base.MiniBatchTransformer):
 
         The message of a ValueError begins with the number of the row. The rows before it were learned.
         """
-        names, columns, frame = as_columns(X)
+        names, columns, frame = to_columns(X)
         table, n = Table(tuple(names), columns), len(frame)
         labels: list[Any] = [None] * n if y is None else list(y)
         weights = checked_weights(w, labels, n)
@@ -297,7 +297,7 @@ class TableEncoder(base.MiniBatchTransformer):
         A feature that a row does not have is 0, as it is for learners. Errors are those of `transform_one`, and begin with the
         number of the row.
         """
-        names, columns, like = as_columns(X)
+        names, columns, like = to_columns(X)
         table, n = Table(tuple(names), columns), len(like)
         features = self._encoded_table(table, n) if self._scaler is None else self._transformed_table(table, n)
         if n and not features:  # a frame of some kinds has no rows without a column
@@ -305,7 +305,7 @@ class TableEncoder(base.MiniBatchTransformer):
                 self._state.means, *(filter(None, values.values()) for values in self._state.categories.values()), names
             )
             features = dict.fromkeys(itertools.islice(candidates, 1), np.zeros(n))
-        return as_frame(np.column_stack(list(features.values())) if features else np.zeros((n, 0)), features, like)
+        return to_frame(np.column_stack(list(features.values())) if features else np.zeros((n, 0)), features, like)
 
     def _encoded_table(self, table: Table, n: int) -> dict[Hashable, np.ndarray]:
         encoded = self.encode(table, 0, n, None, None)

@@ -6,7 +6,7 @@ import re
 from collections.abc import Mapping
 from typing import Any, NamedTuple
 
-from streamsvm.files.messages import quoted_name, shown
+from streamsvm.files.messages import quote_name, short_repr
 
 #: The kind of each column, such as ``{"id": "drop", "since": "date=%d.%m.%Y"}``, or the text ``"id:drop,since:date=%d.%m.%Y"``.
 ColumnKinds = str | Mapping[str, str]
@@ -43,7 +43,7 @@ class ColumnKind(NamedTuple):
         """Parse a kind, such as ``"category"`` or ``"date=%d.%m.%Y"``; ValueError if it is invalid."""
         match = _KIND.fullmatch(text) if isinstance(text, str) else None
         if match is None or (match[1] == DROP and match[2] is not None):
-            raise ValueError(f"{shown(text)} is not a kind of column: {_USAGE}")
+            raise ValueError(f"{short_repr(text)} is not a kind of column: {_USAGE}")
         kind, detail = match.groups()
         if kind == DATE:
             return cls(kind, detail or None)
@@ -66,14 +66,14 @@ def parse_columns(columns: ColumnKinds) -> dict[str, str]:
     {'country': 'category=', 'age': 'number=NA|-', '*': 'drop'}
     """
     if not isinstance(columns, str | Mapping):
-        raise ValueError(f"columns must be a text or a mapping of columns to kinds, not {shown(columns)}: {_USAGE}")
+        raise ValueError(f"columns must be a text or a mapping of columns to kinds, not {short_repr(columns)}: {_USAGE}")
     kinds = _parse_text(columns) if isinstance(columns, str) else dict(columns)
     for name, kind in kinds.items():
         if not isinstance(name, str):
-            raise ValueError(f"columns must have texts for names, not {shown(name)}")
+            raise ValueError(f"columns must have texts for names, not {short_repr(name)}")
         ColumnKind.of(kind)
         if name == OTHERS and kind != DROP:
-            raise ValueError(f"columns {shown(columns)}: * stands for all other columns, which can be dropped: *:drop")
+            raise ValueError(f"columns {short_repr(columns)}: * stands for all other columns, which can be dropped: *:drop")
     return kinds
 
 
@@ -111,7 +111,7 @@ def columns_text(kinds: Mapping[str, str]) -> str:
         kind, equals, detail = text.partition("=")
         if name != OTHERS:
             needs_quotes = set(detail) & set(',"') or detail != detail.strip()
-            parts.append(f"{quoted_name(name)}:{kind}{equals}{quoted_name(detail) if needs_quotes else detail}")
+            parts.append(f"{quote_name(name)}:{kind}{equals}{quote_name(detail) if needs_quotes else detail}")
     return ",".join([*parts, "*:drop"] if OTHERS in kinds else parts)
 
 

@@ -12,8 +12,8 @@ from typing import Any
 import numpy as np
 from river import base, compose
 
-from streamsvm.core.checks import checked_weight
-from streamsvm.core.frames import as_columns, plain_list
+from streamsvm.core.checks import validate_weight
+from streamsvm.core.frames import to_columns, to_list
 from streamsvm.core.warning import warn
 from streamsvm.stream.tables.chunk import MIN_ROWS_TOGETHER, Table, is_absent, take_rows
 from streamsvm.stream.tables.options import TableReading
@@ -89,7 +89,7 @@ class TableModel(compose.Pipeline):
         if len(self.steps) != 2 or params or not hasattr(last, "learn_one"):
             super().learn_many(X, y, **params, **({} if w is None else {"w": w}))
             return
-        names, columns, frame = as_columns(X)
+        names, columns, frame = to_columns(X)
         n, labels = len(frame), self._labels_of(X, y)
         weights, table = checked_weights(w, labels, n), Table(tuple(names), columns)
         if None in labels and self.reading is not None:  # of the unlabelled rows nothing is learned
@@ -113,7 +113,7 @@ class TableModel(compose.Pipeline):
         """Predict the rows of a frame: the n labels, or targets."""
         if hasattr(self._last_step, "predict_many"):
             return super().predict_many(X)
-        names, columns, frame = as_columns(X)
+        names, columns, frame = to_columns(X)
         table, predictions = Table(tuple(names), columns), []
         for i in range(len(frame)):
             with in_row(i):
@@ -136,7 +136,7 @@ class TableModel(compose.Pipeline):
             A row is refused, or there is no label.
         """
         labels = self._labels_of(X, y)
-        predicted = plain_list(self.predict_many(X))
+        predicted = to_list(self.predict_many(X))
         pairs = [pair for pair in zip(labels, predicted, strict=True) if pair[0] is not None]
         if not pairs:
             raise ValueError("there is no row with a label to score")
@@ -194,13 +194,13 @@ class TableModel(compose.Pipeline):
 
     def _labels_of(self, X: Any, y: Any) -> list[Any]:
         if y is not None:
-            return self.read_labels(plain_list(y))
+            return self.read_labels(to_list(y))
         if self.label is None:
             return [None] * len(X)
-        columns = dict(zip(*as_columns(X)[:2], strict=True))
+        columns = dict(zip(*to_columns(X)[:2], strict=True))
         if self.label not in columns:
             raise ValueError(f"X has no column {self.label!r}, which is the label: give y, or a frame with it")
-        return self.read_labels(plain_list(columns[self.label]))
+        return self.read_labels(to_list(columns[self.label]))
 
     def read_labels(self, labels: Sequence[Any]) -> list[Any]:
         """Return labels as the `reading` has them: None for a missing label, and targets as numbers.
@@ -258,8 +258,8 @@ def _warn_of_order(labels: Sequence[Any]) -> None:
 
 def checked_weights(w: Any, labels: Sequence[Any], n: int) -> np.ndarray:
     """Return the weights of n rows, float64; ValueError if there are not n weights and labels, or a weight is invalid."""
-    values = [1.0 if w is None else w] * n if w is None or np.ndim(w) == 0 else plain_list(w)
-    weights = np.array([checked_weight(value) for value in values], np.float64)
+    values = [1.0 if w is None else w] * n if w is None or np.ndim(w) == 0 else to_list(w)
+    weights = np.array([validate_weight(value) for value in values], np.float64)
     if not len(labels) == len(weights) == n:
         raise ValueError(f"there are {n:,} rows, {len(labels):,} labels and {len(weights):,} weights")
     return weights

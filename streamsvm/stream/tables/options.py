@@ -7,7 +7,7 @@ from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, NamedTuple
 
-from streamsvm.files.messages import cut, written_names
+from streamsvm.files.messages import join_names, shorten
 from streamsvm.stream.tables.kinds import DROP, NUMBER, OTHERS, columns_text, merge_options, parse_columns
 from streamsvm.stream.tables.reading import Reading
 
@@ -57,7 +57,7 @@ def flags_of(options: Mapping[str, Any]) -> str:
     """
     parts = []
     for name, value in _as_arguments(options).items():
-        text = written_names(value) if isinstance(value, list) else str(value)
+        text = join_names(value) if isinstance(value, list) else str(value)
         between = "=" if text.startswith("-") else " "
         parts.append(f"--{name.replace('_', '-')}{between}{shlex.quote(text)}")
     return " ".join(parts)
@@ -209,7 +209,7 @@ def drawn_table(name: str, n_rows: int, columns: Sequence[SeenColumn], written: 
     rows = [("column", "kind", "values", "")]
     for column in columns[:_MOST_COLUMNS]:
         note = column.note + (f" ({written(column.otherwise)})" if column.otherwise else "")
-        rows.append((cut(column.name, _LONGEST_NAME), column.kind, column.values, note))
+        rows.append((shorten(column.name, _LONGEST_NAME), column.kind, column.values, note))
     widths = [max(len(row[i]) for row in rows) for i in range(3)]
     for *cells, note in rows:
         padded = "  ".join(cell.ljust(width) for cell, width in zip(cells, widths, strict=True))

@@ -12,7 +12,7 @@ from typing import Any, TypedDict
 
 import numpy as np
 
-from streamsvm.files.messages import shown
+from streamsvm.files.messages import short_repr
 from streamsvm.stream.tables.chunk import Table, Values, as_numbers, is_absent
 from streamsvm.stream.tables.kinds import CATEGORY, DATE, DROP, NUMBER, OTHERS, ColumnKind, ColumnKinds, parse_columns
 from streamsvm.stream.tables.values import LEAST_EPOCH, as_seconds, iso_seconds, number, seconds_of
@@ -131,7 +131,7 @@ class Reading:
         columns are in, which can be dropped, too.
         """
         if len(set(columns)) < len(columns):
-            return f"two columns have one name, {shown(next(name for name in columns if columns.count(name) > 1))}"
+            return f"two columns have one name, {short_repr(next(name for name in columns if columns.count(name) > 1))}"
         unknown = [
             name
             for name in [*([] if label is None else [label]), *map(str, self._kinds)]

@@ -8,8 +8,8 @@ from typing import Any
 
 import numpy as np
 
-from streamsvm.core.checks import LARGEST_FLOAT32, as_python
-from streamsvm.files.category_names import key_of
+from streamsvm.core.checks import LARGEST_FLOAT32, to_python_scalar
+from streamsvm.files.category_names import compute_name_key
 from streamsvm.stream.tables.name_counts import WAYS, add_names, count_rows, find, write_all, write_rows
 
 #: Names with statistics, of all columns together.
@@ -35,9 +35,9 @@ class NameStatistics:
     The table begins small, doubles when more than half of it is in use, and holds 65,536 names at most, in 28 to 84 bytes each.
     Then a new name takes the place of the one among 16 that was learned least recently.
 
-    >>> from streamsvm.files.category_names import key_of, seed_of
+    >>> from streamsvm.files.category_names import compute_name_key, seed_of
     >>> known = NameStatistics()
-    >>> key = key_of(seed_of("city"), "Paris")
+    >>> key = compute_name_key(seed_of("city"), "Paris")
     >>> for y in ("no", "yes", "yes"):
     ...     known.learn([key], y)
     >>> known.suffixes, known.of([key]).round(2).tolist()
@@ -263,7 +263,7 @@ class NameStatistics:
 
 def _plain_target(y: Any) -> Any:
     """Convert a label to a plain Python object; None for missing labels and for numbers that are not finite."""
-    y = as_python(y)
+    y = to_python_scalar(y)
     if y is None or isinstance(y, _LABELS):
         return None if isinstance(y, float) and not math.isfinite(y) else y
     return str(y)
@@ -271,7 +271,7 @@ def _plain_target(y: Any) -> Any:
 
 def _suffix_of(label: Any) -> str:
     text = str(label)
-    return text if len(text) <= _LONGEST else f"{text[: _LONGEST // 2]}#{key_of(0, text):08x}"
+    return text if len(text) <= _LONGEST else f"{text[: _LONGEST // 2]}#{compute_name_key(0, text):08x}"
 
 
 def _pooled_moments(parts: Sequence[np.ndarray]) -> np.ndarray:

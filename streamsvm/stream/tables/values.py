@@ -12,7 +12,7 @@ from typing import Any
 
 import numpy as np
 
-from streamsvm.core.checks import plain
+from streamsvm.core.checks import to_plain
 
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 _NAIVE_EPOCH = datetime(1970, 1, 1)
@@ -60,7 +60,7 @@ def normalized_label(y: Any) -> Any:
         with contextlib.suppress(UnicodeDecodeError):
             y = y.decode()
     if isinstance(y, Decimal):
-        return plain(y)
+        return to_plain(y)
     return y.strip() if isinstance(y, str) else y
 
 
@@ -343,12 +343,12 @@ def zone_names(texts: Iterable[str]) -> list[str]:
     >>> zone_names(["2024-03-30 12:00 CET", "2024-03-31 12:00 CEST"]), zone_names(["5 ABC"])
     (['CEST', 'CET'], [])
     """
-    plain, names = [], set()
+    texts_without_zone, names = [], set()
     for text in texts:
         zone = _ZONE.search(text)
         names.update([] if zone is None else [zone[0]])
-        plain.append(_ZONE.sub("", text, count=1).strip())
-    return sorted(names) if names and formats_of(plain) else []
+        texts_without_zone.append(_ZONE.sub("", text, count=1).strip())
+    return sorted(names) if names and formats_of(texts_without_zone) else []
 
 
 def _clock_format(token: re.Match[str]) -> str:

@@ -23,7 +23,7 @@ from refused import raises, refused
 from saved import dumps
 from streamsvm.batch import CSMOClassifier, CSMORegressor, HierarchicalSVC, HierarchicalSVR, HSSADMMClassifier, batch_adapter
 from streamsvm.core import threads as core_threads
-from streamsvm.core.threads import one_blas_thread, stop_if_asked, stoppable
+from streamsvm.core.threads import allow_stop, limit_blas_threads, raise_if_stopped
 from streamsvm.stream import CheckpointFolder, load
 
 
@@ -40,7 +40,7 @@ class Gate(ClassifierMixin, BaseEstimator):
         number = len(self.seen)
         self.begun.release()
         while not self.opened.wait(0.001):
-            stop_if_asked()
+            raise_if_stopped()
         if number <= len(self.outcomes) and self.outcomes[number - 1]:
             raise self.outcomes[number - 1]
         self.classes_, self.number_ = np.unique(y), number
@@ -293,10 +293,10 @@ def test_warnings_of_the_fit_come_with_the_next_call():
 def test_stops_are_asked_for_in_a_thread_only():
     asked = threading.Event()
     asked.set()
-    stop_if_asked()
-    with stoppable(asked), pytest.raises(KeyboardInterrupt):
-        stop_if_asked()
-    stop_if_asked()
+    raise_if_stopped()
+    with allow_stop(asked), pytest.raises(KeyboardInterrupt):
+        raise_if_stopped()
+    raise_if_stopped()
 
 
 SMALL = {"gamma": 2.0, "leaf_size": 20, "rank": 8}
@@ -321,11 +321,11 @@ def test_every_solver_stops_where_it_is_asked(solver):
     targets = y > 0.0 if hasattr(solver, "class_weight") else y
     asked = threading.Event()
     asked.set()
-    with stoppable(asked), pytest.raises(KeyboardInterrupt):
+    with allow_stop(asked), pytest.raises(KeyboardInterrupt):
         solver.fit(X, targets)
     if hasattr(solver, "support_"):  # conjugate SMO has its first iterate
         assert np.sum(solver.n_iter_) == 0
-    with stoppable(threading.Event()):
+    with allow_stop(threading.Event()):
         solver.fit(X, targets)
     assert len(solver.support_)
 
@@ -389,7 +389,7 @@ def test_the_number_of_blas_threads_is_what_it_was():
         return [library["num_threads"] for library in threadpool_info() if library["user_api"] == "blas"]
 
     before = threads()
-    first, second = one_blas_thread(), one_blas_thread()
+    first, second = limit_blas_threads(), limit_blas_threads()
     first.__enter__()
     second.__enter__()
     assert set(threads()) == {1}
@@ -408,7 +408,7 @@ def test_an_interrupt_lifts_the_limit_of_blas(at, monkeypatch):
     monkeypatch.setattr(core_threads, "_blas_libraries", lambda: libraries)
 
     def numbers_within():
-        with one_blas_thread():
+        with limit_blas_threads():
             return [library.num_threads for library in libraries]
 
     interrupts(numbers_within)

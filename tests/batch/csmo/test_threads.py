@@ -13,7 +13,7 @@ from patience import PATIENCE
 from streamsvm.batch import CSMOClassifier, CSMOOneClass, CSMORegressor
 from streamsvm.batch.csmo import solver, tiles
 from streamsvm.core.kernels import RBF, Kernel
-from streamsvm.core.threads import Workers, thread_count
+from streamsvm.core.threads import Workers, resolve_n_jobs
 
 SLOW = bool(config.DISABLE_JIT)
 N = 60 if SLOW else 700
@@ -164,5 +164,5 @@ def test_the_first_error_is_raised_and_asks_the_others_to_stop():
 
 @pytest.mark.parametrize(("n_jobs", "expected"), [(None, 1), (1, 1), (3, 3), (-1000, 1)])
 def test_number_of_threads(n_jobs, expected):
-    assert thread_count(n_jobs) == expected
-    assert thread_count(-1) >= 1
+    assert resolve_n_jobs(n_jobs) == expected
+    assert resolve_n_jobs(-1) >= 1

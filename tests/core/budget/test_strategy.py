@@ -10,7 +10,7 @@ from river import datasets
 
 from refused import refused
 from streamsvm import BSCAClassifier, BSGDClassifier, Merge, Projection, Removal
-from streamsvm.core.budget import Refusal, Strategy, strategy_for
+from streamsvm.core.budget import Refusal, Strategy, choose_strategy
 from streamsvm.core.budget.strategy import maintain, set_strategy
 from streamsvm.core.memory.slots import append, remove
 from streamsvm.core.memory.support_vectors import SupportVectorStore, views
@@ -140,12 +140,12 @@ def test_a_strategy_needs_an_event():
 
 
 def test_strategies_that_suit_a_kernel():
-    assert strategy_for("rbf", None) == Merge()
-    assert strategy_for("poly", None) == strategy_for("linear", None) == Projection()
-    assert strategy_for("linear", Oldest()) == Oldest()
-    refused(r"Merge needs kernel='rbf'; with kernel='poly' use Projection\(\) or Removal\(\)", strategy_for, "poly", Merge())
+    assert choose_strategy("rbf", None) == Merge()
+    assert choose_strategy("poly", None) == choose_strategy("linear", None) == Projection()
+    assert choose_strategy("linear", Oldest()) == Oldest()
+    refused(r"Merge needs kernel='rbf'; with kernel='poly' use Projection\(\) or Removal\(\)", choose_strategy, "poly", Merge())
     for wrong_value in (Merge, "merge", 3, Refusal()):
-        refused("maintenance must be a Merge, Removal, Projection or another", strategy_for, "rbf", wrong_value)
+        refused("maintenance must be a Merge, Removal, Projection or another", choose_strategy, "rbf", wrong_value)
 
 
 def test_choices_are_checked_and_shown():

@@ -17,7 +17,7 @@ from streamsvm.core.compiling import ahead
 from streamsvm.core.compiling.common import INTERPRETED, expected_uses, find
 from streamsvm.core.compiling.functions import with_numba
 from streamsvm.core.compiling.signatures import numba_types, parse
-from streamsvm.files.locks import locks
+from streamsvm.files.locks import try_lock
 
 pytestmark = pytest.mark.skipif(INTERPRETED, reason="nothing is compiled")
 
@@ -98,7 +98,7 @@ def test_a_process_that_is_ended_leaves_whole_files_and_no_helpers_and_the_next_
     assert used.stdout == "0\n"
     for lock in tmp_path.glob("streamsvm/*.lock"):  # of a helper that was ended
         with lock.open("rb+") as file:
-            assert locks(file)
+            assert try_lock(file)
 
 
 @pytest.fixture

@@ -12,12 +12,12 @@ from hypothesis import strategies as st
 from refused import raises
 from saved import dumps, loads
 from streamsvm import BSGDClassifier, BSGDRegressor, SVMClassifier
-from streamsvm.files.category_names import key_of, seed_of
+from streamsvm.files.category_names import compute_column_seed, compute_name_key
 from streamsvm.stream import Table
 from streamsvm.stream.tables import TableEncoder, TableModel, statistics
 from streamsvm.stream.tables.statistics import MOST_LABELS, NameStatistics
 
-KEYS = [key_of(seed_of("c"), name) for name in "abcdef"]
+KEYS = [compute_name_key(compute_column_seed("c"), name) for name in "abcdef"]
 
 
 class Twin:
@@ -166,7 +166,7 @@ def test_merged_encoders_know_the_rows_of_all(labels):
     before = [dumps(each) for each in parts[1:]]
     merged.merge_with(*parts[1:])
     assert [dumps(each) for each in parts[1:]] == before
-    keys = [key_of(seed_of("b"), f"b{i}") for i in range(60)]
+    keys = [compute_name_key(compute_column_seed("b"), f"b{i}") for i in range(60)]
     at = [whole.statistics.suffixes.index(suffix) for suffix in merged.statistics.suffixes if suffix in whole.statistics.suffixes]
     mine = [place for place, suffix in enumerate(merged.statistics.suffixes) if suffix in whole.statistics.suffixes]
     assert at
