@@ -1,6 +1,6 @@
 """Changes by 16 and 8 bits a number of the vectors: of labels of rows that were not learned, and of numbers in their deviations.
 
-Each learner has learned at most 12,000 rows of a set in one pass (committees and machines 4,000), in random order, with its usual
+Each learner has learned at most 12,000 rows of a set in one pass (ensembles and machines 4,000), in random order, with its usual
 parameters; labels are those of its program evaluated by numpy, as C answers but for rounding to float32. A dash: refused, because
 so few bits would lose too much of the model.
 """

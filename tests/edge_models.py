@@ -1,4 +1,4 @@
-"""Models of all kinds that have a program, by name: learners by discovery, committees, machines, what stands before and round."""
+"""Models of all kinds that have a program, by name: learners by discovery, ensembles, machines, what stands before and round."""
 
 import copy
 import math
@@ -166,7 +166,7 @@ def costly(kind, classes):
 
 
 def of_whole_numbers(kind, labels, values):
-    """A committee that has learned rows of whole numbers, so that many are equally far from others; and further rows."""
+    """An ensemble that has learned rows of whole numbers, so that many are equally far from others; and further rows."""
     rng, n = np.random.default_rng(0), 600 if values > 2 else 2000  # rows of two values are there often
     X = rng.integers(0, values, size=(n + 1000, 7)).astype(float)
     f = X[:, 0] - X[:, 1] + np.abs(X[:, 2] - X[:, 3]) + rng.normal(size=len(X))
@@ -175,7 +175,7 @@ def of_whole_numbers(kind, labels, values):
     return model, X[n:]
 
 
-#: Committees of whole numbers: the kind, how many labels, and how many values a feature has.
+#: Ensembles of whole numbers: the kind, how many labels, and how many values a feature has.
 WHOLE_NUMBERS = [(SVMClassifier, 2, 6), (SVMClassifier, 3, 6), (SVMRegressor, 0, 6), (SVMClassifier, 2, 2), (SVMClassifier, 5, 2)]
 
 
@@ -200,7 +200,7 @@ def makers():
     for name, (kind, classes) in {
         "costs of 2": (BSGDClassifier, 2),
         "costs of 3": (BSGDClassifier, 3),
-        "costs of a committee": (SVMClassifier, 3),
+        "costs of an ensemble": (SVMClassifier, 3),
     }.items():
         found[name] = lambda kind=kind, classes=classes: costly(kind, classes)
     return found | {"scaled targets": scaled_targets, "tuned threshold": tuned}

@@ -1,4 +1,4 @@
-"""A slow twin of the rolling forest of a committee: trees of objects, and labels themselves."""
+"""A slow twin of the rolling forest of an ensemble: trees of objects, and labels themselves."""
 
 import math
 

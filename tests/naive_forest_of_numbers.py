@@ -1,4 +1,4 @@
-"""A slow twin of the rolling forest of a committee that predicts numbers: every other tree is of targets."""
+"""A slow twin of the rolling forest of an ensemble that predicts numbers: every other tree is of targets."""
 
 import numpy as np
 

@@ -1,4 +1,4 @@
-"""Slow twins of what a committee remembers: rows and how near they are, and which label follows which."""
+"""Slow twins of what an ensemble remembers: rows and how near they are, and which label follows which."""
 
 import math
 

@@ -6,7 +6,7 @@ from numba import config
 import naive_batch
 from saved import dumps
 from streamsvm.core.memory.block import STATE_BEGIN, record
-from streamsvm.core.memory.committee import CommitteeStore, Place
+from streamsvm.core.memory.ensemble import EnsembleStore, Place
 from streamsvm.core.steps import newton, stack, target_answers
 from streamsvm.core.steps.iterates import COMMON, EPSILON_INSENSITIVE
 
@@ -80,7 +80,7 @@ def dicts(X):
 
 
 def functions_of(x, n):
-    """The row of a committee's expert of second order: 1, and n functions of each feature."""
+    """The row of an ensemble's expert of second order: 1, and n functions of each feature."""
     z = [1.0]
     for value in np.clip(np.array(list(x.values()), np.float32).astype(float), -5.0, 5.0):
         z += [value, abs(value) - 0.8, max(value - 0.8, 0.0), max(-value - 0.8, 0.0)][:n]
@@ -96,14 +96,14 @@ def sectors(n, seed=0, classes=2, spread=(1.0, 20.0), centre=(0.0, 7.0)):
 
 
 def of_experts(kind, *team, **parameters):
-    """A committee of these experts alone, of which one has a budget."""
+    """An ensemble of these experts alone, of which one has a budget."""
     return type(kind.__name__, (kind,), {"_experts": {"normal": team}})(**parameters)
 
 
-def committee_of(answers, outputs):
-    """The block of a committee of two experts, its arrays, and the state that all learners have."""
+def ensemble_of(answers, outputs):
+    """The block of an ensemble of two experts, its arrays, and the state that all learners have."""
     numbers = answers is target_answers
-    store = CommitteeStore([Place(2), Place(2)], 1, outputs, numbers)
+    store = EnsembleStore([Place(2), Place(2)], 1, outputs, numbers)
     v, c = store.views, record(store.block, STATE_BEGIN, COMMON)
     if numbers:
         c["loss"] = EPSILON_INSENSITIVE

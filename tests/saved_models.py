@@ -44,8 +44,8 @@ def models():
     yield "anomaly", OneClassBSGD(**small), ROWS, None
     yield "pipeline", preprocessing.StandardScaler() | BSGDClassifier(**small, scaling=None), ROWS, two
     yield "table", TableEncoder("city:category") | BSGDClassifier(**{**small, "max_features": 8}), TABLE, two
-    yield "committee", SVMClassifier(max_features=4, seed=0), ROWS, three
-    yield "committee of numbers", SVMRegressor(max_features=4, seed=0), ROWS, number
+    yield "ensemble", SVMClassifier(max_features=4, seed=0), ROWS, three
+    yield "ensemble of numbers", SVMRegressor(max_features=4, seed=0), ROWS, number
 
 
 def machines():

@@ -1,4 +1,4 @@
-"""The committee on a stream of three parts: a linear boundary, a circle, labels that come in runs."""
+"""The ensemble on a stream of three parts: a linear boundary, a circle, labels that come in runs."""
 
 import matplotlib.pyplot as plt
 import numpy as np
@@ -36,8 +36,8 @@ for n, (x, label) in enumerate(zip(X, y.tolist(), strict=True)):
         rows.append(n + 1)
 plt.style.use("seaborn-v0_8-colorblind")
 figure, (top, bottom) = plt.subplots(2, 1, figsize=(6, 8), sharex=True, layout="constrained")
-top.plot(rows, np.reshape(wrong, (-1, every)).mean(axis=1), color="0.7", lw=1, label=f"Committee, last {every} rows")
-top.plot(rows, recent[every - 1 :: every], color="k", lw=2, label="Committee, fading")
+top.plot(rows, np.reshape(wrong, (-1, every)).mean(axis=1), color="0.7", lw=1, label=f"Ensemble, last {every} rows")
+top.plot(rows, recent[every - 1 :: every], color="k", lw=2, label="Ensemble, fading")
 for kind, style, error, weight in zip(kinds, styles, np.transpose(errors), np.transpose(weights), strict=True):
     top.plot(rows, error, ls=style, label=kind.capitalize())
     bottom.plot(rows, weight, ls=style)

@@ -91,7 +91,7 @@ def run_export(arguments: argparse.Namespace) -> None:
         print(f"too large for a processor whose int has 16 bits, such as an AVR: {_SMALLER}")
     elif written is program and isinstance(learner_of(checkpoint.model), SVMClassifier | SVMRegressor):
         nbytes = program.nbytes if needs is None else needs.table_bytes
-        print(f"a committee of {nbytes:,} bytes of numbers: where that is much, {_SMALLER}")
+        print(f"an ensemble of {nbytes:,} bytes of numbers: where that is much, {_SMALLER}")
 
 
 def _sample_rows(place: str, checkpoint: Any, program: Program) -> np.ndarray:

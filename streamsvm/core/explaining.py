@@ -108,7 +108,7 @@ class Example(NamedTuple):
 class Examples:
     """The rows that a model knows which are nearest to a row.
 
-    A committee remembers rows. Other kernel machines have support vectors: rows, or after a merge something between two rows.
+    An ensemble remembers rows. Other kernel machines have support vectors: rows, or after a merge something between two rows.
 
     Examples
     --------

@@ -17,14 +17,14 @@ kernel       values of the kernel ``kind`` with ``vectors``; integers are multip
 fourier      the cosines of ``factor`` times the products with ``vectors``, then the sines
 trees        the sum over trees of the expansion in the leaf that x goes to, as `streamsvm.edge.steps` describes
 neighbours   the share of each label in the votes of the nearest ``vectors``, or the mean of their targets, as
-             `streamsvm.edge.committees` describes
+             `streamsvm.edge.ensembles` describes
 forest       the share of each label in the votes of trees, or the mean of their leaves, as described there
 log          the logarithm of x, or of ``least`` where x is less
 linear       ``weights`` x + ``biases``
 concat       several values, one after the other
 votes        from a number for each pair of ``classes``, 0 or more for the second: the votes that each class has
 pair_scores  from the same, above 0 for the second: those votes, and less than half a vote for the sum of the numbers
-experts      the answer of a committee to what its experts say, as `streamsvm.edge.committees` describes
+experts      the answer of an ensemble to what its experts say, as `streamsvm.edge.ensembles` describes
 ===========  ========================================================================================================
 """
 
@@ -46,7 +46,7 @@ Name = str | int | float | bool
 
 _VERSION = 1
 _MOST_COLUMNS = 2**26
-_MOST_STEPS = 1000  # committees have less than 100
+_MOST_STEPS = 1000  # ensembles have less than 100
 #: All values of a row together may have so many times the numbers that a program is written with, and so many at least.
 _TIMES, _FREE_NUMBERS = 64, 2**20
 _LONGEST_NAME = 2**11

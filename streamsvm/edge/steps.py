@@ -14,8 +14,8 @@ from typing import NamedTuple
 
 import numpy as np
 
-from streamsvm.edge import committees
-from streamsvm.edge.committees import ABOVE_HALF, LEAD
+from streamsvm.edge import ensembles
+from streamsvm.edge.ensembles import ABOVE_HALF, LEAD
 from streamsvm.edge.step import MOST_CLASSES, ProgramError, Step, check_vectors, is_number, step_array, step_option, vectors_of
 
 LARGEST_KERNEL = 1e30
@@ -259,14 +259,14 @@ _KINDS: Mapping[str, _Kind] = {
     "kernel": _Kind(_check_kernel, lambda step, x: kernel_values(step, vectors_of(step), x)),
     "fourier": _Kind(_check_fourier, _fourier_step),
     "trees": _Kind(_check_trees, _trees_step),
-    "neighbours": _Kind(committees.check_neighbours, committees.neighbours),
-    "forest": _Kind(committees.check_forest, committees.forest),
+    "neighbours": _Kind(ensembles.check_neighbours, ensembles.neighbours),
+    "forest": _Kind(ensembles.check_forest, ensembles.forest),
     "log": _Kind(_check_log, lambda step, x: np.log(np.maximum(x, step.options["least"]))),
     "linear": _Kind(_check_linear, lambda step, x: x @ step.arrays["weights"].T + step.arrays["biases"]),
     "concat": _Kind(lambda _, width: width, lambda _, x: x),
     "votes": _Kind(_check_pairs, _votes_step),
     "pair_scores": _Kind(_check_pairs, _pair_scores),
-    "experts": _Kind(committees.check_experts, committees.experts),
+    "experts": _Kind(ensembles.check_experts, ensembles.experts),
 }
 
 

@@ -257,8 +257,8 @@ def _of_batch(model: Any, transformers: list[Any]) -> Program:
 
 
 def _of_river(model: Any, transformers: list[Any]) -> Program:
-    from streamsvm.export.learners import add_committee, add_learner  # noqa: PLC0415 - compiled code takes a second
-    from streamsvm.learners.committee import Committee  # noqa: PLC0415
+    from streamsvm.export.learners import add_ensemble, add_learner  # noqa: PLC0415 - compiled code takes a second
+    from streamsvm.learners.ensemble import Ensemble  # noqa: PLC0415
     from streamsvm.learners.estimator import OnlineEstimator  # noqa: PLC0415
 
     if (found := _unwrapped_model(model)) is not None:
@@ -281,7 +281,7 @@ def _of_river(model: Any, transformers: list[Any]) -> Program:
         raise ProgramError("names that are hashed behind a transformer are not exported: learn with a larger max_features")
     program = Program(front.columns, hashed, front.tables)
     value = add_scales(program, 0, front.scales)
-    answer = (add_committee if isinstance(model, Committee) else add_learner)(program, model, value)
+    answer = (add_ensemble if isinstance(model, Ensemble) else add_learner)(program, model, value)
     if answer.kind == "class" and answer.labels[0] is None:
         raise ProgramError(_NOT_LEARNED)
     program.answer, program.facts = answer, facts_of(model)

@@ -1,4 +1,4 @@
-"""Programs of the online learners, and of the experts of committees."""
+"""Programs of the online learners, and of the experts of ensembles."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from streamsvm.core.steps.forest import LEAST_SHARE
 from streamsvm.core.steps.neighbours import LEAST_OF_LABELS, LEAST_OF_NUMBERS, OFFSET, POWER, REACH, fill_factors
 from streamsvm.core.steps.rescale import BOUND
 from streamsvm.core.steps.stack import FIRST_INPUT
-from streamsvm.edge.committees import SAID_NUMBER
+from streamsvm.edge.ensembles import SAID_NUMBER
 from streamsvm.edge.program import Answer, Program, ProgramError
 from streamsvm.edge.steps import LogOdds, MarginOdds
 from streamsvm.learners.budgeted import BudgetedEstimator
@@ -43,7 +43,7 @@ _LAST, _AVERAGE = 0, 1
 
 
 def add_learner(program: Program, model: OnlineEstimator, value: int) -> Answer:
-    """Add the steps of a learner that is no committee to a program, whose ``value`` has its features; return the answer.
+    """Add the steps of a learner that is no ensemble to a program, whose ``value`` has its features; return the answer.
 
     It is a ProgramError if the learner is of a kind that has no program.
     """
@@ -172,8 +172,8 @@ def _in_python(function: Any) -> Any:
     return getattr(function, "py_func", function)
 
 
-def add_committee(program: Program, model: Any, value: int) -> Answer:
-    """Add the steps of a committee to a program, whose ``value`` has its features; return the answer."""
+def add_ensemble(program: Program, model: Any, value: int) -> Answer:
+    """Add the steps of an ensemble to a program, whose ``value`` has its features; return the answer."""
     v, own, live = model._store.views, model._own[0], model._outputs
     value = filled = program.add("impute", value, float32=model._dtype is np.float32)
     if model.scale_in_use is not None:

@@ -14,7 +14,7 @@ from typing import get_args
 import numpy as np
 
 from streamsvm.core.checks import LARGEST_FLOAT32, OnnxInputs
-from streamsvm.edge.committees import ALIKE, NEAREST_DISTANCE, ROUNDING, SAID, SAID_NUMBER
+from streamsvm.edge.ensembles import ALIKE, NEAREST_DISTANCE, ROUNDING, SAID, SAID_NUMBER
 from streamsvm.edge.program import Program, ProgramError
 from streamsvm.edge.step import Step, vectors_of
 from streamsvm.edge.steps import LARGEST_KERNEL, LEAST_KERNEL, LogOdds, MarginOdds
@@ -265,7 +265,7 @@ def _pair_scores(graph: Graph, step: Step, x: str) -> str:
     return graph.op("Add", _counting_nodes(graph, step, x, "Greater"), graph.op("Div", sums, size))
 
 
-# Committees ---------------------------------------------------------------------------------------------------------------------
+# Ensembles ---------------------------------------------------------------------------------------------------------------------
 
 
 def _expert_nodes(graph: Graph, step: Step, x: str) -> str:

@@ -51,7 +51,7 @@ def reduced(program: Program, max_bytes: int, X: Any = None, *, bits: int = 32, 
 
     It chooses vectors that are far from each other, those of large coefficients first, moves them so that decision values on
     rows stay as they were, fits their coefficients by least squares, and rounds the vectors to ``bits`` as `quantised` does.
-    Rows near the boundary count most. The kernels of a committee lose the same share of their vectors each, and its memory the
+    Rows near the boundary count most. The kernels of an ensemble lose the same share of their vectors each, and its memory the
     same share of the rows that vote as nearest neighbours, by chance; or where more rows of X keep their label so, all of them,
     and votes as they do on average. Trees that would take more than half of the bytes always vote as they do on average. A
     program that is small enough stays as it is.

@@ -423,7 +423,7 @@ class OnlineEstimator(RiverEstimator):
     def examples_one(self, x: Mapping[Any, Any], n: int = 3) -> Examples:
         """Return the rows of each label that the model knows and that are nearest to a row.
 
-        A committee that remembers rows has those, at the distance by which they vote. A kernel machine has its support vectors,
+        An ensemble that remembers rows has those, at the distance by which they vote. A kernel machine has its support vectors,
         at the Euclidean distance in the features as it scales them; each belongs to the label that it speaks for.
 
         Parameters
@@ -440,7 +440,7 @@ class OnlineEstimator(RiverEstimator):
 
         Notes
         -----
-        It takes O(m d) for m rows of d features. A committee remembers the first 512 features. Where names are hashed, a column
+        It takes O(m d) for m rows of d features. An ensemble remembers the first 512 features. Where names are hashed, a column
         has the names of the row that share it, as in `explain_one`; else the first one that had it.
         """
         return find_examples(self, x, n)

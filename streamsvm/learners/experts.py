@@ -1,4 +1,4 @@
-"""The kinds of experts that a committee consists of: their memory and compiled functions, and their state in Python."""
+"""The kinds of experts that an ensemble consists of: their memory and compiled functions, and their state in Python."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ import numpy as np
 
 from streamsvm.core.kernels import POLY, RBF
 from streamsvm.core.memory.block import STATE_BEGIN, record
-from streamsvm.core.memory.committee import Place
+from streamsvm.core.memory.ensemble import Place
 from streamsvm.core.memory.forest import ForestStore
 from streamsvm.core.memory.landmarks import LandmarkStore
 from streamsvm.core.memory.neighbours import NeighbourStore
@@ -19,8 +19,8 @@ from streamsvm.core.memory.support_vectors import SupportVectorStore
 from streamsvm.core.memory.weights import WeightStore
 from streamsvm.core.steps import experts, forest, iterates, landmarks, least_squares, linear_step, neighbours
 from streamsvm.core.steps import second_order as newton
-from streamsvm.core.steps.committee import Functions
 from streamsvm.core.steps.coordinate_ascent import step as ascent
+from streamsvm.core.steps.ensemble import Functions
 from streamsvm.learners.classifier import split_output
 from streamsvm.learners.estimator import check_record
 from streamsvm.learners.kernel_rls import check_work, holds_labels, widen_outputs
@@ -35,7 +35,7 @@ def common_of(store: Any) -> Any:
 
 @dataclass(frozen=True)
 class Expert:
-    """An expert of a committee."""
+    """An expert of an ensemble."""
 
     name: str
 
@@ -96,7 +96,7 @@ class KernelLearner(Learner):
     """A learner with a kernel."""
 
     width: float = 1.0
-    """Its gamma over that of the committee."""
+    """Its gamma over that of the ensemble."""
     budget: int = 150
     """Its support vectors or landmarks."""
     kernel: int = RBF

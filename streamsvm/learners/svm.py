@@ -1,4 +1,4 @@
-"""Support vector machines without parameters to choose: committees of learners."""
+"""Support vector machines without parameters to choose: ensembles of learners."""
 
 from __future__ import annotations
 
@@ -6,11 +6,11 @@ from collections.abc import Mapping
 from typing import Any, ClassVar
 
 from streamsvm.core.memory.block import record
-from streamsvm.core.memory.committee import STATE, CommitteeStore
+from streamsvm.core.memory.ensemble import STATE, EnsembleStore
 from streamsvm.core.steps import label_answers, target_answers
 from streamsvm.core.steps.iterates import RULE_STATE
 from streamsvm.learners.classifier import OnlineClassifier
-from streamsvm.learners.committee import EXPERTS, REGRESSION_EXPERTS, Committee
+from streamsvm.learners.ensemble import EXPERTS, REGRESSION_EXPERTS, Ensemble
 from streamsvm.learners.estimator import learner
 from streamsvm.learners.experts import Expert
 from streamsvm.learners.labels import MAX_CLASSES
@@ -18,10 +18,10 @@ from streamsvm.learners.regressor import OnlineRegressor
 
 
 @learner
-class SVMClassifier(OnlineClassifier, Committee):
+class SVMClassifier(OnlineClassifier, Ensemble):
     """A support vector machine for any stream, with nothing to tune.
 
-    The model is a committee of experts that all learn every row: budgeted kernel machines with several kernel widths, linear
+    The model is an ensemble of experts that all learn every row: budgeted kernel machines with several kernel widths, linear
     learners of first and second order, a sum of functions of one feature each, machines that start from scratch where the
     stream drifts, a memory of rows whose nearest neighbours vote, a rolling forest, the last label, and what followed it before.
     With the highest effort, there is also least squares on kernel landmarks.
@@ -44,7 +44,7 @@ class SVMClassifier(OnlineClassifier, Committee):
     most by default, two labels take 6.2 MB.
 
     The memory of rows holds 2,000 rows, or 4,000 of three and more labels, but no more than 128,000 numbers: of 256 features
-    496 rows, of the first 512 features if there are more. It keeps the rows that the committee or the memory itself missed, and
+    496 rows, of the first 512 features if there are more. It keeps the rows that the ensemble or the memory itself missed, and
     one in ten of the others, and all rows until it is half full. A distance is the sum over features of their differences, in
     standard deviations, each at most 1, and times what the feature counts. So a feature whose numbers are names, such as codes,
     needs no encoding. What a feature counts is learned by ReliefF's rule. Of the 13 nearest rows, each has a vote of its weight
@@ -88,7 +88,7 @@ class SVMClassifier(OnlineClassifier, Committee):
     _experts: ClassVar[Mapping[str, tuple[Expert, ...]]] = EXPERTS
     _answers: ClassVar[Any] = label_answers
 
-    def _widen_store(self, store: CommitteeStore, outputs: int) -> None:
+    def _widen_store(self, store: EnsembleStore, outputs: int) -> None:
         v, before = store.views, self._outputs
         positive, negative = (0, 1) if self._labels.positive_comes_first else (1, 0)
         if before == 1:
@@ -116,10 +116,10 @@ class SVMClassifier(OnlineClassifier, Committee):
 
 
 @learner
-class SVMRegressor(OnlineRegressor, Committee):
+class SVMRegressor(OnlineRegressor, Ensemble):
     """A support vector regression for any stream, with nothing to tune.
 
-    The model is a committee of experts that all learn every row, as `SVMClassifier` is: linear learners of first and second
+    The model is an ensemble of experts that all learn every row, as `SVMClassifier` is: linear learners of first and second
     order, a sum of functions of one feature each, recursive least squares on landmarks with a Gaussian and with a cubic kernel,
     the last target, budgeted kernel regressions of what the sum of functions does not explain, a memory of rows, whose nearest
     neighbours give the mean of their targets, and a rolling forest, which knows what experts miss together. One of the kernel

@@ -110,7 +110,7 @@ def test_the_default_model_names_the_way_to_a_small_one(tmp_path, call):
         model.learn_one(x, y)
     streamsvm.save(model, tmp_path / "saved")
     said = call("export", tmp_path / "saved", "--to", "numpy", "--out", tmp_path).stdout.splitlines()[-1]
-    assert re.match(r"a committee of [\d,]+ bytes of numbers: .*--max-bytes.*--learner bsgd,budget=60", said)
+    assert re.match(r"an ensemble of [\d,]+ bytes of numbers: .*--max-bytes.*--learner bsgd,budget=60", said)
 
 
 def test_the_order_of_the_table_is_said_and_kept(file, tmp_path, call):

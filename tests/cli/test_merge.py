@@ -49,7 +49,7 @@ def test_models_of_the_command_line_become_one_that_predicts(file, tmp_path, cal
     assert np.mean([each["y_pred"] == y for each, (_, y) in zip(predictions, table(400, 0), strict=True)]) > 0.85
 
 
-def test_a_committee_is_refused_with_the_way_out(tmp_path, call):
+def test_an_ensemble_is_refused_with_the_way_out(tmp_path, call):
     with CheckpointFolder(tmp_path / "one") as folder:
         folder.save(learned(lambda: SVMClassifier(effort="low"), []), None, rows=5, position={})
     done = call("merge", tmp_path / "one", "--to", tmp_path / "merged", status=1, says="SVMClassifier cannot be merged")

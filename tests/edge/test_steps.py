@@ -11,7 +11,7 @@ from refused import refused
 from streamsvm import edge
 from streamsvm.core.steps import neighbours as of_learners
 from streamsvm.core.steps import stack
-from streamsvm.edge import committees
+from streamsvm.edge import ensembles
 from streamsvm.edge.program import run
 from streamsvm.edge.step import MOST_AT_ONCE, Step
 from streamsvm.edge.steps import value_of, width_of
@@ -230,7 +230,7 @@ def test_forests_of_numbers_have_means_of_leaves():
     labelled = Step("forest", (0,), FOREST | {"targets": np.tile([0, 1], (len(means["means"]), 1))}, {"labels": 2})
     assert width_of(labelled, 2) == 2
     x = np.random.default_rng(0).normal(size=(20, 2))
-    leaves = committees._leaf_numbers(FOREST, x.astype(np.float32))
+    leaves = ensembles._leaf_numbers(FOREST, x.astype(np.float32))
     votes = FOREST["votes"].astype(float)
     np.testing.assert_allclose(value_of(step, x)[:, 0], leaves @ votes / votes.sum())
     for bad, reason in (
@@ -254,4 +254,4 @@ def test_forests_and_logarithms_need_their_options():
 
 def test_ties_are_those_of_the_learners():
     learned = of_learners.ROUNDING, of_learners.NEAREST_DISTANCE, stack.ALIKE
-    assert learned == (committees.ROUNDING, committees.NEAREST_DISTANCE, committees.ALIKE)
+    assert learned == (ensembles.ROUNDING, ensembles.NEAREST_DISTANCE, ensembles.ALIKE)

@@ -59,7 +59,7 @@ def learned_from_dicts(model):
 
 MODELS = {
     "bsgd": lambda: BSGDClassifier(20, seed=0),
-    "committee": lambda: SVMClassifier("low", seed=0),
+    "ensemble": lambda: SVMClassifier("low", seed=0),
     "linear": lambda: OnlineLinearSVC(max_features=100),
     "scaler": lambda: preprocessing.StandardScaler() | BSCAClassifier(20, scaling=None, seed=0),
     "encoder": lambda: TableEncoder() | BSGDClassifier(20, seed=0),

@@ -95,7 +95,7 @@ def test_a_memory_that_says_little_gives_its_room_to_kernels():
 
 
 @pytest.mark.parametrize("kind", [SVMClassifier, SVMRegressor])
-def test_committees_of_any_size(kind):
+def test_ensembles_of_any_size(kind):
     given = program_of(learned(kind(seed=0), 300, 2 if kind is SVMClassifier else 0))
     found = reduced(given, table_bytes(given) // 3, rows_of(given, 400), passes=5)
     assert found.table_bytes <= table_bytes(given) // 3

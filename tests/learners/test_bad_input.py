@@ -40,11 +40,11 @@ MADE = {
     "bsca": lambda: BSCAClassifier(budget=5, max_features=3, replay=4, class_weight="balanced", seed=0),
     "linear": lambda: OnlineLinearSVC(max_features=3),
     "least squares": lambda: KernelRLSClassifier(budget=5, max_features=3),
-    "committee": lambda: SVMClassifier("low", max_features=3, seed=0),
+    "ensemble": lambda: SVMClassifier("low", max_features=3, seed=0),
     "bsgd of numbers": lambda: BSGDRegressor(budget=5, max_features=3),
     "bsca of numbers": lambda: BSCARegressor(budget=5, max_features=3),
     "linear of numbers": lambda: OnlineLinearSVR(max_features=3),
-    "committee of numbers": lambda: SVMRegressor("low", max_features=3, seed=0),
+    "ensemble of numbers": lambda: SVMRegressor("low", max_features=3, seed=0),
     "one class": lambda: OneClassBSGD(budget=5, max_features=3),
 }
 ROWS_ARE_NO_MAPPINGS = [(x, "a row must be a mapping") for x in (None, [1.0], "ab", pd.Series({"a": 1.0}))]

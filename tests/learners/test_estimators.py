@@ -76,7 +76,7 @@ def test_size_is_constant_and_the_budget_holds(model):
     assert len(sizes) == 1
     if hasattr(model, "budget"):
         assert model.support_vectors.shape == (model.n_support, 9)
-    if not hasattr(model, "coefficients"):  # a committee has those of its experts
+    if not hasattr(model, "coefficients"):  # an ensemble has those of its experts
         return
     assert model.coefficients.shape[-1] == (model.n_support if hasattr(model, "budget") else 9)
     assert np.isfinite(model.coefficients).all()

@@ -64,7 +64,7 @@ def test_support_vectors_of_every_learner(kind):
 
 @pytest.mark.parametrize("scaling", ["auto", None])
 @pytest.mark.parametrize("labels", [("low", "high"), ("low", "middle", "high"), (True, False)])
-def test_a_committee_gives_rows_that_it_has_learned(labels, scaling):
+def test_an_ensemble_gives_rows_that_it_has_learned(labels, scaling):
     model, rows = learned(SVMClassifier(scaling=scaling, seed=0), labels=labels)
     for x, y in rows[::20]:
         found = model.examples_one(x)

@@ -1,4 +1,4 @@
-"""The experts of committees that are rolling forests, of labels and of numbers, beside their twins."""
+"""The experts of ensembles that are rolling forests, of labels and of numbers, beside their twins."""
 
 import math
 
@@ -13,7 +13,7 @@ from streamsvm import SVMClassifier, SVMRegressor, edge
 from streamsvm.core.memory.forest import COUNTS, LABEL, OTHER, PLACE
 from streamsvm.core.steps import forest
 from streamsvm.export.describe import program_of
-from streamsvm.learners.committee import _ADDITIVE, _ascent_expert, _regression_expert
+from streamsvm.learners.ensemble import _ADDITIVE, _ascent_expert, _regression_expert
 from streamsvm.learners.experts import Forest, Neighbours, NumberForest
 
 N = 70 if config.DISABLE_JIT else 450
@@ -46,7 +46,7 @@ def rows_of_numbers(n=N, seed=0):
 
 
 def few(scaling, kind=SVMClassifier, **parameters):
-    """A committee of few experts, of which one is a forest of 120 rows."""
+    """An ensemble of few experts, of which one is a forest of 120 rows."""
     team = FEW if kind is SVMClassifier else FEW_OF_NUMBERS
     return of_experts(kind, *team, **{"max_features": 6, "scaling": scaling, "seed": 1, **parameters})
 
@@ -68,7 +68,7 @@ def store_of(model):
 
 
 class Pair:
-    """The committee, and the twin."""
+    """The ensemble, and the twin."""
 
     #: Of what float32 holds beside the twin.
     rtol = 1e-6
@@ -116,7 +116,7 @@ class Pair:
 
 
 class Beside(Pair):
-    """The committee and its twin, of labels."""
+    """The ensemble and its twin, of labels."""
 
     def __init__(self, model):
         super().__init__(model, NaiveForest(PLACES, 1 + FEW.index(FEW[-1]), 16))
@@ -143,7 +143,7 @@ class Beside(Pair):
 
 
 class BesideNumbers(Pair):
-    """The committee and its twin, of numbers."""
+    """The ensemble and its twin, of numbers."""
 
     rtol = 1e-4
 

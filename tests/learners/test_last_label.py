@@ -8,7 +8,7 @@ from naive_neighbours import NaiveTable
 from problems import names_of, of_experts, place_of
 from streamsvm import SVMClassifier
 from streamsvm.core.steps.experts import predict_from_last
-from streamsvm.learners.committee import EXPERTS, _ascent_expert
+from streamsvm.learners.ensemble import EXPERTS, _ascent_expert
 from streamsvm.learners.experts import LastLabel, Neighbours
 
 TEAM = (_ascent_expert(1.0, 1.0, budget=5), EXPERTS["normal"][-1])

@@ -1,4 +1,4 @@
-"""The expert of a committee that remembers rows, beside its twin."""
+"""The expert of an ensemble that remembers rows, beside its twin."""
 
 import numpy as np
 import pytest
@@ -8,7 +8,7 @@ from naive_neighbours import NaiveMemory
 from problems import names_of, of_experts, place_of
 from streamsvm import SVMClassifier, SVMRegressor
 from streamsvm.core.memory import neighbours
-from streamsvm.learners.committee import _ADDITIVE, _ascent_expert, _regression_expert
+from streamsvm.learners.ensemble import _ADDITIVE, _ascent_expert, _regression_expert
 from streamsvm.learners.experts import Neighbours
 
 N = 90 if config.DISABLE_JIT else 400
@@ -44,7 +44,7 @@ def scale_of(model):
 
 
 class Beside:
-    """A committee and the twin of what it remembers, which learn the same rows and are compared after each."""
+    """An ensemble and the twin of what it remembers, which learn the same rows and are compared after each."""
 
     def __init__(self, model):
         self.model, self.numbers, self.first = model, isinstance(model, SVMRegressor), place_of(model, Neighbours)[1]
@@ -116,7 +116,7 @@ class Beside:
 
 
 def few(labels, scaling):
-    """A committee of few experts, of which one remembers 48 rows, or 96 of more than two labels."""
+    """An ensemble of few experts, of which one remembers 48 rows, or 96 of more than two labels."""
     kind, team = (SVMClassifier, FEW) if labels else (SVMRegressor, FEW_NUMBERS)
     return of_experts(kind, *team, max_features=9, scaling=scaling, seed=1)
 
@@ -137,7 +137,7 @@ def test_rows_that_are_remembered_and_what_they_say(labels, scaling, monkeypatch
 
 @pytest.mark.once
 @pytest.mark.parametrize(("labels", "scaling"), [(3, "auto"), (0, None)])
-def test_committees_remember_rows_as_their_twin(labels, scaling):
+def test_ensembles_remember_rows_as_their_twin(labels, scaling):
     model = (SVMClassifier if labels else SVMRegressor)(max_features=9, scaling=scaling, seed=1)
     pair = Beside(model)
     for x, y, weight in rows(labels, 60 if config.DISABLE_JIT else 120):

@@ -1,4 +1,4 @@
-"""The committee: its experts are the learners themselves, its scale follows the stream, and nothing that comes breaks it."""
+"""The ensemble: its experts are the learners themselves, its scale follows the stream, and nothing that comes breaks it."""
 
 import json
 import pickle
@@ -12,7 +12,7 @@ from problems import accuracy, dicts, functions_of, learned_by, sine_classes, sn
 from refused import refused
 from streamsvm import BSCAClassifier, SVMClassifier, save
 from streamsvm.cli.main import main
-from streamsvm.core.steps import committee, label_answers, newton, second_order
+from streamsvm.core.steps import ensemble, label_answers, newton, second_order
 from streamsvm.core.steps.iterates import LAST
 from streamsvm.learners import KernelRLSClassifier, OnlineLinearSVC
 from streamsvm.learners.experts import Additive, BudgetedMachine, Landmarks, Linear, SecondOrder
@@ -117,7 +117,7 @@ def test_a_third_class_leaves_the_decision_between_the_first_two():
     for (x, _), f in zip(data[:20], before, strict=True):
         model._features.fill(model._row, x, False)
         model._connect()
-        committee.decide(model._block, LAST)
+        ensemble.decide(model._block, LAST)
         scores = dict(zip(model.labels, model._store.views.scores, strict=False))
         if abs(f) < 20.0 and model.follows == "stacks":
             prior, n_spam = 2.0 / (90 + 3.0), sum(y == "spam" for _, y in data)

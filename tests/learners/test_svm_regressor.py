@@ -1,11 +1,11 @@
-"""The committee for targets: its parts against slow twins, and nothing that comes breaks it."""
+"""The ensemble for targets: its parts against slow twins, and nothing that comes breaks it."""
 
 import numpy as np
 import pytest
 from numba import config
 
 import naive
-from problems import answers, committee_of, functions_of, learned_by, sine_curve
+from problems import answers, ensemble_of, functions_of, learned_by, sine_curve
 from streamsvm import BSCARegressor, KernelRLSRegressor, SVMRegressor
 from streamsvm.core.kernels import RBF
 from streamsvm.core.steps import stack, target_answers
@@ -100,7 +100,7 @@ def test_the_stacks_as_their_twin():
     rng, n = np.random.default_rng(0), 6
     noise = np.array([0.0, 0.0, 0.1, 0.3, 1.0, 3.0])
     twin = NaiveStacks(n)
-    block, v, c = committee_of(target_answers, 1)
+    block, v, c = ensemble_of(target_answers, 1)
     for t in range(1, 150 if config.DISABLE_JIT else 300):
         if t == 100:
             noise[2:] = noise[:1:-1]
@@ -129,7 +129,7 @@ def test_the_stacks_as_their_twin():
 
 
 def test_the_choice_is_the_stacks_unless_another_is_better_by_more_than_chance():
-    block, v, c = committee_of(target_answers, 1)
+    block, v, c = ensemble_of(target_answers, 1)
     v.numbers[:] = 1.0, 0.2, 0.5
     for t in range(1, 40):
         c["t"] = t

@@ -45,7 +45,7 @@ MADE = {
     "conformal": lambda: ConformalClassifier(BSGDClassifier(budget=20, seed=0), 0.9, 50),
     "numbers": lambda: ConformalRegressor(BSGDRegressor(budget=20, seed=0), 0.9, 50),
     "both": lambda: ConformalClassifier(TunedThresholdClassifier(BSGDClassifier(budget=20, seed=0)), 0.8, 100),
-    "committee": lambda: CostSensitiveClassifier(SVMClassifier("low", seed=0), {"fine": 0.2}),
+    "ensemble": lambda: CostSensitiveClassifier(SVMClassifier("low", seed=0), {"fine": 0.2}),
 }
 
 

@@ -17,7 +17,7 @@ from streamsvm_spark import RowsError, StreamLearner
 @pytest.mark.parametrize(
     "make",
     [lambda: KernelRLSClassifier(20), lambda: SVMClassifier(effort="low", seed=0), OnlineLinearSVC],
-    ids=["rls", "committee", "linear"],
+    ids=["rls", "ensemble", "linear"],
 )
 def test_any_learner_learns(spark, rows, tmp_path, make, learning):
     X, two, _, _ = (part[:150] for part in rows)

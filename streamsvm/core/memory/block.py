@@ -126,7 +126,7 @@ class Layout(Generic[V]):
         )
         self.header: np.dtype[np.void] = np.dtype([*((name, "i8") for name in self.sizes), *fields.descr])
 
-        @lru_cache(maxsize=256)  # a committee has hundreds of stores with the same sizes
+        @lru_cache(maxsize=256)  # an ensemble has hundreds of stores with the same sizes
         def places(*sizes: int) -> tuple[list[tuple[tuple[int, ...], np.dtype[Any], int]], int, int]:
             # Shape, type and place of each array; where what is saved ends, and where all ends.
             named, at, saved, found = dict(zip(self.sizes, sizes, strict=True)), STATE_END, STATE_END, []

@@ -11,7 +11,7 @@ then of the targets, of the first of these columns and the features; the others 
 them, and of all columns. A leaf is the mean of its rows, and how many that counts as.
 
 Rows are kept as they are given, less an anchor for each feature: 0, or a value near its mean where that is so far from 0 that
-float32 would lose the deviations (a time in seconds). So the scale of the committee may move, and trees stay right.
+float32 would lose the deviations (a time in seconds). So the scale of the ensemble may move, and trees stay right.
 """
 
 from __future__ import annotations

@@ -36,7 +36,7 @@ HEADER = np.dtype(
 CACHE = np.dtype(
     [
         ("valid", "i8"),  # whether ``kernel_rows[0]`` is that of ``rows[2]``
-        ("scored", "i8"),  # whether ``scores`` are those of the row that is learned next, as the predictions of a committee
+        ("scored", "i8"),  # whether ``scores`` are those of the row that is learned next, as the predictions of an ensemble
         ("event", "u8"),  # the address of the strategy's event; 0: none
         ("options", "u8", 2),  # of the strategy
     ]

@@ -47,7 +47,7 @@ def _array_sizes(columns: int, takes_rows: bool = True) -> dict[str, int]:
 class WeightStore(Store[WeightViews]):
     """Room for the weights of features, of the last iterate and of the average, allocated at construction.
 
-    ``max_features``, ``within`` and ``columns`` are as in `Store`. Without ``takes_rows``, it has no room for a row: a committee
+    ``max_features``, ``within`` and ``columns`` are as in `Store`. Without ``takes_rows``, it has no room for a row: an ensemble
     has the current row. It is a ValueError if ``max_features`` is not a positive integer, or would not fit into memory.
 
     It has ``448 + 29 D`` bytes, with D columns, or ``448 + 16 D`` without room for a row; up to 200 more with less than 64
@@ -92,9 +92,9 @@ class WeightStore(Store[WeightViews]):
 
 
 class WeightStores:
-    """The stores of a linear expert of a committee, one for each output, without room for rows; opened when they are asked for.
+    """The stores of a linear expert of an ensemble, one for each output, without room for rows; opened when they are asked for.
 
-    ``within`` are zeros, uint8 [outputs, bytes of a store], a part of the committee's block.
+    ``within`` are zeros, uint8 [outputs, bytes of a store], a part of the ensemble's block.
     """
 
     def __init__(self, max_features: int, columns: int, within: np.ndarray) -> None:

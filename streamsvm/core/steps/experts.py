@@ -1,6 +1,6 @@
-"""Experts of a committee, compiled: kernel machines, linear learners, least squares on landmarks, the last label and target.
+"""Experts of an ensemble, compiled: kernel machines, linear learners, least squares on landmarks, the last label and target.
 
-The functions are those that `committee` calls. Learners of the library run over a store inside the block of the committee.
+The functions are those that `ensemble` calls. Learners of the library run over a store inside the block of the ensemble.
 """
 
 from __future__ import annotations
@@ -10,13 +10,13 @@ import math
 import numpy as np
 
 from streamsvm.core.compiling.functions import compiled
-from streamsvm.core.memory.committee import STATE, committee_views
+from streamsvm.core.memory.ensemble import STATE, ensemble_views
 from streamsvm.core.memory.landmarks import landmark_views
 from streamsvm.core.memory.slots import clear, scan_row
 from streamsvm.core.memory.support_vectors import views
 from streamsvm.core.steps import landmarks, least_squares, linear_step, rescale
-from streamsvm.core.steps.committee import LARGEST_WEIGHT, MOVED, WEIGHTED
 from streamsvm.core.steps.coordinate_ascent import drifts
+from streamsvm.core.steps.ensemble import LARGEST_WEIGHT, MOVED, WEIGHTED
 from streamsvm.core.steps.iterates import EPSILON_INSENSITIVE, PRIOR_ROWS, common, restart
 from streamsvm.core.steps.rule import call_rule, state_of
 from streamsvm.core.steps.stack import MOST_ROWS, answer, bounded, robust_weight
@@ -32,7 +32,7 @@ _FADING = 0.998  # of what followed a label, each time that something follows it
 @compiled
 def predict_machine(block: np.ndarray, store: np.ndarray, expert: int) -> int:
     """Predict by a kernel machine: its last and its average iterate. One that corrects another expert is added to that."""
-    v, s = committee_views(block), views(store)
+    v, s = ensemble_views(block), views(store)
     h, first, base = s.header[0], v.experts[expert]["first_input"], v.experts[expert]["base_input"]
     for j in range(h["used"]):
         s.rows[0, j] = np.float32(v.scaled[j] * (1.0 - v.damping[0, j]))
@@ -48,7 +48,7 @@ def predict_machine(block: np.ndarray, store: np.ndarray, expert: int) -> int:
 @compiled
 def update_machine(block: np.ndarray, store: np.ndarray, expert: int, target: float, label: int, weight: float) -> int:
     """Let a kernel machine learn the row, or by how much the expert that it corrects misses the target."""
-    v = committee_views(block)
+    v = ensemble_views(block)
     e = v.experts[expert]
     first, base = e["first_input"], e["base_input"]
     if e["resets"] != 0:
@@ -69,7 +69,7 @@ def rescale_machine(block: np.ndarray, store: np.ndarray, expert: int, event: in
     """Bring support vectors to the scale in use, in which features count as they do now."""
     if event != WEIGHTED:
         return 0
-    v, s, scaling = committee_views(block), views(store), state_of(block, STATE)["scaling"] != 0
+    v, s, scaling = ensemble_views(block), views(store), state_of(block, STATE)["scaling"] != 0
     h = s.header[0]
     h["gamma"] = v.experts[expert]["width"] * rescale.gamma_of(v.moments, v.spread, h["used"], scaling, v.damping)
     s.cache[0]["valid"] = 0
@@ -90,7 +90,7 @@ def _share_of_output(live: int) -> float:
 @compiled
 def predict_linear(block: np.ndarray, store: np.ndarray, expert: int) -> int:
     """Predict by a linear learner, which has a store for each output: its last and its average iterate."""
-    v = committee_views(block)
+    v = ensemble_views(block)
     h, first = v.header[0], v.experts[expert]["first_input"]
     share, size = _share_of_output(h["live"]), len(store) // h["outputs"]
     for k in range(h["live"]):
@@ -102,7 +102,7 @@ def predict_linear(block: np.ndarray, store: np.ndarray, expert: int) -> int:
 @compiled
 def update_linear(block: np.ndarray, store: np.ndarray, expert: int, target: float, label: int, weight: float) -> int:
     """Let a linear learner learn the row."""
-    v, norm = committee_views(block), 0.0
+    v, norm = ensemble_views(block), 0.0
     h, first = v.header[0], v.experts[expert]["first_input"]
     share, size, live = _share_of_output(h["live"]), len(store) // h["outputs"], h["live"]
     for j in range(h["used"]):
@@ -120,7 +120,7 @@ def update_linear(block: np.ndarray, store: np.ndarray, expert: int, target: flo
 @compiled
 def predict_landmarks(block: np.ndarray, store: np.ndarray, expert: int) -> int:
     """Predict by least squares on landmarks: with corrections and without."""
-    v, s = committee_views(block), landmark_views(store)
+    v, s = ensemble_views(block), landmark_views(store)
     live, first = v.header[0]["live"], v.experts[expert]["first_input"]
     for j in range(s.header[0]["used"]):
         s.rows[0, j] = v.scaled[j]
@@ -134,7 +134,7 @@ def predict_landmarks(block: np.ndarray, store: np.ndarray, expert: int) -> int:
 @compiled
 def update_landmarks(block: np.ndarray, store: np.ndarray, expert: int, target: float, label: int, weight: float) -> int:  # noqa: ARG001
     """Let least squares learn the row, robustly if targets are numbers."""
-    v = committee_views(block)
+    v = ensemble_views(block)
     e = v.experts[expert]
     slow = e["first_input"] + 1
     weight = min(weight, LARGEST_WEIGHT)
@@ -151,7 +151,7 @@ def rescale_landmarks(block: np.ndarray, store: np.ndarray, expert: int, event: 
     Once the window is full, the normal equations are of the kernel with these landmarks: these stay where they are, and so does
     gamma, as behind a scaler.
     """
-    v, s, own = committee_views(block), landmark_views(store), state_of(store, least_squares.STATE)
+    v, s, own = ensemble_views(block), landmark_views(store), state_of(store, least_squares.STATE)
     if event != MOVED or own["started"]:
         return 0
     h, scaling = s.header[0], state_of(block, STATE)["scaling"] != 0
@@ -198,7 +198,7 @@ def predict_from_last(follows: np.ndarray, counts: np.ndarray, rows: float, last
 @compiled
 def predict_label(block: np.ndarray, store: np.ndarray, expert: int) -> int:  # noqa: ARG001
     """Predict from the last label."""
-    v, s = committee_views(block), state_of(block, STATE)
+    v, s = ensemble_views(block), state_of(block, STATE)
     first = v.experts[expert]["first_input"]
     predict_from_last(v.follows, v.counts, s["rows"], s["last"], v.header[0]["live"], v.inputs[:, first : first + 2])
     return 0
@@ -207,7 +207,7 @@ def predict_label(block: np.ndarray, store: np.ndarray, expert: int) -> int:  # 
 @compiled
 def update_label(block: np.ndarray, store: np.ndarray, expert: int, target: float, label: int, weight: float) -> int:  # noqa: ARG001
     """Count which label follows which, and keep the last one."""
-    v, s = committee_views(block), state_of(block, STATE)
+    v, s = ensemble_views(block), state_of(block, STATE)
     last, n = s["last"], v.header[0]["followed"]
     if 0 <= last < n:
         for k in range(n):
@@ -221,6 +221,6 @@ def update_label(block: np.ndarray, store: np.ndarray, expert: int, target: floa
 @compiled
 def predict_target(block: np.ndarray, store: np.ndarray, expert: int) -> int:  # noqa: ARG001
     """Predict the last target."""
-    v = committee_views(block)
+    v = ensemble_views(block)
     v.inputs[0, v.experts[expert]["first_input"]] = state_of(block, STATE)["last_target"]
     return 0

@@ -24,7 +24,7 @@ import math
 import numpy as np
 
 from streamsvm.core.compiling.functions import compiled
-from streamsvm.core.memory.committee import STATE, committee_views
+from streamsvm.core.memory.ensemble import STATE, ensemble_views
 from streamsvm.core.memory.forest import (
     COUNTS,
     DEPTH,
@@ -48,7 +48,7 @@ from streamsvm.core.memory.forest import (
     forest_views,
 )
 from streamsvm.core.memory.slots import GOLDEN_GAMMA, next_random
-from streamsvm.core.steps.committee import MOVED
+from streamsvm.core.steps.ensemble import MOVED
 from streamsvm.core.steps.forest_growth import INFINITE, drawn_below, grow_tree, midway, passed_over, vote_of
 from streamsvm.core.steps.rule import state_of
 from streamsvm.core.steps.stack import best_input, bounded, vote_of_numbers
@@ -67,8 +67,8 @@ _LEVELS = 3  # that trees are walked between two looks whether they have come to
 
 @compiled
 def _fill_row(block: np.ndarray, store: np.ndarray) -> None:
-    """Fill in the features of the current row of a committee, less their anchors."""
-    v, s = committee_views(block), forest_views(store)
+    """Fill in the features of the current row of an ensemble, less their anchors."""
+    v, s = ensemble_views(block), forest_views(store)
     h = s.header[0]
     added = h["added"]
     for j in range(min(h["used"], h["kept"] - added)):
@@ -135,7 +135,7 @@ def predict(block: np.ndarray, store: np.ndarray, expert: int) -> int:
     Of each label, two inputs: twice its share of the votes less 1, and half the logarithm of the share, plus 1. Of two labels,
     half of what these differ by.
     """
-    v, s = committee_views(block), forest_views(store)
+    v, s = ensemble_views(block), forest_views(store)
     h, live, first = s.header[0], v.header[0]["live"], v.experts[expert]["first_input"]
     _fill_row(block, store)
     _walk_trees(store)
@@ -163,7 +163,7 @@ def predict(block: np.ndarray, store: np.ndarray, expert: int) -> int:
 @compiled
 def update(block: np.ndarray, store: np.ndarray, expert: int, target: float, label: int, weight: float) -> int:  # noqa: ARG001
     """Learn the current row, which was predicted, and its label. It counts as one row, if it weighs anything."""
-    damping = committee_views(block).damping[0]
+    damping = ensemble_views(block).damping[0]
     if weight > 0.0:
         place = _keep_row(block, store)
         forest_views(store).labels[place] = label
@@ -174,8 +174,8 @@ def update(block: np.ndarray, store: np.ndarray, expert: int, target: float, lab
 
 @compiled
 def _keep_row(block: np.ndarray, store: np.ndarray) -> int:
-    """Keep the current row of a committee in the place of the oldest one; its place."""
-    v, s = committee_views(block), forest_views(store)
+    """Keep the current row of an ensemble in the place of the oldest one; its place."""
+    v, s = ensemble_views(block), forest_views(store)
     h = s.header[0]
     place, added = h["learned"] % h["places"], h["added"]
     for j in range(added):
@@ -268,7 +268,7 @@ def _cut_leaf(store: np.ndarray, damping: np.ndarray, t: int, place: int, label:
 @compiled
 def predict_numbers(block: np.ndarray, store: np.ndarray, expert: int) -> int:
     """Predict the target by the trees, and what the experts before predict and miss."""
-    v, s = committee_views(block), forest_views(store)
+    v, s = ensemble_views(block), forest_views(store)
     inputs, first = v.inputs[0], v.experts[expert]["first_input"]
     base = 0.5 * (vote_of_numbers(inputs, v.mistakes, first) + bounded(inputs[best_input(v.errors, first)]))
     s.row[LAST] = np.float32(state_of(block, STATE)["last_target"])
@@ -298,7 +298,7 @@ def update_numbers(block: np.ndarray, store: np.ndarray, expert: int, target: fl
             _teach_means(store, kind, missed if kind == MISSING else target)
         t = (s.header[0]["learned"] - 1) % TREES  # one tree's vote for each row
         s.votes[t] = vote_of(float(s.errors[t]), True)
-        grow_tree(store, committee_views(block).damping[0])
+        grow_tree(store, ensemble_views(block).damping[0])
     s.header[0]["missed"] = missed
     return 0
 
@@ -329,7 +329,7 @@ def rescale(block: np.ndarray, store: np.ndarray, expert: int, event: int) -> in
     """Anchor the features again that are far from where they are anchored, at the current row."""
     if event != MOVED:
         return 0
-    v, s = committee_views(block), forest_views(store)
+    v, s = ensemble_views(block), forest_views(store)
     h = s.header[0]
     for j in range(min(h["used"], h["kept"] - h["added"])):
         away = abs(v.moments[j, 1] - s.anchors[j + h["added"]])

@@ -1,4 +1,4 @@
-"""The answers of a committee that predicts labels, compiled: those of the stacks, the votes and the best expert.
+"""The answers of an ensemble that predicts labels, compiled: those of the stacks, the votes and the best expert.
 
 A stack is logistic regression on the inputs by Newton's method with a fading memory (see `stack`, and `newton`). With several
 outputs they share its weights w: output k has the log odds w . inputs[k], up to a number for all, and a row is learned as the
@@ -14,9 +14,9 @@ import math
 import numpy as np
 
 from streamsvm.core.compiling.functions import compiled
-from streamsvm.core.memory.committee import STACKS, STATE, committee_views
+from streamsvm.core.memory.ensemble import STACKS, STATE, ensemble_views
 from streamsvm.core.steps import stack
-from streamsvm.core.steps.committee import LARGEST_WEIGHT, predict_experts, update_experts
+from streamsvm.core.steps.ensemble import LARGEST_WEIGHT, predict_experts, update_experts
 from streamsvm.core.steps.iterates import ABOVE_HALF, PRIOR_ROWS, PROBABILITY, common
 from streamsvm.core.steps.newton import LEAST_CURVATURE, logistic
 from streamsvm.core.steps.rule import state_of
@@ -41,7 +41,7 @@ def _clipped_value(value: float) -> float:
 @compiled
 def _stack_scores(block: np.ndarray) -> int:
     # The log odds of each output in use by each stack into ``odds``, and the average into ``scores``; the answer.
-    v = committee_views(block)
+    v = ensemble_views(block)
     live, inputs, weights, losses, odds, scores = v.header[0]["live"], v.inputs, v.weights, v.losses, v.odds, v.scores
     least, total = losses.min(), 0.0
     for k in range(live):
@@ -68,7 +68,7 @@ def _stack_scores(block: np.ndarray) -> int:
 def _vote(block: np.ndarray) -> int:
     # Fill in the outcome of the votes: the share that an output has; of one output the share for it less that against it. The
     # answer with most of them.
-    v = committee_views(block)
+    v = ensemble_views(block)
     live, inputs, mistakes = v.header[0]["live"], v.inputs, v.mistakes
     fewest, total = mistakes[FIRST_INPUT:].min(), 0.0
     for k in range(live):
@@ -89,7 +89,7 @@ def _vote(block: np.ndarray) -> int:
 @compiled
 def find_answers(block: np.ndarray) -> None:
     """Compute the three answers by the inputs of experts, and the stacks' log odds."""
-    v = committee_views(block)
+    v = ensemble_views(block)
     h = v.header[0]
     v.answers[VOTES] = _vote(block)
     v.answers[BEST] = answer(v.inputs, h["live"], stack.best_input(v.errors, h["inputs"]))
@@ -99,7 +99,7 @@ def find_answers(block: np.ndarray) -> None:
 @compiled
 def learn_stack(block: np.ndarray, label: int, weight: float, i: int) -> None:
     """Let stack number i learn the inputs, whose answer is ``label``. Its log odds of several outputs become probabilities."""
-    v, t = committee_views(block), float(common(block)["t"])
+    v, t = ensemble_views(block), float(common(block)["t"])
     h, inputs, z, scores = v.header[0], v.inputs, v.row_inputs[0], v.odds[i]
     n, live = h["inputs"], h["live"]
     weight = min(weight, MOST_ROWS + stack.LARGEST_SHARE * min(t, stack.WINDOW))  # experts that learn it change at once
@@ -135,7 +135,7 @@ def consult(block: np.ndarray) -> int:
 @compiled
 def learn(block: np.ndarray, target: float, weight: float) -> int:
     """Learn the current row, to which there are answers: -1 or 1, or the number of a class; 0."""
-    v, s = committee_views(block), state_of(block, STATE)
+    v, s = ensemble_views(block), state_of(block, STATE)
     live = v.header[0]["live"]
     label = int(target > 0.0) if live == 1 else int(target)
     bounded = min(weight, LARGEST_WEIGHT)
@@ -164,7 +164,7 @@ def decide(block: np.ndarray, what: int) -> float:
     agree with it, the two answers are taken for equally probable. Probabilities begin at the frequencies of the classes, of which
     each has one row before the first.
     """
-    v = committee_views(block)
+    v = ensemble_views(block)
     live = v.header[0]["live"]
     chosen = v.answers[state_of(block, STATE)["choice"]]
     t, rows = float(common(block)["t"]), state_of(block, STATE)["rows"]

@@ -160,7 +160,7 @@ def decide_dense(block: np.ndarray, row: np.ndarray) -> tuple[float, float]:
 def learn_dense(block: np.ndarray, row: np.ndarray, norm: float, f: float, target: float, weight: float) -> None:
     """Learn a row that has all features, of squared norm ``norm``, whose decision value by the last iterate is f.
 
-    This is for committees: recent errors and probabilities are not followed, as nobody asks for those of an expert.
+    This is for ensembles: recent errors and probabilities are not followed, as nobody asks for those of an expert.
     """
     v, c, s = weight_views(block), common(block), state_of(block, STATE)
     used = v.header[0]["used"]

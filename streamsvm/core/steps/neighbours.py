@@ -11,7 +11,7 @@ the nearest rows, a feature that is relevant differs more where the target diffe
 that says nothing a fifth, or where numbers are predicted a twentieth, as it may yet. Where labels are predicted, a feature also
 counts as much less as it is damped.
 
-Rows that the committee or the memory itself missed are kept, and one in ten of the others: what is known well needs few rows. The
+Rows that the ensemble or the memory itself missed are kept, and one in ten of the others: what is known well needs few rows. The
 oldest makes room. Until half of the room is taken, all rows are kept.
 """
 
@@ -23,9 +23,9 @@ import numpy as np
 
 from streamsvm.core.compiling.functions import compiled
 from streamsvm.core.kernels import FAST
-from streamsvm.core.memory.committee import MOST_DAMPED, STATE, committee_views
+from streamsvm.core.memory.ensemble import MOST_DAMPED, STATE, ensemble_views
 from streamsvm.core.memory.neighbours import MOST_COLUMNS, NEAREST, neighbour_views, stride_of
-from streamsvm.core.steps.committee import GROWN, MOVED, REVIEWED, ROWS_BETWEEN_REVIEWS
+from streamsvm.core.steps.ensemble import GROWN, MOVED, REVIEWED, ROWS_BETWEEN_REVIEWS
 from streamsvm.core.steps.iterates import EPSILON_INSENSITIVE, common
 from streamsvm.core.steps.rescale import move_vectors
 from streamsvm.core.steps.rule import state_of
@@ -235,7 +235,7 @@ def predict(block: np.ndarray, store: np.ndarray, expert: int) -> int:
     """Predict by the nearest rows: twice the share of the votes that each label has, less 1; or the mean of targets, which is
     weighted by the votes.
     """
-    v, s = committee_views(block), neighbour_views(store)
+    v, s = ensemble_views(block), neighbour_views(store)
     scaling, live = state_of(block, STATE)["scaling"] != 0, v.header[0]["live"]
     for j in range(s.header[0]["laid"]):
         s.row[j] = v.scaled[j]
@@ -264,7 +264,7 @@ def update(block: np.ndarray, store: np.ndarray, expert: int, target: float, lab
 
     It is missed where the stacks or the nearest rows miss its label, or the stacks its target by more than they do on average.
     """
-    v = committee_views(block)
+    v = ensemble_views(block)
     if common(block)["loss"] == EPSILON_INSENSITIVE:
         _learn_row(store, target, weight, abs(target - v.numbers[STACK]) > v.choice_errors[STACK], True)
     else:
@@ -276,7 +276,7 @@ def update(block: np.ndarray, store: np.ndarray, expert: int, target: float, lab
 @compiled
 def rescale(block: np.ndarray, store: np.ndarray, expert: int, event: int) -> int:  # noqa: ARG001
     """Lay out the rows for new features, or bring them to the scale in use; or review by how much features count."""
-    v, s = committee_views(block), neighbour_views(store)
+    v, s = ensemble_views(block), neighbour_views(store)
     h, scaling = s.header[0], state_of(block, STATE)["scaling"] != 0
     if event == GROWN and h["laid"] < min(h["used"], MOST_COLUMNS):
         _lay_out(store)
@@ -300,7 +300,7 @@ def _damping_of(relevance: float, largest: float, numbers: bool) -> float:
 def _review_features(block: np.ndarray, memory: np.ndarray) -> bool:
     # Let features count by their relevance; whether that has changed. Where targets are labels, one that was relevant continues
     # to count for a while: concepts come back. Where there are more features than the memory takes, all count in full.
-    v, s = committee_views(block), neighbour_views(memory)
+    v, s = ensemble_views(block), neighbour_views(memory)
     used, largest, moved = v.header[0]["used"], 0.0, False
     numbers, t = common(block)["loss"] == EPSILON_INSENSITIVE, np.float64(common(block)["t"])
     for j in range(used if used <= MOST_COLUMNS else 0):

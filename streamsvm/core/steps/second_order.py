@@ -1,4 +1,4 @@
-"""Experts of second order in a committee, compiled: Newton's method on features or functions of them.
+"""Experts of second order in an ensemble, compiled: Newton's method on features or functions of them.
 
 That is logistic regression of labels, and recursive least squares of targets, of which a row that is missed by far counts less.
 """
@@ -9,8 +9,8 @@ import numpy as np
 
 from streamsvm.core.compiling.functions import compiled
 from streamsvm.core.kernels import dot
-from streamsvm.core.memory.committee import STATE, committee_views
-from streamsvm.core.steps.committee import GROWN, LARGEST_WEIGHT
+from streamsvm.core.memory.ensemble import STATE, ensemble_views
+from streamsvm.core.steps.ensemble import GROWN, LARGEST_WEIGHT
 from streamsvm.core.steps.iterates import EPSILON_INSENSITIVE, common
 from streamsvm.core.steps.newton import LEAST_CURVATURE, ROWS_OF_INVERSE, add_row, invert, logistic, pull
 from streamsvm.core.steps.rule import state_of
@@ -35,7 +35,7 @@ def functions_of(side: int, used: int) -> int:
 @compiled(inline=True)
 def _fill_row(block: np.ndarray, expert: int) -> int:
     # Fill ``squares[0]`` with the current row as an expert of second order takes it, 1 first; its length.
-    v = committee_views(block)
+    v = ensemble_views(block)
     h, z = v.header[0], v.squares[0]
     functions = 1
     if v.experts[expert]["additive"]:
@@ -56,7 +56,7 @@ def _fill_row(block: np.ndarray, expert: int) -> int:
 @compiled
 def predict(block: np.ndarray, store: np.ndarray, expert: int) -> int:  # noqa: ARG001
     """Predict by an expert of second order."""
-    v, n = committee_views(block), _fill_row(block, expert)
+    v, n = ensemble_views(block), _fill_row(block, expert)
     e = v.experts[expert]
     for k in range(v.header[0]["live"]):
         v.inputs[k, e["first_input"]] = dot(v.newton_weights[e["number"], k, :n], v.squares[0])
@@ -66,7 +66,7 @@ def predict(block: np.ndarray, store: np.ndarray, expert: int) -> int:  # noqa: 
 @compiled
 def rescale(block: np.ndarray, store: np.ndarray, expert: int, event: int) -> int:  # noqa: ARG001
     """Let the additive expert begin anew where there are so many features that each can have fewer functions."""
-    v, s = committee_views(block), state_of(block, STATE)
+    v, s = ensemble_views(block), state_of(block, STATE)
     functions = functions_of(v.header[0]["side"], v.header[0]["used"])
     if event != GROWN or functions == s["functions"]:
         return 0
@@ -87,7 +87,7 @@ def update(block: np.ndarray, store: np.ndarray, expert: int, target: float, lab
 
     Several outputs share the curvature of the one that is least sure.
     """
-    v = committee_views(block)
+    v = ensemble_views(block)
     e, live, weight = v.experts[expert], v.header[0]["live"], min(weight, LARGEST_WEIGHT)
     place, number = e["first_input"], e["number"]
     n, z, direction, h = _fill_row(block, expert), v.squares[0], v.squares[1], LEAST_CURVATURE
@@ -118,7 +118,7 @@ def update(block: np.ndarray, store: np.ndarray, expert: int, target: float, lab
 @compiled
 def _renew_inverse(block: np.ndarray, expert: int, n: int) -> None:
     # Compute the inverse anew now and then, experts in turn, and let the ridge have its effect, not with the same row.
-    v = committee_views(block)
+    v = ensemble_views(block)
     number, memory, z = v.experts[expert]["number"], v.experts[expert]["memory"], v.squares[0]
     place = (common(block)["t"] + 16 * number) % ROWS_OF_INVERSE
     if place == 0:

@@ -18,7 +18,7 @@ import math
 import numpy as np
 
 from streamsvm.core.compiling.functions import compiled
-from streamsvm.core.memory.committee import committee_views
+from streamsvm.core.memory.ensemble import ensemble_views
 from streamsvm.core.steps.iterates import EPSILON_INSENSITIVE, common
 from streamsvm.core.steps.newton import ROWS_OF_INVERSE, add_row, invert, pull
 
@@ -105,7 +105,7 @@ def learn_errors(block: np.ndarray, target: float, weight: float) -> None:
 
     A row counts as so many as it weighs, within bounds.
     """
-    v, c = committee_views(block), common(block)
+    v, c = ensemble_views(block), common(block)
     live, numbers = v.header[0]["live"], c["loss"] == EPSILON_INSENSITIVE
     rate, counted = share_of(weight, 1.0 / min(c["t"] + 1.0, WINDOW)), min(weight, MOST_ROWS)
     for m in range(FIRST_INPUT, v.header[0]["inputs"]):
@@ -119,7 +119,7 @@ def choose(block: np.ndarray, target: float, weight: float) -> int:
     """Update the recent errors of the stacks, the votes and the best expert, and choose: the stacks, unless another's error is
     less by more than chance. A row counts as so many as it weighs, within bounds.
     """
-    v, c = committee_views(block), common(block)
+    v, c = ensemble_views(block), common(block)
     errors, numbers = v.choice_errors, c["loss"] == EPSILON_INSENSITIVE
     rate = 1.0 / min(c["t"] + 1.0, WINDOW)
     for i in range(3):
@@ -141,7 +141,7 @@ def step_stack(block: np.ndarray, i: int, row: np.ndarray, h: float, size: float
 
     ``h`` is the second derivative of the loss of the row, and ``size`` minus the first one; ``total`` as in `first_weights`.
     """
-    v, t, n, memory = committee_views(block), common(block)["t"], len(row), _MEMORIES[i]
+    v, t, n, memory = ensemble_views(block), common(block)["t"], len(row), _MEMORIES[i]
     w, curvature, inverse, rows = v.weights[i], v.curvatures[i], v.inverses[i], v.row_inputs
     add_row(curvature, inverse, row, n, h, memory, ridge, rows[1])
     for m in range(n):

@@ -1,4 +1,4 @@
-"""The answers of a committee that predicts targets, compiled: those of the stacks, the votes and the best expert.
+"""The answers of an ensemble that predicts targets, compiled: those of the stacks, the votes and the best expert.
 
 Experts learn targets in standard deviations from the mean, both of them running ones and with that target, bounded by `BOUND` of
 them; answers are brought back to the target's own scale.
@@ -17,10 +17,10 @@ import numpy as np
 
 from streamsvm.core.compiling.functions import compiled
 from streamsvm.core.kernels import dot
-from streamsvm.core.memory.committee import STACKS, STATE, committee_views
+from streamsvm.core.memory.ensemble import STACKS, STATE, ensemble_views
 from streamsvm.core.memory.moments import follow_value
 from streamsvm.core.steps import stack
-from streamsvm.core.steps.committee import LARGEST_WEIGHT, predict_experts, update_experts
+from streamsvm.core.steps.ensemble import LARGEST_WEIGHT, predict_experts, update_experts
 from streamsvm.core.steps.rule import state_of
 from streamsvm.core.steps.stack import BEST, FIRST_INPUT, STACK, VOTED, VOTES, bounded
 
@@ -37,7 +37,7 @@ _HORIZON = 10_000.0  # rows that mean and variance remember
 @compiled
 def find_answers(block: np.ndarray) -> None:
     """Bound the inputs of experts, and compute that of the votes, the values of the stacks and the three answers."""
-    v = committee_views(block)
+    v = ensemble_views(block)
     inputs, losses, n = v.inputs[0], v.losses, v.header[0]["inputs"]
     for m in range(FIRST_INPUT, n):
         inputs[m] = bounded(inputs[m])
@@ -55,7 +55,7 @@ def find_answers(block: np.ndarray) -> None:
 @compiled
 def learn_stack(block: np.ndarray, target: float, weight: float, i: int) -> None:
     """Let stack number i learn the inputs, whose target is in deviations from the mean."""
-    v = committee_views(block)
+    v = ensemble_views(block)
     missing = target - v.odds[i, 0]
     v.losses[i] = v.losses[i] * (1.0 - 1.0 / stack.WINDOW) + abs(missing)
     h = weight * stack.robust_weight(abs(missing), v.choice_errors[STACK])
@@ -79,7 +79,7 @@ def consult(block: np.ndarray) -> int:
 @compiled
 def learn(block: np.ndarray, target: float, weight: float) -> int:
     """Learn the target of the current row, to which there are answers; 0."""
-    v, s = committee_views(block), state_of(block, STATE)
+    v, s = ensemble_views(block), state_of(block, STATE)
     moments = v.target_moments[0]
     follow_value(moments, v.target_first[0], target, BOUND, _HORIZON, True)
     spread = spread_of(moments)
@@ -96,6 +96,6 @@ def learn(block: np.ndarray, target: float, weight: float) -> int:
 @compiled
 def decide(block: np.ndarray, what: int) -> float:  # noqa: ARG001 - there is one question
     """Return the target that is predicted of the current row, to which there are answers."""
-    v = committee_views(block)
+    v = ensemble_views(block)
     moments = v.target_moments[0]
     return moments[1] + spread_of(moments) * v.numbers[state_of(block, STATE)["choice"]]

@@ -1,4 +1,4 @@
-"""Each step of a program as C, a committee's answer too: tables, and statements that compute its value."""
+"""Each step of a program as C, an ensemble's answer too: tables, and statements that compute its value."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from streamsvm.edge.committees import ALIKE, NEAREST_DISTANCE, ROUNDING, SAID, SAID_NUMBER
+from streamsvm.edge.ensembles import ALIKE, NEAREST_DISTANCE, ROUNDING, SAID, SAID_NUMBER
 from streamsvm.edge.program import Program, ProgramError
 from streamsvm.edge.step import Step, vectors_of
 from streamsvm.export.c.library import LANES, eight_bits, in_groups, sums_function, takes_eight_bits
@@ -40,7 +40,7 @@ def experts(source: CSource, program: Program, i: int, x: str, out: str) -> None
 
 
 def forest(source: CSource, program: Program, i: int, x: str, out: str) -> None:
-    """Write the step ``forest``, as `streamsvm.edge.committees` describes it: a function of its own."""
+    """Write the step ``forest``, as `streamsvm.edge.ensembles` describes it: a function of its own."""
     step = program.steps[i]
     floats = [name for name in ("thresholds", "means") if name in step.arrays]
     arrays = {name: _smallest_integers(array) for name, array in step.arrays.items() if name not in {*floats, "votes"}}

@@ -79,7 +79,7 @@ class About:
         self.reports: tuple[ScoreReport, ...] = _last_reports(checkpoint, self.curve)
         """The metrics of the run."""
         self.experts: list[tuple[str, float, float]] = _experts_of(learner)
-        """Of a committee: an expert, its share of the decision, and its recent error; the most heard first."""
+        """Of an ensemble: an expert, its share of the decision, and its recent error; the most heard first."""
         self.version: str = plain(_mapping_of(header, "versions").get("streamsvm", ""))
 
 
@@ -186,7 +186,7 @@ def _score_table(metric: Any, name: str, place: int) -> list[list[Any]] | None:
 
 
 def _experts_of(learner: Any) -> list[tuple[str, float, float]]:
-    """Return the experts of a committee, each once, by how much the decision listens to its outputs."""
+    """Return the experts of an ensemble, each once, by how much the decision listens to its outputs."""
     weights: dict[str, float] = {}
     errors: dict[str, float] = {}
     for report in getattr(learner, "experts", ()):

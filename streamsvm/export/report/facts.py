@@ -154,7 +154,7 @@ def _experts_facts(known: About) -> dict[str, Any] | None:
     if not known.experts:
         return None
     rows = [[plain(name), f"{100.0 * share:.0f} %", finite(error)] for name, share, error in known.experts[:_MOST_EXPERTS]]
-    sentence = "The experts of the committee that are heard most, and the error of each over about the last 1,000 rows."
+    sentence = "The experts of the ensemble that are heard most, and the error of each over about the last 1,000 rows."
     return {"sentence": sentence, "table": [["expert", "share", "recent error"], *rows]}
 
 

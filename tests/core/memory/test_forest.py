@@ -14,7 +14,7 @@ pytestmark = pytest.mark.once  # interpreted, each state takes half a second
 
 
 def learn(store, n, seed=0, labels=3):
-    """Learn n rows of whole numbers in the features in use, and their labels; as the committee does, but for asking."""
+    """Learn n rows of whole numbers in the features in use, and their labels; as the ensemble does, but for asking."""
     rng, v, damping = np.random.default_rng(seed), store.views, np.zeros(100)
     damping[1] = 0.5
     for _ in range(n):

@@ -7,7 +7,7 @@ import pytest
 from numba import config
 
 from naive import NaiveNewton
-from problems import committee_of
+from problems import ensemble_of
 from streamsvm.core.steps import label_answers, newton, stack
 from streamsvm.core.steps.coordinate_ascent import drifts
 
@@ -83,7 +83,7 @@ def test_as_its_twin(outputs):
     rng, n = np.random.default_rng(outputs), 6
     skill = np.linspace(-0.2, 2.0, n)
     twin = NaiveStacks(n)
-    block, v, c = committee_of(label_answers, outputs)
+    block, v, c = ensemble_of(label_answers, outputs)
     for t in range(1, ROWS):
         if t == ROWS // 2:
             skill = skill[::-1].copy()
@@ -108,7 +108,7 @@ def test_as_its_twin(outputs):
 
 
 def test_the_choice_is_the_stack_unless_another_is_better_by_more_than_chance():
-    block, v, c = committee_of(label_answers, 1)
+    block, v, c = ensemble_of(label_answers, 1)
 
     def choose(answers, t):
         v.answers[:], c["t"] = answers, t

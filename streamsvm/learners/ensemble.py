@@ -1,4 +1,4 @@
-"""The base of committees: experts of several kinds in one block, which learn the same rows, and are combined.
+"""The base of ensembles: experts of several kinds in one block, which learn the same rows, and are combined.
 
 A table says which experts there are, where they lie in the memory, and how they begin.
 """
@@ -16,8 +16,8 @@ from streamsvm.core.budget.strategy import set_strategy
 from streamsvm.core.checks import SCALINGS, OutputName, Scaling, make_random_state, parameter
 from streamsvm.core.explaining import compute_distances
 from streamsvm.core.kernels import POLY, RBF
-from streamsvm.core.memory.committee import STATE, CommitteeStore
-from streamsvm.core.steps import committee, iterates, newton, second_order
+from streamsvm.core.memory.ensemble import STATE, EnsembleStore
+from streamsvm.core.steps import ensemble, iterates, newton, second_order
 from streamsvm.core.steps.rule import Rule
 from streamsvm.core.steps.stack import FIRST_INPUT, first_weights
 from streamsvm.learners.estimator import learner
@@ -150,7 +150,7 @@ _LEARNED = {
 
 
 class ExpertReport(NamedTuple):
-    """One entry of a committee's ``experts``: an output of an expert, its recent error and its weight."""
+    """One entry of an ensemble's ``experts``: an output of an expert, its recent error and its weight."""
 
     name: str
     output: str
@@ -162,11 +162,11 @@ class ExpertReport(NamedTuple):
 
 
 @learner
-class Committee(ScalingEstimator):
-    """A model that is a committee of experts, and the rule of `streamsvm.core.steps.committee`."""
+class Ensemble(ScalingEstimator):
+    """A model that is an ensemble of experts, and the rule of `streamsvm.core.steps.ensemble`."""
 
     effort: Literal["low", "normal", "high"] = parameter(default="normal", choices=EXPERTS, kw_only=False)
-    """The size of the committee: ``"low"``, ``"normal"`` or ``"high"``. A larger committee takes more time for each row: see
+    """The size of the ensemble: ``"low"``, ``"normal"`` or ``"high"``. A larger ensemble takes more time for each row: see
     Notes. Use ``"low"`` if time is short.
     """
     scaling: Scaling = parameter(default="auto", choices=SCALINGS)
@@ -182,8 +182,8 @@ class Committee(ScalingEstimator):
     _connected: bool = field(init=False)
     _ready: bool = field(init=False)
 
-    _rule = Rule(committee.learn_one, STATE, _LEARNED)
-    _decide = staticmethod(committee.decide)
+    _rule = Rule(ensemble.learn_one, STATE, _LEARNED)
+    _decide = staticmethod(ensemble.decide)
     _has_targets = False
     #: The experts by effort.
     _experts: ClassVar[Mapping[str, tuple[Expert, ...]]]
@@ -206,10 +206,10 @@ class Committee(ScalingEstimator):
     def _dtype(self) -> Any:
         return np.float64
 
-    def _make_store(self, outputs: int, columns: int) -> CommitteeStore:
+    def _make_store(self, outputs: int, columns: int) -> EnsembleStore:
         team = self._team
         places = [expert.place(outputs) for expert in team]
-        store = CommitteeStore(places, self.max_features, outputs, self._has_targets, columns)
+        store = EnsembleStore(places, self.max_features, outputs, self._has_targets, columns)
         v = store.views
         for entry, expert in zip(v.experts, team, strict=True):
             for name in ("width", "memory", "additive", "resets"):
@@ -219,7 +219,7 @@ class Committee(ScalingEstimator):
         newton.start(v.newton_curvatures, v.newton_inverses, second_order.NEWTON_RIDGE)
         return store
 
-    def _opened(self, store: CommitteeStore) -> dict[str, Any]:
+    def _opened(self, store: EnsembleStore) -> dict[str, Any]:
         v, first = store.views, super()._opened(store)
         live = int(v.header[0]["live"])
         return {**first, "_row": v.given[0], "_scores": v.scores, "_outputs": live, "_connected": False, "_ready": False}
@@ -240,7 +240,7 @@ class Committee(ScalingEstimator):
         super()._decide_matrix(matrix, columns, what, decisions)
 
     def _connect(self) -> None:
-        committee.connect(self._store, (expert.functions for expert in self._team), self._answers)
+        ensemble.connect(self._store, (expert.functions for expert in self._team), self._answers)
         self._connected = True
 
     def _get_ready(self, rows: int) -> None:
@@ -294,7 +294,7 @@ class Committee(ScalingEstimator):
         return moments[1] + self._unit_of_errors * targets.astype(np.float64)
 
     def merge_with(self, *others: Any, **units: Any) -> NoReturn:  # noqa: ARG002
-        """Refuse to merge with other models: committees cannot do what `BSGDClassifier.merge_with` does.
+        """Refuse to merge with other models: ensembles cannot do what `BSGDClassifier.merge_with` does.
 
         Raises
         ------

@@ -1,4 +1,4 @@
-"""What both committees promise: rows at once, saved states, units that do not matter; and nothing that comes breaks them."""
+"""What both ensembles promise: rows at once, saved states, units that do not matter; and nothing that comes breaks them."""
 
 import copy
 import functools

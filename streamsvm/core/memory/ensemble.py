@@ -1,4 +1,4 @@
-"""The fixed-size memory of a committee: one block with the memories of its experts inside, and what combines them."""
+"""The fixed-size memory of an ensemble: one block with the memories of its experts inside, and what combines them."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ MOST_DAMPED = 0.98
 #: Labels that the table of which label follows which has room for: the first ones.
 MOST_FOLLOWED = 64
 
-#: The state of a committee, beside what all learners have.
+#: The state of an ensemble, beside what all learners have.
 STATE = np.dtype(
     [
         ("scaling", "i8"),
@@ -51,7 +51,7 @@ HEADER = np.dtype(
 )
 
 
-#: An expert. The addresses are those of its compiled functions (see `streamsvm.core.steps.committee`), 0: none.
+#: An expert. The addresses are those of its compiled functions (see `streamsvm.core.steps.ensemble`), 0: none.
 EXPERT = np.dtype(
     [
         ("predict", "u8"),
@@ -65,13 +65,13 @@ EXPERT = np.dtype(
         ("number", "i8"),  # among the experts of second order
         ("additive", "i8"),  # whether it takes several functions of each feature
         ("resets", "i8"),  # whether it begins anew where the stream drifts
-        ("width", "f8"),  # its gamma over that of the committee
+        ("width", "f8"),  # its gamma over that of the ensemble
         ("memory", "f8"),  # the factor by which rows fade
     ]
 )
 
 
-class CommitteeViews(NamedTuple):
+class EnsembleViews(NamedTuple):
     """The arrays inside a block, by the sizes of its `HEADER`."""
 
     header: Annotated[np.ndarray, Array(HEADER)]
@@ -135,10 +135,10 @@ class CommitteeViews(NamedTuple):
     """Whether ``inputs`` is that of ``given[1]``, and if so whether ``answers`` or ``numbers`` are, and ``odds``."""
 
 
-_LAYOUT = Layout(CommitteeViews, in_lines=())
+_LAYOUT = Layout(EnsembleViews, in_lines=())
 
-#: Opens a block (uint8 [nbytes]) as `CommitteeViews` in Python and in compiled code, without a copy.
-committee_views: Callable[[np.ndarray], CommitteeViews] = _LAYOUT.views
+#: Opens a block (uint8 [nbytes]) as `EnsembleViews` in Python and in compiled code, without a copy.
+ensemble_views: Callable[[np.ndarray], EnsembleViews] = _LAYOUT.views
 
 
 class Place(NamedTuple):
@@ -158,8 +158,8 @@ class Place(NamedTuple):
         return 0 if self.store is None else outputs if self.store is WeightStore else 1
 
 
-class CommitteeStore(Store[CommitteeViews]):
-    """Room for a committee of experts: one block, in which each expert's own store lies.
+class EnsembleStore(Store[EnsembleViews]):
+    """Room for an ensemble of experts: one block, in which each expert's own store lies.
 
     There is room for ``outputs`` classes; it is 1 for two classes, and for ``targets``, which are learned in place of labels.
     ``columns`` is as in `Store`. It is a ValueError if a size is not a positive integer, or the store would not fit into memory.
@@ -233,7 +233,7 @@ class CommitteeStore(Store[CommitteeViews]):
         # The same, but those of a linear expert together.
         return [store for stores in self.stores for store in ([stores] if isinstance(stores, WeightStores) else stores)]
 
-    def take(self, other: CommitteeStore) -> None:
+    def take(self, other: EnsembleStore) -> None:
         super().take(other)
         for store, theirs in zip(self._together, other._together, strict=True):
             store.take(theirs)
@@ -290,7 +290,7 @@ def _snapshot_parts(snapshot: bytes, n: int) -> list[bytes]:
         raise ValueError(f"a snapshot of {len(snapshot):,} bytes is cut off")
     if len(parts) != n:
         raise ValueError(
-            "the snapshot is of a committee with other experts, as versions of streamsvm before had them: learn anew; "
+            "the snapshot is of an ensemble with other experts, as versions of streamsvm before had them: learn anew; "
             "streamsvm.edge.load reads files of such models, and predicts"
         )
     return parts

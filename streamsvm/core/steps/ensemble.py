@@ -1,9 +1,9 @@
-"""A row through a committee of experts, compiled: experts predict it, their predictions are combined, and all learn it.
+"""A row through an ensemble of experts, compiled: experts predict it, their predictions are combined, and all learn it.
 
 How predictions are combined depends on the target: see `label_answers` and `target_answers`, each of which has three functions
 that are called by address.
 
-Each expert has up to three functions, which are called by address, too. All take the block of the committee, the part of it with
+Each expert has up to three functions, which are called by address, too. All take the block of the ensemble, the part of it with
 the expert's stores, and its number.
 
 - ``predict`` writes the expert's predictions of the current row into ``inputs``, its inputs to the stacks.
@@ -21,7 +21,7 @@ import numpy as np
 
 from streamsvm.core.compiling.functions import BLOCK, address_of, caller, compiled
 from streamsvm.core.kernels import LARGEST_NORM
-from streamsvm.core.memory.committee import STATE, CommitteeStore, committee_views
+from streamsvm.core.memory.ensemble import STATE, EnsembleStore, ensemble_views
 from streamsvm.core.steps import rescale
 from streamsvm.core.steps.iterates import common
 from streamsvm.core.steps.rule import DECIDE, LEARNED, REFUSED, RULE, call_decide, call_rule, state_of
@@ -51,7 +51,7 @@ class Functions(NamedTuple):
     rule: Any = None
 
 
-def connect(store: CommitteeStore, experts: Iterable[Functions], answers: Any) -> None:
+def connect(store: EnsembleStore, experts: Iterable[Functions], answers: Any) -> None:
     """Compile the functions of experts, or load them, and put their addresses into a store. ``answers`` is the module that
     combines their predictions.
     """
@@ -66,14 +66,14 @@ def connect(store: CommitteeStore, experts: Iterable[Functions], answers: Any) -
 
 @compiled(inline=True)
 def _store_of(block: np.ndarray, expert: int) -> np.ndarray:
-    e = committee_views(block).experts[expert]
+    e = ensemble_views(block).experts[expert]
     return block[e["begin"] : e["end"]]
 
 
 @compiled(inline=True)
 def predict_experts(block: np.ndarray) -> None:
     """Fill ``inputs`` with the predictions of all experts for the current row, once."""
-    v = committee_views(block)
+    v = ensemble_views(block)
     h = v.header[0]
     used, live = h["used"], h["live"]
     if v.cache[0]["valid"] != 0 and not differ(v.given[0], v.given[1], used):
@@ -95,7 +95,7 @@ def predict_experts(block: np.ndarray) -> None:
 @compiled(apart=True)
 def _rescale_experts(block: np.ndarray, event: int) -> bool:
     # Let experts follow an event; whether features count more or less than before.
-    v, changes = committee_views(block), 0
+    v, changes = ensemble_views(block), 0
     for e in range(v.header[0]["experts"]):
         if v.experts[e]["rescale"] != 0:
             changes += _call_rescale(v.experts[e]["rescale"], block, _store_of(block, e), e, event)
@@ -105,7 +105,7 @@ def _rescale_experts(block: np.ndarray, event: int) -> bool:
 @compiled(inline=True)
 def _follow_scale(block: np.ndarray) -> None:
     # Let the scale in use follow the current row, which is about to be learned.
-    v, s = committee_views(block), state_of(block, STATE)
+    v, s = ensemble_views(block), state_of(block, STATE)
     scaling, used, t = s["scaling"] != 0, v.header[0]["used"], common(block)["t"]
     if s["features"] != used:
         s["features"], v.cache[0]["valid"] = used, 0
@@ -125,7 +125,7 @@ def _follow_scale(block: np.ndarray) -> None:
 @compiled(apart=True)
 def update_experts(block: np.ndarray, target: float, label: int, weight: float) -> None:
     """Let all experts learn the current row: its target, or for several outputs its label."""
-    v = committee_views(block)
+    v = ensemble_views(block)
     for e in range(v.header[0]["experts"]):
         if v.experts[e]["update"] != 0:
             _call_update(v.experts[e]["update"], block, _store_of(block, e), e, target, label, weight)
@@ -136,7 +136,7 @@ def learn_one(block: np.ndarray, target: float, weight: float) -> int:
     """Learn the current row, of a target, of -1 or 1, or of the number of a class; `LEARNED`, or `REFUSED` where it is not finite
     or too large. Nothing has changed then.
     """
-    v = committee_views(block)
+    v = ensemble_views(block)
     if _is_refused(block):
         return REFUSED
     common(block)["t"] += 1
@@ -152,7 +152,7 @@ def learn_one(block: np.ndarray, target: float, weight: float) -> int:
 @compiled
 def decide(block: np.ndarray, what: int) -> float:
     """Return the output ``what`` for the current row; NaN for a row that is not finite or too large."""
-    v = committee_views(block)
+    v = ensemble_views(block)
     if _is_refused(block):
         return np.nan
     _call_consult(v.calls[0]["consult"], block)
@@ -163,7 +163,7 @@ def decide(block: np.ndarray, what: int) -> float:
 @compiled
 def _is_refused(block: np.ndarray) -> bool:
     # Whether the current row is not finite or too large.
-    v = committee_views(block)
+    v = ensemble_views(block)
     used = v.header[0]["used"]
     if state_of(block, STATE)["scaling"] != 0:
         return rescale.too_large(v.given[0], used)

@@ -1,8 +1,8 @@
-"""The steps of a program that a committee is made of: the checks of their arrays and options, and their values by numpy.
+"""The steps of a program that an ensemble is made of: the checks of their arrays and options, and their values by numpy.
 
-A committee's ``experts`` say a number for each output, in the order of experts, of each one all outputs. What an expert says may
+An ensemble's ``experts`` say a number for each output, in the order of experts, of each one all outputs. What an expert says may
 be a correction of what another one says. Stacks weigh what they all say, after 1 and the outcome of their votes: the log odds of
-labels, or a number. The answer is that of the stacks, of the votes or of the expert that is best, whichever the committee
+labels, or a number. The answer is that of the stacks, of the votes or of the expert that is best, whichever the ensemble
 follows; decision values of labels are log odds, in which the answer leads. The vote of an expert, and the answer of votes and of
 the best expert, is the first label whose number is the largest, or less by at most `ALIKE`.
 
