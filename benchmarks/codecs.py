@@ -1,6 +1,6 @@
 """What it takes to decode a row of a Kafka message, by codec, with one row a message and with many.
 
-Rows have 22 features, normal numbers, and a label of two. A call takes one message, but ``decode_many``
+Rows have 22 features, normal numbers, and a label of two. A call takes one message, but ``decode_batch``
 as many as others have rows a message. The peer of each is what another library reads of the same bytes, without a row being
 made of it: ``json`` and orjson, pyarrow's batches, ``numpy.load``, fastavro's record, ``numpy.frombuffer``.
 """
@@ -23,7 +23,7 @@ import pyarrow as pa
 from streamsvm.stream import Table
 from streamsvm.stream.tables.chunk import laid_out
 from streamsvm_kafka import ArrowCodec, AvroCodec, Float32Codec, JSONCodec, NpyCodec, SchemaRegistry
-from streamsvm_kafka.codecs import table_of
+from streamsvm_kafka.codecs import rows_to_table
 
 FEATURES = 22
 MANY = 1000
@@ -69,12 +69,12 @@ def main() -> None:
     by_name, by_number = ([rows.row(i) for i in range(MANY)] for rows in (named, numbered))
 
     def poll(values: Sequence[bytes]) -> Table:
-        rows = packed.decode_many(*laid_out(values), list(numbered.names))
+        rows = packed.decode_batch(*laid_out(values), list(numbered.names))
         assert rows is not None
         return rows
 
     def numbers(values: Sequence[bytes]) -> Any:
-        found = jsons.decode_many(*laid_out(values), list(named.names))
+        found = jsons.decode_batch(*laid_out(values), list(named.names))
         assert found is not None
         assert not found.odd
         return found
@@ -93,8 +93,8 @@ def main() -> None:
 
     in_json, in_packed = [jsons.encode(row) for row in by_name], [packed.encode(row) for row in by_number]
     in_avro = [avro.encode(row) for row in by_name]
-    one_arrow = [arrow.encode_rows(table_of([row])) for row in by_name]
-    one_npy = [npy.encode_rows(table_of([row])) for row in by_number]
+    one_arrow = [arrow.encode_rows(rows_to_table([row])) for row in by_name]
+    one_npy = [npy.encode_rows(rows_to_table([row])) for row in by_number]
     many_arrow, many_npy = [arrow.encode_rows(named)] * 20, [npy.encode_rows(numbered)] * 20
     #: Name, rows a call, its values, the codec's call, the peer's name and call.
     cases: list[tuple[str, int, Sequence[Any], Callable[[Any], object], str, Callable[[Any], object]]] = [

@@ -168,7 +168,7 @@ def topic_data(bootstrap, models, name):
     from streamsvm_kafka.model_topic import ModelReader
 
     with contextlib.closing(ModelReader(Connection(bootstrap), models, name, models)) as reader:
-        return reader.newest(to_end=True)
+        return reader.read_newest(to_end=True)
 
 
 def kill_with_folder(url, folder, rows, kills, seed):

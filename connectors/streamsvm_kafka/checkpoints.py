@@ -25,29 +25,36 @@ from streamsvm.stream.logs import event, tell_checkpoint
 from streamsvm.stream.prediction import Follower
 from streamsvm_kafka.clients import open_producer
 from streamsvm_kafka.clients.protocol import BATCH_BYTES
-from streamsvm_kafka.connection import CONNECT_SECONDS, Connection, MissingTopicError, missing_right
+from streamsvm_kafka.connection import CONNECT_SECONDS, Connection, MissingTopicError, describe_missing_right
 from streamsvm_kafka.model_topic import (
     MAX_CHECKPOINT_BYTES,
     ModelReader,
     NoCheckpointError,
-    check_name,
-    check_partitions,
-    prepare_topic,
+    check_model_name,
+    check_single_partition,
+    ensure_model_topic,
 )
-from streamsvm_kafka.sink import DELIVERY_SECONDS, OTHER_TIMES, RAISE_LIMIT, TIME_ERRORS, KafkaSink, Sending
-from streamsvm_kafka.topics import TopicEndpoint, cluster_of, describe_topic, message_limit
+from streamsvm_kafka.sink import (
+    DELIVERY_SECONDS,
+    RAISE_LIMIT_HINT,
+    REFUSED_TIMESTAMPS,
+    TIMESTAMP_ERRORS,
+    KafkaSink,
+    MessageSender,
+)
+from streamsvm_kafka.topics import TopicEndpoint, describe_topic, read_cluster_id, read_message_limit
 
 logger: logging.Logger = logging.getLogger(__name__)
 
 #: Errors for a producer that was fenced, or whose transaction the broker has aborted.
 _FENCED = (ProducerFencedError, InvalidProducerEpochError, InvalidTxnStateError)
 #: Seconds that a new process waits for the unfinished commit of the previous one.
-BEGIN_SECONDS = 30.0
+INIT_TRANSACTIONS_SECONDS = 30.0
 #: Time to abort a transaction at the end; a broker that does not answer then aborts it by itself, later.
 ABORT_SECONDS = 5.0
 
 
-class Transaction(Sending):
+class Transaction(MessageSender):
     """A transactional producer, whose transaction begins with the first message.
 
     There is one producer for each transactional id in a cluster: a new one fences the one before it, whose open transaction is
@@ -67,7 +74,7 @@ class Transaction(Sending):
         self._producer = open_producer(connection, self._seconds, identity, seconds)
         try:
             with self._explaining_errors("no transactions can be begun"):
-                deadline, begun = time.monotonic() + BEGIN_SECONDS, False
+                deadline, begun = time.monotonic() + INIT_TRANSACTIONS_SECONDS, False
                 while not begun:
                     try:
                         self._producer.init_transactions()
@@ -79,15 +86,15 @@ class Transaction(Sending):
             self._producer.close(CONNECT_SECONDS)
             raise
 
-    def partitions_of(self, topic: str) -> set[int]:
+    def partitions_for(self, topic: str) -> set[int]:
         """Return the partitions of a topic; CheckpointError if there is none."""
         self._topics[topic] = None
         with self._explaining_errors(f"the topic {topic!r} does not exist and the broker does not create it"):
-            return self._producer.partitions_of(topic)
+            return self._producer.partitions_for(topic)
 
     def _begin_sending(self) -> None:
         if self._began is None:
-            self._producer.begin()
+            self._producer.begin_transaction()
             self._began = time.monotonic()
 
     def commit(self, offsets: Mapping[tuple[str, int], int], group: str | None) -> None:
@@ -100,10 +107,10 @@ class Transaction(Sending):
             self._group = group
             with self._explaining_errors(f"the offsets of the group {group!r} cannot be committed"):
                 self._begin_sending()
-                self._producer.send_offsets(offsets, group, self._seconds)
+                self._producer.send_offsets_to_transaction(offsets, group, self._seconds)
         with self._explaining_errors("the transaction was not committed"):
             try:
-                self._producer.commit(self._seconds)
+                self._producer.commit_transaction(self._seconds)
             except KafkaTimeoutError as error:
                 self._began = None  # what may be committed is not aborted
                 self._failure = CheckpointError(
@@ -117,7 +124,7 @@ class Transaction(Sending):
         """Abort an open transaction, and close the connection."""
         if self._began is not None:
             with contextlib.suppress(KafkaError):  # another producer has the id, or the broker aborts it later
-                self._producer.abort(ABORT_SECONDS)
+                self._producer.abort_transaction(ABORT_SECONDS)
         self._began = None
         super().close()
 
@@ -127,7 +134,7 @@ class Transaction(Sending):
 
     def _found_failure(self, reason: str, error: BaseException) -> CheckpointError:
         # The error may be the consequence of a lost message, or the other way round.
-        causes = [cause for cause in (self._producer.lost, error) if cause is not None]
+        causes = [cause for cause in (self._producer.delivery_error, error) if cause is not None]
 
         def is_among(*kinds: type[BaseException]) -> bool:
             return any(isinstance(cause, kinds) for cause in causes)
@@ -150,17 +157,17 @@ class Transaction(Sending):
                 "who writes here. Start again: the run continues from its newest checkpoint"
             )
         if is_among(MessageSizeTooLargeError):
-            return CheckpointError(f"{self.name}: a message is larger than its topic takes ({causes[0]}). {RAISE_LIMIT}")
-        if is_among(*TIME_ERRORS):
-            return CheckpointError(f"{self.name}: a topic of predictions {OTHER_TIMES}")
+            return CheckpointError(f"{self.name}: a message is larger than its topic takes ({causes[0]}). {RAISE_LIMIT_HINT}")
+        if is_among(*TIMESTAMP_ERRORS):
+            return CheckpointError(f"{self.name}: a topic of predictions {REFUSED_TIMESTAMPS}")
         texts = " ".join(map(str, causes))  # some name the topic
         topics = [topic for topic in self._topics if topic in texts] or self._topics
         for cause in causes:
-            if right := missing_right(self._user, cause, "Write", *topics, group=self._group, identity=self._identity):
+            if right := describe_missing_right(self._user, cause, "Write", *topics, group=self._group, identity=self._identity):
                 return CheckpointError(f"{self.name}: {right}")
         return CheckpointError(
-            f"{self.name}: {reason}: {self._producer.lost or error}. Check the broker, the limits and access rules of the "
-            "topics, then start again from the checkpoint"
+            f"{self.name}: {reason}: {self._producer.delivery_error or error}. Check the broker, the limits and access rules of "
+            "the topics, then start again from the checkpoint"
         )
 
 
@@ -240,16 +247,16 @@ class TopicCheckpoints(Checkpoints, TopicEndpoint):
     ) -> None:
         self._place = f"kafka://{bootstrap}/{topic}"
         self.path = f"{self._place}?name={name}"
-        check_name(name, self._place)
+        check_model_name(name, self._place)
         self.group: str | None = group
         self._topic, self._name, self._trusted = topic, name, trusted
         self._connection = Connection(bootstrap, client)
         self._seconds = transaction_seconds
         self._has_sinks = False
-        prepare_topic(self._connection, topic, self._place)
+        ensure_model_topic(self._connection, topic, self._place)
         # Before anything is read: from now on no other process can commit under this name.
         self._transaction = Transaction(self._connection, f"streamsvm-{topic}-{name}", self.path, transaction_seconds)
-        self._transaction.partitions_of(topic)  # so that the first checkpoint need not ask for them
+        self._transaction.partitions_for(topic)  # so that the first checkpoint need not ask for them
 
     @property
     def longest_seconds(self) -> float | None:
@@ -263,8 +270,8 @@ class TopicCheckpoints(Checkpoints, TopicEndpoint):
         """
         if bootstrap == self._connection.bootstrap:
             return True
-        other = cluster_of(Connection(bootstrap, client))
-        return other is not None and other == cluster_of(self._connection)
+        other = read_cluster_id(Connection(bootstrap, client))
+        return other is not None and other == read_cluster_id(self._connection)
 
     def open_sink(self, topic: str) -> KafkaSink:
         """Open a topic of the same cluster as a sink that is part of the transaction.
@@ -278,15 +285,15 @@ class TopicCheckpoints(Checkpoints, TopicEndpoint):
         """
         if topic == self._topic:
             raise CheckpointError(f"{self._place} holds checkpoints: give another topic for predictions or dead letters")
-        self._transaction.partitions_of(topic)
-        limit = message_limit(self._connection, topic)
+        self._transaction.partitions_for(topic)
+        limit = read_message_limit(self._connection, topic)
         if limit is not None and limit < BATCH_BYTES:
             raise CheckpointError(
                 f"kafka://{self._connection.bootstrap}/{topic} takes messages of up to {limit} bytes, and in a transaction they "
-                f"are sent in batches of up to {BATCH_BYTES}. {RAISE_LIMIT}"
+                f"are sent in batches of up to {BATCH_BYTES}. {RAISE_LIMIT_HINT}"
             )
         self._has_sinks = True
-        return KafkaSink.over(self._transaction, self._connection, topic)
+        return KafkaSink.from_sender(self._transaction, self._connection, topic)
 
     def save(self, model: Any, state: Any, *, rows: int, position: Mapping[str, Any], **facts: Any) -> str:
         """Commit a checkpoint, together with the messages of the sinks and the offsets.
@@ -305,7 +312,7 @@ class TopicCheckpoints(Checkpoints, TopicEndpoint):
             data = self._checkpoint_bytes(model, state, facts, rows, position)
             if len(data) > MAX_CHECKPOINT_BYTES:
                 raise ValueError(f"it has {len(data):,} bytes, and a topic takes at most {MAX_CHECKPOINT_BYTES:,}: use a folder")
-            self._transaction.send(self._topic, [data], [self._name.encode()], 0)
+            self._transaction.send_messages(self._topic, [data], [self._name.encode()], 0)
         except (ModelFileError, ValueError) as error:
             if isinstance(error, CheckpointError):
                 raise
@@ -325,7 +332,7 @@ class TopicCheckpoints(Checkpoints, TopicEndpoint):
         """
         reader = ModelReader(self._connection, self._topic, self._name, self._place)
         try:
-            data = reader.newest(to_end=True)
+            data = reader.read_newest(to_end=True)
         finally:
             reader.close()
         return None if data is None else checkpoint_of(data, self.path, self._trusted)
@@ -398,7 +405,7 @@ class FollowedTopic(Follower):
         super().__init__(trusted, seconds)
         self._place = f"kafka://{bootstrap}/{topic}"
         self.path: str = f"{self._place}?name={name}"
-        check_name(name, self._place)
+        check_model_name(name, self._place)
         self._connection, self._topic, self._name = Connection(bootstrap, client), topic, name
         self._reader: ModelReader | None = None
 
@@ -408,13 +415,13 @@ class FollowedTopic(Follower):
         Raise a CheckpointError if there is none, it cannot be loaded, or it holds no model, and a StreamError if there is no such
         topic.
         """
-        data = self._open_reader().newest()
+        data = self._open_reader().read_newest()
         if data is None:
             raise CheckpointError(f"{self.path} holds no checkpoint")
         return self._checked_checkpoint(checkpoint_of(data, self.path, self._trusted))
 
     def _look_for_newest(self) -> Checkpoint | None:
-        return None if self._reader is None else self._good_checkpoint(self._reader.newer())
+        return None if self._reader is None else self._good_checkpoint(self._reader.read_newer())
 
     def wait(self) -> Checkpoint | None:
         """Wait for a checkpoint, and return the newest one; None after `stop`."""
@@ -429,18 +436,18 @@ class FollowedTopic(Follower):
             if reader is None and self._stopping.wait(self._seconds):
                 return None
         while checkpoint is None and not self._stopping.wait(self._seconds):
-            checkpoint = self._good_checkpoint(reader.newer())
+            checkpoint = self._good_checkpoint(reader.read_newer())
         return None if self._stopping.is_set() else checkpoint
 
     def _open_reader(self) -> ModelReader:
         if self._reader is None:
-            check_partitions(describe_topic(self._connection, self._topic), self._place)
+            check_single_partition(describe_topic(self._connection, self._topic), self._place)
             self._reader = ModelReader(self._connection, self._topic, self._name, self._place)
         return self._reader
 
     def _newest_of(self, reader: ModelReader) -> Checkpoint | None:
         try:
-            return self._good_checkpoint(reader.newest())
+            return self._good_checkpoint(reader.read_newest())
         except NoCheckpointError as error:
             warn(str(error))
             return None
@@ -459,7 +466,7 @@ class FollowedTopic(Follower):
 
     def reads(self, place: object) -> bool:
         """Return whether a sink is this topic."""
-        return isinstance(place, TopicEndpoint) and place.is_topic(self._connection, self._topic)
+        return isinstance(place, TopicEndpoint) and place.is_same_topic(self._connection, self._topic)
 
     def close(self) -> None:
         """Close the connection."""

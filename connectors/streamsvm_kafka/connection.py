@@ -27,7 +27,7 @@ from streamsvm.stream.endpoints import StreamError
 from streamsvm.stream.logs import redacting
 
 #: Of the variables of the environment that hold options.
-PREFIX = "STREAMSVM_KAFKA_"
+ENVIRONMENT_PREFIX = "STREAMSVM_KAFKA_"
 _MAX_SECONDS = 7 * 24 * 3600.0
 #: Names of options whose values are secret, or may contain a secret.
 _SECRET = re.compile("password|passphrase|secret|token|proxy|pem$|_config$|ssl_key$")
@@ -105,7 +105,9 @@ def client_options(options: Mapping[str, Any] | None = None, environment: Mappin
     """
     variables = os.environ if environment is None else environment
     merged: dict[str, Any] = {
-        name.removeprefix(PREFIX).lower(): variables[name] for name in sorted(variables) if name.startswith(PREFIX)
+        name.removeprefix(ENVIRONMENT_PREFIX).lower(): variables[name]
+        for name in sorted(variables)
+        if name.startswith(ENVIRONMENT_PREFIX)
     }
     merged |= {name.replace(".", "_"): value for name, value in (options or {}).items()}
     for name, value in merged.items():
@@ -134,25 +136,25 @@ T = TypeVar("T")
 #: Seconds that a broker has to accept a connection, and then to answer.
 CONNECT_SECONDS = 5.0
 #: Seconds that it then has to tell its offsets, which a busy one takes longer for.
-ANSWER_SECONDS = 30.0
+RESPONSE_SECONDS = 30.0
 DEFAULT_PORT = 9092
 #: The longest pause between two attempts of a client to reach a broker that it has lost.
 RECONNECT_MS = 1000
 #: The client libraries, and the one that is used if none is asked for.
-CLIENTS = ("kafka-python", "confluent-kafka")
-DEFAULT_CLIENT = "kafka-python"
+CLIENT_LIBRARIES = ("kafka-python", "confluent-kafka")
+DEFAULT_LIBRARY = "kafka-python"
 #: Pauses between two attempts to reach a broker, or a registry.
-FIRST_PAUSE, LONGEST_PAUSE = 0.2, 5.0
+FIRST_PAUSE_SECONDS, MAX_PAUSE_SECONDS = 0.2, 5.0
 
 
-def missing_right(
+def describe_missing_right(
     user: str, error: BaseException, operation: str, *topics: str, group: str | None = None, identity: str | None = None
 ) -> str | None:
     """Return which right an error says is missing; None if it is about something else.
 
     ``operation`` is the right that was needed for one of the topics.
 
-    >>> print(missing_right("alice", TopicAuthorizationFailedError(), "Write", "scores"))
+    >>> print(describe_missing_right("alice", TopicAuthorizationFailedError(), "Write", "scores"))
     the user 'alice' lacks the right Write of the topic 'scores' (see "Access rights" in docs/kafka.md)
     """
     rights: tuple[tuple[type[BaseException], str, str, tuple[str | None, ...]], ...] = (
@@ -168,13 +170,15 @@ def missing_right(
     return None
 
 
-def patiently(attempt: Callable[[], T], errors: tuple[type[Exception], ...], seconds: float, failed: Callable[..., None]) -> T:
+def retry_with_backoff(
+    attempt: Callable[[], T], errors: tuple[type[Exception], ...], seconds: float, failed: Callable[..., None]
+) -> T:
     """Call a function, and retry it with exponential backoff after some errors, for at most ``seconds``.
 
     ``failed`` is called with each such error, the number of those before it, and whether it is the last. The last error is
     raised, unless the call raises another one.
     """
-    deadline, pause, before = time.monotonic() + seconds, FIRST_PAUSE, 0
+    deadline, pause, before = time.monotonic() + seconds, FIRST_PAUSE_SECONDS, 0
     while True:
         try:
             return attempt()
@@ -184,7 +188,7 @@ def patiently(attempt: Callable[[], T], errors: tuple[type[Exception], ...], sec
             if last:
                 raise
         time.sleep(pause)
-        pause, before = min(2.0 * pause, LONGEST_PAUSE), before + 1
+        pause, before = min(2.0 * pause, MAX_PAUSE_SECONDS), before + 1
 
 
 class BrokerUnreachableError(StreamError):
@@ -216,10 +220,10 @@ class Connection:
         self.bootstrap = bootstrap
         #: Seconds to wait for a broker that does not answer; None: not asked for.
         self.outage_seconds: float | None = options.pop("outage_seconds", None)
-        #: The client library, one of `CLIENTS`.
-        self.library: str = options.pop("client", DEFAULT_CLIENT)
-        if self.library not in CLIENTS:
-            raise StreamError(f"client must be {' or '.join(CLIENTS)}, not {self.library!r}")
+        #: The client library, one of `CLIENT_LIBRARIES`.
+        self.library: str = options.pop("client", DEFAULT_LIBRARY)
+        if self.library not in CLIENT_LIBRARIES:
+            raise StreamError(f"client must be {' or '.join(CLIENT_LIBRARIES)}, not {self.library!r}")
         if self.library == "confluent-kafka" and importlib.util.find_spec("confluent_kafka") is None:
             raise StreamError("client=confluent-kafka needs the package confluent-kafka: pip install 'streamsvm[confluent]'")
         #: Options of the client library.
@@ -239,35 +243,35 @@ class Connection:
         """
 
         def attempt() -> T:
-            self.reach()
+            self.check_reachable()
             return open_client()
 
         def warn_once(error: Exception, before: int, last: bool) -> None:
             if not (before or last):
                 logger.warning("%s Trying again for %g s.", error, self.outage_seconds)
 
-        return patiently(attempt, (BrokerUnreachableError,), self.outage_seconds or 0.0, warn_once)
+        return retry_with_backoff(attempt, (BrokerUnreachableError,), self.outage_seconds or 0.0, warn_once)
 
-    def reach(self, tls: ssl.SSLContext | None = None) -> None:
+    def check_reachable(self, tls: ssl.SSLContext | None = None) -> None:
         """Open and close a connection to one of the brokers; BrokerUnreachableError if none accepts it.
 
         Client libraries report every failure to connect as a timeout, and only after it has passed. This distinguishes a refused
         connection, an unknown host and a silent network; and with ``tls``, a certificate that does not verify.
 
-        >>> Connection("127.0.0.1:1").reach()
+        >>> Connection("127.0.0.1:1").check_reachable()
         Traceback (most recent call last):
             ...
         streamsvm_kafka.connection.BrokerUnreachableError: no Kafka broker at 127.0.0.1:1 (...). Start the broker...
         """
         failures: list[str] = []
-        if not (self._has_proxy or self._reach_any(self.bootstrap.split(","), failures, tls)):
+        if not (self._has_proxy or self._is_any_reachable(self.bootstrap.split(","), failures, tls)):
             raise BrokerUnreachableError(f"no Kafka broker at {', '.join(failures)}. Start the broker, or correct the address.")
 
     @property
     def _has_proxy(self) -> bool:
         return any("proxy" in name for name in self.options)
 
-    def _reach_any(self, addresses: Iterable[str], failures: list[str], tls: ssl.SSLContext | None = None) -> bool:
+    def _is_any_reachable(self, addresses: Iterable[str], failures: list[str], tls: ssl.SSLContext | None = None) -> bool:
         """Return whether one of some addresses accepts a connection; append the failures of those before it."""
         for address in addresses:
             host, colon, port = address.rpartition(":")
@@ -283,13 +287,13 @@ class Connection:
                 failures.append(f"{address} ({error.strerror or error})")
         return False
 
-    def check_advertised(self, brokers: Iterable[tuple[str, int]]) -> None:
+    def check_advertised_addresses(self, brokers: Iterable[tuple[str, int]]) -> None:
         """Raise a BrokerUnreachableError if nothing answers at any of the addresses that brokers advertise."""
         addresses = [f"[{host}]:{port}" if ":" in host else f"{host}:{port}" for host, port in brokers]
         if self._was_led or self._has_proxy or not addresses or {*addresses} & {*self.bootstrap.split(",")}:
             return
         failures: list[str] = []
-        if not self._reach_any(addresses, failures):
+        if not self._is_any_reachable(addresses, failures):
             raise BrokerUnreachableError(
                 f"{self.bootstrap} answers, but tells clients to go on to {', '.join(failures)}. Correct advertised.listeners of "
                 "the broker, or make that address reachable from here."
@@ -300,7 +304,7 @@ class Connection:
         """Return the error for options that the client library does not accept."""
         return StreamError(f"the options of the connection are wrong: {reason} (client={self.library})")
 
-    def user_error(self, reason: object) -> StreamError:
+    def refused_user_error(self, reason: object) -> StreamError:
         """Return the error for a user whom the broker refuses."""
         mechanism = self.options.get("sasl_mechanism")
         return StreamError(
@@ -314,7 +318,7 @@ class Connection:
             "its certificate? Give the certificates that it is signed with (ssl_cafile; with confluent-kafka, ssl_ca_location)"
         )
 
-    def silent_error(self, reason: object) -> BrokerUnreachableError:
+    def no_answer_error(self, reason: object) -> BrokerUnreachableError:
         """Return the error for a server that does not answer as a broker."""
         return BrokerUnreachableError(
             f"{self.bootstrap} takes connections but does not answer as a Kafka broker in {CONNECT_SECONDS:g} s ({reason}). "

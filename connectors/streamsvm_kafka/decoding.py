@@ -53,14 +53,14 @@ class MessageChunk(Chunk):
         names = self._source.kept_names
         value: Any = self._messages.values[i]
         try:
-            decoded = self._source.codec.decode_kept(value, names)
+            decoded = self._source.codec.decode_with_fields(value, names)
         except ValueError as error:
             decoded = BadRow(self.place(i), value, str(error)), [None] * len(names)
         self._decoded[i] = decoded
         return decoded
 
     def parse_table(self, known: Sequence[Hashable]) -> Table | None:
-        return self._source.codec.decode_many(*self._messages.texts, known)
+        return self._source.codec.decode_batch(*self._messages.joined_values, known)
 
     def place(self, i: int) -> str:
         row = "" if self._within is None else f", row {self._within[i]:,} of it"
@@ -73,7 +73,9 @@ class MessageChunk(Chunk):
         return self._messages[i if self._within is None else 0]
 
     def _messages_of(self, first: int, end: int) -> Messages:
-        return self._messages[first:end] if self._within is None else self._messages.pick(np.zeros(end - first, np.int64))
+        return (
+            self._messages[first:end] if self._within is None else self._messages.select_messages(np.zeros(end - first, np.int64))
+        )
 
     def kept(self, first: int, end: int) -> list[Sequence[Any]]:
         messages, names = self._messages_of(first, end), self._source.kept_names
@@ -91,7 +93,7 @@ class MessageChunk(Chunk):
         ``source-offset``.
         """
         messages, latest = self._messages_of(first, end), 1000 * (time.time() + FUTURE_SECONDS)
-        times = [moment if 0 <= moment <= latest else None for moment in messages.times.tolist()]
+        times = [moment if 0 <= moment <= latest else None for moment in messages.timestamps.tolist()]
         places = zip(messages.partition_list, messages.offsets.tolist(), strict=True)
         topic = ("source-topic", self._source.topic.encode())
         headers = [
@@ -126,7 +128,7 @@ class OpenMessage:
     """The message alone."""
     rows: Table
     columns: list[Any]
-    """What predictions copy of the rows, as `TableCodec.decode_rows_kept` returns it."""
+    """What predictions copy of the rows, as `TableCodec.decode_rows_with_columns` returns it."""
     n_read: int
     """Number of rows that were returned."""
 
@@ -158,7 +160,7 @@ class MessageSource(Source):
         self.topic: str = topic
         self.codec: MessageCodec = codec
         self.has_names: bool = codec.has_names
-        self._many = isinstance(codec, TableCodec)  # rows a message
+        self._has_tables = isinstance(codec, TableCodec)  # rows a message
         self._open: OpenMessage | None = None
         self._skip: dict[int, tuple[int, int]] = {}  # of a partition: the offset of a message, and rows of it that were learned
 
@@ -172,7 +174,7 @@ class MessageSource(Source):
 
     def read(self, most: int) -> Chunk | None:
         if self._open is None:
-            if (messages := self._take_messages(1 if self._many else most)) is None:
+            if (messages := self._take_messages(1 if self._has_tables else most)) is None:
                 return None
             if not isinstance(self.codec, TableCodec) or not len(messages):
                 return MessageChunk(self, messages)
@@ -192,14 +194,14 @@ class MessageSource(Source):
         # The message may be gone (compaction, a tombstone): the one that comes in its place is new.
         offset, skip = self._skip.pop(message.partition, (-1, 0))
         skip = skip if offset == message.offset else 0
-        rows, columns = codec.decode_rows_kept(value, self.kept_names)
+        rows, columns = codec.decode_rows_with_columns(value, self.kept_names)
         if skip > len(rows):
             raise ValueError(f"it has {len(rows)} rows, and the checkpoint has learned {skip} of them")
         return OpenMessage(messages, rows, columns, skip)
 
     def _check_many(self) -> None:
         """Raise a StreamError where a checkpoint stands within a message of many rows, and those here have one."""
-        if not self._many:
+        if not self._has_tables:
             raise StreamError(f"{self.name}: the checkpoint is of messages with many rows: give that codec, {START_AFRESH}")
 
     def keep(self, names: Sequence[str]) -> list[str]:
@@ -212,4 +214,4 @@ class MessageSource(Source):
                 f"{self.name}: column {names[0]!r} cannot be kept: codec={self.codec.name} has numbers without names. "
                 "Predictions have partition and offset of the message"
             )
-        return [*super().keep(names), "partition", "offset", *["within"] * self._many]
+        return [*super().keep(names), "partition", "offset", *["within"] * self._has_tables]

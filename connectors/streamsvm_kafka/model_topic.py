@@ -16,22 +16,22 @@ from streamsvm.files.messages import short_repr
 from streamsvm.stream.checkpoint import CheckpointError
 from streamsvm_kafka.clients import open_consumer
 from streamsvm_kafka.clients.messages import TopicMessage
-from streamsvm_kafka.connection import CONNECT_SECONDS, Connection, MissingTopicError, TopicDescription, missing_right
+from streamsvm_kafka.connection import CONNECT_SECONDS, Connection, MissingTopicError, TopicDescription, describe_missing_right
 from streamsvm_kafka.reader import POLL_SECONDS
-from streamsvm_kafka.topics import admin_of, describe_topic, topic_setting
+from streamsvm_kafka.topics import connect_admin, describe_topic, read_topic_config
 
 #: The largest checkpoint: one message.
 MAX_CHECKPOINT_BYTES = 1 << 26
 _NAME = re.compile(r"[a-zA-Z0-9._-]{1,249}")
 
 
-def check_name(name: str, place: str) -> None:
+def check_model_name(name: str, place: str) -> None:
     """Raise a CheckpointError if a model cannot have this name in a model topic."""
     if not _NAME.fullmatch(name):
         raise CheckpointError(f"{place}: {name!r} is no name of a model: up to 249 letters, digits, '.', '_' and '-' are")
 
 
-def fault_of(value: bytes) -> str:
+def find_checkpoint_fault(value: bytes) -> str:
     """Return why bytes are not a checkpoint, which contains its own digest; "" for a checkpoint, also of a newer version."""
     try:
         unpack_container(value)
@@ -46,8 +46,8 @@ class NewestCheckpoint:
     """Finds the newest checkpoint of one name among the messages of a topic, added in order. Other names are passed over.
 
     >>> newest = NewestCheckpoint("rows")
-    >>> newest.add(7, b"rows", b"garbage")
-    >>> newest.data, newest.complaint
+    >>> newest.add_message(7, b"rows", b"garbage")
+    >>> newest.data, newest.skip_reason
     (None, 'the message at offset 7 is not a checkpoint: it is cut off, or not a file of streamsvm')
     """
 
@@ -56,18 +56,18 @@ class NewestCheckpoint:
         #: The newest checkpoint; None where there is none, or it was deleted.
         self.data: bytes | None = None
         #: Why a newer message was passed over; empty where there is none.
-        self.complaint: str = ""
+        self.skip_reason: str = ""
 
-    def add(self, offset: int, key: bytes | None, value: bytes | None) -> None:
+    def add_message(self, offset: int, key: bytes | None, value: bytes | None) -> None:
         """Add the next message."""
         if key != self._key:
             return
         if value is None:
-            self.data, self.complaint = None, ""
-        elif fault := fault_of(value):
-            self.complaint = f"the message at offset {offset} is not a checkpoint: {fault}"
+            self.data, self.skip_reason = None, ""
+        elif fault := find_checkpoint_fault(value):
+            self.skip_reason = f"the message at offset {offset} is not a checkpoint: {fault}"
         else:
-            self.data, self.complaint = value, ""
+            self.data, self.skip_reason = value, ""
 
 
 logger: logging.Logger = logging.getLogger(__name__)
@@ -93,7 +93,7 @@ class NoCheckpointError(CheckpointError):
     """A topic holds messages with the name of a model, but no checkpoint."""
 
 
-def prepare_topic(connection: Connection, topic: str, name: str) -> None:
+def ensure_model_topic(connection: Connection, topic: str, name: str) -> None:
     """Make sure that there is a topic for checkpoints, with one partition; warn if more than compaction removes messages.
 
     Create the topic if it does not exist. Raise a CheckpointError if that fails, or the topic has several partitions.
@@ -103,8 +103,8 @@ def prepare_topic(connection: Connection, topic: str, name: str) -> None:
     except MissingTopicError:
         _create_topic(connection, topic, name)
         return
-    check_partitions(description, name)
-    policy = topic_setting(connection, topic, "cleanup.policy")
+    check_single_partition(description, name)
+    policy = read_topic_config(connection, topic, "cleanup.policy")
     if policy not in (None, "compact"):
         warn(
             f"{name} has cleanup.policy={policy}, so retention can remove the newest checkpoint, and the next run then begins "
@@ -112,7 +112,7 @@ def prepare_topic(connection: Connection, topic: str, name: str) -> None:
         )
 
 
-def check_partitions(description: TopicDescription, name: str) -> None:
+def check_single_partition(description: TopicDescription, name: str) -> None:
     """Raise a CheckpointError where a topic has more than one partition."""
     if len(description.partitions) > 1:
         raise CheckpointError(
@@ -123,13 +123,13 @@ def check_partitions(description: TopicDescription, name: str) -> None:
 
 def _create_topic(connection: Connection, topic: str, name: str) -> None:
     try:
-        with admin_of(connection) as admin:
+        with connect_admin(connection) as admin:
             admin.create_topic(topic, _SETTINGS)
         describe_topic(connection, topic)  # which waits until it has a leader
     except TopicAlreadyExistsError:  # by another learner, at the same time
         pass
     except KafkaError as error:
-        reason = missing_right(connection.user, error, "Create", topic) or error
+        reason = describe_missing_right(connection.user, error, "Create", topic) or error
         raise CheckpointError(
             f"{name}: there is no such topic, and it cannot be created ({reason}). Create it with one partition, "
             "cleanup.policy=compact, and a max.message.bytes that is larger than a checkpoint"
@@ -147,10 +147,10 @@ class ModelReader:
     def __init__(self, connection: Connection, topic: str, name: str, place: str) -> None:
         self._connection, self._place, self._name = connection, place, name
         self._topic = topic
-        self._consumer = open_consumer(connection, topic, None, fetches=4, many=False)
+        self._consumer = open_consumer(connection, topic, None, max_fetches=4, has_tables=False)
         self._newest = NewestCheckpoint(name)
 
-    def newest(self, to_end: bool = False) -> bytes | None:
+    def read_newest(self, to_end: bool = False) -> bytes | None:
         """Return the newest checkpoint; None if there is none.
 
         With ``to_end``, wait until no open transaction of anybody hides the end of the topic. A process that has just fenced all
@@ -164,8 +164,12 @@ class ModelReader:
             first = max(beginning, end - count)
             newest, is_other, last = NewestCheckpoint(self._name), True, None
             for last in self._read_messages(first, end):
-                newest.add(last.offset, last.key, last.value)
-                is_other = is_other and last.key != self._name.encode() and (last.value is None or bool(fault_of(last.value)))
+                newest.add_message(last.offset, last.key, last.value)
+                is_other = (
+                    is_other
+                    and last.key != self._name.encode()
+                    and (last.value is None or bool(find_checkpoint_fault(last.value)))
+                )
             self._newest = newest
             if to_end and is_other and last is not None and (first == beginning or count >= _MAX_OTHERS):
                 raise CheckpointError(
@@ -175,10 +179,10 @@ class ModelReader:
             if newest.data is not None or first == beginning:
                 break
             count *= 4
-        complaint, newest.complaint = newest.complaint, ""  # it is reported here
-        if newest.data is None and complaint:
+        skip_reason, newest.skip_reason = newest.skip_reason, ""  # it is reported here
+        if newest.data is None and skip_reason:
             raise NoCheckpointError(
-                f"{self._place} holds messages of a model {self._name!r}, but no checkpoint: {complaint}. Give another name "
+                f"{self._place} holds messages of a model {self._name!r}, but no checkpoint: {skip_reason}. Give another name "
                 "(?name=...) to start from scratch"
             )
         if newest.data is None and to_end and beginning:
@@ -186,19 +190,19 @@ class ModelReader:
                 f"{self._place} holds no checkpoint of {self._name!r}: if there was one, it was removed with all before offset "
                 f"{beginning}, and the run begins anew"
             )
-        if complaint:
-            warn(f"{self._place}: {complaint}. Continuing from the one before it; predictions since then come again")
+        if skip_reason:
+            warn(f"{self._place}: {skip_reason}. Continuing from the one before it; predictions since then come again")
         return newest.data
 
-    def newer(self) -> bytes | None:
+    def read_newer(self) -> bytes | None:
         """Return the newest checkpoint if it has come since the last one that was returned. This does not wait."""
         before, began = self._newest.data, time.monotonic()
         while (messages := self._poll_messages(0.0)) and time.monotonic() - began < CONNECT_SECONDS:
             for message in messages:
-                self._newest.add(message.offset, message.key, message.value)
-        if self._newest.complaint:
-            warn(f"{self._place}: {self._newest.complaint}: the model before it stays")
-            self._newest.complaint = ""
+                self._newest.add_message(message.offset, message.key, message.value)
+        if self._newest.skip_reason:
+            warn(f"{self._place}: {self._newest.skip_reason}: the model before it stays")
+            self._newest.skip_reason = ""
         return None if self._newest.data is before else self._newest.data
 
     def _offset_bounds(self, to_end: bool) -> tuple[int, int]:
@@ -207,10 +211,10 @@ class ModelReader:
         with self._explaining_errors():
             if to_end:
                 reader = open_consumer(
-                    self._connection, self._topic, None, fetches=1, many=False, isolation_level="read_uncommitted"
+                    self._connection, self._topic, None, max_fetches=1, has_tables=False, isolation_level="read_uncommitted"
                 )
             try:
-                beginnings, ends = reader.bounds([0])
+                beginnings, ends = reader.beginning_and_end_offsets([0])
             finally:
                 if to_end:
                     reader.close(CONNECT_SECONDS)
@@ -245,7 +249,7 @@ class ModelReader:
         try:
             yield
         except KafkaError as error:
-            right = missing_right(self._connection.user, error, "Read", self._topic)
+            right = describe_missing_right(self._connection.user, error, "Read", self._topic)
             reason = right or f"it cannot be read: {error}. Check the broker and its access rules"
             raise CheckpointError(f"{self._place}: {reason}") from error
 

@@ -15,15 +15,15 @@ from kafka.errors import KafkaError
 from streamsvm.stream.endpoints import StreamError
 from streamsvm.stream.rows import listed
 from streamsvm_kafka.clients.protocol import TopicConsumer
-from streamsvm_kafka.connection import CONNECT_SECONDS, BrokerUnreachableError, missing_right
+from streamsvm_kafka.connection import CONNECT_SECONDS, BrokerUnreachableError, describe_missing_right
 
 #: Time between two attempts to commit offsets.
-AGAIN_SECONDS = 1.0
+COMMIT_RETRY_SECONDS = 1.0
 _OFFSET = re.compile(r"([0-9]{1,9}):([0-9]{1,18})", re.ASCII)
 _FORMS = "earliest, latest, a time such as 2026-03-01T12:00:00Z, or PARTITION:OFFSET such as 0:1500,1:1498"
 
 
-class Start(NamedTuple):
+class StartPoint(NamedTuple):
     """The first message to read of each partition."""
 
     text: str  # that the user gave
@@ -32,26 +32,26 @@ class Start(NamedTuple):
     offsets: Mapping[int, int] = MappingProxyType({})  # by partition; those that are not named are read from their beginning
 
 
-def start_of(text: str | None, name: str) -> Start | None:
+def parse_start(text: str | None, name: str) -> StartPoint | None:
     """Return what ``earliest``, ``latest``, a time (ISO 8601; UTC if it names no zone) or ``PARTITION:OFFSET,...`` stands for.
 
     Return None for None. Raise a StreamError, with the name of the stream, for any other text.
 
-    >>> start_of("0:1500,1:1498", "rows").offsets
+    >>> parse_start("0:1500,1:1498", "rows").offsets
     {0: 1500, 1: 1498}
-    >>> start_of("2026-03-01", "rows").milliseconds
+    >>> parse_start("2026-03-01", "rows").milliseconds
     1772323200000
     """
     if text is None:
         return None
     if text in ("earliest", "latest"):
-        return Start(text, text)
+        return StartPoint(text, text)
     matches = [_OFFSET.fullmatch(part.strip()) for part in text.split(",")]
     pairs = [(int(match[1]), int(match[2])) for match in matches if match is not None]
     if len(pairs) == len(matches):
         if len(dict(pairs)) < len(pairs):
             raise StreamError(f"{name}: {text!r} names a partition twice")
-        return Start(text, "offsets", offsets=dict(pairs))
+        return StartPoint(text, "offsets", offsets=dict(pairs))
     try:
         time = datetime.fromisoformat(text)
         moment = (time if time.tzinfo else time.replace(tzinfo=UTC)).timestamp()
@@ -59,7 +59,7 @@ def start_of(text: str | None, name: str) -> Start | None:
         moment = -1.0
     if moment < 0.0:
         raise StreamError(f"{name}: {text!r} is none of {_FORMS}")
-    return Start(text, "time", int(1000 * moment))
+    return StartPoint(text, "time", int(1000 * moment))
 
 
 logger: logging.Logger = logging.getLogger(__name__)
@@ -77,15 +77,15 @@ class TopicOffsets:
         # Offsets behind markers of transactions, which are not messages. `lag` reads them from any thread.
         self._passed: dict[int, int] = {}
 
-    def bounds(self, partitions: Iterable[int]) -> tuple[dict[int, int], dict[int, int]]:
+    def beginning_and_end_offsets(self, partitions: Iterable[int]) -> tuple[dict[int, int], dict[int, int]]:
         """Return the first and the next offset of each partition; BrokerUnreachableError if the broker does not tell them."""
         try:
-            return self._consumer.bounds(sorted(partitions))
+            return self._consumer.beginning_and_end_offsets(sorted(partitions))
         except KafkaError as error:
             text = f"{self._name}: its offsets cannot be read: {error}. Check the broker and its log."
             raise BrokerUnreachableError(text) from error
 
-    def first(self, start: Start, beginnings: Mapping[int, int], ends: Mapping[int, int]) -> dict[int, int]:
+    def find_start_offsets(self, start: StartPoint, beginnings: Mapping[int, int], ends: Mapping[int, int]) -> dict[int, int]:
         """Return the first offset to read of each partition.
 
         A BrokerUnreachableError says that the broker does not tell, another StreamError that ``start`` names a partition or an
@@ -95,7 +95,7 @@ class TopicOffsets:
             return dict(ends)
         if start.kind == "time":
             try:
-                offsets = self._consumer.offsets_at(start.milliseconds, sorted(ends))
+                offsets = self._consumer.offsets_for_time(start.milliseconds, sorted(ends))
             except KafkaError as error:
                 text = f"{self._name}: its offsets at a time cannot be read: {error}. Check the broker."
                 raise BrokerUnreachableError(text) from error
@@ -108,54 +108,56 @@ class TopicOffsets:
                 raise StreamError(f"{self._name}: partition {partition} holds offsets {begin} to {end}, not {offset}")
         return {**beginnings, **start.offsets}
 
-    def pass_markers(self, partitions: Iterable[int]) -> None:
+    def advance_past_markers(self, partitions: Iterable[int]) -> None:
         """Record how far partitions were read whose messages have all been processed."""
         for partition in partitions:
-            self._passed[partition] = self._consumer.reached(partition) or 0
+            self._passed[partition] = self._consumer.cached_position(partition) or 0
 
-    def end_of(self, partition: int, end: int) -> int:
+    def find_end_offset(self, partition: int, end: int) -> int:
         """Return the end of a partition, as far as the broker has told, and ``end`` at least. From any thread: it asks nobody."""
-        return max(self._consumer.highwater(partition) or 0, end)
+        return max(self._consumer.high_watermark(partition) or 0, end)
 
-    def lag(self, offsets: Mapping[int, int], ends: Mapping[int, int]) -> dict[int, int]:
+    def compute_lag(self, offsets: Mapping[int, int], ends: Mapping[int, int]) -> dict[int, int]:
         """Return how many messages of each partition wait behind its offset, as far as is known. From any thread."""
-        return {p: self.end_of(p, ends.get(p, 0)) - max(offset, self._passed.get(p, 0)) for p, offset in offsets.items()}
+        return {p: self.find_end_offset(p, ends.get(p, 0)) - max(offset, self._passed.get(p, 0)) for p, offset in offsets.items()}
 
-    def commit_again(self) -> None:
+    def retry_commits(self) -> None:
         """Commit, now and then, what could not be committed: as while the group decides anew who reads what."""
         if self._failed and time.monotonic() >= self._again_at:
-            self._again_at = time.monotonic() + AGAIN_SECONDS
-            self.commit({partition: offset for partition, offset in [*self._uncommitted.items()] if partition in self._failed})
+            self._again_at = time.monotonic() + COMMIT_RETRY_SECONDS
+            self.commit_async(
+                {partition: offset for partition, offset in [*self._uncommitted.items()] if partition in self._failed}
+            )
 
-    def commit(self, offsets: Mapping[int, int]) -> None:
+    def commit_async(self, offsets: Mapping[int, int]) -> None:
         """Commit offsets for the group of the consumer, without waiting. A failure is logged: nothing depends on them."""
         self._uncommitted |= offsets
         try:
-            self._consumer.commit(offsets, self._take_answer)
+            self._consumer.commit_async(offsets, self._handle_commit_result)
         except KafkaError as error:
-            self._take_answer(offsets, error)
+            self._handle_commit_result(offsets, error)
 
-    def finish(self) -> None:
+    def commit_remaining(self) -> None:
         """Wait a few seconds for the last commits. A failure is logged."""
         if self._uncommitted:
             try:
-                self._consumer.commit_now(dict(self._uncommitted), CONNECT_SECONDS)
+                self._consumer.commit_sync(dict(self._uncommitted), CONNECT_SECONDS)
             except KafkaError as error:
-                self._take_answer({}, error)
+                self._handle_commit_result({}, error)
             self._uncommitted.clear()
             self._failed.clear()
 
-    def forget(self, partitions: Iterable[int]) -> None:
+    def forget_partitions(self, partitions: Iterable[int]) -> None:
         """Commit nothing more of partitions that others read now."""
         for partition in partitions:
             self._passed.pop(partition, None)
             self._uncommitted.pop(partition, None)
             self._failed.discard(partition)
 
-    def _take_answer(self, offsets: Mapping[int, int], error: Exception | None) -> None:
+    def _handle_commit_result(self, offsets: Mapping[int, int], error: Exception | None) -> None:
         if error is not None:
             level = logging.DEBUG if self._failing else logging.WARNING  # once, until one succeeds
-            reason = missing_right(self._user, error, "Read", self._topic, group=self._consumer.group) or error
+            reason = describe_missing_right(self._user, error, "Read", self._topic, group=self._consumer.group) or error
             text = "%s: the offsets of the group were not committed (%s); the checkpoints have them"
             logger.log(level, text, self._name, reason)
             self._failing = True

@@ -22,8 +22,15 @@ from streamsvm_kafka.clients import open_consumer
 from streamsvm_kafka.clients.messages import Messages
 from streamsvm_kafka.codecs import MessageCodec, TableCodec
 from streamsvm_kafka.connection import CONNECT_SECONDS, BrokerUnreachableError, Connection
-from streamsvm_kafka.offsets import Start, TopicOffsets, start_of
-from streamsvm_kafka.reader import POLL_SECONDS, REFRESH_SECONDS, described_again, lost, removed_reason, unreadable_error
+from streamsvm_kafka.offsets import StartPoint, TopicOffsets, parse_start
+from streamsvm_kafka.reader import (
+    POLL_SECONDS,
+    REFRESH_SECONDS,
+    describe_removal,
+    lost_messages_error,
+    to_stream_error,
+    try_describe_topic,
+)
 from streamsvm_kafka.source import PartitionSource
 from streamsvm_kafka.topics import describe_topic
 
@@ -108,14 +115,14 @@ class PartitionWorker:
         self.rows: int = 0
         self._connection, self._topic, self._codec = Connection(bootstrap, client), topic, codec
         self._folder, self._make_loop, self._stop_at_end, self._trusted = Path(folder), make_loop, stop_at_end, trusted
-        self._start = start_of(start, self.name)
+        self._start = parse_start(start, self.name)
         self._topic_id = describe_topic(self._connection, topic).topic_id
         self._consumer = open_consumer(
             self._connection,
             topic,
             group,
-            fetches=16,
-            many=isinstance(codec, TableCodec),
+            max_fetches=16,
+            has_tables=isinstance(codec, TableCodec),
             session_timeout_ms=int(1000 * SESSION_SECONDS),
             heartbeat_interval_ms=int(1000 * SESSION_SECONDS / 5),
             metadata_max_age_ms=int(1000 * REFRESH_SECONDS),  # after which the group learns of partitions that were added
@@ -123,7 +130,7 @@ class PartitionWorker:
         self._offsets = TopicOffsets(self._consumer, topic, self.name, self._connection.user)
         #: Decisions of the group, for the thread that learns.
         self._events: queue.SimpleQueue[tuple[str, set[int]]] = queue.SimpleQueue()
-        self._consumer.join(lambda *decided: self._events.put(decided))
+        self._consumer.subscribe(lambda *decision: self._events.put(decision))
         self._stopping = threading.Event()
         self._assigned: dict[int, _Assignment] = {}
         self._joined, self._failing, self._idle_since = False, False, time.monotonic()
@@ -144,7 +151,7 @@ class PartitionWorker:
         """
         assigned = dict(self._assigned)
         offsets = {number: assignment.source.offset for number, assignment in assigned.items() if assignment.source is not None}
-        return self._offsets.lag(offsets, {number: assigned[number].end or 0 for number in offsets})
+        return self._offsets.compute_lag(offsets, {number: assigned[number].end or 0 for number in offsets})
 
     def stop(self) -> None:
         """End the run before the next rows, with checkpoints.
@@ -182,15 +189,15 @@ class PartitionWorker:
                     if (assignment := self._assigned.get(number)) is not None and assignment is before.get(number):
                         self._learn_messages(number, assignment, fetched, max_rows, on_rows)
                 self._save_what_is_due()
-                self._offsets.commit_again()
+                self._offsets.retry_commits()
                 learned = {n: assignment.source for n, assignment in self._assigned.items() if assignment.source is not None}
-                self._offsets.pass_markers(number for number, source in learned.items() if not source.holds_rows)
+                self._offsets.advance_past_markers(number for number, source in learned.items() if not source.has_rows)
                 if on_rows is not None:
                     on_rows(self)
             self._heed_group()
             for assignment in self._assigned.values():
                 self._flush_sink(assignment)
-            self._offsets.finish()
+            self._offsets.commit_remaining()
             self.state = "stopped" if self._stopping.is_set() else "ended"
         finally:
             self.state = "failed" if self.state == "running" else self.state
@@ -201,7 +208,7 @@ class PartitionWorker:
         """Leave the group. Partitions that were not released are dropped without a checkpoint."""
         for number in list(self._assigned):
             self._release_folder(number, flush=False)
-        self._offsets.finish()
+        self._offsets.commit_remaining()
         try:
             self._consumer.close(CONNECT_SECONDS)
         except KafkaError as error:  # the broker is away, and gives the partitions to others by itself
@@ -258,11 +265,11 @@ class PartitionWorker:
     def _read_on(self, number: int, assignment: _Assignment) -> None:
         """Fetch the messages of a partition after those that were handed over."""
         if assignment.source is not None:
-            self._consumer.read_from(number, assignment.source.next_offset)
+            self._consumer.resume_at(number, assignment.source.next_offset)
 
     def _source_of(self, number: int) -> tuple[PartitionSource, int]:
         # The source of a partition, before a checkpoint has moved it, and the end that it has now.
-        beginnings, ends = self._offsets.bounds([number])
+        beginnings, ends = self._offsets.beginning_and_end_offsets([number])
         first, is_named = self._first_of(number, beginnings, ends)
         source = PartitionSource(
             self.name,
@@ -274,18 +281,18 @@ class PartitionWorker:
             end=ends[number],
             start=first,
             lost_start=first if is_named else None,
-            commit=self._offsets.commit,
+            commit=self._offsets.commit_async,
         )
         return source, ends[number]
 
     def _first_of(self, number: int, beginnings: Mapping[int, int], ends: Mapping[int, int]) -> tuple[int, bool]:
         """Return where a partition begins that has no checkpoint, and whether ``start`` says so."""
         is_named = self._start is not None and (self._start.kind != "offsets" or number in self._start.offsets)
-        start = self._start if self._start is not None and is_named else Start("earliest", "earliest")
+        start = self._start if self._start is not None and is_named else StartPoint("earliest", "earliest")
         if start.kind == "offsets":  # of the others, other workers may know
-            start = Start(start.text, "offsets", offsets={number: start.offsets[number]})
+            start = StartPoint(start.text, "offsets", offsets={number: start.offsets[number]})
         own = ({number: of[number]} for of in (beginnings, ends))
-        return self._offsets.first(start, *own)[number], is_named
+        return self._offsets.find_start_offsets(start, *own)[number], is_named
 
     def _release_folder(self, number: int, flush: bool) -> None:
         assignment = self._assigned.pop(number)
@@ -293,7 +300,7 @@ class PartitionWorker:
             if flush:
                 self._flush_sink(assignment)
         finally:
-            self._offsets.forget([number])
+            self._offsets.forget_partitions([number])
             if assignment.folder is not None:
                 assignment.folder.close()
                 fields = event("partition released", partition=number, flushed=flush)
@@ -320,7 +327,7 @@ class PartitionWorker:
         if assignment.source.offset >= assignment.end:
             return True
         try:  # markers of transactions and messages without a value are no rows
-            return not assignment.source.holds_rows and (self._consumer.position(number) or 0) >= assignment.end
+            return not assignment.source.has_rows and (self._consumer.position(number) or 0) >= assignment.end
         except KafkaError:  # it has gone meanwhile, or the broker
             return False
 
@@ -334,8 +341,8 @@ class PartitionWorker:
     ) -> None:
         if assignment.source is None or assignment.loop is None:
             return
-        assignment.source.feed(messages)
-        while assignment.source.holds_rows and not self._stopping.is_set():
+        assignment.source.add_messages(messages)
+        while assignment.source.has_rows and not self._stopping.is_set():
             n = ROWS_AT_ONCE if max_rows is None else min(ROWS_AT_ONCE, max_rows - self.rows)
             if n == 0:
                 return
@@ -366,7 +373,7 @@ class PartitionWorker:
         logger.warning("%s. This worker drops its unsaved state of the partition", error)
         self._release_folder(number, flush=False)
         self._assigned[number] = _Assignment()
-        self._consumer.drop(number)
+        self._consumer.pause_partition(number)
 
     def _poll_messages(self) -> dict[int, Messages]:
         try:
@@ -376,7 +383,7 @@ class PartitionWorker:
             return {}
         except KafkaError as error:
             if not error.retriable:
-                raise unreadable_error(self.name, error, self._connection, self._topic, self._consumer.group) from error
+                raise to_stream_error(self.name, error, self._connection, self._topic, self._consumer.group) from error
             level = logging.DEBUG if self._failing else logging.WARNING  # once, until a poll succeeds
             logger.log(level, "%s: cannot be read for now (%s). Reading continues when the broker is back.", self.name, error)
             self._failing = True
@@ -390,20 +397,20 @@ class PartitionWorker:
     def _pass_over_removed(self, error: KafkaError) -> None:
         """Continue at ``start`` in partitions whose next messages are gone; StreamError without ``start``."""
         sources = {number: assignment.source for number, assignment in self._assigned.items() if assignment.source is not None}
-        beginnings, ends = self._offsets.bounds(sources)
-        reached = {number: self._consumer.reached(number) or source.next_offset for number, source in sources.items()}
-        if not (gone := [number for number, at in reached.items() if at < beginnings[number]]):
-            raise lost(self.name, f"messages that were not read are gone ({error})") from error
+        beginnings, ends = self._offsets.beginning_and_end_offsets(sources)
+        positions = {number: self._consumer.cached_position(number) or source.next_offset for number, source in sources.items()}
+        if not (gone := [number for number, at in positions.items() if at < beginnings[number]]):
+            raise lost_messages_error(self.name, f"messages that were not read are gone ({error})") from error
         for number in gone:
-            reason = removed_reason(number, beginnings[number], ends[number], reached[number])
+            reason = describe_removal(number, beginnings[number], ends[number], positions[number])
             first, is_named = self._first_of(number, beginnings, ends)
             if self._start is None or not is_named:
-                raise lost(self.name, reason) from error
+                raise lost_messages_error(self.name, reason) from error
             warn(f"{self.name}: {reason}. Reading continues from {self._start.text}")
             sources[number].skip_to(first)
-            self._consumer.read_from(number, first)
+            self._consumer.resume_at(number, first)
 
     def _check_identity(self) -> None:
-        description = described_again(self._connection, self._topic, self.name)
+        description = try_describe_topic(self._connection, self._topic, self.name)
         if description is not None and description.topic_id != self._topic_id:
             raise StreamError(f"{self.name}: it was deleted and created again while it was read. Say where to continue: --from")

@@ -15,43 +15,43 @@ from streamsvm.stream.tables.chunk import MessageColumns, Row
 from streamsvm_kafka.clients import open_producer
 from streamsvm_kafka.clients.messages import Headers
 from streamsvm_kafka.clients.protocol import BATCH_BYTES, TopicProducer
-from streamsvm_kafka.codecs import MessageCodec, TableCodec, table_of
-from streamsvm_kafka.connection import CONNECT_SECONDS, Connection, missing_right
-from streamsvm_kafka.topics import TopicEndpoint, message_limit
+from streamsvm_kafka.codecs import MessageCodec, TableCodec, rows_to_table
+from streamsvm_kafka.connection import CONNECT_SECONDS, Connection, describe_missing_right
+from streamsvm_kafka.topics import TopicEndpoint, read_message_limit
 
 #: Time for a message to be acknowledged by all replicas, retries included, unless ``outage_seconds`` says another one.
 DELIVERY_SECONDS = 30.0
 #: The least of it: a broker is given half of it for an answer.
-LEAST_SECONDS = 2.0
+MIN_DELIVERY_SECONDS = 2.0
 #: The remedy for a message that is too large for its topic.
-RAISE_LIMIT = "Raise max.message.bytes of the topic"
+RAISE_LIMIT_HINT = "Raise max.message.bytes of the topic"
 
 
 #: The hint for sinks with kafka-python, which sends one message at a time.
-QUICKER = (
+FASTER_CLIENT_HINT = (
     "predictions go to a topic through kafka-python, which takes 50 us or more of the processor for each, and confluent-kafka a "
     "tenth: pip install 'streamsvm[confluent]', and STREAMSVM_KAFKA_CLIENT=confluent-kafka in the environment"
 )
 #: The error and the remedy if a topic refuses the times of messages. Predictions have the times of their rows.
-OTHER_TIMES = (
+REFUSED_TIMESTAMPS = (
     "refuses these messages, as a rule for the times that they have of their rows (message.timestamp.before.max.ms, "
     "message.timestamp.after.max.ms). Let the topic give messages its own: message.timestamp.type=LogAppendTime"
 )
 
 
 #: The errors for such times, by the version of the broker.
-TIME_ERRORS = InvalidTimestampError, InvalidRecordError
+TIMESTAMP_ERRORS = InvalidTimestampError, InvalidRecordError
 
 
-class Sending:
-    """Sends messages: the part that a writer of a topic and a transaction share."""
+class MessageSender:
+    """Sends messages: the part that a sender of a topic and a transaction share."""
 
     _producer: TopicProducer
     _seconds: float  # for an answer of the broker
     _failure: Exception | None = None  # that all which follows raises
     _undelivered = "a message was not delivered"
 
-    def send(
+    def send_messages(
         self,
         topic: str,
         values: Sequence[bytes],
@@ -63,7 +63,7 @@ class Sending:
         """Send messages, and wait for those before them if they are too many."""
         with self._explaining_errors("a message cannot be sent"):
             self._begin_sending()
-            self._producer.send(topic, values, keys, partition, headers, timestamps)
+            self._producer.send_messages(topic, values, keys, partition, headers, timestamps)
 
     def _begin_sending(self) -> None:
         """Begin a transaction, if the messages belong to one."""
@@ -85,15 +85,15 @@ class Sending:
         with self._explaining_errors("messages were not acknowledged in time"):
             self._producer.flush(self._seconds + CONNECT_SECONDS)
         with self._explaining_errors(self._undelivered):
-            if self._producer.lost is not None:
-                raise self._producer.lost
+            if self._producer.delivery_error is not None:
+                raise self._producer.delivery_error
 
     def close(self) -> None:
         """Close the connection."""
         self._producer.close(CONNECT_SECONDS)
 
 
-class _TopicWriter(Sending):
+class _TopicSender(MessageSender):
     """A producer that loses nothing silently: a failed delivery is raised at the next flush."""
 
     _undelivered = "a message was not delivered, so start again from the checkpoint"
@@ -101,24 +101,26 @@ class _TopicWriter(Sending):
     def __init__(self, connection: Connection, topic: str) -> None:
         self.name = f"kafka://{connection.bootstrap}/{topic}"
         self._connection, self._topic = connection, topic
-        self._seconds = DELIVERY_SECONDS if connection.outage_seconds is None else max(connection.outage_seconds, LEAST_SECONDS)
+        self._seconds = (
+            DELIVERY_SECONDS if connection.outage_seconds is None else max(connection.outage_seconds, MIN_DELIVERY_SECONDS)
+        )
         # A batch of messages must not be larger than the topic takes one message to be.
-        batch_bytes = min(BATCH_BYTES, message_limit(connection, topic) or BATCH_BYTES)
+        batch_bytes = min(BATCH_BYTES, read_message_limit(connection, topic) or BATCH_BYTES)
         with self._explaining_errors("its options are wrong"):
             self._producer = open_producer(connection, self._seconds, batch_bytes=batch_bytes)
         try:
             with self._explaining_errors("the topic does not exist and the broker does not create it"):
-                self._producer.partitions_of(topic)
+                self._producer.partitions_for(topic)
         except BaseException:
             self.close()
             raise
 
     def _explained_error(self, reason: str, error: BaseException) -> StreamError:
         if isinstance(error, MessageSizeTooLargeError):
-            return StreamError(f"{self.name}: a message is larger than its topic takes. {RAISE_LIMIT}")
-        if isinstance(error, TIME_ERRORS):
-            return StreamError(f"{self.name} {OTHER_TIMES}")
-        if (right := missing_right(self._connection.user, error, "Write", self._topic)) is not None:
+            return StreamError(f"{self.name}: a message is larger than its topic takes. {RAISE_LIMIT_HINT}")
+        if isinstance(error, TIMESTAMP_ERRORS):
+            return StreamError(f"{self.name} {REFUSED_TIMESTAMPS}")
+        if (right := describe_missing_right(self._connection.user, error, "Write", self._topic)) is not None:
             return StreamError(f"{self.name}: {right}")
         return StreamError(f"{self.name}: {reason}: {error}. Check the broker, the topic and its access rules.")
 
@@ -169,19 +171,19 @@ class KafkaSink(Sink, TopicEndpoint):
 
     def __init__(self, bootstrap: str, topic: str, *, client: Mapping[str, Any] | None = None) -> None:
         connection = Connection(bootstrap, client or {})
-        self._send_by(_TopicWriter(connection, topic), connection, topic, owns=True)
+        self._send_by(_TopicSender(connection, topic), connection, topic, owns=True)
 
     @classmethod
-    def over(cls, writer: Sending, connection: Connection, topic: str) -> Self:
-        """Make a sink whose messages are sent to a topic by an existing writer, which stays open."""
+    def from_sender(cls, sender: MessageSender, connection: Connection, topic: str) -> Self:
+        """Make a sink whose messages are sent to a topic by an existing sender, which stays open."""
         sink = cls.__new__(cls)
-        sink._send_by(writer, connection, topic, owns=False)
+        sink._send_by(sender, connection, topic, owns=False)
         return sink
 
-    def _send_by(self, writer: Sending, connection: Connection, topic: str, *, owns: bool) -> None:
+    def _send_by(self, sender: MessageSender, connection: Connection, topic: str, *, owns: bool) -> None:
         self.name: str = f"kafka://{connection.bootstrap}/{topic}"
-        self.hint: str = "" if connection.library == "confluent-kafka" else QUICKER
-        self._writer, self._connection, self._topic, self._owns = writer, connection, topic, owns
+        self.hint: str = "" if connection.library == "confluent-kafka" else FASTER_CLIENT_HINT
+        self._sender, self._connection, self._topic, self._owns = sender, connection, topic, owns
 
     def write(self, record: Record) -> None:
         """Send a prediction or a dead letter; it is durable after `flush`.
@@ -214,14 +216,14 @@ class KafkaSink(Sink, TopicEndpoint):
         if messages is not None:
             keys = [row if key is None else key for row, key in zip(keys, messages.keys, strict=True)]
             headers, timestamps = messages.headers, messages.timestamps
-        self._writer.send(self._topic, values, keys, headers=headers, timestamps=timestamps)
+        self._sender.send_messages(self._topic, values, keys, headers=headers, timestamps=timestamps)
 
     def flush(self) -> Position:
         """Wait until all messages are acknowledged, and return the position: the topic's name.
 
         Raise a StreamError if a message is not acknowledged.
         """
-        self._writer.flush()
+        self._sender.flush()
         return {"topic": self._topic}
 
     def seek(self, position: Position) -> None:
@@ -233,7 +235,7 @@ class KafkaSink(Sink, TopicEndpoint):
     def close(self) -> None:
         """Close the connection. Messages that were not flushed may be lost."""
         if self._owns:
-            self._writer.close()
+            self._sender.close()
 
 
 _PLAIN = frozenset((int, float, bool, type(None)))
@@ -304,15 +306,15 @@ def publish(
         raise ValueError(f"rows_per_message must be at least 1, got {rows_per_message}")
     if rows_per_message > 1 and not isinstance(codec, TableCodec):
         raise ValueError(f"codec {codec.name} has one row a message: leave out rows_per_message, or take ArrowCodec or NpyCodec")
-    writer = _TopicWriter(Connection(bootstrap, client or {}), topic)
+    sender = _TopicSender(Connection(bootstrap, client or {}), topic)
     try:
         count = 0
         remaining = iter(rows)
         while batch := list(islice(remaining, rows_per_message)):
-            value = codec.encode_rows(table_of(batch)) if isinstance(codec, TableCodec) else codec.encode(batch[0])
-            writer.send(topic, [value], partition=partition)
+            value = codec.encode_rows(rows_to_table(batch)) if isinstance(codec, TableCodec) else codec.encode(batch[0])
+            sender.send_messages(topic, [value], partition=partition)
             count += len(batch)
-        writer.flush()
+        sender.flush()
     finally:
-        writer.close()
+        sender.close()
     return count

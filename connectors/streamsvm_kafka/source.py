@@ -16,8 +16,8 @@ from streamsvm_kafka.clients.messages import Backlog, Messages
 from streamsvm_kafka.codecs import MessageCodec
 from streamsvm_kafka.connection import CONNECT_SECONDS, Connection
 from streamsvm_kafka.decoding import MessageSource
-from streamsvm_kafka.offsets import Start, start_of
-from streamsvm_kafka.reader import RECREATED, TopicReader, gone_reason, lost
+from streamsvm_kafka.offsets import StartPoint, parse_start
+from streamsvm_kafka.reader import RECREATED_REASON, TopicReader, find_resume_obstacle, lost_messages_error
 from streamsvm_kafka.topics import TopicEndpoint, describe_topic
 
 
@@ -108,16 +108,16 @@ class KafkaSource(MessageSource):
         connection = self._connection = Connection(bootstrap, client)
         self.endless: bool = not stop_at_end
         self.waits: bool = self.endless
-        self._start = start_of(start, self.name)
+        self._start = parse_start(start, self.name)
         description = describe_topic(connection, topic)
         self._topic_id = description.topic_id
-        self._consumer = open_consumer(connection, topic, group, fetches=64, many=self._many)
+        self._consumer = open_consumer(connection, topic, group, max_fetches=64, has_tables=self._has_tables)
         try:
             reader = self._reader = TopicReader(
                 connection, topic, self.name, self._consumer, description, stop_at_end, self._start
             )
-            first = self._start or Start("earliest", "earliest")
-            reader.offsets = reader.topic_offsets.first(first, reader.beginnings, reader.newest)
+            first = self._start or StartPoint("earliest", "earliest")
+            reader.next_offsets = reader.topic_offsets.find_start_offsets(first, reader.beginning_offsets, reader.end_offsets)
         except BaseException:
             self._consumer.close(CONNECT_SECONDS)
             raise
@@ -133,7 +133,7 @@ class KafkaSource(MessageSource):
         {"0": 250}`` has the number of its rows that were given, by partition.
         """
         reader = self._reader
-        offsets, turn, inside = dict(reader.offsets), reader.turn, {}
+        offsets, turn, inside = dict(reader.next_offsets), reader.next_partition, {}
         if self._open is not None:
             turn, offset = self._open.place
             offsets[turn], inside = offset, {"rows_taken": {str(turn): self._open.n_read}}
@@ -142,7 +142,7 @@ class KafkaSource(MessageSource):
             "topic_id": self._topic_id,
             "label": self.codec.label,
             "offsets": {str(partition): offset for partition, offset in offsets.items()},
-            "end_offsets": reader.ends and {str(partition): end for partition, end in reader.ends.items()},
+            "end_offsets": reader.pass_ends and {str(partition): end for partition, end in reader.pass_ends.items()},
             "next_partition": turn,
             **inside,
         }
@@ -169,29 +169,29 @@ class KafkaSource(MessageSource):
             raise StreamError(f"{self.name}: the position of the checkpoint is corrupt ({error}): give another folder") from None
         if rows_taken:
             self._check_many()
-        beginnings, ends = self._reader.topic_offsets.bounds(self._reader.offsets)
+        beginnings, ends = self._reader.topic_offsets.beginning_and_end_offsets(self._reader.next_offsets)
         reasons: dict[int, str] = {}  # why partitions cannot be continued
         if None not in (position["topic_id"], self._topic_id) and position["topic_id"] != self._topic_id:
-            reasons = dict.fromkeys(beginnings, RECREATED)
+            reasons = dict.fromkeys(beginnings, RECREATED_REASON)
             offsets, pass_ends = {}, {}
         for partition, offset in offsets.items():
             if partition not in beginnings:
                 reasons[partition] = f"it has no partition {partition} any more, which the checkpoint continues"
                 continue
             last = max(offset, pass_ends.get(partition, 0))
-            if (reason := gone_reason(partition, beginnings[partition], ends[partition], offset, last)) is not None:
+            if (reason := find_resume_obstacle(partition, beginnings[partition], ends[partition], offset, last)) is not None:
                 reasons[partition] = reason
         following = beginnings | {partition: offset for partition, offset in offsets.items() if partition in beginnings}
         if reasons:
-            first = self._reader.topic_offsets.first(self._lost_start(set(reasons.values())), beginnings, ends)
+            first = self._reader.topic_offsets.find_start_offsets(self._lost_start(set(reasons.values())), beginnings, ends)
             following |= {partition: first[partition] for partition in reasons if partition in first}
-        self._reader.offsets, self._sought = following, True
+        self._reader.next_offsets, self._sought = following, True
         self._skip = {p: (offsets[p], n) for p, n in rows_taken.items() if p in offsets and p not in reasons}
         if pass_ends and not self.endless:
-            self._reader.ends = {
+            self._reader.pass_ends = {
                 partition: min(end, ends[partition]) for partition, end in pass_ends.items() if partition in ends
             }
-            self._reader.turn = turn
+            self._reader.next_partition = turn
 
     def join(self) -> None:
         """Be read as a part of a `JoinedSource`.
@@ -199,20 +199,20 @@ class KafkaSource(MessageSource):
         A bounded pass then has the messages of all partitions in the order of their times, and keeps the order within a
         partition. A pass that resumes ends where it would have ended.
         """
-        if self._many:
+        if self._has_tables:
             raise StreamError(f"{self.name}: its messages hold many rows, and a join needs one row a message")
         self._joined = True
 
     def _take_messages(self, most: int) -> Messages | None:
         if self._runs is None:
             self._warn_of_removed()
-            self._runs = self._reader.runs(self._joined)
-        self._reader.most = most
-        self._reader.topic_offsets.commit_again()
+            self._runs = self._reader.iter_batches(self._joined)
+        self._reader.max_messages = most
+        self._reader.topic_offsets.retry_commits()
         return next(self._runs, None)
 
     def _warn_of_removed(self) -> None:
-        beginnings, offsets = self._reader.beginnings, self._reader.offsets
+        beginnings, offsets = self._reader.beginning_offsets, self._reader.next_offsets
         removed = {} if self._sought else {p: begin for p, begin in beginnings.items() if offsets[p] == begin > 0}
         if removed:
             places = ", ".join(f"{begin:,} of partition {partition}" for partition, begin in removed.items())
@@ -224,16 +224,16 @@ class KafkaSource(MessageSource):
 
         You can call it from any thread.
         """
-        return self._reader.lag()
+        return self._reader.compute_lag()
 
     def saved(self) -> None:
         """Commit the `position`, which is now in a checkpoint, for the group. A failure is logged."""
         if self._consumer.group is not None:
-            self._reader.topic_offsets.commit({int(p): offset for p, offset in self.position["offsets"].items()})
+            self._reader.topic_offsets.commit_async({int(p): offset for p, offset in self.position["offsets"].items()})
 
     def reads(self, place: object) -> bool:
         """Return whether a sink, or a place of checkpoints, is this topic."""
-        return isinstance(place, TopicEndpoint) and place.is_topic(self._connection, self.topic)
+        return isinstance(place, TopicEndpoint) and place.is_same_topic(self._connection, self.topic)
 
     def stop(self) -> None:
         """End the iteration before its next row, or within a fraction of a second if it waits for one.
@@ -244,7 +244,7 @@ class KafkaSource(MessageSource):
 
     def close(self) -> None:
         """Close the connection."""
-        self._reader.topic_offsets.finish()
+        self._reader.topic_offsets.commit_remaining()
         self._consumer.close(CONNECT_SECONDS)
 
     def _check_topic(self, position: Position) -> None:
@@ -258,10 +258,10 @@ class KafkaSource(MessageSource):
                 f"Ask for the same, {START_AFRESH}"
             )
 
-    def _lost_start(self, reasons: set[str]) -> Start:
+    def _lost_start(self, reasons: set[str]) -> StartPoint:
         """Return where to begin in partitions that cannot be continued, with a warning; StreamError if nobody has said it."""
         if self._start is None:
-            raise lost(self.name, min(reasons))
+            raise lost_messages_error(self.name, min(reasons))
         for reason in sorted(reasons):
             warn(f"{self.name}: {reason}. The model is kept, and reading continues from {self._start.text}")
         return self._start
@@ -332,12 +332,12 @@ class PartitionSource(MessageSource):
                 )
         if type(offset) is not int:
             raise self._corrupt_position(f", its offset is {offset!r}")
-        reason = gone_reason(self._partition, self._beginning, self._end, offset, offset)
+        reason = find_resume_obstacle(self._partition, self._beginning, self._end, offset, offset)
         if saved["topic_id"] != self._identity["topic_id"]:
-            reason = RECREATED
+            reason = RECREATED_REASON
         if reason is not None:
             if self._lost_start is None:
-                raise lost(self.name, reason)
+                raise lost_messages_error(self.name, reason)
             logger.warning("%s: %s. The model is kept, and reading continues at %s", self.name, reason, self._lost_start)
             offset = self._lost_start
         elif "rows_taken" in position:
@@ -357,18 +357,18 @@ class PartitionSource(MessageSource):
         """The offset of the message that is to be handed over next."""
         return self._waiting.last_offset + 1 if len(self._waiting) else self.offset
 
-    def feed(self, messages: Messages) -> None:
+    def add_messages(self, messages: Messages) -> None:
         """Hand over messages of the partition. Those that were handed over before are left out, as those without a value."""
-        is_wanted = (messages.sizes >= 0) & (messages.offsets >= self.next_offset)
-        self._waiting.extend(messages if is_wanted.all() else messages.pick(is_wanted))
+        is_wanted = (messages.value_sizes >= 0) & (messages.offsets >= self.next_offset)
+        self._waiting.extend(messages if is_wanted.all() else messages.select_messages(is_wanted))
 
     def skip_to(self, offset: int) -> None:
         """Pass over messages that are gone, behind those that were handed over."""
-        if not self.holds_rows:
+        if not self.has_rows:
             self.offset = offset
 
     @property
-    def holds_rows(self) -> bool:
+    def has_rows(self) -> bool:
         """Whether there are rows that were handed over and not given yet."""
         return self._open is not None or len(self._waiting) > 0
 

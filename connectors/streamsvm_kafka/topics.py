@@ -19,7 +19,7 @@ from streamsvm_kafka.connection import (
     Connection,
     MissingTopicError,
     TopicDescription,
-    missing_right,
+    describe_missing_right,
 )
 
 logger: logging.Logger = logging.getLogger(__name__)
@@ -31,7 +31,7 @@ class TopicEndpoint:
     _connection: Connection
     _topic: str
 
-    def is_topic(self, connection: Connection, topic: str) -> bool:
+    def is_same_topic(self, connection: Connection, topic: str) -> bool:
         """Return whether it is the topic with that name; raise a BrokerUnreachableError if that is not known."""
         if topic != self._topic:
             return False
@@ -45,7 +45,7 @@ class TopicEndpoint:
 
 
 @contextlib.contextmanager
-def admin_of(connection: Connection) -> Iterator[TopicAdmin]:
+def connect_admin(connection: Connection) -> Iterator[TopicAdmin]:
     """Open a client for questions about topics and clusters."""
     admin = open_admin(connection)
     try:
@@ -54,19 +54,19 @@ def admin_of(connection: Connection) -> Iterator[TopicAdmin]:
         admin.close()
 
 
-def topic_setting(connection: Connection, topic: str, name: str) -> str | None:
+def read_topic_config(connection: Connection, topic: str, name: str) -> str | None:
     """Return a setting of a topic; None if the broker does not tell it, because not everybody may ask."""
     try:
-        with admin_of(connection) as admin:
-            return admin.topic_setting(topic, name)
+        with connect_admin(connection) as admin:
+            return admin.read_topic_config(topic, name)
     except KafkaError as error:
         logger.debug("%s: %s is not known (%r)", topic, name, error)
         return None
 
 
-def message_limit(connection: Connection, topic: str) -> int | None:
+def read_message_limit(connection: Connection, topic: str) -> int | None:
     """Return the largest message, or batch of messages, that a topic takes, in bytes; None if the broker does not tell it."""
-    limit = topic_setting(connection, topic, "max.message.bytes")
+    limit = read_topic_config(connection, topic, "max.message.bytes")
     return int(limit) if limit is not None and limit.isdecimal() else None
 
 
@@ -76,29 +76,29 @@ def describe_topic(connection: Connection, topic: str) -> TopicDescription:
     Raise a MissingTopicError if there is none, and another StreamError if no broker answers, or the topic may not be read.
     """
     deadline, bootstrap = time.monotonic() + CONNECT_SECONDS, connection.bootstrap
-    with admin_of(connection) as admin:
+    with connect_admin(connection) as admin:
         while True:
             try:
                 return admin.describe_topic(topic)
             except UnknownTopicOrPartitionError as error:
-                similar = difflib.get_close_matches(topic, admin.topics(), n=3)
+                similar = difflib.get_close_matches(topic, admin.list_topics(), n=3)
                 hint = f"; did you mean {' or '.join(map(repr, similar))}?" if similar else "."
                 text = f"there is no topic {topic!r} on {bootstrap}{hint} Create it, or correct the name."
                 raise MissingTopicError(text) from error
             except BrokerResponseError as error:
                 # A topic that was just created has no leader yet, which is a retriable failure.
                 if not error.retriable or time.monotonic() > deadline:
-                    reason = missing_right(connection.user, error, "Describe", topic) or type(error).__name__
+                    reason = describe_missing_right(connection.user, error, "Describe", topic) or type(error).__name__
                     raise StreamError(f"topic {topic!r} on {bootstrap} cannot be used: {reason}") from error
             except KafkaError as error:
                 raise BrokerUnreachableError(f"{bootstrap} does not answer about topic {topic!r}: {error}") from error
             time.sleep(0.1)
 
 
-def cluster_of(connection: Connection) -> str | None:
+def read_cluster_id(connection: Connection) -> str | None:
     """Return the identity of a cluster; None if its brokers do not tell it."""
     try:
-        with admin_of(connection) as admin:
-            return admin.cluster_id()
+        with connect_admin(connection) as admin:
+            return admin.read_cluster_id()
     except KafkaError as error:
         raise BrokerUnreachableError(f"{connection.bootstrap} does not tell which cluster it is of: {error}") from error

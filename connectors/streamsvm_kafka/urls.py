@@ -11,7 +11,7 @@ from urllib.parse import parse_qsl, unquote, urlsplit
 from streamsvm.stream.endpoints import StreamError
 from streamsvm_kafka.checkpoints import FollowedTopic, TopicCheckpoints
 from streamsvm_kafka.codecs import CODECS, AvroCodec, MessageCodec, SchemaRegistry
-from streamsvm_kafka.connection import PREFIX, Connection, client_options, is_secret
+from streamsvm_kafka.connection import ENVIRONMENT_PREFIX, Connection, client_options, is_secret
 from streamsvm_kafka.partitions import PartitionWorker
 from streamsvm_kafka.sink import KafkaSink
 from streamsvm_kafka.source import KafkaSource
@@ -102,14 +102,14 @@ def open_checkpoints(
     """
     bootstrap, topic, client, parameters = _parsed_url(url, ("name",), _MODEL_FORM, options)
     inputs = list(sources)
-    name = parameters.get("name") or usual_name(inputs[0])
+    name = parameters.get("name") or default_model_name(inputs[0])
     if name is None:
         raise _url_mistake(url, "which name is the model to have in the topic?", _MODEL_FORM)
     opened = _Checkpoints(bootstrap, topic, name, trusted=trusted, client=client)
     try:
         topics = [_parsed_url(each.partition("?")[0], (), _SINK_FORM, options) for each in inputs if each.startswith("kafka://")]
         for other, read, how, _ in topics:  # before anything is written there
-            if opened.is_topic(Connection(other, how), read):
+            if opened.is_same_topic(Connection(other, how), read):
                 raise StreamError(f"{url.partition('?')[0]} is read by this run: give checkpoints a topic of their own")
         if group is not None and len(topics) == len(inputs):
             opened.group = group if all(opened.is_on_cluster_of(other, client) for other, *_ in topics) else None
@@ -130,11 +130,13 @@ def open_models(url: str, *, trusted: bool = False, options: Mapping[str, Any] |
     return FollowedTopic(bootstrap, topic, parameters["name"], trusted=trusted, client=client)
 
 
-def usual_name(source: str) -> str | None:
+def default_model_name(source: str) -> str | None:
     """Return the name that the model of a stream has in a model topic; None where the stream has none.
 
-    >>> usual_name("kafka://localhost:9092/rows?codec=float32&features=2"), usual_name("data/clicks.csv.gz"), usual_name("-")
-    ('rows', 'clicks', None)
+    >>> default_model_name("kafka://localhost:9092/rows?codec=float32&features=2"), default_model_name("data/clicks.csv.gz")
+    ('rows', 'clicks')
+    >>> default_model_name("-") is None
+    True
     """
     if "://" in source:
         return unquote(urlsplit(source).path).strip("/") or None
@@ -183,7 +185,7 @@ def _parsed_url(
     parameters = dict(parse_qsl(parts.query, keep_blank_values=True))
     client = {name: parameters.pop(name) for name in list(parameters) if name not in ("codec", "features", "name")}
     if secret := next((name for name in client if is_secret(name)), None):
-        variable = PREFIX + secret.upper().replace(".", "_")
+        variable = ENVIRONMENT_PREFIX + secret.upper().replace(".", "_")
         raise _url_mistake(url, f"passwords do not belong into a URL: give {variable} in the environment", form)
     if unknown := sorted(parameters.keys() - set(known)):
         there = f"there are {', '.join(known)} and" if known else "there are only"

@@ -77,8 +77,8 @@ def test_runs_go_on_and_end_as_they_did(path, tmp_path):
 def test_checkpoints_are_messages_of_a_model_topic(path):
     [file] = path.rglob("*.ckpt")
     newest = NewestCheckpoint("model")
-    newest.add(0, b"model", file.read_bytes())
-    newest.add(1, b"model", b"something else")
+    newest.add_message(0, b"model", file.read_bytes())
+    newest.add_message(1, b"model", b"something else")
     decoded, read = checkpoint_of(newest.data, "kafka://host/models"), read_newest(file.parent)
     assert decoded.header == read.header
     assert decoded.header["rows"] == saved_models.N_LEARNED

@@ -21,7 +21,14 @@ from streamsvm_kafka import EmbeddedBroker, connection
 from streamsvm_kafka.clients import confluent, kafka_python
 
 #: Limits of the package to what a broker takes for an answer, or a worker to give a sign of life: a busy machine takes longer.
-LIMITS = "ANSWER_SECONDS", "BEGIN_SECONDS", "CONNECT_SECONDS", "DELIVERY_SECONDS", "SESSION_SECONDS", "STALL_SECONDS"
+LIMITS = (
+    "RESPONSE_SECONDS",
+    "INIT_TRANSACTIONS_SECONDS",
+    "CONNECT_SECONDS",
+    "DELIVERY_SECONDS",
+    "SESSION_SECONDS",
+    "STALL_SECONDS",
+)
 
 
 @pytest.fixture(autouse=True)
@@ -139,7 +146,7 @@ def embedded() -> Iterator[EmbeddedBroker]:
 def client_library(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> str:
     """The client library of what is tested, and of the processes that it starts. Tests that use this run with each."""
     name: str = request.param
-    monkeypatch.setattr(connection, "DEFAULT_CLIENT", name)
+    monkeypatch.setattr(connection, "DEFAULT_LIBRARY", name)
     monkeypatch.setenv("STREAMSVM_KAFKA_CLIENT", name)
     return name
 

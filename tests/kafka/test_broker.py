@@ -136,7 +136,7 @@ def test_a_compression_whose_package_is_missing(bootstrap, new_topic, open_sourc
 
 @pytest.mark.parametrize("prefetch", [10, 200])
 def test_partitions_of_unequal_length_take_turns(bootstrap, new_topic, open_source, monkeypatch, prefetch):
-    monkeypatch.setattr(reader, "PREFETCH", prefetch)
+    monkeypatch.setattr(reader, "PREFETCH_MESSAGES", prefetch)
     topic, lengths = new_topic(partitions=4), (300, 0, 10, 170)
     for partition, length in enumerate(lengths):
         publish(rows_of(range(10_000 * partition, 10_000 * partition + length)), bootstrap, topic, JSON, partition=partition)

@@ -18,7 +18,7 @@ from streamsvm.stream.endpoints import Row, StreamError
 from streamsvm_kafka import BrokerUnreachableError, JSONCodec, KafkaSink, KafkaSource, TopicCheckpoints, publish
 from streamsvm_kafka.clients import open_consumer
 from streamsvm_kafka.connection import Connection
-from streamsvm_kafka.topics import admin_of
+from streamsvm_kafka.topics import connect_admin
 
 JSON = JSONCodec("y")
 ROWS = [Row({"i": i}, i % 2) for i in range(20)]
@@ -112,12 +112,12 @@ def test_a_certificate_that_does_not_verify(broker, tmp_path, name, client_libra
         with pytest.raises(StreamError, match="no TLS connection .*certificate.*Give the certificates that it is signed with"):
             KafkaSource(broker.ssl, "rows", JSON, client=tls | given)
     localhost, tls = broker.ssl.replace("127.0.0.1", "localhost"), tls | {name("ssl_cafile"): broker.certificate}
-    with pytest.raises(StreamError, match="no TLS connection .*certificate"), admin_of(Connection(localhost, tls)):
+    with pytest.raises(StreamError, match="no TLS connection .*certificate"), connect_admin(Connection(localhost, tls)):
         pass
     anyone = {"ssl_check_hostname": "false"}
     anyone = anyone if client_library == "kafka-python" else {"ssl_endpoint_identification_algorithm": "none"}
-    with admin_of(Connection(localhost, tls | anyone)) as admin:
-        assert admin.cluster_id() == IDENTITY
+    with connect_admin(Connection(localhost, tls | anyone)) as admin:
+        assert admin.read_cluster_id() == IDENTITY
 
 
 @pytest.mark.broker
@@ -175,7 +175,7 @@ def test_a_broker_that_does_not_come_in_time(open_, pauses, caplog):
 
 
 def test_a_broker_that_was_away_is_looked_for_each_second(embedded):
-    consumer = open_consumer(Connection(embedded.bootstrap, embedded.client), "rows", None, fetches=1, many=False)
+    consumer = open_consumer(Connection(embedded.bootstrap, embedded.client), "rows", None, max_fetches=1, has_tables=False)
     waits = [consumer._consumer._manager.update_backoff("1") for _ in range(20)]
     consumer.close(1.0)
     assert max(waits) < 2000

@@ -135,8 +135,8 @@ def test_the_bytes_that_wait_are_bounded(embedded, producer, source_of, monkeypa
     send(producer, "rows", 10, 1, headers=[("a", b"x" * 1000)])
     monkeypatch.setattr(kafka_python, "MAX_PENDING_BYTES", 3000)
     out, flushed = KafkaSink(embedded.bootstrap, "out", client=embedded.client), []
-    flush = out._writer._producer.flush
-    monkeypatch.setattr(out._writer._producer, "flush", lambda seconds: flushed.append(flush(seconds)))
+    flush = out._sender._producer.flush
+    monkeypatch.setattr(out._sender._producer, "flush", lambda seconds: flushed.append(flush(seconds)))
     learned(source_of("rows"), out)
     assert len(flushed) == 10 // 3 + 1  # and at the end
 

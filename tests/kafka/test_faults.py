@@ -153,14 +153,14 @@ def test_a_worker_passes_over_what_retention_removes_while_it_reads(bootstrap, n
 
     def run(**options):
         one, begun = worker(topic, stop_at_end=True, **options), []
-        read_from = one._consumer.read_from
+        resume_at = one._consumer.resume_at
 
         def late(number, offset):
             if not begun:
                 begun.append(admin.delete_records({TopicPartition(topic, 0): 120}))
-            read_from(number, offset)
+            resume_at(number, offset)
 
-        with mock.patch.object(one._consumer, "read_from", late), closing(one):
+        with mock.patch.object(one._consumer, "resume_at", late), closing(one):
             one.run()
 
     with warnings.catch_warnings(record=True) as warned:

@@ -8,7 +8,7 @@ from refused import raises
 from streamsvm.stream.endpoints import StreamError
 from streamsvm_kafka import KafkaSink, SchemaRegistry, Secret, client_options, topics
 from streamsvm_kafka.clients import open_consumer, open_producer
-from streamsvm_kafka.connection import CLIENTS, Connection
+from streamsvm_kafka.connection import CLIENT_LIBRARIES, Connection
 
 VARIABLES = {
     "STREAMSVM_KAFKA_SECURITY_PROTOCOL": "sasl_ssl",
@@ -45,12 +45,12 @@ MISTAKES = [
 
 @pytest.mark.parametrize(("given", "reason"), MISTAKES)
 def test_wrong_options(given, reason, embedded):
-    with pytest.raises(StreamError, match=reason) as error, topics.admin_of(Connection(embedded.bootstrap, given)):
+    with pytest.raises(StreamError, match=reason) as error, topics.connect_admin(Connection(embedded.bootstrap, given)):
         pass
     assert "s3cret" not in str(error.value)
 
 
-@pytest.mark.parametrize("library", CLIENTS)
+@pytest.mark.parametrize("library", CLIENT_LIBRARIES)
 def test_options_that_are_set_by_streamsvm(library, embedded):
     options = {"client": library, "acks": 1} | (embedded.client if library == "kafka-python" else {})
     raises("acks is set by streamsvm", KafkaSink, embedded.bootstrap, "out", client=options, error=StreamError)
@@ -74,7 +74,7 @@ def test_options_of_the_environment_have_the_types_of_their_defaults(embedded):
         producer = open_producer(connection, 30.0)
         stack.callback(producer.close, 1.0)
         assert [producer._producer.config[name] for name in ("linger_ms", "metrics_enabled")] == [7, False]
-        consumer = open_consumer(connection, "rows", None, fetches=1, many=False)
+        consumer = open_consumer(connection, "rows", None, max_fetches=1, has_tables=False)
         stack.callback(consumer.close, 1.0)
         assert [consumer._consumer.config[name] for name in ("fetch_max_wait_ms", "client_rack")] == [11, "3"]
 

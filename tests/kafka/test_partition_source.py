@@ -6,7 +6,7 @@ import pytest
 from row_tables import float32_table
 from streamsvm.stream.endpoints import BadRow, Row, StreamError
 from streamsvm_kafka import JSONCodec, NpyCodec
-from streamsvm_kafka.clients.kafka_python import messages_of
+from streamsvm_kafka.clients.kafka_python import records_to_messages
 from streamsvm_kafka.source import PartitionSource
 
 JSON = JSONCodec("y")
@@ -29,15 +29,19 @@ def source_of(start=None, lost_start=None, codec=JSON, commit=lambda *_: None):
 
 def test_messages_before_the_position_are_no_rows():
     source = source_of(12)
-    source.feed(messages_of([Record(11, b'{"y": 0}'), Record(12, None), Record(14, b'{"a": 1, "y": 2}'), Record(15, b"no JSON")]))
-    assert source.holds_rows
+    source.add_messages(
+        records_to_messages([Record(11, b'{"y": 0}'), Record(12, None), Record(14, b'{"a": 1, "y": 2}'), Record(15, b"no JSON")])
+    )
+    assert source.has_rows
     assert source.position["offset"] == 12
     rows = list(source)
     assert rows[0] == Row({"a": 1}, 2)
     assert type(rows[1]) is BadRow
     assert rows[1].place.endswith("partition 3, offset 15")
     assert source.position == {"topic": "rows", "topic_id": "id", "label": "y", "partition": 3, "offset": 16}
-    source.feed(messages_of([Record(15, b'{"y": 1}'), Record(16, b'{"y": 1}')]))  # an iterator that has ended goes on
+    source.add_messages(
+        records_to_messages([Record(15, b'{"y": 1}'), Record(16, b'{"y": 1}')])
+    )  # an iterator that has ended goes on
     assert list(source) == [Row({}, 1)]
 
 
@@ -70,14 +74,14 @@ TABLE = NpyCodec(1).encode_rows(float32_table((0,), np.zeros((3, 1)), [1] * 3))
 def test_rows_of_a_message_that_is_gone_are_not_left_out_of_the_next():
     source = source_of(codec=NpyCodec(1))
     source.seek({**source.position, "offset": 12, "rows_taken": 2})
-    source.feed(messages_of([Record(14, TABLE)]))
+    source.add_messages(records_to_messages([Record(14, TABLE)]))
     assert len(source.read(10)) == 3
 
 
 def test_a_message_is_committed_once_all_its_rows_were_given():
     committed = []
     source = source_of(codec=NpyCodec(1), commit=committed.append)
-    source.feed(messages_of([Record(10, TABLE)]))
+    source.add_messages(records_to_messages([Record(10, TABLE)]))
     for _ in range(2):
         source.read(2)
         source.saved()

@@ -120,7 +120,7 @@ def wait_for_rows(folder, rows, *workers):
 
 def go_and_come(one):
     """Have the group take partition 0 from a worker, and give it back."""
-    one._consumer.drop(0)
+    one._consumer.pause_partition(0)
     for what in ("lost", "assigned"):
         one._events.put((what, {0}))
 
@@ -231,11 +231,11 @@ def test_no_lag_is_left_by_commits_that_a_rebalance_refuses(bootstrap, topic, wo
     refused = threading.Event()
 
     def refusing(commit):
-        def committed(offsets, answered):
+        def committed(offsets, callback):
             if refused.is_set():
-                commit(offsets, answered)
+                commit(offsets, callback)
             else:
-                answered(offsets, RebalanceInProgressError())
+                callback(offsets, RebalanceInProgressError())
 
         return committed
 
@@ -319,7 +319,7 @@ def test_a_partition_that_is_assigned_again_is_read_on(topic, worker, tmp_path):
         nonlocal at
         if at is not None and one.rows >= at:
             at = next(times, None)
-            one._consumer.drop(0)
+            one._consumer.pause_partition(0)
             one._events.put(("assigned", {0}))
 
     one.run(on_rows=assign_again)

@@ -160,7 +160,7 @@ def test_a_commit_that_the_broker_does_not_answer(models, opened, monkeypatch):
 def test_a_producer_that_the_broker_has_forgotten(models, opened, monkeypatch):
     place = opened(models)
     save(place, 1)
-    monkeypatch.setattr(place._transaction._producer, "send", mock.Mock(side_effect=InvalidProducerIdMappingError()))
+    monkeypatch.setattr(place._transaction._producer, "send_messages", mock.Mock(side_effect=InvalidProducerIdMappingError()))
     raises(r"longer than transactional\.id\.expiration\.ms, .* Start again", save, place, 2, error=CheckpointError)
 
 

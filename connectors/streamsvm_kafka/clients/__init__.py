@@ -21,15 +21,15 @@ def open_admin(connection: Connection) -> TopicAdmin:
 
 
 def open_consumer(
-    connection: Connection, topic: str, group: str | None, *, fetches: int, many: bool, **settings: Any
+    connection: Connection, topic: str, group: str | None, *, max_fetches: int, has_tables: bool, **settings: Any
 ) -> TopicConsumer:
-    """Open a consumer of a topic that holds at most ``fetches`` fetches at once.
+    """Open a consumer of a topic that holds at most ``max_fetches`` fetches at once.
 
-    These are of `FETCH_BYTES`, or where messages have ``many`` rows, of `TABLE_FETCH_BYTES`. ``settings`` are options of
+    A fetch has `FETCH_BYTES`, or `TABLE_FETCH_BYTES` if messages have many rows (``has_tables``). ``settings`` are options of
     consumers under Kafka's names with ``_`` for ``.``, such as ``session_timeout_ms``.
     """
-    size = TABLE_FETCH_BYTES if many else FETCH_BYTES
-    consumer: TopicConsumer = _client_class(connection, "Consumer")(connection, topic, group, fetches, size, settings)
+    size = TABLE_FETCH_BYTES if has_tables else FETCH_BYTES
+    consumer: TopicConsumer = _client_class(connection, "Consumer")(connection, topic, group, max_fetches, size, settings)
     return consumer
 
 

@@ -30,11 +30,17 @@ from kafka.errors import (
 )
 
 from streamsvm_kafka.clients.messages import Headers, Messages
-from streamsvm_kafka.clients.protocol import MAX_PENDING, MAX_PENDING_BYTES, MAX_SENT_BYTES, Answered, Listener
+from streamsvm_kafka.clients.protocol import (
+    MAX_PENDING_BYTES,
+    MAX_PENDING_MESSAGES,
+    MAX_REQUEST_BYTES,
+    CommitCallback,
+    RebalanceListener,
+)
 from streamsvm_kafka.connection import (
-    ANSWER_SECONDS,
     CONNECT_SECONDS,
     RECONNECT_MS,
+    RESPONSE_SECONDS,
     Connection,
     TopicDescription,
     is_secret,
@@ -154,7 +160,7 @@ class ConfluentAdmin:
         self._asker = _client(library.Consumer, connection, {}, fixed)
         try:
             self._cluster = connection.connect(self._ask_cluster)
-            connection.check_advertised([(each.host, each.port) for each in self._cluster.brokers.values()])
+            connection.check_advertised_addresses([(each.host, each.port) for each in self._cluster.brokers.values()])
         except BaseException:
             self.close()
             raise
@@ -170,12 +176,12 @@ class ConfluentAdmin:
             reasons = {error.code(): error.str() for error in self._errors}
             for code in _REFUSED:
                 if code in reasons:
-                    raise self._connection.user_error(reasons[code])
+                    raise self._connection.refused_user_error(reasons[code])
             for code, text in reasons.items():
                 if code == Code._SSL or "SSL_HANDSHAKE" in text:
                     raise self._connection.tls_error(text)
             if (left := deadline - time.monotonic()) <= 0.0:
-                raise self._connection.silent_error("; ".join(reasons.values()) or "no answer")
+                raise self._connection.no_answer_error("; ".join(reasons.values()) or "no answer")
             seconds = min(2.0 * seconds, max(left, _LOOK_SECONDS))
 
     @cached_property
@@ -202,11 +208,11 @@ class ConfluentAdmin:
         identity = uuid.UUID(int=(high & (1 << 64) - 1) << 64 | low & (1 << 64) - 1)
         return TopicDescription(str(identity) if identity.int else None, partitions)
 
-    def topics(self) -> list[str]:
+    def list_topics(self) -> list[str]:
         with _translating_errors():
             return list(self._asker.list_topics(timeout=CONNECT_SECONDS).topics)
 
-    def topic_setting(self, topic: str, name: str) -> str | None:
+    def read_topic_config(self, topic: str, name: str) -> str | None:
         if not self._has_controller:
             return None
         asked = [ConfigResource(ResourceType.TOPIC, topic)]
@@ -217,7 +223,7 @@ class ConfluentAdmin:
         new = NewTopic(topic, 1, -1, config=dict(settings))
         _result_of(self._admin.create_topics([new], request_timeout=CONNECT_SECONDS))
 
-    def cluster_id(self) -> str | None:
+    def read_cluster_id(self) -> str | None:
         identity: str | None = self._cluster.cluster_id
         return identity
 
@@ -240,14 +246,14 @@ class ConfluentConsumer:
     """A consumer of librdkafka, as `TopicConsumer`."""
 
     def __init__(
-        self, connection: Connection, topic: str, group: str | None, fetches: int, size: int, settings: Mapping[str, Any]
+        self, connection: Connection, topic: str, group: str | None, max_fetches: int, size: int, settings: Mapping[str, Any]
     ) -> None:
         self.group: str | None = group
         self._topic = topic
         defaults = {
             "fetch.wait.max.ms": _WAIT_MS,  # after which a partition is known to have no more messages
             "fetch.message.max.bytes": size,
-            "fetch.max.bytes": fetches * size,
+            "fetch.max.bytes": max_fetches * size,
             "message.max.bytes": size,  # librdkafka requires it not to exceed the one before, although it bounds sent messages
             "queued.min.messages": _QUEUED,  # for it does not count the bytes of keys and headers
             "queued.max.messages.kbytes": QUEUED_BYTES >> 10,
@@ -270,7 +276,7 @@ class ConfluentConsumer:
         self._positions: dict[int, int] = {}
         self._held: set[int] = set()
         self._members: set[int] = set()  # partitions that the group has assigned
-        self._answers: list[tuple[Mapping[int, int], Answered]] = []
+        self._answers: list[tuple[Mapping[int, int], CommitCallback]] = []
         self._failure: KafkaError | None = None
 
     def _place_of(self, partition: int, offset: int = -1001) -> TopicPartition:
@@ -281,7 +287,7 @@ class ConfluentConsumer:
         with _translating_errors():
             self._consumer.assign([self._place_of(partition, offset) for partition, offset in offsets.items()])
 
-    def join(self, listener: Listener) -> None:
+    def subscribe(self, listener: RebalanceListener) -> None:
         def gone(partitions: Sequence[Any]) -> set[int]:
             numbers = {place.partition for place in partitions}
             self._members -= numbers
@@ -303,11 +309,11 @@ class ConfluentConsumer:
                 on_lost=lambda _, partitions: listener("lost", gone(partitions)),
             )
 
-    def read_from(self, partition: int, offset: int) -> None:
+    def resume_at(self, partition: int, offset: int) -> None:
         if partition in self._members:
             self.assign({**self._positions, partition: offset})
 
-    def drop(self, partition: int) -> None:
+    def pause_partition(self, partition: int) -> None:
         self.assign({p: offset for p, offset in self._positions.items() if p != partition})
 
     def poll(self, seconds: float) -> dict[int, Messages]:
@@ -350,9 +356,9 @@ class ConfluentConsumer:
             self._failure = self._failure or _translated_error(error)
         return False
 
-    def hold(self, partitions: Iterable[int], others: Iterable[int]) -> None:
+    def pause_and_resume(self, paused: Iterable[int], resumed: Iterable[int]) -> None:
         # Fetches are thrown away where a partition is paused, so nothing is done twice.
-        pause, resume = set(partitions) - self._held, set(others) & self._held
+        pause, resume = set(paused) - self._held, set(resumed) & self._held
         self._held = (self._held | pause) - resume
         with _translating_errors():
             if pause:
@@ -363,45 +369,47 @@ class ConfluentConsumer:
     def position(self, partition: int) -> int | None:
         return self._positions.get(partition)
 
-    reached = position
+    cached_position = position
 
-    def highwater(self, partition: int) -> int | None:
+    def high_watermark(self, partition: int) -> int | None:
         with contextlib.suppress(KafkaException, RuntimeError):  # of one that is closed
             _, end = self._consumer.get_watermark_offsets(self._place_of(partition), cached=True)
             return end if end >= 0 else None
         return None
 
-    def bounds(self, partitions: Sequence[int]) -> tuple[dict[int, int], dict[int, int]]:
+    def beginning_and_end_offsets(self, partitions: Sequence[int]) -> tuple[dict[int, int], dict[int, int]]:
         with _translating_errors():
-            self._consumer.list_topics(self._topic, timeout=ANSWER_SECONDS)  # so that it knows partitions that are new
-            bounds = {p: self._consumer.get_watermark_offsets(self._place_of(p), timeout=ANSWER_SECONDS) for p in partitions}
-        if None in bounds.values():
-            raise KafkaTimeoutError(f"no answer in {ANSWER_SECONDS:g} s")
-        return {p: first for p, (first, _) in bounds.items()}, {p: end for p, (_, end) in bounds.items()}
+            self._consumer.list_topics(self._topic, timeout=RESPONSE_SECONDS)  # so that it knows partitions that are new
+            watermarks = {
+                p: self._consumer.get_watermark_offsets(self._place_of(p), timeout=RESPONSE_SECONDS) for p in partitions
+            }
+        if None in watermarks.values():
+            raise KafkaTimeoutError(f"no answer in {RESPONSE_SECONDS:g} s")
+        return {p: first for p, (first, _) in watermarks.items()}, {p: end for p, (_, end) in watermarks.items()}
 
-    def offsets_at(self, milliseconds: int, partitions: Sequence[int]) -> dict[int, int | None]:
+    def offsets_for_time(self, milliseconds: int, partitions: Sequence[int]) -> dict[int, int | None]:
         with _translating_errors():
             places = self._consumer.offsets_for_times(
-                [self._place_of(p, milliseconds) for p in partitions], timeout=ANSWER_SECONDS
+                [self._place_of(p, milliseconds) for p in partitions], timeout=RESPONSE_SECONDS
             )
         for place in places:
             if place.error is not None:
                 raise _translated_error(place.error)
         return {place.partition: place.offset if place.offset >= 0 else None for place in places}
 
-    def commit(self, offsets: Mapping[int, int], answered: Answered) -> None:
-        self._answers.append((offsets, answered))
+    def commit_async(self, offsets: Mapping[int, int], callback: CommitCallback) -> None:
+        self._answers.append((offsets, callback))
         with _translating_errors():
             self._consumer.commit(offsets=[self._place_of(*each) for each in offsets.items()], asynchronous=True)
 
     def _on_commit(self, error: Any, _: Any) -> None:  # called within a poll, in the order of the commits
         if self._answers:
-            offsets, answered = self._answers.pop(0)
-            answered(offsets, None if error is None else _translated_error(error))
+            offsets, callback = self._answers.pop(0)
+            callback(offsets, None if error is None else _translated_error(error))
 
-    def commit_now(self, offsets: Mapping[int, int], seconds: float) -> None:
+    def commit_sync(self, offsets: Mapping[int, int], seconds: float) -> None:
         outcome: list[KafkaError | None] = []
-        self.commit(offsets, lambda _, error: outcome.append(error))
+        self.commit_async(offsets, lambda _, error: outcome.append(error))
         deadline = time.monotonic() + seconds
         while not outcome:
             if time.monotonic() > deadline:
@@ -454,11 +462,11 @@ class ConfluentProducer:
         defaults = {
             "linger.ms": 5,
             "batch.size": batch_bytes,
-            "message.max.bytes": MAX_SENT_BYTES,
+            "message.max.bytes": MAX_REQUEST_BYTES,
             "partitioner": "murmur2_random",  # of other clients: equal keys are in one partition
-            "queue.buffering.max.messages": MAX_PENDING,
+            "queue.buffering.max.messages": MAX_PENDING_MESSAGES,
             # A checkpoint must fit beside them.
-            "queue.buffering.max.kbytes": (MAX_PENDING_BYTES + (MAX_SENT_BYTES if transactions else 0)) >> 10,
+            "queue.buffering.max.kbytes": (MAX_PENDING_BYTES + (MAX_REQUEST_BYTES if transactions else 0)) >> 10,
         }
         fixed = {
             "acks": "all",
@@ -469,20 +477,20 @@ class ConfluentProducer:
             **transactions,
         }
         self._producer = _client(library.Producer, connection, defaults, fixed)
-        self.lost: BaseException | None = None
+        self.delivery_error: BaseException | None = None
         self._identity = identity
         self._groups: dict[str, Any] = {}
         self._connection = connection
 
-    def partitions_of(self, topic: str) -> set[int]:
+    def partitions_for(self, topic: str) -> set[int]:
         with _translating_errors():
-            metadata = self._producer.list_topics(topic, timeout=ANSWER_SECONDS).topics[topic]
+            metadata = self._producer.list_topics(topic, timeout=RESPONSE_SECONDS).topics[topic]
         if metadata.error is not None:
             raise _translated_error(metadata.error)
         return set(metadata.partitions)
 
     @_translating_errors()
-    def send(
+    def send_messages(
         self,
         topic: str,
         values: Sequence[bytes],
@@ -520,7 +528,7 @@ class ConfluentProducer:
 
     def _note_failure(self, error: Any, _: Any) -> None:
         if error is not None:
-            self.lost = self.lost or _translated_error(error)
+            self.delivery_error = self.delivery_error or _translated_error(error)
 
     def flush(self, seconds: float) -> None:
         with _translating_errors():
@@ -530,24 +538,24 @@ class ConfluentProducer:
 
     def init_transactions(self) -> None:
         with _translating_errors():
-            self._producer.init_transactions(ANSWER_SECONDS)
+            self._producer.init_transactions(RESPONSE_SECONDS)
 
-    def begin(self) -> None:
+    def begin_transaction(self) -> None:
         with _translating_errors():
             self._producer.begin_transaction()
 
-    def send_offsets(self, offsets: Mapping[tuple[str, int], int], group: str, seconds: float) -> None:
+    def send_offsets_to_transaction(self, offsets: Mapping[tuple[str, int], int], group: str, seconds: float) -> None:
         if group not in self._groups:  # a consumer that never reads knows what its group is called
             self._groups[group] = _client(library.Consumer, self._connection, {}, {"group.id": group})
         places = [TopicPartition(topic, partition, offset) for (topic, partition), offset in offsets.items()]
         with _translating_errors():
             self._producer.send_offsets_to_transaction(places, self._groups[group].consumer_group_metadata(), seconds)
 
-    def commit(self, seconds: float) -> None:
+    def commit_transaction(self, seconds: float) -> None:
         with _translating_errors():
             self._producer.commit_transaction(seconds)
 
-    def abort(self, seconds: float) -> None:
+    def abort_transaction(self, seconds: float) -> None:
         with _translating_errors():
             self._producer.abort_transaction(seconds)
 

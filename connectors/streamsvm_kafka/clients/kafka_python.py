@@ -46,26 +46,32 @@ from kafka.structs import OffsetAndMetadata
 from streamsvm.core.records import HEADERS, KEY, OFFSET, SHORTEST, TIME, VALUE, find_fields
 from streamsvm.stream.endpoints import StreamError
 from streamsvm.stream.logs import redacting
-from streamsvm_kafka.clients.messages import Headers, Messages, joined
-from streamsvm_kafka.clients.protocol import MAX_PENDING, MAX_PENDING_BYTES, MAX_SENT_BYTES, Answered, Listener
-from streamsvm_kafka.connection import ANSWER_SECONDS, CONNECT_SECONDS, RECONNECT_MS, Connection, Secret, TopicDescription
+from streamsvm_kafka.clients.messages import Headers, Messages, concatenate_messages
+from streamsvm_kafka.clients.protocol import (
+    MAX_PENDING_BYTES,
+    MAX_PENDING_MESSAGES,
+    MAX_REQUEST_BYTES,
+    CommitCallback,
+    RebalanceListener,
+)
+from streamsvm_kafka.connection import CONNECT_SECONDS, RECONNECT_MS, RESPONSE_SECONDS, Connection, Secret, TopicDescription
 
 #: The version of the format of batches that is read here.
 _MAGIC = 2
 
 
-def read_at_once(consumer: Any) -> None:
+def use_compiled_parsing(consumer: Any) -> None:
     """Have a consumer, which has no deserializers, read batches by compiled code, and names that are no text as question marks.
 
     Another version of kafka-python may have no such parts as are replaced here. Its consumers stay as they are.
     """
     try:
-        consumer._fetcher.PartitionRecords = _at_once(consumer._fetcher.PartitionRecords)
+        consumer._fetcher.PartitionRecords = _make_partition_records(consumer._fetcher.PartitionRecords)
     except (AttributeError, TypeError, ValueError):
         return
 
 
-def messages_of(records: Iterable[Any]) -> Messages:
+def records_to_messages(records: Iterable[Any]) -> Messages:
     """Convert a non-empty list of kafka-python records from one partition to columns."""
     parts: list[Messages] = []
     single: list[Any] = []
@@ -77,7 +83,7 @@ def messages_of(records: Iterable[Any]) -> Messages:
             parts.append(_record_columns(single))
             single = []
         parts.append(record.value)
-    return joined([*parts, _record_columns(single)] if single else parts)
+    return concatenate_messages([*parts, _record_columns(single)] if single else parts)
 
 
 def _record_columns(records: list[Any]) -> Messages:
@@ -98,7 +104,7 @@ def _record_columns(records: list[Any]) -> Messages:
 
 
 @cache
-def _at_once(own: Any) -> Any:
+def _make_partition_records(own: Any) -> Any:
     """Return kafka-python's class of the records of a fetch with batches as they are here, once they have been tried.
 
     If it gives anything else than kafka-python's own, it is a ValueError.
@@ -107,7 +113,7 @@ def _at_once(own: Any) -> Any:
     class PartitionRecords(own):  # type: ignore[misc]
         def _unpack_records(self, tp: Any, records: Any, *deserializers: Any) -> Iterator[Any]:
             began = False  # the fetch, with a record that is not before its offset
-            for record in super()._unpack_records(tp, _Batches(tp, records), *deserializers):
+            for record in super()._unpack_records(tp, _CompiledBatches(tp, records), *deserializers):
                 messages = record.value
                 if type(messages) is Messages:
                     self.records_read += len(messages) - 1
@@ -128,10 +134,10 @@ def _at_once(own: Any) -> Any:
 
 def _numbers_taken(kind: Any, data: bytes) -> tuple[Any, ...]:
     fetch = kind(0, TopicPartition("topic", 0), MemoryRecords(data))
-    return [*messages_of(fetch.take())], fetch.next_fetch_offset, fetch.leader_epoch, fetch.records_read, fetch.bytes_read
+    return [*records_to_messages(fetch.take())], fetch.next_fetch_offset, fetch.leader_epoch, fetch.records_read, fetch.bytes_read
 
 
-class _Batches:
+class _CompiledBatches:
     """The batches of a fetch."""
 
     def __init__(self, key: Any, records: Any) -> None:
@@ -139,10 +145,10 @@ class _Batches:
 
     def next_batch(self) -> Any:
         batch = self._records.next_batch()
-        return _Batch(self._key, batch) if type(batch) is DefaultRecordBatch else batch
+        return _CompiledBatch(self._key, batch) if type(batch) is DefaultRecordBatch else batch
 
 
-class _Batch(DefaultRecordBatch):  # type: ignore[misc]
+class _CompiledBatch(DefaultRecordBatch):  # type: ignore[misc]
     """A batch that gives one record, whose value is all of its records; itself, if these are not plain."""
 
     __slots__ = ("_key",)
@@ -241,7 +247,7 @@ def _client(kind: Any, connection: Connection, defaults: Mapping[str, Any], fixe
         if name in fixed:
             raise connection.options_error(f"{name} is set by streamsvm, leave it out")
         if name in kind.DEFAULT_CONFIG:
-            options[name] = _typed(name, value)
+            options[name] = _convert_option(name, value)
     if options.get("security_protocol", "PLAINTEXT") not in _PROTOCOLS:  # kafka-python would connect in plain text
         raise connection.options_error(f"security_protocol must be {', '.join(_PROTOCOLS[:-1])} or {_PROTOCOLS[-1]}")
     if any(isinstance(value, Secret) for value in options.values()):
@@ -263,7 +269,7 @@ def _client(kind: Any, connection: Connection, defaults: Mapping[str, Any], fixe
     return connection.connect(lambda: _connected(kind, connection, arguments, tls))
 
 
-def _typed(name: str, value: Any) -> Any:
+def _convert_option(name: str, value: Any) -> Any:
     """Convert the text of an option, as it stands in the environment, to the type of its default."""
     default = _OPTIONS[name]
     if name == "api_version" and isinstance(value, str) and re.fullmatch(r"[0-9]+(\.[0-9]+)+", value):
@@ -298,7 +304,7 @@ def _tls_context(connection: Connection, options: Mapping[str, Any]) -> ssl.SSLC
 
 def _connected(kind: Any, connection: Connection, arguments: Mapping[str, Any], tls: ssl.SSLContext | None) -> Any:
     if tls is not None:
-        connection.reach(tls)  # kafka-python may wait for a handshake without any limit
+        connection.check_reachable(tls)  # kafka-python may wait for a handshake without any limit
     failures = _Failures()
     begun: list[KafkaNetClient] = []
 
@@ -318,7 +324,7 @@ def _connected(kind: Any, connection: Connection, arguments: Mapping[str, Any], 
                 raise connection.options_error(error) from error
             raise
     try:
-        connection.check_advertised([(each.host, each.port) for each in begun[0].cluster.brokers()])
+        connection.check_advertised_addresses([(each.host, each.port) for each in begun[0].cluster.brokers()])
     except BaseException:
         client.close()
         raise
@@ -331,8 +337,8 @@ def _explained_error(connection: Connection, error: BaseException) -> StreamErro
     # A broker closes the connection after its answer, which kafka-python then may not have read.
     has_user = "sasl_mechanism" in connection.options and isinstance(error, KafkaConnectionError)
     if has_user or isinstance(error, SaslAuthenticationFailedError | UnsupportedSaslMechanismError):
-        return connection.user_error(error)
-    return connection.silent_error(error)
+        return connection.refused_user_error(error)
+    return connection.no_answer_error(error)
 
 
 class _Failures(logging.Handler):
@@ -413,10 +419,10 @@ class KafkaPythonAdmin:
             raise LeaderNotAvailableError(topic)
         return TopicDescription(described.get("topic_id"), tuple(sorted(p["partition_index"] for p in described["partitions"])))
 
-    def topics(self) -> list[str]:
+    def list_topics(self) -> list[str]:
         return list(self._admin.list_topics())
 
-    def topic_setting(self, topic: str, name: str) -> str | None:
+    def read_topic_config(self, topic: str, name: str) -> str | None:
         resource = ConfigResource(ConfigResourceType.TOPIC, topic)
         described = self._admin.describe_configs([resource], config_filter="all")
         try:
@@ -428,7 +434,7 @@ class KafkaPythonAdmin:
         options = {"num_partitions": 1, "replication_factor": -1, "configs": dict(settings)}
         self._admin.create_topics({topic: options}, timeout_ms=int(1000 * CONNECT_SECONDS), wait_for_metadata=True)
 
-    def cluster_id(self) -> str | None:
+    def read_cluster_id(self) -> str | None:
         identity: str | None = self._admin.describe_cluster().get("cluster_id")
         return identity
 
@@ -444,11 +450,11 @@ class KafkaPythonConsumer:
     """A consumer of kafka-python, as `TopicConsumer`."""
 
     def __init__(
-        self, connection: Connection, topic: str, group: str | None, fetches: int, size: int, settings: Mapping[str, Any]
+        self, connection: Connection, topic: str, group: str | None, max_fetches: int, size: int, settings: Mapping[str, Any]
     ) -> None:
         self.group: str | None = group
         self._topic = topic
-        defaults = {"max_partition_fetch_bytes": size, "fetch_max_bytes": fetches * size, **settings}
+        defaults = {"max_partition_fetch_bytes": size, "fetch_max_bytes": max_fetches * size, **settings}
         fixed = {
             "isolation_level": defaults.pop("isolation_level", "read_committed"),
             "group_id": group,
@@ -460,7 +466,7 @@ class KafkaPythonConsumer:
             "max_poll_records": sys.maxsize,
         }
         self._consumer = _client(KafkaConsumer, connection, defaults, fixed)
-        read_at_once(self._consumer)
+        use_compiled_parsing(self._consumer)
 
     def _key(self, partition: int) -> TopicPartition:
         return TopicPartition(self._topic, partition)
@@ -470,62 +476,62 @@ class KafkaPythonConsumer:
         for partition, offset in offsets.items():
             self._consumer.seek(self._key(partition), offset)
 
-    def join(self, listener: Listener) -> None:
+    def subscribe(self, listener: RebalanceListener) -> None:
         with contextlib.suppress(KafkaError):  # a group whose leader does not know them gets none until it has looked again
             self._consumer.partitions_for_topic(self._topic)
-        self._consumer.subscribe([self._topic], listener=_Listener(self._consumer, listener))
+        self._consumer.subscribe([self._topic], listener=_RebalanceForwarder(self._consumer, listener))
 
-    def read_from(self, partition: int, offset: int) -> None:
+    def resume_at(self, partition: int, offset: int) -> None:
         with contextlib.suppress(IllegalStateError):
             self._consumer.seek(self._key(partition), offset)
             self._consumer.resume(self._key(partition))
 
-    def drop(self, partition: int) -> None:
+    def pause_partition(self, partition: int) -> None:
         with contextlib.suppress(IllegalStateError):
             self._consumer.pause(self._key(partition))
 
     def poll(self, seconds: float) -> dict[int, Messages]:
         polled = self._consumer.poll(int(1000 * seconds))
-        return {key.partition: messages_of(records) for key, records in polled.items() if records}
+        return {key.partition: records_to_messages(records) for key, records in polled.items() if records}
 
-    def hold(self, partitions: Iterable[int], others: Iterable[int]) -> None:
-        self._consumer.pause(*map(self._key, partitions))
-        self._consumer.resume(*map(self._key, others))
+    def pause_and_resume(self, paused: Iterable[int], resumed: Iterable[int]) -> None:
+        self._consumer.pause(*map(self._key, paused))
+        self._consumer.resume(*map(self._key, resumed))
 
     def position(self, partition: int) -> int | None:
         position: int | None = self._consumer.position(self._key(partition), timeout_ms=_ANSWER_MS)
         return position
 
-    def reached(self, partition: int) -> int | None:
+    def cached_position(self, partition: int) -> int | None:
         state = self._consumer._subscription.assignment.get(self._key(partition))
         position = None if state is None else state.position
         return None if position is None else int(position.offset)
 
-    def highwater(self, partition: int) -> int | None:
+    def high_watermark(self, partition: int) -> int | None:
         try:
             end: int | None = self._consumer.highwater(self._key(partition))
         except IllegalStateError:  # it is not assigned any more
             return None
         return end
 
-    def bounds(self, partitions: Sequence[int]) -> tuple[dict[int, int], dict[int, int]]:
+    def beginning_and_end_offsets(self, partitions: Sequence[int]) -> tuple[dict[int, int], dict[int, int]]:
         keys = list(map(self._key, partitions))
-        first = self._consumer.beginning_offsets(keys, timeout_ms=1000 * ANSWER_SECONDS)
-        last = self._consumer.end_offsets(keys, timeout_ms=1000 * ANSWER_SECONDS)
+        first = self._consumer.beginning_offsets(keys, timeout_ms=1000 * RESPONSE_SECONDS)
+        last = self._consumer.end_offsets(keys, timeout_ms=1000 * RESPONSE_SECONDS)
         return {key.partition: first[key] for key in keys}, {key.partition: last[key] for key in keys}
 
-    def offsets_at(self, milliseconds: int, partitions: Sequence[int]) -> dict[int, int | None]:
+    def offsets_for_time(self, milliseconds: int, partitions: Sequence[int]) -> dict[int, int | None]:
         moments = dict.fromkeys(map(self._key, partitions), milliseconds)
-        offsets = self._consumer.offsets_for_times(moments, timeout_ms=1000 * ANSWER_SECONDS)
+        offsets = self._consumer.offsets_for_times(moments, timeout_ms=1000 * RESPONSE_SECONDS)
         return {key.partition: None if offset is None else offset.offset for key, offset in offsets.items()}
 
-    def commit(self, offsets: Mapping[int, int], answered: Answered) -> None:
+    def commit_async(self, offsets: Mapping[int, int], callback: CommitCallback) -> None:
         def report(_: Any, answer: Any) -> None:
-            answered(offsets, answer if isinstance(answer, Exception) else None)
+            callback(offsets, answer if isinstance(answer, Exception) else None)
 
         self._consumer.commit_async(self._commit_offsets(offsets), callback=report)
 
-    def commit_now(self, offsets: Mapping[int, int], seconds: float) -> None:
+    def commit_sync(self, offsets: Mapping[int, int], seconds: float) -> None:
         self._consumer.commit(self._commit_offsets(offsets), timeout_ms=1000 * seconds)
 
     def _commit_offsets(self, offsets: Mapping[int, int]) -> dict[TopicPartition, OffsetAndMetadata]:
@@ -535,10 +541,10 @@ class KafkaPythonConsumer:
         self._consumer.close(autocommit=False, timeout_ms=1000 * seconds)
 
 
-class _Listener(ConsumerRebalanceListener):  # type: ignore[misc]
+class _RebalanceForwarder(ConsumerRebalanceListener):  # type: ignore[misc]
     """Hands on what kafka-python tells in a thread of its own, which must not wait."""
 
-    def __init__(self, consumer: Any, listener: Listener) -> None:
+    def __init__(self, consumer: Any, listener: RebalanceListener) -> None:
         self._consumer, self._listener = consumer, listener
 
     def on_partitions_assigned(self, assigned: Iterable[Any]) -> None:
@@ -573,22 +579,22 @@ class KafkaPythonProducer:
             "request_timeout_ms": min(10_000, int(500 * seconds)),
             "linger_ms": 5,
             "batch_size": batch_bytes,
-            "max_request_size": MAX_SENT_BYTES,
+            "max_request_size": MAX_REQUEST_BYTES,
         }
         fixed = {"delivery_timeout_ms": int(1000 * seconds), "acks": "all", "enable_idempotence": True, **transactions}
         self._producer = _client(KafkaProducer, connection, defaults, fixed)
         if identity is not None:
             # Where its epoch is refused, kafka-python would ask for a new one: who is fenced would fence the one after it.
             self._producer._transaction_manager._supports_epoch_bump = lambda: False
-        self.lost: BaseException | None = None
+        self.delivery_error: BaseException | None = None
         self._pending = self._bytes = 0
 
-    def partitions_of(self, topic: str) -> set[int]:
+    def partitions_for(self, topic: str) -> set[int]:
         with _translating_errors:
             partitions: set[int] = self._producer.partitions_for(topic)
         return partitions
 
-    def send(
+    def send_messages(
         self,
         topic: str,
         values: Sequence[bytes],
@@ -599,8 +605,8 @@ class KafkaPythonProducer:
     ) -> None:
         with _translating_errors:
             for i, value in enumerate(values):
-                if self.lost is not None:  # the broker is away, and each would wait for it
-                    raise self.lost
+                if self.delivery_error is not None:  # the broker is away, and each would wait for it
+                    raise self.delivery_error
                 key = None if keys is None else keys[i]
                 more = None if headers is None else headers[i]
                 timestamp = None if timestamps is None else timestamps[i]
@@ -608,11 +614,11 @@ class KafkaPythonProducer:
                 future.add_errback(self._note_failure)
                 self._pending += 1
                 self._bytes += len(value) + len(key or b"") + sum(len(text or b"") for header in more or () for text in header)
-                if self._pending >= MAX_PENDING or self._bytes >= MAX_PENDING_BYTES:  # kafka-python itself sets no bound
+                if self._pending >= MAX_PENDING_MESSAGES or self._bytes >= MAX_PENDING_BYTES:  # kafka-python itself sets no bound
                     self.flush(self._seconds + CONNECT_SECONDS)
 
     def _note_failure(self, error: BaseException) -> None:
-        self.lost = self.lost or _broker_error(error)
+        self.delivery_error = self.delivery_error or _broker_error(error)
 
     def flush(self, seconds: float) -> None:
         if self._pending:
@@ -624,18 +630,18 @@ class KafkaPythonProducer:
         with _translating_errors:
             self._producer.init_transactions()
 
-    def begin(self) -> None:
+    def begin_transaction(self) -> None:
         with _translating_errors:
             self._producer.begin_transaction()
 
-    def send_offsets(self, offsets: Mapping[tuple[str, int], int], group: str, seconds: float) -> None:
+    def send_offsets_to_transaction(self, offsets: Mapping[tuple[str, int], int], group: str, seconds: float) -> None:
         committed = {TopicPartition(*place): OffsetAndMetadata(offset, "", -1) for place, offset in offsets.items()}
         _in_time(lambda: self._producer.send_offsets_to_transaction(committed, group), seconds)
 
-    def commit(self, seconds: float) -> None:
+    def commit_transaction(self, seconds: float) -> None:
         _in_time(self._producer.commit_transaction, seconds)
 
-    def abort(self, seconds: float) -> None:
+    def abort_transaction(self, seconds: float) -> None:
         _in_time(self._producer.abort_transaction, seconds)
 
     def close(self, seconds: float) -> None:

@@ -27,11 +27,11 @@ class TopicMessage(NamedTuple):
 
 
 class Messages(Sequence[TopicMessage]):
-    """Messages in columns, which are taken apart only where it is asked for.
+    """A sequence of `TopicMessage` that is stored in columns.
 
-    ``offsets`` and ``times`` are int64 [n], ``partitions`` one number for all or a list of n, ``keys`` and ``headers`` lists of
-    n, or None where no message has any. The values are a list; or bytes in which they lie behind each other, and int64 [n] where
-    each begins and how many bytes it has (-1: it is null).
+    ``offsets`` and ``timestamps`` are int64 [n]; ``partitions`` is one number for all messages, or a list of n; ``keys`` and
+    ``headers`` are lists of n, or None if no message has any. The values are a list; or a buffer that contains all of them, with
+    int64 [n] start positions and int64 [n] sizes in bytes (-1 for a null value).
     """
 
     def __init__(
@@ -45,7 +45,7 @@ class Messages(Sequence[TopicMessage]):
     ) -> None:
         self.partitions: int | list[int] = partitions
         self.offsets: np.ndarray = offsets
-        self.times: np.ndarray = times
+        self.timestamps: np.ndarray = times
         self.keys: list[bytes | None] | None = keys
         self.headers: list[Headers] | None = headers
         self._values = values
@@ -63,17 +63,17 @@ class Messages(Sequence[TopicMessage]):
         return [data[at : at + size] if size >= 0 else None for at, size in pairs]
 
     @property
-    def texts(self) -> tuple[bytes, np.ndarray, np.ndarray]:
+    def joined_values(self) -> tuple[bytes, np.ndarray, np.ndarray]:
         """The values behind each other: bytes, and int64 [n] where each begins and ends. None of them is null."""
         if isinstance(self._values, tuple):
             data, begins, sizes = self._values
             return data, begins, begins + sizes
         values: Any = self._values
-        ends = self.sizes.cumsum()
-        return b"".join(values), ends - self.sizes, ends
+        ends = self.value_sizes.cumsum()
+        return b"".join(values), ends - self.value_sizes, ends
 
     @cached_property
-    def sizes(self) -> np.ndarray:
+    def value_sizes(self) -> np.ndarray:
         """The bytes of the values, int64 [n]; -1 for those that are null."""
         if isinstance(self._values, tuple):
             return self._values[2]
@@ -85,9 +85,9 @@ class Messages(Sequence[TopicMessage]):
         return [self.partitions] * len(self) if isinstance(self.partitions, int) else self.partitions
 
     @property
-    def bytes(self) -> int:
+    def total_bytes(self) -> int:
         """Bytes of values, keys and headers."""
-        size = int(np.maximum(self.sizes, 0).sum())
+        size = int(np.maximum(self.value_sizes, 0).sum())
         size += 0 if self.keys is None else sum(len(key or b"") for key in self.keys)
         return size + sum(len(name) + len(value or b"") for each in self.headers or () for name, value in each)
 
@@ -101,9 +101,9 @@ class Messages(Sequence[TopicMessage]):
         key = None if self.keys is None else self.keys[i]
         headers = [] if self.headers is None else self.headers[i]
         partition = self.partitions if isinstance(self.partitions, int) else self.partitions[i]
-        return TopicMessage(partition, int(self.offsets[i]), int(self.times[i]), key, self.values[i], headers)
+        return TopicMessage(partition, int(self.offsets[i]), int(self.timestamps[i]), key, self.values[i], headers)
 
-    def pick(self, which: np.ndarray) -> Self:
+    def select_messages(self, which: np.ndarray) -> Self:
         """Return messages by their numbers, int64, or those for which a bool [n] is true."""
         return self._picked_messages(np.flatnonzero(which) if which.dtype == bool else which)
 
@@ -117,14 +117,14 @@ class Messages(Sequence[TopicMessage]):
 
         values: Any = self._values
         values = (values[0], of(values[1]), of(values[2])) if isinstance(values, tuple) else of(values)
-        return type(self)(of(self.partitions), of(self.offsets), of(self.times), of(self.keys), of(self.headers), values)
+        return type(self)(of(self.partitions), of(self.offsets), of(self.timestamps), of(self.keys), of(self.headers), values)
 
 
 _NONE = np.empty(0, dtype=np.int64)
 NO_MESSAGES: Messages = Messages(0, _NONE, _NONE, None, None, [])
 
 
-def joined(parts: Sequence[Messages]) -> Messages:
+def concatenate_messages(parts: Sequence[Messages]) -> Messages:
     """Concatenate a non-empty list of messages."""
     if len(parts) == 1:
         return parts[0]
@@ -150,7 +150,7 @@ def joined(parts: Sequence[Messages]) -> Messages:
         values = b"".join([each[0] for each in tuples]), np.concatenate(begins), np.concatenate([each[2] for each in tuples])
     else:
         values = [*chain.from_iterable(part.values for part in parts)]
-    offsets, times = (np.concatenate([getattr(part, name) for part in parts]) for name in ("offsets", "times"))
+    offsets, times = (np.concatenate([getattr(part, name) for part in parts]) for name in ("offsets", "timestamps"))
     return Messages(partitions, offsets, times, column("keys", None), column("headers", []), values)
 
 
@@ -161,7 +161,7 @@ class Backlog:
         self._parts: deque[Messages] = deque()
         self._n = 0
         #: Bytes of values, keys and headers.
-        self.bytes: int = 0
+        self.total_bytes: int = 0
 
     def __len__(self) -> int:
         return self._n
@@ -169,7 +169,7 @@ class Backlog:
     @property
     def first_time(self) -> int:
         """The time of the first message."""
-        return int(self._parts[0].times[0])
+        return int(self._parts[0].timestamps[0])
 
     @property
     def last_offset(self) -> int:
@@ -181,7 +181,7 @@ class Backlog:
         if len(messages):
             self._parts.append(messages)
             self._n += len(messages)
-            self.bytes += messages.bytes
+            self.total_bytes += messages.total_bytes
 
     def take(self, n: int) -> Messages:
         """Take the first ``n`` messages, or all if there are fewer; there is at least one."""
@@ -193,12 +193,12 @@ class Backlog:
                 part = part[:left]
             taken.append(part)
             left -= len(part)
-        messages = joined(taken)
+        messages = concatenate_messages(taken)
         self._n -= len(messages)
-        self.bytes -= messages.bytes
+        self.total_bytes -= messages.total_bytes
         return messages
 
     def clear(self) -> None:
         """Drop all messages."""
         self._parts.clear()
-        self._n = self.bytes = 0
+        self._n = self.total_bytes = 0

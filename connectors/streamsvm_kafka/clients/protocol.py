@@ -14,18 +14,18 @@ from streamsvm_kafka.connection import TopicDescription
 
 #: The most messages of a producer that wait to be acknowledged, and the most bytes of them: a prediction may have the headers of
 #: its row's message.
-MAX_PENDING, MAX_PENDING_BYTES = 20_000, 1 << 24
+MAX_PENDING_MESSAGES, MAX_PENDING_BYTES = 20_000, 1 << 24
 #: The most bytes of a message that is sent: a checkpoint. Topics have limits of their own.
-MAX_SENT_BYTES = (1 << 26) + (1 << 16)
+MAX_REQUEST_BYTES = (1 << 26) + (1 << 16)
 #: The most bytes of messages that are sent together, unless their topic takes fewer.
 BATCH_BYTES = 1 << 17
 #: Called with the offsets that were to be committed, by partition, and with the error if they were not.
-Answered = Callable[[Mapping[int, int], Exception | None], None]
+CommitCallback = Callable[[Mapping[int, int], Exception | None], None]
 
 
 #: Called with the decision of a group and its partitions, perhaps by another thread. They are ``"assigned"``, and fetched after
-#: `TopicConsumer.read_from`; ``"revoked"``, in order; or ``"lost"``: others may read them already. It must not block.
-Listener = Callable[[str, set[int]], None]
+#: `TopicConsumer.resume_at`; ``"revoked"``, in order; or ``"lost"``: others may read them already. It must not block.
+RebalanceListener = Callable[[str, set[int]], None]
 
 
 class TopicAdmin(Protocol):
@@ -34,16 +34,16 @@ class TopicAdmin(Protocol):
     def describe_topic(self, topic: str) -> TopicDescription:
         """Return the identity and the partitions of a topic; raise the broker's error, retriable while it has no leader."""
 
-    def topics(self) -> list[str]:
+    def list_topics(self) -> list[str]:
         """Return the names of all topics."""
 
-    def topic_setting(self, topic: str, name: str) -> str | None:
+    def read_topic_config(self, topic: str, name: str) -> str | None:
         """Return a setting of a topic; None if the broker does not tell it."""
 
     def create_topic(self, topic: str, settings: Mapping[str, str]) -> None:
         """Create a topic with one partition."""
 
-    def cluster_id(self) -> str | None:
+    def read_cluster_id(self) -> str | None:
         """Return the identity of the cluster; None if the broker does not tell it."""
 
     def close(self) -> None:
@@ -60,40 +60,40 @@ class TopicConsumer(Protocol):
     def assign(self, offsets: Mapping[int, int]) -> None:
         """Read these partitions and no others, each from its offset. Held partitions stay held."""
 
-    def join(self, listener: Listener) -> None:
-        """Read the partitions that the group assigns, once `read_from` says from where."""
+    def subscribe(self, listener: RebalanceListener) -> None:
+        """Read the partitions that the group assigns, once `resume_at` says from where."""
 
-    def read_from(self, partition: int, offset: int) -> None:
+    def resume_at(self, partition: int, offset: int) -> None:
         """Fetch a partition from an offset on; nothing happens if it is not assigned any more."""
 
-    def drop(self, partition: int) -> None:
-        """Fetch nothing more of a partition, until `read_from`; nothing happens if it is not assigned any more."""
+    def pause_partition(self, partition: int) -> None:
+        """Fetch nothing more of a partition, until `resume_at`; nothing happens if it is not assigned any more."""
 
     def poll(self, seconds: float) -> dict[int, Messages]:
         """Return the messages that have come, by partition, after waiting for the first for so long."""
 
-    def hold(self, partitions: Iterable[int], others: Iterable[int]) -> None:
+    def pause_and_resume(self, paused: Iterable[int], resumed: Iterable[int]) -> None:
         """Pause some partitions, and resume others."""
 
     def position(self, partition: int) -> int | None:
         """Return the offset behind all that was given, or passed over: the markers of transactions. None: not known yet."""
 
-    def reached(self, partition: int) -> int | None:
+    def cached_position(self, partition: int) -> int | None:
         """Return `position` without a request to the broker. From any thread."""
 
-    def highwater(self, partition: int) -> int | None:
+    def high_watermark(self, partition: int) -> int | None:
         """Return the end of a partition as the broker told it last. From any thread."""
 
-    def bounds(self, partitions: Sequence[int]) -> tuple[dict[int, int], dict[int, int]]:
+    def beginning_and_end_offsets(self, partitions: Sequence[int]) -> tuple[dict[int, int], dict[int, int]]:
         """Ask for the first offset of each partition, and for the one behind the last that may be read."""
 
-    def offsets_at(self, milliseconds: int, partitions: Sequence[int]) -> dict[int, int | None]:
+    def offsets_for_time(self, milliseconds: int, partitions: Sequence[int]) -> dict[int, int | None]:
         """Ask for the first offset of each partition that is not older than a time; None where all are."""
 
-    def commit(self, offsets: Mapping[int, int], answered: Answered) -> None:
+    def commit_async(self, offsets: Mapping[int, int], callback: CommitCallback) -> None:
         """Commit offsets for the group, without waiting."""
 
-    def commit_now(self, offsets: Mapping[int, int], seconds: float) -> None:
+    def commit_sync(self, offsets: Mapping[int, int], seconds: float) -> None:
         """Commit offsets for the group. Nothing may be read afterwards: messages that come meanwhile may be dropped."""
 
     def close(self, seconds: float) -> None:
@@ -104,13 +104,13 @@ class TopicProducer(Protocol):
     """Sends messages, each acknowledged by all replicas, in order and without duplicates; or in transactions."""
 
     @property
-    def lost(self) -> BaseException | None:
+    def delivery_error(self) -> BaseException | None:
         """Why a message was not delivered; None if none is known to be lost."""
 
-    def partitions_of(self, topic: str) -> set[int]:
+    def partitions_for(self, topic: str) -> set[int]:
         """Return the partitions of a topic."""
 
-    def send(
+    def send_messages(
         self,
         topic: str,
         values: Sequence[bytes],
@@ -127,16 +127,16 @@ class TopicProducer(Protocol):
     def init_transactions(self) -> None:
         """Fence other producers with the transactional id. A KafkaTimeoutError may be tried again."""
 
-    def begin(self) -> None:
+    def begin_transaction(self) -> None:
         """Begin a transaction."""
 
-    def send_offsets(self, offsets: Mapping[tuple[str, int], int], group: str, seconds: float) -> None:
+    def send_offsets_to_transaction(self, offsets: Mapping[tuple[str, int], int], group: str, seconds: float) -> None:
         """Have the transaction commit offsets, by topic and partition."""
 
-    def commit(self, seconds: float) -> None:
+    def commit_transaction(self, seconds: float) -> None:
         """Commit the transaction. After a KafkaTimeoutError, it is not known whether it is committed."""
 
-    def abort(self, seconds: float) -> None:
+    def abort_transaction(self, seconds: float) -> None:
         """Abort the transaction."""
 
     def close(self, seconds: float) -> None:

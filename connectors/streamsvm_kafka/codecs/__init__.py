@@ -6,7 +6,7 @@ from streamsvm_kafka.codecs.arrow import ArrowCodec
 from streamsvm_kafka.codecs.avro import AvroCodec, SchemaRegistry
 from streamsvm_kafka.codecs.json_rows import JSONCodec
 from streamsvm_kafka.codecs.numeric import Float32Codec, NpyCodec
-from streamsvm_kafka.codecs.protocol import MAX_MESSAGE_BYTES, MAX_TABLE_BYTES, MessageCodec, TableCodec, table_of
+from streamsvm_kafka.codecs.protocol import MAX_MESSAGE_BYTES, MAX_TABLE_BYTES, MessageCodec, TableCodec, rows_to_table
 
 #: The codecs that a URL can name. Those without feature names take ``n_features``, the others the name of the label.
 CODECS: dict[str, Any] = {codec.name: codec for codec in (JSONCodec, Float32Codec, ArrowCodec, NpyCodec, AvroCodec)}
@@ -23,5 +23,5 @@ __all__ = [
     "NpyCodec",
     "SchemaRegistry",
     "TableCodec",
-    "table_of",
+    "rows_to_table",
 ]

@@ -10,7 +10,7 @@ import numpy as np
 
 from streamsvm.files.messages import missing_package_error, short_repr
 from streamsvm.stream.tables.chunk import Table
-from streamsvm_kafka.codecs.protocol import OBJECT_BYTES, TableCodec, check_length, check_memory, labels_or_none
+from streamsvm_kafka.codecs.protocol import OBJECT_BYTES, TableCodec, check_decoded_size, check_message_size, none_if_all_missing
 
 _LARGEST_SCALES = {32: 9, 64: 18, 128: 38, 256: 76}  # of decimals, by their bits
 _TEXT_FACTOR = 5  # a text in Python may take 4 bytes for one in Arrow, and has a copy there
@@ -82,10 +82,10 @@ class ArrowCodec(TableCodec):
 
     def decode_rows(self, value: bytes) -> Table:
         """Decode a stream of batches; raise a ValueError if the message does not have the class's form."""
-        return self.decode_rows_kept(value, ())[0]
+        return self.decode_rows_with_columns(value, ())[0]
 
-    def decode_rows_kept(self, value: bytes, names: Sequence[str]) -> tuple[Table, list[Any]]:
-        check_length(value)
+    def decode_rows_with_columns(self, value: bytes, names: Sequence[str]) -> tuple[Table, list[Any]]:
+        check_message_size(value)
         if value[:6] == b"ARROW1":
             raise ValueError("an Arrow file; a message is an Arrow stream (pyarrow.ipc.new_stream)")
         source = self._pa.BufferReader(value)
@@ -110,7 +110,7 @@ class ArrowCodec(TableCodec):
                 raise ValueError(f"feature {short_repr(name)}: the name of an Arrow column is a text")
         names: list[Any] = list(rows.names)
         columns = [self._pa.array(column, from_pandas=True) for column in rows.columns]
-        if rows.y is not None and (self.label is not None or labels_or_none(rows.y, names)):
+        if rows.y is not None and (self.label is not None or none_if_all_missing(rows.y, names)):
             if self.label is None:
                 raise ValueError("the rows have labels, but the codec has no name for them: give ArrowCodec(label=...)")
             if self.label in names:
@@ -162,13 +162,13 @@ class ArrowCodec(TableCodec):
         def read_objects(column: Any) -> list[Any]:
             nonlocal size
             size += len(column) * OBJECT_BYTES + _TEXT_FACTOR * column.nbytes
-            check_memory(rows, len(plan.names), size)
+            check_decoded_size(rows, len(plan.names), size)
             return self._objects_of(column)
 
         read, numbers_of = self._arrow.ArrowColumns(read_objects), self._arrow.numbers_of
         for batch in reader:
             rows += batch.num_rows
-            check_memory(rows, len(plan.names), size)
+            check_decoded_size(rows, len(plan.names), size)
             batch.validate(full=True)  # pyarrow reads wherever the offsets of a damaged message say
             if batch.num_rows == 0:
                 continue
@@ -189,7 +189,7 @@ class ArrowCodec(TableCodec):
         ]
         if plan.label is None:
             y = [None] * rows
-        table = Table(plan.names, together, labels_or_none(y, plan.names))
+        table = Table(plan.names, together, none_if_all_missing(y, plan.names))
         return table, [self._pa.chunked_array(parts) if parts else None for _, parts in kept]
 
     def _objects_of(self, column: Any) -> list[Any]:

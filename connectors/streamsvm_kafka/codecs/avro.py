@@ -23,13 +23,13 @@ from streamsvm.files.messages import missing_package_error, short_repr
 from streamsvm.stream.endpoints import StreamError
 from streamsvm.stream.tables.chunk import Row
 from streamsvm.stream.tables.values import normalized_label
-from streamsvm_kafka.codecs.protocol import MAX_MESSAGE_BYTES, MessageCodec, fields_of
-from streamsvm_kafka.connection import patiently
+from streamsvm_kafka.codecs.protocol import MAX_MESSAGE_BYTES, MessageCodec, make_fields
+from streamsvm_kafka.connection import retry_with_backoff
 
 logger: logging.Logger = logging.getLogger(__name__)
 
 #: Seconds for each step of a request.
-ANSWER_SECONDS = 5.0
+RESPONSE_SECONDS = 5.0
 #: For how long a registry that does not answer is asked again, unless ``outage_seconds`` says another time.
 OUTAGE_SECONDS = 30.0
 #: For how long an id is not asked for again that the registry does not know, or that is of no Avro schema.
@@ -165,12 +165,14 @@ class SchemaRegistry:
                 ) from error
             logger.warning("The schema registry %s does not answer (%s): it is asked again.", self.url, error)
 
-        return patiently(lambda: self._ask_once(number), (OSError, http.client.HTTPException), self._outage_seconds, failed)
+        return retry_with_backoff(
+            lambda: self._ask_once(number), (OSError, http.client.HTTPException), self._outage_seconds, failed
+        )
 
     def _ask_once(self, number: int) -> dict[str, Any] | None:
         request = urllib.request.Request(f"{self.url}/schemas/ids/{number}", headers=self._headers)  # noqa: S310 - was checked
         try:
-            with self._opener.open(request, timeout=ANSWER_SECONDS) as response:
+            with self._opener.open(request, timeout=RESPONSE_SECONDS) as response:
                 return self._read_answer(response)
         except urllib.error.HTTPError as error:
             with error:
@@ -311,7 +313,7 @@ class AvroCodec(MessageCodec):
         """
         if self._schema is None:
             raise ValueError("this codec only reads: give AvroCodec(..., schema=ID), the id of the schema to write with")
-        schema, fields = self._flat_schema(self._schema), fields_of(row, self.label, "AvroCodec")
+        schema, fields = self._flat_schema(self._schema), make_fields(row, self.label, "AvroCodec")
         if unknown := fields.keys() - schema.names:
             raise ValueError(f"{short_repr(min(unknown, key=repr))} is no field of schema {self._schema}")
         plain = {name: to_python_scalar(item) for name, item in fields.items()}

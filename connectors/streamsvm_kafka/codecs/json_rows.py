@@ -12,7 +12,7 @@ from streamsvm.files.messages import short_repr
 from streamsvm.stream.json_objects import STRICT, JSONObjects
 from streamsvm.stream.tables.chunk import Row, Table
 from streamsvm.stream.tables.values import at_path, flat_row, normalized_label
-from streamsvm_kafka.codecs.protocol import MAX_MESSAGE_BYTES, MessageCodec, fields_of
+from streamsvm_kafka.codecs.protocol import MAX_MESSAGE_BYTES, MessageCodec, make_fields
 
 
 class JSONCodec(MessageCodec):
@@ -49,9 +49,9 @@ class JSONCodec(MessageCodec):
 
     def decode(self, value: bytes) -> Row:
         """Decode a JSON object; raise a ValueError if the message does not have the class's form."""
-        return self.decode_kept(value, ())[0]
+        return self.decode_with_fields(value, ())[0]
 
-    def decode_kept(self, value: bytes, names: Sequence[str]) -> tuple[Row, list[Any]]:
+    def decode_with_fields(self, value: bytes, names: Sequence[str]) -> tuple[Row, list[Any]]:
         if len(value) > MAX_MESSAGE_BYTES:
             raise ValueError(f"{len(value)} bytes; a row may have at most {MAX_MESSAGE_BYTES}")
         try:
@@ -74,7 +74,7 @@ class JSONCodec(MessageCodec):
             fields = {name: item for name, item in fields.items() if item is not None}
         return Row(fields, y), kept
 
-    def decode_many(self, data: bytes, begins: np.ndarray, ends: np.ndarray, known: Sequence[Hashable]) -> Table | None:
+    def decode_batch(self, data: bytes, begins: np.ndarray, ends: np.ndarray, known: Sequence[Hashable]) -> Table | None:
         """Decode messages together, as `decode` does each but faster.
 
         They lie in ``data``, each from where it begins to where it ends, int64 [messages]. Those whose values are not told for
@@ -88,6 +88,6 @@ class JSONCodec(MessageCodec):
         Raise a ValueError if the name of a feature is not a string, or is that of the label.
         """
         try:
-            return orjson.dumps(fields_of(row, self.label, "JSONCodec"), option=orjson.OPT_SERIALIZE_NUMPY)
+            return orjson.dumps(make_fields(row, self.label, "JSONCodec"), option=orjson.OPT_SERIALIZE_NUMPY)
         except orjson.JSONEncodeError as error:
             raise ValueError(f"the row cannot be written as JSON: {error}") from None

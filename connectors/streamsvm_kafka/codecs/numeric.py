@@ -16,11 +16,11 @@ from streamsvm.stream.tables.chunk import Row, Table
 from streamsvm_kafka.codecs.protocol import (
     MessageCodec,
     TableCodec,
-    check_features,
-    check_length,
-    check_memory,
+    check_decoded_size,
+    check_message_size,
+    check_n_features,
     is_number,
-    labels_of,
+    numbers_to_labels,
 )
 
 
@@ -55,7 +55,7 @@ class Float32Codec(MessageCodec):
     has_names = False
 
     def __init__(self, n_features: int) -> None:
-        check_features(n_features)
+        check_n_features(n_features)
         self.n_features = n_features
         self._layout = struct.Struct(f"<{n_features + 1}f")
         self._names = range(n_features)
@@ -71,14 +71,14 @@ class Float32Codec(MessageCodec):
             x = {name: feature for name, feature in x.items() if feature == feature}
         return Row(x, label)
 
-    def decode_many(self, data: bytes, begins: np.ndarray, ends: np.ndarray, known: Sequence[Hashable]) -> Table | None:  # noqa: ARG002
-        """Decode many packed rows together, as `MessageCodec.decode_many`; None if one has another length."""
+    def decode_batch(self, data: bytes, begins: np.ndarray, ends: np.ndarray, known: Sequence[Hashable]) -> Table | None:  # noqa: ARG002
+        """Decode many packed rows together, as `MessageCodec.decode_batch`; None if one has another length."""
         size = self._layout.size
         if not len(begins) or (ends - begins != size).any():
             return None
         rows = np.ndarray(len(data) - size + 1, f"V{size}", data, strides=1)  # that begin at each byte
         table = rows[begins].view("<f4").reshape(len(begins), self.n_features + 1)
-        return Table(tuple(self._names), list(table[:, :-1].T), labels_of(table[:, -1]))
+        return Table(tuple(self._names), list(table[:, :-1].T), numbers_to_labels(table[:, -1]))
 
     def encode(self, row: Row) -> bytes:
         """Encode a packed row.
@@ -132,13 +132,13 @@ class NpyCodec(TableCodec):
     has_names = False
 
     def __init__(self, n_features: int) -> None:
-        check_features(n_features)
+        check_n_features(n_features)
         self.n_features = n_features
         self._names = tuple(range(n_features))
 
     def decode_rows(self, value: bytes) -> Table:
         """Decode an array; raise a ValueError if the message does not have the class's form."""
-        check_length(value)
+        check_message_size(value)
         dtype, order, rows, columns, begin = _header_of(value)
         if columns != self.n_features + 1:
             raise ValueError(f"an array of {columns} columns; {self.n_features} features and a label are {self.n_features + 1}")
@@ -147,11 +147,11 @@ class NpyCodec(TableCodec):
                 f"{len(value) - begin} bytes behind the header; {rows} rows of {columns} numbers ({dtype}) take "
                 f"{rows * columns * dtype.itemsize}"
             )
-        check_memory(rows, columns)
+        check_decoded_size(rows, columns)
         table = np.frombuffer(value, dtype, offset=begin).reshape((rows, columns), order=order)
         with np.errstate(over="ignore", invalid="ignore"):  # a number beyond float32 is infinite, and then the row is refused
             X = table[:, :-1].astype(np.float32, copy=False)
-        return Table(self._names, list(X.T), labels_of(table[:, -1]))
+        return Table(self._names, list(X.T), numbers_to_labels(table[:, -1]))
 
     def encode_rows(self, rows: Table) -> bytes:
         """Encode rows as float32; raise a ValueError if a name or a label does not fit."""

@@ -40,13 +40,13 @@ class MessageCodec:
         """
         raise NotImplementedError
 
-    def decode_kept(self, value: bytes, names: Sequence[str]) -> tuple[Row, list[Any]]:
+    def decode_with_fields(self, value: bytes, names: Sequence[str]) -> tuple[Row, list[Any]]:
         """Decode a message as `decode` does, and return some of its fields as they came too, None for one that is not there."""
         row = self.decode(value)
         fields: dict[Any, Any] = {**row.x, self.label: row.y} if names else {}
         return row, [at_path(fields, name) for name in names]
 
-    def decode_many(self, data: bytes, begins: np.ndarray, ends: np.ndarray, known: Sequence[Hashable]) -> Table | None:  # noqa: ARG002
+    def decode_batch(self, data: bytes, begins: np.ndarray, ends: np.ndarray, known: Sequence[Hashable]) -> Table | None:  # noqa: ARG002
         """Decode messages together, each as `decode` does but faster, if the codec can.
 
         They lie in ``data``, each from where it begins to where it ends, int64 [messages]. Those that must be decoded alone are
@@ -69,7 +69,7 @@ class TableCodec(MessageCodec):
         """
         raise NotImplementedError
 
-    def decode_rows_kept(self, value: bytes, names: Sequence[str]) -> tuple[Table, list[Any]]:  # noqa: ARG002
+    def decode_rows_with_columns(self, value: bytes, names: Sequence[str]) -> tuple[Table, list[Any]]:  # noqa: ARG002
         """Decode a message as `decode_rows` does, and return some of its columns as they came too.
 
         A column is as pyarrow has it, and None if it is not there. None are asked for if features have no names.
@@ -81,13 +81,13 @@ class TableCodec(MessageCodec):
         raise NotImplementedError
 
 
-def check_features(n_features: int) -> None:
+def check_n_features(n_features: int) -> None:
     """Raise a ValueError if ``n_features`` is out of range."""
     if not 1 <= n_features < MAX_MESSAGE_BYTES // 4:
         raise ValueError(f"n_features must be from 1 to {MAX_MESSAGE_BYTES // 4 - 1}, got {n_features}")
 
 
-def fields_of(row: Row, label: str | None, codec: str) -> dict[Any, Any]:
+def make_fields(row: Row, label: str | None, codec: str) -> dict[Any, Any]:
     """Return the features of a row and its label, by the name that a codec has for it; ValueError if it has none for both."""
     fields = dict(row.x)
     if row.y is not None:
@@ -99,7 +99,7 @@ def fields_of(row: Row, label: str | None, codec: str) -> dict[Any, Any]:
     return fields
 
 
-def table_of(rows: Sequence[Row]) -> Table:
+def rows_to_table(rows: Sequence[Row]) -> Table:
     """Return rows as a table, with a column for each feature in the order in which they come.
 
     Raises
@@ -109,7 +109,7 @@ def table_of(rows: Sequence[Row]) -> Table:
 
     Examples
     --------
-    >>> table = table_of([Row({"a": 1.5}, 0), Row({"b": 2, "a": 0.5})])
+    >>> table = rows_to_table([Row({"a": 1.5}, 0), Row({"b": 2, "a": 0.5})])
     >>> table.names, table.y, table.columns[1]
     (('a', 'b'), [0, None], array([nan,  2.], dtype=float32))
     """
@@ -125,7 +125,7 @@ def table_of(rows: Sequence[Row]) -> Table:
                     f"feature {short_repr(name)} is {short_repr(value)}: only numbers that float32 can hold go into a table"
                 )
             X[i, columns[name]] = value
-    return Table(tuple(columns), list(X.T), labels_or_none([row.y for row in rows], columns))
+    return Table(tuple(columns), list(X.T), none_if_all_missing([row.y for row in rows], columns))
 
 
 def is_number(value: Any) -> TypeGuard[float]:
@@ -133,16 +133,18 @@ def is_number(value: Any) -> TypeGuard[float]:
     return isinstance(value, int | float | np.integer | np.floating | np.bool_)
 
 
-def labels_or_none(y: list[Any], columns: Collection[Hashable]) -> list[Any] | None:
+def none_if_all_missing(y: list[Any], columns: Collection[Hashable]) -> list[Any] | None:
     """Return the labels of a table; None if all are missing, unless the table has no columns to count its rows by."""
     return y if not columns or any(label is not None for label in y) else None
 
 
-def labels_of(column: np.ndarray) -> list[Any] | None:
+def numbers_to_labels(column: np.ndarray) -> list[Any] | None:
     """Return labels that came as numbers: whole ones as ints, NaN as None; None if there is no other.
 
-    >>> labels_of(np.array([1, 0.5, np.nan])), labels_of(np.array([2, -1], ">f4")), labels_of(np.array([np.nan]))
-    ([1, 0.5, None], [2, -1], None)
+    >>> numbers_to_labels(np.array([1, 0.5, np.nan])), numbers_to_labels(np.array([2, -1], ">f4"))
+    ([1, 0.5, None], [2, -1])
+    >>> numbers_to_labels(np.array([np.nan])) is None
+    True
     """
     if not len(column):
         return None
@@ -158,13 +160,13 @@ def labels_of(column: np.ndarray) -> list[Any] | None:
     return [int(y) if y.is_integer() else y if y == y else None for y in column.tolist()]
 
 
-def check_length(value: bytes) -> None:
+def check_message_size(value: bytes) -> None:
     """ValueError if a message of many rows is too long."""
     if len(value) > MAX_TABLE_BYTES:
         raise ValueError(f"{len(value)} bytes; a message of many rows may have {MAX_TABLE_BYTES}: send fewer rows a message")
 
 
-def check_memory(rows: int, columns: int, more: int = 0) -> None:
+def check_decoded_size(rows: int, columns: int, more: int = 0) -> None:
     """Raise a ValueError if rows, with ``more`` bytes, would take too much memory."""
     if rows * (4 * columns + OBJECT_BYTES) + more > _MAX_DECODED_BYTES:
         raise ValueError(

@@ -4,7 +4,7 @@ import numpy as np
 from hypothesis import given
 from hypothesis import strategies as st
 
-from streamsvm_kafka.clients.messages import NO_MESSAGES, Backlog, Messages, TopicMessage, joined
+from streamsvm_kafka.clients.messages import NO_MESSAGES, Backlog, Messages, TopicMessage, concatenate_messages
 
 blobs = st.none() | st.binary(max_size=6)
 headers = st.lists(st.tuples(st.text(max_size=2), blobs), max_size=2)
@@ -41,22 +41,24 @@ def test_messages_are_those_one_by_one(pair, data):
     found, expected = pair
     assert [*found] == expected
     assert found.values == [each.value for each in expected]
-    assert found.sizes.tolist() == [-1 if each.value is None else len(each.value) for each in expected]
+    assert found.value_sizes.tolist() == [-1 if each.value is None else len(each.value) for each in expected]
     assert found.partition_list == [each.partition for each in expected]
     first, end = sorted(data.draw(st.tuples(*[st.integers(0, len(expected))] * 2)))
     assert [*found[first:end]] == expected[first:end]
     which = data.draw(st.lists(st.booleans(), min_size=len(expected), max_size=len(expected)))
-    assert [*found.pick(np.array(which))] == [each for each, is_wanted in zip(expected, which, strict=True) if is_wanted]
+    assert [*found.select_messages(np.array(which))] == [
+        each for each, is_wanted in zip(expected, which, strict=True) if is_wanted
+    ]
     order = data.draw(st.permutations(range(len(expected))))
-    assert [*found.pick(np.array(order))] == [expected[i] for i in order]
+    assert [*found.select_messages(np.array(order))] == [expected[i] for i in order]
     if all(each.value is not None for each in expected):
-        text, begins, ends = found.texts
+        text, begins, ends = found.joined_values
         assert [text[a:b] for a, b in zip(begins.tolist(), ends.tolist(), strict=True)] == found.values
 
 
 @given(st.lists(some, min_size=1, max_size=4))
 def test_parts_are_joined_in_order(pairs):
-    found = joined([found for found, _ in pairs])
+    found = concatenate_messages([found for found, _ in pairs])
     assert [*found] == [each for _, expected in pairs for each in expected]
     assert [*found[1:]] == [each for _, expected in pairs for each in expected][1:]
 
@@ -64,7 +66,7 @@ def test_parts_are_joined_in_order(pairs):
 def test_few_messages_of_large_batches_are_taken_out_of_them():
     data, one, offsets = bytes(10_000), np.array([7]), np.array([1])
     part = Messages(0, offsets, offsets, None, None, (data, one, one))
-    text, *_ = joined([part] * 100).texts
+    text, *_ = concatenate_messages([part] * 100).joined_values
     assert text == bytes(700)
 
 
@@ -76,15 +78,15 @@ def size_of(message):
 def test_what_waits_is_taken_in_order(pairs, takes):
     backlog, expected = Backlog(), []
     for found, messages in pairs:
-        backlog.extend(found.pick(found.sizes >= 0))
+        backlog.extend(found.select_messages(found.value_sizes >= 0))
         expected += [each for each in messages if each.value is not None]
     backlog.extend(NO_MESSAGES)
     for n in takes:
-        assert (len(backlog), backlog.bytes) == (len(expected), sum(map(size_of, expected)))
+        assert (len(backlog), backlog.total_bytes) == (len(expected), sum(map(size_of, expected)))
         if not expected:
             break
         assert (backlog.first_time, backlog.last_offset) == (expected[0].timestamp, expected[-1].offset)
         assert [*backlog.take(n)] == expected[:n]
         expected = expected[n:]
     backlog.clear()
-    assert (len(backlog), backlog.bytes) == (0, 0)
+    assert (len(backlog), backlog.total_bytes) == (0, 0)

@@ -18,13 +18,13 @@ from kafka.record.util import calc_crc32c
 from patience import until
 from streamsvm_kafka import JSONCodec, KafkaSource
 from streamsvm_kafka.clients import open_consumer
-from streamsvm_kafka.clients.kafka_python import _at_once, _Batches, read_at_once
+from streamsvm_kafka.clients.kafka_python import _CompiledBatches, _make_partition_records, use_compiled_parsing
 from streamsvm_kafka.clients.messages import Messages, TopicMessage
 from streamsvm_kafka.connection import Connection
 
 KEY = TopicPartition("rows", 3)
 OWN = Fetcher.PartitionRecords
-OURS = _at_once(OWN)
+OURS = _make_partition_records(OWN)
 GZIP = 1
 CODECS = [0, GZIP, *(number for number, has in ((2, has_snappy), (3, has_lz4), (4, has_zstd)) if has())]
 #: Where parts of the header are: its attributes, and all that the checksum is of.
@@ -123,7 +123,7 @@ def taken(of):
 
 def is_plain(batch):
     """Whether a batch is read at once."""
-    (first, *more) = iter(_Batches(KEY, MemoryRecords(batch)).next_batch())
+    (first, *more) = iter(_CompiledBatches(KEY, MemoryRecords(batch)).next_batch())
     return not more and type(first.value) is Messages
 
 
@@ -248,9 +248,9 @@ def test_names_that_are_no_text():
 )
 def test_other_versions_are_left_alone(of):
     consumer = SimpleNamespace(_fetcher=SimpleNamespace(**of))
-    read_at_once(consumer)
+    use_compiled_parsing(consumer)
     assert vars(consumer._fetcher) == of
-    read_at_once(SimpleNamespace())
+    use_compiled_parsing(SimpleNamespace())
 
 
 def test_a_version_that_reads_otherwise_is_left_alone():
@@ -259,7 +259,7 @@ def test_a_version_that_reads_otherwise_is_left_alone():
             return (one._replace(value=bytes(one.value or b"")) for one in super()._unpack_records(*arguments))
 
     fetcher = SimpleNamespace(PartitionRecords=Renamed)
-    read_at_once(SimpleNamespace(_fetcher=fetcher))
+    use_compiled_parsing(SimpleNamespace(_fetcher=fetcher))
     assert fetcher.PartitionRecords is Renamed
 
 
@@ -284,7 +284,7 @@ def test_a_topic(embedded, codec):
         until(all_came)
         return found, [position(partition) for partition in range(2)]
 
-    ours = open_consumer(Connection(embedded.bootstrap, embedded.client), "rows", None, fetches=4, many=False)
+    ours = open_consumer(Connection(embedded.bootstrap, embedded.client), "rows", None, max_fetches=4, has_tables=False)
     assert ours._consumer._fetcher.PartitionRecords is OURS
     with closing(KafkaConsumer(bootstrap_servers=embedded.bootstrap, **embedded.client)) as theirs:
         assert theirs._fetcher.PartitionRecords is OWN

@@ -49,7 +49,7 @@ def registry():
 
 @pytest.fixture(autouse=True)
 def fast(monkeypatch):
-    monkeypatch.setattr(connection, "FIRST_PAUSE", 0.01)
+    monkeypatch.setattr(connection, "FIRST_PAUSE_SECONDS", 0.01)
 
 
 @pytest.fixture(scope="module")

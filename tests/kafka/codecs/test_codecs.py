@@ -18,7 +18,7 @@ from streamsvm.stream.endpoints import Row
 from streamsvm.stream.tables.chunk import laid_out
 from streamsvm_kafka import ArrowCodec, Float32Codec, JSONCodec, NpyCodec
 from streamsvm_kafka.codecs import MAX_MESSAGE_BYTES, MAX_TABLE_BYTES, TableCodec
-from streamsvm_kafka.codecs.protocol import table_of
+from streamsvm_kafka.codecs.protocol import rows_to_table
 
 JSON, FLOAT32, NPY, ARROW = JSONCodec("y"), Float32Codec(2), NpyCodec(2), ArrowCodec("y")
 
@@ -122,7 +122,7 @@ def test_what_cannot_be_written_is_refused(codec, row, reason):
 
 @pytest.mark.parametrize("value", ["x", None, math.nan, 1e39, 10**400, 1j])
 def test_a_table_holds_numbers(value):
-    raises("feature 'a' is .*: only numbers that float32 can hold go into a table", table_of, [Row({"a": value})])
+    raises("feature 'a' is .*: only numbers that float32 can hold go into a table", rows_to_table, [Row({"a": value})])
 
 
 @given(st.binary(max_size=200))
@@ -142,7 +142,7 @@ def test_hostile_messages_are_rows_or_a_value_error():
         for _ in range(rounds):
             try:
                 value, names = mutated(draw.choice(seeds), draw), "abcdefyz" if codec.has_names else ""
-                rows, kept = codec.decode_rows_kept(value, names)
+                rows, kept = codec.decode_rows_with_columns(value, names)
             except ValueError:
                 refused += 1
                 continue
@@ -182,14 +182,14 @@ def test_a_packed_nan_is_a_missing_feature():
 @given(hnp.arrays("<f4", st.tuples(st.integers(1, 5), st.just(3)), elements=float32s))
 def test_a_poll_of_packed_rows_is_its_rows(table):
     values = [row.tobytes() for row in table]
-    rows = FLOAT32.decode_many(*laid_out(values), range(2))
+    rows = FLOAT32.decode_batch(*laid_out(values), range(2))
     assert [rows.row(i) for i in range(len(values))] == [FLOAT32.decode(value) for value in values]
     assert {column.dtype for column in rows.columns} == {np.dtype(np.float32)}
 
 
 def test_a_poll_with_a_message_of_another_length_is_none():
     for values in ([bytes(8), bytes(7), bytes(9)], [bytes(16)]):
-        assert Float32Codec(1).decode_many(*laid_out(values), [0]) is None
+        assert Float32Codec(1).decode_batch(*laid_out(values), [0]) is None
 
 
 @pytest.mark.parametrize("n_features", [0, -1, MAX_MESSAGE_BYTES // 4])
@@ -203,7 +203,7 @@ def test_objects_within_json_are_columns_by_their_path():
     expected = Row({"op": "c", "after.a": 1, "after.at.x": 2.5}, True)
     assert codec.decode(event) == expected
     kept = ["op", "after.at.x", "after.y", "after.at", "before", "b"]
-    assert codec.decode_kept(event, kept) == (expected, ["c", 2.5, True, {"x": 2.5, "z": None}, None, None])
+    assert codec.decode_with_fields(event, kept) == (expected, ["c", 2.5, True, {"x": 2.5, "z": None}, None, None])
     for bad in (b'{"a": {"b": 1}, "a.b": 2}', b'{"a": {"b": [1]}}'):
         with pytest.raises(ValueError, match=r"two values have the path 'a\.b'|'a\.b' holds an array"):
             codec.decode(bad)

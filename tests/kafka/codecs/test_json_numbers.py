@@ -8,7 +8,7 @@ import pytest
 from json_messages import NAMES
 from streamsvm.stream.tables.chunk import Table, as_numbers
 from streamsvm_kafka import JSONCodec
-from streamsvm_kafka.clients.kafka_python import messages_of
+from streamsvm_kafka.clients.kafka_python import records_to_messages
 from streamsvm_kafka.decoding import MessageSource
 
 
@@ -30,7 +30,7 @@ class Given(MessageSource):
 
     def _take_messages(self, most):
         values, self._values = self._values[:most], self._values[most:]
-        return messages_of(map(Sent, values)) if values else None
+        return records_to_messages(map(Sent, values)) if values else None
 
 
 def test_rows_of_messages_are_columns_without_a_dict_each(monkeypatch):
@@ -40,7 +40,7 @@ def test_rows_of_messages_are_columns_without_a_dict_each(monkeypatch):
     texts = [json.dumps({**x, "y": y}).encode() for x, y in rows]
     by_rows = Given(codec, texts).read(100)
     expected = Table.of_rows([by_rows.row(i) for i in range(len(by_rows))])
-    monkeypatch.setattr(JSONCodec, "decode_kept", None)
+    monkeypatch.setattr(JSONCodec, "decode_with_fields", None)
     source = Given(codec, texts)
     for first, end in ((0, 10), (10, 30)):
         chunk = source.read(end - first)
@@ -60,8 +60,8 @@ def test_rows_that_are_no_numbers_are_decoded_once(monkeypatch, keep):
     rng, codec, decoded = random.Random(3), JSONCodec("y"), []
     texts = [json.dumps({"a": rng.gauss(0.0, 1.0), "b.c": "x", "n": {"m": i}, "y": i % 2}).encode() for i in range(30)]
     texts[7] = b"[1]"
-    decode = codec.decode_kept
-    monkeypatch.setattr(codec, "decode_kept", lambda value, names: decoded.append(value) or decode(value, names))
+    decode = codec.decode_with_fields
+    monkeypatch.setattr(codec, "decode_with_fields", lambda value, names: decoded.append(value) or decode(value, names))
     source = Given(codec, texts)
     assert source.keep(keep) == [*keep, "partition", "offset"]
     chunk = source.read(100)
