@@ -13,7 +13,7 @@ os.environ.setdefault("OMP_NUM_THREADS", "1")  # before numpy is imported, which
 os.environ.setdefault("STREAMSVM_COMPILE_PROCESSES", "1")  # as many processes run tests
 
 from lists import BASELINES
-from streamsvm.core.compiling import ahead
+from streamsvm.core.compiling import ahead_of_time
 from streamsvm.core.compiling.common import INTERPRETED
 
 collect_ignore = ["connectors/streamsvm_spark"] if find_spec("pyspark") is None else []
@@ -67,7 +67,8 @@ def pytest_collection_finish(session):
     # Of the whole quick list each worker compiles a share first, for one that needs what another compiles would have to wait.
     worker, workers = os.environ.get("PYTEST_XDIST_WORKER"), int(os.environ.get("PYTEST_XDIST_WORKER_COUNT", "1"))
     if workers > 1 and not INTERPRETED and len(session.items) > 3000:
-        ahead.compile_share([use for use in ahead.list_uses() if not BESIDE.search(use)], int(worker.removeprefix("gw")), workers)
+        components = [name for name in ahead_of_time.list_components() if not BESIDE.search(name)]
+        ahead_of_time.compile_share(components, int(worker.removeprefix("gw")), workers)
 
 
 def leave_cases_to_the_thorough_list(items):

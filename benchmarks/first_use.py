@@ -49,7 +49,7 @@ NAMES = """
 from streamsvm.core.compiling import ahead
 print(*(name for name in ahead.list_uses() if name[0].isupper()))
 """
-STATUS = "from streamsvm.core.compiling.machine_code import status; print(status())"
+STATUS = "from streamsvm.core.compiling.machine_code import describe_status; print(describe_status())"
 
 
 def measured(words: list[str], cache: str, folder: Path) -> tuple[float, float]:

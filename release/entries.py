@@ -216,16 +216,16 @@ def uses() -> list[str]:
 
 def entries() -> dict[str, list[str]]:
     """Return the entries that this process has called."""
-    from streamsvm.core.compiling.numba_functions import Function
-    from streamsvm.core.compiling.signatures import text_of
+    from streamsvm.core.compiling.numba_functions import CompiledFunction
+    from streamsvm.core.compiling.signatures import format_type
 
     found: dict[str, list[str]] = {}
     for function in gc.get_objects():
-        if isinstance(function, Function):
+        if isinstance(function, CompiledFunction):
             place = f"{function.py_func.__module__}:{function.py_func.__qualname__}"
             for arguments in sorted(function._entries, key=str):
                 result = function.overloads[arguments].signature.return_type
-                found.setdefault(place, []).append(f"{' '.join(map(text_of, arguments))} -> {text_of(result)}")
+                found.setdefault(place, []).append(f"{' '.join(map(format_type, arguments))} -> {format_type(result)}")
     return {place: sorted(set(signatures)) for place, signatures in sorted(found.items())}
 
 
@@ -264,16 +264,16 @@ def check_calls() -> None:
 
 def check(names: list[str]) -> None:
     """Use what is named, where machine code was shipped; fail where that does not suffice."""
-    from streamsvm.core.compiling.machine_code import in_use, status
+    from streamsvm.core.compiling.machine_code import describe_status, is_available
 
-    assert in_use(), status()
+    assert is_available(), describe_status()
     sys.modules["numba"] = None  # type: ignore[assignment] # so that to import it is an error
     check_calls()
     for name in names:
         began = time.process_time()
         use_any(name)
         print(f"{name}: {time.process_time() - began:.1f} CPU s", flush=True)
-    print(f"{status()}; nothing was compiled for {len(names)} uses")
+    print(f"{describe_status()}; nothing was compiled for {len(names)} uses")
 
 
 def record(name: str) -> dict[str, list[str]]:
@@ -295,7 +295,7 @@ def main() -> None:
         return
     names = [*uses(), GOLDEN]
     if not TARGET.exists():  # the command line asks it what to compile before it learns
-        TARGET.write_text(json.dumps({"entries": {}, "uses": {name: {} for name in names}}))
+        TARGET.write_text(json.dumps({"entries": {}, "components": {name: {} for name in names}}))
     with ThreadPoolExecutor(os.cpu_count()) as pool:
         found = dict(zip(names, pool.map(record, names), strict=True))
     if failed := [name for name, of_one in found.items() if not of_one]:
@@ -306,7 +306,7 @@ def main() -> None:
             places.setdefault(place, set()).update(signatures)
     table = {place: sorted(signatures) for place, signatures in sorted(places.items())}
     used = {name: found[name] for name in names if name != GOLDEN}
-    TARGET.write_text(json.dumps({"entries": table, "uses": used}, indent=1) + "\n")
+    TARGET.write_text(json.dumps({"entries": table, "components": used}, indent=1) + "\n")
     print(len(table), "functions,", sum(map(len, table.values())), "entries of", len(used), "uses")
 
 

@@ -30,10 +30,10 @@ if os.environ.get("STREAMSVM_MACHINE_CODE") != "0":  # numba reads its settings 
 import numpy as np
 from llvmlite import binding
 
-from streamsvm.core.compiling.common import find
-from streamsvm.core.compiling.functions import with_numba
-from streamsvm.core.compiling.machine_code import ABOUT, LIBRARY, sources_digest
-from streamsvm.core.compiling.signatures import ArrayType, NumberType, TupleType, numba_types, parse
+from streamsvm.core.compiling.common import import_object
+from streamsvm.core.compiling.functions import load_backend
+from streamsvm.core.compiling.machine_code import LIBRARY_PATH, METADATA_PATH, compute_sources_digest
+from streamsvm.core.compiling.signatures import ArrayType, NumberType, TupleType, parse_signature, to_numba_types
 
 #: What numba calls scipy's matrix products and decompositions.
 LINEAR_ALGEBRA = re.compile(r"numba_(ez_)?xx\w+")
@@ -68,7 +68,7 @@ def entry_module(result: Any, name: str) -> Any:
     return module_of(result, {result.fndesc.llvm_func_name: name, result.fndesc.llvm_cfunc_wrapper_name: f"{name}_c"})
 
 
-def apart_module(function: Any, arguments: tuple[Any, ...]) -> Any:
+def noinline_module(function: Any, arguments: tuple[Any, ...]) -> Any:
     """Return the LLVM code of a function that is kept apart."""
     result = function.overloads[arguments]
     return module_of(result, {result.fndesc.llvm_func_name: result.fndesc.llvm_func_name})
@@ -130,10 +130,10 @@ class Wrapper:
 
     def lines(self) -> Iterator[str]:
         """Yield the lines of C."""
-        kinds = parse(self.arguments)
+        kinds = parse_signature(self.arguments)
         for i, kind in enumerate(kinds):
             self._take(kind, f"PyTuple_GetItem(args, {i})")
-        returned = parse(self.result)
+        returned = parse_signature(self.result)
         items = returned[0].items if returned and isinstance(returned[0], TupleType) else returned
         assert all(isinstance(item, NumberType) for item in items), (self.place, self.result)
         fields = " ".join(f"{C_TYPES[item.dtype]} r{i};" for i, item in enumerate(items)) or "void *none;"
@@ -175,7 +175,7 @@ class Wrapper:
 def main(folder: Path) -> None:
     """Write the machine code."""
     folder.mkdir(parents=True, exist_ok=True)
-    library, about = folder / LIBRARY.name, folder / ABOUT.name
+    library, about = folder / LIBRARY_PATH.name, folder / METADATA_PATH.name
     table = json.loads(TARGET.read_text())["entries"]
     entries = [(place, signature) for place, signatures in sorted(table.items()) for signature in signatures]
     wrappers: list[Wrapper] = []
@@ -185,14 +185,14 @@ def main(folder: Path) -> None:
         for number, (place, signature) in enumerate(entries):
             if sys.stdout.isatty():
                 print(f"\r{number + 1} of {len(entries)}: {place}\033[K", end="", flush=True)
-            function, name = find(place), f"streamsvm_{number}"
-            result = function.compile_entry(numba_types(signature.partition(" -> ")[0]))
-            apart = with_numba().apart_callees(result.library)
-            modules = [entry_module(result, name), *(apart_module(*callee) for callee in apart)]
+            function, name = import_object(place), f"streamsvm_{number}"
+            result = function.compile_entry(to_numba_types(signature.partition(" -> ")[0]))
+            noinline = load_backend().find_noinline_callees(result.library)
+            modules = [entry_module(result, name), *(noinline_module(*callee) for callee in noinline)]
             needs_scipy = any(LINEAR_ALGEBRA.fullmatch(called.name) for module in modules for called in module.functions)
             wrappers.append(Wrapper(name, place, signature, bool(function.targetoptions.get("nogil")), needs_scipy))
-            yield from (module for callee, module in zip([place, *apart], modules, strict=True) if callee not in given)
-            given.update(apart)
+            yield from (module for callee, module in zip([place, *noinline], modules, strict=True) if callee not in given)
+            given.update(noinline)
 
     with tempfile.TemporaryDirectory() as work:
         path = Path(work, "streamsvm.o")
@@ -228,7 +228,7 @@ def main(folder: Path) -> None:
     assert not unknown, f"symbols that nobody has: {unknown}"
     facts = {
         "processor": PROCESSOR,
-        "sources": sources_digest(),
+        "sources": compute_sources_digest(),
         "library": hashlib.sha256(library.read_bytes()).hexdigest(),
     }
     about.write_text(json.dumps(facts, indent=1) + "\n")

@@ -29,9 +29,9 @@ from streamsvm.cli.progress import Display, scores_of
 from streamsvm.cli.streams import monitored, open_place, open_streams, position_now, stopping, unwinding
 from streamsvm.cli.tables import combine_table_options
 from streamsvm.core.checks import finite_or_none
-from streamsvm.core.compiling.ahead import compile_ahead, list_uses
+from streamsvm.core.compiling.ahead_of_time import compile_ahead, list_components
 from streamsvm.core.compiling.common import INTERPRETED
-from streamsvm.core.compiling.machine_code import in_use, status
+from streamsvm.core.compiling.machine_code import describe_status, is_available
 from streamsvm.core.warning import warn
 from streamsvm.stream import CheckpointError, CheckpointFolder, DelayedLearningLoop, LearningLoop, StreamError, WeightedSource
 from streamsvm.stream.answers import calibrated_answer
@@ -295,7 +295,7 @@ def _show_merged(merged: Merged, output: Output) -> None:
 
 def run_compile(arguments: argparse.Namespace) -> bool:
     """Compile the functions of estimators, and print how many. Return False: it was not interrupted."""
-    uses = arguments.names or [name for name in list_uses() if name.split()[0] in {*LEARNERS, "sources"}]
+    uses = arguments.names or [name for name in list_components() if name.split()[0] in {*LEARNERS, "sources"}]
 
     def say(done: int, functions: int, name: str) -> None:
         if sys.stderr is None:
@@ -309,5 +309,5 @@ def run_compile(arguments: argparse.Namespace) -> bool:
     if compiled:
         print(f"compiled {compiled} functions")
     else:
-        print(status() if in_use() or INTERPRETED else "nothing is left to compile")
+        print(describe_status() if is_available() or INTERPRETED else "nothing is left to compile")
     return False

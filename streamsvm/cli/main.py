@@ -137,9 +137,9 @@ class Version(argparse.Action):
     """Shows the version, and whether numba compiles."""
 
     def __call__(self, parser: argparse.ArgumentParser, *_: object) -> None:
-        from streamsvm.core.compiling.machine_code import status
+        from streamsvm.core.compiling.machine_code import describe_status
 
-        print(f"streamsvm {__version__}\n{status()}")
+        print(f"streamsvm {__version__}\n{describe_status()}")
         parser.exit()
 
 

@@ -203,7 +203,7 @@ def _add_products(
         a += 1
 
 
-@compiled(apart=True)
+@compiled(noinline=True)
 def kernel_row(
     kernel: int,
     gamma: float,

@@ -16,7 +16,7 @@ from sklearn.utils.validation import check_is_fitted, validate_data
 
 import streamsvm
 from streamsvm.core.checks import check_number
-from streamsvm.core.compiling.common import expect_use
+from streamsvm.core.compiling.common import expect_component
 from streamsvm.files.messages import short_repr
 
 _SMALLEST_TARGET, _LARGEST_TARGET = 1e-20, 1e20  # beyond them products of gradients leave float32
@@ -107,7 +107,7 @@ class SklearnEstimator(BaseEstimator):  # type: ignore[misc]
     @contextmanager
     def _all_or_nothing(self) -> Iterator[None]:
         """Restore all attributes where the body, which fits the model, ends with an exception."""
-        expect_use(type(self))
+        expect_component(type(self))
         before = dict(self.__dict__)
         try:
             yield

@@ -11,8 +11,8 @@ from typing import Any, ClassVar, NoReturn, TypeVar, dataclass_transform
 import numpy as np
 
 from streamsvm.core.checks import OutputName, Overflow, check_number, check_one_of, check_parameters, parameter
-from streamsvm.core.compiling.common import expect_use
-from streamsvm.core.compiling.functions import address_of
+from streamsvm.core.compiling.common import expect_component
+from streamsvm.core.compiling.functions import get_address
 from streamsvm.core.docstrings import complete_docstring
 from streamsvm.core.explaining import Examples, Explanation
 from streamsvm.core.frames import Batch, to_matrix
@@ -88,7 +88,7 @@ class OnlineEstimator(RiverEstimator):
     """
 
     def __post_init__(self) -> None:
-        expect_use(type(self))
+        expect_component(type(self))
         self._check_parameters()
         self._features = FeatureSpace(self.max_features, self.overflow, self._dtype)
         self._use_store(self._make_store(1, self._columns))
@@ -217,7 +217,7 @@ class OnlineEstimator(RiverEstimator):
 
     @property
     def _decide_address(self) -> int:
-        return address_of(self._decide, DECIDE, "f8")
+        return get_address(self._decide, DECIDE, "f8")
 
     @property
     def _used_row(self) -> np.ndarray:

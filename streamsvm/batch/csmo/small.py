@@ -96,7 +96,7 @@ def write_first_point(upper: np.ndarray, total: float, out: np.ndarray) -> None:
         left -= upper[k]
 
 
-@compiled(nogil=True, apart=True)
+@compiled(nogil=True, noinline=True)
 def solve_small(
     K: np.ndarray,
     b: np.ndarray,

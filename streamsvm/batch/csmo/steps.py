@@ -333,7 +333,7 @@ def _place_of_largest(values: np.ndarray) -> int:
     return j
 
 
-@compiled(nogil=True, apart=True)
+@compiled(nogil=True, noinline=True)
 def steps(
     a: WorkingSet, s: Scratch, columns: np.ndarray, epsilon: float, tol: float, conjugate: bool, limit: int
 ) -> tuple[int, int]:

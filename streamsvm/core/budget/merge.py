@@ -19,7 +19,7 @@ from streamsvm.core.memory.support_vectors import views
 
 # The tables, at the address that a block has.
 _tables = Intrinsic(
-    lambda codegen: codegen.array_at(lambda address: None, (2, GRID, GRID), np.float32),  # noqa: ARG005
+    lambda codegen: codegen.implement_array_at(lambda address: None, (2, GRID, GRID), np.float32),  # noqa: ARG005
     lambda address: merge_tables(),  # noqa: ARG005 - compiled code finds them there
     (GRID,),
 )

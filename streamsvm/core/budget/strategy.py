@@ -12,7 +12,7 @@ from typing import Any, ClassVar
 
 import numpy as np
 
-from streamsvm.core.compiling.functions import BLOCK, address_of, caller, compiled
+from streamsvm.core.compiling.functions import BLOCK_TYPE, compiled, get_address, make_caller
 from streamsvm.core.memory.support_vectors import SupportVectorStore, views
 
 #: A compiled function ``event(block, random) -> int64``.
@@ -96,8 +96,8 @@ class Refusal(Strategy):
         return
 
 
-_ARGUMENTS = f"{BLOCK} u8"
-_call = caller(_ARGUMENTS, "i8")
+_ARGUMENTS = f"{BLOCK_TYPE} u8"
+_call = make_caller(_ARGUMENTS, "i8")
 
 
 def set_strategy(store: SupportVectorStore, strategy: Strategy, shared: bool) -> None:
@@ -107,7 +107,7 @@ def set_strategy(store: SupportVectorStore, strategy: Strategy, shared: bool) ->
     """
     event = strategy.event(shared)
     cache = store.views.cache[0]
-    cache["event"] = 0 if event is None else address_of(event, _ARGUMENTS, "i8")
+    cache["event"] = 0 if event is None else get_address(event, _ARGUMENTS, "i8")
     cache["options"] = strategy.options()
 
 

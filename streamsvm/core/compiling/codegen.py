@@ -22,13 +22,13 @@ from numba.extending import infer_getattr, intrinsic, lower_builtin, overload, r
 from numba.np.arrayobj import populate_array
 from numba.np.numpy_support import from_dtype
 
-from streamsvm.core.compiling.signatures import NOTHING, numba_types
+from streamsvm.core.compiling.signatures import NO_RESULT, to_numba_types
 
 
-def caller(arguments: str, result: str) -> Any:
+def make_caller(arguments: str, result: str) -> Any:
     """Return an intrinsic of an address and arguments: it calls what is at the address."""
-    kinds = numba_types(arguments)
-    returned = numba_types(result)[0] if result != NOTHING else types.none
+    kinds = to_numba_types(arguments)
+    returned = to_numba_types(result)[0] if result != NO_RESULT else types.none
 
     @intrinsic
     def call(typingctx: Any, address: Any, *values: Any) -> Any:
@@ -43,7 +43,7 @@ def caller(arguments: str, result: str) -> Any:
 
 
 @intrinsic
-def pointer(typingctx: Any, address: Any) -> Any:
+def to_pointer(typingctx: Any, address: Any) -> Any:
     """Return a pointer to an address."""
 
     def codegen(context: Any, builder: Any, signature: Any, args: Any) -> Any:
@@ -52,12 +52,12 @@ def pointer(typingctx: Any, address: Any) -> Any:
     return types.voidptr(types.uintp), codegen
 
 
-def array_at(function: Any, shape: tuple[int, ...], dtype: Any) -> Any:
+def implement_array_at(function: Any, shape: tuple[int, ...], dtype: Any) -> Any:
     """Give compiled code a function of an address: it returns the array of a shape and dtype that is there."""
 
     @overload(function)
     def array(address):  # type: ignore[no-untyped-def] # numba compares signatures
-        return lambda address: carray(pointer(np.uintp(address)), shape, dtype)
+        return lambda address: carray(to_pointer(np.uintp(address)), shape, dtype)
 
     return function
 
@@ -67,7 +67,7 @@ def _data_address(context: Any, builder: Any, block_type: Any, block: Any) -> An
     return context.make_array(block_type)(context, builder, block).data
 
 
-def record(function: Any) -> Any:
+def implement_record(function: Any) -> Any:
     """Make `streamsvm.core.memory.block.record` a function that compiled code can call, too."""
 
     @type_callable(function)
@@ -82,11 +82,11 @@ def record(function: Any) -> Any:
     return function
 
 
-def opener(function: Any, layout: Any, name: str) -> Any:
+def implement_views(function: Any, layout: Any, name: str) -> Any:
     """Make the function that opens the blocks of a layout one that compiled code can call, too: what it returns there has the
     table's arrays as its attributes. ``name`` is that of the table.
     """
-    opened = OpenBlock(layout, name)
+    opened = BlockType(layout, name)
 
     @type_callable(function)
     def type_of_views(context: Any) -> Any:
@@ -105,7 +105,7 @@ def opener(function: Any, layout: Any, name: str) -> Any:
     return function
 
 
-class OpenBlock(types.Type):  # type: ignore[misc]
+class BlockType(types.Type):  # type: ignore[misc]
     """The type of an open block in compiled code: where the block begins, and its sizes.
 
     An array is made where it is asked for. One that no line asks for costs nothing, not even time to compile it.
@@ -119,20 +119,20 @@ class OpenBlock(types.Type):  # type: ignore[misc]
         # Types of one name are one type: another layout has another name.
         arrays = [(name, str(of), layout.arrays[name].shape) for name, of in self.array_types.items() if name != "header"]
         made_from = layout.start, layout.line, str(layout.header), arrays, sorted(layout.in_lines)
-        super().__init__(f"OpenBlock({name}, {hashlib.sha256(repr(made_from).encode()).hexdigest()[:16]})")
+        super().__init__(f"BlockType({name}, {hashlib.sha256(repr(made_from).encode()).hexdigest()[:16]})")
 
 
-@register_model(OpenBlock)
+@register_model(BlockType)
 class _OpenBlockModel(StructModel):  # type: ignore[misc]
-    def __init__(self, manager: Any, opened: OpenBlock) -> None:
+    def __init__(self, manager: Any, opened: BlockType) -> None:
         super().__init__(manager, opened, [("data", types.voidptr), *((size, types.intp) for size in opened.layout.sizes)])
 
 
 @infer_getattr
 class _ArraysOfOpenBlock(AttributeTemplate):  # type: ignore[misc]
-    key = OpenBlock
+    key = BlockType
 
-    def generic_resolve(self, opened: OpenBlock, name: str) -> Any:
+    def generic_resolve(self, opened: BlockType, name: str) -> Any:
         return opened.array_types.get(name)
 
 
@@ -142,8 +142,8 @@ def _as_it_is(builder: Any, address: Any) -> Any:
     return builder.call(builder.module.declare_intrinsic("llvm.strip.invariant.group", [address.type]), [address])
 
 
-@lower_getattr_generic(OpenBlock)
-def _compiled_array(context: Any, builder: Any, opened: OpenBlock, value: Any, asked: str) -> Any:
+@lower_getattr_generic(BlockType)
+def _compiled_array(context: Any, builder: Any, opened: BlockType, value: Any, asked: str) -> Any:
     def number(n: int) -> Any:
         return context.get_constant(types.intp, n)
 

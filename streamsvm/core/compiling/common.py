@@ -18,16 +18,16 @@ OVERLOADS: dict[Any, Callable[..., Any]] = {}
 compilation: SimpleNamespace = SimpleNamespace(seconds=0.0)
 
 #: The names of estimators that were created, for which no functions were compiled ahead yet.
-expected_uses: dict[str, None] = {}
+expected_components: dict[str, None] = {}
 
 
-def expect_use(kind: type) -> None:
+def expect_component(kind: type) -> None:
     """Note that an estimator was created. If its first function has to be compiled, several processes compile the others."""
     name = next((base.__name__ for base in kind.__mro__ if base.__module__.startswith("streamsvm.")), "")
-    expected_uses[name] = None
+    expected_components[name] = None
 
 
-def find(place: str) -> Any:
+def import_object(place: str) -> Any:
     """Return the function of a place, ``module:name``."""
     module, _, path = place.partition(":")
     found: Any = import_module(module)
@@ -36,7 +36,7 @@ def find(place: str) -> Any:
     return found
 
 
-class Placed:
+class PickledByName:
     """A compiled function, of which there is one: a copy is itself, and a pickle is its place."""
 
     py_func: Callable[..., Any]
@@ -48,4 +48,4 @@ class Placed:
         return self
 
     def __reduce__(self) -> Any:
-        return find, (f"{self.py_func.__module__}:{self.py_func.__qualname__}",)
+        return import_object, (f"{self.py_func.__module__}:{self.py_func.__qualname__}",)

@@ -18,16 +18,16 @@ from typing import Any
 
 from streamsvm.core.compiling import machine_code
 from streamsvm.core.compiling.common import INTERPRETED, OVERLOADS
-from streamsvm.core.compiling.signatures import BLOCK
+from streamsvm.core.compiling.signatures import BLOCK_TYPE
 
-__all__ = ["BLOCK", "Intrinsic", "address_of", "caller", "compiled", "overload", "tell_numba", "with_numba"]
+__all__ = ["BLOCK_TYPE", "Intrinsic", "compiled", "get_address", "load_backend", "make_caller", "overload", "register_with_numba"]
 
 _untold: deque[Callable[[], object]] = deque()
 _numba: Any = None
 _telling = threading.RLock()  # what is told may need numba itself
 
 
-def with_numba() -> Any:
+def load_backend() -> Any:
     """Import numba, tell it what it must know, and return `numba_functions`, or `plain_numba` in its place."""
     global _numba  # noqa: PLW0603 - set once
     if _numba is None:
@@ -60,7 +60,7 @@ def _import_with_numba() -> Any:
     return numba_functions
 
 
-def tell_numba(tell: Callable[[], object]) -> None:
+def register_with_numba(tell: Callable[[], object]) -> None:
     """Call ``tell``, which registers something with numba, once numba is needed."""
     if INTERPRETED:
         return
@@ -85,28 +85,28 @@ def compiled(
     inline: bool = False,
     nogil: bool = False,
     forceinline: bool = False,
-    apart: bool = False,
+    noinline: bool = False,
 ) -> Any:
     """Compile a function when it is called for the first time. Division by 0 gives what numpy gives.
 
     ``fastmath`` is what the compiler may assume of arithmetic; see `streamsvm.core.kernels.FAST`. ``inline`` writes the function
     out in its callers before types are known: it has none of its own. ``nogil`` releases the interpreter's lock while it runs,
-    and ``forceinline`` writes the machine code out in the callers. Of a function that is kept ``apart``, callers have no copy: it
-    is compiled once, which pays where it is long and has many callers.
+    and ``forceinline`` writes the machine code out in the callers. A ``noinline`` function is compiled once, and its callers
+    have no copy of it: that pays if it is long and has many callers.
     """
     options: dict[str, Any] = {"error_model": "numpy"}
     options |= {"fastmath": fastmath} if fastmath else {}
     options |= {"inline": "always"} if inline else {}
     options |= {"nogil": True} if nogil else {}
     options |= {"forceinline": True} if forceinline else {}
-    options |= {"apart": True} if apart else {}
+    options |= {"noinline": True} if noinline else {}
 
     def make(function: Any) -> Any:
         if INTERPRETED:
             return function
-        if machine_code.in_use():
-            return machine_code.Shipped(function, options, with_numba)
-        return with_numba().Function(function, options)
+        if machine_code.is_available():
+            return machine_code.PrecompiledFunction(function, options, load_backend)
+        return load_backend().CompiledFunction(function, options)
 
     return make if function is None else make(function)
 
@@ -116,7 +116,7 @@ def overload(function: Any) -> Callable[[Any], Any]:
 
     def keep(implementation: Any) -> Any:
         OVERLOADS[function] = implementation
-        tell_numba(lambda: with_numba().overload(function)(implementation))
+        register_with_numba(lambda: load_backend().overload(function)(implementation))
         return implementation
 
     return keep
@@ -126,7 +126,7 @@ _FUNCTIONS: dict[int, Any] = {}  # by address; compiled code lives as long as it
 
 
 @cache
-def address_of(function: Any, arguments: str, result: str) -> int:
+def get_address(function: Any, arguments: str, result: str) -> int:
     """Return the address of a compiled function for a signature, which is compiled, or loaded from the disk cache.
 
     It is a TypeError if it is not compiled by numba, or returns another type.
@@ -134,9 +134,11 @@ def address_of(function: Any, arguments: str, result: str) -> int:
     if INTERPRETED:
         address = id(function)
     elif hasattr(function, "shipped_address"):
-        address = function.shipped_address(arguments, result) or with_numba().address_of(function.dispatcher, arguments, result)
+        address = function.shipped_address(arguments, result) or load_backend().get_address(
+            function.dispatcher, arguments, result
+        )
     else:
-        address = with_numba().address_of(function, arguments, result)
+        address = load_backend().get_address(function, arguments, result)
     _FUNCTIONS[address] = function
     return address
 
@@ -158,14 +160,14 @@ class Intrinsic:
 
     @cached_property
     def _numba_type_(self) -> Any:
-        numba = with_numba()
-        return numba.type_of(self._find(numba.codegen))
+        numba = load_backend()
+        return numba.resolve_type(self._find(numba.codegen))
 
 
-def caller(arguments: str, result: str) -> Any:
+def make_caller(arguments: str, result: str) -> Any:
     """Return a function, for Python and for compiled code, of an address and arguments: it calls what is at the address."""
     return Intrinsic(
-        lambda codegen: codegen.caller(arguments, result),
+        lambda codegen: codegen.make_caller(arguments, result),
         lambda address, *values: _FUNCTIONS[int(address)](*values),
         (arguments, result),
     )

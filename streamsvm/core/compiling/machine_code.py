@@ -2,7 +2,7 @@
 
 It is a module of Python in C, made by ``release/machine_code.py``, with a function for each entry of ``entries.json``. It is used
 if it is whole, if the sources are those that it was made from, and if the processor has what it needs; otherwise numba compiles,
-and `status` says why.
+and `describe_status` says why.
 """
 
 from __future__ import annotations
@@ -19,10 +19,10 @@ from pathlib import Path
 from types import MethodType
 from typing import Any
 
-from streamsvm.core.compiling.common import INTERPRETED, Placed
+from streamsvm.core.compiling.common import INTERPRETED, PickledByName
 
-LIBRARY = Path(__file__).with_name("_machine_code.abi3.so")
-ABOUT = LIBRARY.with_name("_machine_code.json")
+LIBRARY_PATH = Path(__file__).with_name("_machine_code.abi3.so")
+METADATA_PATH = LIBRARY_PATH.with_name("_machine_code.json")
 
 #: The parts of the package that machine code is made from.
 _SOURCES = ("batch", "core", "learners", "linear")
@@ -30,7 +30,7 @@ _SOURCES = ("batch", "core", "learners", "linear")
 _FEATURES = {"x86-64-v3": ("AVX2", "FMA3", "F16C"), "generic": ()}
 
 
-def sources_digest() -> str:
+def compute_sources_digest() -> str:
     """Return a digest of the sources that machine code is made from."""
     package, digest = Path(__file__).parents[2], hashlib.sha256()
     for name in _SOURCES:
@@ -49,10 +49,10 @@ def _processor_features() -> dict[str, bool]:
     return dict(__cpu_features__)
 
 
-def _facts_of_library() -> dict[str, str]:
+def _read_metadata() -> dict[str, str]:
     """Return what is known of the library; nothing if the file is damaged."""
     with contextlib.suppress(ValueError, RecursionError):
-        about = json.loads(ABOUT.read_bytes())
+        about = json.loads(METADATA_PATH.read_bytes())
         if isinstance(about, dict) and all(isinstance(about.get(name), str) for name in ("library", "processor", "sources")):
             return about
     return {}
@@ -63,33 +63,33 @@ def _load_library() -> tuple[Any, str]:
     """Return the module and where it is, or None and why it is not used."""
     if os.environ.get("STREAMSVM_MACHINE_CODE") == "0":
         return None, "STREAMSVM_MACHINE_CODE=0"
-    if not ABOUT.is_file():
+    if not METADATA_PATH.is_file():
         return None, "this installation has none"
     try:
-        if not (about := _facts_of_library()):
-            return None, f"{ABOUT} is damaged"
-        if hashlib.sha256(LIBRARY.read_bytes()).hexdigest() != about["library"]:
-            return None, f"{LIBRARY} is damaged"
+        if not (about := _read_metadata()):
+            return None, f"{METADATA_PATH} is damaged"
+        if hashlib.sha256(LIBRARY_PATH.read_bytes()).hexdigest() != about["library"]:
+            return None, f"{LIBRARY_PATH} is damaged"
         needed, has = _FEATURES.get(about["processor"], (about["processor"],)), _processor_features()
         if lacking := [name for name in needed if not has.get(name)]:
             return None, f"the processor lacks {', '.join(lacking)}"
-        if about["sources"] != sources_digest():
+        if about["sources"] != compute_sources_digest():
             return None, "the sources have changed since it was made"
-        loader = importlib.machinery.ExtensionFileLoader("streamsvm.core.compiling._machine_code", str(LIBRARY))
-        spec = importlib.util.spec_from_file_location(loader.name, LIBRARY, loader=loader)
+        loader = importlib.machinery.ExtensionFileLoader("streamsvm.core.compiling._machine_code", str(LIBRARY_PATH))
+        spec = importlib.util.spec_from_file_location(loader.name, LIBRARY_PATH, loader=loader)
         module = importlib.util.module_from_spec(spec)  # type: ignore[arg-type] # a path that ends so has a spec
         loader.exec_module(module)
     except (OSError, ImportError, MemoryError) as error:
-        return None, f"{LIBRARY} cannot be loaded: {error}"
-    return module, f"{about['processor']}, {LIBRARY}"
+        return None, f"{LIBRARY_PATH} cannot be loaded: {error}"
+    return module, f"{about['processor']}, {LIBRARY_PATH}"
 
 
-def in_use() -> bool:
+def is_available() -> bool:
     """Return whether there is machine code that fits this machine and these sources."""
     return _load_library()[0] is not None
 
 
-def status() -> str:
+def describe_status() -> str:
     """Return which machine code is in use, or why there is none."""
     if INTERPRETED:
         return "machine code: none is in use, for NUMBA_DISABLE_JIT is set: nothing is compiled"
@@ -97,22 +97,22 @@ def status() -> str:
     return f"machine code: {why}" if module is not None else f"machine code: none ({why}), so numba compiles"
 
 
-class _Shipped(Placed, getattr(_load_library()[0], "Function", object)):  # type: ignore[misc]
+class _Shipped(PickledByName, getattr(_load_library()[0], "Function", object)):  # type: ignore[misc]
     """A function with machine code for some types of arguments. Numba compiles it for others, and for functions of users."""
 
     def __new__(cls, py_func: Callable[..., Any], *_: object) -> Any:
         return super().__new__(cls, f"{py_func.__module__}:{py_func.__qualname__}")
 
-    def __init__(self, py_func: Callable[..., Any], options: dict[str, Any], with_numba: Callable[[], Any]) -> None:
+    def __init__(self, py_func: Callable[..., Any], options: dict[str, Any], load_backend: Callable[[], Any]) -> None:
         update_wrapper(self, py_func)
         self.py_func: Callable[..., Any] = py_func
         self.options: dict[str, Any] = options
-        self._with_numba = with_numba
+        self._load_backend = load_backend
 
     @cached_property
     def dispatcher(self) -> Any:
         """The function as numba compiles it."""
-        return self._with_numba().Function(self.py_func, self.options)
+        return self._load_backend().CompiledFunction(self.py_func, self.options)
 
     @property
     def _numba_type_(self) -> Any:
@@ -124,9 +124,9 @@ class _Shipped(Placed, getattr(_load_library()[0], "Function", object)):  # type
         return self.dispatcher.targetoptions
 
     @property
-    def apart(self) -> bool:
+    def noinline(self) -> bool:
         """Whether its callers have no copy of it."""
-        return bool(self.dispatcher.apart)
+        return bool(self.dispatcher.noinline)
 
     @property
     def signatures(self) -> list[Any]:
@@ -142,4 +142,4 @@ class _Shipped(Placed, getattr(_load_library()[0], "Function", object)):  # type
 
 
 #: What `compiled` makes of a function where there is machine code.
-Shipped: Any = _Shipped
+PrecompiledFunction: Any = _Shipped

@@ -1,6 +1,6 @@
 """Functions that numba compiles, for the library's own callers: once, no more than is called, and kept on disk.
 
-All dealings with numba's private parts are here, in `streamsvm.core.compiling.stored` and in
+All dealings with numba's private parts are here, in `streamsvm.core.compiling.disk_cache` and in
 `streamsvm.core.compiling.codegen`. If numba has renamed one that is replaced here, the import raises an error, and
 `streamsvm.core.compiling.plain_numba` takes over. The functions differ from numba's own in these:
 
@@ -48,13 +48,13 @@ from numba.extending import overload
 from numba.np import arrayobj
 
 from streamsvm.core.compiling import codegen
-from streamsvm.core.compiling.ahead import start_helpers
-from streamsvm.core.compiling.common import Placed, compilation, expected_uses
-from streamsvm.core.compiling.keys import key_of
-from streamsvm.core.compiling.signatures import NOTHING, numba_types
-from streamsvm.core.compiling.stored import Stored
+from streamsvm.core.compiling.ahead_of_time import start_helpers
+from streamsvm.core.compiling.cache_keys import compute_key
+from streamsvm.core.compiling.common import PickledByName, compilation, expected_components
+from streamsvm.core.compiling.disk_cache import FunctionCache
+from streamsvm.core.compiling.signatures import NO_RESULT, to_numba_types
 
-__all__ = ["Function", "address_of", "codegen", "overload", "type_of"]
+__all__ = ["CompiledFunction", "codegen", "get_address", "overload", "resolve_type"]
 
 _Library = numba_codegen.JITCodeLibrary
 #: The private parts of numba that are replaced or called here. Where numba has renamed one, `plain_numba` takes over.
@@ -88,7 +88,7 @@ class _State(threading.local):
 
 
 _state = _State()
-_apart: dict[Any, Function] = {}  # the functions that are kept apart, by what they are in Python
+_noinline_functions: dict[Any, CompiledFunction] = {}  # the functions that are kept apart, by what they are in Python
 
 
 @contextmanager
@@ -115,20 +115,20 @@ def _counting_seconds() -> Iterator[None]:
             gc.enable()
 
 
-class Function(Placed, CPUDispatcher):  # type: ignore[misc] # numba has no types
+class CompiledFunction(PickledByName, CPUDispatcher):  # type: ignore[misc] # numba has no types
     """A compiled function of the library: ``py_func``, in Python, with the ``options`` of ``numba.njit``."""
 
     def __init__(self, py_func: Any, options: dict[str, Any]) -> None:
         # What is not said here, numba takes from the first caller, whoever that is: a user's, too.
         options = {"nopython": True, "boundscheck": None, "fastmath": False, "forceinline": False, **options}
-        self.apart: bool = options.pop("apart", False)
+        self.noinline: bool = options.pop("noinline", False)
         super().__init__(py_func, targetoptions=options)
-        if self.apart:
-            _apart[py_func] = self
+        if self.noinline:
+            _noinline_functions[py_func] = self
         self._by_python = self._as_entry = False
         self._entries: set[tuple[Any, ...]] = set()  # argument types for which Python can call it
         self._compiler._customize_flags = self._flags
-        self._cache = Stored(self)
+        self._cache = FunctionCache(self)
 
     @property
     def is_entry(self) -> bool:
@@ -147,7 +147,7 @@ class Function(Placed, CPUDispatcher):  # type: ignore[misc] # numba has no type
         )
 
     def _compile_for_args(self, *args: Any, **kws: Any) -> Any:
-        if expected_uses:
+        if expected_components:
             start_helpers(self, tuple(map(self.typeof_pyval, args)))
         with _as_entry(self):
             return super()._compile_for_args(*args, **kws)
@@ -175,13 +175,13 @@ class Function(Placed, CPUDispatcher):  # type: ignore[misc] # numba has no type
             if found is not None:
                 if not by_python or arguments in self._entries:
                     return found.entry_point
-                if self.apart:  # it has all that Python needs
+                if self.noinline:  # it has all that Python needs
                     self._add_entry(arguments, found)
                     return found.entry_point
                 self.targetctx.remove_user_function(found.entry_point)
                 del self.overloads[arguments]
             before, held = (self._by_python, self._as_entry), self._cache.held
-            self._by_python, self._as_entry = by_python, by_python or self.apart
+            self._by_python, self._as_entry = by_python, by_python or self.noinline
             try:
                 with _counting_seconds():
                     return super().compile(sig)
@@ -192,12 +192,12 @@ class Function(Placed, CPUDispatcher):  # type: ignore[misc] # numba has no type
     @cached_property
     def number(self) -> int:
         """The number that tells its name from others, where it is kept apart."""
-        return int(key_of(self)[:12], 16)
+        return int(compute_key(self)[:12], 16)
 
     def add_overload(self, cres: Any) -> None:
         arguments = tuple(cres.signature.args)
-        if self.apart:
-            cres.library.apart = self, arguments
+        if self.noinline:
+            cres.library.noinline = self, arguments
         if self._by_python:
             self._add_entry(arguments, cres)
         else:  # numba's table of what Python can call has no room for it
@@ -212,11 +212,11 @@ def _number_type(kind: Any) -> Any:
     return types.unliteral(kind) if isinstance(kind, types.IntegerLiteral | types.BooleanLiteral) else kind
 
 
-def address_of(function: Any, arguments: str, result: str) -> int:
-    """Return the address of a function for a signature; see `streamsvm.core.compiling.functions.address_of`."""
-    kinds = numba_types(arguments)
-    if isinstance(function, Function):
-        if expected_uses:
+def get_address(function: Any, arguments: str, result: str) -> int:
+    """Return the address of a function for a signature; see `streamsvm.core.compiling.functions.get_address`."""
+    kinds = to_numba_types(arguments)
+    if isinstance(function, CompiledFunction):
+        if expected_components:
             start_helpers(function, kinds)
         found = function.compile_entry(kinds)
     elif not hasattr(function, "compile"):
@@ -226,13 +226,13 @@ def address_of(function: Any, arguments: str, result: str) -> int:
             function.compile(kinds)
         found = function.overloads[kinds]
     returned = types.unliteral(found.signature.return_type)
-    expected = numba_types(result)[0] if result != NOTHING else types.none
+    expected = to_numba_types(result)[0] if result != NO_RESULT else types.none
     if returned != expected:
         raise TypeError(f"{function.__name__} must return {expected}, not {returned}")
     return int(found.library.get_pointer_to_function(found.fndesc.llvm_cfunc_wrapper_name))
 
 
-def type_of(value: Any) -> Any:
+def resolve_type(value: Any) -> Any:
     """Return numba's type of a value that compiled code refers to."""
     cpu_target.typing_context.refresh()  # so that it knows what has been registered since
     cpu_target.target_context.refresh()
@@ -310,9 +310,9 @@ def _read_once() -> None:
     inline_closurecall.copy = SimpleNamespace(**{**vars(copy), "deepcopy": deepcopy})
 
 
-def apart_callees(library: Any) -> dict[tuple[Any, tuple[Any, ...]], Any]:
+def find_noinline_callees(library: Any) -> dict[tuple[Any, tuple[Any, ...]], Any]:
     """Return the libraries of the callees of a library that are kept apart, by their functions and types of arguments."""
-    found: dict[tuple[Any, tuple[Any, ...]], Any] = vars(library).setdefault("callees_apart", {})
+    found: dict[tuple[Any, tuple[Any, ...]], Any] = vars(library).setdefault("noinline_callees", {})
     return found
 
 
@@ -332,10 +332,10 @@ def _change_numba() -> None:
             function.linkage = "linkonce_odr"  # for the callers, which need one copy of each
 
     def add_linking_library(self: Any, callee: Any) -> None:
-        apart = apart_callees(callee) | ({callee.apart: callee} if hasattr(callee, "apart") else {})
+        apart = find_noinline_callees(callee) | ({callee.noinline: callee} if hasattr(callee, "noinline") else {})
         if _state.compiles_ours:
-            apart_callees(self).update(apart)
-            for_copies = [] if hasattr(callee, "apart") else [callee]
+            find_noinline_callees(self).update(apart)
+            for_copies = [] if hasattr(callee, "noinline") else [callee]
         else:  # a user may keep it in a cache of numba, which knows nothing of what is apart
             for_copies = [callee, *apart.values()]
         for of_callee in for_copies:
@@ -349,7 +349,7 @@ def _change_numba() -> None:
             _state.compiles_ours = before
 
     def from_function(function: Any) -> Any:
-        made, apart = identify(function), _apart.get(function)
+        made, apart = identify(function), _noinline_functions.get(function)
         if apart is not None:
             made.unique_id, made.unique_name = apart.number, f"{made.func_qualname}${apart.number}"
         return made

@@ -36,15 +36,15 @@ class TupleType(NamedTuple):
     items: tuple[Any, ...]
 
 
-Type = NumberType | ArrayType | TupleType
+SignatureType = NumberType | ArrayType | TupleType
 
 #: A block, and no result.
-BLOCK, NOTHING = "u1:1", "-"
+BLOCK_TYPE, NO_RESULT = "u1:1", "-"
 
 _TOKEN = re.compile(r"\s*(?:([\w.]+:[A-Za-z_]\w*|)\(|(\))|([a-z]\d+)(?::(\d)(r?))?|(-))")
 
 
-def parse(text: str) -> tuple[Type, ...]:
+def parse_signature(text: str) -> tuple[SignatureType, ...]:
     """Return the types of a signature."""
     open_: list[tuple[str, list[Any]]] = [("", [])]
     at, text = 0, text.strip()
@@ -68,13 +68,13 @@ def parse(text: str) -> tuple[Type, ...]:
     return tuple(open_[0][1])
 
 
-def text_of(kind: Any) -> str:
+def format_type(kind: Any) -> str:
     """Return the text of one of numba's types; a TypeError if it has none."""
     from numba import types  # noqa: PLC0415 - only where numba is in use
 
     kind = types.unliteral(kind)
     if isinstance(kind, types.NoneType):
-        return NOTHING
+        return NO_RESULT
     if isinstance(kind, types.Boolean):
         return "b1"
     if isinstance(kind, types.Integer | types.Float):
@@ -84,15 +84,15 @@ def text_of(kind: Any) -> str:
         and kind.layout == "C"
         and isinstance(kind.dtype, types.Integer | types.Float | types.Boolean)
     ):
-        return f"{text_of(kind.dtype)}:{kind.ndim}{'' if kind.mutable else 'r'}"
+        return f"{format_type(kind.dtype)}:{kind.ndim}{'' if kind.mutable else 'r'}"
     if isinstance(kind, types.BaseTuple):
         of = getattr(kind, "instance_class", None)
         place = f"{of.__module__}:{of.__qualname__}" if of not in {None, tuple} else ""
-        return f"{place}({' '.join(map(text_of, kind.types))})"
+        return f"{place}({' '.join(map(format_type, kind.types))})"
     raise TypeError(f"{kind} has no text")
 
 
-def numba_type(kind: Type) -> Any:
+def to_numba_type(kind: SignatureType) -> Any:
     """Return numba's type."""
     from numba import from_dtype, types  # noqa: PLC0415
 
@@ -100,7 +100,7 @@ def numba_type(kind: Type) -> Any:
         return from_dtype(np.dtype(kind.dtype))
     if isinstance(kind, ArrayType):
         return types.Array(from_dtype(np.dtype(kind.dtype)), kind.ndim, "C", readonly=kind.read_only)
-    items = tuple(map(numba_type, kind.items))
+    items = tuple(map(to_numba_type, kind.items))
     if not kind.place:
         return types.Tuple(items)
     module, _, name = kind.place.partition(":")
@@ -108,6 +108,6 @@ def numba_type(kind: Type) -> Any:
     return types.NamedUniTuple(items[0], len(items), of) if len(set(items)) == 1 else types.NamedTuple(items, of)
 
 
-def numba_types(text: str) -> tuple[Any, ...]:
+def to_numba_types(text: str) -> tuple[Any, ...]:
     """Return numba's types of a signature."""
-    return tuple(map(numba_type, parse(text)))
+    return tuple(map(to_numba_type, parse_signature(text)))

@@ -84,7 +84,7 @@ def _record_at(block: np.ndarray, start: int, dtype: np.typing.DTypeLike) -> Any
     return array_at(block, start, (1,), dtype)[0]
 
 
-record: Callable[..., Any] = Intrinsic(lambda codegen: codegen.record(_record_at), _record_at)
+record: Callable[..., Any] = Intrinsic(lambda codegen: codegen.implement_record(_record_at), _record_at)
 
 
 V = TypeVar("V", bound=NamedTuple)
@@ -146,7 +146,9 @@ class Layout(Generic[V]):
         self._places = places
         name, of = table.__qualname__, [(name, array.dtype, array.shape) for name, array in arrays.items()]
         compiled_from = name, self.start, self.line, str(self.header), list(map(str, of)), sorted(in_lines)
-        self.views: Callable[[np.ndarray], V] = Intrinsic(lambda codegen: codegen.opener(views, self, name), views, compiled_from)
+        self.views: Callable[[np.ndarray], V] = Intrinsic(
+            lambda codegen: codegen.implement_views(views, self, name), views, compiled_from
+        )
 
     def end(self, sizes: Mapping[str, int], saved: bool = False) -> int:
         """Return the bytes of a block with these sizes, or of the part that is saved."""

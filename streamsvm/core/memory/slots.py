@@ -68,7 +68,7 @@ def stamp(block: np.ndarray, slot: int, norm: float) -> None:
     v.cache[0]["valid"] = 0
 
 
-@compiled(apart=True)
+@compiled(noinline=True)
 def remove(block: np.ndarray, slot: int) -> None:
     """Remove a support vector. The last one takes its slot; unused slots hold zeros, so that equal models are equal bytes.
 
@@ -105,7 +105,7 @@ def clear(block: np.ndarray) -> None:
     v.cache[0]["valid"] = 0
 
 
-@compiled(apart=True)
+@compiled(noinline=True)
 def kernel_row_of(block: np.ndarray, slot: int) -> None:
     """Compute the kernel values of a support vector with all, and the squared distances, into ``kernel_rows[2:]``."""
     v = views(block)

@@ -19,7 +19,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from streamsvm.core.compiling.functions import BLOCK, address_of, caller, compiled
+from streamsvm.core.compiling.functions import BLOCK_TYPE, compiled, get_address, make_caller
 from streamsvm.core.kernels import LARGEST_NORM
 from streamsvm.core.memory.ensemble import STATE, EnsembleStore, ensemble_views
 from streamsvm.core.steps import rescale
@@ -36,10 +36,12 @@ ROWS_BETWEEN_REVIEWS = 16
 #: The largest weight of a row in least squares and in methods of second order.
 LARGEST_WEIGHT = 1e4
 
-_PREDICT = f"{BLOCK} {BLOCK} i8"
-_UPDATE = f"{BLOCK} {BLOCK} i8 f8 i8 f8"
-_RESCALE = f"{BLOCK} {BLOCK} i8 i8"
-_call_predict, _call_update, _call_rescale, _call_consult = (caller(of, "i8") for of in (_PREDICT, _UPDATE, _RESCALE, BLOCK))
+_PREDICT = f"{BLOCK_TYPE} {BLOCK_TYPE} i8"
+_UPDATE = f"{BLOCK_TYPE} {BLOCK_TYPE} i8 f8 i8 f8"
+_RESCALE = f"{BLOCK_TYPE} {BLOCK_TYPE} i8 i8"
+_call_predict, _call_update, _call_rescale, _call_consult = (
+    make_caller(of, "i8") for of in (_PREDICT, _UPDATE, _RESCALE, BLOCK_TYPE)
+)
 
 
 class Functions(NamedTuple):
@@ -57,11 +59,11 @@ def connect(store: EnsembleStore, experts: Iterable[Functions], answers: Any) ->
     """
     for entry, functions in zip(store.views.experts, experts, strict=True):
         for name, function, signature in zip(functions._fields, functions, (_PREDICT, _UPDATE, _RESCALE, RULE), strict=True):
-            entry[name] = 0 if function is None else address_of(function, signature, "i8")
+            entry[name] = 0 if function is None else get_address(function, signature, "i8")
     calls = store.views.calls[0]
-    calls["consult"] = address_of(answers.consult, BLOCK, "i8")
-    calls["learn"] = address_of(answers.learn, RULE, "i8")
-    calls["decide"] = address_of(answers.decide, DECIDE, "f8")
+    calls["consult"] = get_address(answers.consult, BLOCK_TYPE, "i8")
+    calls["learn"] = get_address(answers.learn, RULE, "i8")
+    calls["decide"] = get_address(answers.decide, DECIDE, "f8")
 
 
 @compiled(inline=True)
@@ -92,7 +94,7 @@ def predict_experts(block: np.ndarray) -> None:
     v.cache[0]["valid"] = 1
 
 
-@compiled(apart=True)
+@compiled(noinline=True)
 def _rescale_experts(block: np.ndarray, event: int) -> bool:
     # Let experts follow an event; whether features count more or less than before.
     v, changes = ensemble_views(block), 0
@@ -122,7 +124,7 @@ def _follow_scale(block: np.ndarray) -> None:
         v.cache[0]["valid"] = 0
 
 
-@compiled(apart=True)
+@compiled(noinline=True)
 def update_experts(block: np.ndarray, target: float, label: int, weight: float) -> None:
     """Let all experts learn the current row: its target, or for several outputs its label."""
     v = ensemble_views(block)

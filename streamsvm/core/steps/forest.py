@@ -75,7 +75,7 @@ def _fill_row(block: np.ndarray, store: np.ndarray) -> None:
         s.row[j + added] = np.float32(min(max(v.given[0, j] - s.anchors[j + added], -LARGEST_VALUE), LARGEST_VALUE))
 
 
-@compiled(apart=True)
+@compiled(noinline=True)
 def _walk_trees(store: np.ndarray) -> None:
     """Bring the current row to a leaf of each tree.
 

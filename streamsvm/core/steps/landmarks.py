@@ -308,7 +308,7 @@ def _solve_projection(block: np.ndarray, count: int) -> None:
         x[a] /= A[a, a]
 
 
-@compiled(apart=True)
+@compiled(noinline=True)
 def _project_row(block: np.ndarray, place: int, own: float) -> None:
     # Regressor `place` becomes that of ``kernel_rows[1]``: for rows so far, its values are those of its projection on neighbours.
     v, s = landmark_views(block), state_of(block, STATE)

@@ -131,7 +131,7 @@ def _add_multiple(row: np.ndarray, factor: float, out: np.ndarray, n: int) -> No
         out[i] += factor * np.float64(row[i])
 
 
-@compiled(apart=True)
+@compiled(noinline=True)
 def add_rows(block: np.ndarray, count: int) -> None:
     """Let S and c take so many gathered rows, and compute the residuals c - S w."""
     v = landmark_views(block)
@@ -191,7 +191,7 @@ def _take_sums(row: np.ndarray, prior: np.ndarray, sums: np.ndarray, decay: floa
             row[i] += sums[i]
 
 
-@compiled(apart=True)
+@compiled(noinline=True)
 def step_weights(block: np.ndarray) -> None:
     """Let the weights take a step."""
     v = landmark_views(block)
@@ -218,7 +218,7 @@ def step_weights(block: np.ndarray) -> None:
                 v.weights[k, i] += slope / curvature * direction[i]
 
 
-@compiled(apart=True)
+@compiled(noinline=True)
 def make_factor(block: np.ndarray) -> None:
     """Compute the factor of S, with as much jitter as it takes."""
     v, s = landmark_views(block), state_of(block, STATE)

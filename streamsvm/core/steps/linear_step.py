@@ -74,7 +74,7 @@ def _bounded_step(step: float, limit: float) -> float:
     return min(max(step, -limit), limit)
 
 
-@compiled(apart=True)
+@compiled(noinline=True)
 def _learn_row(block: np.ndarray, n: int, norm: float, target: float, weight: float) -> None:
     v, c, s = weight_views(block), common(block), state_of(block, STATE)
     c["t"] += 1

@@ -68,7 +68,7 @@ def add_row(
         direction[j] /= grown
 
 
-@compiled(fastmath=FAST, apart=True)
+@compiled(fastmath=FAST, noinline=True)
 def invert(curvature: np.ndarray, inverse: np.ndarray, n: int, rows: np.ndarray) -> None:
     """Compute the inverse of the curvature; ``rows`` float64 [2, n or more] is scratch. O(n^3).
 

@@ -186,7 +186,7 @@ def _moved_value(value: np.float32, ratio: float, shift: float) -> np.float32:
     return min(max(value * factor + summand, -BOUND), BOUND)
 
 
-@compiled(apart=True)
+@compiled(noinline=True)
 def move_vectors(vectors: np.ndarray, norms: np.ndarray, n: int, used: int, ratio: np.ndarray, shift: np.ndarray) -> float:
     """Bring n vectors, float32 [columns, n or more], and their squared norms to the scale in use; the largest norm. O(n d)."""
     largest = 0.0

@@ -12,7 +12,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from streamsvm.core.compiling.functions import BLOCK, address_of, caller, compiled
+from streamsvm.core.compiling.functions import BLOCK_TYPE, compiled, get_address, make_caller
 from streamsvm.core.memory.block import record
 from streamsvm.core.memory.support_vectors import views
 from streamsvm.core.steps.decisions import lay_out
@@ -24,12 +24,12 @@ from streamsvm.core.steps.step import CurrentRow, begin_row, end_row, observe
 LEARNED, REFUSED, FULL = 0, 1, 2
 
 #: What the compiled ``learn_one`` of a rule takes, and a call of it by its address.
-RULE = f"{BLOCK} f8 f8"
-call_rule: Callable[..., Any] = caller(RULE, "i8")
+RULE = f"{BLOCK_TYPE} f8 f8"
+call_rule: Callable[..., Any] = make_caller(RULE, "i8")
 
 #: The same of a ``decide``, which takes what it is asked.
-DECIDE = f"{BLOCK} i8"
-call_decide: Callable[..., Any] = caller(DECIDE, "f8")
+DECIDE = f"{BLOCK_TYPE} i8"
+call_decide: Callable[..., Any] = make_caller(DECIDE, "f8")
 
 NO_STATE = np.dtype([])
 #: The field of the state of rules whose models merge: whether coefficients were set, and not learned row by row, at some time.
@@ -55,7 +55,7 @@ class Rule(NamedTuple):
     @property
     def address(self) -> int:
         """The address of ``learn_one``."""
-        return address_of(self.learn_one, RULE, "i8")
+        return get_address(self.learn_one, RULE, "i8")
 
 
 @compiled(inline=True)

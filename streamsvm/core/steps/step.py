@@ -65,7 +65,7 @@ def begin_row(block: np.ndarray) -> tuple[int, float, bool]:
     return n_active, norm, False
 
 
-@compiled(apart=True)
+@compiled(noinline=True)
 def _begin_scaled_row(block: np.ndarray) -> tuple[int, float, bool]:
     n_active, norm = scan_given(block)
     if n_active < 0:
@@ -138,7 +138,7 @@ def compute_last_scores(block: np.ndarray, n_active: int, norm: float) -> None:
         )
 
 
-@compiled(apart=True)
+@compiled(noinline=True)
 def compute_scores(block: np.ndarray, n_active: int, norm: float) -> None:
     """Compute the decision values of the current row, by both iterates.
 
@@ -215,7 +215,7 @@ def track_errors(c: np.ndarray, scores: np.ndarray, live: int, target: float) ->
             c["error"][iterate] += rate * (error - c["error"][iterate])
 
 
-@compiled(apart=True)
+@compiled(noinline=True)
 def add_support_vector(block: np.ndarray, row: CurrentRow, coefficient: float, rising: int = 0, falling: int = -1) -> None:
     """Make the current row a support vector, and bring the store back to its budget. O(B d).
 

@@ -88,7 +88,7 @@ def _finish_row(row: np.ndarray, sums: np.ndarray, least: np.float32, size: int)
     return True
 
 
-@compiled(apart=True)
+@compiled(noinline=True)
 def factor_two_rows(
     matrix: np.ndarray,
     stride: int,

@@ -11,7 +11,7 @@ import pytest
 
 from refused import refused
 from streamsvm.core.compiling.common import INTERPRETED
-from streamsvm.core.compiling.functions import address_of, compiled, with_numba
+from streamsvm.core.compiling.functions import compiled, get_address, load_backend
 
 pytestmark = pytest.mark.skipif(INTERPRETED, reason="nothing is compiled")
 
@@ -87,23 +87,23 @@ def test_implementations_without_a_module_are_compiled():
 
 
 def test_a_function_without_a_key_is_compiled_and_not_kept(monkeypatch):
-    from streamsvm.core.compiling import stored
+    from streamsvm.core.compiling import disk_cache
 
-    def key_of(function):
+    def compute_key(function):
         raise TypeError("it has no key")
 
     @compiled
     def lonely(x):
         return x * 7.25
 
-    monkeypatch.setattr(stored, "key_of", key_of)
-    monkeypatch.setattr(stored, "_write_whole", lambda path, content: pytest.fail("it was written"))
+    monkeypatch.setattr(disk_cache, "compute_key", compute_key)
+    monkeypatch.setattr(disk_cache, "_write_whole", lambda path, content: pytest.fail("it was written"))
     assert lonely(2.0) == 14.5
 
 
 NUMBAS_OWN = """
 import numba
-from streamsvm.core.compiling.functions import compiled, with_numba
+from streamsvm.core.compiling.functions import compiled, load_backend
 
 @compiled
 def total(x):
@@ -128,16 +128,16 @@ def test_what_numba_compiles_for_ours_python_calls_too_and_no_two_processes_name
 
 
 def test_addresses_need_the_result_that_is_asked_for():
-    assert address_of(half, "f8", "f8") > 0
-    refused("half must return int64, not float64", address_of, half, "f8", "i8", error=TypeError)
-    refused(r"put @numba.njit above it", address_of, len, "f8", "f8", error=TypeError)
+    assert get_address(half, "f8", "f8") > 0
+    refused("half must return int64, not float64", get_address, half, "f8", "i8", error=TypeError)
+    refused(r"put @numba.njit above it", get_address, len, "f8", "f8", error=TypeError)
 
 
 def test_seconds_of_compilation_are_counted():
     from streamsvm.core.compiling.common import compilation
 
     before = compilation.seconds
-    function = with_numba().Function(lambda x: x + 1.5, {})
+    function = load_backend().CompiledFunction(lambda x: x + 1.5, {})
     function._cache.disable()
     assert function(1.0) == 2.5
     assert compilation.seconds > before

@@ -15,11 +15,11 @@ def shipped(tmp_path, monkeypatch):
     """A library, which is none, with facts about it that fit but for what a test changes; why it is not loaded."""
     library, about = tmp_path / "_machine_code.abi3.so", tmp_path / "_machine_code.json"
     library.write_bytes(b"no library")
-    monkeypatch.setattr(machine_code, "LIBRARY", library)
-    monkeypatch.setattr(machine_code, "ABOUT", about)
+    monkeypatch.setattr(machine_code, "LIBRARY_PATH", library)
+    monkeypatch.setattr(machine_code, "METADATA_PATH", about)
     monkeypatch.setattr(machine_code, "_processor_features", lambda: dict.fromkeys(machine_code._FEATURES[LEVEL], True))
     monkeypatch.delenv("STREAMSVM_MACHINE_CODE", raising=False)
-    facts = {"processor": LEVEL, "sources": machine_code.sources_digest()}
+    facts = {"processor": LEVEL, "sources": machine_code.compute_sources_digest()}
 
     def why(content=None, **changes):
         about.write_text(json.dumps(facts | {"library": hashlib.sha256(library.read_bytes()).hexdigest()} | changes))
@@ -47,9 +47,9 @@ def test_why_a_library_is_not_opened(shipped, monkeypatch):
 def test_facts_that_are_missing_or_no_json_are_refused(shipped):
     assert shipped(processor=[]).endswith("_machine_code.json is damaged")
     for content in ("{", "{}", "[]", "[" * 100_000, "\xff"):
-        machine_code.ABOUT.write_text(content, encoding="latin-1")
+        machine_code.METADATA_PATH.write_text(content, encoding="latin-1")
         assert machine_code._load_library.__wrapped__()[1].endswith("_machine_code.json is damaged")
-    machine_code.ABOUT.unlink()
+    machine_code.METADATA_PATH.unlink()
     assert machine_code._load_library.__wrapped__() == (None, "this installation has none")
 
 
@@ -59,9 +59,9 @@ def test_what_an_editor_leaves_beside_the_sources_is_none_of_them(tmp_path, monk
     folder = tmp_path / "memory"
     folder.mkdir()
     (folder / "block.py").write_text("")
-    before = machine_code.sources_digest()
+    before = machine_code.compute_sources_digest()
     (folder / ".#block.py").symlink_to("somebody@somewhere")
     (folder / "#block.py").write_text("half a line")
-    assert machine_code.sources_digest() == before
+    assert machine_code.compute_sources_digest() == before
     (folder / "kernels.py").write_text("")
-    assert machine_code.sources_digest() != before
+    assert machine_code.compute_sources_digest() != before

@@ -6,8 +6,8 @@ import numba
 import pytest
 
 from streamsvm.core.compiling.common import INTERPRETED
-from streamsvm.core.compiling.functions import with_numba
-from streamsvm.core.compiling.signatures import numba_types
+from streamsvm.core.compiling.functions import load_backend
+from streamsvm.core.compiling.signatures import to_numba_types
 from streamsvm.core.steps import linear_step
 
 pytestmark = pytest.mark.skipif(INTERPRETED, reason="nothing is compiled")
@@ -33,9 +33,9 @@ def bindings(code):
 def test_copies_of_callees_are_local(monkeypatch, tmp_path):
     # Else a caller executes the copy that its process has loaded first: sums of one model were rounded in several ways, by what
     # was on disk when the process began. Whether a callee is a copy or written out is the compiler's choice for a processor.
-    function = with_numba().Function(linear_step.learn_packed.py_func, {"error_model": "numpy"})
+    function = load_backend().CompiledFunction(linear_step.learn_packed.py_func, {"error_model": "numpy"})
     function._cache.disable()
-    code = function.compile_entry(numba_types("u1:1 f8 f8")).library._get_compiled_object()
+    code = function.compile_entry(to_numba_types("u1:1 f8 f8")).library._get_compiled_object()
     if not code.startswith(b"\x7fELF\x02\x01"):
         pytest.skip("compiled code is not in ELF objects of 64 bits here")
     shared = {name for name, binding in bindings(code).items() if binding != LOCAL}
@@ -44,8 +44,8 @@ def test_copies_of_callees_are_local(monkeypatch, tmp_path):
 
 
 def test_a_number_that_is_written_out_is_of_a_type_like_others():
-    add = with_numba().Function(lambda x, y, flag: x + y if flag else x, {})
-    call = with_numba().Function(lambda x: add(x, 1, True) + add(x, y=x, flag=False) + add(2, x, x > 1), {})
+    add = load_backend().CompiledFunction(lambda x, y, flag: x + y if flag else x, {})
+    call = load_backend().CompiledFunction(lambda x: add(x, 1, True) + add(x, y=x, flag=False) + add(2, x, x > 1), {})
     for function in (add, call):
         function._cache.disable()
     assert call(3) == 4 + 3 + 5
@@ -53,7 +53,7 @@ def test_a_number_that_is_written_out_is_of_a_type_like_others():
 
 
 def test_callers_do_not_say_how_a_function_is_compiled():
-    square = with_numba().Function(lambda x: x * x + 1.0, {})
+    square = load_backend().CompiledFunction(lambda x: x * x + 1.0, {})
     square._cache.disable()
     assert numba.njit(fastmath=True, forceinline=True)(lambda x: square(x) + x)(2.0) == 7.0
     [found] = square.overloads.values()
@@ -61,7 +61,7 @@ def test_callers_do_not_say_how_a_function_is_compiled():
 
 
 def test_functions_of_users_are_read_anew_for_each_caller():
-    with_numba()
+    load_backend()
     names = {"factor": 2}
     exec("def scaled(x):\n    return factor * x", names)
     scaled, found = numba.njit(inline="always")(names["scaled"]), []

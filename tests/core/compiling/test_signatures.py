@@ -3,7 +3,7 @@
 import pytest
 
 from refused import refused
-from streamsvm.core.compiling.signatures import ArrayType, NumberType, TupleType, numba_types, parse, text_of
+from streamsvm.core.compiling.signatures import ArrayType, NumberType, TupleType, format_type, parse_signature, to_numba_types
 
 TEXTS = [
     "f8",
@@ -16,16 +16,16 @@ TEXTS = [
 
 
 def test_parsed():
-    assert parse("f8 u1:1r") == (NumberType("f8"), ArrayType("u1", 1, True))
-    assert parse("a.b:C(f8 (i8))") == (TupleType("a.b:C", (NumberType("f8"), TupleType("", (NumberType("i8"),)))),)
-    assert parse("-") == ()
+    assert parse_signature("f8 u1:1r") == (NumberType("f8"), ArrayType("u1", 1, True))
+    assert parse_signature("a.b:C(f8 (i8))") == (TupleType("a.b:C", (NumberType("f8"), TupleType("", (NumberType("i8"),)))),)
+    assert parse_signature("-") == ()
 
 
 @pytest.mark.parametrize("text", TEXTS)
 def test_texts_are_those_of_the_types(text):
-    assert " ".join(map(text_of, numba_types(text))) == text
+    assert " ".join(map(format_type, to_numba_types(text))) == text
 
 
 @pytest.mark.parametrize("text", ["f", "f8:", "float64", "f8;f8", "(f8", "f8)"])
 def test_others_are_refused(text):
-    refused("is no signature", parse, text)
+    refused("is no signature", parse_signature, text)

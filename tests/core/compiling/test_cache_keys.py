@@ -13,9 +13,9 @@ import pytest
 
 import streamsvm
 from refused import refused
+from streamsvm.core.compiling.cache_keys import compute_key, measure_callees
 from streamsvm.core.compiling.common import INTERPRETED
 from streamsvm.core.compiling.functions import compiled
-from streamsvm.core.compiling.keys import key_of, parts_of
 
 pytestmark = pytest.mark.skipif(INTERPRETED, reason="nothing is compiled")
 
@@ -30,7 +30,7 @@ def key(callee=CALLEE, caller=CALLER, number=1.0, **options):
     exec(callee, vars(module))
     module.callee = compiled(**options)(module.callee)
     exec(caller, vars(module))
-    return key_of(compiled(module.caller))
+    return compute_key(compiled(module.caller))
 
 
 def test_what_changes_machine_code_changes_the_key():
@@ -112,12 +112,12 @@ import streamsvm.core.{change.rpartition(".")[0]}
 streamsvm.core.{change} = 300
 from streamsvm.core.budget.merge import merge
 from streamsvm.learners.bsgd import step
-from streamsvm.core.compiling.keys import key_of
-print(key_of(step.learn_one), key_of(merge))
+from streamsvm.core.compiling.cache_keys import compute_key
+print(compute_key(step.learn_one), compute_key(merge))
 """
     environment = {**os.environ, "PYTHONHASHSEED": "1"}
     done = subprocess.run([sys.executable, "-c", code], check=True, capture_output=True, text=True, env=environment)
-    keys = zip(done.stdout.split(), map(key_of, (step.learn_one, merge)), strict=True)
+    keys = zip(done.stdout.split(), map(compute_key, (step.learn_one, merge)), strict=True)
     assert {place for place, (there, here) in enumerate(keys) if there != here} == changed
 
 
@@ -130,8 +130,8 @@ def test_functions_that_call_themselves_have_keys():
     def odd(n):
         return False if n == 0 else even(n - 1)
 
-    assert key_of(even) != key_of(odd)
-    assert key_of(even) == key_of(even)
+    assert compute_key(even) != compute_key(odd)
+    assert compute_key(even) == compute_key(even)
 
 
 def test_a_thing_without_a_stable_description_has_no_key():
@@ -141,7 +141,7 @@ def test_a_thing_without_a_stable_description_has_no_key():
     def refers(x):
         return thing
 
-    refused("has no key", key_of, refers, error=TypeError)
+    refused("has no key", compute_key, refers, error=TypeError)
 
 
 def all_functions():
@@ -154,4 +154,4 @@ def all_functions():
 def test_every_function_has_a_key():
     functions = list({id(function): function for function in all_functions()}.values())
     assert len(functions) > 300
-    assert all(len(key_of(function)) == 64 and parts_of(function) for function in functions)
+    assert all(len(compute_key(function)) == 64 and measure_callees(function) for function in functions)

@@ -20,11 +20,11 @@ from pathlib import Path
 from typing import Any
 
 from streamsvm.core.compiling import machine_code
-from streamsvm.core.compiling.common import INTERPRETED, expected_uses, find
-from streamsvm.core.compiling.keys import parts_of
-from streamsvm.core.compiling.signatures import numba_types
+from streamsvm.core.compiling.cache_keys import measure_callees
+from streamsvm.core.compiling.common import INTERPRETED, expected_components, import_object
+from streamsvm.core.compiling.signatures import to_numba_types
 
-ENTRIES = Path(__file__).with_name("entries.json")
+ENTRIES_PATH = Path(__file__).with_name("entries.json")
 #: The most processes, unless STREAMSVM_COMPILE_PROCESSES says otherwise: a use has no more large functions.
 _MAX_PROCESSES = 8
 #: Modules that only processes have which do a share of some larger work, beside others.
@@ -40,24 +40,24 @@ _Entry = tuple[Any, tuple[Any, ...]]
 
 @cache
 def _entries_table() -> dict[str, Any]:
-    table: dict[str, Any] = json.loads(ENTRIES.read_bytes())
+    table: dict[str, Any] = json.loads(ENTRIES_PATH.read_bytes())
     return table
 
 
-def list_uses() -> list[str]:
+def list_components() -> list[str]:
     """Return the names of the uses that can be compiled: estimators, and learners of the command line."""
-    return list(_entries_table()["uses"])
+    return list(_entries_table()["components"])
 
 
-def entries_of(uses: Iterable[str]) -> list[tuple[str, str]]:
+def list_entries(uses: Iterable[str]) -> list[tuple[str, str]]:
     """Return the places and signatures of the functions that uses need, sorted."""
-    used = (_entries_table()["uses"][use].items() for use in uses)
+    used = (_entries_table()["components"][use].items() for use in uses)
     return sorted({(place, signature) for places in used for place, signatures in places for signature in signatures})
 
 
 def _functions_of(uses: Iterable[str]) -> list[_Entry]:
     """Return the functions that uses need, with the types of their arguments."""
-    return [(find(place), numba_types(signature.partition(" -> ")[0])) for place, signature in entries_of(uses)]
+    return [(import_object(place), to_numba_types(signature.partition(" -> ")[0])) for place, signature in list_entries(uses)]
 
 
 def _share_of_work(parts: list[dict[Any, int]], process: int, processes: int) -> list[int]:
@@ -82,25 +82,26 @@ def _share_of_work(parts: list[dict[Any, int]], process: int, processes: int) ->
 
 def _in_order(functions: list[_Entry], process: int, processes: int) -> list[_Entry]:
     """Return the functions in the order in which a process compiles them."""
-    return [functions[number] for number in _share_of_work([parts_of(function) for function, _ in functions], process, processes)]
+    sizes = [measure_callees(function) for function, _ in functions]
+    return [functions[number] for number in _share_of_work(sizes, process, processes)]
 
 
 def compile_ahead(uses: Iterable[str], say: Callable[[int, int, str], object] | None = None) -> int:
     """Compile what uses of the library need, and return how many functions were compiled.
 
-    ``uses`` are names from `list_uses`; others raise a ValueError. `process_count` processes compile. ``say`` is called with the
-    number of functions that are compiled, the number of all, and the name of the next one.
+    ``uses`` are names from `list_components`; others raise a ValueError. `count_processes` processes compile. ``say`` is called
+    with the number of functions that are compiled, the number of all, and the name of the next one.
     """
     uses = list(uses)
-    if unknown := [use for use in uses if use not in list_uses()]:
-        raise ValueError(f"{unknown[0]!r} is not one of {', '.join(list_uses())}")
-    if INTERPRETED or machine_code.in_use():
+    if unknown := [use for use in uses if use not in list_components()]:
+        raise ValueError(f"{unknown[0]!r} is not one of {', '.join(list_components())}")
+    if INTERPRETED or machine_code.is_available():
         return 0
     functions = _functions_of(uses)
     missing = {(function, kinds) for function, kinds in functions if not function.is_stored(kinds)}
     if not missing:
         return 0
-    n = min(process_count(), len(missing))
+    n = min(count_processes(), len(missing))
     waiting = [entry for entry in _in_order(functions, 0, n) if entry in missing]
     helpers = [_start_helper(process, n, uses) for process in range(1, n)]
     try:
@@ -113,7 +114,7 @@ def compile_ahead(uses: Iterable[str], say: Callable[[int, int, str], object] | 
     return len(waiting)
 
 
-def process_count() -> int:
+def count_processes() -> int:
     """Return how many processes compile: the environment variable STREAMSVM_COMPILE_PROCESSES, or one for each processor."""
     if count := os.environ.get("STREAMSVM_COMPILE_PROCESSES"):
         if not count.isdecimal() or int(count) == 0:
@@ -131,13 +132,13 @@ def start_helpers(function: Any, arguments: tuple[Any, ...]) -> None:
     for helper in _helpers:
         helper.poll()  # one that has ended is a process of the system until then
     place = f"{function.py_func.__module__}:{function.py_func.__qualname__}"
-    uses = [use for use in list(expected_uses) if place in _entries_table()["uses"].get(use, ())]
+    uses = [use for use in list(expected_components) if place in _entries_table()["components"].get(use, ())]
     if not uses or function.is_stored(arguments):
         return
     use = uses[-1]
-    expected_uses.pop(use, None)  # another thread may have taken it
+    expected_components.pop(use, None)  # another thread may have taken it
     missing = sum(not other.is_stored(kinds) for other, kinds in _functions_of([use]))
-    n = min(process_count(), missing) if _may_start_processes() else 1
+    n = min(count_processes(), missing) if _may_start_processes() else 1
     if n > 1:
         logger.info("compiling %d functions of %s in %d processes, once on this machine", missing, use, n)
         if not _helpers:
@@ -174,7 +175,7 @@ def _end_helpers(helpers: list[subprocess.Popen[bytes]]) -> None:
 
 
 def _start_helper(process: int, processes: int, uses: list[str]) -> subprocess.Popen[bytes]:
-    code = "import sys; from streamsvm.core.compiling.ahead import help_to_compile; help_to_compile(*sys.argv[1:])"
+    code = "import sys; from streamsvm.core.compiling.ahead_of_time import help_to_compile; help_to_compile(*sys.argv[1:])"
     words = [sys.executable, "-P", "-c", code, str(process), str(processes), *uses]
     # It imports what this process imports: -P, for files of the folder where it was started are not among that.
     paths = os.pathsep.join(path or str(Path.cwd()) for path in sys.path)

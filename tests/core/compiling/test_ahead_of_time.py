@@ -13,27 +13,27 @@ import pytest
 
 import patience
 from refused import refused
-from streamsvm.core.compiling import ahead
-from streamsvm.core.compiling.common import INTERPRETED, expected_uses, find
-from streamsvm.core.compiling.functions import with_numba
-from streamsvm.core.compiling.signatures import numba_types, parse
+from streamsvm.core.compiling import ahead_of_time
+from streamsvm.core.compiling.common import INTERPRETED, expected_components, import_object
+from streamsvm.core.compiling.functions import load_backend
+from streamsvm.core.compiling.signatures import parse_signature, to_numba_types
 from streamsvm.files.locks import try_lock
 
 pytestmark = pytest.mark.skipif(INTERPRETED, reason="nothing is compiled")
 
-COMPILED = "from streamsvm.core.compiling.stored import compiled_here; print(len(compiled_here))"
+COMPILED = "from streamsvm.core.compiling.disk_cache import compiled_names; print(len(compiled_names))"
 
 
 def test_entries_are_there():
-    table = json.loads(ahead.ENTRIES.read_text())
+    table = json.loads(ahead_of_time.ENTRIES_PATH.read_text())
     for place, signatures in table["entries"].items():
-        parameters = inspect.signature(find(place).py_func).parameters
+        parameters = inspect.signature(import_object(place).py_func).parameters
         for signature in signatures:
             arguments, _, result = signature.partition(" -> ")
-            assert len(parse(arguments)) == len(parameters), place
+            assert len(parse_signature(arguments)) == len(parameters), place
             for text in (arguments, result):  # what it names was there when they were found, and may have another name now
-                assert len(numba_types(text)) == len(parse(text)), place
-    for use, places in table["uses"].items():
+                assert len(to_numba_types(text)) == len(parse_signature(text)), place
+    for use, places in table["components"].items():
         for place, signatures in places.items():
             assert set(signatures) <= set(table["entries"][place]), use
 
@@ -43,21 +43,25 @@ def test_every_learner_and_solver_is_listed():
 
     estimators = {name for part in (batch, learners, linear) for name in part.__all__ if isinstance(getattr(part, name), type)}
     listed = {name for name in estimators if hasattr(getattr(learners, name, None), "learn_one")}
-    assert listed <= set(ahead.list_uses())
-    assert {"CSMOClassifier", "HierarchicalSVC", "HSSADMMClassifier", "OutOfCoreLinearSVC"} <= set(ahead.list_uses())
-    assert {"auto", "auto regression"} <= set(ahead.list_uses())
+    components = set(ahead_of_time.list_components())
+    assert listed <= components
+    assert {"CSMOClassifier", "HierarchicalSVC", "HSSADMMClassifier", "OutOfCoreLinearSVC"} <= components
+    assert {"auto", "auto regression"} <= components
 
 
 def test_processes_share_what_is_to_do():
     shared, large = {"callee": 50}, {"large": 100}
     parts = [shared | {"a": 5}, large, shared | {"b": 6}, {"c": 7}]
-    assert [ahead._share_of_work(parts, process, 2) for process in range(2)] == [[1, 3, 0, 2], [2, 0, 3, 1]]  # the largest first
-    assert [sorted(ahead._share_of_work(parts, process, 3)) for process in range(3)] == [[0, 1, 2, 3]] * 3
-    assert ahead._share_of_work([], 0, 1) == []
+    assert [ahead_of_time._share_of_work(parts, process, 2) for process in range(2)] == [
+        [1, 3, 0, 2],
+        [2, 0, 3, 1],
+    ]  # the largest first
+    assert [sorted(ahead_of_time._share_of_work(parts, process, 3)) for process in range(3)] == [[0, 1, 2, 3]] * 3
+    assert ahead_of_time._share_of_work([], 0, 1) == []
 
 
 def test_an_unknown_name_is_refused():
-    refused("'SVC' is not one of BOGD, ", ahead.compile_ahead, ["SVC"])
+    refused("'SVC' is not one of BOGD, ", ahead_of_time.compile_ahead, ["SVC"])
 
 
 def environment(folder):
@@ -89,7 +93,7 @@ def test_a_process_that_is_ended_leaves_whole_files_and_no_helpers_and_the_next_
         patience.until(lambda: not helpers(tmp_path))
     done = subprocess.run(words, check=True, capture_output=True, text=True, env=environment(tmp_path))
     (n,) = map(int, re.fullmatch(r"compiled (\d+) functions\n", done.stdout).groups())
-    assert 0 < n <= len(ahead.entries_of(["OnlineLinearSVC"]))
+    assert 0 < n <= len(ahead_of_time.list_entries(["OnlineLinearSVC"]))
     assert f"compiling {n} of {n}: " in done.stderr
     again = subprocess.run(words, check=True, capture_output=True, text=True, env=environment(tmp_path))
     assert again.stdout == "nothing is left to compile\n"
@@ -107,18 +111,18 @@ def started(monkeypatch):
     numbers = []
     ended = subprocess.Popen([sys.executable, "-c", ""])
     ended.wait()
-    monkeypatch.setattr(ahead, "_start_helper", lambda number, *_: numbers.append(number) or ended)
-    monkeypatch.setattr(with_numba().Function, "is_stored", lambda *_: False)
-    monkeypatch.setattr(ahead, "_helpers", [])
-    monkeypatch.setattr(ahead, "expected_uses", {})
+    monkeypatch.setattr(ahead_of_time, "_start_helper", lambda number, *_: numbers.append(number) or ended)
+    monkeypatch.setattr(load_backend().CompiledFunction, "is_stored", lambda *_: False)
+    monkeypatch.setattr(ahead_of_time, "_helpers", [])
+    monkeypatch.setattr(ahead_of_time, "expected_components", {})
     monkeypatch.setenv("STREAMSVM_COMPILE_PROCESSES", "3")
     return numbers
 
 
 def first_use(*uses):
     """Do what the first call of a function of `OnlineLinearSVC` does after estimators were created."""
-    ahead.expected_uses.update(dict.fromkeys(uses))
-    ahead.start_helpers(*ahead._functions_of(["OnlineLinearSVC"])[0])
+    ahead_of_time.expected_components.update(dict.fromkeys(uses))
+    ahead_of_time.start_helpers(*ahead_of_time._functions_of(["OnlineLinearSVC"])[0])
 
 
 def test_helpers_compile_what_an_estimator_needs_once(started, caplog):
@@ -129,7 +133,7 @@ def test_helpers_compile_what_an_estimator_needs_once(started, caplog):
     assert re.fullmatch(r"compiling \d+ functions of OnlineLinearSVC in 3 processes, once on this machine", message)
     first_use()
     assert started == [1, 2]
-    assert list(ahead.expected_uses) == ["CSMOClassifier", "UsersOwn"]
+    assert list(ahead_of_time.expected_components) == ["CSMOClassifier", "UsersOwn"]
 
 
 def test_estimators_are_expected():
@@ -138,10 +142,10 @@ def test_estimators_are_expected():
     class UsersOwn(OnlineLinearSVC):
         pass
 
-    expected_uses.clear()
+    expected_components.clear()
     UsersOwn()
-    assert list(expected_uses) == ["OnlineLinearSVC"]
-    expected_uses.clear()
+    assert list(expected_components) == ["OnlineLinearSVC"]
+    expected_components.clear()
 
 
 def test_helpers_are_no_more_than_was_chosen(started, monkeypatch):
@@ -153,7 +157,7 @@ def test_helpers_are_no_more_than_was_chosen(started, monkeypatch):
 
 
 def test_nothing_is_started_where_all_is_in_files(started, monkeypatch):
-    monkeypatch.setattr(with_numba().Function, "is_stored", lambda *_: True)
+    monkeypatch.setattr(load_backend().CompiledFunction, "is_stored", lambda *_: True)
     first_use("OnlineLinearSVC")
     assert started == []
 
@@ -179,18 +183,18 @@ def test_a_process_that_cannot_start_others_compiles_alone(started, monkeypatch,
     def start(number, *_):
         raise BlockingIOError(f"no process {number}")
 
-    monkeypatch.setattr(ahead, "_start_helper", start)
+    monkeypatch.setattr(ahead_of_time, "_start_helper", start)
     first_use("OnlineLinearSVC")
     assert caplog.messages[1] == "compiling in this process alone: no other one can be started (no process 1)"
-    assert ahead._helpers == []
+    assert ahead_of_time._helpers == []
 
 
 def test_a_use_that_another_thread_has_taken_is_no_error(started, monkeypatch):
     def is_stored(*_):
-        ahead.expected_uses.clear()
+        ahead_of_time.expected_components.clear()
         return False
 
-    monkeypatch.setattr(with_numba().Function, "is_stored", is_stored)
+    monkeypatch.setattr(load_backend().CompiledFunction, "is_stored", is_stored)
     first_use("OnlineLinearSVC")
     assert started == [1, 2]
 

@@ -27,13 +27,13 @@ _WITHIN = "what describes it"
 _NUMBERS = int | float | complex | str | bytes | None | EllipsisType | np.generic | np.dtype
 
 
-def key_of(function: Any) -> str:
+def compute_key(function: Any) -> str:
     """Return the key of a compiled function, in hexadecimal digits; a TypeError where something that it refers to has none."""
     # A global that is set anew once numba has compiled the function is not seen, as numba itself does not see it.
     return _digest_versions(_digest_generators(), *_described_thing(function, ()))
 
 
-def parts_of(function: Any) -> dict[Any, int]:
+def measure_callees(function: Any) -> dict[Any, int]:
     """Return the Python functions that a function is compiled from, with the bytes of bytecode of each: so long do they take."""
     found: dict[Any, int] = {}
     waiting = [function]
@@ -107,7 +107,7 @@ def _described_compiled(function: Any, within: tuple[Any, ...]) -> tuple[str, ..
     if known is None:
         given = function.targetoptions.items()
         options = sorted(f"{name}={sorted(value) if isinstance(value, set) else value}" for name, value in given)
-        options += ["apart"] if getattr(function, "apart", False) else []
+        options += ["noinline"] if getattr(function, "noinline", False) else []
         known = "compiled", *options, *_described_thing(function.py_func, within)
         if _WITHIN not in known:  # what refers back is described differently from elsewhere
             known = function.__dict__["_described"] = ("key", _digest_versions(*known))
@@ -152,4 +152,4 @@ def _names_in_code(code: CodeType) -> tuple[str, ...]:
 
 
 #: What compiled code depends on beside its sources.
-PYTHON = f"{sys.implementation.cache_tag}{getattr(sys, 'abiflags', '')}"
+PYTHON_ABI = f"{sys.implementation.cache_tag}{getattr(sys, 'abiflags', '')}"

@@ -15,10 +15,10 @@ import pytest
 
 import streamsvm
 from streamsvm.core.compiling.common import INTERPRETED
-from streamsvm.core.compiling.functions import with_numba
+from streamsvm.core.compiling.functions import load_backend
 
 if not INTERPRETED:
-    from streamsvm.core.compiling import folders, stored
+    from streamsvm.core.compiling import cache_folders, disk_cache
 
 pytestmark = [pytest.mark.thorough, pytest.mark.skipif(INTERPRETED, reason="nothing is compiled")]
 
@@ -27,12 +27,12 @@ COMPILE = (
 )
 SHOW = """
 import sys, tempfile
-from streamsvm.core.compiling.folders import folder
+from streamsvm.core.compiling.cache_folders import find_cache_folder
 for tempfile.tempdir in sys.argv[1:]:
-    folder.cache_clear()
-    print(folder())
+    find_cache_folder.cache_clear()
+    print(find_cache_folder())
 """
-COUNT = "from streamsvm.core.compiling.stored import compiled_here; print(len(compiled_here))"
+COUNT = "from streamsvm.core.compiling.disk_cache import compiled_names; print(len(compiled_names))"
 #: Processors to compile for, by the settings of numba.
 THIS, ANOTHER = {"NUMBA_CPU_NAME": None, "NUMBA_CPU_FEATURES": None}, {"NUMBA_CPU_NAME": "generic", "NUMBA_CPU_FEATURES": ""}
 #: The superuser may write anywhere, until a program is started that is denied CAP_DAC_OVERRIDE.
@@ -105,7 +105,7 @@ def test_the_command_line_learns_in_a_container(read_only):
     words = ["learn", "tmp/rows.csv", "--label", "y", "--learner", "linear", "--checkpoint", "tmp/state", "--quiet"]
     learn = f"from streamsvm.cli.main import main; import sys; sys.exit(main({words!r}))"
     processor = {name: value for name, value in os.environ.items() if name.startswith("NUMBA_CPU")}
-    done = run(read_only, learn, **processor, NUMBA_CACHE_DIR=str(folders.folder().parent), TMPDIR="/proc")
+    done = run(read_only, learn, **processor, NUMBA_CACHE_DIR=str(cache_folders.find_cache_folder().parent), TMPDIR="/proc")
     assert (done.returncode, done.stderr) == (0, "")
     assert (read_only / "tmp" / "state" / "checkpoint-000000000100.ckpt").exists()
 
@@ -155,16 +155,16 @@ def double(x):
 def compiles(tmp_path, monkeypatch):
     """Uses a function as a new process does, which may find its file in a folder; how many functions were compiled for it."""
     monkeypatch.setenv("NUMBA_CACHE_DIR", str(tmp_path))
-    for cached in (folders.folder, stored._delete_unused):
+    for cached in (cache_folders.find_cache_folder, disk_cache._delete_unused):
         cached.cache_clear()
 
     def use():
-        before = len(stored.compiled_here)
-        assert with_numba().Function(double, {})(3.0) == 6.0
-        return len(stored.compiled_here) - before
+        before = len(disk_cache.compiled_names)
+        assert load_backend().CompiledFunction(double, {})(3.0) == 6.0
+        return len(disk_cache.compiled_names) - before
 
     yield use
-    folders.folder.cache_clear()
+    cache_folders.find_cache_folder.cache_clear()
 
 
 def compile_in(folder, code=f"{COMPILE}; {COUNT}", **variables):
@@ -241,7 +241,7 @@ def test_only_old_files_of_ours_are_deleted(tmp_path, compiles):
     for made in (*kept, *old):
         made.touch()
         os.utime(made, (0, 0))
-    stored._delete_unused.cache_clear()
+    disk_cache._delete_unused.cache_clear()
     path.unlink()
     assert compiles() == 1
     assert set(kept) < set(files(tmp_path))
@@ -249,8 +249,8 @@ def test_only_old_files_of_ours_are_deleted(tmp_path, compiles):
 
 
 def test_a_process_that_was_stopped_does_not_stop_others(tmp_path, compiles, monkeypatch):
-    monkeypatch.setattr(stored, "_PATIENCE", 0.2)
-    monkeypatch.setattr(stored, "_gave_up", threading.Event())
+    monkeypatch.setattr(disk_cache, "_PATIENCE", 0.2)
+    monkeypatch.setattr(disk_cache, "_gave_up", threading.Event())
     assert compiles() == 1
     [path] = files(tmp_path)
     path.unlink()
@@ -260,7 +260,7 @@ def test_a_process_that_was_stopped_does_not_stop_others(tmp_path, compiles, mon
 
 
 def test_a_lock_that_was_deleted_is_taken_anew(tmp_path, monkeypatch):
-    first, second, third = (stored.Stored(None) for _ in range(3))
+    first, second, third = (disk_cache.FunctionCache(None) for _ in range(3))
     path = tmp_path / "f.code"
     first._lock(path)
     waits = threading.Thread(target=second._lock, args=[path])
@@ -272,14 +272,14 @@ def test_a_lock_that_was_deleted_is_taken_anew(tmp_path, monkeypatch):
     with path.with_suffix(".lock").open("rb") as file, pytest.raises(BlockingIOError):
         fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
     second.release(0)
-    locks, deleted = stored.locks, []
+    locks, deleted = disk_cache.locks, []
 
     def late(file):  # who held the lock deletes it between its being opened and locked
         if not deleted:
             deleted.append(path.with_suffix(".lock").unlink())
         return locks(file)
 
-    monkeypatch.setattr(stored, "locks", late)
+    monkeypatch.setattr(disk_cache, "locks", late)
     third._lock(path)
     assert path.with_suffix(".lock").exists()
     third.release(0)
@@ -306,6 +306,6 @@ def test_links_pipes_and_files_of_other_functions_are_not_opened(tmp_path, compi
         at.unlink(missing_ok=True)
         path.write_bytes(whole)
         assert precious.read_bytes() == whole
-    assert stored._read_whole(path) is not None
+    assert disk_cache._read_whole(path) is not None
     path.rename(other)
-    assert stored._read_whole(other) is None
+    assert disk_cache._read_whole(other) is None

@@ -15,7 +15,7 @@ from pathlib import Path
 from streamsvm.core.warning import warn
 
 #: The beginning of the names of files that are being written.
-PART = ".part-streamsvm-"
+TEMPORARY_PREFIX = ".part-streamsvm-"
 
 
 def is_trusted(about: os.stat_result) -> bool:
@@ -24,7 +24,7 @@ def is_trusted(about: os.stat_result) -> bool:
 
 
 @cache
-def folder() -> Path | None:
+def find_cache_folder() -> Path | None:
     """Return the folder that compiled functions are written to; None if there is none, of which a warning tells."""
     given = os.environ.get("NUMBA_CACHE_DIR")
     try:
@@ -46,14 +46,14 @@ def folder() -> Path | None:
     return place
 
 
-def readable_folders() -> Iterator[Path]:
+def iter_readable_folders() -> Iterator[Path]:
     """Yield the folders where compiled functions may be: first one that perhaps is there to be read only, as in an image."""
     first = None
     with contextlib.suppress(OSError, RuntimeError):
         if is_trusted(_preferred_folder().stat()):
             first = _preferred_folder()
             yield first
-    second = folder()
+    second = find_cache_folder()
     if second is not None and second != first:
         with contextlib.suppress(OSError):
             if is_trusted(second.stat()):
@@ -74,7 +74,7 @@ def _usable_folder(place: Path) -> Path:
     above = place.parent.stat().st_mode  # who can write there, can put another folder in its place
     if not is_trusted(place.stat()) or (hasattr(os, "geteuid") and above & stat.S_IWOTH and not above & stat.S_ISVTX):
         raise PermissionError(f"other users can write to {place}")
-    with tempfile.NamedTemporaryFile(dir=place, prefix=PART):
+    with tempfile.NamedTemporaryFile(dir=place, prefix=TEMPORARY_PREFIX):
         return place
 
 

@@ -28,8 +28,8 @@ from numba.core.caching import _Cache
 from numba.core.compiler import CompileResult
 from numba.core.serialize import dumps
 
-from streamsvm.core.compiling.folders import PART, folder, is_trusted, readable_folders
-from streamsvm.core.compiling.keys import PYTHON, key_of
+from streamsvm.core.compiling.cache_folders import TEMPORARY_PREFIX, find_cache_folder, is_trusted, iter_readable_folders
+from streamsvm.core.compiling.cache_keys import PYTHON_ABI, compute_key
 from streamsvm.core.warning import warn
 from streamsvm.files.locks import try_lock, unlock
 
@@ -45,12 +45,12 @@ _OURS = re.compile(r"-[0-9a-f]{40}\.(code|lock)$")
 _LARGEST = 1 << 28
 
 #: The names of the functions that this process has compiled, because no file had them.
-compiled_here: list[str] = []
+compiled_names: list[str] = []
 #: Set once this process has waited for a lock in vain: who was stopped may hold more, and it waits for none any more.
 _gave_up = threading.Event()
 
 
-class Stored(_Cache):  # type: ignore[misc] # numba has no types
+class FunctionCache(_Cache):  # type: ignore[misc] # numba has no types
     """The files of a function, where numba looks for compiled code and leaves it."""
 
     def __init__(self, function: Any) -> None:
@@ -62,13 +62,13 @@ class Stored(_Cache):  # type: ignore[misc] # numba has no types
         target_context.refresh()
         name = self._name(sig, target_context, self._function.is_entry)
         found = _find_stored(name)
-        if found is None and name is not None and (place := folder()) is not None:
+        if found is None and name is not None and (place := find_cache_folder()) is not None:
             self._lock(place / name)
             found = _find_stored(name)  # by who had the lock
         if found is not None:
             with contextlib.suppress(Exception):  # whatever a file may do that was written by another numba, say
                 return _rebuilt_function(target_context, pickle.loads(found))  # noqa: S301 - only this user or root could write it
-        compiled_here.append(self._function.py_func.__qualname__)
+        compiled_names.append(self._function.py_func.__qualname__)
         return None
 
     def has(self, sig: Any, target_context: Any) -> bool:
@@ -76,7 +76,7 @@ class Stored(_Cache):  # type: ignore[misc] # numba has no types
         return _find_stored(self._name(sig, target_context, True)) is not None
 
     def save_overload(self, sig: Any, data: Any) -> None:
-        name, place = self._name(sig, data.target_context, self._function.is_entry), folder()
+        name, place = self._name(sig, data.target_context, self._function.is_entry), find_cache_folder()
         if name is not None and place is not None:
             _write_whole(place / name, _packed_function(data, self._function.is_entry))
 
@@ -98,7 +98,7 @@ class Stored(_Cache):  # type: ignore[misc] # numba has no types
         if not self._enabled:
             return None
         try:
-            key = key_of(self._function)
+            key = compute_key(self._function)
         except TypeError:  # a user's function, which refers to something that may be another in the next process
             return None
         arguments = "|".join(map(str, getattr(sig, "args", sig)))
@@ -127,7 +127,7 @@ class Stored(_Cache):  # type: ignore[misc] # numba has no types
 
     @property
     def cache_path(self) -> str:
-        return str(folder())
+        return str(find_cache_folder())
 
     def enable(self) -> None:
         self._enabled = True
@@ -149,14 +149,14 @@ def _is_there(path: Path, file: IO[bytes]) -> bool:
 
 @cache
 def _surroundings_key() -> str:
-    versions = numba.__version__, llvmlite.__version__, np.__version__, PYTHON
+    versions = numba.__version__, llvmlite.__version__, np.__version__, PYTHON_ABI
     options = "OPT", "LOOP_VECTORIZE", "SLP_VECTORIZE", "ENABLE_AVX", "BOUNDSCHECK", "USING_SVML", "DEBUGINFO_DEFAULT"
     return "|".join(map(str, (*versions, *(getattr(numba.config, name, None) for name in options))))
 
 
 def _find_stored(name: str | None) -> bytes | None:
     """Return the pickled function of a file of this name, in one of the folders; None if there is none that is whole."""
-    for place in readable_folders() if name is not None else ():
+    for place in iter_readable_folders() if name is not None else ():
         if (found := _read_whole(place / str(name))) is not None:
             return found
     return None
@@ -194,7 +194,7 @@ def _open_safely(path: Path, flags: int) -> IO[bytes]:
 
 
 def _write_whole(path: Path, content: bytes) -> None:
-    part = path.with_name(f"{PART}{secrets.token_hex(8)}")
+    part = path.with_name(f"{TEMPORARY_PREFIX}{secrets.token_hex(8)}")
     try:
         _delete_unused(path.parent)
         try:
@@ -218,7 +218,7 @@ def _tell_of_disk(number: int) -> None:
 def _delete_unused(place: Path) -> None:
     # Once in a process that compiles.
     for path in place.iterdir():
-        if path.name.startswith(PART) or _OURS.search(path.name):
+        if path.name.startswith(TEMPORARY_PREFIX) or _OURS.search(path.name):
             with contextlib.suppress(OSError):
                 if time.time() - path.stat().st_mtime > _UNUSED:
                     path.unlink()
@@ -229,33 +229,33 @@ def _packed_function(result: Any, entry: bool) -> bytes:
     library, fndesc = result.library, result.fndesc
     shared = library._get_module_for_linking()
     symbols = {value.name for value in (*shared.functions, *shared.global_variables) if not value.is_declaration}
-    apart = [(*callee, _symbol_of(*callee)) for callee in vars(library).get("callees_apart", ())]
+    noinline = [(*callee, _symbol_of(*callee)) for callee in vars(library).get("noinline_callees", ())]
     machine_code = library._get_compiled_object() if entry else None
     fndesc.typemap = fndesc.calltypes = None  # as numba's own cache
     return dumps(
         (
-            (library.name, machine_code, symbols, shared.as_bitcode(), apart),
+            (library.name, machine_code, symbols, shared.as_bitcode(), noinline),
             (fndesc, result.environment, result.signature, result.reload_init),
         )
     )
 
 
 def _symbol_of(function: Any, arguments: tuple[Any, ...]) -> str:
-    """Return the name by which callers find a function that is kept apart."""
+    """Return the name by which callers find a function that is kept noinline."""
     return str(function.overloads[arguments].fndesc.llvm_func_name)
 
 
 def _rebuilt_function(target_context: Any, found: Any) -> Any:
     """Return numba's result for a compiled function. Its LLVM code is read when a caller is compiled."""
-    (name, machine_code, symbols, bitcode, apart), (fndesc, environment, signature, reload_init) = found
+    (name, machine_code, symbols, bitcode, noinline), (fndesc, environment, signature, reload_init) = found
     for function in reload_init:
         function()
     library = target_context.codegen().create_library(name)
-    library.callees_apart = {}
-    for place, arguments, symbol in apart:
+    library.noinline_callees = {}
+    for place, arguments, symbol in noinline:
         function = getattr(place, "dispatcher", place)
         function.compile(arguments)
-        library.callees_apart[function, arguments] = function.overloads[arguments].library
+        library.noinline_callees[function, arguments] = function.overloads[arguments].library
         if _symbol_of(function, arguments) != symbol:  # LLVM would end the process
             raise LookupError(f"{symbol} was compiled with other settings")
 

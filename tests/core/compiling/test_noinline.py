@@ -6,8 +6,8 @@ import sys
 import pytest
 
 from streamsvm.core.compiling.common import INTERPRETED
-from streamsvm.core.compiling.functions import BLOCK, with_numba
-from streamsvm.core.compiling.signatures import numba_types
+from streamsvm.core.compiling.functions import BLOCK_TYPE, load_backend
+from streamsvm.core.compiling.signatures import to_numba_types
 from streamsvm.core.kernels import kernel_row
 from streamsvm.core.memory.slots import kernel_row_of
 
@@ -15,14 +15,14 @@ pytestmark = [pytest.mark.thorough, pytest.mark.skipif(INTERPRETED, reason="noth
 
 #: It prints what it has compiled for a caller of `kernel_row`, and the name under which the caller finds that.
 CALLER = """
-from streamsvm.core.compiling.functions import BLOCK, with_numba
-from streamsvm.core.compiling.signatures import numba_types
-from streamsvm.core.compiling.stored import compiled_here
+from streamsvm.core.compiling.functions import BLOCK_TYPE, load_backend
+from streamsvm.core.compiling.signatures import to_numba_types
+from streamsvm.core.compiling.disk_cache import compiled_names
 from streamsvm.core.memory.slots import kernel_row_of
 
-library = kernel_row_of.compile_entry(numba_types(f"{BLOCK} i8")).library
-[callee] = with_numba().apart_callees(library).values()
-print(*sorted(compiled_here), *(f.name for f in library._get_module_for_linking().functions if "10kernel_rowB" in f.name))
+library = kernel_row_of.compile_entry(to_numba_types(f"{BLOCK_TYPE} i8")).library
+[callee] = load_backend().find_noinline_callees(library).values()
+print(*sorted(compiled_names), *(f.name for f in library._get_module_for_linking().functions if "10kernel_rowB" in f.name))
 """
 #: A function of a user that numba keeps in its own cache.
 USERS = """
@@ -46,8 +46,8 @@ def run(*words, folder):
 
 
 def test_callers_have_no_copy():
-    library = kernel_row_of.compile_entry(numba_types(f"{BLOCK} i8")).library
-    assert [function for function, _ in with_numba().apart_callees(library)] == [kernel_row]
+    library = kernel_row_of.compile_entry(to_numba_types(f"{BLOCK_TYPE} i8")).library
+    assert [function for function, _ in load_backend().find_noinline_callees(library)] == [kernel_row]
     copies = [f for f in library._get_module_for_linking().functions if "10kernel_rowB" in f.name]
     assert [f.is_declaration for f in copies] == [True]
 
