@@ -14,14 +14,14 @@ from streamsvm.core.frames import to_columns
 from streamsvm.files.messages import short_repr
 from streamsvm.learners.svm import SVMClassifier, SVMRegressor
 from streamsvm.stream import BadRow, Row, Source, StreamError, Table, Weighted
-from streamsvm.stream.look.beginnings import ROWS, Beginning, of_files, of_rows, of_topic
-from streamsvm.stream.look.first_look import first_look, likely_label, names_in
 from streamsvm.stream.open import format_of, name_of
 from streamsvm.stream.rows import listed
+from streamsvm.stream.schema.schema_inference import guess_label_column, infer_schema, read_column_names
+from streamsvm.stream.schema.source_sample import SAMPLE_ROWS, SourceSample, sample_files, sample_rows, sample_topic
 from streamsvm.stream.tables import TableEncoder, TableModel
-from streamsvm.stream.tables.kinds import DROP, OTHERS, parse_columns
-from streamsvm.stream.tables.options import TableReading, arguments_of
+from streamsvm.stream.tables.column_kinds import DROP, OTHER_COLUMNS, parse_columns
 from streamsvm.stream.tables.reading import as_names
+from streamsvm.stream.tables.table_schema import TableSchema, format_arguments
 
 
 def table_model(
@@ -42,7 +42,7 @@ def table_model(
 
     A model of a stream follows what comes last: shuffle a frame that is sorted by its label before ``learn_many``.
 
-    It is what ``streamsvm learn`` makes of the same table: a `TableEncoder` and a learner. ``print(model.reading)`` shows what
+    It is what ``streamsvm learn`` makes of the same table: a `TableEncoder` and a learner. ``print(model.schema)`` shows what
     each column is taken for. ``learn_many``, ``predict_many`` and ``score`` take frames as they are, with the column of the label
     or without it, and ``learn_one`` and ``predict_one`` dicts.
 
@@ -50,7 +50,7 @@ def table_model(
     ----------
     data
         The table: a frame (pandas, polars, pyarrow); a path, a folder, a pattern, or several paths of one format; the URL of a
-        topic; an iterable of dicts, or of pairs of a dict and a label; a `Source` whose rows have labels. Or a `TableReading`, as
+        topic; an iterable of dicts, or of pairs of a dict and a label; a `Source` whose rows have labels. Or a `TableSchema`, as
         another model has it. Of an iterable that comes once, and of a source, the first 200 rows are taken.
     label
         Name of the column with the labels or targets. None for pairs and sources, which have them.
@@ -86,8 +86,8 @@ def table_model(
     >>> model.learn_many(table)
     >>> model.score(table)
     1.0
-    >>> model.reading
-    TableReading(label='warm', columns='id:drop,city:category')
+    >>> model.schema
+    TableSchema(label='warm', columns='id:drop,city:category')
     """
     said: dict[str, Any] = {"missing": as_names("missing", missing), "cycles": as_names("cycles", cycles)}
     said |= {"decimal": decimal, "delimiter": delimiter}
@@ -99,10 +99,10 @@ def table_model(
         raise ValueError(f"the learner must be a classifier or regressor of river, not {short_repr(learner)}")
     if getattr(learner, "n_learned", 0):
         raise ValueError("the learner has learned already: clone() makes one that has not")
-    if isinstance(data, TableReading):
+    if isinstance(data, TableSchema):
         if label not in (None, data.label) or regression not in (None, data.regression):
             raise ValueError(f"the reading is of the label {data.label!r}: look at the data again for another one")
-        return _model_of_reading(data.changed(columns=columns, **given), learner)
+        return _make_model(data.with_options(columns=columns, **given), learner)
     kinds = parse_columns(columns)
     given |= {"columns": kinds} if kinds else {}
     if label in kinds:
@@ -112,42 +112,42 @@ def table_model(
     beginning, names = _beginning_of(data, label)
     if names and label not in names:
         what = "which column is the label?" if label is None else f"there is no column {label!r} for the label."
-        raise ValueError(f"{beginning.name}: {what} It has {listed(names, 20)}. Perhaps label={likely_label(names)!r}")
-    if unknown := [name for name in kinds if names and name not in (*names, OTHERS)]:
+        raise ValueError(f"{beginning.name}: {what} It has {listed(names, 20)}. Perhaps label={guess_label_column(names)!r}")
+    if unknown := [name for name in kinds if names and name not in (*names, OTHER_COLUMNS)]:
         raise ValueError(f"{beginning.name}: there is no column {unknown[0]!r}. It has {listed(names, 20)}")
     if beginning.format == "libsvm":
         raise ValueError(
             f"{beginning.name} is LIBSVM text, which has numbers only: use SVMClassifier() or another learner itself"
         )
     in_rows = _LABEL if label is None else label
-    look = first_look(beginning, in_rows, given, regression=bool(regression))
+    look = infer_schema(beginning, in_rows, given, regression=bool(regression))
     if not look.columns:
         raise ValueError(f"{beginning.name} has no row to look at")
-    if look.question is not None:
-        raise ValueError(look.error(beginning.name, arguments_of, "regression=True"))
+    if look.problem is not None:
+        raise ValueError(look.format_error(beginning.name, format_arguments, "regression=True"))
     is_regression = look.is_target if regression is None else regression
-    reading = look.reading(beginning.name, label, is_regression)
+    schema = look.make_schema(beginning.name, label, is_regression)
     if is_regression:
-        reading.columns = [each._replace(kind="target") if each.kind == "label" else each for each in reading.columns]
-    return _model_of_reading(reading, learner)
+        schema.columns = [each._replace(kind="target") if each.kind == "label" else each for each in schema.columns]
+    return _make_model(schema, learner)
 
 
 #: What labels are called in a first look where they have no name.
 _LABEL = "the label"
 
 
-def _model_of_reading(reading: TableReading, learner: Any) -> TableModel:
-    how = reading.encoder
-    if reading.label is not None:
-        how["columns"] = {**how.get("columns", {}), reading.label: DROP}  # wherever a row has it, it is no feature
+def _make_model(schema: TableSchema, learner: Any) -> TableModel:
+    how = schema.encoder_options
+    if schema.label is not None:
+        how["columns"] = {**how.get("columns", {}), schema.label: DROP}  # wherever a row has it, it is no feature
     encoder = TableEncoder(**how)
     if learner is None:
-        kind = SVMRegressor if reading.regression else SVMClassifier
-        learner = kind(seed=0, max_features=encoder.room_for(kind().max_features, len(reading.columns)))
-    return TableModel(encoder, learner, reading=reading)
+        kind = SVMRegressor if schema.regression else SVMClassifier
+        learner = kind(seed=0, max_features=encoder.room_for(kind().max_features, len(schema.columns)))
+    return TableModel(encoder, learner, schema=schema)
 
 
-def _beginning_of(data: Any, label: str | None) -> tuple[Beginning, list[str]]:
+def _beginning_of(data: Any, label: str | None) -> tuple[SourceSample, list[str]]:
     """Return the first rows of a table, and the names of its columns where the label must be one of them."""
     if isinstance(data, str | PathLike) or (isinstance(data, list | tuple) and data and isinstance(data[0], str | PathLike)):
         return _of_place(list(map(fspath, data)) if isinstance(data, list | tuple) else fspath(data), label)
@@ -156,35 +156,35 @@ def _beginning_of(data: Any, label: str | None) -> tuple[Beginning, list[str]]:
         if others := [name for name in found if not isinstance(name, str)]:
             raise ValueError(f"a column is called {others[0]!r}: columns of a table have texts for names")
         table = Table(tuple(found), columns)
-        return of_rows("the frame", len(frame), lambda i: _row_and_label(table.row(i).x, label)), list(map(str, found))
+        return sample_rows("the frame", len(frame), lambda i: _row_and_label(table.row(i).x, label)), list(map(str, found))
     if isinstance(data, Mapping) or not isinstance(data, Iterable):
         raise ValueError(f"data is no table: a frame, a path, a source, or an iterable of dicts, not {short_repr(data)}")
     name = data.name if isinstance(data, Source) else "the data"
-    given = data if isinstance(data, list) else list(itertools.islice(data, ROWS))
-    is_pair = isinstance(data, Source) or all(isinstance(each, tuple) and len(each) == 2 for each in given[:ROWS])
-    if not given or all(isinstance(each, Mapping) for each in given[:ROWS]):
-        names = list(dict.fromkeys(str(key) for x in given[:ROWS] for key in x))
-        return of_rows(name, len(given), lambda i: _row_and_label(given[i], label)), names
+    given = data if isinstance(data, list) else list(itertools.islice(data, SAMPLE_ROWS))
+    is_pair = isinstance(data, Source) or all(isinstance(each, tuple) and len(each) == 2 for each in given[:SAMPLE_ROWS])
+    if not given or all(isinstance(each, Mapping) for each in given[:SAMPLE_ROWS]):
+        names = list(dict.fromkeys(str(key) for x in given[:SAMPLE_ROWS] for key in x))
+        return sample_rows(name, len(given), lambda i: _row_and_label(given[i], label)), names
     if not is_pair or isinstance(data, np.ndarray):
         raise ValueError(f"data is no table: a frame, a path, a source, or an iterable of dicts, not of {short_repr(given[0])}")
     rows = [Row(*each) for each in given if not isinstance(each, BadRow)]
     if label is not None:
         raise ValueError(f"{name} has its labels beside its rows: leave out label={label!r}")
-    return of_rows(name, len(rows), lambda i: Row(rows[i].x, y.y if isinstance(y := rows[i].y, Weighted) else y)), []
+    return sample_rows(name, len(rows), lambda i: Row(rows[i].x, y.y if isinstance(y := rows[i].y, Weighted) else y)), []
 
 
 def _row_and_label(x: Mapping[Any, Any], label: str | None) -> Row:
     return Row({name: value for name, value in x.items() if name != label}, x.get(label))
 
 
-def _of_place(place: str | list[str], label: str | None) -> tuple[Beginning, list[str]]:
+def _of_place(place: str | list[str], label: str | None) -> tuple[SourceSample, list[str]]:
     if isinstance(place, str) and "://" in place:
-        found = of_topic(place, lambda _: False, label=label, start="earliest", stop_at_end=True)
+        found = sample_topic(place, lambda _: False, label=label, start="earliest", stop_at_end=True)
         if found is None:
             raise ValueError(f"{place} has numbers without names: use SVMClassifier() or another learner itself")
         return found, []
     text_format = format_of(place)
-    found = of_files(place, text_format)
+    found = sample_files(place, text_format)
     if found is None:
         raise StreamError(f"{name_of(place)} is no file")
-    return found, [] if text_format == "libsvm" else names_in(found)
+    return found, [] if text_format == "libsvm" else read_column_names(found)

@@ -55,8 +55,8 @@ OPTIONS = "columns='id:drop,city:category,since:date=%d.%m.%Y', missing=['?']"
 @pytest.mark.parametrize("form", FORMS)
 def test_a_table_has_one_reading_in_every_form(form, path):
     model = table_model(FORMS[form](columns()), label="y")
-    assert repr(model.reading) == f"TableReading(label='y', {OPTIONS})"
-    assert model.reading.options == table_model(path, label="y").reading.options
+    assert repr(model.schema) == f"TableSchema(label='y', {OPTIONS})"
+    assert model.schema.options == table_model(path, label="y").schema.options
     assert type(model["SVMClassifier"]) is SVMClassifier
     assert not model["SVMClassifier"].feature_names  # nothing was learned
     assert "table_model" in dir(streamsvm)
@@ -67,9 +67,9 @@ def test_it_is_what_the_command_line_makes(path, tmp_path, call):
     saved = load(tmp_path / "state")
     model = table_model(path, label="y", learner=list(saved.steps.values())[-1].clone())
     assert isinstance(saved, TableModel)
-    assert saved.reading.options == model.reading.options
-    assert str(saved.reading) == str(model.reading)
-    with open_source(str(path), label="y", **model.reading.source) as source:
+    assert saved.schema.options == model.schema.options
+    assert str(saved.schema) == str(model.schema)
+    with open_source(str(path), label="y", **model.schema.source_options) as source:
         LearningLoop(source, model).run()
     rows = FORMS["dicts"](columns())
     assert [model.predict_proba_one(row) for row in rows] == [saved.predict_proba_one(row) for row in rows]
@@ -96,16 +96,16 @@ def test_numbers_to_predict():
     given = pd.DataFrame(columns()).assign(y=lambda frame: [f"{len(city)},{i % 17:02d}" for i, city in enumerate(frame["city"])])
     model = table_model(given, label="y", decimal=",")
     assert type(model["SVMRegressor"]) is SVMRegressor
-    assert "  y       target" in str(model.reading)
+    assert "  y       target" in str(model.schema)
     model.learn_many(given)
     predicted = np.array(list(model.predict_many(given)))
     due = np.array([float(text.replace(",", ".")) for text in given["y"]])
     assert model.score(given) == pytest.approx(1.0 - ((due - predicted) ** 2).sum() / ((due - due.mean()) ** 2).sum())
     assert model.score(given) > 0.9
     whole = given.assign(y=range(N))
-    assert table_model(whole, label="y").reading.regression
-    assert not table_model(whole, label="y", regression=False).reading.regression
-    assert table_model(whole.assign(y=1.0), label="y", learner=BSGDRegressor()).reading.regression
+    assert table_model(whole, label="y").schema.regression
+    assert not table_model(whole, label="y", regression=False).schema.regression
+    assert table_model(whole.assign(y=1.0), label="y", learner=BSGDRegressor()).schema.regression
 
 
 def test_what_is_said_overrides_what_was_seen(path):
@@ -116,20 +116,20 @@ def test_what_is_said_overrides_what_was_seen(path):
     only = table_model(path, label="y", columns="age:number,*:drop", missing="?")
     assert only["TableEncoder"].columns == {"age": "number", "*": "drop", "y": "drop"}
     assert re_kinds(only) == {"id": "dropped", "city": "dropped", "since": "dropped", "age": "number", "y": "label"}
-    changed = only.reading.changed(columns="city:category")
+    changed = only.schema.with_options(columns="city:category")
     assert re_kinds(table_model(changed)) == re_kinds(only) | {"city": "category"}
     assert table_model(changed)["TableEncoder"].columns == {"age": "number", "*": "drop", "city": "category", "y": "drop"}
-    assert model.reading.changed(columns="id:number", missing=None, when_missing="indicator").encoder == {
+    assert model.schema.with_options(columns="id:number", missing=None, when_missing="indicator").encoder_options == {
         "columns": {"id": "number", "since": "drop", "city": "category"},
         "missing": ["?", "Bonn"],
         "when_missing": "indicator",
     }
-    raises("there is no option 'colums'", model.reading.changed, colums="id:drop")
-    raises("cannot be read: it is NAME:KIND", model.reading.changed, columns="id=drop")
+    raises("there is no option 'colums'", model.schema.with_options, colums="id:drop")
+    raises("cannot be read: it is NAME:KIND", model.schema.with_options, columns="id=drop")
 
 
 def re_kinds(model):
-    return {column.name: column.kind for column in model.reading.columns}
+    return {column.name: column.kind for column in model.schema.columns}
 
 
 def test_a_reading_is_saved_and_cloned(tmp_path):
@@ -138,10 +138,10 @@ def test_a_reading_is_saved_and_cloned(tmp_path):
     model.learn_many(frame)
     save(model, tmp_path / "model")
     found = load(tmp_path / "model")
-    assert str(found.reading) == str(model.reading)
+    assert str(found.schema) == str(model.schema)
     assert found.score(frame) == model.score(frame)
-    assert found.clone().reading.options == model.reading.options
-    assert (TableEncoder("city:category") | BSGDClassifier()).reading is None
+    assert found.clone().schema.options == model.schema.options
+    assert (TableEncoder("city:category") | BSGDClassifier()).schema is None
 
 
 def test_questions_and_mistakes(tmp_path, path):
@@ -155,7 +155,7 @@ def test_questions_and_mistakes(tmp_path, path):
     raises("has no row to look at", table_model, [], label="y")
     either = frame.assign(since=["01/02/2024", "03/04/2024"] * (N // 2))
     raises(r"columns='.*since:date=%d/%m/%Y.*'", table_model, either, label="y")
-    assert "%m/%d/%Y" in repr(table_model(either, label="y", columns="since:date=%m/%d/%Y").reading)
+    assert "%m/%d/%Y" in repr(table_model(either, label="y", columns="since:date=%m/%d/%Y").schema)
     raises("a column is called 0", table_model, pd.DataFrame([[1, 2]]), label="y")
     raises("data is no table", table_model, {"a": 1.0}, label="y")
     raises("data is no table", table_model, 3, label="y")
@@ -174,18 +174,18 @@ def test_pairs_sources_files_and_a_file_that_is_compressed(tmp_path, path):
     for data in (pairs, IterableSource(pairs)):
         model = table_model(data)
         assert model.label is None
-        assert model.reading.options == table_model(rows, label="y").reading.options
+        assert model.schema.options == table_model(rows, label="y").schema.options
         for x, y in pairs:
             model.learn_one(x, y)
         assert model.predict_one(pairs[0][0]) in ("yes", "no")
     (tmp_path / "people.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
-    assert table_model([tmp_path / "people.jsonl"], label="y").reading.options == table_model(rows, label="y").reading.options
+    assert table_model([tmp_path / "people.jsonl"], label="y").schema.options == table_model(rows, label="y").schema.options
     german = tmp_path / "german.csv"
     pd.DataFrame(columns()).assign(price=[f"1.{i:03d},5" for i in range(N)]).to_csv(
         german, index=False, sep=";", encoding="cp1252"
     )
-    reading = table_model(german, label="y").reading
-    assert reading.source["delimiter"] == ";"
+    reading = table_model(german, label="y").schema
+    assert reading.source_options["delimiter"] == ";"
     assert reading.options["decimal"] == ","
 
 
@@ -233,7 +233,7 @@ def test_what_is_said_of_columns_is_heeded_or_refused():
     learned = BSGDClassifier(budget=5)
     learned.learn_one({"a": 1.0}, True)
     raises("has learned already", table_model, frame, label="y", learner=learned)
-    raises("look at the data again", table_model, table_model(frame, label="y").reading, label="city")
+    raises("look at the data again", table_model, table_model(frame, label="y").schema, label="city")
     for data in ([1, 2], [(1, 2, 3)], np.zeros((3, 2)), frame["age"], [{"a": 1}, None]):
         raises("data is no table", table_model, data, label="y")
 
@@ -242,12 +242,12 @@ def test_targets_as_people_write_them_and_floats_are_numbers_to_predict(tmp_path
     frame = pd.DataFrame({"a": np.arange(300) % 7, "y": [f"{i * 7 % 300 / 20:.2f}".replace(".", ",") for i in range(300)]})
     frame.to_csv(tmp_path / "rows.csv", sep=";", index=False)
     for data in (frame, tmp_path / "rows.csv"):
-        reading = table_model(data, label="y").reading
+        reading = table_model(data, label="y").schema
         assert reading.regression
         assert reading.options["decimal"] == ","
     table_model(frame, label="y").learn_many(frame)
     halves = pd.DataFrame({"a": np.arange(200) % 7, "y": np.arange(200) * 7 % 15 * 0.5})
-    assert table_model(halves, label="y").reading.regression
+    assert table_model(halves, label="y").schema.regression
     raises("row 0: .*'no'", table_model(frame, label="y").learn_many, frame.assign(y="no"))
 
 

@@ -59,7 +59,7 @@ from streamsvm.stream import (
     Table,
     open_source,
 )
-from streamsvm.stream.tables import TableEncoder, TableModel, TableReading
+from streamsvm.stream.tables import TableEncoder, TableModel, TableSchema
 
 X, y = np.zeros((4, 2)), np.array([0, 1, 0, 1])
 row: dict[str, float] = {"a": 1.0, "b": 2}
@@ -95,7 +95,7 @@ def learn_online() -> None:
 def learn_a_table() -> None:
     model = table_model([{"city": "Oslo", "y": True}], label="y", learner=BSGDClassifier())
     assert_type(model, TableModel)
-    assert_type(model.reading, TableReading | None)
+    assert_type(model.schema, TableSchema | None)
     assert_type(model.score(X, y), float)
     streamsvm.table_model("rows.csv", label="y", missing=["NA"], decimall=",")  # type: ignore[call-arg]
 

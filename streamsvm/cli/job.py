@@ -28,12 +28,12 @@ from streamsvm.cli.parsing import (
 from streamsvm.cli.tables import parse_table_flags
 from streamsvm.core.checks import OnDrift
 from streamsvm.stream import DelayedLabels, StreamError
-from streamsvm.stream.look.beginnings import of_files
-from streamsvm.stream.look.first_look import likely_label, names_in
 from streamsvm.stream.open import format_of, name_of
 from streamsvm.stream.rows import listed
+from streamsvm.stream.schema.schema_inference import guess_label_column, read_column_names
+from streamsvm.stream.schema.source_sample import sample_files
 from streamsvm.stream.scores.several import Scores
-from streamsvm.stream.tables.options import TableReading
+from streamsvm.stream.tables.table_schema import TableSchema
 
 
 class LabelStream(NamedTuple):
@@ -265,7 +265,7 @@ class LearnJob(StreamJob):
     def _decide(self) -> Decide:
         return self.decision.wrapper(self.text_format, self.regression, learns=True)
 
-    def make_model(self, encoder: Mapping[str, Any], reading: TableReading | None = None, room: int | None = None) -> Any:
+    def make_model(self, encoder: Mapping[str, Any], schema: TableSchema | None = None, room: int | None = None) -> Any:
         """Make a model that has not learned yet, with the parameters ``encoder`` of a `TableEncoder`."""
         return make_model(
             self.learner,
@@ -274,7 +274,7 @@ class LearnJob(StreamJob):
             scale_targets=self._scales_targets,
             deviations=self.bound,
             encoder=encoder,
-            reading=reading,
+            schema=schema,
             room=room,
             decide=self._decide,
         )
@@ -297,10 +297,10 @@ class LearnJob(StreamJob):
 
 def _label_advice(place: str | list[str], text_format: str | None) -> str:
     """Return the columns of a file, and which one may be the label; nothing where they cannot be seen."""
-    beginning = of_files(place, text_format)
-    if beginning is None or not (names := names_in(beginning)):
+    beginning = sample_files(place, text_format)
+    if beginning is None or not (names := read_column_names(beginning)):
         return ""
-    return f" {name_of(place)} has {listed(names, 20)}. Perhaps --label {shlex.quote(likely_label(names))}"
+    return f" {name_of(place)} has {listed(names, 20)}. Perhaps --label {shlex.quote(guess_label_column(names))}"
 
 
 _OF_LABELS = ("key", "time", "max_age", "max_rows", "max_bytes", "expired")

@@ -36,12 +36,12 @@ from streamsvm.core.warning import warn
 from streamsvm.stream import CheckpointError, CheckpointFolder, DelayedLearningLoop, LearningLoop, StreamError, WeightedSource
 from streamsvm.stream.answers import calibrated_answer
 from streamsvm.stream.endpoints import Position
-from streamsvm.stream.look.beginnings import Beginning, of_files, of_pipe, of_topic
-from streamsvm.stream.look.first_look import first_look
 from streamsvm.stream.merging import Merged, PartMerger
 from streamsvm.stream.open import open_worker
 from streamsvm.stream.rows import learner_of, listed, steps_of
-from streamsvm.stream.tables.options import TableOptions, TableReading, drawn_table, flags_of
+from streamsvm.stream.schema.schema_inference import infer_schema
+from streamsvm.stream.schema.source_sample import SourceSample, sample_files, sample_pipe, sample_topic
+from streamsvm.stream.tables.table_schema import TableOptions, TableSchema, format_flags, format_schema
 
 _SECONDS = {False: 5.0, True: 1.0}  # between two lines, by whether it is quiet
 
@@ -72,15 +72,15 @@ def learn(job: LearnJob) -> bool:
             begins = position_now(job, table)
             if begins is not None:
                 checkpoints.begin(begins)
-        beginning = reading = None
+        beginning = schema = None
         if saved is not None:
             job = job.as_regression() if isinstance(learner_of(saved.model), base.Regressor) and not job.regression else job
         elif (beginning := _beginning_of(job, begins)) is not None:
             if beginning.stream is not None:
                 stack.callback(beginning.stream.close)
-            job, table, reading = _look_first(job, beginning)
+            job, table, schema = _look_first(job, beginning)
         room = None if saved is None else getattr(learner_of(saved.model), "max_features", None)
-        model = job.make_model(encoder=table.encoder, reading=reading, room=room)
+        model = job.make_model(encoder=table.encoder, schema=schema, room=room)
         source, sink, on_error = stack.enter_context(open_streams(job, table, checkpoints=checkpoints, beginning=beginning))
         display = stack.enter_context(Display(job.output))
         loop = (LearningLoop if job.label_stream is None else partial(DelayedLearningLoop, delayed=job.label_stream.buffer))(
@@ -117,7 +117,7 @@ def learn(job: LearnJob) -> bool:
     return end.interrupted
 
 
-def _beginning_of(job: LearnJob, begins: Position | None) -> Beginning | None:
+def _beginning_of(job: LearnJob, begins: Position | None) -> SourceSample | None:
     """Return the first rows of a source, and wait for them; None if its columns need no look, or it cannot be opened.
 
     Those of a stream with a URL come after the position where it ``begins``, if one is given.
@@ -134,20 +134,20 @@ def _beginning_of(job: LearnJob, begins: Position | None) -> Beginning | None:
     if job.text_format is None:
         how = {"label": job.label, "start": job.start, "stop_at_end": job.stop_at_end}
         position = begins if begins is None or job.label_stream is None else begins.get("rows")
-        return of_topic(job.name, wait_on, position, **how)
-    if (found := of_files(job.source, job.text_format)) is not None or job.text_format not in ("csv", "jsonl"):
+        return sample_topic(job.name, wait_on, position, **how)
+    if (found := sample_files(job.source, job.text_format)) is not None or job.text_format not in ("csv", "jsonl"):
         return found
-    return of_pipe(job.name, job.text_format, wait_on)
+    return sample_pipe(job.name, job.text_format, wait_on)
 
 
-def _look_first(job: LearnJob, beginning: Beginning) -> tuple[LearnJob, TableOptions, TableReading]:
+def _look_first(job: LearnJob, beginning: SourceSample) -> tuple[LearnJob, TableOptions, TableSchema]:
     """Guess the kind of each column from the first rows, and show it. Return the job, the options of the table, and its reading.
 
     Raises CommandError if the rows do not decide between two readings, no column is left to learn from, or the user wants to be
     asked (``--ask``).
     """
     label = job.label if job.label_stream is None else None  # which rows have
-    seen = first_look(
+    seen = infer_schema(
         beginning,
         label,
         job.table_flags,
@@ -157,19 +157,19 @@ def _look_first(job: LearnJob, beginning: Beginning) -> tuple[LearnJob, TableOpt
         asks=job.ask,
     )
     if seen.columns and job.output.for_people:
-        table = drawn_table(beginning.name, seen.n_rows, seen.columns, flags_of)
+        table = format_schema(beginning.name, seen.n_rows, seen.columns, format_flags)
         print(printable(table, newlines=True), file=sys.stderr)
-    if seen.question is not None:
-        raise CommandError(seen.error(beginning.name, flags_of, "--regression"))
-    flags = flags_of(seen.found)
+    if seen.problem is not None:
+        raise CommandError(seen.format_error(beginning.name, format_flags, "--regression"))
+    flags = format_flags(seen.new_options)
     if seen.is_target:
         with contextlib.suppress(UsageError):  # a flag is about labels
             job, flags = job.as_regression(), f"--regression {flags}".strip()
     if flags:
         text = f"read with {printable(flags)} (other flags read it otherwise, and --ask stops here)"
         job.output.say(text, event="reading", flags=printable(flags))
-    reading = seen.reading(beginning.name, label, job.regression)
-    return job, combine_table_options(seen.options, job.text_format, job.label), reading
+    schema = seen.make_schema(beginning.name, label, job.regression)
+    return job, combine_table_options(seen.options, job.text_format, job.label), schema
 
 
 def _next_step(job: LearnJob, interrupted: bool) -> str:

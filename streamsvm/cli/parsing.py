@@ -32,7 +32,7 @@ from streamsvm.stream.rows import LabelRules, gives_probabilities, learner_of, l
 from streamsvm.stream.scores.probability_scores import PROBABILITY_SCORES
 from streamsvm.stream.scores.several import TABLES, Scores
 from streamsvm.stream.tables import TableEncoder, TableModel
-from streamsvm.stream.tables.options import TableReading
+from streamsvm.stream.tables.table_schema import TableSchema
 
 #: The classifier and the regressor of each name.
 LEARNERS: dict[str, tuple[Any, Any]] = {
@@ -61,14 +61,14 @@ def make_model(
     scale_targets: bool = False,
     deviations: float | None = None,
     encoder: Mapping[str, Any] | None = None,
-    reading: TableReading | None = None,
+    schema: TableSchema | None = None,
     room: int | None = None,
     decide: Decide | None = None,
 ) -> Any:
     """Make the learner of ``NAME`` or ``NAME,KEY=VALUE,...``.
 
     With ``scale`` it scales its rows; if it cannot, or ``deviations`` are given, a `BoundedScaler` stands before it. The
-    parameters ``encoder`` of a `TableEncoder` put that before the learner, and it scales the numbers; ``reading`` says how the
+    parameters ``encoder`` of a `TableEncoder` put that before the learner, and it scales the numbers; ``schema`` says how the
     table was read, and ``room`` the ``max_features`` of a resumed checkpoint. For a ``regression`` it is a regressor, with
     ``scale_targets`` within a `BoundedTargetScaler`. ``decide`` wraps it to decide otherwise. Raises UsageError if the learner or
     a parameter is unknown, or the learner refuses a value.
@@ -90,7 +90,7 @@ def make_model(
     if room is not None and "max_features" in valid:
         parameters["max_features"] = room
     elif table is not None:  # so that no value of a category finds the model full
-        parameters["max_features"] = table.room_for(kind().max_features, 0 if reading is None else len(reading.columns))
+        parameters["max_features"] = table.room_for(kind().max_features, 0 if schema is None else len(schema.columns))
     seen: set[str] = set()
     for setting in settings:
         name, equals, value = (part.strip() for part in setting.partition("="))
@@ -111,7 +111,7 @@ def make_model(
     if decide is not None:
         model = decide(model)
     if table is not None:
-        return TableModel(table, model, reading=reading)
+        return TableModel(table, model, schema=schema)
     return model if scaler is None else scaler | model
 
 

@@ -34,14 +34,14 @@ from streamsvm.stream import (
 from streamsvm.stream.checkpoint import Checkpoint, Checkpoints, check_holds_model, read_newest
 from streamsvm.stream.columns import ColumnMonitor
 from streamsvm.stream.endpoints import Position, WrappedSource
-from streamsvm.stream.look.beginnings import Beginning
 from streamsvm.stream.open import format_of, open_checkpoints, open_models
 from streamsvm.stream.rows import GuardedModel, columns_of
+from streamsvm.stream.schema.source_sample import SourceSample
 from streamsvm.stream.tables import Reading
 from streamsvm.stream.tables.chunk import BadRow, Row, without_columns
 from streamsvm.stream.tables.chunk import Table as Columns
-from streamsvm.stream.tables.kinds import CATEGORY, DROP, NUMBER, OTHERS
-from streamsvm.stream.tables.options import TableOptions
+from streamsvm.stream.tables.column_kinds import CATEGORY, DROP, NUMBER, OTHER_COLUMNS
+from streamsvm.stream.tables.table_schema import TableOptions
 
 logger: logging.Logger = logging.getLogger("streamsvm")
 
@@ -85,7 +85,7 @@ def open_streams(
     table: TableOptions,
     usual_label: str | None = None,
     checkpoints: Checkpoints | None = None,
-    beginning: Beginning | None = None,
+    beginning: SourceSample | None = None,
 ) -> Iterator[tuple[Source, Any, str | Sink]]:
     """Open the source, the sink, None if none is named, and what ``--on-error`` names by a URL; close all at the end.
 
@@ -116,7 +116,7 @@ def position_now(job: StreamJob, table: TableOptions) -> Position | None:
 
 
 def _source_of(
-    job: StreamJob, table: TableOptions, stack: contextlib.ExitStack, beginning: Beginning | None, **more: Any
+    job: StreamJob, table: TableOptions, stack: contextlib.ExitStack, beginning: SourceSample | None, **more: Any
 ) -> Source:
     how: dict[str, Any] = {"format": job.text_format, "stop_at_end": job.stop_at_end, "start": job.start, "label": job.label}
     how |= more
@@ -132,7 +132,7 @@ def _source_of(
     return source
 
 
-def _open_beginning(place: str | list[str], beginning: Beginning | None, **how: Any) -> Source:
+def _open_beginning(place: str | list[str], beginning: SourceSample | None, **how: Any) -> Source:
     """Open a source that begins where its first rows were looked at."""
     if beginning is None:
         return open_source(place, **how)
@@ -148,12 +148,12 @@ def _open_joined(
     table: TableOptions,
     how: dict[str, Any],
     stack: contextlib.ExitStack,
-    beginning: Beginning | None,
+    beginning: SourceSample | None,
 ) -> Source:
     # Both have their key and time, and keys stay as they are written.
     rows, formats = dict(table.source), (job.text_format, labels.format)
     kinds = {name: kind for name, kind in rows.get("columns", {}).items() if kind != DROP or name not in labels.columns}
-    rows["columns"] = {**dict.fromkeys(labels.columns, NUMBER), **kinds} if OTHERS in kinds else kinds
+    rows["columns"] = {**dict.fromkeys(labels.columns, NUMBER), **kinds} if OTHER_COLUMNS in kinds else kinds
     known = {"csv": ("encoding", "delimiter", "decimal"), "jsonl": ("encoding",)}.get(labels.format or "", ())
     reading = rows, {name: rows[name] for name in known if name in rows}
     for options, kind in zip(reading, formats, strict=True):

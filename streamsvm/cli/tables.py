@@ -9,8 +9,15 @@ from streamsvm.cli import CommandError, UsageError
 from streamsvm.cli.arguments import parse_names, wrong_usage
 from streamsvm.stream.rows import learner_of, steps_of
 from streamsvm.stream.tables import TableEncoder, TableModel
-from streamsvm.stream.tables.kinds import DROP, NUMBER, OTHERS, columns_text, parse_columns
-from streamsvm.stream.tables.options import KNOWN, READING, TEXT, TableOptions, flags_of, table_options
+from streamsvm.stream.tables.column_kinds import DROP, NUMBER, OTHER_COLUMNS, format_columns, parse_columns
+from streamsvm.stream.tables.table_schema import (
+    OPTIONS_BY_FORMAT,
+    PARSER_OPTIONS,
+    TEXT_OPTIONS,
+    TableOptions,
+    format_flags,
+    resolve_table_options,
+)
 
 _ENCODING = ("when_missing", "cycles")
 
@@ -24,7 +31,7 @@ def parse_table_flags(arguments: Any) -> dict[str, Any]:
     for name in ("missing", "cycles"):
         if (text := getattr(arguments, name)) is not None:
             options[name] = parse_names(text if text != [] else "--")  # which argparse takes away
-    for name in ("when_missing", "decimal", *TEXT):
+    for name in ("when_missing", "decimal", *TEXT_OPTIONS):
         if (text := getattr(arguments, name)) is not None:
             options[name] = text
     if options.get("delimiter") in ("tab", "\\t"):
@@ -61,26 +68,28 @@ def combine_table_options(
     given = dict(given)
     columns: dict[str, str] = given.get("columns", {})
     if not predict and label in columns:
-        raise UsageError(f"--columns {columns_text(columns)}: {label} is the label, which has no kind")
+        raise UsageError(f"--columns {format_columns(columns)}: {label} is the label, which has no kind")
     if text_format == "libsvm" and given:
-        raise UsageError(f"{flags_of(given)} means nothing for LIBSVM text, which has numbers only")
-    possible = KNOWN.get(text_format or "", ())
-    if unknown := [name for name in TEXT if name in given and name not in possible]:
-        raise UsageError(f"{flags_of({unknown[0]: given[unknown[0]]})} means nothing for {text_format or 'a stream with a URL'}")
+        raise UsageError(f"{format_flags(given)} means nothing for LIBSVM text, which has numbers only")
+    possible = OPTIONS_BY_FORMAT.get(text_format or "", ())
+    if unknown := [name for name in TEXT_OPTIONS if name in given and name not in possible]:
+        raise UsageError(
+            f"{format_flags({unknown[0]: given[unknown[0]]})} means nothing for {text_format or 'a stream with a URL'}"
+        )
     dropped: dict[str, str] = {}
     if saved is not None:
         if predict:  # other columns may be dropped than those that the model knows
-            dropped = {name: kind for name, kind in columns.items() if kind == DROP and name != OTHERS}
+            dropped = {name: kind for name, kind in columns.items() if kind == DROP and name != OTHER_COLUMNS}
             given["columns"] = {name: kind for name, kind in columns.items() if name not in dropped}
         if learned := dict.fromkeys(_learned_columns(saved.model) & dropped.keys(), DROP):
-            said = flags_of({"columns": learned})
+            said = format_flags({"columns": learned})
             raise CommandError(f"{said} contradicts the model, which has learned it. Leave the flag out")
-        own = {name: value for name, value in given.items() if predict and name in TEXT}
+        own = {name: value for name, value in given.items() if predict and name in TEXT_OPTIONS}
         options = _saved_options(saved)
         _check_options({name: value for name, value in given.items() if name not in own}, options, predict)
         given = options | own
     with wrong_usage("--"):
-        table = table_options(given, text_format)
+        table = resolve_table_options(given, text_format)
     if not predict:
         return table
     kinds = {name: kind for name, kind in table.source.get("columns", {}).items() if kind != DROP}
@@ -93,15 +102,15 @@ def _check_options(given: Mapping[str, Any], saved: Mapping[str, Any], predict: 
         said, known = {name: value}, {name: saved[name]} if name in saved else {}
         if name == "columns":
             kinds = saved.get(name, {})
-            usual = kinds.get(OTHERS, NUMBER)
+            usual = kinds.get(OTHER_COLUMNS, NUMBER)
             said = {name: {column: kind for column, kind in value.items() if kinds.get(column, usual) != kind}}
             same = not said[name]
         else:
             same = sorted(saved.get(name, ())) == sorted(value) if isinstance(value, list) else saved.get(name) == value
         if not same:
-            there = flags_of(known) or f"no --{name.replace('_', '-')}"
+            there = format_flags(known) or f"no --{name.replace('_', '-')}"
             raise CommandError(
-                f"{flags_of(said)} contradicts the checkpoint, which was learned with {there}. Leave the flag out"
+                f"{format_flags(said)} contradicts the checkpoint, which was learned with {there}. Leave the flag out"
                 + ("" if predict else ", or give another checkpoint folder to start from scratch")
             )
 
@@ -135,8 +144,8 @@ def _saved_options(checkpoint: Any) -> dict[str, Any]:
     """Return the options with which the rows of a checkpoint were read."""
     encoder = _encoder_of(checkpoint.model)
     table = _mapping_of(_mapping_of(checkpoint.header, "position"), "table")
-    options: dict[str, Any] = {name: value for name, value in table.items() if name in TEXT and isinstance(value, str)}
-    for name in (*READING, *_ENCODING) if encoder is not None else ():
+    options: dict[str, Any] = {name: value for name, value in table.items() if name in TEXT_OPTIONS and isinstance(value, str)}
+    for name in (*PARSER_OPTIONS, *_ENCODING) if encoder is not None else ():
         value = getattr(encoder, name)
         if value and not (name == "when_missing" and value == "mean"):
             options[name] = value

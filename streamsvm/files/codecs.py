@@ -56,11 +56,15 @@ OWN_CLASSES: dict[str, str] = {
         "linear.solution": "Pass",
         "stream.tables.encoder": "TableEncoder",
         "stream.tables.model": "TableModel",
-        "stream.tables.options": "SeenColumn TableReading",
+        "stream.tables.table_schema": "SeenColumn TableReading",
         "stream.tables.statistics": "NameStatistics",
     }.items()
     for name in names.split()
 }
+
+#: The classes of `OWN_CLASSES` that have another name in the code than in files, by their name in files.
+RENAMED_CLASSES = {"SeenColumn": "ColumnSchema", "TableReading": "TableSchema"}
+_NAMES_IN_FILES = {name: stored for stored, name in RENAMED_CLASSES.items()}
 
 
 def _listed_names(modules: dict[str, str]) -> frozenset[tuple[str, str]]:
@@ -127,8 +131,9 @@ def get_stored_name(named: Any) -> str:
     if isinstance(named, types.MethodDescriptorType):
         return f"{named.__objclass__.__module__}:{named.__qualname__}"
     module, qualified = named.__module__, named.__qualname__
-    if OWN_CLASSES.get(qualified) == module:
-        return f"streamsvm:{qualified}"
+    stored = _NAMES_IN_FILES.get(qualified, qualified)
+    if OWN_CLASSES.get(stored) == module:
+        return f"streamsvm:{stored}"
     return f"{_exporting_package(named) if isinstance(named, type) else module}:{qualified}"
 
 
@@ -147,7 +152,9 @@ def find_class(name: str, trusted: bool = False) -> type:
     is_own = module == "streamsvm" and qualified in OWN_CLASSES
     is_of_river = (package, *parts[:1]) in _RIVER_PARTS and _EXCLUDED.isdisjoint(parts)
     is_listed = is_own or is_of_river or (module, qualified) in _CLASSES
-    cls = _find_object(OWN_CLASSES[qualified] if is_own else module, qualified) if is_listed or trusted else None
+    if is_own:
+        module, qualified = OWN_CLASSES[qualified], RENAMED_CLASSES.get(qualified, qualified)
+    cls = _find_object(module, qualified) if is_listed or trusted else None
     if not isinstance(cls, type) or get_stored_name(cls) != name:  # a name may lead through what a module imports
         raise ModelFileError(
             f"it names {module}.{qualified}, which is not a class of a model of streamsvm or river. {TRUST_ADVICE}"

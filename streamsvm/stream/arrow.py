@@ -15,7 +15,7 @@ from streamsvm.stream.endpoints import START_AFRESH, Position, StreamError
 from streamsvm.stream.lines import digest_of_ends
 from streamsvm.stream.sources import TableSource
 from streamsvm.stream.tables.chunk import Chunk, Row, Table, Values
-from streamsvm.stream.tables.kinds import DROP
+from streamsvm.stream.tables.column_kinds import DROP
 from streamsvm.stream.tables.reading import Reading, ReadingOptions
 from streamsvm.stream.tables.values import DEEPEST
 

@@ -20,7 +20,7 @@ from streamsvm.stream.lines import LONGEST_LINE, ByteStream
 from streamsvm.stream.rows import parse_label
 from streamsvm.stream.sources import MOST_LINES, LinesChunk, TextSource, not_text
 from streamsvm.stream.tables.chunk import BadRow, Chunk, Odd, Row, Table, TextValues, Values, laid_out
-from streamsvm.stream.tables.kinds import DATE, DROP
+from streamsvm.stream.tables.column_kinds import DATE, DROP
 from streamsvm.stream.tables.reading import TextOptions
 from streamsvm.stream.tables.values import number
 

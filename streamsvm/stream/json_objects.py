@@ -16,7 +16,7 @@ from streamsvm.files.messages import short_repr
 from streamsvm.stream.lines import ByteStream
 from streamsvm.stream.sources import TextSource
 from streamsvm.stream.tables.chunk import Odd, Row, Table, TextValues, Values, laid_out
-from streamsvm.stream.tables.kinds import DROP
+from streamsvm.stream.tables.column_kinds import DROP
 from streamsvm.stream.tables.reading import Reading, TextOptions
 from streamsvm.stream.tables.values import at_path, flat_row, normalized_label
 

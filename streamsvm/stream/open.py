@@ -22,9 +22,9 @@ from streamsvm.stream.lines import ByteStream, digest_of_ends
 from streamsvm.stream.sinks import FileSink
 from streamsvm.stream.sources import LIBSVMSource, TextSource
 from streamsvm.stream.tables.chunk import Chunk
-from streamsvm.stream.tables.kinds import DROP, NUMBER, OTHERS, parse_columns
-from streamsvm.stream.tables.options import KNOWN, READING
+from streamsvm.stream.tables.column_kinds import DROP, NUMBER, OTHER_COLUMNS, parse_columns
 from streamsvm.stream.tables.reading import TextOptions
+from streamsvm.stream.tables.table_schema import OPTIONS_BY_FORMAT, PARSER_OPTIONS
 from streamsvm.stream.weights import WeightedSource
 
 _PATTERN = frozenset("*?[")
@@ -297,7 +297,7 @@ def open_source(
         columns = parse_columns(reading.get("columns", ""))
         if weight == label or columns.get(weight) == DROP:
             raise StreamError(f"{place}: column {weight!r} cannot hold the weight: it is the label, or dropped")
-        if OTHERS in columns:
+        if OTHER_COLUMNS in columns:
             reading["columns"] = {weight: NUMBER, **columns}
     kind, files, name = format_of(place, format), source_files(place), name_of(place)
     if kind is not None and start is not None:
@@ -305,8 +305,8 @@ def open_source(
     if kind is not None and group is not None:
         raise StreamError(f"{name} is a file, and a group (here {group!r}) is one of consumers of a topic: leave it out")
     given: dict[str, Any] = {option: value for option, value in reading.items() if value}
-    if unknown := given.keys() - KNOWN.get(kind or "", ()):
-        hint = "" if unknown - {*READING} else ". Put a streamsvm.stream.tables.TableEncoder in front of the model instead"
+    if unknown := given.keys() - OPTIONS_BY_FORMAT.get(kind or "", ()):
+        hint = "" if unknown - {*PARSER_OPTIONS} else ". Put a streamsvm.stream.tables.TableEncoder in front of the model instead"
         raise StreamError(f"{name}: {min(unknown)} means nothing for a {kind or 'stream with a URL'}{hint}")
     if kind == "csv" or kind in KINDS:
         given["label_needed"] = label_needed

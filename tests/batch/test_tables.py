@@ -75,7 +75,7 @@ def test_its_model_is_that_of_the_table(table, tmp_path):
     other = table_model(frame.assign(label=y), "label")
     other.learn_many(frame, y.tolist())
     assert found.predict(frame).tolist() == list(other.predict_many(frame))
-    assert found.model_.reading.columns == other.reading.columns
+    assert found.model_.schema.columns == other.schema.columns
     x = frame.iloc[1].to_dict()
     assert explain_one(found.model_, x).contributions == explain_one(other, x).contributions
     save(found.model_, tmp_path / "model")

@@ -18,7 +18,7 @@ from patience import PATIENCE, signals_of, until
 from streamsvm import load
 from streamsvm.cli import learn
 from streamsvm.stream.lines import ByteStream
-from streamsvm.stream.look import beginnings
+from streamsvm.stream.schema import source_sample
 
 pytestmark = pytest.mark.skipif(not hasattr(os, "mkfifo"), reason="no FIFO")
 LINES = [
@@ -30,15 +30,15 @@ GERMAN = "\n".join(["id;Ort;Umsatz;Tag;gekauft", *LINES, ""]).encode("latin-1")
 @pytest.fixture
 def pipe(tmp_path, monkeypatch):
     """Makes a FIFO into which parts are written, some after seconds, or once it "waits" or has "looked"; returns its path."""
-    monkeypatch.setattr(beginnings, "SECONDS", 0.3)
+    monkeypatch.setattr(source_sample, "SAMPLE_WAIT_SECONDS", 0.3)
     events = {"waits": threading.Event(), "looked": threading.Event()}
 
     def looking(path, kind, wait_on):
-        found = beginnings.of_pipe(path, kind, lambda name: (wait_on(name), events["waits"].set())[0])
+        found = source_sample.sample_pipe(path, kind, lambda name: (wait_on(name), events["waits"].set())[0])
         events["looked"].set()
         return found
 
-    monkeypatch.setattr(learn, "of_pipe", looking)
+    monkeypatch.setattr(learn, "sample_pipe", looking)
     writers = []
 
     def make(*parts, name="rows.csv"):
@@ -147,8 +147,8 @@ def test_a_signal_ends_the_look(tmp_path, first):
     pipes = dict.fromkeys(("stdin", "stdout", "stderr"), subprocess.PIPE)
     code = (  # the handlers first, as the command has them
         "import sys; from streamsvm.cli import exit_at_once, handle; handle(exit_at_once); "
-        "from streamsvm.__main__ import main; from streamsvm.stream.look import beginnings; "
-        f"beginnings.SECONDS = {PATIENCE if first else 0.1}"
+        "from streamsvm.__main__ import main; from streamsvm.stream.schema import source_sample; "
+        f"source_sample.SAMPLE_WAIT_SECONDS = {PATIENCE if first else 0.1}"
     )
     with subprocess.Popen([sys.executable, "-c", f"{code}; sys.exit(main())", *words], **pipes) as process:
         process.stdin.write(first)

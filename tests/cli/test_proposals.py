@@ -17,11 +17,11 @@ from streamsvm.cli.arguments import add_table_flags
 from streamsvm.cli.tables import combine_table_options, parse_table_flags
 from streamsvm.files.messages import quote_name
 from streamsvm.stream import open_source
-from streamsvm.stream.look.beginnings import of_files
-from streamsvm.stream.look.first_look import NothingLeftError, reading_proposal, tried
-from streamsvm.stream.look.seen_columns import look
+from streamsvm.stream.schema.schema_inference import NoFeatureColumnsError, find_unlearnable_columns, propose_options
+from streamsvm.stream.schema.source_sample import sample_files
+from streamsvm.stream.schema.table_inference import infer_columns
 from streamsvm.stream.tables import TableEncoder
-from streamsvm.stream.tables.options import flags_of
+from streamsvm.stream.tables.table_schema import format_flags
 
 
 def rows_of(values, n=60):
@@ -156,12 +156,14 @@ def test_what_is_proposed_serves(tmp_path_factory, pools, labels):
 
     def ask(words):
         table = combine_table_options(parse_table_flags(parser.parse_args(words)), "jsonl", "y")
-        beginning = of_files(path, "jsonl")
+        beginning = sample_files(path, "jsonl")
         try:
-            found = reading_proposal(look(beginning, "y", table)[1], table, False, partial(tried, beginning, "y", table))
-        except NothingLeftError as error:
+            found = propose_options(
+                infer_columns(beginning, "y", table)[1], table, False, partial(find_unlearnable_columns, beginning, "y", table)
+            )
+        except NoFeatureColumnsError as error:
             return table, str(error)
-        return table, "" if found is None else f"Try: {flags_of(found.question.options)}"
+        return table, "" if found is None else f"Try: {format_flags(found.problem.options)}"
 
     table, said = ask([])
     if "no column is left" in said:

@@ -10,8 +10,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from streamsvm import load
-from streamsvm.stream.tables.kinds import columns_text, parse_columns
-from streamsvm.stream.tables.options import flags_of
+from streamsvm.stream.tables.column_kinds import format_columns, parse_columns
+from streamsvm.stream.tables.table_schema import format_flags
 
 ROOT = Path(__file__).parents[2]
 ANSWERS = ["--columns", "id:drop,city:category,since:date=%d.%m.%Y", "--missing", "?"]
@@ -107,9 +107,11 @@ KINDS |= st.text(min_size=1).map("date={}".format) | MARKS.map("category={}".for
 def test_columns_are_read_as_they_are_written(kinds, others_dropped):
     if others_dropped:
         kinds["*"] = "drop"
-    text = columns_text(kinds)
+    text = format_columns(kinds)
     assert parse_columns(text) == parse_columns(kinds) == kinds
-    assert shlex.split(flags_of({"columns": kinds})) == ([f"--columns={text}"] if text.startswith("-") else ["--columns", text])
+    assert shlex.split(format_flags({"columns": kinds})) == (
+        [f"--columns={text}"] if text.startswith("-") else ["--columns", text]
+    )
 
 
 FIGURE = re.compile(r"0\.\d{4}|\d+ support vectors")

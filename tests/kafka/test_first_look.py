@@ -37,7 +37,7 @@ def topic(embedded):
 @pytest.fixture
 def heard(monkeypatch):
     """What the command line says in this process; ``on`` has what to do when a line begins with a text."""
-    monkeypatch.setattr("streamsvm.stream.look.beginnings.SECONDS", 0.1)
+    monkeypatch.setattr("streamsvm.stream.schema.source_sample.SAMPLE_WAIT_SECONDS", 0.1)
     found = SimpleNamespace(said=[], on={})
 
     say = Output.say

@@ -22,7 +22,7 @@ from streamsvm.stream.rows import learner_of, steps_of
 from streamsvm.stream.scores.base import ScoreReport
 from streamsvm.stream.scores.several import TABLES
 from streamsvm.stream.tables import TableEncoder, TableModel
-from streamsvm.stream.tables.options import SeenColumn, with_kinds
+from streamsvm.stream.tables.table_schema import ColumnSchema, apply_kinds
 
 _SMALL = 256 * 1024  # bytes: less than a usual small device has for constants
 
@@ -34,7 +34,7 @@ class About:
         """Gather what a checkpoint, or a saved model, says of itself."""
         model, header = checkpoint.model, checkpoint.header
         learner = learner_of(model)
-        self.columns: list[SeenColumn]
+        self.columns: list[ColumnSchema]
         self.seen_rows: int
         self.columns, self.seen_rows = _columns_of(model, learner)
         """The columns, and the number of rows that they were looked at in."""
@@ -113,21 +113,21 @@ def _count_or_none(value: Any) -> int | None:
     return value if type(value) is int and 0 <= value < 2**63 else None
 
 
-def _columns_of(model: Any, learner: Any) -> tuple[list[SeenColumn], int]:
+def _columns_of(model: Any, learner: Any) -> tuple[list[ColumnSchema], int]:
     """Return the columns of a model's table as they were read; of one without a reading, what its encoder or learner knows."""
-    if isinstance(model, TableModel) and model.reading is not None:
-        return model.reading.columns, model.reading.n_rows
+    if isinstance(model, TableModel) and model.schema is not None:
+        return model.schema.columns, model.schema.n_rows
     encoder = next((step for step in getattr(model, "steps", {}).values() if isinstance(step, TableEncoder)), None)
     if encoder is None:
-        return [SeenColumn(str(name), "number", "") for name in getattr(learner, "feature_names", ())], 0
-    columns = [SeenColumn(str(name), "number", "") for name in encoder.learned_columns]
-    return with_kinds(columns, {"columns": encoder.columns}), 0
+        return [ColumnSchema(str(name), "number", "") for name in getattr(learner, "feature_names", ())], 0
+    columns = [ColumnSchema(str(name), "number", "") for name in encoder.learned_columns]
+    return apply_kinds(columns, {"columns": encoder.columns}), 0
 
 
-def missing_share(column: SeenColumn, n_rows: int) -> float | None:
+def missing_share(column: ColumnSchema, n_rows: int) -> float | None:
     """Return the share of the rows that were looked at in which a column has no value; None if it is not known.
 
-    >>> missing_share(SeenColumn("age", "number", "1 to 9", "missing in 13"), 260)
+    >>> missing_share(ColumnSchema("age", "number", "1 to 9", "missing in 13"), 260)
     0.05
     """
     found = re.search(r"\bmissing in (\d+)", column.note)

@@ -2,7 +2,7 @@
 
 from streamsvm.stream.tables.encoder import TableEncoder
 from streamsvm.stream.tables.model import TableModel
-from streamsvm.stream.tables.options import TableReading
 from streamsvm.stream.tables.reading import Reading
+from streamsvm.stream.tables.table_schema import TableSchema
 
-__all__ = ["Reading", "TableEncoder", "TableModel", "TableReading"]
+__all__ = ["Reading", "TableEncoder", "TableModel", "TableSchema"]

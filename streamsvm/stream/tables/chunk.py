@@ -139,7 +139,7 @@ class Table:
         return replace(self, names=tuple(self.names[place] for place in kept), columns=[self.columns[place] for place in kept])
 
     @classmethod
-    def of_rows(cls, rows: Sequence[Row | BadRow]) -> Table | None:
+    def from_rows(cls, rows: Sequence[Row | BadRow]) -> Table | None:
         """Return rows as a table; None if they have more columns than it would be worth."""
         n = len(rows)
         odd = [i for i, row in enumerate(rows) if type(row) is BadRow or not isinstance(row[0], Mapping)]
@@ -277,7 +277,7 @@ class Chunk:
         if self._table is None:
             if self._rows is None:
                 self._rows = [self.read_row(i) for i in range(len(self))]
-            self._table = Table.of_rows(self._rows)
+            self._table = Table.from_rows(self._rows)
         return self._table
 
     def parse_table(self, known: Sequence[Hashable]) -> Table | None:  # noqa: ARG002

@@ -15,10 +15,10 @@ from streamsvm.core.checks import LARGEST_FLOAT32, to_python_scalar
 from streamsvm.files.category_names import compute_column_seed, compute_name_key, normalize_name
 from streamsvm.files.messages import short_repr
 from streamsvm.stream.tables.chunk import Values
-from streamsvm.stream.tables.kinds import CATEGORY, DATE, DROP
-from streamsvm.stream.tables.options import arguments_of, flags_of
+from streamsvm.stream.tables.column_kinds import CATEGORY, DATE, DROP
 from streamsvm.stream.tables.reading import Reading
 from streamsvm.stream.tables.statistics import NameStatistics
+from streamsvm.stream.tables.table_schema import format_arguments, format_flags
 from streamsvm.stream.tables.values import date_text
 
 #: A longer text of a category is hashed: names of features are never forgotten.
@@ -280,4 +280,4 @@ class ColumnState:
 
 def _option_words(options: Mapping[str, Any]) -> str:
     """Return options as arguments and, in brackets, as flags."""
-    return f"{arguments_of(options)} ({flags_of(options)})"
+    return f"{format_arguments(options)} ({format_flags(options)})"

@@ -11,8 +11,8 @@ from streamsvm.core.checks import LARGEST_FLOAT32
 from streamsvm.core.compiling.functions import compiled
 from streamsvm.files.category_names import compute_column_seed, compute_name_key, normalize_name
 from streamsvm.stream.tables.chunk import Table, Values, as_numbers
+from streamsvm.stream.tables.column_kinds import CATEGORY, DATE, DROP
 from streamsvm.stream.tables.column_state import ColumnState
-from streamsvm.stream.tables.kinds import CATEGORY, DATE, DROP
 from streamsvm.stream.tables.reading import Reading
 from streamsvm.stream.tables.statistics import NameStatistics
 from streamsvm.stream.tables.values import cyclic_pair

@@ -15,9 +15,9 @@ from streamsvm.core.transformers import Units, import_standard_scaler, merge_tra
 from streamsvm.files.category_names import compute_column_seed, compute_name_key
 from streamsvm.files.messages import short_repr
 from streamsvm.stream.tables.chunk import Table, as_numbers, take_rows
+from streamsvm.stream.tables.column_kinds import CATEGORY, DATE, DROP, ColumnKinds
 from streamsvm.stream.tables.column_state import ColumnState
 from streamsvm.stream.tables.encode import Encoded, ReadTable, encode
-from streamsvm.stream.tables.kinds import CATEGORY, DATE, DROP, ColumnKinds
 from streamsvm.stream.tables.model import TableModel, checked_weights, in_row
 from streamsvm.stream.tables.reading import Names, Reading, as_names
 from streamsvm.stream.tables.statistics import MOST_LABELS, NameStatistics

@@ -16,8 +16,8 @@ from streamsvm.core.checks import validate_weight
 from streamsvm.core.frames import to_columns, to_list
 from streamsvm.core.warning import warn
 from streamsvm.stream.tables.chunk import MIN_ROWS_TOGETHER, Table, is_absent, take_rows
-from streamsvm.stream.tables.options import TableReading
 from streamsvm.stream.tables.reading import Reading
+from streamsvm.stream.tables.table_schema import TableSchema
 from streamsvm.stream.tables.values import date_text, number
 
 _MAX_ROWS_TOGETHER = 1024  # of a frame that are learned in one call
@@ -42,27 +42,27 @@ class TableModel(compose.Pipeline):
     ['warm', 'cold']
     """
 
-    def __init__(self, *steps: Any, reading: TableReading | None = None) -> None:
+    def __init__(self, *steps: Any, schema: TableSchema | None = None) -> None:
         super().__init__(*steps)
-        if reading is not None:
-            self._reading = reading
+        if schema is not None:
+            self._reading = schema  # the name in saved files
 
     @property
-    def reading(self) -> TableReading | None:
+    def schema(self) -> TableSchema | None:
         """How the table is read, of a model by `streamsvm.table_model` or ``streamsvm learn``; None of others."""
-        reading = vars(self).get("_reading")
-        return reading if isinstance(reading, TableReading) else None
+        schema = vars(self).get("_reading")
+        return schema if isinstance(schema, TableSchema) else None
 
     @property
     def label(self) -> str | None:
         """Name of the column with the labels or targets; None if it is not known."""
-        return None if self.reading is None else self.reading.label
+        return None if self.schema is None else self.schema.label
 
     def clone(self, new_params: dict[str, Any] | None = None, include_attributes: bool = False) -> TableModel:
-        """Return a model with the same parameters and reading, which has learned nothing."""
+        """Return a model with the same parameters and schema, which has learned nothing."""
         made = super().clone(new_params, include_attributes)
-        if self.reading is not None:
-            made._reading = copy.deepcopy(self.reading)
+        if self.schema is not None:
+            made._reading = copy.deepcopy(self.schema)
         return made
 
     def learn_many(self, X: Any, y: Any = None, w: Any = None, **params: Any) -> None:
@@ -92,7 +92,7 @@ class TableModel(compose.Pipeline):
         names, columns, frame = to_columns(X)
         n, labels = len(frame), self._labels_of(X, y)
         weights, table = checked_weights(w, labels, n), Table(tuple(names), columns)
-        if None in labels and self.reading is not None:  # of the unlabelled rows nothing is learned
+        if None in labels and self.schema is not None:  # of the unlabelled rows nothing is learned
             kept = [i for i, each in enumerate(labels) if each is not None]
             columns = [values[kept] if isinstance(values, np.ndarray) else [values[i] for i in kept] for values in columns]
             table, n, labels, weights = Table(tuple(names), columns), len(kept), [labels[i] for i in kept], weights[kept]
@@ -203,21 +203,21 @@ class TableModel(compose.Pipeline):
         return self.read_labels(to_list(columns[self.label]))
 
     def read_labels(self, labels: Sequence[Any]) -> list[Any]:
-        """Return labels as the `reading` has them: None for a missing label, and targets as numbers.
+        """Return labels as the `schema` has them: None for a missing label, and targets as numbers.
 
         Raises
         ------
         ValueError
             A target is not a number.
         """
-        reading = self.reading
-        if reading is None:
+        schema = self.schema
+        if schema is None:
             return list(labels)
-        options = {name: value for name, value in reading.encoder.items() if name in ("missing", "decimal")}
+        options = {name: value for name, value in schema.encoder_options.items() if name in ("missing", "decimal")}
         parser, read = Reading(**options), []
         for i, label in enumerate(labels):
             y = None if is_absent(label) else parser.label(label)
-            if reading.regression and isinstance(y, str):
+            if schema.regression and isinstance(y, str):
                 with in_row(i):
                     y = number(y)
             read.append(y)

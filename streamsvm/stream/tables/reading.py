@@ -14,7 +14,16 @@ import numpy as np
 
 from streamsvm.files.messages import short_repr
 from streamsvm.stream.tables.chunk import Table, Values, as_numbers, is_absent
-from streamsvm.stream.tables.kinds import CATEGORY, DATE, DROP, NUMBER, OTHERS, ColumnKind, ColumnKinds, parse_columns
+from streamsvm.stream.tables.column_kinds import (
+    CATEGORY,
+    DATE,
+    DROP,
+    NUMBER,
+    OTHER_COLUMNS,
+    ColumnKind,
+    ColumnKinds,
+    parse_columns,
+)
 from streamsvm.stream.tables.values import LEAST_EPOCH, as_seconds, iso_seconds, number, seconds_of
 
 Names = str | Iterable[str]
@@ -102,7 +111,7 @@ class Reading:
         self.missing: list[str] = as_names("missing", missing)
         self._marks = _marks_of(self.missing)
         self._kinds: dict[Hashable, ColumnKind] = {name: ColumnKind.of(kind) for name, kind in self.columns.items()}
-        self._other = self._kinds.pop(OTHERS, ColumnKind(NUMBER))
+        self._other = self._kinds.pop(OTHER_COLUMNS, ColumnKind(NUMBER))
         self._readers = {name: self._reader_of(kind) for name, kind in self._kinds.items()}
         self._other_reader = self._reader_of(self._other)
 

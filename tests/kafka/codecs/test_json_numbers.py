@@ -39,7 +39,7 @@ def test_rows_of_messages_are_columns_without_a_dict_each(monkeypatch):
     rows[4][0].pop("a")
     texts = [json.dumps({**x, "y": y}).encode() for x, y in rows]
     by_rows = Given(codec, texts).read(100)
-    expected = Table.of_rows([by_rows.row(i) for i in range(len(by_rows))])
+    expected = Table.from_rows([by_rows.row(i) for i in range(len(by_rows))])
     monkeypatch.setattr(JSONCodec, "decode_with_fields", None)
     source = Given(codec, texts)
     for first, end in ((0, 10), (10, 30)):

@@ -5,9 +5,9 @@ from datetime import datetime
 
 import pytest
 
-from streamsvm.stream.look.column_kinds import are_codes, as_kind, column_of
+from streamsvm.stream.schema.column_inference import are_codes, infer_column, make_kind_option
 
-CATEGORY, DROPPED = as_kind("c", "category"), as_kind("c", "drop")
+CATEGORY, DROPPED = make_kind_option("c", "category"), make_kind_option("c", "drop")
 
 
 @pytest.mark.parametrize(
@@ -23,19 +23,19 @@ CATEGORY, DROPPED = as_kind("c", "category"), as_kind("c", "drop")
         ([1.0, [1, 2]], "nested", DROPPED),
         (["a", "b", "a"], "text", CATEGORY),
         ([f"n{i}" for i in range(30)], "text", DROPPED),
-        (["2024-01-01", "2024-01-02T03:04:05Z"], "date", as_kind("c", "date")),
+        (["2024-01-01", "2024-01-02T03:04:05Z"], "date", make_kind_option("c", "date")),
         (["2024-03-30 12:00 CET", "2024-03-31 12:00 CEST"], "text", DROPPED),
-        (["31.12.2024", "01.02.2024"], "date", as_kind("c", "date=%d.%m.%Y")),
-        ([datetime(2024, 1, 1)], "date", as_kind("c", "date")),
-        (["1", "2.5"], "number", as_kind("c", "number")),
+        (["31.12.2024", "01.02.2024"], "date", make_kind_option("c", "date=%d.%m.%Y")),
+        ([datetime(2024, 1, 1)], "date", make_kind_option("c", "date")),
+        (["1", "2.5"], "number", make_kind_option("c", "number")),
         ([[1, 2]], "nested", DROPPED),
         ([True, False], "number", None),
         ([], "number", None),
     ],
 )
 def test_what_columns_are_taken_for(values, kind, answer):
-    column = column_of("c", values)
-    assert (column.kind, column.answers) == (kind, answer or {})
+    column = infer_column("c", values)
+    assert (column.kind, column.required_options) == (kind, answer or {})
 
 
 @pytest.mark.parametrize(
@@ -54,8 +54,8 @@ def test_what_columns_are_taken_for(values, kind, answer):
 )
 def test_units_of_numbers(values, note, answer):
     """No reading knows the unit of a column: two of them would be one number, as would a later row with another."""
-    column = column_of("c", values)
-    assert (column.note, column.answers) == (note, answer)
+    column = infer_column("c", values)
+    assert (column.note, column.required_options) == (note, answer)
 
 
 @pytest.mark.parametrize(
@@ -67,9 +67,9 @@ def test_units_of_numbers(values, note, answer):
     ],
 )
 def test_what_is_odd_about_time_zones(values, words, is_open):
-    column = column_of("c", values)
+    column = infer_column("c", values)
     assert words in column.note
-    assert column.is_open == is_open
+    assert column.is_ambiguous == is_open
 
 
 N = 200
@@ -113,23 +113,23 @@ QUANTITIES = {
 
 @pytest.mark.parametrize("name", CODES)
 def test_codes_are_told(name):
-    column = column_of(name, list(map(float, CODES[name])))
-    assert (column.kind, column.note, column.answers) == ("number", "looks like a code", {})
-    assert column.suggested == as_kind(name, "category")
+    column = infer_column(name, list(map(float, CODES[name])))
+    assert (column.kind, column.note, column.required_options) == ("number", "looks like a code", {})
+    assert column.suggested_options == make_kind_option(name, "category")
     assert ".0" not in column.values
 
 
 @pytest.mark.parametrize("name", QUANTITIES)
 def test_quantities_stay_numbers(name):
     assert not are_codes(name, QUANTITIES[name])
-    assert column_of(name, QUANTITIES[name]).suggested == {}
+    assert infer_column(name, QUANTITIES[name]).suggested_options == {}
 
 
 def test_few_rows_tell_no_codes():
-    assert column_of("role", CODES["role"][:15]).suggested == {}
+    assert infer_column("role", CODES["role"][:15]).suggested_options == {}
 
 
 def test_an_id_that_never_comes_twice_is_left_out():
     ids = rng.sample(range(1000), 60)
-    assert column_of("customer_id", ids).suggested == as_kind("customer_id", "drop")
-    assert column_of("customer", ids).suggested == {}
+    assert infer_column("customer_id", ids).suggested_options == make_kind_option("customer_id", "drop")
+    assert infer_column("customer", ids).suggested_options == {}

@@ -12,7 +12,7 @@ from streamsvm.files.messages import quote_name, short_repr
 ColumnKinds = str | Mapping[str, str]
 
 #: The key of all columns that are not named.
-OTHERS = "*"
+OTHER_COLUMNS = "*"
 DROP, NUMBER, CATEGORY, DATE = "drop", "number", "category", "date"
 _USAGE = (
     "it is NAME:KIND,..., where KIND is drop, category, date, date=FORMAT or number; or, with the marks of missing values of "
@@ -72,7 +72,7 @@ def parse_columns(columns: ColumnKinds) -> dict[str, str]:
         if not isinstance(name, str):
             raise ValueError(f"columns must have texts for names, not {short_repr(name)}")
         ColumnKind.of(kind)
-        if name == OTHERS and kind != DROP:
+        if name == OTHER_COLUMNS and kind != DROP:
             raise ValueError(f"columns {short_repr(columns)}: * stands for all other columns, which can be dropped: *:drop")
     return kinds
 
@@ -81,7 +81,7 @@ def _parse_text(text: str) -> dict[str, str]:
     kinds: dict[str, str] = {}
     position = 0
     while position < len(text):
-        if OTHERS in kinds:
+        if OTHER_COLUMNS in kinds:
             raise ValueError(f"columns {text}: *:drop is about all other columns, and stands at the end")
         if (match := _COLUMN.match(text, position)) is None:
             raise ValueError(f"columns {text}: {text[position:]} cannot be read: {_USAGE}; other names stand in double quotes")
@@ -100,19 +100,19 @@ def _without_quotes(text: str) -> str:
     return text[1:-1].replace('""', '"') if text.startswith('"') else text
 
 
-def columns_text(kinds: Mapping[str, str]) -> str:
+def format_columns(kinds: Mapping[str, str]) -> str:
     """Return a mapping from column to kind as the text that `parse_columns` reads.
 
-    >>> columns_text({"id": "drop", "*": "drop", "last, first": "category", "since": "date=%d, %m"})
+    >>> format_columns({"id": "drop", "*": "drop", "last, first": "category", "since": "date=%d, %m"})
     'id:drop,"last, first":category,since:date="%d, %m",*:drop'
     """
     parts = []
     for name, text in kinds.items():
         kind, equals, detail = text.partition("=")
-        if name != OTHERS:
+        if name != OTHER_COLUMNS:
             needs_quotes = set(detail) & set(',"') or detail != detail.strip()
             parts.append(f"{quote_name(name)}:{kind}{equals}{quote_name(detail) if needs_quotes else detail}")
-    return ",".join([*parts, "*:drop"] if OTHERS in kinds else parts)
+    return ",".join([*parts, "*:drop"] if OTHER_COLUMNS in kinds else parts)
 
 
 def merge_options(options: Mapping[str, Any], others: Mapping[str, Any]) -> dict[str, Any]:

@@ -18,19 +18,19 @@ from streamsvm.stream.open import name_of, source_files
 from streamsvm.stream.tables import Reading
 
 #: Rows that are looked at, and for how long the next one is waited for once there is one.
-ROWS, SECONDS = 200, 2.0
+SAMPLE_ROWS, SAMPLE_WAIT_SECONDS = 200, 2.0
 _BYTES = 2**22  # of a file, by which its encoding is told
 _PART = 2**18  # bytes at the end of a file
 
 
-class Beginning(NamedTuple):
+class SourceSample(NamedTuple):
     """The first rows of a source, or all of them."""
 
     name: str
     """Name of the source in messages."""
     format: str | None
     """As of `format_of`."""
-    opened: Callable[..., Source]
+    open_rows: Callable[..., Source]
     """Opens them, with the parameters ``label``, ``weight`` and those of the reading of `open_source`."""
     text: bytes = b""
     """The first bytes, where the source is a text."""
@@ -38,11 +38,11 @@ class Beginning(NamedTuple):
     """A function that gives the bytes of a pipe, the first ones too."""
     position: Position | None = None
     """Where they begin, if the source would begin elsewhere when it is opened later."""
-    later: Callable[..., Iterator[Source]] | None = None
-    """Opens the middle and the end of a long file, after a position, as ``opened``."""
+    open_later_parts: Callable[..., Iterator[Source]] | None = None
+    """Opens the middle and the end of a long file, after a position, as ``open_rows``."""
 
 
-def of_files(place: str | list[str], text_format: str | None) -> Beginning | None:
+def sample_files(place: str | list[str], text_format: str | None) -> SourceSample | None:
     """Return the rows of a file or of several; None where there is none."""
     first = (source_files(place) or [str(place)])[0]
     if text_format is None or place == "-" or not Path(first).is_file():
@@ -54,10 +54,10 @@ def of_files(place: str | list[str], text_format: str | None) -> Beginning | Non
             text = stream.peek(_BYTES, 0, _BYTES, 0.0, bool)
     opened = partial(open_source, place, format=text_format)
     later = _LATER.get(text_format) if place == first else None
-    return Beginning(name_of(place), text_format, opened, text, later=later and partial(later, first, opened, text))
+    return SourceSample(name_of(place), text_format, opened, text, open_later_parts=later and partial(later, first, opened, text))
 
 
-def of_pipe(path: str, text_format: str, wait_on: Callable[[str], bool]) -> Beginning:
+def sample_pipe(path: str, text_format: str, wait_on: Callable[[str], bool]) -> SourceSample:
     """Return the first rows of a pipe, CSV or JSON lines.
 
     One is waited for, unless ``wait_on``, which is called with the name of the source where none comes for a while, says no. A
@@ -66,7 +66,7 @@ def of_pipe(path: str, text_format: str, wait_on: Callable[[str], bool]) -> Begi
     stream = ByteStream(path)
     try:
         least = 2 if text_format == "csv" else 1
-        data = stream.peek(ROWS + 1, least, LONGEST_LINE, SECONDS, partial(wait_on, stream.name))
+        data = stream.peek(SAMPLE_ROWS + 1, least, LONGEST_LINE, SAMPLE_WAIT_SECONDS, partial(wait_on, stream.name))
     except BaseException:
         stream.close()
         raise
@@ -74,11 +74,11 @@ def of_pipe(path: str, text_format: str, wait_on: Callable[[str], bool]) -> Begi
     def opened(**how: Any) -> Source:
         return open_source(path, format=text_format, stream=HeldBytes(stream.name, data), **how)
 
-    return Beginning(stream.name, text_format, opened, data, stream)
+    return SourceSample(stream.name, text_format, opened, data, stream)
 
 
-def of_topic(url: str, wait_on: Callable[[str], bool], position: Position | None = None, **how: Any) -> Beginning | None:
-    """Return the first rows of a stream with a URL, after a position if one is given, as `of_pipe`.
+def sample_topic(url: str, wait_on: Callable[[str], bool], position: Position | None = None, **how: Any) -> SourceSample | None:
+    """Return the first rows of a stream with a URL, after a position if one is given, as `sample_pipe`.
 
     It is read by a source of its own, which is opened with the parameters ``how`` of `open_source`. None where rows are numbers
     without names.
@@ -90,24 +90,24 @@ def of_topic(url: str, wait_on: Callable[[str], bool], position: Position | None
         if position is not None:
             source.seek(position)
         position = source.position
-        came, end = False, time.monotonic() + SECONDS
-        while len(rows) < ROWS and (chunk := source.read(ROWS - len(rows))) is not None:
+        came, end = False, time.monotonic() + SAMPLE_WAIT_SECONDS
+        while len(rows) < SAMPLE_ROWS and (chunk := source.read(SAMPLE_ROWS - len(rows))) is not None:
             rows += [row for row in map(chunk.row, range(len(chunk))) if isinstance(row, Row)]
             if len(chunk) and not came:
-                came, end = True, time.monotonic() + SECONDS
+                came, end = True, time.monotonic() + SAMPLE_WAIT_SECONDS
             elif time.monotonic() >= end:
                 if came or not wait_on(source.name):
                     break
                 end = math.inf
-    return of_rows(source.name, len(rows), rows.__getitem__)._replace(position=position)
+    return sample_rows(source.name, len(rows), rows.__getitem__)._replace(position=position)
 
 
-def of_rows(name: str, n: int, row: Callable[[int], Row]) -> Beginning:
+def sample_rows(name: str, n: int, row: Callable[[int], Row]) -> SourceSample:
     """Return ``n`` rows in memory; ``row`` returns one by its number."""
-    return Beginning(name, None, partial(_HeldRows, name, n, row))
+    return SourceSample(name, None, partial(_MemorySource, name, n, row))
 
 
-class _HeldRows(Source):
+class _MemorySource(Source):
     """Rows in memory, read as columns of a table; without labels if none is requested."""
 
     def __init__(self, name: str, n: int, row: Callable[[int], Row], label: str | None, **reading: Any) -> None:

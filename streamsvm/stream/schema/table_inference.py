@@ -16,29 +16,29 @@ from typing import Any
 
 from streamsvm.files.messages import short_repr, shorten
 from streamsvm.stream.endpoints import Position, Source, StreamError
-from streamsvm.stream.look.beginnings import ROWS, Beginning
-from streamsvm.stream.look.column_kinds import (
-    ENOUGH,
-    Finding,
-    as_kind,
-    column_of,
-    date_formats,
-    have_thousands,
+from streamsvm.stream.schema.column_inference import (
+    MIN_ROWS_TO_JUDGE,
+    InferredColumn,
+    find_invalid_dates,
+    format_most_common,
+    infer_column,
+    infer_date_formats,
     is_number,
-    most_common,
-    not_read,
-    parted_marks,
+    make_kind_option,
+    may_group_thousands,
+    split_missing_markers,
 )
+from streamsvm.stream.schema.source_sample import SAMPLE_ROWS, SourceSample
 from streamsvm.stream.tables.chunk import Chunk, Row
-from streamsvm.stream.tables.kinds import CATEGORY, DATE, DROP, NUMBER, OTHERS, ColumnKind
-from streamsvm.stream.tables.options import TableOptions
+from streamsvm.stream.tables.column_kinds import CATEGORY, DATE, DROP, NUMBER, OTHER_COLUMNS, ColumnKind
 from streamsvm.stream.tables.reading import Reading, plain_value
+from streamsvm.stream.tables.table_schema import TableOptions
 from streamsvm.stream.tables.values import as_seconds, is_date
 
 #: The note on a label that is not named as a target.
-TARGET = "a number to predict"
+TARGET_NOTE = "a number to predict"
 #: The longest name of a column that is shown, in characters.
-LONGEST_NAME = 40
+MAX_NAME_LENGTH = 40
 _UNITS = "numbers with a unit stay names: take it off to predict them"
 _MANY_CLASSES = 100
 _POINTED = "or with points between thousands"
@@ -51,9 +51,9 @@ _ODD = 20  # rows that are looked at because a column has a text for the first t
 _TEXT_OPTIONS = ("delimiter", "encoding", "missing", "decimal")  # with which a table is looked at
 
 
-def look(
-    beginning: Beginning, label: str | None, table: TableOptions, regression: bool = False, rows_may_fail: bool = False
-) -> tuple[int, list[Finding]]:
+def infer_columns(
+    beginning: SourceSample, label: str | None, table: TableOptions, regression: bool = False, rows_may_fail: bool = False
+) -> tuple[int, list[InferredColumn]]:
     """Look at the first rows of a source, and at some of all of a file that can be read within a second.
 
     Of a file that is longer, and can be sought, some rows from its middle and its end are looked at, too. The ``label`` is shown
@@ -62,12 +62,12 @@ def look(
     """
     table_options = table.encoder | table.source
     options = {name: table_options[name] for name in _TEXT_OPTIONS if name in table_options}
-    kinds = {name: ColumnKind.of(kind) for name, kind in table.encoder.get("columns", {}).items() if name != OTHERS}
+    kinds = {name: ColumnKind.of(kind) for name, kind in table.encoder.get("columns", {}).items() if name != OTHER_COLUMNS}
     dropped = [name for name, kind in kinds.items() if kind.kind == DROP]
     marked = {name: f"{NUMBER}={'|'.join(kind.marks)}" for name, kind in kinds.items() if kind.marks is not None}
     options["columns"] = dict.fromkeys(dropped, DROP) | marked  # a dropped column with all that lies in it
-    with beginning.opened(label=label, **options) as source:
-        later = partial(beginning.later, label=label, **options) if beginning.later else None
+    with beginning.open_rows(label=label, **options) as source:
+        later = partial(beginning.open_later_parts, label=label, **options) if beginning.open_later_parts else None
         rows, forms = _seen_rows(source, label, {label, *(name for name, kind in kinds.items() if kind.kind == DATE)}, later)
         names = [*source.columns, *(str(name) for row in rows for name in row), *dropped]
     columns = _described_columns(rows, names, label, table, regression, rows_may_fail, forms)
@@ -78,11 +78,11 @@ def look(
         pointed = _pointed_columns(beginning, label, options, rows, columns)
         for i, column in enumerate(columns):
             if column.name in pointed:
-                columns[i] = _noted_column(column._replace(note=_POINTED, otherwise={"decimal": ","}), column.note)
+                columns[i] = _noted_column(column._replace(note=_POINTED, alternative={"decimal": ","}), column.note)
     return len(rows), columns
 
 
-def _warn_of_header(name: str, columns: Sequence[Finding], rows: Sequence[Mapping[Any, Any]]) -> None:
+def _warn_of_header(name: str, columns: Sequence[InferredColumn], rows: Sequence[Mapping[Any, Any]]) -> None:
     """Warn where all names of columns look like values of them, though not where they count the columns."""
     names = [column.name for column in columns]
     numbers = [float(name) for name in names if is_number(name)]
@@ -101,7 +101,7 @@ def _is_like_values(name: str, rows: Sequence[Mapping[Any, Any]]) -> bool:
     if all(isinstance(value, int | float) and not isinstance(value, bool) for value in values):
         return bool(values) and is_number(name)
     texts = {str(value).strip() for value in values}
-    return name in texts or any(all(is_date(text, form) for text in texts) for form in date_formats([name]))
+    return name in texts or any(all(is_date(text, form) for text in texts) for form in infer_date_formats([name]))
 
 
 def _warn_of_spellings(name: str, label: str | None, rows: Sequence[Mapping[Any, Any]]) -> None:
@@ -116,28 +116,28 @@ def _warn_of_spellings(name: str, label: str | None, rows: Sequence[Mapping[Any,
 
 
 def _pointed_columns(
-    beginning: Beginning,
+    beginning: SourceSample,
     label: str | None,
     options: Mapping[str, Any],
     rows: Sequence[Mapping[Any, Any]],
-    columns: Iterable[Finding],
+    columns: Iterable[InferredColumn],
 ) -> set[str]:
     """The columns of numbers of a CSV file whose points may stand between thousands, by their texts."""
     named = [
         column.name
         for column in columns
         if column.kind == "number"
-        and column.answers.keys() <= {"missing"}
+        and column.required_options.keys() <= {"missing"}
         and any(isinstance(value := row.get(column.name), float) and not value.is_integer() for row in rows)
     ]
     if not named:
         return set()
-    with beginning.opened(label=label, **{**options, "columns": dict.fromkeys(named, CATEGORY)}) as source:
-        seen = [row.x for row in itertools.islice(source, ROWS) if isinstance(row, Row)]
-    return {name for name in named if have_thousands([str(row[name]) for row in seen if name in row])}
+    with beginning.open_rows(label=label, **{**options, "columns": dict.fromkeys(named, CATEGORY)}) as source:
+        seen = [row.x for row in itertools.islice(source, SAMPLE_ROWS) if isinstance(row, Row)]
+    return {name for name in named if may_group_thousands([str(row[name]) for row in seen if name in row])}
 
 
-def _noted_column(column: Finding, note: str) -> Finding:
+def _noted_column(column: InferredColumn, note: str) -> InferredColumn:
     return column._replace(note="; ".join(filter(None, (note, column.note))))
 
 
@@ -152,11 +152,11 @@ def _seen_rows(
     forms: dict[Any, list[str | None]] | None = None
     texts: Counter[Hashable] = Counter()  # chunks in which columns had some
     for chunk in _chunks_to_see(source, rows, later):
-        first = len(rows) < ROWS
-        places = range(min(len(chunk), ROWS - len(rows))) if first else _worth_a_look(chunk, texts)
+        first = len(rows) < SAMPLE_ROWS
+        places = range(min(len(chunk), SAMPLE_ROWS - len(rows))) if first else _worth_a_look(chunk, texts)
         seen = [row for row in map(chunk.row, places) if isinstance(row, Row)]
         rows += [row.x if label is None else row.x | {label: row.y} for row in seen]
-        if len(rows) >= ROWS or forms is not None:
+        if len(rows) >= SAMPLE_ROWS or forms is not None:
             forms = _date_forms(rows, known) if forms is None else forms
             _settle_formats(forms, chunk)
     return rows, _date_forms(rows, known) if forms is None else forms
@@ -198,7 +198,7 @@ def _date_forms(rows: Sequence[Mapping[Any, Any]], known: Collection[str | None]
         for name, value in row.items():
             if name not in known and value is not None:
                 values.setdefault(name, []).append(value)
-    forms_by_column = {name: date_formats(parted_marks(texts)[1]) for name, texts in values.items()}
+    forms_by_column = {name: infer_date_formats(split_missing_markers(texts)[1]) for name, texts in values.items()}
     return {name: forms for name, forms in forms_by_column.items() if len(forms) > 1}
 
 
@@ -223,8 +223,8 @@ def _described_columns(
     regression: bool = False,
     rows_may_fail: bool = False,
     forms: Mapping[Any, list[str | None]] | None = None,
-) -> list[Finding]:
-    """Return the columns of rows, those of ``names`` first; as `look`."""
+) -> list[InferredColumn]:
+    """Return the columns of rows, those of ``names`` first; as `infer_columns`."""
     answered = table.encoder
     reading = Reading(answered.get("columns", ""))
     columns = []
@@ -238,73 +238,85 @@ def _described_columns(
             if answers and not all(is_number(Reading(**answers).label(str(y))) for y in values):
                 answers, note = {}, _UNITS
             else:
-                note = TARGET if not regression and (answers or _are_targets(values)) else ""
-            columns.append(Finding(name, "target" if regression else "label", most_common(values), note, answers))
+                note = TARGET_NOTE if not regression and (answers or _are_targets(values)) else ""
+            columns.append(InferredColumn(name, "target" if regression else "label", format_most_common(values), note, answers))
         elif (kind := reading.kind_of(name)) == DROP:
-            columns.append(Finding(name, "dropped", ""))
+            columns.append(InferredColumn(name, "dropped", ""))
         elif kind == CATEGORY:
-            columns.append(Finding(name, "category", most_common(values)))
+            columns.append(InferredColumn(name, "category", format_most_common(values)))
         elif kind == DATE:
-            columns.append(Finding(name, "date", most_common(values, 1), *not_read(name, values, reading.format_of(name))))
+            columns.append(
+                InferredColumn(
+                    name, "date", format_most_common(values, 1), *find_invalid_dates(name, values, reading.format_of(name))
+                )
+            )
         else:
-            columns.append(column_of(name, values, bool(answered), rows_may_fail, (forms or {}).get(name)))
+            columns.append(infer_column(name, values, bool(answered), rows_may_fail, (forms or {}).get(name)))
         columns[-1] = _or_far(columns[-1], values, answered)
-        marks = [text for text in columns[-1].answers.get("missing", ()) if text.lower() in labels]
+        marks = [text for text in columns[-1].required_options.get("missing", ()) if text.lower() in labels]
         if marks and name != label and columns[-1].kind != "number":  # which would mark labels as missing, too
             kind = CATEGORY if len({str(value) for value in values}) <= _MOST_NAMES else DROP
-            columns[-1] = Finding(name, "text", most_common(values), f"{marks[0]!r} is also a label", as_kind(name, kind))
+            columns[-1] = InferredColumn(
+                name, "text", format_most_common(values), f"{marks[0]!r} is also a label", make_kind_option(name, kind)
+            )
         if 0 < len(values) < len(rows) and columns[-1].kind not in ("label", "target", "dropped"):
             columns[-1] = _noted_column(columns[-1], f"missing in {len(rows) - len(values)}")
     return _compared_columns(_with_own_marks(columns, rows, labels), rows, label)
 
 
-def _or_far(column: Finding, values: Sequence[Any], answered: Mapping[str, Any]) -> Finding:
+def _or_far(column: InferredColumn, values: Sequence[Any], answered: Mapping[str, Any]) -> InferredColumn:
     """Return a column of numbers or dates with a note on those that are repeated far outside all others."""
-    marked = list(dict.fromkeys([*answered.get("missing", ()), *column.answers.get("missing", ())]))
-    kind = ColumnKind.of((answered.get("columns", {}) | column.answers.get("columns", {})).get(column.name, NUMBER))
+    marked = list(dict.fromkeys([*answered.get("missing", ()), *column.required_options.get("missing", ())]))
+    kind = ColumnKind.of((answered.get("columns", {}) | column.required_options.get("columns", {})).get(column.name, NUMBER))
     if column.kind == "date":
-        marks = far_dates(values, kind.format)
+        marks = find_sentinel_dates(values, kind.format)
     elif column.kind in ("number", "target") and kind.marks is None:
         numbers = [value for value in values if isinstance(value, int | float) and abs(value) < math.inf]
-        marks = list(map(mark_of, far_values(numbers)))
+        marks = list(map(format_sentinel, find_sentinels(numbers)))
     else:
         return column
-    if not marks or column.otherwise:
+    if not marks or column.alternative:
         return column
     marked += marks
-    otherwise = as_kind(column.name, f"{NUMBER}={'|'.join(marked)}") if column.kind == "number" else {"missing": marked}
+    otherwise = make_kind_option(column.name, f"{NUMBER}={'|'.join(marked)}") if column.kind == "number" else {"missing": marked}
     note = f"{' and '.join(marks)}, far from all others, may mean missing"
-    return _noted_column(column, note)._replace(otherwise=otherwise)
+    return _noted_column(column, note)._replace(alternative=otherwise)
 
 
-def _with_own_marks(columns: Sequence[Finding], rows: Sequence[Mapping[Any, Any]], labels: Collection[str]) -> list[Finding]:
+def _with_own_marks(
+    columns: Sequence[InferredColumn], rows: Sequence[Mapping[Any, Any]], labels: Collection[str]
+) -> list[InferredColumn]:
     """Return columns with marks of their own, where a mark is a label or a name in another column, as ``NA`` is of a region."""
     names: set[str] = set()
     for column in columns:
-        if column.kind == "category" or (column.kind == "text" and column.answers == as_kind(column.name, CATEGORY)):
+        if column.kind == "category" or (
+            column.kind == "text" and column.required_options == make_kind_option(column.name, CATEGORY)
+        ):
             values = {str(value).strip() for row in rows if (value := row.get(column.name)) is not None}
             if len(values) > 1 and all(value.isupper() and 1 < len(value) <= _LONGEST_CODE for value in values):
                 names |= values
     changed = []
     for column in columns:
-        marks = column.answers.get("missing", ())
+        marks = column.required_options.get("missing", ())
         if column.kind == "number" and any(mark in names or mark.lower() in labels for mark in marks):
-            column = column._replace(answers=as_kind(column.name, f"{NUMBER}={'|'.join(marks)}"))
+            column = column._replace(required_options=make_kind_option(column.name, f"{NUMBER}={'|'.join(marks)}"))
         changed.append(column)
     return changed
 
 
-def _compared_columns(columns: Sequence[Finding], rows: Sequence[Mapping[Any, Any]], label: str | None) -> list[Finding]:
+def _compared_columns(
+    columns: Sequence[InferredColumn], rows: Sequence[Mapping[Any, Any]], label: str | None
+) -> list[InferredColumn]:
     """Return columns with a note where one has the values of another, or of the label, in each row."""
     seen: dict[tuple[str, ...], str] = {}
-    noted: dict[str, Finding] = {}
+    noted: dict[str, InferredColumn] = {}
     for column in sorted(columns, key=lambda column: column.name != label):  # the label first
         values = tuple(_as_compared(row.get(column.name)) for row in rows)
-        other = seen.setdefault(values, column.name) if len(set(values)) > 1 and len(values) >= ENOUGH else column.name
+        other = seen.setdefault(values, column.name) if len(set(values)) > 1 and len(values) >= MIN_ROWS_TO_JUDGE else column.name
         if other == label != column.name:
             column = _noted_column(column, "equal to the label: is it known when a row is predicted?")
         elif other != column.name:
-            column = _noted_column(column, f"equal to {shorten(other, LONGEST_NAME)!r}")
+            column = _noted_column(column, f"equal to {shorten(other, MAX_NAME_LENGTH)!r}")
         noted[column.name] = column
     return [noted[column.name] for column in columns]
 
@@ -319,9 +331,9 @@ def _as_compared(value: Any) -> str:
 def _decimals_of(labels: Sequence[Any]) -> dict[str, str]:
     """Return the ``decimal`` with which labels are numbers that people have written, if they are such, and many."""
     texts = [str(y) for y in labels]
-    if len(set(texts)) <= ENOUGH or all(map(is_number, texts)):
+    if len(set(texts)) <= MIN_ROWS_TO_JUDGE or all(map(is_number, texts)):
         return {}
-    return {name: value for name, value in column_of("label", labels).answers.items() if name == "decimal"}
+    return {name: value for name, value in infer_column("label", labels).required_options.items() if name == "decimal"}
 
 
 def _are_targets(labels: Sequence[Any]) -> bool:
@@ -331,7 +343,7 @@ def _are_targets(labels: Sequence[Any]) -> bool:
     distinct = set(map(float, labels))
     if len(distinct) > 2 and not all(map(float.is_integer, distinct)):
         return True
-    return len(distinct) > _MANY_CLASSES or (len(distinct) > ENOUGH and 2 * len(distinct) > len(labels))
+    return len(distinct) > _MANY_CLASSES or (len(distinct) > MIN_ROWS_TO_JUDGE and 2 * len(distinct) > len(labels))
 
 
 # Values far from all others, which may be marks of missing values --------------------------------------------------------------
@@ -347,16 +359,18 @@ _MAX_ZEROS = 0.5  # of the rows
 _OFTEN_NO_DATES = tuple(map(as_seconds, ("0001-01-01", "1900-01-01", "1970-01-01", "9999-12-31")))
 
 
-def far_values(numbers: Sequence[float], marks: Sequence[float] = ()) -> list[float]:
+def find_sentinels(numbers: Sequence[float], marks: Sequence[float] = ()) -> list[float]:
     """Return the values that are repeated far outside the others, at most three on each side.
 
     A value such as -999, 32767 or 1e38, or one of ``marks``, may be nearer than other values. Zero is far if all other values are
     at least a thousand. It never is if most rows have it, as sums do.
 
     >>> ages = [20 + i * i % 61 for i in range(40)]
-    >>> far_values([*ages, -999, -999]), far_values([*ages, 300, 300]), far_values([*ages, 1e38, 1e38, -999, -998, -998, -999])
-    ([-999], [], [-999, -998, 1e+38])
-    >>> far_values([0] * 95 + [1848, 1848, 1887, 1902, 1977, 2001])
+    >>> find_sentinels([*ages, -999, -999]), find_sentinels([*ages, 300, 300])
+    ([-999], [])
+    >>> find_sentinels([*ages, 1e38, 1e38, -999, -998, -998, -999])
+    [-999, -998, 1e+38]
+    >>> find_sentinels([0] * 95 + [1848, 1848, 1887, 1902, 1977, 2001])
     []
     """
     if len(numbers) < _MIN_ROWS:
@@ -378,28 +392,28 @@ def far_values(numbers: Sequence[float], marks: Sequence[float] = ()) -> list[fl
 
 
 def _is_far(value: float, others: Sequence[float], count: int, is_mark: bool) -> bool:
-    is_mark = is_mark or abs(value) >= _HUGE or _OFTEN_A_MARK.fullmatch(mark_of(value)) is not None
+    is_mark = is_mark or abs(value) >= _HUGE or _OFTEN_A_MARK.fullmatch(format_sentinel(value)) is not None
     least, largest = float(others[0]), float(others[-1])
     gap = max(least - float(value), float(value) - largest)
     return gap > (_FAR_MARK if is_mark else _FAR) * (largest - least) and count >= _MIN_REPEATED - is_mark
 
 
-def mark_of(value: float) -> str:
+def format_sentinel(value: float) -> str:
     """Return a number as a mark of missing values is written.
 
-    >>> mark_of(-999.0), mark_of(1e38), mark_of(99.9)
+    >>> format_sentinel(-999.0), format_sentinel(1e38), format_sentinel(99.9)
     ('-999', '1e+38', '99.9')
     """
     return str(int(value)) if float(value).is_integer() and abs(value) < 1e15 else repr(float(value))
 
 
-def far_dates(values: Iterable[Any], form: str | None) -> list[str]:
-    """Return the dates, and texts that are dates in a format, that are far from the others, as `far_values` of numbers.
+def find_sentinel_dates(values: Iterable[Any], form: str | None) -> list[str]:
+    """Return the dates, and texts that are dates in a format, that are far from the others, as `find_sentinels` of numbers.
 
-    >>> far_dates([f"2024-01-{i + 1:02d}" for i in range(30)] + ["9999-12-31"] * 2, None)
+    >>> find_sentinel_dates([f"2024-01-{i + 1:02d}" for i in range(30)] + ["9999-12-31"] * 2, None)
     ['9999-12-31']
     """
     texts = [text for value in values if isinstance(value, str | date) and is_date(text := str(value).strip(), form)]
     times = {text: as_seconds(text, form) for text in dict.fromkeys(texts)}
-    far = far_values([times[text] for text in texts], _OFTEN_NO_DATES)
+    far = find_sentinels([times[text] for text in texts], _OFTEN_NO_DATES)
     return [text for text, time in times.items() if time in far]

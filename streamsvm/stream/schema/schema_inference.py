@@ -14,16 +14,23 @@ from typing import Any, NamedTuple
 
 from streamsvm.files.messages import shorten
 from streamsvm.stream.endpoints import StreamError
-from streamsvm.stream.look.beginnings import ROWS, Beginning
-from streamsvm.stream.look.column_kinds import Finding, as_kind, is_number
-from streamsvm.stream.look.seen_columns import TARGET, look
+from streamsvm.stream.schema.column_inference import InferredColumn, is_number, make_kind_option
+from streamsvm.stream.schema.source_sample import SAMPLE_ROWS, SourceSample
+from streamsvm.stream.schema.table_inference import TARGET_NOTE, infer_columns
 from streamsvm.stream.tables.chunk import Row
-from streamsvm.stream.tables.kinds import CATEGORY, DATE, DROP, NUMBER, OTHERS, ColumnKind, merge_options
-from streamsvm.stream.tables.options import READING, SeenColumn, TableOptions, TableReading, table_options, with_kinds
+from streamsvm.stream.tables.column_kinds import CATEGORY, DATE, DROP, NUMBER, OTHER_COLUMNS, ColumnKind, merge_options
 from streamsvm.stream.tables.reading import Reading
+from streamsvm.stream.tables.table_schema import (
+    PARSER_OPTIONS,
+    ColumnSchema,
+    TableOptions,
+    TableSchema,
+    apply_kinds,
+    resolve_table_options,
+)
 
 
-class Question(NamedTuple):
+class SchemaProblem(NamedTuple):
     """A matter that the rows do not decide, or why there is nothing to learn."""
 
     text: str
@@ -33,93 +40,99 @@ class Question(NamedTuple):
     """Whether to try a regression."""
 
 
-class NothingLeftError(ValueError):
+class NoFeatureColumnsError(ValueError):
     """No column is left to learn from."""
 
 
-class Proposal(NamedTuple):
+class ProposedOptions(NamedTuple):
     """Options that read columns which cannot be learned as they are, or better otherwise."""
 
-    columns: list[Finding]
+    columns: list[InferredColumn]
     """These columns."""
     options: dict[str, Any]
 
     @property
-    def question(self) -> Question:
+    def problem(self) -> SchemaProblem:
         """The question that names the columns, and the options to try."""
-        if odd := [column.name for column in self.columns if not column.name.isprintable() or column.name == OTHERS]:
-            return Question(f"column {odd[0]!r} needs an answer, and its name cannot be written in one: give it another name")
-        names = ", ".join(f"{column.name} ({column.note or column.kind})" for column in self.columns[:10])
+        if odd := [column.name for column in self.columns if not column.name.isprintable() or column.name == OTHER_COLUMNS]:
+            return SchemaProblem(
+                f"column {odd[0]!r} needs an answer, and its name cannot be written in one: give it another name"
+            )
+        notes = ", ".join(f"{column.name} ({column.note or column.kind})" for column in self.columns[:10])
         count = "1 column needs an answer" if len(self.columns) == 1 else f"{len(self.columns)} columns need an answer"
-        return Question(f"{count}: {names}{', ...' * (len(self.columns) > 10)}", self.options)
+        return SchemaProblem(f"{count}: {notes}{', ...' * (len(self.columns) > 10)}", self.options)
 
 
-def reading_proposal(
-    columns: Iterable[Finding],
+def propose_options(
+    columns: Iterable[InferredColumn],
     table: TableOptions,
     rows_may_fail: bool = False,
     try_out: Callable[[Mapping[str, Any]], set[str]] | None = None,
-) -> Proposal | None:
+) -> ProposedOptions | None:
     """Propose options for columns that cannot be learned as they are, or that are read better otherwise; None if none are needed.
 
     Where rows may fail, a text among numbers costs its row and needs no answer. ``try_out`` returns the columns that cannot be
-    learned with some options. Raises NothingLeftError if no column is left to learn from.
+    learned with some options. Raises NoFeatureColumnsError if no column is left to learn from.
     """
     columns = list(columns)
     kinds = {name: ColumnKind.of(kind).kind for name, kind in table.columns.items()}
     columns = [_as_number(column) if kinds.get(column.name) == NUMBER else column for column in columns]
-    open_ = [column for column in columns if column.answers.keys() - ({"missing"} if rows_may_fail else set())]
+    open_ = [column for column in columns if column.required_options.keys() - ({"missing"} if rows_may_fail else set())]
     suggested = [
-        column._replace(answers=column.suggested) for column in columns if column.suggested and kinds.get(column.name) != NUMBER
+        column._replace(required_options=column.suggested_options)
+        for column in columns
+        if column.suggested_options and kinds.get(column.name) != NUMBER
     ]
     if not open_ and not suggested:
         return None
     open_ = [*suggested, *open_]
-    if unnamed := [column._replace(is_open=True) for column in open_ if column.name == OTHERS]:
-        return Proposal(unnamed, {})
+    if unnamed := [column._replace(is_ambiguous=True) for column in open_ if column.name == OTHER_COLUMNS]:
+        return ProposedOptions(unnamed, {})
     options = _options_answered(open_, table)
     if try_out is not None:
         before = {name for name, kind in kinds.items() if kind in (CATEGORY, DATE)}
         while bad := try_out(options) - before - _dropped_columns(options):
             others = bad - {column.name for column in open_}
-            if unasked := [column for column in columns if column.name in others and column.answers]:
+            if unasked := [column for column in columns if column.name in others and column.required_options]:
                 open_ = [*open_, *unasked]  # whose texts would have cost their rows alone, without these options
             else:
                 features = [column for column in open_ if column.kind not in ("label", "target")]
-                reads_decimals = {column.name for column in features if "decimal" in column.answers}
+                reads_decimals = {column.name for column in features if "decimal" in column.required_options}
                 if reads_decimals and others:  # it does not suit the other columns
                     bad = reads_decimals
                 named = {column.name: column for column in columns}
-                changed = [named[name]._replace(answers=as_kind(name, DROP)) for name in bad if name in named]
+                changed = [named[name]._replace(required_options=make_kind_option(name, DROP)) for name in bad if name in named]
                 open_ = [column for column in open_ if column.name not in bad] + changed
             options = _options_answered(open_, table)
         dropped = _dropped_columns(options)
         if all(column.kind in ("label", "target", "dropped") or column.name in dropped for column in columns):
             if suggested:  # better an id than nothing
-                return reading_proposal([column._replace(suggested={}) for column in columns], table, rows_may_fail, try_out)
+                return propose_options(
+                    [column._replace(suggested_options={}) for column in columns], table, rows_may_fail, try_out
+                )
             seen = ", ".join(
                 f"{column.name} ({column.note or column.kind})" for column in columns if column.kind not in ("label", "target")
             )
-            raise NothingLeftError(f"no column is left to learn from: {shorten(seen, 400)}")
-    return Proposal(open_, options)
+            raise NoFeatureColumnsError(f"no column is left to learn from: {shorten(seen, 400)}")
+    return ProposedOptions(open_, options)
 
 
 def _dropped_columns(options: Mapping[str, Any]) -> set[str]:
     return {name for name, kind in options.get("columns", {}).items() if kind == DROP}
 
 
-def _as_number(column: Finding) -> Finding:
+def _as_number(column: InferredColumn) -> InferredColumn:
     """Return a column that is said to hold numbers; where it holds something else, that is a question."""
     if column.proposed_kind == NUMBER:
         return column
-    return column._replace(note=f"said to be a number, and has {column.values or 'none'}", is_open=True)
+    return column._replace(note=f"said to be a number, and has {column.values or 'none'}", is_ambiguous=True)
 
 
-def _options_answered(open_: Sequence[Finding], table: TableOptions) -> dict[str, Any]:
+def _options_answered(open_: Sequence[InferredColumn], table: TableOptions) -> dict[str, Any]:
     """Return the options that answer for columns, merged with what was given before for these options."""
     answers: dict[str, Any] = {}
     for column in open_:
-        answers = merge_options(answers, column.answers)
+        answers = merge_options(answers, column.required_options)
     kinds = answers.pop("columns", {})
     # Text is read as numbers where any option says how columns are read.
     kinds = {name: kind for name, kind in kinds.items() if kind != NUMBER} or ({} if answers else kinds)
@@ -129,13 +142,15 @@ def _options_answered(open_: Sequence[Finding], table: TableOptions) -> dict[str
     return merge_options({name: options[name] for name in answers if options.get(name)}, answers)
 
 
-def tried(beginning: Beginning, label: str | None, table: TableOptions, options: Mapping[str, Any]) -> set[str]:
+def find_unlearnable_columns(
+    beginning: SourceSample, label: str | None, table: TableOptions, options: Mapping[str, Any]
+) -> set[str]:
     """Return the columns that cannot be learned when first rows, those left out that cannot be read, are read with options."""
-    reading_options = {name: value for name, value in {**table.encoder, **options}.items() if name in READING}
+    reading_options = {name: value for name, value in {**table.encoder, **options}.items() if name in PARSER_OPTIONS}
     reading, bad = Reading(**reading_options), set()
     text_format = {name: table.source[name] for name in ("delimiter", "encoding") if name in table.source}
-    with beginning.opened(label=label, **text_format, **reading_options) as source:
-        for row in itertools.islice(source, ROWS):
+    with beginning.open_rows(label=label, **text_format, **reading_options) as source:
+        for row in itertools.islice(source, SAMPLE_ROWS):
             for name, value in row.x.items() if isinstance(row, Row) else ():
                 is_text = not reading.options and isinstance(value, str)
                 reads = isinstance(value, int | float) or (is_text and (not value.strip() or is_number(value)))
@@ -144,39 +159,39 @@ def tried(beginning: Beginning, label: str | None, table: TableOptions, options:
     return bad
 
 
-class FirstLook(NamedTuple):
+class InferredSchema(NamedTuple):
     """The findings of a first look."""
 
-    columns: list[SeenColumn]
+    columns: list[ColumnSchema]
     """The columns as they are read."""
     n_rows: int
     """The number of rows that were seen."""
-    found: dict[str, Any]
+    new_options: dict[str, Any]
     """The options that were found."""
     options: dict[str, Any]
     """All options, those that were given too."""
     is_target: bool
     """Whether the label looks like a number to predict, and nothing was said of it."""
-    question: Question | None
+    problem: SchemaProblem | None
     """The question that must be answered before the table is learned."""
 
-    def reading(self, name: str, label: str | None, regression: bool) -> TableReading:
+    def make_schema(self, name: str, label: str | None, regression: bool) -> TableSchema:
         """Return the reading that is kept with a model."""
-        return TableReading(name, self.n_rows, label, regression, self.columns, self.options)
+        return TableSchema(name, self.n_rows, label, regression, self.columns, self.options)
 
-    def error(self, name: str, written: Callable[[Mapping[str, Any]], str], regression: str) -> str:
+    def format_error(self, name: str, written: Callable[[Mapping[str, Any]], str], regression: str) -> str:
         """Return the question as an error says it.
 
         ``written`` says options as their reader would write them, and ``regression`` that the label is a number.
         """
-        if self.question is None:
+        if self.problem is None:
             return ""
-        said = ", ".join([regression] * self.question.regression + [text for text in [written(self.question.options)] if text])
-        return f"{name}: {self.question.text}" + (f". Try: {said}" if said else "")
+        said = ", ".join([regression] * self.problem.regression + [text for text in [written(self.problem.options)] if text])
+        return f"{name}: {self.problem.text}" + (f". Try: {said}" if said else "")
 
 
-def first_look(
-    beginning: Beginning,
+def infer_schema(
+    beginning: SourceSample,
     label: str | None,
     given: Mapping[str, Any],
     *,
@@ -184,52 +199,54 @@ def first_look(
     no_features: Iterable[str] = (),
     rows_may_fail: bool = False,
     asks: bool = False,
-) -> FirstLook:
+) -> InferredSchema:
     """Look at the first rows of a table, with the options that were ``given``.
 
     ``no_features`` are columns that something else reads: keys, times and weights. Where ``rows_may_fail``, a row that cannot be
     used is left out. Where it ``asks``, all that options could say is a question. A StreamError says that the source cannot be
     read.
     """
-    found: dict[str, Any] = {}
+    new_options: dict[str, Any] = {}
     if beginning.format == "csv":
-        found |= text_options(beginning.text, label, given)
-    options = found | dict(given)
-    seen = table = table_options(options, beginning.format)
+        new_options |= detect_csv_options(beginning.text, label, given)
+    options = new_options | dict(given)
+    seen = table = resolve_table_options(options, beginning.format)
     if no_features:
         seen = table._replace(encoder=merge_options(table.encoder, {"columns": dict.fromkeys(no_features, DROP)}))
-    n_rows, columns = look(beginning, label, seen, regression, rows_may_fail)
-    is_target = any(column.note == TARGET for column in columns)
-    proposed, question = None, None
+    n_rows, columns = infer_columns(beginning, label, seen, regression, rows_may_fail)
+    is_target = any(column.note == TARGET_NOTE for column in columns)
+    proposed, problem = None, None
     try:
-        proposed = reading_proposal(columns, table, rows_may_fail, partial(tried, beginning, label, table) if columns else None)
-    except NothingLeftError as error:
-        question = Question(str(error))
+        proposed = propose_options(
+            columns, table, rows_may_fail, partial(find_unlearnable_columns, beginning, label, table) if columns else None
+        )
+    except NoFeatureColumnsError as error:
+        problem = SchemaProblem(str(error))
     if columns and all(column.kind in ("label", "target") for column in columns):
-        question = Question(f"there is no column but {label}: nothing to learn from")
-    if proposed is not None and (asks or any(column.is_open for column in proposed.columns)):
-        question = proposed.question
+        problem = SchemaProblem(f"there is no column but {label}: nothing to learn from")
+    if proposed is not None and (asks or any(column.is_ambiguous for column in proposed.columns)):
+        problem = proposed.problem
     elif asks and is_target:
-        question = Question(f"{label} looks like {TARGET}", regression=True)
+        problem = SchemaProblem(f"{label} looks like {TARGET_NOTE}", regression=True)
     elif proposed is not None:
-        found, options = found | proposed.options, options | proposed.options
-    read = [SeenColumn(*column[:4], column.otherwise) for column in columns]
-    return FirstLook(with_kinds(read, options), n_rows, found, options, is_target, question)
+        new_options, options = new_options | proposed.options, options | proposed.options
+    read = [ColumnSchema(*column[:4], column.alternative) for column in columns]
+    return InferredSchema(apply_kinds(read, options), n_rows, new_options, options, is_target, problem)
 
 
-def names_in(beginning: Beginning) -> list[str]:
+def read_column_names(beginning: SourceSample) -> list[str]:
     """Return the names of the columns, that of the label too; none where they cannot be seen."""
-    options = text_options(beginning.text, None, {}) if beginning.format == "csv" else {}
-    with contextlib.suppress(StreamError), beginning.opened(label=None, **options) as source:
+    options = detect_csv_options(beginning.text, None, {}) if beginning.format == "csv" else {}
+    with contextlib.suppress(StreamError), beginning.open_rows(label=None, **options) as source:
         row = next(iter(source), None)
         return list(map(str, source.columns or (row.x if isinstance(row, Row) else ())))
     return []
 
 
-def likely_label(names: Sequence[str]) -> str:
+def guess_label_column(names: Sequence[str]) -> str:
     """Return which of some columns may be the label.
 
-    >>> likely_label(["a", "Class", "b"]), likely_label(["a", "b"])
+    >>> guess_label_column(["a", "Class", "b"]), guess_label_column(["a", "b"])
     ('Class', 'b')
     """
     return next((name for name in names if name.lower() in _LABELS), names[-1])
@@ -245,10 +262,10 @@ _DELIMITERS = ",;\t|"
 _OTHER = "cp1252"
 
 
-def text_options(data: bytes, label: str | None, given: Mapping[str, Any]) -> dict[str, str]:
+def detect_csv_options(data: bytes, label: str | None, given: Mapping[str, Any]) -> dict[str, str]:
     r"""Return the ``encoding`` and the ``delimiter`` of a CSV file that begins so, as far as they are not usual, and not given.
 
-    >>> text_options("Größe;Preis\n1,5;2\n".encode("latin-1"), "Preis", {})
+    >>> detect_csv_options("Größe;Preis\n1,5;2\n".encode("latin-1"), "Preis", {})
     {'encoding': 'cp1252', 'delimiter': ';'}
     """
     options: dict[str, str] = {}

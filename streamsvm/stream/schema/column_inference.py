@@ -12,12 +12,12 @@ from types import MappingProxyType
 from typing import Any, NamedTuple
 
 from streamsvm.files.messages import shorten
-from streamsvm.stream.tables.kinds import CATEGORY, DATE, DROP, NUMBER
+from streamsvm.stream.tables.column_kinds import CATEGORY, DATE, DROP, NUMBER
 from streamsvm.stream.tables.reading import Reading
 from streamsvm.stream.tables.values import UNITS, formats_of, is_date, number, parsed_date, unit_of, zone_names
 
 #: Minimum number of rows to call a column a constant or an id.
-ENOUGH = 20
+MIN_ROWS_TO_JUDGE = 20
 _LONGEST_VALUE = 20  # characters
 _MOSTLY = 10  # times as many of one kind
 _MOST_MARKS = 3  # texts among numbers or dates that may mean "missing", beside those that usually do
@@ -29,7 +29,7 @@ _BY_MARK = {mark: Reading(decimal=mark) for mark in (".", ",")}  # of decimals
 _TIMES = (10.0**9, 2.0 * 10.0**9)  # seconds since 1970, of 2001 to 2033
 
 
-class Finding(NamedTuple):
+class InferredColumn(NamedTuple):
     """What the first rows show of a column."""
 
     name: str
@@ -37,109 +37,119 @@ class Finding(NamedTuple):
     """The kind that the column is taken for."""
     values: str
     note: str = ""
-    answers: Mapping[str, Any] = MappingProxyType({})
-    """Options to try, as of `TableReading.options`, if the column cannot be learned without any."""
-    suggested: Mapping[str, Any] = MappingProxyType({})
+    required_options: Mapping[str, Any] = MappingProxyType({})
+    """Options to try, as of `TableSchema.options`, if the column cannot be learned without any."""
+    suggested_options: Mapping[str, Any] = MappingProxyType({})
     """Options with which it is read better, if it can be."""
-    otherwise: Mapping[str, Any] | None = None
+    alternative: Mapping[str, Any] | None = None
     """Options for the other reading that the note mentions."""
-    is_open: bool = False
+    is_ambiguous: bool = False
     """Whether nothing in the rows seen decides between two readings that give other values."""
 
     @property
     def proposed_kind(self) -> str:
         """The kind that the answers give the column; ``number`` if they give it none."""
-        kind: str = self.answers.get("columns", {}).get(self.name, NUMBER)
+        kind: str = self.required_options.get("columns", {}).get(self.name, NUMBER)
         return kind.partition("=")[0]
 
 
-def column_of(
+def infer_column(
     name: str,
     values: Sequence[Any],
     reads_text: bool = False,
     rows_may_fail: bool = False,
     forms: list[str | None] | None = None,
-) -> Finding:
+) -> InferredColumn:
     """Determine the kind of a column from its values without the missing ones.
 
     Text among ten times as many numbers is an error in a row: it needs no answer if rows may fail.
     ``forms`` are the formats of its dates, where more rows have told them.
 
-    >>> age = column_of("age", [31.0, "?", 40.0, 29.0])
-    >>> age.kind, age.values, age.note, age.answers
+    >>> age = infer_column("age", [31.0, "?", 40.0, 29.0])
+    >>> age.kind, age.values, age.note, age.required_options
     ('number', '29 to 40', "'?' in 1 row is not a number", {'missing': ['?']})
-    >>> column_of("since", ["02.01.2024", "31.12.2023", "NA"]).answers
+    >>> infer_column("since", ["02.01.2024", "31.12.2023", "NA"]).required_options
     {'columns': {'since': 'date=%d.%m.%Y'}, 'missing': ['NA']}
-    >>> column_of("amount", [950.0, "1,200", "$2,000.50"]).answers
+    >>> infer_column("amount", [950.0, "1,200", "$2,000.50"]).required_options
     {'decimal': '.'}
     """
     n_given = len(values)
     values = [value for value in values if not isinstance(value, str) or value.strip()]
-    as_text = {} if reads_text else as_kind(name, NUMBER)
+    as_text = {} if reads_text else make_kind_option(name, NUMBER)
     numbers: list[Any] = []
     others: list[Any] = []
     for value in values:
         (numbers if _is_finite(value) else others).append(value)
     if not values:
-        return Finding(name, "number", "", "no value in these rows", as_text if n_given else {})
+        return InferredColumn(name, "number", "", "no value in these rows", as_text if n_given else {})
     if not others:
         if len(values) < n_given:
             n_empty = n_given - len(values)
             answers = {} if rows_may_fail and len(numbers) >= _MOSTLY * n_empty else as_text
-            return Finding(name, "number", _range_text(numbers), f"empty text in {_rows_text(n_empty)}", answers)
+            return InferredColumn(name, "number", _range_text(numbers), f"empty text in {_rows_text(n_empty)}", answers)
         note, suggested, otherwise = _suspicion_of(name, numbers, len(set(numbers)))
-        shown = most_common(list(map(int, numbers))) if suggested == as_kind(name, CATEGORY) else _range_text(numbers)
-        return Finding(name, "number", shown, note, suggested=suggested, otherwise=otherwise)
+        shown = (
+            format_most_common(list(map(int, numbers))) if suggested == make_kind_option(name, CATEGORY) else _range_text(numbers)
+        )
+        return InferredColumn(name, "number", shown, note, suggested_options=suggested, alternative=otherwise)
     if any(isinstance(value, dict | list) for value in others):
-        return Finding(name, "nested", "", "no number", as_kind(name, DROP))
+        return InferredColumn(name, "nested", "", "no number", make_kind_option(name, DROP))
     if huge := [value for value in others if isinstance(value, int)]:
-        answers = {} if rows_may_fail else as_kind(name, DROP)
-        return Finding(name, "number", _range_text(numbers + huge), "has numbers that are too large", answers)
-    marks, rest = parted_marks(values)
+        answers = {} if rows_may_fail else make_kind_option(name, DROP)
+        return InferredColumn(name, "number", _range_text(numbers + huge), "has numbers that are too large", answers)
+    marks, rest = split_missing_markers(values)
     missing = {"missing": list(marks)} if marks else {}
     if not numbers and all(isinstance(value, float) for value in others):  # NaN, inf
-        return Finding(name, "number", "", "no value in these rows", missing)
+        return InferredColumn(name, "number", "", "no value in these rows", missing)
     texts = list(dict.fromkeys(str(value).strip() for value in rest))
     if decimals := _decimal_marks(numbers, texts):
         what = "numbers with a decimal comma" if decimals == [","] else "numbers as people write them"
-        is_open = len(decimals) > 1
-        note = f"{what}, or with a decimal comma" if is_open else what
-        answers, otherwise = {"decimal": decimals[0], **missing}, {"decimal": ","} if is_open else None
-        return Finding(
-            name, "text", most_common(values), note + _beside_text(marks), answers, otherwise=otherwise, is_open=is_open
-        )
+        is_ambiguous = len(decimals) > 1
+        note = f"{what}, or with a decimal comma" if is_ambiguous else what
+        answers, otherwise = {"decimal": decimals[0], **missing}, {"decimal": ","} if is_ambiguous else None
+        note, shown = note + _beside_text(marks), format_most_common(values)
+        return InferredColumn(name, "text", shown, note, answers, alternative=otherwise, is_ambiguous=is_ambiguous)
     is_mostly = rows_may_fail and len(numbers) >= _MOSTLY * len(others)
     if rest and all(is_number(value) for value in rest) and not is_mostly:
-        return Finding(name, "number", most_common(values), "numbers as text" + _beside_text(marks), missing or as_text)
+        return InferredColumn(
+            name, "number", format_most_common(values), "numbers as text" + _beside_text(marks), missing or as_text
+        )
     if numbers and len(texts) <= _MOST_MARKS and all(map(_can_be_written, texts)):
         marks = Counter(str(value).strip() for value in others)
         verb = "is not a number" if len(marks) == 1 else "are not numbers"
-        return Finding(name, "number", _range_text(numbers), f"{_counted_marks(marks)} {verb}", {"missing": list(marks)})
+        return InferredColumn(name, "number", _range_text(numbers), f"{_counted_marks(marks)} {verb}", {"missing": list(marks)})
     if is_mostly or (len(texts) <= _MOST_MARKS and len(numbers) >= _MOSTLY * len(others)):
-        return Finding(name, "number", _range_text(numbers), f"not a number in {_rows_text(len(others))}")
-    if not numbers and rest and (forms := forms or date_formats(rest)):
+        return InferredColumn(name, "number", _range_text(numbers), f"not a number in {_rows_text(len(others))}")
+    if not numbers and rest and (forms := forms or infer_date_formats(rest)):
         either = f", or in the format {' or '.join(map(str, forms[1:]))}: these rows fit both" if len(forms) > 1 else ""
         note = f"looks like a date{either}{_zones_of(texts, forms[0])}{_beside_text(marks)}"
-        answers = as_kind(name, date_kind(forms[0])) | missing
-        return Finding(name, "date", most_common(values, 1), note, answers, is_open=len(forms) > 1)
+        answers = make_kind_option(name, format_date_kind(forms[0])) | missing
+        return InferredColumn(name, "date", format_most_common(values, 1), note, answers, is_ambiguous=len(forms) > 1)
     if not numbers and rest and (zones := zone_names(texts)):
         note = f"times with the zone names {' and '.join(zones)}, of which no format tells the offset: write it, such as +01:00"
-        return Finding(name, "text", most_common(values), note + _beside_text(marks), as_kind(name, DROP) | missing, is_open=True)
+        return InferredColumn(
+            name,
+            "text",
+            format_most_common(values),
+            note + _beside_text(marks),
+            make_kind_option(name, DROP) | missing,
+            is_ambiguous=True,
+        )
     distinct = len({str(value) for value in values})
     note = _of_units(texts)
-    if distinct == len(values) >= ENOUGH:
+    if distinct == len(values) >= MIN_ROWS_TO_JUDGE:
         note = note or ("numbers written in a way that is not read" if _like_numbers(rest) else "looks like an id")
-        return Finding(name, "text", most_common(values), note, as_kind(name, DROP))
-    note = "one value so far" if distinct == 1 and len(values) >= ENOUGH else note
-    return Finding(name, "text", most_common(values), note, as_kind(name, CATEGORY))
+        return InferredColumn(name, "text", format_most_common(values), note, make_kind_option(name, DROP))
+    note = "one value so far" if distinct == 1 and len(values) >= MIN_ROWS_TO_JUDGE else note
+    return InferredColumn(name, "text", format_most_common(values), note, make_kind_option(name, CATEGORY))
 
 
-def as_kind(name: str, kind: str) -> dict[str, Any]:
+def make_kind_option(name: str, kind: str) -> dict[str, Any]:
     """Return the options that give a column a kind."""
     return {"columns": {name: kind}}
 
 
-def date_kind(form: str | None) -> str:
+def format_date_kind(form: str | None) -> str:
     """Return the kind of a column of dates in a format; None is ISO 8601."""
     return DATE if form is None else f"{DATE}={form}"
 
@@ -152,7 +162,7 @@ def _zones_of(texts: Sequence[str], form: str | None) -> str:
     return f" with the zone name {zones[0]}, which is not read" if zones else ""
 
 
-def parted_marks(values: Sequence[Any]) -> tuple[dict[str, int], list[Any]]:
+def split_missing_markers(values: Sequence[Any]) -> tuple[dict[str, int], list[Any]]:
     """Return the texts that seem to mean "missing", with their numbers of rows, and the other values that are no numbers.
 
     A mark is usual, or one of a few texts that are neither a number nor a date, in fewer rows than those.
@@ -196,9 +206,9 @@ def _like_numbers(values: Sequence[Any]) -> bool:
 def _of_units(texts: Sequence[str]) -> str:
     """Return the note on numbers in text that have units which are not read, or more than one."""
     if any(all(_written_in(mark, text) is not None for text in texts) for mark in _BY_MARK):
-        money = money_of(texts)
+        money = find_currencies(texts)
         return f"numbers in several units: {shorten(', '.join(money), _LONGEST_VALUE)}" if len(money) > 1 else ""
-    unit = text_unit_of(texts)
+    unit = find_common_unit(texts)
     return f"numbers with the unit {unit!r}, which is not read" if unit else ""
 
 
@@ -216,7 +226,7 @@ def _beside_text(marks: Mapping[str, int]) -> str:
 
 def _decimal_marks(numbers: Sequence[float], texts: Sequence[str]) -> list[str]:
     """Return the decimal marks with which texts beside plain numbers are numbers, too; one if both read the same."""
-    if not texts or len(money_of(texts)) > 1 or all(is_number(text) for text in texts):
+    if not texts or len(find_currencies(texts)) > 1 or all(is_number(text) for text in texts):
         return []
     values_by_mark: dict[str, list[float | None]] = {}
     for mark in _BY_MARK:
@@ -227,11 +237,13 @@ def _decimal_marks(numbers: Sequence[float], texts: Sequence[str]) -> list[str]:
     return list(values_by_mark)
 
 
-def have_thousands(texts: Iterable[str]) -> bool:
+def may_group_thousands(texts: Iterable[str]) -> bool:
     """Whether points may stand between thousands: each has three digits after it, and numbers without a point are below 1000.
 
-    >>> have_thousands(["12.345", "567"]), have_thousands(["12.345", "0.567", "8"]), have_thousands(["12.345", "1.500"])
-    (True, False, False)
+    >>> may_group_thousands(["12.345", "567"]), may_group_thousands(["12.345", "0.567", "8"])
+    (True, False)
+    >>> may_group_thousands(["12.345", "1.500"])
+    False
     """
     numbers = [text.strip() for text in texts if is_number(text)]
     n_small = sum(_SMALL.fullmatch(text) is not None for text in numbers)
@@ -245,22 +257,26 @@ def _may_be_thousands(value: float) -> bool:
 def _suspicion_of(name: str, numbers: Sequence[float], distinct: int) -> tuple[str, Mapping[str, Any], Mapping[str, Any] | None]:
     """Return a note on what a column of numbers may be, the options that read it so, and options for another reading."""
     are_whole = all(isinstance(number, int) or number.is_integer() for number in numbers)
-    is_id = "looks like an id", as_kind(name, DROP), None
-    if len(numbers) < ENOUGH:
-        return is_id if are_whole and ID.search(name) else ("", {}, None)
+    is_id = "looks like an id", make_kind_option(name, DROP), None
+    if len(numbers) < MIN_ROWS_TO_JUDGE:
+        return is_id if are_whole and ID_NAME.search(name) else ("", {}, None)
     if distinct == 1:
         return "one value so far", {}, None
     if are_whole and (unit := _time_unit(numbers)) is not None:
-        return f"a time since 1970, in {unit}" if unit else "looks like a date", as_kind(name, date_kind(unit or None)), None
-    if are_whole and distinct == len(numbers) and ID.search(name):
+        return (
+            f"a time since 1970, in {unit}" if unit else "looks like a date",
+            make_kind_option(name, format_date_kind(unit or None)),
+            None,
+        )
+    if are_whole and distinct == len(numbers) and ID_NAME.search(name):
         return is_id
     if not are_whole or not all(a < b for a, b in itertools.pairwise(numbers)):
         is_code = are_whole and are_codes(name, numbers)
-        return ("looks like a code", as_kind(name, CATEGORY), None) if is_code else ("", {}, None)
+        return ("looks like a code", make_kind_option(name, CATEGORY), None) if is_code else ("", {}, None)
     counts = numbers[0] in (0, 1) and numbers[1] == numbers[0] + 1
     if counts or not name:
         return is_id
-    return "rises from row to row, as ids and times do", {}, as_kind(name, DROP)
+    return "rises from row to row, as ids and times do", {}, make_kind_option(name, DROP)
 
 
 def _time_unit(numbers: Sequence[float]) -> str | None:
@@ -273,7 +289,7 @@ def _time_unit(numbers: Sequence[float]) -> str | None:
     return unit if all(_TIMES[0] < number / UNITS[unit][0] < _TIMES[1] for number in numbers) else None
 
 
-def not_read(name: str, values: Sequence[Any], form: str | None) -> tuple[str, dict[str, Any]]:
+def find_invalid_dates(name: str, values: Sequence[Any], form: str | None) -> tuple[str, dict[str, Any]]:
     """Return a note on values that are not dates in a format, and the options that read them; empty if all are dates."""
     wrong = [value for value in values if isinstance(value, str) and value.strip() and not is_date(value.strip(), form)]
     if form is None or form in UNITS:
@@ -283,14 +299,14 @@ def not_read(name: str, values: Sequence[Any], form: str | None) -> tuple[str, d
     note = f"{wrong[0]!r} is not written as {form or 'ISO 8601'}"
     marks = list(dict.fromkeys(value.strip() for value in wrong))
     unusual = [text for text in marks if text.lower() not in _USUAL_MARKS]
-    forms = date_formats(unusual) if unusual else []
+    forms = infer_date_formats(unusual) if unusual else []
     if not forms and len(unusual) <= _MOST_MARKS and all(map(_can_be_written, unusual)):
         return note, {"missing": marks}
     usual = [text for text in marks if text not in unusual]
-    return note, as_kind(name, date_kind(forms[0] if forms else "FORMAT")) | ({"missing": usual} if usual else {})
+    return note, make_kind_option(name, format_date_kind(forms[0] if forms else "FORMAT")) | ({"missing": usual} if usual else {})
 
 
-def date_formats(values: Sequence[Any]) -> list[str | None]:
+def infer_date_formats(values: Sequence[Any]) -> list[str | None]:
     """Return the formats that fit all values, as `formats_of`."""
     if all(isinstance(value, date) for value in values):
         return [None]
@@ -331,7 +347,7 @@ def _short_number(number: float) -> str:
         return "a huge number"
 
 
-def most_common(values: Sequence[Any], most: int = 3) -> str:
+def format_most_common(values: Sequence[Any], most: int = 3) -> str:
     """Return the values that come most often, as they are shown."""
     counts = Counter(str(value) for value in values)
     texts = [shorten(text, _LONGEST_VALUE) for text, _ in counts.most_common(most)]
@@ -343,20 +359,22 @@ _MONEY = re.compile(r"%|[$€£¥₹]|[^\W\d_]{2,}")
 _AFTER = re.compile(r"[-+\u2212]?[\d.,'\u2019\u00a0\u2009\u202f ]*\d\s?((?:[^\W\d_]|[°%‰\u2032\u2033])[^\d\s,;:]{0,7})")
 
 
-def money_of(texts: Iterable[str]) -> list[str]:
+def find_currencies(texts: Iterable[str]) -> list[str]:
     """Return the currencies and the percent sign in texts that are numbers as people write them; a sign is its currency.
 
-    >>> money_of(["$5", "5.50", "(7 USD)", "1e3"]), money_of(["EUR 5", "CHF5", "3%"])
+    >>> find_currencies(["$5", "5.50", "(7 USD)", "1e3"]), find_currencies(["EUR 5", "CHF5", "3%"])
     (['USD'], ['EUR', 'CHF', '%'])
     """
     return list(dict.fromkeys(_SIGNS.get(unit, unit) for text in texts for unit in _MONEY.findall(text)))
 
 
-def text_unit_of(texts: Iterable[str]) -> str | None:
+def find_common_unit(texts: Iterable[str]) -> str | None:
     """Return the one unit that stands after each of some numbers in text; None if they are something else.
 
-    >>> [text_unit_of(texts) for texts in (["71.2 kg", "80kg"], ["5,3 km/h", "1.200 km/h"], ["5 g", "5 kg"], ["5 kg", "heavy"])]
-    ['kg', 'km/h', None, None]
+    >>> find_common_unit(["71.2 kg", "80kg"]), find_common_unit(["5,3 km/h", "1.200 km/h"])
+    ('kg', 'km/h')
+    >>> find_common_unit(["5 g", "5 kg"]), find_common_unit(["5 kg", "heavy"])
+    (None, None)
     """
     units: set[str | None] = set()
     for text in texts:
@@ -367,7 +385,7 @@ def text_unit_of(texts: Iterable[str]) -> str | None:
 
 
 #: The name of a column of ids, which few rows do not show by their values.
-ID = re.compile(r"(^|[_\W])(id|ID|Id)$|[a-z]I[dD]$")
+ID_NAME = re.compile(r"(^|[_\W])(id|ID|Id)$|[a-z]I[dD]$")
 #: That of codes, which may lie close together, and that of what belongs to a group, and repeats with it as its code does.
 _CODE = re.compile(r"code\d?$|(^|[_\W])(zip|plz|fips)$", re.IGNORECASE)
 _QUANTITY = re.compile(
@@ -401,7 +419,7 @@ def are_codes(name: str, numbers: Sequence[float]) -> bool:
         return False
     if _CODE.search(name):
         return True
-    if ID.search(name):
+    if ID_NAME.search(name):
         return len(distinct) < len(numbers)
     if max(distinct) < _LEAST or _QUANTITY.search(name) or all(_SECONDS[0] < number < _SECONDS[1] for number in distinct):
         return False
