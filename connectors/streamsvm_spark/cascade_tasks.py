@@ -110,11 +110,11 @@ def decision_values(sums: KernelSums, bias: float, rows: Candidates, reach: floa
     """
     X = rows.X.astype(np.float64)
     with limit_blas_threads():
-        if (found := sums.rough(X)) is None:
-            return bias + sums.exact(X)[:, 0]
+        if (found := sums.compute_float32(X)) is None:
+            return bias + sums.compute_exact(X)[:, 0]
         f, error = bias + found[0][:, 0], found[1][:, 0]
         doubt = 1.0 - rows.signs * f + error > -reach
-        f[doubt] = bias + sums.exact(X[doubt])[:, 0]
+        f[doubt] = bias + sums.compute_exact(X[doubt])[:, 0]
     return f
 
 

@@ -12,7 +12,7 @@ from scipy import sparse
 from sklearn.base import is_classifier, is_outlier_detector
 from sklearn.utils.validation import check_consistent_length, check_is_fitted, column_or_1d, validate_data
 
-from streamsvm.batch.reduced_set import ReducedSet, choose_vectors, dense_rows, rows_between
+from streamsvm.batch.reduced_set import ReducedSet, choose_vectors, interpolate_rows, to_dense_rows
 from streamsvm.core.checks import LearnerName, check_number, check_one_of
 from streamsvm.core.kernels import KERNELS, LARGEST_FEATURE
 from streamsvm.files.messages import short_repr
@@ -190,7 +190,7 @@ def to_budget(
     names = list(getattr(model, "feature_names_in_", range(model.n_features_in_)) if feature_names is None else feature_names)
     if len(set(names)) != model.n_features_in_:
         raise ValueError(f"feature_names must be {model.n_features_in_} different names, not {feature_names!r}")
-    trial = None if loss is None else _Trial.of(model, X, y, loss, seed)
+    trial = None if loss is None else _HeldOutRows.of(model, X, y, loss, seed)
     if y is not None and (trial is None or not is_classifier(model)):
         raise ValueError("y is for the loss of a classifier: leave it out")
     labels = model.classes_.tolist() if is_classifier(model) else None
@@ -219,7 +219,7 @@ class _Expansion(NamedTuple):
     intercept: np.ndarray  # [outputs]
 
 
-class _Trial(NamedTuple):
+class _HeldOutRows(NamedTuple):
     """Rows on which a loss is measured, and those that are left to fit to."""
 
     machine: Any
@@ -230,7 +230,7 @@ class _Trial(NamedTuple):
     allowed: float  # the loss, in percent
 
     @staticmethod
-    def of(machine: Any, X: Any, y: Any, allowed: float, seed: int | None) -> _Trial:
+    def of(machine: Any, X: Any, y: Any, allowed: float, seed: int | None) -> _HeldOutRows:
         """Hold rows of X out, and their labels if there are any."""
         held = 0 if X is None else min(int(_HELD_OUT * X.shape[0]), _MOST_HELD_OUT)
         if held < _LEAST_HELD_OUT:
@@ -243,12 +243,12 @@ class _Trial(NamedTuple):
         order = np.random.default_rng(seed).permutation(X.shape[0])
         out, rows = order[:held], X[order[:held]]
         labels = None if y is None else y[out]
-        return _Trial(machine, np.sort(order[held:]), rows, machine._predicted(rows), labels, allowed)
+        return _HeldOutRows(machine, np.sort(order[held:]), rows, machine._predict_checked(rows), labels, allowed)
 
     def loss(self, expansion: _Expansion) -> float:
         """Return what an expansion loses, in percent, as `to_budget` defines it."""
         problem = ReducedSet(self.machine._kernel, self.rows, np.zeros((self.rows.shape[0], 1)), np.ones(self.rows.shape[0]))
-        values = problem.values(dense_rows(expansion.vectors), expansion.coefficients.T) + expansion.intercept
+        values = problem.values(to_dense_rows(expansion.vectors), expansion.coefficients.T) + expansion.intercept
         if not is_classifier(self.machine):
             difference, spread = np.abs(values[:, 0] - self.predicted).mean(), self.predicted.std()
             return float(100.0 * difference / spread) if spread > 0.0 else 100.0 * float(difference > 0.0)
@@ -259,7 +259,7 @@ class _Trial(NamedTuple):
         return 100.0 * float((self.predicted == self.y).mean() - (labels == self.y).mean())
 
 
-def _smallest_expansion(distillation: _Distillation, trial: _Trial, passes: int) -> _Expansion:
+def _smallest_expansion(distillation: _Distillation, trial: _HeldOutRows, passes: int) -> _Expansion:
     """Return the expansion of about the smallest budget whose loss is not too large."""
     m, fewer, budget = len(distillation.coefficients), 0, _FIRST_BUDGET
     largest = min(_LARGEST_PART * m, _LARGEST_TRIAL)
@@ -320,10 +320,10 @@ class _Distillation:
         self.several = is_classifier(machine) and len(machine.classes_) > 2
         coefficients = machine._coefficients.T
         #: Those of the learner's outputs, float64 [m, outputs] and [outputs].
-        self.coefficients = machine._class_values(coefficients) if self.several else coefficients
+        self.coefficients = machine._compute_class_values(coefficients) if self.several else coefficients
         intercepts = machine._intercepts[np.newaxis]
-        self.intercept = (machine._class_values(intercepts) if self.several else intercepts)[0]
-        self.votes = self.several and machine._votes
+        self.intercept = (machine._compute_class_values(intercepts) if self.several else intercepts)[0]
+        self.votes = self.several and machine._uses_votes
         self.X = X
 
     def run(self, budget: int, passes: int) -> _Expansion:
@@ -337,16 +337,16 @@ class _Distillation:
             intercept = targets.mean(axis=0)
         weights = np.ones(len(targets)) if margins is None else 1.0 / (1.0 + np.square(margins))
         problem = ReducedSet(machine._kernel, rows, targets - intercept, weights)
-        vectors = self._chosen(problem, budget, rng)
+        vectors = self._choose_vectors(problem, budget, rng)
         if self.votes:
             vectors = problem.move(vectors, passes // 4)
             vectors, coefficients = problem.follow(vectors, problem.solve(vectors), intercept, passes)
             return _Expansion(vectors, coefficients.T, intercept)
-        enough = None if margins is None else lambda values: self._points_lost(values + intercept, targets) < _ENOUGH
+        enough = None if margins is None else lambda values: self._estimate_lost_points(values + intercept, targets) < _ENOUGH
         vectors = problem.move(vectors, passes, enough).astype(np.float32)  # as the learner will have them
         return _Expansion(vectors, problem.solve(vectors.astype(np.float64)).T, intercept)
 
-    def _points_lost(self, values: np.ndarray, targets: np.ndarray) -> float:
+    def _estimate_lost_points(self, values: np.ndarray, targets: np.ndarray) -> float:
         """Return about how many points of accuracy are lost with values [n, outputs] in place of targets.
 
         A row whose label is another one counts as far as the machine is certain of it.
@@ -362,13 +362,13 @@ class _Distillation:
         """Whether the machine is itself an expansion of at most so many vectors."""
         return len(self.coefficients) <= budget and self.machine._is_expansion and not self.votes
 
-    def _chosen(self, problem: ReducedSet, budget: int, rng: np.random.Generator) -> np.ndarray:
+    def _choose_vectors(self, problem: ReducedSet, budget: int, rng: np.random.Generator) -> np.ndarray:
         """Return at most ``budget`` vectors, float64 [m, d]: a few of the machine's, and rows where these are far off."""
         S, sizes = self.machine.support_vectors_, [math.ceil(part * budget) for part in _PARTS]
         weights = np.abs(self.coefficients).max(axis=1)
-        vectors = dense_rows(S[choose_vectors(self.machine._kernel, S, weights, sizes[0], rng)])
+        vectors = to_dense_rows(S[choose_vectors(self.machine._kernel, S, weights, sizes[0], rng)])
         for size in sizes[1:] if len(vectors) else ():  # none: the machine's decision is constant
-            vectors = np.concatenate([vectors, problem.worst_rows(vectors, size - len(vectors), rng)])
+            vectors = np.concatenate([vectors, problem.find_worst_rows(vectors, size - len(vectors), rng)])
         return vectors
 
     def _rows(self, budget: int, rng: np.random.Generator) -> Any:
@@ -388,22 +388,22 @@ class _Distillation:
                 return rows
             rows = rows.toarray()
         rows = np.asarray(rows, np.float32)
-        return np.concatenate([rows, rows_between(rows, between, rng)])
+        return np.concatenate([rows, interpolate_rows(rows, between, rng)])
 
     def _targets(self, rows: Any) -> tuple[np.ndarray, np.ndarray | None]:
         """Return what the outputs are to be, float64 [n, outputs], and how far the best is above the next, for a classifier."""
         machine = self.machine
         chunks = [rows[begin : begin + _CHUNK] for begin in range(0, rows.shape[0], _CHUNK)]
-        f = np.concatenate([machine._decide(chunk.astype(np.float64), _is_settled) for chunk in chunks])
+        f = np.concatenate([machine._compute_decisions(chunk.astype(np.float64), _is_accurate) for chunk in chunks])
         if not is_classifier(machine):
             return f, None
         if not self.several:
             return f, np.abs(f[:, 0])
-        values = machine._soft_votes(f) if self.votes else machine._class_values(f)
+        values = machine._compute_soft_votes(f) if self.votes else machine._compute_class_values(f)
         ordered = np.sort(values, axis=1)
         return values, ordered[:, -1] - ordered[:, -2]
 
 
-def _is_settled(f: np.ndarray, error: np.ndarray) -> np.ndarray:
+def _is_accurate(f: np.ndarray, error: np.ndarray) -> np.ndarray:
     """Return of which rows decision values [n, machines] from float32 are good enough to follow."""
     return (error <= _ROUGH * np.maximum(np.abs(f), 1.0)).all(axis=1)

@@ -13,10 +13,10 @@ from sklearn.exceptions import ConvergenceWarning
 
 from streamsvm.batch.hss.compositional import compose_matrix
 from streamsvm.batch.hss.cuts import Cuts, add_values, check_forest, grow, join_trees, pack_forest
-from streamsvm.batch.kernel_machine import KernelClassifier, KernelRegressor, Settled
-from streamsvm.batch.path_machine import PathMachine, Prepared, forest_sizes
-from streamsvm.batch.problem import Bounds, Groups
-from streamsvm.batch.tree_descent import LossTerms, TreePoint, descend_tree
+from streamsvm.batch.kernel_machine import KernelClassifier, KernelRegressor, SettledTest
+from streamsvm.batch.path_machine import PathData, PathMachine, choose_forest_sizes
+from streamsvm.batch.problem import Bounds, RowGroups
+from streamsvm.batch.tree_descent import LossTerms, TreeSolution, descend_tree
 from streamsvm.core.checks import parameter
 from streamsvm.core.docstrings import complete_docstring
 from streamsvm.core.kernels import LARGEST_KERNEL, POLY, RBF, Kernel
@@ -29,16 +29,16 @@ _LARGEST_VALUE = 1e100  # of X: products of three are finite
 _CHUNK = 65_536  # rows of a prediction
 
 
-class _Tree(NamedTuple):
+class _SolvedTree(NamedTuple):
     """A tree with the solutions of all problems, whose rows are in the order of its leaves."""
 
     seed: int
     cuts: Cuts
-    solutions: list[TreePoint]
+    solutions: list[TreeSolution]
     nbytes: int
 
 
-class _Problems(NamedTuple):
+class _TreeProblems(NamedTuple):
     """The problems of a fit, which all of its trees share."""
 
     X: np.ndarray
@@ -52,7 +52,7 @@ class _Problems(NamedTuple):
     max_iter: int
     stop: threading.Event
 
-    def tree(self, seed: int) -> _Tree | None:
+    def tree(self, seed: int) -> _SolvedTree | None:
         """Grow a tree and solve all problems with its kernel. Once ``stop`` is set, each gets one walk.
 
         None where ``stop`` was set before, or where an interrupt of the user, which sets it, comes before the first walk.
@@ -67,17 +67,17 @@ class _Problems(NamedTuple):
                 raise
             return None
 
-    def _grown(self, seed: int) -> _Tree:
+    def _grown(self, seed: int) -> _SolvedTree:
         raise_if_stopped()
         cuts = grow(self.X, self.leaf_size, seed)
         matrix = compose_matrix(self.X[cuts.order], cuts, self.kernel, self.rank, seed)
         loss = self.loss._replace(targets=self.loss.targets[cuts.order])
-        solutions: list[TreePoint] = []
+        solutions: list[TreeSolution] = []
         for number, bounds in enumerate(self.bounds):
             ordered = Bounds(*(side[cuts.order] for side in bounds))
             start = solutions[-1] if number % (len(self.bounds) // self.machines) else None
             solutions.append(descend_tree(cuts, matrix, loss, ordered, start, self.tol, self.max_iter, self.stop))
-        return _Tree(seed, cuts, solutions, matrix.nbytes)
+        return _SolvedTree(seed, cuts, solutions, matrix.nbytes)
 
 
 @dataclass(eq=False, repr=False, kw_only=True)
@@ -139,20 +139,20 @@ class HierarchicalMachine(PathMachine):
 
     def _fit_models(self, models: list[Self], X: Any, y: Any, sample_weight: Any) -> list[Self]:
         Cs = [model.C for model in models]
-        with self._all_or_nothing():
-            prepared = self._prepared(Cs, X, y, sample_weight)
+        with self._rollback_on_error():
+            prepared = self._prepare_path(Cs, X, y, sample_weight)
             units, increasing = prepared.units, np.argsort(Cs)
             bounds = [Bounds(*(Cs[number] * side for side in unit)) for unit in units for number in increasing]
-            problems = self._problems(prepared.groups, bounds, len(units))
-            trees, interrupted = self._trees(problems)
-            self._share_fit(models)
+            problems = self._make_problems(prepared.groups, bounds, len(units))
+            trees, interrupted = self._solve_trees(problems)
+            self._copy_fit_to(models)
             place_of = np.empty(len(Cs), np.int64)
             place_of[increasing] = np.arange(len(Cs))
             for number, (model, C) in enumerate(zip(models, Cs, strict=True)):
                 model._take(prepared, trees, C, (np.arange(len(units)) * len(Cs) + place_of[number]).tolist())
         if interrupted:
             raise KeyboardInterrupt
-        self._warn(models)
+        self._warn_if_inexact(models)
         return models
 
     def _check_parameters(self, Cs: Iterable[float]) -> None:
@@ -161,24 +161,24 @@ class HierarchicalMachine(PathMachine):
         for name, least in {"leaf_size": 2, "rank": 1}.items():
             self._check_or_auto(name, least, high=10**5, integer=True)
 
-    def _sizes(self, n: int, d: int) -> tuple[int, int]:
+    def _choose_sizes(self, n: int, d: int) -> tuple[int, int]:
         """Return the rows of a leaf, at most, and the rank, for n rows of d features."""
-        leaf_size, rank = forest_sizes(n, d)
+        leaf_size, rank = choose_forest_sizes(n, d)
         rank = rank if isinstance(self.rank, str) else int(self.rank)
         return max(leaf_size, 2 * rank) if isinstance(self.leaf_size, str) else int(self.leaf_size), rank
 
-    def _problems(self, groups: Groups, bounds: list[Bounds], machines: int) -> _Problems:
+    def _make_problems(self, groups: RowGroups, bounds: list[Bounds], machines: int) -> _TreeProblems:
         """Return the problems of all machines and values of C."""
-        rows = groups.rows()
-        leaf_size, rank = self._sizes(*rows.shape)
+        rows = groups.take_rows()
+        leaf_size, rank = self._choose_sizes(*rows.shape)
         loss = LossTerms.of(groups.targets, self._epsilon, _mean_self_kernel(rows, self._kernel))
         limits = float(self.tol), int(self.max_iter)
-        return _Problems(rows, self._kernel, loss, bounds, machines, leaf_size, rank, *limits, threading.Event())
+        return _TreeProblems(rows, self._kernel, loss, bounds, machines, leaf_size, rank, *limits, threading.Event())
 
-    def _trees(self, problems: _Problems) -> tuple[list[_Tree], bool]:
+    def _solve_trees(self, problems: _TreeProblems) -> tuple[list[_SolvedTree], bool]:
         """Return the trees, and whether the user interrupted: then those that were finished, or else that were begun."""
         seeds = np.random.SeedSequence(draw_seed(self.random_state)).generate_state(self.n_trees).tolist()
-        trees, threads = list[_Tree](), min(resolve_n_jobs(self.n_jobs), len(seeds))
+        trees, threads = list[_SolvedTree](), min(resolve_n_jobs(self.n_jobs), len(seeds))
 
         def grow_tree(seed: int) -> None:
             if (tree := problems.tree(seed)) is not None:
@@ -199,14 +199,14 @@ class HierarchicalMachine(PathMachine):
         finished = [tree for tree in trees if not any(solution.stopped for solution in tree.solutions)]
         return finished or trees, problems.stop.is_set()
 
-    def _take(self, prepared: Prepared, trees: list[_Tree], C: float, problems: list[int]) -> None:
+    def _take(self, prepared: PathData, trees: list[_SolvedTree], C: float, problems: list[int]) -> None:
         """Set the attributes of a fit from the trees' solutions of its problems, one for each machine."""
         solutions = [[tree.solutions[number] for number in problems] for tree in trees]
         scaled = (
             (tree.cuts, np.array([each.weights for each in some]) / len(trees))
             for tree, some in zip(trees, solutions, strict=True)
         )
-        forest = join_trees(scaled, prepared.training.counted[prepared.groups.first])
+        forest = join_trees(scaled, prepared.training.counted[prepared.groups.row_of_group])
         b = np.zeros((len(problems), len(prepared.groups)))
         for tree, some in zip(trees, solutions, strict=True):
             for of_machine, each in zip(b, some, strict=True):
@@ -224,7 +224,7 @@ class HierarchicalMachine(PathMachine):
         self.n_trees_: int = len(trees)
         self.compressed_nbytes_: int = max(tree.nbytes for tree in trees)
 
-    def _warn(self, models: list[Self]) -> None:
+    def _warn_if_inexact(self, models: list[Self]) -> None:
         worst = max(models, key=lambda model: model.gap_)
         if worst.gap_ > self.tol:
             warn(
@@ -235,18 +235,18 @@ class HierarchicalMachine(PathMachine):
 
     # Predictions ------------------------------------------------------------------------------------------------------------
 
-    def _store_rows(self) -> None:
-        self._rows = pack_forest(self._forest, np.ascontiguousarray(self.support_vectors_), self._kernel)
+    def _prepare_predictor(self) -> None:
+        self._predictor = pack_forest(self._forest, np.ascontiguousarray(self.support_vectors_), self._kernel)
 
-    def _decide(self, X: Any, settled: Settled | None = None) -> np.ndarray:  # noqa: ARG002 - they are quick as they are
+    def _compute_decisions(self, X: Any, settled: SettledTest | None = None) -> np.ndarray:  # noqa: ARG002 - they are quick as they are
         out = np.tile(self._intercepts, (X.shape[0], 1))
 
         def decide(begin: int) -> None:
             chunk = X[begin : begin + _CHUNK]
             chunk = chunk.toarray() if sparse.issparse(chunk) else chunk
-            add_values(self._rows, self._kernel, np.ascontiguousarray(chunk, np.float64), out[begin : begin + _CHUNK])
+            add_values(self._predictor, self._kernel, np.ascontiguousarray(chunk, np.float64), out[begin : begin + _CHUNK])
 
-        self._decide_chunks(decide, range(0, X.shape[0], _CHUNK))
+        self._run_chunks(decide, range(0, X.shape[0], _CHUNK))
         return out
 
     # Saved models -----------------------------------------------------------------------------------------------------------

@@ -26,10 +26,10 @@ _CSR = {"csr_array": sparse.csr_array, "csr_matrix": sparse.csr_matrix}
 _WITH_COEF0 = (POLY, SIGMOID)  # kernels; that of others is 0
 
 #: Says which rows' predictions are settled, bool [n], by decision values and how far they may be off, float64 [n, machines].
-Settled = Callable[[np.ndarray, np.ndarray], np.ndarray]
+SettledTest = Callable[[np.ndarray, np.ndarray], np.ndarray]
 
 
-class Training(NamedTuple):
+class TrainingData(NamedTuple):
     """The n rows of a fit, checked."""
 
     X: Any  # array or CSR matrix, float64 [n, features]; for a function as the kernel, rows of any form
@@ -45,8 +45,8 @@ class KernelMachine(SklearnEstimator):
     """An expansion over support vectors for each of one or more machines: classifiers of several classes have several.
 
     Fits set ``_kernel``, ``support_``, ``support_vectors_``, ``_coefficients`` float64 [machines, n_support], ``_intercepts``
-    [machines], and ``_rows``: what compiled predictions read, which is made from the rest and not saved. A machine whose decision
-    values are another function of its support vectors replaces `_store_rows` and `_decide`.
+    [machines], and ``_predictor``: what predictions read, which is computed from these and not saved. A machine whose decision
+    values are another function of its support vectors overrides `_prepare_predictor` and `_compute_decisions`.
     """
 
     C: float = 1.0
@@ -104,27 +104,27 @@ class KernelMachine(SklearnEstimator):
         else:
             check_number("gamma", self.gamma, 0.0, inclusive=True)
 
-    def _training(self, X: Any, y: Any, sample_weight: Any) -> Training:
+    def _prepare_training(self, X: Any, y: Any, sample_weight: Any) -> TrainingData:
         """Return the checked rows, labels or targets, and weights; set the kernel."""
-        X, y = self._checked_rows(X, y)
-        weights = self._checked_weights(sample_weight, X)
+        X, y = self._check_training_rows(X, y)
+        weights = self._check_weights(sample_weight, X)
         counted = np.flatnonzero(weights > 0.0)
         if not len(counted):
             raise ValueError(
                 "Invalid input - all samples have zero or negative weights: give at least one row a sample_weight above 0"
             )
-        self._kernel = self._kernel_of(X, weights)
-        return self._with_targets(Training(X, y, weights, counted))
+        self._kernel = self._make_kernel(X, weights)
+        return self._add_targets(TrainingData(X, y, weights, counted))
 
-    def _with_targets(self, training: Training) -> Training:
+    def _add_targets(self, training: TrainingData) -> TrainingData:
         """Return the rows of a fit with class numbers and class weights, or with regression targets."""
         return training
 
-    def _checked_weights(self, sample_weight: Any, X: Any) -> np.ndarray:
+    def _check_weights(self, sample_weight: Any, X: Any) -> np.ndarray:
         """Return the weights of rows, at least 0, float64 [n]."""
         return _check_sample_weight(sample_weight, X, dtype=np.float64, ensure_non_negative=True)
 
-    def _checked_rows(self, X: Any, y: Any) -> tuple[Any, Any]:
+    def _check_training_rows(self, X: Any, y: Any) -> tuple[Any, Any]:
         """Return rows to learn and their labels or targets, checked."""
         how: dict[str, Any] = {"accept_sparse": "csr", "dtype": np.float64, "accept_large_sparse": True}
         if (
@@ -141,13 +141,13 @@ class KernelMachine(SklearnEstimator):
             return validate_data(self, X, **how), None
         return validate_data(self, X, y, y_numeric=is_regressor(self), **how)
 
-    def _kernel_of(self, X: Any, weights: np.ndarray) -> Kernel:
+    def _make_kernel(self, X: Any, weights: np.ndarray) -> Kernel:
         """Return the kernel for rows of such weights."""
         kind = self._kernels[str(self.kernel)]
         if kind == POLY and self.degree == 0:
             return Kernel(POLY, 0.0, 1.0, 1)  # 1 everywhere, in a form that compiled code takes: there powers are at least 1
         coef0 = float(self.coef0) if kind in _WITH_COEF0 else 0.0
-        return Kernel(kind, _gamma_of(self.gamma, X, weights), coef0, max(int(self.degree), 1))
+        return Kernel(kind, _resolve_gamma(self.gamma, X, weights), coef0, max(int(self.degree), 1))
 
     @property
     def _epsilon(self) -> float | None:
@@ -159,46 +159,46 @@ class KernelMachine(SklearnEstimator):
         self.support_: np.ndarray = support.astype(np.int32)
         self._coefficients = np.ascontiguousarray(coefficients[:, self.support_])
         self._intercepts = np.asarray(intercepts, np.float64)
-        self.support_vectors_: Any = self._support_vectors(X)
-        self._store_rows()
+        self.support_vectors_: Any = self._take_support_vectors(X)
+        self._prepare_predictor()
 
-    def _support_vectors(self, X: Any) -> Any:
+    def _take_support_vectors(self, X: Any) -> Any:
         return X[self.support_]
 
-    def _store_rows(self) -> None:
-        """Set ``_rows``: the support vectors as predictions take them."""
-        self._rows: Any = KernelSums(self.support_vectors_, self._coefficients, self._kernel)
+    def _prepare_predictor(self) -> None:
+        """Set ``_predictor``: the support vectors as predictions take them."""
+        self._predictor: Any = KernelSums(self.support_vectors_, self._coefficients, self._kernel)
 
     def __sklearn_is_fitted__(self) -> bool:
-        return hasattr(self, "_rows")
+        return hasattr(self, "_predictor")
 
     # Predictions ------------------------------------------------------------------------------------------------------------
 
-    def _decide(self, X: Any, settled: Settled | None = None) -> np.ndarray:
+    def _compute_decisions(self, X: Any, settled: SettledTest | None = None) -> np.ndarray:
         """Return the machines' decision values, float64 [n, machines].
 
         Where ``settled`` says that a row's prediction is settled by rough values, they may be these, from float32. Predictions
         are those of exact values to the last bit, which depends on the rows beside a row.
         """
         out = np.empty((X.shape[0], len(self._intercepts)))
-        size, least = self._rows.rows_at_once(X), 1e-10 * np.abs(self._coefficients).sum(axis=1)
+        size, least = self._predictor.choose_chunk_rows(X), 1e-10 * np.abs(self._coefficients).sum(axis=1)
 
         def decide(begin: int) -> None:
             chunk, values = X[begin : begin + size], out[begin : begin + size]
-            found = None if settled is None else self._rows.rough(chunk)
+            found = None if settled is None else self._predictor.compute_float32(chunk)
             if settled is not None and found is not None:
                 values[:] = found[0] + self._intercepts
                 doubtful = np.flatnonzero(~settled(values, found[1]))
-                values[doubtful] = self._rows.exact(chunk[doubtful]) + self._intercepts
+                values[doubtful] = self._predictor.compute_exact(chunk[doubtful]) + self._intercepts
                 if settled(values[doubtful], np.broadcast_to(least, (len(doubtful), len(least)))).all():
                     return
-            values[:] = self._rows.exact(chunk) + self._intercepts  # where a row is at the boundary, to the last bit
+            values[:] = self._predictor.compute_exact(chunk) + self._intercepts  # where a row is at the boundary, to the last bit
 
         with limit_blas_threads() if X.shape[0] > FEW else nullcontext():  # which takes longer than a few rows
-            self._decide_chunks(decide, range(0, X.shape[0], size))
+            self._run_chunks(decide, range(0, X.shape[0], size))
         return out
 
-    def _decide_chunks(self, decide: Callable[[int], None], begins: range) -> None:
+    def _run_chunks(self, decide: Callable[[int], None], begins: range) -> None:
         """Call a function for the begin of each chunk of rows, in threads if the machine has some."""
         threads = min(resolve_n_jobs(getattr(self, "n_jobs", None)), len(begins))
         if threads > 1:
@@ -212,7 +212,7 @@ class KernelMachine(SklearnEstimator):
 
     def __getstate__(self) -> Any:
         state = dict(super().__getstate__())
-        state.pop("_rows", None)
+        state.pop("_predictor", None)
         if "_kernel" in state:
             state["_kernel"] = tuple(state["_kernel"])
         vectors: Any = state.get("support_vectors_")
@@ -221,23 +221,23 @@ class KernelMachine(SklearnEstimator):
         return state
 
     def __setstate__(self, state: dict[str, Any]) -> None:
-        if "_rows" in state:
-            raise ValueError("the saved model is corrupt: it has the attribute '_rows', which is never saved")
+        if "_predictor" in state:
+            raise ValueError("the saved model is corrupt: it has the attribute '_predictor', which is never saved")
         state = dict(state)
         fitted = "support_vectors_" in state
         try:
             if "_kernel" in state:
-                state["_kernel"] = _checked_saved_kernel(self._kernels, *state["_kernel"])
+                state["_kernel"] = _check_saved_kernel(self._kernels, *state["_kernel"])
             if fitted and isinstance(state["support_vectors_"], tuple):
-                state["support_vectors_"] = _rebuilt_csr(*state["support_vectors_"])
+                state["support_vectors_"] = _rebuild_csr(*state["support_vectors_"])
             if fitted:
-                machines = self._n_machines(_n_classes(state.get("classes_"))) if is_classifier(self) else 1
+                machines = self._count_machines(_count_saved_classes(state.get("classes_"))) if is_classifier(self) else 1
                 self._check_saved(state, machines)
         except (KeyError, TypeError) as error:  # a part is missing, or of another type
             raise ValueError(f"the saved model is corrupt: {error!r}") from None
         super().__setstate__(state)
         if fitted:
-            self._store_rows()
+            self._prepare_predictor()
 
     def _check_saved(self, state: dict[str, Any], machines: int) -> None:
         """Raise a ValueError where the arrays of a saved solution do not fit together: compiled code relies on it."""
@@ -247,13 +247,13 @@ class KernelMachine(SklearnEstimator):
             raise ValueError(_NO_FIT)
         vectors, n = state["support_vectors_"], len(state["support_"])
         values = vectors
-        if sparse.issparse(vectors) and vectors.format == "csr":  # of `_rebuilt_csr`
-            values = _checked_values(vectors.shape, vectors.data, vectors.indices, vectors.indptr)
-        whole = is_array(values, np.float64, getattr(values, "shape", ())) and np.isfinite(values).all()
+        if sparse.issparse(vectors) and vectors.format == "csr":  # of `_rebuild_csr`
+            values = _check_csr_values(vectors.shape, vectors.data, vectors.indices, vectors.indptr)
+        whole = has_type_and_shape(values, np.float64, getattr(values, "shape", ())) and np.isfinite(values).all()
         if not whole or vectors.shape != (n, state["n_features_in_"]) or "_kernel" not in state:
             raise ValueError(_NO_FIT)
 
-    def _n_machines(self, classes: int) -> int:
+    def _count_machines(self, classes: int) -> int:
         """Return the number of machines that a classifier of so many classes has."""
         raise NotImplementedError
 
@@ -275,37 +275,37 @@ class KernelClassifier(SklearnClassifier):
     """
 
     #: Whether machines vote where there are three or more classes: scores are then not linear in their decision values.
-    _votes = False
+    _uses_votes = False
 
-    def _with_targets(self, training: Training) -> Training:
+    def _add_targets(self, training: TrainingData) -> TrainingData:
         labels = self._number_classes(training.y, training.counted)
         self.class_weight_: np.ndarray = self._class_weights(labels, training.weights)
         return training._replace(labels=labels, weights=training.weights * self.class_weight_[labels])
 
-    def _n_machines(self, classes: int) -> int:
+    def _count_machines(self, classes: int) -> int:
         return 1 if classes == 2 else classes
 
-    def _predicted(self, X: Any) -> np.ndarray:
-        return self._predictions(self._decide(X, self._settled))
+    def _predict_checked(self, X: Any) -> np.ndarray:
+        return self._predict_from_decisions(self._compute_decisions(X, self._find_settled))
 
-    def _settled(self, f: np.ndarray, error: np.ndarray) -> np.ndarray:
-        """Return whether no decision values within the errors give another label, bool [n]; see `Settled`."""
+    def _find_settled(self, f: np.ndarray, error: np.ndarray) -> np.ndarray:
+        """Return whether no decision values within the errors give another label, bool [n]; see `SettledTest`."""
         if f.shape[1] == 1:
-            return settled_sign(f, error)
+            return is_sign_settled(f, error)
         best = f.argmax(axis=1)[:, np.newaxis]
         low, high = np.take_along_axis(f - error, best, axis=1), f + error
         np.put_along_axis(high, best, -np.inf, axis=1)
         return low[:, 0] > high.max(axis=1)
 
-    def _scores(self, f: np.ndarray) -> np.ndarray:
+    def _compute_scores(self, f: np.ndarray) -> np.ndarray:
         return f[:, 0] if len(self.classes_) == 2 else f
 
-    def _class_values(self, f: np.ndarray) -> np.ndarray:
+    def _compute_class_values(self, f: np.ndarray) -> np.ndarray:
         """Return a value for each of three or more classes, float64 [n, classes], linear in the machines' decision values."""
         return f
 
-    def _soft_votes(self, f: np.ndarray) -> np.ndarray:
-        """Return a continuous value for each class whose largest is that of the class predicted, where ``_votes``."""
+    def _compute_soft_votes(self, f: np.ndarray) -> np.ndarray:
+        """Return a continuous value for each class whose largest is that of the class predicted, where ``_uses_votes``."""
         raise NotImplementedError
 
 
@@ -316,7 +316,7 @@ class KernelRegressor(RegressorMixin):  # type: ignore[misc]
     epsilon: float = parameter(default=0.1, least=0.0)
     """Largest error that costs nothing, in the units of y; at least 0. A larger epsilon gives fewer support vectors."""
 
-    def _with_targets(self, training: Training) -> Training:
+    def _add_targets(self, training: TrainingData) -> TrainingData:
         targets = training.y.astype(np.float64)
         check_targets(targets)
         return training._replace(targets=targets)
@@ -325,7 +325,7 @@ class KernelRegressor(RegressorMixin):  # type: ignore[misc]
     def _epsilon(self) -> float:
         return float(self.epsilon)
 
-    def _predictions(self, f: np.ndarray) -> np.ndarray:
+    def _predict_from_decisions(self, f: np.ndarray) -> np.ndarray:
         return f[:, 0]
 
 
@@ -334,20 +334,24 @@ def predictions(model: Any, rows: np.ndarray) -> np.ndarray:
 
     A `KernelMachine` does not check them again, which takes most of the time of one row.
     """
-    return model._predicted(rows) if isinstance(model, KernelMachine) else model.predict(rows)
+    return model._predict_checked(rows) if isinstance(model, KernelMachine) else model.predict(rows)
 
 
 def decision_values(model: Any, rows: np.ndarray) -> np.ndarray:
     """Return the decision values [n] or [n, classes] of any fitted classifier for rows as in `predictions`."""
-    return model._scores(model._decide(rows)) if isinstance(model, KernelMachine) else model.decision_function(rows)
+    return (
+        model._compute_scores(model._compute_decisions(rows))
+        if isinstance(model, KernelMachine)
+        else model.decision_function(rows)
+    )
 
 
-def settled_sign(f: np.ndarray, error: np.ndarray) -> np.ndarray:
-    """Return where no decision value within the errors has another sign, bool [n]; see `Settled`."""
+def is_sign_settled(f: np.ndarray, error: np.ndarray) -> np.ndarray:
+    """Return where no decision value within the errors has another sign, bool [n]; see `SettledTest`."""
     return (np.abs(f) > error).all(axis=1)
 
 
-def _gamma_of(gamma: MachineGamma, X: Any, weights: np.ndarray) -> float:
+def _resolve_gamma(gamma: MachineGamma, X: Any, weights: np.ndarray) -> float:
     """Return the number that ``gamma`` stands for, as in scikit-learn's SVC; rows count by their weights."""
     if gamma == "auto":
         return 1.0 / X.shape[1]
@@ -363,7 +367,7 @@ def _gamma_of(gamma: MachineGamma, X: Any, weights: np.ndarray) -> float:
     return 1.0 / (X.shape[1] * variance) if variance > 1e-15 * mean * mean else 1.0
 
 
-def _checked_saved_kernel(kernels: Mapping[str, int], kind: int, gamma: float, coef0: float, degree: int) -> Kernel:
+def _check_saved_kernel(kernels: Mapping[str, int], kind: int, gamma: float, coef0: float, degree: int) -> Kernel:
     try:
         check_one_of("kernel", kind, kernels.values())
         check_number("gamma", gamma, 0.0, inclusive=True)
@@ -375,7 +379,7 @@ def _checked_saved_kernel(kernels: Mapping[str, int], kind: int, gamma: float, c
         raise ValueError(f"the saved model is corrupt: {error}") from None
 
 
-def _n_classes(classes: Any) -> int:
+def _count_saved_classes(classes: Any) -> int:
     if not isinstance(classes, np.ndarray) or classes.ndim != 1 or not len(set(classes.tolist())) == len(classes) >= 2:
         raise ValueError("the saved model is corrupt: its classes are not two or more different labels")
     return len(classes)
@@ -384,24 +388,24 @@ def _n_classes(classes: Any) -> int:
 def check_coefficients(state: dict[str, Any], machines: int) -> None:
     """Raise a ValueError where saved coefficients are not those of so many machines and their support vectors."""
     for name, shape in {"_coefficients": (machines, len(state["support_"])), "_intercepts": (machines,)}.items():
-        if not is_array(state[name], np.float64, shape) or not np.isfinite(state[name]).all():
+        if not has_type_and_shape(state[name], np.float64, shape) or not np.isfinite(state[name]).all():
             raise ValueError(_NO_FIT)
 
 
-def is_array(value: Any, dtype: Any, shape: tuple[int, ...]) -> bool:
+def has_type_and_shape(value: Any, dtype: Any, shape: tuple[int, ...]) -> bool:
     """Whether a value of a saved state is an array of a type and shape."""
     return isinstance(value, np.ndarray) and value.dtype == dtype and value.shape == shape
 
 
-def _rebuilt_csr(kind: Any, shape: Any, values: Any, indices: Any, starts: Any) -> Any:
+def _rebuild_csr(kind: Any, shape: Any, values: Any, indices: Any, starts: Any) -> Any:
     """Return the CSR array or matrix that a saved model took apart; raise a ValueError where it is none."""
     whole = type(shape) is tuple and len(shape) == 2 and all(type(n) is int and 0 <= n < 2**63 for n in shape)
     if kind not in _CSR or not whole:
         raise ValueError(_NO_CSR)
-    return _CSR[kind]((_checked_values(shape, values, indices, starts), indices, starts), shape=shape)
+    return _CSR[kind]((_check_csr_values(shape, values, indices, starts), indices, starts), shape=shape)
 
 
-def _checked_values(shape: tuple[int, int], values: Any, indices: Any, starts: Any) -> Any:
+def _check_csr_values(shape: tuple[int, int], values: Any, indices: Any, starts: Any) -> Any:
     """Return the values of a CSR matrix; raise a ValueError where its indices lead out of its arrays."""
     n, d = shape
     if (

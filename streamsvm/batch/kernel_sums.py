@@ -33,8 +33,16 @@ from typing import Any, NamedTuple
 import numpy as np
 from scipy import sparse
 
-from streamsvm.batch.csmo.tiles import COLUMNS, ROWS, Vectors, csr_of, other_side, product_tiles, stored_tiles
-from streamsvm.batch.csmo.values import StoredRows, add_sums, as_dense, csr_without_zeros
+from streamsvm.batch.csmo.tiles import (
+    COLUMNS,
+    ROWS,
+    Float32Rows,
+    array_to_csr,
+    iter_product_tiles,
+    make_float32_rows,
+    make_right_side,
+)
+from streamsvm.batch.csmo.values import NormedRows, add_kernel_sums, to_clean_csr, to_dense
 from streamsvm.core.kernels import LINEAR, LOG2E, RBF, Kernel, exp2f
 from streamsvm.core.threads import raise_if_stopped
 
@@ -50,16 +58,16 @@ _UNIT = 1.1 * 2.0**-24
 _LEAST = 2.0**-123
 
 
-class _Form(NamedTuple):
+class _TiledVectors(NamedTuple):
     """Support vectors as tiles take them, dense or sparse, and their coefficients."""
 
-    vectors: Vectors
+    vectors: Float32Rows
     farthest: float  # gamma times the squared norm of a row that is near enough
     steep: float  # 2 gamma (p + 4)
     #: Of each tile, the machines that have coefficients there, and these, [machines, vectors]. Those of one machine are [blocks,
     #: vectors]. Rows c and c |s|^2 follow, where c is the largest |c| of a vector.
     tiles: list[tuple[Any, np.ndarray]]
-    has: np.ndarray  # float64 [tiles, machines]: 1 where a machine has coefficients
+    has_coefficients: np.ndarray  # float64 [tiles, machines]: 1 where a machine has coefficients
 
 
 class KernelSums:
@@ -69,46 +77,48 @@ class KernelSums:
     """
 
     def __init__(self, vectors: Any, coefficients: np.ndarray, kernel: Kernel) -> None:
-        self._vectors: Any = csr_without_zeros(vectors) if sparse.issparse(vectors) else vectors
+        self._vectors: Any = to_clean_csr(vectors) if sparse.issparse(vectors) else vectors
         self._coefficients, self._kernel = coefficients, kernel
         self._by_vector: np.ndarray = np.ascontiguousarray(coefficients.T)
         self._negligible: np.ndarray = 2.0**-1021 * np.abs(coefficients).sum(axis=1)  # kernel values are at least 2^-1022
-        self._forms: dict[bool, _Form | None] = {}
+        self._forms: dict[bool, _TiledVectors | None] = {}
         self._weights: Any = None
         if kernel.kind == LINEAR:  # the weights of the features are enough
             self._weights = (sparse.csr_array(coefficients) if sparse.issparse(vectors) else coefficients) @ self._vectors
 
-    def rows_at_once(self, X: Any) -> int:
+    def choose_chunk_rows(self, X: Any) -> int:
         """Return how many of the rows X are best given at a time."""
         if sparse.issparse(X) and self._weights is None and self._stay_sparse:
             return _MOST_ROWS
         return int(np.clip(_AT_ONCE // max(self._vectors.shape[1], 1), _LEAST_ROWS, _MOST_ROWS))
 
     @np.errstate(over="ignore", invalid="ignore")  # of huge rows
-    def exact(self, X: Any) -> np.ndarray:
+    def compute_exact(self, X: Any) -> np.ndarray:
         """Return the sums at rows X [m, d], an array or CSR, float64 [m, machines], to about 1e-10 of sum_s |c_s|."""
         if self._weights is not None:
-            return as_dense(X @ self._weights.T)
+            return to_dense(X @ self._weights.T)
         out = np.zeros((X.shape[0], len(self._coefficients)))
-        X = csr_without_zeros(X) if self._stay_sparse else _relative_rows(X, self._centres[False])
-        add_sums(StoredRows(X), self._exact_vectors, self._by_vector, self._kernel, out)
+        X = to_clean_csr(X) if self._stay_sparse else _center_rows(X, self._centres[False])
+        add_kernel_sums(NormedRows(X), self._exact_vectors, self._by_vector, self._kernel, out)
         out[np.abs(out) <= self._negligible] = 0.0  # far from all support vectors, where the intercept alone decides
         return out
 
     @np.errstate(over="ignore", invalid="ignore")
-    def rough(self, X: Any) -> tuple[np.ndarray, np.ndarray] | None:
-        """Return the sums in float32, as `exact` does, and how far they may be off, float64 [m, machines], maybe infinite.
+    def compute_float32(self, X: Any) -> tuple[np.ndarray, np.ndarray] | None:
+        """Return the sums in float32, as `compute_exact` does, and bounds of their errors, float64 [m, machines], maybe infinite.
 
         None where they would not save time.
         """
-        if self._kernel.kind != RBF or X.shape[0] <= FEW or (found := self._prepared(X)) is None:
+        if self._kernel.kind != RBF or X.shape[0] <= FEW or (found := self._prepare_rows(X)) is None:
             return None
         form, left, squares = found
         sizes = np.zeros((2, len(form.tiles), X.shape[0]))
-        out = self._by_tiles(form, left, sizes).T
+        out = self._sum_tiles(form, left, sizes).T
         added = _BLOCK if len(self._coefficients) == 1 else COLUMNS
         errors = _UNIT * ((added + 5 + form.steep * squares) * sizes[0] + form.steep * sizes[1])
-        error = errors.T @ form.has + _LEAST * (left.n + np.abs(self._coefficients).max(axis=0, initial=0.0)).sum()
+        error = (
+            errors.T @ form.has_coefficients + _LEAST * (left.n_rows + np.abs(self._coefficients).max(axis=0, initial=0.0)).sum()
+        )
         near = self._kernel.gamma * squares <= form.farthest
         unknown = ~(near & np.isfinite(error.sum(axis=1) + out.sum(axis=1)))
         out[unknown], error[unknown] = 0.0, np.inf
@@ -136,28 +146,28 @@ class KernelSums:
         return sparse.issparse(self._vectors) and True in self._centres
 
     @cached_property
-    def _exact_vectors(self) -> StoredRows:
-        return StoredRows(self._vectors if self._stay_sparse else _relative_rows(self._vectors, self._centres[False]))
+    def _exact_vectors(self) -> NormedRows:
+        return NormedRows(self._vectors if self._stay_sparse else _center_rows(self._vectors, self._centres[False]))
 
-    def _prepared(self, X: Any) -> tuple[_Form, Vectors, np.ndarray] | None:
+    def _prepare_rows(self, X: Any) -> tuple[_TiledVectors, Float32Rows, np.ndarray] | None:
         """Return the form of the support vectors for rows X, these in that form, and their squared norms."""
         is_sparse = True in self._centres
-        X = csr_without_zeros(X) if sparse.issparse(X) else X
+        X = to_clean_csr(X) if sparse.issparse(X) else X
         if is_sparse and (not sparse.issparse(X) or self._centres[True] is not None):
-            moved = _relative_rows(X, self._centres[True])
+            moved = _center_rows(X, self._centres[True])
             is_sparse = False not in self._centres or bool(np.count_nonzero(moved) <= _SPARSE * moved.size)
-            X = csr_of(moved) if is_sparse else X
+            X = array_to_csr(moved) if is_sparse else X
         if is_sparse not in self._forms:
-            self._forms[is_sparse] = self._form(is_sparse)
+            self._forms[is_sparse] = self._tile_vectors(is_sparse)
         form = self._forms[is_sparse]
-        return form and (form, *stored_tiles(X if is_sparse else _relative_rows(X, self._centres[False]), self._kernel))
+        return form and (form, *make_float32_rows(X if is_sparse else _center_rows(X, self._centres[False]), self._kernel))
 
-    def _form(self, is_sparse: bool) -> _Form | None:
+    def _tile_vectors(self, is_sparse: bool) -> _TiledVectors | None:
         V, kernel = self._vectors, self._kernel
         if not (is_sparse and sparse.issparse(V)):
-            V = _relative_rows(V, self._centres[is_sparse])
-            V = csr_of(V) if is_sparse else V
-        right, squares = stored_tiles(V, kernel)
+            V = _center_rows(V, self._centres[is_sparse])
+            V = array_to_csr(V) if is_sparse else V
+        right, squares = make_float32_rows(V, kernel)
         terms = 2 + int(np.diff(right.starts).max(initial=0) if is_sparse else right.features)
         farthest = _FAR / (terms + 4)
         fits = _SCALES[0] <= kernel.gamma <= _SCALES[1] and terms <= _MOST_TERMS
@@ -165,7 +175,7 @@ class KernelSums:
             return None
         tiles: list[tuple[Any, np.ndarray]] = []
         size = np.abs(self._coefficients).max(axis=0, initial=0.0)
-        for part in [slice(first, first + right.lanes) for first in range(0, right.n, right.lanes)]:
+        for part in [slice(first, first + right.tile_columns) for first in range(0, right.n_rows, right.tile_columns)]:
             machines = np.flatnonzero(self._coefficients[:, part].any(axis=1))
             factors = self._coefficients[machines, part]
             if len(machines) == len(self._coefficients) == 1:  # a row for each block: 0 beside it rounds nothing
@@ -175,15 +185,15 @@ class KernelSums:
         has = np.zeros((len(tiles), len(self._coefficients)))
         for number, (machines, _) in enumerate(tiles):
             has[number, machines] = 1.0
-        return _Form(other_side(right), farthest, 2.0 * kernel.gamma * (terms + 4), tiles, has)
+        return _TiledVectors(make_right_side(right), farthest, 2.0 * kernel.gamma * (terms + 4), tiles, has)
 
-    def _by_tiles(self, form: _Form, left: Vectors, sizes: np.ndarray) -> np.ndarray:
-        """Return the sums, float64 [machines, m]; ``sizes`` [2, tiles, m] gets those of c k and c k |s|^2, c as in `_Form`."""
-        out, memory = np.zeros((len(self._coefficients), left.n)), np.empty(ROWS * COLUMNS, np.float32)
+    def _sum_tiles(self, form: _TiledVectors, left: Float32Rows, sizes: np.ndarray) -> np.ndarray:
+        """Return the sums, float64 [machines, m]; ``sizes`` [2, tiles, m] gets those of c k and c k |s|^2."""
+        out, memory = np.zeros((len(self._coefficients), left.n_rows)), np.empty(ROWS * COLUMNS, np.float32)
         factor = np.float32(-self._kernel.gamma * LOG2E)
-        for rows, first, distances in product_tiles(left, form.vectors, 0, left.n):
+        for rows, first, distances in iter_product_tiles(left, form.vectors, 0, left.n_rows):
             raise_if_stopped()
-            number = first // form.vectors.lanes
+            number = first // form.vectors.tile_columns
             machines, factors = form.tiles[number]
             values = memory[: distances.size].reshape(distances.shape)
             exp2f(distances.ravel(), factor, distances.size, values.reshape(-1))
@@ -193,7 +203,7 @@ class KernelSums:
         return out
 
 
-def _relative_rows(X: Any, centre: Any) -> np.ndarray:
+def _center_rows(X: Any, centre: Any) -> np.ndarray:
     """Return rows as an array, relative to a centre [d]; None: to 0."""
-    X = as_dense(X)
+    X = to_dense(X)
     return X if centre is None else X - centre

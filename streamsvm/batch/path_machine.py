@@ -10,8 +10,8 @@ import numpy as np
 from scipy import sparse
 from sklearn.base import is_classifier
 
-from streamsvm.batch.kernel_machine import KernelMachine, Training
-from streamsvm.batch.problem import Bounds, Groups, check_bounds
+from streamsvm.batch.kernel_machine import KernelMachine, TrainingData
+from streamsvm.batch.problem import Bounds, RowGroups, check_bounds
 from streamsvm.core.checks import check_number, check_one_of
 from streamsvm.core.sklearn_base import PathEstimator
 
@@ -20,7 +20,7 @@ _SIZES, _LARGE_SIZES = (256, 50), (512, 100)  # of leaves and skeletons, for few
 _MANY_ROWS, _LARGEST_FACTOR = 50_000, 4.0  # fewer rows have larger leaves and skeletons, which cost less there
 
 
-def forest_sizes(n: int, d: int) -> tuple[int, int]:
+def choose_forest_sizes(n: int, d: int) -> tuple[int, int]:
     """Return the rows of a leaf, at most, and the rank that a forest has by default for n rows of d features."""
     leaf_size, rank = _SIZES if d <= _FEW_FEATURES else _LARGE_SIZES
     factor = min(max(_MANY_ROWS / n, 1.0), _LARGEST_FACTOR)
@@ -31,21 +31,21 @@ def forest_sizes(n: int, d: int) -> tuple[int, int]:
 LARGEST_DENSE = 1e9
 
 
-class Prepared(NamedTuple):
+class PathData(NamedTuple):
     """Rows, weights and bounds that the fits of all C share."""
 
-    training: Training
+    training: TrainingData
     weights: np.ndarray  # float64 [counted]: of the rows that count
     sides: list[np.ndarray | None]  # of each machine, which of these are of its positive class; None: regression
     dense: np.ndarray  # all rows as an array
-    groups: Groups
+    groups: RowGroups
     units: list[Bounds]  # of each machine, the bounds at C = 1
 
     def coefficients(self, b: Iterable[np.ndarray], C: float) -> np.ndarray:
         """Return the coefficients of all rows, float64 [machines, n], from those of each machine's groups, for one C."""
         out = np.zeros((len(self.sides), len(self.training.weights)))
         for row, of_groups, positive in zip(out, b, self.sides, strict=True):
-            row[self.training.counted] = self.groups.coefficients(of_groups, C * self.weights, positive)
+            row[self.training.counted] = self.groups.split_coefficients(of_groups, C * self.weights, positive)
         return out
 
 
@@ -65,7 +65,7 @@ class PathMachine(PathEstimator, KernelMachine):
     """Whether to show progress on standard error."""
 
     @property
-    def _exact_name(self) -> str:
+    def _exact_class_name(self) -> str:
         return "CSMOClassifier" if is_classifier(self) else "CSMORegressor"
 
     def _check_parameters(self, Cs: Iterable[float]) -> None:
@@ -80,21 +80,21 @@ class PathMachine(PathEstimator, KernelMachine):
         else:
             check_number(name, value, least, inclusive=True, **how)
 
-    def _prepared(self, Cs: Sequence[float], X: Any, y: Any, sample_weight: Any) -> Prepared:
+    def _prepare_path(self, Cs: Sequence[float], X: Any, y: Any, sample_weight: Any) -> PathData:
         """Check parameters and rows, and make what the fits of all C share."""
         self._check_parameters(Cs)
-        training = self._training(X, y, sample_weight)
+        training = self._prepare_training(X, y, sample_weight)
         counted, targets = training.counted, training.targets
-        weights, sides = training.weights[counted], self._sides(training)
+        weights, sides = training.weights[counted], self._find_positive_rows(training)
         for C in Cs:
             check_bounds(C * weights)
         dense = self._dense(training.X)
-        groups = Groups(dense, counted, None if targets is None else targets[counted])
-        units = [groups.bounds(weights, positive) for positive in sides]
-        return Prepared(training, weights, sides, dense, groups, units)
+        groups = RowGroups(dense, counted, None if targets is None else targets[counted])
+        units = [groups.compute_bounds(weights, positive) for positive in sides]
+        return PathData(training, weights, sides, dense, groups, units)
 
     @staticmethod
-    def _sides(training: Training) -> list[np.ndarray | None]:
+    def _find_positive_rows(training: TrainingData) -> list[np.ndarray | None]:
         """Return for each machine which of the rows that count are of its positive class, bool [n]; None: regression."""
         if training.labels is None:
             return [None]

@@ -14,7 +14,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from streamsvm.batch.csmo.given import GivenRows
+from streamsvm.batch.csmo.precomputed import PrecomputedRows
 from streamsvm.core.compiling.functions import compiled
 from streamsvm.core.threads import ForEach, call_for_each
 
@@ -36,59 +36,62 @@ def check_bounds(C: np.ndarray) -> None:
         raise ValueError("C times the rows' weights is 0 or infinite in float64: scale C, sample_weight or class_weight")
 
 
-class Groups:
+class RowGroups:
     """Groups of equal rows, of any class (classification) or of one target (regression): each is one variable of the problem.
 
     Grouped are the n rows ``which`` of X, an array float64 [N, d], CSR without duplicates, or rows whose kernel values are given;
-    ``targets`` is None for classification. ``first`` int64 [m] has a row of each group, ``places`` int64 [n] each row's group.
+    ``targets`` is None for classification. ``row_of_group`` int64 [m] has a row of each group, ``group_of_row`` int64 [n] the
+    group of each row.
     ``each`` is the loop in which threads may share what is done with rows.
     """
 
     def __init__(self, X: Any, which: np.ndarray, targets: np.ndarray | None = None, each: ForEach = call_for_each) -> None:
         self._X = X[which] if len(which) < X.shape[0] else X
         self.each: ForEach = each
-        self.places: np.ndarray = self._X.same_rows() if isinstance(self._X, GivenRows) else same_rows(self._X, targets, each)
-        self.first: np.ndarray = np.empty(int(self.places.max()) + 1, np.int64)
-        self.first[self.places] = np.arange(len(which))
-        self.targets: np.ndarray = np.zeros(len(self)) if targets is None else targets[self.first]
+        self.group_of_row: np.ndarray = (
+            self._X.group_equal_rows() if isinstance(self._X, PrecomputedRows) else group_equal_rows(self._X, targets, each)
+        )
+        self.row_of_group: np.ndarray = np.empty(int(self.group_of_row.max()) + 1, np.int64)
+        self.row_of_group[self.group_of_row] = np.arange(len(which))
+        self.targets: np.ndarray = np.zeros(len(self)) if targets is None else targets[self.row_of_group]
 
     def __len__(self) -> int:
-        return len(self.first)
+        return len(self.row_of_group)
 
-    def rows(self) -> Any:
+    def take_rows(self) -> Any:
         """Return a row of each group, [m, d]: a copy of a dense X (each sparse row is a group)."""
         if not isinstance(self._X, np.ndarray):
-            return self._X[self.first] if isinstance(self._X, GivenRows) else self._X
+            return self._X[self.row_of_group] if isinstance(self._X, PrecomputedRows) else self._X
         X = np.empty((len(self), self._X.shape[1]))
 
         def copy(begin: int) -> None:
-            X[begin : begin + _COPIED] = self._X[self.first[begin : begin + _COPIED]]
+            X[begin : begin + _COPIED] = self._X[self.row_of_group[begin : begin + _COPIED]]
 
         self.each(copy, range(0, len(self), _COPIED))
         return X
 
-    def sums(self, values: np.ndarray) -> np.ndarray:
+    def sum_values(self, values: np.ndarray) -> np.ndarray:
         """Return the sums of values float64 [n] in each group, float64 [m]."""
-        return np.bincount(self.places, values, len(self))
+        return np.bincount(self.group_of_row, values, len(self))
 
-    def bounds(self, C: np.ndarray, positive: np.ndarray | None = None) -> Bounds:
+    def compute_bounds(self, C: np.ndarray, positive: np.ndarray | None = None) -> Bounds:
         """Return the bounds of the groups, from those of the rows, float64 [n], above 0.
 
         ``positive``, bool [n], tells which rows are of the positive class; None: regression.
         """
         if positive is None:
-            upper = self.sums(C)
+            upper = self.sum_values(C)
             return Bounds(-upper, upper, np.zeros(len(self)))
-        lower, upper = -self.sums(C * ~positive), self.sums(C * positive)
+        lower, upper = -self.sum_values(C * ~positive), self.sum_values(C * positive)
         return Bounds(lower, upper, lower + upper)
 
-    def coefficients(self, b: np.ndarray, C: np.ndarray, positive: np.ndarray | None = None) -> np.ndarray:
-        """Return the rows' dual coefficients, float64 [n], from those of the groups, ``b`` [m]. The rest is as in `bounds`."""
+    def split_coefficients(self, b: np.ndarray, C: np.ndarray, positive: np.ndarray | None = None) -> np.ndarray:
+        """Return the rows' dual coefficients, float64 [n], from those of the groups, ``b`` [m]. Else as `compute_bounds`."""
         if len(self) == len(C):  # all rows differ
-            return b[self.places]
+            return b[self.group_of_row]
         labels, out = np.zeros(len(C), np.int64) if positive is None else positive.astype(np.int64), np.zeros(len(C))
-        lower, upper, _ = self.bounds(C, positive)
-        hand_out(self.places, C, labels, 0, int(positive is not None), np.ascontiguousarray(b), lower, upper, out)
+        lower, upper, _ = self.compute_bounds(C, positive)
+        hand_out(self.group_of_row, C, labels, 0, int(positive is not None), np.ascontiguousarray(b), lower, upper, out)
         return out
 
 
@@ -128,7 +131,7 @@ def hand_out(
                     amounts[g] -= share
 
 
-def same_rows(X: Any, values: np.ndarray | None = None, each: ForEach = call_for_each) -> np.ndarray:
+def group_equal_rows(X: Any, values: np.ndarray | None = None, each: ForEach = call_for_each) -> np.ndarray:
     """Number the groups of equal rows of X, float64 [n, d] or CSR; return the number of each row's group, int64 [n], from 0.
 
     Rows are equal if all their bits are, and those of their ``values`` float64 [n] where these are given. The numbers do not
@@ -137,7 +140,7 @@ def same_rows(X: Any, values: np.ndarray | None = None, each: ForEach = call_for
     """
     if not isinstance(X, np.ndarray):
         return np.arange(X.shape[0])
-    factors = _hash_factors(X.shape[1] + 1)
+    factors = _make_hash_factors(X.shape[1] + 1)
     bits, hashes = X.view(np.uint64), np.zeros(len(X), np.uint64)
     if values is not None:
         _add_hashes(values.view(np.uint64)[:, np.newaxis], factors[-1:], hashes)
@@ -167,7 +170,7 @@ def same_rows(X: Any, values: np.ndarray | None = None, each: ForEach = call_for
 
 
 @functools.lru_cache(maxsize=8)
-def _hash_factors(n: int) -> np.ndarray:
+def _make_hash_factors(n: int) -> np.ndarray:
     """Return odd numbers at random, uint64 [n]."""
     return np.random.default_rng(0).integers(0, 2**63, n, dtype=np.uint64) | np.uint64(1)
 

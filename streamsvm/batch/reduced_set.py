@@ -35,7 +35,7 @@ _LEAST = 2.0**-126  # of a sum of squares, as of a kernel value in float32: wher
 _SHARPNESS = 5.0  # of the softmax: an output that is 1 above the others has a probability of .99
 
 
-def dense_rows(rows: Any) -> np.ndarray:
+def to_dense_rows(rows: Any) -> np.ndarray:
     """Return rows, array or CSR matrix [n, d], as an array of float64."""
     return np.asarray(rows.toarray() if sparse.issparse(rows) else rows, np.float64)
 
@@ -71,7 +71,7 @@ def choose_vectors(kernel: Kernel, S: Any, weights: np.ndarray, budget: int, rng
     return np.array(chosen, np.intp)
 
 
-class _Fit(NamedTuple):
+class _FittedVectors(NamedTuple):
     """Vectors with the coefficients that are best for them."""
 
     vectors: np.ndarray  # float64 [m, d]
@@ -107,16 +107,16 @@ class ReducedSet:
 
         O(n m (m + d)); O(m^2) numbers in memory.
         """
-        return self._fitted(vectors, _RIDGE, np.dtype(np.float64)).coefficients
+        return self._fit_coefficients(vectors, _RIDGE, np.dtype(np.float64)).coefficients
 
     def values(self, vectors: np.ndarray, coefficients: np.ndarray) -> np.ndarray:
         """Return the values of an expansion, without an intercept, float64 [n, outputs]. O(n m d)."""
         values = np.empty((self.rows.shape[0], coefficients.shape[1]))
-        for chunk, _, K in self._chunks(vectors, self._rough_dtype(vectors)):
+        for chunk, _, K in self._iter_chunks(vectors, self._rough_dtype(vectors)):
             values[chunk] = K @ coefficients
         return values
 
-    def worst_rows(self, vectors: np.ndarray, count: int, rng: np.random.Generator) -> np.ndarray:
+    def find_worst_rows(self, vectors: np.ndarray, count: int, rng: np.random.Generator) -> np.ndarray:
         """Return at most ``count`` rows, float64 [count, d], where the expansion of the vectors float64 [m, d] is far off.
 
         They are drawn as by `choose_vectors`, each with its part of the sum of squares as its weight. If there are many rows, it
@@ -125,9 +125,9 @@ class ReducedSet:
         every = max(self.rows.shape[0] // (_WORST_OF * (len(vectors) + count)), 1)
         some = slice(int(rng.integers(every)), None, every)
         part = ReducedSet(self.kernel, self.rows[some], self.targets[some], self.weights[some])
-        fit = part._fitted(vectors, _ROUGH_RIDGE, part._rough_dtype(vectors))
+        fit = part._fit_coefficients(vectors, _ROUGH_RIDGE, part._rough_dtype(vectors))
         errors = np.square(fit.errors, dtype=np.float64).sum(axis=1)
-        return dense_rows(part.rows[choose_vectors(self.kernel, part.rows, errors, count, rng)])
+        return to_dense_rows(part.rows[choose_vectors(self.kernel, part.rows, errors, count, rng)])
 
     def move(self, vectors: np.ndarray, passes: int, enough: Callable[[np.ndarray], bool] | None = None) -> np.ndarray:
         """Return vectors, float64 [m, d], moved so that the sum of squares is small where coefficients are solved for.
@@ -143,16 +143,16 @@ class ReducedSet:
         """
         if passes == 0 or not self._can_move(vectors):
             return vectors
-        fit, damping = self._fitted(vectors, _ROUGH_RIDGE, self._rough_dtype(vectors)), _DAMPING
+        fit, damping = self._fit_coefficients(vectors, _ROUGH_RIDGE, self._rough_dtype(vectors)), _DAMPING
         for _ in range(math.ceil(passes / (1 + _CONJUGATE) * (1.0 + _FEW / max(vectors.shape)))):
             if enough is not None and enough(fit.errors / np.maximum(fit.roots, _LEAST) + self.targets):
                 break
-            step, promised = self._step(fit, damping)
+            step, promised = self._compute_step(fit, damping)
             if not promised > 0.0:
                 break
             moved, gain = fit.vectors + step, -math.inf
             if np.abs(moved).max() <= LARGEST_FEATURE:  # else the next step is shorter
-                new = self._fitted(moved, _ROUGH_RIDGE, fit.roots.dtype)
+                new = self._fit_coefficients(moved, _ROUGH_RIDGE, fit.roots.dtype)
                 gain = fit.total - new.total
             damping *= 0.2 if gain > 0.7 * promised else 1.0 if gain > 0.4 * promised else 4.0
             damping = max(damping, _LEAST_DAMPING)
@@ -179,10 +179,10 @@ class ReducedSet:
             return vectors, coefficients
         dtype, moved = self._rough_dtype(vectors), self._can_move(vectors)
         # Coordinates in which all directions have about the same curvature, by that of the squared error.
-        fit = self._fitted(vectors, _ROUGH_RIDGE, dtype)._replace(coefficients=coefficients)
+        fit = self._fit_coefficients(vectors, _ROUGH_RIDGE, dtype)._replace(coefficients=coefficients)
         back = np.linalg.inv(np.linalg.cholesky(fit.products / self.weights.sum())).T
-        scale = np.sqrt(self._curvature(fit) / self.weights.sum()) if moved else None
-        wanted = _softmax(self.targets + intercept)
+        scale = np.sqrt(self._compute_curvature(fit) / self.weights.sum()) if moved else None
+        wanted = _compute_softmax(self.targets + intercept)
 
         def parts(point: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
             a = back @ point[: m * outputs].reshape(m, outputs)
@@ -194,16 +194,16 @@ class ReducedSet:
             a, Z = parts(point)
             total, of_a, sums = 0.0, np.zeros_like(a), np.zeros((m, Z.shape[1] + 1))
             rough = a.astype(dtype)
-            for chunk, X, K in self._chunks(Z, dtype):
-                p, weights = _softmax(K @ rough + intercept), self.weights[chunk] / self.weights.sum()
+            for chunk, X, K in self._iter_chunks(Z, dtype):
+                p, weights = _compute_softmax(K @ rough + intercept), self.weights[chunk] / self.weights.sum()
                 total -= float(weights @ (wanted[chunk] * np.log(np.maximum(p, 1e-30))).sum(axis=1))
                 slopes = (_SHARPNESS * weights[:, np.newaxis] * (p - wanted[chunk])).astype(dtype)
                 of_a += K.T @ slopes
                 if scale is not None:
-                    sums += _sums_of_slopes(K, X, rough, slopes)
+                    sums += _sum_slopes(K, X, rough, slopes)
             gradient = [(back.T @ of_a).ravel()]
             if scale is not None:
-                gradient.append((self._in_vectors(Z, sums) / scale).ravel())
+                gradient.append((self._to_vector_gradient(Z, sums) / scale).ravel())
             return total, np.concatenate(gradient)
 
         start = [np.linalg.solve(back, coefficients).ravel()] + ([] if scale is None else [(vectors * scale).ravel()])
@@ -226,7 +226,7 @@ class ReducedSet:
         rows = self.rows
         return np.asarray(rows.mean(axis=0, dtype=np.float64)).ravel() if self.kernel.kind == RBF else np.zeros(rows.shape[1])
 
-    def _row_chunks(self, dtype: np.dtype[Any]) -> Iterator[np.ndarray]:
+    def _iter_row_chunks(self, dtype: np.dtype[Any]) -> Iterator[np.ndarray]:
         """Yield chunks of the rows relative to the centre, with a column of 1 and one of squared norms. Few rows are held."""
         (n, d), held = self.rows.shape, self._held_rows.get(dtype)
         if held is not None:
@@ -246,7 +246,7 @@ class ReducedSet:
         if kept:
             self._held_rows[dtype] = kept
 
-    def _chunks(
+    def _iter_chunks(
         self, vectors: np.ndarray, dtype: np.dtype[Any], held: list[np.ndarray] | None = None
     ) -> Iterator[tuple[slice, np.ndarray, np.ndarray]]:
         """Yield chunks of rows: which, they relative to the centre with a last column of 1, and kernel values or those held."""
@@ -254,7 +254,7 @@ class ReducedSet:
         S = (vectors - self._centre).astype(dtype)
         if self.kernel.kind == RBF:
             S = np.column_stack([-2.0 * S, np.square(S).sum(axis=1), np.ones(len(S), dtype)])
-        for number, X in enumerate(self._row_chunks(dtype)):
+        for number, X in enumerate(self._iter_row_chunks(dtype)):
             if held:
                 K = held[number]
             elif self.kernel.kind == RBF:
@@ -267,32 +267,32 @@ class ReducedSet:
             yield slice(begin, begin + len(X)), X[:, :-1], K
             begin += len(X)
 
-    def _weighted_chunks(self, fit: _Fit) -> Iterator[tuple[slice, np.ndarray, np.ndarray]]:
-        """Yield what `_chunks` yields, with kernel values times the roots of the weights."""
-        for chunk, X, K in self._chunks(fit.vectors, fit.roots.dtype, fit.held):
+    def _iter_weighted_chunks(self, fit: _FittedVectors) -> Iterator[tuple[slice, np.ndarray, np.ndarray]]:
+        """Yield what `_iter_chunks` yields, with kernel values times the roots of the weights."""
+        for chunk, X, K in self._iter_chunks(fit.vectors, fit.roots.dtype, fit.held):
             if not fit.held:
                 K *= fit.roots[chunk]
             yield chunk, X, K
 
-    def _fitted(self, vectors: np.ndarray, ridge: float, dtype: np.dtype[Any]) -> _Fit:
+    def _fit_coefficients(self, vectors: np.ndarray, ridge: float, dtype: np.dtype[Any]) -> _FittedVectors:
         """Return vectors with their best coefficients."""
         m, roots = len(vectors), np.sqrt(self.weights)[:, np.newaxis].astype(dtype)
         wanted, products, c = roots * self.targets.astype(dtype), np.zeros((m, m)), np.zeros((m, self.targets.shape[1]))
         held: list[np.ndarray] = []
-        for chunk, _, K in self._chunks(vectors, dtype):
+        for chunk, _, K in self._iter_chunks(vectors, dtype):
             K *= roots[chunk]
             products += K.T @ K  # of a matrix with itself: NumPy computes half of it
             c += K.T @ wanted[chunk]
             if m * len(roots) <= _HELD_VALUES:
                 held.append(K)
         products[np.diag_indices(m)] += max(ridge * np.trace(products) / max(m, 1), _LEAST)
-        fit = _Fit(vectors, products, np.linalg.solve(products, c), roots, held, -wanted)
-        for chunk, _, K in self._weighted_chunks(fit):
+        fit = _FittedVectors(vectors, products, np.linalg.solve(products, c), roots, held, -wanted)
+        for chunk, _, K in self._iter_weighted_chunks(fit):
             fit.errors[chunk] += K @ fit.coefficients.astype(dtype)
         return fit
 
     @np.errstate(over="ignore", invalid="ignore")  # where no row is near a vector: then nothing is promised
-    def _step(self, fit: _Fit, damping: float) -> tuple[np.ndarray, float]:
+    def _compute_step(self, fit: _FittedVectors, damping: float) -> tuple[np.ndarray, float]:
         """Return a step of the vectors, float64 [m, d], and how much it promises to gain: by conjugate gradients."""
         dtype, factors = fit.roots.dtype, linalg.lu_factor(fit.products, check_finite=False)
         a, Z = fit.coefficients.astype(dtype), fit.vectors - self._centre
@@ -301,12 +301,12 @@ class ReducedSet:
             """Return the product of Gauss and Newton's matrix and a step."""
             V = 2.0 * self.kernel.gamma * np.column_stack([step, -(Z * step).sum(axis=1)]).astype(dtype)
             changes, of_a = np.empty_like(fit.errors), np.zeros(a.shape)
-            for chunk, X, K in self._weighted_chunks(fit):
+            for chunk, X, K in self._iter_weighted_chunks(fit):
                 changes[chunk] = np.einsum("ij,ij->i", K @ (a * V), X)[:, np.newaxis] if a.shape[1] == 1 else (X @ V.T * K) @ a
                 of_a += K.T @ changes[chunk]
-            return self._gradient(fit, changes, linalg.lu_solve(factors, of_a, check_finite=False))
+            return self._compute_gradient(fit, changes, linalg.lu_solve(factors, of_a, check_finite=False))
 
-        curvature, gradient = self._curvature(fit), self._gradient(fit, fit.errors, np.zeros(a.shape))
+        curvature, gradient = self._compute_curvature(fit), self._compute_gradient(fit, fit.errors, np.zeros(a.shape))
         step, left, direction, size = np.zeros_like(Z), -gradient, np.zeros_like(Z), np.inf
         least = _SOLVED * float((gradient * gradient / curvature).sum())
         for _ in range(_CONJUGATE):
@@ -322,26 +322,26 @@ class ReducedSet:
             left -= size / curved * products
         return step, 0.5 * float((step * (damping * curvature * step - gradient)).sum())
 
-    def _gradient(self, fit: _Fit, errors: np.ndarray, coefficients: np.ndarray) -> np.ndarray:
+    def _compute_gradient(self, fit: _FittedVectors, errors: np.ndarray, coefficients: np.ndarray) -> np.ndarray:
         """Return the gradient in the vectors, float64 [m, d], of half the squared errors less an expansion."""
         a, others = fit.coefficients.astype(errors.dtype), coefficients.astype(errors.dtype)
         sums = np.zeros((len(a), fit.vectors.shape[1] + 1))
-        for chunk, X, K in self._weighted_chunks(fit):
-            sums += _sums_of_slopes(K, X, a, errors[chunk] - K @ others)
-        return self._in_vectors(fit.vectors, sums)
+        for chunk, X, K in self._iter_weighted_chunks(fit):
+            sums += _sum_slopes(K, X, a, errors[chunk] - K @ others)
+        return self._to_vector_gradient(fit.vectors, sums)
 
-    def _in_vectors(self, vectors: np.ndarray, sums: np.ndarray) -> np.ndarray:
+    def _to_vector_gradient(self, vectors: np.ndarray, sums: np.ndarray) -> np.ndarray:
         """Return a gradient in the vectors from the sums of slopes times rows, and of slopes, float64 [m, d + 1]."""
         return np.asarray(2.0 * self.kernel.gamma * (sums[:, :-1] - (vectors - self._centre) * sums[:, -1:]))
 
-    def _curvature(self, fit: _Fit) -> np.ndarray:
+    def _compute_curvature(self, fit: _FittedVectors) -> np.ndarray:
         """Return the curvature of half the sum of squares in each vector, float64 [m, 1], and a part of the mean curvature.
 
         It is the mean over the features of the diagonal of Gauss and Newton's matrix.
         """
         m, d = fit.vectors.shape
         Z, sums, squares = fit.vectors - self._centre, np.zeros((m, d + 1)), np.zeros(m)
-        for _, X, K in self._weighted_chunks(fit):
+        for _, X, K in self._iter_weighted_chunks(fit):
             K = np.square(K)
             sums += K.T @ X
             squares += np.square(X[:, :-1]).sum(axis=1) @ K
@@ -350,12 +350,12 @@ class ReducedSet:
         return np.asarray(curvature + _FLAT * curvature.mean() + _LEAST)[:, np.newaxis]
 
 
-def _sums_of_slopes(K: np.ndarray, X: np.ndarray, a: np.ndarray, errors: np.ndarray) -> np.ndarray:
+def _sum_slopes(K: np.ndarray, X: np.ndarray, a: np.ndarray, errors: np.ndarray) -> np.ndarray:
     """Return the sums over rows of kernel values times slopes, the errors times a, times X: [m, d + 1]."""
     return np.asarray(a * (K.T @ (errors * X)) if a.shape[1] == 1 else (errors @ a.T * K).T @ X)
 
 
-def _softmax(values: np.ndarray) -> np.ndarray:
+def _compute_softmax(values: np.ndarray) -> np.ndarray:
     p = np.exp(_SHARPNESS * (values - values.max(axis=1, keepdims=True)))
     return np.asarray(p / p.sum(axis=1, keepdims=True))
 
@@ -363,7 +363,7 @@ def _softmax(values: np.ndarray) -> np.ndarray:
 _PARTNERS = 10  # random rows of which the nearest is the other end of a row between
 
 
-def rows_between(X: np.ndarray, n: int, rng: np.random.Generator) -> np.ndarray:
+def interpolate_rows(X: np.ndarray, n: int, rng: np.random.Generator) -> np.ndarray:
     """Return n rows between random rows of X and near ones: half on the line between the two, half with features of either.
 
     The latter keep values that features have: zeros and ones stay zeros and ones. O(10 n d).

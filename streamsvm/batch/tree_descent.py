@@ -217,7 +217,7 @@ class LossTerms(NamedTuple):
         return LossTerms(targets, epsilon, max(epsilon, 0.1 * float(targets.std())), False, scale)
 
 
-class TreePoint(NamedTuple):
+class TreeSolution(NamedTuple):
     """The end of a descent."""
 
     b: np.ndarray  # float64 [n]: the coefficients
@@ -235,11 +235,11 @@ def descend_tree(
     matrix: CompositionalMatrix,
     loss: LossTerms,
     bounds: Bounds,
-    start: TreePoint | None,
+    start: TreeSolution | None,
     tol: float,
     max_iter: int,
     stop: threading.Event,
-) -> TreePoint:
+) -> TreeSolution:
     """Solve a problem of n rows in the order of a tree's leaves: walk until the gap is at most ``tol``.
 
     The coefficients of ``start`` are clipped to the bounds; None: 0. The descent ends after its next walk where ``stop`` is set,
@@ -265,12 +265,12 @@ def descend_tree(
         )
         return gap + loss.margin * abs(float(b.sum())), 0.5 * quadratic + cost + constant
 
-    def end() -> TreePoint:
+    def end() -> TreeSolution:
         gap, objective = go(0)
         relative = float(gap / objective) if objective > 0.0 else 0.0
         weights = b.copy()
         leaf_weights(cuts.right, matrix, down, weights)
-        return TreePoint(b, bias, weights, objective, relative, n_iter, stop.is_set() and relative > tol)
+        return TreeSolution(b, bias, weights, objective, relative, n_iter, stop.is_set() and relative > tol)
 
     try:
         while n_iter < max_iter:

@@ -18,11 +18,11 @@ from streamsvm.core.compiling.functions import compiled, overload
 
 FAST = {"reassoc", "contract", "arcp", "nsz"}
 
-RBF, LINEAR, POLY, FOURIER, SIGMOID, GIVEN = 0, 1, 2, 3, 4, 5
+RBF, LINEAR, POLY, FOURIER, SIGMOID, PRECOMPUTED = 0, 1, 2, 3, 4, 5
 #: Kernel names as in scikit-learn. rbf: exp(-gamma |x-s|^2); linear: x.s; poly: (gamma x.s + coef0)^degree.
 KERNELS = {"rbf": RBF, "linear": LINEAR, "poly": POLY}
 #: Those of exact machines, as in scikit-learn: also sigmoid, tanh(gamma x.s + coef0), and values that are given in place of rows.
-MACHINE_KERNELS = {**KERNELS, "sigmoid": SIGMOID, "precomputed": GIVEN}
+MACHINE_KERNELS = {**KERNELS, "sigmoid": SIGMOID, "precomputed": PRECOMPUTED}
 
 
 class Kernel(NamedTuple):

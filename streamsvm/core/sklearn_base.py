@@ -48,24 +48,24 @@ class SklearnEstimator(BaseEstimator):  # type: ignore[misc]
         sklearn.exceptions.NotFittedError
             The model is not fitted.
         """
-        return self._predicted(self._checked(X))
+        return self._predict_checked(self._check_rows(X))
 
-    def _predicted(self, X: Any) -> np.ndarray:
-        """Return labels or values [n] of rows that `_checked` returned."""
-        return self._predictions(self._decide(X))
+    def _predict_checked(self, X: Any) -> np.ndarray:
+        """Return labels or values [n] of rows that `_check_rows` returned."""
+        return self._predict_from_decisions(self._compute_decisions(X))
 
-    def _checked(self, X: Any) -> Any:
+    def _check_rows(self, X: Any) -> Any:
         check_is_fitted(self)
         if is_finite_array(X) and X.shape[1] == self.n_features_in_ and not hasattr(self, "feature_names_in_"):
             return X
         return validate_data(self, X, accept_sparse="csr", dtype=np.float64, accept_large_sparse=True, reset=False)
 
-    def _decide(self, X: Any) -> np.ndarray:
-        """Return decision values, float64 [n, ...], at rows that `_checked` returned."""
+    def _compute_decisions(self, X: Any) -> np.ndarray:
+        """Return decision values, float64 [n, ...], at rows that `_check_rows` returned."""
         raise NotImplementedError
 
-    def _predictions(self, f: np.ndarray) -> np.ndarray:
-        """Return labels or values [n] from what `_decide` returned."""
+    def _predict_from_decisions(self, f: np.ndarray) -> np.ndarray:
+        """Return labels or values [n] from what `_compute_decisions` returned."""
         raise NotImplementedError
 
     def __sklearn_tags__(self) -> Any:
@@ -89,14 +89,14 @@ class SklearnEstimator(BaseEstimator):  # type: ignore[misc]
                 raise ValueError(f"the saved model is corrupt: its {name} is a {type(value).__name__}")
         super().__setstate__({name: with_shared_dtype(value) for name, value in state.items()})
 
-    def _models(self, Cs: Iterable[float]) -> list[Self]:
+    def _make_models(self, Cs: Iterable[float]) -> list[Self]:
         """Return unfitted copies of this estimator, one for each value of C."""
         Cs = list(Cs) if np.iterable(Cs) else []
         if not Cs:
             raise ValueError("Cs must be numbers, at least one, each a C")
         return [clone(self).set_params(C=C) for C in Cs]
 
-    def _share_fit(self, models: Iterable[Self]) -> None:
+    def _copy_fit_to(self, models: Iterable[Self]) -> None:
         """Copy what was fitted so far to the other ones of some models."""
         parameters = self.get_params(deep=False)
         fitted = {name: value for name, value in self.__dict__.items() if name not in parameters}
@@ -105,7 +105,7 @@ class SklearnEstimator(BaseEstimator):  # type: ignore[misc]
                 model.__dict__.update(deepcopy(fitted))
 
     @contextmanager
-    def _all_or_nothing(self) -> Iterator[None]:
+    def _rollback_on_error(self) -> Iterator[None]:
         """Restore all attributes where the body, which fits the model, ends with an exception."""
         expect_component(type(self))
         before = dict(self.__dict__)
@@ -152,7 +152,7 @@ class PathEstimator(SklearnEstimator):
         Rows, labels or targets, and weights are as in `fit`. This estimator itself stays as it was. If you interrupt the fit,
         there are no models.
         """
-        models = self._models(Cs)
+        models = self._make_models(Cs)
         return models[0]._fit_models(models, X, y, sample_weight)
 
     def _fit_models(self, models: list[Self], X: Any, y: Any, sample_weight: Any) -> list[Self]:
@@ -174,14 +174,14 @@ class SklearnClassifier(ClassifierMixin):  # type: ignore[misc]
             With two classes, one value for each row, which is positive for ``classes_[1]``. With more classes, one value for
             each row and class; of `CSMOClassifier` with ``decision_function_shape="ovo"``, for each row and pair of classes.
         """
-        return self._scores(self._decide(self._checked(X)))
+        return self._compute_scores(self._compute_decisions(self._check_rows(X)))
 
-    def _scores(self, f: np.ndarray) -> np.ndarray:
-        """Return the values of `decision_function` from what `_decide` returned."""
+    def _compute_scores(self, f: np.ndarray) -> np.ndarray:
+        """Return the values of `decision_function` from what `_compute_decisions` returned."""
         return f
 
-    def _predictions(self, f: np.ndarray) -> np.ndarray:
-        scores = self._scores(f)
+    def _predict_from_decisions(self, f: np.ndarray) -> np.ndarray:
+        scores = self._compute_scores(f)
         return self.classes_[(scores > 0.0).astype(np.int64) if scores.ndim == 1 else scores.argmax(axis=1)]
 
     def _number_classes(self, y: Any, counted: np.ndarray) -> np.ndarray:

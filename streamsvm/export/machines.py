@@ -67,7 +67,7 @@ def _answer_of(program: Program, model: Any, value: int) -> Answer:
         return Answer("number", value, value)
     labels = tuple(map(to_python_scalar, model.classes_))
     classes = len(labels)
-    if classes == 2 or not getattr(model, "_votes", False):
+    if classes == 2 or not getattr(model, "_uses_votes", False):
         return Answer("class", value, value, labels)
     votes = program.add("votes", value, classes=classes)
     scores = program.add("pair_scores", value, classes=classes)

@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from streamsvm.batch.reduced_set import ReducedSet, choose_vectors, rows_between
+from streamsvm.batch.reduced_set import ReducedSet, choose_vectors, interpolate_rows
 from streamsvm.core.kernels import KERNELS, Kernel
 from streamsvm.edge.predictor import Predictor
 from streamsvm.edge.program import Program, ProgramError, run
@@ -269,7 +269,7 @@ def _rows_of_step(program: Program, step: Step, rows: np.ndarray | None, count: 
         before.answer = program.answer._replace(decision=number, choice=number)
         parts.append(run(before, given)[0].astype(np.float32))
     between = max(needed - sum(map(len, parts)), len(own))
-    return np.concatenate([*parts, rows_between(own, between, rng)])
+    return np.concatenate([*parts, interpolate_rows(own, between, rng)])
 
 
 def _least_squares_of(program: Program, number: int, rows: np.ndarray, readers: list[Step]) -> ReducedSet:

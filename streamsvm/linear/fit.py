@@ -155,7 +155,7 @@ class OutOfCoreLinear(PathEstimator):
 
         ``Cs`` is as in `fit_path`, and the other parameters are as in `fit_file`.
         """
-        models = self._models(Cs)
+        models = self._make_models(Cs)
         return models[0]._fit_file(models, Path(path), SourceOptions(target, weight, zero_based))
 
     def to_online(
@@ -168,7 +168,7 @@ class OutOfCoreLinear(PathEstimator):
         return to_online(self, feature_names=feature_names, **parameters)
 
     def _fit_models(self, models: list[Self], X: Any, y: Any, sample_weight: Any) -> list[Self]:
-        with self._all_or_nothing():
+        with self._rollback_on_error():
             self._check_models(models)
             columns = list(X.columns) if hasattr(X, "columns") else None
             kinds = {"accept_sparse": "csr", "dtype": [np.float64, np.float32], "accept_large_sparse": True}
@@ -204,7 +204,7 @@ class OutOfCoreLinear(PathEstimator):
                 begin = end
 
     def _fit_file(self, models: list[Self], path: Path, text: SourceOptions) -> list[Self]:
-        with self._all_or_nothing():
+        with self._rollback_on_error():
             self._check_models(models)
             with self._working_folder() as folder:
                 if is_block_file(path):
@@ -275,7 +275,7 @@ class OutOfCoreLinear(PathEstimator):
         return solutions
 
     def _finish_models(self, models: list[Self], solutions: list[LinearSolution]) -> list[Self]:
-        self._share_fit(models)
+        self._copy_fit_to(models)
         for model, solution in zip(models, solutions, strict=True):
             w = solution.w[:-1]
             model.coef_ = w.copy() if is_regressor(self) else w[np.newaxis].copy()
@@ -330,10 +330,10 @@ class OutOfCoreLinear(PathEstimator):
         """Return the loss of a fit to a file with this C; ValueError where it is out of range, for any of the weights of rows."""
         raise NotImplementedError
 
-    def _decide(self, X: Any) -> np.ndarray:
+    def _compute_decisions(self, X: Any) -> np.ndarray:
         return np.asarray(X @ self.coef_.reshape(-1)) + self.intercept_[0]
 
-    def _predictions(self, f: np.ndarray) -> np.ndarray:
+    def _predict_from_decisions(self, f: np.ndarray) -> np.ndarray:
         return f
 
     # Saved models -----------------------------------------------------------------------------------------------------------

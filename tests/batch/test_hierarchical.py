@@ -372,7 +372,7 @@ def test_corrupt_states_are_refused():
     state = model.__getstate__()
     vectors = state["support_vectors_"]
     for changes in (
-        *({"_forest": 3}, {"_forest": state["_forest"][:-1]}, {"_rows": ()}),
+        *({"_forest": 3}, {"_forest": state["_forest"][:-1]}, {"_predictor": ()}),
         *({"support_vectors_": vectors[:-1]}, {"support_vectors_": sparse.csr_array(vectors)}),
     ):
         refused("corrupt", HierarchicalSVC().__setstate__, state | changes)

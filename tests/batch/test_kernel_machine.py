@@ -50,7 +50,7 @@ WRONG = {
         "n_support_": [np.array([1, 1], np.int32), np.array([-1, 1], np.int32), [1, 1]],
         "shape_fit_": [7, (), (1, None)],
         "predict": [len],
-        "_rows": [()],
+        "_predictor": [()],
     },
     one_class: {
         "_coefficients": [np.ones((1, 500)), np.ones((2, 500))],
@@ -93,10 +93,10 @@ def test_support_vectors_are_laid_out_once(monkeypatch):
     for model in (solver, pickle.loads(pickle.dumps(solver)), CSMOClassifier().fit(-X, y).fit(X, y)):
         np.testing.assert_array_equal(model.support_vectors_, X[model.support_])
         np.testing.assert_array_equal(model.decision_function(X), solver.decision_function(X))
-    assert "_rows" not in solver.__getstate__()
+    assert "_predictor" not in solver.__getstate__()
     expected = fitted(batch_adapter(CSMOClassifier(), refit_every=None), X, y).predict_many(X).tolist()
     model = fitted(batch_adapter(CSMOClassifier(), refit_every=None), X, y)
-    monkeypatch.delattr(SklearnEstimator, "_checked")  # the adapter has checked its rows
+    monkeypatch.delattr(SklearnEstimator, "_check_rows")  # the adapter has checked its rows
     assert [model.predict_one(dict(enumerate(x))) for x in X.tolist()] == expected
     assert set(model.decision_function_one({0: 1.0})) == {0, 1, 2}
 

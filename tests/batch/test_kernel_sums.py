@@ -49,12 +49,12 @@ def test_sums(m, n, d, form, machines):
     sums = KernelSums(S, coefficients, Kernel(MACHINE_KERNELS["rbf"], 0.3 / d, 0.0, 3))
     expected, size = naive_batch.kernel_matrix(array(X), array(S), gamma=0.3 / d) @ coefficients.T, np.abs(coefficients).sum()
     for rows in (X, sparse.csr_matrix(X), array(X)):
-        np.testing.assert_allclose(sums.exact(rows), expected, rtol=0, atol=1e-10 * (size + 1.0))
-        found = sums.rough(rows)
+        np.testing.assert_allclose(sums.compute_exact(rows), expected, rtol=0, atol=1e-10 * (size + 1.0))
+        found = sums.compute_float32(rows)
         if found is not None:
             assert (np.abs(found[0] - expected) <= found[1]).all()
             assert found[1].max() < 3e-3 * size or n == 0
-    assert m <= kernel_sums.FEW or sums.rough(array(X)) is not None
+    assert m <= kernel_sums.FEW or sums.compute_float32(array(X)) is not None
 
 
 @pytest.mark.parametrize("kernel", ["linear", "poly", "sigmoid"])
@@ -65,8 +65,10 @@ def test_other_kernels(form, kernel):
     expected = naive_batch.kernel_matrix(array(X), array(S), kernel, 1e-3, 0.5, 3) @ c.T
     sums = KernelSums(S, c, Kernel(MACHINE_KERNELS[kernel], 1e-3, 0.5, 3))
     for rows in (X, sparse.csr_matrix(X), array(X), X[:3]):
-        np.testing.assert_allclose(sums.exact(rows), expected[: rows.shape[0]], rtol=1e-9, atol=1e-9 * np.abs(expected).max())
-        assert sums.rough(rows) is None
+        np.testing.assert_allclose(
+            sums.compute_exact(rows), expected[: rows.shape[0]], rtol=1e-9, atol=1e-9 * np.abs(expected).max()
+        )
+        assert sums.compute_float32(rows) is None
 
 
 def test_exponentials():
@@ -90,8 +92,8 @@ def test_no_label_changes_at_the_boundary(far):
     model = CSMOClassifier(C=100.0, gamma=0.2).fit(X, y)
     if far:  # away from the centre, float32 has fewer digits
         X = X + 3.0
-    sums, expected = model._rows, naive_batch.kernel_matrix(X, model.support_vectors_, gamma=0.2) @ model._coefficients[0]
-    rough, error = sums.rough(X)
+    sums, expected = model._predictor, naive_batch.kernel_matrix(X, model.support_vectors_, gamma=0.2) @ model._coefficients[0]
+    rough, error = sums.compute_float32(X)
     assert (np.abs(rough[:, 0] - expected) <= error[:, 0]).all()
     off = rough[:, 0] - expected
     wrong = 0
@@ -130,17 +132,17 @@ def one_for_each(classes):
 @pytest.mark.once
 def test_settled_predictions_cannot_change(make):
     rng, model = np.random.default_rng(0), make(5)
-    machines = model._n_machines(5)
+    machines = model._count_machines(5)
     f, error = rng.normal(size=(400, machines)), 0.2 * rng.random((400, 1)) * rng.random((400, machines))
-    settled = KernelClassifier._settled(model, f, error) if make is one_for_each else model._settled(f, error)
+    settled = KernelClassifier._find_settled(model, f, error) if make is one_for_each else model._find_settled(f, error)
     assert 0.1 < settled.mean() < 0.9
-    first = model._predictions(f)
+    first = model._predict_from_decisions(f)
     changed = np.zeros(400, bool)
     for _ in range(300):
-        changed |= model._predictions(f + error * rng.choice([-1.0, 1.0], f.shape)) != first
+        changed |= model._predict_from_decisions(f + error * rng.choice([-1.0, 1.0], f.shape)) != first
     assert not (changed & settled).any()
     assert (changed | settled).mean() > 0.8  # few that could be settled are not
-    assert not model._settled(f, np.full(f.shape, np.inf)).any()
+    assert not model._find_settled(f, np.full(f.shape, np.inf)).any()
 
 
 @pytest.mark.parametrize(
@@ -184,8 +186,10 @@ def test_rows_of_any_size():
     np.testing.assert_array_equal(model.predict(huge), (expected > 0.0).astype(int))
     for gamma in (1e-30, 1e15, 1e30):  # where float32 would not do
         sums = KernelSums(X[:100], np.ones((1, 100)), Kernel(0, gamma, 0.0, 1))
-        assert sums.rough(X) is None
-        np.testing.assert_allclose(sums.exact(X), naive_batch.kernel_matrix(X, X[:100], gamma=gamma).sum(axis=1, keepdims=True))
+        assert sums.compute_float32(X) is None
+        np.testing.assert_allclose(
+            sums.compute_exact(X), naive_batch.kernel_matrix(X, X[:100], gamma=gamma).sum(axis=1, keepdims=True)
+        )
     for value in (np.nan, np.inf):
         refused("contains (NaN|infinity)", model.predict, np.where(np.eye(6) == 1.0, value, X[:6]))
 
@@ -196,7 +200,7 @@ def test_coefficients_of_any_size():
     for scale in (1e-300, 1e-42, 1e36, 1e300):
         coefficients = scale * np.random.default_rng(0).normal(size=(1, 100))
         sums = KernelSums(X[:100], coefficients, Kernel(0, 0.2, 0.0, 1))
-        expected, (found, error) = sums.exact(X), sums.rough(X)
+        expected, (found, error) = sums.compute_exact(X), sums.compute_float32(X)
         assert (np.abs(found - expected) <= error).all()
 
 

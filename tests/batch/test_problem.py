@@ -13,8 +13,8 @@ def test_equal_rows_have_one_number_whatever_their_order():
     y = rng.integers(0, 2, N).astype(float)
     order = rng.permutation(N)
     for values in (None, y):
-        numbers = problem.same_rows(X, values)
-        again = problem.same_rows(X[order], None if values is None else values[order])
+        numbers = problem.group_equal_rows(X, values)
+        again = problem.group_equal_rows(X[order], None if values is None else values[order])
         keys = X if values is None else np.column_stack([X, values])
         assert len(np.unique(keys, axis=0)) == numbers.max() + 1
         assert np.array_equal((keys[:, None] == keys).all(axis=2), numbers[:, None] == numbers)

@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 from scipy import sparse
 
-from streamsvm.batch.reduced_set import ReducedSet, choose_vectors, rows_between
+from streamsvm.batch.reduced_set import ReducedSet, choose_vectors, interpolate_rows
 from streamsvm.core.kernels import LINEAR, POLY, RBF, Kernel, kernel_matrix
 
 GAUSS = Kernel(RBF, 0.7, 0.0, 3)
@@ -51,8 +51,8 @@ def test_a_step_solves_the_damped_equations_of_a_slow_twin(outputs, monkeypatch)
     monkeypatch.setattr("streamsvm.batch.reduced_set._CONJUGATE", 60)
     monkeypatch.setattr("streamsvm.batch.reduced_set._SOLVED", 1e-20)
     reduced, vectors = problem(outputs=outputs)
-    fit = reduced._fitted(vectors, 1e-9, np.dtype(np.float64))
-    step, promised = reduced._step(fit, 0.5)
+    fit = reduced._fit_coefficients(vectors, 1e-9, np.dtype(np.float64))
+    step, promised = reduced._compute_step(fit, 0.5)
     roots, h = np.sqrt(reduced.weights)[:, np.newaxis], 1e-6
 
     def errors(Z):
@@ -94,7 +94,7 @@ def test_it_stops_where_the_values_are_enough():
     seen = []
     moved = reduced.move(vectors, 40, lambda values: seen.append(values) or len(seen) == 2)
     assert len(seen) == 2
-    coefficients = reduced._fitted(moved, 1e-5, np.dtype(np.float32)).coefficients
+    coefficients = reduced._fit_coefficients(moved, 1e-5, np.dtype(np.float32)).coefficients
     np.testing.assert_allclose(seen[1], kernel_matrix(*GAUSS, reduced.rows, moved) @ coefficients, atol=1e-4)
     assert np.abs(moved - vectors).max() > 1e-3
 
@@ -143,7 +143,7 @@ def test_the_worst_rows_are_where_the_expansion_is_far_off(form):
     np.testing.assert_allclose(reduced.values(vectors, np.ones((8, 2)))[:150], reduced.targets[:150], atol=1e-4)
     reduced.rows = form(reduced.rows)
     reduced.weights[190:] = 0.0
-    found = reduced.worst_rows(vectors, 12, np.random.default_rng(0))
+    found = reduced.find_worst_rows(vectors, 12, np.random.default_rng(0))
     assert found.shape == (12, 3)
     dense = reduced.rows.toarray() if sparse.issparse(reduced.rows) else reduced.rows
     numbers = [int(np.flatnonzero((dense == row).all(axis=1))[0]) for row in found]
@@ -170,10 +170,10 @@ def test_chosen_vectors_are_far_from_each_other():
 def test_rows_between_are_within_and_keep_values():
     rng = np.random.default_rng(0)
     X = rng.integers(2, size=(200, 6)).astype(np.float32)
-    rows = rows_between(X, 1000, rng)
+    rows = interpolate_rows(X, 1000, rng)
     assert rows.shape == (1000, 6)
     assert rows.dtype == np.float32
     assert (rows >= 0.0).all()
     assert (rows <= 1.0).all()
     assert 0.3 < np.isin(rows, (0.0, 1.0)).all(axis=1).mean() < 0.7
-    np.testing.assert_array_equal(rows_between(np.ones((1, 2)), 3, rng), np.ones((3, 2)))
+    np.testing.assert_array_equal(interpolate_rows(np.ones((1, 2)), 3, rng), np.ones((3, 2)))

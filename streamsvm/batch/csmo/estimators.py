@@ -16,11 +16,11 @@ from sklearn.model_selection import StratifiedKFold
 from sklearn.utils.metaestimators import _safe_split
 from sklearn.utils.validation import check_is_fitted
 
-from streamsvm.batch.csmo.machine import CSMO, Shared
-from streamsvm.batch.kernel_machine import KernelClassifier, KernelRegressor, Training, is_array
+from streamsvm.batch.csmo.machine import CSMO, SharedFitData
+from streamsvm.batch.kernel_machine import KernelClassifier, KernelRegressor, TrainingData, has_type_and_shape
 from streamsvm.core.checks import DecisionShape, parameter
 from streamsvm.core.docstrings import complete_docstring
-from streamsvm.core.kernels import GIVEN
+from streamsvm.core.kernels import PRECOMPUTED
 
 if TYPE_CHECKING:
     _Method = TypeVar("_Method", bound=Callable[..., Any])
@@ -32,13 +32,13 @@ else:
 _SURE = 0.5  # the decision value of a pair from which on its soft vote is a whole one
 
 
-def _gives_probabilities(model: Any) -> bool:
+def _has_probabilities(model: Any) -> bool:
     if not model.probability or model.probability == "deprecated":  # the default of SVC, whose parameters may be given
         raise AttributeError("probabilities are available only with probability=True")
     return True
 
 
-class _WithPath(CSMO):
+class _PathCSMO(CSMO):
     """A machine that has a C, which the one-class machine has not."""
 
     def fit_path(self, X: Any, y: Any, Cs: Sequence[float], sample_weight: Any = None) -> list[Self]:
@@ -48,15 +48,15 @@ class _WithPath(CSMO):
         up to 2,000 rows, if the cache has room for twice the Gram matrix: at most 32 MB. More rows begin with blocks, which leave
         little to share. This estimator itself stays as it was. If you interrupt the fit, there are no models.
         """
-        models, shared = self._models(Cs), Shared(several=True)
+        models, shared = self._make_models(Cs), SharedFitData(several=True)
         for model in models:
-            model._fit(X, y, sample_weight, shared=shared)
+            model._fit_machines(X, y, sample_weight, shared=shared)
         return models
 
 
 @complete_docstring
 @dataclass(eq=False, repr=False, kw_only=True)
-class CSMOClassifier(KernelClassifier, _WithPath):
+class CSMOClassifier(KernelClassifier, _PathCSMO):
     """A support vector classifier, solved exactly by conjugate SMO.
 
     Use it in place of scikit-learn's SVC, whose parameters and attributes it has. Above 50,000 rows, see `HierarchicalSVC`.
@@ -157,10 +157,10 @@ class CSMOClassifier(KernelClassifier, _WithPath):
     random_state: Any = None
     """Seed of the folds that ``probability=True`` holds out, as in scikit-learn. Nothing else is random."""
 
-    _votes = True
+    _uses_votes = True
 
     @property
-    def _sign(self) -> float:
+    def _value_sign(self) -> float:
         return 1.0 if len(self.classes_) == 2 else -1.0
 
     @property
@@ -170,15 +170,15 @@ class CSMOClassifier(KernelClassifier, _WithPath):
         They are a CSR array if X was sparse.
         """
         if len(self.classes_) == 2:
-            return self._as_rows(self._coefficients)
+            return self._match_sparsity(self._coefficients)
         of_class = np.repeat(np.arange(len(self.classes_)), self.n_support_)
         dual = np.zeros((len(self.classes_) - 1, len(of_class)))
         for pair, (first, second) in zip(self._coefficients, combinations(range(len(self.classes_)), 2), strict=True):
             dual[second - 1, of_class == first] = -pair[of_class == first]
             dual[first, of_class == second] = -pair[of_class == second]
-        return self._as_rows(dual)
+        return self._match_sparsity(dual)
 
-    @available_if(_gives_probabilities)
+    @available_if(_has_probabilities)
     def predict_proba(self, X: Any) -> np.ndarray:
         """Return the probability of each class, float64 [n, classes], in the order of ``classes_``.
 
@@ -187,9 +187,9 @@ class CSMOClassifier(KernelClassifier, _WithPath):
         check_is_fitted(self)
         if self._sigmoids is None:
             raise NotFittedError("predict_proba is not available when fitted with probability=False: fit again")
-        return class_probabilities(self._decide(self._checked(X)), self._sigmoids, len(self.classes_))
+        return compute_class_probabilities(self._compute_decisions(self._check_rows(X)), self._sigmoids, len(self.classes_))
 
-    @available_if(_gives_probabilities)
+    @available_if(_has_probabilities)
     def predict_log_proba(self, X: Any) -> np.ndarray:
         """Return the logarithms of what `predict_proba` returns."""
         return np.log(self.predict_proba(X))
@@ -200,31 +200,31 @@ class CSMOClassifier(KernelClassifier, _WithPath):
             raise ValueError("break_ties must be False where decision_function_shape is 'ovo': ties are between classes")
         return super().predict(X)
 
-    def _calibrate(self, training: Training, interrupted: bool) -> None:
+    def _fit_probabilities(self, training: TrainingData, interrupted: bool) -> None:
         self._sigmoids: np.ndarray | None = None
         if hasattr(self, "predict_proba") and not interrupted:
             machine = clone(self).set_params(probability=False, class_weight=None)  # the weights have those of classes in them
-            if self._kernel.kind != GIVEN:
+            if self._kernel.kind != PRECOMPUTED:
                 machine.set_params(gamma=self._kernel.gamma)
             weights = training.weights / self.class_weight_[training.labels]
-            self._sigmoids = fitted_sigmoids(machine, training, weights, self.random_state)
+            self._sigmoids = fit_sigmoids(machine, training, weights, self.random_state)
 
-    def _machines(self, training: Training) -> tuple[np.ndarray, np.ndarray]:
+    def _assign_machines(self, training: TrainingData) -> tuple[np.ndarray, np.ndarray]:
         return training.labels, np.array(list(combinations(range(len(self.classes_)), 2)))  # type: ignore[return-value]
 
-    def _ordered(self, support: np.ndarray, training: Training) -> np.ndarray:
+    def _order_support(self, support: np.ndarray, training: TrainingData) -> np.ndarray:
         labels = training.labels[support]  # type: ignore[index]
         self.n_support_: np.ndarray = np.bincount(labels, minlength=len(self.classes_)).astype(np.int32)
         return support[np.argsort(labels, kind="stable")]
 
-    def _n_machines(self, classes: int) -> int:
+    def _count_machines(self, classes: int) -> int:
         return classes * (classes - 1) // 2
 
-    def _class_values(self, f: np.ndarray) -> np.ndarray:
+    def _compute_class_values(self, f: np.ndarray) -> np.ndarray:
         # A pair's decision value is the difference of the values of its classes; these come closest to it where pairs disagree.
-        return self._sums(f) / len(self.classes_)
+        return self._sum_pair_values(f) / len(self.classes_)
 
-    def _sums(self, f: np.ndarray) -> np.ndarray:
+    def _sum_pair_values(self, f: np.ndarray) -> np.ndarray:
         """Return the sum of each class's decision values in its pairs, float64 [n, classes]."""
         sums = np.zeros((len(f), len(self.classes_)))
         for k, (first, second) in enumerate(combinations(range(len(self.classes_)), 2)):
@@ -232,56 +232,56 @@ class CSMOClassifier(KernelClassifier, _WithPath):
             sums[:, first] -= f[:, k]
         return sums
 
-    def _votes_of(self, second: np.ndarray) -> np.ndarray:
+    def _count_votes(self, second: np.ndarray) -> np.ndarray:
         """Return the votes of each class, float64 [n, classes], where pairs vote for their ``second`` class or their first."""
-        return 0.5 * (self._sums(np.where(second, 1.0, -1.0)) + len(self.classes_) - 1)
+        return 0.5 * (self._sum_pair_values(np.where(second, 1.0, -1.0)) + len(self.classes_) - 1)
 
-    def _predicted(self, X: Any) -> np.ndarray:
+    def _predict_checked(self, X: Any) -> np.ndarray:
         ties = self.break_ties and len(self.classes_) > 2  # they are broken by the sizes of decision values
-        return self._predictions(self._decide(X)) if ties else super()._predicted(X)
+        return self._predict_from_decisions(self._compute_decisions(X)) if ties else super()._predict_checked(X)
 
-    def _settled(self, f: np.ndarray, error: np.ndarray) -> np.ndarray:
+    def _find_settled(self, f: np.ndarray, error: np.ndarray) -> np.ndarray:
         if len(self.classes_) == 2:
-            return super()._settled(f, error)
+            return super()._find_settled(f, error)
         of_class = np.zeros((f.shape[1], len(self.classes_)))
         for k, pair in enumerate(combinations(range(len(self.classes_)), 2)):
             of_class[k, pair] = 1.0
-        votes, unsure = self._votes_of(f >= 0.0), (np.abs(f) <= error) @ of_class
+        votes, unsure = self._count_votes(f >= 0.0), (np.abs(f) <= error) @ of_class
         best = votes.argmax(axis=1)[:, np.newaxis]
         low, high = np.take_along_axis(votes - unsure, best, axis=1), votes + unsure
         np.put_along_axis(high, best, -np.inf, axis=1)
         return ~unsure.any(axis=1) | (low[:, 0] > high.max(axis=1))
 
-    def _soft_votes(self, f: np.ndarray) -> np.ndarray:
+    def _compute_soft_votes(self, f: np.ndarray) -> np.ndarray:
         # Votes, but of a pair that is not sure only a part. The class of all votes is 1 above the next one.
-        return 0.5 * len(self.classes_) * self._class_values(np.clip(f / _SURE, -1.0, 1.0))
+        return 0.5 * len(self.classes_) * self._compute_class_values(np.clip(f / _SURE, -1.0, 1.0))
 
-    def _scores(self, f: np.ndarray) -> np.ndarray:
+    def _compute_scores(self, f: np.ndarray) -> np.ndarray:
         if len(self.classes_) == 2:
             return f[:, 0]
-        return -f if self.decision_function_shape == "ovo" else self._class_scores(f)
+        return -f if self.decision_function_shape == "ovo" else self._compute_class_scores(f)
 
-    def _class_scores(self, f: np.ndarray) -> np.ndarray:
-        sums = self._sums(f)
-        return self._votes_of(f > 0.0) + sums / (3.0 * (np.abs(sums) + 1.0))
+    def _compute_class_scores(self, f: np.ndarray) -> np.ndarray:
+        sums = self._sum_pair_values(f)
+        return self._count_votes(f > 0.0) + sums / (3.0 * (np.abs(sums) + 1.0))
 
-    def _predictions(self, f: np.ndarray) -> np.ndarray:
+    def _predict_from_decisions(self, f: np.ndarray) -> np.ndarray:
         if len(self.classes_) == 2:
-            return super()._predictions(f)
+            return super()._predict_from_decisions(f)
         # A pair that is undecided votes as LIBSVM has it, for one class here and for the other one in the scores.
-        scores = self._class_scores(f) if self.break_ties else self._votes_of(f >= 0.0)
+        scores = self._compute_class_scores(f) if self.break_ties else self._count_votes(f >= 0.0)
         return self.classes_[scores.argmax(axis=1)]
 
     def _check_saved(self, state: dict[str, Any], machines: int) -> None:
         super()._check_saved(state, machines)
         counts, shape = state["n_support_"], (len(state["classes_"]),)
-        if not is_array(counts, np.int32, shape) or (counts < 0).any() or counts.sum() != len(state["support_"]):
+        if not has_type_and_shape(counts, np.int32, shape) or (counts < 0).any() or counts.sum() != len(state["support_"]):
             raise ValueError("the saved model is corrupt: its counts of support vectors do not fit its classes")
 
 
 @complete_docstring
 @dataclass(eq=False, repr=False, kw_only=True)
-class CSMORegressor(KernelRegressor, _WithPath):
+class CSMORegressor(KernelRegressor, _PathCSMO):
     """Support vector regression with the epsilon-insensitive loss, solved exactly by conjugate SMO.
 
     Use it in place of scikit-learn's SVR. Above 50,000 rows, see `HierarchicalSVR`.
@@ -310,7 +310,7 @@ _LEAST = 1e-7  # the least probability of a class of a pair, as in LIBSVM
 _VALUES = 1_000_000  # of the systems of equations that are solved at a time
 
 
-def fitted_sigmoids(machine: Any, training: Training, weights: np.ndarray, random_state: Any) -> np.ndarray:
+def fit_sigmoids(machine: Any, training: TrainingData, weights: np.ndarray, random_state: Any) -> np.ndarray:
     """Return the slope and the intercept of each pair's sigmoid, float64 [pairs, 2], fitted to rows that were held out.
 
     ``machine`` is not fitted; it learns all folds but one, with the weights of ``training``. Sigmoids take the ``weights`` of the
@@ -325,15 +325,15 @@ def fitted_sigmoids(machine: Any, training: Training, weights: np.ndarray, rando
     for train, held in folds.split(labels, labels):
         rows, _ = _safe_split(machine, training.X, None, counted[train])
         others, _ = _safe_split(machine, training.X, None, counted[held], counted[train])
-        f[held] = clone(machine).fit(rows, labels[train], training.weights[counted[train]])._decide(others)
+        f[held] = clone(machine).fit(rows, labels[train], training.weights[counted[train]])._compute_decisions(others)
     found = []
     for values, (first, second) in zip(f.T, combinations(range(len(sizes)), 2), strict=True):
         either = np.flatnonzero((labels == first) | (labels == second))
-        found.append(_platt_sigmoid(values[either], labels[either] == second, weights[counted[either]]))
+        found.append(_fit_platt_sigmoid(values[either], labels[either] == second, weights[counted[either]]))
     return np.array(found)
 
 
-def _platt_sigmoid(f: np.ndarray, positive: np.ndarray, weights: np.ndarray) -> tuple[float, float]:
+def _fit_platt_sigmoid(f: np.ndarray, positive: np.ndarray, weights: np.ndarray) -> tuple[float, float]:
     """Return Platt's sigmoid of decision values float64 [n]: a logistic regression whose labels are not quite 0 and 1."""
     ones, zeros = weights[positive].sum(), weights[~positive].sum()
     share = np.where(positive, (ones + 1.0) / (ones + 2.0), 1.0 / (zeros + 2.0))
@@ -346,16 +346,16 @@ def _platt_sigmoid(f: np.ndarray, positive: np.ndarray, weights: np.ndarray) -> 
     return float(fit.coef_[0, 0]) / scale, float(fit.intercept_[0])
 
 
-def class_probabilities(f: np.ndarray, sigmoids: np.ndarray, classes: int) -> np.ndarray:
+def compute_class_probabilities(f: np.ndarray, sigmoids: np.ndarray, classes: int) -> np.ndarray:
     """Return the probability of each class, float64 [n, classes], from the decision values of the pairs, float64 [n, pairs]."""
     second = np.clip(expit(f * sigmoids[:, 0] + sigmoids[:, 1]), _LEAST, 1.0 - _LEAST)
     if classes == 2:
         return np.hstack([1.0 - second, second])
     size = max(_VALUES // (classes + 1) ** 2, 1)
-    return np.concatenate([_coupled_probabilities(second[begin : begin + size], classes) for begin in range(0, len(f), size)])
+    return np.concatenate([_couple_pair_probabilities(second[begin : begin + size], classes) for begin in range(0, len(f), size)])
 
 
-def _coupled_probabilities(second: np.ndarray, classes: int) -> np.ndarray:
+def _couple_pair_probabilities(second: np.ndarray, classes: int) -> np.ndarray:
     """Return the probabilities p, float64 [n, classes], that fit those of the pairs' second classes best.
 
     They minimise sum_ij (r_ji p_i - r_ij p_j)^2 subject to sum_i p_i = 1, where r_ij is the probability of class i among i and j:

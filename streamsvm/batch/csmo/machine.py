@@ -16,13 +16,21 @@ from sklearn.exceptions import ConvergenceWarning
 from sklearn.utils import _safe_indexing, check_array, check_consistent_length, column_or_1d
 from sklearn.utils.validation import _num_samples, check_is_fitted
 
-from streamsvm.batch.csmo.given import GivenRows, kernel_values
-from streamsvm.batch.csmo.solver import DualPoint, SolverOptions, gram_memory, is_few, matrix_buffer, solve, solve_few
-from streamsvm.batch.csmo.state import Gram, Problem, few_rows, problem_of, quickest_form
-from streamsvm.batch.kernel_machine import KernelMachine, Settled, Training, check_coefficients, is_array
-from streamsvm.batch.problem import Groups, check_bounds
+from streamsvm.batch.csmo.precomputed import PrecomputedRows, call_kernel_function
+from streamsvm.batch.csmo.solver import (
+    DualSolution,
+    SolverOptions,
+    allocate_buffer,
+    allocate_gram,
+    is_small,
+    solve,
+    solve_small_machines,
+)
+from streamsvm.batch.csmo.state import GramCache, Problem, choose_row_form, compute_gram_rows, make_problem
+from streamsvm.batch.kernel_machine import KernelMachine, SettledTest, TrainingData, check_coefficients, has_type_and_shape
+from streamsvm.batch.problem import RowGroups, check_bounds
 from streamsvm.core.checks import check_one_of, parameter
-from streamsvm.core.kernels import GIVEN, LARGEST_KERNEL, LINEAR, MACHINE_KERNELS, Kernel
+from streamsvm.core.kernels import LARGEST_KERNEL, LINEAR, MACHINE_KERNELS, PRECOMPUTED, Kernel
 from streamsvm.core.threads import Workers, allow_stop, limit_blas_threads, resolve_n_jobs
 from streamsvm.core.warning import warn
 
@@ -33,13 +41,13 @@ _NO_KERNEL = Kernel(-1, 1.0, 0.0, 1)
 
 
 @dataclass
-class Shared:
+class SharedFitData:
     """The parts that fits to the same rows and weights share: of one machine also the problem."""
 
     rows: Any = None
-    groups: Groups | None = None
+    groups: RowGroups | None = None
     problem: Problem | None = None
-    gram: Gram | None = None
+    gram: GramCache | None = None
     several: bool = False  # whether there are several such fits, for which kernel values are kept
 
 
@@ -47,7 +55,7 @@ class Shared:
 class DualFit:
     """The machines of one fit, and what they have in common."""
 
-    training: Training
+    training: TrainingData
     labels: np.ndarray  # int64 [n]: the class of each row
     machines: np.ndarray  # int64 [machines, 2]: the classes of negative and of positive coefficients
     C: np.ndarray  # float64 [n]: the bound of each row
@@ -56,11 +64,11 @@ class DualFit:
     epsilon: float | None
     share: float
     options: SolverOptions
-    shared: Shared
+    shared: SharedFitData
 
     def __post_init__(self) -> None:
         self.coefficients: np.ndarray = np.zeros((len(self.machines), len(self.C)))
-        self.begun: dict[int, DualPoint] = {}
+        self.begun: dict[int, DualSolution] = {}
         self._counted_labels = self.labels[self.training.counted]
 
     @cached_property
@@ -69,18 +77,22 @@ class DualFit:
         counts, (first, second) = np.bincount(self._counted_labels, minlength=2), self.machines.T
         return int((counts[second] + np.where(first != second, counts[first], 0)).max())
 
-    def solve_few(self) -> None:
+    def solve_small_machines(self) -> None:
         """Solve all machines at once where each has few rows, whose kernel values are there."""
         rows, targets = self.shared.rows, self.training.targets
-        small = isinstance(rows, GivenRows) and rows.by_rows is not None and is_few(self.largest, self.options.megabytes)
+        small = (
+            isinstance(rows, PrecomputedRows)
+            and rows.contiguous_matrix is not None
+            and is_small(self.largest, self.options.megabytes)
+        )
         if self.start is None and small:
             targets = np.zeros(len(self.C)) if targets is None else targets
-            self.begun = solve_few(
-                rows.by_rows, rows.which, self.C, self.labels, targets, self.machines,
+            self.begun = solve_small_machines(
+                rows.contiguous_matrix, rows.which, self.C, self.labels, targets, self.machines,
                 self.epsilon, self.share, self.options, self.coefficients,
             )  # fmt: skip
 
-    def solve(self, k: int, buffer: np.ndarray, workers: Workers) -> DualPoint:
+    def solve(self, k: int, buffer: np.ndarray, workers: Workers) -> DualSolution:
         """Solve machine number k, from where it was begun; write its coefficients."""
         (first, second), counted, shared = self.machines[k], self.training.counted, self.shared
         which = counted[(self._counted_labels == first) | (self._counted_labels == second)]
@@ -88,21 +100,21 @@ class DualFit:
         positive = None if first == second else self.labels[which] == second
         groups = shared.groups
         if groups is None:
-            groups = Groups(shared.rows, which, None if targets is None else targets[which], workers.each)
-        bounds, total = groups.bounds(C, positive), self.share * float(C.sum())
+            groups = RowGroups(shared.rows, which, None if targets is None else targets[which], workers.each)
+        bounds, total = groups.compute_bounds(C, positive), self.share * float(C.sum())
         problem = shared.problem and shared.problem._replace(**bounds._asdict(), total=total)
         if problem is None:
-            few = is_few(len(groups), self.options.megabytes)
-            problem = problem_of(groups, bounds, self.kernel, self.epsilon, total, few)
+            few = is_small(len(groups), self.options.megabytes)
+            problem = make_problem(groups, bounds, self.kernel, self.epsilon, total, few)
         if len(self.machines) == 1:
             if shared.several and shared.gram is None:
-                shared.gram = gram_memory(len(groups), self.options.megabytes)
+                shared.gram = allocate_gram(len(groups), self.options.megabytes)
             shared.groups, shared.problem = groups, problem
         done = self.begun[k].n_iter if k in self.begun else 0
         point = self.coefficients[k] if done else self.start
-        start = None if point is None else groups.sums(point[which])
+        start = None if point is None else groups.sum_values(point[which])
         solution = solve(problem, start, self.options, buffer, workers, done, shared.gram)
-        self.coefficients[k, which] = groups.coefficients(solution.b, C, positive)
+        self.coefficients[k, which] = groups.split_coefficients(solution.b, C, positive)
         return solution
 
 
@@ -195,18 +207,18 @@ class CSMO(KernelMachine):
     _kernels: ClassVar[Mapping[str, int]] = MACHINE_KERNELS
 
     #: The sum of the dual coefficients, as a part of that of their bounds.
-    _share = 0.0
+    _sum_share = 0.0
 
     # Attributes as scikit-learn has them --------------------------------------------------------------------------------------
 
     @property
-    def _sign(self) -> float:
+    def _value_sign(self) -> float:
         """The factor from the machines' values to scikit-learn's: of a pair of several classes, its first is positive."""
         return 1.0
 
-    def _as_rows(self, values: np.ndarray) -> Any:
+    def _match_sparsity(self, values: np.ndarray) -> Any:
         """Return values in the form of the support vectors: a CSR array if they are sparse."""
-        return sparse.csr_array(values) if self._rows is not None and sparse.issparse(self.support_vectors_) else values
+        return sparse.csr_array(values) if self._predictor is not None and sparse.issparse(self.support_vectors_) else values
 
     @property
     def _gamma(self) -> float:
@@ -216,19 +228,19 @@ class CSMO(KernelMachine):
     @property
     def dual_coef_(self) -> Any:
         """The coefficients of the support vectors, float64 [machines, n_support]; a CSR array if X was sparse."""
-        return self._as_rows(self._coefficients)
+        return self._match_sparsity(self._coefficients)
 
     @property
     def intercept_(self) -> np.ndarray:
         """The intercept of each machine, float64 [machines]."""
-        return self._sign * self._intercepts
+        return self._value_sign * self._intercepts
 
     @property
     def coef_(self) -> Any:
         """The weights of the features, float64 [machines, features]; with ``kernel="linear"`` only."""
         if self._kernel.kind != LINEAR:
             raise AttributeError("coef_ exists only with kernel='linear'")
-        coef = self._as_rows(self._sign * (self._coefficients @ self.support_vectors_))
+        coef = self._match_sparsity(self._value_sign * (self._coefficients @ self.support_vectors_))
         (coef.data if sparse.issparse(coef) else coef).flags.writeable = False  # to change it would change no prediction
         return coef
 
@@ -260,20 +272,22 @@ class CSMO(KernelMachine):
         -------
         The fitted estimator. The errors are those that the class names.
         """
-        return self._fit(X, y, sample_weight, dual_coef_init)
+        return self._fit_machines(X, y, sample_weight, dual_coef_init)
 
-    def _fit(self, X: Any, y: Any, sample_weight: Any, dual_coef_init: Any = None, shared: Shared | None = None) -> Self:
-        with self._all_or_nothing():
+    def _fit_machines(
+        self, X: Any, y: Any, sample_weight: Any, dual_coef_init: Any = None, shared: SharedFitData | None = None
+    ) -> Self:
+        with self._rollback_on_error():
             self._check_parameters([self.C])
-            training = self._training(X, y, sample_weight)
-            solutions = self._solve(training, dual_coef_init, shared or Shared())
+            training = self._prepare_training(X, y, sample_weight)
+            solutions = self._solve_dual(training, dual_coef_init, shared or SharedFitData())
             interrupted = any(solution.interrupted for solution in solutions)
             self.objective_ = sum(solution.objective for solution in solutions)
             difference = sum(solution.objective + solution.primal for solution in solutions)
             self.duality_gap_: float = max(difference, 0.0)  # it may round
             self.gap_: float = max(solution.gap for solution in solutions)
             self.fit_status_: int = int(self.gap_ > self.tol)
-            self._calibrate(training, interrupted)
+            self._fit_probabilities(training, interrupted)
         if interrupted:
             raise KeyboardInterrupt
         if self.fit_status_:
@@ -286,14 +300,14 @@ class CSMO(KernelMachine):
             )
         return self
 
-    def _calibrate(self, training: Training, interrupted: bool) -> None:
+    def _fit_probabilities(self, training: TrainingData, interrupted: bool) -> None:
         """Add what probabilities need to the solution."""
 
-    def _solve(self, training: Training, dual_coef_init: Any, shared: Shared) -> list[DualPoint]:
+    def _solve_dual(self, training: TrainingData, dual_coef_init: Any, shared: SharedFitData) -> list[DualSolution]:
         n, counted = len(training.weights), training.counted
-        labels, machines = self._machines(training)
-        start = _checked_start(dual_coef_init, n, len(machines))
-        C = _finite_cost(self.C) * training.weights
+        labels, machines = self._assign_machines(training)
+        start = _check_dual_start(dual_coef_init, n, len(machines))
+        C = _make_finite(self.C) * training.weights
         check_bounds(C[counted])
         limit = sys.maxsize if self.max_iter < 0 else int(self.max_iter)
         options = SolverOptions(
@@ -302,16 +316,16 @@ class CSMO(KernelMachine):
         with limit_blas_threads():
             if shared.rows is None:
                 shared.rows = self._solver_rows(training)
-            fit = DualFit(training, labels, machines, C, start, self._kernel, self._epsilon, self._share, options, shared)
-            fit.solve_few()
+            fit = DualFit(training, labels, machines, C, start, self._kernel, self._epsilon, self._sum_share, options, shared)
+            fit.solve_small_machines()
             solutions = self._solve_parts(fit)
         n_iter = [solution.n_iter for solution in solutions]
         self.n_iter_: np.ndarray | int = n_iter[0] if training.labels is None else np.array(n_iter)
-        support = self._ordered(np.flatnonzero(fit.coefficients.any(axis=0)), training)
+        support = self._order_support(np.flatnonzero(fit.coefficients.any(axis=0)), training)
         self._set_solution(training.X, fit.coefficients, np.array([solution.bias for solution in solutions]), support)
         return solutions
 
-    def _solve_parts(self, fit: DualFit) -> list[DualPoint]:
+    def _solve_parts(self, fit: DualFit) -> list[DualSolution]:
         """Return the solutions of all machines of a fit; after an interrupt also of those never begun.
 
         Threads have a machine each where there are several, and else share the loops of the one.
@@ -327,7 +341,7 @@ class CSMO(KernelMachine):
         def solve_one(k: int) -> None:
             if not stop.is_set():
                 if not hasattr(buffers, "own"):
-                    buffers.own = matrix_buffer(self.cache_size, fit.largest)
+                    buffers.own = allocate_buffer(self.cache_size, fit.largest)
                 with Workers(inside) as workers:
                     solutions[k] = fit.solve(k, buffers.own, workers)
                 if solutions[k].interrupted:
@@ -348,11 +362,11 @@ class CSMO(KernelMachine):
 
     def _check_parameters(self, Cs: Iterable[float]) -> None:
         resolve_n_jobs(self.n_jobs)
-        super()._check_parameters(map(_finite_cost, Cs))
+        super()._check_parameters(map(_make_finite, Cs))
         if not callable(self.kernel):  # a function may be given, too
             check_one_of("kernel", self.kernel, self._kernels)
 
-    def _checked_weights(self, sample_weight: Any, X: Any) -> np.ndarray:
+    def _check_weights(self, sample_weight: Any, X: Any) -> np.ndarray:
         # scikit-learn's own check refuses weights that are all 0, in words that its tests of SVC do not expect.
         n = _num_samples(X)
         if sample_weight is None:
@@ -365,7 +379,7 @@ class CSMO(KernelMachine):
             warn(f"{negative} of {len(weights)} rows have a sample_weight below 0: they are left out, as if it were 0")
         return np.maximum(weights, 0.0)
 
-    def _checked_rows(self, X: Any, y: Any) -> tuple[Any, Any]:
+    def _check_training_rows(self, X: Any, y: Any) -> tuple[Any, Any]:
         if callable(self.kernel):  # only the function knows what rows are
             check_consistent_length(X, y)
             if _num_samples(X) == 0:
@@ -374,69 +388,69 @@ class CSMO(KernelMachine):
         else:
             if self.kernel == "precomputed" and sparse.issparse(X):
                 raise TypeError("Sparse precomputed Gram matrices are not supported: give an array")
-            X, y = super()._checked_rows(X, y)
+            X, y = super()._check_training_rows(X, y)
             if self.kernel == "precomputed" and X.shape[0] != X.shape[1]:
                 raise ValueError(f"a precomputed Gram matrix has as many columns as rows, and X has the shape {X.shape}")
         self.shape_fit_: tuple[int, ...] = tuple(X.shape) if hasattr(X, "shape") else (_num_samples(X),)
         return X, y
 
-    def _kernel_of(self, X: Any, weights: np.ndarray) -> Kernel:
+    def _make_kernel(self, X: Any, weights: np.ndarray) -> Kernel:
         if callable(self.kernel) or self.kernel == "precomputed":
-            return Kernel(GIVEN, 1.0, 0.0, 1)
-        found = super()._kernel_of(X, weights)
+            return Kernel(PRECOMPUTED, 1.0, 0.0, 1)
+        found = super()._make_kernel(X, weights)
         if found.kind != LINEAR and found.gamma > _LARGEST_GAMMA:
             raise ValueError(f"gamma is {found.gamma:.3g}, which steps in float32 cannot take: scale the features")
         return found
 
-    def _solver_rows(self, training: Training) -> Any:
+    def _solver_rows(self, training: TrainingData) -> Any:
         """Return all rows in the form in which the solver takes them."""
         X, n = training.X, len(training.weights)
         if callable(self.kernel):
-            return GivenRows.of_matrix(kernel_values(self.kernel, X, X, (n, n)))
-        if self._kernel.kind == GIVEN:
-            return GivenRows.of_matrix(X)
+            return PrecomputedRows.from_matrix(call_kernel_function(self.kernel, X, X, (n, n)))
+        if self._kernel.kind == PRECOMPUTED:
+            return PrecomputedRows.from_matrix(X)
         counted, targets = training.counted, training.targets
-        few = is_few(len(counted), self.cache_size)
-        rows = quickest_form(X, self._kernel, few)
+        few = is_small(len(counted), self.cache_size)
+        rows = choose_row_form(X, self._kernel, few)
         if not few:
             return rows
-        groups, places = Groups(rows, counted, None if targets is None else targets[counted]), np.zeros(n, np.int64)
-        places[counted] = groups.places
-        return GivenRows(few_rows(groups.rows(), self._kernel).matrix, places)
+        groups, places = RowGroups(rows, counted, None if targets is None else targets[counted]), np.zeros(n, np.int64)
+        places[counted] = groups.group_of_row
+        return PrecomputedRows(compute_gram_rows(groups.take_rows(), self._kernel).matrix, places)
 
-    def _machines(self, training: Training) -> tuple[np.ndarray, np.ndarray]:
+    def _assign_machines(self, training: TrainingData) -> tuple[np.ndarray, np.ndarray]:
         """Return the class of each row, int64 [n], and of each machine those of its negative and its positive coefficients.
 
         The latter are int64 [machines, 2]. Of regression they are one: its rows may have both.
         """
         return np.zeros(len(training.weights), np.int64), np.zeros((1, 2), np.int64)
 
-    def _ordered(self, support: np.ndarray, training: Training) -> np.ndarray:  # noqa: ARG002
+    def _order_support(self, support: np.ndarray, training: TrainingData) -> np.ndarray:  # noqa: ARG002
         """Return the numbers of the support vectors in the order in which the model has them; set ``n_support_``."""
         self.n_support_: np.ndarray = np.array([len(support)], np.int32)
         return support
 
-    def _support_vectors(self, X: Any) -> Any:
+    def _take_support_vectors(self, X: Any) -> Any:
         self._kernel_function = self.kernel if callable(self.kernel) else None
-        if self._kernel.kind == GIVEN:
+        if self._kernel.kind == PRECOMPUTED:
             return np.empty((0, 0)) if self._kernel_function is None else _safe_indexing(X, self.support_)
-        return super()._support_vectors(X)
+        return super()._take_support_vectors(X)
 
-    def _store_rows(self) -> None:
-        if self._kernel.kind == GIVEN:
-            self._rows = None
+    def _prepare_predictor(self) -> None:
+        if self._kernel.kind == PRECOMPUTED:
+            self._predictor = None
         else:
-            super()._store_rows()
+            super()._prepare_predictor()
 
     # Predictions ------------------------------------------------------------------------------------------------------------
 
-    def _checked(self, X: Any) -> Any:
+    def _check_rows(self, X: Any) -> Any:
         check_is_fitted(self)
-        return super()._checked(X) if self._kernel.kind != GIVEN or self._kernel_function is None else X
+        return super()._check_rows(X) if self._kernel.kind != PRECOMPUTED or self._kernel_function is None else X
 
-    def _decide(self, X: Any, settled: Settled | None = None) -> np.ndarray:
-        if self._kernel.kind != GIVEN:
-            return super()._decide(X, settled)
+    def _compute_decisions(self, X: Any, settled: SettledTest | None = None) -> np.ndarray:
+        if self._kernel.kind != PRECOMPUTED:
+            return super()._compute_decisions(X, settled)
         n, m = _num_samples(X), len(self.support_)
         out = np.tile(self._intercepts, (n, 1))
         size = max(_VALUES // max(m, 1), 1)
@@ -446,28 +460,31 @@ class CSMO(KernelMachine):
             if self._kernel_function is None:
                 K = chunk[:, self.support_]
             else:
-                K = kernel_values(self._kernel_function, chunk, self.support_vectors_, (end - begin, m))
+                K = call_kernel_function(self._kernel_function, chunk, self.support_vectors_, (end - begin, m))
             out[begin:end] += K @ self._coefficients.T
         return out
 
     # Saved models -----------------------------------------------------------------------------------------------------------
 
     def _check_saved(self, state: dict[str, Any], machines: int) -> None:
-        if state.get("_kernel", _NO_KERNEL).kind != GIVEN:
+        if state.get("_kernel", _NO_KERNEL).kind != PRECOMPUTED:
             super()._check_saved(state, machines)
             return
         check_coefficients(state, machines)
         support = state["support_"]
-        whole = is_array(support, np.int32, (len(support),)) and ((support >= 0) & (support < state["n_features_in_"])).all()
+        whole = (
+            has_type_and_shape(support, np.int32, (len(support),))
+            and ((support >= 0) & (support < state["n_features_in_"])).all()
+        )
         if state["_kernel_function"] is None and not whole:
             raise ValueError("the saved model is corrupt: it has support vectors that are not among its rows")
 
 
-def _finite_cost(C: float) -> float:
+def _make_finite(C: float) -> float:
     return _NO_BOUND if float("inf") == C else C
 
 
-def _checked_start(start: Any, n: int, machines: int) -> np.ndarray | None:
+def _check_dual_start(start: Any, n: int, machines: int) -> np.ndarray | None:
     if start is None:
         return None
     if machines > 1:

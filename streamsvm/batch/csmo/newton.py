@@ -13,7 +13,7 @@ import numpy as np
 from scipy.linalg import LinAlgError, cho_factor, cho_solve
 
 from streamsvm.batch.csmo.small import RIDGE
-from streamsvm.batch.csmo.state import State
+from streamsvm.batch.csmo.state import SolverState
 from streamsvm.batch.csmo.steps import WorkingSet
 from streamsvm.batch.csmo.values import kernel_values
 from streamsvm.core.threads import raise_if_stopped
@@ -38,40 +38,40 @@ class NewtonSteps:
         self._tol, self._patience = tol, _PATIENCE
         self.spent: float = 0.0  # operations of the steps in between
 
-    def follow(self, state: State) -> None:
+    def follow(self, state: SolverState) -> None:
         """Do a Newton step if it is due after other steps."""
-        rises, falls, gap = state.derivatives()
+        rises, falls, gap = state.compute_slopes()
         free = int(np.count_nonzero(rises == falls))
         wait = self._patience * (_CUBE * free**3 + _SQUARE * free**2)
-        if gap > _NEAR * self._tol or not 2 <= free <= _most_equations(state) or self.spent < wait:
+        if gap > _NEAR * self._tol or not 2 <= free <= _find_max_equations(state) or self.spent < wait:
             return
         self.spent = 0.0
-        newton_step(state, _BLUR * self._tol, exactly=state.precise)
-        self._patience = _PATIENCE if state.derivatives()[2] < 0.5 * gap else 2.0 * self._patience
+        run_newton_step(state, _BLUR * self._tol, exactly=state.is_float64)
+        self._patience = _PATIENCE if state.compute_slopes()[2] < 0.5 * gap else 2.0 * self._patience
 
 
-def _most_equations(state: State) -> int:
+def _find_max_equations(state: SolverState) -> int:
     """Return of how many variables the equations may be."""
     return min(_MOST, math.isqrt(int(_MEMORY * state.memory) // 8))
 
 
-def newton_step(state: State, blur: float, exactly: bool) -> bool:
+def run_newton_step(state: SolverState, blur: float, exactly: bool) -> bool:
     """Move variables between their bounds, and some others, to the minimum or towards it; return whether that gains anything.
 
     Slopes at the minimum are 0 to ``blur``; ``exactly``: gradients take the changes in float64. For m variables, O(m^3), O(m^2)
     for each that reaches a bound, and O(n m d).
     """
-    a, room = state.working, _room_to_move(state)
-    change = _newton_change(kernel_matrix(state, state.which[room.which]), state, room, blur)
-    gradient, add = a.gradient.copy(), state.add_exactly if exactly else state.add
+    a, room = state.working, _find_movable_variables(state)
+    change = _solve_newton_equations(kernel_matrix(state, state.which[room.which]), state, room, blur)
+    gradient, add = a.gradient.copy(), state.add_change_exactly if exactly else state.add_change
     add(change, state.which[room.which], state.which, gradient)
     gains = bool(change @ (room.slopes + 0.5 * (gradient - a.gradient)[room.which]) < 0.0)  # else rounding decides the equations
     if gains:
-        state.working = a._replace(b=_moved_variables(a, room, change), gradient=gradient)
+        state.working = a._replace(b=_apply_change(a, room, change), gradient=gradient)
     return gains
 
 
-def exact_steps(state: State, gap: float, tol: float) -> float:
+def run_exact_steps(state: SolverState, gap: float, tol: float) -> float:
     """Do Newton steps in float64 alone, where float32 does not suffice, as long as they gain; return the gap then.
 
     All rows must be in the working set. For m of n variables that move, O(n m d + m^3) a step.
@@ -79,25 +79,25 @@ def exact_steps(state: State, gap: float, tol: float) -> float:
     state.working = state.working._replace(gradient=state.exact_gradient(state.which))
     for _ in range(_ROUNDS):
         raise_if_stopped()
-        rises, falls, _ = state.derivatives()
+        rises, falls, _ = state.compute_slopes()
         free = np.count_nonzero(rises == falls)
-        if gap <= tol or not 2 <= free <= _most_equations(state) or not newton_step(state, 0.0, exactly=True):
+        if gap <= tol or not 2 <= free <= _find_max_equations(state) or not run_newton_step(state, 0.0, exactly=True):
             break
-        gap = state.derivatives()[2]
-    return state.check()
+        gap = state.compute_slopes()[2]
+    return state.check_gap()
 
 
-def _newton_change(M: np.ndarray, state: State, room: _Room, blur: float) -> np.ndarray:
+def _solve_newton_equations(M: np.ndarray, state: SolverState, room: _MovableVariables, blur: float) -> np.ndarray:
     """Return the changes of the variables that may move, float64 [m]; 0 where there are none. Destroys their kernel matrix M."""
     M[np.diag_indices(len(M))] += RIDGE * M.diagonal().mean() + blur / state.problem.largest_bound
     try:
-        change = _descend_model(cho_factor(M.T, lower=True, overwrite_a=True, check_finite=False), room)
+        change = _minimise_model(cho_factor(M.T, lower=True, overwrite_a=True, check_finite=False), room)
     except LinAlgError:  # the kernel is not positive definite
         return np.zeros(len(M))
     return change if np.isfinite(change).all() else np.zeros(len(M))
 
 
-def _moved_variables(a: WorkingSet, room: _Room, change: np.ndarray) -> np.ndarray:
+def _apply_change(a: WorkingSet, room: _MovableVariables, change: np.ndarray) -> np.ndarray:
     """Return the variables after the change, exactly on the bounds and kinks that they reach."""
     b = a.b.copy()
     b[room.which] += change
@@ -108,7 +108,7 @@ def _moved_variables(a: WorkingSet, room: _Room, change: np.ndarray) -> np.ndarr
     return b
 
 
-class _Room(NamedTuple):
+class _MovableVariables(NamedTuple):
     """m variables that may move: their places, their slopes float64 [m], and by how much they may change, float64 [m]."""
 
     which: np.ndarray
@@ -117,12 +117,12 @@ class _Room(NamedTuple):
     up: np.ndarray
 
 
-def _room_to_move(state: State) -> _Room:
+def _find_movable_variables(state: SolverState) -> _MovableVariables:
     """Return the variables between their bounds, and those at a bound or kink that violate optimality most."""
-    a, (rises, falls, _) = state.working, state.derivatives()
+    a, (rises, falls, _) = state.working, state.compute_slopes()
     free = rises == falls
     middle, some = float(np.median(rises[free])), int(np.count_nonzero(free))
-    most = min(int(_SHARE * some), _most_equations(state) - some)
+    most = min(int(_SHARE * some), _find_max_equations(state) - some)
     to_rise, to_fall = np.where(free, 0.0, middle - rises), np.where(free, 0.0, falls - middle)
     violation = np.maximum(to_rise, to_fall)
     least = max(_WORST * violation.max(), np.partition(violation, -most - 1)[-most - 1], 0.0)
@@ -132,10 +132,10 @@ def _room_to_move(state: State) -> _Room:
     down = np.where(b > kink, kink, a.lower[which]) - b
     up = np.where(b < kink, kink, a.upper[which]) - b
     down[rising[which]] = up[falling[which]] = 0.0
-    return _Room(which, np.where(falling, falls, rises)[which], down, up)
+    return _MovableVariables(which, np.where(falling, falls, rises)[which], down, up)
 
 
-def _descend_model(factor: tuple[np.ndarray, bool], room: _Room) -> np.ndarray:
+def _minimise_model(factor: tuple[np.ndarray, bool], room: _MovableVariables) -> np.ndarray:
     """Return the changes of m variables, float64 [m], whose sum is 0: down to the minimum of the quadratic model.
 
     Where a variable reaches the end of its room on the way, it stays there, and the way goes on without it. ``factor`` is the
@@ -177,10 +177,10 @@ def _descend_model(factor: tuple[np.ndarray, bool], room: _Room) -> np.ndarray:
     return x
 
 
-def kernel_matrix(state: State, which: np.ndarray) -> np.ndarray:
+def kernel_matrix(state: SolverState, which: np.ndarray) -> np.ndarray:
     """Return the kernel values of some rows with each other, float64 [m, m]."""
     p = state.problem
-    if p.given is not None:
-        return p.given.values(which, which)
+    if p.precomputed is not None:
+        return p.precomputed.gather_values(which, which)
     rows = p.rows[which]
     return kernel_values(rows, rows, p.kernel)

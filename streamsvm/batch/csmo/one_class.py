@@ -9,7 +9,7 @@ import numpy as np
 from sklearn.base import OutlierMixin
 
 from streamsvm.batch.csmo.machine import CSMO
-from streamsvm.batch.kernel_machine import Training, settled_sign
+from streamsvm.batch.kernel_machine import TrainingData, is_sign_settled
 from streamsvm.core.checks import parameter
 from streamsvm.core.docstrings import complete_docstring
 
@@ -59,7 +59,7 @@ class CSMOOneClass(OutlierMixin, CSMO):  # type: ignore[misc]
         return -self.intercept_
 
     @property
-    def _share(self) -> float:  # type: ignore[override]
+    def _sum_share(self) -> float:  # type: ignore[override]
         return float(self.nu)
 
     @property
@@ -80,7 +80,7 @@ class CSMOOneClass(OutlierMixin, CSMO):  # type: ignore[misc]
         -------
         The fitted estimator.
         """
-        return self._fit(X, None, sample_weight)
+        return self._fit_machines(X, None, sample_weight)
 
     def decision_function(self, X: Any) -> np.ndarray:
         """Return how far the score of each row is above the offset, float64 [n]; it is negative outside.
@@ -92,7 +92,7 @@ class CSMOOneClass(OutlierMixin, CSMO):  # type: ignore[misc]
         sklearn.exceptions.NotFittedError
             The model is not fitted.
         """
-        return self._decide(self._checked(X))[:, 0]
+        return self._compute_decisions(self._check_rows(X))[:, 0]
 
     def score_samples(self, X: Any) -> np.ndarray:
         """Return the score of each row, float64 [n]; usual rows score high.
@@ -101,11 +101,11 @@ class CSMOOneClass(OutlierMixin, CSMO):  # type: ignore[misc]
         """
         return self.decision_function(X) + self.offset_
 
-    def _machines(self, training: Training) -> tuple[np.ndarray, np.ndarray]:
+    def _assign_machines(self, training: TrainingData) -> tuple[np.ndarray, np.ndarray]:
         return np.ones(len(training.weights), np.int64), np.array([[0, 1]])
 
-    def _predicted(self, X: Any) -> np.ndarray:
-        return self._predictions(self._decide(X, settled_sign))
+    def _predict_checked(self, X: Any) -> np.ndarray:
+        return self._predict_from_decisions(self._compute_decisions(X, is_sign_settled))
 
-    def _predictions(self, f: np.ndarray) -> np.ndarray:
+    def _predict_from_decisions(self, f: np.ndarray) -> np.ndarray:
         return np.where(f[:, 0] >= 0.0, 1, -1).astype(np.intp)

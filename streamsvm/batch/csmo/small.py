@@ -9,7 +9,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from streamsvm.batch.csmo.given import gather
+from streamsvm.batch.csmo.precomputed import gather
 from streamsvm.batch.csmo.steps import CHUNK, CONVERGED, SPREAD, Scratch, WorkingSet, slope_downwards, slope_upwards, steps
 from streamsvm.batch.problem import hand_out
 from streamsvm.core.compiling.functions import compiled

@@ -7,19 +7,26 @@ from typing import Any, NamedTuple
 import numpy as np
 from scipy import sparse
 
-from streamsvm.batch.csmo.given import GivenRows
+from streamsvm.batch.csmo.precomputed import PrecomputedRows
 from streamsvm.batch.csmo.steps import WorkingSet, slopes
-from streamsvm.batch.csmo.tiles import Tiles, Vectors, add_products, as_indicators, block, vectors
-from streamsvm.batch.csmo.values import (
-    StoredRows,
-    add_sums,
-    as_dense,
-    csr_without_zeros,
-    kernel_values,
-    self_kernels,
-    write_values,
+from streamsvm.batch.csmo.tiles import (
+    CheckedFloat32Rows,
+    Float32Rows,
+    add_products,
+    block,
+    check_float32_rows,
+    convert_to_indicators,
 )
-from streamsvm.batch.problem import Bounds, Groups
+from streamsvm.batch.csmo.values import (
+    NormedRows,
+    add_kernel_sums,
+    compute_self_kernels,
+    kernel_values,
+    to_clean_csr,
+    to_dense,
+    write_kernel_values,
+)
+from streamsvm.batch.problem import Bounds, RowGroups
 from streamsvm.core.compiling.functions import compiled
 from streamsvm.core.kernels import LARGEST_FEATURE, LARGEST_KERNEL, LINEAR, RBF, Kernel
 from streamsvm.core.threads import ForEach, Workers
@@ -35,9 +42,9 @@ class Problem(NamedTuple):
     The rows are in float64, and as ``tiles`` of float32 unless these are not for them.
     """
 
-    rows: Any  # `StoredRows`; None where only kernel values are known
-    tiles: Tiles | None
-    given: GivenRows | None
+    rows: Any  # `NormedRows`; None where only kernel values are known
+    float32_rows: CheckedFloat32Rows | None
+    precomputed: PrecomputedRows | None
     kernel: Kernel
     targets: np.ndarray
     epsilon: float
@@ -52,31 +59,31 @@ class Problem(NamedTuple):
         return max(float(self.upper.max()), -float(self.lower.min()))
 
 
-def problem_of(
-    groups: Groups, bounds: Bounds, kernel: Kernel, epsilon: float | None, total: float = 0.0, few: bool = False
+def make_problem(
+    groups: RowGroups, bounds: Bounds, kernel: Kernel, epsilon: float | None, total: float = 0.0, few: bool = False
 ) -> Problem:
     """Return the problem of some groups: regression with ``epsilon``, else classification; ``total`` is the variables' sum.
 
     With ``few``, the rows are given by their Gram matrix.
     """
-    X = groups.rows()
-    if few and not isinstance(X, GivenRows):
-        X = few_rows(X, kernel)
-    given, rows, tiles = X if isinstance(X, GivenRows) else None, None, None
+    X = groups.take_rows()
+    if few and not isinstance(X, PrecomputedRows):
+        X = compute_gram_rows(X, kernel)
+    given, rows, tiles = X if isinstance(X, PrecomputedRows) else None, None, None
     if given is None:
-        rows, tiles, kernel = _training_rows(X, kernel, groups.each)
+        rows, tiles, kernel = _make_training_rows(X, kernel, groups.each)
     linear = 1.0 if epsilon is None else epsilon
     return Problem(rows, tiles, given, kernel, groups.targets, linear, epsilon is None, *bounds, total)
 
 
-def quickest_form(X: Any, kernel: Kernel, few: bool) -> Any:
+def choose_row_form(X: Any, kernel: Kernel, few: bool) -> Any:
     """Return X in the form whose kernel values are computed quickest, an array or CSR without duplicates; ``few``: of all."""
     dense, size = not sparse.issparse(X), X.shape[0] * X.shape[1]
     if few and size <= _FEW_DENSE:
-        return as_dense(X)
+        return to_dense(X)
     if dense and (np.count_nonzero(X) > _SPARSE * size or (kernel.kind == RBF and _has_one_value(X[:100][X[:100] != 0.0]))):
         return X
-    rows = csr_without_zeros(X)
+    rows = to_clean_csr(X)
     if size > _LARGEST_DENSE:
         return rows
     if rows.nnz > _SPARSE * size or (kernel.kind == RBF and _has_one_value(rows.data)):
@@ -89,39 +96,39 @@ def _has_one_value(values: np.ndarray) -> bool:
     return len(values) > 0 and bool((values == values[0]).all())
 
 
-def _training_rows(X: Any, kernel: Kernel, each: ForEach) -> tuple[StoredRows, Tiles | None, Kernel]:
+def _make_training_rows(X: Any, kernel: Kernel, each: ForEach) -> tuple[NormedRows, CheckedFloat32Rows | None, Kernel]:
     """Return X in float64, as tiles take it, and the kernel for these; ValueError if too large. Destroys a dense X."""
     values = X.data if sparse.issparse(X) else X
     largest = max(values.max(initial=0.0), -values.min(initial=0.0))
     if not sparse.issparse(X):
-        rows, kernel = as_indicators(X, kernel, each)
+        rows, kernel = convert_to_indicators(X, kernel, each)
         if rows is X and kernel.kind == RBF:
             X -= 0.5 * (X.min(axis=0) + X.max(axis=0))  # distances stay the same, and have more digits
         X = rows
-    stored = StoredRows(X)
-    _check_sizes(largest, self_kernels(stored, kernel))
-    return stored, vectors(X, kernel), kernel
+    stored = NormedRows(X)
+    _check_magnitudes(largest, compute_self_kernels(stored, kernel))
+    return stored, check_float32_rows(X, kernel), kernel
 
 
-def _check_sizes(largest: float, self_kernels: np.ndarray) -> None:
-    if not (largest < LARGEST_FEATURE and np.abs(self_kernels).max() < LARGEST_KERNEL):
+def _check_magnitudes(largest: float, compute_self_kernels: np.ndarray) -> None:
+    if not (largest < LARGEST_FEATURE and np.abs(compute_self_kernels).max() < LARGEST_KERNEL):
         hint = "scale its features. The dual coefficients or intercepts are not finite then"
         raise ValueError(f"X has values that are too large for this kernel: {hint}")
 
 
-def few_rows(X: Any, kernel: Kernel) -> GivenRows:
+def compute_gram_rows(X: Any, kernel: Kernel) -> PrecomputedRows:
     """Return rows X, an array or CSR, by their whole Gram matrix, in float64. Destroys a dense X. O(n^2 d)."""
     dense, values = not sparse.issparse(X), X.data if sparse.issparse(X) else X
-    _check_sizes(max(values.max(initial=0.0), -values.min(initial=0.0)), np.ones(1))
+    _check_magnitudes(max(values.max(initial=0.0), -values.min(initial=0.0)), np.ones(1))
     if dense and kernel.kind == RBF:
         X -= X.mean(axis=0)
-    rows = StoredRows(X)
+    rows = NormedRows(X)
     K = kernel_values(rows, rows, kernel)
-    _check_sizes(0.0, K.diagonal())
-    return GivenRows(K)
+    _check_magnitudes(0.0, K.diagonal())
+    return PrecomputedRows(K)
 
 
-def feasible_point(problem: Problem, b: np.ndarray) -> np.ndarray:
+def make_feasible(problem: Problem, b: np.ndarray) -> np.ndarray:
     """Return ``b`` float64 [n] clipped to the bounds, the larger of its two signs scaled down so that its sum is the total."""
     b = np.clip(b, problem.lower, problem.upper)
     excess = b.sum() - problem.total
@@ -137,7 +144,7 @@ PAUSE = 1e9
 _ROUNDED = 1e-5  # thrice what products in float32 round of a kernel value: times the largest bound, it must be below ``tol``
 
 
-class _Dropped(NamedTuple):
+class _ShrunkRows(NamedTuple):
     """Rows that left the working set together: their numbers and gradients, and that working set with its coefficients."""
 
     rows: np.ndarray
@@ -146,15 +153,15 @@ class _Dropped(NamedTuple):
     b: np.ndarray
 
 
-class Gram:
+class GramCache:
     """Memory of all kernel values of n rows, float32, which fits to the same rows share."""
 
     def __init__(self, n: int) -> None:
         self.values: np.ndarray = np.empty((n, n), np.float32)
-        self.of: tuple[Any, bool] | None = None  # the rows whose values they are, and whether by float64
+        self.source: tuple[Any, bool] | None = None  # the rows whose values they are, and whether by float64
 
 
-class State:
+class SolverState:
     """The solution so far: of the rows in the working set in ``working``, of the others in ``b``.
 
     Kernel values for steps are products in float64 where float32 would be too coarse for ``tol``: where C is large.
@@ -167,7 +174,7 @@ class State:
     which: np.ndarray  # int64 ascending: the rows in the working set
     working: WorkingSet
     values: np.ndarray | None  # float32 [m, m]: the kernel matrix of the working set, if it is there
-    dropped: list[_Dropped]
+    dropped: list[_ShrunkRows]
 
     def __init__(
         self,
@@ -177,7 +184,7 @@ class State:
         workers: Workers | None = None,
         tol: float = np.inf,
         memory: int = 0,
-        gram: Gram | None = None,
+        gram: GramCache | None = None,
     ) -> None:
         n = len(b)
         self.memory: int = max(memory, buffer.nbytes)  # bytes that the cache may take
@@ -185,22 +192,26 @@ class State:
         self.workers: Workers = workers or Workers()
         self.n_iter: int = 0
         self.b: np.ndarray = b
-        own = self_kernels(problem.rows, problem.kernel) if problem.given is None else problem.given.diagonal()
+        own = (
+            compute_self_kernels(problem.rows, problem.kernel) if problem.precomputed is None else problem.precomputed.diagonal()
+        )
         self.diagonal: np.ndarray = own.astype(np.float32)
         rounded = problem.kernel.kind == RBF and _ROUNDED * problem.largest_bound > tol
         #: Whether float32 is too coarse for ``tol``, or for the rows.
-        self.precise: bool = problem.given is None and (problem.tiles is None or (rounded and not problem.tiles.whole))
+        self.is_float64: bool = problem.precomputed is None and (
+            problem.float32_rows is None or (rounded and not problem.float32_rows.is_exact)
+        )
         self.buffer: np.ndarray = buffer
         self._gram = gram
         everything, nothing = np.arange(n), np.arange(0)
-        self.which, self.dropped = nothing, [_Dropped(everything, -problem.targets, everything, np.zeros(n))]
-        self.unshrink()
+        self.which, self.dropped = nothing, [_ShrunkRows(everything, -problem.targets, everything, np.zeros(n))]
+        self.restore_rows()
 
     @property
-    def _form(self) -> tuple[Any, bool]:
-        return self.problem.given or self.problem.rows, self.precise
+    def _value_source(self) -> tuple[Any, bool]:
+        return self.problem.precomputed or self.problem.rows, self.is_float64
 
-    def memory_of(self, n: int) -> np.ndarray:
+    def reserve_matrix(self, n: int) -> np.ndarray:
         """Return memory for the kernel matrix of n variables, float32 [n, n]; the one of the working set is lost."""
         self.values = None
         return self.buffer[: n * n].reshape(n, n)
@@ -210,17 +221,17 @@ class State:
     def write_matrix(self, variables: np.ndarray, out: np.ndarray) -> None:
         """Write the kernel matrix of m variables, numbers in the working set, ascending, into ``out``, float32 [m, m]."""
         p, which = self.problem, self.which[variables]
-        if p.given is not None:
-            p.given.write(which, which, out)
+        if p.precomputed is not None:
+            p.precomputed.write_values(which, which, out)
             return
-        if p.tiles is None or self.precise:
+        if p.float32_rows is None or self.is_float64:
             rows = p.rows[which]
-            write_values(rows, rows, p.kernel, out, self.workers.each)
+            write_kernel_values(rows, rows, p.kernel, out, self.workers.each)
             return
-        tiles: Vectors = self._tiles  # type: ignore[assignment]
-        tiles = tiles if len(variables) == tiles.n else tiles.take(variables)
+        tiles: Float32Rows = self._tiles  # type: ignore[assignment]
+        tiles = tiles if len(variables) == tiles.n_rows else tiles.take_rows(variables)
         block(tiles, tiles, out, self.workers.each)
-        if len(far := np.flatnonzero(~p.tiles.near[which])):
+        if len(far := np.flatnonzero(~p.float32_rows.is_near[which])):
             out[far] = self._exact_values(which[far], which)
             out[:, far] = out[far].T
 
@@ -232,50 +243,50 @@ class State:
     def fill_matrix(self) -> np.ndarray:
         """Write the kernel matrix of the working set unless it is there; return it."""
         n, gram = len(self.which), self._gram if len(self.which) == len(self.b) else None
-        if self.values is None and gram is not None and gram.of is not None:
-            (rows, precise), (own, own_precise) = gram.of, self._form
+        if self.values is None and gram is not None and gram.source is not None:
+            (rows, precise), (own, own_precise) = gram.source, self._value_source
             if rows is own and precise == own_precise:
                 self.values = gram.values
         if self.values is None:
-            everything, values = np.arange(n), self.memory_of(n) if gram is None else gram.values
+            everything, values = np.arange(n), self.reserve_matrix(n) if gram is None else gram.values
             self.write_matrix(everything, values)
             self.values = values
             if gram is not None:
-                gram.of = self._form
+                gram.source = self._value_source
         return self.values
 
-    def add(self, change: np.ndarray, columns: np.ndarray, which: np.ndarray, gradient: np.ndarray) -> None:
+    def add_change(self, change: np.ndarray, columns: np.ndarray, which: np.ndarray, gradient: np.ndarray) -> None:
         """Add K b to a gradient, float64 [m], of the rows ``which``, int64 [m]; b is ``change`` in the rows ``columns``."""
         p, moved = self.problem, np.flatnonzero(change)
         if not len(moved):
             return
         change, columns = change[moved], columns[moved]
-        if p.tiles is None:
-            self.add_exactly(change, columns, which, gradient)
+        if p.float32_rows is None:
+            self.add_change_exactly(change, columns, which, gradient)
             return
-        everything, near = p.tiles.rows, p.tiles.near
-        rows = self._tiles if which is self.which and self._tiles else everything.take(which)
+        everything, near = p.float32_rows.rows, p.float32_rows.is_near
+        rows = self._tiles if which is self.which and self._tiles else everything.take_rows(which)
         far = np.flatnonzero(~near[which])
         before = gradient[far]
-        add_products(rows, everything.take(columns), np.where(near[columns], change, 0.0), gradient, self.workers.each)
+        add_products(rows, everything.take_rows(columns), np.where(near[columns], change, 0.0), gradient, self.workers.each)
         if len(apart := np.flatnonzero(~near[columns])):
             gradient += change[apart] @ self._exact_values(columns[apart], which)
         if len(far):
             gradient[far] = before + self._exact_values(which[far], columns) @ change
 
-    def add_exactly(self, change: np.ndarray, columns: np.ndarray, which: np.ndarray, gradient: np.ndarray) -> None:
-        """Do as `add` does, in float64."""
+    def add_change_exactly(self, change: np.ndarray, columns: np.ndarray, which: np.ndarray, gradient: np.ndarray) -> None:
+        """Do as `add_change` does, in float64."""
         p = self.problem
-        if p.given is not None:
-            p.given.add_products(change, columns, which, gradient)
+        if p.precomputed is not None:
+            p.precomputed.add_products(change, columns, which, gradient)
         elif p.kernel.kind == LINEAR:  # the weights of the features are enough
             gradient += p.rows.X[which] @ (change @ p.rows.X[columns])
         else:
-            add_sums(p.rows[which], p.rows[columns], change, p.kernel, gradient, self.workers.each)
+            add_kernel_sums(p.rows[which], p.rows[columns], change, p.kernel, gradient, self.workers.each)
 
     # The working set ----------------------------------------------------------------------------------------------------------
 
-    def unshrink(self) -> None:
+    def restore_rows(self) -> None:
         """Put all rows into the working set, with the gradient at the present point."""
         if not self.dropped:
             return
@@ -285,27 +296,27 @@ class State:
             b[self.which], gradient[self.which] = self.working.b, self.working.gradient
         for rows, at, which, before in self.dropped:
             found = at.copy()
-            self.add(b[which] - before, which, rows, found)
+            self.add_change(b[which] - before, which, rows, found)
             gradient[rows] = found
         working = WorkingSet(b.copy(), gradient, p.lower, p.upper, p.kink, self.diagonal)
-        self._tiles = p.tiles and p.tiles.rows
+        self._tiles = p.float32_rows and p.float32_rows.rows
         self.b, self.which, self.working, self.dropped, self.values = b, np.arange(n), working, [], None
 
-    def derivatives(self) -> tuple[np.ndarray, np.ndarray, float]:
+    def compute_slopes(self) -> tuple[np.ndarray, np.ndarray, float]:
         """Return the slopes of the objective in each variable of the working set, upwards and downwards, and the gap."""
         ascents, descents = np.empty(len(self.which)), np.empty(len(self.which))
         least, most = slopes(self.working, self.problem.epsilon, 0.0, ascents, descents)
         return ascents, descents, most - least
 
-    def shrink(self, part: float) -> None:
+    def shrink_rows(self, part: float) -> None:
         """Drop bounded variables that the most violating pair would leave at their bound or kink, if at most a part is left."""
-        ascents, descents, _ = self.derivatives()
+        ascents, descents, _ = self.compute_slopes()
         keep = (ascents <= descents.max()) | (descents >= ascents.min())
         kept = np.flatnonzero(keep)
         if not 2 <= len(kept) <= part * len(self.which):
             return
         a, left = self.working, np.flatnonzero(~keep)
-        dropped = [*self.dropped, _Dropped(self.which[left], a.gradient[left], self.which, a.b)]
+        dropped = [*self.dropped, _ShrunkRows(self.which[left], a.gradient[left], self.which, a.b)]
         working = WorkingSet(*(array[kept] for array in a))
         b = self.b.copy()
         b[self.which] = a.b
@@ -314,23 +325,23 @@ class State:
             n, m = len(values), len(kept)
             _keep_variables(values.ravel(), n, kept, self.buffer)
             values = self.buffer[: m * m].reshape(m, m)
-        self._tiles = self._tiles and self._tiles.take(kept)
+        self._tiles = self._tiles and self._tiles.take_rows(kept)
         self.b, self.which, self.working, self.dropped, self.values = b, self.which[kept], working, dropped, values
 
-    def check(self) -> float:
+    def check_gap(self) -> float:
         """Return the gap in float64. All rows must be in the working set; the gradients that decide the gap are computed anew.
 
         A row cannot decide it if its float32 gradient excludes it by more than four times the largest error found so far. Kernels
         other than the Gaussian one can have values, and errors, of any size: all their rows are computed anew.
         """
         p, a = self.problem, self.working
-        if p.given is not None:
+        if p.precomputed is not None:
             a.gradient[:] = self.exact_gradient(self.which)
-            return max(self.derivatives()[2], 0.0)
+            return max(self.compute_slopes()[2], 0.0)
         exact = np.zeros(len(self.b), bool)
         error = 1e-7 * float(np.sqrt(np.sum(a.b**2) * np.abs(self.diagonal).max()))
         while True:
-            rises, falls, gap = self.derivatives()
+            rises, falls, gap = self.compute_slopes()
             doubt = (rises <= rises.min() + 8.0 * error) | (falls >= falls.max() - 8.0 * error)
             doubt |= p.kernel.kind != RBF
             new = np.flatnonzero(doubt & ~exact)
@@ -343,7 +354,7 @@ class State:
     def exact_gradient(self, which: np.ndarray) -> np.ndarray:
         """Return the gradient of the rows ``which``, int64 [m], in float64, where all rows are in the working set."""
         gradient, support = -self.problem.targets[which], np.flatnonzero(self.working.b)
-        self.add_exactly(self.working.b[support], support, which, gradient)
+        self.add_change_exactly(self.working.b[support], support, which, gradient)
         return gradient
 
 

@@ -15,7 +15,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from scipy import sparse
 
-from streamsvm.batch.csmo.values import as_dense, squared_norms
+from streamsvm.batch.csmo.values import compute_squared_norms, to_dense
 from streamsvm.core.compiling.functions import compiled
 from streamsvm.core.kernels import FAST, LOG2E, RBF, Kernel, exp2, value_of_product
 from streamsvm.core.threads import ForEach, call_for_each
@@ -33,7 +33,7 @@ _QUICK = 48  # features of dense rows whose values are not slower than mirrored 
 _WHOLE = 2.0**23  # integers below it are exact in float32, and so are their sums
 
 
-class Vectors(NamedTuple):
+class Float32Rows(NamedTuple):
     """n rows of d features whose products are taken, in float32: dense ones, or those of a CSR matrix."""
 
     kernel: Kernel
@@ -45,15 +45,15 @@ class Vectors(NamedTuple):
     features: int
 
     @property
-    def n(self) -> int:
+    def n_rows(self) -> int:
         return len(self.squares)
 
     @property
-    def lanes(self) -> int:
+    def tile_columns(self) -> int:
         """The columns of a tile."""
         return COLUMNS if self.dense.shape[1] or self.features <= _WIDE else _LANES
 
-    def take(self, which: np.ndarray) -> Vectors:
+    def take_rows(self, which: np.ndarray) -> Float32Rows:
         """Return a copy of some rows, int64 [m]."""
         if self.dense.shape[1]:
             return self._replace(squares=self.squares[which], dense=self.dense[which])
@@ -64,22 +64,22 @@ class Vectors(NamedTuple):
             indices=X.indices.astype(np.int32, copy=False), values=X.data,
         )  # fmt: skip
 
-    def part(self, begin: int, end: int) -> Vectors:
+    def slice_rows(self, begin: int, end: int) -> Float32Rows:
         """Return the rows from ``begin`` to ``end``, which share the memory."""
         return self._replace(
             squares=self.squares[begin:end], dense=self.dense[begin:end], starts=self.starts[begin : end + 1]
         )  # fmt: skip
 
 
-class Tiles(NamedTuple):
+class CheckedFloat32Rows(NamedTuple):
     """Rows in float32, as tiles take them."""
 
-    rows: Vectors
-    near: np.ndarray  # bool [n]: which of them are near enough to their mean
-    whole: bool  # whether products are exact: they are those of small integers
+    rows: Float32Rows
+    is_near: np.ndarray  # bool [n]: which of them are near enough to their mean
+    is_exact: bool  # whether products are exact: they are those of small integers
 
 
-def as_indicators(X: np.ndarray, kernel: Kernel, each: ForEach = call_for_each) -> tuple[Any, Kernel]:
+def convert_to_indicators(X: np.ndarray, kernel: Kernel, each: ForEach = call_for_each) -> tuple[Any, Kernel]:
     """Return rows X [n, d] as indicators of the rarer value of each feature, and the kernel that has the same values for these.
 
     They are an array, or CSR where that is quicker. X and the kernel stay as they are if that is not Gaussian, or unless each
@@ -117,38 +117,38 @@ def as_indicators(X: np.ndarray, kernel: Kernel, each: ForEach = call_for_each) 
         return X, kernel
     rarer ^= counts.sum(axis=0) > 0.5 * n
     few = np.count_nonzero(rarer) < n * (rarer.shape[1] - _SPARE)
-    return csr_of(rarer) if few else rarer.astype(np.float64), kernel._replace(gamma=min(kernel.gamma * gap * gap, _STEEP))
+    return array_to_csr(rarer) if few else rarer.astype(np.float64), kernel._replace(gamma=min(kernel.gamma * gap * gap, _STEEP))
 
 
-def vectors(X: Any, kernel: Kernel) -> Tiles | None:
+def check_float32_rows(X: Any, kernel: Kernel) -> CheckedFloat32Rows | None:
     """Return rows X, float64 [n, d] or CSR, in the form that is quicker; None where too many are far from the mean."""
     n, d = X.shape
     if sparse.issparse(X) and X.nnz >= n * (d - _SPARE):
-        X = as_dense(X)
+        X = to_dense(X)
     values, longest = (X.data, np.diff(X.indptr).max(initial=0)) if sparse.issparse(X) else (X, d)
     whole = all((some == np.rint(some)).all() for some in (values[:100], values))
     whole = bool(whole and float(longest) * max(values.max(initial=0.0), -values.min(initial=0.0)) ** 2 < _WHOLE)
     if not sparse.issparse(X) and kernel.kind == RBF and not whole:
         X = X - X.mean(axis=0)
-    rows, squares = stored_tiles(X, kernel)
+    rows, squares = make_float32_rows(X, kernel)
     near = np.full(n, whole or kernel.kind != RBF) | (kernel.gamma * squares <= _NEAR)
-    return None if np.mean(~near) > _MOST_FAR else Tiles(rows, near, whole)
+    return None if np.mean(~near) > _MOST_FAR else CheckedFloat32Rows(rows, near, whole)
 
 
 @np.errstate(over="ignore", invalid="ignore")  # of rows that are too far
-def stored_tiles(X: Any, kernel: Kernel) -> tuple[Vectors, np.ndarray]:
+def make_float32_rows(X: Any, kernel: Kernel) -> tuple[Float32Rows, np.ndarray]:
     """Return rows X, an array or CSR, as tiles take them, and their squared norms, float64 [n]."""
-    (n, d), squares, single = X.shape, squared_norms(X), np.float32
+    (n, d), squares, single = X.shape, compute_squared_norms(X), np.float32
     if sparse.issparse(X):
         parts = X.indptr.astype(np.int64), X.indices.astype(np.int32, copy=False), X.data.astype(single, copy=False)
-        return Vectors(kernel, squares.astype(single), np.empty((n, 0), single), *parts, d), squares
+        return Float32Rows(kernel, squares.astype(single), np.empty((n, 0), single), *parts, d), squares
     dense = np.empty((n, d + 2 * (kernel.kind == RBF)), single)
     dense[:, :d], dense[:, d : d + 1], dense[:, d + 1 :] = X, squares[:, np.newaxis], 1.0
     parts = np.empty(0, np.int64), np.empty(0, np.int32), np.empty(0, single)
-    return Vectors(kernel, squares.astype(single), dense, *parts, d), squares
+    return Float32Rows(kernel, squares.astype(single), dense, *parts, d), squares
 
 
-def csr_of(X: np.ndarray) -> Any:
+def array_to_csr(X: np.ndarray) -> Any:
     """Return an array [n, d] of any numbers, or bool, as a CSR array of float64."""
     places = np.flatnonzero(X)
     rows, columns = np.divmod(places, X.shape[1])
@@ -156,46 +156,48 @@ def csr_of(X: np.ndarray) -> Any:
     return sparse.csr_array((X.ravel()[places].astype(np.float64), columns.astype(np.int32), starts), X.shape)
 
 
-def block(left: Vectors, right: Vectors, out: np.ndarray, each: ForEach = call_for_each) -> None:
+def block(left: Float32Rows, right: Float32Rows, out: np.ndarray, each: ForEach = call_for_each) -> None:
     """Write the kernel values of all rows of one with all of the other, float32 [m, n]. O(m n d), in tiles.
 
     Values of rows with each other, where both are the same object, are computed once and mirrored if they take long.
     """
-    others = other_side(right)
+    others = make_right_side(right)
     square = left is right and out.flags.c_contiguous and not 0 < left.dense.shape[1] <= _QUICK
-    by_rows = square or left.n >= min(right.n, _SHARED * _LEAST[not left.dense.shape[1]])
-    size = _rows_of_item(left, right) if by_rows else _rows_of_item(right, left)
+    by_rows = square or left.n_rows >= min(right.n_rows, _SHARED * _LEAST[not left.dense.shape[1]])
+    size = _choose_item_rows(left, right) if by_rows else _choose_item_rows(right, left)
 
     def write(start: int) -> None:
-        first, last = (0, start + size) if square else (0, right.n) if by_rows else (start, start + size)
-        some = others.part(first, last)
-        for rows, begin, tile in product_tiles(left, some, *((start, start + size) if by_rows else (0, left.n))):
-            width = min(tile.shape[1], some.n - begin)
+        first, last = (0, start + size) if square else (0, right.n_rows) if by_rows else (start, start + size)
+        some = others.slice_rows(first, last)
+        for rows, begin, tile in iter_product_tiles(left, some, *((start, start + size) if by_rows else (0, left.n_rows))):
+            width = min(tile.shape[1], some.n_rows - begin)
             _store_values(left.kernel, tile, width, rows.start, first + begin, out)
             if square:
                 _mirror_values(out, rows.start, rows.stop, begin, begin + width)
 
-    each(write, range(0, left.n if by_rows else right.n, size)[::-1])
+    each(write, range(0, left.n_rows if by_rows else right.n_rows, size)[::-1])
 
 
-def add_products(left: Vectors, right: Vectors, coefficients: np.ndarray, out: np.ndarray, each: ForEach = call_for_each) -> None:
+def add_products(
+    left: Float32Rows, right: Float32Rows, coefficients: np.ndarray, out: np.ndarray, each: ForEach = call_for_each
+) -> None:
     """Add K c to ``out`` float64 [m], of m rows with n others and c float64 [n]. O(m n d), in tiles."""
-    others, c, size = other_side(right), coefficients.astype(np.float32), _rows_of_item(left, right)
+    others, c, size = make_right_side(right), coefficients.astype(np.float32), _choose_item_rows(left, right)
 
     def add(start: int) -> None:
-        for rows, first, tile in product_tiles(left, others, start, start + size):
+        for rows, first, tile in iter_product_tiles(left, others, start, start + size):
             _add_values(left.kernel, tile, c[first : first + tile.shape[1]], out[rows])
 
-    each(add, range(0, left.n, size))
+    each(add, range(0, left.n_rows, size))
 
 
-def _rows_of_item(left: Vectors, right: Vectors) -> int:
+def _choose_item_rows(left: Float32Rows, right: Float32Rows) -> int:
     """Return how many rows of one, with all of the other, are an item of a loop: however many threads there are."""
-    least, size = _LEAST[not left.dense.shape[1]], max(left.n // _PARTS, _VALUES // max(right.n, 1))
+    least, size = _LEAST[not left.dense.shape[1]], max(left.n_rows // _PARTS, _VALUES // max(right.n_rows, 1))
     return max(size - size % _LEAST[0], least)
 
 
-def other_side(rows: Vectors) -> Vectors:
+def make_right_side(rows: Float32Rows) -> Float32Rows:
     """Return rows whose products with others, as these are stored, are squared distances where the kernel is Gaussian."""
     if rows.kernel.kind != RBF:
         return rows
@@ -206,26 +208,26 @@ def other_side(rows: Vectors) -> Vectors:
     return rows._replace(dense=dense)
 
 
-def product_tiles(left: Vectors, right: Vectors, start: int, stop: int) -> Iterator[tuple[slice, int, np.ndarray]]:
+def iter_product_tiles(left: Float32Rows, right: Float32Rows, start: int, stop: int) -> Iterator[tuple[slice, int, np.ndarray]]:
     """Yield some rows from ``start`` to ``stop``, the number of the first of some other rows, and the products of these."""
-    stop, dtype = min(stop, left.n), np.float32
+    stop, dtype = min(stop, left.n_rows), np.float32
     if left.dense.shape[1]:
         memory = np.empty(ROWS * COLUMNS, dtype)
         for begin in range(start, stop, ROWS):
             rows = slice(begin, min(begin + ROWS, stop))
-            for first in range(0, right.n, COLUMNS):
+            for first in range(0, right.n_rows, COLUMNS):
                 some, others = left.dense[rows], right.dense[first : first + COLUMNS]
                 tile = memory[: len(some) * len(others)].reshape(len(some), len(others))
                 np.matmul(some, others.T, out=tile)
                 yield rows, first, tile
         return
-    lanes = left.lanes
+    lanes = left.tile_columns
     places, tile = np.zeros(left.features, np.int32), np.empty((min(stop - start, ROWS), lanes), dtype)
     longest = int(np.diff(left.starts[start : stop + 1]).max(initial=0))
     hits, weights, squares = np.empty(longest + 1, np.int32), np.empty(longest + 1, dtype), np.zeros(lanes, dtype)
-    own = left.squares if left.kernel.kind == RBF else np.zeros(left.n, dtype)
-    for first in range(0, right.n, lanes):
-        last = min(first + lanes, right.n)
+    own = left.squares if left.kernel.kind == RBF else np.zeros(left.n_rows, dtype)
+    for first in range(0, right.n_rows, lanes):
+        last = min(first + lanes, right.n_rows)
         panel = np.zeros((min(int(right.starts[last] - right.starts[first]), left.features) + 1, lanes), dtype)
         if left.kernel.kind == RBF:
             squares[: last - first] = right.squares[first:last]

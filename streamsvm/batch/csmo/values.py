@@ -18,19 +18,19 @@ _SPARSE_TILE = 64, 4096  # rows and columns of a tile of sparse rows: the produc
 _MAX_VALUES_AT_ONCE = 2**17  # values up to which one tile has all columns: calls for each tile would take longer
 
 
-class StoredRows:
+class NormedRows:
     """n rows, an array or CSR without duplicates, float64 [n, d], with their squared norms, float64 [n]."""
 
     def __init__(self, X: Any, squares: np.ndarray | None = None) -> None:
         self.X: Any = X
-        self.squares: np.ndarray = squared_norms(X) if squares is None else squares
+        self.squares: np.ndarray = compute_squared_norms(X) if squares is None else squares
 
     def __len__(self) -> int:
         return len(self.squares)
 
-    def __getitem__(self, which: Any) -> StoredRows:
+    def __getitem__(self, which: Any) -> NormedRows:
         """Return the rows with the numbers ``which``, int64 [m], or those of a slice."""
-        return StoredRows(self.X[which], self.squares[which])
+        return NormedRows(self.X[which], self.squares[which])
 
     @cached_property
     def by_feature(self) -> Any:
@@ -38,13 +38,13 @@ class StoredRows:
         return self.X.tocsc() if sparse.issparse(self.X) else np.ascontiguousarray(self.X.T)
 
     @cached_property
-    def tiles(self) -> list[tuple[int, StoredRows]]:
+    def tiles(self) -> list[tuple[int, NormedRows]]:
         """The rows that belong to each tile of columns, and the number of the first."""
         size = _SPARSE_TILE[1] if sparse.issparse(self.X) else _DENSE_TILE
         return [(first, self[first : first + size]) for first in range(0, len(self), size)]
 
 
-def csr_without_zeros(X: Any) -> Any:
+def to_clean_csr(X: Any) -> Any:
     """Return a copy of X as a CSR array without duplicates and stored zeros; ValueError where 32-bit indices do not suffice."""
     if X.shape[1] >= 2**31:
         raise ValueError(f"X has {X.shape[1]:,} features, and 2^31 or more are too many: hash them into fewer")
@@ -54,19 +54,19 @@ def csr_without_zeros(X: Any) -> Any:
     return X
 
 
-def squared_norms(X: Any) -> np.ndarray:
+def compute_squared_norms(X: Any) -> np.ndarray:
     """Return the squared norms of rows, an array or CSR, float64 [n]."""
     if sparse.issparse(X):
         return sparse.csr_array((np.square(X.data, dtype=np.float64), X.indices, X.indptr), X.shape) @ np.ones(X.shape[1])
     return np.einsum("ij,ij->i", X, X)
 
 
-def as_dense(X: Any) -> np.ndarray:
+def to_dense(X: Any) -> np.ndarray:
     """Return rows, an array or sparse matrix, as an array."""
     return X.toarray() if sparse.issparse(X) else X
 
 
-def self_kernels(rows: StoredRows, kernel: Kernel) -> np.ndarray:
+def compute_self_kernels(rows: NormedRows, kernel: Kernel) -> np.ndarray:
     """Return the kernel value of each row with itself, float64 [n]."""
     if kernel.kind == RBF:
         return np.ones(len(rows))
@@ -76,23 +76,23 @@ def self_kernels(rows: StoredRows, kernel: Kernel) -> np.ndarray:
 
 
 @np.errstate(over="ignore", invalid="ignore")  # of huge rows
-def kernel_values(A: StoredRows, B: StoredRows, kernel: Kernel, memory: np.ndarray | None = None) -> np.ndarray:
+def kernel_values(A: NormedRows, B: NormedRows, kernel: Kernel, memory: np.ndarray | None = None) -> np.ndarray:
     """Return the kernel values of rows A [m, d] with rows B [k, d], float64 [m, k]. O(m k d).
 
     Those of rows with each other, where both are the same object, are symmetric. They lie in the ``memory``, float64 [at least
     m k], if there is some.
     """
-    far = _far_rows(A, B, kernel)
+    far = _find_far_rows(A, B, kernel)
     if len(far) == len(A) > 0:
-        return _values_of_differences(A, B, kernel.gamma)
-    values = _products(A, B, memory)
+        return _compute_from_differences(A, B, kernel.gamma)
+    values = _compute_products(A, B, memory)
     values_of_products(values, A.squares, B.squares, kernel)
     if len(far):
-        values[far] = _values_of_differences(A[far], B, kernel.gamma)
+        values[far] = _compute_from_differences(A[far], B, kernel.gamma)
     return values
 
 
-def _far_rows(A: StoredRows, B: StoredRows, kernel: Kernel) -> np.ndarray:
+def _find_far_rows(A: NormedRows, B: NormedRows, kernel: Kernel) -> np.ndarray:
     """Return the numbers of the rows A whose squared distances from some of B would cancel, int64."""
     if kernel.kind != RBF:
         return np.arange(0)
@@ -101,7 +101,7 @@ def _far_rows(A: StoredRows, B: StoredRows, kernel: Kernel) -> np.ndarray:
     return np.flatnonzero(~(kernel.gamma * A.squares <= _FAR))
 
 
-def _products(A: StoredRows, B: StoredRows, memory: np.ndarray | None) -> np.ndarray:
+def _compute_products(A: NormedRows, B: NormedRows, memory: np.ndarray | None) -> np.ndarray:
     """Return the products of rows A with rows B, float64 [m, k]; see `kernel_values`."""
     out = np.empty((len(A), len(B))) if memory is None else memory[: len(A) * len(B)].reshape(len(A), len(B))
     if not (sparse.issparse(A.X) and sparse.issparse(B.X)):
@@ -136,11 +136,11 @@ def _add_sparse_products(
                 row[members[k]] += value * entries[k]
 
 
-def _values_of_differences(A: StoredRows, B: StoredRows, gamma: float) -> np.ndarray:
+def _compute_from_differences(A: NormedRows, B: NormedRows, gamma: float) -> np.ndarray:
     """Return the values of the Gaussian kernel, float64 [m, k], from squared differences, which do not cancel."""
-    others = np.ascontiguousarray(as_dense(B.X).T) if sparse.issparse(B.X) else B.by_feature
+    others = np.ascontiguousarray(to_dense(B.X).T) if sparse.issparse(B.X) else B.by_feature
     values = np.empty((len(A), len(B)))
-    _write_values_of_differences(np.require(as_dense(A.X), np.float64, ["C", "W"]), others, gamma, values)
+    _write_values_of_differences(np.require(to_dense(A.X), np.float64, ["C", "W"]), others, gamma, values)
     return values
 
 
@@ -155,18 +155,18 @@ def _write_values_of_differences(rows: np.ndarray, others: np.ndarray, gamma: fl
         exp2d(distances, -gamma * LOG2E, n, out[i])
 
 
-def write_values(A: StoredRows, B: StoredRows, kernel: Kernel, out: np.ndarray, each: ForEach = call_for_each) -> None:
+def write_kernel_values(A: NormedRows, B: NormedRows, kernel: Kernel, out: np.ndarray, each: ForEach = call_for_each) -> None:
     """Write what `kernel_values` returns into ``out``, float32 [m, k], tile by tile; exponentials are in float32, too."""
-    size, tiles = _rows_of_tile(A), _tiles_beside(A, B)
+    size, tiles = _choose_tile_rows(A), _choose_tiles(A, B)
 
     def write(begin: int) -> None:
         rows = A[begin : begin + size]
-        memory = _memory_of_tiles(len(rows), tiles)
+        memory = _allocate_tile(len(rows), tiles)
         for first, others in tiles:
-            if len(_far_rows(rows, others, kernel)):
+            if len(_find_far_rows(rows, others, kernel)):
                 out[begin : begin + size, first : first + len(others)] = kernel_values(rows, others, kernel)
             else:
-                _write_tile(_products(rows, others, memory), rows.squares, others.squares, kernel, begin, first, out)
+                _write_tile(_compute_products(rows, others, memory), rows.squares, others.squares, kernel, begin, first, out)
 
     each(write, range(0, len(A), size))
 
@@ -187,31 +187,31 @@ def _write_tile(
                 to[j] = value_of_product(kernel, row[j])
 
 
-def add_sums(
-    A: StoredRows, B: StoredRows, coefficients: np.ndarray, kernel: Kernel, out: np.ndarray, each: ForEach = call_for_each
+def add_kernel_sums(
+    A: NormedRows, B: NormedRows, coefficients: np.ndarray, kernel: Kernel, out: np.ndarray, each: ForEach = call_for_each
 ) -> None:
     """Add K c to ``out`` float64 [m, ...], of rows A [m, d] with rows B [k, d] and c float64 [k, ...]. O(m k d), tile by tile."""
-    size, tiles = _rows_of_tile(A), _tiles_beside(A, B)
+    size, tiles = _choose_tile_rows(A), _choose_tiles(A, B)
 
     def add(begin: int) -> None:
         raise_if_stopped()
         rows, sums = A[begin : begin + size], out[begin : begin + size]
-        memory = _memory_of_tiles(len(rows), tiles)
+        memory = _allocate_tile(len(rows), tiles)
         for first, others in tiles:
             sums += kernel_values(rows, others, kernel, memory) @ coefficients[first : first + len(others)]
 
     each(add, range(0, len(A), size))
 
 
-def _rows_of_tile(rows: StoredRows) -> int:
+def _choose_tile_rows(rows: NormedRows) -> int:
     return _SPARSE_TILE[0] if sparse.issparse(rows.X) else _DENSE_TILE
 
 
-def _tiles_beside(rows: StoredRows, others: StoredRows) -> list[tuple[int, StoredRows]]:
+def _choose_tiles(rows: NormedRows, others: NormedRows) -> list[tuple[int, NormedRows]]:
     """Return the tiles of others: all at once beside few rows."""
     return [(0, others)] if len(rows) * len(others) <= _MAX_VALUES_AT_ONCE else others.tiles
 
 
-def _memory_of_tiles(rows: int, tiles: list[tuple[int, StoredRows]]) -> np.ndarray:
+def _allocate_tile(rows: int, tiles: list[tuple[int, NormedRows]]) -> np.ndarray:
     """Return memory for the values of so many rows in each tile: new memory for each would be zeroed by the operating system."""
     return np.empty(rows * max((len(others) for _, others in tiles), default=0))

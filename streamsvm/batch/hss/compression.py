@@ -58,8 +58,8 @@ class ErrorEstimate:
                 if zero_sum:
                     K -= K.mean(axis=1, keepdims=True)
                 squares += float(np.vdot(K, K))
-        self._products = np.concatenate(products)
-        if not (np.isfinite(all_squares) and np.isfinite(self._products).all()):
+        self._compute_products = np.concatenate(products)
+        if not (np.isfinite(all_squares) and np.isfinite(self._compute_products).all()):
             raise ValueError("kernel values are too large: scale the features")
         self._min_difference = _ROUNDING * np.sqrt(all_squares * _VECTORS)
         self.row_norm: float = float(
@@ -71,8 +71,8 @@ class ErrorEstimate:
 
         0 if the difference is of the size of rounding errors.
         """
-        difference = float(np.linalg.norm(product(tree, nodes, self._vectors)[self._rows] - self._products))
-        return difference / float(np.linalg.norm(self._products)) if difference > self._min_difference else 0.0
+        difference = float(np.linalg.norm(product(tree, nodes, self._vectors)[self._rows] - self._compute_products))
+        return difference / float(np.linalg.norm(self._compute_products)) if difference > self._min_difference else 0.0
 
 
 _MIN_LEAF = 96  # rows of a leaf, at least

@@ -8,7 +8,7 @@ from typing import NamedTuple
 import numpy as np
 from scipy.linalg import lapack
 
-from streamsvm.batch.csmo.given import gather
+from streamsvm.batch.csmo.precomputed import gather
 from streamsvm.batch.hss.cuts import ClusterTree
 from streamsvm.batch.hss.skeletons import Node
 from streamsvm.core.compiling.functions import compiled

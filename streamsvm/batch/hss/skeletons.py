@@ -80,8 +80,8 @@ class KernelBlocks:
         if not len(support):
             return np.zeros((len(Z), *coefficients.shape[1:]))
         sums = KernelSums(self.X[support], np.ascontiguousarray(columns[support].T), self.kernel)
-        size = sums.rows_at_once(Z)
-        parts = [sums.exact(Z[begin : begin + size]) for begin in range(0, max(len(Z), 1), size)]
+        size = sums.choose_chunk_rows(Z)
+        parts = [sums.compute_exact(Z[begin : begin + size]) for begin in range(0, max(len(Z), 1), size)]
         return np.concatenate(parts).reshape(len(Z), *coefficients.shape[1:])
 
 

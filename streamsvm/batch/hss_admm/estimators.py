@@ -13,7 +13,7 @@ from streamsvm.batch.hss import HSSMatrix
 from streamsvm.batch.hss_admm.iteration import GAP, ADMMOptions, ADMMSolution, admm, largest_residual, value_errors
 from streamsvm.batch.kernel_machine import KernelClassifier
 from streamsvm.batch.path_machine import PathMachine
-from streamsvm.batch.problem import Bounds, Groups
+from streamsvm.batch.problem import Bounds, RowGroups
 from streamsvm.core.checks import KernelName, check_number, check_one_of, parameter
 from streamsvm.core.docstrings import complete_docstring
 from streamsvm.core.kernels import KERNELS, LARGEST_KERNEL
@@ -132,14 +132,14 @@ class HSSADMMClassifier(KernelClassifier, PathMachine):
 
     def _fit_models(self, models: list[Self], X: Any, y: Any, sample_weight: Any) -> list[Self]:
         Cs = [model.C for model in models]
-        with self._all_or_nothing(), limit_blas_threads():  # products are small: threads of BLAS would wait for each other
-            prepared = self._prepared(Cs, X, y, sample_weight)
+        with self._rollback_on_error(), limit_blas_threads():  # products are small: threads of BLAS would wait for each other
+            prepared = self._prepare_path(Cs, X, y, sample_weight)
             groups, units = prepared.groups, prepared.units
             K = self._compressed(groups)
             sides = ([C * unit[side] for C in Cs for unit in units] for side in range(3))
             found = admm(K, Bounds(*map(np.column_stack, sides)), self._admm_options(K))
             errors = value_errors(K, found.b, found.bias)
-            self._share_fit(models)
+            self._copy_fit_to(models)
             for number, (model, C) in enumerate(zip(models, Cs, strict=True)):
                 of = slice(number * len(units), (number + 1) * len(units))
                 coefficients = prepared.coefficients(found.b[:, of].T, C)
@@ -147,7 +147,7 @@ class HSSADMMClassifier(KernelClassifier, PathMachine):
                 model._report(K, found, errors, of)
         if found.interrupted:
             raise KeyboardInterrupt
-        self._warn(models)
+        self._warn_if_inexact(models)
         return models
 
     def _check_parameters(self, Cs: Iterable[float]) -> None:
@@ -159,12 +159,12 @@ class HSSADMMClassifier(KernelClassifier, PathMachine):
         if self.relaxation >= 2.0:
             raise ValueError(f"relaxation must be below 2, not {self.relaxation!r}")
 
-    def _compressed(self, groups: Groups) -> HSSMatrix:
+    def _compressed(self, groups: RowGroups) -> HSSMatrix:
         _, gamma, coef0, degree = self._kernel
         names = ("rel_tol", "abs_tol", "max_rank", "n_neighbors", "leaf_size")
         how: dict[str, Any] = {name: getattr(self, name) for name in names}
         how |= {"zero_sum": True, "seed": draw_seed(self.random_state), "verbose": bool(self.verbose)}
-        K = HSSMatrix.compress(groups.rows(), kernel=self.kernel, gamma=gamma, degree=degree, coef0=coef0, **how)
+        K = HSSMatrix.compress(groups.take_rows(), kernel=self.kernel, gamma=gamma, degree=degree, coef0=coef0, **how)
         if not K.largest_diagonal < LARGEST_KERNEL:
             raise ValueError("X has values that are too large for this kernel: scale its features")
         return K
@@ -188,20 +188,20 @@ class HSSADMMClassifier(KernelClassifier, PathMachine):
         self.ranks_: np.ndarray = K.ranks
         self.compressed_nbytes_: int = K.nbytes
 
-    def _warn(self, models: list[Self]) -> None:
+    def _warn_if_inexact(self, models: list[Self]) -> None:
         """Warn of the model that is farthest from the one that was asked for."""
         worst = max(models, key=lambda model: largest_residual(model.primal_residual_, model.dual_residual_, model.gap_))
         if self.beta != "paper" and largest_residual(worst.primal_residual_, worst.dual_residual_, worst.gap_) > self.tol:
             warn(
                 f"{type(self).__name__} ended for C={worst.C:g} after {worst.n_iter_} iterations with relative residuals of "
                 f"{worst.primal_residual_:.1e} and {worst.dual_residual_:.1e}, above tol={self.tol:g}, or a gap of "
-                f"{worst.gap_:.1e}, above {GAP * self.tol:g}: raise max_iter or tol, or use {self._exact_name}",
+                f"{worst.gap_:.1e}, above {GAP * self.tol:g}: raise max_iter or tol, or use {self._exact_class_name}",
                 ConvergenceWarning,
             )
         worst = max(models, key=lambda model: model.value_error_)
         if worst.value_error_ > _VALUE_ERROR:
             warn(
                 f"decision values of the model for C={worst.C:g} are {worst.value_error_:.2g} margins from those that it was "
-                f"trained with, as the matrix is compressed: lower rel_tol={self.rel_tol:g}, or use {self._exact_name}",
+                f"trained with, as the matrix is compressed: lower rel_tol={self.rel_tol:g}, or use {self._exact_class_name}",
                 ConvergenceWarning,
             )

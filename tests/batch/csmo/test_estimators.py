@@ -219,7 +219,7 @@ def test_sparse_rows_are_dense_rows(kernel):
 def test_cache_keeps_its_limit_and_its_size_does_not_matter(monkeypatch):
     X, y = two_classes()
     sizes = []
-    monkeypatch.setattr(machine, "matrix_buffer", lambda *args: sizes.append(buffer := solver.matrix_buffer(*args)) or buffer)
+    monkeypatch.setattr(machine, "allocate_buffer", lambda *args: sizes.append(buffer := solver.allocate_buffer(*args)) or buffer)
     limits = [0.02, 0.05, 1.0]
     models = [CSMOClassifier(C=10.0, gamma=0.5, cache_size=limit).fit(X, y) for limit in limits]
     for limit, buffer in zip(limits, sizes, strict=True):
@@ -339,19 +339,19 @@ def test_a_path_has_the_models_of_fits(kind, megabytes, monkeypatch):
         assert found.C == C
         assert found.gap_ <= 1e-5
         assert found.objective_ == pytest.approx(one.objective_, rel=1e-6)
-        np.testing.assert_allclose(found._decide(X), one._decide(X), atol=1e-3)
+        np.testing.assert_allclose(found._compute_decisions(X), one._compute_decisions(X), atol=1e-3)
 
 
 @pytest.mark.once
 def test_kernel_values_are_shared_where_fits_begin_with_all_of_them():
-    assert solver.gram_memory(2000, 200.0).values.shape == (2000, 2000)
-    assert solver.gram_memory(2001, 200.0) is None
-    assert solver.gram_memory(2000, 30.0) is None  # no room beside as many columns
+    assert solver.allocate_gram(2000, 200.0).values.shape == (2000, 2000)
+    assert solver.allocate_gram(2001, 200.0) is None
+    assert solver.allocate_gram(2000, 30.0) is None  # no room beside as many columns
 
 
 def test_a_path_of_few_rows_and_three_classes():
     X, y = load_iris(return_X_y=True)
     for C, found in zip([1.0, 10.0], CSMOClassifier().fit_path(X, y, [1.0, 10.0]), strict=True):
-        np.testing.assert_array_equal(found._decide(X), CSMOClassifier(C=C).fit(X, y)._decide(X))
+        np.testing.assert_array_equal(found._compute_decisions(X), CSMOClassifier(C=C).fit(X, y)._compute_decisions(X))
     refused("Cs must be numbers", CSMOClassifier().fit_path, X, y, [])
     refused("C must be", CSMOClassifier().fit_path, X, y, [1.0, 0.0])

@@ -105,7 +105,7 @@ def test_one_call_finds_what_steps_on_large_problems_find(kind, monkeypatch):
     other = kind(**given).fit(X, y, sample_weight=weights)
     assert found.gap_ <= 1e-6
     assert found.objective_ == pytest.approx(other.objective_, rel=1e-6)
-    np.testing.assert_allclose(found._decide(X), other._decide(X), atol=1e-5)
+    np.testing.assert_allclose(found._compute_decisions(X), other._compute_decisions(X), atol=1e-5)
     assert not np.isin(found.support_, np.flatnonzero(weights == 0.0)).any()
     most = (1.0 if kind is CSMOOneClass else found.C) * weights[found.support_]
     assert (np.abs(found._coefficients) <= most * (1.0 + 1e-9)).all()

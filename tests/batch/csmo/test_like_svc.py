@@ -79,9 +79,9 @@ def test_ties():
     """Where votes are equal, the first of the classes wins, or the one whose pairs sum up to more."""
     model = CSMOClassifier().fit(X, y)
     f = np.array([[1.0, -0.2, 0.5], [1.0, -3.0, 0.5], [0.0, 0.0, 0.0]])  # a cycle twice, and no pair decides
-    np.testing.assert_array_equal(model._votes_of(f[:2] > 0.0), np.ones((2, 3)))
-    assert model._predictions(f).tolist() == [0, 0, 2]
-    assert model.set_params(break_ties=True)._predictions(f).tolist() == [1, 0, 0]
+    np.testing.assert_array_equal(model._count_votes(f[:2] > 0.0), np.ones((2, 3)))
+    assert model._predict_from_decisions(f).tolist() == [0, 0, 2]
+    assert model.set_params(break_ties=True)._predict_from_decisions(f).tolist() == [1, 0, 0]
     refused("break_ties must be False", model.set_params(decision_function_shape="ovo").predict, X)
     assert model.decision_function(X).shape == (len(X), 3)
     refused("decision_function_shape='ovr'", batch_adapter, CSMOClassifier(decision_function_shape="ovo"))

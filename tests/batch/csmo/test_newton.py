@@ -11,8 +11,8 @@ import naive_batch
 from problems import sine_classes, sine_curve
 from streamsvm.batch import CSMOClassifier, CSMOOneClass, CSMORegressor
 from streamsvm.batch.csmo import newton, solver, state
-from streamsvm.batch.csmo.state import problem_of
-from streamsvm.batch.problem import Groups
+from streamsvm.batch.csmo.state import make_problem
+from streamsvm.batch.problem import RowGroups
 from streamsvm.core.kernels import RBF, Kernel
 
 pytestmark = pytest.mark.once
@@ -48,8 +48,8 @@ def test_the_way_is_that_of_the_twin(m, width, seed):
     H, slopes = A @ A.T + 0.1 * np.eye(m), rng.normal(size=m)
     down, up = -width * rng.random(m), width * rng.random(m)
     down[rng.random(m) < 0.2] = 0.0  # at a bound
-    room = newton._Room(np.arange(m), slopes, down, up)
-    x = newton._descend_model(cho_factor(H, lower=True), room)
+    room = newton._MovableVariables(np.arange(m), slopes, down, up)
+    x = newton._minimise_model(cho_factor(H, lower=True), room)
     np.testing.assert_allclose(x, twin(H, slopes, down, up), atol=1e-7)
     assert ((x >= down - 1e-12) & (x <= up + 1e-12)).all()
     assert abs(x.sum()) < 1e-9
@@ -60,8 +60,8 @@ def test_stops_are_bounded(monkeypatch):
     monkeypatch.setattr(newton, "_STOPS", 3)
     rng = np.random.default_rng(0)
     A = rng.normal(size=(40, 40))
-    room = newton._Room(np.arange(40), rng.normal(size=40), np.full(40, -0.01), np.full(40, 0.01))
-    x = newton._descend_model(cho_factor(A @ A.T + np.eye(40), lower=True), room)
+    room = newton._MovableVariables(np.arange(40), rng.normal(size=40), np.full(40, -0.01), np.full(40, 0.01))
+    x = newton._minimise_model(cho_factor(A @ A.T + np.eye(40), lower=True), room)
     assert 1 <= (np.abs(x) == 0.01).sum() <= 4  # the last of which ends the way
 
 
@@ -69,8 +69,8 @@ def test_the_sum_stays_where_equations_are_ill_conditioned():
     rng = np.random.default_rng(0)
     X = rng.normal(size=(150, 1))
     K = naive_batch.kernel_matrix(X, X, "rbf", 0.5) + 1e-10 * np.eye(150)
-    room = newton._Room(np.arange(150), rng.normal(size=150), -1e6 * rng.random(150), 1e6 * rng.random(150))
-    x = newton._descend_model(cho_factor(K, lower=True), room)
+    room = newton._MovableVariables(np.arange(150), rng.normal(size=150), -1e6 * rng.random(150), 1e6 * rng.random(150))
+    x = newton._minimise_model(cho_factor(K, lower=True), room)
     assert ((x == room.down) | (x == room.up)).sum() > 10
     assert abs(x.sum()) < 1e-12 * np.abs(x).sum()
 
@@ -79,13 +79,13 @@ def always(monkeypatch):
     """Newton steps after all other steps, which are few."""
     done = []
 
-    def counted(*given, original=newton.newton_step, **more):
+    def counted(*given, original=newton.run_newton_step, **more):
         done.append(original(*given, **more))
         return done[-1]
 
     for name, value in (("_NEAR", 1e9), ("_PATIENCE", 0.0), ("_MEMORY", 1e9)):
         monkeypatch.setattr(newton, name, value)
-    monkeypatch.setattr(newton, "newton_step", counted)
+    monkeypatch.setattr(newton, "run_newton_step", counted)
     monkeypatch.setattr(solver, "PAUSE", 1.0)  # 50 steps
     monkeypatch.setattr(solver, "_SMALL", 0)
     return done
@@ -129,14 +129,14 @@ def test_kernel_values_are_exact_in_all_forms(form):
         X = (rng.random((N, 70)) < 0.5).astype(float)
     expected = naive_batch.kernel_matrix(X, X, "rbf", 0.3)
     if form == "given":
-        rows = state.GivenRows.of_matrix(expected.copy())
+        rows = state.PrecomputedRows.from_matrix(expected.copy())
     else:
         rows = sparse.csr_array(X) if form == "sparse" else X.copy()
-    groups = Groups(rows, np.arange(N))
-    problem = problem_of(groups, groups.bounds(np.ones(N), np.arange(N) % 2 == 0), Kernel(RBF, 0.3, 0.0, 3), None)
-    of = state.State(problem, np.zeros(len(groups)), solver.matrix_buffer(10.0, N))
+    groups = RowGroups(rows, np.arange(N))
+    problem = make_problem(groups, groups.compute_bounds(np.ones(N), np.arange(N) % 2 == 0), Kernel(RBF, 0.3, 0.0, 3), None)
+    of = state.SolverState(problem, np.zeros(len(groups)), solver.allocate_buffer(10.0, N))
     some = rng.permutation(len(groups))[:20]
-    first = groups.first[some] if form != "given" else some
+    first = groups.row_of_group[some] if form != "given" else some
     np.testing.assert_allclose(newton.kernel_matrix(of, some), expected[np.ix_(first, first)], rtol=1e-12)
 
 

@@ -63,14 +63,14 @@ def test_pairs_that_agree_are_coupled_to_what_they_agree_on(classes, monkeypatch
     i, j = np.triu_indices(classes, 1)
     f = np.log(p[:, j] / p[:, i])
     sigmoids = np.tile([1.0, 0.0], (len(i), 1))
-    np.testing.assert_allclose(estimators.class_probabilities(f, sigmoids, classes), p, atol=1e-6)
+    np.testing.assert_allclose(estimators.compute_class_probabilities(f, sigmoids, classes), p, atol=1e-6)
 
 
 def test_pairs_that_disagree_are_coupled_by_least_squares():
     rng, classes = np.random.default_rng(1), 4
     i, j = np.triu_indices(classes, 1)
     f = rng.normal(size=(30, len(i)))
-    p = estimators.class_probabilities(f, np.tile([1.0, 0.0], (len(i), 1)), classes)
+    p = estimators.compute_class_probabilities(f, np.tile([1.0, 0.0], (len(i), 1)), classes)
     r = 1.0 / (1.0 + np.exp(-f))
 
     def loss(p):

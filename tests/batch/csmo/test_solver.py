@@ -8,8 +8,8 @@ import naive_batch
 from failing import Failing, interrupts
 from streamsvm.batch import CSMOClassifier, CSMORegressor
 from streamsvm.batch.csmo import solver, state
-from streamsvm.batch.csmo.state import problem_of
-from streamsvm.batch.problem import Groups
+from streamsvm.batch.csmo.state import make_problem
+from streamsvm.batch.problem import RowGroups
 from streamsvm.core.kernels import RBF, Kernel
 
 N = 150
@@ -30,9 +30,9 @@ def rows(seed=0):
 
 
 def state_of(X, positive, C=3.0):
-    groups = Groups(X.copy(), np.arange(len(X)))
-    problem = problem_of(groups, groups.bounds(np.full(len(X), C), positive), Kernel(RBF, 0.5, 0.0, 3), None)
-    return state.State(problem, np.zeros(len(problem.lower)), solver.matrix_buffer(10.0, len(X))), groups
+    groups = RowGroups(X.copy(), np.arange(len(X)))
+    problem = make_problem(groups, groups.compute_bounds(np.full(len(X), C), positive), Kernel(RBF, 0.5, 0.0, 3), None)
+    return state.SolverState(problem, np.zeros(len(problem.lower)), solver.allocate_buffer(10.0, len(X))), groups
 
 
 CASES = [(0.3, False), (0.3, True), (3.0, False), (3.0, True), pytest.param(100.0, False, marks=pytest.mark.once), (100.0, True)]
@@ -57,7 +57,7 @@ def test_blocks_leave_gradient_and_sum_right(seed):
     solver.solve_blocks(of, solver.SolverOptions(1e-3, True, True, 10**6, False), 1e-3)
     assert of.n_iter > 0
     before = of.working.b.copy()
-    of.unshrink()
+    of.restore_rows()
     b, p = of.working.b, of.problem
     assert len(b) == N
     assert before.any()
@@ -73,7 +73,7 @@ def test_blocks_leave_gradient_and_sum_right(seed):
 def test_each_block_lowers_the_objective():
     X, y = rows()
     of, _ = state_of(X, y > 0.0, 1000.0)
-    objectives, add = [0.0], of.add
+    objectives, add = [0.0], of.add_change
 
     def noted(change, columns, which, gradient):
         add(change, columns, which, gradient)
@@ -82,7 +82,7 @@ def test_each_block_lowers_the_objective():
         b[columns] += change
         objectives.append(0.5 * b @ gradient - np.abs(b).sum())
 
-    of.add = noted
+    of.add_change = noted
     solver.solve_blocks(of, solver.SolverOptions(1e-3, True, False, 10**6, False), 1e-3)
     assert len(objectives) > 3
     assert (np.diff(objectives) < 0.0).all()
@@ -94,11 +94,11 @@ def test_a_block_is_free_variables_and_violators_from_all_over():
     ascents, descents = rng.normal(size=n), np.full(n, -np.inf)
     free = np.sort(rng.choice(n, 30, replace=False))
     ascents[free] = descents[free] = 0.0
-    middle = solver._middle_slope(ascents, descents, free)
+    middle = solver._estimate_middle_slope(ascents, descents, free)
     assert middle == 0.0 or ascents.min() < middle < 0.0
     seen = np.zeros(n, bool)
     for number in range(400):
-        which = solver._block_variables(ascents, descents, np.arange(5), largest, number)
+        which = solver._choose_block(ascents, descents, np.arange(5), largest, number)
         assert (np.diff(which) > 0).all()
         assert set(free) | {ascents.argmin(), descents.argmax()} <= set(which.tolist())
         assert len(which) <= 30 + solver._NEW + 7
@@ -106,7 +106,7 @@ def test_a_block_is_free_variables_and_violators_from_all_over():
     violators = middle - ascents > solver._WORST * (middle - ascents.min())
     assert seen[violators].all()  # in the end, each of them
     assert not seen[~violators & ~np.isfinite(descents)][5:].any()
-    filled = solver._block_variables(ascents, descents, np.arange(500), largest, 0)
+    filled = solver._choose_block(ascents, descents, np.arange(500), largest, 0)
     assert solver._BLOCK <= len(filled) <= largest
 
 
@@ -114,14 +114,14 @@ def test_a_block_is_free_variables_and_violators_from_all_over():
 def test_a_block_of_few_variables_keeps_its_limit(largest):
     for seed in range(20):
         ascents, descents = np.random.default_rng(seed).normal(size=(2, 6))
-        assert 2 <= len(solver._block_variables(ascents, descents, np.arange(6), largest, seed)) <= largest
+        assert 2 <= len(solver._choose_block(ascents, descents, np.arange(6), largest, seed)) <= largest
 
 
 def test_a_block_takes_a_part_of_very_many_free_variables():
     ascents = np.random.default_rng(0).normal(size=1000)
     seen = np.zeros(1000, bool)
     for number in range(200):
-        which = solver._block_variables(ascents, ascents.copy(), np.arange(1000), 50, number)
+        which = solver._choose_block(ascents, ascents.copy(), np.arange(1000), 50, number)
         assert len(which) <= 50
         assert {ascents.argmin(), ascents.argmax()} <= set(which.tolist())
         seen[which] = True
@@ -146,8 +146,8 @@ def test_the_matrix_of_variables_that_stay_is_kept():
     whole = of.fill_matrix().copy()
     keep = np.arange(0, N, 3)
     slopes = np.where(np.isin(np.arange(N), keep), 0.0, np.nan)
-    of.derivatives = lambda: (np.where(np.isnan(slopes), 1.0, 0.0), np.where(np.isnan(slopes), -1.0, 0.0), 1.0)
-    of.shrink(0.9)
+    of.compute_slopes = lambda: (np.where(np.isnan(slopes), 1.0, 0.0), np.where(np.isnan(slopes), -1.0, 0.0), 1.0)
+    of.shrink_rows(0.9)
     assert np.array_equal(of.values, whole[np.ix_(keep, keep)])
     assert of.fill_matrix() is of.values
 
@@ -190,14 +190,14 @@ def test_rows_that_come_back_take_what_changed_since_they_left():
         keep = np.sort(rng.choice(len(of.which), part, replace=False))
         rises, falls = np.ones(len(of.which)), -np.ones(len(of.which))
         rises[keep] = falls[keep] = 0.0
-        of.derivatives = lambda rises=rises, falls=falls: (rises, falls, 1.0)
-        of.shrink(0.9)
+        of.compute_slopes = lambda rises=rises, falls=falls: (rises, falls, 1.0)
+        of.shrink_rows(0.9)
         assert len(of.which) == part
         a = of.working
         change = 0.1 * rng.normal(size=part)
         gradient = a.gradient.copy()
-        of.add(change, of.which, of.which, gradient)
+        of.add_change(change, of.which, of.which, gradient)
         of.working = a._replace(b=a.b + change, gradient=gradient)
-    del of.derivatives
-    of.unshrink()
+    del of.compute_slopes
+    of.restore_rows()
     np.testing.assert_allclose(of.working.gradient, of.exact_gradient(np.arange(N)), atol=1e-5)

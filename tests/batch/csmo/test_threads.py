@@ -87,7 +87,7 @@ def test_fits_at_the_same_time_do_not_disturb_each_other():
 
 def test_tiles_share_their_rows():
     X, _ = rows()
-    of = tiles.vectors(X, Kernel(RBF, 0.5, 0.0, 3)).rows
+    of = tiles.check_float32_rows(X, Kernel(RBF, 0.5, 0.0, 3)).rows
     asked, both = set(), threading.Barrier(2)
 
     def waiting(do, items):
@@ -101,10 +101,10 @@ def test_tiles_share_their_rows():
 
     out = np.zeros(N)
     with Workers(2) as workers:
-        tiles.add_products(of, of.take(np.arange(20)), np.ones(20), out, waiting)
+        tiles.add_products(of, of.take_rows(np.arange(20)), np.ones(20), out, waiting)
     assert len(asked) == 2
     alone = np.zeros(N)
-    tiles.add_products(of, of.take(np.arange(20)), np.ones(20), alone)
+    tiles.add_products(of, of.take_rows(np.arange(20)), np.ones(20), alone)
     assert np.array_equal(out, alone)
 
 

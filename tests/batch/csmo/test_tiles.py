@@ -36,10 +36,12 @@ def test_products_and_matrices(n, m, d, form):
     rng = np.random.default_rng(n)
     X, c = FORMS[form](rng, n + m, d), 10.0 * rng.normal(size=m)
     K = naive_batch.kernel_matrix(*2 * (X.toarray() if sparse.issparse(X) else X,), gamma=0.3 / d)
-    of, near, whole = tiles.vectors(*tiles.as_indicators(X, kernel(0.3 / d)) if form == "two values" else (X, kernel(0.3 / d)))
+    of, near, whole = tiles.check_float32_rows(
+        *tiles.convert_to_indicators(X, kernel(0.3 / d)) if form == "two values" else (X, kernel(0.3 / d))
+    )
     assert near.all()
     assert n == 1 or whole == (form == "two values")
-    left, right = of.take(np.arange(n)), of.take(n + np.arange(m))
+    left, right = of.take_rows(np.arange(n)), of.take_rows(n + np.arange(m))
     out = np.full(n, 3.0)
     tiles.add_products(left, right, c, out)
     np.testing.assert_allclose(out, 3.0 + K[:n, n:] @ c, atol=2e-6 * np.abs(c).sum())
@@ -57,38 +59,41 @@ def test_other_kernels(form, name):
     rng = np.random.default_rng(0)
     X = rng.normal(size=(90, 4)) if form == "dense" else rare(rng, 90, 40)
     K = pairwise_kernels(X, metric=name, filter_params=True, gamma=0.2, coef0=0.5, degree=2)
-    of, near, _ = tiles.vectors(X, Kernel(MACHINE_KERNELS[name], 0.2, 0.5, 2))
+    of, near, _ = tiles.check_float32_rows(X, Kernel(MACHINE_KERNELS[name], 0.2, 0.5, 2))
     assert near.all()
     found, sums, c = np.empty((90, 20), np.float32), np.zeros(90), rng.normal(size=20)
-    tiles.block(of, of.take(np.arange(20)), found)
+    tiles.block(of, of.take_rows(np.arange(20)), found)
     np.testing.assert_allclose(found, K[:, :20], atol=1e-5)
-    tiles.add_products(of, of.take(np.arange(20)), c, sums)
+    tiles.add_products(of, of.take_rows(np.arange(20)), c, sums)
     np.testing.assert_allclose(sums, K[:, :20] @ c, atol=1e-4)
 
 
 def test_rows_far_from_the_mean_are_told():
     X = np.random.default_rng(0).normal(size=(40, 3))
     X[7] += 30.0
-    assert np.flatnonzero(~tiles.vectors(X, kernel(1.0)).near).tolist() == [7]
-    assert tiles.vectors(X, kernel(1e4)) is None
-    assert tiles.vectors(X, Kernel(LINEAR, 1.0, 0.0, 3)).near.all()
+    assert np.flatnonzero(~tiles.check_float32_rows(X, kernel(1.0)).is_near).tolist() == [7]
+    assert tiles.check_float32_rows(X, kernel(1e4)) is None
+    assert tiles.check_float32_rows(X, Kernel(LINEAR, 1.0, 0.0, 3)).is_near.all()
 
 
 def test_small_integers_are_never_far():
     rng = np.random.default_rng(0)
     X = sparse.csr_array(np.where(rng.random((50, 60)) < 0.2, rng.integers(1, 9, (50, 60)), 0).astype(float))
-    of, near, whole = tiles.vectors(X, kernel(3.0))
+    of, near, whole = tiles.check_float32_rows(X, kernel(3.0))
     assert near.all()
     assert whole
     found = np.empty((50, 50), np.float32)
     tiles.block(of, of, found)
     np.testing.assert_allclose(found, naive_batch.kernel_matrix(X.toarray(), X.toarray(), gamma=3.0), rtol=3e-6, atol=1e-30)
-    assert not tiles.vectors(X + 0.5 * (X > 0), kernel(3.0)) or not tiles.vectors(X + 0.5 * (X > 0), kernel(3.0)).near.all()
+    assert (
+        not tiles.check_float32_rows(X + 0.5 * (X > 0), kernel(3.0))
+        or not tiles.check_float32_rows(X + 0.5 * (X > 0), kernel(3.0)).is_near.all()
+    )
 
 
 def test_a_steep_kernel_of_two_values_far_apart():
     X = np.repeat(np.where(np.random.default_rng(0).random((20, 3)) < 0.5, 1e6, -1e6), 2, axis=0)
-    of, near, _ = tiles.vectors(*tiles.as_indicators(X, kernel(1e37)))
+    of, near, _ = tiles.check_float32_rows(*tiles.convert_to_indicators(X, kernel(1e37)))
     assert near.all()
     found = np.empty((40, 40), np.float32)
     tiles.block(of, of, found)
@@ -105,7 +110,7 @@ def test_what_is_no_indicator():
         (other, kernel(1.0)),
         (X, Kernel(LINEAR, 1.0, 0.0, 3)),
     ):
-        assert tiles.as_indicators(rows, k)[0] is rows
+        assert tiles.convert_to_indicators(rows, k)[0] is rows
 
 
 def test_powers_of_two():

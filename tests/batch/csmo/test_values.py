@@ -31,19 +31,19 @@ def test_values(name, gamma, tile, monkeypatch):
     X, Z = rng.normal(size=(70, 6)), rng.normal(size=(40, 6))
     X[3] = 1e4  # far from all others
     S, T = rare(rng, 70, 40), rare(rng, 40, 40)
-    X, Z, S, T, dense_S, dense_T = (values.StoredRows(rows) for rows in (X, Z, S, T, array(S), array(T)))
+    X, Z, S, T, dense_S, dense_T = (values.NormedRows(rows) for rows in (X, Z, S, T, array(S), array(T)))
     for A, B in ((X, Z), (X, X), (Z, X), (S, T), (S, S), (dense_S, T), (S, dense_T), (X[:1], X[:0])):
         expected = naive_batch.kernel_matrix(array(A.X), array(B.X), name, gamma, kernel.coef0)
         found = values.kernel_values(A, B, kernel)
         np.testing.assert_allclose(found, expected, rtol=1e-9, atol=1e-13)
         if A is B:
             np.testing.assert_array_equal(found, found.T)
-            np.testing.assert_allclose(values.self_kernels(A, kernel), np.diag(expected), rtol=1e-9)
+            np.testing.assert_allclose(values.compute_self_kernels(A, kernel), np.diag(expected), rtol=1e-9)
         c, size = rng.normal(size=(len(B), 2)), max(np.abs(expected).max(initial=1.0), 1.0)
         for threads in (1, 2):
             written, sums = np.empty(expected.shape, np.float32), np.ones((len(A), 2))
             with Workers(threads) as workers:
-                values.write_values(A, B, kernel, written, workers.each)
-                values.add_sums(A, B, c, kernel, sums, workers.each)
+                values.write_kernel_values(A, B, kernel, written, workers.each)
+                values.add_kernel_sums(A, B, c, kernel, sums, workers.each)
             np.testing.assert_allclose(written, expected, rtol=1e-5, atol=1e-30)
             np.testing.assert_allclose(sums, 1.0 + expected @ c, atol=1e-9 * size)

@@ -12,7 +12,7 @@ from problems import sine_classes, sine_curve
 from refused import refused
 from streamsvm.batch import CSMOClassifier, CSMOOneClass, CSMORegressor
 from streamsvm.batch.csmo import machine, solver
-from streamsvm.batch.csmo.given import GivenRows
+from streamsvm.batch.csmo.precomputed import PrecomputedRows
 
 N = 50 if config.DISABLE_JIT else 200
 WHOLE, BLOCKS = 200.0, 0.01  # megabytes: of all values, and of small blocks
@@ -173,12 +173,12 @@ def test_no_learner_has_a_coef0_below_zero():
 def test_rows_by_their_values():
     K = np.arange(36.0).reshape(6, 6)
     K = K + K.T
-    whole = GivenRows.of_matrix(K)
+    whole = PrecomputedRows.from_matrix(K)
     assert whole.matrix is K  # read where it lies
-    np.testing.assert_array_equal(whole.values(np.arange(6), np.arange(6)), K)
+    np.testing.assert_array_equal(whole.gather_values(np.arange(6), np.arange(6)), K)
     rows = whole[np.array([1, 2, 5])]
     assert len(rows) == 3
-    np.testing.assert_array_equal(rows.values(np.array([2]), np.arange(3)), K[[5]][:, [1, 2, 5]])
+    np.testing.assert_array_equal(rows.gather_values(np.array([2]), np.arange(3)), K[[5]][:, [1, 2, 5]])
     np.testing.assert_array_equal(rows.diagonal(), K.diagonal()[[1, 2, 5]])
     out = np.ones(3)
     rows.add_products(np.array([0.0, 2.0, 1.0]), np.arange(3), np.array([0, 2]), out[::2])

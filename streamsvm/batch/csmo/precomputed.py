@@ -16,7 +16,7 @@ _COPIED = 2_000_000  # bytes of a matrix that is copied where compiled functions
 _TILE = 64  # rows and columns of a tile
 
 
-class GivenRows:
+class PrecomputedRows:
     """The n rows ``which`` by their kernel values: those of a symmetric ``matrix``, float64."""
 
     def __init__(self, matrix: np.ndarray, which: np.ndarray | None = None) -> None:
@@ -25,7 +25,7 @@ class GivenRows:
         self.shape: tuple[int, int] = (len(self.which), 0)
 
     @classmethod
-    def of_matrix(cls, K: np.ndarray) -> GivenRows:
+    def from_matrix(cls, K: np.ndarray) -> PrecomputedRows:
         """Return the rows of a Gram matrix, float64 [n, n]; raise a ValueError where it is not symmetric."""
         if K.nbytes <= _COPIED:
             K = np.require(K, requirements=["C", "W"])
@@ -35,27 +35,27 @@ class GivenRows:
     def __len__(self) -> int:
         return len(self.which)
 
-    def same_rows(self) -> np.ndarray:
+    def group_equal_rows(self) -> np.ndarray:
         """Return the number of each row's group of equal rows, int64 [n], from 0 in the order of the matrix."""
         there = np.zeros(len(self.matrix), bool)
         there[self.which] = True
         return (np.cumsum(there) - 1)[self.which]
 
-    def __getitem__(self, which: np.ndarray) -> GivenRows:
-        return GivenRows(self.matrix, self.which[which])
+    def __getitem__(self, which: np.ndarray) -> PrecomputedRows:
+        return PrecomputedRows(self.matrix, self.which[which])
 
-    def values(self, rows: np.ndarray, others: np.ndarray) -> np.ndarray:
+    def gather_values(self, rows: np.ndarray, others: np.ndarray) -> np.ndarray:
         """Return the kernel values of m with k of the n rows, float64 [m, k]."""
         out = np.empty((len(rows), len(others)))
-        self.write(rows, others, out)
+        self.write_values(rows, others, out)
         return out
 
-    def write(self, rows: np.ndarray, others: np.ndarray, out: np.ndarray) -> None:
+    def write_values(self, rows: np.ndarray, others: np.ndarray, out: np.ndarray) -> None:
         """Write the kernel values of m with k of the n rows into ``out``, float32 or float64 [m, k]."""
         gather(self.matrix, self.which[rows], self.which[others], out)
 
     @property
-    def by_rows(self) -> np.ndarray | None:
+    def contiguous_matrix(self) -> np.ndarray | None:
         """The matrix, float64 [n, n], if its rows, or else columns, lie in one piece: it is symmetric.
 
         None, too, if it is read-only: what reads it here would be compiled anew.
@@ -64,11 +64,11 @@ class GivenRows:
             return None
         return self.matrix if self.matrix.flags.c_contiguous else self.matrix.T
 
-    def whole(self) -> np.ndarray:
+    def get_matrix(self) -> np.ndarray:
         """Return the kernel values of all n rows, float64 [n, n]."""
         if len(self) == len(self.matrix):  # all of them, ascending
             return np.ascontiguousarray(self.matrix if self.matrix.flags.c_contiguous else self.matrix.T)
-        return self.values(np.arange(len(self)), np.arange(len(self)))
+        return self.gather_values(np.arange(len(self)), np.arange(len(self)))
 
     def diagonal(self) -> np.ndarray:
         """Return the self-kernels, float64 [n]."""
@@ -80,7 +80,7 @@ class GivenRows:
         _add_rows(self.matrix, self.which[columns[support]], b[support], self.which[which], out)
 
 
-def kernel_values(kernel: Callable[[Any, Any], Any], X: Any, Z: Any, shape: tuple[int, int]) -> np.ndarray:
+def call_kernel_function(kernel: Callable[[Any, Any], Any], X: Any, Z: Any, shape: tuple[int, int]) -> np.ndarray:
     """Return what a kernel function gives for rows X and Z, float64; ValueError where it is of another shape, or not finite."""
     values = kernel(X, Z)
     values = np.asarray(values.toarray() if sparse.issparse(values) else values, np.float64)
