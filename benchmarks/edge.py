@@ -28,11 +28,11 @@ from streamsvm import BSCAClassifier, BSGDClassifier, SVMClassifier
 from streamsvm.core.steps import decisions
 from streamsvm.core.steps.iterates import CHOSEN
 from streamsvm.edge import Predictor
-from streamsvm.edge.program import Program, ProgramError
-from streamsvm.export.c.writer import needs_of
-from streamsvm.export.describe import program_of
-from streamsvm.export.quantise import quantised
-from streamsvm.export.reduce import reduced
+from streamsvm.edge.program import ExportError, Program
+from streamsvm.export.c.writer import measure_needs
+from streamsvm.export.convert import make_program
+from streamsvm.export.quantise import quantise_program
+from streamsvm.export.reduce import reduce_program
 
 sys.path.insert(0, str(Path(__file__).parents[1] / "tests"))
 from c_model import CModel
@@ -68,10 +68,10 @@ def model_of(name: str, split: Split, budget: int) -> BSCAClassifier:
 
 def by_bits(name: str, split: Split, budget: int) -> list[dict[str, Any]]:
     model = model_of(name, split, budget)
-    program, rows = program_of(model), []
+    program, rows = make_program(model), []
     right = 100.0 * float((np.asarray(model.predict_many(split.X_test)) == split.y_test).mean())
     for bits in BITS:
-        made = quantised(program, bits)
+        made = quantise_program(program, bits)
         compiled = CModel(made)
         rows.append(
             {
@@ -90,13 +90,13 @@ def by_bits(name: str, split: Split, budget: int) -> list[dict[str, Any]]:
 def by_size(name: str, split: Split, budget: int) -> list[dict[str, Any]]:
     """Accuracy against bytes: of a model of many vectors that is made smaller, with rows and without."""
     model = model_of(name, split, budget)
-    program, learned = program_of(model), split.shuffled(np.random.default_rng(1))[0][:5000]
+    program, learned = make_program(model), split.shuffled(np.random.default_rng(1))[0][:5000]
     rows = []
     for size in SIZES:
         begin = time.perf_counter()
         try:
-            made, blind = reduced(program, size, learned, bits=8), reduced(program, size, bits=8)
-        except ProgramError as error:  # not even one vector
+            made, blind = reduce_program(program, size, learned, bits=8), reduce_program(program, size, bits=8)
+        except ExportError as error:  # not even one vector
             progress(f"{name}: {error}")
             continue
         seconds = (time.perf_counter() - begin) / 2
@@ -107,7 +107,7 @@ def by_size(name: str, split: Split, budget: int) -> list[dict[str, Any]]:
                 "bytes": size,
                 "tables": made.table_bytes,
                 "vectors": made.vectors[1],
-                "same": 100.0 * (made.same or 0.0),
+                "same": 100.0 * (made.label_agreement or 0.0),
                 "accuracy": right[0],
                 "without rows": right[1],
                 "model": 100.0 * float((np.asarray(model.predict_many(split.X_test)) == split.y_test).mean()),
@@ -122,18 +122,18 @@ def of_default(split: Split) -> list[dict[str, Any]]:
     programs = {}
     for model in (SVMClassifier(seed=0), BSCAClassifier(100, seed=0)):
         model.learn_many(*split.shuffled(np.random.default_rng(0)))
-        programs[type(model).__name__] = program_of(model)
+        programs[type(model).__name__] = make_program(model)
     default, small = programs.values()
     made = {
         "as it is": default,
-        "8 bits": quantised(default, 8),
-        "8 bits, 16,000 bytes": reduced(default, 16_000, bits=8).program,
+        "8 bits": quantise_program(default, 8),
+        "8 bits, 16,000 bytes": reduce_program(default, 16_000, bits=8).program,
     }
-    made |= {"BSCAClassifier(100)": small, "BSCAClassifier(100), 8 bits": quantised(small, 8)}
+    made |= {"BSCAClassifier(100)": small, "BSCAClassifier(100), 8 bits": quantise_program(small, 8)}
     return [
         {
             "model": name,
-            **needs_of(each)._asdict(),
+            **measure_needs(each)._asdict(),
             "accuracy": 100.0 * float((CModel(each).predict_many(split.X_test) == split.y_test).mean()),
         }
         for name, each in made.items()
@@ -167,7 +167,7 @@ def microseconds(work: Callable[[], Any], rows: int, repeats: int) -> list[float
 
 def speeds(split: Split, budget: int, repeats: int) -> dict[str, dict[str, float]]:
     model = model_of("ijcnn1", split, budget)
-    program, X = program_of(model), split.X_test[:1000]
+    program, X = make_program(model), split.X_test[:1000]
     predictor, dicts = Predictor(program), dict_rows(X)
     renamed = [dict(zip(predictor.columns, row, strict=True)) for row in X.tolist()]
     ways: dict[str, tuple[Callable[[], Any], int]] = {}

@@ -29,7 +29,7 @@ from sklearn.svm import SVC
 
 from edge import model_of, split_of
 from streamsvm.export.c import write_c
-from streamsvm.export.describe import program_of
+from streamsvm.export.convert import make_program
 
 with np.errstate():  # which its import sets for all
     import emlearn
@@ -60,7 +60,7 @@ void answers(const float *x, int features, long n, int *out)
 def ours(name: str, split: Split, folder: Path) -> Iterator[tuple[str, np.ndarray, list[Path]]]:
     for budget in BUDGETS:
         model = model_of(name, split, budget)
-        program = program_of(model)
+        program = make_program(model)
         for bits in BITS:
             files = write_c(program, folder, bits=bits)
             (folder / "answer.c").write_text('#include "model.h"\nint answer(const float *x) { return model_predict(x); }\n')

@@ -26,10 +26,10 @@ from streamsvm import (
     SVMRegressor,
 )
 from streamsvm.batch import CSMOClassifier, CSMORegressor
-from streamsvm.edge.program import Program, ProgramError
-from streamsvm.export.compare import Comparison, comparison
-from streamsvm.export.describe import program_of
-from streamsvm.export.quantise import quantised
+from streamsvm.edge.program import ExportError, Program
+from streamsvm.export.compare import Comparison, compare_programs
+from streamsvm.export.convert import make_program
+from streamsvm.export.quantise import quantise_program
 
 LABELLED = "ijcnn1", "a9a", "w7a", "phishing", "skin", "elec2", "magic04", "eeg_eye", "sea_stream", "letter", "chess", "krkopt"
 NUMBERS = "kin40k", "abalone", "cpusmall", "cadata"
@@ -62,11 +62,11 @@ def program_after(kind: Any, name: str, args: argparse.Namespace) -> tuple[Progr
     if isinstance(kind, CSMOClassifier | CSMORegressor):
         scaler = StandardScaler().fit(X[n:])
         end = n + LEARNED_BY_LARGE
-        return program_of(kind.fit(scaler.transform(X[n:end]), y[n:end])), scaler.transform(X[:n])
+        return make_program(kind.fit(scaler.transform(X[n:end]), y[n:end])), scaler.transform(X[:n])
     model = kind.clone({"max_features": X.shape[1]})
     end = n + (LEARNED_BY_LARGE if isinstance(model, SVMClassifier | SVMRegressor) else LEARNED)
     model.learn_many(X[n:end], y[n:end].astype(float if name in NUMBERS else int))
-    return program_of(model), X[:n]
+    return make_program(model), X[:n]
 
 
 def measured(title: str, kinds: dict[str, Any], sets: list[str], args: argparse.Namespace) -> list[dict[str, Any]]:
@@ -79,8 +79,8 @@ def measured(title: str, kinds: dict[str, Any], sets: list[str], args: argparse.
             row: dict[str, Any] = {"learner": learner, "data": name, "rows": len(X)}
             for bits in BITS:
                 try:
-                    row[str(bits)] = comparison(program, quantised(program, bits), X)._asdict()
-                except ProgramError:
+                    row[str(bits)] = compare_programs(program, quantise_program(program, bits), X)._asdict()
+                except ExportError:
                     row[str(bits)] = None
             results.append(row)
     cells = []
@@ -99,7 +99,7 @@ def _figure(found: dict[str, Any] | None) -> float:
     if found is None:
         return float("inf")
     one = Comparison(**found)
-    return float(one.changed) if one.changed is not None else 100.0 * (one.away or 0.0)
+    return float(one.n_changed_labels) if one.n_changed_labels is not None else 100.0 * (one.relative_rmse or 0.0)
 
 
 def _text(figure: float) -> str:

@@ -30,9 +30,9 @@ from sklearn.utils import get_tags
 
 from streamsvm import batch, learners, linear
 from streamsvm.edge import Predictor
-from streamsvm.edge.program import Program, ProgramError
+from streamsvm.edge.program import ExportError, Program
 from streamsvm.export.c import write_c
-from streamsvm.export.describe import program_of
+from streamsvm.export.convert import make_program
 
 sys.path.insert(0, str(Path(__file__).parents[1] / "tests"))
 from c_model import CModel
@@ -116,13 +116,13 @@ def by_model(model: Any, program: Program, X: np.ndarray) -> Answers:
         return Answers(np.asarray((model.predict_many if river else model.predict)(X)))
     values = (model.decision_function_many if river else model.decision_function)(X)
     labels = None if kind == "anomaly" else np.asarray((model.predict_many if river else model.predict)(X))
-    return Answers(values, labels, np.asarray(model.predict_proba_many(X)) if program.answer.odds is not None else None)
+    return Answers(values, labels, np.asarray(model.predict_proba_many(X)) if program.answer.calibration is not None else None)
 
 
 def by_numpy(program: Program, X: np.ndarray) -> Answers:
     predictor = Predictor(program)
     labels = predictor.predict_many(X) if program.answer.kind == "class" else None
-    odds = program.answer.odds
+    odds = program.answer.calibration
     return Answers(predictor.decision_function_many(X), labels, None if odds is None else predictor.predict_proba_many(X))
 
 
@@ -224,13 +224,13 @@ def difference(expected: Answers, found: Answers) -> dict[str, float]:
 def measured(case: Case, rows: int) -> dict[str, Any]:
     """Return the differences of all forms of a model that has learned as many rows as it then predicts, or why there are none."""
     model, units = learned(case, rows)
-    program, X = program_of(model), np.ascontiguousarray(units(rows_of(rows, case.labels, seed=1)[0]), np.float32)
+    program, X = make_program(model), np.ascontiguousarray(units(rows_of(rows, case.labels, seed=1)[0]), np.float32)
     expected = by_model(model, program, X)
     found: dict[str, Any] = {"model": case.name, "labels": case.labels, "rows": rows, "forms": {}, "refused": {}}
     for name, form in forms().items():
         try:
             found["forms"][name] = difference(expected, form(program, X))
-        except ProgramError as error:
+        except ExportError as error:
             found["refused"][name] = str(error)
     return found
 

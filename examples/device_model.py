@@ -14,7 +14,7 @@ import sys
 import numpy as np
 
 from streamsvm import BSGDClassifier
-from streamsvm.export.forms import export
+from streamsvm.export.formats import export
 
 
 def readings(n: int, seed: int = 0) -> list[tuple[dict[str, float], str]]:

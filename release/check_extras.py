@@ -69,7 +69,7 @@ subprocess.run(command, check=True, stdout=subprocess.DEVNULL)
 from pathlib import Path
 from river import datasets
 from streamsvm import BSGDClassifier
-from streamsvm.export.plots import draw
+from streamsvm.export.plots import save_plot
 from streamsvm.stream import IterableSource, LearningLoop
 loop = LearningLoop(IterableSource(datasets.Bananas().take(300)), BSGDClassifier(budget=20))
 loop.run()
@@ -91,12 +91,12 @@ with Monitor(loop) as monitor:
 import onnx
 from river import datasets
 from streamsvm import BSGDClassifier
-from streamsvm.export.describe import program_of
+from streamsvm.export.convert import make_program
 from streamsvm.export.onnx import write_onnx
 model = BSGDClassifier(budget=20)
 for x, y in datasets.Bananas().take(200):
     model.learn_one(x, y)
-write_onnx(program_of(model), "model.onnx")
+write_onnx(make_program(model), "model.onnx")
 onnx.checker.check_model(onnx.load("model.onnx"), full_check=True)
 """,
     "demo": """

@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from streamsvm.explanations import examples_one as examples_one
     from streamsvm.explanations import explain_one as explain_one
     from streamsvm.explanations import importance as importance
-    from streamsvm.export.forms import save
+    from streamsvm.export.formats import save
     from streamsvm.files.container import ModelFileError as ModelFileError
     from streamsvm.from_tables import table_model as table_model
     from streamsvm.learners.bsca import BSCAClassifier, BSCARegressor
@@ -67,7 +67,7 @@ _MODULES = {
     "explain_one": "explanations",
     "importance": "explanations",
     "load": "stream.checkpoint",
-    "save": "export.forms",
+    "save": "export.formats",
     "table_model": "from_tables",
 }
 _PARTS = ("batch", "core", "edge", "export", "learners", "linear", "stream")

@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 
 from streamsvm.edge.predictor import Predictor
-from streamsvm.edge.program import Name, Program, ProgramError
+from streamsvm.edge.program import ExportError, Name, Program
 from streamsvm.export.c.writer import write_c
 
 _NAME = "model"
@@ -59,7 +59,7 @@ class CModel:
     ) -> None:
         compiler = compiler or next((name for name in _COMPILERS if shutil.which(name)), None)
         if compiler is None or shutil.which(compiler) is None:
-            raise ProgramError(
+            raise ExportError(
                 f"there is no C compiler {compiler or 'cc, gcc or clang'}: install one (Debian: apt-get install gcc)"
             )
         answer = program.answer
@@ -73,7 +73,7 @@ class CModel:
             self.table_bytes: int = files.table_bytes
             self.stack_bytes: int = files.stack_bytes
             rows = _ROWS.format(kind="int" if number.kind == "i" else "float")
-            Path(folder, "rows.c").write_text(rows + _PROBABILITIES * (answer.odds is not None))
+            Path(folder, "rows.c").write_text(rows + _PROBABILITIES * (answer.calibration is not None))
             _compile_source([compiler, *_FLAGS, *flags, "-o", "model.so", "model.c", "rows.c"], folder)
             self.library: ctypes.CDLL = ctypes.CDLL(str(Path(folder, "model.so")))
         self._number = number
@@ -115,6 +115,6 @@ def _compile_source(command: list[str], folder: str) -> None:
     try:
         done = subprocess.run(command, cwd=folder, capture_output=True, text=True, check=False)
     except OSError as error:
-        raise ProgramError(f"{command[0]} could not be started: {error.strerror}") from error
+        raise ExportError(f"{command[0]} could not be started: {error.strerror}") from error
     if done.returncode:
-        raise ProgramError(f"{' '.join(command)} failed: {done.stderr.strip()[:2000]}")
+        raise ExportError(f"{' '.join(command)} failed: {done.stderr.strip()[:2000]}")

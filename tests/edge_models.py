@@ -12,7 +12,7 @@ from sklearn.datasets import make_classification
 from streamsvm import BSCAClassifier, BSCARegressor, BSGDClassifier, SVMClassifier, SVMRegressor, learners
 from streamsvm.batch import CSMOClassifier, CSMOOneClass, CSMORegressor, HierarchicalSVC, HSSADMMClassifier
 from streamsvm.edge.program import Answer, Column, Program
-from streamsvm.export.describe import program_of
+from streamsvm.export.convert import make_program
 from streamsvm.export.learners import add_neighbours, add_scale
 from streamsvm.learners.costs import CostSensitiveClassifier
 from streamsvm.learners.preprocessing import BoundedScaler, BoundedTargetScaler
@@ -219,7 +219,7 @@ OF_EACH = list({kind_of(name): name for name in reversed(MAKERS)}.values())[::-1
 
 @cache
 def _program_of(name):
-    return program_of(MAKERS[name]())
+    return make_program(MAKERS[name]())
 
 
 def program(name):
@@ -321,7 +321,7 @@ def outside(program, f, choice, band=1e-4):
     if program.answer.kind != "class":
         return np.ones(len(f), bool)
     if program.answer.costs is not None:
-        choice = program.answer.odds.probabilities(f) * np.array(program.answer.costs)
+        choice = program.answer.calibration.compute_probabilities(f) * np.array(program.answer.costs)
     margins = []
     for values in (f, choice):
         if values.shape[1] == 1:

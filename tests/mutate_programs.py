@@ -24,8 +24,8 @@ import numpy as np
 from edge_models import forest, memory, program
 from mutated_files import at, nodes
 from streamsvm import edge
-from streamsvm.edge.predictor import PROGRAM
-from streamsvm.export.quantise import quantised
+from streamsvm.edge.predictor import PROGRAM_KEY
+from streamsvm.export.quantise import quantise_program
 from streamsvm.files.container import DTYPES, pack_container, unpack_container
 
 GOLDEN = Path(__file__).parent / "edge" / "golden"
@@ -100,9 +100,9 @@ def change_array(rng, arrays):
 def changed_program(rng, strings, arrays):
     """A file whose program has one to three changes, with a checksum that is right."""
     strings, arrays = dict(strings), dict(arrays)
-    tree = json.loads(strings[PROGRAM])
+    tree = json.loads(strings[PROGRAM_KEY])
     for _ in range(rng.choice((1, 1, 2, 3))):
-        own = {name: array for name, array in arrays.items() if name.startswith(PROGRAM)}
+        own = {name: array for name, array in arrays.items() if name.startswith(PROGRAM_KEY)}
         if rng.random() < 0.4 and own:
             before = set(own)
             change_array(rng, own)
@@ -111,9 +111,9 @@ def changed_program(rng, strings, arrays):
             change_tree(rng, tree)
             if not isinstance(tree, dict):
                 break
-    strings[PROGRAM] = json.dumps(tree)
+    strings[PROGRAM_KEY] = json.dumps(tree)
     if rng.random() < 0.02:
-        strings[PROGRAM] = rng.choice(("", "{", "[" * 10**5, "null", "1", '{"a":1,"a":2}', strings[PROGRAM][:-5]))
+        strings[PROGRAM_KEY] = rng.choice(("", "{", "[" * 10**5, "null", "1", '{"a":1,"a":2}', strings[PROGRAM_KEY][:-5]))
     if rng.random() < 0.3:
         return zipped(strings, arrays)
     return pack_container({name: np.ascontiguousarray(array) for name, array in arrays.items()}, strings)
@@ -122,7 +122,9 @@ def changed_program(rng, strings, arrays):
 def zipped(strings, arrays):
     data = io.BytesIO()
     np.savez(
-        data, **{PROGRAM: np.frombuffer(strings[PROGRAM].encode(), np.uint8)}, **{n: a for n, a in arrays.items() if "." in n}
+        data,
+        **{PROGRAM_KEY: np.frombuffer(strings[PROGRAM_KEY].encode(), np.uint8)},
+        **{n: a for n, a in arrays.items() if "." in n},
     )
     return data.getvalue()
 
@@ -162,7 +164,7 @@ def ask(predictor, rng):
 def edge_fate(data, rng):
     try:
         predictor = edge.loads(data)
-    except edge.ProgramError:
+    except edge.ExportError:
         return "refused"
     ask(predictor, rng)
     return "answers"
@@ -188,8 +190,8 @@ def files():
     memories += [(f"forest of {labels}", forest(labels, trees=3, depth=4), 32) for labels in (2, 12)]
     others = ("Gaussian kernel", program("BSGDClassifier 0 of 2"), 8), ("names", program("names of 3"), 32)
     for name, given, bits in (*memories, *others):
-        text, arrays = quantised(given, bits).parts()
-        yield f"{name}, {bits} bits", {PROGRAM: text}, arrays
+        text, arrays = quantise_program(given, bits).serialise()
+        yield f"{name}, {bits} bits", {PROGRAM_KEY: text}, arrays
     for path in sorted(GOLDEN.glob("*/*.*")):
         if path.suffix == ".safetensors":
             found = unpack_container(path.read_bytes())
@@ -234,7 +236,7 @@ def main():
     warnings.simplefilter("ignore")
     path = Path(tempfile.mkdtemp()) / "model"
     for _, strings, arrays in files():
-        whole_fate(pack_container(arrays, {PROGRAM: strings[PROGRAM]}), path)  # imports
+        whole_fate(pack_container(arrays, {PROGRAM_KEY: strings[PROGRAM_KEY]}), path)  # imports
     used = int(Path("/proc/self/statm").read_text().split()[0]) * resource.getpagesize()
     resource.setrlimit(resource.RLIMIT_AS, (used + MEMORY,) * 2)
     fates, failures = run(n, seed, path)

@@ -28,8 +28,8 @@ import crafted
 import streamsvm
 from discovered import estimators
 from streamsvm.batch import BatchClassifier, CSMOClassifier, CSMOOneClass, HierarchicalSVC
-from streamsvm.edge.program import ProgramError
-from streamsvm.export.forms import export
+from streamsvm.edge.program import ExportError
+from streamsvm.export.formats import export
 from streamsvm.files.container import ModelFileError
 from streamsvm.learners import NOGD, RBP, Forgetron, KernelRLSClassifier, OnlineLinearSVC
 from streamsvm.learners.conformal import ConformalClassifier
@@ -138,7 +138,7 @@ def state_of_process():
 
 
 #: What a model may say of a row, of another model, or of itself when it is exported.
-SAID = (ValueError, ModelFileError, ProgramError)
+SAID = (ValueError, ModelFileError, ExportError)
 
 #: What a model of river has learned is not checked.
 INSIDE = ("/river/",)

@@ -66,7 +66,7 @@ def machines():
 def write(folder, largest=None):
     """Write models and their answers; of a model whose file has more than ``largest`` bytes the program alone."""
     import streamsvm
-    from streamsvm.export.forms import export
+    from streamsvm.export.formats import export
 
     folder.mkdir(parents=True, exist_ok=True)
     expected = {}

@@ -28,11 +28,11 @@ from streamsvm import (
 from streamsvm.batch import BatchClassifier, CSMOClassifier, CSMORegressor, to_budget
 from streamsvm.batch.hss import HSSMatrix
 from streamsvm.export.c import write_c
-from streamsvm.export.c.writer import needs_of
-from streamsvm.export.compare import Comparison, comparison
-from streamsvm.export.describe import program_of
+from streamsvm.export.c.writer import measure_needs
+from streamsvm.export.compare import Comparison, compare_programs
+from streamsvm.export.convert import make_program
 from streamsvm.export.onnx import write_onnx
-from streamsvm.export.quantise import quantised
+from streamsvm.export.quantise import quantise_program
 from streamsvm.learners import OnlineLinearSVC
 from streamsvm.learners.preprocessing import BoundedScaler, BoundedTargetScaler
 from streamsvm.learners.thresholds import TunedThresholdClassifier
@@ -122,11 +122,11 @@ def fit_exactly() -> None:
     machine.to_budget(X=X, y=y, loss=0.2).save("small.safetensors")
     assert_type(BatchClassifier(machine, window=1000).predict_many(X), np.ndarray)
 
-    program = program_of(machine)
+    program = make_program(machine)
     write_c(program, "device", "spam", bits=8)
-    assert_type(needs_of(program).fits_16_bits, bool)
+    assert_type(measure_needs(program).fits_16_bits, bool)
     write_onnx(program, "spam.onnx", inputs="double")
-    assert_type(comparison(program, quantised(program, bits=8), [[0.0, 1.0]]), Comparison)
+    assert_type(compare_programs(program, quantise_program(program, bits=8), [[0.0, 1.0]]), Comparison)
 
 
 def run_a_loop(codec: streamsvm_kafka.MessageCodec, watch: DriftWatch) -> None:

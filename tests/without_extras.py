@@ -37,7 +37,7 @@ PYTHON = {
     "from streamsvm.stream.open import open_source; open_source('kafka://localhost:9092/rows')": KAFKA,
     "from streamsvm.stream.open import open_sink; open_sink('kafka://localhost:9092/rows')": KAFKA,
     "from streamsvm.stream.open import open_models; open_models('kafka://localhost:9092/rows')": KAFKA,
-    "from streamsvm.export.plots import check_path; check_path('learned.png')": PLOT,
+    "from streamsvm.export.plots import check_plot_path; check_plot_path('learned.png')": PLOT,
     "from streamsvm.stream.monitor import Monitor; Monitor(None)": METRICS,
     "from streamsvm.export.onnx import Graph; Graph()": ONNX,
     f"import streamsvm; streamsvm.load({str(MACHINE)!r})": (f"{MACHINE} cannot be loaded: {BATCH[0]}", "batch"),

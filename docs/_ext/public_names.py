@@ -25,7 +25,7 @@ MODULES = (
     "streamsvm.learners.thresholds",
     "streamsvm.stream.tables",
     "streamsvm.export.plots",
-    "streamsvm.export.forms",
+    "streamsvm.export.formats",
     "streamsvm.export.quantise",
     "streamsvm.export.compare",
     "streamsvm.export.reduce",
@@ -40,7 +40,7 @@ MODULES = (
 )
 #: Single names of other modules: functions, and bases that the documentation of public classes refers to.
 SINGLE = (
-    "streamsvm.export.describe.program_of",
+    "streamsvm.export.convert.make_program",
     "streamsvm.export.onnx.write_onnx",
     "streamsvm.files.messages.MissingPackageError",
     "streamsvm.learners.budgeted.BudgetedEstimator",

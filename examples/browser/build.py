@@ -4,7 +4,7 @@
 with clang (Debian: ``clang lld``; anywhere: ``pip install ziglang``), and puts the result into page/index.html: one file, which
 any browser opens. The learner as it was in Python is page/model.safetensors. What the page's button "Save state" gives goes back:
 
-    streamsvm.export.c.learning.with_state(streamsvm.load("page/model.safetensors"), open("state.bin", "rb").read())
+    streamsvm.export.c.learning.restore_state(streamsvm.load("page/model.safetensors"), open("state.bin", "rb").read())
 """
 
 from __future__ import annotations

@@ -50,7 +50,7 @@ def run_demo(arguments: argparse.Namespace) -> None:
     out.mkdir(parents=True, exist_ok=True)
     picture = out / "learned.png"
     with failing("", plots.DrawingError):
-        plots.check_path(picture)
+        plots.check_plot_path(picture)
     own = {out / name / kept for name in _LEARNERS for kept in ("checkpoints", _PREDICTIONS)}
     others = [path for name in _LEARNERS for path in sorted((out / name).glob("*")) if path not in own]
     if others or not is_ours(picture):
@@ -83,7 +83,7 @@ def run_demo(arguments: argparse.Namespace) -> None:
     learned = read_newest(out / "killed" / "checkpoints")
     curve = LearningCurve.of(learned.header["curve"], learned.header["rows"])
     with failing("", plots.DrawingError):
-        plots.draw(picture, learned.model, curve, rows[: len(rows) // _PASSES])
+        plots.save_plot(picture, learned.model, curve, rows[: len(rows) // _PASSES])
     _say_line(f"drawn: {picture}")
     _say_line(f"look inside with: streamsvm inspect {out / 'killed' / 'checkpoints'}")
 

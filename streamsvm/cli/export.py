@@ -16,16 +16,16 @@ from streamsvm.cli.outputs import check_written
 from streamsvm.cli.parsing import Decision, decided_model
 from streamsvm.cli.streams import first_rows, newest, unwinding
 from streamsvm.edge.predictor import Predictor
-from streamsvm.edge.program import Program, ProgramError
-from streamsvm.export.c.writer import needs_of
-from streamsvm.export.describe import order_text, program_of
-from streamsvm.export.forms import FORMS, export, files_of
-from streamsvm.export.quantise import quantised
+from streamsvm.edge.program import ExportError, Program
+from streamsvm.export.c.writer import measure_needs
+from streamsvm.export.convert import describe_order, make_program
+from streamsvm.export.formats import FORMATS, export, list_files
+from streamsvm.export.quantise import quantise_program
 from streamsvm.files.messages import shorten
 from streamsvm.learners.svm import SVMClassifier, SVMRegressor
 from streamsvm.stream.rows import learner_of
 
-_OPTIONS = sorted(frozenset().union(*FORMS.values()))
+_OPTIONS = sorted(frozenset().union(*FORMATS.values()))
 _SHOWN = 20  # names of columns
 _SMALLER = (
     "leave out vectors with --max-bytes 16000 --bits 8, or learn a small model: streamsvm learn ... --learner bsgd,budget=60"
@@ -40,7 +40,7 @@ def run_export(arguments: argparse.Namespace) -> None:
     form, a file cannot be written, or a row of the sample cannot be predicted.
     """
     options = {name: value for name in _OPTIONS if (value := getattr(arguments, name)) is not None}
-    for name in options.keys() - FORMS[arguments.form]:
+    for name in options.keys() - FORMATS[arguments.form]:
         raise UsageError(f"--{name} means nothing for --to {arguments.form}: leave it out")
     bits = options.pop("bits", None) or 32
     rounds = bits != 32
@@ -52,25 +52,25 @@ def run_export(arguments: argparse.Namespace) -> None:
         raise UsageError(f"--out {arguments.out} is a file: name a folder there, and the files with --name")
     decision = Decision(arguments.threshold, arguments.costs, arguments.positive)
     decide = decision.wrapper(None, regression=False, learns=False)
-    paths = files_of(arguments.form, arguments.out, arguments.name)
+    paths = list_files(arguments.form, arguments.out, arguments.name)
     inputs = {"the model": arguments.path, "--sample": None if arguments.sample is None else Path(arguments.sample)}
     check_written(f"--to {arguments.form}:", paths, inputs, arguments.overwrite)
     checkpoint = newest(arguments.path, arguments.trusted)
-    with failing(f"{arguments.path} was not exported: ", ProgramError):
-        program = program_of(decided_model(checkpoint.model, decide, decision.flag))
+    with failing(f"{arguments.path} was not exported: ", ExportError):
+        program = make_program(decided_model(checkpoint.model, decide, decision.flag))
         header = checkpoint.header
-        program.facts |= {name: header[name] for name in ("rows", "learned") if name in header}
-        program.facts |= {"score": header["scores"][0]} if header.get("scores") else {}
+        program.metadata |= {name: header[name] for name in ("rows", "learned") if name in header}
+        program.metadata |= {"score": header["scores"][0]} if header.get("scores") else {}
         sample = None if arguments.sample is None else _sample_rows(arguments.sample, checkpoint, program)
         written = program
         if arguments.max_bytes is not None:
-            from streamsvm.export.reduce import reduced  # noqa: PLC0415 - scikit-learn takes a second
+            from streamsvm.export.reduce import reduce_program  # noqa: PLC0415 - scikit-learn takes a second
 
-            reduction = reduced(program, arguments.max_bytes, bits=bits)
+            reduction = reduce_program(program, arguments.max_bytes, bits=bits)
             written = reduction.program
             print(printable(str(reduction)))
         elif rounds:
-            written = quantised(program, bits)
+            written = quantise_program(program, bits)
         if rounds:
             print(printable(_bits_of(written)))
         with unwinding():
@@ -84,7 +84,7 @@ def run_export(arguments: argparse.Namespace) -> None:
         print(printable(_order_of(written)))
     for path in paths:
         print(printable(f"{path}: {path.stat().st_size:,} bytes"))
-    needs = needs_of(written) if arguments.form == "c" else None
+    needs = measure_needs(written) if arguments.form == "c" else None
     if needs is not None:
         print(needs)
     if needs is not None and not needs.fits_16_bits:
@@ -100,7 +100,7 @@ def _sample_rows(place: str, checkpoint: Any, program: Program) -> np.ndarray:
     with failing("--sample ", CommandError):
         for number, row in enumerate(first_rows(place, checkpoint, _SAMPLE), 1):
             with failing(f"{place}, row {number:,}: ", ValueError):
-                rows.append(predictor.row_of(row.x))
+                rows.append(predictor.encode_row(row.x))
     if not rows:
         raise CommandError(f"--sample {place} has no rows to compare on")
     if np.isnan(rows).all():
@@ -112,7 +112,7 @@ def _order_of(program: Program) -> str:
     """Describe the input order of a written program: the names of its columns."""
     names = [shorten(str(column.name), 40) for column in program.columns]
     n_hashed = f"{program.hashed:,} hashed ones" if program.hashed else ""
-    order = order_text(program.facts.get("order"))
+    order = describe_order(program.metadata.get("order"))
     return f"takes numbers in {order}: {', '.join(names[:_SHOWN] or [n_hashed])}" + ", ..." * (len(names) > _SHOWN)
 
 
@@ -128,9 +128,9 @@ def _compare_answers(program: Program, written: Program, rows: np.ndarray, which
     """Compare the predictions of a written program with those of the model on rows; warn of large differences."""
     if not len(rows):
         return
-    from streamsvm.export.compare import comparison  # noqa: PLC0415
+    from streamsvm.export.compare import compare_programs  # noqa: PLC0415
 
-    differences = comparison(program, written, rows, single=single)
+    differences = compare_programs(program, written, rows, single=single)
     print(printable(f"compared with the model on rows {which}: {differences}"))
     if differences.is_large:
-        warnings.warn(f"{differences.limit} on rows {which}: allow more bits or bytes", stacklevel=2)
+        warnings.warn(f"{differences.warning} on rows {which}: allow more bits or bytes", stacklevel=2)

@@ -26,12 +26,12 @@ from streamsvm.cli.streams import first_rows, newest, read_by_model, unwinding
 from streamsvm.cli.tables import saved_label
 from streamsvm.core.checks import finite_or_none
 from streamsvm.core.explaining import Examples
-from streamsvm.edge.program import ProgramError
+from streamsvm.edge.program import ExportError
 from streamsvm.explanations import examples_one, explain_one, importance
 from streamsvm.export import plots
-from streamsvm.export.describe import program_of
-from streamsvm.export.report.about import About, card
-from streamsvm.export.report.facts import Given, facts_of
+from streamsvm.export.convert import make_program
+from streamsvm.export.report.contents import ReportRows, make_report
+from streamsvm.export.report.summary import ModelSummary, make_model_card
 from streamsvm.files.container import ModelFileError
 from streamsvm.files.messages import shorten
 from streamsvm.files.model_file import write_file
@@ -54,9 +54,9 @@ def run_inspect(arguments: argparse.Namespace) -> None:
     if arguments.plot is not None:
         check_written("--plot", [arguments.plot], {"the model": arguments.path}, arguments.overwrite)
         with wrong_usage("--plot: ", (plots.DrawingError,)):
-            plots.check_path(arguments.plot)
+            plots.check_plot_path(arguments.plot)
     checkpoint = newest(arguments.path, arguments.trusted)
-    about = About(checkpoint)
+    about = ModelSummary(checkpoint)
     if arguments.json:
         print(json.dumps(_checkpoint_facts(checkpoint), default=str, sort_keys=True))
     else:
@@ -69,7 +69,7 @@ def run_inspect(arguments: argparse.Namespace) -> None:
     if about.corrupt:
         raise CommandError(f"--plot: {about.corrupt}")
     with failing("--plot: ", plots.DrawingError), unwinding():
-        left_out = plots.draw(arguments.plot, checkpoint.model, about.curve)
+        left_out = plots.save_plot(arguments.plot, checkpoint.model, about.curve)
     # Standard output may be JSON for scripts.
     print(printable(f"drawn: {arguments.plot}{''.join(f' ({reason})' for reason in left_out)}"), file=sys.stderr)
 
@@ -82,7 +82,7 @@ def _print_facts(facts: Mapping[str, Any]) -> None:
         print(f"{name:<{width}}" + text.replace("\n", "\n" + " " * width))
 
 
-def _lines_for_users(about: About) -> dict[str, str]:
+def _lines_for_users(about: ModelSummary) -> dict[str, str]:
     usual = "a number" if about.regression else "how odd a row is" if about.anomalies else "labels"
     lines = {"predicts": about.label or usual}
     if about.labels:
@@ -135,9 +135,9 @@ def _checkpoint_facts(checkpoint: Checkpoint) -> dict[str, Any]:
     learner = learner_of(checkpoint.model)
     facts = checkpoint.header | {name: getattr(learner, name) for name in _FIGURES if hasattr(learner, name)}
     try:
-        program = program_of(checkpoint.model)
+        program = make_program(checkpoint.model)
         facts["export"] = {"columns": len(program.columns), "bytes": program.nbytes, "steps": [step.op for step in program.steps]}
-    except ProgramError as error:
+    except ExportError as error:
         facts["export"] = str(error)
     experts = [report._asdict() for report in getattr(learner, "experts", [])]
     if experts:
@@ -201,7 +201,7 @@ def _by_text(value: Any) -> Any:
     return [_by_text(inner) for inner in value] if isinstance(value, list) else value
 
 
-_FORMS = {".html": page, ".htm": page, ".md": card}
+_FORMS = {".html": page, ".htm": page, ".md": make_model_card}
 
 
 def run_report(arguments: argparse.Namespace) -> None:
@@ -219,13 +219,13 @@ def run_report(arguments: argparse.Namespace) -> None:
     check_written("--to", [path], {"the model": arguments.path, **rows}, arguments.overwrite)
     checkpoint = newest(arguments.path, arguments.trusted)
     given = _given_rows(arguments, checkpoint) if arguments.source else None
-    facts = facts_of(checkpoint, given, _file_bytes(arguments.path))
+    facts = make_report(checkpoint, given, _file_bytes(arguments.path))
     with failing(f"--to {path}: ", ModelFileError), unwinding():
         write_file(path, write_form(facts).encode())
     print(printable(f"{path}: {path.stat().st_size:,} bytes"))
 
 
-def _given_rows(arguments: argparse.Namespace, checkpoint: Checkpoint) -> Given:
+def _given_rows(arguments: argparse.Namespace, checkpoint: Checkpoint) -> ReportRows:
     source = arguments.source[0] if len(arguments.source) == 1 else arguments.source
     job = labelled_job(source, arguments.label, arguments.labels)
     name = job.source if isinstance(job.source, str) else f"{len(job.source)} files"
@@ -236,7 +236,7 @@ def _given_rows(arguments: argparse.Namespace, checkpoint: Checkpoint) -> Given:
     xs, ys = [row.x for row in first], [row.y for row in first]
     model: Any = checkpoint.model
     if not isinstance(learner_of(model), base.Classifier | base.Regressor):
-        return Given(name, xs, ys)
+        return ReportRows(name, xs, ys)
     positive = positive_of(arguments.positive, model, job.text_format)
     with scoring_loop(job, checkpoint, model, metrics_of(model, positive=positive), positive) as loop:
         began = time.process_time()
@@ -245,10 +245,10 @@ def _given_rows(arguments: argparse.Namespace, checkpoint: Checkpoint) -> Given:
         except StreamError:
             if loop.scored or loop.unlabelled < loop.rows:
                 raise
-            return Given(name, xs, ys)  # without a label
+            return ReportRows(name, xs, ys)  # without a label
         check_met(end, loop.source.name)
         seconds = time.process_time() - began
-    return Given(name, xs, ys, end.scored, end.scores, rows_left_out(end), seconds)
+    return ReportRows(name, xs, ys, end.scored, end.scores, rows_left_out(end), seconds)
 
 
 def _file_bytes(place: Path | str) -> int | None:

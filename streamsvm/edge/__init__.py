@@ -4,6 +4,6 @@
 """
 
 from streamsvm.edge.predictor import Predictor, load, loads
-from streamsvm.edge.program import ProgramError
+from streamsvm.edge.program import ExportError
 
-__all__ = ["Predictor", "ProgramError", "load", "loads"]
+__all__ = ["ExportError", "Predictor", "load", "loads"]

@@ -26,7 +26,16 @@ from collections.abc import Mapping
 
 import numpy as np
 
-from streamsvm.edge.step import MOST_AT_ONCE, MOST_CLASSES, ProgramError, Step, check_vectors, step_array, step_option, vectors_of
+from streamsvm.edge.step import (
+    MAX_CLASSES,
+    MAX_NUMBERS_AT_ONCE,
+    ExportError,
+    Step,
+    check_vectors,
+    dequantise_vectors,
+    read_array,
+    read_option,
+)
 
 _LEAST, _MOST = 1e-30, 1e30  # of what distances and votes are made of, so that float32 has their sums and quotients
 #: What is added to distances when they are compared, in float32; what they count as at least.
@@ -45,60 +54,60 @@ ABOVE_HALF = 0.5 + 2.0**-52
 
 def check_neighbours(step: Step, width: int) -> int:
     """Return the width of a step ``neighbours``."""
-    n, labels = check_vectors(step, width), step_option(step, "labels", 0, MOST_CLASSES, whole=True)
+    n, labels = check_vectors(step, width), read_option(step, "labels", 0, MAX_CLASSES, whole=True)
     if not n or labels == 1:
-        raise ProgramError("a step 'neighbours' has no vectors, or one label")
-    step_option(step, "neighbours", 1, whole=True)
-    step_option(step, "power", 1, 8, whole=True)
-    step_option(step, "offset", _LEAST, _MOST)
-    reach = step_option(step, "max_difference", _LEAST, _MOST)
+        raise ExportError("a step 'neighbours' has no vectors, or one label")
+    read_option(step, "neighbours", 1, whole=True)
+    read_option(step, "power", 1, 8, whole=True)
+    read_option(step, "offset", _LEAST, _MOST)
+    reach = read_option(step, "max_difference", _LEAST, _MOST)
     sizes = {"feature_weights": width, "targets": n, "weights": n}
-    relevance, targets, weights = (step_array(step, name, (size,)).astype(np.float64) for name, size in sizes.items())
+    relevance, targets, weights = (read_array(step, name, (size,)).astype(np.float64) for name, size in sizes.items())
     if (relevance < 0.0).any() or (relevance > _MOST).any() or relevance.sum() * reach > _MOST:
-        raise ProgramError("feature_weights of a step 'neighbours' is below 0, or its distances are too large")
+        raise ExportError("feature_weights of a step 'neighbours' is below 0, or its distances are too large")
     if (weights < _LEAST).any() or (weights > _MOST).any():
-        raise ProgramError("weights of a step 'neighbours' are not above 0, or too large")
+        raise ExportError("weights of a step 'neighbours' are not above 0, or too large")
     if labels and not ((targets >= 0.0) & (targets < labels) & (targets == np.floor(targets))).all():
-        raise ProgramError("targets of a step 'neighbours' are not the numbers of labels")
+        raise ExportError("targets of a step 'neighbours' are not the numbers of labels")
     return int(labels) or 1
 
 
 def check_experts(step: Step, width: int) -> int:
     """Return the width of a step ``experts``."""
-    inputs, outputs = len(step.arrays["votes"]), step_option(step, "outputs", 1, MOST_CLASSES, whole=True)
+    inputs, outputs = len(step.arrays["votes"]), read_option(step, "outputs", 1, MAX_CLASSES, whole=True)
     if not inputs or width != inputs * outputs:
-        raise ProgramError(f"a step 'experts' has {width} numbers of {inputs} experts")
-    stacks = len(step_array(step, "weights", (-1, inputs + 2)))
-    shares, votes = step_array(step, "shares", (stacks,)), step_array(step, "votes", (inputs,))
-    corrects = step_array(step, "corrects", (inputs,), "i")
+        raise ExportError(f"a step 'experts' has {width} numbers of {inputs} experts")
+    stacks = len(read_array(step, "weights", (-1, inputs + 2)))
+    shares, votes = read_array(step, "shares", (stacks,)), read_array(step, "votes", (inputs,))
+    corrects = read_array(step, "corrects", (inputs,), "i")
     if not stacks or (shares < 0.0).any() or (votes < 0.0).any() or not (shares.sum() > 0.0 and votes.sum() > 0.0):
-        raise ProgramError("shares of a step 'experts' are below 0, or all 0")
+        raise ExportError("shares of a step 'experts' are below 0, or all 0")
     if not ((corrects >= -1) & (corrects < np.arange(inputs))).all():
-        raise ProgramError("a step 'experts' has one that corrects none before it")
-    step_option(step, "best", 0, inputs - 1, whole=True)
-    step_option(step, "follows", 0, 2, whole=True)
+        raise ExportError("a step 'experts' has one that corrects none before it")
+    read_option(step, "best", 0, inputs - 1, whole=True)
+    read_option(step, "follows", 0, 2, whole=True)
     if step.options["task"] not in ("classification", "regression") or (step.options["task"] == "regression" and outputs != 1):
-        raise ProgramError("a step 'experts' is of labels, or of one number")
+        raise ExportError("a step 'experts' is of labels, or of one number")
     for name in ("prior", "share") if step.options["task"] == "classification" else ():
-        step_option(step, name, 0.0, 1.0)
+        read_option(step, name, 0.0, 1.0)
     return int(outputs)
 
 
 def check_forest(step: Step, width: int) -> int:
     """Return the width of a step ``forest``."""
-    labels, roots = step_option(step, "labels", 0, MOST_CLASSES, whole=True), step_array(step, "roots", (-1,), "i")
-    left, n = step_array(step, "left", (-1,), "i"), len(step.arrays["left"])
-    feature, equal = (step_array(step, name, (n,), "i") for name in ("feature", "equal"))
-    step_array(step, "thresholds", (n,))
+    labels, roots = read_option(step, "labels", 0, MAX_CLASSES, whole=True), read_array(step, "roots", (-1,), "i")
+    left, n = read_array(step, "left", (-1,), "i"), len(step.arrays["left"])
+    feature, equal = (read_array(step, name, (n,), "i") for name in ("feature", "equal"))
+    read_array(step, "thresholds", (n,))
     if labels == 1:
-        raise ProgramError("labels of a step 'forest' are one: there are two or more, or 0 where numbers are predicted")
-    votes, inner = step_array(step, "votes", (len(roots),)).astype(np.float64), left >= 0
+        raise ExportError("labels of a step 'forest' are one: there are two or more, or 0 where numbers are predicted")
+    votes, inner = read_array(step, "votes", (len(roots),)).astype(np.float64), left >= 0
     if labels:
-        counts = step_array(step, "counts", (-1, 2), "i")
-        known, leaves = step_array(step, "targets", (len(counts), 2), "i"), len(counts)
+        counts = read_array(step, "counts", (-1, 2), "i")
+        known, leaves = read_array(step, "targets", (len(counts), 2), "i"), len(counts)
         possible = ((known >= 0) & (known < labels)).all() and ((counts >= 0) & (counts < 2**15)).all()
     else:
-        means = step_array(step, "means", (-1,))
+        means = read_array(step, "means", (-1,))
         possible, leaves = (np.abs(means) <= _MOST).all(), len(means)
     # Children come behind their parents, and in the same tree: so that each walk ends, and many roots do not share a long one.
     ends = np.append(roots[1:], n)[np.searchsorted(roots, np.arange(n), "right") - 1] if len(roots) and n else left
@@ -114,9 +123,9 @@ def check_forest(step: Step, width: int) -> int:
         and ((equal == 0) | (equal == 1)).all()
     )
     if not good:
-        raise ProgramError("the trees of a step 'forest' do not fit together")
+        raise ExportError("the trees of a step 'forest' do not fit together")
     if not ((votes >= _LEAST) & (votes <= _MOST)).all():
-        raise ProgramError("votes of a step 'forest' are not above 0, or too large")
+        raise ExportError("votes of a step 'forest' are not above 0, or too large")
     return int(labels) or 1
 
 
@@ -125,8 +134,8 @@ def check_forest(step: Step, width: int) -> int:
 
 def neighbours(step: Step, x: np.ndarray) -> np.ndarray:
     """Return the share of the votes that each label has, or the mean target."""
-    vectors, labels = vectors_of(step), step.options["labels"]
-    at_once = max(MOST_AT_ONCE // max(vectors.size, 1), 1)
+    vectors, labels = dequantise_vectors(step), step.options["labels"]
+    at_once = max(MAX_NUMBERS_AT_ONCE // max(vectors.size, 1), 1)
     out = np.empty((len(x), labels or 1))
     for begin in range(0, len(x), at_once):
         part = x[begin : begin + at_once]
@@ -207,7 +216,7 @@ def _first_alike(values: np.ndarray, alike: float) -> np.ndarray:
 def forest(step: Step, x: np.ndarray) -> np.ndarray:
     """Return the share of the votes that each label has, or the mean of leaves."""
     a, labels, trees = step.arrays, step.options["labels"], len(step.arrays["roots"])
-    at_once = max(MOST_AT_ONCE // (4 * trees), 1)
+    at_once = max(MAX_NUMBERS_AT_ONCE // (4 * trees), 1)
     out = np.empty((len(x), labels or 1))
     for begin in range(0, len(x), at_once):
         part = np.clip(x[begin : begin + at_once], -_LARGEST, _LARGEST).astype(np.float32)

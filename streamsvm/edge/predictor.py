@@ -10,8 +10,8 @@ from typing import Any
 
 import numpy as np
 
-from streamsvm.edge.program import Column, Name, Program, ProgramError, run
-from streamsvm.edge.step import MOST_AT_ONCE
+from streamsvm.edge.program import Column, ExportError, Name, Program, run_program
+from streamsvm.edge.step import MAX_NUMBERS_AT_ONCE
 from streamsvm.files.category_names import compute_column_seed, compute_name_key, normalize_name
 from streamsvm.files.container import CorruptFileError, ModelFileError, read_file, unpack_container
 
@@ -66,10 +66,10 @@ class Predictor:
         self.program = program
         self.kind: str = program.answer.kind
         self.labels: list[Name] = list(program.answer.labels)
-        self.facts: dict[str, Any] = program.facts
+        self.metadata: dict[str, Any] = program.metadata
         self._label_array = _as_array(self.labels)
         stacks = max((len(step.arrays["shares"]) for step in program.steps if step.op == "experts"), default=0)
-        self._rows_at_once = max(MOST_AT_ONCE // max(sum(program.widths) + stacks, 1), 1)
+        self._rows_at_once = max(MAX_NUMBERS_AT_ONCE // max(sum(program.widths) + stacks, 1), 1)
         #: Of each field of a row: its column of numbers, its columns by text, and its buckets; and its seed, with the columns and
         #: places of each table that it has numbers of.
         self._numbers: dict[Any, int] = {}
@@ -81,7 +81,7 @@ class Predictor:
         self._named = self._texts.keys() | self._buckets.keys() | self._tables.keys()
 
     def __repr__(self) -> str:
-        name = str(self.facts.get("model"))
+        name = str(self.metadata.get("model"))
         of = f" of {name}" if name.isidentifier() and name != "None" else ""  # a file may say anything
         labels = f", labels: {len(self.labels):,}" if self.kind == "class" else ""
         return f"<Predictor{of}; columns: {len(self.program.columns):,}{labels}, bytes: {self.nbytes:,}>"
@@ -123,7 +123,7 @@ class Predictor:
         ValueError
             A value is not a number where there should be one.
         """
-        answer = self._answers_of(*run(self.program, self.row_of(x)[None]))[0]
+        answer = self._answers_of(*run_program(self.program, self.encode_row(x)[None]))[0]
         return answer.item() if isinstance(answer, np.generic) else answer
 
     def decision_function_one(self, x: Mapping[Any, Any]) -> Any:
@@ -132,17 +132,18 @@ class Predictor:
         It is a float; with several classes, a dict of label to value; with a value for each pair of classes, a list. The errors
         are those of `predict_one`.
         """
-        f = run(self.program, self.row_of(x)[None])[0][0].tolist()
-        return f[0] if len(f) == 1 else f if self.program.of_pairs else dict(zip(self.labels, f, strict=True))
+        f = run_program(self.program, self.encode_row(x)[None])[0][0].tolist()
+        return f[0] if len(f) == 1 else f if self.program.is_pairwise else dict(zip(self.labels, f, strict=True))
 
     def predict_proba_one(self, x: Mapping[Any, Any]) -> dict[Any, float]:
         """Return the probability of each label of a row.
 
         The errors are those of `predict_one` and `predict_proba_many`.
         """
-        return dict(zip(self.labels, self._probabilities_of(run(self.program, self.row_of(x)[None])[0])[0].tolist(), strict=True))
+        f = run_program(self.program, self.encode_row(x)[None])[0]
+        return dict(zip(self.labels, self._probabilities_of(f)[0].tolist(), strict=True))
 
-    def row_of(self, x: Mapping[Any, Any]) -> np.ndarray:
+    def encode_row(self, x: Mapping[Any, Any]) -> np.ndarray:
         """Return the fields of a row as numbers in the order of `columns`, float64 [columns]; the errors are of `predict_one`."""
         if not isinstance(x, Mapping):
             raise ValueError(f"a row must be a mapping of names to values, not a {type(x).__name__}")
@@ -162,7 +163,7 @@ class Predictor:
     def _set_text(self, values: Any, name: Any, value: Any) -> None:
         if value is None or (isinstance(value, float) and math.isnan(value)):
             return
-        text, columns = text_of(value), self._texts.get(name, {})
+        text, columns = format_category(value), self._texts.get(name, {})
         if text not in columns:
             text = text.strip()  # as an encoder of tables does
         if text not in columns:
@@ -179,7 +180,7 @@ class Predictor:
             key = compute_name_key(seed, text)
             for number, within in places.items():
                 table = self.program.tables[number]
-                if (at := table.place_of(key)) >= 0:
+                if (at := table.find_row(key)) >= 0:
                     for column, place in within:
                         values[column] = table.values[at, place]
 
@@ -203,7 +204,7 @@ class Predictor:
         ValueError
             X has another number of columns, or holds something that is not a number.
         """
-        return np.concatenate([self._answers_of(*run(self.program, part)) for part in self._chunks_of(X)])
+        return np.concatenate([self._answers_of(*run_program(self.program, part)) for part in self._chunks_of(X)])
 
     def decision_function_many(self, X: Any) -> np.ndarray:
         """Return the decision values of many rows, float64 [n] or [n, labels or pairs of labels].
@@ -226,13 +227,13 @@ class Predictor:
         return self._probabilities_of(self._decision_values(X))
 
     def _decision_values(self, X: Any) -> np.ndarray:
-        return np.concatenate([run(self.program, part)[0] for part in self._chunks_of(X)])
+        return np.concatenate([run_program(self.program, part)[0] for part in self._chunks_of(X)])
 
     def _chunks_of(self, X: Any) -> list[np.ndarray]:
-        rows = self._matrix_of(X)
+        rows = self._read_matrix(X)
         return [rows[begin : begin + self._rows_at_once] for begin in range(0, max(len(rows), 1), self._rows_at_once)]
 
-    def _matrix_of(self, X: Any) -> np.ndarray:
+    def _read_matrix(self, X: Any) -> np.ndarray:
         if hasattr(X, "columns") and not isinstance(X, np.ndarray):
             return self._of_frame(X)
         try:
@@ -282,11 +283,11 @@ class Predictor:
         return ((choice[:, 0] >= 0.0) if self.program.answer.at_zero else (choice[:, 0] > 0.0)).astype(np.int64)
 
     def _probabilities_of(self, f: np.ndarray) -> np.ndarray:
-        if self.program.answer.odds is None:
+        if self.program.answer.calibration is None:
             if len(self.labels) == 1:
                 return np.ones((len(f), 1))
             raise ValueError("this model has no probabilities, only decision values: decision_function_many")
-        return self.program.answer.odds.probabilities(f)
+        return self.program.answer.calibration.compute_probabilities(f)
 
 
 def _number_of(name: Any, value: Any) -> float:
@@ -300,7 +301,7 @@ def _number_of(name: Any, value: Any) -> float:
     raise ValueError(f"feature {name!r} is {value!r:.80}, a {type(value).__name__}: it must be a number")
 
 
-def text_of(value: Any) -> str:
+def format_category(value: Any) -> str:
     """Return the text that a value of a row has, where columns are of texts."""
     if isinstance(value, bool):
         return "true" if value else "false"
@@ -333,9 +334,9 @@ def _as_array(labels: list[Any]) -> np.ndarray:
 
 
 #: The name of the text that holds a program, in a file of a model.
-PROGRAM = "program"
+PROGRAM_KEY = "program"
 #: The name of the text that says why a file has none.
-NO_PROGRAM = "without_program"
+NO_PROGRAM_KEY = "without_program"
 
 
 def load(path: str | Path) -> Predictor:
@@ -352,16 +353,16 @@ def load(path: str | Path) -> Predictor:
 
     Raises
     ------
-    ProgramError
+    ExportError
         The file cannot be read, is corrupt or of a newer version, or holds a model that only streamsvm itself can predict with.
         The message names the file, and says what to do.
     """
     try:
         data = read_file(Path(path))
     except OSError as error:
-        raise ProgramError(f"{path}: {error.strerror}") from error
+        raise ExportError(f"{path}: {error.strerror}") from error
     except CorruptFileError as error:
-        raise ProgramError(f"{path}: it is corrupt: {error}") from error
+        raise ExportError(f"{path}: it is corrupt: {error}") from error
     return loads(data, str(path))
 
 
@@ -369,26 +370,26 @@ def loads(data: bytes, name: str = "the model") -> Predictor:
     """Load a model from the bytes of its file, as `load` does; ``name`` stands for the file in messages."""
     try:
         strings, arrays = _read_container(data)
-        return Predictor(program_of(strings, arrays))
-    except ProgramError as error:
-        raise ProgramError(f"{name}: {error}") from None
+        return Predictor(read_program(strings, arrays))
+    except ExportError as error:
+        raise ExportError(f"{name}: {error}") from None
 
 
-def program_of(strings: Mapping[str, str], arrays: Mapping[str, np.ndarray]) -> Program:
-    """Return the program of a file; a ProgramError says why there is none."""
-    if PROGRAM not in strings:
-        reason = strings.get(NO_PROGRAM, "it is a checkpoint: `streamsvm export --to numpy` makes a file of it")
-        raise ProgramError(f"it holds no program to predict by: {reason}")
-    return Program.of_parts(strings[PROGRAM], arrays)
+def read_program(strings: Mapping[str, str], arrays: Mapping[str, np.ndarray]) -> Program:
+    """Return the program of a file; an ExportError says why there is none."""
+    if PROGRAM_KEY not in strings:
+        reason = strings.get(NO_PROGRAM_KEY, "it is a checkpoint: `streamsvm export --to numpy` makes a file of it")
+        raise ExportError(f"it holds no program to predict by: {reason}")
+    return Program.deserialise(strings[PROGRAM_KEY], arrays)
 
 
 def _read_container(data: bytes) -> tuple[Mapping[str, str], Mapping[str, np.ndarray]]:
     if data[:1] == b"{":
-        raise ProgramError("it is JSON, which other programs read: `streamsvm export --to numpy` makes a file for numpy")
+        raise ExportError("it is JSON, which other programs read: `streamsvm export --to numpy` makes a file for numpy")
     try:
         container = unpack_container(data)
     except CorruptFileError as error:
-        raise ProgramError(f"it is corrupt: {error}") from None
+        raise ExportError(f"it is corrupt: {error}") from None
     except ModelFileError as error:
-        raise ProgramError(str(error)) from None
+        raise ExportError(str(error)) from None
     return container.strings, container.arrays

@@ -11,13 +11,13 @@ from typing import Any
 import numpy as np
 
 #: Numbers of a value that are computed at once, in about so many bytes times 8.
-MOST_AT_ONCE = 2**21
+MAX_NUMBERS_AT_ONCE = 2**21
 
-MOST_CLASSES = 2**12
+MAX_CLASSES = 2**12
 _LARGEST_FLOAT = sys.float_info.max
 
 
-class ProgramError(ValueError):
+class ExportError(ValueError):
     """A program cannot be made of a model, read from a file, or written in a form.
 
     The message says why, and what to do.
@@ -50,39 +50,39 @@ def is_number(value: Any, low: float = -math.inf, high: float = math.inf) -> boo
     return type(value) in (int, float) and -_LARGEST_FLOAT <= value <= _LARGEST_FLOAT and low <= value <= high
 
 
-def step_array(step: Step, name: str, shape: tuple[int, ...], kinds: str = "f") -> np.ndarray:
+def read_array(step: Step, name: str, shape: tuple[int, ...], kinds: str = "f") -> np.ndarray:
     """Return an array of a step; -1 in the shape is any length."""
     array = step.arrays[name]
     if array.dtype.kind not in kinds or array.ndim != len(shape):
-        raise ProgramError(f"{name} of a step {step.op!r} is {array.dtype} with {array.ndim} dimensions")
+        raise ExportError(f"{name} of a step {step.op!r} is {array.dtype} with {array.ndim} dimensions")
     if any(wanted not in (-1, length) for wanted, length in zip(shape, array.shape, strict=True)):
-        raise ProgramError(f"{name} of a step {step.op!r} has the shape {array.shape}, which does not fit")
+        raise ExportError(f"{name} of a step {step.op!r} has the shape {array.shape}, which does not fit")
     if array.dtype.kind == "f" and not np.isfinite(array).all():
-        raise ProgramError(f"{name} of a step {step.op!r} are not finite")
+        raise ExportError(f"{name} of a step {step.op!r} are not finite")
     return array
 
 
-def step_option(step: Step, name: str, low: float = -math.inf, high: float = math.inf, whole: bool = False) -> Any:
+def read_option(step: Step, name: str, low: float = -math.inf, high: float = math.inf, whole: bool = False) -> Any:
     """Return an option of a step, a number in a range."""
     value = step.options[name]
     if not is_number(value, low, high) or (whole and type(value) is not int):
-        raise ProgramError(f"{name} of a step {step.op!r} is out of its range")
+        raise ExportError(f"{name} of a step {step.op!r} is out of its range")
     return value
 
 
 def check_vectors(step: Step, width: int) -> int:
     """Return the number of a step's vectors."""
-    vectors = step_array(step, "vectors", (-1, width), "fi")
+    vectors = read_array(step, "vectors", (-1, width), "fi")
     if vectors.dtype.kind == "i":
-        step_array(step, "scale", (width,))
+        read_array(step, "scale", (width,))
     if "center" in step.arrays:
-        step_array(step, "center", (width,))
+        read_array(step, "center", (width,))
         if step.op != "kernel" or step.options["kind"] != "rbf" or "scale" not in step.arrays:
-            raise ProgramError(f"a step {step.op!r} has a center, which only whole numbers in a Gaussian kernel have")
+            raise ExportError(f"a step {step.op!r} has a center, which only whole numbers in a Gaussian kernel have")
     return len(vectors)
 
 
-def vectors_of(step: Step) -> np.ndarray:
+def dequantise_vectors(step: Step) -> np.ndarray:
     """Return the vectors of a step in their units, float64 [m, width]."""
     vectors = step.arrays["vectors"].astype(np.float64)
     if "scale" in step.arrays:

@@ -16,9 +16,9 @@ from streamsvm.core.steps.forest import LEAST_SHARE
 from streamsvm.core.steps.neighbours import LEAST_OF_LABELS, LEAST_OF_NUMBERS, OFFSET, POWER, REACH, fill_factors
 from streamsvm.core.steps.rescale import BOUND
 from streamsvm.core.steps.stack import FIRST_INPUT
+from streamsvm.edge.calibration import LogOddsCalibration, MarginCalibration
 from streamsvm.edge.ensembles import SAID_NUMBER
-from streamsvm.edge.program import Answer, Program, ProgramError
-from streamsvm.edge.steps import LogOdds, MarginOdds
+from streamsvm.edge.program import Answer, ExportError, Program
 from streamsvm.learners.budgeted import BudgetedEstimator
 from streamsvm.learners.classifier import OnlineClassifier
 from streamsvm.learners.estimator import OnlineEstimator
@@ -45,7 +45,7 @@ _LAST, _AVERAGE = 0, 1
 def add_learner(program: Program, model: OnlineEstimator, value: int) -> Answer:
     """Add the steps of a learner that is no ensemble to a program, whose ``value`` has its features; return the answer.
 
-    It is a ProgramError if the learner is of a kind that has no program.
+    It is an ExportError if the learner is of a kind that has no program.
     """
     iterates = (_AVERAGE if model.averaged else _LAST,)
     value = program.add("impute", value, float32=model._dtype is np.float32)
@@ -58,24 +58,24 @@ def add_learner(program: Program, model: OnlineEstimator, value: int) -> Answer:
     elif isinstance(model, LinearEstimator):
         value = add_weights(program, value, [model._store], [model._common[0]], iterates)
     else:
-        raise ProgramError(f"a {type(model).__name__} has no form that predicts without streamsvm")
+        raise ExportError(f"a {type(model).__name__} has no form that predicts without streamsvm")
     return _answer_of(model, value, iterates[0])
 
 
 def _answer_of(model: Any, value: int, iterate: int) -> Answer:
     common = model._common[0]
     if isinstance(model, OnlineClassifier):
-        labels = labels_of(model)
+        labels = list_labels(model)
         factor = math.exp(common["slope"][iterate]) / max(float(common["size"][iterate]), 1.0)
-        odds = MarginOdds(factor, 2.0 / (float(common["t"]) + 3.0))
-        return Answer("class", value, value, labels, odds=odds if len(labels) > 1 else None)
+        odds = MarginCalibration(factor, 2.0 / (float(common["t"]) + 3.0))
+        return Answer("class", value, value, labels, calibration=odds if len(labels) > 1 else None)
     if isinstance(model, OneClassBSGD):
         center, size = model._usual()
         return Answer("anomaly", value, value, center=center, size=size)
     return Answer("number", value, value)
 
 
-def labels_of(model: OnlineClassifier) -> tuple[Any, ...]:
+def list_labels(model: OnlineClassifier) -> tuple[Any, ...]:
     """Return the labels of a classifier in the order of its decision values; the one label that it may give while it has one."""
     labels = model._labels
     if labels.many:
@@ -210,9 +210,9 @@ def add_ensemble(program: Program, model: Any, value: int) -> Answer:
     )
     if labelled:
         shares = ((v.counts[:live] + 1.0) / (own["rows"] + live)).tolist() if live > 1 else ()
-        odds = LogOdds(prior, tuple(shares))
-        labels = labels_of(model)
-        return Answer("class", value, value, labels, odds=odds if len(labels) > 1 else None)
+        odds = LogOddsCalibration(prior, tuple(shares))
+        labels = list_labels(model)
+        return Answer("class", value, value, labels, calibration=odds if len(labels) > 1 else None)
     moments = v.target_moments[0]
     spread = np.array([[target_answers.spread_of(moments)]])
     value = program.add("linear", value, weights=spread, biases=moments[1:2].copy())

@@ -13,20 +13,20 @@ from sklearn.utils.validation import check_is_fitted
 from streamsvm.batch.kernel_machine import KernelMachine
 from streamsvm.core.checks import to_python_scalar
 from streamsvm.core.kernels import KERNELS, SIGMOID
-from streamsvm.edge.program import Answer, Column, Program, ProgramError
+from streamsvm.edge.program import Answer, Column, ExportError, Program
 from streamsvm.linear.fit import OutOfCoreLinear
 
 _KERNELS = {number: name for name, number in KERNELS.items()} | {SIGMOID: "sigmoid"}
 
 
-def machine_program(model: Any) -> Program:
-    """Return the program of a fitted machine; a ProgramError where it is not fitted, or has no such form."""
+def make_machine_program(model: Any) -> Program:
+    """Return the program of a fitted machine; an ExportError where it is not fitted, or has no such form."""
     try:
         check_is_fitted(model)
     except NotFittedError:
-        raise ProgramError("it has not learned yet: there is nothing to predict by") from None
+        raise ExportError("it has not learned yet: there is nothing to predict by") from None
     if isinstance(model, KernelMachine) and model._kernel.kind not in _KERNELS:
-        raise ProgramError(f"a {type(model).__name__} with kernel={model.kernel!r:.80} cannot be exported: named kernels can")
+        raise ExportError(f"a {type(model).__name__} with kernel={model.kernel!r:.80} cannot be exported: named kernels can")
     names = getattr(model, "feature_names_in_", None)
     names = list(range(model.n_features_in_)) if names is None else [str(name) for name in names]
     program = Program([Column(name, name) for name in names])
@@ -37,7 +37,7 @@ def machine_program(model: Any) -> Program:
         weights, biases = np.atleast_2d(model.coef_), np.atleast_1d(model.intercept_)
         value = program.add("linear", value, weights=weights.astype(np.float64), biases=biases.astype(np.float64))
     else:
-        raise ProgramError(f"a {type(model).__name__} has no form that predicts without streamsvm")
+        raise ExportError(f"a {type(model).__name__} has no form that predicts without streamsvm")
     program.answer = _answer_of(program, model, value)
     return program
 

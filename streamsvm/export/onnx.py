@@ -14,12 +14,13 @@ from typing import get_args
 import numpy as np
 
 from streamsvm.core.checks import LARGEST_FLOAT32, OnnxInputs
+from streamsvm.edge.calibration import LogOddsCalibration, MarginCalibration
 from streamsvm.edge.ensembles import ALIKE, NEAREST_DISTANCE, ROUNDING, SAID, SAID_NUMBER
-from streamsvm.edge.program import Program, ProgramError
-from streamsvm.edge.step import Step, vectors_of
-from streamsvm.edge.steps import LARGEST_KERNEL, LEAST_KERNEL, LogOdds, MarginOdds
-from streamsvm.export.onnx_graph import Graph, as_given, model_bytes, most_depth
-from streamsvm.export.pipelines import front_steps, lost_in_float32
+from streamsvm.edge.operations import MAX_KERNEL_VALUE, MIN_KERNEL_VALUE
+from streamsvm.edge.program import ExportError, Program
+from streamsvm.edge.step import Step, dequantise_vectors
+from streamsvm.export.onnx_graph import Graph, convert_labels, measure_depth, model_bytes
+from streamsvm.export.pipelines import count_scaling_steps, find_fields_lost_in_float32
 from streamsvm.files.container import ModelFileError
 from streamsvm.files.model_file import write_file
 
@@ -55,7 +56,7 @@ def write_onnx(
     Parameters
     ----------
     program
-        Program of a model, from `program_of`.
+        Program of a model, from `make_program`.
     path
         Path of the file.
     inputs
@@ -65,19 +66,19 @@ def write_onnx(
 
     Raises
     ------
-    ProgramError
+    ExportError
         The program has a step that has no such form, the package onnx is missing, or the file cannot be written.
 
     Examples
     --------
     >>> import tempfile
     >>> from streamsvm import BSGDClassifier
-    >>> from streamsvm.export.describe import program_of
+    >>> from streamsvm.export.convert import make_program
     >>> model = BSGDClassifier(budget=10)
     >>> for value in range(10):
     ...     model.learn_one({"a": value}, "large" if value > 4 else "small")
     >>> path = Path(tempfile.mkdtemp(), "model.onnx")
-    >>> write_onnx(program_of(model), path)
+    >>> write_onnx(make_program(model), path)
     >>> import onnxruntime
     >>> session = onnxruntime.InferenceSession(path)
     >>> label, probabilities, decision = session.run(None, {"X": np.array([[1.0], [9.0]], np.float32)})
@@ -87,24 +88,24 @@ def write_onnx(
     '["small", "large"]'
     """
     if inputs not in get_args(OnnxInputs):
-        raise ProgramError(f"inputs must be 'auto', 'float' or 'double', not {inputs!r}")
-    graph = Graph(inputs == "double" or (inputs == "auto" and bool(lost_in_float32(program))))
+        raise ExportError(f"inputs must be 'auto', 'float' or 'double', not {inputs!r}")
+    graph = Graph(inputs == "double" or (inputs == "auto" and bool(find_fields_lost_in_float32(program))))
     finite = graph.op("Not", graph.op("Or", graph.op("IsNaN", "X"), graph.op("IsInf", "X")))
     values = [graph.op("Where", finite, "X", np.nan)]
-    front = front_steps(program)
+    front = count_scaling_steps(program)
     for number, step in enumerate(program.steps):
         if number == front:
             values = graph.narrow(values, _used_values(program, number))
         taken = [values[place] for place in step.inputs]
         values.append(_take_columns(graph, step, taken[0] if len(taken) == 1 else graph.op("Concat", *taken, axis=1)))
     _answer_nodes(graph, program, graph.narrow(values, _used_values(program, len(program.steps))))
-    facts = {"columns": json.dumps([column.name for column in program.columns]), "facts": json.dumps(program.facts)}
+    facts = {"columns": json.dumps([column.name for column in program.columns]), "facts": json.dumps(program.metadata)}
     if program.answer.kind == "class":
-        facts["labels"] = json.dumps(as_given(program.answer.labels)[1])
+        facts["labels"] = json.dumps(convert_labels(program.answer.labels)[1])
     try:
         write_file(Path(path), model_bytes(graph, len(program.columns), facts))
     except ModelFileError as error:
-        raise ProgramError(f"{path} was not written: {error}") from error
+        raise ExportError(f"{path} was not written: {error}") from error
 
 
 def _used_values(program: Program, first: int) -> set[int]:
@@ -115,7 +116,7 @@ def _used_values(program: Program, first: int) -> set[int]:
 
 def _take_columns(graph: Graph, step: Step, x: str) -> str:
     if step.op not in _STEPS:
-        raise ProgramError(f"a step {step.op!r} has no form in ONNX: model.to_budget(500) makes a learner of a forest, which has")
+        raise ExportError(f"a step {step.op!r} has no form in ONNX: model.to_budget(500) makes a learner of a forest, which has")
     return _STEPS[step.op](graph, step, x)
 
 
@@ -161,17 +162,17 @@ def _bend_nodes(graph: Graph, step: Step, x: str) -> str:
 
 
 def _kernel_nodes(graph: Graph, step: Step, x: str) -> str:
-    vectors, kind, gamma = vectors_of(step), step.options["kind"], step.options["gamma"]
+    vectors, kind, gamma = dequantise_vectors(step), step.options["kind"], step.options["gamma"]
     if kind == "rbf":
         values = graph.op("Exp", graph.op("Mul", _distance_nodes(graph, vectors, gamma, x), -gamma))
-        return graph.op("ThresholdedRelu", values, alpha=LEAST_KERNEL)
+        return graph.op("ThresholdedRelu", values, alpha=MIN_KERNEL_VALUE)
     products = graph.op("MatMul", x, _to_float32(vectors.T))
     if kind == "linear":
         return products
     products = graph.op("Add", graph.op("Mul", products, gamma), step.options["coef0"])
     if kind == "sigmoid":
         return graph.op("Tanh", products)
-    return _clip_to(graph, graph.op("Pow", products, float(step.options["degree"])), LARGEST_KERNEL)
+    return _clip_to(graph, graph.op("Pow", products, float(step.options["degree"])), MAX_KERNEL_VALUE)
 
 
 def _distance_nodes(graph: Graph, vectors: np.ndarray, gamma: float, x: str) -> str:
@@ -187,7 +188,7 @@ def _distance_nodes(graph: Graph, vectors: np.ndarray, gamma: float, x: str) -> 
 
 
 def _neighbour_nodes(graph: Graph, step: Step, x: str) -> str:
-    vectors, labels, flat = vectors_of(step), step.options["labels"], graph.constant(np.array([1]))
+    vectors, labels, flat = dequantise_vectors(step), step.options["labels"], graph.constant(np.array([1]))
     ways = graph.op("Abs", graph.op("Sub", graph.op("Unsqueeze", x, np.array([2])), _to_float32(vectors.T)))
     ways = graph.op("Min", ways, step.options["max_difference"])  # [rows, features, vectors]
     distances = graph.op("Squeeze", graph.op("MatMul", _to_float32(step.arrays["feature_weights"][None]), ways), flat)
@@ -214,7 +215,7 @@ def _forest_nodes(graph: Graph, step: Step, x: str) -> str:
     thresholds = _to_float32(np.where(inner, a["thresholds"], np.inf))
     rows = graph.op("Gather", graph.op("Shape", x), np.array([0]))
     place = graph.op("Expand", a["roots"].astype(np.int64)[None], graph.op("Concat", rows, np.array([len(a["roots"])]), axis=0))
-    for _ in range(most_depth(a["left"])):
+    for _ in range(measure_depth(a["left"])):
         value = graph.op("GatherElements", x, graph.op("Gather", feature, place), axis=1)
         threshold = graph.op("Gather", thresholds, place)
         passes = graph.op("LessOrEqual", value, threshold)
@@ -237,7 +238,7 @@ def _forest_nodes(graph: Graph, step: Step, x: str) -> str:
 
 
 def _fourier_nodes(graph: Graph, step: Step, x: str) -> str:
-    angles = graph.op("MatMul", x, _to_float32(step.options["factor"] * vectors_of(step).T))
+    angles = graph.op("MatMul", x, _to_float32(step.options["factor"] * dequantise_vectors(step).T))
     return graph.op("Concat", graph.op("Cos", angles), graph.op("Sin", angles), axis=1)
 
 
@@ -332,7 +333,7 @@ def _number_nodes(graph: Graph, step: Step, x: str, votes: np.ndarray) -> str:
         add = np.zeros((n, n), np.float32)
         add[corrects[corrects >= 0], np.flatnonzero(corrects >= 0)] = 1.0
         if (corrects[corrects[corrects >= 0]] >= 0).any():
-            raise ProgramError("experts that correct experts that correct others have no form in ONNX")
+            raise ExportError("experts that correct experts that correct others have no form in ONNX")
         x = graph.op("Add", x, graph.op("MatMul", _clip_to(graph, x, SAID_NUMBER), add))
     x = _clip_to(graph, x, SAID_NUMBER)
     voted = graph.op("MatMul", x, _to_float32(votes[:, None]))
@@ -386,7 +387,7 @@ def _answer_nodes(graph: Graph, program: Program, values: list[str]) -> None:
 
 def _class_nodes(graph: Graph, program: Program, decision: str, choice: str) -> None:
     answer, several = program.answer, len(program.answer.labels) > 2
-    p = None if answer.odds is None else _probability_nodes(graph, answer.odds, decision, several)
+    p = None if answer.calibration is None else _probability_nodes(graph, answer.calibration, decision, several)
     if answer.costs is not None:
         number = graph.op("ArgMax", graph.op("Mul", p, _to_float32(np.array(answer.costs))), axis=1, keepdims=0)
     elif several:
@@ -413,12 +414,12 @@ def _score_nodes(graph: Graph, f: str, center: float, size: float) -> str:
     return graph.op("Sub", 0.5, graph.op("Mul", graph.op("Div", z, size_of), 0.5))
 
 
-def _probability_nodes(graph: Graph, odds: MarginOdds | LogOdds, f: str, several: bool) -> str:
-    margin, prior = isinstance(odds, MarginOdds), odds.prior
-    f = graph.op("Mul", f, odds.factor if isinstance(odds, MarginOdds) else 1.0)
+def _probability_nodes(graph: Graph, odds: MarginCalibration | LogOddsCalibration, f: str, several: bool) -> str:
+    margin, prior = isinstance(odds, MarginCalibration), odds.prior
+    f = graph.op("Mul", f, odds.factor if isinstance(odds, MarginCalibration) else 1.0)
     if several:
         p = graph.op("Softmax", f, axis=1)
-        if isinstance(odds, MarginOdds):
+        if isinstance(odds, MarginCalibration):
             count = graph.op("Cast", graph.op("Gather", graph.op("Shape", f), np.array(1)), to=1)
             return graph.op("Add", graph.op("Mul", p, 1.0 - prior), graph.op("Div", prior, count))
         p = graph.op("Add", graph.op("Mul", p, 1.0 - prior), _to_float32(prior * np.array(odds.shares)))

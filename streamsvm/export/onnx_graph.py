@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from streamsvm.edge.program import ProgramError
+from streamsvm.edge.program import ExportError
 from streamsvm.files.messages import missing_package_error
 
 _OPSET, _IR_VERSION = 18, 9  # of 2023, which runtimes of today all read
@@ -69,12 +69,12 @@ class Graph:
     def label(self, labels: Sequence[Any], number: str) -> None:
         """Make the labels with these numbers the output `label`: int64, bool or float64 if all labels are such, else text."""
         types = self._onnx.TensorProto
-        kind, given = as_given(labels)
+        kind, given = convert_labels(labels)
         array: np.ndarray = np.array(given, object if kind is str else kind)
         try:
             name = self._keep_array(array, ("labels",))
         except UnicodeEncodeError as error:
-            raise ProgramError(f"the label {error.object!r:.80} is no text that ONNX can hold: rename it") from None
+            raise ExportError(f"the label {error.object!r:.80} is no text that ONNX can hold: rename it") from None
         of = {bool: types.BOOL, int: types.INT64, float: types.DOUBLE, str: types.STRING}[kind]
         self.output("label", self.op("Gather", name, number), of=of)
 
@@ -91,7 +91,7 @@ class Graph:
         self.outputs.append(helper.make_tensor_value_info(name, of or self._onnx.TensorProto.FLOAT, shape))
 
 
-def as_given(labels: Sequence[Any]) -> tuple[Any, list[Any]]:
+def convert_labels(labels: Sequence[Any]) -> tuple[Any, list[Any]]:
     """Return the type of the labels that a model gives, and the labels: int, bool or float if all are such, else text."""
     kinds = {type(label) for label in labels}
     kind = kinds.pop() if len(kinds) == 1 else str
@@ -99,7 +99,7 @@ def as_given(labels: Sequence[Any]) -> tuple[Any, list[Any]]:
         kind = str
     given = [kind(label) for label in labels]
     if len(set(given)) < len(given):
-        raise ProgramError("two labels are one text in ONNX, such as 1 and '1': rename one")
+        raise ExportError("two labels are one text in ONNX, such as 1 and '1': rename one")
     return kind, given
 
 
@@ -117,7 +117,7 @@ def model_bytes(graph: Graph, columns: int, facts: Mapping[str, str]) -> bytes:
     return data
 
 
-def most_depth(left: np.ndarray) -> int:
+def measure_depth(left: np.ndarray) -> int:
     """Return the most steps from a root to a leaf, where children come behind their parents."""
     depths = np.zeros(len(left) + 1, np.int64)
     for node in np.flatnonzero(left >= 0).tolist():

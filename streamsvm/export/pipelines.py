@@ -11,8 +11,8 @@ import numpy as np
 from river import compose
 
 from streamsvm.core.checks import to_python_scalar
-from streamsvm.edge.predictor import text_of
-from streamsvm.edge.program import Column, NameTable, Program, ProgramError
+from streamsvm.edge.predictor import format_category
+from streamsvm.edge.program import CategoryTable, Column, ExportError, Program
 from streamsvm.files.category_names import compute_column_seed, compute_name_key
 from streamsvm.learners.preprocessing import BoundedScaler
 from streamsvm.stream.tables.column_state import ColumnState
@@ -20,7 +20,7 @@ from streamsvm.stream.tables.encoder import TableEncoder
 from streamsvm.stream.tables.statistics import NameStatistics
 
 
-class Scale(NamedTuple):
+class ColumnScaling(NamedTuple):
     """A scaler of columns: (x - location) / spread; NaN in both where a column passes as it is."""
 
     location: np.ndarray
@@ -31,34 +31,34 @@ class Scale(NamedTuple):
 
 
 @dataclass
-class Front:
+class PipelineInputs:
     """The columns before a model, and the scales in the order in which rows meet them."""
 
     columns: list[Column]
-    scales: list[Scale] = field(default_factory=list)
-    tables: list[NameTable] = field(default_factory=list)
+    scales: list[ColumnScaling] = field(default_factory=list)
+    tables: list[CategoryTable] = field(default_factory=list)
 
 
-def front_of(names: Sequence[Any], transformers: Sequence[Any]) -> Front:
+def fold_transformers(names: Sequence[Any], transformers: Sequence[Any]) -> PipelineInputs:
     """Return what a model's features, which have these names, come from, through transformers in the order of rows.
 
-    It is a ProgramError if a transformer cannot be folded into a program, or a name is no text and no number.
+    It is an ExportError if a transformer cannot be folded into a program, or a name is no text and no number.
     """
     names = list(map(to_python_scalar, names))  # equal to what it was
     for name in names:
         if not isinstance(name, str | int | float | bool) or (isinstance(name, float) and not math.isfinite(name)):
-            raise ProgramError(f"the feature {name!r:.80} has a name that is no text or finite number: rename it")
-    front = Front([Column(name, name) for name in names])
+            raise ExportError(f"the feature {name!r:.80} has a name that is no text or finite number: rename it")
+    front = PipelineInputs([Column(name, name) for name in names])
     for transformer in reversed(transformers):
         _take_transformer(front, transformer)
     return front
 
 
-def name_in_river(model: Any) -> str:
+def get_river_name(model: Any) -> str:
     """Return the name of a class of `river.preprocessing`; "" of others. River's part is not imported, which takes a second.
 
     >>> from river import preprocessing
-    >>> name_in_river(preprocessing.StandardScaler()), name_in_river(BoundedScaler())
+    >>> get_river_name(preprocessing.StandardScaler()), get_river_name(BoundedScaler())
     ('StandardScaler', '')
     """
     kind = type(model)
@@ -66,32 +66,32 @@ def name_in_river(model: Any) -> str:
 
 
 def _is_scaler(transformer: Any) -> bool:
-    return type(transformer) is BoundedScaler or name_in_river(transformer) in _SCALERS
+    return type(transformer) is BoundedScaler or get_river_name(transformer) in _SCALERS
 
 
-def _take_transformer(front: Front, transformer: Any) -> None:
+def _take_transformer(front: PipelineInputs, transformer: Any) -> None:
     kind = type(transformer)
     if _is_scaler(transformer):
         fields = [column.field for column in front.columns]
         if any(column[2:] != (None, None, None) for column in front.columns):
-            raise ProgramError(f"a {kind.__name__} before an encoder is not exported: put it behind, or leave it out")
+            raise ExportError(f"a {kind.__name__} before an encoder is not exported: put it behind, or leave it out")
         front.scales.insert(0, _scale_of(transformer, fields))
     elif kind is compose.Select:
         return  # a model knows no other names than were selected
-    elif name_in_river(transformer) == "OneHotEncoder":
+    elif get_river_name(transformer) == "OneHotEncoder":
         front.columns = [_one_hot(transformer, column) for column in front.columns]
         if len({(column.field, column.text) for column in front.columns}) < len(front.columns):
-            raise ProgramError("a OneHotEncoder is not exported where two values of a field are one text: True and 'true', say")
+            raise ExportError("a OneHotEncoder is not exported where two values of a field are one text: True and 'true', say")
     elif kind is TableEncoder:
         _take_encoder(front, transformer)
     else:
-        raise ProgramError(
+        raise ExportError(
             f"a {kind.__name__} before the model cannot be exported: scalers (Standard, MinMax, MaxAbs, Robust, Bounded), "
             "Select, OneHotEncoder and TableEncoder can"
         )
 
 
-def add_scales(program: Program, value: int, scales: Sequence[Scale]) -> int:
+def add_scalings(program: Program, value: int, scales: Sequence[ColumnScaling]) -> int:
     """Add the steps of scales to a program."""
     for scale in scales:
         value = _add_scale(program, value, scale)
@@ -100,7 +100,7 @@ def add_scales(program: Program, value: int, scales: Sequence[Scale]) -> int:
     return value
 
 
-def _add_scale(program: Program, value: int, scale: Scale) -> int:
+def _add_scale(program: Program, value: int, scale: ColumnScaling) -> int:
     passes = np.isnan(scale.location)
     if not passes.any():
         return program.add("scale", value, location=scale.location, spread=scale.spread, bound=scale.bound)
@@ -118,13 +118,13 @@ def _add_scale(program: Program, value: int, scale: Scale) -> int:
 _Pairs = list[tuple[float, float]]
 
 
-def _scale_of(scaler: Any, fields: list[Any]) -> Scale:
+def _scale_of(scaler: Any, fields: list[Any]) -> ColumnScaling:
     if getattr(scaler, "window_size", None) is not None:
-        raise ProgramError(f"a {type(scaler).__name__} with a window is not exported")
-    find = _bounded_scaling if type(scaler) is BoundedScaler else _SCALERS[name_in_river(scaler)]
+        raise ExportError(f"a {type(scaler).__name__} with a window is not exported")
+    find = _bounded_scaling if type(scaler) is BoundedScaler else _SCALERS[get_river_name(scaler)]
     pairs = find(scaler, fields)
     location, spread = np.array(pairs, np.float64).reshape(-1, 2).T
-    return Scale(location.copy(), spread.copy(), getattr(scaler, "deviations", None))
+    return ColumnScaling(location.copy(), spread.copy(), getattr(scaler, "deviations", None))
 
 
 def _standard_scaling(scaler: Any, fields: list[Any]) -> _Pairs:
@@ -173,23 +173,23 @@ def _one_hot(encoder: Any, column: Column) -> Column:
     found = [(name, value) for name, values in encoder.values.items() for value in values if f"{name}_{value}" == column.field]
     if len(found) != 1 or encoder.drop_first:
         what = "drop_first" if encoder.drop_first else f"the feature {column.field!r}, which is not of one field and value"
-        raise ProgramError(f"a OneHotEncoder with {what} is not exported")
+        raise ExportError(f"a OneHotEncoder with {what} is not exported")
     field_name, value = found[0]
     if value is None or value != value:
         what = f"{value} of {field_name!r:.80}"
-        raise ProgramError(f"a OneHotEncoder that has learned {what} is not exported: leave missing fields out")
-    return Column(column.name, field_name, text_of(value))
+        raise ExportError(f"a OneHotEncoder that has learned {what} is not exported: leave missing fields out")
+    return Column(column.name, field_name, format_category(value))
 
 
-def _take_encoder(front: Front, encoder: TableEncoder) -> None:
+def _take_encoder(front: PipelineInputs, encoder: TableEncoder) -> None:
     if encoder.cycles:
-        raise ProgramError(
+        raise ExportError(
             "a TableEncoder with cycles is not exported: a device has numbers (of dates, seconds since 1970) and names"
         )
     if encoder.when_missing == "indicator":
-        raise ProgramError("a TableEncoder with when_missing='indicator' is not exported: 'mean' and 'drop' are")
+        raise ExportError("a TableEncoder with when_missing='indicator' is not exported: 'mean' and 'drop' are")
     if front.scales:
-        raise ProgramError("a scaler behind a TableEncoder is not exported: the encoder has one itself")
+        raise ExportError("a scaler behind a TableEncoder is not exported: the encoder has one itself")
     of_names, columns, numbers = _columns_of_names(encoder, len(front.tables)), [], []
     for place, column in enumerate(front.columns):
         if column.field in of_names:
@@ -204,11 +204,11 @@ def _take_encoder(front: Front, encoder: TableEncoder) -> None:
     if encoder.when_missing == "mean" and not hasattr(scaler, "means") and numbers:  # else the mean is 0 once scaled
         means, ones = np.full((2, len(columns)), math.nan)
         means[numbers], ones[numbers] = [state.means.get(columns[place].field, (0, 0.0))[1] for place in numbers], 1.0
-        front.scales += [Scale(means, ones, fills=True), Scale(-means, ones)]
+        front.scales += [ColumnScaling(means, ones, fills=True), ColumnScaling(-means, ones)]
     if scaler is None:
         return
     if not _is_scaler(scaler):
-        raise ProgramError(f"a TableEncoder with a {type(scaler).__name__} is not exported")
+        raise ExportError(f"a TableEncoder with a {type(scaler).__name__} is not exported")
     scale = _scale_of(scaler, [columns[place].field for place in numbers])
     location, spread = np.full((2, len(columns)), math.nan)
     location[numbers], spread[numbers] = scale.location, scale.spread
@@ -229,13 +229,13 @@ def _columns_of_names(encoder: TableEncoder, table: int) -> dict[Any, Column]:
             found |= {f"{name}~{suffix}": Column("", name, table=(table, place)) for place, suffix in suffixes}
     for feature in state.means:
         if feature in found and found.pop(feature).table is not None:
-            raise ProgramError(f"a column has the name of a statistic of names, {feature!r:.80}: rename it")
+            raise ExportError(f"a column has the name of a statistic of names, {feature!r:.80}: rename it")
     for name, values in categories.items():
         found |= {feature: Column("", name, text) for text, feature in values.items() if feature}
     return found
 
 
-def _table_of(state: ColumnState, statistics: NameStatistics) -> NameTable:
+def _table_of(state: ColumnState, statistics: NameStatistics) -> CategoryTable:
     """Return the statistics that names have now; those that have a feature instead are left out."""
     left_out: list[int] = []
     for name, values in state.categories.items():
@@ -245,13 +245,13 @@ def _table_of(state: ColumnState, statistics: NameStatistics) -> NameTable:
             if not state.has_statistic(name, feature)
         ]
     keys = np.setdiff1d(statistics.keys, np.array(left_out, np.uint32))
-    return NameTable(keys, statistics.of(keys.tolist()))
+    return CategoryTable(keys, statistics.of(keys.tolist()))
 
 
 _LOST = 0.01 / 2.0**-24  # of the location over the spread: float32 rounds values by a hundredth of the spread
 
 
-def front_steps(program: Program) -> int:
+def count_scaling_steps(program: Program) -> int:
     """Return how many of a program's first steps only fill, select and scale columns in float64."""
     front = 0
     for step in program.steps:
@@ -261,7 +261,7 @@ def front_steps(program: Program) -> int:
     return front
 
 
-def lost_in_float32(program: Program) -> list[str]:
+def find_fields_lost_in_float32(program: Program) -> list[str]:
     """Return the fields of a program whose rows float32 rounds to a part of their deviations, by which they are scaled."""
     n = len(program.columns)
     # Of each value of the program: its columns, and where they are centred and how wide they are spread, in units of the rows.

@@ -31,7 +31,7 @@ _GRID = 150  # points along each side
 _DEVIATIONS = 3.0  # of each feature, around its mean, are drawn at least
 
 _Moments = tuple[np.ndarray, np.ndarray]
-Rows = Iterable[tuple[Mapping[Any, Any], Any]]
+LabelledRows = Iterable[tuple[Mapping[Any, Any], Any]]
 
 
 _WITH_METADATA = ("png", "svg", "pdf", "ps", "eps")  # formats of pictures that say what wrote them
@@ -41,7 +41,7 @@ class DrawingError(Exception):
     """A picture cannot be drawn or written. The message says why, and what would help."""
 
 
-def check_path(path: str | Path) -> None:
+def check_plot_path(path: str | Path) -> None:
     """Raise a `DrawingError` if no picture can be written to a path.
 
     The folder may be missing, or the suffix may not be that of a picture format.
@@ -67,7 +67,7 @@ def check_path(path: str | Path) -> None:
         raise DrawingError(f"{path}: there is no folder {path.parent}: make it first")
 
 
-def draw(path: str | Path, model: Any, curve: LearningCurve | None = None, rows: Rows = ()) -> list[str]:
+def save_plot(path: str | Path, model: Any, curve: LearningCurve | None = None, rows: LabelledRows = ()) -> list[str]:
     """Draw a learning curve, and next to it the decision boundary of a model of two features, into a file.
 
     Parameters
@@ -97,14 +97,14 @@ def draw(path: str | Path, model: Any, curve: LearningCurve | None = None, rows:
     >>> import pathlib, tempfile
     >>> from river import datasets, preprocessing
     >>> from streamsvm import BSGDClassifier
-    >>> from streamsvm.export.plots import draw
+    >>> from streamsvm.export.plots import save_plot
     >>> from streamsvm.stream import IterableSource, LearningLoop
     >>> loop = LearningLoop(IterableSource(datasets.Bananas()), preprocessing.StandardScaler() | BSGDClassifier(budget=50))
     >>> end = loop.run(1000)
-    >>> draw(pathlib.Path(tempfile.mkdtemp(), "bananas.png"), loop.model, loop.curve)
+    >>> save_plot(pathlib.Path(tempfile.mkdtemp(), "bananas.png"), loop.model, loop.curve)
     []
     """
-    check_path(path)
+    check_plot_path(path)
     from matplotlib.figure import Figure  # noqa: PLC0415
 
     left_out: list[str] = []
@@ -156,7 +156,7 @@ def draw_curve(axes: Axes, curve: LearningCurve) -> None:
     axes.legend()
 
 
-def draw_boundary(axes: Axes, model: Any, rows: Rows = ()) -> None:
+def draw_boundary(axes: Axes, model: Any, rows: LabelledRows = ()) -> None:
     """Draw the decisions of a model over its two features, and its support vectors.
 
     Both are drawn in the units of the rows. The decisions are those of the whole pipeline. If it predicts numbers, these are
@@ -169,7 +169,7 @@ def draw_boundary(axes: Axes, model: Any, rows: Rows = ()) -> None:
     axes
         Axes of matplotlib.
     model, rows
-        As in `draw`.
+        As in `save_plot`.
 
     Raises
     ------
@@ -182,7 +182,7 @@ def draw_boundary(axes: Axes, model: Any, rows: Rows = ()) -> None:
 class _Boundary:
     """The decisions of a model on a grid, all computed before anything is drawn."""
 
-    def __init__(self, model: Any, rows: Rows) -> None:
+    def __init__(self, model: Any, rows: LabelledRows) -> None:
         self._steps, self.last = steps_of(model)
         self._learner = learner_of(model)
         scaler = _scaler_of(model)

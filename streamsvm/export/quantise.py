@@ -8,9 +8,9 @@ from dataclasses import replace
 
 import numpy as np
 
-from streamsvm.edge.program import Program, ProgramError
-from streamsvm.edge.step import MOST_AT_ONCE, Step, vectors_of
-from streamsvm.edge.steps import kernel_values
+from streamsvm.edge.operations import compute_kernel_values
+from streamsvm.edge.program import ExportError, Program
+from streamsvm.edge.step import MAX_NUMBERS_AT_ONCE, Step, dequantise_vectors
 
 _LEAST_UNIT = 1e-19  # whose square float has, and which makes of no row of up to 1e18 a number that it has not
 _TYPES = {16: np.int16, 8: np.int8}
@@ -19,7 +19,7 @@ _RIDGE = 1e-9  # of the diagonal: vectors that were rounded to the same numbers 
 _MOST_LOST = 0.1  # of the norm: up to there, 1 % of labels change, or numbers by less than a tenth of their deviation
 
 
-def quantised(program: Program, bits: int) -> Program:
+def quantise_program(program: Program, bits: int) -> Program:
     """Return a program whose vectors are whole numbers of few bits, times a unit for each feature.
 
     The unit of a feature is its largest size in the vectors, divided by 32,767 or 127. Of a Gaussian kernel it is half the range
@@ -31,13 +31,13 @@ def quantised(program: Program, bits: int) -> Program:
     Parameters
     ----------
     program
-        Program of a model, from `program_of`; it is not changed.
+        Program of a model, from `make_program`; it is not changed.
     bits
         Bits of a number: 32, 16 or 8.
 
     Raises
     ------
-    ProgramError
+    ExportError
         There is no such number of bits, or the sums of a kernel lose their shape: more than a tenth of their norm in the space of
         the kernel.
 
@@ -49,23 +49,23 @@ def quantised(program: Program, bits: int) -> Program:
     Examples
     --------
     >>> from streamsvm import BSGDClassifier
-    >>> from streamsvm.export.describe import program_of
+    >>> from streamsvm.export.convert import make_program
     >>> model = BSGDClassifier(budget=10)
     >>> for value in range(10):
     ...     model.learn_one({"a": value}, value > 4)
-    >>> program = program_of(model)
-    >>> quantised(program, bits=8).nbytes < program.nbytes
+    >>> program = make_program(model)
+    >>> quantise_program(program, bits=8).nbytes < program.nbytes
     True
     """
     if bits not in (32, *_TYPES):
-        raise ProgramError(f"bits must be 32, 16 or 8, not {bits!r}")
-    made = _refitted_program(program, rounded(program, bits))
+        raise ExportError(f"bits must be 32, 16 or 8, not {bits!r}")
+    made = _refitted_program(program, round_vectors(program, bits))
     _refuse_lossy(program, made, bits)
     return made
 
 
-def rounded(program: Program, bits: int) -> Program:
-    """Return a program with rounded vectors, and coefficients as they were: as many bytes as `quantised` gives it."""
+def round_vectors(program: Program, bits: int) -> Program:
+    """Return a program with rounded vectors, and coefficients as they were: as many bytes as `quantise_program` gives it."""
     return program.with_steps(
         step if bits == 32 or step.op not in ("kernel", "neighbours") else _rounded_step(step, bits) for step in program.steps
     )
@@ -75,7 +75,7 @@ def _rounded_step(step: Step, bits: int) -> Step:
     bits, given = bits if step.op == "kernel" else 16, step.arrays["vectors"]
     if given.dtype.kind == "i" and 8 * given.itemsize <= bits:
         return step
-    vectors, arrays = vectors_of(step), dict(step.arrays)
+    vectors, arrays = dequantise_vectors(step), dict(step.arrays)
     if len(vectors) and step.options.get("kind") == "rbf":  # of a product, that of the middle would have to be added
         arrays["center"] = (0.5 * vectors.min(axis=0) + 0.5 * vectors.max(axis=0)).astype(np.float32).astype(np.float64)
         vectors = vectors - arrays["center"]
@@ -92,7 +92,7 @@ class _Sums:
         before, after = (some.steps[number - 1].arrays["weights"] for some in (program, other))
         self.step, self.moved = (some.steps[program.steps[number - 1].inputs[0] - 1] for some in (program, other))
         self.weights, self.others = before, after
-        self.vectors, self.moved_vectors = vectors_of(self.step), vectors_of(self.moved)
+        self.vectors, self.moved_vectors = dequantise_vectors(self.step), dequantise_vectors(self.moved)
 
     def changes(self, X: np.ndarray) -> np.ndarray:
         """Return what the sums at rows X [n, width] lack of what they were, float64 [n, outputs]."""
@@ -109,9 +109,9 @@ class _Sums:
 
 
 def _step_values(step: Step, vectors: np.ndarray, weights: np.ndarray, X: np.ndarray) -> np.ndarray:
-    values, size = np.empty((len(X), len(weights))), max(MOST_AT_ONCE // max(len(vectors), 1), 1)
+    values, size = np.empty((len(X), len(weights))), max(MAX_NUMBERS_AT_ONCE // max(len(vectors), 1), 1)
     for begin in range(0, len(X), size):
-        values[begin : begin + size] = kernel_values(step, vectors, X[begin : begin + size]) @ weights.T
+        values[begin : begin + size] = compute_kernel_values(step, vectors, X[begin : begin + size]) @ weights.T
     return values
 
 
@@ -135,7 +135,7 @@ def _refitted_program(program: Program, made: Program) -> Program:
     for number, sums in _moved_sums(program, made):
         if sums.step.options["kind"] == "sigmoid" or len(sums.vectors) > _MOST_REFITTED:
             continue
-        G = kernel_values(sums.moved, sums.moved_vectors, sums.moved_vectors)
+        G = compute_kernel_values(sums.moved, sums.moved_vectors, sums.moved_vectors)
         G[np.diag_indices(len(G))] *= 1.0 + _RIDGE
         G[np.diag_indices(len(G))] += np.finfo(np.float64).tiny  # of a vector of zeros in a product
         more = np.linalg.solve(G, sums.changes(sums.moved_vectors))
@@ -145,13 +145,13 @@ def _refitted_program(program: Program, made: Program) -> Program:
 
 
 def _refuse_lossy(program: Program, made: Program, bits: int) -> None:
-    """Raise a ProgramError if the sums of a kernel are others than they were; a sigmoid kernel has no norm that would tell."""
+    """Raise an ExportError if the sums of a kernel are others than they were; a sigmoid kernel has no norm that would tell."""
     for _, sums in _moved_sums(program, made):
         before = (sums.weights * _step_values(sums.step, sums.vectors, sums.weights, sums.vectors).T).sum()
         lost = math.sqrt(np.square(sums.norms()).sum() / max(float(before), np.finfo(np.float64).tiny))
         if sums.step.options["kind"] != "sigmoid" and lost > _MOST_LOST:
             share, more = 100.0 * min(lost, 1.0), 16 if bits == 8 else 32
-            raise ProgramError(
+            raise ExportError(
                 f"vectors of {bits} bits would lose {share:.0f}% of a kernel's sums, as they do where a value of "
                 f"a feature is far from all others: ask for {more} bits, or learn with scaling"
             )

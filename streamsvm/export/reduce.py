@@ -10,13 +10,13 @@ import numpy as np
 
 from streamsvm.batch.reduced_set import ReducedSet, choose_vectors, interpolate_rows
 from streamsvm.core.kernels import KERNELS, Kernel
+from streamsvm.edge.operations import compute_kernel_values
 from streamsvm.edge.predictor import Predictor
-from streamsvm.edge.program import Program, ProgramError, run
-from streamsvm.edge.step import Step, vectors_of
-from streamsvm.edge.steps import kernel_values
+from streamsvm.edge.program import ExportError, Program, run_program
+from streamsvm.edge.step import Step, dequantise_vectors
 from streamsvm.export.c.text import names_bytes
-from streamsvm.export.c.writer import table_bytes
-from streamsvm.export.quantise import quantised, rounded
+from streamsvm.export.c.writer import count_table_bytes
+from streamsvm.export.quantise import quantise_program, round_vectors
 
 _SHRINKING = "kernel", "neighbours"
 _PLACES = "scale", "center"  # of vectors that are whole numbers
@@ -27,30 +27,32 @@ class Reduction(NamedTuple):
     """A program that was made smaller, and what that cost."""
 
     program: Program
-    vectors: tuple[int, int]
+    n_vectors: tuple[int, int]
     """Number of vectors before and after."""
     table_bytes: int
     """Bytes of the tables in C."""
-    same: float | None
+    label_agreement: float | None
     """Share of the given rows whose label is the same as before; None without rows or labels."""
-    difference: float | None
+    rmse: float | None
     """Root mean square difference of the decision values on the given rows; None without rows."""
 
     def __str__(self) -> str:
-        before, after = self.vectors
+        before, after = self.n_vectors
         text = f"{after:,} of {before:,} vectors, {self.table_bytes:,} bytes of tables"
-        if self.difference is not None:
-            text += f"; decision values differ by {self.difference:.3g} (root mean square)"
-        if self.same is not None:
-            text += f", {100.0 * self.same:.2f}% of the rows have the same label"
+        if self.rmse is not None:
+            text += f"; decision values differ by {self.rmse:.3g} (root mean square)"
+        if self.label_agreement is not None:
+            text += f", {100.0 * self.label_agreement:.2f}% of the rows have the same label"
         return text
 
 
-def reduced(program: Program, max_bytes: int, X: Any = None, *, bits: int = 32, passes: int = 40, seed: int = 0) -> Reduction:
+def reduce_program(
+    program: Program, max_bytes: int, X: Any = None, *, bits: int = 32, passes: int = 40, seed: int = 0
+) -> Reduction:
     """Make a program small enough that its tables in C take at most ``max_bytes``.
 
     It chooses vectors that are far from each other, those of large coefficients first, moves them so that decision values on
-    rows stay as they were, fits their coefficients by least squares, and rounds the vectors to ``bits`` as `quantised` does.
+    rows stay as they were, fits their coefficients by least squares, and rounds the vectors to ``bits`` (`quantise_program`).
     Rows near the boundary count most. The kernels of an ensemble lose the same share of their vectors each, and its memory the
     same share of the rows that vote as nearest neighbours, by chance; or where more rows of X keep their label so, all of them,
     and votes as they do on average. Trees that would take more than half of the bytes always vote as they do on average. A
@@ -59,14 +61,14 @@ def reduced(program: Program, max_bytes: int, X: Any = None, *, bits: int = 32, 
     Parameters
     ----------
     program
-        Program of a model, from `program_of`; it is not changed.
+        Program of a model, from `make_program`; it is not changed.
     max_bytes
         Maximum bytes of the constant tables, as `write_c` counts them; names and code do not count.
     X
         Rows like those to predict, [n, columns], without labels. They are used on top of the vectors and rows between them, and
         to measure what the reduction costs.
     bits
-        Bits of the vectors, as in `quantised`.
+        Bits of the vectors, as in `quantise_program`.
     passes
         Maximum number of passes over the rows in which the vectors of a Gaussian kernel are moved.
     seed
@@ -78,7 +80,7 @@ def reduced(program: Program, max_bytes: int, X: Any = None, *, bits: int = 32, 
 
     Raises
     ------
-    ProgramError
+    ExportError
         A single vector is too much, or the program has vectors whose number is fixed (those of trees, random Fourier features
         or a sigmoid kernel).
     ValueError
@@ -96,22 +98,22 @@ def reduced(program: Program, max_bytes: int, X: Any = None, *, bits: int = 32, 
     Examples
     --------
     >>> from streamsvm import BSGDClassifier
-    >>> from streamsvm.export.describe import program_of
+    >>> from streamsvm.export.convert import make_program
     >>> model = BSGDClassifier(budget=100, gamma=4.0, seed=0)
     >>> for value in range(300):
     ...     model.learn_one({"a": value % 20}, value % 20 > 10)
-    >>> found = reduced(program_of(model), 200)
-    >>> found.table_bytes <= 200, found.vectors[1] < found.vectors[0]
+    >>> found = reduce_program(make_program(model), 200)
+    >>> found.table_bytes <= 200, found.n_vectors[1] < found.n_vectors[0]
     (True, True)
     """
-    rows = None if X is None else Predictor(program)._matrix_of(X)
+    rows = None if X is None else Predictor(program)._read_matrix(X)
     given = program
-    if table_bytes(rounded(program, bits)) > max_bytes:
+    if count_table_bytes(round_vectors(program, bits)) > max_bytes:
         without = _forgetful_program(program, "forest")
-        if 2 * (table_bytes(program) - table_bytes(without)) > max_bytes:  # trees would take more than half of the bytes
+        if 2 * (count_table_bytes(program) - count_table_bytes(without)) > max_bytes:  # trees take over half of it
             given = without
-    if table_bytes(rounded(given, bits)) <= max_bytes:
-        small = given if bits == 32 else quantised(given, bits)
+    if count_table_bytes(round_vectors(given, bits)) <= max_bytes:
+        small = given if bits == 32 else quantise_program(given, bits)
     else:
         how = max_bytes, rows, bits, passes
         remembers = rows is not None and len(rows) and any(step.op == "neighbours" for step in given.steps)
@@ -119,9 +121,9 @@ def reduced(program: Program, max_bytes: int, X: Any = None, *, bits: int = 32, 
         tried = [_fitting_program(way, *how, np.random.default_rng(seed)) for way in ways]
         small = min(tried, key=lambda found: _worse_by(*_cost_of(program, found, rows)))
     counts = tuple(sum(len(step.arrays["vectors"]) for step in some.steps if step.op in _SHRINKING) for some in (program, small))
-    found = Reduction(small, (counts[0], counts[1]), table_bytes(small), *_cost_of(program, small, rows))
+    found = Reduction(small, (counts[0], counts[1]), count_table_bytes(small), *_cost_of(program, small, rows))
     if counts[1] < counts[0] or given is not program:
-        small.facts = {**program.facts, "made smaller": str(found)}
+        small.metadata = {**program.metadata, "made smaller": str(found)}
     return found
 
 
@@ -144,18 +146,18 @@ def _fitting_program(
     for step in program.steps:
         if step.op in ("trees", "fourier") or (step.op == "kernel" and step.options["kind"] not in KERNELS):
             of = f"a {step.options['kind']} kernel" if step.op == "kernel" else f"a step {step.op!r}"
-            raise ProgramError(f"a model with {of} cannot be made smaller: learn it with another kernel, or a smaller budget")
+            raise ExportError(f"a model with {of} cannot be made smaller: learn it with another kernel, or a smaller budget")
     most = max((len(step.arrays["vectors"]) for step in program.steps if step.op in _SHRINKING), default=0)
     low, high = 0, most  # of the step with the most vectors: low are too few to ask, high too many
     while high - low > 1:
         middle = (low + high) // 2
-        fits = table_bytes(rounded(_cut_program(program, middle, most), bits)) <= max_bytes
+        fits = count_table_bytes(round_vectors(_cut_program(program, middle, most), bits)) <= max_bytes
         low, high = (middle, high) if fits else (low, middle)
     if low == 0:
-        least = table_bytes(rounded(_cut_program(program, min(most, 1), most), bits))
+        least = count_table_bytes(round_vectors(_cut_program(program, min(most, 1), most), bits))
         what = "with one vector" if most else "without a support vector"
         names = f" ({of_names:,} of them for names)" if (of_names := names_bytes(program)) else ""
-        raise ProgramError(f"{what} its tables have {least:,} bytes{names}, more than max_bytes={max_bytes:,}: allow as many")
+        raise ExportError(f"{what} its tables have {least:,} bytes{names}, more than max_bytes={max_bytes:,}: allow as many")
     return _replaced_vectors(_remembering_program(program, low, most, rng), low, most, rows, bits, passes, rng)
 
 
@@ -205,7 +207,7 @@ def _cut_program(program: Program, vectors: int, most: int) -> Program:
     kept = {
         number: np.arange(_count_kept(step, vectors, most)) for number, step in enumerate(program.steps, 1) if step.op == "kernel"
     }
-    new = {number: vectors_of(program.steps[number - 1])[some] for number, some in kept.items()}
+    new = {number: dequantise_vectors(program.steps[number - 1])[some] for number, some in kept.items()}
     return _with_vectors(
         program, new, {i: step.arrays["weights"][:, kept[step.inputs[0]]] for i, step in _kernel_readers(program)}
     )
@@ -216,7 +218,7 @@ def _kernel_readers(program: Program) -> list[tuple[int, Step]]:
     kernels = {number for number, step in enumerate(program.steps, 1) if step.op == "kernel"}
     found = [(number, step) for number, step in enumerate(program.steps, 1) if kernels.intersection(step.inputs)]
     if any(step.op != "linear" for _, step in found):
-        raise ProgramError("a model with a step that reads kernel values, and is no sum, cannot be made smaller")
+        raise ExportError("a model with a step that reads kernel values, and is no sum, cannot be made smaller")
     return found
 
 
@@ -251,7 +253,7 @@ def _replaced_vectors(
             if reader.inputs == (number,):
                 weights[i] = solved[begin : begin + len(reader.arrays["biases"])]
                 begin += len(weights[i])
-    return quantised(_with_vectors(program, new, weights), bits)
+    return quantise_program(_with_vectors(program, new, weights), bits)
 
 
 def _rows_of_step(program: Program, step: Step, rows: np.ndarray | None, count: int, rng: np.random.Generator) -> np.ndarray:
@@ -260,14 +262,14 @@ def _rows_of_step(program: Program, step: Step, rows: np.ndarray | None, count: 
     Rows that are given may be of one kind, while vectors are of all.
     """
     needed = min(max(_ROWS_A_VECTOR * count, _LEAST_ROWS), _MOST_ROWS)
-    own = vectors_of(step).astype(np.float32)
+    own = dequantise_vectors(step).astype(np.float32)
     parts = [own] if len(own) <= needed else []
     if rows is not None and len(rows):
         given = rows if 2 * len(rows) <= needed else rows[np.sort(rng.permutation(len(rows))[: needed // 2])]
         number = step.inputs[0]
         before = program.with_steps(program.steps[:number])
         before.answer = program.answer._replace(decision=number, choice=number)
-        parts.append(run(before, given)[0].astype(np.float32))
+        parts.append(run_program(before, given)[0].astype(np.float32))
     between = max(needed - sum(map(len, parts)), len(own))
     return np.concatenate([*parts, interpolate_rows(own, between, rng)])
 
@@ -277,7 +279,7 @@ def _least_squares_of(program: Program, number: int, rows: np.ndarray, readers: 
     weights, biases = (np.concatenate([reader.arrays[name] for reader in readers]) for name in ("weights", "biases"))
     o = step.options
     kernel = Kernel(KERNELS[o["kind"]], o["gamma"], o["coef0"], o["degree"])
-    targets = kernel_values(step, vectors_of(step), rows.astype(np.float64)) @ weights.T
+    targets = compute_kernel_values(step, dequantise_vectors(step), rows.astype(np.float64)) @ weights.T
     counts = np.ones(len(rows))
     if program.answer.kind == "class" and any(reader is program.steps[program.answer.choice - 1] for reader in readers):
         f = targets + biases
@@ -295,7 +297,7 @@ def _moved_step(
     passes: int,
     rng: np.random.Generator,
 ) -> np.ndarray:
-    S = vectors_of(step)
+    S = dequantise_vectors(step)
     sizes = np.max([np.abs(reader.arrays["weights"]).max(axis=0) for _, reader in readers if reader.inputs == (number,)], axis=0)
     chosen = choose_vectors(problem.kernel, S, sizes, count, rng)
     if not len(chosen):

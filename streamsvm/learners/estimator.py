@@ -365,13 +365,13 @@ class OnlineEstimator(RiverEstimator):
         Examples
         --------
         >>> from streamsvm import BSGDClassifier
-        >>> from streamsvm.export.describe import program_of
+        >>> from streamsvm.export.convert import make_program
         >>> model = BSGDClassifier(budget=10)
         >>> model.learn_one({"sex": 1.0, "age": 31.0}, True)
-        >>> [column.name for column in program_of(model).columns]
+        >>> [column.name for column in make_program(model).columns]
         ['age', 'sex']
         >>> model.note_columns(["sex", "age"])
-        >>> [column.name for column in program_of(model).columns]
+        >>> [column.name for column in make_program(model).columns]
         ['sex', 'age']
         """
         self._features.note_order(names)

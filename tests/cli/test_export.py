@@ -132,9 +132,9 @@ def test_checkpoints_are_exported(bananas, tmp_path, call):
         x = {"a": 1.0, "b": -1.0}
         predictor = edge.load(out / "model.safetensors")
         assert predictor.predict_one(x) == model.predict_one(x)
-        assert predictor.facts["rows"] == 300
-        assert predictor.facts["score"] == header["scores"][0]
-        assert predictor.facts["parameters"]["budget"] == 500
+        assert predictor.metadata["rows"] == 300
+        assert predictor.metadata["score"] == header["scores"][0]
+        assert predictor.metadata["parameters"]["budget"] == 500
 
 
 @pytest.mark.parametrize(

@@ -12,7 +12,7 @@ import pytest
 
 from c_compilers import COMPILERS, FLAGS, needs_compiler, needs_zig
 from refused import refused
-from streamsvm.export.c.learning import state_of, with_state, write_learning_c
+from streamsvm.export.c.learning import restore_state, serialise_state, write_learning_c
 
 pytestmark = [pytest.mark.thorough, needs_zig]
 
@@ -65,12 +65,12 @@ def test_it_learns_what_a_device_learns_to_the_byte(model, module, tmp_path):
     subprocess.run([COMPILERS[0], *FLAGS, "-shared", "-fPIC", "-o", tmp_path / "model.so", written.source], check=True)
     device = ctypes.CDLL(str(tmp_path / "model.so"))
     device.model_learn_state.restype = ctypes.c_void_p
-    assert page.state() == state_of(model)
+    assert page.state() == serialise_state(model)
     for x, label in zip(*build.points(2000, seed=1), strict=True):
         assert page("learn", float(x[0]), float(x[1]), int(label)) == 1
         device.model_learn(x.ctypes.data_as(ctypes.c_void_p), int(label))
     assert page.state() == ctypes.string_at(device.model_learn_state(), written.state_bytes)
-    taken = with_state(model, page.state())
+    taken = restore_state(model, page.state())
     assert taken.n_learned == page("rows") == 2300
     X, y = build.points(500, seed=2)
     assert (np.array(taken.predict_many(X)) == y).mean() > 0.9

@@ -13,14 +13,14 @@ from c_model import CModel
 from edge_models import bsgd, of_names
 from refused import refused
 from streamsvm import BSGDClassifier, edge
-from streamsvm.edge.predictor import PROGRAM, Predictor, text_of
-from streamsvm.edge.program import Column, NameTable, Program
+from streamsvm.edge.predictor import PROGRAM_KEY, Predictor, format_category
+from streamsvm.edge.program import CategoryTable, Column, Program
 from streamsvm.export.c import write_c
-from streamsvm.export.compare import comparison
-from streamsvm.export.describe import program_of
-from streamsvm.export.forms import export
-from streamsvm.export.quantise import quantised
-from streamsvm.export.reduce import reduced
+from streamsvm.export.compare import compare_programs
+from streamsvm.export.convert import make_program
+from streamsvm.export.formats import export
+from streamsvm.export.quantise import quantise_program
+from streamsvm.export.reduce import reduce_program
 from streamsvm.files.category_names import compute_column_seed, compute_name_key, normalize_name
 from streamsvm.files.container import pack_container
 from streamsvm.stream.tables import TableEncoder
@@ -34,7 +34,7 @@ def case(request):
     """Whether a model has labels, the model, its rows, and its program."""
     classes, parameters = request.param
     model, given = of_names(classes, 300, **parameters)
-    return classes > 0, model, given, program_of(model)
+    return classes > 0, model, given, make_program(model)
 
 
 def is_same(has_labels, model, given, predict):
@@ -53,7 +53,7 @@ def test_numbers_of_names_are_those_of_the_encoder(case):
     seen = {"text": 0, "table": 0, "neither": 0}
     for x in given:
         features = encoder.transform_one(x)
-        for column, number in zip(program.columns, predictor.row_of(x).tolist(), strict=True):
+        for column, number in zip(program.columns, predictor.encode_row(x).tolist(), strict=True):
             if column.text is not None or column.table is not None:
                 assert (0.0 if math.isnan(number) else number) == features.get(column.name, 0.0)
                 seen["neither" if math.isnan(number) else "text" if column.text else "table"] += 1
@@ -65,7 +65,7 @@ def test_a_file_and_onnx_answer_as_the_model(case, tmp_path):
     [numpy_file], [onnx] = (export(model, form, tmp_path) for form in ("numpy", "onnx"))
     predictor = edge.load(numpy_file)
     is_same(has_labels, model, given, [predictor.predict_one(x) for x in given])
-    X = np.array([predictor.row_of(x) for x in given], np.float32)
+    X = np.array([predictor.encode_row(x) for x in given], np.float32)
     is_same(has_labels, model, given, onnxruntime.InferenceSession(onnx).run(None, {"X": X})[0].ravel().tolist())
 
 
@@ -75,12 +75,12 @@ def test_c_answers_as_the_model(case):
     compiled, predictor = CModel(program, flags=FLAGS), Predictor(program)
     name = compiled.library.model_name
     name.restype, name.argtypes = ctypes.c_float, [ctypes.c_int, ctypes.c_char_p]
-    X = np.array([predictor.row_of(x) for x in given], np.float32)
+    X = np.array([predictor.encode_row(x) for x in given], np.float32)
     for x, row in zip(given, X, strict=True):
         for place, column in enumerate(program.columns):
             if column.table is not None:
                 value = x[column.field]
-                text = "" if value is None or value != value else normalize_name(text_of(value).strip())
+                text = "" if value is None or value != value else normalize_name(format_category(value).strip())
                 assert name(place, text.encode()) == np.nan_to_num(row[place])
                 row[place] = name(place, text.encode())
     assert name(-1, b"1") == name(len(program.columns), b"1") == 0.0
@@ -93,8 +93,8 @@ def test_frames_have_names(library, case):
     predictor = Predictor(program)
     given = [{**x, "city": None if x["city"] is None else str(x["city"]), "size": str(x["size"])} for x in given[:200]]
     frame = pytest.importorskip(library).DataFrame({name: [x.get(name) for x in given] for name in ("city", "size", *"abcde")})
-    rows = np.array([predictor.row_of(x) for x in given])
-    np.testing.assert_array_equal(predictor._matrix_of(frame), rows)
+    rows = np.array([predictor.encode_row(x) for x in given])
+    np.testing.assert_array_equal(predictor._read_matrix(frame), rows)
 
 
 def test_names_are_read_as_an_encoder_does():
@@ -102,12 +102,12 @@ def test_names_are_read_as_an_encoder_does():
     model = TableEncoder("a:category", max_values=0) | bsgd()
     for number, text in enumerate(texts):
         model.learn_one({"a": text}, int(number > 9))
-    predictor = Predictor(program_of(model))
+    predictor = Predictor(make_program(model))
     [place] = [place for place, column in enumerate(predictor.program.columns) if column.table is not None]
     for text in (*texts, *map(normalize_name, texts)):
         expected = model["TableEncoder"].transform_one({"a": text})["a~1"]
         assert expected
-        assert predictor.row_of({"a": f" {text}\t"})[place] == expected
+        assert predictor.encode_row({"a": f" {text}\t"})[place] == expected
     assert compute_name_key(0, "") == 1
 
 
@@ -115,11 +115,11 @@ def test_rows_say_which_names_an_indicator_has():
     """A name has either an indicator or a statistic, but where numbers are predicted it has both."""
     for classes, both in ((2, False), (0, True)):
         model, _ = of_names(classes)
-        program = program_of(model)
+        program = make_program(model)
         indicators = [(column.field, column.text) for column in program.columns if column.text is not None]
         assert {field for field, _ in indicators} == {"city", "size"}
         found = {
-            program.tables[0].place_of(compute_name_key(compute_column_seed(field), text)) >= 0 for field, text in indicators
+            program.tables[0].find_row(compute_name_key(compute_column_seed(field), text)) >= 0 for field, text in indicators
         }
         assert found == {both}
 
@@ -128,31 +128,31 @@ def test_few_names_need_no_table():
     model = TableEncoder("a:category") | BSGDClassifier(budget=10)
     for number in range(20):
         model.learn_one({"a": "xy"[number % 2]}, number % 2)
-    program = program_of(model)
+    program = make_program(model)
     assert program.tables == ()
     assert [column.name for column in program.columns] == ["a=x", "a=y"]
-    assert program.parts()[0].startswith('{"version":1,"columns":[["a=x","a","x",null],')
+    assert program.serialise()[0].startswith('{"version":1,"columns":[["a=x","a","x",null],')
 
 
 def test_a_number_with_the_name_of_a_statistic_is_refused():
     model = TableEncoder("a:category", max_values=0) | BSGDClassifier(budget=10)
     for number in range(20):
         model.learn_one({"a": number % 3, "a~1": 1.0}, number % 2)
-    refused("a column has the name of a statistic of names, 'a~1': rename it", program_of, model, error=edge.ProgramError)
+    refused("a column has the name of a statistic of names, 'a~1': rename it", make_program, model, error=edge.ExportError)
 
 
 def test_programs_made_smaller_keep_their_names(tmp_path):
-    program = program_of(of_names(3)[0])
+    program = make_program(of_names(3)[0])
     rng = np.random.default_rng(0)
-    small, rows = quantised(program, 8), rng.uniform(-2.0, 2.0, (300, len(program.columns)))
+    small, rows = quantise_program(program, 8), rng.uniform(-2.0, 2.0, (300, len(program.columns)))
     assert small.tables == program.tables
-    assert not comparison(program, small, rows).is_large
+    assert not compare_programs(program, small, rows).is_large
     whole = write_c(program, tmp_path).table_bytes
-    found = reduced(program, whole - 500, rows[:100], passes=2)
-    assert found.vectors[1] < found.vectors[0]
+    found = reduce_program(program, whole - 500, rows[:100], passes=2)
+    assert found.n_vectors[1] < found.n_vectors[0]
     assert found.table_bytes == write_c(found.program, tmp_path).table_bytes <= whole - 500
     held = sum(4 * array.size for array in program.tables[0])
-    refused(rf"bytes \({held:,} of them for names\), more than", reduced, program, held, error=edge.ProgramError)
+    refused(rf"bytes \({held:,} of them for names\), more than", reduce_program, program, held, error=edge.ExportError)
     assert program.nbytes > sum(array.nbytes for array in program.tables[0])
 
 
@@ -175,10 +175,10 @@ KEYS, VALUES = np.array([3, 2**32 - 1], np.uint32), np.array([[0.5, 1.0], [-0.5,
     ],
 )
 def test_tables_that_do_not_fit_are_refused(keys, numbers, reason):
-    text, arrays = Program([Column("a", "a", table=(0, 1))], tables=[NameTable(KEYS, VALUES)]).parts()
-    assert Program.of_parts(text, arrays).tables[0].place_of(2**32 - 1) == 1
+    text, arrays = Program([Column("a", "a", table=(0, 1))], tables=[CategoryTable(KEYS, VALUES)]).serialise()
+    assert Program.deserialise(text, arrays).tables[0].find_row(2**32 - 1) == 1
     bad = {"program.0": np.ascontiguousarray(keys) if keys.ndim else keys, "program.1": np.ascontiguousarray(numbers)}
-    refused(f"a table are .*{reason}|{reason}", Program.of_parts, text, bad, error=edge.ProgramError)
+    refused(f"a table are .*{reason}|{reason}", Program.deserialise, text, bad, error=edge.ExportError)
 
 
 @pytest.mark.parametrize(
@@ -199,27 +199,27 @@ def test_tables_that_do_not_fit_are_refused(keys, numbers, reason):
     ids=str,
 )
 def test_places_that_are_not_there_are_refused(path, value, reason):
-    text, arrays = Program([Column("a", "a", table=(0, 1))], tables=[NameTable(KEYS, VALUES)]).parts()
+    text, arrays = Program([Column("a", "a", table=(0, 1))], tables=[CategoryTable(KEYS, VALUES)]).serialise()
     saved = json.loads(text)
     *before, last = path
     parent = saved
     for key in before:
         parent = parent[key]
     parent[last] = value
-    refused(reason, edge.loads, pack_container(arrays, {PROGRAM: json.dumps(saved)}), error=edge.ProgramError)
+    refused(reason, edge.loads, pack_container(arrays, {PROGRAM_KEY: json.dumps(saved)}), error=edge.ExportError)
 
 
 def test_an_array_belongs_to_one_table():
-    text, arrays = Program([Column("a", "a", table=(0, 1))], tables=[NameTable(KEYS, VALUES)]).parts()
+    text, arrays = Program([Column("a", "a", table=(0, 1))], tables=[CategoryTable(KEYS, VALUES)]).serialise()
     saved = json.loads(text)
     saved["tables"] *= 2
-    refused("its program is corrupt", Program.of_parts, json.dumps(saved), arrays, error=edge.ProgramError)
+    refused("its program is corrupt", Program.deserialise, json.dumps(saved), arrays, error=edge.ExportError)
 
 
 @needs_compiler
 def test_a_table_without_names(tmp_path):
-    program = Program([Column("a", "a", table=(0, 0))], tables=[NameTable(KEYS[:0], VALUES[:0])])
-    assert np.isnan(Predictor(program).row_of({"a": "x"})).tolist() == [True]
+    program = Program([Column("a", "a", table=(0, 0))], tables=[CategoryTable(KEYS[:0], VALUES[:0])])
+    assert np.isnan(Predictor(program).encode_row({"a": "x"})).tolist() == [True]
     assert write_c(program, tmp_path).table_bytes == 8
     compiled = CModel(program, flags=FLAGS)
     compiled.library.model_name.restype = ctypes.c_float

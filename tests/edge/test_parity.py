@@ -14,8 +14,8 @@ from c_compilers import needs_compiler
 from c_model import CModel
 from streamsvm import BSCAClassifier, learners
 from streamsvm.edge.predictor import Predictor
-from streamsvm.export.describe import program_of
-from streamsvm.export.forms import export
+from streamsvm.export.convert import make_program
+from streamsvm.export.formats import export
 
 BENCHMARKS = Path(__file__).parents[2] / "benchmarks"
 #: Largest difference of a value, in deviations of all, that is rounding: float32 has decision values to 1e-6 of their terms.
@@ -88,7 +88,7 @@ def test_rows_far_from_all_vectors_get_one_label(tmp_path):
     model = MinMaxScaler() | BSCAClassifier(budget=30, gamma=8.0, scaling=None)
     for x, label in zip(X.tolist(), k % 3, strict=True):
         model.learn_one({f"f{i}": value for i, value in enumerate(x)}, f"k{label}")
-    program = program_of(model)
+    program = make_program(model)
     [path] = export(program, "onnx", tmp_path)
     session = onnxruntime.InferenceSession(path)
     for times in (3.0, 6.0, 20.0):

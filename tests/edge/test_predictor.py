@@ -15,8 +15,8 @@ from refused import refused
 from streamsvm import BSCAClassifier, BSCARegressor, BSGDClassifier, SVMClassifier, SVMRegressor, edge
 from streamsvm.batch import CSMOClassifier, CSMOOneClass, batch_adapter
 from streamsvm.edge.program import Column
-from streamsvm.export.describe import program_of
-from streamsvm.export.forms import export
+from streamsvm.export.convert import make_program
+from streamsvm.export.formats import export
 from streamsvm.learners.preprocessing import BoundedTargetScaler
 from streamsvm.learners.thresholds import TunedThresholdClassifier
 from streamsvm.stream.tables import TableEncoder
@@ -76,7 +76,7 @@ def test_models_of_few_rows(kind, n, tmp_path):
 
 
 def exported(model):
-    return edge.Predictor(program_of(model))
+    return edge.Predictor(make_program(model))
 
 
 @pytest.mark.parametrize("name", MACHINES)
@@ -120,7 +120,7 @@ def test_one_hot_of_what_a_row_cannot_say(values, reason):
     model = compose.Pipeline(preprocessing.OneHotEncoder(), bsgd())
     for i in range(10):
         model.learn_one({"field": values[i % 2]}, i % 2)
-    refused(reason, exported, model, error=edge.ProgramError)
+    refused(reason, exported, model, error=edge.ExportError)
 
 
 @pytest.mark.parametrize(
@@ -138,7 +138,7 @@ def test_what_is_within_wrappers(model, tmp_path):
     given = [(x, y) for x, y in rows(300, 2 if isinstance(model, base.Classifier) else 0)]
     learned_by(model, given)
     predictor = saved(model, tmp_path)
-    assert predictor.facts["rows"] == 300
+    assert predictor.metadata["rows"] == 300
     for x, _ in given[:50]:
         assert predictor.predict_one(x) == pytest.approx(model.predict_one(x), abs=1e-4)
 
@@ -175,9 +175,9 @@ def test_hashed_names(tmp_path):
 )
 def test_what_cannot_be_exported_is_named(make, reason, tmp_path):
     model = make()
-    refused(reason, exported, model, error=edge.ProgramError)
+    refused(reason, exported, model, error=edge.ExportError)
     if not isinstance(model, CSMOClassifier):
-        with pytest.raises(edge.ProgramError, match=f"model.safetensors: it holds no program to predict by: .*{reason}"):
+        with pytest.raises(edge.ExportError, match=f"model.safetensors: it holds no program to predict by: .*{reason}"):
             saved(model, tmp_path)
 
 
@@ -220,7 +220,7 @@ def test_names_of_features_that_are_numbers(tmp_path):
     assert [type(name) for name in predictor.columns] == [int]
     check(model, predictor, [{3: 0.0}, {np.int64(3): 1.0}])
     model.learn_one({math.inf: 1.0}, 1)
-    refused("the feature inf has a name that is no text or finite number", saved, model, tmp_path, error=edge.ProgramError)
+    refused("the feature inf has a name that is no text or finite number", saved, model, tmp_path, error=edge.ExportError)
     assert streamsvm.load(tmp_path / "model.safetensors").n_learned == 21
 
 
@@ -245,15 +245,15 @@ def test_labels_that_no_json_gives_back(labels, tmp_path):
     model.save(path)
     assert streamsvm.load(path).predict_one({"a": 1.0}) == model.predict_one({"a": 1.0})
     reason = "is a name or a label, and no text, number or bool"
-    refused(f"it holds no program to predict by: .*{reason}", edge.load, path, error=edge.ProgramError)
+    refused(f"it holds no program to predict by: .*{reason}", edge.load, path, error=edge.ExportError)
     for form in ("numpy", "json"):
-        refused(reason, export, model, form, tmp_path, error=edge.ProgramError)
+        refused(reason, export, model, form, tmp_path, error=edge.ExportError)
 
 
 @pytest.mark.parametrize("name", ["x" * 3000, 10**400], ids=["long", "large"])
 def test_names_that_no_file_of_a_program_has(name, tmp_path):
     X, y = problem(2)
     machine = CSMOClassifier().fit(X, y)
-    program = program_of(machine)
+    program = make_program(machine)
     program.columns[0] = Column(name, name)
-    refused("more than 2,048|that no float holds", program.parts, error=edge.ProgramError)
+    refused("more than 2,048|that no float holds", program.serialise, error=edge.ExportError)

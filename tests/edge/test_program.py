@@ -13,10 +13,10 @@ import pytest
 from edge_models import bsgd, learned
 from refused import refused
 from streamsvm import edge
-from streamsvm.edge.predictor import PROGRAM, Predictor
+from streamsvm.edge.calibration import LogOddsCalibration, MarginCalibration
+from streamsvm.edge.predictor import PROGRAM_KEY, Predictor
 from streamsvm.edge.program import Answer, Column, Program
-from streamsvm.edge.steps import LogOdds, MarginOdds
-from streamsvm.export.describe import program_of
+from streamsvm.export.convert import make_program
 from streamsvm.files.container import VERSION, pack_container, unpack_container
 
 
@@ -34,50 +34,50 @@ def test_changed_files_are_refused_or_answer():
 def test_a_header_of_100_mb_is_refused_unread():
     text = b'{"a":"' + b"x" * 10**8 + b'"}'
     data = len(text).to_bytes(8, "little") + text
-    with pytest.raises(edge.ProgramError, match="corrupt: it is cut off, or not a file of streamsvm"):
+    with pytest.raises(edge.ExportError, match="corrupt: it is cut off, or not a file of streamsvm"):
         edge.loads(data + hashlib.sha256(data).digest())
 
 
 def test_a_newer_version_is_named():
-    program = program_of(learned(bsgd(), 50, 2))
-    text, arrays = program.parts()
-    with pytest.raises(edge.ProgramError, match="m: it has version 2 of the programs, and this streamsvm reads 1: upgrade"):
-        edge.loads(pack_container(arrays, {PROGRAM: text.replace('{"version":1', '{"version":2')}), "m")
-    data = pack_container(arrays, {PROGRAM: text})
+    program = make_program(learned(bsgd(), 50, 2))
+    text, arrays = program.serialise()
+    with pytest.raises(edge.ExportError, match="m: it has version 2 of the programs, and this streamsvm reads 1: upgrade"):
+        edge.loads(pack_container(arrays, {PROGRAM_KEY: text.replace('{"version":1', '{"version":2')}), "m")
+    data = pack_container(arrays, {PROGRAM_KEY: text})
     for at in (1, 2, 3, 4, 9, 99):
         newer = data.replace(b'"version":"%d"' % VERSION, b'"version":"%d"' % at)
         newer = newer[:-32] + hashlib.sha256(newer[:-32]).digest()
         if at > VERSION and len(newer) == len(data):
-            refused(f"version {at} of the format", edge.loads, newer, error=edge.ProgramError)
+            refused(f"version {at} of the format", edge.loads, newer, error=edge.ExportError)
 
 
 def test_files_do_not_depend_on_the_order_of_bytes():
-    given = program_of(learned(bsgd(), 50, 2))
-    text, arrays = given.parts()
+    given = make_program(learned(bsgd(), 50, 2))
+    text, arrays = given.serialise()
     swapped = {name: array.astype(array.dtype.newbyteorder(">")) for name, array in arrays.items()}
-    assert pack_container(swapped, {PROGRAM: text}) == pack_container(arrays, {PROGRAM: text})
-    data = pack_container(arrays, {PROGRAM: text})
+    assert pack_container(swapped, {PROGRAM_KEY: text}) == pack_container(arrays, {PROGRAM_KEY: text})
+    data = pack_container(arrays, {PROGRAM_KEY: text})
     size = int.from_bytes(data[:8], "little")
     big = size.to_bytes(8, "big") + data[8:-32]  # as a writer of the other order might have it
-    refused("corrupt", edge.loads, big + hashlib.sha256(big).digest(), error=edge.ProgramError)
-    assert unpack_container(data).strings[PROGRAM] == text
+    refused("corrupt", edge.loads, big + hashlib.sha256(big).digest(), error=edge.ExportError)
+    assert unpack_container(data).strings[PROGRAM_KEY] == text
 
 
 def test_probabilities_need_a_decision_value_for_each_label():
     program = Program([Column(name, name) for name in "abc"])
     pairs = program.add("concat", 0, 0)
-    odds = LogOdds(0.5, (0.2, 0.3, 0.5))
-    program.answer = Answer("class", pairs, 0, (1, 2, 3), odds=odds)
-    refused("its answer has 6 decision values and 3 numbers for 3 labels", program.check, error=edge.ProgramError)
+    odds = LogOddsCalibration(0.5, (0.2, 0.3, 0.5))
+    program.answer = Answer("class", pairs, 0, (1, 2, 3), calibration=odds)
+    refused("its answer has 6 decision values and 3 numbers for 3 labels", program.check_answer, error=edge.ExportError)
     program.answer = program.answer._replace(decision=0)
-    program.check()
+    program.check_answer()
 
 
 def test_an_array_belongs_to_one_step():
-    text, arrays = program_of(learned(bsgd(), 50, 2)).parts()
+    text, arrays = make_program(learned(bsgd(), 50, 2)).serialise()
     saved = json.loads(text)
     saved["steps"][-1:] *= 2
-    refused("its program is corrupt", Program.of_parts, json.dumps(saved), arrays, error=edge.ProgramError)
+    refused("its program is corrupt", Program.deserialise, json.dumps(saved), arrays, error=edge.ExportError)
 
 
 def test_values_of_a_row_are_bounded():
@@ -85,7 +85,7 @@ def test_values_of_a_row_are_bounded():
     value = program.add("select", 0, columns=np.zeros(2**12, np.int64))
     for _ in range(7):
         value = program.add("concat", value, value)
-    with pytest.raises(edge.ProgramError, match="its values have 2,093,057 numbers, which no model of its size has"):
+    with pytest.raises(edge.ExportError, match="its values have 2,093,057 numbers, which no model of its size has"):
         program.add("concat", value, value)
 
 
@@ -104,28 +104,28 @@ def test_decision_values_are_those_of_labels_or_of_pairs(labels, width, odds, go
     decision = program.add("linear", 0, weights=np.ones((width, 1)), biases=np.zeros(width))
     n = labels if labels > 2 else 1
     choice = program.add("linear", 0, weights=np.ones((n, 1)), biases=np.zeros(n))
-    given = MarginOdds(1.0, 0.1) if odds else None
-    program.answer = Answer("class", decision, choice, tuple(range(labels)), odds=given)
+    given = MarginCalibration(1.0, 0.1) if odds else None
+    program.answer = Answer("class", decision, choice, tuple(range(labels)), calibration=given)
     if good:
-        program.check()
+        program.check_answer()
         return
-    refused(f"its answer has {width} decision values and {n} numbers", program.check, error=edge.ProgramError)
+    refused(f"its answer has {width} decision values and {n} numbers", program.check_answer, error=edge.ExportError)
 
 
 def test_steps_are_bounded():
     program = Program([Column("a", "a")])
     for _ in range(1000):
         program.add("impute", 0, float32=False)
-    refused("it has more than 1,000 steps, which no model has", program.add, "impute", 0, float32=False, error=edge.ProgramError)
+    refused("it has more than 1,000 steps, which no model has", program.add, "impute", 0, float32=False, error=edge.ExportError)
 
 
 def test_an_int_that_no_float_holds_is_refused():
-    text, arrays = program_of(learned(bsgd(), 50, 2)).parts()
+    text, arrays = make_program(learned(bsgd(), 50, 2)).serialise()
     for name in ("center", "size", "prior", "factor"):
         saved, of_scores = json.loads(text), name in ("center", "size")
         (saved["answer"] if of_scores else saved["answer"]["odds"])[name] = 10**400
         reason = "its scores are not of numbers" if of_scores else "its probabilities cannot be computed"
-        refused(reason, Program.of_parts, json.dumps(saved), arrays, error=edge.ProgramError)
+        refused(reason, Program.deserialise, json.dumps(saved), arrays, error=edge.ExportError)
 
 
 def test_a_long_label_does_not_make_all_others_as_long():
@@ -134,7 +134,7 @@ def test_a_long_label_does_not_make_all_others_as_long():
     none = program.add("select", 0, columns=np.zeros(0, np.int64))
     value = program.add("linear", none, weights=np.zeros((n, 0)), biases=np.zeros(n))
     program.answer = Answer("class", value, value, ("x" * 2048, *map(str, range(n - 1))))
-    program.check()
+    program.check_answer()
     tracemalloc.start()
     predictor = Predictor(program)
     most = tracemalloc.get_traced_memory()[1]

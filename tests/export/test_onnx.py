@@ -11,11 +11,11 @@ from river import compose, preprocessing
 from edge_models import FORESTS, MEMORIES, OF_EACH, labelled, matrix, outside, program
 from refused import refused
 from streamsvm import BSCARegressor, BSGDClassifier, SVMClassifier, edge
-from streamsvm.edge.program import run
-from streamsvm.export.describe import program_of
+from streamsvm.edge.program import run_program
+from streamsvm.export.convert import make_program
 from streamsvm.export.onnx import write_onnx
-from streamsvm.export.pipelines import front_steps, lost_in_float32
-from streamsvm.export.quantise import quantised
+from streamsvm.export.pipelines import count_scaling_steps, find_fields_lost_in_float32
+from streamsvm.export.quantise import quantise_program
 from streamsvm.learners.preprocessing import BoundedScaler
 
 
@@ -32,11 +32,11 @@ def check(given, tmp_path, **how):
     names = [output.name for output in found.get_outputs()]
     double = found.get_inputs()[0].type == "tensor(double)"
     answers = dict(zip(names, found.run(names, {"X": X.astype(np.float64) if double else X}), strict=True))
-    predictor, (f, choice) = edge.Predictor(given), run(given, X.astype(np.float64))
+    predictor, (f, choice) = edge.Predictor(given), run_program(given, X.astype(np.float64))
     size = np.abs(f).max()
     decisions = answers["variable" if given.answer.kind == "number" else "decision"]
     np.testing.assert_allclose(decisions.reshape(f.shape), f, rtol=2e-4, atol=2e-4 * max(size, 1.0))
-    with_probabilities = ["probabilities"] if given.answer.odds is not None else []
+    with_probabilities = ["probabilities"] if given.answer.calibration is not None else []
     expected = {"class": ["label", *with_probabilities, "decision"], "number": ["variable"], "anomaly": ["score", "decision"]}
     assert names == expected[given.answer.kind]
     for output in found.get_outputs():
@@ -47,7 +47,7 @@ def check(given, tmp_path, **how):
         far = outside(given, f, choice)
         assert far.mean() > 0.8
         assert (answers["label"].tolist() == predictor.predict_many(X).astype(answers["label"].dtype))[far].all()
-    if given.answer.odds is not None:
+    if given.answer.calibration is not None:
         np.testing.assert_allclose(answers["probabilities"], predictor.predict_proba_many(X), atol=1e-3)
 
 
@@ -59,7 +59,7 @@ CASES += [(name, {"inputs": "double"}) for name in FORESTS]
 def test_every_model_answers_alike(name, how, tmp_path):
     given = program(name)
     if any(step.op == "trees" for step in given.steps):
-        refused("no form in ONNX: model.to_budget", write_onnx, given, tmp_path / "model.onnx", error=edge.ProgramError)
+        refused("no form in ONNX: model.to_budget", write_onnx, given, tmp_path / "model.onnx", error=edge.ExportError)
         return
     check(given, tmp_path, **how)
 
@@ -73,7 +73,7 @@ def test_every_model_answers_alike(name, how, tmp_path):
 )
 def test_rows_may_be_double(name, tmp_path):
     given = program(name)
-    assert lost_in_float32(given) == []
+    assert find_fields_lost_in_float32(given) == []
     check(given, tmp_path, inputs="double")
     found = session(given, tmp_path, inputs="double")
     assert found.get_inputs()[0].type == "tensor(double)"
@@ -96,8 +96,8 @@ def test_what_float32_cannot_hold_is_taken_as_double(front, north, tmp_path):
     model = learner if front is None else front.clone() | learner
     for x in rows:
         model.learn_one(x, x["north"] > north + 1.0)
-    given = program_of(model)
-    assert lost_in_float32(given) == ["north"]
+    given = make_program(model)
+    assert find_fields_lost_in_float32(given) == ["north"]
     X = np.array([[x[column.field] for column in given.columns] for x in rows])
     label, *_ = session(given, tmp_path).run(None, {"X": X})
     assert label.tolist() == [model.predict_one(x) for x in rows]
@@ -115,14 +115,14 @@ def test_only_the_front_is_double(tmp_path):
         for name in ("single.onnx", "double.onnx")
     ]
     assert types == [{of.FLOAT}, {of.FLOAT, of.DOUBLE}]
-    assert front_steps(given) == 1
+    assert count_scaling_steps(given) == 1
     more = (tmp_path / "double.onnx").stat().st_size - (tmp_path / "single.onnx").stat().st_size
     assert 0 < more < 300
 
 
 @pytest.mark.parametrize("name", ["BSGDClassifier 0 of 3", "KernelRLSRegressor 0 of 0", "CSMOClassifier 2 of 2", *MEMORIES])
 def test_vectors_of_few_bits_answer_alike(name, tmp_path):
-    check(quantised(program(name), 8), tmp_path)
+    check(quantise_program(program(name), 8), tmp_path)
 
 
 def test_a_forest_of_times_answers_alike(tmp_path):
@@ -130,8 +130,8 @@ def test_a_forest_of_times_answers_alike(tmp_path):
     rng, model = np.random.default_rng(0), SVMClassifier(seed=0)
     X = np.column_stack([1.7e9 + rng.uniform(0.0, 200.0, 900), rng.normal(size=900)])
     model.learn_many(X[:600], (X[:600, 0] > 1.7e9 + 90.0).tolist())
-    given = program_of(model)
-    assert (front_steps(given), lost_in_float32(given)) == (4, ["0"])
+    given = make_program(model)
+    assert (count_scaling_steps(given), find_fields_lost_in_float32(given)) == (4, ["0"])
     found = session(given, tmp_path).run(None, {"X": X[600:]})[-1]
     np.testing.assert_allclose(found, model.decision_function_many(X[600:]), atol=1e-3)
 
@@ -139,21 +139,21 @@ def test_a_forest_of_times_answers_alike(tmp_path):
 def without_vectors():
     model = BSCARegressor(budget=5)
     model.learn_one({"a": 0.0}, 0.0)
-    return program_of(model)
+    return make_program(model)
 
 
 @pytest.mark.parametrize(
     ("make", "how", "reason"),
     [
         (without_vectors, {"inputs": "half"}, "inputs must be 'auto', 'float' or 'double', not 'half'"),
-        (lambda: program_of(labelled(("\ud800", "b"))), {}, "is no text that ONNX can hold"),
-        (lambda: program_of(labelled([1, "1", 2])), {}, "two labels are one text in ONNX"),
+        (lambda: make_program(labelled(("\ud800", "b"))), {}, "is no text that ONNX can hold"),
+        (lambda: make_program(labelled([1, "1", 2])), {}, "two labels are one text in ONNX"),
     ],
 )
 def test_what_cannot_be_said_is_refused(make, how, reason, tmp_path):
-    refused(reason, write_onnx, make(), tmp_path / "model.onnx", **how, error=edge.ProgramError)
+    refused(reason, write_onnx, make(), tmp_path / "model.onnx", **how, error=edge.ExportError)
     assert list(tmp_path.iterdir()) == []
-    refused("was not written", write_onnx, without_vectors(), tmp_path / "none" / "model.onnx", error=edge.ProgramError)
+    refused("was not written", write_onnx, without_vectors(), tmp_path / "none" / "model.onnx", error=edge.ExportError)
 
 
 @pytest.mark.parametrize(
@@ -166,7 +166,7 @@ def test_what_cannot_be_said_is_refused(make, how, reason, tmp_path):
     ],
 )
 def test_labels_are_what_they_were(labels, found, tmp_path):
-    opened = session(program_of(labelled(labels)), tmp_path)
+    opened = session(make_program(labelled(labels)), tmp_path)
     answers = opened.run(None, {"X": np.array([[0.0], [1.0]], np.float32)})
     assert answers[0].tolist() == found
     named = json.loads(opened.get_modelmeta().custom_metadata_map["labels"])
@@ -180,7 +180,7 @@ def test_outputs_come_as_users_of_skl2onnx_expect(labels, dtype, tmp_path):
     """By place: labels, probabilities [rows, labels], and decision values last; of a regressor [rows, 1]."""
     X = np.array([[0.0], [1.0], [1.0]], np.float32)
     model = labelled(labels)
-    label, probabilities, decision = session(program_of(model), tmp_path).run(None, {"X": X})
+    label, probabilities, decision = session(make_program(model), tmp_path).run(None, {"X": X})
     assert label.dtype == dtype
     assert label.tolist() == [labels[0], labels[1], labels[1]]
     rows = [{"a": float(x)} for x in X[:, 0]]
@@ -191,14 +191,14 @@ def test_outputs_come_as_users_of_skl2onnx_expect(labels, dtype, tmp_path):
 
     regressor = BSCARegressor(budget=5)
     regressor.learn_one({"a": 0.0}, 1.0)
-    [variable] = session(program_of(regressor), tmp_path).run(None, {"X": X})
+    [variable] = session(make_program(regressor), tmp_path).run(None, {"X": X})
     assert variable.shape == (3, 1)
     np.testing.assert_allclose(variable[:, 0], [regressor.predict_one(x) for x in rows], atol=1e-5)
 
 
 def test_a_label_without_another(tmp_path):
     X = np.array([[0.0], [1.0]], np.float32)
-    label, probabilities, decision = session(program_of(labelled(("a", "a"))), tmp_path).run(None, {"X": X})
+    label, probabilities, decision = session(make_program(labelled(("a", "a"))), tmp_path).run(None, {"X": X})
     assert label.tolist() == ["a", "a"]
     assert probabilities.tolist() == [[1.0], [1.0]]
     assert decision.shape == (2,)

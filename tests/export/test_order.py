@@ -18,9 +18,9 @@ from edge_models import OF_EACH, matrix, program
 from learners_in_c import assert_equal
 from refused import raises, refused
 from streamsvm import BSCAClassifier, BSGDClassifier, SVMClassifier, edge
-from streamsvm.export.c.learning import state_of, with_state, write_learning_c
-from streamsvm.export.describe import in_order, program_of
-from streamsvm.export.forms import export
+from streamsvm.export.c.learning import restore_state, serialise_state, write_learning_c
+from streamsvm.export.convert import make_program, sort_columns
+from streamsvm.export.formats import export
 from streamsvm.learners.costs import CostSensitiveClassifier
 from streamsvm.learners.linear import OnlineLinearSVC
 from streamsvm.stream import CheckpointFolder, CSVSource, DelayedLabels, DelayedLearningLoop, JoinedSource, LearningLoop
@@ -42,7 +42,7 @@ def dicts(frame):
 
 
 def columns_of(model):
-    return [column.name for column in program_of(model).columns]
+    return [column.name for column in make_program(model).columns]
 
 
 def learned_from_frame(model):
@@ -88,7 +88,7 @@ def test_all_forms_take_the_same_order(name, learn, tmp_path):
     header = (tmp_path / "model.h").read_text()
     assert f"in the {'order of the table' if names == NAMES else 'natural order of their names'}" in header
     assert all(f"x[{place}]  {each}\n" in header for place, each in enumerate(names))
-    for found in (predictor.predict_many(X), session.run(["label"], {"X": X})[0], CModel(program_of(model)).predict_many(X)):
+    for found in (predictor.predict_many(X), session.run(["label"], {"X": X})[0], CModel(make_program(model)).predict_many(X)):
         assert np.count_nonzero(np.asarray(found) != expected) <= 1  # rounding
     streamsvm.save(model, tmp_path / "saved")
     assert edge.load(tmp_path / "saved").columns == columns_of(streamsvm.load(tmp_path / "saved")) == names
@@ -98,7 +98,7 @@ def test_all_forms_take_the_same_order(name, learn, tmp_path):
 def test_a_program_in_another_order_says_the_same_and_is_no_larger(name):
     given, rng = program(name), np.random.default_rng(0)
     fields = list(dict.fromkeys(column.field for column in given.columns))
-    found = in_order(given, [fields[i] for i in rng.permutation(len(fields))])
+    found = sort_columns(given, [fields[i] for i in rng.permutation(len(fields))])
     places = [given.columns.index(column) for column in found.columns]
     assert sorted(places) == list(range(len(given.columns)))
     X = matrix(given)
@@ -191,7 +191,7 @@ def test_models_that_were_saved_before_have_the_natural_order():
     before = BSGDClassifier.__new__(BSGDClassifier)
     before.__setstate__(state)
     assert columns_of(before) == NATURAL
-    assert program_of(before).facts["order"] == "natural"
+    assert make_program(before).metadata["order"] == "natural"
     for order in ("f10", [*NAMES, "f10"], [f"n{i}" for i in range(3000)], ["n" * 2000]):
         raises("the order of", BSGDClassifier.__new__(BSGDClassifier).__setstate__, state | {"order": order})
 
@@ -218,9 +218,9 @@ def test_names_that_are_hashed_stay_where_their_hashes_are():
     frame, y = table()
     model.learn_many(frame, y)
     assert columns_of(model) == ["Age", "f1", "f10"]
-    assert program_of(model).facts["order"] == "model"
+    assert make_program(model).metadata["order"] == "model"
     X = dicts(frame)
-    assert [edge.Predictor(program_of(model)).predict_one(x) for x in X] == [model.predict_one(x) for x in X]
+    assert [edge.Predictor(make_program(model)).predict_one(x) for x in X] == [model.predict_one(x) for x in X]
 
 
 @pytest.mark.parametrize("learn", [learned_from_frame, learned_from_dicts])
@@ -229,7 +229,7 @@ def test_a_learner_in_c_takes_the_same_order(learn, tmp_path):
     write_learning_c(model, tmp_path)
     header = (tmp_path / "model_learn.h").read_text()
     assert all(f"x[{place}]  {name}\n" in header for place, name in enumerate(names))
-    assert_equal(with_state(model, state_of(model)), model, 1e-12)
-    first = np.frombuffer(state_of(model), np.float32)
+    assert_equal(restore_state(model, serialise_state(model)), model, 1e-12)
+    first = np.frombuffer(serialise_state(model), np.float32)
     vector = [model.support_vectors[0][model.feature_names.index(name)] for name in names]
     assert any((first[i : i + 5] == np.array(vector, np.float32)).all() for i in range(len(first) - 4))

@@ -16,7 +16,7 @@ from problems import learned_by
 from refused import refused
 from streamsvm import BSCAClassifier, BSGDClassifier, BSGDRegressor, OneClassBSGD
 from streamsvm.export import plots
-from streamsvm.export.plots import DrawingError, draw, draw_boundary, draw_curve
+from streamsvm.export.plots import DrawingError, draw_boundary, draw_curve, save_plot
 from streamsvm.learners import OnlineLinearSVC
 from streamsvm.learners.preprocessing import BoundedScaler, BoundedTargetScaler
 from streamsvm.stream import LearningCurve
@@ -206,7 +206,7 @@ def test_the_suffix_is_the_format_and_a_file_is_replaced(tmp_path, suffix, begin
     path = tmp_path / f"picture.{suffix}"
     path.write_bytes(b"an older one")
     model = learned(preprocessing.StandardScaler() | BSGDClassifier(budget=9, seed=1))
-    assert draw(path, model, make_curve()) == []
+    assert save_plot(path, model, make_curve()) == []
     assert path.read_bytes().startswith(begin)
     assert [file.name for file in tmp_path.iterdir()] == [path.name]
 
@@ -215,11 +215,11 @@ def test_what_is_left_out_is_said(tmp_path):
     path = tmp_path / "picture.png"
     two = learned(preprocessing.StandardScaler() | BSGDClassifier(budget=9, seed=1))
     nine = learned(preprocessing.StandardScaler() | BSGDClassifier(budget=9, seed=1), datasets.Phishing().take(20))
-    assert draw(path, two) == ["no learning curve: the model was saved without one"]
-    assert draw(path, two, LearningCurve("F1", 9)) == ["no learning curve: no row was scored yet"]
-    assert draw(path, nine, make_curve()) == ["no decision boundary: it is drawn for two features, and the model has 9"]
+    assert save_plot(path, two) == ["no learning curve: the model was saved without one"]
+    assert save_plot(path, two, LearningCurve("F1", 9)) == ["no learning curve: no row was scored yet"]
+    assert save_plot(path, nine, make_curve()) == ["no decision boundary: it is drawn for two features, and the model has 9"]
     before = path.read_bytes()
-    refused("nothing to draw: no learning curve: .*; no decision boundary: ", draw, path, nine, error=DrawingError)
+    refused("nothing to draw: no learning curve: .*; no decision boundary: ", save_plot, path, nine, error=DrawingError)
     assert path.read_bytes() == before
 
 
@@ -229,7 +229,7 @@ def test_names_from_anywhere(tmp_path):
     model = learned(preprocessing.StandardScaler() | BSGDClassifier(budget=9, seed=1), rows)
     curve = make_curve()
     curve.metric = "$\\frac$"
-    assert draw(tmp_path / "picture.png", model, curve) == []
+    assert save_plot(tmp_path / "picture.png", model, curve) == []
     axes = drawn(model)
     assert axes.get_ylabel() == f"feature {'_' * 37}..."
     assert axes.get_legend().get_texts()[0].get_text() == r"label _\$\label False"
@@ -243,10 +243,10 @@ def test_paths_that_cannot_be_drawn_to(tmp_path, monkeypatch):
         ("folder.png", "is a folder"),
         ("none/picture.png", "there is no folder .*none: make it first"),
     ):
-        refused(reason, plots.check_path, tmp_path / name, error=DrawingError)
+        refused(reason, plots.check_plot_path, tmp_path / name, error=DrawingError)
     monkeypatch.setitem(sys.modules, "matplotlib.backend_bases", None)
     with pytest.raises(ModuleNotFoundError, match=r'drawing needs matplotlib: pip install "streamsvm\[plot\]"'):
-        plots.check_path(tmp_path / "picture.png")
+        plots.check_plot_path(tmp_path / "picture.png")
 
 
 def test_a_picture_that_cannot_be_written(tmp_path, monkeypatch):
@@ -255,7 +255,7 @@ def test_a_picture_that_cannot_be_written(tmp_path, monkeypatch):
 
     monkeypatch.setattr(Figure, "savefig", fails)
     with pytest.raises(DrawingError, match=r"picture.png: the picture was not written: xelatex not found"):
-        draw(tmp_path / "picture.png", None, make_curve())
+        save_plot(tmp_path / "picture.png", None, make_curve())
     assert not list(tmp_path.iterdir())
 
 

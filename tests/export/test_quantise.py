@@ -12,11 +12,11 @@ from refused import refused
 from streamsvm import BSCAClassifier, BSCARegressor, BSGDClassifier, KernelRLSClassifier, KernelRLSRegressor, edge
 from streamsvm.edge import Predictor
 from streamsvm.edge.program import Answer, Column, Program
-from streamsvm.edge.step import vectors_of
+from streamsvm.edge.step import dequantise_vectors
 from streamsvm.export import quantise
-from streamsvm.export.compare import comparison
-from streamsvm.export.describe import program_of
-from streamsvm.export.quantise import _refitted_program, quantised, rounded
+from streamsvm.export.compare import compare_programs
+from streamsvm.export.convert import make_program
+from streamsvm.export.quantise import _refitted_program, quantise_program, round_vectors
 from streamsvm.learners import OneClassBSGD
 
 
@@ -60,11 +60,11 @@ def values(made, X):
 )
 def test_what_is_lost_is_orthogonal_to_all_that_is_left(m, d, outputs, kind, bits, seed):
     before = random_expansion(m, d, outputs, kind, seed)
-    after = _refitted_program(before, rounded(before, bits))  # be it lossy
+    after = _refitted_program(before, round_vectors(before, bits))  # be it lossy
     step = after.steps[1]
-    kept = vectors_of(step)
+    kept = dequantise_vectors(step)
     assert step.arrays["vectors"].dtype == {8: np.int8, 16: np.int16}[bits]
-    assert (np.abs(kept - vectors_of(before.steps[1])) <= 0.501 * step.arrays["scale"]).all()
+    assert (np.abs(kept - dequantise_vectors(before.steps[1])) <= 0.501 * step.arrays["scale"]).all()
     # The product of a function with the kernel at a point is its value there.
     wanted, found = values(before, kept), values(after, kept)
     np.testing.assert_allclose(found, wanted, atol=1e-5 * np.abs(wanted).max() + 1e-9)
@@ -83,46 +83,46 @@ LEARNERS = {
 
 @pytest.mark.parametrize("name", LEARNERS)
 def test_eight_bits_answer_as_floats_do(name):
-    before = program_of(LEARNERS[name]())
-    X = np.array([Predictor(before).row_of(x) for x, _ in rows(2000, 2, seed=1)])
-    found, alone = (comparison(before, other, X) for other in (quantised(before, 8), rounded(before, 8)))
-    assert 0.0 < found.largest < 0.7 * alone.largest  # than vectors that were rounded, with the coefficients of others
-    assert (found.changed <= 8) if found.away is None else (found.away < 0.01)
+    before = make_program(LEARNERS[name]())
+    X = np.array([Predictor(before).encode_row(x) for x, _ in rows(2000, 2, seed=1)])
+    found, alone = (compare_programs(before, other, X) for other in (quantise_program(before, 8), round_vectors(before, 8)))
+    assert 0.0 < found.max_difference < 0.7 * alone.max_difference  # smaller than with the old coefficients
+    assert (found.n_changed_labels <= 8) if found.relative_rmse is None else (found.relative_rmse < 0.01)
 
 
 def test_values_far_from_zero_and_names_of_two_values_are_exact():
     rng = np.random.default_rng(0)
     vectors = np.stack([rng.choice([2019.0, 2020.0], 20), 1e6 + np.arange(20) % 2], axis=1)
-    after = quantised(expansion(vectors, np.ones((1, 20))), 8)
-    np.testing.assert_allclose(vectors_of(after.steps[1]), vectors, rtol=1e-12)
+    after = quantise_program(expansion(vectors, np.ones((1, 20))), 8)
+    np.testing.assert_allclose(dequantise_vectors(after.steps[1]), vectors, rtol=1e-12)
 
 
 def far(value):
     """A program with a vector whose first number is far from the others."""
     made = random_expansion(30, 2)
-    vectors = vectors_of(made.steps[1])
+    vectors = dequantise_vectors(made.steps[1])
     vectors[3, 0] = value
     return expansion(vectors, made.steps[2].arrays["weights"])
 
 
 def test_a_vector_that_takes_the_bits_of_the_others_is_refused_with_advice():
     said = "vectors of {} bits would lose [0-9]+% of a kernel's sums, .*: ask for {} bits, or learn with scaling"
-    refused(said.format(8, 16), quantised, far(1e4), 8, error=edge.ProgramError)
-    assert comparison(far(1e4), quantised(far(1e4), 16), vectors_of(far(1e4).steps[1])).away < 0.01
-    refused(said.format(16, 32), quantised, far(1e7), 16, error=edge.ProgramError)
+    refused(said.format(8, 16), quantise_program, far(1e4), 8, error=edge.ExportError)
+    assert compare_programs(far(1e4), quantise_program(far(1e4), 16), dequantise_vectors(far(1e4).steps[1])).relative_rmse < 0.01
+    refused(said.format(16, 32), quantise_program, far(1e7), 16, error=edge.ExportError)
 
 
 def test_rows_that_vote_have_16_bits_at_least():
-    step = quantised(memory(2), 8).steps[2]
+    step = quantise_program(memory(2), 8).steps[2]
     assert (step.op, step.arrays["vectors"].dtype) == ("neighbours", np.int16)
 
 
 def test_what_no_coefficient_makes_up_for_keeps_its_own(monkeypatch):
     sigmoid = random_expansion(10, 2, kind="sigmoid")
-    np.testing.assert_array_equal(quantised(sigmoid, 8).steps[2].arrays["weights"], sigmoid.steps[2].arrays["weights"])
+    np.testing.assert_array_equal(quantise_program(sigmoid, 8).steps[2].arrays["weights"], sigmoid.steps[2].arrays["weights"])
     before = random_expansion(10, 2)
     monkeypatch.setattr(quantise, "_MOST_REFITTED", 9)
-    after = quantised(before, 8)
+    after = quantise_program(before, 8)
     np.testing.assert_array_equal(after.steps[2].arrays["weights"], before.steps[2].arrays["weights"])
 
 
@@ -133,14 +133,14 @@ def test_trees_and_random_features_stay_floats():
     for name in names:
         before = program(name)
         assert {step.op for step in before.steps} & {"trees", "fourier"}
-        assert quantised(before, 8).nbytes == before.nbytes
+        assert quantise_program(before, 8).nbytes == before.nbytes
 
 
 def test_twice_is_once():
-    once = quantised(random_expansion(20, 3), 8)
-    for again in (quantised(once, 8), quantised(once, 16)):
+    once = quantise_program(random_expansion(20, 3), 8)
+    for again in (quantise_program(once, 8), quantise_program(once, 16)):
         assert all(a.arrays.items() == b.arrays.items() or a is b for a, b in zip(once.steps, again.steps, strict=True))
 
 
 def test_there_are_three_numbers_of_bits():
-    refused("bits must be", quantised, random_expansion(20, 3), bits=7, error=edge.ProgramError)
+    refused("bits must be", quantise_program, random_expansion(20, 3), bits=7, error=edge.ExportError)

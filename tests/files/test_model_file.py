@@ -111,7 +111,7 @@ def test_devices_and_pipes_are_not_read(tmp_path):
     os.mkfifo(tmp_path / "pipe")  # which nobody writes to
     for path in ("/dev/zero", tmp_path / "pipe"):
         raises(f"{path}: it is a device or a pipe, and no file", streamsvm.load, path, error=ModelFileError)
-        raises(f"{path}: it is a device or a pipe, and no file", edge.load, path, error=edge.ProgramError)
+        raises(f"{path}: it is a device or a pipe, and no file", edge.load, path, error=edge.ExportError)
 
 
 def test_of_a_long_file_only_the_header_is_read(tmp_path, monkeypatch):
@@ -120,7 +120,7 @@ def test_of_a_long_file_only_the_header_is_read(tmp_path, monkeypatch):
         path.write_bytes(begin)
         os.truncate(path, 200 * 2**30)  # a file with holes
         raises("it is cut off, or not a file of streamsvm", streamsvm.load, path, error=ModelFileError)
-        raises("it is cut off, or not a file of streamsvm", edge.load, path, error=edge.ProgramError)
+        raises("it is cut off, or not a file of streamsvm", edge.load, path, error=edge.ExportError)
     monkeypatch.setattr(container, "_LARGE", 0)
     model = streamsvm.BSGDClassifier(budget=5)
     model.learn_one({"a": 1.0}, True)

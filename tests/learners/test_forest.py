@@ -12,7 +12,7 @@ from problems import accuracy, answers, dicts, learned_by, names_of, of_experts,
 from streamsvm import SVMClassifier, SVMRegressor, edge
 from streamsvm.core.memory.forest import COUNTS, LABEL, OTHER, PLACE
 from streamsvm.core.steps import forest
-from streamsvm.export.describe import program_of
+from streamsvm.export.convert import make_program
 from streamsvm.learners.ensemble import _ADDITIVE, _ascent_expert, _regression_expert
 from streamsvm.learners.experts import Forest, Neighbours, NumberForest
 
@@ -196,7 +196,7 @@ def test_features_beyond_512_are_not_taken(kind):
         model.learn_one(x, sum(x.values()) > 0.0 if kind is SVMClassifier else sum(x.values()))
     assert store_of(model).views.rows.shape == (PLACES, 512 if kind is SVMClassifier else 515)
     assert store_of(model).grown > 0
-    predictor = edge.Predictor(program_of(model))
+    predictor = edge.Predictor(make_program(model))
     for x in ({"511": 5.0}, {"512": 5.0, "599": -5.0}):
         if kind is SVMClassifier:
             assert predictor.predict_proba_one(x) == pytest.approx(model.predict_proba_one(x), abs=1e-6)

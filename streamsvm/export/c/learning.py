@@ -11,7 +11,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from streamsvm.core.steps.rescale import BOUND
-from streamsvm.edge.program import Column, ProgramError
+from streamsvm.edge.program import Column, ExportError
 from streamsvm.export.c.text import (
     CHECKED,
     c_comment,
@@ -24,8 +24,8 @@ from streamsvm.export.c.text import (
     row_type,
     write_pair,
 )
-from streamsvm.export.describe import order_text, places_in_order
-from streamsvm.export.learners import labels_of
+from streamsvm.export.convert import describe_order, find_column_order
+from streamsvm.export.learners import list_labels
 from streamsvm.learners.bsca import BSCAClassifier
 from streamsvm.learners.bsgd import CAPPED, CONSTANT, FLOOR, BSGDClassifier
 
@@ -51,7 +51,7 @@ def write_learning_c(model: Learner, folder: str | Path, name: str = "model") ->
 
     ``NAME_learn(x, label)`` learns a row; its label is the first or the second of ``NAME_learn_labels``. ``NAME_learn_predict``
     and ``NAME_learn_decision`` predict. ``NAME_learn_state`` gives ``NAME_LEARN_BYTES`` bytes, which ``NAME_learn_restore`` on
-    the device and `with_state` in Python check and take back. The steps are those of the learner itself: the same merges, and
+    the device and `restore_state` in Python check and take back. The steps are those of the learner itself: the same merges, and
     the same vectors apart from rounding. Rows are scaled by the scale in use, which stays as it is on the device. With
     ``scaling=None``, numbers are bounded by 1e18 over the root of the number of features, because no learner accepts longer
     rows. The files are C99 and later, and C++11 and later. A double must have 64 bits: avr-gcc has shorter ones.
@@ -67,7 +67,7 @@ def write_learning_c(model: Learner, folder: str | Path, name: str = "model") ->
 
     Raises
     ------
-    ProgramError
+    ExportError
         The model is of another kind, or a file cannot be written.
 
     Examples
@@ -101,7 +101,7 @@ def write_learning_c(model: Learner, folder: str | Path, name: str = "model") ->
         "@HORIZON_OR_ONE": repr(float(model.averaging or 1)),
         "@HORIZON": repr(float(model.averaging)),
         "@STEP": _step_text(model),
-        "@LABELS": ", ".join(c_string(label) for label in labels_of(model)),
+        "@LABELS": ", ".join(c_string(label) for label in list_labels(model)),
         "@MADE_FOR": str(_made_for(model)),
         **(_CHART_TEXTS if _forgets(model) else dict.fromkeys(_CHART_TEXTS, "")),
         "@GAP": "gap, " if "gap" in (state.dtype.names or ()) else "",
@@ -113,14 +113,14 @@ def write_learning_c(model: Learner, folder: str | Path, name: str = "model") ->
     return LearningFiles(*paths, state.nbytes, ram)
 
 
-def state_of(model: Learner) -> bytes:
+def serialise_state(model: Learner) -> bytes:
     """Return the state of a model as ``NAME_learn_restore`` takes it.
 
     It brings to the device what the model has learned since its C code was written.
 
     Raises
     ------
-    ProgramError
+    ExportError
         The model has no such C code, as in `write_learning_c`.
     """
     _check_learns(model)
@@ -129,7 +129,7 @@ def state_of(model: Learner) -> bytes:
     return bytes(data)
 
 
-def with_state(model: Learner, data: bytes) -> Learner:
+def restore_state(model: Learner, data: bytes) -> Learner:
     """Return a model that continues from the state of a device, as ``NAME_learn_state`` gives it.
 
     Parameters
@@ -141,28 +141,28 @@ def with_state(model: Learner, data: bytes) -> Learner:
 
     Raises
     ------
-    ProgramError
+    ExportError
         The bytes are not a state of this model's device, or they are corrupt.
     """
     _check_learns(model)
     dtype = _row_dtype(model)
     if len(data) != dtype.itemsize:
-        raise ProgramError(f"a state of {len(data):,} bytes is none of this model, whose states have {dtype.itemsize:,}")
+        raise ExportError(f"a state of {len(data):,} bytes is none of this model, whose states have {dtype.itemsize:,}")
     state = np.frombuffer(data, dtype, 1)[0]
     if state["sum"] != zlib.crc32(data[:-4]):
-        raise ProgramError("the state is corrupt: its sum is wrong")
+        raise ExportError("the state is corrupt: its sum is wrong")
     if state["made_for"] != _made_for(model):
-        raise ProgramError("the state is of a model with other features, scale or parameters")
+        raise ExportError("the state is of a model with other features, scale or parameters")
     n, used = int(state["n"]), len(model.feature_names)
     if n > model.budget:
-        raise ProgramError(f"the state is corrupt: it has {n:,} support vectors, more than the budget")
+        raise ExportError(f"the state is corrupt: it has {n:,} support vectors, more than the budget")
     taken = copy.deepcopy(model)
     try:
         with np.errstate(over="ignore", invalid="ignore"):
             _fill_state(taken, state, n, used)
         return copy.deepcopy(taken)  # through the checks of a model that comes from a file
     except (ValueError, OverflowError) as error:
-        raise ProgramError(f"the state is corrupt: {error}") from None
+        raise ExportError(f"the state is corrupt: {error}") from None
 
 
 def _fill_state(model: Learner, state: Any, n: int, used: int) -> None:
@@ -186,10 +186,10 @@ def _fill_state(model: Learner, state: Any, n: int, used: int) -> None:
 
 
 def _check_learns(model: Any) -> None:
-    """Raise a ProgramError where a model has no form that learns in C."""
+    """Raise an ExportError where a model has no form that learns in C."""
     kind = type(model).__name__
     if not issubclass(type(model), Learner):  # isinstance is true of pipelines with one at their end
-        raise ProgramError(f"a {kind} has no form in C that learns: a BSGDClassifier or BSCAClassifier has")
+        raise ExportError(f"a {kind} has no form in C that learns: a BSGDClassifier or BSCAClassifier has")
     reasons = {
         "it has not learned two labels yet": len(model.labels) != 2,
         "it has not learned a feature yet": not model.feature_names,
@@ -200,7 +200,7 @@ def _check_learns(model: Any) -> None:
         "replay needs a window of rows: replay=0 is needed": getattr(model, "replay", 0) != 0,
     }
     if found := [reason for reason, holds in reasons.items() if holds]:
-        raise ProgramError(f"this {kind} has no form in C that learns: {found[0]}")
+        raise ExportError(f"this {kind} has no form in C that learns: {found[0]}")
 
 
 #: The state of a learner that forgets where its stream drifts.
@@ -246,7 +246,7 @@ def _state_of(model: Learner) -> Any:
 def _feature_places(model: Learner) -> np.ndarray:
     """Return the places of the features in the order in which the device takes them."""
     names: list[Any] = model.feature_names
-    return places_in_order([Column(name, name) for name in names], model._features.order)
+    return find_column_order([Column(name, name) for name in names], model._features.order)
 
 
 def _feature_names(model: Learner) -> list[Any]:
@@ -261,7 +261,7 @@ def _scale_arrays(model: Learner) -> tuple[np.ndarray, np.ndarray]:
 
 def _made_for(model: Learner) -> int:
     """Return a sum of all that a state does not say, but must fit."""
-    parts = [repr(_feature_names(model)), repr(labels_of(model)), repr(model.effective_gamma), str(_step_text(model))]
+    parts = [repr(_feature_names(model)), repr(list_labels(model)), repr(model.effective_gamma), str(_step_text(model))]
     return zlib.crc32("|".join([*parts, *(array.tobytes().hex() for array in _scale_arrays(model))]).encode())
 
 
@@ -321,7 +321,7 @@ def _head_text(model: Learner) -> str:
 
 
 def _header_text(model: Learner, nbytes: int, ram: int) -> str:
-    order = order_text("natural" if model._features.order is None else "table")
+    order = describe_order("natural" if model._features.order is None else "table")
     head = [
         _head_text(model),
         f"Variables: {ram:,} bytes. A call needs at most 1,024 bytes of stack compiled with -Os, -O2 or -O3.",

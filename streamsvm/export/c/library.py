@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 
 from streamsvm.edge.program import Program
-from streamsvm.edge.step import vectors_of
+from streamsvm.edge.step import dequantise_vectors
 from streamsvm.export.c.text import RUNTIME, TEMPLATES, CSource, fill_marks, number
 
 #: Vectors of a group.
@@ -72,7 +72,7 @@ def takes_eight_bits(program: Program, i: int) -> bool:
 def _norm_exponents(program: Program, i: int) -> np.ndarray:
     """Return the exponents of vectors by themselves, from the middle, to the base 2: gamma |s|^2 log2(e), float64 [m]."""
     step = program.steps[i]
-    return np.square(vectors_of(step) - step.arrays["center"]).sum(axis=1) * (step.options["gamma"] * _BITS)
+    return np.square(dequantise_vectors(step) - step.arrays["center"]).sum(axis=1) * (step.options["gamma"] * _BITS)
 
 
 def eight_bits(source: CSource, program: Program, i: int, x: str, out: str) -> None:

@@ -8,14 +8,14 @@ from typing import Any
 import numpy as np
 
 from streamsvm.edge.ensembles import ALIKE, NEAREST_DISTANCE, ROUNDING, SAID, SAID_NUMBER
-from streamsvm.edge.program import Program, ProgramError
-from streamsvm.edge.step import Step, vectors_of
+from streamsvm.edge.program import ExportError, Program
+from streamsvm.edge.step import Step, dequantise_vectors
 from streamsvm.export.c.library import LANES, eight_bits, in_groups, sums_function, takes_eight_bits
 from streamsvm.export.c.text import LARGEST, TEMPLATES, CSource, fill_marks, number, type_of
 
 
 def experts(source: CSource, program: Program, i: int, x: str, out: str) -> None:
-    """Write the step ``experts``, as `streamsvm.edge.steps` describes it."""
+    """Write the step ``experts``, as `streamsvm.edge.operations` describes it."""
     step = program.steps[i]
     votes, outputs = step.arrays["votes"], step.options["outputs"]
     place = source.keep(f"votes{i}", votes / votes.sum())
@@ -64,7 +64,7 @@ def add_step(source: CSource, program: Program, number_of: int) -> None:
     """
     step, out = program.steps[number_of], number_of + (2 if is_fused(program, number_of) else 1)
     if step.op not in _STEPS:
-        raise ProgramError(f"a step {step.op!r} has no form in C: model.to_budget(500) makes a learner of a forest, which has")
+        raise ExportError(f"a step {step.op!r} has no form in C: model.to_budget(500) makes a learner of a forest, which has")
     _STEPS[step.op](source, program, number_of, f"v{step.inputs[0]}", f"v{out}")
 
 
@@ -219,7 +219,7 @@ def _value_expression(source: CSource, step: Step) -> str:
 
 def _write_fourier(source: CSource, program: Program, i: int, x: str, out: str) -> None:
     step, m = program.steps[i], program.widths[i + 1] // 2
-    angles = vectors_of(step) * step.options["factor"]
+    angles = dequantise_vectors(step) * step.options["factor"]
     place = source.keep(f"vectors{i}", angles, "times the factor")
     source.used |= {"circle", "fourier"}
     source.body.append(f"@_fourier({x}, {place}, {m}, {angles.shape[1]}, {out});")
@@ -256,7 +256,7 @@ def _write_pair_scores(source: CSource, program: Program, i: int, x: str, out: s
 
 
 def neighbours(source: CSource, program: Program, i: int, x: str, out: str) -> None:
-    """Write the step ``neighbours``, as `streamsvm.edge.steps` describes it: a function of its own."""
+    """Write the step ``neighbours``, as `streamsvm.edge.operations` describes it: a function of its own."""
     step, options = program.steps[i], program.steps[i].options
     vectors, targets, labels = step.arrays["vectors"], step.arrays["targets"], options["labels"]
     (n, features), nearest = vectors.shape, min(options["neighbours"], len(vectors))

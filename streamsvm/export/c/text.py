@@ -11,7 +11,7 @@ from typing import Any
 
 import numpy as np
 
-from streamsvm.edge.program import Program, ProgramError
+from streamsvm.edge.program import ExportError, Program
 from streamsvm.files.category_names import compute_column_seed
 from streamsvm.files.container import ModelFileError
 from streamsvm.files.model_file import write_files
@@ -58,10 +58,10 @@ def checked_prefix(name: str) -> str:
     >>> checked_prefix("2x")
     Traceback (most recent call last):
         ...
-    streamsvm.edge.step.ProgramError: the name must be a C identifier of at most 41 characters, no word or header of C, not '2x'
+    streamsvm.edge.step.ExportError: the name must be a C identifier of at most 41 characters, no word or header of C, not '2x'
     """
     if not _IDENTIFIER.fullmatch(name) or name in KEYWORDS:
-        raise ProgramError(f"the name must be a C identifier of at most 41 characters, no word or header of C, not {name!r:.60}")
+        raise ExportError(f"the name must be a C identifier of at most 41 characters, no word or header of C, not {name!r:.60}")
     return name
 
 
@@ -194,7 +194,7 @@ def write_pair(folder: Path, stem: str, name: str, header: str, source: str) -> 
     try:
         write_files(dict(zip(paths, texts, strict=True)))
     except ModelFileError as problem:
-        raise ProgramError(f"{paths[1]} was not written: {problem}") from problem
+        raise ExportError(f"{paths[1]} was not written: {problem}") from problem
     return paths
 
 

@@ -7,8 +7,8 @@ from typing import NamedTuple
 
 import numpy as np
 
+from streamsvm.edge.calibration import MarginCalibration
 from streamsvm.edge.program import Program
-from streamsvm.edge.steps import MarginOdds
 from streamsvm.export.c.library import functions_for
 from streamsvm.export.c.steps import add_step, is_fused
 from streamsvm.export.c.text import (
@@ -26,8 +26,8 @@ from streamsvm.export.c.text import (
     row_type,
     write_pair,
 )
-from streamsvm.export.describe import order_text
-from streamsvm.export.quantise import quantised
+from streamsvm.export.convert import describe_order
+from streamsvm.export.quantise import quantise_program
 
 # Bytes of stack that compilers take beside the arrays, at most: with -Os, and with -O2 or -O3.
 _OWN, _OWN_FAST = 256, 1024
@@ -80,13 +80,13 @@ def write_c(program: Program, folder: str | Path, name: str = "model", *, bits: 
     Parameters
     ----------
     program
-        Program of a model, from `program_of`.
+        Program of a model, from `make_program`.
     folder
         Path of an existing folder.
     name
         Name of the files, and the beginning of all symbols: a C identifier.
     bits
-        Bits of the vectors, as in `quantised`; 32 bits are floats.
+        Bits of the vectors, as in `quantise_program`; 32 bits are floats.
 
     Returns
     -------
@@ -94,7 +94,7 @@ def write_c(program: Program, folder: str | Path, name: str = "model", *, bits: 
 
     Raises
     ------
-    ProgramError
+    ExportError
         The name is not an identifier, the program has a step that has no form in C, the vectors cannot be that exact, or a file
         cannot be written.
 
@@ -102,16 +102,16 @@ def write_c(program: Program, folder: str | Path, name: str = "model", *, bits: 
     --------
     >>> import tempfile
     >>> from streamsvm import BSGDClassifier
-    >>> from streamsvm.export.describe import program_of
+    >>> from streamsvm.export.convert import make_program
     >>> model = BSGDClassifier(budget=10)
     >>> for value in range(10):
     ...     model.learn_one({"a": value}, value > 4)
-    >>> files = write_c(program_of(model), tempfile.mkdtemp(), bits=8)
+    >>> files = write_c(make_program(model), tempfile.mkdtemp(), bits=8)
     >>> files.header.name, files.source.name, files.table_bytes < 200
     ('model.h', 'model.c', True)
     """
     name, folder = checked_prefix(name), Path(folder)
-    program = quantised(program, bits) if bits != 32 else program
+    program = quantise_program(program, bits) if bits != 32 else program
     source = _write_steps(program)
     name_of = add_names(source, program)
     needs = _needs_of(program, source)
@@ -122,12 +122,12 @@ def write_c(program: Program, folder: str | Path, name: str = "model", *, bits: 
     return CFiles(*paths, needs.table_bytes, needs.stack_bytes)
 
 
-def table_bytes(program: Program) -> int:
+def count_table_bytes(program: Program) -> int:
     """Return how many bytes the constant tables of a program have in C, without names and labels; errors as of `write_c`."""
-    return needs_of(program).table_bytes
+    return measure_needs(program).table_bytes
 
 
-def needs_of(program: Program) -> CNeeds:
+def measure_needs(program: Program) -> CNeeds:
     """Return what a program needs in C; errors as of `write_c`."""
     source = _write_steps(program)
     add_names(source, program)
@@ -168,20 +168,20 @@ def _stacked_values(program: Program) -> list[int]:
 
 
 def _fact_lines(program: Program, needs: CNeeds) -> list[str]:
-    model = program.facts.get("model", "A model")
-    learned = f", after {program.facts['rows']:,} rows" if "rows" in program.facts else ""
+    model, versions = program.metadata.get("model", "A model"), program.metadata.get("versions", {})
+    learned = f", after {program.metadata['rows']:,} rows" if "rows" in program.metadata else ""
     lines = [
-        f"{c_comment(model)}{learned}, written by streamsvm {c_comment(program.facts.get('versions', {}).get('streamsvm', ''))}.",
+        f"{c_comment(model)}{learned}, written by streamsvm {c_comment(versions.get('streamsvm', ''))}.",
         f"Tables: {needs.table_bytes:,} bytes. Arrays on the stack: {(stack := needs.stack_bytes):,} bytes.",
         f"With them, a call needs at most {stack + _OWN:,} bytes of stack compiled with -Os,"
         f" {stack + _OWN_FAST:,} with -O2 or -O3.",
         "",
-        f"x holds these numbers in {order_text(program.facts.get('order'))}.",
+        f"x holds these numbers in {describe_order(program.metadata.get('order'))}.",
         "Give them as they are (scaling is inside). One that is not finite (NAN) is missing.",
         "",
     ]
-    if "made smaller" in program.facts:
-        lines.insert(3, f"Made smaller: {c_comment(program.facts['made smaller'])}.")
+    if "made smaller" in program.metadata:
+        lines.insert(3, f"Made smaller: {c_comment(program.metadata['made smaller'])}.")
     for place, column in enumerate(program.columns):
         of = ""
         if column.text is not None:
@@ -209,7 +209,7 @@ def _header_text(program: Program, head: list[str]) -> str:
     what = "The number of the label in @_labels." if of_labels else _PREDICTED[answer.kind]
     lines += ["", f"/* {what} */", f"{'int' if of_labels else 'float'} @_predict(const float *x);"]
     lines += ["", f"/* {_decision_text(program)} */", "void @_decision(const float *x, float *out);", ""]
-    if answer.odds is not None:
+    if answer.calibration is not None:
         lines += ["/* The probability of each label. */", "void @_probabilities(const float *x, float *out);", ""]
     if has_names(program):
         lines += [OF_NAMES, "float @_name(int place, const char *text);", ""]
@@ -229,7 +229,7 @@ def _decision_text(program: Program) -> str:
     answer = program.answer
     if answer.kind != "class":
         return "The decision value."
-    if program.of_pairs:
+    if program.is_pairwise:
         return "A decision value for each pair of labels, 0 and 1, 0 and 2, and so on: the first of them where it is above 0."
     if len(answer.labels) > 2:
         return "A decision value for each label."
@@ -301,7 +301,7 @@ def _predict_lines(program: Program) -> list[str]:
     lines += ["}", "", "void @_decision(const float *x, float *out)", "{"]
     ignored = [f"    float choice[{chosen}];"] if not same else []
     lines += [*ignored, f"    {call.replace('decision', 'out')}", "}"]
-    if answer.odds is not None:
+    if answer.calibration is not None:
         lines += ["", "void @_probabilities(const float *x, float *out)", "{", f"    float decision[{width}];", *ignored]
         lines += [f"    {call}", "    @_odds(decision, out);", "}"]
     return lines
@@ -309,16 +309,16 @@ def _predict_lines(program: Program) -> list[str]:
 
 def add_odds(source: CSource, program: Program) -> None:
     """Add the function that turns the decision values of a classifier into probabilities, if it has some."""
-    odds, n = program.answer.odds, len(program.answer.labels)
+    odds, n = program.answer.calibration, len(program.answer.labels)
     if odds is None:
         return
-    factor, equal = (odds.factor, odds.prior) if isinstance(odds, MarginOdds) else (1.0, 0.0)
+    factor, equal = (odds.factor, odds.prior) if isinstance(odds, MarginCalibration) else (1.0, 0.0)
     if n <= 2:
         source.used |= {"exp", "two_shares"}
         call = f"@_two_shares({number(factor)} * f[0], {number(equal)}, p);"
     else:
         source.used |= {"exp", "several_shares"}
-        shares = np.full(n, equal / n) if isinstance(odds, MarginOdds) else odds.prior * np.array(odds.shares)
+        shares = np.full(n, equal / n) if isinstance(odds, MarginCalibration) else odds.prior * np.array(odds.shares)
         kept = number(1.0 - odds.prior)
         call = f"@_several_shares(f, {n}, {number(factor)}, {kept}, {source.keep('shares', shares)}, p);"
     source.functions["odds"] = f"static void @_odds(const float *f, float *p)\n{{\n    {call}\n}}"

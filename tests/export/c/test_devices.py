@@ -14,8 +14,8 @@ from c_compilers import FOUND, ZIG, needs_zig
 from c_model import CModel
 from streamsvm.edge.program import Answer, Column, Program
 from streamsvm.export.c import write_c
-from streamsvm.export.c.writer import needs_of
-from streamsvm.export.describe import program_of
+from streamsvm.export.c.writer import measure_needs
+from streamsvm.export.convert import make_program
 
 pytestmark = [pytest.mark.thorough, needs_zig]
 EXAMPLES = Path(__file__).parents[3] / "examples"
@@ -127,7 +127,7 @@ def test_a_model_that_is_too_large_for_16_bits_says_so(tmp_path):
         value = given.add("linear", value, weights=np.ones((1, vectors)), biases=np.zeros(1))
         given.answer = Answer("number", value, value)
         write_c(given, tmp_path)
-        assert needs_of(given).fits_16_bits == (vectors == 100)
+        assert measure_needs(given).fits_16_bits == (vectors == 100)
         for processor, compiler in PROCESSORS.items():
             command = *compiler, "-Os", "-c", "model.c", "-o", "m.o"
             done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, check=False)
@@ -165,7 +165,7 @@ int main(void)
 @pytest.mark.skipif(not (shutil.which("avr-gcc") and shutil.which("simavr")), reason="needs avr-gcc and simavr")
 def test_an_avr_answers_to_the_bit(tmp_path):
     """There int has 16 bits, and tables are in another memory."""
-    given = program_of(device_model.learner())
+    given = make_program(device_model.learner())
     X = np.array([list(x.values()) for x, _ in device_model.readings(30, seed=2)], np.float32)
     write_c(given, tmp_path, bits=8)
     (tmp_path / "main.c").write_text(AVR.replace("ROWS", ", ".join(f"{{{a}f, {b}f}}" for a, b in X.tolist())))
@@ -178,7 +178,7 @@ def test_an_avr_answers_to_the_bit(tmp_path):
 @pytest.mark.skipif(not shutil.which("avr-gcc"), reason="needs avr-gcc")
 def test_tables_stay_in_the_flash_of_an_avr(folder, tmp_path):
     """Its linker puts what it copies to RAM into .data: a label or two, no table."""
-    files = write_c(program_of(device_model.learner()), tmp_path, bits=8)
+    files = write_c(make_program(device_model.learner()), tmp_path, bits=8)
     main = "volatile float x[2];\nint main(void) { return model_predict((const float *)x); }\n"
     (tmp_path / "main.c").write_text(f'#include "model.h"\n{main}')
     data = {}

@@ -6,9 +6,9 @@ import pytest
 from c_compilers import COMPILERS, FLAGS, needs_compiler
 from c_model import CModel
 from c_sanitized import run_random_rows
-from streamsvm.edge.program import Answer, Column, Program, run
+from streamsvm.edge.program import Answer, Column, Program, run_program
 from streamsvm.export.c.library import takes_eight_bits
-from streamsvm.export.quantise import _refitted_program, rounded
+from streamsvm.export.quantise import _refitted_program, round_vectors
 
 pytestmark = [needs_compiler, pytest.mark.thorough]
 
@@ -23,7 +23,7 @@ def expansion(vectors, outputs, gamma, biases=0.0, seed=0):
     value = program.add("linear", value, weights=weights, biases=np.full(outputs, biases))
     labels = tuple(range(outputs)) if outputs > 1 else (0, 1)
     program.answer = Answer("class", value, value, labels)
-    return _refitted_program(program, rounded(program, 8))  # be it lossy
+    return _refitted_program(program, round_vectors(program, 8))  # be it lossy
 
 
 @pytest.mark.parametrize(
@@ -46,7 +46,7 @@ def test_rows_at_all_distances(n, features, outputs, gamma, is_short):
     X[:100] = rng.uniform(-3.0, 3.0, (100, features))
     X[100:300] *= np.geomspace(0.1, 1e18, 200)[:, None]  # from where all values count to where none is above 0
     compiled = CModel(program, flags=FLAGS)
-    found, (expected, _) = compiled.decision_function_many(X).reshape(400, -1), run(program, X.astype(np.float64))
+    found, (expected, _) = compiled.decision_function_many(X).reshape(400, -1), run_program(program, X.astype(np.float64))
     np.testing.assert_allclose(found, expected, rtol=2e-4, atol=1e-4 * np.abs(expected).max())
     far = (expected == 0.0).all(axis=1)
     assert far.sum() > 50
@@ -64,4 +64,6 @@ def test_features_that_are_the_same_in_all_vectors():
     X[:50, 3] = 1e4
     for given in (vectors, np.tile(vectors[0], (20, 1))):  # of one vector twenty times, nothing is left of x
         program = expansion(given, 2, 0.3)
-        np.testing.assert_allclose(CModel(program).decision_function_many(X), run(program, X.astype(np.float64))[0], atol=1e-4)
+        np.testing.assert_allclose(
+            CModel(program).decision_function_many(X), run_program(program, X.astype(np.float64))[0], atol=1e-4
+        )

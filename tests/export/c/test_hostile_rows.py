@@ -10,7 +10,7 @@ from c_compilers import COMPILERS, needs_compiler
 from c_sanitized import built
 from learners_in_c import KINDS, assert_equal, learner, rows
 from streamsvm import BSCAClassifier, BSGDClassifier
-from streamsvm.export.c.learning import state_of, with_state, write_learning_c
+from streamsvm.export.c.learning import restore_state, serialise_state, write_learning_c
 
 pytestmark = [needs_compiler, pytest.mark.thorough]
 ROW = np.dtype([("x", np.float32, 5), ("label", np.intc)])
@@ -24,7 +24,7 @@ def learned(model, compiler, folder, *rows):
     for given in rows:
         given.tofile(folder / "rows.bin")
         subprocess.run([program, folder / "rows.bin", folder / "state.bin"], check=True)
-        yield with_state(model, (folder / "state.bin").read_bytes())
+        yield restore_state(model, (folder / "state.bin").read_bytes())
 
 
 def of(X, y):
@@ -97,7 +97,7 @@ int main(int argc, char **argv)
 def test_any_state_that_is_taken_can_go_on(compiler, tmp_path):
     model = learner(*KINDS[4])
     write_learning_c(model, tmp_path, "model")
-    (tmp_path / "state.bin").write_bytes(state_of(model))
+    (tmp_path / "state.bin").write_bytes(serialise_state(model))
     subprocess.run([built(tmp_path, compiler, _RESTORE), tmp_path / "state.bin"], check=True)
 
 

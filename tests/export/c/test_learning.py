@@ -14,7 +14,7 @@ from learners_in_c import KINDS, assert_equal, learner, rows
 from lists import in_turn
 from refused import raises, refused
 from streamsvm import BSCAClassifier, BSGDClassifier, Removal, SVMClassifier, edge
-from streamsvm.export.c.learning import _row_dtype, state_of, with_state, write_learning_c
+from streamsvm.export.c.learning import _row_dtype, restore_state, serialise_state, write_learning_c
 
 pytestmark = [needs_compiler, pytest.mark.thorough]
 NAMES = (f"learner{number}" for number in itertools.count())  # a library is loaded once
@@ -59,14 +59,14 @@ def test_each_step_is_that_of_python(kind, compiler, tmp_path):
     bounds = [1.0, 1.0 - getattr(model, "tol", 0.0)]
     X, y = rows(100)
     for x, label in zip(X, y, strict=True):
-        assert device.restore(state_of(model))
+        assert device.restore(serialise_state(model))
         row = dict(enumerate(x.tolist()))
         f = model.decision_function_one(row, output="last")
         assert device.decision(x) == pytest.approx(model.decision_function_one(row), abs=1e-4)
         assert device.learn(x, label)
         model.learn_one(row, int(label))
         if min(abs(abs(f) - bound) for bound in (*bounds, 0.0)) > NEAR:
-            assert_equal(model, with_state(model, device.state), 1e-4)
+            assert_equal(model, restore_state(model, device.state), 1e-4)
         else:
             near += 1
     assert near < 5
@@ -79,17 +79,17 @@ def test_it_forgets_as_in_python(tmp_path):
     y[250:] = 1 - y[250:]
     for x, label in zip(X, y, strict=True):
         device.learn(x, label)
-    taken = with_state(model, device.state)
+    taken = restore_state(model, device.state)
     model.learn_many(X, y)
     assert model._own["forgotten"][0] > 250
     assert taken._own == model._own
     assert_equal(model, taken, 1e-3)
-    wrong = bytearray(state_of(model))
+    wrong = bytearray(serialise_state(model))
     np.frombuffer(wrong, _row_dtype(model))["drifts"][0, 1] = 1.5  # a mean of errors, which are at most 1
     wrong[-4:] = zlib.crc32(wrong[:-4]).to_bytes(4, "little")
     assert not device.restore(bytes(wrong))
-    raises("its drifts is", with_state, model, bytes(wrong), error=edge.ProgramError)
-    assert device.restore(state_of(model))
+    raises("its drifts is", restore_state, model, bytes(wrong), error=edge.ExportError)
+    assert device.restore(serialise_state(model))
 
 
 def test_ten_thousand_rows(tmp_path):
@@ -98,7 +98,7 @@ def test_ten_thousand_rows(tmp_path):
     X, y = rows(10_000, seed=1)
     for x, label in zip(X, y, strict=True):
         device.learn(x, label)
-    taken = with_state(model, device.state)
+    taken = restore_state(model, device.state)
     model.learn_many(X, y)
     assert taken.n_merges == model.n_merges > 1000
     assert_equal(model, taken, 1e-5)
@@ -120,7 +120,7 @@ def test_rows_are_scaled_by_the_scale_in_use(tmp_path):
     assert device.decision(far[0]) == pytest.approx(device.decision(zeros), abs=1e-6)
     for x, label in zip(X[200:], y[200:], strict=True):
         device.learn(x, label == model.positive_label)
-    taken = with_state(model, device.state)
+    taken = restore_state(model, device.state)
     assert np.mean(taken.predict_many(X) == y) > 0.9
     assert taken.n_learned == 400
 
@@ -157,8 +157,8 @@ def test_states_that_are_none_are_refused(tmp_path):
             data[-4:] = zlib.crc32(data[:-4]).to_bytes(4, "little")
         taken = device.restore(bytes(data))
         try:
-            with_state(model, bytes(data)).predict_one({0: 1.0})
-        except edge.ProgramError:
+            restore_state(model, bytes(data)).predict_one({0: 1.0})
+        except edge.ExportError:
             refused += 1
         if taken:
             device.learn(x, 1)
@@ -189,14 +189,14 @@ def without_features():
 )
 def test_what_cannot_learn_there_is_named(make, reason, tmp_path):
     model = make()
-    refused(reason, write_learning_c, model, tmp_path, error=edge.ProgramError)
+    refused(reason, write_learning_c, model, tmp_path, error=edge.ExportError)
 
 
 def test_states_of_other_models_are_refused():
     model, other = learner(*KINDS[0]), learner(BSGDClassifier, {"scaling": None, "gamma": 0.3})
-    refused("other features, scale or parameters", with_state, model, state_of(other), error=edge.ProgramError)
-    refused("a state of 3 bytes", with_state, model, b"abc", error=edge.ProgramError)
-    assert_equal(with_state(model, state_of(model)), model, 1e-12)
+    refused("other features, scale or parameters", restore_state, model, serialise_state(other), error=edge.ExportError)
+    refused("a state of 3 bytes", restore_state, model, b"abc", error=edge.ExportError)
+    assert_equal(restore_state(model, serialise_state(model)), model, 1e-12)
 
 
 def test_names_with_marks_of_the_writer(tmp_path):

@@ -15,10 +15,10 @@ from edge_models import FORESTS, MAKERS, MEMORIES, matrix, memory, outside, prog
 from lists import in_turn
 from refused import refused
 from streamsvm import BSGDClassifier, edge
-from streamsvm.edge.program import Answer, Column, Program, run
+from streamsvm.edge.program import Answer, Column, Program, run_program
 from streamsvm.export.c import write_c
-from streamsvm.export.describe import program_of
-from streamsvm.export.quantise import quantised
+from streamsvm.export.convert import make_program
+from streamsvm.export.quantise import quantise_program
 
 pytestmark = [needs_compiler, pytest.mark.thorough]
 SHORT = [
@@ -39,13 +39,13 @@ def check(given, **how):
     compiled = CModel(given, flags=FLAGS, **how)
     predictions, found = compiled.predict_many(X), compiled.decision_function_many(X).reshape(len(X), -1)
     if "bits" in how:
-        given = quantised(given, how["bits"])
-    f, choice = run(given, X.astype(np.float64))
+        given = quantise_program(given, how["bits"])
+    f, choice = run_program(given, X.astype(np.float64))
     size = max(np.abs(f).max(), 1.0)
     np.testing.assert_allclose(found, f, rtol=2e-4, atol=2e-4 * size)
     predictor = edge.Predictor(given)
     expected = predictor.predict_many(X)
-    if given.answer.odds is not None:
+    if given.answer.calibration is not None:
         probabilities = compiled.predict_proba_many(X)
         np.testing.assert_allclose(probabilities, predictor.predict_proba_many(X), rtol=2e-3, atol=2e-4)
     if given.answer.kind == "class":
@@ -64,7 +64,7 @@ TRIED = set()
 def test_every_model_answers_alike(name, tmp_path):
     given = program(name)
     if any(step.op == "trees" for step in given.steps):
-        refused("no form in C: model.to_budget", write_c, given, tmp_path, error=edge.ProgramError)
+        refused("no form in C: model.to_budget", write_c, given, tmp_path, error=edge.ExportError)
         return
     code = re.sub(r"(?s)= \{.*?\};|/\*.*?\*/|-?[\d.]+(e[-+]?\d+)?", "", write_c(given, tmp_path).source.read_text())
     if code not in TRIED:  # of models whose C differs by its numbers only, one is compiled
@@ -132,7 +132,7 @@ def test_what_cannot_be_written_or_compiled(tmp_path):
             for name in ("", "2x", "a-b", "int", "x" * 60, "a b", "\u00e4", "math", "stdint")
         ),
     ):
-        refused(reason, call, given, *words, **how, error=edge.ProgramError)
+        refused(reason, call, given, *words, **how, error=edge.ExportError)
     refused(r"shape \(2, 3\), not \(rows, 5\)", CModel(given).predict_many, np.zeros((2, 3)))
 
 
@@ -140,10 +140,10 @@ def test_features_that_are_next_to_nothing():
     model = BSGDClassifier(budget=20, gamma=0.2, scaling=None, seed=0)
     for number in range(50):
         model.learn_one({"a": number % 7 * 1e-25, "b": number % 3 - 1.0}, number % 3 > 1)
-    given = program_of(model)
+    given = make_program(model)
     X = np.array([[1e18, 0.0], [1.0, 1.0], [0.0, 1.0], [0.0, -1.0]], np.float32)
     found = CModel(given, bits=8).decision_function_many(X)
-    np.testing.assert_allclose(found, run(given, X.astype(np.float64))[0][:, 0], atol=0.02)
+    np.testing.assert_allclose(found, run_program(given, X.astype(np.float64))[0][:, 0], atol=0.02)
     run_random_rows(given, COMPILERS[0], bits=8)
 
 
@@ -189,7 +189,7 @@ def test_the_header_says_where_hashed_names_go(tmp_path):
     model = BSGDClassifier(budget=5, max_features=2, overflow="hash")
     for number in range(20):
         model.learn_one({"a": 1.0, "b": number % 2, "c": 1.0}, number % 2)
-    text = write_c(program_of(model), tmp_path).header.read_text()
+    text = write_c(make_program(model), tmp_path).header.read_text()
     assert "Numbers of other names are added to the x whose place is the CRC-32 of the name modulo 2." in text
 
 
@@ -226,7 +226,7 @@ def test_a_row_has_its_numbers_by_names(flags, tmp_path):
     for i in range(30):
         model.learn_one({name: float(i % (7 + k)) for k, name in enumerate(names)}, i % 2 == 0)
     model.note_columns(names)
-    write_c(program_of(model), tmp_path)
+    write_c(make_program(model), tmp_path)
     (tmp_path / "main.c").write_text(BY_NAMES)
     command = [COMPILERS[0], *flags, "-Wall", "-Wextra", "-Wpedantic", "-Werror", "main.c", "model.c", "-o", "main"]
     subprocess.run(command, cwd=tmp_path, check=True)

@@ -17,7 +17,7 @@ from river import drift
 import streamsvm
 from patience import PATIENCE, until
 from streamsvm import BSGDClassifier, BSGDRegressor, OneClassBSGD, SVMClassifier
-from streamsvm.export.report.facts import Given, facts_of
+from streamsvm.export.report.contents import ReportRows, make_report
 from streamsvm.stream import CheckpointFolder, DriftWatch, IterableSource, LearningLoop, PredictionLoop, Row, monitor
 from streamsvm.stream.checkpoint import Checkpoint
 from streamsvm.stream.monitor import Monitor
@@ -159,7 +159,7 @@ def run(model, rows, metric, folder, **options):
 
 def scored(model, rows, metric):
     end = PredictionLoop(IterableSource(rows), model, metric=metric).run()
-    return Given(HOSTILE[2], [x for x, _ in rows], [y for _, y in rows], end.scored, end.scores, {"refused": 3}, 0.25)
+    return ReportRows(HOSTILE[2], [x for x, _ in rows], [y for _, y in rows], end.scored, end.scores, {"refused": 3}, 0.25)
 
 
 def of_labels(labels, tmp_path, n=1500):
@@ -170,7 +170,7 @@ def of_labels(labels, tmp_path, n=1500):
         if i % 90 == 5:
             x[HOSTILE[1]] = "no number"
     found = run(BSGDClassifier(30), rows, TABLES, tmp_path, drift=DriftWatch(drift.ADWIN(delta=0.9)))
-    return facts_of(found, scored(found.model, rows[6:80], TABLES), 12345)
+    return make_report(found, scored(found.model, rows[6:80], TABLES), 12345)
 
 
 def of_table(tmp_path):
@@ -181,13 +181,13 @@ def of_table(tmp_path):
     ]
     model = streamsvm.table_model(rows, label="y")
     model.learn_many(pd.DataFrame(rows))
-    return facts_of(Checkpoint(model, None, {}), Given("rows", rows[:200], [row["y"] for row in rows[:200]]))
+    return make_report(Checkpoint(model, None, {}), ReportRows("rows", rows[:200], [row["y"] for row in rows[:200]]))
 
 
 def of_numbers(tmp_path):
     rows = [({"a": i % 9, "b": i % 5}, 3.5 * (i % 9) + i % 5) for i in range(900)]
     found = run(BSGDRegressor(30), rows, NUMBERS, tmp_path)
-    return facts_of(found, scored(found.model, rows[:100], NUMBERS))
+    return make_report(found, scored(found.model, rows[:100], NUMBERS))
 
 
 def of_anomalies(tmp_path):
@@ -195,7 +195,7 @@ def of_anomalies(tmp_path):
     rows = [{"a": i % 9 / 9, "b": i % 5 / 5} for i in range(300)]
     for x in rows:
         model.learn_one(x)
-    return facts_of(Checkpoint(model, None, {}), Given("rows", rows, [None] * len(rows)))
+    return make_report(Checkpoint(model, None, {}), ReportRows("rows", rows, [None] * len(rows)))
 
 
 def of_an_earlier_version(tmp_path):
@@ -203,7 +203,7 @@ def of_an_earlier_version(tmp_path):
     curve = found.header["curve"]
     header = found.header | {"curve": curve | {"points": [point[:3] for point in curve["points"]]}}
     header["scores"] = [{"name": "Accuracy", "value": 0.875}]
-    return facts_of(found._replace(header=header))
+    return make_report(found._replace(header=header))
 
 
 CASES = {
@@ -214,7 +214,7 @@ CASES = {
     "numbers": of_numbers,
     "anomalies": of_anomalies,
     "earlier": of_an_earlier_version,
-    "nothing": lambda _: facts_of(Checkpoint(BSGDClassifier(), None, {})),
+    "nothing": lambda _: make_report(Checkpoint(BSGDClassifier(), None, {})),
 }
 
 

@@ -10,8 +10,8 @@ from typing import Any
 
 from river import base
 
-from streamsvm.edge.program import ProgramError
-from streamsvm.export.describe import program_of
+from streamsvm.edge.program import ExportError
+from streamsvm.export.convert import make_program
 from streamsvm.learners.conformal import ConformalClassifier, ConformalRegressor
 from streamsvm.learners.costs import CostSensitiveClassifier
 from streamsvm.learners.thresholds import TunedThresholdClassifier
@@ -27,7 +27,7 @@ from streamsvm.stream.tables.table_schema import ColumnSchema, apply_kinds
 _SMALL = 256 * 1024  # bytes: less than a usual small device has for constants
 
 
-class About:
+class ModelSummary:
     """The facts that are known of a model and of the run that it comes from; None and empty where nothing is."""
 
     def __init__(self, checkpoint: Checkpoint) -> None:
@@ -138,8 +138,8 @@ def missing_share(column: ColumnSchema, n_rows: int) -> float | None:
 
 def _export_words(model: Any) -> str:
     try:
-        program = program_of(model)
-    except ProgramError as error:
+        program = make_program(model)
+    except ExportError as error:
         return str(error)
     size = f"{program.nbytes:,} bytes of numbers"
     return f"{size}, which fit a small device" if program.nbytes <= _SMALL else f"{size}; export --max-bytes makes it smaller"
@@ -199,11 +199,11 @@ def _experts_of(learner: Any) -> list[tuple[str, float, float]]:
     return [(name, weights[name] / total, errors[name]) for name in order]
 
 
-def card(facts: Mapping[str, Any]) -> str:
-    r"""Return the figures of `facts_of` as Markdown. Names and labels stay text, whatever they are.
+def make_model_card(facts: Mapping[str, Any]) -> str:
+    r"""Return the figures of `make_report` as Markdown. Names and labels stay text, whatever they are.
 
-    >>> print(card({"title": "A <b>", "lead": ["10 rows"], "score": {"big": "9", "what": "*", "sentence": "", "guesses": []},
-    ...     "tiles": [], "facts": [], "notes": ["None."], "foot": "by us"}))
+    >>> print(make_model_card({"title": "A <b>", "lead": ["10 rows"], "score": {"big": "9", "what": "*", "sentence": "",
+    ...     "guesses": []}, "tiles": [], "facts": [], "notes": ["None."], "foot": "by us"}))
     # A \<b\>
     <BLANKLINE>
     10 rows

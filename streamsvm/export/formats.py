@@ -11,16 +11,16 @@ from typing import Any
 
 import numpy as np
 
-from streamsvm.edge.predictor import NO_PROGRAM, PROGRAM
-from streamsvm.edge.program import Program, ProgramError
-from streamsvm.export.describe import program_of
-from streamsvm.export.pipelines import lost_in_float32
+from streamsvm.edge.predictor import NO_PROGRAM_KEY, PROGRAM_KEY
+from streamsvm.edge.program import ExportError, Program
+from streamsvm.export.convert import make_program
+from streamsvm.export.pipelines import find_fields_lost_in_float32
 from streamsvm.files.container import DTYPES, ModelFileError, pack_container
 from streamsvm.files.messages import short_repr
 from streamsvm.files.model_file import is_model, serialize_parts, write_file
 
 #: The forms, and what their writers may be told.
-FORMS: Mapping[str, frozenset[str]] = {
+FORMATS: Mapping[str, frozenset[str]] = {
     "c": frozenset({"bits"}),
     "onnx": frozenset({"inputs"}),
     "numpy": frozenset(),
@@ -47,8 +47,8 @@ def export(
     name
         Name of the files, and of the functions in C.
     max_bytes
-        Maximum bytes of the tables in C. If they have more, `streamsvm.export.reduce.reduced` makes the model smaller, and the
-        file says what that cost. None sets no limit.
+        Maximum bytes of the tables in C. If they have more, `streamsvm.export.reduce.reduce_program` makes the model smaller, and
+        the file says what that cost. None sets no limit.
     X
         Rows on which a smaller model has to decide as before.
     options
@@ -62,7 +62,7 @@ def export(
 
     Raises
     ------
-    ProgramError
+    ExportError
         The model has no such form, or the files cannot be written there; the message says why.
 
     Warns
@@ -81,23 +81,23 @@ def export(
     >>> path.name, edge.load(path).predict_one({"a": 1.0})
     ('model.safetensors', 'yes')
     """
-    if to not in FORMS:
-        raise ProgramError(f"there is no form {to!r:.40}: {', '.join(FORMS)} are the forms")
-    if unknown := options.keys() - FORMS[to]:
-        known = f"it takes {', '.join(sorted(FORMS[to]))}" if FORMS[to] else "it takes no options"
-        raise ProgramError(f"{min(unknown)} means nothing for {to}: {known}")
+    if to not in FORMATS:
+        raise ExportError(f"there is no form {to!r:.40}: {', '.join(FORMATS)} are the forms")
+    if unknown := options.keys() - FORMATS[to]:
+        known = f"it takes {', '.join(sorted(FORMATS[to]))}" if FORMATS[to] else "it takes no options"
+        raise ExportError(f"{min(unknown)} means nothing for {to}: {known}")
     if not _NAME.fullmatch(name):
-        raise ProgramError(f"{name!r:.100} is no name of a file: give letters, digits, _, - and .")
-    program, folder = model if isinstance(model, Program) else program_of(model), Path(out)
+        raise ExportError(f"{name!r:.100} is no name of a file: give letters, digits, _, - and .")
+    program, folder = model if isinstance(model, Program) else make_program(model), Path(out)
     if to == "c" or options.get("inputs") == "float":
         _warn_of_lost(program, to)
     if max_bytes is not None:
-        from streamsvm.export.reduce import reduced  # noqa: PLC0415 - scikit-learn takes a second
+        from streamsvm.export.reduce import reduce_program  # noqa: PLC0415 - scikit-learn takes a second
 
-        program = reduced(program, max_bytes, X, bits=options.get("bits") or 32).program
+        program = reduce_program(program, max_bytes, X, bits=options.get("bits") or 32).program
     try:
         folder.mkdir(parents=True, exist_ok=True)
-        files = files_of(to, folder, name)
+        files = list_files(to, folder, name)
         if to == "c":
             from streamsvm.export.c import write_c  # noqa: PLC0415 - needed for this form only
 
@@ -110,12 +110,12 @@ def export(
             write_file(files[0], _container_bytes(program) if to == "numpy" else _json_bytes(program))
         return files
     except OSError as error:
-        raise ProgramError(f"{error.filename or folder}: {error.strerror}") from error
+        raise ExportError(f"{error.filename or folder}: {error.strerror}") from error
     except ModelFileError as error:
-        raise ProgramError(f"{files_of(to, folder, name)[0]} was not written: {error}") from error
+        raise ExportError(f"{list_files(to, folder, name)[0]} was not written: {error}") from error
 
 
-def files_of(to: str, out: str | Path, name: str) -> list[Path]:
+def list_files(to: str, out: str | Path, name: str) -> list[Path]:
     """Return the files that `export` writes in a form."""
     suffixes = {"c": ("h", "c"), "numpy": ("safetensors",)}.get(to, (to,))
     return [Path(out) / f"{name}.{suffix}" for suffix in suffixes]
@@ -123,7 +123,7 @@ def files_of(to: str, out: str | Path, name: str) -> list[Path]:
 
 def _warn_of_lost(program: Program, to: str) -> None:
     """Warn of features that float32 rounds to a part of their deviations."""
-    if lost := lost_in_float32(program):
+    if lost := find_fields_lost_in_float32(program):
         warnings.warn(
             f"{to} takes rows in float32, which lose the differences of {', '.join(map(short_repr, lost[:5]))}"
             f"{', ...' * (len(lost) > 5)}: the mean is far larger than the deviations. Learn the feature less an offset, or "
@@ -133,12 +133,12 @@ def _warn_of_lost(program: Program, to: str) -> None:
 
 
 def _container_bytes(program: Program) -> bytes:
-    text, arrays = program.parts()
-    return pack_container(arrays, {"kind": "program", PROGRAM: text})
+    text, arrays = program.serialise()
+    return pack_container(arrays, {"kind": "program", PROGRAM_KEY: text})
 
 
 def _json_bytes(program: Program) -> bytes:
-    text, arrays = program.parts()
+    text, arrays = program.serialise()
     saved = json.loads(text)
     saved["format"] = "streamsvm program"
     for places in (*(step["arrays"] for step in saved["steps"]), *saved.get("tables", ())):
@@ -186,10 +186,10 @@ def save(model: Any, path: str | Path, trusted: bool = False) -> None:
     if not is_model(model):
         raise ModelFileError(f"{path} was not written: a {type(model).__name__} is no model")
     try:
-        text, arrays = program_of(model).parts()
-        strings = {PROGRAM: text}
-    except ProgramError as error:
-        strings, arrays = {NO_PROGRAM: str(error)}, {}
+        text, arrays = make_program(model).serialise()
+        strings = {PROGRAM_KEY: text}
+    except ExportError as error:
+        strings, arrays = {NO_PROGRAM_KEY: str(error)}, {}
     try:
         write_file(path, serialize_parts({"model": model}, {"kind": "model"}, trusted, strings, arrays))
     except ModelFileError as error:

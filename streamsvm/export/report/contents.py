@@ -11,7 +11,7 @@ from typing import Any
 from streamsvm import __version__
 from streamsvm.core.explaining import Explanation
 from streamsvm.explanations import Importance, explain_one, importance
-from streamsvm.export.report.about import About, missing_share
+from streamsvm.export.report.summary import ModelSummary, missing_share
 from streamsvm.stream.checkpoint import Checkpoint
 from streamsvm.stream.page import curve_of, finite, plain, score_of, scores_of
 from streamsvm.stream.scores.base import ScoreReport
@@ -22,7 +22,7 @@ _HOW = "streamsvm report STATE ROWS --to report.html"
 
 
 @dataclass(frozen=True)
-class Given:
+class ReportRows:
     """Rows that were given with a model."""
 
     name: str
@@ -39,12 +39,12 @@ class Given:
     """Of the processor, in which they were read, predicted and scored."""
 
 
-def facts_of(checkpoint: Checkpoint, given: Given | None = None, file_bytes: int | None = None) -> dict[str, Any]:
+def make_report(checkpoint: Checkpoint, given: ReportRows | None = None, file_bytes: int | None = None) -> dict[str, Any]:
     """Return the figures of the page `streamsvm.stream.page`, and what is not there in sentences.
 
     ``file_bytes`` is the size of the file that was read, where there is one.
     """
-    known = About(checkpoint)
+    known = ModelSummary(checkpoint)
     scored = given is not None and given.n_scored > 0
     reports = given.reports if given is not None and scored else known.reports
     notes: list[str] = []
@@ -73,7 +73,7 @@ def facts_of(checkpoint: Checkpoint, given: Given | None = None, file_bytes: int
     return {name: value for name, value in facts.items() if value is not None} | {"notes": notes}
 
 
-def _lead_sentences(known: About) -> list[str]:
+def _lead_sentences(known: ModelSummary) -> list[str]:
     lead = [] if known.source is None else [f"learned from {plain(known.source)}"]
     lead.append("nothing was learned yet" if known.learned == 0 else f"{known.learned or 0:,} rows learned")
     used = [column for column in known.columns if column.kind not in ("dropped", "label", "target")]
@@ -82,7 +82,7 @@ def _lead_sentences(known: About) -> list[str]:
     return [*lead, known.learner]
 
 
-def _figure_tiles(known: About, given: Given | None) -> list[list[str]]:
+def _figure_tiles(known: ModelSummary, given: ReportRows | None) -> list[list[str]]:
     found = [["rows learned", f"{known.learned or 0:,}"]]
     if known.labels:
         found.append(["labels", f"{len(known.labels):,}"])
@@ -107,7 +107,7 @@ def _bytes_text(n: int) -> str:
     return f"{n} bytes" if n < 1000 else f"{n / 1e3:.3g} KB" if n < 999_500 else f"{n / 1e6:.3g} MB"
 
 
-def _columns_facts(known: About) -> dict[str, Any] | None:
+def _columns_facts(known: ModelSummary) -> dict[str, Any] | None:
     if not known.columns:
         return None
     rows = [
@@ -130,7 +130,7 @@ def _columns_facts(known: About) -> dict[str, Any] | None:
     return {"sentence": sentence, "rows": rows, "rest": rest}
 
 
-def _size_rows(known: About, given: Given | None, file_bytes: int | None) -> list[list[str]]:
+def _size_rows(known: ModelSummary, given: ReportRows | None, file_bytes: int | None) -> list[list[str]]:
     found = [["the model is", plain(known.words, 160) or known.learner]]
     if known.decides:
         found.append(["decides", plain(known.decides, 200)])
@@ -150,7 +150,7 @@ def _size_rows(known: About, given: Given | None, file_bytes: int | None) -> lis
     return [*found, ["written by", f"streamsvm {known.version or __version__}"]]
 
 
-def _experts_facts(known: About) -> dict[str, Any] | None:
+def _experts_facts(known: ModelSummary) -> dict[str, Any] | None:
     if not known.experts:
         return None
     rows = [[plain(name), f"{100.0 * share:.0f} %", finite(error)] for name, share, error in known.experts[:_MOST_EXPERTS]]
@@ -158,7 +158,7 @@ def _experts_facts(known: About) -> dict[str, Any] | None:
     return {"sentence": sentence, "table": [["expert", "share", "recent error"], *rows]}
 
 
-def _explained_facts(model: Any, known: About, given: Given | None, notes: list[str]) -> dict[str, Any]:
+def _explained_facts(model: Any, known: ModelSummary, given: ReportRows | None, notes: list[str]) -> dict[str, Any]:
     """Return which columns matter and why the first rows are decided so, with the rows that were given."""
     if given is None or not given.xs:
         return {}
@@ -200,7 +200,7 @@ _WHY = (
 )
 
 
-def _importance_facts(found: Importance, known: About) -> dict[str, Any]:
+def _importance_facts(found: Importance, known: ModelSummary) -> dict[str, Any]:
     names = sorted(found.sizes, key=lambda name: -found.losses.get(name, 0.0)) if found.losses else list(found.sizes)
     shown = []
     for name in names[:_MOST_IMPORTANT]:
@@ -216,7 +216,7 @@ def _importance_facts(found: Importance, known: About) -> dict[str, Any]:
     return {"sentence": sentence, "columns": shown, "rest": more}
 
 
-def _row_facts(found: Explanation, y: Any, known: About) -> dict[str, Any]:
+def _row_facts(found: Explanation, y: Any, known: ModelSummary) -> dict[str, Any]:
     given = found.prediction
     text = plain(repr(given) if isinstance(given, str) else f"{given:.6g}" if isinstance(given, float) else given)
     title = "a row" if given is None else f"predicts {text}"
@@ -236,7 +236,7 @@ def _value_text(value: Any) -> str:
     return "missing" if value is None else f"{value:.6g}" if isinstance(value, float) else plain(value, 30)
 
 
-def _notes_of(known: About, given: Given | None, facts: Mapping[str, Any]) -> list[str]:
+def _notes_of(known: ModelSummary, given: ReportRows | None, facts: Mapping[str, Any]) -> list[str]:
     found = []
     if known.learned and len(known.labels) == 1:
         found.append(f"It has met one label, {plain(known.labels[0])}, so it predicts nothing else.")

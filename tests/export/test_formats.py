@@ -14,9 +14,9 @@ from edge_models import MEMORIES, WHOLE_NUMBERS, bsgd, learned, matrix, memory, 
 from refused import refused
 from streamsvm import BSGDClassifier, edge
 from streamsvm.edge.program import Program
-from streamsvm.export.describe import program_of
-from streamsvm.export.forms import FORMS, export, files_of
-from streamsvm.export.pipelines import lost_in_float32
+from streamsvm.export.convert import make_program
+from streamsvm.export.formats import FORMATS, export, list_files
+from streamsvm.export.pipelines import find_fields_lost_in_float32
 from streamsvm.files.container import DTYPES, ModelFileError
 from streamsvm.learners.preprocessing import BoundedScaler
 from streamsvm.stream.tables import TableEncoder
@@ -33,7 +33,7 @@ def same(given, found):
     a, b = edge.Predictor(given), edge.Predictor(found)
     np.testing.assert_array_equal(a.predict_many(X), b.predict_many(X))
     np.testing.assert_array_equal(a.decision_function_many(X), b.decision_function_many(X))
-    assert (a.columns, a.labels, a.facts) == (b.columns, b.labels, b.facts)
+    assert (a.columns, a.labels, a.metadata) == (b.columns, b.labels, b.metadata)
 
 
 def of_json(data):
@@ -47,7 +47,7 @@ def of_json(data):
         for name, array in table.items():
             arrays[name] = np.array(array["data"], DTYPES[array["dtype"]]).reshape(array["shape"])
             table[name] = name
-    return Program.of_parts(json.dumps(saved), arrays)
+    return Program.deserialise(json.dumps(saved), arrays)
 
 
 @pytest.mark.parametrize("name", [*NAMES, *MEMORIES])
@@ -76,7 +76,7 @@ def of_every_form(given, X, tmp_path, bits=32):
 def test_rounding_does_not_choose_among_what_is_equal(kind, labels, values, tmp_path):
     model, X = of_whole_numbers(kind, labels, values)
     f = model.decision_function_many(X) if labels else model.predict_many(X)
-    for found, rounding in zip(of_every_form(program_of(model), X, tmp_path), (2e-5, 1e-4, 1e-4), strict=True):
+    for found, rounding in zip(of_every_form(make_program(model), X, tmp_path), (2e-5, 1e-4, 1e-4), strict=True):
         np.testing.assert_allclose(found.reshape(f.shape), f, atol=rounding)
 
 
@@ -110,25 +110,25 @@ def test_bits_of_vectors(bits, tmp_path):
     ],
 )
 def test_what_cannot_be_asked_for(given, reason, tmp_path):
-    with pytest.raises(edge.ProgramError, match=reason):
+    with pytest.raises(edge.ExportError, match=reason):
         export(learned(bsgd(), 50, 2), out=tmp_path / "new", **given)
     assert not list(tmp_path.glob("new/*"))
 
 
-@pytest.mark.parametrize("form", FORMS)
+@pytest.mark.parametrize("form", FORMATS)
 def test_where_no_file_can_be_written(form, tmp_path):
     (tmp_path / "file").write_text("")
-    path = files_of(form, tmp_path, "model")[-1]
+    path = list_files(form, tmp_path, "model")[-1]
     path.mkdir()
-    refused("file: File exists", export, learned(bsgd(), 50, 2), form, tmp_path / "file", error=edge.ProgramError)
-    with pytest.raises(edge.ProgramError, match=rf"{path.name} was not written: Is a directory"):
+    refused("file: File exists", export, learned(bsgd(), 50, 2), form, tmp_path / "file", error=edge.ExportError)
+    with pytest.raises(edge.ExportError, match=rf"{path.name} was not written: Is a directory"):
         export(learned(bsgd(), 50, 2), form, tmp_path)
     assert sorted(path.name for path in tmp_path.iterdir()) == ["file", path.name]
 
 
 def test_json_is_not_for_numpy_and_a_file_for_numpy_is_no_model_that_learns(tmp_path):
     [numpy_file], [text] = (export(learned(bsgd(), 50, 2), form, tmp_path) for form in ("numpy", "json"))
-    refused("it is JSON, which other programs read: .*--to numpy", edge.load, text, error=edge.ProgramError)
+    refused("it is JSON, which other programs read: .*--to numpy", edge.load, text, error=edge.ExportError)
     refused(r"holds a program alone, which streamsvm\.edge\.load reads", streamsvm.load, numpy_file, error=ModelFileError)
 
 
@@ -136,7 +136,7 @@ def test_what_an_encoder_centres_is_measured_by_the_spread_of_the_learner():
     model, rng = TableEncoder() | BSGDClassifier(budget=20), np.random.default_rng(1)
     for a, b in zip(rng.uniform(0, 2, 300).tolist(), rng.normal(size=300).tolist(), strict=True):
         model.learn_one({"north": 5.4e6 + a, "weight": 4e5 + 1e5 * b}, b > 0.0)
-    assert lost_in_float32(program_of(model)) == ["north"]
+    assert find_fields_lost_in_float32(make_program(model)) == ["north"]
 
 
 @pytest.mark.parametrize("within", [True, False])

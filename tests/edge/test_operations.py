@@ -12,10 +12,10 @@ from streamsvm import edge
 from streamsvm.core.steps import neighbours as of_learners
 from streamsvm.core.steps import stack
 from streamsvm.edge import ensembles
-from streamsvm.edge.program import run
-from streamsvm.edge.step import MOST_AT_ONCE, Step
-from streamsvm.edge.steps import value_of, width_of
-from streamsvm.export.quantise import quantised
+from streamsvm.edge.operations import check_step, evaluate_step
+from streamsvm.edge.program import run_program
+from streamsvm.edge.step import MAX_NUMBERS_AT_ONCE, Step
+from streamsvm.export.quantise import quantise_program
 
 OPTIONS = {"labels": 3, "neighbours": 2, "max_difference": 1.0, "offset": 1e-3, "power": 3}
 
@@ -46,7 +46,7 @@ def made(**given):
 
 def test_a_row_that_is_there_already_is_at_the_least_distance():
     step = made(vectors=np.array([[0, 0], [3, 0], [3, 3]], np.float32), labels=3, neighbours=3)
-    at, near, beyond = value_of(step, np.array([[0.0, 0.0], [2.0**-17, 0.0], [2.0**-14, 0.0]])).tolist()
+    at, near, beyond = evaluate_step(step, np.array([[0.0, 0.0], [2.0**-17, 0.0], [2.0**-14, 0.0]])).tolist()
     assert at == near
     assert beyond[0] < at[0]
 
@@ -54,17 +54,17 @@ def test_a_row_that_is_there_already_is_at_the_least_distance():
 @pytest.mark.parametrize("bits", [32, 8])
 @pytest.mark.parametrize("name", MEMORIES)
 def test_neighbours_answer_as_their_twin(name, bits):
-    given = quantised(program(name), bits)
+    given = quantise_program(program(name), bits)
     place = next(place for place, step in enumerate(given.steps) if step.op == "neighbours")
     part = given.with_steps(given.steps[:place])
     part.answer = given.answer._replace(decision=place, choice=place)
     X = matrix(given).astype(np.float64)
-    taken, step, labels = run(part, X)[0], given.steps[place], given.steps[place].options["labels"]
-    values = value_of(step, taken)
-    assert values.shape == (len(X), labels or 1) == (len(X), width_of(step, taken.shape[1]))
+    taken, step, labels = run_program(part, X)[0], given.steps[place], given.steps[place].options["labels"]
+    values = evaluate_step(step, taken)
+    assert values.shape == (len(X), labels or 1) == (len(X), check_step(step, taken.shape[1]))
     np.testing.assert_allclose(values, [neighbours(step, row) for row in taken.tolist()], rtol=1e-9, atol=1e-12)
     answers = values if not labels else 2.0 * values - 1.0 if labels > 2 else values[:, 1:] - values[:, :1]
-    np.testing.assert_allclose(run(given, X)[0], answers, rtol=1e-12, atol=1e-12)
+    np.testing.assert_allclose(run_program(given, X)[0], answers, rtol=1e-12, atol=1e-12)
 
 
 def test_neighbours_take_a_bounded_memory():
@@ -72,12 +72,12 @@ def test_neighbours_take_a_bounded_memory():
     arrays = {"vectors": rng.normal(size=(n, features)).astype(np.float32), "feature_weights": rng.random(features)}
     arrays |= {"targets": rng.integers(0, 3, n).astype(float), "weights": np.ones(n, np.float32)}
     step, x = made(**arrays), rng.normal(size=(300, features))
-    expected = np.concatenate([value_of(step, row[None]) for row in x])
+    expected = np.concatenate([evaluate_step(step, row[None]) for row in x])
     tracemalloc.start()
-    values = value_of(step, x)
+    values = evaluate_step(step, x)
     most = tracemalloc.get_traced_memory()[1]
     tracemalloc.stop()
-    assert most < 3 * 8 * MOST_AT_ONCE < 8 * len(x) * n * features / 3
+    assert most < 3 * 8 * MAX_NUMBERS_AT_ONCE < 8 * len(x) * n * features / 3
     np.testing.assert_array_equal(values, expected)
 
 
@@ -87,8 +87,8 @@ def test_votes_of_any_size_are_shares():
         for offset in (1e-30, 1e30):
             weights = np.array([1e-30, 1.0, 1e29])
             step = made(feature_weights=np.array([relevance, 0.0]), weights=weights, offset=offset, power=8, neighbours=3)
-            assert width_of(step, 2) == 3
-            np.testing.assert_allclose(value_of(step, np.array([[0.0, 0.0], [1e300, -1e300]])).sum(axis=1), 1.0)
+            assert check_step(step, 2) == 3
+            np.testing.assert_allclose(evaluate_step(step, np.array([[0.0, 0.0], [1e300, -1e300]])).sum(axis=1), 1.0)
 
 
 @pytest.mark.parametrize(
@@ -120,17 +120,17 @@ def test_votes_of_any_size_are_shares():
     ],
 )
 def test_neighbours_that_do_not_fit_are_refused(given, reason):
-    assert width_of(made(), 2) == 3
-    with pytest.raises(edge.ProgramError, match=reason):
-        width_of(made(**given), 2)
+    assert check_step(made(), 2) == 3
+    with pytest.raises(edge.ExportError, match=reason):
+        check_step(made(**given), 2)
 
 
 @pytest.mark.parametrize("name", ["vectors", "feature_weights", "targets", "weights", *OPTIONS])
 def test_neighbours_need_all_arrays_and_options(name):
     step = made()
     arrays, options = ({key: value for key, value in some.items() if key != name} for some in (step.arrays, step.options))
-    with pytest.raises(edge.ProgramError, match=f"has not the arrays and options that it needs .*{name}"):
-        width_of(Step("neighbours", (0,), arrays, options), 2)
+    with pytest.raises(edge.ExportError, match=f"has not the arrays and options that it needs .*{name}"):
+        check_step(Step("neighbours", (0,), arrays, options), 2)
 
 
 @pytest.mark.parametrize(
@@ -147,11 +147,11 @@ def test_middles_and_degrees_that_do_not_fit_are_refused(given, reason):
     arrays = {"vectors": np.array([[-127], [127]], np.int8), "scale": np.array([0.5]), "center": np.array([100.0])}
     options = {"kind": "rbf", "gamma": 1.0, "coef0": 0.0, "degree": 1}
     step = Step("kernel", (0,), arrays, options)
-    np.testing.assert_allclose(value_of(step, np.array([[163.5], [37.5]])), [[0.0, 1.0], [math.exp(-1.0), 0.0]], atol=1e-15)
+    np.testing.assert_allclose(evaluate_step(step, np.array([[163.5], [37.5]])), [[0.0, 1.0], [math.exp(-1.0), 0.0]], atol=1e-15)
     changed = [{name: given.get(name, value) for name, value in some.items()} for some in (arrays, options)]
     if given.get("vectors", arrays["vectors"]).dtype.kind == "f":
         del changed[0]["scale"]
-    refused(reason, width_of, Step("kernel", (0,), *changed), 1, error=edge.ProgramError)
+    refused(reason, check_step, Step("kernel", (0,), *changed), 1, error=edge.ExportError)
 
 
 def shares_by_trees(step, row):
@@ -172,8 +172,8 @@ def test_forests_answer_as_their_twin(name):
     given = program(name)
     X = np.nan_to_num(matrix(given).astype(np.float64), posinf=1e38, neginf=-1e38)
     step = given.steps[1]
-    assert width_of(step, X.shape[1]) == step.options["labels"]
-    np.testing.assert_allclose(value_of(step, X), [shares_by_trees(step, row) for row in X.tolist()], rtol=1e-6, atol=1e-9)
+    assert check_step(step, X.shape[1]) == step.options["labels"]
+    np.testing.assert_allclose(evaluate_step(step, X), [shares_by_trees(step, row) for row in X.tolist()], rtol=1e-6, atol=1e-9)
 
 
 FOREST = {
@@ -219,36 +219,36 @@ def other(name, place, value):
     ],
 )
 def test_forests_that_do_not_fit_are_refused(given, reason):
-    refused(reason, width_of, Step("forest", (0,), FOREST | given, {"labels": 3}), 2, error=edge.ProgramError)
+    refused(reason, check_step, Step("forest", (0,), FOREST | given, {"labels": 3}), 2, error=edge.ExportError)
 
 
 def test_forests_of_numbers_have_means_of_leaves():
     given = {name: array for name, array in FOREST.items() if name not in ("targets", "counts")}
     means = {"means": np.arange(float(len(FOREST["counts"])))}
     step = Step("forest", (0,), given | means, {"labels": 0})
-    assert width_of(step, 2) == 1
+    assert check_step(step, 2) == 1
     labelled = Step("forest", (0,), FOREST | {"targets": np.tile([0, 1], (len(means["means"]), 1))}, {"labels": 2})
-    assert width_of(labelled, 2) == 2
+    assert check_step(labelled, 2) == 2
     x = np.random.default_rng(0).normal(size=(20, 2))
     leaves = ensembles._leaf_numbers(FOREST, x.astype(np.float32))
     votes = FOREST["votes"].astype(float)
-    np.testing.assert_allclose(value_of(step, x)[:, 0], leaves @ votes / votes.sum())
+    np.testing.assert_allclose(evaluate_step(step, x)[:, 0], leaves @ votes / votes.sum())
     for bad, reason in (
         ({}, "means"),
         ({"means": means["means"][:1]}, "do not fit"),
         ({"means": np.full(len(means["means"]), 2e30)}, "do not fit"),
     ):
-        refused(reason, width_of, Step("forest", (0,), given | bad, {"labels": 0}), 2, error=edge.ProgramError)
+        refused(reason, check_step, Step("forest", (0,), given | bad, {"labels": 0}), 2, error=edge.ExportError)
 
 
 def test_forests_and_logarithms_need_their_options():
     for labels in (1, 2.0, 2**12 + 1, None):
         step = Step("forest", (0,), FOREST, {"labels": labels})
-        refused("labels of a step 'forest'", width_of, step, 2, error=edge.ProgramError)
+        refused("labels of a step 'forest'", check_step, step, 2, error=edge.ExportError)
     for least in (0.0, -1.0, math.inf):
-        refused("least of a step 'log'", width_of, Step("log", (0,), {}, {"least": least}), 2, error=edge.ProgramError)
+        refused("least of a step 'log'", check_step, Step("log", (0,), {}, {"least": least}), 2, error=edge.ExportError)
     np.testing.assert_array_equal(
-        value_of(Step("log", (0,), {}, {"least": 0.5}), np.array([[1.0, 0.25]])), [[0.0, math.log(0.5)]]
+        evaluate_step(Step("log", (0,), {}, {"least": 0.5}), np.array([[1.0, 0.25]])), [[0.0, math.log(0.5)]]
     )
 
 

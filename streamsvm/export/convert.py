@@ -12,9 +12,9 @@ from river import compose
 
 from streamsvm.core.checks import to_python_scalar
 from streamsvm.core.memory.features import natural_key
-from streamsvm.edge.program import Answer, Column, Program, ProgramError
+from streamsvm.edge.program import Answer, Column, ExportError, Program
 from streamsvm.edge.step import Step
-from streamsvm.export.pipelines import add_scales, front_of, name_in_river
+from streamsvm.export.pipelines import add_scalings, fold_transformers, get_river_name
 from streamsvm.files.model_file import package_versions
 from streamsvm.learners.conformal import ConformalClassifier, ConformalRegressor
 from streamsvm.learners.costs import CostSensitiveClassifier
@@ -28,25 +28,25 @@ _ORDERS = {
 }
 
 
-def order_text(order: Any) -> str:
+def describe_order(order: Any) -> str:
     """Describe the order in which a program takes numbers, by its fact ``order``."""
     return _ORDERS.get(str(order), "this order")
 
 
-def in_order(program: Program, order: Sequence[Hashable] | None) -> Program:
+def sort_columns(program: Program, order: Sequence[Hashable] | None) -> Program:
     """Return a program whose columns are in an order, and which says the same. Its arrays take as many bytes.
 
     A column stands where its field does in ``order``, or behind all that are there; features of the same field, and fields
     without a place, are in natural order. The columns stay as they are where names are hashed into them.
     """
-    program.facts["order"] = "model" if program.hashed else "natural" if order is None else "table"
+    program.metadata["order"] = "model" if program.hashed else "natural" if order is None else "table"
     if program.hashed:
         return program
-    moved = places_in_order(program.columns, order)
+    moved = find_column_order(program.columns, order)
     if (moved == np.arange(len(moved))).all():
         return program
     made = Program([program.columns[number] for number in moved], program.hashed, program.tables)
-    made.answer, made.facts = program.answer, program.facts
+    made.answer, made.metadata = program.answer, program.metadata
     # Number j of a value is number ``orders[value][j]`` of what it was.
     orders = [moved]
     for step, width in zip(program.steps, program.widths[1:], strict=True):
@@ -54,15 +54,15 @@ def in_order(program: Program, order: Sequence[Hashable] | None) -> Program:
         own = np.concatenate([begin + orders[value] for begin, value in zip(begins, step.inputs, strict=False)])
         same = (own == np.arange(len(own))).all()
         changed, of_value = (step, np.arange(width)) if same else _reordered_step(step, own, width)
-        made.take(changed)
+        made.add_step(changed)
         orders.append(of_value)
     if any((orders[value] != np.arange(len(orders[value]))).any() for value in (made.answer.decision, made.answer.choice)):
-        raise ProgramError("its answer is the row itself")
+        raise ExportError("its answer is the row itself")
     return made
 
 
-def places_in_order(columns: Sequence[Column], order: Sequence[Hashable] | None) -> np.ndarray:
-    """Return the places of columns, int64, in the order that `in_order` gives them."""
+def find_column_order(columns: Sequence[Column], order: Sequence[Hashable] | None) -> np.ndarray:
+    """Return the places of columns, int64, in the order that `sort_columns` gives them."""
     places = {} if order is None else {name: place for place, name in enumerate(order)}
 
     def key(number: int) -> tuple[Any, ...]:
@@ -103,13 +103,13 @@ _FIGURES = ("budget", "n_support", "n_merges", "effective_gamma", "effort", "fol
 _LONGEST = 200  # characters of a parameter
 
 
-def facts_of(model: Any) -> dict[str, Any]:
+def describe_model(model: Any) -> dict[str, Any]:
     """Return the facts of a learner or a fitted machine, as JSON.
 
     >>> from streamsvm import BSGDClassifier
     >>> model = BSGDClassifier(budget=10, gamma=2.0)
     >>> model.learn_one({"a": 1.0}, "yes")
-    >>> facts = facts_of(model)
+    >>> facts = describe_model(model)
     >>> facts["model"], facts["rows"], facts["n_support"], facts["parameters"]["gamma"]
     ('BSGDClassifier', 1, 1, 2.0)
     """
@@ -145,7 +145,7 @@ def _unwrapped_model(model: Any) -> tuple[Any, Finish] | None:
     if isinstance(model, BoundedTargetScaler):
         n, mean, squares = model._scaler._moments[0]
         return model.regressor, _scaled_finish(mean, math.sqrt(squares / max(n, 1.0)))
-    if name_in_river(model) == "TargetStandardScaler":
+    if get_river_name(model) == "TargetStandardScaler":
         return model.regressor, _scaled_finish(model.var.mean.get(), model.var.get() ** 0.5)
     if isinstance(model, TunedThresholdClassifier):
         return model.classifier, _with_threshold(model)
@@ -166,10 +166,10 @@ def _scaled_finish(mean: float, deviation: float) -> Finish:
 
 def _with_threshold(model: TunedThresholdClassifier) -> Finish:
     def finish(program: Program, answer: Answer) -> Answer:
-        if len(model._labels) < 2 or answer.odds is None:
+        if len(model._labels) < 2 or answer.calibration is None:
             return answer
         if len(answer.labels) > 2:
-            raise ProgramError("a threshold of three and more labels is not exported")
+            raise ExportError("a threshold of three and more labels is not exported")
         above = answer.labels[1] == model._positive_label()
         return _from_second(program, answer, model.threshold if above else 1.0 - model.threshold, at_zero=int(above))
 
@@ -178,9 +178,9 @@ def _with_threshold(model: TunedThresholdClassifier) -> Finish:
 
 def _with_costs(model: CostSensitiveClassifier) -> Finish:
     def finish(program: Program, answer: Answer) -> Answer:
-        if answer.odds is None:
+        if answer.calibration is None:
             if len(answer.labels) > 1:
-                raise ProgramError("it chooses labels by their costs, and has no probabilities without streamsvm")
+                raise ExportError("it chooses labels by their costs, and has no probabilities without streamsvm")
             return answer
         costs = tuple(model.costs.get(label, 1.0) for label in answer.labels)
         if len(costs) > 2:
@@ -201,7 +201,7 @@ def _decision_of(answer: Answer, threshold: float) -> float:
     low, high = -1e9, 1e9
     for _ in range(200):  # the probability never falls
         middle = 0.5 * (low + high)
-        if answer.odds is not None and answer.odds.probabilities(np.array([[middle]]))[0, 1] >= threshold:
+        if answer.calibration is not None and answer.calibration.compute_probabilities(np.array([[middle]]))[0, 1] >= threshold:
             high = middle
         else:
             low = middle
@@ -211,7 +211,7 @@ def _decision_of(answer: Answer, threshold: float) -> float:
 _NOT_LEARNED = "it has not learned yet: there is nothing to predict by"
 
 
-def program_of(model: Any) -> Program:
+def make_program(model: Any) -> Program:
     """Return the program that predicts as a model does now.
 
     Parameters
@@ -221,7 +221,7 @@ def program_of(model: Any) -> Program:
 
     Raises
     ------
-    ProgramError
+    ExportError
         The model has not learned yet, or a part of it cannot predict without streamsvm; the message names the part.
 
     Examples
@@ -229,13 +229,13 @@ def program_of(model: Any) -> Program:
     >>> from streamsvm import BSGDClassifier
     >>> model = BSGDClassifier(budget=10)
     >>> model.learn_one({"a": 1.0}, "yes")
-    >>> [step.op for step in program_of(model).steps]
+    >>> [step.op for step in make_program(model).steps]
     ['impute', 'scale', 'kernel', 'linear']
     """
     *transformers, final = _steps_of_model(model)
     is_machine = any(kind.__module__ == "streamsvm.core.sklearn_base" for kind in type(final).__mro__)
     program = _of_batch(final, transformers) if is_machine else _of_river(final, transformers)
-    program.check()
+    program.check_answer()
     return program
 
 
@@ -247,12 +247,12 @@ def _steps_of_model(model: Any) -> list[Any]:
 
 
 def _of_batch(model: Any, transformers: list[Any]) -> Program:
-    from streamsvm.export.machines import machine_program  # noqa: PLC0415 - scikit-learn takes a second
+    from streamsvm.export.machines import make_machine_program  # noqa: PLC0415 - scikit-learn takes a second
 
     if transformers:
-        raise ProgramError(f"a {type(transformers[0]).__name__} before a {type(model).__name__} is not exported")
-    program = machine_program(model)
-    program.facts = facts_of(model) | {"order": "table"}
+        raise ExportError(f"a {type(transformers[0]).__name__} before a {type(model).__name__} is not exported")
+    program = make_machine_program(model)
+    program.metadata = describe_model(model) | {"order": "table"}
     return program
 
 
@@ -270,19 +270,19 @@ def _of_river(model: Any, transformers: list[Any]) -> Program:
     if not isinstance(model, OnlineEstimator):
         problem = f"a {type(model).__name__} has no form that predicts without it"
         if hasattr(model, "to_budget"):
-            raise ProgramError(f"{problem}: model.to_budget(500) makes a learner of its last fit, which has")
-        raise ProgramError(f"{problem}: only models of streamsvm have one")
+            raise ExportError(f"{problem}: model.to_budget(500) makes a learner of its last fit, which has")
+        raise ExportError(f"{problem}: only models of streamsvm have one")
     names = model.feature_names
     if not model.n_learned and not names:
-        raise ProgramError(_NOT_LEARNED)
-    front = front_of(names, transformers)
+        raise ExportError(_NOT_LEARNED)
+    front = fold_transformers(names, transformers)
     hashed = model.max_features if model.overflow == "hash" and len(names) == model.max_features else 0
     if hashed and transformers:
-        raise ProgramError("names that are hashed behind a transformer are not exported: learn with a larger max_features")
+        raise ExportError("names that are hashed behind a transformer are not exported: learn with a larger max_features")
     program = Program(front.columns, hashed, front.tables)
-    value = add_scales(program, 0, front.scales)
+    value = add_scalings(program, 0, front.scales)
     answer = (add_ensemble if isinstance(model, Ensemble) else add_learner)(program, model, value)
     if answer.kind == "class" and answer.labels[0] is None:
-        raise ProgramError(_NOT_LEARNED)
-    program.answer, program.facts = answer, facts_of(model)
-    return in_order(program, model._features.order)
+        raise ExportError(_NOT_LEARNED)
+    program.answer, program.metadata = answer, describe_model(model)
+    return sort_columns(program, model._features.order)

@@ -8,93 +8,91 @@ the next have weights there.
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable, Mapping
 from typing import NamedTuple
 
 import numpy as np
 
 from streamsvm.edge import ensembles
-from streamsvm.edge.ensembles import ABOVE_HALF, LEAD
-from streamsvm.edge.step import MOST_CLASSES, ProgramError, Step, check_vectors, is_number, step_array, step_option, vectors_of
+from streamsvm.edge.step import MAX_CLASSES, ExportError, Step, check_vectors, dequantise_vectors, read_array, read_option
 
-LARGEST_KERNEL = 1e30
+MAX_KERNEL_VALUE = 1e30
 #: Kernel values of distances below this are 0 in every form, as in the models: the least normal number of float32.
-LEAST_KERNEL = 2.0**-126
+MIN_KERNEL_VALUE = 2.0**-126
 
 
 # Checks -----------------------------------------------------------------------------------------------------------------------
 
 
-def width_of(step: Step, width: int) -> int:
+def check_step(step: Step, width: int) -> int:
     """Return the width of a step's value, where the values that it takes have ``width`` numbers together.
 
-    It is a ProgramError if there is no such step, or its arrays and options are not those that it needs.
+    It is an ExportError if there is no such step, or its arrays and options are not those that it needs.
     """
-    if step.op not in _KINDS:
-        raise ProgramError(f"it has the step {step.op!r:.40}, which this version does not know: upgrade streamsvm")
+    if step.op not in _OPERATIONS:
+        raise ExportError(f"it has the step {step.op!r:.40}, which this version does not know: upgrade streamsvm")
     try:
-        return _KINDS[step.op].width(step, width)
+        return _OPERATIONS[step.op].width(step, width)
     except (KeyError, TypeError, AttributeError, IndexError) as error:
-        raise ProgramError(f"a step {step.op!r} has not the arrays and options that it needs ({error!r})") from None
+        raise ExportError(f"a step {step.op!r} has not the arrays and options that it needs ({error!r})") from None
 
 
 def _check_fill(step: Step, width: int) -> int:
     if type(step.options["float32"]) is not bool:
-        raise ProgramError("a step 'impute' has no true or false")
+        raise ExportError("a step 'impute' has no true or false")
     return width
 
 
 def _check_scale(step: Step, width: int) -> int:
-    step_array(step, "location", (width,))
-    if (step_array(step, "spread", (width,)) < 0.0).any():
-        raise ProgramError("a spread is below 0")
+    read_array(step, "location", (width,))
+    if (read_array(step, "spread", (width,)) < 0.0).any():
+        raise ExportError("a spread is below 0")
     if step.options["bound"] is not None:
-        step_option(step, "bound", 0.0)
+        read_option(step, "bound", 0.0)
     return width
 
 
 def _check_select(step: Step, width: int) -> int:
-    columns = step_array(step, "columns", (-1,), "i")
+    columns = read_array(step, "columns", (-1,), "i")
     if len(columns) and not (columns.min() >= 0 and columns.max() < width):
-        raise ProgramError("a step 'select' takes columns that are not there")
+        raise ExportError("a step 'select' takes columns that are not there")
     return len(columns)
 
 
 def _check_clip(step: Step, width: int) -> int:
-    step_option(step, "bound", 0.0)
+    read_option(step, "bound", 0.0)
     return width
 
 
 def _check_log(step: Step, width: int) -> int:
-    step_option(step, "least", 1e-30)
+    read_option(step, "least", 1e-30)
     return width
 
 
 def _check_bend(step: Step, width: int) -> int:
-    step_option(step, "knot", 0.0)
+    read_option(step, "knot", 0.0)
     if step.options["functions"] not in (2, 4):
-        raise ProgramError("a step 'hinges' has 2 or 4 functions")
+        raise ExportError("a step 'hinges' has 2 or 4 functions")
     return int(step.options["functions"]) * width
 
 
 def _check_kernel(step: Step, width: int) -> int:
     kind = step.options["kind"]
     if kind not in ("rbf", "linear", "poly", "sigmoid"):
-        raise ProgramError(f"it has a kernel of the kind {kind!r}, which this version does not know: upgrade streamsvm")
-    step_option(step, "gamma", 0.0)
-    step_option(step, "coef0")
-    step_option(step, "degree", 1, 100, whole=True)
+        raise ExportError(f"it has a kernel of the kind {kind!r}, which this version does not know: upgrade streamsvm")
+    read_option(step, "gamma", 0.0)
+    read_option(step, "coef0")
+    read_option(step, "degree", 1, 100, whole=True)
     return check_vectors(step, width)
 
 
 def _check_trees(step: Step, width: int) -> int:
     vectors = _check_kernel(step, width)
-    right, cut = step_array(step, "right", (-1,), "i"), step_array(step, "cut", (-1,), "i")
-    thresholds, roots = step_array(step, "thresholds", (-1,)), step_array(step, "roots", (-1,), "i")
-    step_array(step, "axes", (len(thresholds), width))
-    starts, rows = step_array(step, "starts", (-1,), "i"), step_array(step, "rows", (-1,), "i")
-    weights = step_array(step, "weights", (-1, len(rows)))
+    right, cut = read_array(step, "right", (-1,), "i"), read_array(step, "cut", (-1,), "i")
+    thresholds, roots = read_array(step, "thresholds", (-1,)), read_array(step, "roots", (-1,), "i")
+    read_array(step, "axes", (len(thresholds), width))
+    starts, rows = read_array(step, "starts", (-1,), "i"), read_array(step, "rows", (-1,), "i")
+    weights = read_array(step, "weights", (-1, len(rows)))
     inner, nodes = right >= 0, len(right)
     # Trees that overlap, leaves of several trees, and leaves with one vector many times would take the square of their size.
     ends = np.append(roots[1:], nodes)[np.searchsorted(roots, np.arange(nodes), "right") - 1] if len(roots) else roots
@@ -114,34 +112,34 @@ def _check_trees(step: Step, width: int) -> int:
         and ((rows >= 0) & (rows < vectors)).all()
     )
     if not good:
-        raise ProgramError("the trees of a step 'trees' do not fit together")
+        raise ExportError("the trees of a step 'trees' do not fit together")
     return len(weights)
 
 
 def _check_fourier(step: Step, width: int) -> int:
-    step_option(step, "factor")
+    read_option(step, "factor")
     return 2 * check_vectors(step, width)
 
 
 def _check_linear(step: Step, width: int) -> int:
-    weights = step_array(step, "weights", (-1, width))
-    step_array(step, "biases", (len(weights),))
+    weights = read_array(step, "weights", (-1, width))
+    read_array(step, "biases", (len(weights),))
     return len(weights)
 
 
 def _check_pairs(step: Step, width: int) -> int:
-    classes = step_option(step, "classes", 2, MOST_CLASSES, whole=True)
+    classes = read_option(step, "classes", 2, MAX_CLASSES, whole=True)
     if width != classes * (classes - 1) // 2:
-        raise ProgramError(f"a step {step.op!r} has {width} pairs of {classes} classes")
+        raise ExportError(f"a step {step.op!r} has {width} pairs of {classes} classes")
     return int(classes)
 
 
 # Values -----------------------------------------------------------------------------------------------------------------------
 
 
-def value_of(step: Step, x: np.ndarray) -> np.ndarray:
+def evaluate_step(step: Step, x: np.ndarray) -> np.ndarray:
     """Return the value of a step for rows, float64 [n, width], from those that it takes, side by side."""
-    return _KINDS[step.op].value(step, x)
+    return _OPERATIONS[step.op].value(step, x)
 
 
 def _fill_step(step: Step, x: np.ndarray) -> np.ndarray:
@@ -167,12 +165,12 @@ def _bend_step(step: Step, x: np.ndarray) -> np.ndarray:
 
 
 def _flushed_values(values: np.ndarray) -> np.ndarray:
-    """Return kernel values of which those below `LEAST_KERNEL` are 0, as they are to a learner: rows far away get one answer."""
-    values[values < LEAST_KERNEL] = 0.0
+    """Set kernel values below `MIN_KERNEL_VALUE` to 0, as the learners do, so that all distant rows get the same answer."""
+    values[values < MIN_KERNEL_VALUE] = 0.0
     return values
 
 
-def kernel_values(step: Step, vectors: np.ndarray, x: np.ndarray) -> np.ndarray:
+def compute_kernel_values(step: Step, vectors: np.ndarray, x: np.ndarray) -> np.ndarray:
     """Return the values of a step's kernel between rows x [n, width] and vectors [m, width], float64 [n, m]."""
     kind, gamma = step.options["kind"], step.options["gamma"]
     if kind == "rbf":
@@ -189,17 +187,17 @@ def kernel_values(step: Step, vectors: np.ndarray, x: np.ndarray) -> np.ndarray:
     products = gamma * products + step.options["coef0"]
     if kind == "sigmoid":
         return np.tanh(products)
-    return np.minimum(np.maximum(products ** step.options["degree"], -LARGEST_KERNEL), LARGEST_KERNEL)
+    return np.minimum(np.maximum(products ** step.options["degree"], -MAX_KERNEL_VALUE), MAX_KERNEL_VALUE)
 
 
 def _trees_step(step: Step, x: np.ndarray) -> np.ndarray:
-    a, vectors = step.arrays, vectors_of(step)
+    a, vectors = step.arrays, dequantise_vectors(step)
     out = np.zeros((len(x), len(a["weights"])))
     for root in a["roots"].tolist():
         leaves = _leaf_numbers(a, x, root)
         for leaf in np.unique(leaves).tolist():
             rows, entries = np.flatnonzero(leaves == leaf), slice(a["starts"][leaf], a["starts"][leaf + 1])
-            values = kernel_values(step, vectors[a["rows"][entries]], x[rows])
+            values = compute_kernel_values(step, vectors[a["rows"][entries]], x[rows])
             out[rows] += values @ a["weights"][:, entries].T
     return out
 
@@ -216,7 +214,7 @@ def _leaf_numbers(a: Mapping[str, np.ndarray], x: np.ndarray, root: int) -> np.n
 
 
 def _fourier_step(step: Step, x: np.ndarray) -> np.ndarray:
-    angles = step.options["factor"] * (x @ vectors_of(step).T)
+    angles = step.options["factor"] * (x @ dequantise_vectors(step).T)
     return np.concatenate([np.cos(angles), np.sin(angles)], axis=1)
 
 
@@ -243,93 +241,28 @@ def _pair_scores(step: Step, x: np.ndarray) -> np.ndarray:
     return votes + sums / (3.0 * (np.abs(sums) + 1.0))
 
 
-class _Kind(NamedTuple):
+class _Operation(NamedTuple):
     """The width of a step's value, once it is checked, and the value."""
 
     width: Callable[[Step, int], int]
     value: Callable[[Step, np.ndarray], np.ndarray]
 
 
-_KINDS: Mapping[str, _Kind] = {
-    "impute": _Kind(_check_fill, _fill_step),
-    "scale": _Kind(_check_scale, _scale_step),
-    "select": _Kind(_check_select, lambda step, x: x[:, step.arrays["columns"]]),
-    "clip": _Kind(_check_clip, lambda step, x: np.minimum(np.maximum(x, -step.options["bound"]), step.options["bound"])),
-    "hinges": _Kind(_check_bend, _bend_step),
-    "kernel": _Kind(_check_kernel, lambda step, x: kernel_values(step, vectors_of(step), x)),
-    "fourier": _Kind(_check_fourier, _fourier_step),
-    "trees": _Kind(_check_trees, _trees_step),
-    "neighbours": _Kind(ensembles.check_neighbours, ensembles.neighbours),
-    "forest": _Kind(ensembles.check_forest, ensembles.forest),
-    "log": _Kind(_check_log, lambda step, x: np.log(np.maximum(x, step.options["least"]))),
-    "linear": _Kind(_check_linear, lambda step, x: x @ step.arrays["weights"].T + step.arrays["biases"]),
-    "concat": _Kind(lambda _, width: width, lambda _, x: x),
-    "votes": _Kind(_check_pairs, _votes_step),
-    "pair_scores": _Kind(_check_pairs, _pair_scores),
-    "experts": _Kind(ensembles.check_experts, ensembles.experts),
+_OPERATIONS: Mapping[str, _Operation] = {
+    "impute": _Operation(_check_fill, _fill_step),
+    "scale": _Operation(_check_scale, _scale_step),
+    "select": _Operation(_check_select, lambda step, x: x[:, step.arrays["columns"]]),
+    "clip": _Operation(_check_clip, lambda step, x: np.minimum(np.maximum(x, -step.options["bound"]), step.options["bound"])),
+    "hinges": _Operation(_check_bend, _bend_step),
+    "kernel": _Operation(_check_kernel, lambda step, x: compute_kernel_values(step, dequantise_vectors(step), x)),
+    "fourier": _Operation(_check_fourier, _fourier_step),
+    "trees": _Operation(_check_trees, _trees_step),
+    "neighbours": _Operation(ensembles.check_neighbours, ensembles.neighbours),
+    "forest": _Operation(ensembles.check_forest, ensembles.forest),
+    "log": _Operation(_check_log, lambda step, x: np.log(np.maximum(x, step.options["least"]))),
+    "linear": _Operation(_check_linear, lambda step, x: x @ step.arrays["weights"].T + step.arrays["biases"]),
+    "concat": _Operation(lambda _, width: width, lambda _, x: x),
+    "votes": _Operation(_check_pairs, _votes_step),
+    "pair_scores": _Operation(_check_pairs, _pair_scores),
+    "experts": _Operation(ensembles.check_experts, ensembles.experts),
 }
-
-
-class MarginOdds(NamedTuple):
-    """Probabilities from decision values in units of the margin: Platt scaling by a factor, mixed with equal shares."""
-
-    factor: float
-    """Factor from decision values to log odds."""
-    prior: float
-    """Weight of the equal shares, from 0 to 1."""
-
-    def probabilities(self, f: np.ndarray) -> np.ndarray:
-        """Compute the probabilities of labels, float64 [n, labels], from decision values float64 [n, 1 or labels]."""
-        if f.shape[1] == 1:
-            p = _sigmoid(self.factor * f)
-            p += self.prior * (0.5 - p)
-            p = np.where(f > 0.0, np.maximum(p, ABOVE_HALF), p)
-            return np.concatenate([1.0 - p, p], axis=1)
-        p = np.minimum(_exponentials(self.factor * (f - f.max(axis=1, keepdims=True))), 1.0 - 2.0**-48)
-        p[np.arange(len(f)), f.argmax(axis=1)] = 1.0
-        return p / p.sum(axis=1, keepdims=True) * (1.0 - self.prior) + self.prior / f.shape[1]
-
-    def check(self, n_labels: int) -> bool:
-        """Return whether the numbers are in their ranges."""
-        return n_labels >= 2 and is_number(self.prior, 0.0, 1.0) and is_number(self.factor, 0.0)
-
-
-class LogOdds(NamedTuple):
-    """Probabilities from log odds, mixed with the shares that labels had so far if there are more than two."""
-
-    prior: float
-    """Weight of the shares, from 0 to 1."""
-    shares: tuple[float, ...] = ()
-    """Share of each label; empty for two labels."""
-
-    def probabilities(self, f: np.ndarray) -> np.ndarray:
-        """Compute the probabilities of labels, float64 [n, labels], from log odds float64 [n, 1 or labels]."""
-        if f.shape[1] == 1:
-            p = _sigmoid(f)
-            return np.concatenate([1.0 - p, p], axis=1)
-        rows, best = np.arange(len(f)), f.argmax(axis=1)
-        p = _exponentials(f - f.max(axis=1, keepdims=True))
-        p /= p.sum(axis=1, keepdims=True)
-        p += self.prior * (np.array(self.shares) - p)
-        others = p.copy()
-        others[rows, best] = -math.inf
-        missing = np.maximum(others.max(axis=1) * (1.0 + LEAD) - p[rows, best], 0.0)
-        p[rows, best] += missing
-        return p / (1.0 + missing)[:, None]
-
-    def check(self, n_labels: int) -> bool:
-        """Return whether the numbers are in their ranges, and there is a share for each of more than two labels."""
-        are_shares = n_labels == 2 or (len(self.shares) == n_labels and all(is_number(share, 0.0, 1.0) for share in self.shares))
-        return n_labels >= 2 and is_number(self.prior, 0.0, 1.0) and are_shares
-
-
-#: The two kinds of probabilities, by their names in files.
-ODDS: Mapping[str, type[MarginOdds | LogOdds]] = {"margin": MarginOdds, "log odds": LogOdds}
-
-
-def _sigmoid(f: np.ndarray) -> np.ndarray:
-    return 1.0 / (1.0 + np.exp(-np.clip(f, -30.0, 30.0)))
-
-
-def _exponentials(f: np.ndarray) -> np.ndarray:
-    return np.exp(np.maximum(f, -30.0))
