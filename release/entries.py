@@ -247,7 +247,7 @@ def use_any(name: str) -> None:
 def check_calls() -> None:
     """Call functions with machine code as Python may call any: copies of them, methods, and errors that they raise."""
     from streamsvm.batch.hss.compositional import CompositionalMatrix
-    from streamsvm.batch.tree_descent import lift
+    from streamsvm.batch.tree_descent import compute_upward_sums
     from streamsvm.core.kernels import exp2d
 
     assert copy.deepcopy([exp2d])[0] is pickle.loads(pickle.dumps(exp2d)) is exp2d  # noqa: S301
@@ -256,7 +256,7 @@ def check_calls() -> None:
     matrix = CompositionalMatrix(one, one, one, one, nothing, one, nothing, np.zeros(0), one)
     said = ""
     try:
-        lift(one, one + 2, one - 1, matrix, np.zeros(2), np.zeros(2), np.zeros(1), **no_keywords)
+        compute_upward_sums(one, one + 2, one - 1, matrix, np.zeros(2), np.zeros(2), np.zeros(1), **no_keywords)
     except ValueError as error:
         said = str(error)
     assert said == "total size of new array must be unchanged", said

@@ -83,7 +83,7 @@ def gap(K, b, lower, upper, targets, epsilon=0.0):
     return float(fall[b > lower].max() - rise[b < upper].min())
 
 
-def admm(K, t, lower, upper, kink, epsilon, beta, relaxation, steps):
+def run_admm(K, t, lower, upper, kink, epsilon, beta, relaxation, steps):
     """min 1/2 b'Kb - t'b + epsilon |b - kink|_1 within bounds and with sum zero, by ADMM; (z, multiplier of the sum)."""
     n = len(t)
     system = np.block([[K + beta * np.eye(n), np.ones((n, 1))], [np.ones((1, n)), np.zeros((1, 1))]])

@@ -5,7 +5,7 @@ import numpy as np
 from river import datasets
 
 from streamsvm.batch.hss import HSSMatrix
-from streamsvm.batch.hss_admm.iteration import ADMMOptions, admm
+from streamsvm.batch.hss_admm.iteration import ADMMOptions, run_admm
 from streamsvm.batch.problem import Bounds
 
 rows = list(datasets.Bananas())[:3000]
@@ -23,7 +23,7 @@ for beta, balance, relaxation, marker, name in (
 ):
     gaps = []
     for iterations in (counts := [5, 10, 20, 40, 80, 160]):
-        gaps.append(admm(K, bounds, ADMMOptions(beta, balance, relaxation, 1e-9, iterations, False)).gap[0])
+        gaps.append(run_admm(K, bounds, ADMMOptions(beta, balance, relaxation, 1e-9, iterations, False)).gap[0])
     axis.plot(counts, gaps, marker=marker, label=name)
 axis.set(xscale="log", yscale="log", xlabel="Iterations", ylabel="Relative duality gap")
 axis.set_xticks(counts, [str(count) for count in counts])

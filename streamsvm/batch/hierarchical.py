@@ -12,7 +12,7 @@ from scipy import sparse
 from sklearn.exceptions import ConvergenceWarning
 
 from streamsvm.batch.hss.compositional import compose_matrix
-from streamsvm.batch.hss.cuts import Cuts, add_values, check_forest, grow, join_trees, pack_forest
+from streamsvm.batch.hss.trees import PartitionTree, add_forest_values, check_forest, grow_tree, join_trees, pack_forest
 from streamsvm.batch.kernel_machine import KernelClassifier, KernelRegressor, SettledTest
 from streamsvm.batch.path_machine import PathData, PathMachine, choose_forest_sizes
 from streamsvm.batch.problem import Bounds, RowGroups
@@ -33,7 +33,7 @@ class _SolvedTree(NamedTuple):
     """A tree with the solutions of all problems, whose rows are in the order of its leaves."""
 
     seed: int
-    cuts: Cuts
+    cuts: PartitionTree
     solutions: list[TreeSolution]
     nbytes: int
 
@@ -69,7 +69,7 @@ class _TreeProblems(NamedTuple):
 
     def _grown(self, seed: int) -> _SolvedTree:
         raise_if_stopped()
-        cuts = grow(self.X, self.leaf_size, seed)
+        cuts = grow_tree(self.X, self.leaf_size, seed)
         matrix = compose_matrix(self.X[cuts.order], cuts, self.kernel, self.rank, seed)
         loss = self.loss._replace(targets=self.loss.targets[cuts.order])
         solutions: list[TreeSolution] = []
@@ -180,7 +180,7 @@ class HierarchicalMachine(PathMachine):
         seeds = np.random.SeedSequence(draw_seed(self.random_state)).generate_state(self.n_trees).tolist()
         trees, threads = list[_SolvedTree](), min(resolve_n_jobs(self.n_jobs), len(seeds))
 
-        def grow_tree(seed: int) -> None:
+        def solve_one(seed: int) -> None:
             if (tree := problems.tree(seed)) is not None:
                 trees.append(tree)
                 show(len(trees))
@@ -188,7 +188,7 @@ class HierarchicalMachine(PathMachine):
         # A tree for each thread; products do not depend on how many there are.
         with limit_blas_threads(), Workers(threads) as workers, show_count(len(seeds), "trees", bool(self.verbose)) as show:
             try:
-                workers.each(grow_tree, seeds, problems.stop)
+                workers.each(solve_one, seeds, problems.stop)
             except BaseException as error:
                 problems.stop.set()
                 if not is_interrupt(error):
@@ -244,7 +244,7 @@ class HierarchicalMachine(PathMachine):
         def decide(begin: int) -> None:
             chunk = X[begin : begin + _CHUNK]
             chunk = chunk.toarray() if sparse.issparse(chunk) else chunk
-            add_values(self._predictor, self._kernel, np.ascontiguousarray(chunk, np.float64), out[begin : begin + _CHUNK])
+            add_forest_values(self._predictor, self._kernel, np.ascontiguousarray(chunk, np.float64), out[begin : begin + _CHUNK])
 
         self._run_chunks(decide, range(0, X.shape[0], _CHUNK))
         return out

@@ -91,12 +91,14 @@ class RowGroups:
             return b[self.group_of_row]
         labels, out = np.zeros(len(C), np.int64) if positive is None else positive.astype(np.int64), np.zeros(len(C))
         lower, upper, _ = self.compute_bounds(C, positive)
-        hand_out(self.group_of_row, C, labels, 0, int(positive is not None), np.ascontiguousarray(b), lower, upper, out)
+        distribute_coefficients(
+            self.group_of_row, C, labels, 0, int(positive is not None), np.ascontiguousarray(b), lower, upper, out
+        )
         return out
 
 
 @compiled(nogil=True)
-def hand_out(
+def distribute_coefficients(
     group: np.ndarray,
     C: np.ndarray,
     labels: np.ndarray,

@@ -16,8 +16,8 @@ from typing import NamedTuple
 
 import numpy as np
 
-from streamsvm.batch.hss.compositional import CompositionalMatrix, matrix_at
-from streamsvm.batch.hss.cuts import Cuts
+from streamsvm.batch.hss.compositional import CompositionalMatrix, view_matrix
+from streamsvm.batch.hss.trees import PartitionTree
 from streamsvm.batch.problem import Bounds
 from streamsvm.core.compiling.functions import compiled
 from streamsvm.core.kernels import FAST
@@ -50,58 +50,58 @@ def _add_transposed(A: np.ndarray, x: np.ndarray, y: np.ndarray) -> None:
 
 
 @compiled(nogil=True, inline=True)
-def _node_part(M: CompositionalMatrix, vectors: np.ndarray, node: int) -> np.ndarray:
+def _slice_node(M: CompositionalMatrix, vectors: np.ndarray, node: int) -> np.ndarray:
     """Return the part of a node."""
-    return vectors[M.places[node] : M.places[node] + M.ranks[node]]
+    return vectors[M.skeleton_starts[node] : M.skeleton_starts[node] + M.ranks[node]]
 
 
 @compiled(nogil=True)
-def _lift_node(node: int, right: np.ndarray, M: CompositionalMatrix, up: np.ndarray) -> None:
+def _update_up(node: int, right: np.ndarray, M: CompositionalMatrix, up: np.ndarray) -> None:
     """Renew ``up`` of an inner node from those of its children."""
     rank, first, second = M.ranks[node], node + 1, right[node]
     if rank:
         middle = M.ranks[first]
-        P = matrix_at(M.interpolations, M.interpolation_places[node], middle + M.ranks[second], rank)
-        to = _node_part(M, up, node)
+        P = view_matrix(M.interpolations, M.interpolation_starts[node], middle + M.ranks[second], rank)
+        to = _slice_node(M, up, node)
         to[:] = 0.0
-        _add_transposed(P[:middle], _node_part(M, up, first), to)
-        _add_transposed(P[middle:], _node_part(M, up, second), to)
+        _add_transposed(P[:middle], _slice_node(M, up, first), to)
+        _add_transposed(P[middle:], _slice_node(M, up, second), to)
 
 
 @compiled(nogil=True)
-def _lower_sums(node: int, second: bool, right: np.ndarray, M: CompositionalMatrix, up: np.ndarray, down: np.ndarray) -> None:
+def _update_down(node: int, second: bool, right: np.ndarray, M: CompositionalMatrix, up: np.ndarray, down: np.ndarray) -> None:
     """Renew ``down`` of a child of an inner node, the first or second one, from its sibling's ``up`` and the node's ``down``."""
     a, b = node + 1, right[node]
-    block = matrix_at(M.blocks, M.block_places[node], M.ranks[a], M.ranks[b])
-    to = _node_part(M, down, b if second else a)
+    block = view_matrix(M.blocks, M.block_starts[node], M.ranks[a], M.ranks[b])
+    to = _slice_node(M, down, b if second else a)
     to[:] = 0.0
     if second:
-        _add_transposed(block, _node_part(M, up, a), to)
+        _add_transposed(block, _slice_node(M, up, a), to)
     else:
-        _add_product(block, _node_part(M, up, b), to)
+        _add_product(block, _slice_node(M, up, b), to)
     if M.ranks[node]:
-        P = matrix_at(M.interpolations, M.interpolation_places[node], M.ranks[a] + M.ranks[b], M.ranks[node])
-        _add_product(P[M.ranks[a] :] if second else P[: M.ranks[a]], _node_part(M, down, node), to)
+        P = view_matrix(M.interpolations, M.interpolation_starts[node], M.ranks[a] + M.ranks[b], M.ranks[node])
+        _add_product(P[M.ranks[a] :] if second else P[: M.ranks[a]], _slice_node(M, down, node), to)
 
 
 @compiled(nogil=True)
-def lift(
+def compute_upward_sums(
     begin: np.ndarray, end: np.ndarray, right: np.ndarray, M: CompositionalMatrix, b: np.ndarray, near: np.ndarray, up: np.ndarray
 ) -> None:
     """Compute the values ``near`` of all rows from the coefficients of their own leaf, and ``up`` of all nodes."""
     for node in range(len(begin) - 1, -1, -1):
         if right[node] >= 0:
-            _lift_node(node, right, M, up)
+            _update_up(node, right, M, up)
             continue
         m, x = end[node] - begin[node], b[begin[node] : end[node]]
-        values, to = near[begin[node] : end[node]], _node_part(M, up, node)
+        values, to = near[begin[node] : end[node]], _slice_node(M, up, node)
         values[:], to[:] = 0.0, 0.0
-        _add_transposed(matrix_at(M.blocks, M.block_places[node], m, m), x, values)
-        _add_transposed(matrix_at(M.interpolations, M.interpolation_places[node], m, M.ranks[node]), x, to)
+        _add_transposed(view_matrix(M.blocks, M.block_starts[node], m, m), x, values)
+        _add_transposed(view_matrix(M.interpolations, M.interpolation_starts[node], m, M.ranks[node]), x, to)
 
 
 @compiled(nogil=True)
-def leaf_weights(right: np.ndarray, M: CompositionalMatrix, down: np.ndarray, weights: np.ndarray) -> None:
+def add_skeleton_weights(right: np.ndarray, M: CompositionalMatrix, down: np.ndarray, weights: np.ndarray) -> None:
     """Turn coefficients b, float64 [n], into weights: values anywhere in a leaf are kernel values with its rows times these.
 
     ``down`` must be that of the coefficients: as the last walk, without steps, left it.
@@ -110,13 +110,13 @@ def leaf_weights(right: np.ndarray, M: CompositionalMatrix, down: np.ndarray, we
         rank = M.ranks[node]
         if right[node] < 0 and rank:
             shares = np.zeros(rank)
-            _add_product(matrix_at(M.inverses, M.inverse_places[node], rank, rank), _node_part(M, down, node), shares)
+            _add_product(view_matrix(M.inverses, M.inverse_starts[node], rank, rank), _slice_node(M, down, node), shares)
             for i in range(rank):
-                weights[M.skeletons[M.places[node] + i]] += shares[i]
+                weights[M.skeletons[M.skeleton_starts[node] + i]] += shares[i]
 
 
 @compiled(nogil=True)
-def walk(
+def walk_tree(
     begin: np.ndarray,
     end: np.ndarray,
     right: np.ndarray,
@@ -134,9 +134,9 @@ def walk(
     least: float,
     passes: int,
 ) -> tuple[float, float, float]:
-    """Walk through the tree (see `Cuts`) from left to right, with some passes of coordinate steps over each leaf; maybe none.
+    """Walk through the tree (see `PartitionTree`) from left to right, with ``passes`` of coordinate steps over each leaf, or 0.
 
-    Renews the coefficients b float64 [n], and ``near`` and ``up``, which `lift` makes of them; writes ``down``. Curvatures below
+    Updates the coefficients b float64 [n], and ``near`` and ``up``, see `compute_upward_sums`; writes ``down``. Curvatures below
     ``least`` count as this. Returns the sums over rows of the loss's Fenchel gap, of b f, and of the loss, each before the steps
     of the row's leaf.
     """
@@ -146,21 +146,21 @@ def walk(
         node, stage = nodes.pop(), stages.pop()
         if right[node] >= 0:
             if stage == 2:
-                _lift_node(node, right, M, up)
+                _update_up(node, right, M, up)
                 continue
-            _lower_sums(node, stage == 1, right, M, up, down)
+            _update_down(node, stage == 1, right, M, up, down)
             nodes.append(node)
             stages.append(stage + 1)
             nodes.append(right[node] if stage else node + 1)
             stages.append(0)
             continue
         some, m = slice(begin[node], end[node]), end[node] - begin[node]
-        P = matrix_at(M.interpolations, M.interpolation_places[node], m, M.ranks[node])
-        K = matrix_at(M.blocks, M.block_places[node], m, m)
-        x, own, to = b[some], near[some], _node_part(M, up, node)
+        P = view_matrix(M.interpolations, M.interpolation_starts[node], m, M.ranks[node])
+        K = view_matrix(M.blocks, M.block_starts[node], m, m)
+        x, own, to = b[some], near[some], _slice_node(M, up, node)
         low, high, bend = lower[some], upper[some], kink[some]
         far = np.zeros(m)
-        _add_product(P, _node_part(M, down, node), far)
+        _add_product(P, _slice_node(M, down, node), far)
         for i in range(m):
             f = far[i] + own[i]
             far[i] += bias - targets[begin[node] + i]  # from here on, values minus targets
@@ -231,7 +231,7 @@ class TreeSolution(NamedTuple):
 
 
 def descend_tree(
-    cuts: Cuts,
+    cuts: PartitionTree,
     matrix: CompositionalMatrix,
     loss: LossTerms,
     bounds: Bounds,
@@ -253,14 +253,14 @@ def descend_tree(
     near, up, down = np.zeros(n), np.zeros(len(matrix.skeletons)), np.zeros(len(matrix.skeletons))
     b = np.zeros(n) if start is None else np.clip(start.b, bounds.lower, bounds.upper)
     bias = float(np.median(loss.targets)) if start is None else start.bias
-    lift(*tree, matrix, b, near, up)
+    compute_upward_sums(*tree, matrix, b, near, up)
     constant = float((bounds.upper - bounds.lower).sum()) if loss.classification else 0.0
     tau, last, n_iter = _FIRST_TAU * loss.scale / n, 0.0, 0
     rise = _RISE
     excess = 1.0  # of the true gap over that of the walk before it
 
     def go(passes: int) -> tuple[float, float]:
-        gap, quadratic, cost = walk(
+        gap, quadratic, cost = walk_tree(
             *tree, matrix, loss.targets, loss.epsilon, *bounds, b, near, up, down, bias, _LEAST_CURVATURE * loss.scale, passes
         )
         return gap + loss.margin * abs(float(b.sum())), 0.5 * quadratic + cost + constant
@@ -269,7 +269,7 @@ def descend_tree(
         gap, objective = go(0)
         relative = float(gap / objective) if objective > 0.0 else 0.0
         weights = b.copy()
-        leaf_weights(cuts.right, matrix, down, weights)
+        add_skeleton_weights(cuts.right, matrix, down, weights)
         return TreeSolution(b, bias, weights, objective, relative, n_iter, stop.is_set() and relative > tol)
 
     try:

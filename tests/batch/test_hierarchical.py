@@ -19,9 +19,9 @@ from problems import sine_classes, sine_curve
 from refused import refused
 from streamsvm.batch import CSMOClassifier, CSMORegressor, HierarchicalSVC, HierarchicalSVR, hierarchical, tree_descent
 from streamsvm.batch.hss.compositional import RIDGE, compose_matrix
-from streamsvm.batch.hss.cuts import grow
+from streamsvm.batch.hss.trees import grow_tree
 from streamsvm.batch.problem import Bounds
-from streamsvm.batch.tree_descent import LossTerms, descend_tree, leaf_weights, lift, walk
+from streamsvm.batch.tree_descent import LossTerms, add_skeleton_weights, compute_upward_sums, descend_tree, walk_tree
 from streamsvm.core.kernels import RBF, Kernel
 
 SLOW = config.DISABLE_JIT
@@ -42,10 +42,12 @@ class Small:
 
     def __init__(self, regression, gamma=0.5, leaf_size=16, rank=5):
         X, y = curve(60) if regression else two_classes(60)
-        self.cuts = grow(X, leaf_size, 3)
+        self.cuts = grow_tree(X, leaf_size, 3)
         X, y = X[self.cuts.order], y[self.cuts.order].astype(float)
         self.matrix = compose_matrix(X, self.cuts, Kernel(RBF, gamma, 0.0, 3), rank, 7)
-        skeletons = [self.matrix.skeletons[p : p + r] for p, r in zip(self.matrix.places, self.matrix.ranks, strict=True)]
+        skeletons = [
+            self.matrix.skeletons[p : p + r] for p, r in zip(self.matrix.skeleton_starts, self.matrix.ranks, strict=True)
+        ]
         self.K = naive_batch.compositional(X, self.cuts, skeletons, RIDGE, gamma=gamma)
         self.C, self.y = np.random.default_rng(1).uniform(0.2, 3.0, 60), y
         self.tree = self.cuts.begin, self.cuts.end, self.cuts.right
@@ -75,9 +77,9 @@ def test_a_walk_is_that_of_the_twin(regression, passes):
     b = np.clip(np.random.default_rng(2).normal(size=60), p.bounds.lower, p.bounds.upper)
     expected, start = b.copy(), b.copy()
     near, up, down = np.zeros(60), np.zeros(len(p.matrix.skeletons)), np.zeros(len(p.matrix.skeletons))
-    lift(*p.tree, p.matrix, b, near, up)
+    compute_upward_sums(*p.tree, p.matrix, b, near, up)
     for _ in range(2):
-        gap, quadratic, cost = walk(
+        gap, quadratic, cost = walk_tree(
             *p.tree, p.matrix, p.loss.targets, p.loss.epsilon, *p.bounds, b, near, up, down, 0.3, 1e-9, passes
         )
         naive_batch.descend_once(p.K, p.loss.targets, *p.bounds, p.loss.epsilon, expected, 0.3, p.leaves, passes)
@@ -112,10 +114,10 @@ def test_weights_of_leaves_give_the_values_that_the_matrix_has(gamma, rank):
     p = Small(False, gamma, 30, rank)
     b, near = 10.0 * np.random.default_rng(2).normal(size=60), np.zeros(60)
     up, down = np.zeros(len(p.matrix.skeletons)), np.zeros(len(p.matrix.skeletons))
-    lift(*p.tree, p.matrix, b, near, up)
-    walk(*p.tree, p.matrix, p.loss.targets, 1.0, *p.bounds, b, near, up, down, 0.0, 1e-9, 0)
+    compute_upward_sums(*p.tree, p.matrix, b, near, up)
+    walk_tree(*p.tree, p.matrix, p.loss.targets, 1.0, *p.bounds, b, near, up, down, 0.0, 1e-9, 0)
     weights = b.copy()
-    leaf_weights(p.cuts.right, p.matrix, down, weights)
+    add_skeleton_weights(p.cuts.right, p.matrix, down, weights)
     for leaf in p.leaves:
         np.testing.assert_allclose(p.K[leaf, leaf] @ weights[leaf], (p.K @ b)[leaf], atol=1e-4)
 
@@ -176,7 +178,7 @@ def test_three_classes_and_a_path_share_the_trees(monkeypatch):
     X, y = (part[:: 3 if SLOW else 2] for part in load_iris(return_X_y=True))
     names = np.array(["setosa", "versicolor", "virginica"])[y]
     grown = []
-    monkeypatch.setattr(hierarchical, "grow", lambda *a: grown.append(1) or grow(*a))
+    monkeypatch.setattr(hierarchical, "grow_tree", lambda *a: grown.append(1) or grow_tree(*a))
     model = HierarchicalSVC(gamma=0.5, n_trees=2, tol=1e-3, max_iter=3000, **SMALL)
     models = model.fit_path(X, names, [10.0, 0.1, 1.0])
     assert len(grown) == 2
@@ -278,7 +280,7 @@ def test_too_few_walks_are_warned_of():
 @pytest.mark.parametrize("jobs", [1, 2])
 def test_an_interrupt_leaves_the_last_walk(jobs, monkeypatch):
     X, y = two_classes()
-    monkeypatch.setattr(tree_descent, "walk", Failing(walk, 12, of_compiled_code()))
+    monkeypatch.setattr(tree_descent, "walk_tree", Failing(walk_tree, 12, of_compiled_code()))
     model = HierarchicalSVC(C=100.0, gamma=0.5, tol=0.0, n_jobs=jobs, **SMALL)
     interrupts(model.fit, X, y)
     assert model.score(X, y) > 0.7
@@ -297,11 +299,11 @@ def test_an_interrupt_before_the_first_walk_of_one_tree_leaves_the_others(monkey
         if me != threads[0]:
             assert walked.wait(PATIENCE)
             raise KeyboardInterrupt
-        result = walk(*arguments)
+        result = walk_tree(*arguments)
         walked.set()
         return result
 
-    monkeypatch.setattr(tree_descent, "walk", interrupted)
+    monkeypatch.setattr(tree_descent, "walk_tree", interrupted)
     model = HierarchicalSVC(C=100.0, gamma=0.5, tol=0.0, max_iter=10**6, n_jobs=2, **SMALL)
     interrupts(model.fit, X, y)
     assert model.n_trees_ == 1
@@ -311,7 +313,7 @@ def test_an_interrupt_before_the_first_walk_of_one_tree_leaves_the_others(monkey
 @pytest.mark.parametrize("jobs", [1, 2])
 def test_an_interrupt_before_all_walks_leaves_no_model(jobs, monkeypatch):
     X, y = two_classes()
-    monkeypatch.setattr(tree_descent, "walk", interrupted)
+    monkeypatch.setattr(tree_descent, "walk_tree", interrupted)
     model = HierarchicalSVC(n_jobs=jobs, **SMALL)
     interrupts(model.fit, X, y)
     assert not hasattr(model, "n_trees_")
@@ -319,7 +321,7 @@ def test_an_interrupt_before_all_walks_leaves_no_model(jobs, monkeypatch):
 
 def test_an_interrupt_of_the_last_step_leaves_its_walk(monkeypatch):
     X, y = two_classes()
-    monkeypatch.setattr(tree_descent, "leaf_weights", Failing(leaf_weights))
+    monkeypatch.setattr(tree_descent, "add_skeleton_weights", Failing(add_skeleton_weights))
     one, model = (HierarchicalSVC(gamma=0.5, n_trees=n, **SMALL) for n in (1, 8))
     interrupts(model.fit, X, y)
     np.testing.assert_array_equal(model.decision_function(X), one.fit(X, y).decision_function(X))
@@ -328,11 +330,11 @@ def test_an_interrupt_of_the_last_step_leaves_its_walk(monkeypatch):
 def test_an_interrupt_after_some_trees_leaves_these(monkeypatch):
     X, y = two_classes()
     two = HierarchicalSVC(gamma=0.5, n_trees=2, **SMALL).fit(X, y)
-    monkeypatch.setattr(hierarchical, "grow", Failing(grow, 3))
+    monkeypatch.setattr(hierarchical, "grow_tree", Failing(grow_tree, 3))
     model = HierarchicalSVC(gamma=0.5, **SMALL)
     interrupts(model.fit, X, y)
     np.testing.assert_array_equal(model.decision_function(X), two.decision_function(X))
-    monkeypatch.setattr(hierarchical, "grow", interrupted)
+    monkeypatch.setattr(hierarchical, "grow_tree", interrupted)
     with pytest.raises(KeyboardInterrupt):  # before any tree
         model.fit(X + 1.0, np.where(y > 0, "other", "labels"))
     np.testing.assert_array_equal(model.decision_function(X), two.decision_function(X))

@@ -181,7 +181,7 @@ def test_rows_by_their_values():
     np.testing.assert_array_equal(rows.gather_values(np.array([2]), np.arange(3)), K[[5]][:, [1, 2, 5]])
     np.testing.assert_array_equal(rows.diagonal(), K.diagonal()[[1, 2, 5]])
     out = np.ones(3)
-    rows.add_products(np.array([0.0, 2.0, 1.0]), np.arange(3), np.array([0, 2]), out[::2])
+    rows.add_kernel_products(np.array([0.0, 2.0, 1.0]), np.arange(3), np.array([0, 2]), out[::2])
     np.testing.assert_array_equal(out, [1.0 + 2.0 * K[1, 2] + K[1, 5], 1.0, 1.0 + 2.0 * K[5, 2] + K[5, 5]])
 
 

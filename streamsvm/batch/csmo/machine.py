@@ -23,7 +23,7 @@ from streamsvm.batch.csmo.solver import (
     allocate_buffer,
     allocate_gram,
     is_small,
-    solve,
+    solve_problem,
     solve_small_machines,
 )
 from streamsvm.batch.csmo.state import GramCache, Problem, choose_row_form, compute_gram_rows, make_problem
@@ -113,7 +113,7 @@ class DualFit:
         done = self.begun[k].n_iter if k in self.begun else 0
         point = self.coefficients[k] if done else self.start
         start = None if point is None else groups.sum_values(point[which])
-        solution = solve(problem, start, self.options, buffer, workers, done, shared.gram)
+        solution = solve_problem(problem, start, self.options, buffer, workers, done, shared.gram)
         self.coefficients[k, which] = groups.split_coefficients(solution.b, C, positive)
         return solution
 

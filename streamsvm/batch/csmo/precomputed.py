@@ -52,7 +52,7 @@ class PrecomputedRows:
 
     def write_values(self, rows: np.ndarray, others: np.ndarray, out: np.ndarray) -> None:
         """Write the kernel values of m with k of the n rows into ``out``, float32 or float64 [m, k]."""
-        gather(self.matrix, self.which[rows], self.which[others], out)
+        gather_submatrix(self.matrix, self.which[rows], self.which[others], out)
 
     @property
     def contiguous_matrix(self) -> np.ndarray | None:
@@ -74,10 +74,10 @@ class PrecomputedRows:
         """Return the self-kernels, float64 [n]."""
         return self.matrix.diagonal()[self.which]
 
-    def add_products(self, b: np.ndarray, columns: np.ndarray, which: np.ndarray, out: np.ndarray) -> None:
+    def add_kernel_products(self, b: np.ndarray, columns: np.ndarray, which: np.ndarray, out: np.ndarray) -> None:
         """Add the rows ``which`` of K b, where b is that of the ``columns``, to ``out`` float64 [m]."""
         support = np.flatnonzero(b)
-        _add_rows(self.matrix, self.which[columns[support]], b[support], self.which[which], out)
+        _add_scaled_rows(self.matrix, self.which[columns[support]], b[support], self.which[which], out)
 
 
 def call_kernel_function(kernel: Callable[[Any, Any], Any], X: Any, Z: Any, shape: tuple[int, int]) -> np.ndarray:
@@ -124,7 +124,7 @@ def _find_asymmetry(K: np.ndarray) -> tuple[float, float, int, int]:
 
 
 @compiled(nogil=True)
-def gather(K: np.ndarray, rows: np.ndarray, others: np.ndarray, out: np.ndarray) -> None:
+def gather_submatrix(K: np.ndarray, rows: np.ndarray, others: np.ndarray, out: np.ndarray) -> None:
     """Write ``K[rows][:, others]`` into ``out`` in one step."""
     for i in range(len(rows)):
         row = K[rows[i]]
@@ -133,7 +133,7 @@ def gather(K: np.ndarray, rows: np.ndarray, others: np.ndarray, out: np.ndarray)
 
 
 @compiled(nogil=True)
-def _add_rows(K: np.ndarray, rows: np.ndarray, b: np.ndarray, which: np.ndarray, out: np.ndarray) -> None:
+def _add_scaled_rows(K: np.ndarray, rows: np.ndarray, b: np.ndarray, which: np.ndarray, out: np.ndarray) -> None:
     """Add b_s K[which, s] to ``out`` for each of some rows s; these lie in one piece, and are columns, too."""
     for k in range(len(rows)):
         row, factor = K[rows[k]], b[k]

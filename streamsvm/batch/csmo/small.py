@@ -9,9 +9,9 @@ from typing import NamedTuple
 
 import numpy as np
 
-from streamsvm.batch.csmo.precomputed import gather
-from streamsvm.batch.csmo.steps import CHUNK, CONVERGED, SPREAD, Scratch, WorkingSet, slope_downwards, slope_upwards, steps
-from streamsvm.batch.problem import hand_out
+from streamsvm.batch.csmo.precomputed import gather_submatrix
+from streamsvm.batch.csmo.steps import CHUNK, CONVERGED, SPREAD, Scratch, WorkingSet, run_steps, slope_downwards, slope_upwards
+from streamsvm.batch.problem import distribute_coefficients
 from streamsvm.core.compiling.functions import compiled
 from streamsvm.core.kernels import FAST
 
@@ -32,7 +32,7 @@ class SmallOptions(NamedTuple):
 
 
 @compiled(nogil=True)
-def solve_all(
+def solve_machines(
     K: np.ndarray,
     places: np.ndarray,
     C: np.ndarray,
@@ -74,13 +74,13 @@ def solve_all(
             total, several = total + sums[second], rows[first] + rows[second] > m
         if m < N:
             values = np.empty((m, m))
-            gather(K, some, some, values)
+            gather_submatrix(K, some, some, values)
         b = np.empty(m)
         write_first_point(upper, total, b)
         found[p] = solve_small(values, b, wanted[some], lower, upper, lower + upper, epsilon, classification, total, options)
         if several:
             b_of[some] = b
-            hand_out(places, C, labels, first, second, b_of, lowest, highest, coefficients[p])
+            distribute_coefficients(places, C, labels, first, second, b_of, lowest, highest, coefficients[p])
             continue
         for k in range(m):
             label = second if upper[k] > 0.0 else first
@@ -118,7 +118,7 @@ def solve_small(
     wide[0, :n], wide[2, :n], wide[3, :n], wide[4, :n] = b, lower, upper, kink
     padded = WorkingSet(wide[0], wide[1], wide[2], wide[3], wide[4], diagonal)  # with variables that cannot move
     a = WorkingSet(wide[0][:n], wide[1][:n], lower, upper, kink, diagonal)
-    gap, spread, m = exact_slopes(K, a, targets, epsilon, free)
+    gap, spread, m = recompute_slopes(K, a, targets, epsilon, free)
     if gap > options.goal:
         columns = np.zeros(n * size, np.float32)
         for i in range(n):
@@ -133,25 +133,25 @@ def solve_small(
         while gap > options.goal and done < limit:
             goal = max(options.goal, PART * gap)
             if spread < SPREAD * goal:
-                status, some = steps(padded, single, columns, epsilon, goal, options.conjugate, limit - done)
+                status, some = run_steps(padded, single, columns, epsilon, goal, options.conjugate, limit - done)
             else:
-                status, some = steps(padded, double, columns, epsilon, goal, options.conjugate, limit - done)
+                status, some = run_steps(padded, double, columns, epsilon, goal, options.conjugate, limit - done)
             wide[1, n:] = 0.0
             done += some
-            gap, spread, m = exact_slopes(K, a, targets, epsilon, free)
+            gap, spread, m = recompute_slopes(K, a, targets, epsilon, free)
             since += some
             due = gap <= options.goal or since * (_STEP + n) > _CUBE * m**3 + _SQUARE * m * m + _LINEAR * n * m
             if 1 < m <= options.most_free and due:
-                gap, since = solve_free(K, a, epsilon, free[:m], gap), 0
+                gap, since = solve_free_variables(K, a, epsilon, free[:m], gap), 0
             if status != CONVERGED or some == 0:
                 break
     b[:] = a.b
-    bias, objective, primal = objectives(a, targets, epsilon, classification, total)
+    bias, objective, primal = compute_objectives(a, targets, epsilon, classification, total)
     return bias, max(gap, 0.0), objective, primal, np.float64(done)
 
 
 @compiled(nogil=True)
-def solve_free(K: np.ndarray, a: WorkingSet, epsilon: float, free: np.ndarray, gap: float) -> float:
+def solve_free_variables(K: np.ndarray, a: WorkingSet, epsilon: float, free: np.ndarray, gap: float) -> float:
     """Solve for the variables that lie between their bounds, in float64; return the gap then.
 
     Conditions of optimality are linear equations for them, if all others stay where they are. The solution is kept where the
@@ -201,7 +201,9 @@ def _solve_equations(A: np.ndarray, x: np.ndarray) -> bool:
 
 
 @compiled(nogil=True)
-def exact_slopes(K: np.ndarray, a: WorkingSet, targets: np.ndarray, epsilon: float, free: np.ndarray) -> tuple[float, float, int]:
+def recompute_slopes(
+    K: np.ndarray, a: WorkingSet, targets: np.ndarray, epsilon: float, free: np.ndarray
+) -> tuple[float, float, int]:
     """Compute the gradient anew, from kernel values float64 [n, n]; return the gap, and the largest difference of two slopes.
 
     The third is the number of variables between their bounds: their places are in the first so many of ``free`` then.
@@ -273,7 +275,7 @@ def _move_free(K: np.ndarray, a: WorkingSet, epsilon: float, free: np.ndarray, c
 
 
 @compiled(nogil=True)
-def objectives(
+def compute_objectives(
     a: WorkingSet, targets: np.ndarray, epsilon: float, classification: bool, total: float
 ) -> tuple[float, float, float]:
     """Return the intercept, and the dual and the primal objective."""

@@ -19,15 +19,15 @@ from streamsvm.batch.csmo.newton import NewtonSteps, run_exact_steps
 from streamsvm.batch.csmo.small import (
     PART,
     SmallOptions,
-    exact_slopes,
-    objectives,
-    solve_all,
-    solve_free,
+    compute_objectives,
+    recompute_slopes,
+    solve_free_variables,
+    solve_machines,
     solve_small,
     write_first_point,
 )
 from streamsvm.batch.csmo.state import PAUSE, GramCache, Problem, SolverState, make_feasible
-from streamsvm.batch.csmo.steps import CONVERGED, RUNNING, SPREAD, STALLED, Scratch, WorkingSet, steps
+from streamsvm.batch.csmo.steps import CONVERGED, RUNNING, SPREAD, STALLED, Scratch, WorkingSet, run_steps
 from streamsvm.core.threads import Workers, raise_if_stopped
 
 _NEW = 512  # violators that come into a block, at most
@@ -81,8 +81,8 @@ def solve_blocks(state: SolverState, options: SolverOptions, goal: float) -> int
         start, values = block.b.copy(), state.reserve_matrix(m)
         state.write_matrix(which, values)
         limit = min(_STEPS * m, int(PAUSE / (4 * m)), options.max_iter - state.n_iter)
-        scratch = Scratch.of(m, np.float32)
-        _, done = steps(block, scratch, values.ravel(), p.epsilon, max(PART * gap, goal), options.conjugate, limit)
+        scratch = Scratch.allocate(m, np.float32)
+        _, done = run_steps(block, scratch, values.ravel(), p.epsilon, max(PART * gap, goal), options.conjugate, limit)
         changed = np.flatnonzero(block.b != start)
         if not len(changed):
             return RUNNING if n <= largest else STALLED  # steps on the whole working set may have more precision
@@ -172,7 +172,7 @@ def allocate_buffer(megabytes: float, n: int) -> np.ndarray:
     return np.empty(max(min(int(megabytes * _MEGABYTE) // 4, n * n), 2 * n), np.float32)
 
 
-def solve(
+def solve_problem(
     problem: Problem,
     start: np.ndarray | None,
     options: SolverOptions,
@@ -233,7 +233,7 @@ def solve(
     elif K is not None and gap <= options.tol:
         gap = _polish_solution(problem, K, state.working, options.tol)
     p, working = problem, state.working
-    bias, objective, primal = objectives(working, p.targets, p.epsilon, p.classification, p.total)
+    bias, objective, primal = compute_objectives(working, p.targets, p.epsilon, p.classification, p.total)
     return DualSolution(working.b, bias, gap, objective, primal, state.n_iter, interrupted)
 
 
@@ -255,14 +255,14 @@ def solve_small_machines(
 ) -> dict[int, DualSolution]:
     """Return the solutions of all machines, of few rows each, and write their ``coefficients``, float64 [machines, n].
 
-    The other arguments are those of `streamsvm.batch.csmo.small.solve_all`. Some solutions may not have ended.
+    The other arguments are those of `streamsvm.batch.csmo.small.solve_machines`. Some solutions may not have ended.
     """
     values, small = np.empty((len(machines), 5)), _make_small_options(options)
     linear = 1.0 if epsilon is None else epsilon
     for begin in range(0, len(machines), _AT_ONCE):
         raise_if_stopped()
         part = slice(begin, begin + _AT_ONCE)
-        solve_all(
+        solve_machines(
             K, places, C, labels, targets, machines[part], linear, epsilon is None, share, small, coefficients[part], values[part]
         )
     return {k: _make_solution(coefficients[k], row, options) for k, row in enumerate(values.tolist())}
@@ -286,8 +286,8 @@ def _make_solution(b: np.ndarray, values: Sequence[float], options: SolverOption
 def _polish_solution(p: Problem, K: np.ndarray, a: WorkingSet, tol: float) -> float:
     """Compute the gradient in float64, and solve for free variables where the gap is at most ``tol``; return the gap."""
     free = np.empty(len(a.b), np.int64)
-    gap, _, m = exact_slopes(K, a, p.targets, p.epsilon, free)
-    return max(solve_free(K, a, p.epsilon, free[:m], gap) if gap <= tol and 1 < m <= _MOST_FREE else gap, 0.0)
+    gap, _, m = recompute_slopes(K, a, p.targets, p.epsilon, free)
+    return max(solve_free_variables(K, a, p.epsilon, free[:m], gap) if gap <= tol and 1 < m <= _MOST_FREE else gap, 0.0)
 
 
 def _run_single_steps(state: SolverState, options: SolverOptions, goal: float) -> int:
@@ -299,11 +299,11 @@ def _run_single_steps(state: SolverState, options: SolverOptions, goal: float) -
         if gap < goal:
             return CONVERGED
         spread = max(_compute_spread(ascents), _compute_spread(descents))
-        scratch = Scratch.of(m, np.float32 if spread < SPREAD * max(goal, PART * gap) else np.float64)
+        scratch = Scratch.allocate(m, np.float32 if spread < SPREAD * max(goal, PART * gap) else np.float64)
         at_once = min(max(_SHRINK_EVERY, 2_000_000 // m), max(int(PAUSE / (8 * m)), 50))
         limit = min(at_once, options.max_iter - state.n_iter)
         values = state.fill_matrix().ravel()
-        status, done = steps(state.working, scratch, values, p.epsilon, goal, options.conjugate, limit)
+        status, done = run_steps(state.working, scratch, values, p.epsilon, goal, options.conjugate, limit)
         state.n_iter, since, newton.spent = state.n_iter + done, since + done, newton.spent + float(done * m)
         if options.verbose:
             sys.stderr.write(f"{state.n_iter:,} steps, {m:,} of {len(state.b):,} rows in the working set\n")

@@ -8,14 +8,14 @@ import numpy as np
 from scipy import sparse
 
 from streamsvm.batch.csmo.precomputed import PrecomputedRows
-from streamsvm.batch.csmo.steps import WorkingSet, slopes
+from streamsvm.batch.csmo.steps import WorkingSet, write_slopes
 from streamsvm.batch.csmo.tiles import (
     CheckedFloat32Rows,
     Float32Rows,
-    add_products,
-    block,
+    add_kernel_products,
     check_float32_rows,
     convert_to_indicators,
+    write_kernel_block,
 )
 from streamsvm.batch.csmo.values import (
     NormedRows,
@@ -230,7 +230,7 @@ class SolverState:
             return
         tiles: Float32Rows = self._tiles  # type: ignore[assignment]
         tiles = tiles if len(variables) == tiles.n_rows else tiles.take_rows(variables)
-        block(tiles, tiles, out, self.workers.each)
+        write_kernel_block(tiles, tiles, out, self.workers.each)
         if len(far := np.flatnonzero(~p.float32_rows.is_near[which])):
             out[far] = self._exact_values(which[far], which)
             out[:, far] = out[far].T
@@ -268,7 +268,9 @@ class SolverState:
         rows = self._tiles if which is self.which and self._tiles else everything.take_rows(which)
         far = np.flatnonzero(~near[which])
         before = gradient[far]
-        add_products(rows, everything.take_rows(columns), np.where(near[columns], change, 0.0), gradient, self.workers.each)
+        add_kernel_products(
+            rows, everything.take_rows(columns), np.where(near[columns], change, 0.0), gradient, self.workers.each
+        )
         if len(apart := np.flatnonzero(~near[columns])):
             gradient += change[apart] @ self._exact_values(columns[apart], which)
         if len(far):
@@ -278,7 +280,7 @@ class SolverState:
         """Do as `add_change` does, in float64."""
         p = self.problem
         if p.precomputed is not None:
-            p.precomputed.add_products(change, columns, which, gradient)
+            p.precomputed.add_kernel_products(change, columns, which, gradient)
         elif p.kernel.kind == LINEAR:  # the weights of the features are enough
             gradient += p.rows.X[which] @ (change @ p.rows.X[columns])
         else:
@@ -305,7 +307,7 @@ class SolverState:
     def compute_slopes(self) -> tuple[np.ndarray, np.ndarray, float]:
         """Return the slopes of the objective in each variable of the working set, upwards and downwards, and the gap."""
         ascents, descents = np.empty(len(self.which)), np.empty(len(self.which))
-        least, most = slopes(self.working, self.problem.epsilon, 0.0, ascents, descents)
+        least, most = write_slopes(self.working, self.problem.epsilon, 0.0, ascents, descents)
         return ascents, descents, most - least
 
     def shrink_rows(self, part: float) -> None:
@@ -323,7 +325,7 @@ class SolverState:
         values, self.values = self.values, None
         if values is not None:
             n, m = len(values), len(kept)
-            _keep_variables(values.ravel(), n, kept, self.buffer)
+            _compact_matrix(values.ravel(), n, kept, self.buffer)
             values = self.buffer[: m * m].reshape(m, m)
         self._tiles = self._tiles and self._tiles.take_rows(kept)
         self.b, self.which, self.working, self.dropped, self.values = b, self.which[kept], working, dropped, values
@@ -359,7 +361,7 @@ class SolverState:
 
 
 @compiled(nogil=True)
-def _keep_variables(values: np.ndarray, n: int, kept: np.ndarray, out: np.ndarray) -> None:
+def _compact_matrix(values: np.ndarray, n: int, kept: np.ndarray, out: np.ndarray) -> None:
     """Write a kernel matrix of n variables, float32 [n n], for those that are ``kept``, ascending, to ``out``: maybe itself."""
     m = len(kept)
     for i in range(m):

@@ -50,7 +50,7 @@ class Scratch(NamedTuple):
     listed: np.ndarray  # bool: whether a coordinate is in ``support``
 
     @classmethod
-    def of(cls, n: int, dtype: Any) -> Scratch:
+    def allocate(cls, n: int, dtype: Any) -> Scratch:
         return cls(
             np.empty(n, dtype), np.empty(n, dtype), np.zeros(n, dtype), np.empty(CHUNK, np.float32),
             np.zeros(n), np.empty(n, np.int64), np.zeros(n, bool),
@@ -74,7 +74,7 @@ def slope_downwards(b: float, lower: float, kink: float, epsilon: float) -> floa
 
 
 @compiled(nogil=True)
-def slopes(a: WorkingSet, epsilon: float, origin: float, ascent: np.ndarray, descent: np.ndarray) -> tuple[float, float]:
+def write_slopes(a: WorkingSet, epsilon: float, origin: float, ascent: np.ndarray, descent: np.ndarray) -> tuple[float, float]:
     """Write the ascent and the descent of all rows, minus ``origin``; return the least ascent and the largest descent.
 
     The first minus the second is by how much the worst pair violates optimality, if it is below 0.
@@ -127,7 +127,7 @@ def _advance_chunk(
 
 
 @compiled(nogil=True, forceinline=True)
-def _chunk_extremes(begin: int, end: int, ascent: np.ndarray, descent: np.ndarray) -> tuple[np.int32, np.int32]:
+def _find_chunk_extremes(begin: int, end: int, ascent: np.ndarray, descent: np.ndarray) -> tuple[np.int32, np.int32]:
     """Return the least ascent and the largest descent of a chunk, as bits of float32."""
     least, most = _ALL_BUT_SIGN, -_ALL_BUT_SIGN
     for k in range(np.uint64(begin), np.uint64(end)):
@@ -160,7 +160,7 @@ def _sweep_slopes(
             _advance_chunk(first, last, columns, at_i, at_j, beta, image, step, ascent, descent, np.bool_(True))
         else:
             _advance_chunk(first, last, columns, at_i, at_j, beta, image, step, ascent, descent, np.bool_(False))
-        u, v = _chunk_extremes(first, last, ascent, descent)
+        u, v = _find_chunk_extremes(first, last, ascent, descent)
         most = max(most, v)
         if u < least:
             least, at = u, first
@@ -168,7 +168,7 @@ def _sweep_slopes(
 
 
 @compiled(nogil=True, fastmath=FAST, forceinline=True)
-def _chunk_gains(
+def _write_chunk_gains(
     begin: int,
     end: int,
     descent: np.ndarray,
@@ -200,7 +200,7 @@ def _chunk_gains(
 
 
 @compiled(nogil=True, forceinline=True)
-def _largest_bits(n: int, bits: np.ndarray) -> np.int32:
+def _find_largest_bits(n: int, bits: np.ndarray) -> np.int32:
     """Return the largest of n positive floats, given and returned as bits, which have their order."""
     most = np.int32(0)
     for k in range(np.uint64(n)):
@@ -209,7 +209,7 @@ def _largest_bits(n: int, bits: np.ndarray) -> np.int32:
 
 
 @compiled(nogil=True, forceinline=True)
-def _place_of_bits(bits: np.ndarray, value: np.int32) -> int:
+def _find_bits(bits: np.ndarray, value: np.int32) -> int:
     """Return the first place of a value that is there."""
     k = 0
     while bits[k] != value:
@@ -218,7 +218,7 @@ def _place_of_bits(bits: np.ndarray, value: np.int32) -> int:
 
 
 @compiled(nogil=True, forceinline=True)
-def _best_partner(
+def _find_best_partner(
     descent: np.ndarray,
     columns: np.ndarray,
     at_i: int,
@@ -234,15 +234,15 @@ def _best_partner(
     most, j = np.int32(0), -1
     for first in range(0, n, CHUNK):
         last = min(first + CHUNK, n)
-        _chunk_gains(first, last, descent, columns, at_i, diagonal, diagonal_i, least, image, image_i, inverse, gains)
-        found = _largest_bits(last - first, bits)
+        _write_chunk_gains(first, last, descent, columns, at_i, diagonal, diagonal_i, least, image, image_i, inverse, gains)
+        found = _find_largest_bits(last - first, bits)
         if found > most:
-            most, j = found, first + _place_of_bits(bits, found)
+            most, j = found, first + _find_bits(bits, found)
     return j
 
 
 @compiled(nogil=True)
-def _point_direction(a: WorkingSet, s: Scratch, length: int, beta: float, i: int, j: int) -> tuple[int, float]:
+def _update_direction(a: WorkingSet, s: Scratch, length: int, beta: float, i: int, j: int) -> tuple[int, float]:
     """Replace the direction by e_i - e_j + beta direction; return the length of its support, and the largest step.
 
     That is the largest before a coordinate of the support has to stop.
@@ -257,7 +257,7 @@ def _point_direction(a: WorkingSet, s: Scratch, length: int, beta: float, i: int
             support[size] = k
             size += 1
             if k not in (i, j):
-                room = min(room, (_coordinate_stop(b[k], d, lower[k], upper[k], kink[k]) - b[k]) / d)
+                room = min(room, (_find_stop(b[k], d, lower[k], upper[k], kink[k]) - b[k]) / d)
         else:
             dropped += d
             direction[k] = 0.0
@@ -271,12 +271,12 @@ def _point_direction(a: WorkingSet, s: Scratch, length: int, beta: float, i: int
             size += 1
         d = direction[k]
         if d != 0.0:
-            room = min(room, (_coordinate_stop(b[k], d, lower[k], upper[k], kink[k]) - b[k]) / d)
+            room = min(room, (_find_stop(b[k], d, lower[k], upper[k], kink[k]) - b[k]) / d)
     return size, room
 
 
 @compiled(nogil=True, forceinline=True)
-def _coordinate_stop(b: float, d: float, lower: float, upper: float, kink: float) -> float:
+def _find_stop(b: float, d: float, lower: float, upper: float, kink: float) -> float:
     """Return where a coordinate has to stop: at a bound, or at its kink, where the objective bends."""
     if d > 0.0:
         return kink if b < kink else upper
@@ -284,7 +284,7 @@ def _coordinate_stop(b: float, d: float, lower: float, upper: float, kink: float
 
 
 @compiled(nogil=True)
-def _walk_along(a: WorkingSet, s: Scratch, length: int, step: float, epsilon: float) -> bool:
+def _move_along_direction(a: WorkingSet, s: Scratch, length: int, step: float, epsilon: float) -> bool:
     """Add step direction to b, exactly onto the bounds and kinks that are reached; return whether anything moved.
 
     The slopes of coordinates that reach or leave one change by what the objective bends there.
@@ -297,7 +297,7 @@ def _walk_along(a: WorkingSet, s: Scratch, length: int, step: float, epsilon: fl
         d, old = direction[k], b[k]
         if d == 0.0:
             continue
-        target = _coordinate_stop(old, d, lower[k], upper[k], kink[k])
+        target = _find_stop(old, d, lower[k], upper[k], kink[k])
         reached = target - old <= step * _SNAP * d if d > 0.0 else target - old >= step * _SNAP * d
         new = target if reached else old + step * d
         if new == old:
@@ -314,7 +314,7 @@ def _walk_along(a: WorkingSet, s: Scratch, length: int, step: float, epsilon: fl
 
 
 @compiled(nogil=True, forceinline=True)
-def _first_with_bits(values: np.ndarray, begin: int, bits: np.int32) -> int:
+def _find_first_with_bits(values: np.ndarray, begin: int, bits: np.int32) -> int:
     """Return the first row from ``begin`` on whose value has the bits, in float32."""
     bits = bits ^ ((bits >> np.int32(31)) & _ALL_BUT_SIGN)
     for k in range(begin, len(values)):
@@ -324,7 +324,7 @@ def _first_with_bits(values: np.ndarray, begin: int, bits: np.int32) -> int:
 
 
 @compiled(nogil=True, forceinline=True)
-def _place_of_largest(values: np.ndarray) -> int:
+def _find_largest(values: np.ndarray) -> int:
     """Return the row of the largest value."""
     j = 0
     for k in range(len(values)):
@@ -334,7 +334,7 @@ def _place_of_largest(values: np.ndarray) -> int:
 
 
 @compiled(nogil=True, noinline=True)
-def steps(
+def run_steps(
     a: WorkingSet, s: Scratch, columns: np.ndarray, epsilon: float, tol: float, conjugate: bool, limit: int
 ) -> tuple[int, int]:
     """Do at most ``limit`` steps; return why they ended, and their number. ``columns`` float32 [n n] is the kernel matrix.
@@ -342,14 +342,14 @@ def steps(
     `CONVERGED`: no pair violates optimality by ``tol``. `STALLED`: there is no smaller step in this precision. The first is one
     of plain SMO. The gradient is brought up to date at the end. A step costs O(n).
     """
-    least, most = slopes(a, epsilon, 0.0, s.ascent, s.descent)
+    least, most = write_slopes(a, epsilon, 0.0, s.ascent, s.descent)
     if not most - least >= tol:
         return CONVERGED, 0
     origin = 0.5 * (least + most)
     s.direction[:] = 0.0
     s.listed[:] = False
-    slopes(a, epsilon, origin, s.ascent, s.descent)
-    status, done = _do_steps(a, s, columns, epsilon, tol, conjugate, limit)
+    write_slopes(a, epsilon, origin, s.ascent, s.descent)
+    status, done = _run_step_loop(a, s, columns, epsilon, tol, conjugate, limit)
     b, gradient, lower, upper, kink, ascent, descent = a.b, a.gradient, a.lower, a.upper, a.kink, s.ascent, s.descent
     for k in range(len(b)):
         rise = slope_upwards(b[k], upper[k], kink[k], epsilon)
@@ -361,7 +361,7 @@ def steps(
 
 
 @compiled(nogil=True)
-def _do_steps(
+def _run_step_loop(
     a: WorkingSet, s: Scratch, columns: np.ndarray, epsilon: float, tol: float, conjugate: bool, limit: int
 ) -> tuple[int, int]:
     # Local names, since each access to a field of a tuple counts a reference, atomically: in a loop over few numbers, most of its
@@ -372,11 +372,11 @@ def _do_steps(
     length, follow = 0, False
     low, at = _ALL_BUT_SIGN, 0
     for first in range(0, n, CHUNK):
-        u, _ = _chunk_extremes(first, min(first + CHUNK, n), ascent, descent)
+        u, _ = _find_chunk_extremes(first, min(first + CHUNK, n), ascent, descent)
         if u < low:
             low, at = u, first
-    i = _first_with_bits(ascent, at, low)
-    most = np.float64(descent[_place_of_largest(descent)])
+    i = _find_first_with_bits(ascent, at, low)
+    most = np.float64(descent[_find_largest(descent)])
     done, status = 0, RUNNING
     while done < limit:
         if not most - np.float64(ascent[i]) >= tol:
@@ -384,7 +384,7 @@ def _do_steps(
             break
         at_i, least, inverse = n * i, ascent[i], 1.0 / curvature if follow else 0.0
         own, descent[i] = descent[i], -np.inf  # no row is paired with itself
-        j = _best_partner(descent, columns, at_i, diagonal, i, least, image, precision(inverse), gains)
+        j = _find_best_partner(descent, columns, at_i, diagonal, i, least, image, precision(inverse), gains)
         descent[i] = own
         if j < 0:
             status = STALLED
@@ -395,25 +395,25 @@ def _do_steps(
         beta = -image_ij * inverse
         plain = np.float64(columns[at_i + i]) + np.float64(columns[at_j + j]) - 2.0 * np.float64(columns[at_i + j])
         curvature = max(plain + beta * image_ij, _TAU)
-        length, room = _point_direction(a, s, length, beta, i, j)
+        length, room = _update_direction(a, s, length, beta, i, j)
         if room <= 0.0:  # by rounding alone: along the pair there is room
             beta, curvature = 0.0, max(plain, _TAU)
-            length, room = _point_direction(a, s, length, beta, i, j)
+            length, room = _update_direction(a, s, length, beta, i, j)
         step = gain / curvature
         clipped = room <= step * _SNAP
         step = min(room, step)
-        if not gain > 0.0 or not _walk_along(a, s, length, step, epsilon):
+        if not gain > 0.0 or not _move_along_direction(a, s, length, step, epsilon):
             status = STALLED
             break
         follow = conjugate and not clipped
         low, high, at = _sweep_slopes(
             columns, at_i, at_j, precision(beta), image, precision(step), ascent, descent, follow or beta != 0.0
         )
-        i, most = _first_with_bits(ascent, at, low), _float_of_bits(high)
+        i, most = _find_first_with_bits(ascent, at, low), _bits_to_float(high)
         done += 1
     return status, done
 
 
 @compiled(nogil=True, forceinline=True)
-def _float_of_bits(bits: np.int32) -> float:
+def _bits_to_float(bits: np.int32) -> float:
     return np.float64(np.int32(bits ^ ((bits >> np.int32(31)) & _ALL_BUT_SIGN)).view(np.float32))

@@ -156,7 +156,7 @@ def array_to_csr(X: np.ndarray) -> Any:
     return sparse.csr_array((X.ravel()[places].astype(np.float64), columns.astype(np.int32), starts), X.shape)
 
 
-def block(left: Float32Rows, right: Float32Rows, out: np.ndarray, each: ForEach = call_for_each) -> None:
+def write_kernel_block(left: Float32Rows, right: Float32Rows, out: np.ndarray, each: ForEach = call_for_each) -> None:
     """Write the kernel values of all rows of one with all of the other, float32 [m, n]. O(m n d), in tiles.
 
     Values of rows with each other, where both are the same object, are computed once and mirrored if they take long.
@@ -171,14 +171,14 @@ def block(left: Float32Rows, right: Float32Rows, out: np.ndarray, each: ForEach 
         some = others.slice_rows(first, last)
         for rows, begin, tile in iter_product_tiles(left, some, *((start, start + size) if by_rows else (0, left.n_rows))):
             width = min(tile.shape[1], some.n_rows - begin)
-            _store_values(left.kernel, tile, width, rows.start, first + begin, out)
+            _write_tile_values(left.kernel, tile, width, rows.start, first + begin, out)
             if square:
                 _mirror_values(out, rows.start, rows.stop, begin, begin + width)
 
     each(write, range(0, left.n_rows if by_rows else right.n_rows, size)[::-1])
 
 
-def add_products(
+def add_kernel_products(
     left: Float32Rows, right: Float32Rows, coefficients: np.ndarray, out: np.ndarray, each: ForEach = call_for_each
 ) -> None:
     """Add K c to ``out`` float64 [m], of m rows with n others and c float64 [n]. O(m n d), in tiles."""
@@ -186,7 +186,7 @@ def add_products(
 
     def add(start: int) -> None:
         for rows, first, tile in iter_product_tiles(left, others, start, start + size):
-            _add_values(left.kernel, tile, c[first : first + tile.shape[1]], out[rows])
+            _add_tile_products(left.kernel, tile, c[first : first + tile.shape[1]], out[rows])
 
     each(add, range(0, left.n_rows, size))
 
@@ -231,10 +231,10 @@ def iter_product_tiles(left: Float32Rows, right: Float32Rows, start: int, stop: 
         panel = np.zeros((min(int(right.starts[last] - right.starts[first]), left.features) + 1, lanes), dtype)
         if left.kernel.kind == RBF:
             squares[: last - first] = right.squares[first:last]
-        _lay_out(right.starts, right.indices, right.values, first, last, places, panel)
+        _write_panel(right.starts, right.indices, right.values, first, last, places, panel)
         for begin in range(start, stop, ROWS):
             rows = slice(begin, min(begin + ROWS, stop))
-            _sparse_products(
+            _write_sparse_products(
                 left.starts, left.indices, left.values, own[rows], begin, rows.stop, squares, places, panel, hits, weights, tile
             )
             yield rows, first, tile[: rows.stop - begin]
@@ -253,7 +253,7 @@ def _mirror_values(values: np.ndarray, begin: int, end: int, first: int, last: i
 
 
 @compiled(nogil=True)
-def _lay_out(
+def _write_panel(
     starts: np.ndarray, indices: np.ndarray, values: np.ndarray, first: int, last: int, places: np.ndarray, panel: np.ndarray
 ) -> None:
     """Write some rows into the columns of ``panel``; the row of feature j there is ``places[j]``, above 0."""
@@ -268,7 +268,7 @@ def _lay_out(
 
 
 @compiled(nogil=True, fastmath=FAST)
-def _sparse_products(
+def _write_sparse_products(
     starts: np.ndarray,
     indices: np.ndarray,
     values: np.ndarray,
@@ -310,7 +310,7 @@ def _sparse_products(
 
 
 @compiled(nogil=True, fastmath=FAST)
-def _add_values(kernel: Kernel, products: np.ndarray, coefficients: np.ndarray, out: np.ndarray) -> None:
+def _add_tile_products(kernel: Kernel, products: np.ndarray, coefficients: np.ndarray, out: np.ndarray) -> None:
     """Add K c of a tile [m, at least n] with c float32 [n]."""
     scale, n = np.float32(-kernel.gamma * LOG2E), len(coefficients)
     for i in range(len(products)):
@@ -325,7 +325,7 @@ def _add_values(kernel: Kernel, products: np.ndarray, coefficients: np.ndarray, 
 
 
 @compiled(nogil=True, fastmath=FAST)
-def _store_values(kernel: Kernel, products: np.ndarray, n: int, begin: int, first: int, out: np.ndarray) -> None:
+def _write_tile_values(kernel: Kernel, products: np.ndarray, n: int, begin: int, first: int, out: np.ndarray) -> None:
     """Write the kernel values of a tile [m, at least n] into the rows from ``begin`` and the columns from ``first`` on."""
     scale = np.float32(-kernel.gamma * LOG2E)
     for i in range(len(products)):

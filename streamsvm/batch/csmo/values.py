@@ -140,12 +140,12 @@ def _compute_from_differences(A: NormedRows, B: NormedRows, gamma: float) -> np.
     """Return the values of the Gaussian kernel, float64 [m, k], from squared differences, which do not cancel."""
     others = np.ascontiguousarray(to_dense(B.X).T) if sparse.issparse(B.X) else B.by_feature
     values = np.empty((len(A), len(B)))
-    _write_values_of_differences(np.require(to_dense(A.X), np.float64, ["C", "W"]), others, gamma, values)
+    _write_from_differences(np.require(to_dense(A.X), np.float64, ["C", "W"]), others, gamma, values)
     return values
 
 
 @compiled(nogil=True, fastmath=FAST)
-def _write_values_of_differences(rows: np.ndarray, others: np.ndarray, gamma: float, out: np.ndarray) -> None:
+def _write_from_differences(rows: np.ndarray, others: np.ndarray, gamma: float, out: np.ndarray) -> None:
     """Write the values of the Gaussian kernel of rows [m, d] with others, feature by feature [d, k], into ``out``."""
     n, d = out.shape[1], rows.shape[1]
     distances = np.empty(n)

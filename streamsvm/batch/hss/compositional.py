@@ -14,8 +14,8 @@ from typing import NamedTuple
 
 import numpy as np
 
-from streamsvm.batch.hss.cuts import Cuts, select
-from streamsvm.batch.hss.skeletons import block_between
+from streamsvm.batch.hss.skeletons import compute_block
+from streamsvm.batch.hss.trees import PartitionTree, select_kth
 from streamsvm.core.compiling.functions import compiled
 from streamsvm.core.kernels import LARGEST_KERNEL, Kernel
 
@@ -33,23 +33,23 @@ class CompositionalMatrix(NamedTuple):
     """
 
     ranks: np.ndarray  # int64 [nodes]: rows of the skeleton; 0 for the root
-    places: np.ndarray  # int64 [nodes]: where the skeleton begins in ``skeletons``
+    skeleton_starts: np.ndarray  # int64 [nodes]: where the skeleton begins in ``skeletons``
     skeletons: np.ndarray  # int64: rows in the order of the leaves
-    block_places: np.ndarray  # int64 [nodes]
+    block_starts: np.ndarray  # int64 [nodes]
     blocks: np.ndarray  # float32
-    interpolation_places: np.ndarray  # int64 [nodes]
+    interpolation_starts: np.ndarray  # int64 [nodes]
     interpolations: np.ndarray  # float32
     inverses: np.ndarray
     """float64: of the leaves one after the other, the inverse of the skeleton's matrix [r, r]. Of a broad kernel it is so large
     that float32 would change the values of rows in the leaf by more than they are."""
-    inverse_places: np.ndarray  # int64 [nodes]
+    inverse_starts: np.ndarray  # int64 [nodes]
 
     @property
     def nbytes(self) -> int:
         return int(sum(array.nbytes for array in self))
 
 
-def _node_sizes(begin: np.ndarray, end: np.ndarray, right: np.ndarray, rank: int) -> tuple[np.ndarray, ...]:
+def _compute_node_sizes(begin: np.ndarray, end: np.ndarray, right: np.ndarray, rank: int) -> tuple[np.ndarray, ...]:
     """Return for each node its rank, and how many numbers its block, interpolation and inverse have."""
     sizes, leaf, number = end - begin, right < 0, np.arange(len(begin))
     ranks = np.minimum(sizes, rank)
@@ -60,9 +60,9 @@ def _node_sizes(begin: np.ndarray, end: np.ndarray, right: np.ndarray, rank: int
     return ranks, blocks, interpolations, np.where(leaf, ranks * ranks, 0)
 
 
-def compose_matrix(X: np.ndarray, cuts: Cuts, kernel: Kernel, rank: int, seed: int) -> CompositionalMatrix:
+def compose_matrix(X: np.ndarray, cuts: PartitionTree, kernel: Kernel, rank: int, seed: int) -> CompositionalMatrix:
     """Return the matrix of the rows X float64 [n, d], in the order of the leaves. O(n (m + r) (r + d)) for leaves of m rows."""
-    ranks, blocks, interpolations, inverses = _node_sizes(cuts.begin, cuts.end, cuts.right, rank)
+    ranks, blocks, interpolations, inverses = _compute_node_sizes(cuts.begin, cuts.end, cuts.right, rank)
     keys = np.random.default_rng(seed).permutation(len(X)).astype(np.float64)
     sizes = ranks, blocks, interpolations, inverses
     kinds = np.int64, np.float32, np.float32, np.float64
@@ -78,7 +78,7 @@ def _fill_matrix(
 ) -> None:
     """Fill a matrix, children before their parents. ``keys`` are different numbers, one for each row."""
     for node in range(len(begin) - 1, -1, -1):
-        rank, place, leaf = M.ranks[node], M.places[node], right[node] < 0
+        rank, place, leaf = M.ranks[node], M.skeleton_starts[node], right[node] < 0
         if leaf:
             rows = np.arange(begin[node], end[node])
         else:
@@ -86,40 +86,40 @@ def _fill_matrix(
             first, second = M.ranks[a], M.ranks[b]
             rows = np.empty(first + second, np.int64)
             for i in range(first):
-                rows[i] = M.skeletons[M.places[a] + i]
+                rows[i] = M.skeletons[M.skeleton_starts[a] + i]
             for i in range(second):
-                rows[first + i] = M.skeletons[M.places[b] + i]
-        Z = _taken_values(X, rows)
+                rows[first + i] = M.skeletons[M.skeleton_starts[b] + i]
+        Z = _take_values(X, rows)
         if not leaf:
-            _put_matrix(block_between(Z[:first], Z[first:], kernel), M.blocks, M.block_places[node])
+            _store_matrix(compute_block(Z[:first], Z[first:], kernel), M.blocks, M.block_starts[node])
         if not leaf and rank == 0:
             continue
-        values = block_between(Z, Z, kernel)
+        values = compute_block(Z, Z, kernel)
         if leaf:
-            _put_matrix(values, M.blocks, M.block_places[node])
+            _store_matrix(values, M.blocks, M.block_starts[node])
             if rank == 0:
                 continue
-        some_keys, chosen = _taken_values(keys, rows), np.arange(len(rows))
+        some_keys, chosen = _take_values(keys, rows), np.arange(len(rows))
         if rank < len(rows):
-            select(some_keys, chosen, 0, len(rows), rank)
+            select_kth(some_keys, chosen, 0, len(rows), rank)
         chosen = chosen[:rank]
         for i in range(rank):
             M.skeletons[place + i] = rows[chosen[i]]
-        columns = _taken_values(values, chosen).T.copy()  # as values are symmetric
-        matrix = _taken_values(columns, chosen)
+        columns = _take_values(values, chosen).T.copy()  # as values are symmetric
+        matrix = _take_values(columns, chosen)
         largest = 0.0
         for i in range(rank):
             largest = max(largest, matrix[i, i])
         for i in range(rank):
             matrix[i, i] += RIDGE * largest if largest > _SMALLEST else 1.0
         inverse = np.linalg.inv(matrix)
-        _put_matrix(np.dot(columns, inverse), M.interpolations, M.interpolation_places[node])
+        _store_matrix(np.dot(columns, inverse), M.interpolations, M.interpolation_starts[node])
         if leaf:
-            _put_matrix(inverse, M.inverses, M.inverse_places[node])
+            _store_matrix(inverse, M.inverses, M.inverse_starts[node])
 
 
 @compiled(nogil=True)
-def _taken_values(values: np.ndarray, which: np.ndarray) -> np.ndarray:
+def _take_values(values: np.ndarray, which: np.ndarray) -> np.ndarray:
     """Return ``values[which]``, which takes long to compile in that form."""
     out = np.empty((len(which), *values.shape[1:]), values.dtype)
     for i in range(len(which)):
@@ -128,7 +128,7 @@ def _taken_values(values: np.ndarray, which: np.ndarray) -> np.ndarray:
 
 
 @compiled(nogil=True)
-def _put_matrix(values: np.ndarray, into: np.ndarray, place: int) -> None:
+def _store_matrix(values: np.ndarray, into: np.ndarray, place: int) -> None:
     """Store a matrix in a flat array, from ``place`` on."""
     m, k = values.shape
     for i in range(m):
@@ -137,6 +137,6 @@ def _put_matrix(values: np.ndarray, into: np.ndarray, place: int) -> None:
 
 
 @compiled(nogil=True, inline=True)
-def matrix_at(flat: np.ndarray, place: int, rows: int, columns: int) -> np.ndarray:
+def view_matrix(flat: np.ndarray, place: int, rows: int, columns: int) -> np.ndarray:
     """Return the matrix [rows, columns] that is stored in a flat array from ``place`` on."""
     return flat[place : place + rows * columns].reshape(rows, columns)

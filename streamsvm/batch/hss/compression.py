@@ -6,13 +6,13 @@ from typing import NamedTuple
 
 import numpy as np
 
-from streamsvm.batch.hss.cuts import ClusterTree, grow
-from streamsvm.batch.hss.skeletons import CHUNK_VALUES, KernelBlocks, Node, Precision, compress_nodes
+from streamsvm.batch.hss.skeletons import CHUNK_VALUES, KernelBlocks, Node, NodePrecision, compress_nodes
+from streamsvm.batch.hss.trees import ClusterTree, grow_tree
 from streamsvm.core.progress import iterate_with_progress
 from streamsvm.core.warning import warn
 
 
-def product(tree: ClusterTree, nodes: list[Node], V: np.ndarray) -> np.ndarray:
+def multiply_compressed(tree: ClusterTree, nodes: list[Node], V: np.ndarray) -> np.ndarray:
     """K~ V, float64 [n, k], rows in the tree's order. O(n (m + r) k)."""
     out, upward = np.empty_like(V), list[np.ndarray]()  # P' V of each node: V gathered in the skeleton
     for number, node in enumerate(nodes):
@@ -71,7 +71,7 @@ class ErrorEstimate:
 
         0 if the difference is of the size of rounding errors.
         """
-        difference = float(np.linalg.norm(product(tree, nodes, self._vectors)[self._rows] - self._compute_products))
+        difference = float(np.linalg.norm(multiply_compressed(tree, nodes, self._vectors)[self._rows] - self._compute_products))
         return difference / float(np.linalg.norm(self._compute_products)) if difference > self._min_difference else 0.0
 
 
@@ -79,7 +79,7 @@ _MIN_LEAF = 96  # rows of a leaf, at least
 _DIRECTIONS = 16  # to which rows are projected before they are cut
 
 
-def approximate_neighbors(X: np.ndarray, k: int, trees: int = 4, seed: int = 0) -> np.ndarray:
+def find_approximate_neighbors(X: np.ndarray, k: int, trees: int = 4, seed: int = 0) -> np.ndarray:
     """Find about ``k`` of the nearest rows of each row of X float32 [n, d]: int32 [n, k], fewer if n is small, with repetitions.
 
     Each tree adds the k / trees nearest rows of the row's leaf, so that rows that one tree cuts apart may be together in
@@ -96,7 +96,7 @@ def approximate_neighbors(X: np.ndarray, k: int, trees: int = 4, seed: int = 0) 
     found = np.empty((n, trees, each), np.int32)
     for t in range(trees):
         directions = rng.normal(size=(X.shape[1], min(X.shape[1], _DIRECTIONS))).astype(np.float32)
-        cuts = grow((X @ directions).astype(np.float64), size, int(rng.integers(2**63)))
+        cuts = grow_tree((X @ directions).astype(np.float64), size, int(rng.integers(2**63)))
         begin, longest = cuts.begin[cuts.leaves], int((cuts.end - cuts.begin)[cuts.leaves].max())
         members = cuts.order[np.minimum(begin[:, None] + np.arange(longest), n - 1)]  # smaller leaves borrow rows of the next
         chunk = max(CHUNK_VALUES // longest**2, 1)
@@ -128,7 +128,7 @@ class Compression(NamedTuple):
     reached: bool
 
 
-def compressed_matrix(
+def compress_matrix(
     tree: ClusterTree,
     blocks: KernelBlocks,
     rel_tol: float | None,
@@ -146,7 +146,7 @@ def compressed_matrix(
     ``max_rank`` rows wherever rows differ. Warns if the estimated error is more than half above the tolerance.
     """
     single, estimate = blocks.single(), ErrorEstimate(blocks, zero_sum, np.random.default_rng(seed))
-    neighbors, rng = approximate_neighbors(single.X, n_neighbors, seed=seed), np.random.default_rng(seed)
+    neighbors, rng = find_approximate_neighbors(single.X, n_neighbors, seed=seed), np.random.default_rng(seed)
     norm, previous_error, rounds, best = estimate.row_norm, np.inf, 1, Compression([], np.inf, False)
     tolerance, threshold, columns = 0.0, _RANK_THRESHOLD * norm, _COLUMNS
     if rel_tol is not None:
@@ -156,7 +156,7 @@ def compressed_matrix(
     for _ in range(_MAX_ATTEMPTS):
         in_single = tolerance > _SINGLE_TOLERANCE and rounds == 1 and norm < _SINGLE_MAX_NORM
         order = iterate_with_progress(range(len(tree.begin)), "compression", verbose)
-        precision = Precision(threshold, max_rank, columns, rounds)
+        precision = NodePrecision(threshold, max_rank, columns, rounds)
         nodes = compress_nodes(tree, order, blocks, single if in_single else blocks, neighbors, precision, rng)
         error, limited = estimate.error(tree, nodes), max(len(node.skeleton) for node in nodes) >= max_rank
         if error < best.error or not best.nodes:
@@ -168,7 +168,7 @@ def compressed_matrix(
         else:  # neighbours were missed, or the interpolation falls short of the best one: a lower threshold does not help
             rounds += 1
             n_neighbors *= 2
-            neighbors = approximate_neighbors(single.X, n_neighbors, seed=seed)
+            neighbors = find_approximate_neighbors(single.X, n_neighbors, seed=seed)
         columns, previous_error = int(1.6 * columns), error
     if not best.reached:
         remedy = f"raise max_rank={max_rank}" if limited else "neighbours of rows were missed: raise n_neighbors"

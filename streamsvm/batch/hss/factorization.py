@@ -8,9 +8,9 @@ from typing import NamedTuple
 import numpy as np
 from scipy.linalg import lapack
 
-from streamsvm.batch.csmo.precomputed import gather
-from streamsvm.batch.hss.cuts import ClusterTree
+from streamsvm.batch.csmo.precomputed import gather_submatrix
 from streamsvm.batch.hss.skeletons import Node
+from streamsvm.batch.hss.trees import ClusterTree
 from streamsvm.core.compiling.functions import compiled
 
 
@@ -56,7 +56,7 @@ class HSSFactorization:
         return self._tree.in_order(lambda rows: _solve_system(self._tree, self._factors, rows), B, ordered)
 
 
-def factorize(tree: ClusterTree, order: Iterable[int], nodes: list[Node], shift: float) -> tuple[list[Factor], float]:
+def factorize_nodes(tree: ClusterTree, order: Iterable[int], nodes: list[Node], shift: float) -> tuple[list[Factor], float]:
     """The factors of K~ + shift I, in the tree's ``order``, and its log-determinant. O(n (m^2 + r^2)).
 
     Each level is eliminated by a Cholesky factorisation: with S block-diagonal, M the couplings of the levels above and
@@ -78,20 +78,20 @@ def factorize(tree: ClusterTree, order: Iterable[int], nodes: list[Node], shift:
         r = len(node.places)
         skeleton_first = np.concatenate([node.places, np.delete(np.arange(len(S)), node.places)])
         original_order = np.argsort(skeleton_first)
-        S, T = _reordered_matrix(S, skeleton_first), node.interpolation[skeleton_first[r:]]
+        S, T = _reorder_matrix(S, skeleton_first), node.interpolation[skeleton_first[r:]]
         NS = S[r:] - T @ S[:r]
-        inner, log_inner = _inverse_and_logdet(NS[:, r:] - NS[:, :r] @ T.T, shift)
+        inner, log_inner = _invert_with_logdet(NS[:, r:] - NS[:, :r] @ T.T, shift)
         inner_T, answer = inner @ T, inner @ NS[:, :r]
         E = S[:r, :r] - NS[:, :r].T @ answer
         inverse = np.block([[T.T @ inner_T, -inner_T.T], [-inner_T, inner]])
         exchange = np.concatenate([np.eye(r) + T.T @ answer, -answer])
         log_determinant += log_inner
-        factors.append(Factor(_reordered_matrix(inverse, original_order), exchange[original_order]))
+        factors.append(Factor(_reorder_matrix(inverse, original_order), exchange[original_order]))
         reduced.append(0.5 * (E + E.T))
     return factors, log_determinant
 
 
-def _inverse_and_logdet(A: np.ndarray, shift: float) -> tuple[np.ndarray, float]:
+def _invert_with_logdet(A: np.ndarray, shift: float) -> tuple[np.ndarray, float]:
     """The inverse of a positive definite matrix, of which one triangle is read, and its log-determinant. Destroys A."""
     if not len(A):
         return A, 0.0
@@ -112,10 +112,10 @@ def _mirror_triangle(A: np.ndarray) -> None:
             A[i, j] = A[j, i]
 
 
-def _reordered_matrix(A: np.ndarray, order: np.ndarray) -> np.ndarray:
+def _reorder_matrix(A: np.ndarray, order: np.ndarray) -> np.ndarray:
     """A[order][:, order] in one step."""
     out = np.empty_like(A)
-    gather(A, order, order, out)
+    gather_submatrix(A, order, order, out)
     return out
 
 

@@ -7,10 +7,10 @@ from typing import Any
 import numpy as np
 from scipy import sparse
 
-from streamsvm.batch.hss.compression import Compression, compressed_matrix, product
-from streamsvm.batch.hss.cuts import ClusterTree
-from streamsvm.batch.hss.factorization import HSSFactorization, factorize
+from streamsvm.batch.hss.compression import Compression, compress_matrix, multiply_compressed
+from streamsvm.batch.hss.factorization import HSSFactorization, factorize_nodes
 from streamsvm.batch.hss.skeletons import KernelBlocks
+from streamsvm.batch.hss.trees import ClusterTree
 from streamsvm.core.checks import KernelName, check_number
 from streamsvm.core.kernels import LARGEST_FEATURE, checked_kernel
 from streamsvm.core.progress import iterate_with_progress
@@ -143,7 +143,7 @@ class HSSMatrix:
             tree = ClusterTree.build(X, leaf_size, seed)
             blocks = KernelBlocks(X[tree.order], parameters)
             how: dict[str, Any] = {"max_rank": max_rank, "n_neighbors": n_neighbors, "zero_sum": zero_sum, "seed": seed}
-            return HSSMatrix(tree, blocks, compressed_matrix(tree, blocks, rel_tol, abs_tol, **how, verbose=verbose))
+            return HSSMatrix(tree, blocks, compress_matrix(tree, blocks, rel_tol, abs_tol, **how, verbose=verbose))
 
     @property
     def shape(self) -> tuple[int, int]:
@@ -177,7 +177,7 @@ class HSSMatrix:
 
         Rows of V and of the product are ``ordered`` as in ``order``, which is quicker, or not. Another shape is a ValueError.
         """
-        return self._tree.in_order(lambda rows: product(self._tree, self._nodes, rows), V, ordered)
+        return self._tree.in_order(lambda rows: multiply_compressed(self._tree, self._nodes, rows), V, ordered)
 
     def factorize(self, shift: float, *, verbose: bool = False) -> HSSFactorization:
         """Factorise K~ + shift I. The compression stays: call again for another shift. O(n (m + r)^2).
@@ -187,7 +187,7 @@ class HSSMatrix:
         """
         check_number("shift", shift, 0.0)
         order = iterate_with_progress(range(len(self._nodes)), "factorisation", verbose)
-        return HSSFactorization(self._tree, shift, *factorize(self._tree, order, self._nodes, shift))
+        return HSSFactorization(self._tree, shift, *factorize_nodes(self._tree, order, self._nodes, shift))
 
     def expand(self, Z: Any, coefficients: np.ndarray) -> np.ndarray:
         """Compute the exact kernel expansion K(Z, X) coefficients at other rows Z, float64 [m] or [m, k]. O(m n d).

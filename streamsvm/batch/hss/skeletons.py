@@ -24,7 +24,7 @@ from typing import NamedTuple
 import numpy as np
 from scipy.linalg import lapack
 
-from streamsvm.batch.hss.cuts import ClusterTree
+from streamsvm.batch.hss.trees import ClusterTree
 from streamsvm.batch.kernel_sums import KernelSums
 from streamsvm.core.compiling.functions import compiled
 from streamsvm.core.kernels import RBF, Kernel, negative_exponentials, values_of_products
@@ -86,7 +86,7 @@ class KernelBlocks:
 
 
 @compiled(nogil=True)
-def _from_differences(A: np.ndarray, B: np.ndarray, kernel: Kernel, out: np.ndarray) -> None:
+def _fill_from_differences(A: np.ndarray, B: np.ndarray, kernel: Kernel, out: np.ndarray) -> None:
     """Fill out [a, b] with RBF kernel values, from the differences of rows A [a, d] and B [b, d]."""
     distances = np.empty(len(B), A.dtype)
     for i in range(len(A)):
@@ -99,7 +99,7 @@ def _from_differences(A: np.ndarray, B: np.ndarray, kernel: Kernel, out: np.ndar
 
 
 @compiled(nogil=True)
-def block_between(A: np.ndarray, B: np.ndarray, kernel: Kernel) -> np.ndarray:
+def compute_block(A: np.ndarray, B: np.ndarray, kernel: Kernel) -> np.ndarray:
     """Return the kernel values that `fill_block` fills in: for compiled callers."""
     out = np.empty((len(A), len(B)), A.dtype)
     fill_block(A, B, kernel, out)
@@ -134,7 +134,7 @@ def fill_block(A: np.ndarray, B: np.ndarray, kernel: Kernel, out: np.ndarray) ->
             B[i, j] -= centre[j]
             b_squares[i] += B[i, j] * B[i, j]
     if 8.0 * _EPS * kernel.gamma * largest > _MAX_ROUNDING:
-        _from_differences(A, B, kernel, out)
+        _fill_from_differences(A, B, kernel, out)
         return
     np.dot(A, B.T, out)
     values_of_products(out, a_squares, b_squares, kernel)
@@ -157,7 +157,7 @@ class Node(NamedTuple):
     block: np.ndarray  # float64: the kernel matrix [m, m] of a leaf; of an inner node, that between its children's skeletons
 
 
-class Precision(NamedTuple):
+class NodePrecision(NamedTuple):
     """The precision of a compression, at its leaves."""
 
     threshold: float  # the largest error of a row's kernel values towards all rows outside its leaf, in the Euclidean norm
@@ -165,7 +165,7 @@ class Precision(NamedTuple):
     columns: int  # columns outside a leaf by which skeletons are chosen: that many neighbours, at most, and as many at random
     rounds: int  # how often a skeleton may grow by rows whose interpolation is not as good as it could be
 
-    def at(self, size: float) -> Precision:
+    def at(self, size: float) -> NodePrecision:
         """The precision of a node with ``size`` times the rows of a leaf.
 
         Large nodes are more exact: they are few and cost little, and the errors of all levels add up.
@@ -179,7 +179,7 @@ def compress_nodes(
     blocks: KernelBlocks,
     selection_blocks: KernelBlocks,
     neighbors: np.ndarray,
-    precision: Precision,
+    precision: NodePrecision,
     rng: np.random.Generator,
 ) -> list[Node]:
     """Compress the nodes in the tree's ``order``. O(n (m + r) (m + columns + d)).
@@ -198,7 +198,7 @@ def compress_nodes(
             a, b = nodes[left].skeleton, nodes[right].skeleton
             rows, block = np.concatenate([a, b]), blocks(a, b)
         node_precision = precision.at(sizes[number] / leaf_size)
-        columns, weights = _outside_columns(neighbors[rows], begin, end, outside[number], node_precision.columns, rng)
+        columns, weights = _sample_outside_columns(neighbors[rows], begin, end, outside[number], node_precision.columns, rng)
         F = selection_blocks(rows, columns)
         F *= weights.astype(F.dtype)
         places, interpolation = _choose_skeleton(blocks, rows, F, node_precision)
@@ -206,7 +206,7 @@ def compress_nodes(
     return nodes
 
 
-def _outside_columns(
+def _sample_outside_columns(
     neighbors: np.ndarray, begin: int, end: int, outside: np.ndarray, limit: int, rng: np.random.Generator
 ) -> tuple[np.ndarray, np.ndarray]:
     """Sample columns outside a node: the neighbours of most of its rows, and random ones of each part ``outside`` of the tree.
@@ -226,7 +226,7 @@ def _outside_columns(
 
 
 def _choose_skeleton(
-    blocks: KernelBlocks, rows: np.ndarray, F: np.ndarray, precision: Precision
+    blocks: KernelBlocks, rows: np.ndarray, F: np.ndarray, precision: NodePrecision
 ) -> tuple[np.ndarray, np.ndarray]:
     """The places of a skeleton among the rows, and its interpolation, so that F [m, columns] is interpolated to the threshold."""
     places, interpolation, tolerance = np.arange(0), np.empty((len(rows), 0)), precision.threshold**2
@@ -242,11 +242,11 @@ def _choose_skeleton(
         new = pivots[: min(rank, precision.max_rank - len(places))] - 1
         if not len(new):
             break
-        places, interpolation = _interpolation_from(blocks, rows, np.unique(np.concatenate([places, new])))
+        places, interpolation = _interpolate_from(blocks, rows, np.unique(np.concatenate([places, new])))
     return places, interpolation
 
 
-def _interpolation_from(blocks: KernelBlocks, rows: np.ndarray, places: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+def _interpolate_from(blocks: KernelBlocks, rows: np.ndarray, places: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     """The interpolation K_IJ K_JJ^-1, with J the places whose rows are not, but for rounding, interpolated from each other.
 
     A row that would be extrapolated is exchanged for the one with the largest weight, by which the determinant of K_JJ grows.

@@ -10,7 +10,14 @@ import numpy as np
 from sklearn.exceptions import ConvergenceWarning
 
 from streamsvm.batch.hss import HSSMatrix
-from streamsvm.batch.hss_admm.iteration import GAP, ADMMOptions, ADMMSolution, admm, largest_residual, value_errors
+from streamsvm.batch.hss_admm.iteration import (
+    GAP,
+    ADMMOptions,
+    ADMMSolution,
+    compute_largest_residual,
+    measure_value_errors,
+    run_admm,
+)
 from streamsvm.batch.kernel_machine import KernelClassifier
 from streamsvm.batch.path_machine import PathMachine
 from streamsvm.batch.problem import Bounds, RowGroups
@@ -137,8 +144,8 @@ class HSSADMMClassifier(KernelClassifier, PathMachine):
             groups, units = prepared.groups, prepared.units
             K = self._compressed(groups)
             sides = ([C * unit[side] for C in Cs for unit in units] for side in range(3))
-            found = admm(K, Bounds(*map(np.column_stack, sides)), self._admm_options(K))
-            errors = value_errors(K, found.b, found.bias)
+            found = run_admm(K, Bounds(*map(np.column_stack, sides)), self._admm_options(K))
+            errors = measure_value_errors(K, found.b, found.bias)
             self._copy_fit_to(models)
             for number, (model, C) in enumerate(zip(models, Cs, strict=True)):
                 of = slice(number * len(units), (number + 1) * len(units))
@@ -190,8 +197,8 @@ class HSSADMMClassifier(KernelClassifier, PathMachine):
 
     def _warn_if_inexact(self, models: list[Self]) -> None:
         """Warn of the model that is farthest from the one that was asked for."""
-        worst = max(models, key=lambda model: largest_residual(model.primal_residual_, model.dual_residual_, model.gap_))
-        if self.beta != "paper" and largest_residual(worst.primal_residual_, worst.dual_residual_, worst.gap_) > self.tol:
+        worst = max(models, key=lambda model: compute_largest_residual(model.primal_residual_, model.dual_residual_, model.gap_))
+        if self.beta != "paper" and compute_largest_residual(worst.primal_residual_, worst.dual_residual_, worst.gap_) > self.tol:
             warn(
                 f"{type(self).__name__} ended for C={worst.C:g} after {worst.n_iter_} iterations with relative residuals of "
                 f"{worst.primal_residual_:.1e} and {worst.dual_residual_:.1e}, above tol={self.tol:g}, or a gap of "

@@ -57,12 +57,12 @@ class ADMMSolution(NamedTuple):
     interrupted: bool
 
 
-def largest_residual(primal: Any, dual: Any, gap: Any) -> Any:
+def compute_largest_residual(primal: Any, dual: Any, gap: Any) -> Any:
     """Return the largest of the residuals and of the gap divided by `GAP`: at most the tolerance at the end."""
     return np.maximum(np.maximum(primal, dual), gap / GAP)
 
 
-def admm(K: HSSMatrix, bounds: Bounds, options: ADMMOptions) -> ADMMSolution:
+def run_admm(K: HSSMatrix, bounds: Bounds, options: ADMMOptions) -> ADMMSolution:
     """Solve problems of classifiers whose bounds are float64 [n, problems].
 
     An interrupt ends the iterations; before the first of them has ended it is raised. K~ has no negative eigenvalue, hence this
@@ -94,12 +94,12 @@ def admm(K: HSSMatrix, bounds: Bounds, options: ADMMOptions) -> ADMMSolution:
             if done % _CHECK_EVERY and done < options.max_iter:
                 continue
             apart, values = K.product(x, ordered=True), np.linalg.norm(Kx, axis=0)
-            primal = _relative_size(np.linalg.norm(apart, axis=0), values)
-            dual = _relative_size(beta * moved, np.maximum(beta * size, values))
+            primal = _compute_relative_size(np.linalg.norm(apart, axis=0), values)
+            dual = _compute_relative_size(beta * moved, np.maximum(beta * size, values))
             gap = np.zeros(len(running))
-            _duality_gap(Kx - apart, z, bias, bounds, gap)
+            _write_duality_gap(Kx - apart, z, bias, bounds, gap)
             found.primal[running], found.dual[running], found.gap[running] = primal, dual, gap
-            going = largest_residual(primal, dual, gap) > options.tol
+            going = compute_largest_residual(primal, dual, gap) > options.tol
             if not going.all():
                 found.b[np.ix_(K.order, running[~going])] = z[:, ~going]
                 z, u, right_side, Kx, *sides = (np.ascontiguousarray(of[:, going]) for of in (z, u, right_side, Kx, *bounds))
@@ -108,7 +108,7 @@ def admm(K: HSSMatrix, bounds: Bounds, options: ADMMOptions) -> ADMMSolution:
                     break
             if options.balance and done == due:
                 due *= 2
-                change = max(_beta_factor(primal, dual), min(least / beta, 1.0))
+                change = max(_choose_beta_factor(primal, dual), min(least / beta, 1.0))
                 if change != 1.0:
                     beta, u, factor = beta * change, u / change, None
                     right_side = beta * (z - u)
@@ -163,7 +163,7 @@ def _advance_iterate(
 
 
 @compiled(nogil=True)
-def _duality_gap(Kz: np.ndarray, z: np.ndarray, bias: np.ndarray, bounds: Bounds, gap: np.ndarray) -> None:
+def _write_duality_gap(Kz: np.ndarray, z: np.ndarray, bias: np.ndarray, bounds: Bounds, gap: np.ndarray) -> None:
     """Write the duality gap of each problem at z, relative to the primal objective, into ``gap``, zeros [problems].
 
     It is the sum over rows of the slack in Fenchel's inequality, which is never below 0. The loss of a row is the largest of
@@ -182,12 +182,12 @@ def _duality_gap(Kz: np.ndarray, z: np.ndarray, bias: np.ndarray, bounds: Bounds
         gap[k] /= max(primal[k], 1e-300)
 
 
-def _relative_size(part: np.ndarray, whole: np.ndarray) -> np.ndarray:
+def _compute_relative_size(part: np.ndarray, whole: np.ndarray) -> np.ndarray:
     with np.errstate(over="ignore"):  # if the whole is almost 0
         return np.where(part > 0.0, part / np.maximum(whole, np.finfo(np.float64).tiny), 0.0)
 
 
-def _beta_factor(primal: np.ndarray, dual: np.ndarray) -> float:
+def _choose_beta_factor(primal: np.ndarray, dual: np.ndarray) -> float:
     """Return the factor for beta: a larger beta makes x and z agree sooner, a smaller one lets them move.
 
     The slowest problems determine it: to go on with the others costs little.
@@ -202,7 +202,7 @@ _ROWS = 256  # of all, and of support vectors, at random
 _FAR = 2.0  # margins; rows whose values are farther from 0 are classified alike
 
 
-def value_errors(K: HSSMatrix, b: np.ndarray, bias: np.ndarray) -> np.ndarray:
+def measure_value_errors(K: HSSMatrix, b: np.ndarray, bias: np.ndarray) -> np.ndarray:
     """Return by how much decision values of the exact kernel differ from those of the compressed matrix, for each problem.
 
     They are root mean squares in units of the margin, float64 [problems], over random rows or random support vectors, whichever

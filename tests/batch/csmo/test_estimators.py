@@ -303,8 +303,8 @@ def test_tolerance_out_of_reach_warns_with_the_gap():
 
 def test_interrupted_fit_keeps_the_last_iterate(monkeypatch):
     X, y = two_classes()
-    steps = Failing(solver.steps, 3)
-    monkeypatch.setattr(solver, "steps", steps)
+    steps = Failing(solver.run_steps, 3)
+    monkeypatch.setattr(solver, "run_steps", steps)
     monkeypatch.setattr(solver, "_SHRINK_EVERY", 20)
     monkeypatch.setattr(solver, "PAUSE", 1.0)
     monkeypatch.setattr(solver, "_SMALL", 0)

@@ -10,7 +10,7 @@ from naive_batch import KERNELS
 from problems import sine_classes, sine_curve
 from streamsvm.batch import CSMOClassifier, CSMOOneClass, CSMORegressor
 from streamsvm.batch.csmo import solver
-from streamsvm.batch.csmo.steps import steps
+from streamsvm.batch.csmo.steps import run_steps
 from streamsvm.core.compiling.common import compilation
 
 pytestmark = pytest.mark.once
@@ -80,7 +80,7 @@ def test_an_interrupt_keeps_the_last_iterate(monkeypatch):
     X, y = rows_of(CSMOClassifier)
     monkeypatch.setattr(solver, "_SMALL", 0)
     for calls in (1, 2):
-        monkeypatch.setattr(solver, "steps", Failing(steps, calls))
+        monkeypatch.setattr(solver, "run_steps", Failing(run_steps, calls))
         model = CSMOClassifier()
         interrupts(model.fit, X, y)
         assert sorted(model.n_iter_ > 0) == [False] * (4 - calls) + [True] * (calls - 1)

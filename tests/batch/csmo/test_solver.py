@@ -166,8 +166,8 @@ def test_a_block_has_no_more_variables_than_there_is_room_for():
 def test_an_interrupt_leaves_the_block_before(monkeypatch):
     X, y = rows()
     of, _ = state_of(X, y > 0.0)
-    add = Failing(state.add_products, 3)
-    monkeypatch.setattr(state, "add_products", add)
+    add = Failing(state.add_kernel_products, 3)
+    monkeypatch.setattr(state, "add_kernel_products", add)
     interrupts(solver.solve_blocks, of, solver.SolverOptions(1e-6, True, False, 10**6, False), 9e-7)
     exact = of.exact_gradient(np.arange(N))
     np.testing.assert_allclose(of.working.gradient, exact, atol=1e-4)

@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from streamsvm.batch.csmo.steps import CONVERGED, RUNNING, Scratch, WorkingSet, _walk_along, slopes, steps
+from streamsvm.batch.csmo.steps import CONVERGED, RUNNING, Scratch, WorkingSet, _move_along_direction, run_steps, write_slopes
 
 N = 60
 
@@ -67,7 +67,7 @@ def test_steps_are_those_of_the_twin(seed, regression, dtype):
     K, targets, lower, upper, kink, epsilon = problem(seed, 2.0, regression)
     for count in (1, 2, 5, 12):
         a = working_set(K, targets, lower, upper, kink, np.zeros(N))
-        found = steps(a, Scratch.of(N, dtype), columns_of(K), epsilon, 1e-6, True, count)
+        found = run_steps(a, Scratch.allocate(N, dtype), columns_of(K), epsilon, 1e-6, True, count)
         assert found == (RUNNING, count)
         expected = twin(K, targets, lower, upper, kink, epsilon, np.zeros(N), count)
         np.testing.assert_allclose(a.b, expected, atol=2e-5)
@@ -80,24 +80,24 @@ def test_steps_are_those_of_the_twin(seed, regression, dtype):
 def test_they_end_where_no_pair_violates_optimality(regression, conjugate, dtype):
     K, targets, lower, upper, kink, epsilon = problem(0, 10.0, regression)
     a = working_set(K, targets, lower, upper, kink, np.zeros(N))
-    status, done = steps(a, Scratch.of(N, dtype), columns_of(K), epsilon, 1e-4, conjugate, 10**6)
+    status, done = run_steps(a, Scratch.allocate(N, dtype), columns_of(K), epsilon, 1e-4, conjugate, 10**6)
     assert status == CONVERGED
     assert done > 0
     assert abs(a.b.sum()) < 1e-11
     assert ((lower <= a.b) & (a.b <= upper)).all()
     exact = a._replace(gradient=K @ a.b - targets)
     ascents, descents = np.empty(N), np.empty(N)
-    least, most = slopes(exact, epsilon, 0.0, ascents, descents)
+    least, most = write_slopes(exact, epsilon, 0.0, ascents, descents)
     assert (least, most) == (ascents.min(), descents.max())
     assert most - least < 2e-4
-    assert steps(a, Scratch.of(N, dtype), columns_of(K), epsilon, 1.0, conjugate, 10) == (CONVERGED, 0)
+    assert run_steps(a, Scratch.allocate(N, dtype), columns_of(K), epsilon, 1.0, conjugate, 10) == (CONVERGED, 0)
 
 
 def test_equal_rows_are_no_pair():
     K = np.ones((N, N))
     lower, upper = np.where(np.arange(N) % 2, 0.0, -1.0), np.where(np.arange(N) % 2, 1.0, 0.0)
     a = working_set(K, np.zeros(N), lower, upper, lower + upper, np.zeros(N))
-    status, done = steps(a, Scratch.of(N, np.float32), columns_of(K), 1.0, 1e-3, True, 10**4)
+    status, done = run_steps(a, Scratch.allocate(N, np.float32), columns_of(K), 1.0, 1e-3, True, 10**4)
     assert status == CONVERGED
     assert done <= N  # each pair goes to its bounds at once
     assert np.array_equal(np.abs(a.b), np.ones(N))
@@ -106,7 +106,7 @@ def test_equal_rows_are_no_pair():
 def test_a_step_that_rounding_takes_to_a_bound_has_no_room_there():
     room = 2.0**-20
     a = WorkingSet(*np.array([[1.0 - room], [0.0], [0.0], [1.0], [0.0]]), np.ones(1, np.float32))
-    s = Scratch.of(1, np.float64)
+    s = Scratch.allocate(1, np.float64)
     s.ascent[:], s.descent[:], s.direction[:], s.support[:] = 1.0, 1.0, 1.0, 0
-    assert _walk_along(a, s, 1, room * (1.0 - 1e-11), 1.0)
+    assert _move_along_direction(a, s, 1, room * (1.0 - 1e-11), 1.0)
     assert (a.b[0], s.ascent[0], s.descent[0]) == (1.0, np.inf, 1.0)

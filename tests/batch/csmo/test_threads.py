@@ -101,10 +101,10 @@ def test_tiles_share_their_rows():
 
     out = np.zeros(N)
     with Workers(2) as workers:
-        tiles.add_products(of, of.take_rows(np.arange(20)), np.ones(20), out, waiting)
+        tiles.add_kernel_products(of, of.take_rows(np.arange(20)), np.ones(20), out, waiting)
     assert len(asked) == 2
     alone = np.zeros(N)
-    tiles.add_products(of, of.take_rows(np.arange(20)), np.ones(20), alone)
+    tiles.add_kernel_products(of, of.take_rows(np.arange(20)), np.ones(20), alone)
     assert np.array_equal(out, alone)
 
 
@@ -124,7 +124,7 @@ def test_an_interrupt_stops_all_threads(case, monkeypatch):
     X, values = rows()
     y = values > 0.0 if target == "two" else np.digitize(values, [-0.6, 0.0, 0.6])
     before = threading.active_count()
-    monkeypatch.setattr(solver, "steps", Failing(solver.steps, 4))
+    monkeypatch.setattr(solver, "run_steps", Failing(solver.run_steps, 4))
     model = make(tol=1e-6, n_jobs=2)
     interrupts(model.fit, X, y)
     assert np.sum(model.n_iter_) > 0

@@ -43,13 +43,13 @@ def test_products_and_matrices(n, m, d, form):
     assert n == 1 or whole == (form == "two values")
     left, right = of.take_rows(np.arange(n)), of.take_rows(n + np.arange(m))
     out = np.full(n, 3.0)
-    tiles.add_products(left, right, c, out)
+    tiles.add_kernel_products(left, right, c, out)
     np.testing.assert_allclose(out, 3.0 + K[:n, n:] @ c, atol=2e-6 * np.abs(c).sum())
     found = np.empty((n, m), np.float32)
-    tiles.block(left, right, found)
+    tiles.write_kernel_block(left, right, found)
     np.testing.assert_allclose(found, K[:n, n:], atol=4e-6)
     square = np.empty((n, n), np.float32)
-    tiles.block(left, left, square)
+    tiles.write_kernel_block(left, left, square)
     np.testing.assert_allclose(square, K[:n, :n], atol=4e-6)
 
 
@@ -62,9 +62,9 @@ def test_other_kernels(form, name):
     of, near, _ = tiles.check_float32_rows(X, Kernel(MACHINE_KERNELS[name], 0.2, 0.5, 2))
     assert near.all()
     found, sums, c = np.empty((90, 20), np.float32), np.zeros(90), rng.normal(size=20)
-    tiles.block(of, of.take_rows(np.arange(20)), found)
+    tiles.write_kernel_block(of, of.take_rows(np.arange(20)), found)
     np.testing.assert_allclose(found, K[:, :20], atol=1e-5)
-    tiles.add_products(of, of.take_rows(np.arange(20)), c, sums)
+    tiles.add_kernel_products(of, of.take_rows(np.arange(20)), c, sums)
     np.testing.assert_allclose(sums, K[:, :20] @ c, atol=1e-4)
 
 
@@ -83,7 +83,7 @@ def test_small_integers_are_never_far():
     assert near.all()
     assert whole
     found = np.empty((50, 50), np.float32)
-    tiles.block(of, of, found)
+    tiles.write_kernel_block(of, of, found)
     np.testing.assert_allclose(found, naive_batch.kernel_matrix(X.toarray(), X.toarray(), gamma=3.0), rtol=3e-6, atol=1e-30)
     assert (
         not tiles.check_float32_rows(X + 0.5 * (X > 0), kernel(3.0))
@@ -96,7 +96,7 @@ def test_a_steep_kernel_of_two_values_far_apart():
     of, near, _ = tiles.check_float32_rows(*tiles.convert_to_indicators(X, kernel(1e37)))
     assert near.all()
     found = np.empty((40, 40), np.float32)
-    tiles.block(of, of, found)
+    tiles.write_kernel_block(of, of, found)
     np.testing.assert_allclose(found, naive_batch.kernel_matrix(X, X, gamma=1e37), atol=1e-30)
 
 

@@ -8,7 +8,7 @@ from numba import config
 
 import naive_batch
 from streamsvm.batch.hss.compositional import RIDGE, compose_matrix
-from streamsvm.batch.hss.cuts import find_leaf, grow
+from streamsvm.batch.hss.trees import find_leaf, grow_tree
 from streamsvm.core.kernels import KERNELS, Kernel
 
 SLOW = config.DISABLE_JIT
@@ -24,7 +24,7 @@ def leaves_of(cuts, X):
 )
 def test_a_tree_parts_the_rows_and_finds_them_again(n, d, leaf_size, levels, seed):
     X = np.random.default_rng(seed).integers(0, levels, size=(n, d)).astype(float)  # many equal values
-    cuts = grow(X, leaf_size, seed)
+    cuts = grow_tree(X, leaf_size, seed)
     assert sorted(cuts.order.tolist()) == list(range(n))
     sizes = (cuts.end - cuts.begin)[cuts.leaves]
     assert sizes.sum() == n
@@ -51,21 +51,21 @@ def test_a_tree_parts_the_rows_and_finds_them_again(n, d, leaf_size, levels, see
 
 def test_different_rows_find_their_leaves():
     X = np.random.default_rng(0).normal(size=(500, 3))
-    cuts = grow(X, 20, 1)
+    cuts = grow_tree(X, 20, 1)
     expected = np.repeat(np.arange(len(cuts.leaves)), (cuts.end - cuts.begin)[cuts.leaves])
     assert leaves_of(cuts, X[cuts.order]) == expected.tolist()
 
 
 def test_seeds_give_other_trees_and_the_same_again():
     X = np.random.default_rng(0).normal(size=(100, 3))
-    first, again, other = grow(X, 10, 1), grow(X, 10, 1), grow(X, 10, 2)
+    first, again, other = grow_tree(X, 10, 1), grow_tree(X, 10, 1), grow_tree(X, 10, 2)
     assert all(np.array_equal(a, b) for a, b in zip(first, again, strict=True))
     assert np.abs(np.sum(first.axes[0] * other.axes[0])) < 1.0 - 1e-6
 
 
 def parts(matrix, cuts):
     """The skeletons of all nodes, and the matrix's product with the unit vectors, by its own blocks."""
-    skeletons = [matrix.skeletons[p : p + r] for p, r in zip(matrix.places, matrix.ranks, strict=True)]
+    skeletons = [matrix.skeletons[p : p + r] for p, r in zip(matrix.skeleton_starts, matrix.ranks, strict=True)]
 
     def block(flat, place, rows, columns):
         return flat[place : place + rows * columns].reshape(rows, columns).astype(float)
@@ -75,12 +75,12 @@ def parts(matrix, cuts):
         rank = int(matrix.ranks[node])
         if cuts.right[node] < 0:
             m = int(cuts.end[node] - cuts.begin[node])
-            own = block(matrix.blocks, matrix.block_places[node], m, m)
-            return own, block(matrix.interpolations, matrix.interpolation_places[node], m, rank)
+            own = block(matrix.blocks, matrix.block_starts[node], m, m)
+            return own, block(matrix.interpolations, matrix.interpolation_starts[node], m, rank)
         a, b = node + 1, int(cuts.right[node])
         (A, P), (B, Q) = build(a), build(b)
-        between = P @ block(matrix.blocks, matrix.block_places[node], P.shape[1], Q.shape[1]) @ Q.T
-        R = block(matrix.interpolations, matrix.interpolation_places[node], P.shape[1] + Q.shape[1], rank)
+        between = P @ block(matrix.blocks, matrix.block_starts[node], P.shape[1], Q.shape[1]) @ Q.T
+        R = block(matrix.interpolations, matrix.interpolation_starts[node], P.shape[1] + Q.shape[1], rank)
         return np.block([[A, between], [between.T, B]]), np.vstack([P @ R[: P.shape[1]], Q @ R[P.shape[1] :]])
 
     return skeletons, build(0)[0]
@@ -89,7 +89,7 @@ def parts(matrix, cuts):
 @pytest.mark.parametrize("name", KERNELS)
 def test_the_matrix_is_that_of_the_definition(name):
     X = np.random.default_rng(0).normal(size=(60, 2))
-    cuts = grow(X, 16, 3)
+    cuts = grow_tree(X, 16, 3)
     X = X[cuts.order]
     matrix = compose_matrix(X, cuts, Kernel(KERNELS[name], 0.4, 1.0, 2), 5, 7)
     skeletons, found = parts(matrix, cuts)
@@ -105,6 +105,6 @@ def test_the_matrix_is_that_of_the_definition(name):
 @pytest.mark.parametrize("gamma", [1e-12, 1e12])
 def test_kernels_of_all_ones_and_of_the_identity(gamma):
     X = np.random.default_rng(0).normal(size=(60, 2))
-    cuts = grow(X, 16, 3)
+    cuts = grow_tree(X, 16, 3)
     _, found = parts(compose_matrix(X[cuts.order], cuts, Kernel(KERNELS["rbf"], gamma, 0.0, 3), 5, 7), cuts)
     np.testing.assert_allclose(found, np.ones((60, 60)) if gamma < 1.0 else np.eye(60), atol=1e-3)

@@ -3,8 +3,8 @@
 import numpy as np
 import pytest
 
-from streamsvm.batch.hss.compression import approximate_neighbors
-from streamsvm.batch.hss.cuts import ClusterTree
+from streamsvm.batch.hss.compression import find_approximate_neighbors
+from streamsvm.batch.hss.trees import ClusterTree
 
 
 @pytest.mark.parametrize("n", [1, 2, 7, 100, 1000])
@@ -51,7 +51,7 @@ def test_leaves_hold_what_is_near():
 @pytest.mark.parametrize(("d", "found"), [(2, 0.95), (10, 0.5)])
 def test_most_neighbours_are_found(d, found):
     X = np.random.default_rng(0).normal(size=(2000, d)).astype(np.float32)
-    near = approximate_neighbors(X, 40, trees=4)
+    near = find_approximate_neighbors(X, 40, trees=4)
     assert near.shape == (2000, 40)
     distances = np.square(X[:, None] - X[None]).sum(axis=2)
     true = np.argsort(distances, axis=1)[:, :5]
@@ -60,7 +60,7 @@ def test_most_neighbours_are_found(d, found):
 
 @pytest.mark.parametrize("n", [1, 3, 50, 97, 400])
 def test_neighbours_of_few_rows(n):
-    near = approximate_neighbors(np.ones((n, 2), np.float32), 64)
+    near = find_approximate_neighbors(np.ones((n, 2), np.float32), 64)
     assert len(near) == n
     assert near.min() >= 0
     assert near.max() < n
@@ -68,6 +68,6 @@ def test_neighbours_of_few_rows(n):
 
 def test_neighbours_of_rows_without_order():
     X = np.full((1000, 2), np.nan, np.float32)  # compiled code writes within bounds, whatever it is given
-    near = approximate_neighbors(X, 16)
+    near = find_approximate_neighbors(X, 16)
     assert near.min() >= 0
     assert near.max() < 1000

@@ -18,7 +18,7 @@ from refused import refused
 from streamsvm.batch import CSMOClassifier, HSSADMMClassifier, batch_adapter
 from streamsvm.batch.hss import HSSMatrix
 from streamsvm.batch.hss_admm import iteration
-from streamsvm.batch.hss_admm.iteration import ADMMOptions, admm, largest_residual, value_errors
+from streamsvm.batch.hss_admm.iteration import ADMMOptions, compute_largest_residual, measure_value_errors, run_admm
 from streamsvm.batch.problem import Bounds
 
 SLOW = config.DISABLE_JIT
@@ -41,9 +41,9 @@ def small_problem():
 @pytest.mark.parametrize(("beta", "relaxation"), [(100.0, 1.0), (3.0, 1.6), (0.2, 1.9)])
 def test_steps_are_those_of_the_twin(beta, relaxation):
     K, _, _, bounds = small_problem()
-    b, bias = naive_batch.admm(K.to_array(), np.zeros(90), *bounds, 1.0, beta, relaxation, 12)
+    b, bias = naive_batch.run_admm(K.to_array(), np.zeros(90), *bounds, 1.0, beta, relaxation, 12)
     columns = Bounds(*(np.column_stack([side, 2.0 * side]) for side in bounds))  # with another problem beside it
-    solution = admm(K, columns, ADMMOptions(beta, False, relaxation, 0.0, 12, False))
+    solution = run_admm(K, columns, ADMMOptions(beta, False, relaxation, 0.0, 12, False))
     np.testing.assert_allclose(solution.b[:, 0], b, atol=1e-9)
     assert solution.bias[0] == pytest.approx(bias, abs=1e-9)
     assert (solution.n_iter.tolist(), solution.n_factorizations) == ([12, 12], 1)
@@ -70,12 +70,12 @@ def test_classifier_is_nearly_the_exact_one(C):
 def test_the_gap_is_that_of_the_twin():
     K, y, C, bounds = small_problem()
     columns = Bounds(*(side[:, np.newaxis] for side in bounds))
-    solution = admm(K, columns, ADMMOptions(3.0, False, 1.6, 0.0, 15, False))
+    solution = run_admm(K, columns, ADMMOptions(3.0, False, 1.6, 0.0, 15, False))
     z, bias, quadratic = solution.b[:, 0], solution.bias[0], K.to_array()
     primal = 0.5 * z @ quadratic @ z + C @ np.maximum(1.0 - y * (quadratic @ z + bias), 0.0)
     dual = y @ z - 0.5 * z @ quadratic @ z - bias * z.sum()  # as if the sum were zero
     assert solution.gap[0] == pytest.approx((primal - dual) / primal, rel=1e-6)
-    found = largest_residual(solution.primal, solution.dual, solution.gap)
+    found = compute_largest_residual(solution.primal, solution.dual, solution.gap)
     assert found[0] == max(solution.primal[0], solution.dual[0], 0.1 * solution.gap[0])
 
 
@@ -95,11 +95,11 @@ class Apart:
 def test_differences_far_from_the_margin_are_seen():
     exact = 1.5 * np.where(np.arange(1000) < 500, 1.0, -1.0)[:, np.newaxis]
     difference, b = np.where(np.arange(1000) % 2, 3.0, 0.0)[:, np.newaxis], np.zeros((1000, 1))
-    assert value_errors(Apart(exact, difference), b, np.zeros(1))[0] > 1.0
-    assert value_errors(Apart(2.0 * exact, np.sign(exact) * difference), b, np.zeros(1))[0] == 0.0  # classified as well
+    assert measure_value_errors(Apart(exact, difference), b, np.zeros(1))[0] > 1.0
+    assert measure_value_errors(Apart(2.0 * exact, np.sign(exact) * difference), b, np.zeros(1))[0] == 0.0  # classified as well
     few, b = np.zeros((1000, 1)), b.copy()
     few[::100], b[::100] = 1.0, 0.5  # only of support vectors
-    assert value_errors(Apart(exact, few), b, np.zeros(1))[0] == pytest.approx(np.sqrt(0.625))  # the clipped halves count 0.5
+    assert measure_value_errors(Apart(exact, few), b, np.zeros(1))[0] == pytest.approx(np.sqrt(0.625))  # 0.5 for clipped halves
 
 
 @pytest.mark.once
@@ -218,12 +218,14 @@ def test_models_of_a_path_share_nothing():
 def test_an_interrupt_leaves_the_last_iterate(monkeypatch):
     X, y = two_classes()
     model = HSSADMMClassifier(gamma=0.5, tol=0.0, leaf_size=64)
-    monkeypatch.setattr(iteration, "_relative_size", Failing(lambda part, whole: np.ones_like(part), 11))
+    monkeypatch.setattr(iteration, "_compute_relative_size", Failing(lambda part, whole: np.ones_like(part), 11))
     interrupts(model.fit, X, y)
     assert model.score(X, y) > 0.6
 
 
-@pytest.mark.parametrize("where", ["hss.HSSMatrix.compress", "hss.HSSMatrix.factorize", "hss_admm.estimators.value_errors"])
+@pytest.mark.parametrize(
+    "where", ["hss.HSSMatrix.compress", "hss.HSSMatrix.factorize", "hss_admm.estimators.measure_value_errors"]
+)
 def test_an_interrupt_of_what_is_found_first_leaves_the_model_as_it_was(where, monkeypatch):
     X, y = two_classes(60)
     model = HSSADMMClassifier(gamma=0.5).fit(X, y)

@@ -22,7 +22,7 @@ _POWER_STEPS = 1  # of the power method after the random combination, which is h
 _MIN_PART = 8  # a cut leaves at least one of so many parts of the rows on either side, if rows differ there
 
 
-class Cuts(NamedTuple):
+class PartitionTree(NamedTuple):
     """A binary tree over n rows. Nodes are numbered from the root, 0, down: a left child comes right after its parent.
 
     A leaf has no axis; ``right`` is -1 for it, and ``cut`` is its number among the leaves, from left to right.
@@ -42,7 +42,7 @@ class Cuts(NamedTuple):
         return np.flatnonzero(self.right < 0)
 
 
-def grow(X: np.ndarray, leaf_size: int, seed: int, steps: int = _POWER_STEPS) -> Cuts:
+def grow_tree(X: np.ndarray, leaf_size: int, seed: int, steps: int = _POWER_STEPS) -> PartitionTree:
     """Grow a tree over the rows of X float64 [n, d], n at least 1, with leaves of at most ``leaf_size`` rows. O(n d log n).
 
     The more ``steps`` of the power method, the less random are the axes, and the more do rows vary along them.
@@ -51,14 +51,14 @@ def grow(X: np.ndarray, leaf_size: int, seed: int, steps: int = _POWER_STEPS) ->
     largest = 2 * _MIN_PART * -(-n // leaf_size) + 1  # nodes
     begin, end, right, cut = (np.empty(largest, np.int64) for _ in range(4))
     axes, thresholds = np.empty((largest // 2 + 1, d)), np.empty(largest // 2 + 1)
-    tree = Cuts(np.random.default_rng(seed).permutation(n), begin, end, right, cut, axes, thresholds)
+    tree = PartitionTree(np.random.default_rng(seed).permutation(n), begin, end, right, cut, axes, thresholds)
     state = np.random.SeedSequence(seed).generate_state(1, np.uint64) | np.uint64(1)
     nodes, cuts = _grow_nodes(X, leaf_size, steps, state, tree)
-    return Cuts(tree.order, *(array[:nodes].copy() for array in tree[1:5]), *(array[:cuts].copy() for array in tree[5:]))
+    return PartitionTree(tree.order, *(array[:nodes].copy() for array in tree[1:5]), *(array[:cuts].copy() for array in tree[5:]))
 
 
 @compiled(nogil=True)
-def _grow_nodes(X: np.ndarray, leaf_size: int, steps: int, state: np.ndarray, tree: Cuts) -> tuple[int, int]:
+def _grow_nodes(X: np.ndarray, leaf_size: int, steps: int, state: np.ndarray, tree: PartitionTree) -> tuple[int, int]:
     """Fill the arrays of a tree; return the numbers of nodes and cuts."""
     order, begin, end, right, cut, axes, thresholds = tree
     values = np.empty(len(order))
@@ -77,7 +77,7 @@ def _grow_nodes(X: np.ndarray, leaf_size: int, steps: int, state: np.ndarray, tr
             _choose_axis(X, order, first, last, steps, state, axes[cuts])
             for i in range(first, last):
                 values[i] = dot(X[order[i]], axes[cuts])
-            middle, thresholds[cuts] = _part_rows(values, order, first, last)
+            middle, thresholds[cuts] = _split_rows(values, order, first, last)
             cut[nodes] = cuts
             cuts += 1
             parents.append(nodes)
@@ -91,7 +91,7 @@ def _grow_nodes(X: np.ndarray, leaf_size: int, steps: int, state: np.ndarray, tr
 
 
 @compiled(nogil=True)
-def _random_bits(state: np.ndarray) -> np.uint64:
+def _draw_random_bits(state: np.ndarray) -> np.uint64:
     """Return 64 random bits, by Marsaglia's xorshift."""
     z = state[0]
     z ^= z << np.uint64(13)
@@ -110,14 +110,14 @@ def _choose_axis(
     m = min(n, _SAMPLE_ROWS)
     sample, mean = np.empty((m, d)), np.zeros(d)
     for i in range(m):
-        row = order[first + (i if n <= _SAMPLE_ROWS else np.int64(_random_bits(state) % np.uint64(n)))]
+        row = order[first + (i if n <= _SAMPLE_ROWS else np.int64(_draw_random_bits(state) % np.uint64(n)))]
         for j in range(d):
             sample[i, j] = X[row, j]
             mean[j] += X[row, j] / m
     for j in range(d):
         axis[j] = 0.0
     for i in range(m):
-        sign = 1.0 if _random_bits(state) >> np.uint64(63) else -1.0
+        sign = 1.0 if _draw_random_bits(state) >> np.uint64(63) else -1.0
         for j in range(d):
             sample[i, j] -= mean[j]
             axis[j] += sign * sample[i, j]
@@ -148,11 +148,11 @@ def _normalise_axis(axis: np.ndarray) -> None:
 
 
 @compiled(nogil=True)
-def _part_rows(values: np.ndarray, order: np.ndarray, first: int, last: int) -> tuple[int, float]:
+def _split_rows(values: np.ndarray, order: np.ndarray, first: int, last: int) -> tuple[int, float]:
     """Order rows by their values so that small ones come before the cut; return its place and the threshold."""
     middle = (first + last) // 2
-    select(values, order, first, last, middle)
-    low, high = _largest_value(values, first, middle), values[middle]
+    select_kth(values, order, first, last, middle)
+    low, high = _find_largest_value(values, first, middle), values[middle]
     if low == high:  # equal values on both sides: cut before or after them
         below, above = first, last
         for i in range(first, last):
@@ -165,14 +165,14 @@ def _part_rows(values: np.ndarray, order: np.ndarray, first: int, last: int) -> 
         elif after:
             middle = above
         if before or after:
-            select(values, order, first, last, middle)
-            low, high = _largest_value(values, first, middle), values[middle]
+            select_kth(values, order, first, last, middle)
+            low, high = _find_largest_value(values, first, middle), values[middle]
     threshold = 0.5 * (low + high)
     return middle, threshold if low <= threshold < high else low
 
 
 @compiled(nogil=True)
-def _largest_value(values: np.ndarray, first: int, last: int) -> float:
+def _find_largest_value(values: np.ndarray, first: int, last: int) -> float:
     largest = values[first]
     for i in range(first, last):
         largest = max(largest, values[i])
@@ -180,7 +180,7 @@ def _largest_value(values: np.ndarray, first: int, last: int) -> float:
 
 
 @compiled(nogil=True)
-def select(values: np.ndarray, order: np.ndarray, first: int, last: int, middle: int) -> None:
+def select_kth(values: np.ndarray, order: np.ndarray, first: int, last: int, middle: int) -> None:
     """Move rows so that the values before ``middle`` are at most, and those after it at least, the one there: quickselect."""
     last -= 1
     while first < last:
@@ -207,7 +207,7 @@ def select(values: np.ndarray, order: np.ndarray, first: int, last: int, middle:
 
 @compiled(nogil=True)
 def find_leaf(x: np.ndarray, node: int, right: np.ndarray, cut: np.ndarray, axes: np.ndarray, thresholds: np.ndarray) -> int:
-    """Return the number of the leaf to which the row x [d] goes from a node on; the arrays are those of `Cuts`."""
+    """Return the number of the leaf to which the row x [d] goes from a node on; the arrays are those of `PartitionTree`."""
     while right[node] >= 0:
         number = cut[node]
         node = node + 1 if dot(x, axes[number]) <= thresholds[number] else right[node]
@@ -218,7 +218,7 @@ _LARGEST_SINGLE = 1e30  # gamma or feature for which distances are float32
 
 
 class PartitionForest(NamedTuple):
-    """The trees of a fitted machine, one after the other; nodes are those of `streamsvm.batch.hss.cuts.Cuts`."""
+    """The trees of a fitted machine, one after the other; nodes are those of `streamsvm.batch.hss.trees.PartitionTree`."""
 
     roots: np.ndarray  # int64 [trees]
     right: np.ndarray  # int64 [nodes]
@@ -240,7 +240,7 @@ class PackedForest(NamedTuple):
     largest: int  # rows of the largest leaf
 
 
-def join_trees(trees: Iterable[tuple[Cuts, np.ndarray]], which: np.ndarray) -> PartitionForest:
+def join_trees(trees: Iterable[tuple[PartitionTree, np.ndarray]], which: np.ndarray) -> PartitionForest:
     """Return the forest of trees, each with the weights float64 [machines, n] of the rows in the order of its leaves.
 
     Rows without weight are left out. ``which`` int64 [n] has the numbers by which rows are called.
@@ -336,7 +336,7 @@ def _pack_rows(
 
 
 @compiled(nogil=True)
-def add_values(packed: PackedForest, kernel: Kernel, X: np.ndarray, out: np.ndarray) -> None:
+def add_forest_values(packed: PackedForest, kernel: Kernel, X: np.ndarray, out: np.ndarray) -> None:
     """Add to out [n, machines] the values of the rows X float64 [n, d]. O(trees (d log n + m (d + machines))) a row.
 
     Tree by tree, and leaf by leaf, so that a leaf that many rows go to is read from memory once.
@@ -353,13 +353,13 @@ def add_values(packed: PackedForest, kernel: Kernel, X: np.ndarray, out: np.ndar
             begin, end = forest.starts[leaf], forest.starts[leaf + 1]
             for j in range(d):
                 x[j] = X[i, j] - packed.centres[leaf, j]
-            _kernel_values(kernel, x, packed.rows[begin * d : end * d], end - begin, sums, values)
+            _write_leaf_values(kernel, x, packed.rows[begin * d : end * d], end - begin, sums, values)
             for k in range(out.shape[1]):
                 out[i, k] += dot(forest.weights[k, begin:end], values)
 
 
 @compiled(nogil=True, fastmath={"contract"})
-def _kernel_values(kernel: Kernel, x: np.ndarray, rows: np.ndarray, m: int, sums: np.ndarray, values: np.ndarray) -> None:
+def _write_leaf_values(kernel: Kernel, x: np.ndarray, rows: np.ndarray, m: int, sums: np.ndarray, values: np.ndarray) -> None:
     """Compute the kernel values of x [d] and m rows, which are stored feature by feature."""
     sums[:m] = 0.0
     for j in range(len(x)):
@@ -401,7 +401,7 @@ class ClusterTree:
 
         A cut is at the median along the direction in which rows vary most.
         """
-        cuts = grow(X, leaf_size, seed, _AXIS_POWER_STEPS)
+        cuts = grow_tree(X, leaf_size, seed, _AXIS_POWER_STEPS)
         last = len(cuts.right) - 1  # there, the root is first, and a left child right after its parent
         right = np.where(cuts.right < 0, -1, last - cuts.right)[::-1]
         children = np.column_stack([np.where(right < 0, -1, np.arange(-1, last)), right])
