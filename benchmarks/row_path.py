@@ -138,7 +138,7 @@ def calls_of(model: BSGDClassifier, rows: list[tuple[dict[str, float], bool]]) -
 
     def name() -> None:
         for _ in rows:
-            labels.label_of(1.0)
+            labels.decode(1.0)
 
     def enter_predict() -> None:
         for _ in rows:
@@ -185,7 +185,7 @@ def measure(repeats: int) -> tuple[list[dict[str, float]], float]:
     columns = np.array([model.feature_names.index(name) for name in rows[0][0]])
     models = {name: copy.deepcopy(model) for name in LOOPS}
     for other in models.values():
-        other._get_ready()  # compiles what maintains the budget
+        other._prepare_to_learn()  # compiles what maintains the budget
     found = []
     for repeat in range(repeats + 1):
         begin = repeat * CHUNK % ROWS
@@ -210,7 +210,7 @@ def parts_of(t: dict[str, float]) -> dict[str, dict[str, float]]:
         "scan_row": scan,
         "compare": t["_kernel_row"] - t["_scan"],
         "compute_scores": t["_scores"] - t["_kernel_row"],
-        "Labels.label_of": t["name"],
+        "Labels.decode": t["name"],
     }
     predict["calls"] = t["predict"] - sum(predict.values())
     learn = {
@@ -241,7 +241,7 @@ PLACES = {
     "step": ("learners/bsgd.py", "the rule: shrinking, shortfall"),
     "add_support_vector": ("core/steps/step.py, core/budget/merge.py", "append and merge, in few rows"),
     "end_row": ("core/steps/step.py, iterates.py", "the average iterate"),
-    "Labels.label_of": ("learners/labels.py", "the label of the decision value"),
+    "Labels.decode": ("learners/labels.py", "the label of the decision value"),
     "calls": ("learners/classifier.py, budgeted.py", "the rest: calls in Python"),
 }
 

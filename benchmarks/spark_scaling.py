@@ -28,7 +28,7 @@ from spark_common import FEATURES, random_rows, session, write_parquet
 from streamsvm import BSCAClassifier
 from streamsvm.files.model_file import serialize_parts
 from streamsvm.learners import merging
-from streamsvm.learners.refit import Equations, Trial, take_step
+from streamsvm.learners.refit import LineSearch, NormalEquations, take_step
 from streamsvm_spark.parts import Reservoir, Sample, joined_samples
 
 SETS = ("phishing", "ijcnn1", "a9a", "skin", "magic04", "w7a", "eeg_eye", "elec2")
@@ -82,12 +82,12 @@ def accuracy_by_parts(split: Split, budget: int, parts: tuple[int, ...], seed: i
         sent = sum(len(serialize_parts({"model": one}, {})) for one in each.models) + sum(
             len(one.to_bytes()) for one in each.samples
         )
-        equations, trial = Equations.zeros(model), Trial.zeros()
+        equations, trial = NormalEquations.zeros(model), LineSearch.zeros()
         for rows in each.slices:
-            equations.add(Equations.from_rows(model, X[rows], y[rows]))
+            equations.add(NormalEquations.from_rows(model, X[rows], y[rows]))
         step = equations.step(model)
         for rows in each.slices:
-            trial.add(Trial.from_rows(model, step, X[rows], y[rows]))
+            trial.add(LineSearch.from_rows(model, step, X[rows], y[rows]))
         take_step(model, step, trial)
         sums = n * (equations.A.nbytes + equations.g.nbytes)
         found[str(n)] = {"one": first, "two": accuracy_of(model, split), "seconds": seconds, "models": sent, "sums": sums}

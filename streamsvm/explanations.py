@@ -21,7 +21,7 @@ from streamsvm.core.explaining import (
 )
 from streamsvm.core.frames import to_columns, to_list
 from streamsvm.files.messages import short_repr, shorten
-from streamsvm.learners.wrapping import examples_within, explained_within
+from streamsvm.learners.wrapping import explain_wrapped, find_wrapped_examples
 from streamsvm.stream.rows import GuardedModel
 from streamsvm.stream.tables import TableModel
 from streamsvm.stream.tables.chunk import Chunk, Row, Table, is_absent
@@ -167,7 +167,7 @@ def explain_one(model: Any, x: Any, typical: Any = None) -> Explanation:
     if not hasattr(model, "fit"):
         if typical is not None and isinstance(model, compose.Pipeline) and not hasattr(model, "explain_one"):
             raise ValueError("a typical row cannot be given to a pipeline of river: give its learner the transformed rows")
-        return explained_within(model, x, typical, None)
+        return explain_wrapped(model, x, typical, None)
     if hasattr(model, "predict_proba") and not hasattr(model, "decision_function"):
         raise ValueError(f"a {type(model).__name__} explains no decision")
     if typical is None:
@@ -207,7 +207,7 @@ def examples_one(model: Any, x: Any, n: int = 3) -> Examples:
       distance 0.8  0 = 1
     """
     if not hasattr(model, "fit"):
-        return examples_within(model, x, n)
+        return find_wrapped_examples(model, x, n)
     check_number("n", n, 1, inclusive=True, integer=True)
     vectors = getattr(model, "support_vectors_", None)
     if vectors is None or not vectors.shape[1]:  # of given kernel values

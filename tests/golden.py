@@ -89,7 +89,7 @@ COMMON = [
 
 def memory(model: Any) -> str:
     """What a learner has in memory, by the names of its arrays: where they lie in it does not count."""
-    views, common, own = model._store.views, model._common[0], model._own[0]
+    views, common, own = model._store.views, model._common[0], model._rule_record[0]
     header = views.header[0]
     numbers = [str(header[name]) for name in HEADER if name in header.dtype.names] + [str(common[name]) for name in COMMON]
     numbers += sorted(str(value) for value in own.tolist()) if own.dtype.names else []

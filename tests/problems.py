@@ -97,7 +97,7 @@ def sectors(n, seed=0, classes=2, spread=(1.0, 20.0), centre=(0.0, 7.0)):
 
 def of_experts(kind, *team, **parameters):
     """An ensemble of these experts alone, of which one has a budget."""
-    return type(kind.__name__, (kind,), {"_experts": {"normal": team}})(**parameters)
+    return type(kind.__name__, (kind,), {"_specs_by_effort": {"normal": team}})(**parameters)
 
 
 def ensemble_of(answers, outputs):
@@ -116,12 +116,12 @@ def ensemble_of(answers, outputs):
 def names_of(model):
     """The labels of a classifier by the numbers of their classes; None for one that was not seen yet."""
     labels = model._labels
-    if labels.many:
-        return list(labels.many)
+    if labels.class_labels:
+        return list(labels.class_labels)
     return [next((label for label, target in labels.targets.items() if target == sign), None) for sign in (-1.0, 1.0)]
 
 
 def place_of(model, kind):
     """The stores of the first expert of a kind, and its first input to the stacks."""
-    number = next(i for i, expert in enumerate(model._team) if isinstance(expert, kind))
+    number = next(i for i, expert in enumerate(model._expert_specs) if isinstance(expert, kind))
     return model._store.stores[number], int(model._store.views.experts["first_input"][number])

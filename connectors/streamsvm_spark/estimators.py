@@ -14,7 +14,7 @@ from pyspark.ml.util import DefaultParamsReadable, DefaultParamsWritable
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 
-from streamsvm.learners.refit import Equations, SupportVectors, Trial, basis_of, take_step
+from streamsvm.learners.refit import LineSearch, NormalEquations, SupportVectorBasis, make_basis, take_step
 from streamsvm_spark.columns import RowsError, arrow_schema, collect_results, map_partitions, rows_of_batch
 from streamsvm_spark.models import BudgetedSVMClassificationModel, BudgetedSVMRegressionModel, SVMModel
 from streamsvm_spark.parameters import CLASSIFIERS, REGRESSORS, FitParams
@@ -41,15 +41,15 @@ class _SumTask(NamedTuple):
     def of(self, batches: Iterator[pa.RecordBatch]) -> np.ndarray:
         """Return the sums of the rows, in one array. Memory is that of a batch and of the sums."""
         model = learner_of(self.file)
-        sums: Any = Equations.zeros(model) if self.step is None else Trial.zeros()
+        sums: Any = NormalEquations.zeros(model) if self.step is None else LineSearch.zeros()
         for batch in batches:
             rows = rows_of_batch(batch, skip=self.skip, classes=self.classes)
             if not len(rows.X):
                 continue
             if self.step is None:
-                sums.add(Equations.from_rows(model, rows.X, rows.y, rows.w))
+                sums.add(NormalEquations.from_rows(model, rows.X, rows.y, rows.w))
             else:
-                sums.add(Trial.from_rows(model, self.step, rows.X, rows.y, rows.w))
+                sums.add(LineSearch.from_rows(model, self.step, rows.X, rows.y, rows.w))
         return np.concatenate([array.ravel() for array in sums])
 
 
@@ -78,13 +78,13 @@ def refit(rows: DataFrame, learner: Any, skip: bool, classes: bool) -> None:
     ``8 outputs B (B + 1)`` bytes are added up on a worker, those of such groups on the driver. A RowsError says that rows cannot
     be learned, or that the sums of a partition are more than Arrow takes in a column.
     """
-    basis = basis_of(learner)
+    basis = make_basis(learner)
     outputs, n = basis.coefficients.shape
     if not n:
         return
     bytes_of_sums = 8 * n * (n + 1) * outputs
     if bytes_of_sums > _MOST_BYTES // 2:
-        kernel = isinstance(basis, SupportVectors)
+        kernel = isinstance(basis, SupportVectorBasis)
         what, less = ("support vectors", "a smaller budget") if kernel else ("features", "fewer features")
         raise RowsError(
             f"a second round sends {bytes_of_sums:,} bytes for each partition, with {n:,} {what} and {outputs} outputs: take "
@@ -95,9 +95,9 @@ def refit(rows: DataFrame, learner: Any, skip: bool, classes: bool) -> None:
     parts = map_partitions(rows, _SumTask(file, None, skip, classes), _SUMS)
     groups = parts.groupBy(F.floor(F.col("part") / width).alias("group")).applyInArrow(_add_group, parts.schema)
     A, g = np.split(_sum_results(collect_results(groups)), [outputs * n * n])
-    step = Equations(A.reshape(-1, n, n), g.reshape(-1, n)).step(learner)
+    step = NormalEquations(A.reshape(-1, n, n), g.reshape(-1, n)).step(learner)
     tried = _sum_results(collect_results(map_partitions(rows, _SumTask(file, step, skip, classes), _SUMS)))
-    take_step(learner, step, Trial(tried.reshape(Trial.zeros().sums.shape)))
+    take_step(learner, step, LineSearch(tried.reshape(LineSearch.zeros().sums.shape)))
 
 
 class _Estimator(FitParams, DefaultParamsReadable, DefaultParamsWritable):

@@ -21,7 +21,7 @@ from streamsvm.files.river_metrics import metrics
 from streamsvm.learners.bsca import BSCAClassifier, BSCARegressor
 from streamsvm.learners.bsgd import BSGDClassifier, BSGDRegressor
 from streamsvm.learners.conformal import ConformalClassifier, ConformalRegressor
-from streamsvm.learners.costs import CostSensitiveClassifier, checked_costs, costs_of_threshold
+from streamsvm.learners.costs import CostSensitiveClassifier, compute_threshold_costs, validate_costs
 from streamsvm.learners.linear import OnlineLinearSVC, OnlineLinearSVR
 from streamsvm.learners.preprocessing import BoundedScaler, BoundedTargetScaler
 from streamsvm.learners.svm import SVMClassifier, SVMRegressor
@@ -302,7 +302,7 @@ def _by_threshold(text: str, positive: Any, is_named: bool, learns: bool) -> Dec
                 f"--threshold {text} is the probability of one label from which on it is predicted: --positive LABEL"
             )
         with wrong_usage(f"--threshold {text}: "):
-            costs = costs_of_threshold(positive, number)
+            costs = compute_threshold_costs(positive, number)
         return lambda model: CostSensitiveClassifier(model, costs)
     if not learns:
         raise UsageError(f"--threshold {text}: it is tuned while rows are learned; give a number here, or --threshold to learn")
@@ -336,7 +336,7 @@ def _by_costs(text: str, text_format: str | None) -> Decide:
             if (named := parse_positive(label, text_format)) in costs:
                 raise ValueError(f"{label} stands there twice")
             costs[named] = float(cost)
-        checked_costs(costs)
+        validate_costs(costs)
     return lambda model: CostSensitiveClassifier(model, costs)
 
 

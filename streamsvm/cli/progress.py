@@ -231,7 +231,7 @@ def _progress_facts(progress: Progress) -> dict[str, Any]:
     }
     facts |= {} if progress.delayed is None else {"delayed": dict(progress.delayed)}
     facts |= {} if progress.drifts is None else {"drifts": progress.drifts}
-    facts |= {name: getattr(learner, name) for name in (*_COUNTS, "follows", "nbytes") if hasattr(learner, name)}
+    facts |= {name: getattr(learner, name) for name in (*_COUNTS, "active_combiner", "nbytes") if hasattr(learner, name)}
     if progress.ended:
         facts["interrupted"] = progress.interrupted
     return facts

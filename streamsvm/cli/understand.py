@@ -41,7 +41,17 @@ from streamsvm.stream.page import page
 from streamsvm.stream.rows import learner_of
 from streamsvm.stream.scores.base import ScoreReport
 
-_FIGURES = ["budget", "n_support", "n_merges", "n_learned", "nbytes", "effective_gamma", "averaged", "labels", "feature_names"]
+_FIGURES = [
+    "budget",
+    "n_support",
+    "n_merges",
+    "n_learned",
+    "nbytes",
+    "effective_gamma",
+    "follows_average",
+    "labels",
+    "feature_names",
+]
 _ROWS = 1000  # with which importance is measured
 _LONGEST, _MOST_NAMES, _MOST_EXPERTS = 40, 8, 4
 
@@ -141,8 +151,8 @@ def _checkpoint_facts(checkpoint: Checkpoint) -> dict[str, Any]:
         facts["export"] = str(error)
     experts = [report._asdict() for report in getattr(learner, "experts", [])]
     if experts:
-        del facts["averaged"]  # each expert has two outputs, and both are asked
-        facts |= {"effort": learner.effort, "follows": learner.follows, "experts": experts}
+        del facts["follows_average"]  # each expert has two outputs, and both are asked
+        facts |= {"effort": learner.effort, "active_combiner": learner.active_combiner, "experts": experts}
     return facts
 
 

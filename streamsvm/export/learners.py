@@ -31,7 +31,7 @@ from streamsvm.learners.experts import (
     Neighbours,
     NumberForest,
     SecondOrder,
-    common_of,
+    read_common,
 )
 from streamsvm.learners.kernel_rls import KernelRLS
 from streamsvm.learners.linear import LinearEstimator
@@ -47,7 +47,7 @@ def add_learner(program: Program, model: OnlineEstimator, value: int) -> Answer:
 
     It is an ExportError if the learner is of a kind that has no program.
     """
-    iterates = (_AVERAGE if model.averaged else _LAST,)
+    iterates = (_AVERAGE if model.follows_average else _LAST,)
     value = program.add("impute", value, float32=model._dtype is np.float32)
     if isinstance(model, BudgetedEstimator):
         if model.scale_in_use is not None:
@@ -70,7 +70,7 @@ def _answer_of(model: Any, value: int, iterate: int) -> Answer:
         odds = MarginCalibration(factor, 2.0 / (float(common["t"]) + 3.0))
         return Answer("class", value, value, labels, calibration=odds if len(labels) > 1 else None)
     if isinstance(model, OneClassBSGD):
-        center, size = model._usual()
+        center, size = model._recent_center_and_size()
         return Answer("anomaly", value, value, center=center, size=size)
     return Answer("number", value, value)
 
@@ -78,9 +78,9 @@ def _answer_of(model: Any, value: int, iterate: int) -> Answer:
 def list_labels(model: OnlineClassifier) -> tuple[Any, ...]:
     """Return the labels of a classifier in the order of its decision values; the one label that it may give while it has one."""
     labels = model._labels
-    if labels.many:
-        return tuple(labels.many)
-    pair = labels.label_of(-1.0), labels.label_of(1.0)
+    if labels.class_labels:
+        return tuple(labels.class_labels)
+    pair = labels.decode(-1.0), labels.decode(1.0)
     return pair if pair[0] != pair[1] else pair[:1]
 
 
@@ -174,7 +174,7 @@ def _in_python(function: Any) -> Any:
 
 def add_ensemble(program: Program, model: Any, value: int) -> Answer:
     """Add the steps of an ensemble to a program, whose ``value`` has its features; return the answer."""
-    v, own, live = model._store.views, model._own[0], model._outputs
+    v, own, live = model._store.views, model._rule_record[0], model._outputs
     value = filled = program.add("impute", value, float32=model._dtype is np.float32)
     if model.scale_in_use is not None:
         value = add_scale(program, value, *model.scale_in_use)
@@ -186,7 +186,7 @@ def add_ensemble(program: Program, model: Any, value: int) -> Answer:
             corrects[first - FIRST_INPUT : first + 2 - FIRST_INPUT] = corrected - FIRST_INPUT
     labelled = isinstance(model, SVMClassifier)
     said: list[int] = []
-    for number, (expert, stores) in enumerate(zip(model._team, model._store.stores, strict=True)):
+    for number, (expert, stores) in enumerate(zip(model._expert_specs, model._store.stores, strict=True)):
         given = anchored if isinstance(expert, Forest) else damped if isinstance(expert, BudgetedMachine) else value
         if isinstance(expert, NumberForest):
             said.append(_add_forest_of_numbers(program, given, said, corrects, model, stores[0]))
@@ -201,7 +201,7 @@ def add_ensemble(program: Program, model: Any, value: int) -> Answer:
         "experts",
         joined,
         weights=v.weights.copy(),
-        shares=np.exp(model._answers.RATE * (v.losses.min() - v.losses)),
+        shares=np.exp(model._combiner.RATE * (v.losses.min() - v.losses)),
         votes=_votes_of(v.mistakes[FIRST_INPUT:]),
         corrects=corrects,
         best=int(np.argmin(v.errors[FIRST_INPUT:])),
@@ -234,12 +234,12 @@ def _add_expert(program: Program, value: int, model: Any, number: int, expert: A
     if isinstance(expert, SecondOrder):
         return _add_newton(program, value, model, model._store.views.experts[number])
     if isinstance(expert, BudgetedMachine):
-        value = add_expansion(program, value, stores[0], common_of(stores[0]), _BOTH)
+        value = add_expansion(program, value, stores[0], read_common(stores[0]), _BOTH)
     elif isinstance(expert, Landmarks):
         value = add_landmarks(program, value, stores[0], _BOTH, half)
     else:
         used = list(stores)[:live]
-        value = add_weights(program, value, used, list(map(common_of, used)), _BOTH, half)
+        value = add_weights(program, value, used, list(map(read_common, used)), _BOTH, half)
     # Those of an output come one after the other, and are wanted iterate by iterate.
     order = np.arange(2 * live).reshape(live, 2).T.ravel()
     return program.add("select", value, columns=order) if live > 1 else value
@@ -252,12 +252,12 @@ def _add_numbers(program: Program, value: int, numbers: np.ndarray) -> int:
 
 def _last_target(model: Any) -> np.ndarray:
     """Return the last target in deviations from the mean, as an expert predicts it."""
-    return np.array([float(model._own[0]["last_target"])])
+    return np.array([float(model._rule_record[0]["last_target"])])
 
 
 def _last_label(model: Any) -> np.ndarray:
     """Return what the last label says of the next row."""
-    own, views, live = model._own[0], model._store.views, model._outputs
+    own, views, live = model._rule_record[0], model._store.views, model._outputs
     said = np.zeros((live, 2))
     _in_python(predict_from_last)(views.follows, views.counts, float(own["rows"]), int(own["last"]), live, said)
     return said.T.ravel()
@@ -297,7 +297,7 @@ def _add_damping(program: Program, value: int, damping: np.ndarray) -> int:
 
 def _add_anchors(program: Program, value: int, model: Any) -> int:
     """Add what a forest takes off the features, if there is one and it takes off anything."""
-    for expert, stores in zip(model._team, model._store.stores, strict=True):
+    for expert, stores in zip(model._expert_specs, model._store.stores, strict=True):
         if isinstance(expert, Forest) and stores[0].views.anchors.any():
             used, given = program.widths[value], stores[0].views.anchors[int(stores[0].views.header["added"][0]) :]
             anchors = np.zeros(used)
@@ -384,7 +384,7 @@ def _add_newton(program: Program, value: int, model: Any, entry: Any) -> int:
     features = min(used, side - 1)
     functions = 1
     if entry["additive"]:
-        functions = min(int(model._own[0]["functions"]), _in_python(second_order.functions_of)(side, used))
+        functions = min(int(model._rule_record[0]["functions"]), _in_python(second_order.functions_of)(side, used))
     if features < used:
         value = program.add("select", value, columns=np.arange(features))
     value = program.add("clip", value, bound=second_order.NEWTON_REACH)

@@ -85,7 +85,7 @@ class BSCAClassifier(BudgetedClassifier, DualAscent, MergeableExpansion):
     seed: int | None = None
 
     @property
-    def _most_new(self) -> int:  # type: ignore[override]
+    def _max_new_vectors(self) -> int:  # type: ignore[override]
         return 1 + (self.replay_steps if self.replay else 0)
 
     @classmethod

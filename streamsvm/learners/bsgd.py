@@ -97,7 +97,7 @@ class Descent(BudgetedEstimator):
         if self.learning_rate in ("constant", "floor"):
             check_decay(self.eta0, self.l2)
 
-    def _rule_state(self) -> dict[str, Any]:
+    def _make_rule_state(self) -> dict[str, Any]:
         return {"schedule": SCHEDULES[self.learning_rate], "fit_intercept": self.fit_intercept, "l2": self.l2, "eta0": self.eta0}
 
 

@@ -46,18 +46,18 @@ class BudgetedEstimator(KernelEstimator, ScalingEstimator):
 
     _strategy: Strategy = field(init=False)
     #: Whether the strategy is compiled: not before the budget may be exceeded, as that takes seconds.
-    _ready: bool = field(init=False)
+    _is_ready: bool = field(init=False)
 
     _decide = staticmethod(decisions.decide)
     _needs_gram = False
-    _most_new = 1  # support vectors that one row can add
+    _max_new_vectors = 1  # support vectors that one row can add
 
     def __post_init__(self) -> None:
         super().__post_init__()
         if self.gamma == "scale" and self.scaling:
             self._common["gamma_rows"] = FOLLOWS
         self._common["random"] = make_random_state(getattr(self, "seed", 0))
-        self._set_rule_state()
+        self._write_rule_state()
 
     @property
     def _dtype(self) -> Any:
@@ -72,9 +72,9 @@ class BudgetedEstimator(KernelEstimator, ScalingEstimator):
         sizes = self.budget, self.max_features, 2 * outputs, gram, window
         return SupportVectorStore(*sizes, scaled=self.scaling is not None, columns=columns)
 
-    def _opened(self, store: SupportVectorStore) -> dict[str, Any]:
+    def _make_store_attributes(self, store: SupportVectorStore) -> dict[str, Any]:
         row = store.views.given if self.scaling else store.views.rows[0]
-        return {**super()._opened(store), "_row": row, "_outputs": store.live // 2, "_ready": False}
+        return {**super()._make_store_attributes(store), "_row": row, "_outputs": store.live // 2, "_is_ready": False}
 
     # One row --------------------------------------------------------------------------------------------------------------
 
@@ -83,39 +83,39 @@ class BudgetedEstimator(KernelEstimator, ScalingEstimator):
         try:
             if self._features.fill(self._row, x, True):
                 n_features = store.used
-                self._make_room(x)
+                self._grow_columns(x)
             if outputs != self._outputs:
                 self._resize(outputs)
-            before = store.snapshot() if self._capped and self.n_support == self.budget else None
-            if not self._ready:
-                self._get_ready(1)
+            before = store.snapshot() if self._refuses_when_full and self.n_support == self.budget else None
+            if not self._is_ready:
+                self._prepare_to_learn(1)
         except BaseException:  # an interrupt as well
-            self._forget(store.used if n_features < 0 else n_features, store)
+            self._rollback_row(store.used if n_features < 0 else n_features, store)
             raise
         status = self._rule.learn_one(self._block, target, weight)
         if status != LEARNED:
-            if status == FULL and not self._capped:
-                self._complain_of_strategy()
+            if status == FULL and not self._refuses_when_full:
+                self._raise_strategy_error()
             if before is not None:
                 store.restore(before, trusted=True)
-            self._forget(store.used if n_features < 0 else n_features, store)
+            self._rollback_row(store.used if n_features < 0 else n_features, store)
             if status == REFUSED:
                 self._features.complain_of_row(x)
-            self._refuse_strategy()
+            self._raise_budget_error()
 
-    def _get_ready(self, rows: int | None = None) -> None:
+    def _prepare_to_learn(self, rows: int | None = None) -> None:
         # For so many rows; None: for any number. Rows learned count so that a model that never fills its budget stops asking.
-        if not self._ready and (rows is None or self.n_learned + self.n_support + rows * self._most_new > self.budget):
+        if not self._is_ready and (rows is None or self.n_learned + self.n_support + rows * self._max_new_vectors > self.budget):
             set_strategy(self._store, self._strategy, self._outputs > 1)
-            self._ready = True
+            self._is_ready = True
 
-    def _refuse_strategy(self) -> NoReturn:
+    def _raise_budget_error(self) -> NoReturn:
         raise RuntimeError(
             f"{type(self).__name__} has no budget maintenance, and no room for more than {self.budget} support vectors: give it "
             "a larger budget, or take a learner with maintenance"
         )
 
-    def _complain_of_strategy(self) -> NoReturn:
+    def _raise_strategy_error(self) -> NoReturn:
         remove(self._block, self.n_support - 1)  # the slot of the next row
         raise RuntimeError(
             f"{self._strategy!r} has not brought the model back to its budget of {self.budget} support vectors: its event must "
@@ -125,22 +125,22 @@ class BudgetedEstimator(KernelEstimator, ScalingEstimator):
     # Many rows --------------------------------------------------------------------------------------------------------------
 
     def _learn_batch(self, batch: Batch) -> None:
-        if not self._capped:
+        if not self._refuses_when_full:
             super()._learn_batch(batch)
             return
         store = self._store
         before = store.snapshot()
-        with self._undoing_names():
+        with self._rollback_names_on_error():
             try:
                 super()._learn_batch(batch)
             except BaseException:
                 store.restore(before, trusted=True)
                 raise
 
-    def _complain_of_full(self) -> NoReturn:
-        if self._capped:
-            self._refuse_strategy()
-        self._complain_of_strategy()
+    def _raise_full_error(self) -> NoReturn:
+        if self._refuses_when_full:
+            self._raise_budget_error()
+        self._raise_strategy_error()
 
     # A model that is given ----------------------------------------------------------------------------------------------------
 
@@ -186,7 +186,7 @@ class BudgetedEstimator(KernelEstimator, ScalingEstimator):
         -----
         This costs O(m d), and O(B d) more for each of the m - B support vectors beyond the budget B.
         """
-        self._check_untouched(n_learned)
+        self._check_unlearned(n_learned)
         if self.gamma == "scale" and self.kernel != "linear":
             raise ValueError('start_from needs a gamma that is a number: "scale" would be computed from rows to come')
         if self.scaling is not None:
@@ -199,7 +199,7 @@ class BudgetedEstimator(KernelEstimator, ScalingEstimator):
             raise ValueError(
                 f"vectors must be at most budget={self.budget}, as {type(self).__name__} has no maintenance; not {m}"
             )
-        names = self._start_names(d, feature_names)
+        names = self._check_start_names(d, feature_names)
         coefficients = np.atleast_2d(np.asarray(coefficients, np.float64))
         n_outputs, intercept = len(coefficients), np.asarray(intercept, np.float64)
         if coefficients.shape != (n_outputs, m):
@@ -210,19 +210,19 @@ class BudgetedEstimator(KernelEstimator, ScalingEstimator):
         chunks = [vectors[begin : begin + size] for begin in range(0, m, size)]
         before = self._store.snapshot()
         try:
-            with self._undoing_names():
-                sign = self._start_labels(labels, n_outputs)
+            with self._rollback_names_on_error():
+                sign = self._set_start_labels(labels, n_outputs)
                 self._features.restore(names)
-                self._make_room()
-                for number, chunk in enumerate(_dense_rows(chunk, self._dtype) for chunk in chunks):
-                    row = self._first_refused(chunk, columns)
+                self._grow_columns()
+                for number, chunk in enumerate(_to_dense_rows(chunk, self._dtype) for chunk in chunks):
+                    row = self._find_first_refused(chunk, columns)
                     if row >= 0:
-                        self._complain_of(chunk[row], names, number * size + row)
-                self._get_ready()
-                for number, chunk in enumerate(_dense_rows(chunk, self._dtype) for chunk in chunks):
+                        self._raise_row_error(chunk[row], names, number * size + row)
+                self._prepare_to_learn()
+                for number, chunk in enumerate(_to_dense_rows(chunk, self._dtype) for chunk in chunks):
                     part = np.ascontiguousarray(sign * coefficients[:, number * size :][:, : len(chunk)].T)
                     if not expand(self._block, chunk, columns, np.ones(len(chunk)), part):
-                        self._complain_of_strategy()
+                        self._raise_strategy_error()
                 self.set_coefficients(self._coefficients_of("last"), sign * intercept)
         except BaseException:
             self._store.restore(before, trusted=True)
@@ -244,8 +244,8 @@ class BudgetedEstimator(KernelEstimator, ScalingEstimator):
         b = np.broadcast_to(b, (self._outputs,))
         views.coefficients[:live, :n], views.biases[:live] = np.repeat(a, 2, axis=0), np.repeat(b, 2)
         self._common["scale"], self._common["average_v"], self._common["average_u"] = 1.0, 1.0, 0.0
-        if "fitted" in (self._own.dtype.names or ()):
-            self._own["fitted"] = 1
+        if "fitted" in (self._rule_record.dtype.names or ()):
+            self._rule_record["fitted"] = 1
 
     # What the model is ------------------------------------------------------------------------------------------------------
 
@@ -258,16 +258,16 @@ class BudgetedEstimator(KernelEstimator, ScalingEstimator):
         return self._coefficients_of("auto")
 
     def _coefficients_of(self, output: OutputName) -> np.ndarray:
-        c, rows, what = self._common[0], self._store.coefficients, self._output(output)
+        c, rows, what = self._common[0], self._store.coefficients, self._find_output_code(output)
         u, v = rows[::2], rows[1::2]
-        if what == AVERAGE or (what == CHOSEN and self.averaged):
+        if what == AVERAGE or (what == CHOSEN and self.follows_average):
             return c["average_v"] * v + c["average_u"] * u
         return c["scale"] * u
 
     @property
     def intercept(self) -> np.ndarray:
         """The intercepts of the iterate that predictions follow, float64 [outputs]; 0 if none is fitted."""
-        return self._store.views.biases[int(self.averaged) : self._store.live : 2].copy()
+        return self._store.views.biases[int(self.follows_average) : self._store.live : 2].copy()
 
     @property
     def n_merges(self) -> int:
@@ -279,11 +279,11 @@ class BudgetedEstimator(KernelEstimator, ScalingEstimator):
         if self._store.live != 2 * self._outputs:
             raise ValueError(f"the saved model is corrupt: {self._store.live} rows of coefficients, where each output has two")
 
-    def _learned_fields(self) -> dict[str, tuple[float, float]]:
-        return super()._learned_fields() if self.scaling is None else {}
+    def _list_learned_fields(self) -> dict[str, tuple[float, float]]:
+        return super()._list_learned_fields() if self.scaling is None else {}
 
 
-def _dense_rows(rows: Any, dtype: Any) -> np.ndarray:
+def _to_dense_rows(rows: Any, dtype: Any) -> np.ndarray:
     # [n, features], of an array or a sparse matrix
     with np.errstate(over="ignore"):  # numbers beyond float32 become infinite, and are refused by name
         return np.ascontiguousarray(rows.toarray() if hasattr(rows, "toarray") else rows, dtype)

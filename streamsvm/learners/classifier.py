@@ -75,28 +75,28 @@ class OnlineClassifier(OnlineEstimator, SupervisedEstimator, base.MiniBatchClass
         weights, labels = self._class_weights, self._labels
         if weights is not None:
             try:
-                labels.check(y)
+                labels.check_label(y)
             except TooManyLabelsError as error:
-                self._ignore_labels(1, error)
+                self._count_ignored(1, error)
                 return
             w = min(w * weights.learn(y), LARGEST_WEIGHT)
             if w == 0.0:
                 return
         n_labels = len(labels.targets)
         try:
-            target = labels.target(y)
+            target = labels.encode(y)
             self._learn_row(x, target, w, labels.outputs)
         except TooManyLabelsError as error:
-            self._ignore_labels(1, error)
+            self._count_ignored(1, error)
         except BaseException as error:
             # An interrupt may come when the row is learned, or its strategy fail: then its label has its output, and stays.
             if labels.outputs != self._outputs or (isinstance(error, Exception) and self._outputs == 1):
-                labels.forget(n_labels)
+                labels.forget_after(n_labels)
             if weights is not None and isinstance(error, Exception):
                 weights.forget(y)
             raise
 
-    def _ignore_labels(self, rows: int, error: TooManyLabelsError) -> None:
+    def _count_ignored(self, rows: int, error: TooManyLabelsError) -> None:
         # Count rows whose label is one too many; the error is that of the first.
         self._ignored += rows
         if self._ignored == rows:
@@ -141,7 +141,7 @@ class OnlineClassifier(OnlineEstimator, SupervisedEstimator, base.MiniBatchClass
         except TypeError:
             known = False
         if not known:
-            labels.check(y)
+            labels.check_label(y)
         self._features.check_names(x)
 
     def decision_function_one(self, x: Mapping[Any, Any], output: OutputName = "auto") -> Any:
@@ -166,15 +166,15 @@ class OnlineClassifier(OnlineEstimator, SupervisedEstimator, base.MiniBatchClass
         ValueError
             A feature is not a finite number.
         """
-        decision = self._decide_row(x, self._output(output))
-        return self._of_each() if self._labels.many else decision
+        decision = self._decide_row(x, self._find_output_code(output))
+        return self._scores_by_label() if self._labels.class_labels else decision
 
-    def _of_each(self) -> dict[Any, float]:
-        many = self._labels.many
+    def _scores_by_label(self) -> dict[Any, float]:
+        many = self._labels.class_labels
         return dict(zip(many, self._scores[: len(many)].tolist(), strict=True))
 
     def predict_one(self, x: Mapping[Any, Any], **_: Any) -> base.typing.ClfTarget | None:
-        label: base.typing.ClfTarget | None = self._labels.label_of(self._decide_row(x, CHOSEN))
+        label: base.typing.ClfTarget | None = self._labels.decode(self._decide_row(x, CHOSEN))
         return label
 
     def predict_proba_one(self, x: Mapping[Any, Any], **_: Any) -> dict[base.typing.ClfTarget, float]:
@@ -189,21 +189,21 @@ class OnlineClassifier(OnlineEstimator, SupervisedEstimator, base.MiniBatchClass
         0.5, as river expects of binary classifiers. The row and the errors are as in `predict_one`.
         """
         positive = self._decide_row(x, PROBABILITY)
-        return self._of_each() if self._labels.many else self._labels.probabilities(positive)
+        return self._scores_by_label() if self._labels.class_labels else self._labels.make_probabilities(positive)
 
     def learn_many(self, X: Any, y: Any, w: Any = 1.0) -> None:
-        with self._weighing_classes(make_batch(X, y, w, self._dtype)) as batch:
+        with self._apply_class_weights(make_batch(X, y, w, self._dtype)) as batch:
             self._learn_batch(batch)
 
     @contextmanager
-    def _weighing_classes(self, batch: Batch, together: bool = False) -> Iterator[Batch]:
-        batch, excess = self._without_excess(batch)
-        with self._weighed_batch(batch, together) as weighted:
+    def _apply_class_weights(self, batch: Batch, together: bool = False) -> Iterator[Batch]:
+        batch, excess = self._drop_excess_labels(batch)
+        with self._weight_batch(batch, together) as weighted:
             yield weighted
         if excess:
-            self._ignore_labels(len(excess), excess[0])
+            self._count_ignored(len(excess), excess[0])
 
-    def _without_excess(self, batch: Batch) -> tuple[Batch, list[TooManyLabelsError]]:
+    def _drop_excess_labels(self, batch: Batch) -> tuple[Batch, list[TooManyLabelsError]]:
         # The rows that `learn_one` would not ignore, and the errors of the others.
         excess: list[TooManyLabelsError] = []
         try:
@@ -212,13 +212,13 @@ class OnlineClassifier(OnlineEstimator, SupervisedEstimator, base.MiniBatchClass
         except TypeError:  # of a label that is refused below
             pass
         labels, given = Labels(self.max_classes), {} if self._class_weights is None else self._class_weights.given or {}
-        labels.restore(self.labels)
+        labels.restore_labels(self.labels)
         held = []
         for i, y in enumerate(batch.y):
             try:
-                labels.check(y)
+                labels.check_label(y)
                 if given.get(y, 1.0) != 0.0:  # else it is not learned, and takes no room
-                    labels.target(y)
+                    labels.encode(y)
             except TooManyLabelsError as error:
                 excess.append(error)
                 continue
@@ -228,14 +228,14 @@ class OnlineClassifier(OnlineEstimator, SupervisedEstimator, base.MiniBatchClass
         return (batch.take(np.array(held, np.int64)) if excess else batch), excess
 
     @contextmanager
-    def _weighed_batch(self, batch: Batch, together: bool) -> Iterator[Batch]:
+    def _weight_batch(self, batch: Batch, together: bool) -> Iterator[Batch]:
         weights, before, labels = self._class_weights, self.n_learned, batch.y
         if weights is None:
             yield batch
             return
         for i, label in enumerate(labels):
             try:
-                self._labels.check(label)
+                self._labels.check_label(label)
             except ValueError as error:
                 batch.complain(i, error)
         factors = [weights.learn(label) for label in labels]
@@ -250,21 +250,21 @@ class OnlineClassifier(OnlineEstimator, SupervisedEstimator, base.MiniBatchClass
             raise
 
     @contextmanager
-    def _undoing_names(self) -> Iterator[None]:
+    def _rollback_names_on_error(self) -> Iterator[None]:
         n_labels = self._labels.n_seen
         try:
-            with super()._undoing_names():
+            with super()._rollback_names_on_error():
                 yield
         except BaseException:
-            self._labels.forget(n_labels)
+            self._labels.forget_after(n_labels)
             raise
 
-    def _targets(self, batch: Batch) -> tuple[np.ndarray, np.ndarray]:
+    def _encode_targets(self, batch: Batch) -> tuple[np.ndarray, np.ndarray]:
         labels = self._labels
         targets, outputs = np.empty(len(batch.y)), np.empty(len(batch.y), np.int64)
         for i, label in enumerate(batch.y):
             try:
-                targets[i] = labels.target(label)
+                targets[i] = labels.encode(label)
             except ValueError as error:
                 batch.complain(i, error)
             outputs[i] = labels.outputs
@@ -280,14 +280,14 @@ class OnlineClassifier(OnlineEstimator, SupervisedEstimator, base.MiniBatchClass
         They are float64 [n], or a series if X is a frame. From the third label on they are float64 [n, labels], or a frame if X
         is one. A ValueError says that X is not a frame or array of finite numbers.
         """
-        answers, like = self._decide_rows(X, self._output(output))
-        if self._labels.many:
-            return to_frame(answers[:, 1:], self._labels.many, like)
+        answers, like = self._decide_rows(X, self._find_output_code(output))
+        if self._labels.class_labels:
+            return to_frame(answers[:, 1:], self._labels.class_labels, like)
         return to_series(answers[:, 0], like)
 
     def _predict_rows(self, X: Any) -> Any:
         decisions, like = self._decide_rows(X, CHOSEN)
-        return to_series(self._labels.array(decisions[:, 0]), like)
+        return to_series(self._labels.decode_array(decisions[:, 0]), like)
 
     @overload
     def predict_proba_many(self, X: np.ndarray) -> np.ndarray: ...
@@ -304,9 +304,9 @@ class OnlineClassifier(OnlineEstimator, SupervisedEstimator, base.MiniBatchClass
         return self._as_probabilities(*self._decide_rows(X, PROBABILITY))
 
     def _as_probabilities(self, answers: np.ndarray, like: Any) -> Any:
-        if self._labels.many:
-            return to_frame(answers[:, 1:], self._labels.many, like)
-        probabilities = self._labels.probabilities(answers[:, 0])
+        if self._labels.class_labels:
+            return to_frame(answers[:, 1:], self._labels.class_labels, like)
+        probabilities = self._labels.make_probabilities(answers[:, 0])
         values = np.column_stack(list(probabilities.values())) if probabilities else np.empty((len(answers), 0))
         return to_frame(values, probabilities, like)
 
@@ -320,39 +320,43 @@ class OnlineClassifier(OnlineEstimator, SupervisedEstimator, base.MiniBatchClass
         """The label of decision values above 0, while there are two; None before it is known."""
         return self._labels.positive
 
-    def _known_targets(self, y: Sequence[Any]) -> np.ndarray | None:
+    def _encode_known_targets(self, y: Sequence[Any]) -> np.ndarray | None:
         known = self._labels.targets
         try:
             return np.array([np.nan if label is None else known[label] for label in y])
         except (KeyError, TypeError):
             return None
 
-    def _named_answers(
-        self, answers: np.ndarray, probability: bool | Literal["each"]
+    def _decode_predictions(
+        self, answers: np.ndarray, probability: bool | Literal["all"]
     ) -> tuple[list[Any], list[float | None] | dict[Any, np.ndarray] | None]:
         labels = self._labels
-        decided = labels.of_each(answers[:, 0])
-        if probability != "each":
-            return decided, labels.largest(answers[:, 1]) if probability else None
-        each = dict(zip(labels.many, answers[:, 1:].T, strict=True)) if labels.many else labels.probabilities(answers[:, 1])
+        decided = labels.decode_list(answers[:, 0])
+        if probability != "all":
+            return decided, labels.find_largest(answers[:, 1]) if probability else None
+        each = (
+            dict(zip(labels.class_labels, answers[:, 1:].T, strict=True))
+            if labels.class_labels
+            else labels.make_probabilities(answers[:, 1])
+        )
         return decided, each
 
-    def _start_labels(self, labels: Sequence[Any] | None, outputs: int) -> float:
+    def _set_start_labels(self, labels: Sequence[Any] | None, outputs: int) -> float:
         if labels is None or outputs != (len(labels) if len(labels) > 2 else 1) or len(labels) < 2:
             raise ValueError(f"labels must be two for one output, or as many as outputs, and there are {outputs}; not {labels!r}")
         for label in labels:
-            self._labels.target(label)
+            self._labels.encode(label)
         if len(self._labels.targets) != len(labels):
             raise ValueError(f"labels must be different: {labels!r}")
         return 1.0 if len(labels) > 2 or self._labels.targets[labels[1]] > 0.0 else -1.0
 
     def __getstate__(self) -> dict[str, Any]:
-        counted = {} if self._class_weights is None else {"label_counts": self._class_weights.counts_of(self.labels)}
+        counted = {} if self._class_weights is None else {"label_counts": self._class_weights.list_counts(self.labels)}
         ignored = {"ignored": self._ignored} if self._ignored else {}
         return {**super().__getstate__(), "labels": self.labels, **counted, **ignored}
 
     def _restore_labels(self, state: dict[str, Any]) -> int:
-        self._labels.restore(state["labels"])
+        self._labels.restore_labels(state["labels"])
         return self._labels.outputs
 
     def __setstate__(self, state: dict[str, Any]) -> None:
@@ -369,15 +373,15 @@ class BudgetedClassifier(OnlineClassifier, BudgetedEstimator):
     Two classes share one output. If there are more, each class has its own.
     """
 
-    def _start_labels(self, labels: Sequence[Any] | None, outputs: int) -> float:
-        sign = super()._start_labels(labels, outputs)
+    def _set_start_labels(self, labels: Sequence[Any] | None, outputs: int) -> float:
+        sign = super()._set_start_labels(labels, outputs)
         if outputs > 1:
             self._resize(outputs)
         return sign
 
-    def _widen_store(self, store: SupportVectorStore, outputs: int) -> None:
+    def _grow_outputs(self, store: SupportVectorStore, outputs: int) -> None:
         if self._outputs == 1:
-            positive, negative = (0, 1) if self._labels.positive_comes_first else (1, 0)
+            positive, negative = (0, 1) if self._labels.is_positive_first else (1, 0)
             split_output(store.views, positive)
             targets = store.views.window_targets[: self.n_learned]
             targets[:] = np.where(targets > 0.0, positive, negative)
@@ -433,7 +437,7 @@ class Reference(Baseline):
     """The maximum number of support vectors. One more raises a RuntimeError, and leaves the model as it was."""
     averaging: int = 0
 
-    _capped = True
+    _refuses_when_full = True
 
     @classmethod
     def _unit_test_params(cls) -> Iterator[dict[str, Any]]:

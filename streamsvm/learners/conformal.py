@@ -16,7 +16,7 @@ from streamsvm.core.checks import check_number, validate_target
 from streamsvm.core.docstrings import complete_docstring
 from streamsvm.files.messages import short_repr
 from streamsvm.learners.svm import SVMRegressor
-from streamsvm.learners.wrapping import ClassifierWrapper, Each, RegressorWrapper
+from streamsvm.learners.wrapping import ClassifierWrapper, Probabilities, RegressorWrapper
 
 _FEWEST = 20  # scores, before which everything may come
 _STEP = 0.02  # by which the share of misses that is aimed at moves with each row
@@ -77,7 +77,7 @@ class _Conformal:
     #: The name of the model within, and what it must be.
     _within: ClassVar[tuple[str, type]]
 
-    def _begin_wrapping(self, model: Any, level: float, window: int) -> None:
+    def _init_wrapper(self, model: Any, level: float, window: int) -> None:
         name, kind = self._within
         if not isinstance(_last_step(model), kind):
             raise ValueError(f"the {name} must be one of river, not {short_repr(model)}")
@@ -152,7 +152,7 @@ class ConformalRegressor(_Conformal, RegressorWrapper):
     _within = "regressor", base.Regressor
 
     def __init__(self, regressor: base.Regressor, level: float = 0.9, window: int = 1000) -> None:
-        self._begin_wrapping(regressor, level, window)
+        self._init_wrapper(regressor, level, window)
         self._error_model = SVMRegressor("low", seed=0, max_features=2**16)  # the logarithm of an error, by the mean error
         self._n_errors, self._mean_error = 0, 0.0
 
@@ -264,7 +264,7 @@ class ConformalClassifier(_Conformal, ClassifierWrapper):
     _within = "classifier", base.Classifier
 
     def __init__(self, classifier: base.Classifier, level: float = 0.9, window: int = 1000) -> None:
-        self._begin_wrapping(classifier, level, window)
+        self._init_wrapper(classifier, level, window)
 
     def predict_set_one(self, x: dict[Any, Any]) -> list[Any]:
         """Return the labels to expect of a row, the most probable first.
@@ -284,10 +284,12 @@ class ConformalClassifier(_Conformal, ClassifierWrapper):
         if probabilities and kwargs.get("w", 1.0) != 0.0:
             self._calibration.learn(1.0 - float(probabilities.get(y, 0.0)))
 
-    def _take_predicted(self, decided: list[Any], each: Each, y: Sequence[Any], weights: np.ndarray | None) -> list[Any]:
+    def _finish_predictions(
+        self, decided: list[Any], columns: Probabilities, y: Sequence[Any], weights: np.ndarray | None
+    ) -> list[Any]:
         for i, label in enumerate(y):
-            if each and label is not None and (weights is None or weights[i] > 0.0):
-                self._calibration.learn(1.0 - (float(each[label][i]) if label in each else 0.0))
+            if columns and label is not None and (weights is None or weights[i] > 0.0):
+                self._calibration.learn(1.0 - (float(columns[label][i]) if label in columns else 0.0))
         return decided
 
 

@@ -11,7 +11,7 @@ from river import base
 
 from streamsvm.core.docstrings import complete_docstring
 from streamsvm.files.messages import short_repr
-from streamsvm.learners.wrapping import ClassifierWrapper, Each
+from streamsvm.learners.wrapping import ClassifierWrapper, Probabilities
 
 _LARGEST = 1e9
 
@@ -60,7 +60,7 @@ class CostSensitiveClassifier(ClassifierWrapper):
         if not isinstance(classifier, base.Classifier):
             raise ValueError(f"the classifier must be one of river, not {short_repr(classifier)}")
         self.classifier = classifier
-        self.costs: dict[Any, float] = checked_costs(costs)
+        self.costs: dict[Any, float] = validate_costs(costs)
 
     def predict_one(self, x: dict[Any, Any], **kwargs: Any) -> base.typing.ClfTarget | None:
         """Predict the label of one row: the one whose probability times its cost is the largest."""
@@ -73,10 +73,16 @@ class CostSensitiveClassifier(ClassifierWrapper):
         """Merge other models with the same costs into this one, as `BSGDClassifier.merge_with` does."""
         self._merge_within(others, units)
 
-    def _take_predicted(self, decided: list[Any], each: Each, y: Sequence[Any], weights: np.ndarray | None) -> list[Any]:  # noqa: ARG002
-        if not each:  # nothing was learned
+    def _finish_predictions(
+        self,
+        decided: list[Any],
+        columns: Probabilities,
+        y: Sequence[Any],  # noqa: ARG002
+        weights: np.ndarray | None,  # noqa: ARG002
+    ) -> list[Any]:
+        if not columns:  # nothing was learned
             return decided
-        labels, p = list(each), np.array(list(each.values()))
+        labels, p = list(columns), np.array(list(columns.values()))
         best = (p * np.array([[self.costs.get(label, 1.0)] for label in labels])).argmax(axis=0)
         return [labels[i] for i in best.tolist()]
 
@@ -88,7 +94,7 @@ class CostSensitiveClassifier(ClassifierWrapper):
         yield from ({**given, "costs": {True: 3.0}} for given in super()._unit_test_params())
 
 
-def checked_costs(costs: Any) -> dict[Any, float]:
+def validate_costs(costs: Any) -> dict[Any, float]:
     """Return costs by label; a ValueError says which one is none."""
     if not isinstance(costs, Mapping) or not costs:
         raise ValueError(f"costs must be numbers by label, such as {{'yes': 5.0}}, not {short_repr(costs)}")
@@ -103,10 +109,10 @@ def checked_costs(costs: Any) -> dict[Any, float]:
     return found
 
 
-def costs_of_threshold(positive: Any, threshold: float) -> dict[Any, float]:
+def compute_threshold_costs(positive: Any, threshold: float) -> dict[Any, float]:
     """Return the costs with which, of two labels, the positive one is predicted from a probability on.
 
-    >>> costs_of_threshold("yes", 0.2)
+    >>> compute_threshold_costs("yes", 0.2)
     {'yes': 4.0}
     """
     if not 1e-9 <= threshold < 1.0:

@@ -37,17 +37,17 @@ class DualAscent(BudgetedEstimator):
     vectors. In regression, lower it for noisy targets, and raise it for a stream that drifts.
     """
 
-    def _rule_state(self) -> dict[str, Any]:
-        return {**super()._rule_state(), "one_pass": self.averaging > 0}
+    def _make_rule_state(self) -> dict[str, Any]:
+        return {**super()._make_rule_state(), "one_pass": self.averaging > 0}
 
-    def _fixed_numbers(self) -> dict[str, Any]:
+    def _list_fixed_fields(self) -> dict[str, Any]:
         unused = [] if self.averaging > 0 else ["forgotten", "drifts"]
-        return {**super()._fixed_numbers(), **{name: self._own[0][name].copy() for name in unused}}
+        return {**super()._list_fixed_fields(), **{name: self._rule_record[0][name].copy() for name in unused}}
 
     @property
     def n_learned(self) -> int:
         """The number of rows learned so far. Rows of weight 0 do not count."""
-        return super().n_learned + int(self._own[0]["forgotten"])
+        return super().n_learned + int(self._rule_record[0]["forgotten"])
 
     def learn_epochs(
         self, X: Any, y: Any, w: Any = 1.0, epochs: int = 10, on_epoch: Callable[[DualSolution], object] | None = None
@@ -100,9 +100,9 @@ class DualAscent(BudgetedEstimator):
         DualSolution(n_epochs=5, rows=5300)
         """
         _check_passes(epochs, on_epoch)
-        with self._weighing_classes(make_batch(X, y, w, self._dtype), together=True) as batch, self._undoing_names():
-            self._targets(batch)  # all labels become known, so that below each has the target that it keeps
-            targets, outputs = self._targets(batch)
+        with self._apply_class_weights(make_batch(X, y, w, self._dtype), together=True) as batch, self._rollback_names_on_error():
+            self._encode_targets(batch)  # all labels become known, so that below each has the target that it keeps
+            targets, outputs = self._encode_targets(batch)
             columns = self._admit_features(batch)
             if len(outputs) and outputs[-1] != self._outputs:
                 self._resize(int(outputs[-1]))
@@ -147,7 +147,7 @@ class DualSolution:
             order, stepped = rng.permutation(len(self._X)), 0
             for start in range(0, len(order), _CALL):
                 self._check_outputs()
-                model._get_ready()
+                model._prepare_to_learn()
                 stepped += learn_epoch(
                     model._block,
                     self._X,

@@ -34,7 +34,7 @@ from streamsvm.learners.experts import (
     NumberForest,
     SecondOrder,
 )
-from streamsvm.learners.explained import spoken_for
+from streamsvm.learners.explained import find_vector_labels
 from streamsvm.learners.kernel_rls import FIRST_STATE
 from streamsvm.learners.scaling import ScalingEstimator
 
@@ -179,35 +179,35 @@ class Ensemble(ScalingEstimator):
     """Seed of the random choices, for repeatable runs. None picks a random one."""
 
     #: Whether the experts are compiled, and what maintains their budgets: not before the first row, and one that may exceed them.
-    _connected: bool = field(init=False)
-    _ready: bool = field(init=False)
+    _is_connected: bool = field(init=False)
+    _is_ready: bool = field(init=False)
 
     _rule = Rule(ensemble.learn_one, STATE, _LEARNED)
     _decide = staticmethod(ensemble.decide)
     _has_targets = False
     #: The experts by effort.
-    _experts: ClassVar[Mapping[str, tuple[Expert, ...]]]
+    _specs_by_effort: ClassVar[Mapping[str, tuple[Expert, ...]]]
     #: The compiled module that combines them.
-    _answers: ClassVar[Any]
+    _combiner: ClassVar[Any]
 
     def __post_init__(self) -> None:
         super().__post_init__()
         v = self._store.views
-        self._own["scaling"], self._own["last"] = self.scaling == "auto", -1
+        self._rule_record["scaling"], self._rule_record["last"] = self.scaling == "auto", -1
         seed = make_random_state(self.seed)
-        for number, (expert, stores) in enumerate(zip(self._team, self._store.stores, strict=True)):
+        for number, (expert, stores) in enumerate(zip(self._expert_specs, self._store.stores, strict=True)):
             for store in stores:
                 expert.initialize(store, (seed + number) % 2**64, self._loss)
-        for curvature, inverse, ridge, weights in zip(v.curvatures, v.inverses, self._answers.RIDGES, v.weights, strict=True):
+        for curvature, inverse, ridge, weights in zip(v.curvatures, v.inverses, self._combiner.RIDGES, v.weights, strict=True):
             newton.start(curvature, inverse, ridge)
-            first_weights(weights, self._answers.FIRST_TOTAL)
+            first_weights(weights, self._combiner.FIRST_TOTAL)
 
     @property
     def _dtype(self) -> Any:
         return np.float64
 
     def _make_store(self, outputs: int, columns: int) -> EnsembleStore:
-        team = self._team
+        team = self._expert_specs
         places = [expert.place(outputs) for expert in team]
         store = EnsembleStore(places, self.max_features, outputs, self._has_targets, columns)
         v = store.views
@@ -219,46 +219,46 @@ class Ensemble(ScalingEstimator):
         newton.start(v.newton_curvatures, v.newton_inverses, second_order.NEWTON_RIDGE)
         return store
 
-    def _opened(self, store: EnsembleStore) -> dict[str, Any]:
-        v, first = store.views, super()._opened(store)
+    def _make_store_attributes(self, store: EnsembleStore) -> dict[str, Any]:
+        v, first = store.views, super()._make_store_attributes(store)
         live = int(v.header[0]["live"])
-        return {**first, "_row": v.given[0], "_scores": v.scores, "_outputs": live, "_connected": False, "_ready": False}
+        return {**first, "_row": v.given[0], "_scores": v.scores, "_outputs": live, "_is_connected": False, "_is_ready": False}
 
     @property
-    def _team(self) -> tuple[Expert, ...]:
-        return self._experts[self.effort]
+    def _expert_specs(self) -> tuple[Expert, ...]:
+        return self._specs_by_effort[self.effort]
 
     # Rows -----------------------------------------------------------------------------------------------------------------
 
     def _decide_row(self, x: Mapping[Any, Any], what: int) -> float:
-        if not self._connected:
-            self._connect()
+        if not self._is_connected:
+            self._connect_experts()
         return super()._decide_row(x, what)
 
     def _decide_matrix(self, matrix: np.ndarray, columns: np.ndarray, what: int, decisions: np.ndarray) -> None:
-        self._connect()
+        self._connect_experts()
         super()._decide_matrix(matrix, columns, what, decisions)
 
-    def _connect(self) -> None:
-        ensemble.connect(self._store, (expert.functions for expert in self._team), self._answers)
-        self._connected = True
+    def _connect_experts(self) -> None:
+        ensemble.connect(self._store, (expert.functions for expert in self._expert_specs), self._combiner)
+        self._is_connected = True
 
-    def _get_ready(self, rows: int) -> None:
-        if not self._connected:
-            self._connect()
-        if self._ready:
+    def _prepare_to_learn(self, rows: int) -> None:
+        if not self._is_connected:
+            self._connect_experts()
+        if self._is_ready:
             return
-        team = zip(self._team, self._store.stores, strict=True)
+        team = zip(self._expert_specs, self._store.stores, strict=True)
         budgeted = [(expert.budget, stores[0]) for expert, stores in team if isinstance(expert, BudgetedMachine)]
         if self.n_learned + rows > min(budget for budget, _ in budgeted):
             for _, store in budgeted:
                 set_strategy(store, choose_strategy("rbf", None), self._outputs > 1)
-            self._ready = True
+            self._is_ready = True
 
-    def _output(self, name: OutputName) -> int:
+    def _find_output_code(self, name: OutputName) -> int:
         if name != "auto":
             raise ValueError(f"output must be 'auto': {type(self).__name__} combines the last and the average iterates")
-        return super()._output(name)
+        return super()._find_output_code(name)
 
     # What the model is ----------------------------------------------------------------------------------------------------
 
@@ -270,28 +270,28 @@ class Ensemble(ScalingEstimator):
         or so (the fraction of wrong labels, or the mean absolute error in the unit of the target) and the ``weight`` of its
         decision value in the stacks.
         """
-        v, unit = self._store.views, self._unit_of_errors
-        names = [(expert.name, output) for expert in self._team for output in expert.outputs]
-        shares = np.exp(self._answers.RATE * (v.losses.min() - v.losses))
+        v, unit = self._store.views, self._error_unit
+        names = [(expert.name, output) for expert in self._expert_specs for output in expert.outputs]
+        shares = np.exp(self._combiner.RATE * (v.losses.min() - v.losses))
         weights = shares @ v.weights / shares.sum()
         return [ExpertReport(*name, unit * float(v.errors[m]), float(weights[m])) for m, name in enumerate(names, FIRST_INPUT)]
 
-    def _known_rows(self, x: Mapping[Any, Any]) -> tuple[np.ndarray, np.ndarray, np.ndarray, str]:
+    def _find_known_rows(self, x: Mapping[Any, Any]) -> tuple[np.ndarray, np.ndarray, np.ndarray, str]:
         self._decide_row(x, iterates.CHOSEN)
-        team = list(zip(self._team, self._store.stores, strict=True))
+        team = list(zip(self._expert_specs, self._store.stores, strict=True))
         for memory in (stores[0] for expert, stores in team if isinstance(expert, Neighbours)):
             n, v = memory.held, memory.views  # which has just measured the distances
-            return memory.vectors, v.distances[:n].astype(np.float64), self._targets_in_units(v.targets[:n]), "rows"
+            return memory.vectors, v.distances[:n].astype(np.float64), self._unscale_targets(v.targets[:n]), "rows"
         machine = next(stores[0] for expert, stores in team if isinstance(expert, BudgetedMachine) and expert.resets)
-        vectors, of = machine.vectors, spoken_for(machine.coefficients[::2], not self._has_targets)
+        vectors, of = machine.vectors, find_vector_labels(machine.coefficients[::2], not self._has_targets)
         return vectors, compute_distances(self._store.views.scaled[: vectors.shape[1]], vectors), of, "support vectors"
 
-    def _targets_in_units(self, targets: np.ndarray) -> np.ndarray:
+    def _unscale_targets(self, targets: np.ndarray) -> np.ndarray:
         """Return targets as they were given, of labels their numbers."""
         if not self._has_targets:
             return targets
         moments = self._store.views.target_moments[0]
-        return moments[1] + self._unit_of_errors * targets.astype(np.float64)
+        return moments[1] + self._error_unit * targets.astype(np.float64)
 
     def merge_with(self, *others: Any, **units: Any) -> NoReturn:  # noqa: ARG002
         """Refuse to merge with other models: ensembles cannot do what `BSGDClassifier.merge_with` does.
@@ -308,17 +308,17 @@ class Ensemble(ScalingEstimator):
         )
 
     @property
-    def _unit_of_errors(self) -> float:
+    def _error_unit(self) -> float:
         return 1.0
 
     @property
-    def follows(self) -> str:
+    def active_combiner(self) -> str:
         """The answer that is given: ``"stacks"``, ``"votes"`` (a weighted mean in regression) or ``"best"``, the best one."""
-        return ("stacks", "votes", "best")[int(self._own[0]["choice"])]
+        return ("stacks", "votes", "best")[int(self._rule_record[0]["choice"])]
 
     def _check_experts(self) -> None:
         # Raise a ValueError where experts that come from a file do not fit the parameters.
-        for expert, stores in zip(self._team, self._store.stores, strict=True):
+        for expert, stores in zip(self._expert_specs, self._store.stores, strict=True):
             for store in stores:
                 expert.check(store, self._outputs, self._loss)
 

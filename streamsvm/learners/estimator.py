@@ -25,7 +25,7 @@ from streamsvm.core.steps.rule import DECIDE, REFUSED, Range, Rule, decide_rows,
 from streamsvm.core.warning import warn
 from streamsvm.files.messages import short_repr
 from streamsvm.learners.explained import explain, find_examples
-from streamsvm.learners.river_base import RiverEstimator, parameters_of
+from streamsvm.learners.river_base import RiverEstimator, list_parameters
 
 _ITERATES = {"auto": iterates.CHOSEN, "last": iterates.LAST, "average": iterates.AVERAGE}
 _Kind = TypeVar("_Kind")
@@ -66,7 +66,7 @@ class OnlineEstimator(RiverEstimator):
     _features: FeatureSpace = field(init=False)
     #: Two records inside the block, [1] each: the state that all learners have, and the rule's.
     _common: np.ndarray = field(init=False)
-    _own: np.ndarray = field(init=False)
+    _rule_record: np.ndarray = field(init=False)
     #: Decision values that a row has now.
     _outputs: int = field(init=False)
 
@@ -118,22 +118,22 @@ class OnlineEstimator(RiverEstimator):
 
     def _use_store(self, store: Any) -> None:
         # At once: an interrupt finds the model with one store or the other.
-        self.__dict__.update(self._opened(store))
+        self.__dict__.update(self._make_store_attributes(store))
 
-    def _opened(self, store: Any) -> dict[str, Any]:
+    def _make_store_attributes(self, store: Any) -> dict[str, Any]:
         """The attributes of a model whose memory is a store."""
         state, begin, dtype = store.block[STATE_BEGIN:STATE_END], iterates.RULE_STATE - STATE_BEGIN, self._rule.state
         own = state[begin : begin + dtype.itemsize].view(dtype) if dtype.names else np.zeros(1, dtype)
         common = state[:begin].view(iterates.COMMON)
-        return {"_store": store, "_block": store.block, "_outputs": 1, "_common": common, "_own": own}
+        return {"_store": store, "_block": store.block, "_outputs": 1, "_common": common, "_rule_record": own}
 
-    def _set_rule_state(self) -> None:
-        for name, value in self._rule_state().items():
-            self._own[name] = value
+    def _write_rule_state(self) -> None:
+        for name, value in self._make_rule_state().items():
+            self._rule_record[name] = value
 
-    def _rule_state(self) -> dict[str, Any]:
+    def _make_rule_state(self) -> dict[str, Any]:
         """The first values of the rule's state, 0 for fields left out: by default parameters of the same name."""
-        parameters = parameters_of(type(self))
+        parameters = list_parameters(type(self))
         return {name: getattr(self, name) for name in self._rule.state.names or () if name in parameters}
 
     # Rows -------------------------------------------------------------------------------------------------------------------
@@ -143,15 +143,15 @@ class OnlineEstimator(RiverEstimator):
         store, n_features = self._store, self._store.used
         try:
             if self._features.fill(self._row, x, True):
-                self._make_room(x)
+                self._grow_columns(x)
             if outputs != self._outputs:
                 self._resize(outputs)
-            self._get_ready(1)
+            self._prepare_to_learn(1)
         except BaseException:  # an interrupt as well
-            self._forget(n_features, store)
+            self._rollback_row(n_features, store)
             raise
         if self._rule.learn_one(self._block, target, weight) == REFUSED:
-            self._forget(n_features, store)
+            self._rollback_row(n_features, store)
             self._features.complain_of_row(x)
 
     def _decide_row(self, x: Mapping[Any, Any], what: int) -> float:
@@ -163,15 +163,15 @@ class OnlineEstimator(RiverEstimator):
         return f
 
     def _learn_batch(self, batch: Batch) -> None:
-        with self._undoing_names():
-            targets, outputs = self._targets(batch)
+        with self._rollback_names_on_error():
+            targets, outputs = self._encode_targets(batch)
             columns = self._admit_features(batch)
-            self._get_ready(batch.matrix.shape[0])
+            self._prepare_to_learn(batch.matrix.shape[0])
         try:
             for rows, n in _runs_of_rows(outputs):
                 if n != self._outputs:
                     self._resize(n)
-                    self._get_ready(batch.matrix.shape[0])
+                    self._prepare_to_learn(batch.matrix.shape[0])
                 for part in iter_slices(batch.matrix, self._store.used, rows, _ROWS_AT_ONCE):
                     some = gather_columns(batch.matrix[part], columns)
                     self._learn_rows(*some, targets[part], batch.weights[part])
@@ -182,13 +182,13 @@ class OnlineEstimator(RiverEstimator):
     def _learn_rows(self, X: np.ndarray, columns: np.ndarray, targets: np.ndarray, weights: np.ndarray) -> None:
         # Rows that were admitted, and need as many outputs as there are.
         if learn_rows(self._rule.address, self._block, self._used_row, X, columns, targets, weights) < len(targets):
-            self._complain_of_full()
+            self._raise_full_error()
 
-    def _complain_of_full(self) -> NoReturn:
+    def _raise_full_error(self) -> NoReturn:
         """Raise the error for a row that the rule could not learn; only one that a strategy keeps within its budget has some."""
         raise NotImplementedError
 
-    def _get_ready(self, rows: int) -> None:
+    def _prepare_to_learn(self, rows: int) -> None:
         # Before so many rows are learned, compile what they need.
         pass
 
@@ -197,12 +197,12 @@ class OnlineEstimator(RiverEstimator):
         store = self._make_store(outputs, self._columns)
         store.take(self._store)
         if outputs != self._outputs:
-            self._widen_store(store, outputs)
-        opened = self._opened(store)
+            self._grow_outputs(store, outputs)
+        opened = self._make_store_attributes(store)
         opened["_row"][: len(self._row)] = self._row
         self.__dict__.update(opened)
 
-    def _make_room(self, x: Mapping[Any, Any] | None = None) -> None:
+    def _grow_columns(self, x: Mapping[Any, Any] | None = None) -> None:
         """Make room for the features that are known, and fill the row at hand with ``x`` where it had none."""
         if self._columns > self._store.columns:
             self._resize(self._outputs)
@@ -211,7 +211,7 @@ class OnlineEstimator(RiverEstimator):
                 self._row += 0.0  # no -0.0, as where it had room
         self._store.used = len(self._features)
 
-    def _widen_store(self, store: Any, outputs: int) -> None:
+    def _grow_outputs(self, store: Any, outputs: int) -> None:
         """Give a larger copy of the store so many outputs, so that the model decides as before. Only classifiers have several."""
         raise NotImplementedError
 
@@ -228,24 +228,24 @@ class OnlineEstimator(RiverEstimator):
         decide_rows(self._decide_address, self._block, self._used_row, self._scores, matrix, columns, what, decisions)
 
     @contextmanager
-    def _weighing_classes(self, batch: Batch, together: bool = False) -> Iterator[Batch]:  # noqa: ARG002
+    def _apply_class_weights(self, batch: Batch, together: bool = False) -> Iterator[Batch]:  # noqa: ARG002
         """Give the rows of a batch the weights of their classes, where there are classes, and count them if they are learned.
 
         The weight is that as of the rows up to this one, or ``together`` as of all rows.
         """
         yield batch
 
-    def _first_refused(self, matrix: np.ndarray, columns: np.ndarray) -> int:
+    def _find_first_refused(self, matrix: np.ndarray, columns: np.ndarray) -> int:
         """The number of the first row that is not finite or too large, or -1."""
         distinct = len(np.unique(columns)) == len(columns) and (columns >= 0).all()
         scaled = getattr(self, "scaling", None) is not None
         return int(decisions.first_refused(self._used_row, matrix, columns, bool(distinct), scaled))
 
-    def _targets(self, batch: Batch) -> tuple[np.ndarray, np.ndarray]:
+    def _encode_targets(self, batch: Batch) -> tuple[np.ndarray, np.ndarray]:
         """Labels or targets as compiled code takes them, float64 [n], and the outputs that each row needs, int64 [n]."""
         raise NotImplementedError
 
-    def _forget(self, n_features: int, store: Any) -> None:
+    def _rollback_row(self, n_features: int, store: Any) -> None:
         # Undo what a row that was refused has brought; it was the first one with this store.
         if store is not self._store:
             self._use_store(store)
@@ -253,13 +253,13 @@ class OnlineEstimator(RiverEstimator):
         self._store.used = n_features
 
     @contextmanager
-    def _undoing_names(self) -> Iterator[None]:
+    def _rollback_names_on_error(self) -> Iterator[None]:
         """Undo the names of features and labels that a batch has brought, where it is refused or its admission interrupted."""
         n_features, store, order = self._store.used, self._store, self._features.order
         try:
             yield
         except BaseException:
-            self._forget(n_features, store)
+            self._rollback_row(n_features, store)
             self._features.restore_order(order)
             raise
 
@@ -267,12 +267,12 @@ class OnlineEstimator(RiverEstimator):
         """Admit the features of a batch of which all rows can be learned; their columns, int64 [features]."""
         features, matrix, names = self._features, batch.matrix, batch.names
         columns = features.columns_of(names, True) if matrix.shape[0] else np.empty(0, np.int64)
-        self._make_room()
+        self._grow_columns()
         for part in iter_slices(matrix, len(features)):
-            row = self._first_refused(*gather_columns(matrix[part], columns))
+            row = self._find_first_refused(*gather_columns(matrix[part], columns))
             if row >= 0:
                 row += part.start
-                self._complain_of(to_dense(matrix[row : row + 1])[0], names, int(batch.numbers[row]))
+                self._raise_row_error(to_dense(matrix[row : row + 1])[0], names, int(batch.numbers[row]))
         if len(columns):
             features.note_order(names)
         return columns
@@ -291,7 +291,7 @@ class OnlineEstimator(RiverEstimator):
         refused = np.flatnonzero(np.isnan(decisions[:, 0]))
         if len(refused):
             row = int(refused[0])
-            self._complain_of(to_dense(matrix[row : row + 1])[0], names, row)
+            self._raise_row_error(to_dense(matrix[row : row + 1])[0], names, row)
         return decisions, like
 
     def _warn_of_names(self, names: list[Hashable], columns: np.ndarray, is_array: bool) -> None:
@@ -303,26 +303,26 @@ class OnlineEstimator(RiverEstimator):
         elif is_array and len(names) < known:
             warn(f"X has {len(names):,} columns, and the model has learned {known:,} features: the others count as 0")
 
-    def _complain_of(self, row: np.ndarray, names: list[Hashable], number: int) -> None:
+    def _raise_row_error(self, row: np.ndarray, names: list[Hashable], number: int) -> None:
         try:
             self._features.complain_of_row(dict(zip(names, row.tolist(), strict=True)))
         except ValueError as error:
             raise ValueError(f"row {number}: {error}") from None
 
-    def _check_untouched(self, n_learned: int) -> None:
+    def _check_unlearned(self, n_learned: int) -> None:
         # A model that is given can only be taken by one that has learned nothing.
         if self.feature_names or self.n_learned or getattr(self, "n_support", 0):
             raise ValueError("start_from needs a model that has learned nothing: clone() makes one")
         check_number("n_learned", n_learned, 0, inclusive=True, high=2**61, integer=True)
 
-    def _start_names(self, n: int, names: Sequence[Hashable] | None) -> list[Hashable]:
+    def _check_start_names(self, n: int, names: Sequence[Hashable] | None) -> list[Hashable]:
         # The feature names of a model that is given.
         names = list(range(n) if names is None else names)
         if len(names) != n or len(set(names)) != n or n > self.max_features:
             raise ValueError(f"feature_names must be {n} different names, and at most max_features={self.max_features}")
         return names
 
-    def _start_labels(self, labels: Sequence[Any] | None, outputs: int) -> float:
+    def _set_start_labels(self, labels: Sequence[Any] | None, outputs: int) -> float:
         # Know the labels of a model that is given; the sign of decision values for what it calls positive.
         if labels is not None or outputs != 1:
             raise ValueError(f"{type(self).__name__} has one output and no labels")
@@ -330,13 +330,13 @@ class OnlineEstimator(RiverEstimator):
 
     # What the model is ------------------------------------------------------------------------------------------------------
 
-    def _output(self, name: OutputName) -> int:
+    def _find_output_code(self, name: OutputName) -> int:
         # Without averaging, the average is the last iterate.
         check_one_of("output", name, _ITERATES)
         return iterates.LAST if self.averaging == 0 else _ITERATES[name]
 
     @property
-    def averaged(self) -> bool:
+    def follows_average(self) -> bool:
         """Whether predictions currently follow the average iterate, and not the last one."""
         return bool(iterates.follows_average(self._common[0]))
 
@@ -445,7 +445,7 @@ class OnlineEstimator(RiverEstimator):
         """
         return find_examples(self, x, n)
 
-    def _known_rows(self, x: Mapping[Any, Any]) -> tuple[np.ndarray, np.ndarray, np.ndarray, str]:  # noqa: ARG002
+    def _find_known_rows(self, x: Mapping[Any, Any]) -> tuple[np.ndarray, np.ndarray, np.ndarray, str]:  # noqa: ARG002
         """Return the rows that the model knows, [m, features] as it scales them; the distance of each, and the number of its
         label, or its target; and what they are.
         """
@@ -471,7 +471,7 @@ class OnlineEstimator(RiverEstimator):
                 raise ValueError(f"the saved model is corrupt: it has an attribute {name!r}, which no model saves")
             self.__dict__[name] = value
         self.__init__(**state["parameters"])  # type: ignore[misc]
-        common, own, fixed = self._common[0].copy(), self._own[0].copy(), self._fixed_numbers()
+        common, own, fixed = self._common[0].copy(), self._rule_record[0].copy(), self._list_fixed_fields()
         self._features.restore(state["features"])
         self._features.restore_order(state.get("order"))
         self._use_store(self._make_store(self._restore_labels(state), self._columns))
@@ -480,20 +480,20 @@ class OnlineEstimator(RiverEstimator):
             raise ValueError(
                 f"the saved model is corrupt: {len(self._features)} feature names for {self._store.used} columns with a feature"
             )
-        for name, value in self._fixed_numbers().items():
+        for name, value in self._list_fixed_fields().items():
             _check_parameter(name, value, fixed[name])
-        check_record(self._common[0], common, {**iterates.LEARNED, **self._learned_fields()})
-        check_record(self._own[0], own, self._rule.learned)
+        check_record(self._common[0], common, {**iterates.LEARNED, **self._list_learned_fields()})
+        check_record(self._rule_record[0], own, self._rule.learned)
 
     def _restore_labels(self, state: dict[str, Any]) -> int:  # noqa: ARG002
         """Take back the labels of a saved model; the outputs that they need."""
         return 1
 
-    def _fixed_numbers(self) -> dict[str, Any]:
+    def _list_fixed_fields(self) -> dict[str, Any]:
         """Numbers in the memory that the parameters decide, beside sizes and the state."""
         return {}
 
-    def _learned_fields(self) -> dict[str, tuple[float, float]]:
+    def _list_learned_fields(self) -> dict[str, tuple[float, float]]:
         """Fields of the common state that learning changes, in addition to `iterates.LEARNED`."""
         return {}
 

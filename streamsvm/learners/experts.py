@@ -23,12 +23,12 @@ from streamsvm.core.steps.coordinate_ascent import step as ascent
 from streamsvm.core.steps.ensemble import Functions
 from streamsvm.learners.classifier import split_output
 from streamsvm.learners.estimator import check_record
-from streamsvm.learners.kernel_rls import check_work, holds_labels, widen_outputs
+from streamsvm.learners.kernel_rls import check_work, grow_outputs, holds_labels
 
 _AVERAGING, _EPSILON = 3000, 0.1  # rows, and an error, as by default in the learners themselves
 
 
-def common_of(store: Any) -> Any:
+def read_common(store: Any) -> Any:
     """Return the record of an expert's store that all learners have."""
     return record(store.block, STATE_BEGIN, iterates.COMMON)
 
@@ -68,7 +68,7 @@ class Learner(Expert):
 
     def states(self, store: Any) -> tuple[Any, Any]:
         """Return the records of a store: what all learners have, and the rule's."""
-        return common_of(store), record(store.block, iterates.RULE_STATE, self.dtype)
+        return read_common(store), record(store.block, iterates.RULE_STATE, self.dtype)
 
     def _first_states(self, loss: int) -> tuple[Any, Any]:
         common, own = np.zeros(1, iterates.COMMON)[0], np.zeros(1, self.dtype)[0]
@@ -157,7 +157,7 @@ class Linear(Learner):
             weights = stores[1 - positive].views
             for numbers in (weights.weights, weights.biases):
                 np.subtract(0.0, numbers, out=numbers)  # no -0.0, which is not saved of features to come
-        common = common_of(stores[0])
+        common = read_common(stores[0])
         for store in list(stores)[max(before, 2) :]:
             self.initialize(store, int(common["random"]), int(common["loss"]))
 
@@ -177,7 +177,7 @@ class Landmarks(KernelLearner):
         return Place(2, LandmarkStore, {"budget": self.budget, "outputs": outputs})
 
     def grow(self, stores: Sequence[Any], before: int, outputs: int, positive: int) -> None:
-        widen_outputs(stores[0].block, before, outputs, positive)
+        grow_outputs(stores[0].block, before, outputs, positive)
 
     def check(self, store: Any, outputs: int, loss: int) -> None:
         super().check(store, outputs, loss)

@@ -32,7 +32,7 @@ def explain(
     def decide(rows: np.ndarray) -> np.ndarray:
         found = np.empty((len(rows), 1 if model._outputs == 1 else model._outputs + 1))
         columns = np.arange(rows.shape[1])
-        model._decide_matrix(np.require(rows, model._dtype, ["C", "W"]), columns, model._output("auto"), found)
+        model._decide_matrix(np.require(rows, model._dtype, ["C", "W"]), columns, model._find_output_code("auto"), found)
         return found[:, 1 + place] if model._outputs > 1 else found[:, 0] if place else -found[:, 0]
 
     names, given = _names_and_values(model, x)
@@ -44,7 +44,7 @@ def find_examples(model: Any, x: Mapping[Any, Any], n: int) -> Examples:
     check_number("n", n, 1, inclusive=True, integer=True)
     if not model.feature_names:
         raise ValueError("the model has learned nothing: it knows no rows")
-    rows, distances, of, what = model._known_rows(x)
+    rows, distances, of, what = model._find_known_rows(x)
     d, scale = rows.shape[1], getattr(model, "scale_in_use", None)
     given = np.asarray(rows, np.float64)
     if scale is not None:
@@ -86,16 +86,16 @@ def _explained_label(model: Any, chosen: float, label: Any) -> tuple[Any, int]:
         return label, known.index(label)
     if labels is None:
         return (chosen if hasattr(model, "predict_one") else None), 1
-    return labels.label_of(chosen), int(chosen) if labels.many else int(chosen > 0.0)
+    return labels.decode(chosen), int(chosen) if labels.class_labels else int(chosen > 0.0)
 
 
 def _labels_of(model: Any) -> list[Any]:
     """Return the labels of a model in the order of their numbers: of two, the negative one first; of numbers none."""
     labels = getattr(model, "_labels", None)
-    return [] if labels is None else labels.many or [labels.label_of(-1.0), labels.label_of(1.0)]
+    return [] if labels is None else labels.class_labels or [labels.decode(-1.0), labels.decode(1.0)]
 
 
-def spoken_for(coefficients: np.ndarray, labelled: bool) -> np.ndarray:
+def find_vector_labels(coefficients: np.ndarray, labelled: bool) -> np.ndarray:
     """Return the number of the label that each support vector speaks for, by coefficients [outputs, m]; without labels None."""
     if not labelled:
         return np.full(coefficients.shape[1], None)

@@ -15,7 +15,7 @@ from streamsvm.core.steps import iterates
 from streamsvm.core.steps.rescale import GIVEN
 from streamsvm.core.steps.step import GAMMA_ROWS
 from streamsvm.learners.estimator import OnlineEstimator, learner
-from streamsvm.learners.explained import spoken_for
+from streamsvm.learners.explained import find_vector_labels
 
 
 @learner
@@ -48,8 +48,8 @@ class KernelEstimator(OnlineEstimator):
         header["kernel"], header["coef0"], header["degree"] = self._kernel_kind, self.coef0, self.degree
         header["gamma"], self._common["gamma_rows"] = (1.0, 0) if found else (self.gamma, GIVEN)
 
-    def _opened(self, store: Any) -> dict[str, Any]:
-        return {**super()._opened(store), "_row": store.views.rows[0], "_scores": store.views.scores}
+    def _make_store_attributes(self, store: Any) -> dict[str, Any]:
+        return {**super()._make_store_attributes(store), "_row": store.views.rows[0], "_scores": store.views.scores}
 
     def _check_parameters(self) -> None:
         super()._check_parameters()
@@ -80,20 +80,20 @@ class KernelEstimator(OnlineEstimator):
         """The gamma in use, for rows as the kernel sees them: the number given, or that of ``"scale"`` now."""
         return float(self._store.views.header[0]["gamma"])
 
-    def _known_rows(self, x: Mapping[Any, Any]) -> tuple[np.ndarray, np.ndarray, np.ndarray, str]:
+    def _find_known_rows(self, x: Mapping[Any, Any]) -> tuple[np.ndarray, np.ndarray, np.ndarray, str]:
         vectors = self._store.vectors
         if self._kernel_kind not in KERNELS.values():  # frequencies are no rows
-            return super()._known_rows(x)
+            return super()._find_known_rows(x)
         if not len(vectors):
             raise ValueError("the model has no support vectors yet: it knows no rows")
         self._decide_row(x, iterates.CHOSEN)
         distances = compute_distances(self._store.views.rows[0][: vectors.shape[1]], vectors)
-        return vectors, distances, spoken_for(self.coefficients, hasattr(self, "_labels")), "support vectors"  # type: ignore[attr-defined]
+        return vectors, distances, find_vector_labels(self.coefficients, hasattr(self, "_labels")), "support vectors"  # type: ignore[attr-defined]
 
-    def _fixed_numbers(self) -> dict[str, Any]:
+    def _list_fixed_fields(self) -> dict[str, Any]:
         header = self._store.views.header[0]
         given = {} if self.gamma == "scale" else {"gamma": self.effective_gamma}
         return {"kernel": header["kernel"], "degree": header["degree"], "coef0": header["coef0"], **given}
 
-    def _learned_fields(self) -> dict[str, tuple[float, float]]:
+    def _list_learned_fields(self) -> dict[str, tuple[float, float]]:
         return {"gamma_rows": (0, GAMMA_ROWS)} if self.gamma == "scale" else {}

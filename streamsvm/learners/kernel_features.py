@@ -204,7 +204,7 @@ class NOGD(Baseline, MergeableExpansion):
     _rule = nogd_step
     _needs_gram = True
 
-    def _rule_state(self) -> dict[str, Any]:
+    def _make_rule_state(self) -> dict[str, Any]:
         if self.rank is not None:
             check_number("rank", self.rank, 1, inclusive=True, high=self.budget, integer=True)
         rank = max(self.budget // 5, 1) if self.rank is None else self.rank

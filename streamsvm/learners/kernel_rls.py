@@ -26,7 +26,7 @@ from streamsvm.learners.regressor import OnlineRegressor
 FIRST_STATE = MappingProxyType({"next_refit": 1, "jitter": least_squares.LEAST_JITTER})
 
 
-def widen_outputs(block: np.ndarray, before: int, outputs: int, positive: int) -> None:
+def grow_outputs(block: np.ndarray, before: int, outputs: int, positive: int) -> None:
     """Go on with more outputs.
 
     One output f is two outputs f and -f, of the positive label, which has the number ``positive``, and of the negative one.
@@ -104,16 +104,16 @@ class KernelRLS(KernelEstimator):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        self._set_rule_state()
+        self._write_rule_state()
 
-    def _rule_state(self) -> dict[str, Any]:
-        return {**super()._rule_state(), **FIRST_STATE}
+    def _make_rule_state(self) -> dict[str, Any]:
+        return {**super()._make_rule_state(), **FIRST_STATE}
 
     def _make_store(self, outputs: int, columns: int) -> LandmarkStore:
         return LandmarkStore(self.budget, self.max_features, outputs, columns=columns)
 
-    def _opened(self, store: LandmarkStore) -> dict[str, Any]:
-        return {**super()._opened(store), "_outputs": store.live}
+    def _make_store_attributes(self, store: LandmarkStore) -> dict[str, Any]:
+        return {**super()._make_store_attributes(store), "_outputs": store.live}
 
     # What the model is ------------------------------------------------------------------------------------------------------
 
@@ -131,19 +131,19 @@ class KernelRLS(KernelEstimator):
         return self._output_weights("auto")[:, 0]
 
     def _output_weights(self, output: OutputName) -> np.ndarray:
-        v, what, n = self._store.views, self._output(output), self.n_support + 1
-        slow = what == AVERAGE or (what == CHOSEN and self.averaged)
+        v, what, n = self._store.views, self._find_output_code(output), self.n_support + 1
+        slow = what == AVERAGE or (what == CHOSEN and self.follows_average)
         weights: np.ndarray = v.weights[: self._outputs, :n] + (0.0 if slow else v.corrections[: self._outputs, :n])
         return weights
 
     @property
     def n_swaps(self) -> int:
         """How many landmarks have been swapped in since the first rows."""
-        return int(self._own[0]["n_swaps"])
+        return int(self._rule_record[0]["n_swaps"])
 
     def __setstate__(self, state: dict[str, Any]) -> None:
         super().__setstate__(state)
-        check_work(self._store, self._own[0])
+        check_work(self._store, self._rule_record[0])
 
 
 @learner
@@ -193,12 +193,12 @@ class KernelRLSClassifier(OnlineClassifier, KernelRLS):
 
     max_classes: int = MAX_CLASSES
 
-    def _widen_store(self, store: LandmarkStore, outputs: int) -> None:
-        widen_outputs(store.block, self._outputs, outputs, 0 if self._labels.positive_comes_first else 1)
+    def _grow_outputs(self, store: LandmarkStore, outputs: int) -> None:
+        grow_outputs(store.block, self._outputs, outputs, 0 if self._labels.is_positive_first else 1)
 
     def __setstate__(self, state: dict[str, Any]) -> None:
         super().__setstate__(state)
-        if self._labels.outputs != self._store.live or not holds_labels(self._store, self._own[0]):
+        if self._labels.outputs != self._store.live or not holds_labels(self._store, self._rule_record[0]):
             raise ValueError(f"the saved model is corrupt: {len(self.labels)} labels do not fit its {self._outputs} outputs")
 
     @classmethod

@@ -28,9 +28,9 @@ class Labels:
     that was. With three or more labels, a target is the number of the label, in the order of arrival.
 
     >>> labels = Labels(max_classes=3)
-    >>> [labels.target(y) for y in ("ham", "spam", "ham", "eggs", "ham")]
+    >>> [labels.encode(y) for y in ("ham", "spam", "ham", "eggs", "ham")]
     [-1.0, 1.0, -1.0, 2.0, 0.0]
-    >>> labels.label_of(2.0)
+    >>> labels.decode(2.0)
     'eggs'
     """
 
@@ -41,7 +41,7 @@ class Labels:
         self._negative: Any = False
         self._positive: Any = True
         #: All labels, from the third one on; and the outputs that they need, one for two labels.
-        self.many: list[Any] = []
+        self.class_labels: list[Any] = []
         self.outputs: int = 1
 
     @property
@@ -55,11 +55,11 @@ class Labels:
         return len(self.targets)
 
     @property
-    def positive_comes_first(self) -> bool:
+    def is_positive_first(self) -> bool:
         """Whether the first label is the positive one, where there are two."""
         return self.seen[0] == self._positive
 
-    def target(self, y: Any) -> float:
+    def encode(self, y: Any) -> float:
         """The target that a label, which becomes known with it, stands for.
 
         A ValueError says that it is None, NaN, not hashable, a text of more than 1,024 characters, or one too many (a
@@ -72,31 +72,31 @@ class Labels:
         except TypeError:
             raise ValueError(f"label {y!r} is a {type(y).__name__}: a label must be a bool, an int or a str") from None
 
-    def check(self, y: Any) -> None:
-        """Raise the ValueError that `target` would raise, without knowing the label then."""
+    def check_label(self, y: Any) -> None:
+        """Raise the ValueError that `encode` would raise, without knowing the label then."""
         try:
             if y in self.targets:
                 return
         except TypeError:
-            self.target(y)
+            self.encode(y)
         self._admissible_label(y)
 
-    def forget(self, known: int) -> None:
+    def forget_after(self, known: int) -> None:
         """Forget all labels but the first ``known``: the row that brought the others was refused."""
         if known < len(self.targets):
-            self.restore(self.seen[:known])
+            self.restore_labels(self.seen[:known])
 
-    def restore(self, labels: Iterable[Any]) -> None:
+    def restore_labels(self, labels: Iterable[Any]) -> None:
         """Take back what `seen` gave; raise a ValueError where they are not labels, or too many."""
         fresh = Labels(self.max_classes)
         for y in labels:
-            fresh.target(y)
+            fresh.encode(y)
         self.__dict__.update(fresh.__dict__)  # at once: an interrupt finds the labels before or after
 
-    def label_of(self, decision: float) -> Any:
+    def decode(self, decision: float) -> Any:
         """The label of a decision value, or from the third label on of the number of an output; None before a label was seen."""
-        if self.many:
-            return self.many[int(decision)]
+        if self.class_labels:
+            return self.class_labels[int(decision)]
         if not self.targets:
             return None
         if len(self.targets) == 1 and not self._are_numeric:
@@ -106,29 +106,29 @@ class Labels:
     @property
     def positive(self) -> Any:
         """The label of decision values above 0, while there are two; None before it was seen."""
-        return next((label for label, target in self.targets.items() if target > 0.0 and not self.many), None)
+        return next((label for label, target in self.targets.items() if target > 0.0 and not self.class_labels), None)
 
-    def array(self, decisions: np.ndarray) -> np.ndarray:
+    def decode_array(self, decisions: np.ndarray) -> np.ndarray:
         """`of`, for an array [n] of decisions."""
-        values = as_array(self.many or [self.label_of(-1.0), self.label_of(1.0)])
-        return values[(decisions if self.many else decisions > 0.0).astype(np.intp)]
+        values = as_array(self.class_labels or [self.decode(-1.0), self.decode(1.0)])
+        return values[(decisions if self.class_labels else decisions > 0.0).astype(np.intp)]
 
-    def of_each(self, decisions: np.ndarray) -> list[Any]:
+    def decode_list(self, decisions: np.ndarray) -> list[Any]:
         """`of`, for an array [n] of decisions, as a list."""
-        if self.many:
-            return [self.many[int(number)] for number in decisions.tolist()]
-        negative, positive = self.label_of(-1.0), self.label_of(1.0)
+        if self.class_labels:
+            return [self.class_labels[int(number)] for number in decisions.tolist()]
+        negative, positive = self.decode(-1.0), self.decode(1.0)
         return [positive if above else negative for above in (decisions > 0.0).tolist()]
 
-    def largest(self, probabilities: np.ndarray) -> list[float | None]:
+    def find_largest(self, probabilities: np.ndarray) -> list[float | None]:
         """The probability of the best label of each row, from that of the positive one, or of several the best one's."""
-        if self.many:
+        if self.class_labels:
             best: list[float | None] = probabilities.tolist()
             return best
-        each = self.probabilities(probabilities).values()
+        each = self.make_probabilities(probabilities).values()
         return np.max(list(each), axis=0).tolist() if each else [None] * len(probabilities)
 
-    def probabilities(self, positive: Any) -> dict[Any, Any]:
+    def make_probabilities(self, positive: Any) -> dict[Any, Any]:
         """Label to probability while there are two, from that of the positive label, a number or an array.
 
         It is empty before a label was seen; where two labels are the most, it has False and True, as river asks.
@@ -152,7 +152,7 @@ class Labels:
         if n >= 2:
             many = [*self.targets, y]
             targets = {label: float(i) for i, label in enumerate(many)}
-            self.__dict__.update(targets=targets, many=many, outputs=n + 1)  # at once, as in `restore`
+            self.__dict__.update(targets=targets, class_labels=many, outputs=n + 1)  # at once, as in `restore`
             return float(n)
         sign = 1.0 if y == 1 else -1.0
         if sign in self.targets.values():
@@ -272,11 +272,11 @@ class ClassWeights:
         k = len(self.counts)
         return min((self.n_rows + k) / (k * (self.counts[y] + 1)), LARGEST_RATIO)
 
-    def counts_of(self, labels: Iterable[Any]) -> list[int]:
+    def list_counts(self, labels: Iterable[Any]) -> list[int]:
         """The rows of each of the labels, to be saved."""
         return [self.counts.get(y, 0) for y in labels]
 
     def restore(self, labels: list[Any], counts: list[int]) -> None:
-        """Take back what `counts_of` gave for these labels."""
+        """Take back what `list_counts` gave for these labels."""
         self.counts = {y: n for y, n in zip(labels, counts, strict=True) if n}
         self.n_rows = sum(counts)

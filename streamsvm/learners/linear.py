@@ -16,7 +16,7 @@ from streamsvm.core.steps import linear_step
 from streamsvm.core.steps.rule import Rule
 from streamsvm.learners.classifier import OnlineClassifier
 from streamsvm.learners.estimator import learner
-from streamsvm.learners.mergeable import Mergeable, Part
+from streamsvm.learners.mergeable import Mergeable, MergeSource
 from streamsvm.learners.regressor import EpsilonInsensitiveRegressor
 
 
@@ -40,13 +40,13 @@ class LinearEstimator(Mergeable):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        self._set_rule_state()
+        self._write_rule_state()
 
     def _make_store(self, outputs: int, columns: int) -> WeightStore:  # noqa: ARG002 - there is one output
         return WeightStore(self.max_features, columns=columns)
 
-    def _opened(self, store: WeightStore) -> dict[str, Any]:
-        return {**super()._opened(store), "_row": store.views.row}
+    def _make_store_attributes(self, store: WeightStore) -> dict[str, Any]:
+        return {**super()._make_store_attributes(store), "_row": store.views.row}
 
     def _learn_row(self, x: Mapping[Any, Any], target: float, weight: float, outputs: int = 1) -> None:  # noqa: ARG002
         features, store = self._features, self._store
@@ -56,16 +56,16 @@ class LinearEstimator(Mergeable):
             if not packed:
                 columns, values = features.sparse(x, True)
                 if len(features) != known:
-                    self._make_room()
+                    self._grow_columns()
         except BaseException:  # an interrupt as well
-            self._forget(known, store)
+            self._rollback_row(known, store)
             raise
         if packed:
             learned = linear_step.learn_packed(self._block, target, weight)
         else:
             learned = linear_step.learn_one(self._block, columns, values, target, weight)
         if not learned:
-            self._forget(known, store)
+            self._rollback_row(known, store)
             features.complain_of_row(x)
 
     def _decide_row(self, x: Mapping[Any, Any], what: int) -> float:
@@ -79,14 +79,14 @@ class LinearEstimator(Mergeable):
         return f
 
     def _learn_batch(self, batch: Batch) -> None:
-        with self._undoing_names():
-            targets, _ = self._targets(batch)
+        with self._rollback_names_on_error():
+            targets, _ = self._encode_targets(batch)
             columns = self._admit_features(batch)
         for part in iter_slices(batch.matrix, self._store.used):
             some = gather_columns(batch.matrix[part], columns)
             linear_step.learn_many(self._block, *some, targets[part], batch.weights[part])
 
-    def _first_refused(self, matrix: np.ndarray, columns: np.ndarray) -> int:
+    def _find_first_refused(self, matrix: np.ndarray, columns: np.ndarray) -> int:
         return int(linear_step.first_refused(self._block, matrix, columns))
 
     def _decide_matrix(self, matrix: np.ndarray, columns: np.ndarray, what: int, decisions: np.ndarray) -> None:
@@ -96,12 +96,12 @@ class LinearEstimator(Mergeable):
     def coefficients(self) -> np.ndarray:
         """The weights that predictions follow, float64 [features seen], in the order of `feature_names`."""
         c, (u, v) = self._common[0], self._store.views.weights[:, : self._store.used]
-        return c["average_v"] * v + c["average_u"] * u if self.averaged else c["scale"] * u
+        return c["average_v"] * v + c["average_u"] * u if self.follows_average else c["scale"] * u
 
     @property
     def intercept(self) -> float:
         """The intercept that predictions follow; 0 if none is fitted."""
-        return float(self._store.views.biases[int(self.averaged)])
+        return float(self._store.views.biases[int(self.follows_average)])
 
     def start_from(
         self,
@@ -119,15 +119,15 @@ class LinearEstimator(Mergeable):
         `positive_label`. A ValueError says that the model has already learned something, or that shapes, names or numbers do not
         fit.
         """
-        self._check_untouched(n_learned)
+        self._check_unlearned(n_learned)
         weights = np.asarray(weights, np.float64)
         if weights.ndim != 1 or not ((np.abs(weights) < LARGEST).all() and abs(intercept) < LARGEST):
             raise ValueError(f"weights must be an array [d] of numbers below {LARGEST:g}, and so must be the intercept")
-        names = self._start_names(len(weights), feature_names)
-        with self._undoing_names():
-            sign = self._start_labels(labels, 1)
+        names = self._check_start_names(len(weights), feature_names)
+        with self._rollback_names_on_error():
+            sign = self._set_start_labels(labels, 1)
             self._features.restore(names)
-            self._make_room()
+            self._grow_columns()
         self.set_coefficients(sign * weights, sign * intercept)
         self._common["t"], self._common["slope"] = n_learned, 0.0
 
@@ -145,10 +145,10 @@ class LinearEstimator(Mergeable):
         self._store.views.weights[:, :used], self._store.views.biases[:] = weights, intercept
         self._common["scale"], self._common["average_v"], self._common["average_u"] = 1.0, 1.0, 0.0
 
-    def _take_parts(self, models: Sequence[Part], rows: tuple[Any, ...] | None) -> None:
+    def _merge_sources(self, models: Sequence[MergeSource], rows: tuple[Any, ...] | None) -> None:
         if rows is not None:
             raise ValueError("linear models become one by the mean of their weights: merge them without rows")
-        self._take_counters(models)
+        self._merge_counters(models)
         weights, constants, shares = np.zeros((3, self._store.used))
         for part in models:
             # A factor of 0 is that of a feature that was 0 in all rows: it has no weight.

@@ -13,7 +13,7 @@ from streamsvm.learners.estimator import OnlineEstimator
 from streamsvm.learners.labels import Labels
 
 
-class Part(NamedTuple):
+class MergeSource(NamedTuple):
     """A model of the union, its share, and how its features, outputs and units become those of the union."""
 
     model: Any
@@ -35,7 +35,7 @@ class Part(NamedTuple):
         return np.asarray(self.outputs @ np.atleast_1d(self.model.intercept) + self.shift)
 
 
-class _Given(NamedTuple):
+class _ModelUnits(NamedTuple):
     """A model, and how its rows and its target come into the units of the union."""
 
     model: Any
@@ -47,7 +47,7 @@ class Mergeable(OnlineEstimator):
     """A model that can merge with others of its kind."""
 
     #: Parameters in which models that become one may differ.
-    _free: ClassVar[frozenset[str]] = frozenset({"max_features", "overflow"})
+    _may_differ: ClassVar[frozenset[str]] = frozenset({"max_features", "overflow"})
 
     def merge_with(
         self,
@@ -136,14 +136,14 @@ class Mergeable(OnlineEstimator):
             self._check_merge(other)
         models = self, *others
         moves = units or [{}] * len(models), targets or [(1.0, 0.0)] * len(models)
-        given = [_Given(*each) for each in zip(models, *moves, strict=True) if each[0].n_learned]
+        given = [_ModelUnits(*each) for each in zip(models, *moves, strict=True) if each[0].n_learned]
         if not given or (len(given) == 1 and given[0].model is self and not units and not targets and rows is None):
             return
         merged = type(self)(**self._get_params())
         parts = _merge_parts(merged, given, _admit_features(merged, [each.model for each in given]))
-        _take_facts(merged, [each.model for each in given])
-        merged._take_parts(parts, rows)
-        _become_merged(self, merged)
+        _merge_counts(merged, [each.model for each in given])
+        merged._merge_sources(parts, rows)
+        _copy_merged_state(self, merged)
 
     def _check_merge(self, other: Any) -> None:
         """Raise a ValueError unless the other model can become one with this one."""
@@ -151,19 +151,19 @@ class Mergeable(OnlineEstimator):
             raise ValueError(f"a {type(self).__name__} can be merged with others of its class, not with a {type(other).__name__}")
         theirs = other._get_params()
         for name, value in self._get_params().items():
-            if name not in self._free and theirs[name] != value:
+            if name not in self._may_differ and theirs[name] != value:
                 raise ValueError(f"models with {name}={value!r} and {name}={theirs[name]!r} cannot be merged: give both the same")
 
     @abstractmethod
-    def _take_parts(self, parts: Sequence[Part], rows: tuple[Any, ...] | None) -> None:
+    def _merge_sources(self, parts: Sequence[MergeSource], rows: tuple[Any, ...] | None) -> None:
         """Become the union of parts, as a new model that has learned nothing, but has all their features and labels."""
 
-    def _take_counters(self, parts: Sequence[Part]) -> None:
+    def _merge_counters(self, parts: Sequence[MergeSource]) -> None:
         c = self._common
         c["t"] = min(sum(part.model.n_learned for part in parts), LEARNED["t"][1])
         c["n_merges"] = min(sum(int(part.model._common["n_merges"][0]) for part in parts), LEARNED["n_merges"][1])
         for name in ("error", "center", "size", "slope", "curvature"):
-            c[name] = sum(part.share * part.model._common[name][0][int(part.model.averaged)] for part in parts)
+            c[name] = sum(part.share * part.model._common[name][0][int(part.model.follows_average)] for part in parts)
 
 
 def _admit_features(merged: Any, models: Sequence[Any]) -> dict[Any, int]:
@@ -176,63 +176,63 @@ def _admit_features(merged: Any, models: Sequence[Any]) -> dict[Any, int]:
         raise ValueError("a model has hashed features into its columns, which are not those of the others: raise max_features")
     merged._features.restore(names)
     merged._features.restore_order(next((order for model in models if (order := model._features.order) is not None), None))
-    merged._make_room()
+    merged._grow_columns()
     return {name: column for column, name in enumerate(names)}
 
 
-def _merge_parts(merged: Any, given: Sequence[_Given], column_of: dict[Any, int]) -> list[Part]:
+def _merge_parts(merged: Any, given: Sequence[_ModelUnits], column_of: dict[Any, int]) -> list[MergeSource]:
     labels: Labels | None = getattr(merged, "_labels", None)
     if labels is not None:
         for each in given:
             for label in each.model._labels.seen:
-                labels.target(label)
+                labels.encode(label)
         if labels.outputs > 1:
             merged._resize(labels.outputs)
     rows = sum(each.model.n_learned for each in given)
     parts = []
     for model, units, (factor, shift) in given:
-        outputs = np.full((1, 1), factor) if labels is None else _outputs_of(model._labels, labels)
+        outputs = np.full((1, 1), factor) if labels is None else _map_outputs(model._labels, labels)
         columns = np.array([column_of[name] for name in model.feature_names], np.int64)
         moves = np.array([units.get(name, (1.0, 0.0)) for name in model.feature_names], np.float64).reshape(-1, 2).T
-        parts.append(Part(model, model.n_learned / rows, columns, outputs, moves[0], moves[1], shift))
+        parts.append(MergeSource(model, model.n_learned / rows, columns, outputs, moves[0], moves[1], shift))
     return parts
 
 
-def _outputs_of(labels: Labels, union: Labels) -> np.ndarray:
+def _map_outputs(labels: Labels, union: Labels) -> np.ndarray:
     # How the outputs of a model become those of the union: one of two labels has another sign where the other side is positive,
     # and is half of two of more labels.
-    if not union.many:
+    if not union.class_labels:
         label = labels.seen[0]
         return np.array([[labels.targets[label] * union.targets[label]]])
     matrix = np.zeros((union.outputs, labels.outputs))
     for label, target in labels.targets.items():
         k = int(union.targets[label])
-        if labels.many:
+        if labels.class_labels:
             matrix[k, int(target)] = 1.0
         else:
             matrix[k, 0] = 0.5 * target
     return matrix
 
 
-def _take_facts(merged: Any, models: Sequence[Any]) -> None:
+def _merge_counts(merged: Any, models: Sequence[Any]) -> None:
     # What a model finds out of its rows besides, and needs to know of others.
     if hasattr(merged, "_first_targets"):
         merged._first_targets = None
     if hasattr(merged, "_labels"):
         merged._ignored = sum(one._ignored for one in models)
     if getattr(merged, "class_weight", None) is not None:
-        each = [one._class_weights.counts_of(merged.labels) for one in models]
+        each = [one._class_weights.list_counts(merged.labels) for one in models]
         merged._class_weights.restore(merged.labels, [sum(of_label) for of_label in zip(*each, strict=True)])
 
 
-def _become_merged(model: Any, merged: Any) -> None:
+def _copy_merged_state(model: Any, merged: Any) -> None:
     model._features.restore(merged.feature_names)
     model._features.restore_order(merged._features.order)
     model._use_store(merged._store)
     if hasattr(model, "_labels"):
-        model._labels.restore(merged.labels)
+        model._labels.restore_labels(merged.labels)
         model._ignored = merged._ignored
         if model._class_weights is not None:
-            model._class_weights.restore(merged.labels, merged._class_weights.counts_of(merged.labels))
+            model._class_weights.restore(merged.labels, merged._class_weights.list_counts(merged.labels))
     if hasattr(model, "_first_targets"):
         model._first_targets = None

@@ -16,15 +16,22 @@ from streamsvm.core.steps.decisions import expand
 from streamsvm.core.steps.iterates import EPSILON_INSENSITIVE, HINGE
 from streamsvm.core.steps.rescale import FOLLOWS, follow_gamma, scale_moved, units_of
 from streamsvm.learners.budgeted import BudgetedEstimator
-from streamsvm.learners.mergeable import Mergeable, Part
-from streamsvm.learners.refit import Equations, LabelledRows, calibrate_probabilities, kernel_of, residuals, rows_of
+from streamsvm.learners.mergeable import Mergeable, MergeSource
+from streamsvm.learners.refit import (
+    NormalEquations,
+    RefitRows,
+    calibrate_probabilities,
+    check_refit_rows,
+    compute_residuals,
+    read_kernel_parameters,
+)
 
 _NEAR = 1.25  # the most by which two values of gamma="scale" may differ, as a factor
 
 #: How much the mean of the models counts against what each knew of its own support vectors: the first where labels are clean,
 #: and more by the advantage of the average iterate, which says that they are noisy.
 _TRUST, _NOISE, _MOST_TRUST = 0.03, 140.0, 10.0
-_ROW = 10.0  # what a row that is given counts, where a support vector counts 1
+_ROW_WEIGHT = 10.0  # what a row that is given counts, where a support vector counts 1
 _MOST_ASKED = 8_000  # support vectors of all models that are fitted; of more each stands for some
 _STEPS = 15  # of Newton's method, and parts of such steps
 _SMALLEST = 0.05  # part of a step that is tried
@@ -48,12 +55,12 @@ class MergeableExpansion(Mergeable, BudgetedEstimator):
     models that have them. None picks a random one.
     """
 
-    _free: ClassVar = Mergeable._free | {"budget", "maintenance", "seed"}
+    _may_differ: ClassVar = Mergeable._may_differ | {"budget", "maintenance", "seed"}
 
     @property
     def _knows_labels(self) -> bool:
         # Whether the sign of a coefficient is the label of its support vector.
-        return "fitted" in (self._own.dtype.names or ()) and not self._own["fitted"][0]
+        return "fitted" in (self._rule_record.dtype.names or ()) and not self._rule_record["fitted"][0]
 
     def _check_merge(self, other: Any) -> None:
         super()._check_merge(other)
@@ -67,19 +74,19 @@ class MergeableExpansion(Mergeable, BudgetedEstimator):
                 'give a gamma that is a number, or scaling="auto"'
             )
 
-    def _take_parts(self, parts: Sequence[Part], rows: tuple[Any, ...] | None) -> None:
+    def _merge_sources(self, parts: Sequence[MergeSource], rows: tuple[Any, ...] | None) -> None:
         fits = self._common["loss"][0] in (HINGE, EPSILON_INSENSITIVE)
         if rows is not None and not fits:
             raise ValueError(f"a {type(self).__name__} has no labels or targets to fit: merge without rows")
-        checked = None if rows is None else rows_of(self, *rows)
-        _take_scale(self, parts)
-        self._take_counters(parts)
+        checked = None if rows is None else check_refit_rows(self, *rows)
+        _pool_scale(self, parts)
+        self._merge_counters(parts)
         coefficients = np.hstack([part.share * part.coefficients for part in parts])
         intercept = sum(part.share * part.intercept for part in parts)
         vectors = np.zeros((coefficients.shape[1], self._store.used), self._dtype)
         first = 0
         for part in parts:
-            vectors[first : first + part.model.n_support, part.columns] = _vectors_of(part)
+            vectors[first : first + part.model.n_support, part.columns] = _unscale_vectors(part)
             first += part.model.n_support
         if not len(vectors):  # nor is there a coefficient to fit
             self.set_coefficients(self._coefficients_of("last"), intercept)
@@ -91,18 +98,18 @@ class MergeableExpansion(Mergeable, BudgetedEstimator):
             # The rule maintains the budget: the least come first, which it lets go first. Of equal ones each model has some.
             places = np.concatenate([np.arange(part.model.n_support) for part in parts])
             order = np.lexsort((places, -sizes))[: self.budget][::-1]
-        self._get_ready()
+        self._prepare_to_learn()
         sorted_coefficients = np.ascontiguousarray(coefficients[:, order].T)
         if not expand(self._block, vectors[order], np.arange(vectors.shape[1]), weights[order], sorted_coefficients):
-            self._complain_of_strategy()
+            self._raise_strategy_error()
         self.set_coefficients(self._coefficients_of("last"), intercept)
         if fits:
-            _fit_again(self, parts, _asked_of(self, parts, vectors, checked))
+            _refit_coefficients(self, parts, _make_margin_rows(self, parts, vectors, checked))
             if checked is not None:
                 calibrate_probabilities(self, checked)
 
 
-def _vectors_of(part: Part) -> np.ndarray:
+def _unscale_vectors(part: MergeSource) -> np.ndarray:
     # [m, features], as rows are given.
     model = part.model
     vectors = model.support_vectors
@@ -117,7 +124,7 @@ def _vectors_of(part: Part) -> np.ndarray:
     return np.asarray(vectors, model._dtype)
 
 
-def _take_scale(merged: Any, parts: Sequence[Part]) -> None:
+def _pool_scale(merged: Any, parts: Sequence[MergeSource]) -> None:
     v, c, used = merged._store.views, merged._common, merged._store.used
     if merged.scaling is not None:
         of = [(part.model._store.views, part) for part in parts]
@@ -135,43 +142,43 @@ def _take_scale(merged: Any, parts: Sequence[Part]) -> None:
         v.means[columns] = first._store.views.means[: len(columns)]
 
 
-class _Asked(NamedTuple):
+class _MarginRows(NamedTuple):
     """Rows that the coefficients are fitted to: the support vectors of all models, and rows that are given."""
 
     X: np.ndarray  # float64 [n, features], in the scale of the union
     wanted: np.ndarray
-    margins: np.ndarray  # float64 [n]: see `residuals`
+    margins: np.ndarray  # float64 [n]: see `compute_residuals`
     weights: np.ndarray  # float64 [n]
 
 
-def _asked_of(merged: Any, parts: Sequence[Part], vectors: np.ndarray, rows: LabelledRows | None) -> _Asked:
+def _make_margin_rows(merged: Any, parts: Sequence[MergeSource], vectors: np.ndarray, rows: RefitRows | None) -> _MarginRows:
     every = -(-len(vectors) // _MOST_ASKED)
     some = np.concatenate([np.arange(part.model.n_support) % every == 0 for part in parts])
-    answers = (_own_answers(merged, part, every) for part in parts)
+    answers = (_label_support_vectors(merged, part, every) for part in parts)
     wanted, margins = (np.concatenate(each) for each in zip(*answers, strict=True))
     vectors, weights = vectors[some], np.full(len(wanted), float(every))
     if rows is not None:
         margin = 0.0 if merged._common["loss"][0] == EPSILON_INSENSITIVE else 1.0
         vectors = np.vstack([vectors, rows.X])
         wanted, margins = np.append(wanted, rows.wanted), np.append(margins, np.full(len(rows.X), margin))
-        weights = np.append(weights, _ROW * rows.weights)
+        weights = np.append(weights, _ROW_WEIGHT * rows.weights)
     X = vectors.astype(np.float64) if merged.scaling is None else merged.scale_in_use.transform(vectors)
-    return _Asked(X, wanted, margins, weights)
+    return _MarginRows(X, wanted, margins, weights)
 
 
-def _fit_again(merged: Any, parts: Sequence[Part], asked: _Asked) -> None:
-    kernel, numbers = kernel_of(merged), merged._common["loss"][0] == EPSILON_INSENSITIVE
+def _refit_coefficients(merged: Any, parts: Sequence[MergeSource], asked: _MarginRows) -> None:
+    kernel, numbers = read_kernel_parameters(merged), merged._common["loss"][0] == EPSILON_INSENSITIVE
     Z = merged.support_vectors.astype(np.float64)
     start, intercept = merged._coefficients_of("last"), merged.intercept
     between = kernel_matrix(*kernel, Z, Z)
-    penalty = _trust_in_parts(parts) * float(np.mean(np.diag(between))) * between
+    penalty = _choose_trust(parts) * float(np.mean(np.diag(between))) * between
     chunks = _KernelChunks(kernel, asked.X, Z)
     moved, step, size, lowest = np.zeros_like(start), np.zeros_like(start), 1.0, math.inf
     active = np.zeros((len(asked.X), len(start)), bool)
     for _ in range(_STEPS):
         move = moved + size * step
         F = np.concatenate([K @ (start + move).T for _, K in chunks]) + intercept
-        residual, now = residuals(F, asked.wanted, asked.margins, numbers)
+        residual, now = compute_residuals(F, asked.wanted, asked.margins, numbers)
         residual[~now] = 0.0
         objective = float(np.sum(move * (move @ penalty)) + asked.weights @ np.square(residual).sum(axis=1))
         if objective >= lowest:  # outputs take their steps at once, and which label is the best other one changes
@@ -184,7 +191,7 @@ def _fit_again(merged: Any, parts: Sequence[Part], asked: _Asked) -> None:
         if converged:
             break
         lowest, active, size = objective, now, 1.0
-        equations = Equations.zeros(merged)
+        equations = NormalEquations.zeros(merged)
         for rows, K in chunks:
             equations.add_rows(K, residual[rows], now[rows], asked.weights[rows])
         step = equations.solve(penalty, moved)
@@ -209,12 +216,12 @@ class _KernelChunks:
             yield rows, K
 
 
-def _own_answers(merged: Any, part: Part, every: int) -> tuple[np.ndarray, np.ndarray]:
+def _label_support_vectors(merged: Any, part: MergeSource, every: int) -> tuple[np.ndarray, np.ndarray]:
     # Of a model's support vectors, or every second one, third, ...: its label, as a sign or the number of an output, and the
     # margin that the model is asked for; of numbers what the model says, and 0.
     model = part.model
     S, coefficients = model.support_vectors.astype(np.float64), part.coefficients[:, ::every]
-    own = kernel_matrix(*kernel_of(model), S[::every], S) @ model.coefficients.T + model.intercept
+    own = kernel_matrix(*read_kernel_parameters(model), S[::every], S) @ model.coefficients.T + model.intercept
     F = own @ part.outputs.T + part.shift
     if merged._common["loss"][0] == EPSILON_INSENSITIVE:
         return F[:, 0], np.zeros(len(F))
@@ -231,7 +238,7 @@ def _own_answers(merged: Any, part: Part, every: int) -> tuple[np.ndarray, np.nd
     return labels.astype(np.float64), np.where(F.argmax(axis=1) == labels, 1.0, 0.0)
 
 
-def _trust_in_parts(parts: Sequence[Part]) -> float:
+def _choose_trust(parts: Sequence[MergeSource]) -> float:
     if parts[0].model.averaging == 0:
         return _TRUST
     last, average = (sum(part.share * part.model._common["error"][0][iterate] for part in parts) for iterate in range(2))

@@ -64,13 +64,13 @@ class OneClassBSGD(Descent, MergeableExpansion, base.AnomalyDetector):
     maintenance: Strategy | None = None
     averaging: int = 2000
     """The number of rows that the average of the iterates remembers; 0 turns averaging off. Scores follow the average or the
-    last iterate, as the attribute ``averaged`` says.
+    last iterate, as the attribute ``follows_average`` says.
     """
     seed: int | None = None
 
     _loss = ONE_CLASS
 
-    def _rule_state(self) -> dict[str, Any]:
+    def _make_rule_state(self) -> dict[str, Any]:
         # Uncapped, the first step of the threshold would be 1 / nu, and many rows would be needed to come back.
         return {"schedule": CAPPED, "eta0": 1.0, "l2": self.nu, "fit_intercept": True}
 
@@ -105,7 +105,7 @@ class OneClassBSGD(Descent, MergeableExpansion, base.AnomalyDetector):
         ValueError
             A feature is not a finite number.
         """
-        decision, (center, size) = self._decide_row(x, CHOSEN), self._usual()
+        decision, (center, size) = self._decide_row(x, CHOSEN), self._recent_center_and_size()
         if size == 0.0:
             return 0.0
         z = min(max((decision - center) / size, -_FARTHEST), _FARTHEST)
@@ -118,9 +118,9 @@ class OneClassBSGD(Descent, MergeableExpansion, base.AnomalyDetector):
         """
         return self._decide_row(x, CHOSEN)
 
-    def _usual(self) -> tuple[float, float]:
+    def _recent_center_and_size(self) -> tuple[float, float]:
         # The mean of recent decision values, and their mean deviation from it: 0 where all were the same.
-        common, iterate = self._common[0], int(self.averaged)
+        common, iterate = self._common[0], int(self.follows_average)
         return float(common["center"][iterate]), float(common["size"][iterate])
 
     def learn_many(self, X: Any) -> None:
@@ -129,7 +129,7 @@ class OneClassBSGD(Descent, MergeableExpansion, base.AnomalyDetector):
         n = matrix.shape[0]
         self._learn_batch(Batch(matrix, names, [], np.ones(n), np.arange(n), n))
 
-    def _targets(self, batch: Batch) -> tuple[np.ndarray, np.ndarray]:
+    def _encode_targets(self, batch: Batch) -> tuple[np.ndarray, np.ndarray]:
         return np.zeros(batch.n_given), np.ones(batch.n_given, np.int64)
 
     @overload
@@ -139,7 +139,7 @@ class OneClassBSGD(Descent, MergeableExpansion, base.AnomalyDetector):
     def score_many(self, X: Any) -> Any:
         """Return `score_one` of each row: float64 [n], or a series if X is a frame."""
         decisions, like = self._decide_rows(X, CHOSEN)
-        center, size = self._usual()
+        center, size = self._recent_center_and_size()
         if size == 0.0:
             return to_series(np.zeros(len(decisions)), like)
         z = np.clip((decisions[:, 0] - center) / size, -_FARTHEST, _FARTHEST)

@@ -15,7 +15,7 @@ from streamsvm.core.steps.rule import FITTED, rule, state_of
 from streamsvm.core.steps.step import CurrentRow, add_support_vector, add_to_coefficient, random_slot
 from streamsvm.learners.classifier import Baseline, Reference
 from streamsvm.learners.estimator import learner
-from streamsvm.learners.mergeable import Part
+from streamsvm.learners.mergeable import MergeSource
 from streamsvm.learners.merging import MergeableExpansion
 
 _FITTED_STATE = np.dtype([("fitted", "i8")])
@@ -190,7 +190,7 @@ class Forgetron(Baseline, MergeableExpansion):
 
     _rule = forgetron_step
 
-    def _take_parts(self, parts: Sequence[Part], rows: tuple[Any, ...] | None) -> None:
-        super()._take_parts(parts, rows)
+    def _merge_sources(self, parts: Sequence[MergeSource], rows: tuple[Any, ...] | None) -> None:
+        super()._merge_sources(parts, rows)
         for name in ("mistakes", "damage"):  # the damage stays within what the mistakes of all allow
-            self._own[name] = sum(part.model._own[name][0] for part in parts)
+            self._rule_record[name] = sum(part.model._rule_record[name][0] for part in parts)

@@ -29,7 +29,7 @@ from streamsvm.learners.wrapping import RegressorWrapper
 
 _TARGET: Hashable = "target"
 #: What a loop asks of a learner that has ``predict_then_learn``.
-_ASKED = frozenset({"feature_names", "note_columns", "overflow", "learns_many_at_once"})
+_FORWARDED = frozenset({"feature_names", "note_columns", "overflow", "can_learn_many"})
 
 
 @complete_docstring
@@ -103,19 +103,19 @@ class BoundedScaler(base.MiniBatchTransformer):
     @property
     def counts(self) -> Counter[Hashable]:
         """How many values of each feature were learned: a copy, in O(features)."""
-        return Counter(self._of_each(self._moments[:, 0].astype(np.int64)))
+        return Counter(self._map_by_name(self._moments[:, 0].astype(np.int64)))
 
     @property
     def means(self) -> defaultdict[Hashable, float]:
         """The mean of the values of each feature, as they were bounded; 0 for other names. A copy, in O(features)."""
-        return defaultdict(float, self._of_each(self._moments[:, 1]))
+        return defaultdict(float, self._map_by_name(self._moments[:, 1]))
 
     @property
     def vars(self) -> defaultdict[Hashable, float]:
         """The variance (over n) of the values of each feature, as they were bounded; 0 for other names. A copy."""
-        return defaultdict(float, self._of_each(self._moments[:, 2] / np.maximum(self._moments[:, 0], 1.0)))
+        return defaultdict(float, self._map_by_name(self._moments[:, 2] / np.maximum(self._moments[:, 0], 1.0)))
 
-    def _of_each(self, numbers: np.ndarray) -> dict[Hashable, Any]:
+    def _map_by_name(self, numbers: np.ndarray) -> dict[Hashable, Any]:
         return dict(zip(self._columns, numbers.tolist(), strict=False))  # there may be room for more features
 
     def _fill_values(self, x: Mapping[Any, Any], learn: bool) -> tuple[np.ndarray, int]:
@@ -198,7 +198,7 @@ class BoundedScaler(base.MiniBatchTransformer):
             raise ValueError(
                 f"scalers with deviations={self.deviations} and {different.pop()} cannot be merged: give both the same"
             )
-        before = [scaler._scale() for scaler in scalers]
+        before = [scaler._read_scale() for scaler in scalers]
         columns = {name: column for column, name in enumerate(dict.fromkeys(n for scaler in scalers for n in scaler._columns))}
         parts = []
         for scaler in scalers:
@@ -211,16 +211,16 @@ class BoundedScaler(base.MiniBatchTransformer):
         self._columns, self.n_bounded = columns, sum(scaler.n_bounded for scaler in scalers)
         self._moments, self._first = moments[:, :3].copy(), first
         self._make_arrays(max(len(columns), 8))
-        after = self._scale()
+        after = self._read_scale()
         return [compute_units(scale, after) for scale in before]
 
-    def _scale(self) -> dict[Hashable, tuple[float, float]]:
+    def _read_scale(self) -> dict[Hashable, tuple[float, float]]:
         """The mean and standard deviation of each feature."""
         variances = self.vars
         return {name: (mean, math.sqrt(variances[name])) for name, mean in self.means.items()}
 
     def learn_many(self, X: Any) -> None:
-        matrix, names, columns, _ = self._matrix_of(X)
+        matrix, names, columns, _ = self._read_matrix(X)
         if (columns < 0).any():
             for name in names:
                 self._columns.setdefault(name, len(self._columns))
@@ -229,11 +229,11 @@ class BoundedScaler(base.MiniBatchTransformer):
         self.n_bounded += _learn_rows(columns, matrix, self._bound, self._moments, self._first)
 
     def transform_many(self, X: Any) -> Any:
-        matrix, names, columns, like = self._matrix_of(X)
+        matrix, names, columns, like = self._read_matrix(X)
         _transform_rows(columns, matrix, self._bound, self._moments)
         return to_frame(matrix, names, like)
 
-    def _matrix_of(self, X: Any) -> tuple[np.ndarray, list[Hashable], np.ndarray, Any]:
+    def _read_matrix(self, X: Any) -> tuple[np.ndarray, list[Hashable], np.ndarray, Any]:
         """The values of a frame, float64 and a copy; its names; their columns, -1 where not known; what it is like."""
         matrix, names, like = to_matrix(X, np.float64)
         values = to_dense(matrix)
@@ -337,20 +337,20 @@ class BoundedTargetScaler(RegressorWrapper):
             self._scaler.learn_one(target)
 
     def predict_one(self, x: dict[Any, Any]) -> float:
-        mean, deviation = self._unit_of_targets
+        mean, deviation = self._target_unit
         return mean + deviation * float(self.regressor.predict_one(x))
 
     def explain_one(
         self, x: Mapping[Any, Any], typical: Mapping[Any, Any] | None = None, groups: Mapping[Any, Hashable] | None = None
     ) -> Explanation:
-        return super().explain_one(x, typical, groups).rescaled(*self._unit_of_targets)
+        return super().explain_one(x, typical, groups).rescaled(*self._target_unit)
 
     def examples_one(self, x: Mapping[Any, Any], n: int = 3) -> Examples:
-        (mean, deviation), found = self._unit_of_targets, super().examples_one(x, n)
+        (mean, deviation), found = self._target_unit, super().examples_one(x, n)
         return found.changed(lambda each: each if each.target is None else each._replace(target=mean + deviation * each.target))
 
     @property
-    def _unit_of_targets(self) -> tuple[float, float]:
+    def _target_unit(self) -> tuple[float, float]:
         """The mean and the deviation by which targets are scaled."""
         n, mean, squares = self._scaler._moments[0].tolist()
         return mean, math.sqrt(squares / max(n, 1.0))
@@ -361,7 +361,7 @@ class BoundedTargetScaler(RegressorWrapper):
         return partial(self._predict_then_learn, self.regressor.predict_then_learn)  # type: ignore[attr-defined]
 
     def __getattr__(self, name: str) -> Any:
-        if name in _ASKED:
+        if name in _FORWARDED:
             return getattr(self.__dict__["regressor"], name)
         raise AttributeError(f"{type(self).__name__!r} object has no attribute {name!r}")
 

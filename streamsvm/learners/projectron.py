@@ -159,7 +159,7 @@ class Projectron(Baseline, MergeableExpansion):
     _needs_gram = True
     _margin_steps = False
 
-    def _rule_state(self) -> dict[str, Any]:
+    def _make_rule_state(self) -> dict[str, Any]:
         return {"eta": self.eta, "margin_steps": self._margin_steps}
 
 

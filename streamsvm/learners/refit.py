@@ -3,10 +3,10 @@
 A refit makes the sum over the rows of w loss + ridge / 2 |f|^2 small in the coefficients of the support vectors that are there,
 or in the weights of a linear model. The loss is max(0, 1 - y f)^2 / 2 of two labels, max(0, 1 - f_y + f_j)^2 / 4 of more, where j
 is the best other label, and (y - f)^2 / 2 of targets. A step is one of Newton's method (Mangasarian 2002, A finite Newton method
-for classification), output by output: `Equations` of all rows give its direction, a `Trial` of all rows how far to go along it,
-and how sure probabilities are. Rows can lie anywhere: only the sums meet.
+for classification), output by output: the `NormalEquations` of all rows give its direction, and a `LineSearch` over all rows its
+length and the scale of the probabilities. Rows can lie anywhere: only the sums meet.
 
-It is in functions in which decision values are linear: kernel values of support vectors, or features (`basis_of`).
+It is in functions in which decision values are linear: kernel values of support vectors, or features (`make_basis`).
 """
 
 from __future__ import annotations
@@ -23,13 +23,13 @@ from streamsvm.core.sparse import scatter_columns
 from streamsvm.core.steps.iterates import EPSILON_INSENSITIVE
 
 
-def kernel_of(model: Any) -> tuple[int, float, float, int]:
+def read_kernel_parameters(model: Any) -> tuple[int, float, float, int]:
     """Return what `kernel_matrix` needs to know of the kernel of a model with support vectors."""
     h = model._store.views.header[0]
     return h["kernel"], h["gamma"], h["coef0"], h["degree"]
 
 
-class SupportVectors(NamedTuple):
+class SupportVectorBasis(NamedTuple):
     """The kernel values of support vectors. The intercept stays as it is."""
 
     model: Any
@@ -40,18 +40,20 @@ class SupportVectors(NamedTuple):
     def values(self, X: np.ndarray) -> np.ndarray:
         """Return float64 [n, B] of rows [n, features] as they are given."""
         scale = self.model.scale_in_use
-        return kernel_matrix(*kernel_of(self.model), X.astype(np.float64) if scale is None else scale.transform(X), self.vectors)
+        return kernel_matrix(
+            *read_kernel_parameters(self.model), X.astype(np.float64) if scale is None else scale.transform(X), self.vectors
+        )
 
     def penalty(self) -> np.ndarray:
         """Return the matrix of |f|^2, float64 [B, B]."""
-        return kernel_matrix(*kernel_of(self.model), self.vectors, self.vectors)
+        return kernel_matrix(*read_kernel_parameters(self.model), self.vectors, self.vectors)
 
     def set(self, coefficients: np.ndarray) -> None:
         """Give the model other coefficients."""
         self.model.set_coefficients(coefficients, self.intercept)
 
 
-class Features(NamedTuple):
+class FeatureBasis(NamedTuple):
     """The features of a linear model, and 1 for the intercept where one is fitted."""
 
     model: Any
@@ -72,13 +74,13 @@ class Features(NamedTuple):
         self.model.set_coefficients(weights, float(fitted[0]) if len(fitted) else self.intercept)
 
 
-def basis_of(model: Any) -> SupportVectors | Features:
+def make_basis(model: Any) -> SupportVectorBasis | FeatureBasis:
     """Return that of a model with support vectors, or of a linear one."""
     if hasattr(model, "support_vectors"):
-        return SupportVectors(model, model.support_vectors.astype(np.float64), model.coefficients, model.intercept)
+        return SupportVectorBasis(model, model.support_vectors.astype(np.float64), model.coefficients, model.intercept)
     if model.fit_intercept:
-        return Features(model, np.append(model.coefficients, model.intercept)[None], 0.0)
-    return Features(model, model.coefficients[None], model.intercept)
+        return FeatureBasis(model, np.append(model.coefficients, model.intercept)[None], 0.0)
+    return FeatureBasis(model, model.coefficients[None], model.intercept)
 
 
 #: The penalty of a refit. (Chosen on four data sets, and confirmed on four others: see `docs/spark.md`. Of linear models any from
@@ -92,7 +94,7 @@ _FACTORS = np.exp(np.linspace(-4.0, 8.0, 25))  # from decision values to log odd
 _MEASURES = 4  # numbers of a trial of one size, before those of the factors: weight, loss, errors, size of decision values
 
 
-def residuals(F: np.ndarray, wanted: np.ndarray, margins: np.ndarray, numbers: bool) -> tuple[np.ndarray, np.ndarray]:
+def compute_residuals(F: np.ndarray, wanted: np.ndarray, margins: np.ndarray, numbers: bool) -> tuple[np.ndarray, np.ndarray]:
     """By how much outputs F float64 [n, outputs] miss what they are asked for, and whether each miss counts.
 
     What is wanted, float64 [n], are targets if they are ``numbers``, signs of one output, or the places of labels among several
@@ -114,21 +116,21 @@ def residuals(F: np.ndarray, wanted: np.ndarray, margins: np.ndarray, numbers: b
     return residual, active
 
 
-class LabelledRows(NamedTuple):
+class RefitRows(NamedTuple):
     """Rows that coefficients are fitted to."""
 
     X: np.ndarray  # [n, features of the model]
-    wanted: np.ndarray  # float64 [n]: see `residuals`
+    wanted: np.ndarray  # float64 [n]: see `compute_residuals`
     weights: np.ndarray  # float64 [n]
 
 
-def rows_of(model: Any, X: Any, y: Any, w: Any = 1.0) -> LabelledRows:
+def check_refit_rows(model: Any, X: Any, y: Any, w: Any = 1.0) -> RefitRows:
     """Return rows as ``learn_many`` takes them; raise a ValueError as it does, or where the model has not learned a label.
 
     All of them are dense at once: pass sparse rows in parts, whose sums are added.
     """
     batch = make_batch(X, y, w, model._dtype)
-    wanted = model._known_targets(batch.y)
+    wanted = model._encode_known_targets(batch.y)
     if wanted is None or np.isnan(wanted).any():
         raise ValueError("y has labels that the model has not learned, or no numbers: refit it with rows that it has learned")
     columns = model._features.columns_of(batch.names, False)
@@ -138,10 +140,10 @@ def rows_of(model: Any, X: Any, y: Any, w: Any = 1.0) -> LabelledRows:
     weights, of_class = batch.weights, getattr(model, "_class_weights", None)
     if of_class is not None:
         weights = weights * np.array([of_class.weight_of(label) for label in batch.y])
-    return LabelledRows(matrix, wanted, weights)
+    return RefitRows(matrix, wanted, weights)
 
 
-def _decided_chunks(basis: SupportVectors | Features, rows: LabelledRows) -> Iterator[tuple[np.ndarray, ...]]:
+def _iter_chunks(basis: SupportVectorBasis | FeatureBasis, rows: RefitRows) -> Iterator[tuple[np.ndarray, ...]]:
     """Give rows some at a time: the values of the basis, the outputs of the model now, what is wanted, and weights."""
     for begin in range(0, len(rows.X), _CHUNK):
         some = slice(begin, begin + _CHUNK)
@@ -149,7 +151,7 @@ def _decided_chunks(basis: SupportVectors | Features, rows: LabelledRows) -> Ite
         yield K, K @ basis.coefficients.T + basis.intercept, rows.wanted[some], rows.weights[some]
 
 
-class Equations(NamedTuple):
+class NormalEquations(NamedTuple):
     """The normal equations of a step, by the rows of one part or of all."""
 
     A: np.ndarray  # float64 [outputs, B, B]
@@ -157,20 +159,20 @@ class Equations(NamedTuple):
 
     @classmethod
     def from_rows(cls, model: Any, X: Any, y: Any, w: Any = 1.0) -> Self:
-        """Return the equations of rows, as `rows_of` takes them, at the current coefficients of a model.
+        """Return the equations of rows, as `check_refit_rows` takes them, at the current coefficients of a model.
 
         O(n B (d + B)) and a memory of O(outputs B^2), whatever n. Rows that are beyond their margins cost O(B d). A linear model
         has B = d, or d + 1 with an intercept.
         """
         sums = cls.zeros(model)
-        for K, F, wanted, weights in _decided_chunks(basis_of(model), rows_of(model, X, y, w)):
-            sums.add_rows(K, *residuals(F, wanted, np.ones(len(wanted)), _has_numbers(model)), weights)
+        for K, F, wanted, weights in _iter_chunks(make_basis(model), check_refit_rows(model, X, y, w)):
+            sums.add_rows(K, *compute_residuals(F, wanted, np.ones(len(wanted)), _has_numbers(model)), weights)
         return sums
 
     @classmethod
     def zeros(cls, model: Any) -> Self:
         """Return the equations of no rows: zeros."""
-        outputs, n = basis_of(model).coefficients.shape
+        outputs, n = make_basis(model).coefficients.shape
         return cls(np.zeros((outputs, n, n)), np.zeros((outputs, n)))
 
     def add(self, other: Self) -> None:
@@ -179,7 +181,7 @@ class Equations(NamedTuple):
         self.g[:] += other.g
 
     def add_rows(self, K: np.ndarray, residual: np.ndarray, active: np.ndarray, weights: np.ndarray) -> None:
-        """Add rows with kernel values K float64 [n, B], by their `residuals` [n, outputs] and weights [n]. O(n outputs B^2)."""
+        """Add rows with kernel values K float64 [n, B], residuals [n, outputs] and weights [n]. O(n outputs B^2)."""
         for k, on in enumerate(active.T):
             root = K[on] * np.sqrt(weights[on])[:, None]
             self.A[k] += root.T @ root  # a matrix times itself is half the work
@@ -187,7 +189,7 @@ class Equations(NamedTuple):
 
     def step(self, model: Any, ridge: float = RIDGE) -> np.ndarray:
         """Return the step from the coefficients of the model, float64 [outputs, B], by the rows of these sums."""
-        basis = basis_of(model)
+        basis = make_basis(model)
         return self.solve(ridge * basis.penalty(), basis.coefficients)
 
     def solve(self, penalty: np.ndarray, distance: np.ndarray) -> np.ndarray:
@@ -202,7 +204,7 @@ class Equations(NamedTuple):
         return steps
 
 
-class Trial(NamedTuple):
+class LineSearch(NamedTuple):
     """The losses after steps of several sizes, by the rows of one part or of all."""
 
     sums: np.ndarray
@@ -210,12 +212,12 @@ class Trial(NamedTuple):
 
     @classmethod
     def from_rows(cls, model: Any, step: np.ndarray, X: Any, y: Any, w: Any = 1.0) -> Self:
-        """Return the trial of rows: see `Equations.from_rows`. O(n B d)."""
+        """Return the trial of rows: see `NormalEquations.from_rows`. O(n B d)."""
         trial = cls.zeros()
-        for K, F, wanted, weights in _decided_chunks(basis_of(model), rows_of(model, X, y, w)):
+        for K, F, wanted, weights in _iter_chunks(make_basis(model), check_refit_rows(model, X, y, w)):
             change = K @ step.T
             for sums, size in zip(trial.sums, _SIZES, strict=True):
-                sums += _output_measures(F + size * change, wanted, weights, _has_numbers(model))
+                sums += _measure_outputs(F + size * change, wanted, weights, _has_numbers(model))
         return trial
 
     @classmethod
@@ -232,8 +234,8 @@ def _has_numbers(model: Any) -> bool:
     return bool(model._common["loss"][0] == EPSILON_INSENSITIVE)
 
 
-def _output_measures(F: np.ndarray, wanted: np.ndarray, weights: np.ndarray, numbers: bool) -> np.ndarray:
-    residual, active = residuals(F, wanted, np.ones(len(F)), numbers)
+def _measure_outputs(F: np.ndarray, wanted: np.ndarray, weights: np.ndarray, numbers: bool) -> np.ndarray:
+    residual, active = compute_residuals(F, wanted, np.ones(len(F)), numbers)
     squares = np.where(active, np.square(residual), 0.0).sum(axis=1)
     found = np.zeros(_MEASURES + len(_FACTORS))
     found[0], found[1] = weights.sum(), 0.5 * weights @ squares
@@ -255,13 +257,13 @@ def _output_measures(F: np.ndarray, wanted: np.ndarray, weights: np.ndarray, num
     return found
 
 
-def take_step(model: Any, step: np.ndarray, trial: Trial, ridge: float = RIDGE) -> float:
-    """Go along a step of `Equations.step` as far as the trial of all rows says, and calibrate probabilities by it.
+def take_step(model: Any, step: np.ndarray, trial: LineSearch, ridge: float = RIDGE) -> float:
+    """Go along a step of `NormalEquations.step` as far as the trial of all rows says, and calibrate probabilities by it.
 
     The model has the coefficients that step and trial were made from. Return the size of the step that was taken: 0 where the
     loss only rises.
     """
-    basis = basis_of(model)
+    basis = make_basis(model)
     between = basis.penalty()
     tried = [basis.coefficients + size * step for size in _SIZES]
     penalties = [0.5 * ridge * sum(float(one @ between @ one) for one in each) for each in tried]
@@ -275,12 +277,12 @@ def take_step(model: Any, step: np.ndarray, trial: Trial, ridge: float = RIDGE) 
     return float(_SIZES[best])
 
 
-def calibrate_probabilities(model: Any, rows: LabelledRows) -> None:
+def calibrate_probabilities(model: Any, rows: RefitRows) -> None:
     """Make the probabilities of a classifier those that have the lowest log loss of rows; of a regressor nothing changes."""
     if not _has_numbers(model) and rows.weights.sum() > 0.0:
         measures = np.zeros(_MEASURES + len(_FACTORS))
-        for _, F, wanted, weights in _decided_chunks(basis_of(model), rows):
-            measures += _output_measures(F, wanted, weights, False)
+        for _, F, wanted, weights in _iter_chunks(make_basis(model), rows):
+            measures += _measure_outputs(F, wanted, weights, False)
         _calibrate_outputs(model, measures)
 
 

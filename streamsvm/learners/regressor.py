@@ -43,7 +43,7 @@ class OnlineRegressor(OnlineEstimator, SupervisedEstimator, base.MiniBatchRegres
             target = validate_target(y)
             self._learn_row(x, target, w)
             if self._first_targets is not None:
-                self._look_at([target])
+                self._check_target_scale([target])
 
     def check_one(self, x: Mapping[Any, Any], y: float) -> None:
         """Check the feature names and the target of a row as `learn_one` does, without learning it.
@@ -66,13 +66,13 @@ class OnlineRegressor(OnlineEstimator, SupervisedEstimator, base.MiniBatchRegres
         batch = make_batch(X, y, w, self._dtype)
         self._learn_batch(batch)
         if self._first_targets is not None:
-            self._look_at(batch.y[:_FIRST_TARGETS])
+            self._check_target_scale(batch.y[:_FIRST_TARGETS])
 
     def expect_scaled_targets(self) -> None:
         """Do not warn about unscaled targets: something in front of this regressor scales them."""
         self._first_targets = None
 
-    def _look_at(self, targets: Sequence[Any]) -> None:
+    def _check_target_scale(self, targets: Sequence[Any]) -> None:
         # Warn where the first targets, which are learned by now, are far from what the parameters are for.
         first = self._first_targets = (self._first_targets or []) + [float(y) for y in targets]
         if len(first) < _FIRST_TARGETS:
@@ -86,15 +86,15 @@ class OnlineRegressor(OnlineEstimator, SupervisedEstimator, base.MiniBatchRegres
                 f"targets of about 0 and 1: wrap it in streamsvm.learners.preprocessing.BoundedTargetScaler({name}(...))"
             )
 
-    def _start_labels(self, labels: Sequence[Any] | None, outputs: int) -> float:
+    def _set_start_labels(self, labels: Sequence[Any] | None, outputs: int) -> float:
         self._first_targets = None
-        return super()._start_labels(labels, outputs)
+        return super()._set_start_labels(labels, outputs)
 
     def __setstate__(self, state: dict[str, Any]) -> None:
         super().__setstate__(state)
         self._first_targets = None
 
-    def _targets(self, batch: Batch) -> tuple[np.ndarray, np.ndarray]:
+    def _encode_targets(self, batch: Batch) -> tuple[np.ndarray, np.ndarray]:
         targets = np.empty(len(batch.y))
         for i, y in enumerate(batch.y):
             try:
@@ -103,7 +103,7 @@ class OnlineRegressor(OnlineEstimator, SupervisedEstimator, base.MiniBatchRegres
                 batch.complain(i, error)
         return targets, np.ones(len(targets), np.int64)
 
-    def _known_targets(self, y: Sequence[Any]) -> np.ndarray | None:
+    def _encode_known_targets(self, y: Sequence[Any]) -> np.ndarray | None:
         try:
             targets = [np.nan if target is None else validate_target(target) for target in y]
         except ValueError:

@@ -22,7 +22,7 @@ class RiverEstimator(base.Estimator):
     """
 
     def __setattr__(self, name: str, value: Any) -> None:
-        if "_features" in self.__dict__ and name in parameters_of(type(self)):
+        if "_features" in self.__dict__ and name in list_parameters(type(self)):
             raise AttributeError(f"{name} is fixed when a model is made: model.clone({{{name!r}: ...}}) makes another")
         super().__setattr__(name, value)
 
@@ -42,7 +42,7 @@ class RiverEstimator(base.Estimator):
         ValueError
             A name is that of a parameter, or of nothing.
         """
-        mine = parameters_of(type(self)) - self._mutable_attributes
+        mine = list_parameters(type(self)) - self._mutable_attributes
         for name in new_attrs:
             if name in mine:
                 raise ValueError(
@@ -161,6 +161,6 @@ class SupervisedEstimator(RiverEstimator):
 
 
 @lru_cache
-def parameters_of(kind: Any) -> frozenset[str]:
+def list_parameters(kind: Any) -> frozenset[str]:
     """Return the names of a dataclass's parameters: all fields but private ones."""
     return frozenset(declared.name for declared in fields(kind) if not declared.name.startswith("_"))

@@ -53,7 +53,7 @@ class ScalingEstimator(OnlineEstimator):
 
     scaling: Scaling
 
-    _capped = False  # whether nothing maintains the budget: a support vector that is one too many is refused
+    _refuses_when_full = False  # whether nothing maintains the budget: a support vector that is one too many is refused
 
     @property
     def scale_in_use(self) -> ScaleInUse | None:
@@ -68,7 +68,7 @@ class ScalingEstimator(OnlineEstimator):
         X: np.ndarray,
         names: Sequence[Hashable],
         y: Sequence[Any],
-        probability: bool | Literal["each"],
+        probability: bool | Literal["all"],
         weights: np.ndarray | None = None,
     ) -> tuple[list[Any], list[float | None] | dict[Any, np.ndarray] | None] | None:
         """Predict each row and then learn it, in one compiled call.
@@ -85,7 +85,7 @@ class ScalingEstimator(OnlineEstimator):
         y
             The n labels or targets. A row with None is only predicted.
         probability
-            Whether to return the probabilities of the predicted labels too; ``"each"`` returns those of all labels.
+            Whether to return the probabilities of the predicted labels too; ``"all"`` returns those of all labels.
         weights
             The weights of the n rows, float64, at least 0. A row of weight 0 is only predicted. None: each is 1.
 
@@ -105,12 +105,12 @@ class ScalingEstimator(OnlineEstimator):
         >>> model.learn_one({"a": 1.0, "b": 0.5}, True)
         >>> model.predict_then_learn(X, ["a", "b"], [True, None], False)
         ([True, True], None)
-        >>> model.predict_then_learn(X, ["a", "b"], [True, None], "each")[1].keys()
+        >>> model.predict_then_learn(X, ["a", "b"], [True, None], "all")[1].keys()
         dict_keys([False, True])
         """
-        if not self.learns_many_at_once and any(target is not None for target in y):
+        if not self.can_learn_many and any(target is not None for target in y):
             return None
-        if (targets := self._known_targets(y)) is None:
+        if (targets := self._encode_known_targets(y)) is None:
             return None
         columns = self._features.columns_of(names, False)
         if (columns < 0).any() or len(set(names) & set(self._features.names)) < len(names):
@@ -118,30 +118,30 @@ class ScalingEstimator(OnlineEstimator):
         X = np.require(X, self._dtype, ["C", "W"])
         if first_refused(self._row, X, columns, True, self.scaling is not None) >= 0:
             return None
-        self._get_ready(len(X))
-        answers = np.empty((len(X), 1 + self._outputs if probability == "each" else 2 if probability else 1))
+        self._prepare_to_learn(len(X))
+        answers = np.empty((len(X), 1 + self._outputs if probability == "all" else 2 if probability else 1))
         if weights is None:
             weights = np.ones(len(X))
         addresses, model = (self._decide_address, self._rule.address), (self._block, self._used_row, self._scores, self._outputs)
         targets = np.where(weights > 0.0, targets, np.nan)
         if rule.predict_then_learn(*addresses, *model, X, columns, targets, weights, answers) < len(X):
-            self._complain_of_full()
-        return self._named_answers(answers, probability)
+            self._raise_full_error()
+        return self._decode_predictions(answers, probability)
 
     @property
-    def learns_many_at_once(self) -> bool:
+    def can_learn_many(self) -> bool:
         """Whether `predict_then_learn` may learn rows, or only predict rows without labels or targets.
 
         With ``class_weight`` it may not: rows are then learned one by one.
         """
-        return not self._capped and getattr(self, "_class_weights", None) is None
+        return not self._refuses_when_full and getattr(self, "_class_weights", None) is None
 
-    def _known_targets(self, y: Sequence[Any]) -> np.ndarray | None:  # noqa: ARG002
+    def _encode_known_targets(self, y: Sequence[Any]) -> np.ndarray | None:  # noqa: ARG002
         """Labels or targets as compiled code takes them, float64 [n], NaN for None; None where one is new, or none at all."""
         return None  # a model without labels and targets
 
-    def _named_answers(
-        self, answers: np.ndarray, probability: bool | Literal["each"]
+    def _decode_predictions(
+        self, answers: np.ndarray, probability: bool | Literal["all"]
     ) -> tuple[list[Any], list[float | None] | dict[Any, np.ndarray] | None]:
         """Return what `predict_then_learn` does, by answers [n, 1 and probabilities]: numbers, which have no probabilities."""
-        return answers[:, 0].tolist(), {} if probability == "each" else [None] * len(answers) if probability else None
+        return answers[:, 0].tolist(), {} if probability == "all" else [None] * len(answers) if probability else None

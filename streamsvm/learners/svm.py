@@ -85,23 +85,23 @@ class SVMClassifier(OnlineClassifier, Ensemble):
 
     max_classes: int = MAX_CLASSES
 
-    _experts: ClassVar[Mapping[str, tuple[Expert, ...]]] = EXPERTS
-    _answers: ClassVar[Any] = label_answers
+    _specs_by_effort: ClassVar[Mapping[str, tuple[Expert, ...]]] = EXPERTS
+    _combiner: ClassVar[Any] = label_answers
 
-    def _widen_store(self, store: EnsembleStore, outputs: int) -> None:
+    def _grow_outputs(self, store: EnsembleStore, outputs: int) -> None:
         v, before = store.views, self._outputs
-        positive, negative = (0, 1) if self._labels.positive_comes_first else (1, 0)
+        positive, negative = (0, 1) if self._labels.is_positive_first else (1, 0)
         if before == 1:
             weights = v.newton_weights
             half = 0.5 * weights[:, 0]
             weights[:, positive], weights[:, negative] = half, 0.0 - half
             if positive == 0:
                 v.follows[:2, :2] = v.follows[1::-1, 1::-1].copy()
-            v.counts[negative], v.counts[positive] = max(self._own["rows"][0] - v.counts[0], 0.0), v.counts[0]
-            last = self._own["last"][0]
+            v.counts[negative], v.counts[positive] = max(self._rule_record["rows"][0] - v.counts[0], 0.0), v.counts[0]
+            last = self._rule_record["last"][0]
             if last >= 0:
                 record(store.block, RULE_STATE, STATE)["last"] = positive if last == 1 else negative
-        for expert, stores in zip(self._team, store.stores, strict=True):
+        for expert, stores in zip(self._expert_specs, store.stores, strict=True):
             expert.grow(stores, before, outputs, positive)
         v.header[0]["live"] = outputs
 
@@ -109,7 +109,7 @@ class SVMClassifier(OnlineClassifier, Ensemble):
         super().__setstate__(state)
         if (live := int(self._store.views.header[0]["live"])) != self._outputs:
             raise ValueError(f"the saved model is corrupt: {len(self.labels)} labels for {live} outputs")
-        last, most = self._own[0]["last"], max(self._outputs, 2)
+        last, most = self._rule_record[0]["last"], max(self._outputs, 2)
         if last >= most:
             raise ValueError(f"the saved model is corrupt: its last label is number {last} of {most}")
         self._check_experts()
@@ -175,8 +175,8 @@ class SVMRegressor(OnlineRegressor, Ensemble):
     0.2
     """
 
-    _experts: ClassVar[Mapping[str, tuple[Expert, ...]]] = REGRESSION_EXPERTS
-    _answers: ClassVar[Any] = target_answers
+    _specs_by_effort: ClassVar[Mapping[str, tuple[Expert, ...]]] = REGRESSION_EXPERTS
+    _combiner: ClassVar[Any] = target_answers
     _has_targets = True
 
     def __post_init__(self) -> None:
@@ -184,7 +184,7 @@ class SVMRegressor(OnlineRegressor, Ensemble):
         self.expect_scaled_targets()  # they are scaled inside
 
     @property
-    def _unit_of_errors(self) -> float:
+    def _error_unit(self) -> float:
         return float(target_answers.spread_of(self._store.views.target_moments[0]))
 
     def __setstate__(self, state: dict[str, Any]) -> None:

@@ -14,7 +14,7 @@ from streamsvm.core.checks import check_number, validate_weight
 from streamsvm.core.docstrings import complete_docstring
 from streamsvm.files.messages import short_repr
 from streamsvm.files.river_metrics import metrics
-from streamsvm.learners.wrapping import ClassifierWrapper, Each
+from streamsvm.learners.wrapping import ClassifierWrapper, Probabilities
 
 _STEPS = 50  # either side of 1/2
 _REACH = 7.0  # the log odds of the last threshold: a probability of .999
@@ -241,13 +241,15 @@ class TunedThresholdClassifier(ClassifierWrapper):
             self._n_learned += other._n_learned
         self._choose_threshold()
 
-    def _takes_together(self, y: Sequence[Any]) -> bool:
+    def _can_learn_batch(self, y: Sequence[Any]) -> bool:
         return len(self._labels) == 2 and {*y} - {None} <= {*self._labels}
 
-    def _take_predicted(self, decided: list[Any], each: Each, y: Sequence[Any], weights: np.ndarray | None) -> list[Any]:
+    def _finish_predictions(
+        self, decided: list[Any], columns: Probabilities, y: Sequence[Any], weights: np.ndarray | None
+    ) -> list[Any]:
         # One after the other: what is counted moves the threshold.
-        for i, values in enumerate(zip(*(column.tolist() for column in each.values()), strict=True)):
-            probabilities = dict(zip(each, values, strict=True))
+        for i, values in enumerate(zip(*(column.tolist() for column in columns.values()), strict=True)):
+            probabilities = dict(zip(columns, values, strict=True))
             decided[i] = self._decided_label(probabilities)
             weight = 1.0 if weights is None else float(weights[i])
             if y[i] is not None and weight:

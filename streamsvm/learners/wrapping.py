@@ -12,9 +12,9 @@ from streamsvm.core.checks import validate_target
 from streamsvm.core.explaining import Examples, Explanation
 
 #: The probabilities of many rows: float64 [rows] by label.
-Each = Mapping[Any, np.ndarray]
+Probabilities = Mapping[Any, np.ndarray]
 #: What loops ask a wrapper of its classifier.
-_ASKED = frozenset({"feature_names", "note_columns", "labels", "max_classes", "overflow", "learns_many_at_once"})
+_FORWARDED = frozenset({"feature_names", "note_columns", "labels", "max_classes", "overflow", "can_learn_many"})
 
 
 class ClassifierWrapper(base.Wrapper[base.Classifier], base.Classifier):
@@ -39,7 +39,7 @@ class ClassifierWrapper(base.Wrapper[base.Classifier], base.Classifier):
         return self.classifier
 
     def __getattr__(self, name: str) -> Any:
-        if name in _ASKED and "classifier" in self.__dict__:
+        if name in _FORWARDED and "classifier" in self.__dict__:
             return getattr(self.classifier, name)
         raise AttributeError(f"{type(self).__name__!r} object has no attribute {name!r}")
 
@@ -68,11 +68,11 @@ class ClassifierWrapper(base.Wrapper[base.Classifier], base.Classifier):
         label: Any = None,
     ) -> Explanation:
         """Return how much each feature of a row moves its decision, as the classifier does, by default of the predicted label."""
-        return explained_within(self.classifier, x, typical, groups, self.predict_one(dict(x)) if label is None else label)
+        return explain_wrapped(self.classifier, x, typical, groups, self.predict_one(dict(x)) if label is None else label)
 
     def examples_one(self, x: Mapping[Any, Any], n: int = 3) -> Examples:
         """Return the rows of each label that the classifier knows and that are nearest to a row."""
-        return examples_within(self.classifier, x, n)
+        return find_wrapped_examples(self.classifier, x, n)
 
     @property
     def predict_then_learn(self) -> Callable[..., tuple[list[Any], Any] | None]:
@@ -83,16 +83,16 @@ class ClassifierWrapper(base.Wrapper[base.Classifier], base.Classifier):
             X: np.ndarray,
             names: Sequence[Hashable],
             y: Sequence[Any],
-            probability: bool | Literal["each"],
+            probability: bool | Literal["all"],
             weights: np.ndarray | None = None,
         ) -> tuple[list[Any], Any] | None:
-            if not self._takes_together(y) or (answers := many(X, names, y, "each", weights)) is None:
+            if not self._can_learn_batch(y) or (answers := many(X, names, y, "all", weights)) is None:
                 return None
-            each: Each = answers[1]
-            decided = self._take_predicted(answers[0], each, y, weights)
+            columns: Probabilities = answers[1]
+            decided = self._finish_predictions(answers[0], columns, y, weights)
             if probability is True:
-                return decided, [float(each[label][i]) if label in each else None for i, label in enumerate(decided)]
-            return decided, each if probability else None
+                return decided, [float(columns[label][i]) if label in columns else None for i, label in enumerate(decided)]
+            return decided, columns if probability else None
 
         return predict_then_learn
 
@@ -104,17 +104,19 @@ class ClassifierWrapper(base.Wrapper[base.Classifier], base.Classifier):
 
     def _merge_within(self, others: Sequence[Any], units: Any) -> None:
         """Merge the classifiers of other models into that of this one; a ValueError where something differs, or cannot be."""
-        if any(type(other) is not type(self) or _chosen_by(other) != _chosen_by(self) for other in others):
+        if any(type(other) is not type(self) or _list_own_parameters(other) != _list_own_parameters(self) for other in others):
             raise ValueError("models that choose labels differently cannot be merged: give all the same costs, or metric")
         if not hasattr(self.classifier, "merge_with"):
             raise ValueError(f"models of {type(self.classifier).__name__} cannot be merged")
         self.classifier.merge_with(*(other.classifier for other in others), units=units)
 
-    def _takes_together(self, y: Sequence[Any]) -> bool:  # noqa: ARG002
+    def _can_learn_batch(self, y: Sequence[Any]) -> bool:  # noqa: ARG002
         """Whether rows with these labels can be taken together; a label None is of a row that is predicted only."""
         return True
 
-    def _take_predicted(self, decided: list[Any], each: Each, y: Sequence[Any], weights: np.ndarray | None) -> list[Any]:
+    def _finish_predictions(
+        self, decided: list[Any], columns: Probabilities, y: Sequence[Any], weights: np.ndarray | None
+    ) -> list[Any]:
         """Take rows that the classifier has predicted, ``decided`` with the probabilities ``each``, and learned; their labels."""
         raise NotImplementedError
 
@@ -138,11 +140,11 @@ class RegressorWrapper(base.Wrapper[base.Regressor], base.Regressor):
         self, x: Mapping[Any, Any], typical: Mapping[Any, Any] | None = None, groups: Mapping[Any, Hashable] | None = None
     ) -> Explanation:
         """Return how much each feature of a row moves its prediction, as the regressor does, in the unit of the target."""
-        return explained_within(self.regressor, x, typical, groups)
+        return explain_wrapped(self.regressor, x, typical, groups)
 
     def examples_one(self, x: Mapping[Any, Any], n: int = 3) -> Examples:
         """Return the rows that the regressor knows and that are nearest to a row, with their targets as they were given."""
-        return examples_within(self.regressor, x, n)
+        return find_wrapped_examples(self.regressor, x, n)
 
     @classmethod
     def _unit_test_params(cls) -> Iterator[dict[str, Any]]:
@@ -151,7 +153,7 @@ class RegressorWrapper(base.Wrapper[base.Regressor], base.Regressor):
         yield {"regressor": linear_model.LinearRegression()}
 
 
-def explained_within(
+def explain_wrapped(
     model: Any, x: Mapping[Any, Any], typical: Mapping[Any, Any] | None, groups: Mapping[Any, Hashable] | None, *label: Any
 ) -> Explanation:
     """Explain a row by the model that another one wraps, which may be behind transformers."""
@@ -166,7 +168,7 @@ def explained_within(
     return found if x is row else found.as_came(row)
 
 
-def examples_within(model: Any, x: Mapping[Any, Any], n: int) -> Examples:
+def find_wrapped_examples(model: Any, x: Mapping[Any, Any], n: int) -> Examples:
     """Return the examples of the model that another one wraps, which may be behind transformers."""
     while isinstance(model, compose.Pipeline) and not hasattr(model, "examples_one"):
         x, model = _transformed_row(model, x)
@@ -184,7 +186,7 @@ def _transformed_row(pipeline: compose.Pipeline, x: Any) -> tuple[dict[Any, Any]
     return transformed
 
 
-def _chosen_by(model: Any) -> list[Any]:
+def _list_own_parameters(model: Any) -> list[Any]:
     """Return the parameters of a wrapper beside its classifier, so that they can be compared."""
     others = [value for name, value in model._get_params().items() if name != "classifier"]
     return [

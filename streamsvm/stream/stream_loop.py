@@ -304,7 +304,7 @@ class StreamLoop:
         n_labelled = n - scored.count(None)
         wants, wants_all = self._wants_probability, n_labelled > 0 and bool(self._scores.wants_probabilities)
         ys, weights = (rows.y, rows.weights) if learns else ([None] * n, None)
-        predictions = self._guarded.last.predict_then_learn(rows.X, rows.names, ys, "each" if wants_all else wants, weights)
+        predictions = self._guarded.last.predict_then_learn(rows.X, rows.names, ys, "all" if wants_all else wants, weights)
         if predictions is None:
             return None
         labels, chances = predictions

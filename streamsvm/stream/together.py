@@ -18,7 +18,7 @@ def takes_many(guarded: GuardedModel, learns: bool) -> bool:
     """Whether a model takes many rows in one call: a learner of this library, with nothing or a `TableEncoder` before it."""
     if guarded.encoder is None and not guarded.alone:
         return False
-    return hasattr(guarded.last, "predict_then_learn") and (not learns or guarded.last.learns_many_at_once)
+    return hasattr(guarded.last, "predict_then_learn") and (not learns or guarded.last.can_learn_many)
 
 
 class Together(NamedTuple):

@@ -125,7 +125,7 @@ def test_features_that_are_ignored_are_not_looked_at(make, value):
 def test_a_label_that_is_too_long(model, kind):
     refused("label b?'x{50}'... has 1,025 characters; at most 1,024 are allowed", model.learn_one, {"a": 1.0}, kind("x" * 1025))
     refused("row 1: label .* has 1,025 characters", model.learn_many, np.ones((2, 1)), [True, kind("x" * 1025)])
-    Labels(2).target(kind("x" * 1024))
+    Labels(2).encode(kind("x" * 1024))
 
 
 TOO_MANY = "label '[vz]' is one too many.*max_classes=2 labels.*'x', 'y'.*larger max_classes.*OneVsRestClassifier.*n_ignored"

@@ -17,13 +17,13 @@ def test_the_largest_step_of_one_pass(C):
     model, twin = BSCAClassifier(budget=2, C=C), naive.NaiveBSCA(2, 1.0, C, averaging=3000)
     every = itertools.product([1, 700, 2500, 10**6], [(0.1, 0.1), (0.2, 0.19), (0.2, 0.05), (0.01, 0.3), (50.0, 49.0)])
     for t, errors in every:
-        model._common["t"], model._common["error"], model._own["C"] = t, errors, C
+        model._common["t"], model._common["error"], model._rule_record["C"] = t, errors, C
         twin.t, twin.errors = t, errors
         largest = coordinate_ascent.largest_step(model._block, 1.0)
         assert largest == pytest.approx(twin.largest_step()), (t, errors)
         assert largest <= max(C, 3000.0 / t)
         # The bound is one of decision values: a row whose self-kernel is 4 is moved by no more.
-        model._own["C"] = 0.25 * C
+        model._rule_record["C"] = 0.25 * C
         assert 4.0 * coordinate_ascent.largest_step(model._block, 4.0) == pytest.approx(largest)
     without = BSCAClassifier(budget=2, C=7.0, averaging=0)  # steps are as long as asked
     without._common["t"], without._common["error"] = 10, (0.3, 0.1)
@@ -69,7 +69,7 @@ def test_what_has_forgotten_is_saved_and_goes_on(classes):
     y = (turn.astype(int) + (classes - 2) * (X[:, 1] > 1.0)) % classes
     model = BSCAClassifier(budget=20, seed=0)
     model.learn_many(X[:900], y[:900])
-    assert model._own["forgotten"][0] > 600
+    assert model._rule_record["forgotten"][0] > 600
     assert model.n_learned == 900
     again = pickle.loads(pickle.dumps(model))
     for each in (model, again):
@@ -83,7 +83,7 @@ def test_without_an_average_or_with_weights_nothing_is_forgotten(options, weight
     X, y = turned(900, 600)
     model = BSCAClassifier(budget=20, seed=0, **options)
     model.learn_many(X, y, weight)
-    assert not model._own["forgotten"][0]
+    assert not model._rule_record["forgotten"][0]
 
 
 def scores_of(model, slot):

@@ -93,7 +93,7 @@ def test_a_projectron_inverts_the_gram_matrix_that_it_is_given():
     given.start_from(S, A, labels=[False, True])
     assert (given.predict_many(X) == (expansion(A, 0.0) > 0.0)).all()
     twin.start_from(S, A, labels=[False, True])
-    twin._own["gamma"] = 0.0  # inverts anew
+    twin._rule_record["gamma"] = 0.0  # inverts anew
     labels = (np.arange(len(X)) % 2 == 0).tolist()
     for model in (given, twin):
         model.learn_many(X, labels)

@@ -32,7 +32,7 @@ def test_decisions_are_those_of_the_twin(fit_intercept):
         budget=8, gamma=0.5, scaling=None, l2=1e-3, averaging=0, learning_rate="pegasos", fit_intercept=fit_intercept, seed=0
     )
     for label in range(3):  # all classes known from the start, as the twin's are
-        model._labels.target(label)
+        model._labels.encode(label)
     model._resize(3)
     twin = naive.NaiveMulticlassBSGD(8, 0.5, 1e-3, classes=3, fit_intercept=fit_intercept)
     agreed = 0
@@ -56,10 +56,10 @@ def test_a_third_label_changes_no_decision_on_the_other_two():
         model.learn_many(X, labels)
         before = [model.decision_function_one({0: a, 1: b}) for a, b in X[:20]]
         proba = [model.predict_proba_one({0: a, 1: b}) for a, b in X[:20]]
-        names = model._labels.probabilities(1.0)
+        names = model._labels.make_probabilities(1.0)
         positive = next(label for label, p in names.items() if p == 1.0)
         negative = next(label for label, p in names.items() if p == 0.0)
-        model._labels.target("third")
+        model._labels.encode("third")
         model._resize(3)
         for (a, b), f, p in zip(X[:20], before, proba, strict=True):
             scores = model.decision_function_one({0: a, 1: b})
@@ -113,7 +113,7 @@ def test_an_interrupt_while_a_label_takes_its_room_leaves_the_model_as_it_was(mo
     for kind in LEARNERS:
         model = kind.clone()
         model.learn_many(*blobs(20, classes=2))
-        for name in ("_widen_store", "_opened"):
+        for name in ("_grow_outputs", "_make_store_attributes"):
             with monkeypatch.context() as patch:
                 patch.setattr(type(model), name, interrupted)
                 refused(None, model.learn_one, {0: 1.0, 1: 1.0}, "third", error=KeyboardInterrupt)

@@ -27,7 +27,7 @@ from streamsvm.learners.experts import (
     LastTarget,
     Linear,
     Neighbours,
-    common_of,
+    read_common,
 )
 
 N = 60 if config.DISABLE_JIT else 600
@@ -110,7 +110,7 @@ def test_parameters_and_reports(kind):
     assert len({(report.name, report.output) for report in reports}) == len(reports) >= 19 * (kind is SVMClassifier)
     largest = 1.0 if kind is SVMClassifier else 20.0 * np.std(TABLES[kind][:N, -1])
     assert all(0.0 <= report.error <= largest for report in reports)
-    assert model.follows in ("stacks", "votes", "best")
+    assert model.active_combiner in ("stacks", "votes", "best")
     assert kind().nbytes < {SVMClassifier: 450_000, SVMRegressor: 3_000_000}[kind]
     assert kind("low").nbytes < kind().nbytes < kind("high").nbytes
 
@@ -190,7 +190,9 @@ def test_more_features_than_the_experts_of_second_order_take(kind):
 
 def first_of(model, kind):
     """The first store of the first expert of a kind."""
-    return next(stores[0] for expert, stores in zip(model._team, model._store.stores, strict=True) if isinstance(expert, kind))
+    return next(
+        stores[0] for expert, stores in zip(model._expert_specs, model._store.stores, strict=True) if isinstance(expert, kind)
+    )
 
 
 def remembered(model):
@@ -272,7 +274,7 @@ def test_states_that_compiled_code_could_not_trust_are_refused(kind, effort, wro
     for match, fields in wrong.items():
         for change in fields if isinstance(fields, list) else [(field, value) for field in fields for value in fields[field]]:
             model = pickle.loads(saved)
-            change(model) if callable(change) else spoil(model._store.views, *change, model._own)
+            change(model) if callable(change) else spoil(model._store.views, *change, model._rule_record)
             refused(match, pickle.loads, pickle.dumps(model))
 
 
@@ -329,18 +331,18 @@ def iterates(common, u, v, biases, values):
 
 def said_by(model, number, x):
     """What expert ``number`` says of a row, [outputs, its inputs to the stacks]; for regression without what it corrects."""
-    expert, stores, z, live = model._team[number], model._store.stores[number], scaled(model, x), model._outputs
+    expert, stores, z, live = model._expert_specs[number], model._store.stores[number], scaled(model, x), model._outputs
     v, half = model._store.views, 1.0 if model._outputs == 1 else 0.5  # one against the rest
     labelled = isinstance(model, SVMClassifier)
     names = names_of(model) if labelled else None
     if isinstance(expert, BudgetedMachine):
         damped = z * (1.0 - v.damping[0, : len(z)])
-        store, common, values = stores[0], common_of(stores[0]), kernels(stores[0], damped)
+        store, common, values = stores[0], read_common(stores[0]), kernels(stores[0], damped)
         rows, biases, n = store.views.coefficients, store.views.biases, store.n_support
         pairs = [(2 * k, 2 * k + 1) for k in range(live)]
         return np.array([iterates(common, rows[a, :n], rows[b, :n], biases[[a, b]], values) for a, b in pairs])
     if isinstance(expert, Linear):
-        rows = [(common_of(s), *s.views.weights[:, : len(z)], s.views.biases, z) for s in list(stores)[:live]]
+        rows = [(read_common(s), *s.views.weights[:, : len(z)], s.views.biases, z) for s in list(stores)[:live]]
         return half * np.array([iterates(*row) for row in rows])
     if isinstance(expert, Landmarks):
         store, regressors = stores[0].views, np.array([1.0, *kernels(stores[0], z)])
@@ -355,17 +357,17 @@ def said_by(model, number, x):
         given = [x.get(name, 0.0) for name in model.feature_names]
         if labelled:
             return NaiveForest.of(stores[0]).say(given, range(len(names)))
-        last, base = float(model._own[0]["last_target"]), predicted_before(v, v.experts["first_input"][number])
+        last, base = float(model._rule_record[0]["last_target"]), predicted_before(v, v.experts["first_input"][number])
         return np.array([NaiveForestOfNumbers.of(stores[0]).say(given, last, base)])
     if isinstance(expert, LastLabel):
-        table, own = NaiveTable(), model._own[0]
+        table, own = NaiveTable(), model._rule_record[0]
         table.counts = dict(zip(names, v.counts.tolist() if live > 1 else [own["rows"] - v.counts[0], v.counts[0]], strict=True))
         table.follows = {a: dict(zip(names, row, strict=False)) for a, row in zip(names, v.follows.tolist(), strict=False)}
         table.last = names[own["last"]]
         return table.say(names)
     if isinstance(expert, LastTarget):
-        return np.array([[model._own[0]["last_target"]]])
-    functions = model._own[0]["functions"] if isinstance(expert, Additive) else 1
+        return np.array([[model._rule_record[0]["last_target"]]])
+    functions = model._rule_record[0]["functions"] if isinstance(expert, Additive) else 1
     row = functions_of(dict(enumerate(z)), functions)
     return (v.newton_weights[v.experts["number"][number], :live, : len(row)] @ row)[:, None]
 
@@ -395,7 +397,7 @@ def test_inputs_to_the_stacks_are_what_each_expert_says_alone(effort, labels, sc
     assert model._outputs == (labels if labels > 2 else 1)
     for x, y in data[-5:]:
         model.predict_one(x)
-        for number, expert in enumerate(model._team):
+        for number, expert in enumerate(model._expert_specs):
             said, first = said_by(model, number, x), v.experts["first_input"][number]
             if v.experts["base_input"][number]:
                 said = said + np.clip(v.inputs[0, base], -10.0, 10.0)
@@ -441,7 +443,7 @@ def test_features_that_say_nothing_count_less(kind, scaling):
         return
     assert damping[0] < 0.05
     assert damping[2:].min() > 0.6 or config.DISABLE_JIT
-    for expert, stores in zip(model._team, model._store.stores, strict=True):
+    for expert, stores in zip(model._expert_specs, model._store.stores, strict=True):
         if isinstance(expert, BudgetedMachine):
             h, vectors, norms = stores[0].views.header[0], stores[0].vectors, stores[0].views.norms[: stores[0].n_support]
             assert h["gamma"] == pytest.approx(expert.width / np.square(1.0 - damping).sum())

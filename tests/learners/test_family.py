@@ -237,7 +237,7 @@ def learn(model, x, y, w):
         else:
             model.learn_one(x)
     except RuntimeError:  # over its cap
-        assert model._capped
+        assert model._refuses_when_full
     views = model._store.views
     assert np.isfinite(views.scores if hasattr(views, "scores") else model.coefficients).all()
 

@@ -152,7 +152,7 @@ class BesideNumbers(Pair):
 
     def compare_answers(self, x):
         self.model.predict_one(x)
-        last, base = float(self.model._own[0]["last_target"]), predicted_before(self.model._store.views, self.first)
+        last, base = float(self.model._rule_record[0]["last_target"]), predicted_before(self.model._store.views, self.first)
         np.testing.assert_allclose(self.said()[0], self.twin.say(self.given(x), last, base), rtol=1e-6, atol=1e-6)
 
     def learn(self, x, y, weight=1.0):
@@ -160,7 +160,7 @@ class BesideNumbers(Pair):
         self.compare_answers(x)
         self.learn_by_model(x, y, weight)
         last, base = (float(number) for number in store_of(self.model).views.row[:2])
-        self.twin.learn(self.given(x), last, base, float(self.model._own[0]["last_target"]))
+        self.twin.learn(self.given(x), last, base, float(self.model._rule_record[0]["last_target"]))
         self.compare()
         np.testing.assert_allclose(store_of(self.model).views.numbers, self.twin.numbers, atol=1e-6)
 
@@ -227,8 +227,8 @@ def test_what_other_experts_do_not_know_is_learned(kind):
     for t in range(0 if labels else len(X)):
         X[t, 0] = t % 6
         y[t] = last = (1.0, 2.0, 0.5, -1.0, 0.25, 1.0)[t % 6] * last + 0.3 * rng.normal() + (t % 6 == 4)
-    without = {"normal": tuple(e for e in kind._experts["normal"] if not isinstance(e, Forest))}
-    other, data = type("Other", (kind,), {"_experts": without}), list(zip(dicts(X), y.tolist(), strict=True))
+    without = {"normal": tuple(e for e in kind._specs_by_effort["normal"] if not isinstance(e, Forest))}
+    other, data = type("Other", (kind,), {"_specs_by_effort": without}), list(zip(dicts(X), y.tolist(), strict=True))
     if labels:
         assert accuracy(kind(seed=0), data, 1000) > accuracy(other(seed=0), data, 1000) + 0.05
     else:

@@ -53,7 +53,7 @@ def test_the_equations_are_those_of_all_rows_and_the_weights_solve_them(classes,
     expected_R = naive_rls.prior(L, GAMMA, 0.3)
     np.testing.assert_allclose(R, expected_R, rtol=2e-5, atol=1e-7)
     expected_S, expected_c, taken = naive_rls.normal_equations(Z, T, w, expected_R, forgetting)
-    assert ROWS - taken == model._own[0]["gathered"]
+    assert ROWS - taken == model._rule_record[0]["gathered"]
     scale = np.abs(expected_S).max()
     np.testing.assert_allclose(S, expected_S, rtol=1e-5, atol=1e-6 * scale)
     np.testing.assert_allclose(c, expected_c, rtol=1e-5, atol=1e-6 * scale)
@@ -181,7 +181,7 @@ def test_a_third_label_changes_no_decision_on_the_other_two():
         model.learn_many(X, [labels[k] for k in y])
         positive = model.positive_label
         before = [model.decision_function_one(x, output="average") for x in rows(X[:20])]
-        model._labels.target("third")
+        model._labels.encode("third")
         model._resize(3)
         for x, f in zip(rows(X[:20]), before, strict=True):
             scores = model.decision_function_one(x, output="average")
@@ -199,7 +199,7 @@ def test_labels_that_come_late_are_learned_as_if_they_had_been_known():
     X, y = X[late], y[late]
     models = [KernelRLSClassifier(BUDGET, gamma=GAMMA, max_swaps=0) for _ in range(2)]
     for label in range(4):
-        models[1]._labels.target(label)
+        models[1]._labels.encode(label)
     models[1]._resize(4)
     for model in models:
         model.learn_many(X, y.tolist())

@@ -55,16 +55,16 @@ def test_probabilities_agree_with_labels_however_small_the_decision():
 )
 def test_sides_of_labels(labels, signs, negative, positive):
     found = Labels(2)
-    assert [found.target(y) for y in labels if y is not None] == signs
-    assert (found.label_of(-1.0), found.label_of(1.0)) == (negative, positive)
-    assert abs(sum(found.probabilities(0.25).values()) - 1.0) < 1e-12
+    assert [found.encode(y) for y in labels if y is not None] == signs
+    assert (found.decode(-1.0), found.decode(1.0)) == (negative, positive)
+    assert abs(sum(found.make_probabilities(0.25).values()) - 1.0) < 1e-12
 
 
 def test_labels_before_any_and_after_refusal():
     # river asks of binary classifiers that both labels have a probability.
     for labels, probabilities in ((Labels(2), {False: 0.5, True: 0.5}), (Labels(3), {})):
-        assert (labels.label_of(0.0), labels.positive, labels.probabilities(0.5)) == (None, None, probabilities)
-        assert labels.array(np.zeros(2)).tolist() == [None, None]
+        assert (labels.decode(0.0), labels.positive, labels.make_probabilities(0.5)) == (None, None, probabilities)
+        assert labels.decode_array(np.zeros(2)).tolist() == [None, None]
     model = BSGDClassifier(budget=5)
     refused("feature", model.learn_one, {"a": "x"}, "spam")
     assert model.labels == []
@@ -95,7 +95,7 @@ def rows(n=ROWS, classes=2, seed=0):
 def small(kind, **parameters):
     valid = inspect.signature(kind).parameters
     some = {"budget": 20, "max_features": 4, "seed": 0, "averaging": 30, "effort": "low"}
-    if getattr(kind, "_capped", False):
+    if getattr(kind, "_refuses_when_full", False):
         some["budget"] = 200
     return kind(**{name: value for name, value in some.items() if name in valid}, **parameters)
 

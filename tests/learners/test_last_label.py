@@ -72,13 +72,13 @@ def test_a_third_label_leaves_the_table_of_the_first_two(order, third):
         table = {(a, b): v.follows[i, j] for i, a in enumerate(names) for j, b in enumerate(names) if {a, b} <= set(order)}
         age = np.roll(np.arange(store.held), -store.views.header[0]["next"])  # a larger store begins with the oldest row
         remembered = [names[int(target)] for target in store.views.targets[age]]
-        return table, remembered, store.vectors[age].tolist(), names[model._own[0]["last"]]
+        return table, remembered, store.vectors[age].tolist(), names[model._rule_record[0]["last"]]
 
     before = meant()
     table = before[0]
     assert len(set(table.values())) == 4
     assert set(before[1]) == set(order)
-    model._labels.target(third)
+    model._labels.encode(third)
     model._resize(3)
     assert meant() == before
     assert names_of(model) == [*order, third]

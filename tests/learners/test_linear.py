@@ -47,7 +47,7 @@ def test_as_its_twin(kind, fit_intercept, averaging):
         model.learn_one(x, y, weight)
         twin.learn(x, y if regression else (1.0 if y else -1.0), weight)
     chosen = twin.average if twin.follows_average() else twin.last
-    assert model.averaged == twin.follows_average()
+    assert model.follows_average == twin.follows_average()
     assert dict(zip(model.feature_names, model.coefficients, strict=True)) == pytest.approx(
         {name: chosen.get(name, 0.0) for name in model.feature_names}, rel=1e-9, abs=1e-12
     )
@@ -199,7 +199,7 @@ def test_probabilities_follow_the_decisions():
         if model.n_learned > N // 2:
             p, f = model.predict_proba_one(x)[True], model.decision_function_one(x)
             assert (p > 0.5) == (f > 0.0)
-            layer = int(model.averaged)
+            layer = int(model.follows_average)
             slope, size = (model._common[0][name][layer] for name in ("slope", "size"))
             q = 1.0 / (1.0 + np.exp(-np.clip(np.exp(slope) / max(size, 1.0) * f, -30.0, 30.0)))
             assert p == pytest.approx(q + 2.0 / (model.n_learned + 3.0) * (0.5 - q), abs=1e-12)

@@ -136,8 +136,8 @@ def test_features_of_all_are_known(kind):
 @pytest.mark.parametrize("kind", [BSGDClassifier, OnlineLinearSVC])
 def test_balanced_counts_are_summed(kind):
     models = parts(kind, class_weight="balanced")
-    counts = [model._class_weights.counts_of([0, 1]) for model in models]
-    assert one_of(models)._class_weights.counts_of([0, 1]) == np.sum(counts, axis=0).tolist()
+    counts = [model._class_weights.list_counts([0, 1]) for model in models]
+    assert one_of(models)._class_weights.list_counts([0, 1]) == np.sum(counts, axis=0).tolist()
 
 
 @pytest.mark.parametrize("kind", [BSGDClassifier, OnlineLinearSVC])
@@ -191,8 +191,8 @@ def test_kinds_that_cannot_become_one_are_refused(model, other, reason):
 @pytest.mark.once
 def test_the_damage_of_a_forgetron_is_that_of_all():
     models = parts(Forgetron)
-    mistakes, damage = (sum(float(model._own[name][0]) for model in models) for name in ("mistakes", "damage"))
-    own = one_of(models)._own[0]
+    mistakes, damage = (sum(float(model._rule_record[name][0]) for model in models) for name in ("mistakes", "damage"))
+    own = one_of(models)._rule_record[0]
     assert (own["mistakes"], own["damage"]) == (mistakes, pytest.approx(damage))
     assert 0.0 < own["damage"] <= 15.0 / 32.0 * mistakes
 
@@ -264,7 +264,7 @@ def test_the_decision_function_is_the_mean_by_rows(kind, fit_intercept, averagin
     X, _ = linear_rows(100, 3)
     counts = [model.n_learned for model in models]
     expected = np.average([decisions(model, X) for model in models], axis=0, weights=counts)
-    errors = [model._common["error"][0][int(model.averaged)] for model in models]
+    errors = [model._common["error"][0][int(model.follows_average)] for model in models]
     np.testing.assert_allclose(decisions(one_of(models), X), expected, rtol=1e-9, atol=1e-12)
     assert models[0].n_learned == sum(counts)
     np.testing.assert_allclose(models[0]._common["error"][0], np.average(errors, weights=counts), rtol=1e-12)

@@ -86,7 +86,7 @@ class Beside:
         said = v.inputs[:outputs, self.first]
         self.agree_on(said, x)
         if self.numbers:
-            target = float(model._own[0]["last_target"])
+            target = float(model._rule_record[0]["last_target"])
             missed = abs(target - v.numbers[0]) > v.choice_errors[0]
         else:
             label = names_of(model).index(y)

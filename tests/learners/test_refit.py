@@ -10,7 +10,7 @@ from scipy import optimize
 from refused import refused
 from streamsvm import BSCAClassifier, BSCARegressor, BSGDClassifier
 from streamsvm.learners import OnlineLinearSVC, OnlineLinearSVR
-from streamsvm.learners.refit import Equations, Trial, take_step
+from streamsvm.learners.refit import LineSearch, NormalEquations, take_step
 
 ROWS = 240
 
@@ -64,12 +64,12 @@ def loss_of(model, X, y, w, ridge):
 
 
 def step_by_parts(model, X, y, w, parts, ridge=0.1):
-    equations = Equations.zeros(model)
+    equations = NormalEquations.zeros(model)
     for some in np.array_split(np.arange(len(y)), parts):
-        equations.add(Equations.from_rows(model, X[some], y[some], w[some]))
-    step, trial = equations.step(model, ridge), Trial.zeros()
+        equations.add(NormalEquations.from_rows(model, X[some], y[some], w[some]))
+    step, trial = equations.step(model, ridge), LineSearch.zeros()
     for some in np.array_split(np.arange(len(y)), parts):
-        trial.add(Trial.from_rows(model, step, X[some], y[some], w[some]))
+        trial.add(LineSearch.from_rows(model, step, X[some], y[some], w[some]))
     return step, trial
 
 
@@ -110,7 +110,9 @@ def test_weights_of_classes_count():
     given = np.where(y == 1, 5.0, 1.0)
     plain = copy.deepcopy(model)
     plain._class_weights = None
-    np.testing.assert_allclose(Equations.from_rows(model, X, y).g, Equations.from_rows(plain, X, y, given).g, rtol=1e-9)
+    np.testing.assert_allclose(
+        NormalEquations.from_rows(model, X, y).g, NormalEquations.from_rows(plain, X, y, given).g, rtol=1e-9
+    )
 
 
 def test_a_step_that_goes_too_far_is_shortened():
@@ -121,7 +123,7 @@ def test_a_step_that_goes_too_far_is_shortened():
     before = loss(a)
     for factor, sizes in ((2.0, (0.25, 0.5)), (1e3, (0.0,)), (-1.0, (0.0,))):
         other = copy.deepcopy(model)
-        size = take_step(other, factor * step, Trial.from_rows(model, factor * step, X, y))
+        size = take_step(other, factor * step, LineSearch.from_rows(model, factor * step, X, y))
         assert size in sizes
         np.testing.assert_allclose(other.coefficients, a + size * factor * step)
         assert loss(other.coefficients) <= before
@@ -157,8 +159,8 @@ def test_columns_are_found_by_their_names():
     X, y = problem(2)
     model = BSCAClassifier(budget=12, gamma=0.5)
     model.learn_many(pd.DataFrame(X, columns=["a", "b", "c"]), y)
-    turned = Equations.from_rows(model, pd.DataFrame(X[:, ::-1], columns=["c", "b", "a"]), y)
-    np.testing.assert_array_equal(turned.g, Equations.from_rows(model, pd.DataFrame(X, columns=["a", "b", "c"]), y).g)
+    turned = NormalEquations.from_rows(model, pd.DataFrame(X[:, ::-1], columns=["c", "b", "a"]), y)
+    np.testing.assert_array_equal(turned.g, NormalEquations.from_rows(model, pd.DataFrame(X, columns=["a", "b", "c"]), y).g)
 
 
 @pytest.mark.once
@@ -172,7 +174,7 @@ def test_columns_are_found_by_their_names():
 )
 def test_rows_that_do_not_fit_are_refused(change, reason):
     model, X, y = fitted(BSCAClassifier, 2)
-    refused(reason, Equations.from_rows, model, *change(X, y))
+    refused(reason, NormalEquations.from_rows, model, *change(X, y))
 
 
 def linear(kind, fit_intercept):

@@ -96,7 +96,7 @@ def test_states_that_compiled_code_could_not_trust_are_refused(name):
         for value in values:
             match = "corrupt|outputs|beyond the part in use" if name == "least squares" or field == "live" else words
             model = pickle.loads(saved)
-            spoil(model._store.views, field, value, model._own, model._common)
+            spoil(model._store.views, field, value, model._rule_record, model._common)
             refused(match, pickle.loads, pickle.dumps(model))
 
 

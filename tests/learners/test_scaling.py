@@ -255,7 +255,11 @@ def test_inverses_follow_the_scale(model, drift):
         f = f if model.positive_label == y else -f
         full = model.n_support == model.budget
         model.learn_one(x, y)
-        due = full and f < 1.0 and model._own["gamma"][0] != 0.0 if isinstance(model, NOGD) else f <= 0.0 and model.n_support > 3
+        due = (
+            full and f < 1.0 and model._rule_record["gamma"][0] != 0.0
+            if isinstance(model, NOGD)
+            else f <= 0.0 and model.n_support > 3
+        )
         if due:
             n, vectors = model.n_support, model.support_vectors
             gram = np.array([[rbf(a, b, 0.5) for a in vectors] for b in vectors])

@@ -18,7 +18,7 @@ from streamsvm.batch import BatchClassifier, CSMOClassifier
 from streamsvm.core import sparse as core_sparse
 from streamsvm.learners import KernelRLSClassifier, OnlineLinearSVC
 from streamsvm.learners.preprocessing import BoundedScaler
-from streamsvm.learners.refit import Equations
+from streamsvm.learners.refit import NormalEquations
 
 MAKERS = {
     "BSGDClassifier": lambda: BSGDClassifier(budget=8, seed=0),
@@ -147,7 +147,7 @@ def test_passes_and_sums_over_sparse_rows():
     assert snapshot(models[0]) == snapshot(models[1])
     assert [solution.primal() for solution in solutions] == [solutions[0].primal()] * 2
     np.testing.assert_array_equal(solutions[0].coefficients, solutions[1].coefficients)
-    sparse_sums, dense_sums = (Equations.from_rows(models[0], form, y) for form in (X, X.toarray()))
+    sparse_sums, dense_sums = (NormalEquations.from_rows(models[0], form, y) for form in (X, X.toarray()))
     np.testing.assert_array_equal(sparse_sums.A, dense_sums.A)
     np.testing.assert_array_equal(sparse_sums.g, dense_sums.g)
 
@@ -161,7 +161,7 @@ def test_sums_add_up_values_that_share_a_column():
     sums = X[:, :1] + X[:, 1:2] + X[:, 2:]
     hashed.learn_many(X, y)
     summed.learn_many(sums, y)
-    np.testing.assert_array_equal(Equations.from_rows(hashed, X, y).A, Equations.from_rows(summed, sums, y).A)
+    np.testing.assert_array_equal(NormalEquations.from_rows(hashed, X, y).A, NormalEquations.from_rows(summed, sums, y).A)
 
 
 def test_scalers_take_sparse_rows():

@@ -40,12 +40,12 @@ def model():
 @pytest.mark.once
 def test_experts_are_the_learners_themselves():
     model = SVMClassifier("high", scaling=None, max_features=4, max_classes=2, seed=3)
-    team, peers = model._team, []
+    team, peers = model._expert_specs, []
     for number, expert in enumerate(team):
         if isinstance(expert, BudgetedMachine) and not expert.resets:
             options = {"C": expert.state["C"], "gamma": 1.0, "scaling": None, "max_classes": 2}
             peer = BSCAClassifier(budget=expert.budget, seed=3 + number, **options)
-            peer._own["one_pass"] = 0  # the stack sees to noise: the experts differ in C
+            peer._rule_record["one_pass"] = 0  # the stack sees to noise: the experts differ in C
             peers.append((number, peer))
         elif isinstance(expert, Linear):
             peers.append((number, OnlineLinearSVC(C=expert.state["C"])))
@@ -75,7 +75,7 @@ def test_experts_are_the_learners_themselves():
 @pytest.mark.parametrize(("kind", "functions", "memory"), [(SecondOrder, 1, 0.9999), (Additive, 4, 0.999)])
 def test_experts_of_second_order_as_their_twin(kind, functions, memory):
     model = SVMClassifier(scaling=None, max_features=4, max_classes=2, seed=3)
-    number = next(i for i, expert in enumerate(model._team) if type(expert) is kind)
+    number = next(i for i, expert in enumerate(model._expert_specs) if type(expert) is kind)
     n = 1 + 4 * functions
     twin = NaiveNewton(n, memory, 1.0, np.zeros(n))
     for t, (x, y) in enumerate(rows(100, labels=(False, True)), 1):
@@ -93,14 +93,14 @@ def test_experts_of_second_order_as_their_twin(kind, functions, memory):
 @pytest.mark.once
 def test_the_sum_of_functions_begins_anew_where_features_get_fewer_of_them():
     model = SVMClassifier(max_features=40, seed=0)
-    number = next(i for i, expert in enumerate(model._team) if isinstance(expert, Additive))
+    number = next(i for i, expert in enumerate(model._expert_specs) if isinstance(expert, Additive))
     newton_number = model._store.views.experts["number"][number]
     rng = np.random.default_rng(0)
     for n, functions in ((16, 4), (17, 2), (32, 2), (33, 1)):
         for _ in range(20):
             x = dict(enumerate(rng.normal(size=n).tolist()))
             model.learn_one(x, x[0] > 0.0)
-        assert model._own[0]["functions"] == functions
+        assert model._rule_record[0]["functions"] == functions
         assert np.flatnonzero(model._store.views.newton_weights[newton_number, 0])[-1] == n * functions
 
 
@@ -112,14 +112,14 @@ def test_a_third_class_leaves_the_decision_between_the_first_two():
     for matrix in (*model._store.views.curvatures, *model._store.views.inverses):
         matrix[0, 1:] = matrix[1:, 0] = 0.0
     before = [model.decision_function_one(x) for x, _ in data[:20]]
-    model._labels.target("eggs")
+    model._labels.encode("eggs")
     model._resize(3)
     for (x, _), f in zip(data[:20], before, strict=True):
         model._features.fill(model._row, x, False)
-        model._connect()
+        model._connect_experts()
         ensemble.decide(model._block, LAST)
         scores = dict(zip(model.labels, model._store.views.scores, strict=False))
-        if abs(f) < 20.0 and model.follows == "stacks":
+        if abs(f) < 20.0 and model.active_combiner == "stacks":
             prior, n_spam = 2.0 / (90 + 3.0), sum(y == "spam" for _, y in data)
             p = (1.0 / (1.0 + np.exp(-f)) - (n_spam + 1) / 92 * prior) / (1.0 - prior)
             assert scores["spam"] - scores["ham"] == pytest.approx(np.log(p / (1.0 - p)), rel=1e-4, abs=1e-6)
@@ -145,7 +145,7 @@ def test_probabilities_begin_at_the_frequencies_of_the_classes(labels):
         model.learn_one(x, label)
         counts[label] += 1
     v = model._store.views
-    assert model._own[0]["rows"] == 30
+    assert model._rule_record[0]["rows"] == 30
     if len(labels) == 2:
         assert v.counts[0] == counts[model.positive_label]
     else:
@@ -156,7 +156,7 @@ def first_of(model, kind, width=1.0):
     """The first store of the first expert of a kind and a width."""
     return next(
         stores[0]
-        for expert, stores in zip(model._team, model._store.stores, strict=True)
+        for expert, stores in zip(model._expert_specs, model._store.stores, strict=True)
         if isinstance(expert, kind) and expert.width == width
     )
 
@@ -225,7 +225,7 @@ def test_more_functions_than_there_is_room_for_are_not_computed():
     model = SVMClassifier("low", max_features=70, max_classes=2, seed=0)
     for i in range(5):
         model.learn_one({j: float((i * j) % 7) for j in range(70)}, i % 3 == 0)
-    model._own["functions"] = 4
+    model._rule_record["functions"] = 4
     loaded = pickle.loads(pickle.dumps(model))
     before = loaded._block[: len(loaded._store._saved)].copy()
     assert loaded.predict_one(dict.fromkeys(range(70), 1.0)) in (False, True)

@@ -173,13 +173,13 @@ def test_experts_are_the_learners_themselves():
     # On scaled targets; those that correct another learn what that has left.
     model = SVMRegressor("low" if config.DISABLE_JIT else "normal", scaling=None, max_features=3, seed=3)
     model._features.columns_of(list(next(iter(rows(1)))[0]), True)
-    model._make_room()
-    team, stores, v = model._team, model._store.stores, model._store.views
+    model._grow_columns()
+    team, stores, v = model._expert_specs, model._store.stores, model._store.views
     peers, twins = [], []
     for number, expert in enumerate(team):
         if isinstance(expert, BudgetedMachine):
             peers.append((number, BSCARegressor(expert.budget, C=expert.state["C"], gamma=1.0, scaling=None, seed=3 + number)))
-            peers[-1][1]._own["one_pass"] = 0  # the stack sees to noise: the experts differ in C
+            peers[-1][1]._rule_record["one_pass"] = 0  # the stack sees to noise: the experts differ in C
         elif isinstance(expert, Linear):
             peers.append((number, OnlineLinearSVR(C=expert.state["C"])))
         elif isinstance(expert, Landmarks):
@@ -195,14 +195,14 @@ def test_experts_are_the_learners_themselves():
     last = next(v.experts["first_input"][number] for number, expert in enumerate(team) if isinstance(expert, LastTarget))
     history = []
     for x, y in rows(120 if config.DISABLE_JIT else 400):
-        before = model._own[0]["last_target"]
+        before = model._rule_record[0]["last_target"]
         model.learn_one(x, y)
         inputs = v.inputs[0]  # as they were when the row was learned
         assert inputs[last] == before
         history.append(y)
         deviation = np.std(history)
         target = (y - np.mean(history)) / deviation if deviation > 0.0 else 0.0  # none is so far that it is bounded
-        assert model._own[0]["last_target"] == pytest.approx(target, rel=1e-6, abs=1e-9)
+        assert model._rule_record[0]["last_target"] == pytest.approx(target, rel=1e-6, abs=1e-9)
         for number, functions, twin in twins:
             z = functions_of(x, functions)
             assert inputs[v.experts["first_input"][number]] == pytest.approx(twin.predict(z), rel=1e-6, abs=1e-8)
@@ -230,7 +230,7 @@ def test_experts_are_the_learners_themselves():
 def test_one_expert_begins_anew_where_the_stream_drifts():
     data = list(rows(500)) + [(x, -y) for x, y in rows(500)]
     model = learned(data)
-    assert model._own[0]["resets"] == 1
+    assert model._rule_record[0]["resets"] == 1
     found = errors(data)
     assert found[900:].mean() < 2.0 * found[400:500].mean() < found[500:600].mean()
 

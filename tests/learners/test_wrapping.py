@@ -14,7 +14,7 @@ from refused import raises, refused
 from saved import dumps, loads
 from streamsvm import BSGDClassifier, BSGDRegressor, SVMClassifier, table_model
 from streamsvm.learners.conformal import ConformalClassifier, ConformalRegressor
-from streamsvm.learners.costs import CostSensitiveClassifier, costs_of_threshold
+from streamsvm.learners.costs import CostSensitiveClassifier, compute_threshold_costs
 from streamsvm.learners.preprocessing import BoundedTargetScaler
 from streamsvm.learners.thresholds import TunedThresholdClassifier
 from streamsvm.stream.merging import merged
@@ -53,7 +53,7 @@ OF_LABELS = [name for name in MADE if name != "numbers"]
 
 
 @pytest.mark.once
-@pytest.mark.parametrize("probability", [False, True, "each"])
+@pytest.mark.parametrize("probability", [False, True, "all"])
 @pytest.mark.parametrize("name", OF_LABELS)
 def test_rows_that_come_together_are_taken_as_one_after_the_other(name, probability):
     one, many = MADE[name](), MADE[name]()
@@ -72,7 +72,7 @@ def test_rows_that_come_together_are_taken_as_one_after_the_other(name, probabil
         for i, (x, _) in enumerate(part):
             p = one.predict_proba_one(x)
             assert labels[i] == one.predict_one(x)
-            if probability == "each":
+            if probability == "all":
                 assert {label: float(column[i]) for label, column in found.items()} == pytest.approx(p, rel=1e-6)
             elif probability:
                 assert found[i] == pytest.approx(p[labels[i]], rel=1e-6)
@@ -93,7 +93,7 @@ def test_costs_choose_the_label_of_the_least_expected_cost():
         assert model.predict_one(x) == min(expected, key=expected.get)
         seen.add(model.predict_one(x) == model.classifier.predict_one(x))
     assert seen == {True, False}
-    threshold = CostSensitiveClassifier(BSGDClassifier(budget=30, seed=0), costs_of_threshold("b", 0.3))
+    threshold = CostSensitiveClassifier(BSGDClassifier(budget=30, seed=0), compute_threshold_costs("b", 0.3))
     for x, y in rows(300, labels=("a", "b")):
         threshold.learn_one(x, y)
     for x, _ in rows(200, 1, ("a", "b")):

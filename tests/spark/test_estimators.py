@@ -15,7 +15,7 @@ from pyspark.sql.types import ArrayType, DoubleType, StructField, StructType
 from refused import raises
 from spark_frames import framed, of_file, stacked
 from streamsvm import BSCAClassifier, BSCARegressor, BSGDClassifier
-from streamsvm.learners.refit import Equations, Trial, take_step
+from streamsvm.learners.refit import LineSearch, NormalEquations, take_step
 from streamsvm_spark import (
     BudgetedSVMClassificationModel,
     BudgetedSVMClassifier,
@@ -60,8 +60,8 @@ def test_more_rounds_fit_coefficients_by_all_rows(spark, rows, classes, width, m
     learner = estimator.copy({estimator.rounds: 1}).fit(framed(spark, X, y)).learner()
     before = (learner.predict_many(X) == y).mean()
     for _ in range(2):
-        step = Equations.from_rows(learner, X, y.astype(float)).step(learner)
-        take_step(learner, step, Trial.from_rows(learner, step, X, y.astype(float)))
+        step = NormalEquations.from_rows(learner, X, y.astype(float)).step(learner)
+        take_step(learner, step, LineSearch.from_rows(learner, step, X, y.astype(float)))
     model = estimator.fit(framed(spark, X, y))
     np.testing.assert_allclose(model.learner().coefficients, learner.coefficients, rtol=1e-6, atol=1e-8)
     np.testing.assert_allclose(model.learner().predict_proba_many(X), learner.predict_proba_many(X), atol=1e-6)
@@ -74,8 +74,8 @@ def test_more_rounds_of_targets_and_weights(spark, rows):
     w = (np.arange(600) % 3).astype(float)
     model = BudgetedSVMRegressor(budget=30, rounds=2, weightCol="w").fit(framed(spark, X, y, w=w)).learner()
     learner = BudgetedSVMRegressor(budget=30, weightCol="w").fit(framed(spark, X, y, w=w)).learner()
-    step = Equations.from_rows(learner, X, y, w).step(learner)
-    take_step(learner, step, Trial.from_rows(learner, step, X, y, w))
+    step = NormalEquations.from_rows(learner, X, y, w).step(learner)
+    take_step(learner, step, LineSearch.from_rows(learner, step, X, y, w))
     np.testing.assert_allclose(model.coefficients, learner.coefficients, rtol=1e-6, atol=1e-8)
     assert w @ np.square(model.predict_many(X) - y) < 0.1 * w @ np.square(y - y.mean())
 

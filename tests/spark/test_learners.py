@@ -5,7 +5,7 @@ import pytest
 
 from spark_frames import framed, of_file, stacked
 from streamsvm.learners import OnlineLinearSVC, OnlineLinearSVR
-from streamsvm.learners.refit import Equations, Trial, take_step
+from streamsvm.learners.refit import LineSearch, NormalEquations, take_step
 from streamsvm.stream.merging import merged
 from streamsvm_spark import BudgetedSVMClassificationModel, BudgetedSVMClassifier, BudgetedSVMRegressor, RowsError, estimators
 from streamsvm_spark.parameters import CLASSIFIERS
@@ -28,8 +28,8 @@ def test_a_linear_fit_is_that_of_each_partition_merged(spark, rows, signs, kind)
     one = merged(models)
     frame = framed(spark, X, y)
     assert of_file(estimator(learner="linear", C=0.5).fit(frame).learner()) == of_file(one)
-    step = Equations.from_rows(one, X, y.astype(float)).step(one)
-    take_step(one, step, Trial.from_rows(one, step, X, y.astype(float)))
+    step = NormalEquations.from_rows(one, X, y.astype(float)).step(one)
+    take_step(one, step, LineSearch.from_rows(one, step, X, y.astype(float)))
     again = estimator(learner="linear", C=0.5, rounds=2).fit(frame).learner()
     np.testing.assert_allclose(again.coefficients, one.coefficients, rtol=1e-6)
     assert again.intercept == pytest.approx(one.intercept, rel=1e-6)

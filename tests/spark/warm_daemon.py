@@ -5,7 +5,7 @@ import runpy
 
 import numpy as np
 
-from streamsvm.learners.refit import Equations, Trial
+from streamsvm.learners.refit import LineSearch, NormalEquations
 from streamsvm_spark import parts
 from streamsvm_spark.parameters import CLASSIFIERS
 
@@ -18,8 +18,8 @@ def warm_up():
         model.learn_many(X, y, np.ones(40))
         model = parts.learner_of(parts.bytes_of(model))
         model.decision_function_many(X), model.predict_proba_many(X)
-        step = Equations.from_rows(model, X, y).step(model)
-        Trial.from_rows(model, step, X, y)
+        step = NormalEquations.from_rows(model, X, y).step(model)
+        LineSearch.from_rows(model, step, X, y)
 
 
 if __name__ == "__main__":

@@ -106,7 +106,7 @@ def test_rows_that_are_predicted_and_learned_in_one_call(kind, weighted):
         i += len(part)
     assert found == expected
     assert dumps(many) == dumps(single)
-    assert at_once > N / 2 or kind._rule is None or many._capped
+    assert at_once > N / 2 or kind._rule is None or many._refuses_when_full
 
 
 @pytest.mark.parametrize("three", [False, True])
@@ -117,10 +117,10 @@ def test_the_probabilities_of_all_labels_in_one_call(kind, three):
     for x, y in rows[:30]:
         single.learn_one(x, y)
         many.learn_one(x, y)
-    answers = many.predict_then_learn(*in_columns(rows[30:]), [row.y for row in rows[30:]], "each")
+    answers = many.predict_then_learn(*in_columns(rows[30:]), [row.y for row in rows[30:]], "all")
     if answers is None:
-        assert not many.learns_many_at_once
-        answers = many.predict_then_learn(*in_columns(rows[30:]), [None] * 170, "each")
+        assert not many.can_learn_many
+        answers = many.predict_then_learn(*in_columns(rows[30:]), [None] * 170, "all")
         expected = [single.predict_proba_one(x) for x, _ in rows[30:]]
     else:
         expected = []
@@ -134,13 +134,13 @@ def test_the_probabilities_of_all_labels_in_one_call(kind, three):
 
 def test_the_probabilities_of_all_labels_before_any_was_learned():
     for model in (BSGDClassifier(10, seed=0), BSGDClassifier(10, seed=0, max_classes=2)):
-        predictions, each = model.predict_then_learn(np.empty((2, 0)), [], [None, None], "each")
+        predictions, each = model.predict_then_learn(np.empty((2, 0)), [], [None, None], "all")
         assert predictions == [model.predict_one({})] * 2
         assert {label: column.tolist() for label, column in each.items()} == {
             label: [p, p] for label, p in model.predict_proba_one({}).items()
         }
         model.learn_one({"a": 1.0}, "only")
-        _, each = model.predict_then_learn(np.ones((2, 1)), ["a"], [None, "only"], "each")
+        _, each = model.predict_then_learn(np.ones((2, 1)), ["a"], [None, "only"], "all")
         assert [{label: column[i] for label, column in each.items()} for i in (0, 1)] == [{"only": 1.0}] * 2
 
 

@@ -197,8 +197,8 @@ class BatchClassifier(BatchAdapter, base.MiniBatchClassifier):
 
     def _target(self, y: Any) -> float:
         """Return the number of a label, in the order of arrival."""
-        target = self._labels.target(y)
-        if self._labels.many:
+        target = self._labels.encode(y)
+        if self._labels.class_labels:
             return target
         return 0.0 if target == next(iter(self._labels.targets.values())) else 1.0
 
@@ -207,7 +207,7 @@ class BatchClassifier(BatchAdapter, base.MiniBatchClassifier):
 
     def _forget(self, known: tuple[int, ...]) -> None:
         super()._forget(known)
-        self._labels.forget(known[1])
+        self._labels.forget_after(known[1])
 
     def _put(self, X: np.ndarray, targets: np.ndarray, weights: np.ndarray) -> np.ndarray:
         gone = super()._put(X, targets, weights)
@@ -240,7 +240,7 @@ class BatchClassifier(BatchAdapter, base.MiniBatchClassifier):
         The labels that the model was fitted with come first.
         """
         if self._fit is None:
-            return self._labels.many or list(self._labels.probabilities(0.5))
+            return self._labels.class_labels or list(self._labels.make_probabilities(0.5))
         fitted = set(self._fit.classes)
         return [*self._fit.classes, *(label for label in self.labels if label not in fitted)]
 
@@ -320,7 +320,7 @@ class BatchClassifier(BatchAdapter, base.MiniBatchClassifier):
 
     def __setstate__(self, state: dict[str, Any]) -> None:
         super().__setstate__(state)
-        self._labels.restore(state["labels"])
+        self._labels.restore_labels(state["labels"])
         self._counts = Counter(self._window.targets.tolist())
 
     @classmethod

@@ -181,7 +181,7 @@ def _fill_state(model: Learner, state: Any, n: int, used: int) -> None:
         c[name] = state[name]
     c["n_merges"] = state["merges"]
     for name in _CHART if _forgets(model) else ():
-        model._own[name] = state[name]
+        model._rule_record[name] = state[name]
     v.cache[0]["valid"] = 0
 
 
@@ -208,7 +208,7 @@ _CHART = "drifts", "forgotten"
 
 
 def _forgets(model: Learner) -> bool:
-    return isinstance(model, BSCAClassifier) and bool(model._own[0]["one_pass"])
+    return isinstance(model, BSCAClassifier) and bool(model._rule_record[0]["one_pass"])
 
 
 def _row_dtype(model: Learner) -> np.dtype[Any]:
@@ -236,7 +236,7 @@ def _state_of(model: Learner) -> Any:
     for name in ("scale", "average_v", "average_u", "error", "size", "slope", "curvature", "t", "random"):
         one[name] = c[name]
     for name in _CHART if _forgets(model) else ():
-        one[name] = model._own[0][name]
+        one[name] = model._rule_record[0][name]
     one["merges"], one["vectors"][:n] = c["n_merges"], v.vectors[_feature_places(model), :n].T
     one["weights"][:n], one["stamps"][:n] = v.weights[:n], v.stamps[:n]
     one["next_stamp"], one["n"], one["made_for"] = v.header[0]["next_stamp"], n, _made_for(model)
@@ -285,7 +285,7 @@ def _number_list(array: np.ndarray) -> str:
 
 
 def _step_text(model: Learner) -> str:
-    own = model._own[0]
+    own = model._rule_record[0]
     if isinstance(model, BSCAClassifier):
         names = {"C": own["C"], "RELAXATION": own["relaxation"], "TOL": own["tol"], "REPROCESS": own["reprocess"]}
         text = _PARTS["ascent"].replace("$LIMIT", _PARTS["one_pass_limit"] if own["one_pass"] else "    return $C;")

@@ -81,8 +81,8 @@ def test_it_forgets_as_in_python(tmp_path):
         device.learn(x, label)
     taken = restore_state(model, device.state)
     model.learn_many(X, y)
-    assert model._own["forgotten"][0] > 250
-    assert taken._own == model._own
+    assert model._rule_record["forgotten"][0] > 250
+    assert taken._rule_record == model._rule_record
     assert_equal(model, taken, 1e-3)
     wrong = bytearray(serialise_state(model))
     np.frombuffer(wrong, _row_dtype(model))["drifts"][0, 1] = 1.5  # a mean of errors, which are at most 1
