@@ -22,10 +22,10 @@ from streamsvm.core.explaining import (
 from streamsvm.core.frames import to_columns, to_list
 from streamsvm.files.messages import short_repr, shorten
 from streamsvm.learners.wrapping import explain_wrapped, find_wrapped_examples
-from streamsvm.stream.rows import GuardedModel
+from streamsvm.stream.batches import next_batch, supports_batches
+from streamsvm.stream.rows import ValidatingPipeline
 from streamsvm.stream.tables import TableModel
 from streamsvm.stream.tables.chunk import Chunk, Row, Table, is_absent
-from streamsvm.stream.together import takes_many, together
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -318,8 +318,8 @@ class _MeasuredLearner:
         self._model, self._xs, self.y = model, xs, ys
         self._is_number = isinstance(model, base.Regressor) or isinstance(getattr(model, "_last_step", None), base.Regressor)
         if self.y is not None:
-            self._guarded = GuardedModel(model, learns=False)
-            self._at_once = takes_many(self._guarded, False)
+            self._pipeline = ValidatingPipeline(model, learns=False)
+            self._at_once = supports_batches(self._pipeline, False)
 
     @property
     def n_rows(self) -> int:
@@ -352,11 +352,11 @@ class _MeasuredLearner:
         found: list[Any] = []
         chunk = Chunk([Row(dict(x)) for x in xs], str)
         while len(found) < len(xs):
-            rows = together(chunk, len(found), len(xs), self._guarded, False, bool, self._is_number) if self._at_once else None
+            rows = next_batch(chunk, len(found), len(xs), self._pipeline, False, bool, self._is_number) if self._at_once else None
             if rows is None:
                 found.append(self._model.predict_one(xs[len(found)]))
             else:
-                found += self._guarded.last.predict_then_learn(rows.X, rows.names, [None] * len(rows.X), False)[0]
+                found += self._pipeline.last_step.predict_then_learn(rows.X, rows.names, [None] * len(rows.X), False)[0]
         return found
 
 

@@ -47,7 +47,7 @@ SINGLE = (
     "streamsvm.learners.classifier.OnlineClassifier",
     "streamsvm.learners.regressor.OnlineRegressor",
     "streamsvm.stream.sources.TextSource",
-    "streamsvm.stream.answers.ExtraFields",
+    "streamsvm.stream.prediction_fields.ComputedFields",
     "streamsvm.export.c.writer.CFiles",
 )
 MOCKED = ["pyspark"]

@@ -34,10 +34,10 @@ from streamsvm.core.compiling.common import INTERPRETED
 from streamsvm.core.compiling.machine_code import describe_status, is_available
 from streamsvm.core.warning import warn
 from streamsvm.stream import CheckpointError, CheckpointFolder, DelayedLearningLoop, LearningLoop, StreamError, WeightedSource
-from streamsvm.stream.answers import calibrated_answer
 from streamsvm.stream.endpoints import Position
 from streamsvm.stream.merging import Merged, PartMerger
 from streamsvm.stream.open import open_worker
+from streamsvm.stream.prediction_fields import make_conformal_fields
 from streamsvm.stream.rows import learner_of, listed, steps_of
 from streamsvm.stream.schema.schema_inference import infer_schema
 from streamsvm.stream.schema.source_sample import SourceSample, sample_files, sample_pipe, sample_topic
@@ -91,7 +91,7 @@ def learn(job: LearnJob) -> bool:
             on_progress=display.show,
             on_error=on_error,
             keep=job.keep,
-            answers=list(filter(None, [calibrated_answer(model)])),
+            computed_fields=list(filter(None, [make_conformal_fields(model)])),
             **job.make_score(),
             **job.limits,
         )

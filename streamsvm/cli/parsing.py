@@ -26,8 +26,8 @@ from streamsvm.learners.linear import OnlineLinearSVC, OnlineLinearSVR
 from streamsvm.learners.preprocessing import BoundedScaler, BoundedTargetScaler
 from streamsvm.learners.svm import SVMClassifier, SVMRegressor
 from streamsvm.learners.thresholds import TunedThresholdClassifier
-from streamsvm.stream.answers import PROBABILITIES, ExtraFields, calibrated_answer
 from streamsvm.stream.drift import DriftWatch
+from streamsvm.stream.prediction_fields import PROBABILITIES, ComputedFields, make_conformal_fields
 from streamsvm.stream.rows import LabelRules, gives_probabilities, learner_of, listed, parse_label, parse_libsvm_label, steps_of
 from streamsvm.stream.scores.probability_scores import PROBABILITY_SCORES
 from streamsvm.stream.scores.several import TABLES, Scores
@@ -393,7 +393,7 @@ def _deciding_anew(model: Any, decide: Decide) -> Any:
     return model
 
 
-def answers_of(model: Any, probabilities: bool, explained: int | None) -> list[ExtraFields]:
+def answers_of(model: Any, probabilities: bool, explained: int | None) -> list[ComputedFields]:
     """Return what predictions say beside the label, as flags ask for it; a CommandError where the model has no such thing."""
     fields = []
     last = steps_of(model)[1]
@@ -401,7 +401,7 @@ def answers_of(model: Any, probabilities: bool, explained: int | None) -> list[E
         if not gives_probabilities(last):
             raise CommandError(f"--probabilities: a {type(last).__name__} has none")
         fields.append(PROBABILITIES)
-    if (sure := calibrated_answer(model)) is not None:
+    if (sure := make_conformal_fields(model)) is not None:
         fields.append(sure)
     if explained is not None:
         if not hasattr(learner_of(model), "explain_one"):
@@ -411,5 +411,5 @@ def answers_of(model: Any, probabilities: bool, explained: int | None) -> list[E
             parts = list(explain_one(model, x).contributions.items())[:explained]
             return [{printable(str(name)): float(f"{size:.6g}") for name, size in parts}]
 
-        fields.append(ExtraFields(("why",), why))
+        fields.append(ComputedFields(("why",), why))
     return fields

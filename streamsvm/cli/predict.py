@@ -59,7 +59,7 @@ def run_predict(arguments: argparse.Namespace) -> bool:
             abstain=job.abstain,
             metric=usual,
             window=_WINDOW,
-            answers=answers_of(model, job.probabilities, job.explain),
+            computed_fields=answers_of(model, job.probabilities, job.explain),
             version=saved.header["rows"] if follow is not None else 0,
             checkpoints=checkpoints,
             on_error=on_error,

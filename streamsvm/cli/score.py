@@ -18,9 +18,9 @@ from streamsvm.cli.parsing import Decision, check_predicts, decided_model, make_
 from streamsvm.cli.progress import WAITING, course_of, lines_of, scores_of
 from streamsvm.cli.streams import newest, read_by_model, stopping, tell
 from streamsvm.stream import DelayedLearningLoop, PredictionLoop, Progress, Sink
-from streamsvm.stream.answers import calibrated_answer
 from streamsvm.stream.checkpoint import Checkpoint
 from streamsvm.stream.endpoints import Position, Record
+from streamsvm.stream.prediction_fields import make_conformal_fields
 from streamsvm.stream.rows import gives_probabilities, learner_of, steps_of
 from streamsvm.stream.scores.several import Scores
 from streamsvm.stream.stream_loop import StreamLoop
@@ -47,10 +47,12 @@ def run_score(arguments: argparse.Namespace) -> bool:
         positive = positive if Scores(metric, _WINDOW).may_be_binary else None
     else:
         metric = metrics_of(model, arguments.metric, positive)
-    sure = None if job.label_stream is not None else calibrated_answer(model)
+    sure = None if job.label_stream is not None else make_conformal_fields(model)
     held = None if sure is None else _Held()
     answers = [] if sure is None else [sure]
-    with scoring_loop(job, checkpoint, model, metric, positive, sink=held, answers=answers, abstain=arguments.abstain) as loop:
+    with scoring_loop(
+        job, checkpoint, model, metric, positive, sink=held, computed_fields=answers, abstain=arguments.abstain
+    ) as loop:
         end = loop.run()
     check_met(end, loop.source.name)
     counts = rows_left_out(end)

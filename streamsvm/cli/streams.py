@@ -35,7 +35,7 @@ from streamsvm.stream.checkpoint import Checkpoint, Checkpoints, check_holds_mod
 from streamsvm.stream.columns import ColumnMonitor
 from streamsvm.stream.endpoints import Position, WrappedSource
 from streamsvm.stream.open import format_of, open_checkpoints, open_models
-from streamsvm.stream.rows import GuardedModel, columns_of
+from streamsvm.stream.rows import ValidatingPipeline, columns_of
 from streamsvm.stream.schema.source_sample import SourceSample
 from streamsvm.stream.tables import Reading
 from streamsvm.stream.tables.chunk import BadRow, Row, without_columns
@@ -248,7 +248,7 @@ def _if_table(place: Path) -> str:
 
 def first_rows(place: str, checkpoint: Checkpoint, most: int) -> Iterator[Row]:
     """Give the first rows of a table, read as ``predict`` reads it; a CommandError where one cannot be read."""
-    columns = ColumnMonitor(columns_of(checkpoint.model), GuardedModel(checkpoint.model, learns=False).encoder)
+    columns = ColumnMonitor(columns_of(checkpoint.model), ValidatingPipeline(checkpoint.model, learns=False).encoder)
     with read_by_model(StreamJob(source=place), checkpoint) as source:
         for row in itertools.islice(source, most):
             if isinstance(row, BadRow):

@@ -322,7 +322,7 @@ class CSVSource(TextSource):
         except csv.Error as error:
             raise ValueError(str(error)) from None
 
-    def _copied_columns(self, line: str) -> Sequence[Any]:
+    def _parse_passthrough(self, line: str) -> Sequence[Any]:
         cells = self.cells_of(line)
         return (
             [cells[self._names.index(name)] or None for name in self.kept_names]

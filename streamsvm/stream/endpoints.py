@@ -44,7 +44,7 @@ class DeadLetter(TypedDict):
 class Prediction(TypedDict):
     """The model's prediction of a row, made before the row is learned.
 
-    Further fields are the columns and messages that predictions keep of their rows, and what ``answers`` add.
+    Further fields are the columns and messages that predictions keep of their rows, and what ``computed_fields`` add.
     """
 
     row: int

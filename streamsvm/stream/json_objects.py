@@ -311,7 +311,7 @@ class JSONLinesSource(TextSource):
             raise ValueError(f"not a JSON object{hint}: {short_repr(line)}")
         return x
 
-    def _copied_columns(self, line: str) -> Sequence[Any]:
+    def _parse_passthrough(self, line: str) -> Sequence[Any]:
         x = self._fields_of(line)
         return [at_path(x, name) for name in self.kept_names]
 

@@ -16,8 +16,8 @@ from streamsvm.stream.endpoints import START_AFRESH, Sink, Source
 from streamsvm.stream.progress import LearningCurve
 from streamsvm.stream.rows import (
     MOST_LABELS,
-    GuardedModel,
     LabelRules,
+    ValidatingPipeline,
     checked_number,
     columns_of,
     differing_lines,
@@ -84,8 +84,8 @@ class LearningLoop(StreamLoop):
         Columns that are copied from each row into its prediction, as they came, for whoever joins the two. One that a row does
         not have is None. Predictions of a topic's rows also have ``partition`` and ``offset`` of the message, and ``within`` if
         messages have many rows.
-    answers
-        What predictions say beside the label, each a `streamsvm.stream.answers.ExtraFields`. Rows are then taken
+    computed_fields
+        What predictions say beside the label, each a `streamsvm.stream.prediction_fields.ComputedFields`. Rows are then taken
         one by one.
     classes
         Labels that rows may have. None accepts any label of the type of the first one, and refuses labels of other types.
@@ -139,7 +139,7 @@ class LearningLoop(StreamLoop):
         **options: Unpack[LoopOptions],
     ) -> None:
         super().__init__(source, model, metric, sink=sink, **options)
-        last = self._guarded.last
+        last = self._pipeline.last_step
         if classes is not None and self._regression:
             raise ValueError(f"classes are declared, and {type(last).__name__} predicts numbers: leave them out")
         self._labels = LabelRules(classes)
@@ -183,8 +183,8 @@ class LearningLoop(StreamLoop):
         self._scores.labels.admitted(self._labels.known)
         self._continue_at(folder, checkpoint)
         self.curve = curve
-        self._guarded = GuardedModel(checkpoint.model)
-        self.columns.compare_with(columns_of(checkpoint.model), self._guarded.encoder)
+        self._pipeline = ValidatingPipeline(checkpoint.model)
+        self.columns.compare_with(columns_of(checkpoint.model), self._pipeline.encoder)
 
     def _resume_drift(self, folder: Path | str, facts: Any, detector: Any) -> None:
         if self.drift is None:
@@ -204,8 +204,8 @@ class LearningLoop(StreamLoop):
         # anything was learned.
         if not self._learns:
             return super()._row_learner()
-        guarded, model, scores, labels = self._guarded, self.model, self._scores, self._labels
-        check, timings, regression, drift = guarded.check, self.timings, self._regression, self.drift
+        pipeline, model, scores, labels = self._pipeline, self.model, self._scores, self._labels
+        check, timings, regression, drift = pipeline.check_row, self.timings, self._regression, self.drift
         learned: set[Any] = set()  # labels that this model knows
 
         def learn(x: Any, y: Any, seen: Any, label: Any, probabilities: Any, w: float | None = None) -> Any:
@@ -219,8 +219,8 @@ class LearningLoop(StreamLoop):
                     first = True
                 if first:
                     new = labels.check(y)
-                    if guarded.check_new is not None:
-                        guarded.check_new(seen, y)
+                    if pipeline.check_new_label is not None:
+                        pipeline.check_new_label(seen, y)
             if check is not None:
                 check(seen, y)
             if scores.binary:
@@ -258,7 +258,7 @@ class LearningLoop(StreamLoop):
 
     def _note_columns(self) -> None:
         """Tell a new model in which order the source has its columns, if it has any."""
-        note = getattr(self._guarded.last, "note_columns", None) if self._learns and self.source.columns else None
+        note = getattr(self._pipeline.last_step, "note_columns", None) if self._learns and self.source.columns else None
         if note is not None:
             note(self.source.columns)
 
@@ -266,7 +266,7 @@ class LearningLoop(StreamLoop):
         super()._take_one(chunk, i)
         if self.drift is not None and self.drift.due:
             self.drift.due = False
-            self._guarded = GuardedModel(self.model.clone())
+            self._pipeline = ValidatingPipeline(self.model.clone())
             self._note_columns()
             self._take = self._row_taker()
 

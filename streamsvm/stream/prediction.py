@@ -13,13 +13,13 @@ from river import base, compose
 
 from streamsvm.core.warning import warn
 from streamsvm.files.messages import short_repr
+from streamsvm.stream.batches import Batch, supports_batches
 from streamsvm.stream.checkpoint import Checkpoint, CheckpointError, CheckpointFolder, check_says_rows, read_newest
 from streamsvm.stream.endpoints import Prediction, Sink, Source, StreamError
 from streamsvm.stream.logs import event
-from streamsvm.stream.rows import GuardedModel, columns_of, gives_probabilities
+from streamsvm.stream.rows import ValidatingPipeline, columns_of, gives_probabilities
 from streamsvm.stream.stream_loop import LoopOptions, Metric, StreamLoop
 from streamsvm.stream.tables.chunk import Chunk
-from streamsvm.stream.together import Together, takes_many
 
 logger: logging.Logger = logging.getLogger(__name__)
 _KIND = "predictions"  # of a checkpoint
@@ -158,7 +158,7 @@ class PredictionLoop(StreamLoop):
         cannot be scored count as missing.
     checkpoints
         Place for checkpoints; not the folder of the learning loop that made the model. None writes none.
-    positive, window, abstain, keep, answers
+    positive, window, abstain, keep, computed_fields
         As in `LearningLoop`.
     checkpoint_every, checkpoint_seconds, on_progress, on_error, error_limit, error_share
         As in `LearningLoop`.
@@ -249,27 +249,27 @@ class PredictionLoop(StreamLoop):
         self._follow_on()
         super()._take_one(chunk, i)
 
-    def _take_together(self, rows: Together) -> dict[str, Sequence[Any]] | None:
+    def _take_together(self, rows: Batch) -> dict[str, Sequence[Any]] | None:
         columns = super()._take_together(rows)
         return columns if columns is None or self._follow is None else {**columns, "model": [self.version] * len(rows.y)}
 
     def _follow_on(self) -> None:
         if self._follow is not None and (newer := self._follow.newer()) is not None:
             try:
-                guarded = GuardedModel(newer.model, learns=False)
+                pipeline = ValidatingPipeline(newer.model, learns=False)
             except ValueError as error:  # the place of the models is at fault, and not the row
                 warn(
                     f"{self._row_place}: what came after {newer.version:,} rows cannot be used: {error}: "
                     "the model before it stays"
                 )
                 return
-            self._guarded = guarded
-            self._has_probabilities = not self._regression and gives_probabilities(guarded.last)
-            self.columns.compare_with(columns_of(newer.model), guarded.encoder)
+            self._pipeline = pipeline
+            self._has_probabilities = not self._regression and gives_probabilities(pipeline.last_step)
+            self.columns.compare_with(columns_of(newer.model), pipeline.encoder)
             self.version = newer.version
             logger.info("predicting by the model after %d rows", newer.version, extra=event("model", version=newer.version))
             self._take = self._row_taker()
-            self._at_once = self._at_once and takes_many(guarded, learns=False)
+            self._at_once = self._at_once and supports_batches(pipeline, learns=False)
 
     def _check_end(self) -> None:
         super()._check_end()

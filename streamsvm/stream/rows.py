@@ -34,7 +34,7 @@ class RowError(ValueError):
         self.kind = kind
 
 
-class GuardedModel:
+class ValidatingPipeline:
     """A model whose rows are checked before any part of it learns from them.
 
     In a pipeline of river, transformers learn a row before the last step can refuse it. Here a row's numbers are checked first
@@ -57,47 +57,47 @@ class GuardedModel:
 
     def __init__(self, model: Any, learns: bool = True) -> None:
         self.model = model
-        #: Checks a row, and transforms it for `last`; None if neither is needed.
-        self.prepare: Callable[[Any], Any] | None = None
+        #: Checks a row, and transforms it for `last_step`; None if neither is needed.
+        self.prepare_row: Callable[[Any], Any] | None = None
         steps, last = steps_of(model)
         self._steps = steps
         #: The step that predicts; the model itself if it is no pipeline.
-        self.last: Any = last
+        self.last_step: Any = last
         if isinstance(model, type) or not (hasattr(last, "predict_one") and hasattr(last, "learn_one")):
             kind = repr(model) if model is None or isinstance(model, str | type) else f"a {type(model).__name__}"
             raise ValueError(f"the model must be a classifier or a regressor, or a pipeline that ends in one, not {kind}")
         checker = last if hasattr(last, "check_one") else learner_of(last)
-        #: Raises a ValueError where `last` would refuse to learn a row and its label; None if it cannot tell.
-        self.check: Callable[[Any, Any], None] | None = getattr(checker, "check_one", None)
-        #: Whether `last` is a learner of this library with nothing before it.
-        self.alone: bool = False
-        #: What is before `last`, if that is an encoder whose rows can be taken many at once; else None.
+        #: Raises a ValueError where `last_step` would refuse to learn a row and its label; None if it cannot tell.
+        self.check_row: Callable[[Any, Any], None] | None = getattr(checker, "check_one", None)
+        #: Whether `last_step` is a learner of this library with nothing before it.
+        self.is_bare_learner: bool = False
+        #: What is before `last_step`, if that is an encoder whose rows can be taken many at once; else None.
         self.encoder: TableEncoder | None = None
         if len(steps) == 1 and type(steps[0]) is TableEncoder and steps[0].scaler is None:
             self.encoder = steps[0]
         if steps:
-            self.prepare = self._prepare_learning if learns else self._prepare_row
-        elif self.check is None or checker is not last:
-            self.prepare = _checked_row
+            self.prepare_row = self._transform_to_learn if learns else self._transform_row
+        elif self.check_row is None or checker is not last:
+            self.prepare_row = _checked_row
         else:  # a learner of this library, which checks all by itself
-            self.check, self.alone = None, True
-            self.prepare = None if learns else self._without_unknown_texts
+            self.check_row, self.is_bare_learner = None, True
+            self.prepare_row = None if learns else self._without_unknown_texts
         #: The same for such a learner, to be asked of labels that are new to it: if one is too many, it ignores the row.
-        self.check_new: Callable[[Any, Any], None] | None = None if self.check else getattr(last, "check_one", None)
+        self.check_new_label: Callable[[Any, Any], None] | None = None if self.check_row else getattr(last, "check_one", None)
 
     def _without_unknown_texts(self, x: Any) -> Any:
         if not isinstance(x, Mapping) or all(map(is_number, x.values())):
             return x
-        known = set(self.last.feature_names)
+        known = set(self.last_step.feature_names)
         return {name: value for name, value in x.items() if name in known or not isinstance(value, str | bytes)}
 
-    def _prepare_row(self, x: Any) -> Any:
+    def _transform_row(self, x: Any) -> Any:
         _checked_row(x)
         for step in self._steps:
             x = step.transform_one(x)
         return x
 
-    def _prepare_learning(self, x: Any) -> Any:
+    def _transform_to_learn(self, x: Any) -> Any:
         _checked_row(x)
         if compose.Pipeline._LEARN_UNSUPERVISED_DURING_PREDICT:
             pipeline = self.model
@@ -108,7 +108,7 @@ class GuardedModel:
             x = step.transform_one(x)
         return _with_finite_numbers(x)
 
-    def culprit(self, x: Any) -> tuple[Hashable, ...]:
+    def find_bad_feature(self, x: Any) -> tuple[Hashable, ...]:
         """The name of the feature that, were it a number, would let the row be predicted; a tuple of one, or of none."""
         if not isinstance(x, Mapping):
             return ()
@@ -119,7 +119,7 @@ class GuardedModel:
             try:
                 for step in steps:
                     x = step.transform_one(x)
-                self.last.predict_one(x)
+                self.last_step.predict_one(x)
             except Exception:  # noqa: BLE001 - of any step
                 return False
             return True
@@ -200,7 +200,7 @@ def is_number(value: Any) -> bool:
     return isinstance(value, NUMBERS) and not isinstance(value, np.complexfloating)
 
 
-def reason_of(error: Exception, x: Any, guarded: GuardedModel) -> tuple[str, str]:
+def reason_of(error: Exception, x: Any, pipeline: ValidatingPipeline) -> tuple[str, str]:
     """The kind and the message of an error about a row, with the feature at fault if the message names none."""
     text = str(error) if isinstance(error, ValueError | TypeError) else f"{type(error).__name__}: {error}"
     if isinstance(error, RowError):
@@ -215,7 +215,7 @@ def reason_of(error: Exception, x: Any, guarded: GuardedModel) -> tuple[str, str
         return "feature name", text
     if text.startswith("the row is too large"):
         return "not finite", text
-    found = guarded.culprit(x)
+    found = pipeline.find_bad_feature(x)
     if found:
         return "not a number", f"{text} (feature {found[0]!r} is {short_repr(x[found[0]])})"
     return "model", text

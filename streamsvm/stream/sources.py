@@ -174,11 +174,11 @@ class TextSource(TableSource):
     def kept_of(self, line: bytes) -> Sequence[Any]:
         """Return what is copied of the row of a line."""
         try:
-            return self._copied_columns(line.decode(self._encoding))
+            return self._parse_passthrough(line.decode(self._encoding))
         except ValueError:
             return [None] * len(self.kept_names)
 
-    def _copied_columns(self, line: str) -> Sequence[Any]:
+    def _parse_passthrough(self, line: str) -> Sequence[Any]:
         """Return the columns of a line that `keep` has requested, unchanged."""
         raise NotImplementedError
 

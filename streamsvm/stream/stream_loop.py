@@ -15,18 +15,25 @@ from streamsvm.core.checks import check_number, validate_count, validate_mapping
 from streamsvm.core.warning import warn
 from streamsvm.files.messages import short_repr
 from streamsvm.files.river_metrics import metrics
-from streamsvm.stream.answers import ExtraFields, FurtherFields, check_kept, probabilities_of, without_unsure
+from streamsvm.stream.batches import Batch, next_batch, supports_batches
 from streamsvm.stream.checkpoint import Checkpoint, CheckpointError, Checkpoints
 from streamsvm.stream.columns import ColumnMonitor
 from streamsvm.stream.drift import DriftWatch
 from streamsvm.stream.endpoints import START_AFRESH, Prediction, Sink, Source, StreamError
+from streamsvm.stream.prediction_fields import (
+    ComputedFields,
+    PredictionExtension,
+    abstain_below,
+    check_same_fields,
+    select_probabilities,
+)
 from streamsvm.stream.progress import LearningCurve, Progress, Timings
 from streamsvm.stream.refusals import Refusals
 from streamsvm.stream.rows import (
     SETTLED,
-    GuardedModel,
     LabelRules,
     RowError,
+    ValidatingPipeline,
     checked_number,
     columns_of,
     gives_probabilities,
@@ -37,7 +44,6 @@ from streamsvm.stream.scores.base import Columns, ScoreError
 from streamsvm.stream.scores.several import Scores
 from streamsvm.stream.tables.chunk import MIN_ROWS_TOGETHER, BadRow, Chunk, Weighted, take_rows
 from streamsvm.stream.tables.reading import Names
-from streamsvm.stream.together import Together, takes_many, together
 
 #: A metric of river, or a name.
 Metric = metrics.base.ClassificationMetric | metrics.base.RegressionMetric | str
@@ -57,7 +63,7 @@ class LoopOptions(TypedDict, total=False):
     error_limit: int | None
     error_share: float
     keep: Names
-    answers: Sequence[ExtraFields]
+    computed_fields: Sequence[ComputedFields]
 
 
 _PROGRESS_SECONDS = 0.25  # between two calls of `on_progress`
@@ -77,7 +83,12 @@ class StreamLoop:
     holds (`_checkpoint_contents`), and how a run continues from it (`_resume_run`).
     """
 
-    _fields: tuple[str, ...] = ("row", "y_pred", "y_true", "probability")  # of predictions, without those of `FurtherFields`
+    _fields: tuple[str, ...] = (
+        "row",
+        "y_pred",
+        "y_true",
+        "probability",
+    )  # of predictions, without those of `PredictionExtension`
     _learns = False
     _needs_labels = False  # a row is refused if its label cannot be scored, and a run needs a label
 
@@ -99,15 +110,15 @@ class StreamLoop:
         error_limit: int | None = None,
         error_share: float = 0.5,
         keep: Names = (),
-        answers: Sequence[ExtraFields] = (),
+        computed_fields: Sequence[ComputedFields] = (),
     ) -> None:
         if checkpoint_every is not None and checkpoint_every < 1:
             raise ValueError(f"checkpoint_every must be at least 1, not {checkpoint_every}")
         if checkpoint_seconds is not None and not checkpoint_seconds > 0.0:
             raise ValueError(f"checkpoint_seconds must be above 0, not {checkpoint_seconds}")
         check_number("abstain", abstain, 0.0, inclusive=True, high=1.0)
-        self._guarded, self._abstain = GuardedModel(model, self._learns), abstain
-        last = self._guarded.last
+        self._pipeline, self._abstain = ValidatingPipeline(model, self._learns), abstain
+        last = self._pipeline.last_step
         self._regression = isinstance(last, base.Regressor)
         self._has_probabilities = not self._regression and gives_probabilities(last)
         self._scores = Scores(metric, window, positive, bool(getattr(model, "_multiclass", False)), self._regression)
@@ -117,12 +128,12 @@ class StreamLoop:
             raise ValueError(f"abstain is a probability, and {type(last).__name__} gives none: leave it out")
         self.source: Source = source
         self.sink: Sink | None = sink
-        self._further = FurtherFields(source, sink, keep, self._fields, answers)
+        self._extension = PredictionExtension(source, sink, keep, self._fields, computed_fields)
         #: The columns and names of rows, compared with those that the model has learned; of a model that learns, those after a
         #: checkpoint.
-        self.columns: ColumnMonitor = ColumnMonitor(ignored=self._further.names)
+        self.columns: ColumnMonitor = ColumnMonitor(ignored=self._extension.names)
         if not self._learns:
-            self.columns.compare_with(columns_of(model), self._guarded.encoder)
+            self.columns.compare_with(columns_of(model), self._pipeline.encoder)
         self.curve: LearningCurve = LearningCurve(self._scores.first.name, window)
         if not self._needs_labels:  # readings of the metric would take a third of the time of predictions
             self.curve.every = sys.maxsize
@@ -141,7 +152,7 @@ class StreamLoop:
         self._seconds, self._saved_at = checkpoint_seconds or math.inf, time.monotonic()
         #: The time after which a checkpoint must be written.
         self._longest = (None if checkpoints is None else checkpoints.longest_seconds) or math.inf
-        self._at_once = not (sink is not None and answers) and takes_many(self._guarded, self._learns)
+        self._at_once = not (sink is not None and computed_fields) and supports_batches(self._pipeline, self._learns)
         self._stopped = False
         #: Where the times of rows are counted; None: nowhere.
         self.timings: Timings | None = None
@@ -156,7 +167,7 @@ class StreamLoop:
     @property
     def model(self) -> Any:
         """The model in its present state: another object once a checkpoint or a newer model has taken its place."""
-        return self._guarded.model
+        return self._pipeline.model
 
     @property
     def refused(self) -> Mapping[str, int]:
@@ -200,7 +211,7 @@ class StreamLoop:
 
         Probabilities are None unless scores need all of them, or predictions that of the label.
         """
-        prepare, predictor = self._guarded.prepare, self._guarded.last
+        prepare, predictor = self._pipeline.prepare_row, self._pipeline.last_step
         add_row = self.columns.add_row if self.columns.compares else None
         wants_all = bool(self._scores.wants_probabilities)
         wants_probabilities = wants_all or self._wants_probability
@@ -292,7 +303,7 @@ class StreamLoop:
         except ScoreError as error:
             raise StreamError(f"{self._row_place}: {error}") from error
 
-    def _take_together(self, rows: Together) -> dict[str, Sequence[Any]] | None:
+    def _take_together(self, rows: Batch) -> dict[str, Sequence[Any]] | None:
         """Take rows at once, as `_row_taker` takes each. Return their predictions as columns, without the numbers of the rows.
 
         None, and nothing has happened, where rows must be taken one by one.
@@ -304,13 +315,13 @@ class StreamLoop:
         n_labelled = n - scored.count(None)
         wants, wants_all = self._wants_probability, n_labelled > 0 and bool(self._scores.wants_probabilities)
         ys, weights = (rows.y, rows.weights) if learns else ([None] * n, None)
-        predictions = self._guarded.last.predict_then_learn(rows.X, rows.names, ys, "all" if wants_all else wants, weights)
+        predictions = self._pipeline.last_step.predict_then_learn(rows.X, rows.names, ys, "all" if wants_all else wants, weights)
         if predictions is None:
             return None
         labels, chances = predictions
-        probabilities = chances if not wants_all else probabilities_of(chances, labels) if wants and chances else None
+        probabilities = chances if not wants_all else select_probabilities(chances, labels) if wants and chances else None
         if self._abstain:
-            labels, unsure = without_unsure(labels, probabilities, self._abstain)
+            labels, unsure = abstain_below(labels, probabilities, self._abstain)
             self.abstained += unsure
         self.columns.add_table(rows.table, rows.first, rows.first + n)
         if learns:
@@ -469,7 +480,7 @@ class StreamLoop:
         if self.sink is None and saved is not None:
             name = saved.get("name", "of another kind") if isinstance(saved, dict) else short_repr(saved)
             raise CheckpointError(f"{folder} was written with a sink of predictions, {name}: give it too, {START_AFRESH}")
-        check_kept(folder, header, self._further.names)
+        check_same_fields(folder, header, self._extension.names)
         try:
             self._refusals.resume(header["refused"])
             sink = None if saved is None else validate_mapping("sink", saved)
@@ -601,7 +612,7 @@ class StreamLoop:
         """Return how many rows may be taken together, so that a checkpoint and the end come after the last of them."""
         most = _ROWS_AT_ONCE if last is None else min(last - self.rows, _ROWS_AT_ONCE)
         if self._scores.wants_probabilities:  # of all labels, which may be many
-            most = min(most, max(_MOST_PROBABILITIES // max(len(getattr(self._guarded.last, "labels", ())), 1), 1))
+            most = min(most, max(_MOST_PROBABILITIES // max(len(getattr(self._pipeline.last_step, "labels", ())), 1), 1))
         return most if self._checkpoints is None else min(most, self._every - self.rows % self._every)
 
     def _take_all(self, chunk: Chunk) -> None:
@@ -615,15 +626,15 @@ class StreamLoop:
         """Take rows at once, as many as can be from the first on; return how many, or -1 where a later one has to be left out."""
         if not self._at_once:
             return 0
-        rows = together(chunk, first, end, self._guarded, self._learns, self._knows_label, self._regression)
+        rows = next_batch(chunk, first, end, self._pipeline, self._learns, self._knows_label, self._regression)
         n = 0 if rows is None else len(rows.X)
         if rows is None or n < MIN_ROWS_TOGETHER:
             for i in range(first, first + n):
                 self._take_one(chunk, i)
             return n
         try:
-            further = self._further.columns(chunk, first, first + n)
-            messages = self._further.messages(chunk, first, first + n)
+            further = self._extension.columns(chunk, first, first + n)
+            messages = self._extension.messages(chunk, first, first + n)
         except RowError:
             return -1
         if (predictions := self._take_together(rows)) is None:
@@ -644,12 +655,12 @@ class StreamLoop:
             if self.timings is not None:
                 self.timings.began()
             try:
-                further, messages = self._further.of_row(chunk, i, self.model, x) if self._further.are_any else ({}, None)
+                further, messages = self._extension.of_row(chunk, i, self.model, x) if self._extension.are_any else ({}, None)
                 prediction = self._take(x, y)
             except (MemoryError, StreamError):
                 raise
             except Exception as error:  # noqa: BLE001 - of the learner, or of any step before it
-                kind, reason = reason_of(error, x, self._guarded)
+                kind, reason = reason_of(error, x, self._pipeline)
                 raw = chunk.raw(i)
                 self._refusals.add(self.rows, self._row_place, (x, y) if raw is None else raw, kind, reason)
             else:
@@ -670,8 +681,8 @@ class StreamLoop:
     def _save_checkpoint(self, checkpoints: Checkpoints) -> None:
         self._scores.flush()
         model, state, facts = self._checkpoint_contents()
-        if self._further.names:
-            facts["further_fields"] = self._further.names
+        if self._extension.names:
+            facts["further_fields"] = self._extension.names
         checkpoints.save(
             model,
             state,

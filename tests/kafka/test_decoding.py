@@ -12,7 +12,7 @@ from loops import make_model
 from patience import PATIENCE, until
 from streamsvm import BSGDClassifier
 from streamsvm.stream import DelayedLabels, DelayedLearningLoop, FileSink, JoinedSource, LearningLoop, PredictionLoop, StreamError
-from streamsvm.stream.answers import MOST_OF_MESSAGE
+from streamsvm.stream.prediction_fields import MAX_COPIED_MESSAGE_BYTES
 from streamsvm.stream.tables.chunk import Message, Row
 from streamsvm_kafka import ArrowCodec, Float32Codec, JSONCodec, KafkaSink, KafkaSource, NpyCodec, publish
 from streamsvm_kafka.clients import kafka_python
@@ -102,7 +102,7 @@ def test_a_topic_of_predictions_has_keys_times_and_headers(embedded, producer, s
 
 
 def test_a_file_of_predictions_has_partition_and_offset(embedded, producer, source_of, tmp_path):
-    send(producer, "rows", headers=[("trace", b"x" * (MOST_OF_MESSAGE + 1))])  # which files do not keep
+    send(producer, "rows", headers=[("trace", b"x" * (MAX_COPIED_MESSAGE_BYTES + 1))])  # which files do not keep
     learned(source_of("rows"), FileSink(tmp_path / "out.csv"), keep=["y", "none"])
     first, *found = (tmp_path / "out.csv").read_text().splitlines()
     assert first == "row,y_pred,y_true,probability,y,none,partition,offset"
@@ -143,8 +143,8 @@ def test_the_bytes_that_wait_are_bounded(embedded, producer, source_of, monkeypa
 
 def test_a_key_or_headers_that_are_too_long_refuse_the_row(embedded, producer, source_of):
     send(producer, "rows", 20, 1)
-    send(producer, "rows", 1, 1, headers=[("a", b"x" * MOST_OF_MESSAGE)])
-    send(producer, "rows", 1, 1, key=b"x" * (MOST_OF_MESSAGE + 1))
+    send(producer, "rows", 1, 1, headers=[("a", b"x" * MAX_COPIED_MESSAGE_BYTES)])
+    send(producer, "rows", 1, 1, key=b"x" * (MAX_COPIED_MESSAGE_BYTES + 1))
     send(producer, "rows", 20, 1)
     out = KafkaSink(embedded.bootstrap, "out", client=embedded.client)
     end = learned(source_of("rows"), out, BSGDClassifier(budget=10), on_error="skip")

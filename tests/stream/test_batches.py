@@ -27,11 +27,11 @@ from streamsvm.stream import (
     Sink,
     open_source,
 )
-from streamsvm.stream.rows import GuardedModel
+from streamsvm.stream.batches import next_batch
+from streamsvm.stream.rows import ValidatingPipeline
 from streamsvm.stream.scores.river_score import RiverScore
 from streamsvm.stream.scores.several import Scores
 from streamsvm.stream.tables import TableEncoder
-from streamsvm.stream.together import together
 
 N = 600
 LEARNERS = [
@@ -151,8 +151,8 @@ def test_rows_with_something_new_are_left_to_the_methods_for_one():
     before, (x, y) = dumps(model), rows_of(1)[0]
     for row in ({**x, "new": 1.0}, {**x, 0: "text"}, {**x, 0: None}, {**x, 0: 1e39}, {**x, 0: [1.0]}, [1.0], {"new": 1.0}):
         chunk = Chunk([Row(x, y), Row(row, y)], str)
-        assert len(together(chunk, 0, 2, GuardedModel(model), True, {y}.__contains__, False).X) == 1
-        assert together(chunk, 1, 2, GuardedModel(model), True, {y}.__contains__, False) is None
+        assert len(next_batch(chunk, 0, 2, ValidatingPipeline(model), True, {y}.__contains__, False).X) == 1
+        assert next_batch(chunk, 1, 2, ValidatingPipeline(model), True, {y}.__contains__, False) is None
     for value in (math.nan, math.inf, 1e39):
         assert model.predict_then_learn(*in_columns([(x, y), ({**x, 0: value}, y)]), [y, y], False) is None
     for label in (2, "text", math.nan, [1]):

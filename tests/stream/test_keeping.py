@@ -30,7 +30,7 @@ from streamsvm.stream import (
     StreamError,
     open_source,
 )
-from streamsvm.stream.answers import MAX_COPIED, copied_columns
+from streamsvm.stream.prediction_fields import MAX_COPIED_CHARS, to_json_columns
 from streamsvm.stream.rows import RowError
 
 N = 60
@@ -119,7 +119,7 @@ def test_columns_of_parquet_and_arrow(tmp_path, kind):
 
 
 #: What is copied of a row whose feature b is the number of one of them, and what predictions have of it; some refuse the row.
-COPIED = [("\ud800", None), ("x" * (MAX_COPIED + 1), None), (2**63, str(2**63)), (-(2**63), -(2**63)), ("\xe9", "\xe9")]
+COPIED = [("\ud800", None), ("x" * (MAX_COPIED_CHARS + 1), None), (2**63, str(2**63)), (-(2**63), -(2**63)), ("\xe9", "\xe9")]
 
 
 class Copied(Chunk):
@@ -186,15 +186,15 @@ def test_what_cannot_be_kept(tmp_path):
             LearningLoop(source, model(), sink=sink, keep=keep).run()
 
 
-@pytest.mark.parametrize("value", ["\ud800", ["\ud800"], [math.nan], {(1, 2): 3}, b"\xff", "x" * (MAX_COPIED + 1)])
+@pytest.mark.parametrize("value", ["\ud800", ["\ud800"], [math.nan], {(1, 2): 3}, b"\xff", "x" * (MAX_COPIED_CHARS + 1)])
 def test_values_that_refuse_their_row(value):
     with pytest.raises(RowError, match=r"column 'a' is .* cannot be kept|columns to keep have more than 65,536 characters"):
-        copied_columns(["a"], [[value]])
+        to_json_columns(["a"], [[value]])
     nested = []
     for _ in range(100_000):
         nested = [nested]
     with pytest.raises(RowError, match="cannot be kept"):
-        copied_columns(["a"], [[nested]])
+        to_json_columns(["a"], [[nested]])
 
 
 values = st.none() | st.booleans() | st.integers() | st.floats() | st.text() | st.binary() | st.dates() | st.datetimes()
@@ -207,10 +207,10 @@ values = st.none() | st.booleans() | st.integers() | st.floats() | st.text() | s
 def test_any_value_is_kept_as_plain_json_or_refused(found):
     names = list(map(str, range(len(found))))
     try:
-        kept = [value for (value,) in copied_columns(names, [[value] for value in found])]
+        kept = [value for (value,) in to_json_columns(names, [[value] for value in found])]
     except RowError:
         return
-    assert copied_columns(names, [[value] for value in kept]) == [[value] for value in kept]
+    assert to_json_columns(names, [[value] for value in kept]) == [[value] for value in kept]
     json.dumps(kept, allow_nan=False).encode()
     for value, given_ in zip(kept, found, strict=True):
         if type(given_) is str or (type(given_) is int and abs(given_) < 2**63):
@@ -219,8 +219,8 @@ def test_any_value_is_kept_as_plain_json_or_refused(found):
 
 def test_a_time_of_pandas_that_is_none_is_none():
     pd = pytest.importorskip("pandas")
-    assert copied_columns(["a", "b"], [[pd.NaT], [pd.Timestamp("2024-01-02")]]) == [[None], ["2024-01-02T00:00:00"]]
+    assert to_json_columns(["a", "b"], [[pd.NaT], [pd.Timestamp("2024-01-02")]]) == [[None], ["2024-01-02T00:00:00"]]
 
 
 def test_a_number_of_numpy_is_a_number():
-    assert copied_columns(["a"], [[np.int64(5), np.float32(0.5), np.bool_(True)]]) == [[5, 0.5, True]]
+    assert to_json_columns(["a"], [[np.int64(5), np.float32(0.5), np.bool_(True)]]) == [[5, 0.5, True]]

@@ -12,7 +12,6 @@ from typing import Any
 
 from streamsvm.core.checks import finite_or_none, validate_mapping
 from streamsvm.files.messages import short_repr
-from streamsvm.stream.answers import copied_columns
 from streamsvm.stream.delayed.events import (
     MOST_ROW_BYTES,
     Awaited,
@@ -24,6 +23,7 @@ from streamsvm.stream.delayed.events import (
     unpack_row,
 )
 from streamsvm.stream.endpoints import START_AFRESH, Position, Source, StreamError
+from streamsvm.stream.prediction_fields import to_json_columns
 from streamsvm.stream.rows import RowError
 from streamsvm.stream.tables.chunk import BadRow, Chunk, Message, MessageColumns, Row
 
@@ -232,7 +232,7 @@ class JoinedSource(Source):
         copies: list[Any] = []
         messages = None
         if self._keep is not None and side == 0:
-            copies = [values[0] for values in copied_columns(self._keep, chunk.kept(0, 1))]
+            copies = [values[0] for values in to_json_columns(self._keep, chunk.kept(0, 1))]
             messages = chunk.messages(0, 1)
         message_key, message_time = chunk.event(0)
         own_key = x.pop(self._key, None)

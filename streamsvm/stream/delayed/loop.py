@@ -159,14 +159,14 @@ class DelayedLearningLoop(LearningLoop):
 
     def _learn_pending(self, pending: Pending, y: Any, place: str) -> None:
         """Learn a row that has waited for its label; refuse it where the model does."""
-        x, prepare = unpack_row(pending.row), self._guarded.prepare
+        x, prepare = unpack_row(pending.row), self._pipeline.prepare_row
         try:
             self._learn(x, y, x if prepare is None else prepare(x), *unpack_prediction(pending.prediction))
         except (MemoryError, StreamError):
             raise
         except Exception as error:  # noqa: BLE001 - of the learner, or of any step before it
             self.delayed.count_refused()
-            self._refusals.add(self.rows, place, (x, y), *reason_of(error, x, self._guarded))
+            self._refusals.add(self.rows, place, (x, y), *reason_of(error, x, self._pipeline))
 
     def _take_expired(self, expired: Expired) -> None:
         """Learn a row without a label as a negative, or write it to the dead letters, or only count it."""

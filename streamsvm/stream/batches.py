@@ -10,18 +10,18 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from streamsvm.core.checks import LARGEST_FLOAT32
-from streamsvm.stream.rows import NUMBERS, GuardedModel, RowError, checked_number, is_number
+from streamsvm.stream.rows import NUMBERS, RowError, ValidatingPipeline, checked_number, is_number
 from streamsvm.stream.tables.chunk import Chunk, Table, as_numbers
 
 
-def takes_many(guarded: GuardedModel, learns: bool) -> bool:
+def supports_batches(pipeline: ValidatingPipeline, learns: bool) -> bool:
     """Whether a model takes many rows in one call: a learner of this library, with nothing or a `TableEncoder` before it."""
-    if guarded.encoder is None and not guarded.alone:
+    if pipeline.encoder is None and not pipeline.is_bare_learner:
         return False
-    return hasattr(guarded.last, "predict_then_learn") and (not learns or guarded.last.can_learn_many)
+    return hasattr(pipeline.last_step, "predict_then_learn") and (not learns or pipeline.last_step.can_learn_many)
 
 
-class Together(NamedTuple):
+class Batch(NamedTuple):
     """Rows that a model takes in one call, as `predict_then_learn` takes them."""
 
     X: np.ndarray
@@ -38,21 +38,21 @@ class Together(NamedTuple):
     """The number of the first one there."""
 
 
-def together(
-    chunk: Chunk, first: int, end: int, guarded: GuardedModel, learns: bool, knows: Callable[[Any], bool], regression: bool
-) -> Together | None:
+def next_batch(
+    chunk: Chunk, first: int, end: int, pipeline: ValidatingPipeline, learns: bool, knows: Callable[[Any], bool], regression: bool
+) -> Batch | None:
     """Return the rows ``first`` to ``end - 1`` of a chunk, or those before one that must be taken alone; None if there are none.
 
     Such a row cannot be read, has a new feature or a new label (for which ``knows`` returns False), or a value that a model
     refuses. Rows that are only predicted have nothing new. For a ``regression``, labels become numbers.
     """
-    if not learns and guarded.last.overflow == "hash":  # features that are not known may have columns, too
+    if not learns and pipeline.last_step.overflow == "hash":  # features that are not known may have columns, too
         return None
-    known = guarded.last.feature_names
-    table = chunk.table(known if guarded.encoder is None else ())
+    known = pipeline.last_step.feature_names
+    table = chunk.table(known if pipeline.encoder is None else ())
     if table is None:
         return None
-    for positions in (table.odd, table.blank if guarded.encoder is None else ()):
+    for positions in (table.odd, table.blank if pipeline.encoder is None else ()):
         i = bisect.bisect_left(positions, first)
         end = min(end, positions[i] if i < len(positions) else end)
     y: list[Any] = [None] * (end - first) if table.y is None else table.y[first:end]
@@ -65,21 +65,21 @@ def together(
                 end = first + next(i for i, label in enumerate(y) if label in new)
         except TypeError:  # a label that cannot be hashed is invalid
             return None
-    if guarded.encoder is not None:
+    if pipeline.encoder is not None:
         end = _first_refused(table, first, end)
     if first == end:
         return None
-    if guarded.encoder is None:
+    if pipeline.encoder is None:
         X, names, empty, learn = *_numbers_of(table, first, end, known, learns), lambda: None
     else:
         learned = np.array([label is not None for label in y[: end - first]]) if learns else np.zeros(end - first, bool)
         if weights is not None:
             learned &= weights[: end - first] > 0.0
-        X, names, empty, learn = guarded.encoder.encode(
+        X, names, empty, learn = pipeline.encoder.encode(
             table, first, end, learned if learns else None, known, y[: end - first], weights
         )
     n = len(X)
-    return Together(X, names, y[:n], None if weights is None else weights[:n], empty, learn, table, first) if n else None
+    return Batch(X, names, y[:n], None if weights is None else weights[:n], empty, learn, table, first) if n else None
 
 
 def _targets_of(ys: list[Any], first: int) -> tuple[list[Any], int]:
