@@ -18,12 +18,12 @@ from common import PAPER, accuracies, argument_parser, load, progress, show, sum
 from numba import njit
 
 from streamsvm import BSGDClassifier, Merge
-from streamsvm.core.budget.merge import merge
-from streamsvm.core.budget.merge_search import GSS_PRECISE, SEARCHES, best_position, find_partner
-from streamsvm.core.budget.merge_table import compiled_degradation, merge_tables
-from streamsvm.core.budget.removal import smallest_coefficient
+from streamsvm.core.budget.merge import merge_smallest
+from streamsvm.core.budget.merge_search import GSS_PRECISE, SEARCHES, find_partner, find_position
+from streamsvm.core.budget.merge_table import compute_degradation_compiled, load_tables
+from streamsvm.core.budget.removal import find_smallest_coefficient
 from streamsvm.core.budget.strategy import set_strategy
-from streamsvm.core.memory.slots import kernel_row_of
+from streamsvm.core.memory.slots import compute_slot_kernels
 from streamsvm.core.memory.support_vectors import views
 from streamsvm.learners.bsgd import step
 
@@ -206,8 +206,8 @@ def show_time(args: argparse.Namespace, runs: list[dict[str, Any]]) -> None:
 @njit
 def first_and_distances(block: np.ndarray) -> int:
     """The support vector that would be merged, and the squared distances of all to it, into ``kernel_rows[3]``."""
-    first = smallest_coefficient(block)
-    kernel_row_of(block, first)
+    first = find_smallest_coefficient(block)
+    compute_slot_kernels(block, first)
     return first
 
 
@@ -222,8 +222,8 @@ def decide(block: np.ndarray, tables: np.ndarray, first: int, search: int) -> tu
         return -1, 0.0
     smaller, larger = abs(coefficients[first]), max(abs(coefficients[partner]), abs(coefficients[first]))
     q = h["gamma"] * np.float64(distances[partner])
-    position = best_position(search, tables, larger / (larger + smaller), q)
-    return partner, compiled_degradation(smaller**2, larger**2, smaller * larger, q, position)
+    position = find_position(search, tables, larger / (larger + smaller), q)
+    return partner, compute_degradation_compiled(smaller**2, larger**2, smaller * larger, q, position)
 
 
 @njit
@@ -257,7 +257,7 @@ def watch(
                 for search in range(4):
                     partners[at, search], losses[at, search] = decide(block, tables, first, search)
                 at += 1
-            merge(block, np.uint64(0))
+            merge_smallest(block, np.uint64(0))
     return at, events
 
 
@@ -279,7 +279,7 @@ def measure_decisions(args: argparse.Namespace) -> list[dict[str, Any]]:
                 progress(f"decisions: {name} B={budget}, {at} events so far")
                 at, more = watch(
                     model._block,
-                    merge_tables(),
+                    load_tables(),
                     X,
                     np.where(y, 1.0, -1.0),
                     args.event_every,

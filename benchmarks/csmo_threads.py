@@ -59,7 +59,7 @@ SETS: dict[str, Callable[[Path | None], tuple[np.ndarray, np.ndarray, float]]] =
 
 def critical_paths(X: np.ndarray, y: np.ndarray, C: float, gamma: float) -> dict[str, float]:
     """Seconds of a fit on one thread, and on several, by its critical path."""
-    alone, paths, each = 0.0, dict.fromkeys(THREADS, 0.0), Workers.each
+    alone, paths, each = 0.0, dict.fromkeys(THREADS, 0.0), Workers.for_each
 
     def timed_each(self: Workers, do: Callable[[Any], Any], items: Iterable[Any], stop: Any = None) -> None:
         nonlocal alone
@@ -77,13 +77,13 @@ def critical_paths(X: np.ndarray, y: np.ndarray, C: float, gamma: float) -> dict
         for threads, load in loads.items():
             paths[threads] += float(load.max())
 
-    Workers.each = timed_each  # type: ignore[method-assign]
+    Workers.for_each = timed_each  # type: ignore[method-assign]
     try:
         begin = time.thread_time()
         CSMOClassifier(C, gamma=gamma, n_jobs=2).fit(X, y)
         total = time.thread_time() - begin
     finally:
-        Workers.each = each  # type: ignore[method-assign]
+        Workers.for_each = each  # type: ignore[method-assign]
     return {"1": total, **{str(threads): total - alone + path for threads, path in paths.items()}}
 
 

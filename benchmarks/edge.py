@@ -176,7 +176,7 @@ def speeds(split: Split, budget: int, repeats: int) -> dict[str, dict[str, float
         ways[f"C, {bits} bits"] = lambda compiled=compiled: compiled.predict_many(X), len(X)
         native = CModel(program, bits=bits, flags=["-march=native"])
         ways[f"C for this processor, {bits} bits"] = lambda native=native: native.predict_many(X), len(X)
-    model._features.fill(model._row, renamed[0], False)
+    model._features.fill_row(model._row, renamed[0], False)
     ways["numba, rows of an array"] = lambda: model.predict_many(X), len(X)
     ways["numba, one filled row"] = lambda: [decisions.decide(model._block, CHOSEN) for _ in dicts], len(X)
     ways["numba, one dict"] = lambda: [model.predict_one(x) for x in renamed], len(X)

@@ -19,7 +19,7 @@ from common import argument_parser, dict_rows, progress, show, summary, write
 from numba import njit
 
 from streamsvm import BSGDClassifier
-from streamsvm.core.kernels import compare
+from streamsvm.core.kernels import compare_with_vectors
 from streamsvm.core.memory.slots import scan_row
 from streamsvm.core.memory.support_vectors import views
 from streamsvm.core.steps.decisions import fill_row
@@ -42,7 +42,7 @@ def _scan(block, n_active, norm, y):
 @njit
 def _kernel_row(block, n_active, norm, y):
     v = views(block)
-    compare(v, 0, n_active, norm, v.kernel_rows[1], v.kernel_rows[0])
+    compare_with_vectors(v, 0, n_active, norm, v.kernel_rows[1], v.kernel_rows[0])
 
 
 @njit
@@ -60,7 +60,7 @@ def _scores_twice(block, n_active, norm, y):
 def _errors(block, n_active, norm, y):
     compute_scores(block, n_active, norm)
     v = views(block)
-    track_errors(common(block), v.scores, v.header[0]["live"], y)
+    track_errors(common(block), v.scores, v.header[0]["n_outputs"], y)
 
 
 @njit
@@ -134,7 +134,7 @@ def calls_of(model: BSGDClassifier, rows: list[tuple[dict[str, float], bool]]) -
 
     def fill() -> None:
         for x, _ in rows:
-            features.fill(row, x, True)
+            features.fill_row(row, x, True)
 
     def name() -> None:
         for _ in rows:

@@ -7,4 +7,4 @@ from pathlib import Path
 
 from streamsvm.core.budget import merge_table
 
-Path(merge_table.__file__).with_name("merge_table.z").write_bytes(merge_table.packed(merge_table.computed_tables()))
+Path(merge_table.__file__).with_name("merge_table.z").write_bytes(merge_table.pack_tables(merge_table.compute_tables()))

@@ -75,7 +75,7 @@ def learned(model: Any, stream: str, how: str) -> str:
     return known(model, stream)
 
 
-HEADER = ("n_support", "used", "live", "next_stamp", "kernel", "degree", "gamma", "coef0", "largest_norm")
+HEADER = ("n_support", "used", "n_outputs", "next_stamp", "kernel", "degree", "gamma", "coef0", "largest_norm")
 ARRAYS = [
     *("norms", "stamps", "weights", "coefficients", "biases", "vectors", "means", "gram"),
     *("window", "window_targets", "window_weights", "window_stamps", "location", "spread", "moments"),
@@ -95,8 +95,8 @@ def memory(model: Any) -> str:
     numbers += sorted(str(value) for value in own.tolist()) if own.dtype.names else []
     arrays = {name: getattr(views, name) for name in ARRAYS if hasattr(views, name)}
     outputs = {"products", "corrections", "weights"} if "products" in arrays else {"coefficients", "biases"} & arrays.keys()
-    if "live" in header.dtype.names:
-        arrays |= {name: arrays[name][: header["live"]] for name in outputs}
+    if "n_outputs" in header.dtype.names:
+        arrays |= {name: arrays[name][: header["n_outputs"]] for name in outputs}
     return digest(numbers, *map(np.ascontiguousarray, arrays.values()))
 
 

@@ -92,9 +92,9 @@ class NaiveForest:
         """That of a store, as it votes; labels are their numbers."""
         v = store.views
         forest = cls(len(v.labels), 0, len(v.anchors))
-        forest.anchors, forest.votes, forest.learned = v.anchors.copy(), v.votes.copy(), store.learned
-        forest.missed = float(v.header["missed"][0])
-        trees = (store.tree(number) for number in range(TREES))
+        forest.anchors, forest.votes, forest.learned = v.anchors.copy(), v.votes.copy(), store.n_learned
+        forest.missed = float(v.header["last_residual"][0])
+        trees = (store.get_tree(number) for number in range(TREES))
         forest.trees = [tree_of(links, cuts, [cls.node.of(leaf) for leaf in leaves]) for links, cuts, leaves in trees]
         return forest
 

@@ -24,9 +24,9 @@ class NaiveMemory:
         h, v = store.views.header[0], store.views
         memory = cls(int(h["rows"]), int(h["cells"]), numbers=target_of is None)
         memory.vectors = list(store.vectors.astype(float))
-        memory.targets = [t if target_of is None else target_of[int(t)] for t in v.targets[: store.held].tolist()]
-        memory.weights, memory.relevance = v.weights[: store.held].tolist(), v.relevance[: h["laid"]].copy()
-        memory.next, memory.passed, memory.told = (int(h[name]) for name in ("next", "passed", "told"))
+        memory.targets = [t if target_of is None else target_of[int(t)] for t in v.targets[: store.n_rows].tolist()]
+        memory.weights, memory.relevance = v.weights[: store.n_rows].tolist(), v.relevance[: h["row_width"]].copy()
+        memory.next, memory.passed, memory.told = (int(h[name]) for name in ("next_slot", "n_correct", "n_informative"))
         return memory
 
     @property

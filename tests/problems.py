@@ -5,7 +5,7 @@ from numba import config
 
 import naive_batch
 from saved import dumps
-from streamsvm.core.memory.block import STATE_BEGIN, record
+from streamsvm.core.memory.block import STATE_BEGIN, view_record
 from streamsvm.core.memory.ensemble import EnsembleStore, Place
 from streamsvm.core.steps import newton, stack, target_answers
 from streamsvm.core.steps.iterates import COMMON, EPSILON_INSENSITIVE
@@ -104,7 +104,7 @@ def ensemble_of(answers, outputs):
     """The block of an ensemble of two experts, its arrays, and the state that all learners have."""
     numbers = answers is target_answers
     store = EnsembleStore([Place(2), Place(2)], 1, outputs, numbers)
-    v, c = store.views, record(store.block, STATE_BEGIN, COMMON)
+    v, c = store.views, view_record(store.block, STATE_BEGIN, COMMON)
     if numbers:
         c["loss"] = EPSILON_INSENSITIVE
     for curvature, inverse, ridge, weights in zip(v.curvatures, v.inverses, answers.RIDGES, v.weights, strict=True):

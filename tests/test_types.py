@@ -9,7 +9,7 @@ import pytest
 from streamsvm.core import checks
 from streamsvm.core.budget.merge_search import SEARCHES
 from streamsvm.core.kernels import KERNELS
-from streamsvm.core.memory.features import OVERFLOW
+from streamsvm.core.memory.features import OVERFLOW_POLICIES
 from streamsvm.learners.bsgd import SCHEDULES
 
 
@@ -17,7 +17,7 @@ from streamsvm.learners.bsgd import SCHEDULES
     ("option", "values"),
     [
         (checks.KernelName, KERNELS),
-        (checks.Overflow, OVERFLOW),
+        (checks.Overflow, OVERFLOW_POLICIES),
         (checks.LearningRate, SCHEDULES),
         (checks.Search, SEARCHES),
     ],

@@ -3,19 +3,19 @@
 import matplotlib.pyplot as plt
 import numpy as np
 
-from streamsvm.core.budget.merge_table import GRID, golden_sections, weight_degradation
+from streamsvm.core.budget.merge_table import GRID, compute_degradation, search_positions
 
 
 def best(m: np.ndarray, q: float) -> np.ndarray:
     """The best position for any m in [0, 1]."""
-    h = golden_sections(np.maximum(m, 1.0 - m), np.array(q))
+    h = search_positions(np.maximum(m, 1.0 - m), np.array(q))
     return np.where(m < 0.5, 1.0 - h, h)
 
 
 def factor(m: np.ndarray, q: float, h: np.ndarray) -> np.ndarray:
     """The weight degradation at h over that at the best position."""
     a, b = 1.0 - m, m
-    return weight_degradation(a**2, b**2, a * b, q, h) / weight_degradation(a**2, b**2, a * b, q, best(m, q))
+    return compute_degradation(a**2, b**2, a * b, q, h) / compute_degradation(a**2, b**2, a * b, q, best(m, q))
 
 
 plt.style.use("seaborn-v0_8-colorblind")

@@ -1,12 +1,12 @@
 """Merging two Gaussians: where the merged one lies, and what is left of the two.
 
-The position is the library's own, `golden_sections`; so is the weight degradation.
+The position is the library's own, `search_positions`; so is the weight degradation.
 """
 
 import matplotlib.pyplot as plt
 import numpy as np
 
-from streamsvm.core.budget.merge_table import golden_sections, weight_degradation
+from streamsvm.core.budget.merge_table import compute_degradation, search_positions
 
 plt.style.use("seaborn-v0_8-colorblind")
 figure, axes = plt.subplots(2, 2, figsize=(6, 5.8), layout="constrained")
@@ -15,10 +15,10 @@ m = b / (a + b)
 x, h = np.linspace(-3.5, 3.5, 400), np.linspace(0.0, 1.0, 400)
 for (top, bottom), distance in zip(axes.T, (1.0, 2.4), strict=True):
     q = distance**2  # with gamma = 1
-    best = float(golden_sections(np.array(m), np.array(q)))
+    best = float(search_positions(np.array(m), np.array(q)))
     s = m * np.exp(-((1.0 - h) ** 2) * q) + (1.0 - m) * np.exp(-(h**2) * q)
     height = (a + b) * (m * np.exp(-((1.0 - best) ** 2) * q) + (1.0 - m) * np.exp(-(best**2) * q))
-    lost = weight_degradation(a**2, b**2, a * b, q, best) / (a**2 + b**2 + 2.0 * a * b * np.exp(-q))
+    lost = compute_degradation(a**2, b**2, a * b, q, best) / (a**2 + b**2 + 2.0 * a * b * np.exp(-q))
     first, second = -0.5 * distance, 0.5 * distance
     both = a * np.exp(-((x - first) ** 2)) + b * np.exp(-((x - second) ** 2))
     top.plot(x, both, color="k", label="Both")

@@ -3,12 +3,12 @@
 import matplotlib.pyplot as plt
 import numpy as np
 
-from streamsvm.core.budget.merge_table import merge_tables
+from streamsvm.core.budget.merge_table import load_tables
 
 figure, axes = plt.subplots(2, 1, figsize=(6, 6.6), sharex=True, layout="constrained")
 names = "Best position h*", "Scaled weight degradation"
 ticks = [0.0, 0.1, 0.5, 1.0, 2.0, 5.0]  # of q
-for axis, table, name in zip(axes, merge_tables(), names, strict=True):
+for axis, table, name in zip(axes, load_tables(), names, strict=True):
     image = axis.imshow(table, origin="lower", extent=(0.0, 1.0, 0.5, 1.0), aspect="auto", cmap="viridis")
     figure.colorbar(image, ax=axis)
     axis.set(title=name, ylabel="m")

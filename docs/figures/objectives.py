@@ -5,7 +5,7 @@ import numpy as np
 from river import datasets
 
 from streamsvm import BSCAClassifier, BSGDClassifier
-from streamsvm.core.kernels import RBF, kernel_matrix
+from streamsvm.core.kernels import RBF, compute_kernel_matrix
 
 C, gamma, passes = 1.0, 1.0, 12
 rows = list(datasets.Bananas())
@@ -16,7 +16,7 @@ def primal(model: BSGDClassifier) -> float:
     """The primal objective of the last iterate."""
     S, a = model.support_vectors.astype(float), model.coefficients[0]
     losses = np.maximum(1.0 - y * model.decision_function_many(X), 0.0)
-    return float(0.5 * a @ kernel_matrix(RBF, gamma, 0.0, 1, S, S) @ a + C * losses.sum())
+    return float(0.5 * a @ compute_kernel_matrix(RBF, gamma, 0.0, 1, S, S) @ a + C * losses.sum())
 
 
 plt.style.use("seaborn-v0_8-colorblind")

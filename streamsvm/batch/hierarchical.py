@@ -188,7 +188,7 @@ class HierarchicalMachine(PathMachine):
         # A tree for each thread; products do not depend on how many there are.
         with limit_blas_threads(), Workers(threads) as workers, show_count(len(seeds), "trees", bool(self.verbose)) as show:
             try:
-                workers.each(solve_one, seeds, problems.stop)
+                workers.for_each(solve_one, seeds, problems.stop)
             except BaseException as error:
                 problems.stop.set()
                 if not is_interrupt(error):

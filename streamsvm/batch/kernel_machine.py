@@ -203,7 +203,7 @@ class KernelMachine(SklearnEstimator):
         threads = min(resolve_n_jobs(getattr(self, "n_jobs", None)), len(begins))
         if threads > 1:
             with Workers(threads) as workers:
-                workers.each(decide, begins)
+                workers.for_each(decide, begins)
             return
         for begin in begins:
             decide(begin)
@@ -278,7 +278,7 @@ class KernelClassifier(SklearnClassifier):
     _uses_votes = False
 
     def _add_targets(self, training: TrainingData) -> TrainingData:
-        labels = self._number_classes(training.y, training.counted)
+        labels = self._index_classes(training.y, training.counted)
         self.class_weight_: np.ndarray = self._class_weights(labels, training.weights)
         return training._replace(labels=labels, weights=training.weights * self.class_weight_[labels])
 

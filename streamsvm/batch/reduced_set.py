@@ -15,9 +15,9 @@ from streamsvm.core.kernels import (
     LARGEST_KERNEL,
     RBF,
     Kernel,
-    kernel_matrix,
-    negative_exponentials,
-    values_of_products,
+    compute_exponentials,
+    compute_kernel_matrix,
+    convert_products,
 )
 
 _CHUNK, _CHUNK_VALUES = 1000, 1_000_000  # rows, and their values, whose kernel values are computed at a time
@@ -53,7 +53,7 @@ def choose_vectors(kernel: Kernel, S: Any, weights: np.ndarray, budget: int, rng
     norms = np.ascontiguousarray((S.multiply(S) if sparse.issparse(S) else np.square(S)).sum(axis=1)).ravel()
 
     def values_at(products: np.ndarray, norm: np.ndarray) -> np.ndarray:
-        values_of_products(products[np.newaxis], norm, norms, kernel)
+        convert_products(products[np.newaxis], norm, norms, kernel)
         return np.clip(products, -LARGEST_KERNEL, LARGEST_KERNEL, out=products)
 
     own = np.ones_like(norms) if kernel.kind == RBF else values_at(norms.copy(), norms)
@@ -261,9 +261,9 @@ class ReducedSet:
                 distances = X @ S.T
                 np.maximum(distances, 0.0, out=distances)  # they round
                 K = np.empty_like(distances)
-                negative_exponentials(distances.ravel(), self.kernel.gamma, K.size, K.reshape(-1))
+                compute_exponentials(distances.ravel(), self.kernel.gamma, K.size, K.reshape(-1))
             else:
-                K = kernel_matrix(*self.kernel, X[:, :d], S)
+                K = compute_kernel_matrix(*self.kernel, X[:, :d], S)
             yield slice(begin, begin + len(X)), X[:, :-1], K
             begin += len(X)
 

@@ -93,7 +93,7 @@ def _suggested_flag(command: argparse.ArgumentParser, unknown: list[str]) -> str
 
 def _run_command(command: argparse.ArgumentParser, arguments: argparse.Namespace) -> int:
     # Imported here and not above: --help must be quick.
-    from streamsvm.core.memory.features import MAKE_ROOM
+    from streamsvm.core.memory.features import ROOM_ADVICE
     from streamsvm.stream import CheckpointError, StreamError
 
     with warnings.catch_warnings(), contextlib.ExitStack() as stack:
@@ -110,7 +110,7 @@ def _run_command(command: argparse.ArgumentParser, arguments: argparse.Namespace
             command.error(printable(str(error)))
         except (CommandError, StreamError, CheckpointError, MissingPackageError) as error:
             learner = getattr(arguments, "learner", "NAME").partition(",")[0]
-            _print_problem(arguments, str(error).replace(MAKE_ROOM, _MAKE_ROOM.format(learner)))
+            _print_problem(arguments, str(error).replace(ROOM_ADVICE, _MAKE_ROOM.format(learner)))
         except BrokenPipeError:  # the reader of the output has gone, and there is nobody to tell
             pass
         except OSError as error:

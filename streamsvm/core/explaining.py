@@ -65,7 +65,7 @@ class Explanation:
         decision, typical = (mean + deviation * value for value in (self.decision, self.typical))
         return Explanation(decision, decision, typical, parts, deviation * self.remainder, self.values)
 
-    def as_came(self, row: Mapping[Any, Any]) -> Explanation:
+    def with_values(self, row: Mapping[Any, Any]) -> Explanation:
         """Return the explanation with the values of a row as it came, before transformers that kept the names."""
         return replace(self, values={name: row.get(name, value) for name, value in self.values.items()})
 

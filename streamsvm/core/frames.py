@@ -101,24 +101,24 @@ class Batch(NamedTuple):
     """float64 [n], above 0."""
     numbers: np.ndarray
     """int64 [n]: the numbers of the rows in the call."""
-    n_given: int
+    n_in_call: int
     """The number of rows in the call."""
 
-    def weighted(self, factors: np.ndarray) -> Batch:
+    def scale_weights(self, factors: np.ndarray) -> Batch:
         """Return the rows with their weights multiplied by ``factors``, float64 [n].
 
         Rows whose weight is 0 then are left out.
         """
         weights = np.minimum(self.weights * factors, LARGEST_WEIGHT)
         held, batch = np.flatnonzero(weights), self._replace(weights=weights)
-        return batch if len(held) == len(weights) else batch.take(held)
+        return batch if len(held) == len(weights) else batch.select_rows(held)
 
-    def take(self, held: np.ndarray) -> Batch:
+    def select_rows(self, held: np.ndarray) -> Batch:
         """Return some of the rows, by their places int64 [m]."""
         y = [self.y[i] for i in held.tolist()]
         return self._replace(matrix=self.matrix[held], y=y, weights=self.weights[held], numbers=self.numbers[held])
 
-    def complain(self, row: int, error: ValueError) -> NoReturn:
+    def raise_for_row(self, row: int, error: ValueError) -> NoReturn:
         """Raise an error again, with the number of the row in the call."""
         raise ValueError(f"row {self.numbers[row]}: {error}") from None
 

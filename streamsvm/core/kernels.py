@@ -34,7 +34,7 @@ class Kernel(NamedTuple):
     degree: int
 
 
-def checked_kernel(kernel: object, gamma: float, degree: int, coef0: float) -> Kernel:
+def make_kernel(kernel: object, gamma: float, degree: int, coef0: float) -> Kernel:
     """Return a kernel from its name and parameters; a ValueError names one that is out of its range."""
     check_one_of("kernel", kernel, KERNELS)
     check_number("gamma", gamma, 0.0, inclusive=True)
@@ -106,7 +106,7 @@ def exp2(x: np.float32) -> np.float32:
     return np.int32(np.float32(p).view(np.int32) + (np.int32(k) << np.int32(23))).view(np.float32)
 
 
-def negative_exponentials(values: np.ndarray, gamma: float, n: int, out: np.ndarray) -> None:
+def compute_exponentials(values: np.ndarray, gamma: float, n: int, out: np.ndarray) -> None:
     """Compute ``out[:n] = exp(-gamma values[:n])`` of finite values of at least 0, in their precision; see `exp2`."""
     if values.dtype == np.float32:
         exp2f(values, np.float32(-gamma * LOG2E), n, out)
@@ -114,7 +114,7 @@ def negative_exponentials(values: np.ndarray, gamma: float, n: int, out: np.ndar
         exp2d(values, -gamma * LOG2E, n, out)
 
 
-@overload(negative_exponentials)
+@overload(compute_exponentials)
 def _negative_exponentials(values, gamma, n, out):  # type: ignore[no-untyped-def] # noqa: ARG001
     if str(values.dtype) == "float32":
         return lambda values, gamma, n, out: exp2f(values, np.float32(-gamma * LOG2E), n, out)
@@ -150,7 +150,7 @@ def exp2d(values: np.ndarray, factor: float, n: int, out: np.ndarray) -> None:
 
 
 @compiled(fastmath={"contract"})
-def cos_and_sin(values: np.ndarray, factor: np.float32, n: int, cos: np.ndarray) -> None:
+def compute_cos_and_sin(values: np.ndarray, factor: np.float32, n: int, cos: np.ndarray) -> None:
     """Compute ``cos[:n] = cos(2 pi factor * values[:n])`` in float32, vectorised; ``values[:n]`` becomes the sine of the same.
 
     Absolute error at most 5e-7 plus that of the product, 2 pi 2^-24 of its size.
@@ -164,7 +164,7 @@ def cos_and_sin(values: np.ndarray, factor: np.float32, n: int, cos: np.ndarray)
 
 
 @compiled(fastmath=FAST)
-def add_differences(vectors: np.ndarray, row: np.ndarray, used: int, n: int, out: np.ndarray) -> None:
+def add_squared_differences(vectors: np.ndarray, row: np.ndarray, used: int, n: int, out: np.ndarray) -> None:
     """Add the squared distances of a row with n vectors, feature by feature [at least ``used``, at least n], to ``out``."""
     # Four features a sweep: the running sum is loaded and stored once for four of them.
     j = 0
@@ -204,7 +204,7 @@ def _add_products(
 
 
 @compiled(noinline=True)
-def kernel_row(
+def compute_kernel_row(
     kernel: int,
     gamma: float,
     coef0: float,
@@ -244,14 +244,14 @@ def kernel_row(
         else:
             for i in range(n):
                 distances[i] = np.float32(0.0)
-            add_differences(vectors, row, used, n, distances)
+            add_squared_differences(vectors, row, used, n, distances)
         exp2f(distances, np.float32(-gamma * LOG2E), n, out)
         return
     if kernel == FOURIER:
         for i in range(n):
             distances[i] = np.float32(0.0)
         _add_products(vectors, row, active, n_active, _ONE, n, distances)
-        cos_and_sin(distances, np.float32(math.sqrt(2.0 * gamma) / (2.0 * math.pi)), n, out)
+        compute_cos_and_sin(distances, np.float32(math.sqrt(2.0 * gamma) / (2.0 * math.pi)), n, out)
         return
     for i in range(n):
         out[i] = np.float32(0.0)
@@ -262,10 +262,10 @@ def kernel_row(
 
 
 @compiled(inline=True)
-def compare(opened: Any, place: int, n_active: int, norm: float, distances: np.ndarray, out: np.ndarray) -> None:
-    """Call `kernel_row` for ``rows[place]`` of an opened block, of which `scan_row` gave the rest, and all its vectors."""
+def compare_with_vectors(opened: Any, place: int, n_active: int, norm: float, distances: np.ndarray, out: np.ndarray) -> None:
+    """Call `compute_kernel_row` for ``rows[place]`` of an opened block, as `scan_row` found it, and all its vectors."""
     h = opened.header[0]
-    kernel_row(
+    compute_kernel_row(
         h["kernel"],
         h["gamma"],
         h["coef0"],
@@ -290,7 +290,7 @@ def _bounded_polynomial(gamma: float, coef0: float, degree: int, product: float)
     return min(max((gamma * product + coef0) ** degree, -LARGEST_KERNEL), LARGEST_KERNEL)
 
 
-def kernel_matrix(kernel: int, gamma: float, coef0: float, degree: int, X: np.ndarray, S: np.ndarray) -> np.ndarray:
+def compute_kernel_matrix(kernel: int, gamma: float, coef0: float, degree: int, X: np.ndarray, S: np.ndarray) -> np.ndarray:
     """Return the kernel values between the rows of X and of S.
 
     X is float64 [n, d], S is float64 [m, d], and the result float64 [n, m]. This costs O(n m d).
@@ -310,7 +310,7 @@ def kernel_matrix(kernel: int, gamma: float, coef0: float, degree: int, X: np.nd
 
 
 @compiled(nogil=True, inline=True)
-def value_of_product(kernel: Kernel, product: float) -> float:
+def compute_from_product(kernel: Kernel, product: float) -> float:
     """Return the value of another kernel than the Gaussian one, from the product of two rows."""
     if kernel.kind == LINEAR:
         return product
@@ -329,7 +329,7 @@ def dot(a: np.ndarray, b: np.ndarray) -> float:
 
 
 @compiled(nogil=True)
-def values_of_products(products: np.ndarray, row_squares: np.ndarray, column_squares: np.ndarray, kernel: Kernel) -> None:
+def convert_products(products: np.ndarray, row_squares: np.ndarray, column_squares: np.ndarray, kernel: Kernel) -> None:
     """Turn the products [n, m] of rows into kernel values, in place.
 
     The Gaussian kernel needs the squared norms of the rows, [n], and of the others, [m].
@@ -341,13 +341,13 @@ def values_of_products(products: np.ndarray, row_squares: np.ndarray, column_squ
             if kernel.kind == RBF:
                 distances[j] = max(row_squares[i] + column_squares[j] - 2.0 * products[i, j], 0.0)
             else:
-                products[i, j] = value_of_product(kernel, np.float64(products[i, j]))
+                products[i, j] = compute_from_product(kernel, np.float64(products[i, j]))
         if kernel.kind == RBF:
-            negative_exponentials(distances, kernel.gamma, m, products[i])
+            compute_exponentials(distances, kernel.gamma, m, products[i])
 
 
 @compiled(inline=True)
-def self_kernel(kernel: int, gamma: float, coef0: float, degree: int, norm: float) -> float:
+def compute_self_kernel(kernel: int, gamma: float, coef0: float, degree: int, norm: float) -> float:
     """Return k(x, x) of a row whose squared norm is ``norm``."""
     if kernel == RBF:
         return 1.0

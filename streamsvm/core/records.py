@@ -22,7 +22,7 @@ _LONGEST = 10
 
 
 @compiled
-def _number_at(data: Any, at: Any, end: Any) -> Any:
+def _read_varint(data: Any, at: Any, end: Any) -> Any:
     """Return the number that begins at a position, and the position after it, which is -1 if there is none before ``end``."""
     bits = np.uint64(0)
     for i in range(_LONGEST):
@@ -49,23 +49,23 @@ def find_fields(data: Any, at: Any, columns: Any) -> Any:
     """
     end, total = data.shape[0], 0
     for i in range(columns.shape[0]):
-        size, at = _number_at(data, at, end)
+        size, at = _read_varint(data, at, end)
         if at < 0 or size < 0 or size > end - at or at >= end or data[at] > 127:
             return -1
         stop = at + size
-        columns[i, TIME], at = _number_at(data, at + 1, stop)
+        columns[i, TIME], at = _read_varint(data, at + 1, stop)
         if at < 0:
             return -1
-        columns[i, OFFSET], at = _number_at(data, at, stop)
+        columns[i, OFFSET], at = _read_varint(data, at, stop)
         if at < 0:
             return -1
         for field in (KEY, VALUE):
-            length, at = _number_at(data, at, stop)
+            length, at = _read_varint(data, at, stop)
             if at < 0 or length < -1 or length > stop - at:
                 return -1
             columns[i, field], columns[i, field + 1] = at, length
             at += max(length, 0)
-        columns[i, HEADERS], at = _number_at(data, at, stop)
+        columns[i, HEADERS], at = _read_varint(data, at, stop)
         if at < 0 or columns[i, HEADERS] < 0 or (columns[i, HEADERS] == 0 and at != stop):
             return -1
         at = stop

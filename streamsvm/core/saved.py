@@ -12,13 +12,13 @@ import numpy as np
 _MOST = 2**53  # of a count, so that sums of counts are exact
 
 
-class Saved:
+class Resumable:
     """An object that goes on from its saved state.
 
     The checksum of a file tells what was damaged. What somebody has written there himself must have the kinds of values that a
     new object has: counts from 0 on, finite numbers, arrays of the same form, no more in a queue than it holds.
 
-    >>> class Mean(Saved):
+    >>> class Mean(Resumable):
     ...     _saved = ("_rows", "_total")
     ...     def __init__(self):
     ...         self._rows, self._total = 0, 0.0
@@ -32,21 +32,21 @@ class Saved:
     ValueError: rows of a saved Mean cannot be -1
     """
 
-    _saved: ClassVar[tuple[str, ...]]
+    _saved_attributes: ClassVar[tuple[str, ...]]
     """The names of the attributes."""
 
     @property
     def state(self) -> dict[str, Any]:
         """The attributes that a checkpoint saves."""
-        return {name.lstrip("_"): _plain(getattr(self, name)) for name in self._saved}
+        return {name.lstrip("_"): _plain(getattr(self, name)) for name in self._saved_attributes}
 
     def resume(self, state: Any) -> None:
         """Go on from a saved `state`; a ValueError says that it is none of such an object, which stays as it was."""
         kind = type(self).__name__
-        if not isinstance(state, dict) or state.keys() != {name.lstrip("_") for name in self._saved}:
+        if not isinstance(state, dict) or state.keys() != {name.lstrip("_") for name in self._saved_attributes}:
             raise ValueError(f"there is no saved {kind}")
         found = {}
-        for name in self._saved:
+        for name in self._saved_attributes:
             value = state[name.lstrip("_")]
             try:
                 found[name] = _as_in(getattr(self, name), value)
@@ -56,7 +56,7 @@ class Saved:
 
 
 def _plain(value: Any) -> Any:
-    if isinstance(value, Saved):
+    if isinstance(value, Resumable):
         return value.state
     if isinstance(value, deque):  # of floats or bools; long lists are slow to write
         return np.array(value)
@@ -65,7 +65,7 @@ def _plain(value: Any) -> Any:
 
 def _as_in(now: Any, found: Any) -> Any:
     """Return a saved value as an object holds it that has another one ``now``; an error if it is of another kind."""
-    if isinstance(now, Saved):
+    if isinstance(now, Resumable):
         made = copy.deepcopy(now)
         made.resume(found)
         return made

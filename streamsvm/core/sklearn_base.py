@@ -184,7 +184,7 @@ class SklearnClassifier(ClassifierMixin):  # type: ignore[misc]
         scores = self._compute_scores(f)
         return self.classes_[(scores > 0.0).astype(np.int64) if scores.ndim == 1 else scores.argmax(axis=1)]
 
-    def _number_classes(self, y: Any, counted: np.ndarray) -> np.ndarray:
+    def _index_classes(self, y: Any, counted: np.ndarray) -> np.ndarray:
         """Set ``classes_``, and return the index of each row's class, int64 [n].
 
         It is a ValueError if there are fewer than two, one has no row among those that are ``counted``, or y holds no labels.

@@ -30,7 +30,7 @@ _EXPONENT = 101  # the letter e
 _LOWER = 32  # the bit that makes a letter a small one
 
 
-def _power_of_five(q: int) -> tuple[int, int]:
+def _compute_power_of_five(q: int) -> tuple[int, int]:
     """Return the first 128 bits of 5**q, as two halves; rounded up where a tie is possible, and q is negative."""
     if q >= 0:
         bits = 5**q
@@ -40,11 +40,11 @@ def _power_of_five(q: int) -> tuple[int, int]:
     return bits >> 64, bits & (1 << 64) - 1
 
 
-_FIVES: np.ndarray = np.array([_power_of_five(q) for q in range(-_MOST_POWER, _MOST_POWER + 1)], dtype=np.uint64)
+_FIVES: np.ndarray = np.array([_compute_power_of_five(q) for q in range(-_MOST_POWER, _MOST_POWER + 1)], dtype=np.uint64)
 
 
 @compiled(forceinline=True)
-def _product_of_words(a: Any, b: Any) -> Any:
+def _multiply_words(a: Any, b: Any) -> Any:
     """Return the upper and the lower 64 bits of a product."""
     a_high, a_low, b_high, b_low = a >> _HALF, a & _LOW, b >> _HALF, b & _LOW
     low, middle = a_low * b_low, a_high * b_low
@@ -54,16 +54,16 @@ def _product_of_words(a: Any, b: Any) -> Any:
 
 
 @compiled
-def _float_bits(w: Any, q: Any, fives: Any) -> Any:
+def _round_to_float_bits(w: Any, q: Any, fives: Any) -> Any:
     """Return the bits of w * 10**q as float64, rounded to even, for w above 0; 0 where it is not told."""
     shift = 0
     while w < np.uint64(1 << 63):
         w = w << _ONE
         shift += 1
-    high, low = _product_of_words(w, fives[q + _MOST_POWER, 0])
+    high, low = _multiply_words(w, fives[q + _MOST_POWER, 0])
     rest = np.uint64(0x1FF)  # the bits of the upper half beyond the 55 that are needed
     if high & rest == rest:  # the lower half of the power may carry into them
-        carry, _ = _product_of_words(w, fives[q + _MOST_POWER, 1])
+        carry, _ = _multiply_words(w, fives[q + _MOST_POWER, 1])
         sum_low = low + carry if low <= ~carry else low - (~carry + _ONE)
         if sum_low < low:
             high += _ONE
@@ -87,7 +87,7 @@ def _float_bits(w: Any, q: Any, fives: Any) -> Any:
 
 
 @compiled(forceinline=True)
-def number_at(data: Any, at: Any, end: Any) -> Any:
+def parse_number(data: Any, at: Any, end: Any) -> Any:
     """Return what a number is: whether it is negative, whether it is whole, w, q, and where it ends, -1 if it is none."""
     nothing, w = np.uint64(0), np.uint64(0)
     negative = at < end and data[np.uint64(at)] == _MINUS
@@ -140,7 +140,7 @@ def number_at(data: Any, at: Any, end: Any) -> Any:
 
 
 @compiled(forceinline=True)
-def put_number(X: Any, bits: Any, i: Any, column: Any, negative: Any, w: Any, q: Any) -> Any:
+def write_number(X: Any, bits: Any, i: Any, column: Any, negative: Any, w: Any, q: Any) -> Any:
     """Write a number, w * 10**q with a sign, into a cell of a matrix whose bits are the same memory; whether it could be told."""
     if w == np.uint64(0):
         X[i, column] = -0.0 if negative else 0.0
@@ -153,7 +153,7 @@ def put_number(X: Any, bits: Any, i: Any, column: Any, negative: Any, w: Any, q:
     else:
         if not -_MOST_POWER <= q <= _MOST_POWER:
             return False
-        found = _float_bits(w, q, _FIVES)
+        found = _round_to_float_bits(w, q, _FIVES)
         if found == np.uint64(0):
             return False
         bits[i, column] = found | (np.uint64(negative) << np.uint64(63))

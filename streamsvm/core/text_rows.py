@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 
 from streamsvm.core.compiling.functions import compiled
-from streamsvm.core.text_numbers import number_at, put_number
+from streamsvm.core.text_numbers import parse_number, write_number
 
 #: Names that are compared for each one, at most.
 _TRIES = 8
@@ -24,7 +24,7 @@ _TRUE, _FALSE, _NULL = tuple(b"true"), tuple(b"false"), tuple(b"null")
 
 
 @compiled(forceinline=True)
-def _after_blanks(data: Any, at: Any, end: Any) -> Any:
+def _skip_blanks(data: Any, at: Any, end: Any) -> Any:
     while at < end and (
         data[np.uint64(at)] == _SPACE
         or data[np.uint64(at)] == _NEWLINE
@@ -36,7 +36,7 @@ def _after_blanks(data: Any, at: Any, end: Any) -> Any:
 
 
 @compiled
-def _after_text(data: Any, at: Any, end: Any) -> Any:
+def _skip_text(data: Any, at: Any, end: Any) -> Any:
     """Return the position behind a text whose quote is at ``at``; -1 if it is none."""
     at += 1
     while at < end and data[np.uint64(at)] != _QUOTE:
@@ -64,7 +64,7 @@ def _is_one_of(byte: Any, bytes_: Any) -> Any:
 
 
 @compiled
-def _after_word(data: Any, at: Any, end: Any, word: Any) -> Any:
+def _skip_word(data: Any, at: Any, end: Any, word: Any) -> Any:
     """Return the position behind a word at ``at``; -1 if it is another one."""
     if end - at < len(word):
         return -1
@@ -75,20 +75,20 @@ def _after_word(data: Any, at: Any, end: Any, word: Any) -> Any:
 
 
 @compiled
-def _after_value(data: Any, at: Any, end: Any) -> Any:
+def _skip_value(data: Any, at: Any, end: Any) -> Any:
     """Return the position behind a text, number, bool or null; -1 if it is none."""
     if at >= end:
         return -1
     first = data[np.uint64(at)]
     if first == _QUOTE:
-        return _after_text(data, at, end)
+        return _skip_text(data, at, end)
     if first == _TRUE[0]:
-        return _after_word(data, at, end, _TRUE)
+        return _skip_word(data, at, end, _TRUE)
     if first == _FALSE[0]:
-        return _after_word(data, at, end, _FALSE)
+        return _skip_word(data, at, end, _FALSE)
     if first == _NULL[0]:
-        return _after_word(data, at, end, _NULL)
-    return number_at(data, at, end)[4]
+        return _skip_word(data, at, end, _NULL)
+    return parse_number(data, at, end)[4]
 
 
 @compiled
@@ -127,10 +127,10 @@ def read_objects(
         at, end, found, tries = begins[i], ends[i], 0, 0
         X[i, :] = np.nan
         places[i, :, :] = -1
-        at = _after_blanks(data, at, end)
+        at = _skip_blanks(data, at, end)
         if at >= end or data[np.uint64(at)] != _OPEN:
             return i, -1
-        at = _after_blanks(data, at + 1, end)
+        at = _skip_blanks(data, at + 1, end)
         closed = at < end and data[np.uint64(at)] == _CLOSE
         while not closed:
             if found >= known:
@@ -159,42 +159,42 @@ def read_objects(
                 return i, -1
             seen[name], order[found] = i, name
             found += 1
-            at = _after_blanks(data, at, end)
+            at = _skip_blanks(data, at, end)
             if at >= end or data[np.uint64(at)] != _COLON:
                 return i, -1
-            at = _after_blanks(data, at + 1, end)
+            at = _skip_blanks(data, at + 1, end)
             begin = at
             if columns[name] < 0:
-                at = _after_value(data, at, end)
+                at = _skip_value(data, at, end)
             elif at < end and data[np.uint64(at)] == _NULL[0]:
-                at = _after_word(data, at, end, _NULL)
+                at = _skip_word(data, at, end, _NULL)
             elif at < end and (
                 data[np.uint64(at)] == _QUOTE or data[np.uint64(at)] == _TRUE[0] or data[np.uint64(at)] == _FALSE[0]
             ):
                 return i, name
             else:
-                negative, is_whole, w, q, at = number_at(data, at, end)
+                negative, is_whole, w, q, at = parse_number(data, at, end)
                 # A whole number has no sign of 0.
-                if at < 0 or not put_number(X, bits, i, columns[name], negative and not (is_whole and w == np.uint64(0)), w, q):
+                if at < 0 or not write_number(X, bits, i, columns[name], negative and not (is_whole and w == np.uint64(0)), w, q):
                     return i, -1
                 whole[i, columns[name]] = is_whole
             if at < 0:
                 return i, -1
             if texts[name] >= 0:
                 places[i, texts[name], 0], places[i, texts[name], 1] = begin, at
-            at = _after_blanks(data, at, end)
+            at = _skip_blanks(data, at, end)
             if at >= end or (data[np.uint64(at)] != _COMMA and data[np.uint64(at)] != _CLOSE):
                 return i, -1
             closed = data[np.uint64(at)] == _CLOSE
             if not closed:
-                at = _after_blanks(data, at + 1, end)
-        if _after_blanks(data, at + 1, end) != end:
+                at = _skip_blanks(data, at + 1, end)
+        if _skip_blanks(data, at + 1, end) != end:
             return i, -1
     return begins.shape[0], -1
 
 
 @compiled(forceinline=True)
-def _text_in_cell(data: Any, at: Any, end: Any, mark: Any) -> Any:
+def _find_cell_text(data: Any, at: Any, end: Any, mark: Any) -> Any:
     """Return where the text of a cell begins and ends, and the position behind the cell; -1 if its quotes need a closer look."""
     if at < end and data[np.uint64(at)] == _QUOTE:
         begin = at + 1
@@ -230,7 +230,7 @@ def read_cells(
             while at < end and data[np.uint64(at)] == _SPACE:
                 at += 1
             if columns[cell] < 0 or texts[cell] >= 0 or (at < end and data[np.uint64(at)] == _QUOTE):
-                begin, stop, after = _text_in_cell(data, at, end, mark)
+                begin, stop, after = _find_cell_text(data, at, end, mark)
                 if after < 0:
                     return i, cell
                 if texts[cell] >= 0:
@@ -244,8 +244,8 @@ def read_cells(
                 if at == stop or (after < 0 and data[np.uint64(at)] == mark):
                     X[i, columns[cell]] = np.nan
                 else:
-                    negative, _, w, q, at = number_at(data, at, stop)
-                    if at < 0 or not put_number(X, bits, i, columns[cell], negative, w, q):
+                    negative, _, w, q, at = parse_number(data, at, stop)
+                    if at < 0 or not write_number(X, bits, i, columns[cell], negative, w, q):
                         return i, cell
                     while (
                         at < stop
@@ -274,7 +274,7 @@ def read_pairs(data: Any, begins: Any, ends: Any, first: Any, columns: Any, X: A
     it begins and ends goes to ``labels``, int64 [rows, 2]. The other arguments are those of `read_objects`.
     """
     for i in range(first, begins.shape[0]):
-        at, end = _after_blanks(data, begins[i], ends[i]), ends[i]
+        at, end = _skip_blanks(data, begins[i], ends[i]), ends[i]
         X[i, :] = np.nan
         labels[i, 0] = at
         while at < end and data[np.uint64(at)] > _SPACE:
@@ -284,7 +284,7 @@ def read_pairs(data: Any, begins: Any, ends: Any, first: Any, columns: Any, X: A
         labels[i, 1] = at
         if at == labels[i, 0]:
             return i
-        at = _after_blanks(data, at, end)
+        at = _skip_blanks(data, at, end)
         while at < end:
             begin, index = at, np.int64(0)
             while at < end and _ZERO <= data[np.uint64(at)] <= _NINE and index < columns.shape[0]:
@@ -294,12 +294,12 @@ def read_pairs(data: Any, begins: Any, ends: Any, first: Any, columns: Any, X: A
                 return i
             if not np.isnan(X[i, columns[index]]):
                 return i
-            negative, _, w, q, at = number_at(data, at + 1, end)
-            if at < 0 or not put_number(X, bits, i, columns[index], negative, w, q):
+            negative, _, w, q, at = parse_number(data, at + 1, end)
+            if at < 0 or not write_number(X, bits, i, columns[index], negative, w, q):
                 return i
             if at < end and data[np.uint64(at)] > _SPACE:
                 return i
-            at = _after_blanks(data, at, end)
+            at = _skip_blanks(data, at, end)
     return begins.shape[0]
 
 
@@ -317,7 +317,7 @@ def read_sparse(data: Any, at: Any, rows: Any, first: Any, labels: Any, starts: 
     end, cell = data.shape[0], np.empty((1, 1))
     bits = cell.view(np.uint64)
     while True:
-        at = _after_blanks(data, at, end)
+        at = _skip_blanks(data, at, end)
         if at >= end:
             return rows, end
         line, k, last, is_label = at, np.int64(starts[rows]), np.int64(first) - 1, True
@@ -332,8 +332,8 @@ def read_sparse(data: Any, at: Any, rows: Any, first: Any, labels: Any, starts: 
                 at += 1
             elif data[np.uint64(at)] == _PLUS and at + 1 < end and data[np.uint64(at + 1)] != _MINUS:
                 at += 1
-            negative, _, w, q, at = number_at(data, at, end)
-            if at < 0 or not put_number(cell, bits, 0, 0, negative, w, q):
+            negative, _, w, q, at = parse_number(data, at, end)
+            if at < 0 or not write_number(cell, bits, 0, 0, negative, w, q):
                 return rows, line
             if at < end and data[np.uint64(at)] > _SPACE and data[np.uint64(at)] != _HASH:
                 return rows, line

@@ -75,7 +75,7 @@ def resolve_n_jobs(n_jobs: int | None) -> int:
 
 T = TypeVar("T")
 
-#: A loop: ``each(do, begins)`` calls a function for each number, as `Workers.each` does.
+#: A loop: ``each(do, begins)`` calls a function for each number, as `Workers.for_each` does.
 ForEach = Callable[[Callable[[int], None], Iterable[int]], None]
 
 
@@ -96,7 +96,7 @@ class Workers(AbstractContextManager["Workers"]):
         if self._pool is not None:
             self._pool.shutdown(cancel_futures=True)
 
-    def each(self, do: Callable[[T], Any], items: Iterable[T], stop: threading.Event | None = None) -> None:
+    def for_each(self, do: Callable[[T], Any], items: Iterable[T], stop: threading.Event | None = None) -> None:
         """Call ``do`` for each item. After an exception ``stop`` is set, no call begins, and all end; the first one is raised."""
         if self._pool is None:
             call_for_each(do, items)

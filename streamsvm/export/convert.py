@@ -11,7 +11,7 @@ import numpy as np
 from river import compose
 
 from streamsvm.core.checks import to_python_scalar
-from streamsvm.core.memory.features import natural_key
+from streamsvm.core.memory.features import make_natural_key
 from streamsvm.edge.program import Answer, Column, ExportError, Program
 from streamsvm.edge.step import Step
 from streamsvm.export.pipelines import add_scalings, fold_transformers, get_river_name
@@ -69,7 +69,7 @@ def find_column_order(columns: Sequence[Column], order: Sequence[Hashable] | Non
         column = columns[number]
         kind = [made is not None for made in column[2:]]  # the number itself comes first
         place = places.get(column.name, places.get(column.field, len(places)))
-        return place, natural_key(column.field), kind, natural_key(column.name)
+        return place, make_natural_key(column.field), kind, make_natural_key(column.name)
 
     return np.array(sorted(range(len(columns)), key=key), np.int64)
 

@@ -8,8 +8,8 @@ from typing import Any
 import numpy as np
 
 from streamsvm.core.kernels import FOURIER, KERNELS
-from streamsvm.core.memory.forest import COUNTS, EQUALITY, FEATURE, LEFT, MISSING, OTHER, TARGET, TREES
-from streamsvm.core.memory.neighbours import NEAREST
+from streamsvm.core.memory.forest import COUNTS, EQUALITY, FEATURE, LEFT, RESIDUAL, SECOND_LABEL, TARGET, TREES
+from streamsvm.core.memory.neighbours import N_NEAREST
 from streamsvm.core.steps import label_answers, second_order, stack, target_answers
 from streamsvm.core.steps.experts import predict_from_last
 from streamsvm.core.steps.forest import LEAST_SHARE
@@ -105,7 +105,7 @@ def add_expansion(program: Program, value: int, store: Any, common: Any, iterate
     if v.header[0]["kernel"] == FOURIER:
         weights = np.concatenate(v.coefficients[:2, :n])[None]
         return program.add("linear", kernels, weights=weights, biases=np.zeros(1))
-    weights, biases = _stacked_iterates(common, v.coefficients[: store.live, :n], v.biases[: store.live], iterates)
+    weights, biases = _stacked_iterates(common, v.coefficients[: store.n_outputs, :n], v.biases[: store.n_outputs], iterates)
     return program.add("linear", kernels, weights=weights, biases=biases)
 
 
@@ -121,9 +121,9 @@ def _stacked_iterates(common: Any, rows: np.ndarray, biases: np.ndarray, which: 
 def add_landmarks(program: Program, value: int, store: Any, iterates: tuple[int, ...], factor: float = 1.0) -> int:
     """Add the decision values of landmarks, times a factor, as `add_expansion` does: the last iterate has the corrections."""
     v, n = store.views, store.n_support + 1
-    slow = v.weights[: store.live, :n]
-    both = slow + v.corrections[: store.live, :n], slow
-    weights = factor * np.stack([both[iterate] for iterate in iterates], axis=1).reshape(len(iterates) * store.live, n)
+    slow = v.weights[: store.n_outputs, :n]
+    both = slow + v.corrections[: store.n_outputs, :n], slow
+    weights = factor * np.stack([both[iterate] for iterate in iterates], axis=1).reshape(len(iterates) * store.n_outputs, n)
     kernels = add_kernel(program, value, store)
     return program.add("linear", kernels, weights=weights[:, 1:], biases=weights[:, 0].copy())
 
@@ -149,7 +149,7 @@ def add_neighbours(
     weights: np.ndarray,
     labels: int,
     *,
-    neighbours: int = NEAREST,
+    neighbours: int = N_NEAREST,
     reach: float = REACH,
     offset: float = OFFSET,
     power: int = POWER,
@@ -205,7 +205,7 @@ def add_ensemble(program: Program, model: Any, value: int) -> Answer:
         votes=_votes_of(v.mistakes[FIRST_INPUT:]),
         corrects=corrects,
         best=int(np.argmin(v.errors[FIRST_INPUT:])),
-        follows=int(own["choice"]),
+        transitions=int(own["choice"]),
         **options,
     )
     if labelled:
@@ -259,15 +259,15 @@ def _last_label(model: Any) -> np.ndarray:
     """Return what the last label says of the next row."""
     own, views, live = model._rule_record[0], model._store.views, model._outputs
     said = np.zeros((live, 2))
-    _in_python(predict_from_last)(views.follows, views.counts, float(own["rows"]), int(own["last"]), live, said)
+    _in_python(predict_from_last)(views.transitions, views.counts, float(own["rows"]), int(own["last"]), live, said)
     return said.T.ravel()
 
 
 def _add_memory(program: Program, value: int, model: Any, store: Any) -> int:
     """Add what the nearest of the rows say that an expert remembers."""
     views, live = model._store.views, model._outputs
-    h, n = store.views.header[0], store.held
-    laid, labelled = int(h["laid"]), isinstance(model, SVMClassifier)
+    h, n = store.views.header[0], store.n_rows
+    laid, labelled = int(h["row_width"]), isinstance(model, SVMClassifier)
     if n == 0:
         return _add_numbers(program, value, np.zeros(live))
     if laid < program.widths[value]:
@@ -281,7 +281,7 @@ def _add_memory(program: Program, value: int, model: Any, store: Any) -> int:
     units = (spread > 0.0).astype(np.float32)
     factors = np.empty((2, laid), np.float32)
     least, damping = (LEAST_OF_LABELS, views.damping[0]) if labelled else (LEAST_OF_NUMBERS, views.damping[0, :0])
-    _in_python(fill_factors)(store.views.relevance, units, laid, float(h["told"]), least, damping, factors)
+    _in_python(fill_factors)(store.views.relevance, units, laid, float(h["n_informative"]), least, damping, factors)
     relevance, labels = factors[0].astype(np.float64), max(live, 2) if labelled else 0
     targets, weights = store.views.targets[:n].astype(np.float64), store.views.weights[:n].copy()
     return add_neighbours(program, value, vectors, relevance, targets, weights, labels)
@@ -299,7 +299,7 @@ def _add_anchors(program: Program, value: int, model: Any) -> int:
     """Add what a forest takes off the features, if there is one and it takes off anything."""
     for expert, stores in zip(model._expert_specs, model._store.stores, strict=True):
         if isinstance(expert, Forest) and stores[0].views.anchors.any():
-            used, given = program.widths[value], stores[0].views.anchors[int(stores[0].views.header["added"][0]) :]
+            used, given = program.widths[value], stores[0].views.anchors[int(stores[0].views.header["extra_columns"][0]) :]
             anchors = np.zeros(used)
             anchors[: len(given)] = given[:used]
             return program.add("scale", value, location=anchors, spread=np.ones(used), bound=None)
@@ -309,9 +309,9 @@ def _add_anchors(program: Program, value: int, model: Any) -> int:
 def _add_forest(program: Program, value: int, model: Any, store: Any) -> int:
     """Add what a forest says, whose features ``value`` has: of each output the share of its votes, then their logarithms."""
     live = model._outputs
-    if store.learned == 0:
+    if store.n_learned == 0:
         return _add_numbers(program, value, np.zeros(2 * live))
-    value = add_forest(program, value, [store.tree(number) for number in range(TREES)], store.views.votes, max(live, 2))
+    value = add_forest(program, value, [store.get_tree(number) for number in range(TREES)], store.views.votes, max(live, 2))
     logarithms = program.add("log", value, least=LEAST_SHARE)
     if live == 1:
         weights, bias = np.array([[-0.5, 0.5]]), np.zeros(1)
@@ -336,10 +336,10 @@ def _add_forest_of_numbers(program: Program, value: int, said: list[int], correc
     shares = 0.5 * votes / votes.sum()
     shares[np.argmin(v.errors[FIRST_INPUT : FIRST_INPUT + n])] += 0.5
     base = program.add("linear", inputs, weights=shares[None], biases=np.zeros(1))
-    said_last = _last_target(model), np.array([float(store.views.header[0]["missed"])])
+    said_last = _last_target(model), np.array([float(store.views.header[0]["last_residual"])])
     last, missed = (_add_numbers(program, value, numbers) for numbers in said_last)
-    row, trees = program.add("concat", last, base, missed, value), [store.tree(number) for number in range(TREES)]
-    target, missing = (add_forest(program, row, trees[kind::2], store.views.votes[kind::2], 0) for kind in (TARGET, MISSING))
+    row, trees = program.add("concat", last, base, missed, value), [store.get_tree(number) for number in range(TREES)]
+    target, missing = (add_forest(program, row, trees[kind::2], store.views.votes[kind::2], 0) for kind in (TARGET, RESIDUAL))
     return program.add(
         "concat", target, program.add("linear", program.add("concat", base, missing), weights=np.ones((1, 2)), biases=np.zeros(1))
     )
@@ -361,7 +361,10 @@ def add_forest(program: Program, value: int, trees: list[Any], votes: np.ndarray
     number, begin = np.cumsum(leaf) - 1, np.repeat(roots[:-1], np.diff(roots))
     if labels:
         counts = leaves[leaf, COUNTS]
-        told = {"targets": leaves[leaf, : OTHER + 1], "counts": np.column_stack([counts & 255, counts >> 8]).astype(np.int8)}
+        told = {
+            "targets": leaves[leaf, : SECOND_LABEL + 1],
+            "counts": np.column_stack([counts & 255, counts >> 8]).astype(np.int8),
+        }
     else:
         told = {"means": leaves[leaf].view(np.float32)[:, 0].copy()}
     return program.add(

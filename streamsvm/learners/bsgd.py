@@ -29,7 +29,7 @@ STATE = np.dtype([("schedule", "i8"), ("fit_intercept", "i8"), ("l2", "f8"), ("e
 def step(block: np.ndarray, row: CurrentRow) -> None:
     """One step down the regularised loss (Wang, Crammer and Vucetic 2012, algorithm 1)."""
     v, c, s = views(block), common(block), state_of(block, STATE)
-    live = v.header[0]["live"]
+    live = v.header[0]["n_outputs"]
     rising, falling, missing = violation(block, row.target)
     eta = 1.0 / (s["l2"] * c["t"])
     if s["schedule"] == CONSTANT:

@@ -13,7 +13,7 @@ from streamsvm.core.budget.strategy import set_strategy
 from streamsvm.core.checks import SCALINGS, OutputName, Scaling, make_random_state, parameter
 from streamsvm.core.frames import Batch
 from streamsvm.core.memory.block import LARGEST
-from streamsvm.core.memory.slots import remove
+from streamsvm.core.memory.slots import remove_vector
 from streamsvm.core.memory.support_vectors import SupportVectorStore
 from streamsvm.core.steps import decisions
 from streamsvm.core.steps.decisions import expand
@@ -73,15 +73,15 @@ class BudgetedEstimator(KernelEstimator, ScalingEstimator):
         return SupportVectorStore(*sizes, scaled=self.scaling is not None, columns=columns)
 
     def _make_store_attributes(self, store: SupportVectorStore) -> dict[str, Any]:
-        row = store.views.given if self.scaling else store.views.rows[0]
-        return {**super()._make_store_attributes(store), "_row": row, "_outputs": store.live // 2, "_is_ready": False}
+        row = store.views.unscaled if self.scaling else store.views.rows[0]
+        return {**super()._make_store_attributes(store), "_row": row, "_outputs": store.n_outputs // 2, "_is_ready": False}
 
     # One row --------------------------------------------------------------------------------------------------------------
 
     def _learn_row(self, x: Mapping[Any, Any], target: float, weight: float, outputs: int = 1) -> None:
         store, n_features = self._store, -1
         try:
-            if self._features.fill(self._row, x, True):
+            if self._features.fill_row(self._row, x, True):
                 n_features = store.used
                 self._grow_columns(x)
             if outputs != self._outputs:
@@ -100,7 +100,7 @@ class BudgetedEstimator(KernelEstimator, ScalingEstimator):
                 store.restore(before, trusted=True)
             self._rollback_row(store.used if n_features < 0 else n_features, store)
             if status == REFUSED:
-                self._features.complain_of_row(x)
+                self._features.raise_for_row(x)
             self._raise_budget_error()
 
     def _prepare_to_learn(self, rows: int | None = None) -> None:
@@ -116,7 +116,7 @@ class BudgetedEstimator(KernelEstimator, ScalingEstimator):
         )
 
     def _raise_strategy_error(self) -> NoReturn:
-        remove(self._block, self.n_support - 1)  # the slot of the next row
+        remove_vector(self._block, self.n_support - 1)  # the slot of the next row
         raise RuntimeError(
             f"{self._strategy!r} has not brought the model back to its budget of {self.budget} support vectors: its event must "
             "remove one. The newest support vector was removed instead"
@@ -235,7 +235,7 @@ class BudgetedEstimator(KernelEstimator, ScalingEstimator):
         They are float [outputs, n_support] and [outputs], in the order and with the signs of the attributes of the same names. A
         ValueError says that the shape does not fit, or a number is not finite.
         """
-        live, n, views = self._store.live, self.n_support, self._store.views
+        live, n, views = self._store.n_outputs, self.n_support, self._store.views
         a, b = np.asarray(coefficients, np.float64), np.asarray(intercept, np.float64)
         if a.shape != (self._outputs, n) or b.shape not in ((), (self._outputs,)):
             raise ValueError(f"coefficients must be [{self._outputs}, {n}] and intercept [{self._outputs}] or one number")
@@ -267,7 +267,7 @@ class BudgetedEstimator(KernelEstimator, ScalingEstimator):
     @property
     def intercept(self) -> np.ndarray:
         """The intercepts of the iterate that predictions follow, float64 [outputs]; 0 if none is fitted."""
-        return self._store.views.biases[int(self.follows_average) : self._store.live : 2].copy()
+        return self._store.views.biases[int(self.follows_average) : self._store.n_outputs : 2].copy()
 
     @property
     def n_merges(self) -> int:
@@ -276,8 +276,10 @@ class BudgetedEstimator(KernelEstimator, ScalingEstimator):
 
     def __setstate__(self, state: dict[str, Any]) -> None:
         super().__setstate__(state)
-        if self._store.live != 2 * self._outputs:
-            raise ValueError(f"the saved model is corrupt: {self._store.live} rows of coefficients, where each output has two")
+        if self._store.n_outputs != 2 * self._outputs:
+            raise ValueError(
+                f"the saved model is corrupt: {self._store.n_outputs} rows of coefficients, where each output has two"
+            )
 
     def _list_learned_fields(self) -> dict[str, tuple[float, float]]:
         return super()._list_learned_fields() if self.scaling is None else {}

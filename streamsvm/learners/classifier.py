@@ -225,7 +225,7 @@ class OnlineClassifier(OnlineEstimator, SupervisedEstimator, base.MiniBatchClass
             except ValueError:  # refused below, with its number
                 pass
             held.append(i)
-        return (batch.take(np.array(held, np.int64)) if excess else batch), excess
+        return (batch.select_rows(np.array(held, np.int64)) if excess else batch), excess
 
     @contextmanager
     def _weight_batch(self, batch: Batch, together: bool) -> Iterator[Batch]:
@@ -237,11 +237,11 @@ class OnlineClassifier(OnlineEstimator, SupervisedEstimator, base.MiniBatchClass
             try:
                 self._labels.check_label(label)
             except ValueError as error:
-                batch.complain(i, error)
+                batch.raise_for_row(i, error)
         factors = [weights.learn(label) for label in labels]
         if together:
             factors = [weights.weight_of(label) for label in labels]
-        weighted = batch.weighted(np.array(factors, np.float64))
+        weighted = batch.scale_weights(np.array(factors, np.float64))
         try:
             yield weighted
         except BaseException:  # after an interrupt, some rows are learned
@@ -266,7 +266,7 @@ class OnlineClassifier(OnlineEstimator, SupervisedEstimator, base.MiniBatchClass
             try:
                 targets[i] = labels.encode(label)
             except ValueError as error:
-                batch.complain(i, error)
+                batch.raise_for_row(i, error)
             outputs[i] = labels.outputs
         return targets, outputs
 
@@ -385,7 +385,7 @@ class BudgetedClassifier(OnlineClassifier, BudgetedEstimator):
             split_output(store.views, positive)
             targets = store.views.window_targets[: self.n_learned]
             targets[:] = np.where(targets > 0.0, positive, negative)
-        store.live = 2 * outputs
+        store.n_outputs = 2 * outputs
 
     def __setstate__(self, state: dict[str, Any]) -> None:
         super().__setstate__(state)

@@ -9,7 +9,7 @@ import numpy as np
 
 from streamsvm.core.checks import OutputName, check_number
 from streamsvm.core.frames import Batch, make_batch
-from streamsvm.core.kernels import kernel_matrix
+from streamsvm.core.kernels import compute_kernel_matrix
 from streamsvm.core.sparse import gather_columns, scatter_columns
 from streamsvm.core.steps.coordinate_ascent import learn_epoch, step
 from streamsvm.core.steps.iterates import HINGE
@@ -129,7 +129,7 @@ class DualSolution:
         X, self._columns = gather_columns(batch.matrix, columns)
         self._X = X.astype(np.float64)  # of one type, for which `learn_epoch` is compiled
         self._model, self._targets, self._weights, self._rows = model, targets, batch.weights, batch.numbers
-        self._n_given = batch.n_given
+        self._n_given = batch.n_in_call
         self._coefficients = np.zeros((len(targets), model._outputs))
         self._stamps = np.full(len(targets), -1)
         #: Rows that each pass has stepped.
@@ -241,5 +241,5 @@ class DualSolution:
         decisions = np.empty((len(X), a.shape[1]))
         for start in range(0, len(X), _CHUNK):
             stop = start + _CHUNK
-            decisions[start:stop] = kernel_matrix(h["kernel"], h["gamma"], h["coef0"], h["degree"], X[start:stop], S) @ a
+            decisions[start:stop] = compute_kernel_matrix(h["kernel"], h["gamma"], h["coef0"], h["degree"], X[start:stop], S) @ a
         return decisions

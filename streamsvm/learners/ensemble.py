@@ -221,8 +221,8 @@ class Ensemble(ScalingEstimator):
 
     def _make_store_attributes(self, store: EnsembleStore) -> dict[str, Any]:
         v, first = store.views, super()._make_store_attributes(store)
-        live = int(v.header[0]["live"])
-        return {**first, "_row": v.given[0], "_scores": v.scores, "_outputs": live, "_is_connected": False, "_is_ready": False}
+        live = int(v.header[0]["n_outputs"])
+        return {**first, "_row": v.unscaled[0], "_scores": v.scores, "_outputs": live, "_is_connected": False, "_is_ready": False}
 
     @property
     def _expert_specs(self) -> tuple[Expert, ...]:
@@ -280,7 +280,7 @@ class Ensemble(ScalingEstimator):
         self._decide_row(x, iterates.CHOSEN)
         team = list(zip(self._expert_specs, self._store.stores, strict=True))
         for memory in (stores[0] for expert, stores in team if isinstance(expert, Neighbours)):
-            n, v = memory.held, memory.views  # which has just measured the distances
+            n, v = memory.n_rows, memory.views  # which has just measured the distances
             return memory.vectors, v.distances[:n].astype(np.float64), self._unscale_targets(v.targets[:n]), "rows"
         machine = next(stores[0] for expert, stores in team if isinstance(expert, BudgetedMachine) and expert.resets)
         vectors, of = machine.vectors, find_vector_labels(machine.coefficients[::2], not self._has_targets)

@@ -16,8 +16,8 @@ from streamsvm.core.compiling.functions import get_address
 from streamsvm.core.docstrings import complete_docstring
 from streamsvm.core.explaining import Examples, Explanation
 from streamsvm.core.frames import Batch, to_matrix
-from streamsvm.core.memory.block import STATE_BEGIN, STATE_END, columns_for
-from streamsvm.core.memory.features import OVERFLOW, FeatureSpace
+from streamsvm.core.memory.block import STATE_BEGIN, STATE_END, choose_columns
+from streamsvm.core.memory.features import OVERFLOW_POLICIES, FeatureSpace
 from streamsvm.core.sparse import gather_columns, iter_slices, to_dense
 from streamsvm.core.steps import decisions, iterates
 from streamsvm.core.steps.iterates import FIRST_SLOPE
@@ -76,7 +76,7 @@ class OnlineEstimator(RiverEstimator):
     _loss = iterates.HINGE
     max_features: int = 1024
     """The maximum number of feature names. Memory grows with those that come, up to this number: see ``nbytes``."""
-    overflow: Overflow = parameter(default="raise", choices=OVERFLOW)
+    overflow: Overflow = parameter(default="raise", choices=OVERFLOW_POLICIES)
     """The treatment of a new feature name when there is no room left: ``"raise"`` a ValueError, ``"hash"`` the name into one of
     the columns in use (values that share a column are added up), or ``"ignore"`` the feature.
     """
@@ -109,7 +109,7 @@ class OnlineEstimator(RiverEstimator):
     @property
     def _columns(self) -> int:
         """The columns that a store has with the features that are known."""
-        return columns_for(len(self._features), self.max_features)
+        return choose_columns(len(self._features), self.max_features)
 
     @property
     def _dtype(self) -> Any:
@@ -142,7 +142,7 @@ class OnlineEstimator(RiverEstimator):
         """Learn a row. A row that is refused leaves nothing behind, not even the name of a feature."""
         store, n_features = self._store, self._store.used
         try:
-            if self._features.fill(self._row, x, True):
+            if self._features.fill_row(self._row, x, True):
                 self._grow_columns(x)
             if outputs != self._outputs:
                 self._resize(outputs)
@@ -152,14 +152,14 @@ class OnlineEstimator(RiverEstimator):
             raise
         if self._rule.learn_one(self._block, target, weight) == REFUSED:
             self._rollback_row(n_features, store)
-            self._features.complain_of_row(x)
+            self._features.raise_for_row(x)
 
     def _decide_row(self, x: Mapping[Any, Any], what: int) -> float:
         """Answer ``what`` is asked (a code of `iterates`) of a row; ValueError where a feature is not finite."""
-        self._features.fill(self._row, x, False)
+        self._features.fill_row(self._row, x, False)
         f: float = self._decide(self._block, what)
         if f != f:
-            self._features.complain_of_row(x)
+            self._features.raise_for_row(x)
         return f
 
     def _learn_batch(self, batch: Batch) -> None:
@@ -195,7 +195,7 @@ class OnlineEstimator(RiverEstimator):
     def _resize(self, outputs: int) -> None:
         """Go on with more outputs or columns, in a larger block. The one so far stays as it was, for a row that is refused."""
         store = self._make_store(outputs, self._columns)
-        store.take(self._store)
+        store.copy_from(self._store)
         if outputs != self._outputs:
             self._grow_outputs(store, outputs)
         opened = self._make_store_attributes(store)
@@ -207,7 +207,7 @@ class OnlineEstimator(RiverEstimator):
         if self._columns > self._store.columns:
             self._resize(self._outputs)
             if x is not None:
-                self._features.fill(self._row, x, False)
+                self._features.fill_row(self._row, x, False)
                 self._row += 0.0  # no -0.0, as where it had room
         self._store.used = len(self._features)
 
@@ -249,7 +249,7 @@ class OnlineEstimator(RiverEstimator):
         # Undo what a row that was refused has brought; it was the first one with this store.
         if store is not self._store:
             self._use_store(store)
-        self._features.forget(n_features)
+        self._features.forget_names(n_features)
         self._store.used = n_features
 
     @contextmanager
@@ -266,7 +266,7 @@ class OnlineEstimator(RiverEstimator):
     def _admit_features(self, batch: Batch) -> np.ndarray:
         """Admit the features of a batch of which all rows can be learned; their columns, int64 [features]."""
         features, matrix, names = self._features, batch.matrix, batch.names
-        columns = features.columns_of(names, True) if matrix.shape[0] else np.empty(0, np.int64)
+        columns = features.find_columns(names, True) if matrix.shape[0] else np.empty(0, np.int64)
         self._grow_columns()
         for part in iter_slices(matrix, len(features)):
             row = self._find_first_refused(*gather_columns(matrix[part], columns))
@@ -274,13 +274,13 @@ class OnlineEstimator(RiverEstimator):
                 row += part.start
                 self._raise_row_error(to_dense(matrix[row : row + 1])[0], names, int(batch.numbers[row]))
         if len(columns):
-            features.note_order(names)
+            features.remember_order(names)
         return columns
 
     def _decide_rows(self, X: Any, what: int) -> tuple[np.ndarray, Any]:
         """Answers of `_decide_matrix`, float64 [n, 1 or more], and the frame that they are to be like (None for an array)."""
         matrix, names, like = to_matrix(X, self._dtype)
-        columns = self._features.columns_of(names, False)
+        columns = self._features.find_columns(names, False)
         n = matrix.shape[0]
         if n and len(self._features):
             self._warn_of_names(names, columns, like is None)
@@ -305,7 +305,7 @@ class OnlineEstimator(RiverEstimator):
 
     def _raise_row_error(self, row: np.ndarray, names: list[Hashable], number: int) -> None:
         try:
-            self._features.complain_of_row(dict(zip(names, row.tolist(), strict=True)))
+            self._features.raise_for_row(dict(zip(names, row.tolist(), strict=True)))
         except ValueError as error:
             raise ValueError(f"row {number}: {error}") from None
 
@@ -374,7 +374,7 @@ class OnlineEstimator(RiverEstimator):
         >>> [column.name for column in make_program(model).columns]
         ['sex', 'age']
         """
-        self._features.note_order(names)
+        self._features.remember_order(names)
 
     @property
     def nbytes(self) -> int:

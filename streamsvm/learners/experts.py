@@ -10,7 +10,7 @@ from typing import Any, ClassVar
 import numpy as np
 
 from streamsvm.core.kernels import POLY, RBF
-from streamsvm.core.memory.block import STATE_BEGIN, record
+from streamsvm.core.memory.block import STATE_BEGIN, view_record
 from streamsvm.core.memory.ensemble import Place
 from streamsvm.core.memory.forest import ForestStore
 from streamsvm.core.memory.landmarks import LandmarkStore
@@ -30,7 +30,7 @@ _AVERAGING, _EPSILON = 3000, 0.1  # rows, and an error, as by default in the lea
 
 def read_common(store: Any) -> Any:
     """Return the record of an expert's store that all learners have."""
-    return record(store.block, STATE_BEGIN, iterates.COMMON)
+    return view_record(store.block, STATE_BEGIN, iterates.COMMON)
 
 
 @dataclass(frozen=True)
@@ -68,7 +68,7 @@ class Learner(Expert):
 
     def states(self, store: Any) -> tuple[Any, Any]:
         """Return the records of a store: what all learners have, and the rule's."""
-        return read_common(store), record(store.block, iterates.RULE_STATE, self.dtype)
+        return read_common(store), view_record(store.block, iterates.RULE_STATE, self.dtype)
 
     def _first_states(self, loss: int) -> tuple[Any, Any]:
         common, own = np.zeros(1, iterates.COMMON)[0], np.zeros(1, self.dtype)[0]
@@ -114,7 +114,7 @@ class KernelLearner(Learner):
 
     def check(self, store: Any, outputs: int, loss: int) -> None:
         super().check(store, outputs, loss)
-        for name, value in {"live": self.outputs_each * outputs, **self._kernel_numbers}.items():
+        for name, value in {"n_outputs": self.outputs_each * outputs, **self._kernel_numbers}.items():
             if store.views.header[0][name] != value:
                 raise ValueError(f"the saved model is corrupt: {name} of an expert is {store.views.header[0][name]}, not {value}")
 
@@ -138,7 +138,7 @@ class BudgetedMachine(KernelLearner):
     def grow(self, stores: Sequence[Any], before: int, outputs: int, positive: int) -> None:
         if before == 1:
             split_output(stores[0].views, positive)
-        stores[0].live = 2 * outputs
+        stores[0].n_outputs = 2 * outputs
 
 
 @dataclass(frozen=True)
@@ -240,7 +240,7 @@ class Neighbours(Expert):
 
     def grow(self, stores: Sequence[Any], before: int, outputs: int, positive: int) -> None:  # noqa: ARG002
         if before == 1:
-            targets = stores[0].views.targets[: stores[0].held]
+            targets = stores[0].views.targets[: stores[0].n_rows]
             targets[:] = np.where(targets == 1.0, positive, 1 - positive)
 
     def check(self, store: Any, outputs: int, loss: int) -> None:

@@ -63,7 +63,7 @@ def _names_and_values(model: Any, x: Mapping[Any, Any]) -> tuple[list[Hashable],
     if model.overflow != "hash" or len(names) < model.max_features:
         return names, {name: x.get(name, 0.0) for name in names}
     sharing: dict[int, list[Any]] = {}
-    for name, column in zip(x, model._features.columns_of(x, False).tolist(), strict=True):
+    for name, column in zip(x, model._features.find_columns(x, False).tolist(), strict=True):
         sharing.setdefault(column, []).append(name)
     for column, found in sharing.items():
         names[column] = found[0] if len(found) == 1 else ", ".join(map(str, found))
@@ -73,7 +73,7 @@ def _names_and_values(model: Any, x: Mapping[Any, Any]) -> tuple[list[Hashable],
 def _row_and_answer(model: Any, x: Mapping[Any, Any]) -> tuple[np.ndarray, float]:
     """Return a row as the model reads it, [features], and what it answers."""
     chosen = model._decide_row(x, iterates.CHOSEN)  # or says what is wrong with it
-    model._features.fill(model._row, x, False)
+    model._features.fill_row(model._row, x, False)
     return model._used_row.copy(), chosen
 
 

@@ -8,8 +8,8 @@ import numpy as np
 
 from streamsvm.core.checks import LearningRate, check_decay, parameter
 from streamsvm.core.compiling.functions import compiled
-from streamsvm.core.kernels import LEAST_SELF_KERNEL, self_kernel
-from streamsvm.core.memory.slots import remove
+from streamsvm.core.kernels import LEAST_SELF_KERNEL, compute_self_kernel
+from streamsvm.core.memory.slots import remove_vector
 from streamsvm.core.memory.support_vectors import views
 from streamsvm.core.steps.iterates import common
 from streamsvm.core.steps.rule import FITTED, rule, state_of
@@ -86,7 +86,7 @@ def bogd_step(block: np.ndarray, row: CurrentRow) -> None:
     c["scale"] *= 1.0 - s["eta0"] * s["l2"]
     if row.self_kernel > 0.0 and row.target * f < 1.0:
         if h["n_support"] == n:
-            remove(block, random_slot(block))
+            remove_vector(block, random_slot(block))
             limit = LARGEST / c["scale"]  # a support vector that survives for long grows each time
             for i in range(n - 1):
                 v.coefficients[0, i] = min(max(v.coefficients[0, i] * n / (n - 1.0), -limit), limit)
@@ -138,12 +138,12 @@ def _replace_vector(block: np.ndarray, diagonal: float) -> float:
     best, least, multiple = 0, np.inf, 0.0
     for i in range(h["n_support"]):
         a, k = c["scale"] * v.coefficients[0, i], np.float64(v.kernel_rows[0, i])
-        square = self_kernel(h["kernel"], h["gamma"], h["coef0"], h["degree"], np.float64(v.norms[i]))
+        square = compute_self_kernel(h["kernel"], h["gamma"], h["coef0"], h["degree"], np.float64(v.norms[i]))
         loss = a * a * max(square - k * k / diagonal, 0.0)
         if loss < least:
             bound = math.sqrt(square / diagonal)
             best, least, multiple = i, loss, a * min(max(k / diagonal, -bound), bound)
-    remove(block, best)
+    remove_vector(block, best)
     return multiple
 
 

@@ -10,8 +10,8 @@ import numpy as np
 
 from streamsvm.core.checks import KernelName, check_number, parameter
 from streamsvm.core.compiling.functions import compiled
-from streamsvm.core.kernels import FOURIER, LARGEST_GAMMA, LEAST_SELF_KERNEL, self_kernel
-from streamsvm.core.memory.slots import append, kernel_row_of, next_random
+from streamsvm.core.kernels import FOURIER, LARGEST_GAMMA, LEAST_SELF_KERNEL, compute_self_kernel
+from streamsvm.core.memory.slots import append_vector, compute_slot_kernels, next_random
 from streamsvm.core.memory.support_vectors import views
 from streamsvm.core.steps.iterates import common
 from streamsvm.core.steps.rule import rule, state_of
@@ -125,10 +125,10 @@ def _invert_gram(block: np.ndarray) -> None:
     n = h["n_support"]
     K = np.empty((n, n))
     for i in range(n):
-        kernel_row_of(block, i)
+        compute_slot_kernels(block, i)
         for j in range(n):
             K[i, j] = v.kernel_rows[2, j]
-        K[i, i] = self_kernel(h["kernel"], h["gamma"], h["coef0"], h["degree"], np.float64(v.norms[i]))
+        K[i, i] = compute_self_kernel(h["kernel"], h["gamma"], h["coef0"], h["degree"], np.float64(v.norms[i]))
     values, vectors = np.linalg.eigh(0.5 * (K + K.T))
     G = np.zeros((n, n))
     for k in range(n - min(s["rank"], n), n):
@@ -158,7 +158,7 @@ def nogd_step(block: np.ndarray, row: CurrentRow) -> None:
     n = h["n_support"]
     if n < h["budget"]:
         if row.self_kernel >= LEAST_SELF_KERNEL:
-            add_bounded(block, append(block, v.rows[0], row.norm, row.weight), size)
+            add_bounded(block, append_vector(block, v.rows[0], row.norm, row.weight), size)
     elif size != 0.0:
         if s["gamma"] != h["gamma"]:
             _invert_gram(block)

@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 
 from streamsvm.core.checks import OutputName, parameter
-from streamsvm.core.memory.block import record
+from streamsvm.core.memory.block import view_record
 from streamsvm.core.memory.landmarks import CHUNK_ROWS, LandmarkStore, landmark_views
 from streamsvm.core.steps import landmarks, least_squares
 from streamsvm.core.steps.iterates import AVERAGE, CHOSEN, RULE_STATE
@@ -33,7 +33,7 @@ def grow_outputs(block: np.ndarray, before: int, outputs: int, positive: int) ->
     Targets of a new label were -1 in all rows so far: the products with them are the negative of those with the intercept's
     regressor, which S has.
     """
-    v, s = landmark_views(block), record(block, RULE_STATE, least_squares.STATE)
+    v, s = landmark_views(block), view_record(block, RULE_STATE, least_squares.STATE)
     size = int(v.header[0]["n_support"]) + 1
     if before == 1:
         for rows in (v.products, v.weights, v.corrections):
@@ -44,14 +44,14 @@ def grow_outputs(block: np.ndarray, before: int, outputs: int, positive: int) ->
         before = 2
     v.products[before:outputs, :size] = v.prior[:size] - v.moments[:size]
     v.weights[before:outputs, 0] = -1.0
-    v.header[0]["live"] = outputs
+    v.header[0]["n_outputs"] = outputs
     v.cache[0]["valid"] = 0
 
 
 def holds_labels(store: LandmarkStore, s: np.void) -> bool:
     """Whether the targets that a classifier holds are labels: the number of an output, or 1 and -1 of one output."""
     v = store.views
-    possible = range(store.live) if store.live > 1 else (-1.0, 1.0)
+    possible = range(store.n_outputs) if store.n_outputs > 1 else (-1.0, 1.0)
     held = np.append(v.window_targets[: s["held"]], v.targets[: s["gathered"]])
     return bool(np.isin(held, list(possible)).all())
 
@@ -113,7 +113,7 @@ class KernelRLS(KernelEstimator):
         return LandmarkStore(self.budget, self.max_features, outputs, columns=columns)
 
     def _make_store_attributes(self, store: LandmarkStore) -> dict[str, Any]:
-        return {**super()._make_store_attributes(store), "_outputs": store.live}
+        return {**super()._make_store_attributes(store), "_outputs": store.n_outputs}
 
     # What the model is ------------------------------------------------------------------------------------------------------
 
@@ -198,7 +198,7 @@ class KernelRLSClassifier(OnlineClassifier, KernelRLS):
 
     def __setstate__(self, state: dict[str, Any]) -> None:
         super().__setstate__(state)
-        if self._labels.outputs != self._store.live or not holds_labels(self._store, self._rule_record[0]):
+        if self._labels.outputs != self._store.n_outputs or not holds_labels(self._store, self._rule_record[0]):
             raise ValueError(f"the saved model is corrupt: {len(self.labels)} labels do not fit its {self._outputs} outputs")
 
     @classmethod

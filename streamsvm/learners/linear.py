@@ -52,9 +52,9 @@ class LinearEstimator(Mergeable):
         features, store = self._features, self._store
         known = len(features)
         try:
-            packed = features.pack(self._row, x)
+            packed = features.try_fill_row(self._row, x)
             if not packed:
-                columns, values = features.sparse(x, True)
+                columns, values = features.make_sparse_row(x, True)
                 if len(features) != known:
                     self._grow_columns()
         except BaseException:  # an interrupt as well
@@ -66,16 +66,16 @@ class LinearEstimator(Mergeable):
             learned = linear_step.learn_one(self._block, columns, values, target, weight)
         if not learned:
             self._rollback_row(known, store)
-            features.complain_of_row(x)
+            features.raise_for_row(x)
 
     def _decide_row(self, x: Mapping[Any, Any], what: int) -> float:
         f: float
-        if self._features.pack(self._row, x):
+        if self._features.try_fill_row(self._row, x):
             f = linear_step.decide_packed(self._block, what)
         else:
-            f = linear_step.decide(self._block, *self._features.sparse(x, False), what)
+            f = linear_step.decide(self._block, *self._features.make_sparse_row(x, False), what)
         if f != f:
-            self._features.complain_of_row(x)
+            self._features.raise_for_row(x)
         return f
 
     def _learn_batch(self, batch: Batch) -> None:

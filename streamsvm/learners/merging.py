@@ -10,8 +10,8 @@ import numpy as np
 
 from streamsvm.core.budget import Refusal, Strategy
 from streamsvm.core.checks import LARGEST_FLOAT32
-from streamsvm.core.kernels import kernel_matrix
-from streamsvm.core.memory.moments import move_moments, pool_moments
+from streamsvm.core.kernels import compute_kernel_matrix
+from streamsvm.core.memory.moments import convert_moments, pool_moments
 from streamsvm.core.steps.decisions import expand
 from streamsvm.core.steps.iterates import EPSILON_INSENSITIVE, HINGE
 from streamsvm.core.steps.rescale import FOLLOWS, follow_gamma, scale_moved, units_of
@@ -128,7 +128,7 @@ def _pool_scale(merged: Any, parts: Sequence[MergeSource]) -> None:
     v, c, used = merged._store.views, merged._common, merged._store.used
     if merged.scaling is not None:
         of = [(part.model._store.views, part) for part in parts]
-        moments = [(*move_moments(o.moments, o.first, part.factors, part.shifts), part.columns) for o, part in of]
+        moments = [(*convert_moments(o.moments, o.first, part.factors, part.shifts), part.columns) for o, part in of]
         pool_moments(moments, v.moments, v.first)
         centred = merged.kernel != "rbf"
         scale_moved(v.moments, v.location, v.spread, v.ratio, v.shift, used, True, centred, 0)
@@ -170,7 +170,7 @@ def _refit_coefficients(merged: Any, parts: Sequence[MergeSource], asked: _Margi
     kernel, numbers = read_kernel_parameters(merged), merged._common["loss"][0] == EPSILON_INSENSITIVE
     Z = merged.support_vectors.astype(np.float64)
     start, intercept = merged._coefficients_of("last"), merged.intercept
-    between = kernel_matrix(*kernel, Z, Z)
+    between = compute_kernel_matrix(*kernel, Z, Z)
     penalty = _choose_trust(parts) * float(np.mean(np.diag(between))) * between
     chunks = _KernelChunks(kernel, asked.X, Z)
     moved, step, size, lowest = np.zeros_like(start), np.zeros_like(start), 1.0, math.inf
@@ -210,7 +210,7 @@ class _KernelChunks:
             rows = slice(begin, begin + _CHUNK)
             K = self.kept.get(begin)
             if K is None:
-                K = kernel_matrix(*self.kernel, self.X[rows], self.Z)
+                K = compute_kernel_matrix(*self.kernel, self.X[rows], self.Z)
                 if 8 * (begin + _CHUNK) * len(self.Z) <= _HELD:
                     self.kept[begin] = K
             yield rows, K
@@ -221,7 +221,7 @@ def _label_support_vectors(merged: Any, part: MergeSource, every: int) -> tuple[
     # margin that the model is asked for; of numbers what the model says, and 0.
     model = part.model
     S, coefficients = model.support_vectors.astype(np.float64), part.coefficients[:, ::every]
-    own = kernel_matrix(*read_kernel_parameters(model), S[::every], S) @ model.coefficients.T + model.intercept
+    own = compute_kernel_matrix(*read_kernel_parameters(model), S[::every], S) @ model.coefficients.T + model.intercept
     F = own @ part.outputs.T + part.shift
     if merged._common["loss"][0] == EPSILON_INSENSITIVE:
         return F[:, 0], np.zeros(len(F))

@@ -130,7 +130,7 @@ class OneClassBSGD(Descent, MergeableExpansion, base.AnomalyDetector):
         self._learn_batch(Batch(matrix, names, [], np.ones(n), np.arange(n), n))
 
     def _encode_targets(self, batch: Batch) -> tuple[np.ndarray, np.ndarray]:
-        return np.zeros(batch.n_given), np.ones(batch.n_given, np.int64)
+        return np.zeros(batch.n_in_call), np.ones(batch.n_in_call, np.int64)
 
     @overload
     def score_many(self, X: np.ndarray) -> np.ndarray: ...

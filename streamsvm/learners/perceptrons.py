@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from streamsvm.core.compiling.functions import compiled
-from streamsvm.core.memory.slots import append, kernel_row_of, remove
+from streamsvm.core.memory.slots import append_vector, compute_slot_kernels, remove_vector
 from streamsvm.core.memory.support_vectors import views
 from streamsvm.core.steps.iterates import common
 from streamsvm.core.steps.rule import FITTED, rule, state_of
@@ -28,7 +28,7 @@ def rbp_step(block: np.ndarray, row: CurrentRow) -> None:
     h = v.header[0]
     if row.self_kernel > 0.0 and row.target * v.scores[0] <= 0.0:
         if h["n_support"] == h["budget"]:
-            remove(block, random_slot(block))
+            remove_vector(block, random_slot(block))
         add_support_vector(block, row, row.target * row.weight)
 
 
@@ -132,7 +132,7 @@ def _forget_oldest(block: np.ndarray) -> None:
     for i in range(1, n):
         if v.stamps[i] < v.stamps[oldest]:
             oldest = i
-    kernel_row_of(block, oldest)
+    compute_slot_kernels(block, oldest)
     f = 0.0
     for i in range(n):
         f += np.float64(v.kernel_rows[2, i]) * v.coefficients[0, i]
@@ -151,7 +151,7 @@ def _forget_oldest(block: np.ndarray) -> None:
         phi = min(max(phi, 1e-9), 1.0)
     s["damage"] += phi * phi * square + 2.0 * phi * sigma
     c["scale"] *= phi
-    remove(block, oldest)
+    remove_vector(block, oldest)
 
 
 @rule(_FORGETRON_STATE, learned={"mistakes": (0, 2**62), "damage": (-1e100, 1e100), **FITTED})
@@ -161,7 +161,7 @@ def forgetron_step(block: np.ndarray, row: CurrentRow) -> None:
     h = v.header[0]
     if row.self_kernel > 0.0 and row.target * v.scores[0] <= 0.0:
         s["mistakes"] += 1
-        add_to_coefficient(block, append(block, v.rows[0], row.norm, row.weight), row.target * row.weight)
+        add_to_coefficient(block, append_vector(block, v.rows[0], row.norm, row.weight), row.target * row.weight)
         if h["n_support"] > h["budget"]:
             _forget_oldest(block)
 

@@ -19,8 +19,8 @@ from streamsvm.core.compiling.functions import compiled
 from streamsvm.core.docstrings import complete_docstring
 from streamsvm.core.explaining import Examples, Explanation
 from streamsvm.core.frames import to_frame, to_matrix
-from streamsvm.core.memory.features import MUST_BE_FINITE
-from streamsvm.core.memory.moments import FOLLOWED, N_FIRST, learn_value, pool_moments
+from streamsvm.core.memory.features import FINITE_ADVICE
+from streamsvm.core.memory.moments import N_FIRST, N_MOMENTS, learn_value, pool_moments
 from streamsvm.core.sparse import to_dense
 from streamsvm.core.transformers import Units, compute_units
 from streamsvm.files.container import check_hash_collisions
@@ -203,10 +203,10 @@ class BoundedScaler(base.MiniBatchTransformer):
         parts = []
         for scaler in scalers:
             places = np.array([columns[name] for name in scaler._columns], np.int64)
-            moments = np.zeros((len(places), FOLLOWED))
+            moments = np.zeros((len(places), N_MOMENTS))
             moments[:, :3] = scaler._moments[: len(places)]
             parts.append((moments, scaler._first.copy(), places))
-        moments, first = np.zeros((len(columns), FOLLOWED)), np.zeros((len(columns), N_FIRST))
+        moments, first = np.zeros((len(columns), N_MOMENTS)), np.zeros((len(columns), N_FIRST))
         pool_moments(parts, moments, first)
         self._columns, self.n_bounded = columns, sum(scaler.n_bounded for scaler in scalers)
         self._moments, self._first = moments[:, :3].copy(), first
@@ -240,7 +240,7 @@ class BoundedScaler(base.MiniBatchTransformer):
         fine = np.abs(values) <= LARGEST_FLOAT32
         if not fine.all():
             row, column = np.argwhere(~fine)[0]
-            raise ValueError(f"row {row}: feature {names[column]!r} is {float(values[row, column])!r}: {MUST_BE_FINITE}")
+            raise ValueError(f"row {row}: feature {names[column]!r} is {float(values[row, column])!r}: {FINITE_ADVICE}")
         values = values.copy() if values is matrix else values
         return values, names, np.array([self._columns.get(name, -1) for name in names], np.int64), like
 
@@ -277,7 +277,7 @@ def _complain_of_row(x: Mapping[Any, Any]) -> None:
                 raise ValueError(f"feature {name!r} is {short_repr(value)}, a {kind}: features must be numbers") from None
             number = math.inf
         if not abs(number) <= LARGEST_FLOAT32:
-            raise ValueError(f"feature {name!r} is {short_repr(value)}: {MUST_BE_FINITE}")
+            raise ValueError(f"feature {name!r} is {short_repr(value)}: {FINITE_ADVICE}")
     raise AssertionError("every feature is a finite number")
 
 

@@ -9,9 +9,9 @@ import numpy as np
 
 from streamsvm.core.checks import parameter
 from streamsvm.core.compiling.functions import compiled
-from streamsvm.core.kernels import FAST, LARGEST_GAMMA, LEAST_SELF_KERNEL, self_kernel
+from streamsvm.core.kernels import FAST, LARGEST_GAMMA, LEAST_SELF_KERNEL, compute_self_kernel
 from streamsvm.core.memory.block import LARGEST_COEFFICIENT
-from streamsvm.core.memory.slots import append, kernel_row_of, remove, scan_row
+from streamsvm.core.memory.slots import append_vector, compute_slot_kernels, remove_vector, scan_row
 from streamsvm.core.memory.support_vectors import views
 from streamsvm.core.steps.rule import rule, state_of
 from streamsvm.core.steps.step import CurrentRow, compute_scores
@@ -76,18 +76,18 @@ def _invert_gram(block: np.ndarray) -> None:
     h = v.header[0]
     along, n = v.gram[v.gram.shape[0] - 1], 0
     while n < h["n_support"]:
-        kernel_row_of(block, n)
-        diagonal = self_kernel(h["kernel"], h["gamma"], h["coef0"], h["degree"], np.float64(v.norms[n]))
+        compute_slot_kernels(block, n)
+        diagonal = compute_self_kernel(h["kernel"], h["gamma"], h["coef0"], h["degree"], np.float64(v.norms[n]))
         share = _project_row(block, v.kernel_rows[2], diagonal, n) if diagonal >= LEAST_SELF_KERNEL else 0.0
         if diagonal >= LEAST_SELF_KERNEL and _grow_store(block, share, diagonal, n):
             n += 1
             continue
         for i in range(n if diagonal >= LEAST_SELF_KERNEL else 0):
             factor = along[i] * math.sqrt(diagonal) * v.gram[i, -1]
-            for k in range(h["live"]):
+            for k in range(h["n_outputs"]):
                 a = v.coefficients[k, i] + factor * v.coefficients[k, n]
                 v.coefficients[k, i] = min(max(a, -LARGEST_COEFFICIENT), LARGEST_COEFFICIENT)
-        remove(block, n)
+        remove_vector(block, n)
     s["gamma"] = h["gamma"]
 
 
@@ -116,7 +116,7 @@ def step(block: np.ndarray, row: CurrentRow) -> None:
     if mistake:
         size = row.weight * y
         if n < h["budget"] and distance > s["eta"] and _grow_store(block, share, diagonal, n):
-            add_bounded(block, append(block, v.rows[0], row.norm, row.weight), size)
+            add_bounded(block, append_vector(block, v.rows[0], row.norm, row.weight), size)
             return
     elif squared > 0.0:
         loss = 1.0 - y * f

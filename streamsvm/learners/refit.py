@@ -18,13 +18,13 @@ from typing import Any, NamedTuple, Self
 import numpy as np
 
 from streamsvm.core.frames import make_batch
-from streamsvm.core.kernels import kernel_matrix
+from streamsvm.core.kernels import compute_kernel_matrix
 from streamsvm.core.sparse import scatter_columns
 from streamsvm.core.steps.iterates import EPSILON_INSENSITIVE
 
 
 def read_kernel_parameters(model: Any) -> tuple[int, float, float, int]:
-    """Return what `kernel_matrix` needs to know of the kernel of a model with support vectors."""
+    """Return what `compute_kernel_matrix` needs to know of the kernel of a model with support vectors."""
     h = model._store.views.header[0]
     return h["kernel"], h["gamma"], h["coef0"], h["degree"]
 
@@ -40,13 +40,13 @@ class SupportVectorBasis(NamedTuple):
     def values(self, X: np.ndarray) -> np.ndarray:
         """Return float64 [n, B] of rows [n, features] as they are given."""
         scale = self.model.scale_in_use
-        return kernel_matrix(
+        return compute_kernel_matrix(
             *read_kernel_parameters(self.model), X.astype(np.float64) if scale is None else scale.transform(X), self.vectors
         )
 
     def penalty(self) -> np.ndarray:
         """Return the matrix of |f|^2, float64 [B, B]."""
-        return kernel_matrix(*read_kernel_parameters(self.model), self.vectors, self.vectors)
+        return compute_kernel_matrix(*read_kernel_parameters(self.model), self.vectors, self.vectors)
 
     def set(self, coefficients: np.ndarray) -> None:
         """Give the model other coefficients."""
@@ -133,7 +133,7 @@ def check_refit_rows(model: Any, X: Any, y: Any, w: Any = 1.0) -> RefitRows:
     wanted = model._encode_known_targets(batch.y)
     if wanted is None or np.isnan(wanted).any():
         raise ValueError("y has labels that the model has not learned, or no numbers: refit it with rows that it has learned")
-    columns = model._features.columns_of(batch.names, False)
+    columns = model._features.find_columns(batch.names, False)
     matrix = scatter_columns(batch.matrix, columns, model._store.used, model._dtype)
     if not np.isfinite(matrix).all():
         raise ValueError("X has values that are not finite: fill them in, or leave those rows out")

@@ -100,7 +100,7 @@ class OnlineRegressor(OnlineEstimator, SupervisedEstimator, base.MiniBatchRegres
             try:
                 targets[i] = validate_target(y)
             except ValueError as error:
-                batch.complain(i, error)
+                batch.raise_for_row(i, error)
         return targets, np.ones(len(targets), np.int64)
 
     def _encode_known_targets(self, y: Sequence[Any]) -> np.ndarray | None:

@@ -112,7 +112,7 @@ class ScalingEstimator(OnlineEstimator):
             return None
         if (targets := self._encode_known_targets(y)) is None:
             return None
-        columns = self._features.columns_of(names, False)
+        columns = self._features.find_columns(names, False)
         if (columns < 0).any() or len(set(names) & set(self._features.names)) < len(names):
             return None
         X = np.require(X, self._dtype, ["C", "W"])

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any, ClassVar
 
-from streamsvm.core.memory.block import record
+from streamsvm.core.memory.block import view_record
 from streamsvm.core.memory.ensemble import STATE, EnsembleStore
 from streamsvm.core.steps import label_answers, target_answers
 from streamsvm.core.steps.iterates import RULE_STATE
@@ -96,18 +96,18 @@ class SVMClassifier(OnlineClassifier, Ensemble):
             half = 0.5 * weights[:, 0]
             weights[:, positive], weights[:, negative] = half, 0.0 - half
             if positive == 0:
-                v.follows[:2, :2] = v.follows[1::-1, 1::-1].copy()
+                v.transitions[:2, :2] = v.transitions[1::-1, 1::-1].copy()
             v.counts[negative], v.counts[positive] = max(self._rule_record["rows"][0] - v.counts[0], 0.0), v.counts[0]
             last = self._rule_record["last"][0]
             if last >= 0:
-                record(store.block, RULE_STATE, STATE)["last"] = positive if last == 1 else negative
+                view_record(store.block, RULE_STATE, STATE)["last"] = positive if last == 1 else negative
         for expert, stores in zip(self._expert_specs, store.stores, strict=True):
             expert.grow(stores, before, outputs, positive)
-        v.header[0]["live"] = outputs
+        v.header[0]["n_outputs"] = outputs
 
     def __setstate__(self, state: dict[str, Any]) -> None:
         super().__setstate__(state)
-        if (live := int(self._store.views.header[0]["live"])) != self._outputs:
+        if (live := int(self._store.views.header[0]["n_outputs"])) != self._outputs:
             raise ValueError(f"the saved model is corrupt: {len(self.labels)} labels for {live} outputs")
         last, most = self._rule_record[0]["last"], max(self._outputs, 2)
         if last >= most:

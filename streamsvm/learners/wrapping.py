@@ -165,7 +165,7 @@ def explain_wrapped(
         raise ValueError(f"a {type(model).__name__} explains no decision")
     grouped = () if isinstance(model, compose.Pipeline) else (groups,)  # a table's model has groups of its own
     found: Explanation = model.explain_one(x, typical, *grouped, *label)
-    return found if x is row else found.as_came(row)
+    return found if x is row else found.with_values(row)
 
 
 def find_wrapped_examples(model: Any, x: Mapping[Any, Any], n: int) -> Examples:

@@ -84,7 +84,7 @@ class OutOfCoreLinearSVC(SklearnClassifier, OutOfCoreLinear):
     """
 
     def _written_labels(self, y: Any, weights: np.ndarray | None) -> np.ndarray:
-        labels = self._number_classes(y, np.arange(len(y)) if weights is None else np.flatnonzero(weights))
+        labels = self._index_classes(y, np.arange(len(y)) if weights is None else np.flatnonzero(weights))
         if len(self.classes_) != 2:
             # scikit-learn's checks look for these words
             raise ValueError(

@@ -11,7 +11,7 @@ import numpy as np
 from scipy import sparse
 
 from streamsvm.core.checks import Overflow, check_number, check_one_of, validate_weight
-from streamsvm.core.memory.features import OVERFLOW, FeatureSpace
+from streamsvm.core.memory.features import OVERFLOW_POLICIES, FeatureSpace
 from streamsvm.core.progress import show_rows
 from streamsvm.linear.block_file import LabelCodes, names_to_save
 from streamsvm.linear.block_writer import DEFAULT_LIMIT, mixing_writer, planned_sizes
@@ -73,7 +73,7 @@ def write_rows(
     ['age_of_domain', 'anchor_from_other_domain']
     """
     check_number("max_features", max_features, 1, inclusive=True, integer=True)
-    check_one_of("overflow", overflow, OVERFLOW)
+    check_one_of("overflow", overflow, OVERFLOW_POLICIES)
     size, space, codes = planned_sizes(memory_limit).block, FeatureSpace(max_features, overflow), LabelCodes()
     rows = iter(rows)
     first = next(rows, None)
@@ -105,9 +105,9 @@ def write_rows(
                 weight = validate_weight(rest[0]) if rest else 1.0
                 if weight == 0.0:
                     continue
-                places, row = space.sparse(x, learn=True)
+                places, row = space.make_sparse_row(x, learn=True)
                 if not np.isfinite(row).all():
-                    space.complain_of_row(x)
+                    space.raise_for_row(x)
                 label = codes.code(y)
             except ValueError as error:
                 raise ValueError(f"row {number:,}: {error}") from None

@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 
-from streamsvm.core.saved import Saved
+from streamsvm.core.saved import Resumable
 from streamsvm.stream.rows import listed
 from streamsvm.stream.tables.chunk import Table, Values, is_absent
 from streamsvm.stream.tables.encoder import TableEncoder
@@ -17,7 +17,7 @@ from streamsvm.stream.tables.encoder import TableEncoder
 _MAX_NEW_COLUMNS = 100  # whose rows are counted
 
 
-class ColumnMonitor(Saved):
+class ColumnMonitor(Resumable):
     r"""Counts the rows that have a value in each column, and compares the columns with those that a model has learned.
 
     A row with just the columns that were learned costs one comparison, unless an encoder reads it. Memory is bounded.

@@ -9,7 +9,7 @@ from typing import Any, get_args
 from river import base
 
 from streamsvm.core.checks import LARGEST_FLOAT32, OnDrift
-from streamsvm.core.saved import Saved
+from streamsvm.core.saved import Resumable
 from streamsvm.files.messages import short_repr
 from streamsvm.stream.logs import event
 
@@ -19,7 +19,7 @@ _LONGEST = 200  # characters of what a checkpoint says of its detector
 _RECENT = 50  # errors of about which the recent mean is
 
 
-class DriftWatch(Saved):
+class DriftWatch(Resumable):
     """Watches the errors of a stream's predictions for drift, with a detector of river.
 
     Pass it to a `LearningLoop`. The error of each scored prediction goes into the detector. It is 0 or 1 for a label. For a

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from streamsvm.core.checks import validate_mapping
-from streamsvm.core.saved import Saved
+from streamsvm.core.saved import Resumable
 from streamsvm.stream.endpoints import DeadLetter, Sink, StreamError
 from streamsvm.stream.open import open_sink
 
@@ -21,7 +21,7 @@ _GRACE = 100  # refused rows before a share is one
 _LEAVE_OUT = "To skip such rows: --on-error skip; to save them too: --on-error PATH; in Python: LearningLoop(on_error=...)"
 
 
-class Refusals(Saved):
+class Refusals(Resumable):
     """Decides what becomes of a row that was refused. The parameters are those of `LearningLoop` that begin with ``error``.
 
     >>> refusals = Refusals("skip", limit=1)

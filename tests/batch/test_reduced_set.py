@@ -8,7 +8,7 @@ import pytest
 from scipy import sparse
 
 from streamsvm.batch.reduced_set import ReducedSet, choose_vectors, interpolate_rows
-from streamsvm.core.kernels import LINEAR, POLY, RBF, Kernel, kernel_matrix
+from streamsvm.core.kernels import LINEAR, POLY, RBF, Kernel, compute_kernel_matrix
 
 GAUSS = Kernel(RBF, 0.7, 0.0, 3)
 
@@ -28,7 +28,7 @@ def value(kernel, x, s):
 
 
 def error(reduced, vectors):
-    errors = kernel_matrix(*GAUSS, reduced.rows, vectors) @ reduced.solve(vectors) - reduced.targets
+    errors = compute_kernel_matrix(*GAUSS, reduced.rows, vectors) @ reduced.solve(vectors) - reduced.targets
     return float(reduced.weights @ np.square(errors).sum(axis=1))
 
 
@@ -57,11 +57,11 @@ def test_a_step_solves_the_damped_equations_of_a_slow_twin(outputs, monkeypatch)
 
     def errors(Z):
         """With the coefficients that are best for the first vectors."""
-        return (roots * (kernel_matrix(*GAUSS, reduced.rows, Z) @ fit.coefficients - reduced.targets)).T.ravel()
+        return (roots * (compute_kernel_matrix(*GAUSS, reduced.rows, Z) @ fit.coefficients - reduced.targets)).T.ravel()
 
     moves = h * np.eye(vectors.size).reshape(-1, *vectors.shape)
     J = np.column_stack([(errors(vectors + move) - errors(vectors - move)) / (2.0 * h) for move in moves])
-    Q, _ = np.linalg.qr(np.kron(np.eye(outputs), roots * kernel_matrix(*GAUSS, reduced.rows, vectors)))
+    Q, _ = np.linalg.qr(np.kron(np.eye(outputs), roots * compute_kernel_matrix(*GAUSS, reduced.rows, vectors)))
     gradient, P = J.T @ errors(vectors), J - Q @ (Q.T @ J)  # without what coefficients can change
     curvature = np.square(J).sum(axis=0).reshape(vectors.shape).mean(axis=1, keepdims=True)
     D = 0.5 * np.diag(np.broadcast_to(curvature + 0.03 * curvature.mean(), vectors.shape).ravel())
@@ -95,7 +95,7 @@ def test_it_stops_where_the_values_are_enough():
     moved = reduced.move(vectors, 40, lambda values: seen.append(values) or len(seen) == 2)
     assert len(seen) == 2
     coefficients = reduced._fit_coefficients(moved, 1e-5, np.dtype(np.float32)).coefficients
-    np.testing.assert_allclose(seen[1], kernel_matrix(*GAUSS, reduced.rows, moved) @ coefficients, atol=1e-4)
+    np.testing.assert_allclose(seen[1], compute_kernel_matrix(*GAUSS, reduced.rows, moved) @ coefficients, atol=1e-4)
     assert np.abs(moved - vectors).max() > 1e-3
 
 
@@ -139,7 +139,7 @@ def test_votes_are_followed(kernel):
 def test_the_worst_rows_are_where_the_expansion_is_far_off(form):
     reduced, vectors = problem(n=200)
     reduced.rows[150:] += 20.0  # out of reach of the vectors
-    reduced.targets[:150] = kernel_matrix(*GAUSS, reduced.rows[:150], vectors) @ np.ones((8, 2))
+    reduced.targets[:150] = compute_kernel_matrix(*GAUSS, reduced.rows[:150], vectors) @ np.ones((8, 2))
     np.testing.assert_allclose(reduced.values(vectors, np.ones((8, 2)))[:150], reduced.targets[:150], atol=1e-4)
     reduced.rows = form(reduced.rows)
     reduced.weights[190:] = 0.0

@@ -39,7 +39,7 @@ def test_rows_of_weight_0_are_left_out():
         batch = make_batch(given, [1, 2, 3], [1.0, 0.0, 2.0])
         np.testing.assert_array_equal(to_dense(batch.matrix), X[[0, 2]])
         assert batch.y == [1, 3]
-        np.testing.assert_array_equal(to_dense(batch.weighted(np.array([0.0, 1.0])).matrix), X[[2]])
+        np.testing.assert_array_equal(to_dense(batch.scale_weights(np.array([0.0, 1.0])).matrix), X[[2]])
         refused("X has 3 rows, y 2", make_batch, given, [1, 2], 1.0)
 
 

@@ -25,7 +25,7 @@ def kernel_row(kernel, vectors, row, gamma=0.5, coef0=1.0, degree=3):
     norms = (vectors.astype(float) ** 2).sum(axis=1)
     active = np.flatnonzero(row)
     distances, out = np.zeros(n, np.float32), np.zeros(n, np.float32)
-    kernels.kernel_row(
+    kernels.compute_kernel_row(
         kernel, gamma, coef0, degree, np.ascontiguousarray(vectors.T), norms.astype(np.float32), float(norms.max()), row,
         float((row.astype(float) ** 2).sum()), np.append(active, 0), len(active), used, n, distances, out,
     )  # fmt: skip
@@ -58,6 +58,6 @@ def test_sparse_rows_of_long_vectors_do_not_cancel(features):
 
 
 def test_self_kernel():
-    assert kernels.self_kernel(kernels.RBF, 0.5, 1.0, 3, 7.0) == 1.0
-    assert kernels.self_kernel(kernels.LINEAR, 0.5, 1.0, 3, 7.0) == 7.0
-    assert kernels.self_kernel(kernels.POLY, 0.5, 1.0, 3, 7.0) == 4.5**3
+    assert kernels.compute_self_kernel(kernels.RBF, 0.5, 1.0, 3, 7.0) == 1.0
+    assert kernels.compute_self_kernel(kernels.LINEAR, 0.5, 1.0, 3, 7.0) == 7.0
+    assert kernels.compute_self_kernel(kernels.POLY, 0.5, 1.0, 3, 7.0) == 4.5**3

@@ -221,8 +221,8 @@ def test_columns_do_not_depend_on_key_order_or_hash_seed():
     code = (
         "from streamsvm.core.memory.features import FeatureSpace; import numpy as np\n"
         "space, row = FeatureSpace(4, 'hash'), np.zeros(4, np.float32)\n"
-        "space.fill(row, {name: 1.0 for name in {'d', 'a', 'c', 'b'}}, True)\n"
-        "space.fill(row, {'a': 1.0, 'x': 2.0, ('t', 1): 4.0, 7: 8.0}, True)\nprint(space.names, row.tolist())"
+        "space.fill_row(row, {name: 1.0 for name in {'d', 'a', 'c', 'b'}}, True)\n"
+        "space.fill_row(row, {'a': 1.0, 'x': 2.0, ('t', 1): 4.0, 7: 8.0}, True)\nprint(space.names, row.tolist())"
     )
     outputs = {
         subprocess.run(
@@ -237,11 +237,11 @@ def test_columns_do_not_depend_on_key_order_or_hash_seed():
 def test_quick_and_general_way_of_filling_agree():
     space, a, b = FeatureSpace(5, "raise"), np.zeros(5, np.float32), np.ones(5, np.float32)
     x = {"q": 1, "r": np.float32(2.5), "s": True, "t": np.int64(-3)}
-    space.fill(a, x, True)
-    space.fill(a, x, False)
-    space.fill(b, {**x, "unknown": 9.0}, False)
+    space.fill_row(a, x, True)
+    space.fill_row(a, x, False)
+    space.fill_row(b, {**x, "unknown": 9.0}, False)
     np.testing.assert_array_equal(a, b)
-    space.fill(a, {"r": 4.0}, False)
+    space.fill_row(a, {"r": 4.0}, False)
     np.testing.assert_array_equal(a, [0, 4, 0, 0, 0])
 
 

@@ -12,7 +12,7 @@ import naive
 from problems import snapshot
 from refused import refused
 from streamsvm import BSCAClassifier, BSGDClassifier, BSGDRegressor, SVMClassifier
-from streamsvm.core.memory.moments import FOLLOWED, N_FIRST
+from streamsvm.core.memory.moments import N_FIRST, N_MOMENTS
 from streamsvm.learners import KernelRLSClassifier, OnlineLinearSVC
 
 ROWS = 120 if config.DISABLE_JIT else 600
@@ -127,7 +127,7 @@ def formula(model):
     K = 2 * max(len(model.labels), 1) if len(model.labels) > 2 else 2
     if D >= 16:
         return 424 + 36 * S + 8 * K * S + 4 * D * S + 36 * D + 128 * -(-K // 8) + 376 * D
-    of_features = [4 * S, 8, 8 * FOLLOWED, 8 * N_FIRST, *[8] * 5, 12, 16]  # vectors, means, moments, first, ..., rows, active
+    of_features = [4 * S, 8, 8 * N_MOMENTS, 8 * N_FIRST, *[8] * 5, 12, 16]  # vectors, means, moments, first, ..., rows, active
     return 424 + 36 * S + 8 * K * S + 128 * -(-K // 8) + sum(-(-size * D // 64) * 64 for size in of_features)
 
 

@@ -218,17 +218,17 @@ def of_memory(field, value):
 
 
 #: By what the message says: fields of the state with their values, or functions that change a model.
-OF_BOTH = {"its choice is 3": {"choice": [3]}, "its scaling is 0": {"scaling": [0]}, "2 outputs": {"live": [2]}}
+OF_BOTH = {"its choice is 3": {"choice": [3]}, "its scaling is 0": {"scaling": [0]}, "2 outputs": {"n_outputs": [2]}}
 OF_LABELS = OF_BOTH | {
     "its last label is number 7": {"last": [7]},
-    "follows hold": {("follows", (1, 0)): [-1.0, np.nan]},
+    "transitions hold": {("transitions", (1, 0)): [-1.0, np.nan]},
     "weights hold nan": {("weights", (0, 0)): [np.nan]},
     "not positive definite": {("curvatures", (0, 0, 0)): [-1.0], ("newton_inverses", (0, 1, 2)): [1e9]},
     "drifts hold numbers of no detector": {("drifts", (2, 1)): [1.5], ("drifts", (0, 0)): [1.0]},
     "targets that are no labels": [of_memory(("targets", 0), target) for target in (2.0, 0.5, -1.0)],
     "an expert has 3 features": [lambda m: setattr(first_of(m, Linear), "used", 3)],
     "400 support vectors": [of_expert("n_support", 400)],
-    "4 outputs": [of_expert("live", 4)],
+    "4 outputs": [of_expert("n_outputs", 4)],
     "its t is -1": [of_expert("t", -1)],
     "weights or biases": [lambda m: first_of(m, Linear).views.weights.__setitem__((0, 0), np.inf)],
 }
@@ -256,7 +256,7 @@ def of_landmarks(change):
 
 OF_LEAST_SQUARES = {
     "301 landmarks": [of_landmarks(("n_support", 301))],
-    "2 outputs": [of_landmarks(("live", 2))],
+    "2 outputs": [of_landmarks(("n_outputs", 2))],
     "kernel of an expert": [of_landmarks(("kernel", 1))],
     "the rows that it holds": [of_landmarks(("held", 10**6))],
     "its ridge is 0": [of_landmarks(("ridge", 0.0))],
@@ -280,8 +280,8 @@ def test_states_that_compiled_code_could_not_trust_are_refused(kind, effort, wro
 
 def test_an_expert_with_fewer_outputs_is_refused():
     model = made(SVMClassifier)
-    model._store.stores[0][0].live = 1
-    refused("live of an expert is 1, not 2", pickle.loads, pickle.dumps(model))
+    model._store.stores[0][0].n_outputs = 1
+    refused("n_outputs of an expert is 1, not 2", pickle.loads, pickle.dumps(model))
 
 
 def test_models_of_before_with_other_experts_are_refused_with_a_reason():
@@ -362,7 +362,7 @@ def said_by(model, number, x):
     if isinstance(expert, LastLabel):
         table, own = NaiveTable(), model._rule_record[0]
         table.counts = dict(zip(names, v.counts.tolist() if live > 1 else [own["rows"] - v.counts[0], v.counts[0]], strict=True))
-        table.follows = {a: dict(zip(names, row, strict=False)) for a, row in zip(names, v.follows.tolist(), strict=False)}
+        table.follows = {a: dict(zip(names, row, strict=False)) for a, row in zip(names, v.transitions.tolist(), strict=False)}
         table.last = names[own["last"]]
         return table.say(names)
     if isinstance(expert, LastTarget):
@@ -425,7 +425,7 @@ def test_features_that_say_nothing_count_less(kind, scaling):
     v, sought = model._store.views, np.zeros(4)
     for t, (x, target) in enumerate(zip(dicts(X[8:]), targets[8:].tolist(), strict=True), 9):
         memory = remembered(model)
-        relevance, told, in_use = memory.relevance[:4].copy(), memory.header["told"][0], v.damping[0, :4].copy()
+        relevance, told, in_use = memory.relevance[:4].copy(), memory.header["n_informative"][0], v.damping[0, :4].copy()
         model.learn_one(x, target if numbers else target > 0.0)
         if scaling is None or t % 16 != 0 or told <= 50:
             assert v.damping[:, :4].tolist() == [in_use.tolist(), sought.tolist()]

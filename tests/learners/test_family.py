@@ -100,7 +100,7 @@ def test_fourier_features_are_those_of_the_kernel_and_steps_are_linear():
 def test_cosines_and_sines():
     values = np.linspace(-40.0, 40.0, 20_001).astype(np.float32)
     sines, cosines = values.copy(), np.zeros_like(values)
-    kernels.cos_and_sin(sines, np.float32(1.0 / (2.0 * np.pi)), len(values), cosines)
+    kernels.compute_cos_and_sin(sines, np.float32(1.0 / (2.0 * np.pi)), len(values), cosines)
     np.testing.assert_allclose(cosines, np.cos(values.astype(float)), atol=5e-6)
     np.testing.assert_allclose(sines, np.sin(values.astype(float)), atol=5e-6)
 

@@ -10,7 +10,7 @@ from naive_forest import NaiveForest
 from naive_forest_of_numbers import NaiveForestOfNumbers, predicted_before
 from problems import accuracy, answers, dicts, learned_by, names_of, of_experts, place_of
 from streamsvm import SVMClassifier, SVMRegressor, edge
-from streamsvm.core.memory.forest import COUNTS, LABEL, OTHER, PLACE
+from streamsvm.core.memory.forest import COUNTS, FIRST_LABEL, LATEST_ROW, SECOND_LABEL
 from streamsvm.core.steps import forest
 from streamsvm.export.convert import make_program
 from streamsvm.learners.ensemble import _ADDITIVE, _ascent_expert, _regression_expert
@@ -94,7 +94,7 @@ class Pair:
     def compare(self):
         store, twin = store_of(self.model), self.twin
         h, v = store.views.header[0], store.views
-        found = store.learned, store.grown, h["due"], int(h["random"])
+        found = store.n_learned, store.n_grown, h["next_growth"], int(h["random"])
         assert found == (twin.learned, twin.grown, twin.due, twin.random.state)
         np.testing.assert_array_equal(v.rows[:, : twin.width], twin.rows[:, : twin.width])
         for name in ("errors", "votes", "ages"):
@@ -102,7 +102,7 @@ class Pair:
 
     def compare_trees(self):
         for number, tree in enumerate(self.twin.trees):
-            links, thresholds, leaves = store_of(self.model).tree(number)
+            links, thresholds, leaves = store_of(self.model).get_tree(number)
             pairs = [(0, tree)]
             while pairs:
                 place, node = pairs.pop()
@@ -137,9 +137,9 @@ class Beside(Pair):
     def compare_leaf(self, leaf, node):
         leaf, names = leaf.tolist(), names_of(self.model)
         assert (leaf[COUNTS] & 255, leaf[COUNTS] >> 8) == (node.first, node.second)
-        assert names[leaf[LABEL]] == node.label
-        assert leaf[PLACE] == node.place
-        assert not node.second or names[leaf[OTHER]] == node.other
+        assert names[leaf[FIRST_LABEL]] == node.label
+        assert leaf[LATEST_ROW] == node.place
+        assert not node.second or names[leaf[SECOND_LABEL]] == node.other
 
 
 class BesideNumbers(Pair):
@@ -195,7 +195,7 @@ def test_features_beyond_512_are_not_taken(kind):
         x = {f"{j:03}": float(rng.normal()) for j in (rng.permutation(600)[:50] if t else range(600))}
         model.learn_one(x, sum(x.values()) > 0.0 if kind is SVMClassifier else sum(x.values()))
     assert store_of(model).views.rows.shape == (PLACES, 512 if kind is SVMClassifier else 515)
-    assert store_of(model).grown > 0
+    assert store_of(model).n_grown > 0
     predictor = edge.Predictor(make_program(model))
     for x in ({"511": 5.0}, {"512": 5.0, "599": -5.0}):
         if kind is SVMClassifier:
@@ -245,7 +245,7 @@ def test_an_anchor_moves_where_the_mean_is_far():
     v = store_of(model).views
     assert v.anchors[1] == 0.0
     assert abs(v.anchors[0] - 1e9) <= 3.0
-    held = store_of(model).held
+    held = store_of(model).n_rows
     np.testing.assert_array_equal(v.rows[:held, 0][-5:] % 0.25, 0.0)
     assert np.ptp(v.rows[20:held, 0]) == 3.0  # of 1e9, float32 has no fractions
     assert forest.FAR > 2.0**10 * 13

@@ -56,7 +56,7 @@ def test_the_last_label_and_what_followed_it_as_their_twin(names, max_classes):
         last = max(last, np.abs(expected[:, 1]).max())
     assert len(model.labels) == len(names)
     assert last > 0.5
-    assert model._store.views.follows.shape == (min(max(len(names), 2), 64),) * 2
+    assert model._store.views.transitions.shape == (min(max(len(names), 2), 64),) * 2
 
 
 @pytest.mark.parametrize("order", [(False, True), (True, False)])
@@ -69,8 +69,8 @@ def test_a_third_label_leaves_the_table_of_the_first_two(order, third):
 
     def meant():
         names, v, store = names_of(model), model._store.views, place_of(model, Neighbours)[0][0]
-        table = {(a, b): v.follows[i, j] for i, a in enumerate(names) for j, b in enumerate(names) if {a, b} <= set(order)}
-        age = np.roll(np.arange(store.held), -store.views.header[0]["next"])  # a larger store begins with the oldest row
+        table = {(a, b): v.transitions[i, j] for i, a in enumerate(names) for j, b in enumerate(names) if {a, b} <= set(order)}
+        age = np.roll(np.arange(store.n_rows), -store.views.header[0]["next_slot"])  # a larger store begins with the oldest row
         remembered = [names[int(target)] for target in store.views.targets[age]]
         return table, remembered, store.vectors[age].tolist(), names[model._rule_record[0]["last"]]
 
@@ -82,9 +82,9 @@ def test_a_third_label_leaves_the_table_of_the_first_two(order, third):
     model._resize(3)
     assert meant() == before
     assert names_of(model) == [*order, third]
-    assert model._store.views.follows.shape == (3, 3)
-    assert not model._store.views.follows[2].any()
-    assert not model._store.views.follows[:, 2].any()
+    assert model._store.views.transitions.shape == (3, 3)
+    assert not model._store.views.transitions[2].any()
+    assert not model._store.views.transitions[:, 2].any()
 
 
 @pytest.mark.parametrize("last", [-1, 0, 1, 4, 5])

@@ -9,7 +9,7 @@ from problems import sectors
 from refused import refused
 from saved import dumps, loads
 from streamsvm import BSCAClassifier, BSCARegressor, BSGDClassifier, OneClassBSGD
-from streamsvm.core.memory.moments import FOLLOWED, N_FIRST, pool_moments
+from streamsvm.core.memory.moments import N_FIRST, N_MOMENTS, pool_moments
 from streamsvm.learners import OnlineLinearSVC, merging
 
 EACH = 40 if DISABLE_JIT else 200  # rows of a model
@@ -111,12 +111,12 @@ def test_pooled_moments_are_those_of_all_values():
     rng = np.random.default_rng(0)
     streams, arrays = [rng.normal(size=n) + n for n in (40, 3, 5)], []
     for places, values in zip(([0], [0, 1], [1]), ([streams[0]], [streams[1], streams[2]], [streams[1]]), strict=True):
-        moments, first = np.zeros((4, FOLLOWED)), np.zeros((4, N_FIRST), np.float32)
+        moments, first = np.zeros((4, N_MOMENTS)), np.zeros((4, N_FIRST), np.float32)
         for j, of in enumerate(values):
             moments[j, :3] = len(of), of.mean(), len(of) * of.var()
             first[j, : len(of)][:N_FIRST] = np.sort(of)[:N_FIRST]
         arrays.append((moments, first, np.array(places)))
-    moments, first = np.zeros((4, FOLLOWED)), np.zeros((4, N_FIRST), np.float32)
+    moments, first = np.zeros((4, N_MOMENTS)), np.zeros((4, N_FIRST), np.float32)
     pool_moments(arrays, moments, first)
     for j, of in enumerate((np.concatenate(streams[:2]), np.concatenate([streams[2], streams[1]]))):
         np.testing.assert_allclose(moments[j, :3], (len(of), of.mean(), len(of) * of.var()), rtol=1e-12)

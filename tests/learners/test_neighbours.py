@@ -48,7 +48,7 @@ class Beside:
 
     def __init__(self, model):
         self.model, self.numbers, self.first = model, isinstance(model, SVMRegressor), place_of(model, Neighbours)[1]
-        self.twin = NaiveMemory(int(self.store.views.header[0]["rows"]), neighbours.MOST_CELLS, self.numbers)
+        self.twin = NaiveMemory(int(self.store.views.header[0]["rows"]), neighbours.MAX_CELLS, self.numbers)
 
     @property
     def store(self):
@@ -99,11 +99,16 @@ class Beside:
     def compare(self):
         store, twin = self.store, self.twin
         h, v = store.views.header[0], store.views
-        assert (store.held, h["next"], h["passed"], h["told"]) == (len(twin.targets), twin.next, twin.passed, twin.told)
+        assert (store.n_rows, h["next_slot"], h["n_correct"], h["n_informative"]) == (
+            len(twin.targets),
+            twin.next,
+            twin.passed,
+            twin.told,
+        )
         assert store.stride == twin.room
         targets = twin.targets if self.numbers else [names_of(self.model).index(label) for label in twin.targets]
-        np.testing.assert_allclose(v.targets[: store.held], targets, rtol=1e-6, atol=1e-7)
-        np.testing.assert_array_equal(v.weights[: store.held], np.array(twin.weights, np.float32))
+        np.testing.assert_allclose(v.targets[: store.n_rows], targets, rtol=1e-6, atol=1e-7)
+        np.testing.assert_array_equal(v.weights[: store.n_rows], np.array(twin.weights, np.float32))
         np.testing.assert_allclose(v.relevance[: len(twin.relevance)], twin.relevance, rtol=1e-4, atol=1e-5)
         np.testing.assert_allclose(store.vectors, np.reshape(twin.vectors, store.vectors.shape), rtol=1e-4, atol=1e-5)
 
@@ -123,13 +128,13 @@ def few(labels, scaling):
 
 @pytest.mark.parametrize(("labels", "scaling"), [(2, "auto"), (3, None), (12, "auto"), (0, "auto")])
 def test_rows_that_are_remembered_and_what_they_say(labels, scaling, monkeypatch):
-    monkeypatch.setattr(neighbours, "MOST_CELLS", 48 * 3)  # of 3 features; of 5 there is room for 16
+    monkeypatch.setattr(neighbours, "MAX_CELLS", 48 * 3)  # of 3 features; of 5 there is room for 16
     pair = Beside(few(labels, scaling))
     for x, y, weight in rows(labels):
         pair.learn(x, y, weight)
     for x, _, _ in rows(labels, 20, seed=1):
         pair.probe(x)
-    assert pair.store.stride == pair.store.held == 16
+    assert pair.store.stride == pair.store.n_rows == 16
     assert pair.twin.told > (N // 2 if labels else N - 9)
     if not config.DISABLE_JIT:
         assert np.ptp(pair.twin.counts()) > 0.1
@@ -163,7 +168,7 @@ def test_what_features_count_fades_after_many_rows(labels):
     for t, (x, y, weight) in enumerate(rows(labels, 60)):
         if t == 30:
             pair.twin.told = 3000
-            pair.store.views.header["told"] = 3000.0
+            pair.store.views.header["n_informative"] = 3000.0
         pair.learn(x, y, 100.0 * weight)
     assert pair.twin.told > 3010
 
@@ -176,12 +181,12 @@ def test_rows_are_kept_where_they_are_missed_or_one_in_ten():
     for t in range(200):
         z = float(rng.normal())
         x = {"a": z + (1.0 if z > 0.0 else -1.0)}
-        held = store.held
+        held = store.n_rows
         model.learn_one(x, z > 0.0)
-        if held == store.held:
+        if held == store.n_rows:
             passed.append(t)
-    assert store.held == 24 + (200 - 24) // 10
-    assert len(passed) == 200 - store.held
+    assert store.n_rows == 24 + (200 - 24) // 10
+    assert len(passed) == 200 - store.n_rows
 
 
 @pytest.mark.once

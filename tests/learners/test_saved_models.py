@@ -28,7 +28,7 @@ STATES = {
             "size": [-1.0],
             "gamma_rows": [-1, 10**6],
             "error": [-1.0],
-            "live": [0],
+            "n_outputs": [0],
             ("moments", (0, 0)): [-1e6, np.nan],
             ("moments", (0, 2)): [-1.0],
             ("spread", 0): [-1.0],
@@ -94,7 +94,7 @@ def test_states_that_compiled_code_could_not_trust_are_refused(name):
     for field, values in wrong.items():
         words = f"{field[0]} hold|corrupt" if isinstance(field, tuple) else f"its {field} is"
         for value in values:
-            match = "corrupt|outputs|beyond the part in use" if name == "least squares" or field == "live" else words
+            match = "corrupt|outputs|beyond the part in use" if name == "least squares" or field == "n_outputs" else words
             model = pickle.loads(saved)
             spoil(model._store.views, field, value, model._rule_record, model._common)
             refused(match, pickle.loads, pickle.dumps(model))

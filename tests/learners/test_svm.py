@@ -115,7 +115,7 @@ def test_a_third_class_leaves_the_decision_between_the_first_two():
     model._labels.encode("eggs")
     model._resize(3)
     for (x, _), f in zip(data[:20], before, strict=True):
-        model._features.fill(model._row, x, False)
+        model._features.fill_row(model._row, x, False)
         model._connect_experts()
         ensemble.decide(model._block, LAST)
         scores = dict(zip(model.labels, model._store.views.scores, strict=False))

@@ -267,7 +267,7 @@ class Refitting(Windowed):
     def _rows_of(self, X: Any, fit: Fit | None) -> tuple[np.ndarray, Any]:
         """Return rows as the model takes them, and the frame that answers are made like (None for an array)."""
         matrix, names, like = to_matrix(X)
-        columns = self._features.columns_of(names, False)
+        columns = self._features.find_columns(names, False)
         rows = placed_rows(matrix, names, columns, len(self._features), np.arange(matrix.shape[0]))
         return rows if fit is None else fit.scaled(rows), like
 

@@ -11,7 +11,7 @@ from sklearn.utils.validation import has_fit_parameter
 
 from streamsvm.core.checks import Overflow, check_number, check_parameters, parameter, validate_weight
 from streamsvm.core.frames import Batch
-from streamsvm.core.memory.features import OVERFLOW, FeatureSpace
+from streamsvm.core.memory.features import OVERFLOW_POLICIES, FeatureSpace
 from streamsvm.core.sparse import Matrix, scatter_columns, to_dense
 from streamsvm.learners.river_base import SupervisedEstimator
 
@@ -106,7 +106,7 @@ def placed_rows(matrix: Matrix, names: list[Hashable], columns: np.ndarray, widt
     if len(refused):
         row = refused[0]
         try:
-            FeatureSpace(1, "ignore").complain_of_row(dict(zip(names, to_dense(matrix[row : row + 1])[0].tolist(), strict=True)))
+            FeatureSpace(1, "ignore").raise_for_row(dict(zip(names, to_dense(matrix[row : row + 1])[0].tolist(), strict=True)))
         except ValueError as error:
             raise ValueError(f"row {numbers[row]}: {error}") from None
     return out
@@ -124,7 +124,7 @@ class Windowed(SupervisedEstimator):
     refit_every: int | None = 1_000
     standardize: bool = True
     max_features: int = parameter(default=256, least=1, high=2**20, integer=True)
-    overflow: Overflow = parameter(default="raise", choices=OVERFLOW)
+    overflow: Overflow = parameter(default="raise", choices=OVERFLOW_POLICIES)
     background: bool = False
 
     def __post_init__(self) -> None:
@@ -150,7 +150,7 @@ class Windowed(SupervisedEstimator):
         return (len(self._features),)
 
     def _forget(self, known: tuple[int, ...]) -> None:
-        self._features.forget(known[0])
+        self._features.forget_names(known[0])
 
     def _checked_weight(self, w: Any) -> float:
         if w == 1.0:
@@ -180,8 +180,8 @@ class Windowed(SupervisedEstimator):
                     targets[i] = self._target(y)
                     self._checked_weight(w)
                 except ValueError as error:
-                    batch.complain(i, error)
-            columns = self._features.columns_of(batch.names, len(targets) > 0)
+                    batch.raise_for_row(i, error)
+            columns = self._features.find_columns(batch.names, len(targets) > 0)
             return placed_rows(batch.matrix, batch.names, columns, len(self._features), batch.numbers), targets
         except BaseException:
             self._forget(known)
@@ -192,10 +192,10 @@ class Windowed(SupervisedEstimator):
 
     def _filled(self, x: Mapping[Any, Any], learn: bool) -> np.ndarray:
         """Return a row by its columns, float32 [columns in use]: a view, which the next row overwrites."""
-        self._features.fill(self._row, x, learn)
+        self._features.fill_row(self._row, x, learn)
         row = self._row[: len(self._features)]
         if not np.isfinite(row).all():
-            self._features.complain_of_row(x)
+            self._features.raise_for_row(x)
         return row
 
     # Attributes --------------------------------------------------------------------------------------------------------------

@@ -100,7 +100,7 @@ class DualFit:
         positive = None if first == second else self.labels[which] == second
         groups = shared.groups
         if groups is None:
-            groups = RowGroups(shared.rows, which, None if targets is None else targets[which], workers.each)
+            groups = RowGroups(shared.rows, which, None if targets is None else targets[which], workers.for_each)
         bounds, total = groups.compute_bounds(C, positive), self.share * float(C.sum())
         problem = shared.problem and shared.problem._replace(**bounds._asdict(), total=total)
         if problem is None:
@@ -350,7 +350,7 @@ class CSMO(KernelMachine):
         with Workers(min(threads, parts)) as outside:
             try:
                 with allow_stop(stop):
-                    outside.each(solve_one, left, stop)
+                    outside.for_each(solve_one, left, stop)
             except KeyboardInterrupt:
                 if not solutions:
                     raise

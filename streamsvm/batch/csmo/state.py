@@ -226,11 +226,11 @@ class SolverState:
             return
         if p.float32_rows is None or self.is_float64:
             rows = p.rows[which]
-            write_kernel_values(rows, rows, p.kernel, out, self.workers.each)
+            write_kernel_values(rows, rows, p.kernel, out, self.workers.for_each)
             return
         tiles: Float32Rows = self._tiles  # type: ignore[assignment]
         tiles = tiles if len(variables) == tiles.n_rows else tiles.take_rows(variables)
-        write_kernel_block(tiles, tiles, out, self.workers.each)
+        write_kernel_block(tiles, tiles, out, self.workers.for_each)
         if len(far := np.flatnonzero(~p.float32_rows.is_near[which])):
             out[far] = self._exact_values(which[far], which)
             out[:, far] = out[far].T
@@ -269,7 +269,7 @@ class SolverState:
         far = np.flatnonzero(~near[which])
         before = gradient[far]
         add_kernel_products(
-            rows, everything.take_rows(columns), np.where(near[columns], change, 0.0), gradient, self.workers.each
+            rows, everything.take_rows(columns), np.where(near[columns], change, 0.0), gradient, self.workers.for_each
         )
         if len(apart := np.flatnonzero(~near[columns])):
             gradient += change[apart] @ self._exact_values(columns[apart], which)
@@ -284,7 +284,7 @@ class SolverState:
         elif p.kernel.kind == LINEAR:  # the weights of the features are enough
             gradient += p.rows.X[which] @ (change @ p.rows.X[columns])
         else:
-            add_kernel_sums(p.rows[which], p.rows[columns], change, p.kernel, gradient, self.workers.each)
+            add_kernel_sums(p.rows[which], p.rows[columns], change, p.kernel, gradient, self.workers.for_each)
 
     # The working set ----------------------------------------------------------------------------------------------------------
 

@@ -9,7 +9,17 @@ import numpy as np
 from scipy import sparse
 
 from streamsvm.core.compiling.functions import compiled
-from streamsvm.core.kernels import FAST, LOG2E, RBF, Kernel, add_differences, exp2, exp2d, value_of_product, values_of_products
+from streamsvm.core.kernels import (
+    FAST,
+    LOG2E,
+    RBF,
+    Kernel,
+    add_squared_differences,
+    compute_from_product,
+    convert_products,
+    exp2,
+    exp2d,
+)
 from streamsvm.core.threads import ForEach, call_for_each, raise_if_stopped
 
 _FAR = 1e5  # gamma times a row's squared norm, up to which products hold exponents to 1e-10
@@ -71,7 +81,7 @@ def compute_self_kernels(rows: NormedRows, kernel: Kernel) -> np.ndarray:
     if kernel.kind == RBF:
         return np.ones(len(rows))
     values, unused = rows.squares[np.newaxis].copy(), np.empty(0)
-    values_of_products(values, unused, unused, kernel)
+    convert_products(values, unused, unused, kernel)
     return values[0]
 
 
@@ -86,7 +96,7 @@ def kernel_values(A: NormedRows, B: NormedRows, kernel: Kernel, memory: np.ndarr
     if len(far) == len(A) > 0:
         return _compute_from_differences(A, B, kernel.gamma)
     values = _compute_products(A, B, memory)
-    values_of_products(values, A.squares, B.squares, kernel)
+    convert_products(values, A.squares, B.squares, kernel)
     if len(far):
         values[far] = _compute_from_differences(A[far], B, kernel.gamma)
     return values
@@ -151,7 +161,7 @@ def _write_from_differences(rows: np.ndarray, others: np.ndarray, gamma: float, 
     distances = np.empty(n)
     for i in range(len(rows)):
         distances[:] = 0.0
-        add_differences(others, rows[i], d, n, distances)
+        add_squared_differences(others, rows[i], d, n, distances)
         exp2d(distances, -gamma * LOG2E, n, out[i])
 
 
@@ -184,7 +194,7 @@ def _write_tile(
                 to[j] = exp2(np.float32(scale * ((square + others[j]) - 2.0 * row[j])))
         else:
             for j in range(n):
-                to[j] = value_of_product(kernel, row[j])
+                to[j] = compute_from_product(kernel, row[j])
 
 
 def add_kernel_sums(

@@ -12,7 +12,7 @@ from streamsvm.batch.hss.factorization import HSSFactorization, factorize_nodes
 from streamsvm.batch.hss.skeletons import KernelBlocks
 from streamsvm.batch.hss.trees import ClusterTree
 from streamsvm.core.checks import KernelName, check_number
-from streamsvm.core.kernels import LARGEST_FEATURE, checked_kernel
+from streamsvm.core.kernels import LARGEST_FEATURE, make_kernel
 from streamsvm.core.progress import iterate_with_progress
 from streamsvm.core.threads import limit_blas_threads
 
@@ -137,7 +137,7 @@ class HSSMatrix:
         if seed is not None:
             check_number("seed", seed, 0, inclusive=True, integer=True)
         X = _checked_rows(X)
-        parameters = checked_kernel(kernel, gamma, degree, coef0)
+        parameters = make_kernel(kernel, gamma, degree, coef0)
         seed = int(np.random.default_rng().integers(2**63)) if seed is None else seed
         with limit_blas_threads():  # products are small
             tree = ClusterTree.build(X, leaf_size, seed)

@@ -27,7 +27,7 @@ from scipy.linalg import lapack
 from streamsvm.batch.hss.trees import ClusterTree
 from streamsvm.batch.kernel_sums import KernelSums
 from streamsvm.core.compiling.functions import compiled
-from streamsvm.core.kernels import RBF, Kernel, negative_exponentials, values_of_products
+from streamsvm.core.kernels import RBF, Kernel, compute_exponentials, convert_products
 from streamsvm.core.threads import raise_if_stopped
 
 #: Kernel values or distances that are in memory at once.
@@ -95,7 +95,7 @@ def _fill_from_differences(A: np.ndarray, B: np.ndarray, kernel: Kernel, out: np
             for k in range(A.shape[1]):
                 total += (A[i, k] - B[j, k]) ** 2
             distances[j] = total
-        negative_exponentials(distances, kernel.gamma, len(B), out[i])
+        compute_exponentials(distances, kernel.gamma, len(B), out[i])
 
 
 @compiled(nogil=True)
@@ -116,7 +116,7 @@ def fill_block(A: np.ndarray, B: np.ndarray, kernel: Kernel, out: np.ndarray) ->
     if kernel.kind != RBF:
         none = np.empty(0)
         np.dot(A, B.T, out)
-        values_of_products(out, none, none, kernel)
+        convert_products(out, none, none, kernel)
         return
     d = A.shape[1]
     centre, a_squares, b_squares, largest = np.zeros(d), np.zeros(len(A)), np.zeros(len(B)), 0.0
@@ -137,7 +137,7 @@ def fill_block(A: np.ndarray, B: np.ndarray, kernel: Kernel, out: np.ndarray) ->
         _fill_from_differences(A, B, kernel, out)
         return
     np.dot(A, B.T, out)
-    values_of_products(out, a_squares, b_squares, kernel)
+    convert_products(out, a_squares, b_squares, kernel)
 
 
 _MIN_PIVOT = 1e-10  # of a row of a skeleton given the others, relative to the largest diagonal value

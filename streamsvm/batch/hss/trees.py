@@ -15,7 +15,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from streamsvm.core.compiling.functions import compiled
-from streamsvm.core.kernels import RBF, Kernel, dot, negative_exponentials, value_of_product
+from streamsvm.core.kernels import RBF, Kernel, compute_exponentials, compute_from_product, dot
 
 _SAMPLE_ROWS = 256  # of a node, by which its axis is chosen
 _POWER_STEPS = 1  # of the power method after the random combination, which is half of one
@@ -371,10 +371,10 @@ def _write_leaf_values(kernel: Kernel, x: np.ndarray, rows: np.ndarray, m: int, 
             for i in range(m):
                 sums[i] += value * row[i]
     if kernel.kind == RBF:
-        negative_exponentials(sums, kernel.gamma, m, values)
+        compute_exponentials(sums, kernel.gamma, m, values)
     else:
         for i in range(m):
-            values[i] = value_of_product(kernel, sums[i])
+            values[i] = compute_from_product(kernel, sums[i])
 
 
 _AXIS_POWER_STEPS = 10  # by which the axis of a cut is nearly the one along which rows vary most

@@ -8,55 +8,55 @@ from typing import ClassVar
 
 import numpy as np
 
-from streamsvm.core.budget.merge_search import SEARCHES, best_position, find_partner, find_shared_partner, shared_position
-from streamsvm.core.budget.merge_table import GRID, merge_tables
-from streamsvm.core.budget.removal import smallest_coefficient
+from streamsvm.core.budget.merge_search import SEARCHES, find_partner, find_position, find_shared_partner, find_shared_position
+from streamsvm.core.budget.merge_table import GRID, load_tables
+from streamsvm.core.budget.removal import find_smallest_coefficient
 from streamsvm.core.budget.strategy import Event, Strategy
 from streamsvm.core.checks import Search, check_one_of
 from streamsvm.core.compiling.functions import Intrinsic, compiled
-from streamsvm.core.memory.slots import kernel_row_of, remove, stamp
+from streamsvm.core.memory.slots import compute_slot_kernels, remove_vector, stamp_vector
 from streamsvm.core.memory.support_vectors import views
 
 # The tables, at the address that a block has.
 _tables = Intrinsic(
     lambda codegen: codegen.implement_array_at(lambda address: None, (2, GRID, GRID), np.float32),  # noqa: ARG005
-    lambda address: merge_tables(),  # noqa: ARG005 - compiled code finds them there
+    lambda address: load_tables(),  # noqa: ARG005 - compiled code finds them there
     (GRID,),
 )
 
 
 @compiled
-def _first_to_merge(block: np.ndarray) -> int:
+def _find_first(block: np.ndarray) -> int:
     # The slot of the support vector to be merged; its kernel values and squared distances go into ``kernel_rows[2:]``.
-    slot = smallest_coefficient(block)
-    kernel_row_of(block, slot)
+    slot = find_smallest_coefficient(block)
+    compute_slot_kernels(block, slot)
     return slot
 
 
 @compiled
-def merge(block: np.ndarray, random: np.uint64) -> int:  # noqa: ARG001
+def merge_smallest(block: np.ndarray, random: np.uint64) -> int:  # noqa: ARG001
     """Merge the support vector with the smallest coefficient and its best partner, for one output. O(B d)."""
-    v, first = views(block), _first_to_merge(block)
+    v, first = views(block), _find_first(block)
     tables, search = _tables(v.cache[0]["options"][0]), np.int64(v.cache[0]["options"][1])
     partner = find_partner(block, search, tables, first)
     if partner < 0:
         return _project_onto_nearest(block, first)
     a_first, a_partner = abs(v.coefficients[0, first]), abs(v.coefficients[0, partner])
     larger, q = max(a_first, a_partner), v.header[0]["gamma"] * v.kernel_rows[3, partner]
-    return _merge_at(block, first, partner, best_position(search, tables, larger / (larger + a_first), q))
+    return _merge_at(block, first, partner, find_position(search, tables, larger / (larger + a_first), q))
 
 
 @compiled
-def _merge_shared(block: np.ndarray, random: np.uint64) -> int:  # noqa: ARG001
-    # `merge` of several outputs. O(B (d + outputs)).
-    v, first = views(block), _first_to_merge(block)
+def _merge_smallest_shared(block: np.ndarray, random: np.uint64) -> int:  # noqa: ARG001
+    # `merge_smallest` of several outputs. O(B (d + outputs)).
+    v, first = views(block), _find_first(block)
     tables, search = _tables(v.cache[0]["options"][0]), np.int64(v.cache[0]["options"][1])
     partner = find_shared_partner(block, search, tables, first)
     if partner < 0:
         return _project_onto_nearest(block, first)
     lengths, ab = v.kernel_rows[0], np.float64(v.kernel_rows[1, partner])
     q = v.header[0]["gamma"] * np.float64(v.kernel_rows[3, partner])
-    position = shared_position(search, tables, np.float64(lengths[first]), np.float64(lengths[partner]), ab, q)
+    position = find_shared_position(search, tables, np.float64(lengths[first]), np.float64(lengths[partner]), ab, q)
     return _merge_at(block, first, partner, position)
 
 
@@ -72,11 +72,11 @@ def _merge_at(block: np.ndarray, first: int, partner: int, position: float) -> i
         z = np.float32(position * v.vectors[j, partner] + (1.0 - position) * v.vectors[j, first])
         v.vectors[j, partner] = z
         norm += np.float64(z) * np.float64(z)
-    for k in range(h["live"]):
+    for k in range(h["n_outputs"]):
         v.coefficients[k, partner] = k_partner * v.coefficients[k, partner] + k_first * v.coefficients[k, first]
     v.weights[partner] += v.weights[first]
-    stamp(block, partner, norm)
-    remove(block, first)
+    stamp_vector(block, partner, norm)
+    remove_vector(block, first)
     return 1
 
 
@@ -95,9 +95,9 @@ def _project_onto_nearest(block: np.ndarray, slot: int) -> int:
             nearest = k
     if nearest >= 0:
         v.weights[nearest] += v.weights[slot]
-        for k in range(h["live"]):
+        for k in range(h["n_outputs"]):
             v.coefficients[k, nearest] += kernels[nearest] * v.coefficients[k, slot]
-    remove(block, slot)
+    remove_vector(block, slot)
     return 0
 
 
@@ -152,8 +152,8 @@ class Merge(Strategy):
 
     def event(self, shared: bool) -> Event:
         """Return the compiled merge."""
-        return _merge_shared if shared else merge
+        return _merge_smallest_shared if shared else merge_smallest
 
     def options(self) -> tuple[int, int]:
         """Return the address of the tables and the code of the search."""
-        return merge_tables().ctypes.data, SEARCHES[self.search]
+        return load_tables().ctypes.data, SEARCHES[self.search]

@@ -19,8 +19,8 @@ from typing import Any
 
 import numpy as np
 
-from streamsvm.core.budget.merge_table import GRID, compiled_degradation, interpolate
-from streamsvm.core.budget.removal import oldest_argmin
+from streamsvm.core.budget.merge_table import GRID, compute_degradation_compiled, interpolate_table
+from streamsvm.core.budget.removal import find_oldest_minimum
 from streamsvm.core.checks import LARGEST_FLOAT32
 from streamsvm.core.compiling.functions import compiled
 from streamsvm.core.kernels import FAST
@@ -40,7 +40,7 @@ _SLACK = 1.0 + 1e-4  # covers the rounding of the table and of float32
 _TABLE_ERROR = np.float32(2e-5)  # relative, of the difference of two interpolated degradations
 
 
-def golden_section(objective: Any) -> Any:
+def make_golden_section(objective: Any) -> Any:
     """Return a compiled golden section search: ``search(problem, q, centre, precision)`` returns the position h in [0, 1] where
     ``objective(problem, q, h)`` is largest.
 
@@ -70,39 +70,39 @@ def golden_section(objective: Any) -> Any:
 
 
 @compiled
-def _merged_coefficient(problem: tuple[float], q: float, h: float) -> float:
+def _compute_merged_coefficient(problem: tuple[float], q: float, h: float) -> float:
     # Over |a| + |b|.
     m = problem[0]
     return m * math.exp(-((1.0 - h) ** 2) * q) + (1.0 - m) * math.exp(-(h**2) * q)
 
 
-_golden_section = golden_section(_merged_coefficient)
+_search_position = make_golden_section(_compute_merged_coefficient)
 
 
 @compiled
-def best_position(search: int, tables: np.ndarray, m: float, q: float) -> float:
+def find_position(search: int, tables: np.ndarray, m: float, q: float) -> float:
     """Return h* by the given search: 1 is the partner's position, 0 that of the vector with the smaller coefficient."""
     if search <= GSS_PRECISE:
-        return _golden_section((m,), q, m, PRECISIONS[search])
-    return interpolate(tables[0], m, q)
+        return _search_position((m,), q, m, PRECISIONS[search])
+    return interpolate_table(tables[0], m, q)
 
 
 @compiled
-def _relative_lengths(a: float, b: float) -> tuple[float, float]:
+def _compute_relative_lengths(a: float, b: float) -> tuple[float, float]:
     # m and 1 - m of two coefficients. The second is at least 1e-100: m alone does not tell coefficients of 1 and 1e-17 apart.
     larger, smaller = max(abs(a), abs(b)), min(abs(a), abs(b))
     return larger / (larger + smaller), max(smaller / (larger + smaller), 1e-100)
 
 
 @compiled
-def _degradation_at(m: float, rest: float, q: float, h: float) -> float:
+def _compute_degradation_at(m: float, rest: float, q: float, h: float) -> float:
     # The squared weight degradation over the square of the smaller coefficient; ``rest`` is 1 - m.
     ratio = m / rest
-    return compiled_degradation(1.0, ratio**2, ratio, q, h)
+    return compute_degradation_compiled(1.0, ratio**2, ratio, q, h)
 
 
 @compiled(fastmath=FAST)
-def _squared_positions(
+def _compute_squared_positions(
     coefficients: np.ndarray, first: int, sign: float, distances: np.ndarray, gamma: np.float32, n: int, out: np.ndarray
 ) -> int:
     # u^2 of each candidate, in SIMD; infinity for the first itself and those of the other sign. Returns the index of the minimum.
@@ -122,7 +122,7 @@ def _squared_positions(
 
 
 @compiled
-def _farthest_ratio(ratios: np.ndarray, degradation: float) -> np.float32:
+def _find_largest_position(ratios: np.ndarray, degradation: float) -> np.float32:
     # Candidates at a larger u^2 degrade more than this: the least degradation at any u is that for m = 1/2, which grows with u.
     low, high = 0, GRID - 1
     degradation *= _SLACK
@@ -147,34 +147,36 @@ def _drop_beyond(values: np.ndarray, limit: np.float32, n: int) -> int:
 
 
 @compiled
-def _look_up(block: np.ndarray, tables: np.ndarray, first: int) -> int:
+def _find_partner_by_table(block: np.ndarray, tables: np.ndarray, first: int) -> int:
     # The nearest candidate beats most others whatever their coefficients are: only the rest is looked up.
     v, positions, ratios = views(block), tables[0], tables[1]
     n, gamma, distances = v.header[0]["n_support"], v.header[0]["gamma"], v.kernel_rows[3]
     coefficients, stamps, out = v.coefficients[0], v.stamps, v.degradations
     smallest = abs(coefficients[first])
     sign = 1.0 if coefficients[first] > 0.0 else -1.0
-    nearest = _squared_positions(coefficients, first, sign, distances, np.float32(gamma), n, out)
+    nearest = _compute_squared_positions(coefficients, first, sign, distances, np.float32(gamma), n, out)
     if out[nearest] == np.float32(np.inf):
         return -1
     larger = max(abs(coefficients[nearest]), smallest)
-    limit = _farthest_ratio(ratios, out[nearest] * interpolate(ratios, larger / (larger + smallest), gamma * distances[nearest]))
+    limit = _find_largest_position(
+        ratios, out[nearest] * interpolate_table(ratios, larger / (larger + smallest), gamma * distances[nearest])
+    )
     if _drop_beyond(out, limit, n) == 1:
         return nearest
     for k in range(n):
         if out[k] < np.float32(np.inf):
             larger = max(abs(coefficients[k]), smallest)  # float32 decides which is smallest: rounding may leave one below it
-            out[k] *= np.float32(interpolate(ratios, larger / (larger + smallest), gamma * distances[k]))
+            out[k] *= np.float32(interpolate_table(ratios, larger / (larger + smallest), gamma * distances[k]))
     # Degradations that the interpolation cannot tell apart are computed: on data with few distances, many are that close.
-    best = oldest_argmin(out, stamps, n)
+    best = find_oldest_minimum(out, stamps, n)
     if _drop_beyond(out, out[best] * (np.float32(1.0) + _TABLE_ERROR), n) == 1:
         return best
     for k in range(n):
         if out[k] < np.float32(np.inf):
-            m, rest = _relative_lengths(coefficients[k], smallest)
+            m, rest = _compute_relative_lengths(coefficients[k], smallest)
             q = gamma * distances[k]
-            out[k] = np.float32(_degradation_at(m, rest, q, interpolate(positions, m, q)))
-    return oldest_argmin(out, stamps, n)
+            out[k] = np.float32(_compute_degradation_at(m, rest, q, interpolate_table(positions, m, q)))
+    return find_oldest_minimum(out, stamps, n)
 
 
 @compiled
@@ -186,7 +188,7 @@ def find_partner(block: np.ndarray, search: int, tables: np.ndarray, first: int)
     ``kernel_rows[3]``. Weight degradations, divided by the square of its coefficient, are written into ``degradations``.
     """
     if search == LOOKUP_WD:
-        return _look_up(block, tables, first)
+        return _find_partner_by_table(block, tables, first)
     v = views(block)
     n, gamma, distances = v.header[0]["n_support"], v.header[0]["gamma"], v.kernel_rows[3]
     coefficients, out = v.coefficients[0], v.degradations
@@ -194,11 +196,11 @@ def find_partner(block: np.ndarray, search: int, tables: np.ndarray, first: int)
     for k in range(n):
         out[k] = np.float32(np.inf)
         if k != first and coefficients[k] * smallest > 0.0:
-            m, rest = _relative_lengths(coefficients[k], smallest)
+            m, rest = _compute_relative_lengths(coefficients[k], smallest)
             q = gamma * distances[k]
-            degradation = _degradation_at(m, rest, q, best_position(search, tables, m, q))
+            degradation = _compute_degradation_at(m, rest, q, find_position(search, tables, m, q))
             out[k] = np.float32(min(degradation, LARGEST_DEGRADATION))
-    partner = oldest_argmin(out, v.stamps, n)
+    partner = find_oldest_minimum(out, v.stamps, n)
     return partner if out[partner] < np.float32(np.inf) else -1
 
 
@@ -211,18 +213,18 @@ _CANDIDATES = 8  # the first by the estimate, which are computed
 
 
 @compiled
-def _merged_norm(problem: tuple[float, float, float], q: float, h: float) -> float:
+def _compute_merged_norm(problem: tuple[float, float, float], q: float, h: float) -> float:
     # The squared length of the merged coefficient vector: the degradation is least where it is largest.
     a, b, ab = problem
     k_a, k_b = math.exp(-(h**2) * q), math.exp(-((1.0 - h) ** 2) * q)
     return a * k_a**2 + b * k_b**2 + 2.0 * ab * k_a * k_b
 
 
-_shared_golden_section = golden_section(_merged_norm)
+_search_shared_position = make_golden_section(_compute_merged_norm)
 
 
 @compiled
-def _mean_shift(a: float, b: float, ab: float, q: float) -> float:
+def _find_position_by_mean_shift(a: float, b: float, ab: float, q: float) -> float:
     # Where the derivative vanishes, h is the partner's part of the merged squared length. That fixed point is iterated, as in
     # mean shift, with the secant method's longer steps where they are not wild. From h = 1: of two modes the partner's is higher.
     h, last_h, last_move = 1.0, 1.0, 0.0
@@ -244,18 +246,18 @@ def _mean_shift(a: float, b: float, ab: float, q: float) -> float:
 
 
 @compiled
-def shared_position(search: int, tables: np.ndarray, a: float, b: float, ab: float, q: float) -> float:
+def find_shared_position(search: int, tables: np.ndarray, a: float, b: float, ab: float, q: float) -> float:
     """Return the position h* of a merge by the given search, from |a|^2, |b|^2 >= |a|^2, a.b > 0 and q."""
     if search <= GSS_PRECISE:
-        return _shared_golden_section((a, b, ab), q, (b + ab) / (a + b + 2.0 * ab), PRECISIONS[search])
+        return _search_shared_position((a, b, ab), q, (b + ab) / (a + b + 2.0 * ab), PRECISIONS[search])
     if search == LOOKUP_H:
         larger, smaller = math.sqrt(max(a, b)), math.sqrt(min(a, b))
-        return interpolate(tables[0], larger / (larger + smaller), q)
-    return _mean_shift(a, b, ab, q)
+        return interpolate_table(tables[0], larger / (larger + smaller), q)
+    return _find_position_by_mean_shift(a, b, ab, q)
 
 
 @compiled(fastmath=FAST)
-def _coefficient_products(coefficients: np.ndarray, live: int, first: int, n: int, out: np.ndarray) -> None:
+def _compute_products(coefficients: np.ndarray, live: int, first: int, n: int, out: np.ndarray) -> None:
     # The products a.b of the first's coefficients with all, into ``out`` float32 [n].
     for i in range(n):
         out[i] = np.float32(0.0)
@@ -287,7 +289,7 @@ def _comes_before(values: np.ndarray, stamps: np.ndarray, i: int, k: int) -> boo
 
 
 @compiled
-def _find_least(values: np.ndarray, stamps: np.ndarray, n: int, least: np.ndarray) -> int:
+def _find_smallest(values: np.ndarray, stamps: np.ndarray, n: int, least: np.ndarray) -> int:
     # The places of the least of n values, in order, of equals the older one first, into ``least`` int64; how many are finite.
     count, room, limit = 0, len(least), LARGEST_FLOAT32
     for i in range(n):
@@ -325,29 +327,29 @@ def find_shared_partner(block: np.ndarray, search: int, tables: np.ndarray, firs
     lengths, products = v.kernel_rows[0], v.kernel_rows[1]  # free: the current row has become a support vector
     v.cache[0]["valid"] = 0
     lengths[:n] = out[:n]
-    _coefficient_products(v.coefficients, h["live"], first, n, products)
+    _compute_products(v.coefficients, h["n_outputs"], first, n, products)
     a = np.float64(lengths[first])
     best, partner = np.inf, -1
     if search != LOOKUP_WD:
         for k in range(n):
             out[k] = np.float32(np.inf)
             if k != first and products[k] > np.float32(0.0):
-                degradation = _shared_degradation(search, tables, a, lengths[k], products[k], gamma * distances[k])
+                degradation = _compute_shared_degradation(search, tables, a, lengths[k], products[k], gamma * distances[k])
                 out[k] = np.float32(min(degradation, LARGEST_DEGRADATION))
-        partner = oldest_argmin(out, stamps, n)
+        partner = find_oldest_minimum(out, stamps, n)
         return partner if out[partner] < np.float32(np.inf) else -1
     _estimate_degradations(lengths[first], lengths, products, distances, np.float32(gamma), n, out)
     out[first] = np.float32(np.inf)
     candidates = np.empty(_CANDIDATES, np.int64)
-    for k in candidates[: _find_least(out, stamps, n, candidates)]:
-        degradation = _shared_degradation(search, tables, a, lengths[k], products[k], gamma * np.float64(distances[k]))
+    for k in candidates[: _find_smallest(out, stamps, n, candidates)]:
+        degradation = _compute_shared_degradation(search, tables, a, lengths[k], products[k], gamma * np.float64(distances[k]))
         if degradation < best or partner < 0:
             best, partner = degradation, k
     return partner
 
 
 @compiled
-def _shared_degradation(search: int, tables: np.ndarray, a: float, b: float, ab: float, q: float) -> float:
+def _compute_shared_degradation(search: int, tables: np.ndarray, a: float, b: float, ab: float, q: float) -> float:
     # At the position that the search finds.
     b, ab = np.float64(b), np.float64(ab)
-    return compiled_degradation(a, b, ab, q, shared_position(search, tables, a, b, ab, q))
+    return compute_degradation_compiled(a, b, ab, q, find_shared_position(search, tables, a, b, ab, q))

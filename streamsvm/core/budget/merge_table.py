@@ -38,13 +38,13 @@ GRID = 400
 _INVERSE_GOLDEN = (np.sqrt(5.0) - 1.0) / 2.0
 
 
-def golden_sections(m: np.ndarray, q: np.ndarray) -> np.ndarray:
+def search_positions(m: np.ndarray, q: np.ndarray) -> np.ndarray:
     """Return ``h* = argmax s`` by golden section search on [1/2, 1], all elements at once.
 
     ``m`` and ``q`` are float64 arrays that broadcast: relative length in [1/2, 1], and ``gamma |x_i - x_j|^2 >= 0``. The interval
     shrinks by 0.618 each time: 48 iterations leave 5e-11.
 
-    >>> float(golden_sections(np.array(0.5), np.array(0.1)).round(6))
+    >>> float(search_positions(np.array(0.5), np.array(0.1)).round(6))
     0.5
     """
     m, q = np.broadcast_arrays(m, q)
@@ -65,7 +65,7 @@ def golden_sections(m: np.ndarray, q: np.ndarray) -> np.ndarray:
     return (low + high) / 2.0
 
 
-def weight_degradation(a: Any, b: Any, ab: Any, q: Any, h: Any) -> Any:
+def compute_degradation(a: Any, b: Any, ab: Any, q: Any, h: Any) -> Any:
     """Return the squared weight degradation of a merge at ``h``, of numbers or arrays.
 
     With coefficients a_i, a_j of one output or vectors of them, ``a``, ``b`` and ``ab`` are |a_i|^2, |a_j|^2 and a_i . a_j.
@@ -79,13 +79,13 @@ def weight_degradation(a: Any, b: Any, ab: Any, q: Any, h: Any) -> Any:
     )
 
 
-#: `weight_degradation` of numbers, for compiled code.
-compiled_degradation: Callable[..., float] = compiled(weight_degradation)
+#: `compute_degradation` of numbers, for compiled code.
+compute_degradation_compiled: Callable[..., float] = compiled(compute_degradation)
 
 
 @compiled
-def interpolate(table: np.ndarray, m: float, q: float) -> float:
-    """Interpolate a table [GRID, GRID] of `merge_tables` bilinearly, over m in [1/2, 1] and u = q / (1 + q)."""
+def interpolate_table(table: np.ndarray, m: float, q: float) -> float:
+    """Interpolate a table [GRID, GRID] of `load_tables` bilinearly, over m in [1/2, 1] and u = q / (1 + q)."""
     x, y = (2.0 * m - 1.0) * (GRID - 1), q / (1.0 + q) * (GRID - 1)
     # Bounded on both sides: whatever numbers arrive, indices stay inside the table.
     i, j = max(0, min(int(x), GRID - 2)), max(0, min(int(y), GRID - 2))
@@ -98,24 +98,24 @@ def interpolate(table: np.ndarray, m: float, q: float) -> float:
 _read: dict[str, np.ndarray] = {}
 
 
-def merge_tables() -> np.ndarray:
+def load_tables() -> np.ndarray:
     """Return the tables of h* and of the degradation's ratio, float32 [2, GRID, GRID] over (m, u), from the package's file.
 
     There is one array in a process, which lives as long: blocks hold its address.
     """
     if not _read:  # of threads that read it at once, one keeps what it has read
-        _read.setdefault("", unpacked(Path(__file__).with_name("merge_table.z").read_bytes()))
+        _read.setdefault("", unpack_tables(Path(__file__).with_name("merge_table.z").read_bytes()))
     return _read[""]
 
 
-def packed(tables: np.ndarray) -> bytes:
+def pack_tables(tables: np.ndarray) -> bytes:
     """Return tables as bytes: a quarter of their size, for neighbours differ by nearly the same."""
     differences = np.diff(tables.view("<i4"), n=2, axis=2, prepend=np.zeros((2, GRID, 2), "<i4"))
     return zlib.compress(differences.view(np.uint8).reshape(-1, 4).T.tobytes(), 9)
 
 
-def unpacked(content: bytes) -> np.ndarray:
-    """Return tables from what `packed` has made of them, without their last bit lost."""
+def unpack_tables(content: bytes) -> np.ndarray:
+    """Return tables from what `pack_tables` has made of them, without their last bit lost."""
     differences = np.ascontiguousarray(np.frombuffer(zlib.decompress(content), np.uint8).reshape(4, -1).T).view("<i4")
     bits = np.cumsum(np.cumsum(differences.reshape(2, GRID, GRID), axis=2, dtype=np.int32), axis=2, dtype=np.int32)
     tables = bits.view(np.float32)
@@ -124,17 +124,17 @@ def unpacked(content: bytes) -> np.ndarray:
 
 
 @np.errstate(under="ignore")  # what is that small is 0, whatever the caller has asked numpy to say of it
-def computed_tables() -> np.ndarray:
+def compute_tables() -> np.ndarray:
     """Return the tables as the algorithm gives them; ``python release/merge_table.py`` writes them to the package's file."""
     m = np.linspace(0.5, 1.0, GRID)[:, None]
     u = np.linspace(0.0, 1.0, GRID)[None, :]
     tables = np.empty((2, GRID, GRID))
     inner_m, inner_u = m[:-1], u[:, 1:-1]
     q = inner_u / (1.0 - inner_u)
-    h = golden_sections(inner_m, q)
+    h = search_positions(inner_m, q)
     tables[0, :-1, 1:-1] = h
     tables[1, :-1, 1:-1] = (
-        weight_degradation((1.0 - inner_m) ** 2, inner_m**2, inner_m * (1.0 - inner_m), q, h) / ((1.0 - inner_m) * inner_u) ** 2
+        compute_degradation((1.0 - inner_m) ** 2, inner_m**2, inner_m * (1.0 - inner_m), q, h) / ((1.0 - inner_m) * inner_u) ** 2
     )
     # The edges, in the limit. q = 0: z is the centre of mass. q = infinity: the smaller vector is removed. m = 1: the smaller one
     # is projected onto the larger one and its tangent.

@@ -10,16 +10,16 @@ import numpy as np
 from streamsvm.core.budget.strategy import Event, Strategy
 from streamsvm.core.checks import Victim, check_one_of
 from streamsvm.core.compiling.functions import compiled
-from streamsvm.core.kernels import FAST, LEAST_SELF_KERNEL, self_kernel
+from streamsvm.core.kernels import FAST, LEAST_SELF_KERNEL, compute_self_kernel
 from streamsvm.core.memory.block import LARGEST_COEFFICIENT
-from streamsvm.core.memory.slots import kernel_row_of, remove
+from streamsvm.core.memory.slots import compute_slot_kernels, remove_vector
 from streamsvm.core.memory.support_vectors import views
 
 _NEVER = np.int64(2**62)  # later than any stamp
 
 
 @compiled
-def oldest_argmin(values: np.ndarray, stamps: np.ndarray, n: int) -> int:
+def find_oldest_minimum(values: np.ndarray, stamps: np.ndarray, n: int) -> int:
     """Return the index of the minimum of ``values`` float32 [n], all at least 0; among equals the least stamp decides."""
     bits = values.view(np.int32)  # numbers of at least 0 are ordered as their bits are, and integers compare in SIMD
     minimum = bits[0]
@@ -35,7 +35,7 @@ def oldest_argmin(values: np.ndarray, stamps: np.ndarray, n: int) -> int:
 
 
 @compiled(fastmath=FAST)
-def squared_coefficients(coefficients: np.ndarray, live: int, n: int, out: np.ndarray) -> None:
+def sum_squared_coefficients(coefficients: np.ndarray, live: int, n: int, out: np.ndarray) -> None:
     """Sum the squares of each support vector's coefficients over the outputs, into ``out`` float32 [n].
 
     Of ``coefficients`` float64 [live or more, n or more] every other row is of the last iterate; the others are left out.
@@ -48,31 +48,31 @@ def squared_coefficients(coefficients: np.ndarray, live: int, n: int, out: np.nd
 
 
 @compiled
-def smallest_coefficient(block: np.ndarray) -> int:
+def find_smallest_coefficient(block: np.ndarray) -> int:
     """Return the slot with the smallest coefficient, of several outputs with the shortest vector of coefficients.
 
     The absolute coefficients, or the squared lengths, stay in ``degradations``. Pegasos gives all rows that were never merged
     equal coefficients but for rounding: so float32 decides, and the oldest of equals is taken. O(B outputs).
     """
     v = views(block)
-    n, live = v.header[0]["n_support"], v.header[0]["live"]
+    n, live = v.header[0]["n_support"], v.header[0]["n_outputs"]
     if live > 2:
-        squared_coefficients(v.coefficients, live, n, v.degradations)
+        sum_squared_coefficients(v.coefficients, live, n, v.degradations)
     else:
         for k in range(n):
             v.degradations[k] = np.float32(abs(v.coefficients[0, k]))
-    return oldest_argmin(v.degradations, v.stamps, n)
+    return find_oldest_minimum(v.degradations, v.stamps, n)
 
 
 @compiled
 def _remove_smallest(block: np.ndarray, random: np.uint64) -> int:  # noqa: ARG001
-    remove(block, smallest_coefficient(block))
+    remove_vector(block, find_smallest_coefficient(block))
     return 0
 
 
 @compiled
 def _remove_random(block: np.ndarray, random: np.uint64) -> int:
-    remove(block, np.int64(random % np.uint64(views(block).header[0]["n_support"])))
+    remove_vector(block, np.int64(random % np.uint64(views(block).header[0]["n_support"])))
     return 0
 
 
@@ -122,11 +122,11 @@ _LARGEST_PROJECTION = 1e3
 
 @compiled(fastmath=FAST)
 def _project_smallest(block: np.ndarray, random: np.uint64) -> int:  # noqa: ARG001
-    slot = smallest_coefficient(block)
+    slot = find_smallest_coefficient(block)
     v = views(block)
     h = v.header[0]
     last = h["n_support"] - 1
-    for k in range(h["live"]):  # the one to be removed comes last, the others are 0 .. last - 1
+    for k in range(h["n_outputs"]):  # the one to be removed comes last, the others are 0 .. last - 1
         v.coefficients[k, slot], v.coefficients[k, last] = v.coefficients[k, last], v.coefficients[k, slot]
     for j in range(h["used"]):
         v.vectors[j, slot], v.vectors[j, last] = v.vectors[j, last], v.vectors[j, slot]
@@ -135,13 +135,13 @@ def _project_smallest(block: np.ndarray, random: np.uint64) -> int:  # noqa: ARG
     v.weights[slot], v.weights[last] = v.weights[last], v.weights[slot]
     gram, lengths = v.gram, v.degradations
     for i in range(last + 1):
-        square = self_kernel(h["kernel"], h["gamma"], h["coef0"], h["degree"], np.float64(v.norms[i]))
+        square = compute_self_kernel(h["kernel"], h["gamma"], h["coef0"], h["degree"], np.float64(v.norms[i]))
         lengths[i] = np.float32(math.sqrt(square)) if square >= LEAST_SELF_KERNEL else np.float32(0.0)
     # Cholesky of the leading block of cosines, and forward substitution of the last row with it. Values of a polynomial kernel
     # are bounded, and no kernel values beyond the bound: the pivot of a vector may come out below 0. It is set to 0 then, and
     # nothing is projected onto that vector.
     for i in range(last + 1):
-        kernel_row_of(block, i)
+        compute_slot_kernels(block, i)
         pivot = 1.0 if lengths[i] > 0.0 else 0.0
         for k in range(i):
             entry = 0.0
@@ -161,10 +161,10 @@ def _project_smallest(block: np.ndarray, random: np.uint64) -> int:  # noqa: ARG
         gram[i, last] = min(max(solution, -_LARGEST_PROJECTION), _LARGEST_PROJECTION)  # above the diagonal, which is unused
     for i in range(last):
         factor = gram[i, last] * lengths[last] / lengths[i] if gram[i, i] > 0.0 else 0.0
-        for k in range(h["live"]):
+        for k in range(h["n_outputs"]):
             a = v.coefficients[k, i] + factor * v.coefficients[k, last]
             v.coefficients[k, i] = min(max(a, -LARGEST_COEFFICIENT), LARGEST_COEFFICIENT)
-    remove(block, last)
+    remove_vector(block, last)
     return 0
 
 

@@ -36,13 +36,13 @@ class Strategy:
     >>> import numba
     >>> from streamsvm import BSGDClassifier
     >>> from streamsvm.core.budget import Strategy
-    >>> from streamsvm.core.memory.slots import remove
+    >>> from streamsvm.core.memory.slots import remove_vector
     >>> from streamsvm.core.memory.support_vectors import views
 
     >>> @numba.njit
     ... def remove_oldest(block, random):
     ...     v = views(block)
-    ...     remove(block, v.stamps[: v.header[0]["n_support"]].argmin())
+    ...     remove_vector(block, v.stamps[: v.header[0]["n_support"]].argmin())
     ...     return 0
 
     >>> class Oldest(Strategy):
@@ -112,7 +112,7 @@ def set_strategy(store: SupportVectorStore, strategy: Strategy, shared: bool) ->
 
 
 @compiled(inline=True)
-def maintain(block: np.ndarray, random: np.uint64) -> int:
+def maintain_budget(block: np.ndarray, random: np.uint64) -> int:
     """Bring a store with one support vector too many back to its budget, if its strategy (see `set_strategy`) has an event.
 
     Returns 1 if two support vectors were merged, and 0 if not. ``random`` is for strategies that draw.

@@ -33,7 +33,7 @@ LARGEST = 1e100
 LARGEST_COEFFICIENT = 1e40
 
 
-def allocate(size: int, what: str) -> np.ndarray:
+def allocate_block(size: int, what: str) -> np.ndarray:
     """Return zeros, uint8 [size], that begin on a cache line.
 
     Where they do not fit into memory, the message of the ValueError begins with ``what``, the sizes to blame.
@@ -52,28 +52,28 @@ def check_size(name: str, size: object, least: int) -> None:
         raise ValueError(f"{name} must be an integer between {least} and 2^31 - 1, not {size!r}")
 
 
-def rounded_up(n: int) -> int:
+def round_up_to_lines(n: int) -> int:
     """Return ``n`` rounded up so that so many numbers of 4 bytes fill whole cache lines."""
     return (4 * n + LINE - 1) // LINE * LINE // 4
 
 
-def columns_for(features: int, max_features: int) -> int:
+def choose_columns(features: int, max_features: int) -> int:
     """Return how many columns a block has in which so many of ``max_features`` features are known.
 
     It is the next power of two, so that a block is copied a few times in all, and equal models have equal blocks.
 
-    >>> [columns_for(features, 20) for features in (0, 2, 3, 8, 9, 17, 20)]
+    >>> [choose_columns(features, 20) for features in (0, 2, 3, 8, 9, 17, 20)]
     [2, 2, 4, 8, 16, 32, 32]
     """
-    return min(max(1 << max(features - 1, 0).bit_length(), 2), rounded_up(max_features))
+    return min(max(1 << max(features - 1, 0).bit_length(), 2), round_up_to_lines(max_features))
 
 
-def room_for(max_features: int, columns: int | None) -> int:
+def resolve_columns(max_features: int, columns: int | None) -> int:
     """Return ``columns``, or where it is None those for all of ``max_features``, rounded up to whole cache lines."""
-    return rounded_up(int(max_features)) if columns is None else columns
+    return round_up_to_lines(int(max_features)) if columns is None else columns
 
 
-def array_at(block: np.ndarray, start: int, shape: tuple[int, ...], dtype: np.typing.DTypeLike) -> np.ndarray:
+def view_array(block: np.ndarray, start: int, shape: tuple[int, ...], dtype: np.typing.DTypeLike) -> np.ndarray:
     """Return the array of a block (uint8 [bytes]) that begins at byte ``start``, without a copy."""
     dtype = np.dtype(dtype)
     return block[start : start + math.prod(shape) * dtype.itemsize].view(dtype).reshape(shape)
@@ -81,10 +81,10 @@ def array_at(block: np.ndarray, start: int, shape: tuple[int, ...], dtype: np.ty
 
 def _record_at(block: np.ndarray, start: int, dtype: np.typing.DTypeLike) -> Any:
     """Return the record of a block that begins at byte ``start``, to read and write, in Python and in compiled code."""
-    return array_at(block, start, (1,), dtype)[0]
+    return view_array(block, start, (1,), dtype)[0]
 
 
-record: Callable[..., Any] = Intrinsic(lambda codegen: codegen.implement_record(_record_at), _record_at)
+view_record: Callable[..., Any] = Intrinsic(lambda codegen: codegen.implement_record(_record_at), _record_at)
 
 
 V = TypeVar("V", bound=NamedTuple)
@@ -139,7 +139,7 @@ class Layout(Generic[V]):
             return found, saved, at
 
         def views(block: np.ndarray) -> V:
-            header = array_at(block, 0, (1,), self.header)
+            header = view_array(block, 0, (1,), self.header)
             arrays = places(*(int(header[0][name]) for name in self.sizes))[0]
             return table(header, *(np.ndarray(shape, dtype, block, at) for shape, dtype, at in arrays))  # type: ignore[call-overload]
 
@@ -150,7 +150,7 @@ class Layout(Generic[V]):
             lambda codegen: codegen.implement_views(views, self, name), views, compiled_from
         )
 
-    def end(self, sizes: Mapping[str, int], saved: bool = False) -> int:
+    def compute_nbytes(self, sizes: Mapping[str, int], saved: bool = False) -> int:
         """Return the bytes of a block with these sizes, or of the part that is saved."""
         _, saved_end, end = self._places(*(int(sizes[name]) for name in self.sizes))
         return saved_end if saved else end
@@ -185,7 +185,7 @@ class Store(Generic[V]):
 
     _layout: ClassVar[Layout[Any]]
     #: The sizes, but for ``columns``, by the number of columns and what is given.
-    _sizes_of: ClassVar[Callable[..., dict[str, int]]]
+    _compute_sizes: ClassVar[Callable[..., dict[str, int]]]
     #: What it saves, in words, where a snapshot has another number of bytes.
     _saves: ClassVar[str] = "that saves {:,}"
 
@@ -194,12 +194,14 @@ class Store(Generic[V]):
     ) -> None:
         check_size("max_features", max_features, 1)
         layout = self._layout
-        self.columns: int = room_for(max_features, columns)
+        self.columns: int = resolve_columns(max_features, columns)
         self.max_features: int = min(int(max_features), self.columns)
-        sizes = {**self._sizes_of(self.columns, **given), "columns": self.columns}
+        sizes = {**self._compute_sizes(self.columns, **given), "columns": self.columns}
         #: The whole store as one array, uint8 [nbytes], which compiled functions take.
-        self.block: np.ndarray = allocate(layout.end(sizes), what) if within is None else within[: layout.end(sizes)]
-        self._saved = self.block[: layout.end(sizes, saved=True)]
+        self.block: np.ndarray = (
+            allocate_block(layout.compute_nbytes(sizes), what) if within is None else within[: layout.compute_nbytes(sizes)]
+        )
+        self._saved = self.block[: layout.compute_nbytes(sizes, saved=True)]
         self._header = self.block[: layout.header.itemsize].view(layout.header)
         for name, size in sizes.items():
             self._header[name] = size
@@ -207,16 +209,16 @@ class Store(Generic[V]):
         self.views: V = layout.views(self.block)
 
     @classmethod
-    def nbytes_of(cls, columns: int, **given: int) -> int:
+    def compute_nbytes(cls, columns: int, **given: int) -> int:
         """Return the ``nbytes`` of a store with so many columns, for which the same is given."""
-        return cls._layout.end({**cls._sizes_of(columns, **given), "columns": columns})
+        return cls._layout.compute_nbytes({**cls._compute_sizes(columns, **given), "columns": columns})
 
     @property
     def nbytes(self) -> int:
         """Bytes of the block, by the formula of the class."""
         return self.block.nbytes
 
-    def take(self, other: Any) -> None:
+    def copy_from(self, other: Any) -> None:
         """Become a copy of a store with other outputs or columns; the numbers of those that it lacks stay as they are.
 
         The store has at least those that are in use.
@@ -259,7 +261,7 @@ class Store(Generic[V]):
         """Raise a ValueError where a block is corrupt: compiled code trusts the counts, indices and orders in it."""
         raise NotImplementedError
 
-    def _header_of(self, block: np.ndarray, names: Iterable[str]) -> Any:
+    def _read_header(self, block: np.ndarray, names: Iterable[str]) -> Any:
         """Return the header of a block; a ValueError where one of these sizes is another one."""
         header = block[: self._header.nbytes].view(self._header.dtype)[0]
         self._check_sizes(header, names)
@@ -284,7 +286,7 @@ W = TypeVar("W", bound=Any)  # a table with ``vectors`` and ``cache``
 
 
 class VectorStore(Store[W]):
-    """A `Store` whose header has the fields ``budget``, ``n_support`` and ``live`` too."""
+    """A `Store` whose header has the fields ``budget``, ``n_support`` and ``n_outputs`` too."""
 
     _saves = "whose snapshots have {:,} bytes: it is of a model with other sizes or labels, or cut off"
 
@@ -299,23 +301,23 @@ class VectorStore(Store[W]):
         return int(self._header["n_support"][0])
 
     @property
-    def live(self) -> int:
+    def n_outputs(self) -> int:
         """The number of outputs in use; of support vectors, of rows of coefficients, two for each output."""
-        return int(self._header["live"][0])
+        return int(self._header["n_outputs"][0])
 
-    @live.setter
-    def live(self, rows: int) -> None:
-        self._header["live"] = rows
+    @n_outputs.setter
+    def n_outputs(self, rows: int) -> None:
+        self._header["n_outputs"] = rows
 
     @property
     def vectors(self) -> np.ndarray:
         """A copy of the vectors, float32 [n_support, used]."""
         return np.ascontiguousarray(self.views.vectors[: self.used, : self.n_support].T)
 
-    def _checked_header(self, block: np.ndarray, what: str, least_live: int, ranges: Mapping[str, tuple[float, float]]) -> Any:
+    def _check_header(self, block: np.ndarray, what: str, least_live: int, ranges: Mapping[str, tuple[float, float]]) -> Any:
         """Return the header of a block; a ValueError where its sizes are others, or a number is out of its range."""
-        h = self._header_of(block, ("budget", *self._layout.sizes))
-        n, used, live = int(h["n_support"]), int(h["used"]), int(h["live"])
+        h = self._read_header(block, ("budget", *self._layout.sizes))
+        n, used, live = int(h["n_support"]), int(h["used"]), int(h["n_outputs"])
         if not (0 <= n <= self.budget and 0 <= used <= self.max_features and least_live <= live <= int(h["outputs"])):
             raise ValueError(f"a snapshot with {n} {what}, {used} features and {live} outputs does not fit the store")
         for name, (low, high) in ranges.items():

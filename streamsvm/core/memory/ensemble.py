@@ -9,8 +9,8 @@ from typing import Annotated, Any, NamedTuple
 import numpy as np
 
 from streamsvm.core.checks import LARGEST_FLOAT32
-from streamsvm.core.memory.block import LINE, Array, Layout, Store, allocate, check_size, room_for
-from streamsvm.core.memory.moments import FOLLOWED, N_FIRST, check_moments
+from streamsvm.core.memory.block import LINE, Array, Layout, Store, allocate_block, check_size, resolve_columns
+from streamsvm.core.memory.moments import N_FIRST, N_MOMENTS, check_moments
 from streamsvm.core.memory.weights import WeightStore, WeightStores
 
 #: The most features, or functions of them, that an expert of second order takes: its memory and time grow with their square.
@@ -46,7 +46,7 @@ STATE = np.dtype(
 HEADER = np.dtype(
     [
         ("used", "i8"),  # columns that have a feature
-        ("live", "i8"),  # outputs in use
+        ("n_outputs", "i8"),  # outputs in use
     ]
 )
 
@@ -75,7 +75,7 @@ class EnsembleViews(NamedTuple):
     """The arrays inside a block, by the sizes of its `HEADER`."""
 
     header: Annotated[np.ndarray, Array(HEADER)]
-    moments: Annotated[np.ndarray, Array(np.float64, ("columns", FOLLOWED))]
+    moments: Annotated[np.ndarray, Array(np.float64, ("columns", N_MOMENTS))]
     """Of each feature, as `streamsvm.core.memory.moments` has them."""
     first: Annotated[np.ndarray, Array(np.float64, ("columns", N_FIRST), -LARGEST_FLOAT32, LARGEST_FLOAT32)]
     location: Annotated[np.ndarray, Array(np.float64, ("columns",))]
@@ -84,7 +84,7 @@ class EnsembleViews(NamedTuple):
     damping: Annotated[np.ndarray, Array(np.float64, (2, "columns"), 0.0, MOST_DAMPED)]
     """By how much less each feature counts for the kernel machines of dual ascent, and where targets are labels for the nearest
     rows and the forest, too: 0 for one that counts in full. The second row is what the first one is to follow."""
-    target_moments: Annotated[np.ndarray, Array(np.float64, ("targets", FOLLOWED))]
+    target_moments: Annotated[np.ndarray, Array(np.float64, ("targets", N_MOMENTS))]
     target_first: Annotated[np.ndarray, Array(np.float64, ("targets", N_FIRST))]
     weights: Annotated[np.ndarray, Array(np.float64, (STACKS, "inputs"))]
     """Of each stack."""
@@ -105,9 +105,9 @@ class EnsembleViews(NamedTuple):
     """The state of each resetting expert's detector of drift."""
     counts: Annotated[np.ndarray, Array(np.float64, ("outputs",), 0.0, 1e100)]
     """The rows of each class, by weight; of one output those of the positive one."""
-    follows: Annotated[np.ndarray, Array(np.float64, ("followed", "followed"), 0.0, 1e6)]
+    transitions: Annotated[np.ndarray, Array(np.float64, ("followed", "followed"), 0.0, 1e6)]
     """How often the class of the column followed that of the row, fading."""
-    given: Annotated[np.ndarray, Array(np.float64, (2, "columns"), saved=False)]
+    unscaled: Annotated[np.ndarray, Array(np.float64, (2, "columns"), saved=False)]
     """The current row as it is given, and the one that ``inputs`` belongs to."""
     scaled: Annotated[np.ndarray, Array(np.float32, ("columns",), saved=False)]
     """The current row as experts take it."""
@@ -132,7 +132,7 @@ class EnsembleViews(NamedTuple):
     calls: Annotated[np.ndarray, Array(np.dtype([("consult", "u8"), ("learn", "u8"), ("decide", "u8")]), saved=False)]
     """The addresses of the compiled functions that combine experts."""
     cache: Annotated[np.ndarray, Array(np.dtype([("valid", "i8"), ("answered", "i8")]), saved=False)]
-    """Whether ``inputs`` is that of ``given[1]``, and if so whether ``answers`` or ``numbers`` are, and ``odds``."""
+    """Whether ``inputs`` is that of ``unscaled[1]``, and if so whether ``answers`` or ``numbers`` are, and ``odds``."""
 
 
 _LAYOUT = Layout(EnsembleViews, in_lines=())
@@ -170,13 +170,13 @@ class EnsembleStore(Store[EnsembleViews]):
     S = min(4 D, 4 max_features, 64) + 1; and ``8 F^2``, F = min(labels, 64), for which follows which.
     """
 
-    _layout, _sizes_of = _LAYOUT, staticmethod(lambda _, **sizes: sizes)
+    _layout, _compute_sizes = _LAYOUT, staticmethod(lambda _, **sizes: sizes)
 
     def __init__(
         self, places: Sequence[Place], max_features: int, outputs: int = 1, targets: bool = False, columns: int | None = None
     ) -> None:
         check_size("max_features", max_features, 1)
-        columns = room_for(max_features, columns)
+        columns = resolve_columns(max_features, columns)
         sizes = {
             "experts": len(places),
             "inputs": 2 + sum(place.inputs for place in places),
@@ -186,13 +186,13 @@ class EnsembleStore(Store[EnsembleViews]):
             "side": min(4 * min(columns, int(max_features)), MOST_SQUARED) + 1,
             "targets": int(targets),
         }
-        end = _rounded_to_lines(_LAYOUT.end({**sizes, "columns": columns}))
+        end = _rounded_to_lines(_LAYOUT.compute_nbytes({**sizes, "columns": columns}))
         rooms = [(place.count(outputs), self._room_of(place, columns)) for place in places]
         what = f"max_features={max_features} and outputs={outputs}"
-        block = allocate(end + sum(count * size for count, size in rooms), what)
+        block = allocate_block(end + sum(count * size for count, size in rooms), what)
         super().__init__(max_features, what, block, columns, **sizes)
         self.block = block
-        self._header["live"] = outputs
+        self._header["n_outputs"] = outputs
         #: The stores of each expert: none, one, or one for each output.
         self.stores: list[Any] = []
         first, number = 2, 0
@@ -210,7 +210,7 @@ class EnsembleStore(Store[EnsembleViews]):
 
     @staticmethod
     def _room_of(place: Place, columns: int) -> int:
-        return 0 if place.store is None else _rounded_to_lines(place.store.nbytes_of(columns=columns, **place.sizes))
+        return 0 if place.store is None else _rounded_to_lines(place.store.compute_nbytes(columns=columns, **place.sizes))
 
     @property
     def used(self) -> int:
@@ -233,10 +233,10 @@ class EnsembleStore(Store[EnsembleViews]):
         # The same, but those of a linear expert together.
         return [store for stores in self.stores for store in ([stores] if isinstance(stores, WeightStores) else stores)]
 
-    def take(self, other: EnsembleStore) -> None:
-        super().take(other)
+    def copy_from(self, other: EnsembleStore) -> None:
+        super().copy_from(other)
         for store, theirs in zip(self._together, other._together, strict=True):
-            store.take(theirs)
+            store.copy_from(theirs)
         self.used = other.used
 
     def snapshot(self) -> bytes:
@@ -261,11 +261,13 @@ class EnsembleStore(Store[EnsembleViews]):
             raise
 
     def _check_block(self, block: np.ndarray) -> None:
-        header = self._header_of(block, self._layout.sizes)
-        if not (0 <= header["used"] <= self.max_features and 1 <= header["live"] <= header["outputs"]):
-            raise ValueError(f"a snapshot with {header['used']} features and {header['live']} outputs does not fit the store")
+        header = self._read_header(block, self._layout.sizes)
+        if not (0 <= header["used"] <= self.max_features and 1 <= header["n_outputs"] <= header["outputs"]):
+            raise ValueError(
+                f"a snapshot with {header['used']} features and {header['n_outputs']} outputs does not fit the store"
+            )
         v = _LAYOUT.views(block)
-        _LAYOUT.check(v, {"columns": int(header["used"]), "outputs": int(header["live"])})
+        _LAYOUT.check(v, {"columns": int(header["used"]), "outputs": int(header["n_outputs"])})
         check_moments(v.moments)
         check_moments(v.target_moments)
         if v.drifts[self.views.experts["resets"] == 0].any() or (v.drifts[:, 1:] > 1.0).any():

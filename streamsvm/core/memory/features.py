@@ -16,10 +16,10 @@ from streamsvm.files.container import check_hash_collisions
 from streamsvm.files.messages import short_repr
 
 #: The policies for a new feature name when every column has one.
-OVERFLOW = ("raise", "hash", "ignore")
+OVERFLOW_POLICIES = ("raise", "hash", "ignore")
 
 #: What can be done where a feature has no column left.
-MAKE_ROOM = "Raise max_features, or choose overflow='hash' or overflow='ignore'"
+ROOM_ADVICE = "Raise max_features, or choose overflow='hash' or overflow='ignore'"
 
 #: The most characters of a name or a label: a model never forgets one, so its length is bounded too.
 LONGEST_NAME = 1024
@@ -36,7 +36,7 @@ class FeatureSpace:
 
     >>> space = FeatureSpace(max_features=2, overflow="ignore")
     >>> row = np.zeros(2, np.float32)
-    >>> space.fill(row, {"a": 1.5, "b": 2, "c": 3.0}, learn=True)
+    >>> space.fill_row(row, {"a": 1.5, "b": 2, "c": 3.0}, learn=True)
     True
     >>> row, space.names
     (array([1.5, 2. ], dtype=float32), ['a', 'b'])
@@ -65,17 +65,17 @@ class FeatureSpace:
         """The feature name of each column."""
         return list(self._columns)
 
-    def fill(self, row: np.ndarray, x: Mapping[Any, Any], learn: bool) -> bool:
+    def fill_row(self, row: np.ndarray, x: Mapping[Any, Any], learn: bool) -> bool:
         """Write the features ``x`` into ``row`` [columns]; whether a new name got a column.
 
         New names get one if they are to ``learn``. Where the row has no room for all names then, it is not written. O(features
         of x), or O(row) where the names of ``x`` are not all known names and no other. Whether numbers are finite is left to
-        the reader of the row (`complain_of_row` names the feature).
+        the reader of the row (`raise_for_row` names the feature).
 
         It is a ValueError if a value is not a number, ``x`` has a name that is too long, or, when learning with
         ``overflow="raise"``, more names than columns. No name has got a column then.
         """
-        if self.pack(row, x):
+        if self.try_fill_row(row, x):
             return False
         if not isinstance(x, Mapping):
             raise _no_row(x)
@@ -97,10 +97,10 @@ class FeatureSpace:
                     column = self._hashed_column(name)
                 row[column] += self._cell[0]
         except (struct.error, TypeError, OverflowError):
-            self.complain_of_row(x)
+            self.raise_for_row(x)
         return new
 
-    def pack(self, row: np.ndarray, x: Mapping[Any, Any]) -> bool:
+    def try_fill_row(self, row: np.ndarray, x: Mapping[Any, Any]) -> bool:
         """Write ``x`` into ``row`` if it has all known names, at least two, and no other; whether it has.
 
         This is the common case: one C call reads the values and one writes them.
@@ -118,13 +118,13 @@ class FeatureSpace:
         except KeyError:
             return False
         except (struct.error, TypeError, OverflowError):
-            self.complain_of_row(x)
+            self.raise_for_row(x)
         return True
 
-    def sparse(self, x: Mapping[Any, Any], learn: bool) -> tuple[np.ndarray, np.ndarray]:
+    def make_sparse_row(self, x: Mapping[Any, Any], learn: bool) -> tuple[np.ndarray, np.ndarray]:
         """Return a row as columns int64 [k] and values float32 [k]. O(k).
 
-        A column may repeat where names are hashed, and is -1 where a name has none. The errors are those of `fill`; as there,
+        A column may repeat where names are hashed, and is -1 where a name has none. The errors are those of `fill_row`; as there,
         whether numbers are finite is left to the reader.
         """
         if x.__class__ is not dict and not isinstance(x, Mapping):
@@ -133,7 +133,7 @@ class FeatureSpace:
         try:
             struct.pack_into(f"{len(x)}f", values.data, 0, *x.values())
         except (struct.error, TypeError, OverflowError):
-            self.complain_of_row(x)
+            self.raise_for_row(x)
         known = self._columns
         try:
             return np.fromiter(map(known.__getitem__, x), np.int64, len(x)), values
@@ -142,8 +142,8 @@ class FeatureSpace:
                 self._admit_names({name: value for name, value in x.items() if self._column_of(name) is None})
             return np.array(self._known_columns(x), np.int64), values
 
-    def columns_of(self, names: Iterable[Hashable], learn: bool) -> np.ndarray:
-        """Return the column of each name, int64 [names], -1 for a name without one: `fill` for all rows of a frame at once."""
+    def find_columns(self, names: Iterable[Hashable], learn: bool) -> np.ndarray:
+        """Return the column of each name, int64 [names], -1 for a name without one, for all rows of a frame."""
         names = list(names)
         if learn and not set(names) <= self._columns.keys():
             self._admit_names(dict.fromkeys(names, 0.0))
@@ -165,7 +165,7 @@ class FeatureSpace:
         if not x.keys() <= self._columns.keys():
             self._new_names(x)
 
-    def note_order(self, names: Sequence[Hashable]) -> None:
+    def remember_order(self, names: Sequence[Hashable]) -> None:
         """Note the order of a table's columns, among which features are or are made of: the first one that is not natural.
 
         Memory stays bounded: of a table with more columns than twice the features that there may be, nothing is noted.
@@ -175,10 +175,10 @@ class FeatureSpace:
         self._noted = names
         if not all(type(name) is int for name in names):
             order = [_plain_name(name) for name in names]
-            if order != sorted(order, key=natural_key) and not _has_faults(order):
+            if order != sorted(order, key=make_natural_key) and not _has_faults(order):
                 self.order = order
 
-    def forget(self, known: int) -> None:
+    def forget_names(self, known: int) -> None:
         """Forget all names but the first ``known``, as the rows with the others were refused."""
         if known < len(self._columns):
             self._columns = {name: column for name, column in self._columns.items() if column < known}
@@ -199,7 +199,7 @@ class FeatureSpace:
             if self.overflow == "raise":
                 raise ValueError(
                     f"feature {short_repr(new[room])} has no column left: max_features={self.max_features} names are known. "
-                    f"{MAKE_ROOM}"
+                    f"{ROOM_ADVICE}"
                 )
             new = new[:room]
         if not new:
@@ -212,9 +212,9 @@ class FeatureSpace:
             try:
                 self._pack_one(self._cell, 0, value)
             except (struct.error, TypeError, OverflowError):
-                self.complain_of_row(x)
+                self.raise_for_row(x)
             if not abs(self._cell[0]) <= LARGEST_FLOAT32 and _plain_name(name) in admitted:  # others are known, or ignored
-                self.complain_of_row(x)
+                self.raise_for_row(x)
         return new
 
     def _hashed_column(self, name: Hashable) -> int:
@@ -222,14 +222,14 @@ class FeatureSpace:
         text = name if isinstance(name, str) else repr(name)
         return zlib.crc32(text.encode("utf-8", "surrogatepass")) % self.max_features
 
-    def complain_of_row(self, x: Mapping[Any, Any]) -> NoReturn:
+    def raise_for_row(self, x: Mapping[Any, Any]) -> NoReturn:
         """Raise a ValueError that names the first feature of ``x`` which is no finite float32, or calls the row too large."""
         for name, value in x.items():
             try:
                 self._pack_one(self._cell, 0, value)
             except (OverflowError, struct.error, TypeError) as error:
                 if isinstance(error, OverflowError) or isinstance(value, int):  # a struct.error from Python 3.14 on
-                    raise ValueError(f"feature {short_repr(name)} is {short_repr(value)}: {MUST_BE_FINITE}") from None
+                    raise ValueError(f"feature {short_repr(name)} is {short_repr(value)}: {FINITE_ADVICE}") from None
                 raise ValueError(
                     f"feature {short_repr(name)} is {short_repr(value)}, a {type(value).__name__}: features must be numbers. "
                     "If it is a name, encode it (streamsvm.stream.tables.TableEncoder, --columns NAME:category). If it marks a "
@@ -237,7 +237,7 @@ class FeatureSpace:
                     "before: fix the value, or leave its row out (--on-error skip)"
                 ) from None
             if not abs(self._cell[0]) <= LARGEST_FLOAT32:
-                raise ValueError(f"feature {short_repr(name)} is {short_repr(value)}: {MUST_BE_FINITE}")
+                raise ValueError(f"feature {short_repr(name)} is {short_repr(value)}: {FINITE_ADVICE}")
         raise ValueError("the row is too large: its squared norm would not be finite in float32. Scale the features")
 
     def restore(self, names: Iterable[Hashable]) -> None:
@@ -261,10 +261,10 @@ class FeatureSpace:
         self.order, self._noted = order, None
 
 
-def natural_key(name: Hashable) -> tuple[Any, ...]:
+def make_natural_key(name: Hashable) -> tuple[Any, ...]:
     """Return what sorts names in their natural order: numbers first, and of texts f2 before f10.
 
-    >>> sorted(["f10", "f2", 3, "f", "f02"], key=natural_key)
+    >>> sorted(["f10", "f2", 3, "f", "f02"], key=make_natural_key)
     [3, 'f', 'f2', 'f02', 'f10']
     """
     if isinstance(name, int | float):
@@ -285,7 +285,7 @@ def _has_faults(names: Sequence[Hashable]) -> bool:
 
 
 #: The end of the message on a value that is not finite in float32.
-MUST_BE_FINITE = (
+FINITE_ADVICE = (
     "features must be finite float32 numbers. Impute it (river.preprocessing.StatImputer) or leave it out (a missing feature "
     "counts as 0)"
 )

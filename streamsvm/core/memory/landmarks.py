@@ -15,12 +15,12 @@ import numpy as np
 from streamsvm.core.checks import LARGEST_FLOAT32, LARGEST_WEIGHT
 from streamsvm.core.kernels import KERNELS, LARGEST_LENGTH, LARGEST_NORM
 from streamsvm.core.memory.block import Array, Layout, VectorStore, check_size
-from streamsvm.core.memory.support_vectors import RANGES, ROUNDING, check_vectors, odd_lines
+from streamsvm.core.memory.support_vectors import HEADER_RANGES, ROUNDING, check_norms, round_up_to_odd_lines
 
 #: Rows whose regressors are gathered before the normal equations take them.
 CHUNK_ROWS = 64
 #: Landmarks on which a new one is projected.
-NEIGHBOURS = 32
+N_NEIGHBOURS = 32
 
 #: Fields of the header, beside the sizes. The budget is fixed at construction, too.
 HEADER = np.dtype(
@@ -28,7 +28,7 @@ HEADER = np.dtype(
         ("budget", "i8"),  # the most landmarks
         ("n_support", "i8"),  # landmarks
         ("used", "i8"),  # columns that have a feature
-        ("live", "i8"),  # outputs in use
+        ("n_outputs", "i8"),  # outputs in use
         ("kernel", "i8"),
         ("degree", "i8"),
         ("gamma", "f8"),
@@ -85,7 +85,7 @@ class LandmarkViews(NamedTuple):
     starts: Annotated[np.ndarray, Array(np.int64, ("stride",), saved=False)]
     direction: Annotated[np.ndarray, Array(np.float64, (4, "stride"), saved=False)]
     """The direction of a step and S times it; or two rows of sums and the factors of their terms."""
-    small: Annotated[np.ndarray, Array(np.float64, (NEIGHBOURS + 1, NEIGHBOURS), saved=False)]
+    small: Annotated[np.ndarray, Array(np.float64, (N_NEIGHBOURS + 1, N_NEIGHBOURS), saved=False)]
     """The Gram matrix of a landmark's neighbours, and a right-hand side."""
     scores: Annotated[np.ndarray, Array(np.float64, ("scores",), saved=False)]
     """Decision values of the current row: of output k with the correction at 2k, without it at 2k + 1."""
@@ -103,7 +103,7 @@ landmark_views: Callable[[np.ndarray], LandmarkViews] = _LAYOUT.views
 
 def _array_sizes(columns: int, budget: int, outputs: int) -> dict[str, int]:  # noqa: ARG001 - on which none depends
     budget, outputs = int(budget), int(outputs)
-    stride = odd_lines(max(budget + 1, CHUNK_ROWS))  # scratch along it is for the rows of a block, too
+    stride = round_up_to_odd_lines(max(budget + 1, CHUNK_ROWS))  # scratch along it is for the rows of a block, too
     return {
         "budget": budget,
         "outputs": outputs,
@@ -129,7 +129,7 @@ class LandmarkStore(VectorStore[LandmarkViews]):
     (0, 240520)
     """
 
-    _layout, _sizes_of = _LAYOUT, staticmethod(_array_sizes)
+    _layout, _compute_sizes = _LAYOUT, staticmethod(_array_sizes)
 
     def __init__(
         self,
@@ -143,17 +143,17 @@ class LandmarkStore(VectorStore[LandmarkViews]):
             check_size(name, size, 1)
         what = f"budget={budget} (squared), max_features={max_features}, outputs={outputs}"
         super().__init__(max_features, what, within, columns, budget=budget, outputs=outputs)
-        self._header["live"], self._header["gamma"] = outputs, 1.0
+        self._header["n_outputs"], self._header["gamma"] = outputs, 1.0
 
     def _check_block(self, block: np.ndarray) -> None:
-        h = self._checked_header(block, "landmarks", 1, {**RANGES, "degree": (0, 100)})
+        h = self._check_header(block, "landmarks", 1, {**HEADER_RANGES, "degree": (0, 100)})
         if h["kernel"] not in KERNELS.values():
             raise ValueError(f"the snapshot is corrupt: kernel {h['kernel']} is none of this library")
-        n, used, live = int(h["n_support"]), int(h["used"]), int(h["live"])
+        n, used, live = int(h["n_support"]), int(h["used"]), int(h["n_outputs"])
         v = _LAYOUT.views(block)
         _LAYOUT.check(v, {"columns": used, "outputs": live})
         of_regressors = "products", "weights", "corrections", "residuals", "usage", "regressors"
         for name, end in {"norms": n, "vectors": n, **dict.fromkeys(of_regressors, n + 1)}.items():
             if getattr(v, name)[..., end:].any():
                 raise ValueError(f"the snapshot is corrupt: {name} hold numbers beyond the part in use")
-        check_vectors(v.vectors[:used, :n], v.norms[:n], h["largest_norm"])
+        check_norms(v.vectors[:used, :n], v.norms[:n], h["largest_norm"])

@@ -1,8 +1,8 @@
 """Mean and variance of a feature, value by value, compiled, with a bound on what one absurd value may do.
 
-`learn_value` remembers all values. `follow_value` follows a stream: it forgets, and a feature whose level has changed for good
-(a sensor that is recalibrated), or that varies after it was constant somewhere else, begins anew. Bounded values alone would need
-thousands of rows for that. Vectors that are stored stay as many deviations from the new level as they were from the old one.
+`learn_value` remembers all values. `learn_stream_value` follows a stream: it forgets, and a feature whose level has changed for
+good (a sensor that is recalibrated), or that varies after it was constant somewhere else, begins anew. Bounded values alone would
+need thousands of rows for that. Vectors that are stored stay as many deviations from the new level as they were from the old one.
 Values on both sides of the mean are a burst and no level.
 """
 
@@ -22,8 +22,8 @@ N_FIRST = 32
 #: beyond the bound; whether most of the first values were equal, as of a feature that is rarely not 0; how often the moments have
 #: begun anew within the horizon, 2 also where they describe both levels; whether that has not come into use; the mean and the
 #: reach of the level before; and whether there was a value other than 0 and 1.
-FOLLOWED = 10
-_HELD, RARE, _RENEWED, ANEW, LAST_MEAN, _LAST_REACH, GRADED = 3, 4, 5, 6, 7, 8, 9
+N_MOMENTS = 10
+_N_OUTLIERS, MOSTLY_EQUAL, _N_RESETS, WAS_RESET, PREVIOUS_MEAN, _PREVIOUS_REACH, NOT_BINARY = 3, 4, 5, 6, 7, 8, 9
 
 _ROUNDING = 1e-26  # of sums of squares, over the square of the mean
 _TINY = 1e-300
@@ -34,7 +34,7 @@ _SCALE_OF_MAD = 1.4826  # of a normal distribution: the standard deviation over 
 
 def check_moments(moments: np.ndarray) -> None:
     """Raise a ValueError where moments, float64 [n, FOLLOWED], are none: compiled code takes counts for places."""
-    held, flags = moments[:, _HELD], moments[:, [RARE, ANEW, GRADED]]
+    held, flags = moments[:, _N_OUTLIERS], moments[:, [MOSTLY_EQUAL, WAS_RESET, NOT_BINARY]]
     if not ((moments[:, 0] >= 0.0) & (moments[:, 0] <= 2.0**53) & (moments[:, 2] >= 0.0)).all():
         raise ValueError(
             "the snapshot is corrupt: a feature, or the target, has a negative number of values or sum of squared deviations, "
@@ -43,7 +43,7 @@ def check_moments(moments: np.ndarray) -> None:
     if not (
         ((held >= 0.0) & (held < N_FIRST) & (held == np.floor(held))).all()
         and np.isin(flags, (0.0, 1.0)).all()
-        and np.isin(moments[:, _RENEWED], (0.0, 1.0, 2.0)).all()
+        and np.isin(moments[:, _N_RESETS], (0.0, 1.0, 2.0)).all()
     ):
         raise ValueError("the snapshot is corrupt: a feature, or the target, holds no number of values that is possible")
 
@@ -64,10 +64,10 @@ def pool_moments(parts: Sequence[tuple[np.ndarray, np.ndarray, np.ndarray]], mom
     for of, _, places in parts:
         count, mean, squares = of[: len(places), :3].T
         moments[places, 2] += squares + count * (mean - moments[places, 1]) ** 2
-        for flag in (RARE, _RENEWED, GRADED):
+        for flag in (MOSTLY_EQUAL, _N_RESETS, NOT_BINARY):
             moments[places, flag] = np.maximum(moments[places, flag], of[: len(places), flag])
-        unset = moments[places, _LAST_REACH] == 0.0
-        moments[places[unset], LAST_MEAN:GRADED] = of[: len(places)][unset, LAST_MEAN:GRADED]
+        unset = moments[places, _PREVIOUS_REACH] == 0.0
+        moments[places[unset], PREVIOUS_MEAN:NOT_BINARY] = of[: len(places)][unset, PREVIOUS_MEAN:NOT_BINARY]
     few = (moments[:, 0] > 0.0) & (moments[:, 0] < N_FIRST)
     held = np.zeros(len(moments), np.int64)
     for of, values, places in parts:
@@ -79,7 +79,7 @@ def pool_moments(parts: Sequence[tuple[np.ndarray, np.ndarray, np.ndarray]], mom
         first[place, : held[place]].sort()
 
 
-def move_moments(
+def convert_moments(
     moments: np.ndarray, first: np.ndarray, factors: np.ndarray, shifts: np.ndarray
 ) -> tuple[np.ndarray, np.ndarray]:
     """Return the moments and the first values of a stream in other units: ``value * factor + shift``, no factor being below 0."""
@@ -88,10 +88,10 @@ def move_moments(
     seen = moved[:, 0] > 0.0
     moved[seen, 1] = moved[seen, 1] * factors[seen] + shifts[seen]
     moved[:, 2] *= factors * factors
-    again = moved[:, _LAST_REACH] > 0.0
-    moved[again, LAST_MEAN] = moved[again, LAST_MEAN] * factors[again] + shifts[again]
-    moved[again, _LAST_REACH] = np.maximum(moved[again, _LAST_REACH] * factors[again], _TINY)
-    moved[(factors != 1.0) | (shifts != 0.0), GRADED] = 1.0
+    again = moved[:, _PREVIOUS_REACH] > 0.0
+    moved[again, PREVIOUS_MEAN] = moved[again, PREVIOUS_MEAN] * factors[again] + shifts[again]
+    moved[again, _PREVIOUS_REACH] = np.maximum(moved[again, _PREVIOUS_REACH] * factors[again], _TINY)
+    moved[(factors != 1.0) | (shifts != 0.0), NOT_BINARY] = 1.0
     held = np.arange(values.shape[1]) < moved[:, :1]
     return moved, np.where(held, values * factors[:, None] + shifts[:, None], 0.0)
 
@@ -107,7 +107,7 @@ def learn_value(moments: np.ndarray, first: np.ndarray, value: float, bound: flo
     count = int(moments[0])
     if count < N_FIRST:
         _insert_sorted(first, count, value)
-        _learn_first(first, count + 1, bound, moments)
+        _learn_first_values(first, count + 1, bound, moments)
         return False
     reach = bound * math.sqrt(moments[2] / moments[0])
     if abs(value - moments[1]) > reach > 0.0 and not _is_constant(moments):
@@ -118,7 +118,7 @@ def learn_value(moments: np.ndarray, first: np.ndarray, value: float, bound: flo
 
 
 @compiled
-def follow_value(moments: np.ndarray, first: np.ndarray, value: float, bound: float, horizon: float, levels: bool) -> None:
+def learn_stream_value(moments: np.ndarray, first: np.ndarray, value: float, bound: float, horizon: float, levels: bool) -> None:
     """Learn a value of a feature of which about the last ``horizon`` values count.
 
     Values beyond the bound are held while they come one after the other. Where a value within it comes, they are learned bounded.
@@ -132,58 +132,58 @@ def follow_value(moments: np.ndarray, first: np.ndarray, value: float, bound: fl
     followed by another one. Of a feature equal values say that it is missing, and are forgotten; but a constant feature varies
     with eight of them.
     """
-    count, held = int(moments[0]), int(moments[_HELD])
+    count, held = int(moments[0]), int(moments[_N_OUTLIERS])
     if value != 0.0 and value != 1.0:  # noqa: PLR1714 - compiled
-        moments[GRADED] = 1.0
+        moments[NOT_BINARY] = 1.0
     if count < N_FIRST:
         _insert_sorted(first, count, value)
-        _begin_moments(first, count + 1, bound, moments)
+        _reset_moments(first, count + 1, bound, moments)
         return
     reach = bound * math.sqrt(moments[2] / moments[0])
     if abs(value - moments[1]) <= reach:
-        _learn_held(moments, first, held, bound, horizon)
+        _learn_outliers(moments, first, held, bound, horizon)
         _add_bounded(moments, value, bound, horizon)
         return
     _insert_sorted(first, held, value)
-    moments[_HELD] = held = held + 1
+    moments[_N_OUTLIERS] = held = held + 1
     constant = _is_constant(moments)
     if constant and levels and held == 2:  # one may be a glitch
-        moments[LAST_MEAN], moments[_LAST_REACH], moments[_HELD] = moments[1], _TINY, 0.0
-        _begin_moments(first, 2, bound, moments)
+        moments[PREVIOUS_MEAN], moments[_PREVIOUS_REACH], moments[_N_OUTLIERS] = moments[1], _TINY, 0.0
+        _reset_moments(first, 2, bound, moments)
         return
     if constant and not levels and held == _LEAST and first[0] == first[_LEAST - 1]:  # a flag that is up
-        _learn_held(moments, first, held, bound, horizon)
+        _learn_outliers(moments, first, held, bound, horizon)
         return
     run = _LEAST if levels else N_FIRST
     if held < run:
         return
-    moments[_HELD] = 0.0
+    moments[_N_OUTLIERS] = 0.0
     if not levels and first[0] == first[run - 1]:
         return
     count, mean, squares = moments[0], moments[1], moments[2]
-    back = abs(np.float64(first[run // 2]) - moments[LAST_MEAN]) < moments[_LAST_REACH] > _TINY
+    back = abs(np.float64(first[run // 2]) - moments[PREVIOUS_MEAN]) < moments[_PREVIOUS_REACH] > _TINY
     one_side = (first[0] > mean) == (first[run - 1] > mean)
-    again = moments[_RENEWED] == 0.0 or (moments[_RENEWED] == 1.0 and back) or (levels and count >= _LASTING)
+    again = moments[_N_RESETS] == 0.0 or (moments[_N_RESETS] == 1.0 and back) or (levels and count >= _LASTING)
     if constant or (one_side and again):
-        _learn_first(first, run, bound, moments)
+        _learn_first_values(first, run, bound, moments)
         if not constant or abs(mean - moments[1]) > bound * math.sqrt(moments[2] / moments[0]):
             if moments[2] > 0.0:  # a few values in a row may not show how much they vary
-                variance = (moments[_LAST_REACH] / bound) ** 2 if back else squares / count
+                variance = (moments[_PREVIOUS_REACH] / bound) ** 2 if back else squares / count
                 moments[2] = max(moments[2], run * variance)
-            moments[LAST_MEAN], moments[_LAST_REACH] = mean, max(reach, _TINY)
-            moments[_RENEWED], moments[ANEW] = 0.0 if constant else min(moments[_RENEWED] + 1.0, 2.0), 1.0
+            moments[PREVIOUS_MEAN], moments[_PREVIOUS_REACH] = mean, max(reach, _TINY)
+            moments[_N_RESETS], moments[WAS_RESET] = 0.0 if constant else min(moments[_N_RESETS] + 1.0, 2.0), 1.0
             return
         moments[0], moments[1], moments[2] = count, mean, squares
-    _learn_held(moments, first, run, bound, horizon)
+    _learn_outliers(moments, first, run, bound, horizon)
     if one_side:
-        moments[_RENEWED] = 2.0
+        moments[_N_RESETS] = 2.0
 
 
 @compiled
-def _learn_held(moments: np.ndarray, first: np.ndarray, n: int, bound: float, horizon: float) -> None:
+def _learn_outliers(moments: np.ndarray, first: np.ndarray, n: int, bound: float, horizon: float) -> None:
     for i in range(n):
         _add_bounded(moments, np.float64(first[i]), bound, horizon)
-    moments[_HELD] = 0.0
+    moments[_N_OUTLIERS] = 0.0
 
 
 @compiled(inline=True)
@@ -203,7 +203,7 @@ def _add_bounded(moments: np.ndarray, value: float, bound: float, horizon: float
         value = moments[1] + math.copysign(reach, value - moments[1])
     if moments[0] >= horizon:
         moments[2] *= (horizon - 1.0) / moments[0]
-        moments[0], moments[_RENEWED] = horizon - 1.0, 0.0
+        moments[0], moments[_N_RESETS] = horizon - 1.0, 0.0
     _add_value(moments, value)
 
 
@@ -216,9 +216,9 @@ def _add_value(moments: np.ndarray, value: float) -> None:
 
 
 @compiled
-def _begin_moments(first: np.ndarray, n: int, bound: float, moments: np.ndarray) -> None:
-    _learn_first(first, n, bound, moments)
-    moments[RARE] = 1.0 if first[n // 4] == first[3 * n // 4] else 0.0
+def _reset_moments(first: np.ndarray, n: int, bound: float, moments: np.ndarray) -> None:
+    _learn_first_values(first, n, bound, moments)
+    moments[MOSTLY_EQUAL] = 1.0 if first[n // 4] == first[3 * n // 4] else 0.0
 
 
 @compiled
@@ -231,7 +231,7 @@ def _insert_sorted(values: np.ndarray, n: int, value: float) -> None:
 
 
 @compiled
-def _learn_first(values: np.ndarray, n: int, bound: float, of: np.ndarray) -> None:
+def _learn_first_values(values: np.ndarray, n: int, bound: float, of: np.ndarray) -> None:
     """Set the moments to those of n sorted values, bounded by the median of their deviations from their median."""
     low, high = np.float64(values[0]), np.float64(values[n - 1])
     if n >= _LEAST and bound < math.inf:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 
 from streamsvm.core.compiling.functions import compiled
-from streamsvm.core.kernels import LARGEST_NORM, compare
+from streamsvm.core.kernels import LARGEST_NORM, compare_with_vectors
 from streamsvm.core.memory.support_vectors import views
 
 #: By which the state of a generator of random numbers moves on.
@@ -38,7 +38,7 @@ def scan_row(row: np.ndarray, used: int, active: np.ndarray) -> tuple[int, float
 
 
 @compiled(inline=True)
-def append(block: np.ndarray, row: np.ndarray, norm: float, weight: float) -> int:
+def append_vector(block: np.ndarray, row: np.ndarray, norm: float, weight: float) -> int:
     """Append ``row`` float32 [used or more] as a support vector of this weight, with coefficients of 0; return its slot.
 
     There is room for B + 1 support vectors. O(used).
@@ -48,16 +48,16 @@ def append(block: np.ndarray, row: np.ndarray, norm: float, weight: float) -> in
     slot = h["n_support"]
     for j in range(h["used"]):
         v.vectors[j, slot] = row[j]
-    stamp(block, slot, norm)
+    stamp_vector(block, slot, norm)
     v.weights[slot] = np.float32(weight)
-    for k in range(h["live"]):
+    for k in range(h["n_outputs"]):
         v.coefficients[k, slot] = 0.0
     h["n_support"] = slot + 1
     return slot
 
 
 @compiled
-def stamp(block: np.ndarray, slot: int, norm: float) -> None:
+def stamp_vector(block: np.ndarray, slot: int, norm: float) -> None:
     """Give the support vector in a slot a new stamp and this squared norm."""
     v = views(block)
     h = v.header[0]
@@ -69,7 +69,7 @@ def stamp(block: np.ndarray, slot: int, norm: float) -> None:
 
 
 @compiled(noinline=True)
-def remove(block: np.ndarray, slot: int) -> None:
+def remove_vector(block: np.ndarray, slot: int) -> None:
     """Remove a support vector. The last one takes its slot; unused slots hold zeros, so that equal models are equal bytes.
 
     O(used).
@@ -80,7 +80,7 @@ def remove(block: np.ndarray, slot: int) -> None:
     for j in range(h["used"]):
         v.vectors[j, slot] = v.vectors[j, last]
         v.vectors[j, last] = np.float32(0.0)
-    for k in range(h["live"]):
+    for k in range(h["n_outputs"]):
         v.coefficients[k, slot] = v.coefficients[k, last]
         v.coefficients[k, last] = 0.0
     v.norms[slot], v.stamps[slot], v.weights[slot] = v.norms[last], v.stamps[last], v.weights[last]
@@ -90,11 +90,11 @@ def remove(block: np.ndarray, slot: int) -> None:
 
 
 @compiled
-def clear(block: np.ndarray) -> None:
+def clear_vectors(block: np.ndarray) -> None:
     """Remove all support vectors, and set the intercepts to 0. O(B used)."""
     v = views(block)
     h = v.header[0]
-    n, live = h["n_support"], h["live"]
+    n, live = h["n_support"], h["n_outputs"]
     for j in range(h["used"]):
         v.vectors[j, :n] = np.float32(0.0)
     for k in range(live):
@@ -106,11 +106,11 @@ def clear(block: np.ndarray) -> None:
 
 
 @compiled(noinline=True)
-def kernel_row_of(block: np.ndarray, slot: int) -> None:
+def compute_slot_kernels(block: np.ndarray, slot: int) -> None:
     """Compute the kernel values of a support vector with all, and the squared distances, into ``kernel_rows[2:]``."""
     v = views(block)
     h = v.header[0]
     for j in range(h["used"]):
         v.rows[1, j] = v.vectors[j, slot]
     n_active, norm = scan_row(v.rows[1], h["used"], v.active[1])
-    compare(v, 1, n_active, norm, v.kernel_rows[3], v.kernel_rows[2])
+    compare_with_vectors(v, 1, n_active, norm, v.kernel_rows[3], v.kernel_rows[2])

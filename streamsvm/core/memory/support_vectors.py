@@ -13,8 +13,8 @@ import numpy as np
 
 from streamsvm.core.checks import LARGEST_FLOAT32, LARGEST_WEIGHT
 from streamsvm.core.kernels import FOURIER, LARGEST_GAMMA, LARGEST_LENGTH, LARGEST_NORM, LINEAR, POLY, RBF
-from streamsvm.core.memory.block import LARGEST, LINE, Array, Layout, VectorStore, check_size, rounded_up
-from streamsvm.core.memory.moments import FOLLOWED, N_FIRST, check_moments
+from streamsvm.core.memory.block import LARGEST, LINE, Array, Layout, VectorStore, check_size, round_up_to_lines
+from streamsvm.core.memory.moments import N_FIRST, N_MOMENTS, check_moments
 
 #: Fields of the header, beside the sizes. The budget is fixed at construction, too.
 HEADER = np.dtype(
@@ -22,7 +22,7 @@ HEADER = np.dtype(
         ("budget", "i8"),  # B: the most support vectors between two rows
         ("n_support", "i8"),  # support vectors
         ("used", "i8"),  # columns that have a feature
-        ("live", "i8"),  # rows of coefficients in use; those after them hold zeros
+        ("n_outputs", "i8"),  # rows of coefficients in use; those after them hold zeros
         ("next_stamp", "i8"),  # the next support vector's stamp
         ("kernel", "i8"),
         ("degree", "i8"),
@@ -72,13 +72,13 @@ class Views(NamedTuple):
     window_weights: Annotated[np.ndarray, Array(np.float64, ("window",), 0.0, LARGEST_WEIGHT)]
     window_stamps: Annotated[np.ndarray, Array(np.int64, ("window",), -1, _LAST_STAMP)]
     """The stamp of the support vector that a row has become, which may have been merged since; -1 where it has become none."""
-    moments: Annotated[np.ndarray, Array(np.float64, ("scaled", FOLLOWED))]
+    moments: Annotated[np.ndarray, Array(np.float64, ("scaled", N_MOMENTS))]
     """Of each feature, as `streamsvm.core.memory.moments` has them."""
     first: Annotated[np.ndarray, Array(np.float64, ("scaled", N_FIRST), -LARGEST_FLOAT32, LARGEST_FLOAT32)]
     location: Annotated[np.ndarray, Array(np.float64, ("scaled",))]
     spread: Annotated[np.ndarray, Array(np.float64, ("scaled",), 0.0)]
     """The scale that rows are brought to, and that support vectors have; 0 for a feature that is constant."""
-    given: Annotated[np.ndarray, Array(np.float64, ("scaled",), saved=False)]
+    unscaled: Annotated[np.ndarray, Array(np.float64, ("scaled",), saved=False)]
     """The current row as it is given, where ``rows[0]`` is the same by the scale."""
     ratio: Annotated[np.ndarray, Array(np.float64, ("scaled",), saved=False)]
     shift: Annotated[np.ndarray, Array(np.float64, ("scaled",), saved=False)]
@@ -98,7 +98,7 @@ class Views(NamedTuple):
 
 _LAYOUT = Layout(Views, in_lines=("stride", "gram"))
 #: Of what headers of kernel models have: the least and the largest value.
-RANGES = {
+HEADER_RANGES = {
     "gamma": (float(np.nextafter(0.0, 1.0)), LARGEST_GAMMA),
     "coef0": (-LARGEST, LARGEST),
     "largest_norm": (0.0, LARGEST_NORM * ROUNDING),
@@ -109,18 +109,18 @@ RANGES = {
 views: Callable[[np.ndarray], Views] = _LAYOUT.views
 
 
-def odd_lines(n: int) -> int:
+def round_up_to_odd_lines(n: int) -> int:
     """Return ``n`` rounded up so that a feature of so many vectors fills an odd number of cache lines."""
     # With an even number of cache lines the features of one support vector would share few of the cache's sets and evict each
     # other: appending one took ten times as long.
-    n = rounded_up(n)
+    n = round_up_to_lines(n)
     return n if 4 * n // LINE % 2 else n + LINE // 4
 
 
 def _array_sizes(
     columns: int, budget: int, outputs: int, gram: bool = False, window: int = 0, scaled: bool = False
 ) -> dict[str, int]:
-    stride = odd_lines(int(budget) + 1)  # room for support vectors: one more than the budget
+    stride = round_up_to_odd_lines(int(budget) + 1)  # room for support vectors: one more than the budget
     sizes = {"budget": budget, "outputs": outputs, "stride": stride, "gram": stride if gram else 0, "window": window}
     return {**{name: int(size) for name, size in sizes.items()}, "scaled": columns if scaled else 0}
 
@@ -142,7 +142,7 @@ class SupportVectorStore(VectorStore[Views]):
     (0, 20968, (0, 0))
     """
 
-    _layout, _sizes_of = _LAYOUT, staticmethod(_array_sizes)
+    _layout, _compute_sizes = _LAYOUT, staticmethod(_array_sizes)
 
     def __init__(
         self,
@@ -162,28 +162,28 @@ class SupportVectorStore(VectorStore[Views]):
         what += " and a Gram matrix (budget squared)" if gram else ""
         given = {"budget": budget, "outputs": outputs, "gram": gram, "window": window, "scaled": scaled}
         super().__init__(max_features, what, within, columns, **given)
-        self._header["live"], self._header["gamma"] = outputs, 1.0
+        self._header["n_outputs"], self._header["gamma"] = outputs, 1.0
 
     @property
     def coefficients(self) -> np.ndarray:
         """The coefficients as they are stored, float64 [live, n_support]; learners apply their scale factors."""
-        return self.views.coefficients[: self.live, : self.n_support]
+        return self.views.coefficients[: self.n_outputs, : self.n_support]
 
     def _check_block(self, block: np.ndarray) -> None:
-        h = self._checked_header(block, "support vectors", 0, {**RANGES, "next_stamp": (0, _LAST_STAMP)})
+        h = self._check_header(block, "support vectors", 0, {**HEADER_RANGES, "next_stamp": (0, _LAST_STAMP)})
         if h["kernel"] not in (RBF, LINEAR, POLY, FOURIER) or not 0 <= h["degree"] <= _LARGEST_DEGREE:
             raise ValueError(f"the snapshot is corrupt: kernel {h['kernel']} of degree {h['degree']} is none of this library")
-        n, used, live = int(h["n_support"]), int(h["used"]), int(h["live"])
+        n, used, live = int(h["n_support"]), int(h["used"]), int(h["n_outputs"])
         v = _LAYOUT.views(block)
         _LAYOUT.check(v, {"stride": n, "columns": used, "outputs": live, "scaled": used})
         check_moments(v.moments)
         stamps = v.stamps[:n]
         if (stamps >= h["next_stamp"]).any() or len(np.unique(stamps)) != n:
             raise ValueError("the snapshot is corrupt: two support vectors have one stamp, or one has the stamp of a later one")
-        check_vectors(v.vectors[:used, :n], v.norms[:n], h["largest_norm"])
+        check_norms(v.vectors[:used, :n], v.norms[:n], h["largest_norm"])
 
 
-def check_vectors(vectors: np.ndarray, norms: np.ndarray, largest_norm: float) -> None:
+def check_norms(vectors: np.ndarray, norms: np.ndarray, largest_norm: float) -> None:
     """Raise a ValueError where squared norms, float32 [n], or the largest of them are not those of vectors, float32 [used, n]."""
     exact = np.square(vectors, dtype=np.float64).sum(axis=0)
     if not (

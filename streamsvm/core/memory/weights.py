@@ -58,7 +58,7 @@ class WeightStore(Store[WeightViews]):
     (0, 29680, 400)
     """
 
-    _layout, _sizes_of = _LAYOUT, staticmethod(_array_sizes)
+    _layout, _compute_sizes = _LAYOUT, staticmethod(_array_sizes)
 
     def __init__(
         self, max_features: int, within: np.ndarray | None = None, takes_rows: bool = True, columns: int | None = None
@@ -121,10 +121,10 @@ class WeightStores:
     def used(self, columns: int) -> None:
         self.within[:, : _LAYOUT.header.itemsize].view(_LAYOUT.header)["used"] = columns
 
-    def take(self, other: WeightStores) -> None:
+    def copy_from(self, other: WeightStores) -> None:
         """Become a copy of the stores of as many outputs or fewer; those that it lacks stay as they are."""
         if self.columns == other.columns:
             self.within[: len(other)] = other.within
             return
         for ours, theirs in zip(self, other, strict=False):
-            ours.take(theirs)
+            ours.copy_from(theirs)

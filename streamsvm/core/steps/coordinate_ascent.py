@@ -7,8 +7,8 @@ import math
 import numpy as np
 
 from streamsvm.core.compiling.functions import compiled
-from streamsvm.core.kernels import self_kernel
-from streamsvm.core.memory.slots import kernel_row_of
+from streamsvm.core.kernels import compute_self_kernel
+from streamsvm.core.memory.slots import compute_slot_kernels
 from streamsvm.core.memory.support_vectors import views
 from streamsvm.core.steps.decisions import fill_row
 from streamsvm.core.steps.iterates import EPSILON_INSENSITIVE, HINGE, LAST, common, restart
@@ -122,7 +122,7 @@ def save_row(block: np.ndarray, target: float, weight: float, stamp: int) -> Non
     if h["window"] > 0:
         place, scaled = (c["t"] - 1) % h["window"], h["scaled"] > 0
         for j in range(h["used"]):
-            v.window[place, j] = v.given[j] if scaled else np.float64(v.rows[0, j])
+            v.window[place, j] = v.unscaled[j] if scaled else np.float64(v.rows[0, j])
         v.window_targets[place], v.window_weights[place], v.window_stamps[place] = target, weight, stamp
 
 
@@ -143,7 +143,7 @@ def _replay_rows(block: np.ndarray, place: int) -> None:
     h = v.header[0]
     for j in range(h["used"]):
         if h["scaled"] > 0:
-            v.given[j] = v.window[place, j]
+            v.unscaled[j] = v.window[place, j]
         else:
             v.rows[0, j] = np.float32(v.window[place, j])
     n_active, norm = scan_given(block)
@@ -152,7 +152,7 @@ def _replay_rows(block: np.ndarray, place: int) -> None:
     compute_last_scores(block, n_active, norm)
     target, weight = v.window_targets[place], v.window_weights[place]
     rising, falling, missing = violation(block, target)
-    diagonal = self_kernel(h["kernel"], h["gamma"], h["coef0"], h["degree"], norm)
+    diagonal = compute_self_kernel(h["kernel"], h["gamma"], h["coef0"], h["degree"], norm)
     size = _clipped_step(block, diagonal, missing, falling, weight)
     if size == 0.0:
         return
@@ -172,15 +172,15 @@ def _reprocess_vectors(block: np.ndarray) -> None:
     # so its coefficient may be as large for each of them as for a row.
     v, c = views(block), common(block)
     h = v.header[0]
-    n, live = h["n_support"], h["live"]
+    n, live = h["n_support"], h["n_outputs"]
     slot = random_slot(block)
-    kernel_row_of(block, slot)
+    compute_slot_kernels(block, slot)
     label = rival = FIRST_OUTPUT
     for k in range(0, live, 2):
         v.scores[k] = c["scale"] * dot_products(v.kernel_rows[2], v.coefficients[k], v.coefficients[k], n)[0]
         if v.coefficients[k, slot] > v.coefficients[2 * label, slot]:
             label = k // 2
-    curvature = self_kernel(h["kernel"], h["gamma"], h["coef0"], h["degree"], np.float64(v.norms[slot]))
+    curvature = compute_self_kernel(h["kernel"], h["gamma"], h["coef0"], h["degree"], np.float64(v.norms[slot]))
     if curvature <= 0.0:
         return
     coefficient = c["scale"] * v.coefficients[2 * label, slot]
@@ -204,7 +204,7 @@ def _forget(block: np.ndarray) -> None:
     v, c, s = views(block), common(block), state_of(block, STATE)
     h = v.header[0]
     factor, rows, merges = _HELD * c["scale"], c["t"], c["n_merges"]
-    for k in range(0, h["live"], 2):
+    for k in range(0, h["n_outputs"], 2):
         for i in range(h["n_support"]):
             v.coefficients[k, i] *= factor
         v.biases[k] *= _HELD
@@ -294,7 +294,7 @@ def _ascent_step(block: np.ndarray, row: CurrentRow, coefficients: np.ndarray) -
     diagonal, target, limit = row.self_kernel, row.target, s["C"] * row.weight
     if diagonal <= 0.0:
         return 0, -1, 0.0
-    if v.header[0]["live"] > 2:
+    if v.header[0]["n_outputs"] > 2:
         return _step_between(block, 2.0 * diagonal, int(target), 0.5 * limit, coefficients)
     f, a = v.scores[0], coefficients[0]
     if c["loss"] == EPSILON_INSENSITIVE:
@@ -320,7 +320,7 @@ def _step_between(
     v, s = views(block), state_of(block, STATE)
     rising = falling = -1
     most, least, room, largest = -np.inf, np.inf, 0.0, 0.0
-    for k in range(v.header[0]["live"] // 2):
+    for k in range(v.header[0]["n_outputs"] // 2):
         gain = (1.0 if k == label else 0.0) - v.scores[2 * k]
         space = limit - coefficients[k] if k == label else -coefficients[k]
         if space > 0.0 and gain > most:

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import numpy as np
 
-from streamsvm.core.budget.strategy import maintain
+from streamsvm.core.budget.strategy import maintain_budget
 from streamsvm.core.compiling.functions import compiled
 from streamsvm.core.kernels import FAST, LARGEST_NORM
-from streamsvm.core.memory.slots import append
+from streamsvm.core.memory.slots import append_vector
 from streamsvm.core.memory.support_vectors import views
 from streamsvm.core.steps.iterates import PROBABILITY, common, iterate_for, probabilities, probability
 from streamsvm.core.steps.rescale import scan_given, too_large
@@ -20,7 +20,7 @@ def fill_row(block: np.ndarray, X: np.ndarray, columns: np.ndarray, i: int) -> N
     v = views(block)
     h = v.header[0]
     if h["scaled"] > 0:
-        lay_out(v.given, h["used"], X, columns, i)
+        lay_out(v.unscaled, h["used"], X, columns, i)
     else:
         lay_out(v.rows[0], h["used"], X, columns, i)
 
@@ -72,12 +72,12 @@ def decide(block: np.ndarray, what: int) -> float:
     if n_active < 0:
         return np.nan
     compute_scores(block, n_active, norm)
-    return answer(c, v.scores, v.header[0]["live"], what)
+    return answer(c, v.scores, v.header[0]["n_outputs"], what)
 
 
 @compiled(inline=True)
 def answer(c: np.ndarray, scores: np.ndarray, live: int, what: int) -> float:
-    """`decide` for a row whose decision values are ``scores``, of which ``live`` are in use: two for each output."""
+    """`decide` for a row whose decision values are ``scores``, of which ``n_outputs`` are in use: two for each output."""
     iterate = iterate_for(c, what)
     if live == 2:
         f = scores[iterate]
@@ -100,11 +100,11 @@ def expand(block: np.ndarray, X: np.ndarray, columns: np.ndarray, weights: np.nd
     h = v.header[0]
     for i in range(X.shape[0]):
         fill_row(block, X, columns, i)
-        slot = append(block, v.rows[0], scan_given(block)[1], weights[i])
+        slot = append_vector(block, v.rows[0], scan_given(block)[1], weights[i])
         for k in range(coefficients.shape[1]):
             add_to_coefficient(block, slot, coefficients[i, k], k)
         if h["n_support"] > h["budget"]:
-            common(block)["n_merges"] += maintain(block, random_bits(block))
+            common(block)["n_merges"] += maintain_budget(block, random_bits(block))
             if h["n_support"] > h["budget"]:
                 return False
     return True

@@ -77,20 +77,20 @@ def predict_experts(block: np.ndarray) -> None:
     """Fill ``inputs`` with the predictions of all experts for the current row, once."""
     v = ensemble_views(block)
     h = v.header[0]
-    used, live = h["used"], h["live"]
-    if v.cache[0]["valid"] != 0 and not differ(v.given[0], v.given[1], used):
+    used, live = h["used"], h["n_outputs"]
+    if v.cache[0]["valid"] != 0 and not differ(v.unscaled[0], v.unscaled[1], used):
         return
     if state_of(block, STATE)["scaling"] != 0:
-        rescale.scale_row(v.given[0], v.scaled, v.location, v.spread, used)
+        rescale.scale_row(v.unscaled[0], v.scaled, v.location, v.spread, used)
     else:
         for j in range(used):
-            v.scaled[j] = np.float32(v.given[0, j])
+            v.scaled[j] = np.float32(v.unscaled[0, j])
     for k in range(live):
         v.inputs[k, 0] = 1.0 if live == 1 else 0.0
     for e in range(h["experts"]):
         _call_predict(v.experts[e]["predict"], block, _store_of(block, e), e)
     for j in range(used):
-        v.given[1, j] = v.given[0, j]
+        v.unscaled[1, j] = v.unscaled[0, j]
     v.cache[0]["valid"] = 1
 
 
@@ -112,7 +112,7 @@ def _follow_scale(block: np.ndarray) -> None:
     if s["features"] != used:
         s["features"], v.cache[0]["valid"] = used, 0
         _rescale_experts(block, GROWN)
-    rescale.learn_moments(v.moments, v.first, v.given[0], used, rescale.REACH)
+    rescale.learn_moments(v.moments, v.first, v.unscaled[0], used, rescale.REACH)
     if rescale.scale_moved(v.moments, v.location, v.spread, v.ratio, v.shift, used, scaling, True, t):
         _rescale_experts(block, MOVED)
         for j in range(used):
@@ -144,7 +144,7 @@ def learn_one(block: np.ndarray, target: float, weight: float) -> int:
     common(block)["t"] += 1
     _follow_scale(block)
     cache = v.cache[0]
-    if cache["valid"] == 0 or cache["answered"] == 0 or differ(v.given[0], v.given[1], v.header[0]["used"]):
+    if cache["valid"] == 0 or cache["answered"] == 0 or differ(v.unscaled[0], v.unscaled[1], v.header[0]["used"]):
         _call_consult(v.calls[0]["consult"], block)
     call_rule(v.calls[0]["learn"], block, target, weight)
     cache["valid"] = cache["answered"] = 0
@@ -168,8 +168,8 @@ def _is_refused(block: np.ndarray) -> bool:
     v = ensemble_views(block)
     used = v.header[0]["used"]
     if state_of(block, STATE)["scaling"] != 0:
-        return rescale.too_large(v.given[0], used)
+        return rescale.too_large(v.unscaled[0], used)
     norm = 0.0
     for j in range(used):
-        norm += v.given[0, j] * v.given[0, j]
+        norm += v.unscaled[0, j] * v.unscaled[0, j]
     return not norm < LARGEST_NORM

@@ -12,7 +12,7 @@ import numpy as np
 from streamsvm.core.compiling.functions import compiled
 from streamsvm.core.memory.ensemble import STATE, ensemble_views
 from streamsvm.core.memory.landmarks import landmark_views
-from streamsvm.core.memory.slots import clear, scan_row
+from streamsvm.core.memory.slots import clear_vectors, scan_row
 from streamsvm.core.memory.support_vectors import views
 from streamsvm.core.steps import landmarks, least_squares, linear_step, rescale
 from streamsvm.core.steps.coordinate_ascent import drifts
@@ -40,7 +40,7 @@ def predict_machine(block: np.ndarray, store: np.ndarray, expert: int) -> int:
     compute_scores(store, n_active, norm)
     s.cache[0]["scored"] = 1
     added = bounded(v.inputs[0, base]) if base > 0 else 0.0
-    for k in range(v.header[0]["live"]):
+    for k in range(v.header[0]["n_outputs"]):
         v.inputs[k, first], v.inputs[k, first + 1] = s.scores[2 * k] + added, s.scores[2 * k + 1] + added
     return 0
 
@@ -55,10 +55,10 @@ def update_machine(block: np.ndarray, store: np.ndarray, expert: int, target: fl
         if common(block)["loss"] == EPSILON_INSENSITIVE:
             error = min(abs(target - v.inputs[0, first]), 1.0)
         else:
-            error = 1.0 if answer(v.inputs, v.header[0]["live"], first) != label else 0.0
+            error = 1.0 if answer(v.inputs, v.header[0]["n_outputs"], first) != label else 0.0
         if drifts(v.drifts[expert], error, _DEVIATIONS, _LEAST_VARIANCE):
             state_of(block, STATE)["resets"] += 1
-            clear(store)
+            clear_vectors(store)
             restart(common(store))
     call_rule(e["rule"], store, target - (bounded(v.inputs[0, base]) if base > 0 else 0.0), weight)
     return 0
@@ -92,8 +92,8 @@ def predict_linear(block: np.ndarray, store: np.ndarray, expert: int) -> int:
     """Predict by a linear learner, which has a store for each output: its last and its average iterate."""
     v = ensemble_views(block)
     h, first = v.header[0], v.experts[expert]["first_input"]
-    share, size = _share_of_output(h["live"]), len(store) // h["outputs"]
-    for k in range(h["live"]):
+    share, size = _share_of_output(h["n_outputs"]), len(store) // h["outputs"]
+    for k in range(h["n_outputs"]):
         last, average = linear_step.decide_dense(store[k * size : (k + 1) * size], v.scaled)
         v.inputs[k, first], v.inputs[k, first + 1] = share * last, share * average
     return 0
@@ -104,7 +104,7 @@ def update_linear(block: np.ndarray, store: np.ndarray, expert: int, target: flo
     """Let a linear learner learn the row."""
     v, norm = ensemble_views(block), 0.0
     h, first = v.header[0], v.experts[expert]["first_input"]
-    share, size, live = _share_of_output(h["live"]), len(store) // h["outputs"], h["live"]
+    share, size, live = _share_of_output(h["n_outputs"]), len(store) // h["outputs"], h["n_outputs"]
     for j in range(h["used"]):
         norm += np.float64(v.scaled[j]) * np.float64(v.scaled[j])
     for k in range(live):
@@ -121,7 +121,7 @@ def update_linear(block: np.ndarray, store: np.ndarray, expert: int, target: flo
 def predict_landmarks(block: np.ndarray, store: np.ndarray, expert: int) -> int:
     """Predict by least squares on landmarks: with corrections and without."""
     v, s = ensemble_views(block), landmark_views(store)
-    live, first = v.header[0]["live"], v.experts[expert]["first_input"]
+    live, first = v.header[0]["n_outputs"], v.experts[expert]["first_input"]
     for j in range(s.header[0]["used"]):
         s.rows[0, j] = v.scaled[j]
     landmarks.compute_scores(store)
@@ -200,7 +200,7 @@ def predict_label(block: np.ndarray, store: np.ndarray, expert: int) -> int:  # 
     """Predict from the last label."""
     v, s = ensemble_views(block), state_of(block, STATE)
     first = v.experts[expert]["first_input"]
-    predict_from_last(v.follows, v.counts, s["rows"], s["last"], v.header[0]["live"], v.inputs[:, first : first + 2])
+    predict_from_last(v.transitions, v.counts, s["rows"], s["last"], v.header[0]["n_outputs"], v.inputs[:, first : first + 2])
     return 0
 
 
@@ -211,9 +211,9 @@ def update_label(block: np.ndarray, store: np.ndarray, expert: int, target: floa
     last, n = s["last"], v.header[0]["followed"]
     if 0 <= last < n:
         for k in range(n):
-            v.follows[last, k] *= _FADING
+            v.transitions[last, k] *= _FADING
         if label < n:
-            v.follows[last, label] += min(weight, MOST_ROWS)
+            v.transitions[last, label] += min(weight, MOST_ROWS)
     s["last"] = label
     return 0
 

@@ -29,22 +29,22 @@ from streamsvm.core.memory.forest import (
     COUNTS,
     DEPTH,
     EQUALITY,
+    EXPERTS_VOTE,
     FEATURE,
-    LABEL,
+    FIRST_LABEL,
     LARGEST_VALUE,
-    LAST,
+    LAST_RESIDUAL,
+    LAST_TARGET,
+    LATEST_ROW,
     LEAVES,
     LEFT,
-    MISSED,
-    MISSING,
-    MOST_AVERAGED,
-    MOST_COUNTED,
+    MAX_LEAF_COUNT,
+    MAX_MEAN_COUNT,
     NODES,
-    OTHER,
-    PLACE,
+    RESIDUAL,
+    SECOND_LABEL,
     TARGET,
     TREES,
-    VOTED,
     forest_views,
 )
 from streamsvm.core.memory.slots import GOLDEN_GAMMA, next_random
@@ -70,9 +70,9 @@ def _fill_row(block: np.ndarray, store: np.ndarray) -> None:
     """Fill in the features of the current row of an ensemble, less their anchors."""
     v, s = ensemble_views(block), forest_views(store)
     h = s.header[0]
-    added = h["added"]
-    for j in range(min(h["used"], h["kept"] - added)):
-        s.row[j + added] = np.float32(min(max(v.given[0, j] - s.anchors[j + added], -LARGEST_VALUE), LARGEST_VALUE))
+    added = h["extra_columns"]
+    for j in range(min(h["used"], h["row_width"] - added)):
+        s.row[j + added] = np.float32(min(max(v.unscaled[0, j] - s.anchors[j + added], -LARGEST_VALUE), LARGEST_VALUE))
 
 
 @compiled(noinline=True)
@@ -121,8 +121,8 @@ def _vote_by_trees(store: np.ndarray, labels: int) -> None:
         counts = leaves[leaf, COUNTS]
         first, second = counts & 255, counts >> 8
         each = np.float64(s.votes[t]) / float(max(first + second, 1))
-        shares[leaves[leaf, LABEL]] += each * first
-        shares[leaves[leaf, OTHER]] += each * second
+        shares[leaves[leaf, FIRST_LABEL]] += each * first
+        shares[leaves[leaf, SECOND_LABEL]] += each * second
         total += np.float64(s.votes[t])
     for k in range(labels):
         shares[k] /= total
@@ -136,10 +136,10 @@ def predict(block: np.ndarray, store: np.ndarray, expert: int) -> int:
     half of what these differ by.
     """
     v, s = ensemble_views(block), forest_views(store)
-    h, live, first = s.header[0], v.header[0]["live"], v.experts[expert]["first_input"]
+    h, live, first = s.header[0], v.header[0]["n_outputs"], v.experts[expert]["first_input"]
     _fill_row(block, store)
     _walk_trees(store)
-    if h["learned"] == 0:
+    if h["n_learned"] == 0:
         for k in range(live):
             v.inputs[k, first] = v.inputs[k, first + 1] = 0.0
         return 0
@@ -177,14 +177,14 @@ def _keep_row(block: np.ndarray, store: np.ndarray) -> int:
     """Keep the current row of an ensemble in the place of the oldest one; its place."""
     v, s = ensemble_views(block), forest_views(store)
     h = s.header[0]
-    place, added = h["learned"] % h["places"], h["added"]
+    place, added = h["n_learned"] % h["capacity"], h["extra_columns"]
     for j in range(added):
         s.rows[place, j] = s.row[j]
-    for j in range(min(h["used"], h["kept"] - added)):
+    for j in range(min(h["used"], h["row_width"] - added)):
         s.rows[place, j + added] = s.row[j + added]
-        if v.given[0, j] != math.floor(v.given[0, j]):
+        if v.unscaled[0, j] != math.floor(v.unscaled[0, j]):
             s.fractions[j + added] = 1
-    h["learned"] += 1
+    h["n_learned"] += 1
     return place
 
 
@@ -195,7 +195,7 @@ def _teach_trees(store: np.ndarray, damping: np.ndarray, place: int, label: int)
     leaves, errors, ages, landed, depths = s.leaves, s.errors, s.ages, s.landed, s.depths
     for t in range(TREES):
         leaf = landed[t]
-        known, counts = int(leaves[leaf, LABEL]), int(leaves[leaf, COUNTS])
+        known, counts = int(leaves[leaf, FIRST_LABEL]), int(leaves[leaf, COUNTS])
         first, second = counts & 255, counts >> 8
         ages[t] = min(int(ages[t]) + 1, LATEST)
         rate = 1.0 / (ages[t] + 2.0)
@@ -203,11 +203,11 @@ def _teach_trees(store: np.ndarray, damping: np.ndarray, place: int, label: int)
         errors[t] = np.float32(error + rate * ((0.0 if known == label and first > 0 else 1.0) - error))
         if known == label:
             first += 1
-            leaves[leaf, PLACE] = place
+            leaves[leaf, LATEST_ROW] = place
         elif second == 0 and depths[t] < DEPTH and _cut_leaf(store, damping, t, place, label):
             continue
         else:
-            other = int(leaves[leaf, OTHER])
+            other = int(leaves[leaf, SECOND_LABEL])
             if second > 0 and other == label:
                 second += 1
             elif second <= 1:
@@ -216,12 +216,12 @@ def _teach_trees(store: np.ndarray, damping: np.ndarray, place: int, label: int)
                 second -= 1
             if second > first:
                 first, second, other = second, first, known
-                leaves[leaf, LABEL], leaves[leaf, PLACE] = label, place
-            leaves[leaf, OTHER] = other
-        if first >= MOST_COUNTED:
+                leaves[leaf, FIRST_LABEL], leaves[leaf, LATEST_ROW] = label, place
+            leaves[leaf, SECOND_LABEL] = other
+        if first >= MAX_LEAF_COUNT:
             first, second = (first + 1) >> 1, second >> 1
         leaves[leaf, COUNTS] = first | (second << 8)
-    t = (s.header[0]["learned"] - 1) % TREES  # one tree's vote for each row
+    t = (s.header[0]["n_learned"] - 1) % TREES  # one tree's vote for each row
     s.votes[t] = vote_of(float(errors[t]), False)
 
 
@@ -231,8 +231,8 @@ def _cut_leaf(store: np.ndarray, damping: np.ndarray, t: int, place: int, label:
     s = forest_views(store)
     node, leaf = s.reached[t], s.landed[t]
     h, leaves, nodes, thresholds = s.header[0], s.leaves, s.nodes, s.nodes.view(np.float32)
-    known, latest, size = int(leaves[leaf, LABEL]), int(leaves[leaf, PLACE]), int(s.sizes[t])
-    used = min(h["used"], h["kept"])
+    known, latest, size = int(leaves[leaf, FIRST_LABEL]), int(leaves[leaf, LATEST_ROW]), int(s.sizes[t])
+    used = min(h["used"], h["row_width"])
     if size + 2 > NODES or s.labels[latest] != known or used == 0:
         return False
     random, j, tries = h["random"], 0, 0
@@ -258,7 +258,7 @@ def _cut_leaf(store: np.ndarray, damping: np.ndarray, t: int, place: int, label:
     for child in range(left, left + 2):
         nodes[child, 0], thresholds[child, 1] = child | ((new if child == mine else before) << FEATURE), INFINITE
     new += t * LEAVES
-    leaves[new, LABEL], leaves[new, OTHER], leaves[new, PLACE], leaves[new, COUNTS] = label, 0, place, 1
+    leaves[new, FIRST_LABEL], leaves[new, SECOND_LABEL], leaves[new, LATEST_ROW], leaves[new, COUNTS] = label, 0, place, 1
     return True
 
 
@@ -271,8 +271,8 @@ def predict_numbers(block: np.ndarray, store: np.ndarray, expert: int) -> int:
     v, s = ensemble_views(block), forest_views(store)
     inputs, first = v.inputs[0], v.experts[expert]["first_input"]
     base = 0.5 * (vote_of_numbers(inputs, v.mistakes, first) + bounded(inputs[best_input(v.errors, first)]))
-    s.row[LAST] = np.float32(state_of(block, STATE)["last_target"])
-    s.row[VOTED], s.row[MISSED] = np.float32(base), np.float32(s.header[0]["missed"])
+    s.row[LAST_TARGET] = np.float32(state_of(block, STATE)["last_target"])
+    s.row[EXPERTS_VOTE], s.row[LAST_RESIDUAL] = np.float32(base), np.float32(s.header[0]["last_residual"])
     _fill_row(block, store)
     _walk_trees(store)
     means = s.leaves.view(np.float32)
@@ -282,7 +282,7 @@ def predict_numbers(block: np.ndarray, store: np.ndarray, expert: int) -> int:
             total += np.float64(s.votes[t])
             mean += np.float64(s.votes[t]) * np.float64(means[s.landed[t], 0])
         inputs[first + kind] = mean / total
-    inputs[first + MISSING] += base
+    inputs[first + RESIDUAL] += base
     return 0
 
 
@@ -290,16 +290,16 @@ def predict_numbers(block: np.ndarray, store: np.ndarray, expert: int) -> int:
 def update_numbers(block: np.ndarray, store: np.ndarray, expert: int, target: float, label: int, weight: float) -> int:  # noqa: ARG001
     """Learn the current row, which was predicted, and its target in deviations. It counts as one row, if it weighs anything."""
     s = forest_views(store)
-    missed = target - np.float64(s.row[VOTED])
+    missed = target - np.float64(s.row[EXPERTS_VOTE])
     if weight > 0.0:
         place = _keep_row(block, store)
-        s.numbers[TARGET, place], s.numbers[MISSING, place] = target, missed
+        s.numbers[TARGET, place], s.numbers[RESIDUAL, place] = target, missed
         for kind in range(2):
-            _teach_means(store, kind, missed if kind == MISSING else target)
-        t = (s.header[0]["learned"] - 1) % TREES  # one tree's vote for each row
+            _teach_means(store, kind, missed if kind == RESIDUAL else target)
+        t = (s.header[0]["n_learned"] - 1) % TREES  # one tree's vote for each row
         s.votes[t] = vote_of(float(s.errors[t]), True)
         grow_tree(store, ensemble_views(block).damping[0])
-    s.header[0]["missed"] = missed
+    s.header[0]["last_residual"] = missed
     return 0
 
 
@@ -314,7 +314,7 @@ def _teach_means(store: np.ndarray, kind: int, number: float) -> None:
         s.ages[t] = min(int(s.ages[t]) + 1, LATEST)
         error = float(s.errors[t])
         s.errors[t] = np.float32(error + (abs(number - mean) - error) / (s.ages[t] + 2.0))
-        rows = min(np.float64(means[leaf, 1]) + 1.0, float(MOST_AVERAGED))
+        rows = min(np.float64(means[leaf, 1]) + 1.0, float(MAX_MEAN_COUNT))
         means[leaf, 0], means[leaf, 1] = np.float32(mean + (number - mean) / rows), np.float32(rows)
 
 
@@ -331,10 +331,10 @@ def rescale(block: np.ndarray, store: np.ndarray, expert: int, event: int) -> in
         return 0
     v, s = ensemble_views(block), forest_views(store)
     h = s.header[0]
-    for j in range(min(h["used"], h["kept"] - h["added"])):
-        away = abs(v.moments[j, 1] - s.anchors[j + h["added"]])
-        if away > FAR * v.spread[j] > 0.0 and abs(v.moments[j, 1] - v.given[0, j]) < away:
-            _move_anchor(store, j + h["added"], v.given[0, j])
+    for j in range(min(h["used"], h["row_width"] - h["extra_columns"])):
+        away = abs(v.moments[j, 1] - s.anchors[j + h["extra_columns"]])
+        if away > FAR * v.spread[j] > 0.0 and abs(v.moments[j, 1] - v.unscaled[0, j]) < away:
+            _move_anchor(store, j + h["extra_columns"], v.unscaled[0, j])
     return 0
 
 
@@ -345,7 +345,7 @@ def _move_anchor(store: np.ndarray, j: int, anchor: float) -> None:
     h, thresholds = s.header[0], s.nodes.view(np.float32)
     shift = s.anchors[j] - anchor
     s.anchors[j] = anchor
-    for i in range(min(h["learned"], h["places"])):
+    for i in range(min(h["n_learned"], h["capacity"])):
         s.rows[i, j] = _moved_value(s.rows[i, j], shift)
     for t in range(TREES):
         for i in range(t * NODES, t * NODES + s.sizes[t]):

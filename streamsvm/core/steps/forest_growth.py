@@ -15,29 +15,29 @@ import numpy as np
 
 from streamsvm.core.compiling.functions import compiled
 from streamsvm.core.memory.forest import (
-    ADDED,
-    BEGIN,
     COUNTS,
-    DEEP,
     DEPTH,
-    END,
     EQUALITY,
     FEATURE,
-    LABEL,
+    FIRST_LABEL,
+    IS_MIXED,
+    LATEST_ROW,
     LEAVES,
-    MISSING,
-    MIXED,
-    MOST_AVERAGED,
-    MOST_COUNTED,
+    MAX_LEAF_COUNT,
+    MAX_MEAN_COUNT,
+    N_EXTRA_COLUMNS,
+    NODE_BEGIN,
+    NODE_DEPTH,
+    NODE_END,
     NODES,
-    OTHER,
-    PLACE,
+    RESIDUAL,
+    SECOND_LABEL,
     TESTS,
     TREES,
-    columns_in_use,
+    count_growing_rows,
+    count_tried_features,
+    count_used_columns,
     forest_views,
-    tried_of,
-    window_of,
 )
 from streamsvm.core.memory.slots import GOLDEN_GAMMA, next_random
 
@@ -58,9 +58,9 @@ _STEEP, _SHARP = 4.0, 0.01  # a vote is exp(-that times the error of the tree); 
 INFINITE = np.float32(np.inf)
 _HALF = np.float32(0.5)
 
-_tried_of = compiled(tried_of)
-_window_of = compiled(window_of)
-_columns_in_use = compiled(columns_in_use)
+_tried_of = compiled(count_tried_features)
+_window_of = compiled(count_growing_rows)
+_columns_in_use = compiled(count_used_columns)
 
 
 @compiled(inline=True)
@@ -96,8 +96,8 @@ def grow_tree(store: np.ndarray, damping: np.ndarray) -> None:
     """
     s = forest_views(store)
     h = s.header[0]
-    learned, tree, kinds = h["learned"], h["grown"] % TREES, 1 if h["labels"] > 0 else 2
-    if learned < max(_LEAST_BEGUN, h["due"]):
+    learned, tree, kinds = h["n_learned"], h["n_grown"] % TREES, 1 if h["labels"] > 0 else 2
+    if learned < max(_LEAST_BEGUN, h["next_growth"]):
         return
     work, drawn = _draw_rows(store)
     if drawn >= _LEAST_DRAWN:
@@ -108,8 +108,8 @@ def grow_tree(store: np.ndarray, damping: np.ndarray) -> None:
         s.errors[tree] = np.float32(error / (TREES // kinds - 1))
         s.votes[tree] = vote_of(float(s.errors[tree]), kinds == 2)
         s.ages[tree] = _GROWN if learned >= _YOUNG else 0
-        h["grown"] += 1
-    h["due"] = learned + max(min(learned // _PAUSE, _LONGEST_PAUSE), work // (WORK if kinds == 1 else WORK_OF_NUMBERS), 1)
+        h["n_grown"] += 1
+    h["next_growth"] = learned + max(min(learned // _PAUSE, _LONGEST_PAUSE), work // (WORK if kinds == 1 else WORK_OF_NUMBERS), 1)
 
 
 @compiled
@@ -117,7 +117,7 @@ def _draw_rows(store: np.ndarray) -> tuple[int, int]:
     # Draw most of the latest rows; how many were looked at, and how many drawn.
     s = forest_views(store)
     h, members, labels = s.header[0], s.members, s.labels
-    learned, places, drawn, random = h["learned"], h["places"], 0, h["random"]
+    learned, places, drawn, random = h["n_learned"], h["capacity"], 0, h["random"]
     some = min(learned, _window_of(places))
     for back in range(some):
         random += GOLDEN_GAMMA
@@ -135,12 +135,12 @@ def _grow_nodes(store: np.ndarray, damping: np.ndarray, tree: int, drawn: int) -
     s = forest_views(store)
     h, waiting, nodes, thresholds = s.header[0], s.waiting, s.nodes, s.nodes.view(np.float32)
     root, node, size, leaves, work, numbers = tree * NODES, 0, 1, 0, 0, h["labels"] == 0
-    waiting[0, BEGIN], waiting[0, END], waiting[0, MIXED], waiting[0, DEEP] = 0, drawn, 1, 0
+    waiting[0, NODE_BEGIN], waiting[0, NODE_END], waiting[0, IS_MIXED], waiting[0, NODE_DEPTH] = 0, drawn, 1, 0
     while node < size:
-        begin, end, deep = int(waiting[node, BEGIN]), int(waiting[node, END]), int(waiting[node, DEEP])
+        begin, end, deep = int(waiting[node, NODE_BEGIN]), int(waiting[node, NODE_END]), int(waiting[node, NODE_DEPTH])
         n, middle, best = end - begin, begin, -1
         work += 8
-        if waiting[node, MIXED] and n >= 2 and size + 2 <= NODES and deep < DEPTH:
+        if waiting[node, IS_MIXED] and n >= 2 and size + 2 <= NODES and deep < DEPTH:
             tried, tries = _draw_tests(store, damping, begin, n)
             best = _best_test(store, tried, begin, end) if tried > 0 else -1
             work += 3 * tries + tried * min(n, _COUNTED)
@@ -152,15 +152,15 @@ def _grow_nodes(store: np.ndarray, damping: np.ndarray, tree: int, drawn: int) -
             if numbers:
                 _average_leaf(store, tree * LEAVES + leaves, begin, end)
             else:
-                _count_leaf(store, tree * LEAVES + leaves, begin, end, waiting[node, MIXED] != 0)
+                _count_leaf(store, tree * LEAVES + leaves, begin, end, waiting[node, IS_MIXED] != 0)
             leaves += 1
         else:
             nodes[root + node, 0] = (root + size) | (int(s.features[best]) << FEATURE) | (int(s.equal[best]) << EQUALITY)
             thresholds[root + node, 1] = s.thresholds[best]
             for child in range(size, size + 2):
                 first, last = (begin, middle) if child == size else (middle, end)
-                waiting[child, BEGIN], waiting[child, END], waiting[child, DEEP] = first, last, deep + 1
-                waiting[child, MIXED] = last - first >= _LEAST_CUT if numbers else _is_mixed(s.members[1, first:last])
+                waiting[child, NODE_BEGIN], waiting[child, NODE_END], waiting[child, NODE_DEPTH] = first, last, deep + 1
+                waiting[child, IS_MIXED] = last - first >= _LEAST_CUT if numbers else _is_mixed(s.members[1, first:last])
             size += 2
         node += 1
     s.sizes[tree] = size
@@ -180,10 +180,12 @@ def _draw_tests(store: np.ndarray, damping: np.ndarray, begin: int, n: int) -> t
     # Draw tests of features and of two of n rows that differ there; how many there are, and how often they were drawn.
     s = forest_views(store)
     h, members, rows, random = s.header[0], s.members, s.rows, s.header[0]["random"]
-    used, tried, tries, added = _columns_in_use(h["used"], h["added"], h["kept"]), 0, 0, h["added"]
+    used, tried, tries, added = _columns_in_use(h["used"], h["extra_columns"], h["row_width"]), 0, 0, h["extra_columns"]
     wanted = TESTS * _tried_of(used)
     wanted = min(2 * wanted if n >= _MANY else max(wanted // 3, 2) if n < _VERY_FEW else wanted, h["tests"])
-    passed = ADDED - 1 if added > 0 and h["grown"] & 1 != MISSING else 0  # columns behind the first that are not for this tree
+    passed = (
+        N_EXTRA_COLUMNS - 1 if added > 0 and h["n_grown"] & 1 != RESIDUAL else 0
+    )  # columns behind the first that are not for this tree
     used -= passed
     while tried < wanted and tries < 4 * wanted and used > 0:
         tries += 1
@@ -231,7 +233,7 @@ def _count_tests(store: np.ndarray, tried: int, begin: int, end: int, step: int)
 def _sum_numbers(store: np.ndarray, tried: int, begin: int, end: int, step: int) -> None:
     # Sum the numbers of some of a node's rows that do not pass each test; test by test, so that sums are not in memory.
     s = forest_views(store)
-    members, rows, numbers = s.members[0], s.rows, s.numbers[s.header[0]["grown"] & 1]
+    members, rows, numbers = s.members[0], s.rows, s.numbers[s.header[0]["n_grown"] & 1]
     for c in range(tried):
         j, threshold, equal = np.uint64(s.features[c]), s.thresholds[c], s.equal[c] == 1
         total, beyond = 0.0, 0
@@ -254,7 +256,7 @@ def _best_test(store: np.ndarray, tried: int, begin: int, end: int) -> int:
     if numbers:
         _sum_numbers(store, tried, begin, end, step)
         for q in range(begin, end, step):
-            total += np.float64(s.numbers[s.header[0]["grown"] & 1, s.members[0, q]])
+            total += np.float64(s.numbers[s.header[0]["n_grown"] & 1, s.members[0, q]])
     else:
         _count_tests(store, tried, begin, end, step)
     for c in range(tried):
@@ -295,9 +297,9 @@ def _average_leaf(store: np.ndarray, leaf: int, begin: int, end: int) -> None:
     s = forest_views(store)
     means, total, n = s.leaves.view(np.float32), 0.0, 0
     for q in range(begin, end, max((end - begin) // _COUNTED, 1)):
-        total += np.float64(s.numbers[s.header[0]["grown"] & 1, s.members[0, q]])
+        total += np.float64(s.numbers[s.header[0]["n_grown"] & 1, s.members[0, q]])
         n += 1
-    means[leaf, 0], means[leaf, 1] = np.float32(total / n), np.float32(min(end - begin, MOST_AVERAGED))
+    means[leaf, 0], means[leaf, 1] = np.float32(total / n), np.float32(min(end - begin, MAX_MEAN_COUNT))
 
 
 @compiled
@@ -322,7 +324,7 @@ def _count_leaf(store: np.ndarray, leaf: int, begin: int, end: int, mixed: bool)
             second, other = int(counts[k]), k
     if not mixed:
         first = end - begin
-    if first >= MOST_COUNTED:
-        first, second = MOST_COUNTED - 1, second * (MOST_COUNTED - 1) // first
-    s.leaves[leaf, LABEL], s.leaves[leaf, OTHER] = label, other
-    s.leaves[leaf, PLACE], s.leaves[leaf, COUNTS] = members[0, latest], first | (second << 8)
+    if first >= MAX_LEAF_COUNT:
+        first, second = MAX_LEAF_COUNT - 1, second * (MAX_LEAF_COUNT - 1) // first
+    s.leaves[leaf, FIRST_LABEL], s.leaves[leaf, SECOND_LABEL] = label, other
+    s.leaves[leaf, LATEST_ROW], s.leaves[leaf, COUNTS] = members[0, latest], first | (second << 8)

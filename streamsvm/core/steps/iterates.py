@@ -20,7 +20,7 @@ from typing import Any
 import numpy as np
 
 from streamsvm.core.compiling.functions import compiled
-from streamsvm.core.memory.block import STATE_BEGIN, record
+from streamsvm.core.memory.block import STATE_BEGIN, view_record
 
 #: The slope before the first row.
 FIRST_SLOPE = 2.5
@@ -159,7 +159,7 @@ _TINY = 1e-5  # a lazy scale factor below this is multiplied in, at O(B)
 @compiled(inline=True)
 def common(block: np.ndarray) -> np.ndarray:
     """The `COMMON` record of a block."""
-    return record(block, STATE_BEGIN, COMMON)
+    return view_record(block, STATE_BEGIN, COMMON)
 
 
 @compiled
@@ -242,8 +242,8 @@ def add_to_iterates(c: np.ndarray, u: np.ndarray, v: np.ndarray, place: int, ste
 def finish_step(c: np.ndarray, coefficients: np.ndarray, biases: np.ndarray, live: int, n: int) -> None:
     """Average the iterates, and keep their lazy factors in range.
 
-    Of ``coefficients``, float64 [2 outputs, slots], the first ``live`` rows and ``n`` columns are in use, of ``biases``, float64
-    [2 outputs], the first ``live``.
+    Of ``coefficients``, float64 [2 outputs, slots], the first ``n_outputs`` rows and ``n`` columns are in use, of ``biases``,
+    float64 [2 outputs], the first ``n_outputs``.
     """
     if c["horizon"] > 0.0:
         _average_iterates(c, coefficients, biases, live, n)

@@ -42,7 +42,7 @@ def _clipped_value(value: float) -> float:
 def _stack_scores(block: np.ndarray) -> int:
     # The log odds of each output in use by each stack into ``odds``, and the average into ``scores``; the answer.
     v = ensemble_views(block)
-    live, inputs, weights, losses, odds, scores = v.header[0]["live"], v.inputs, v.weights, v.losses, v.odds, v.scores
+    live, inputs, weights, losses, odds, scores = v.header[0]["n_outputs"], v.inputs, v.weights, v.losses, v.odds, v.scores
     least, total = losses.min(), 0.0
     for k in range(live):
         scores[k] = f = g = 0.0
@@ -69,7 +69,7 @@ def _vote(block: np.ndarray) -> int:
     # Fill in the outcome of the votes: the share that an output has; of one output the share for it less that against it. The
     # answer with most of them.
     v = ensemble_views(block)
-    live, inputs, mistakes = v.header[0]["live"], v.inputs, v.mistakes
+    live, inputs, mistakes = v.header[0]["n_outputs"], v.inputs, v.mistakes
     fewest, total = mistakes[FIRST_INPUT:].min(), 0.0
     for k in range(live):
         inputs[k, VOTED] = 0.0
@@ -92,7 +92,7 @@ def find_answers(block: np.ndarray) -> None:
     v = ensemble_views(block)
     h = v.header[0]
     v.answers[VOTES] = _vote(block)
-    v.answers[BEST] = answer(v.inputs, h["live"], stack.best_input(v.errors, h["inputs"]))
+    v.answers[BEST] = answer(v.inputs, h["n_outputs"], stack.best_input(v.errors, h["inputs"]))
     v.answers[STACK] = _stack_scores(block)
 
 
@@ -101,7 +101,7 @@ def learn_stack(block: np.ndarray, label: int, weight: float, i: int) -> None:
     """Let stack number i learn the inputs, whose answer is ``label``. Its log odds of several outputs become probabilities."""
     v, t = ensemble_views(block), float(common(block)["t"])
     h, inputs, z, scores = v.header[0], v.inputs, v.row_inputs[0], v.odds[i]
-    n, live = h["inputs"], h["live"]
+    n, live = h["inputs"], h["n_outputs"]
     weight = min(weight, MOST_ROWS + stack.LARGEST_SHARE * min(t, stack.WINDOW))  # experts that learn it change at once
     if live == 1:
         p = logistic(scores[0])
@@ -136,7 +136,7 @@ def consult(block: np.ndarray) -> int:
 def learn(block: np.ndarray, target: float, weight: float) -> int:
     """Learn the current row, to which there are answers: -1 or 1, or the number of a class; 0."""
     v, s = ensemble_views(block), state_of(block, STATE)
-    live = v.header[0]["live"]
+    live = v.header[0]["n_outputs"]
     label = int(target > 0.0) if live == 1 else int(target)
     bounded = min(weight, LARGEST_WEIGHT)
     stack.learn_errors(block, float(label), bounded)
@@ -165,7 +165,7 @@ def decide(block: np.ndarray, what: int) -> float:
     each has one row before the first.
     """
     v = ensemble_views(block)
-    live = v.header[0]["live"]
+    live = v.header[0]["n_outputs"]
     chosen = v.answers[state_of(block, STATE)["choice"]]
     t, rows = float(common(block)["t"]), state_of(block, STATE)["rows"]
     prior = prior_of(t)

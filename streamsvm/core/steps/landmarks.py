@@ -10,8 +10,8 @@ from __future__ import annotations
 import numpy as np
 
 from streamsvm.core.compiling.functions import compiled
-from streamsvm.core.kernels import LEAST_SELF_KERNEL, RBF, self_kernel
-from streamsvm.core.memory.landmarks import CHUNK_ROWS, NEIGHBOURS, landmark_views
+from streamsvm.core.kernels import LEAST_SELF_KERNEL, RBF, compute_self_kernel
+from streamsvm.core.memory.landmarks import CHUNK_ROWS, N_NEIGHBOURS, landmark_views
 from streamsvm.core.memory.slots import scan_row
 from streamsvm.core.steps.decisions import answer
 from streamsvm.core.steps.iterates import common
@@ -77,7 +77,7 @@ def _hold_row(block: np.ndarray, norm: float, target: float, weight: float) -> N
         v.window[place, j] = v.rows[0, j]
     v.window_targets[place], v.window_weights[place] = target, weight
     s["held"] = place + 1
-    own = self_kernel(h["kernel"], h["gamma"], h["coef0"], h["degree"], norm)
+    own = compute_self_kernel(h["kernel"], h["gamma"], h["coef0"], h["degree"], norm)
     if h["n_support"] == h["budget"] or own < LEAST_SELF_KERNEL:
         return
     if _novelty_of_row(block, v.kernel_rows[0], own) > _START_NOVELTY:
@@ -110,7 +110,7 @@ def _novelty_of_row(block: np.ndarray, regressors: np.ndarray, own: float) -> fl
     largest = 0.0
     for i in range(h["n_support"]):
         k = np.float64(regressors[i + 1])
-        other = self_kernel(h["kernel"], h["gamma"], h["coef0"], h["degree"], np.float64(v.norms[i]))
+        other = compute_self_kernel(h["kernel"], h["gamma"], h["coef0"], h["degree"], np.float64(v.norms[i]))
         if other >= LEAST_SELF_KERNEL:
             largest = max(largest, k / own * (k / other))
     return 1.0 - largest
@@ -159,11 +159,11 @@ def _compute_prior(block: np.ndarray, j: int) -> None:
         compute_regressors(block, 1, n_active, norm)
         for i in range(j + 1, n):
             v.prior[start + i] = np.float32(s["ridge"]) * v.kernel_rows[1, i]
-        own = self_kernel(h["kernel"], h["gamma"], h["coef0"], h["degree"], norm)
+        own = compute_self_kernel(h["kernel"], h["gamma"], h["coef0"], h["degree"], norm)
         v.prior[start + j] = np.float32(s["ridge"] * own * _SLACK)
     for i in range(j, n):
         v.moments[start + i] = np.float64(v.prior[start + i])
-    for k in range(h["live"]):
+    for k in range(h["n_outputs"]):
         v.products[k, j] = 0.0
     v.usage[j] = 0.0
 
@@ -177,15 +177,15 @@ def _watch_candidate(block: np.ndarray, norm: float, target: float, weight: floa
     v, s = landmark_views(block), state_of(block, STATE)
     h = v.header[0]
     s["period"] = min(s["period"] + 1, _PERIOD)
-    own = self_kernel(h["kernel"], h["gamma"], h["coef0"], h["degree"], norm)
+    own = compute_self_kernel(h["kernel"], h["gamma"], h["coef0"], h["degree"], norm)
     if s["max_swaps"] == 0 or own < LEAST_SELF_KERNEL:
         return
     novelty = _novelty_of_row(block, v.kernel_rows[0], own)
     if novelty <= _NOVELTY:
         return
     square = 0.0
-    for k in range(h["live"]):
-        square += (target_of(target, k, h["live"]) - v.scores[2 * k + 1]) ** 2
+    for k in range(h["n_outputs"]):
+        square += (target_of(target, k, h["n_outputs"]) - v.scores[2 * k + 1]) ** 2
     promise, worst = min(square * novelty * weight, 1e90), 0
     for c in range(1, s["max_swaps"]):
         if v.candidates[c] < v.candidates[worst]:
@@ -218,7 +218,7 @@ def _swap_landmark(block: np.ndarray, candidate: int) -> None:
         row[j] = v.window[candidate, j]
     n_active, norm = scan_row(row, h["used"], v.active[1])
     compute_regressors(block, 1, n_active, norm)
-    own = self_kernel(h["kernel"], h["gamma"], h["coef0"], h["degree"], norm)
+    own = compute_self_kernel(h["kernel"], h["gamma"], h["coef0"], h["degree"], norm)
     if _novelty_of_row(block, v.kernel_rows[1], own) <= _NOVELTY:
         return  # another candidate that was near has become a landmark
     if h["n_support"] < h["budget"]:
@@ -241,7 +241,7 @@ def _least_used(block: np.ndarray) -> int:
     h = v.header[0]
     least, place, total = np.inf, 1, 0.0
     for i in range(1, h["n_support"] + 1):
-        own = self_kernel(h["kernel"], h["gamma"], h["coef0"], h["degree"], np.float64(v.norms[i - 1]))
+        own = compute_self_kernel(h["kernel"], h["gamma"], h["coef0"], h["degree"], np.float64(v.norms[i - 1]))
         usage = v.usage[i] / max(own, LEAST_SELF_KERNEL)
         total += usage
         if usage < least:
@@ -258,14 +258,14 @@ def _find_neighbours(block: np.ndarray, place: int) -> int:
     for i in range(1, h["n_support"] + 1):
         if i == place:
             continue
-        other = self_kernel(h["kernel"], h["gamma"], h["coef0"], h["degree"], np.float64(v.norms[i - 1]))
+        other = compute_self_kernel(h["kernel"], h["gamma"], h["coef0"], h["degree"], np.float64(v.norms[i - 1]))
         k = np.float64(v.kernel_rows[1, i])
         value = k * k / max(other, LEAST_SELF_KERNEL)
-        if count < NEIGHBOURS:
+        if count < N_NEIGHBOURS:
             at = count
             count += 1
-        elif value > values[NEIGHBOURS - 1]:
-            at = NEIGHBOURS - 1
+        elif value > values[N_NEIGHBOURS - 1]:
+            at = N_NEIGHBOURS - 1
         else:
             continue
         while at > 0 and values[at - 1] < value:
@@ -285,7 +285,7 @@ def _element_place(i: int, j: int, stride: int) -> int:
 def _solve_projection(block: np.ndarray, count: int) -> None:
     # The coefficients of the neighbours in ``starts`` whose sum is nearest to ``kernel_rows[1]``, into the last row of ``small``.
     v, s = landmark_views(block), state_of(block, STATE)
-    stride, A, x = v.header[0]["stride"], v.small, v.small[NEIGHBOURS]
+    stride, A, x = v.header[0]["stride"], v.small, v.small[N_NEIGHBOURS]
     for a in range(count):
         i = v.starts[a]
         for b in range(a + 1):
@@ -316,7 +316,7 @@ def _project_row(block: np.ndarray, place: int, own: float) -> None:
     n, stride = h["n_support"] + 1, h["stride"]
     count = _find_neighbours(block, place)
     _solve_projection(block, count)
-    row, x = v.direction[0], v.small[NEIGHBOURS]
+    row, x = v.direction[0], v.small[N_NEIGHBOURS]
     row[:n] = 0.0
     explained = square = 0.0
     for a in range(count):
@@ -336,7 +336,7 @@ def _project_row(block: np.ndarray, place: int, own: float) -> None:
     v.prior[_element_place(0, place, stride)] = _ZERO
     v.prior[_element_place(place, place, stride)] = np.float32(s["ridge"] * own * _SLACK)
     v.usage[place] = (usage - v.usage[0] - v.usage[place]) / (n - 1)
-    for k in range(h["live"]):
+    for k in range(h["n_outputs"]):
         total = 0.0
         for a in range(count):
             total += x[a] * v.products[k, v.starts[a]]
@@ -376,7 +376,7 @@ def learn_one(block: np.ndarray, target: float, weight: float) -> int:
         observe_variances(c, v.rows[0], v.means, h["used"])
     c["t"] += 1
     _compute_scores(block, n_active, norm)
-    track_errors(c, v.scores, 2 * h["live"], target)
+    track_errors(c, v.scores, 2 * h["n_outputs"], target)
     correct(block, v.kernel_rows[0], target, weight)
     _take_row(block, norm, target, weight)
     return LEARNED
@@ -400,4 +400,4 @@ def decide(block: np.ndarray, what: int) -> float:
     The last iterate is that with corrections, the average that without.
     """
     v = landmark_views(block)
-    return answer(common(block), v.scores, 2 * v.header[0]["live"], what) if compute_scores(block) else np.nan
+    return answer(common(block), v.scores, 2 * v.header[0]["n_outputs"], what) if compute_scores(block) else np.nan

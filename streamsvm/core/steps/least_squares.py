@@ -11,7 +11,7 @@ from __future__ import annotations
 import numpy as np
 
 from streamsvm.core.compiling.functions import compiled
-from streamsvm.core.kernels import FAST, LEAST_SELF_KERNEL, RBF, compare
+from streamsvm.core.kernels import FAST, LEAST_SELF_KERNEL, RBF, compare_with_vectors
 from streamsvm.core.memory.landmarks import CHUNK_ROWS, landmark_views
 from streamsvm.core.steps.rule import state_of
 from streamsvm.core.steps.step import dot_products
@@ -67,7 +67,7 @@ def compute_regressors(block: np.ndarray, place: int, n_active: int, norm: float
     v = landmark_views(block)
     out = v.kernel_rows[place]
     out[0] = np.float32(1.0)
-    compare(v, place, n_active, norm, v.kernel_rows[2], out[1:])
+    compare_with_vectors(v, place, n_active, norm, v.kernel_rows[2], out[1:])
 
 
 @compiled
@@ -75,7 +75,7 @@ def decide_regressors(block: np.ndarray, regressors: np.ndarray) -> None:
     """Compute the decision values of a row with these regressors, float32 [1 + landmarks], into ``scores``."""
     v = landmark_views(block)
     h = v.header[0]
-    for k in range(h["live"]):
+    for k in range(h["n_outputs"]):
         f, correction = dot_products(regressors, v.weights[k], v.corrections[k], h["n_support"] + 1)
         v.scores[2 * k], v.scores[2 * k + 1] = f + correction, f
 
@@ -103,8 +103,8 @@ def correct(block: np.ndarray, regressors: np.ndarray, target: float, weight: fl
     """Step the corrections towards a row's target (normalised least mean squares), where ``scores`` are its decision values."""
     v = landmark_views(block)
     h = v.header[0]
-    for k in range(h["live"]):
-        error = (target_of(target, k, h["live"]) - v.scores[2 * k]) * min(weight, 1.0)
+    for k in range(h["n_outputs"]):
+        error = (target_of(target, k, h["n_outputs"]) - v.scores[2 * k]) * min(weight, 1.0)
         _step_corrections(regressors, v.corrections[k], error, h["n_support"] + 1)
 
 
@@ -136,7 +136,7 @@ def add_rows(block: np.ndarray, count: int) -> None:
     """Let S and c take so many gathered rows, and compute the residuals c - S w."""
     v = landmark_views(block)
     h = v.header[0]
-    n, stride, live, decay = h["n_support"] + 1, h["stride"], h["live"], state_of(block, STATE)["forgetting_factor"] ** count
+    n, stride, live, decay = h["n_support"] + 1, h["stride"], h["n_outputs"], state_of(block, STATE)["forgetting_factor"] ** count
     for k in range(live):
         if decay < 1.0:
             for i in range(n):
@@ -177,7 +177,7 @@ def _add_to_two_rows(block: np.ndarray, j: int, count: int, decay: float) -> Non
         v.usage[row_number] += min(count / _USAGE_ROWS, 1.0) * (products[0] / count - v.usage[row_number])
         _take_sums(row_of_s, v.prior[start + row_number : start + n], products, decay)
         row_of_s[0] += _ROUNDING * n * products[0]
-        for k in range(h["live"]):
+        for k in range(h["n_outputs"]):
             multiply_row(row_of_s, v.weights[k], row_number, n, v.residuals[k])
 
 
@@ -197,7 +197,7 @@ def step_weights(block: np.ndarray) -> None:
     v = landmark_views(block)
     h = v.header[0]
     n, stride, direction, product, solution = h["n_support"] + 1, h["stride"], v.direction[0], v.direction[1], v.sums[0]
-    for k in range(h["live"]):
+    for k in range(h["n_outputs"]):
         residual, largest = v.residuals[k], 0.0
         for i in range(n):
             largest = max(largest, abs(residual[i]))

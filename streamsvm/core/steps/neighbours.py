@@ -24,7 +24,7 @@ import numpy as np
 from streamsvm.core.compiling.functions import compiled
 from streamsvm.core.kernels import FAST
 from streamsvm.core.memory.ensemble import MOST_DAMPED, STATE, ensemble_views
-from streamsvm.core.memory.neighbours import MOST_COLUMNS, NEAREST, neighbour_views, stride_of
+from streamsvm.core.memory.neighbours import MAX_COLUMNS, N_NEAREST, compute_stride, neighbour_views
 from streamsvm.core.steps.ensemble import GROWN, MOVED, REVIEWED, ROWS_BETWEEN_REVIEWS
 from streamsvm.core.steps.iterates import EPSILON_INSENSITIVE, common
 from streamsvm.core.steps.rescale import move_vectors
@@ -56,13 +56,13 @@ _MOST_OF_NUMBERS = 0.8  # of damping, where targets are numbers
 _REACHED = 0.1  # of the largest relevance: where targets are labels, damping is none from that on, and most below minus that
 _RISE, _HORIZON = 0.5, 10_000.0  # the share of what it lacks by which damping rises with a row: that over the rows so far
 
-_stride_of = compiled(stride_of)
+_stride_of = compiled(compute_stride)
 
 
 @compiled(inline=True)
 def _stride_in_use(block: np.ndarray) -> int:
     h = neighbour_views(block).header[0]
-    return _stride_of(h["cells"], h["rows"], h["laid"])
+    return _stride_of(h["cells"], h["rows"], h["row_width"])
 
 
 @compiled
@@ -104,7 +104,7 @@ def add_distances(
 @compiled
 def find_nearest(distances: np.ndarray, n: int, nearest: np.ndarray, found: np.ndarray) -> int:
     """Find the smallest of n distances float32, as they are rounded, in their order, of equal ones the first: places into
-    ``nearest`` int64 [`NEAREST`], distances into ``found`` float64 [`NEAREST`]; how many there are.
+    ``nearest`` int64 [`N_NEAREST`], distances into ``n_nearest`` float64 [`N_NEAREST`]; how many there are.
     """
     count, limit = 0, np.float32(np.inf)
     for begin in range(0, n, _CHUNK):
@@ -115,14 +115,14 @@ def find_nearest(distances: np.ndarray, n: int, nearest: np.ndarray, found: np.n
             rounded = some[i] + ROUNDING
             if rounded >= limit:
                 continue
-            p = count if count < NEAREST else NEAREST - 1
+            p = count if count < N_NEAREST else N_NEAREST - 1
             while p > 0 and np.float32(found[p - 1]) + ROUNDING > rounded:
                 found[p], nearest[p] = found[p - 1], nearest[p - 1]
                 p -= 1
             found[p], nearest[p] = some[i], begin + i
-            count = min(count + 1, NEAREST)
-            if count == NEAREST:
-                limit = np.float32(found[NEAREST - 1]) + ROUNDING
+            count = min(count + 1, N_NEAREST)
+            if count == N_NEAREST:
+                limit = np.float32(found[N_NEAREST - 1]) + ROUNDING
     return count
 
 
@@ -134,10 +134,10 @@ def find(block: np.ndarray, least: float, damping: np.ndarray) -> float:
     """
     v = neighbour_views(block)
     h = v.header[0]
-    fill_factors(v.relevance, v.units, h["laid"], h["told"], least, damping, v.factors)
-    add_distances(v.row, v.factors, v.cells, h["laid"], _stride_in_use(block), h["held"], v.distances)
-    n = find_nearest(v.distances, h["held"], v.nearest, v.votes[0])
-    v.found[0] = n
+    fill_factors(v.relevance, v.units, h["row_width"], h["n_informative"], least, damping, v.factors)
+    add_distances(v.row, v.factors, v.cells, h["row_width"], _stride_in_use(block), h["n_rows"], v.distances)
+    n = find_nearest(v.distances, h["n_rows"], v.nearest, v.votes[0])
+    v.n_nearest[0] = n
     total = 0.0
     for p in range(n):
         far = max(v.votes[0, p], NEAREST_DISTANCE) + OFFSET
@@ -154,17 +154,17 @@ def _learn_row(block: np.ndarray, target: float, weight: float, missed: bool, nu
     v = neighbour_views(block)
     h = v.header[0]
     stride = _stride_in_use(block)
-    h["passed"] += 0 if missed else 1
-    if weight <= 0.0 or stride == 0 or not (missed or h["passed"] >= _KEPT or 2 * h["held"] < stride):
+    h["n_correct"] += 0 if missed else 1
+    if weight <= 0.0 or stride == 0 or not (missed or h["n_correct"] >= _KEPT or 2 * h["n_rows"] < stride):
         return
-    place = h["held"]
+    place = h["n_rows"]
     if place < stride:
-        h["held"] += 1
+        h["n_rows"] += 1
     else:
-        place = h["next"]
-        h["next"] = (place + 1) % stride
-    h["passed"] %= _KEPT
-    for j in range(h["laid"]):
+        place = h["next_slot"]
+        h["next_slot"] = (place + 1) % stride
+    h["n_correct"] %= _KEPT
+    for j in range(h["row_width"]):
         v.cells[j * stride + place] = v.row[j]
     v.targets[place], v.weights[place] = target, max(weight, _LIGHTEST)
 
@@ -174,7 +174,7 @@ def _learn_relevance(block: np.ndarray, target: float, weight: float, numbers: b
     # ReliefF's step: the covariance, among the nearest rows, of the difference in a feature with that of the target.
     v = neighbour_views(block)
     h = v.header[0]
-    n = v.found[0]
+    n = v.n_nearest[0]
     mean = square = 0.0
     deviations = v.votes[1]  # the votes have been counted
     for p in range(n):
@@ -188,12 +188,12 @@ def _learn_relevance(block: np.ndarray, target: float, weight: float, numbers: b
     variance = square / n - mean * mean
     if variance <= 1e-12 * square:
         return
-    h["told"] += 1.0
-    rate, stride = share_of(weight, 1.0 / min(h["told"], _TOLD)), _stride_in_use(block)
+    h["n_informative"] += 1.0
+    rate, stride = share_of(weight, 1.0 / min(h["n_informative"], _TOLD)), _stride_in_use(block)
     size = 1.0 / (n * math.sqrt(variance))
     for p in range(n):
         deviations[p] -= mean
-    for j in range(h["laid"]):
+    for j in range(h["row_width"]):
         x, reach, column, covariance = v.row[j], v.factors[1, j], v.cells[j * stride : (j + 1) * stride], 0.0
         for p in range(n):
             covariance += deviations[p] * np.float64(min(abs(x - column[v.nearest[p]]), reach))
@@ -216,10 +216,10 @@ def _lay_out(block: np.ndarray) -> None:
     # Lay out the rows for all features that there are, the new ones 0; where there is room for fewer rows, the newest stay.
     v = neighbour_views(block)
     h = v.header[0]
-    before, held, old = h["laid"], h["held"], _stride_in_use(block)
-    h["laid"] = min(h["used"], MOST_COLUMNS)
+    before, held, old = h["row_width"], h["n_rows"], _stride_in_use(block)
+    h["row_width"] = min(h["used"], MAX_COLUMNS)
     new = _stride_in_use(block)
-    first, kept = h["next"] if held == old else 0, min(held, new)
+    first, kept = h["next_slot"] if held == old else 0, min(held, new)
     for j in range(before):
         _unrolled_values(v.cells[j * old : j * old + held], first, held - kept, v.distances, v.cells[j * new : j * new + kept])
         v.cells[j * new + kept : (j + 1) * new] = _ZERO
@@ -227,7 +227,7 @@ def _lay_out(block: np.ndarray) -> None:
     for values in (v.weights, v.targets):
         _unrolled_values(values[:held], first, held - kept, v.distances, values[:kept])
         values[kept:] = _ZERO
-    h["held"], h["next"] = kept, 0
+    h["n_rows"], h["next_slot"] = kept, 0
 
 
 @compiled
@@ -236,8 +236,8 @@ def predict(block: np.ndarray, store: np.ndarray, expert: int) -> int:
     weighted by the votes.
     """
     v, s = ensemble_views(block), neighbour_views(store)
-    scaling, live = state_of(block, STATE)["scaling"] != 0, v.header[0]["live"]
-    for j in range(s.header[0]["laid"]):
+    scaling, live = state_of(block, STATE)["scaling"] != 0, v.header[0]["n_outputs"]
+    for j in range(s.header[0]["row_width"]):
         s.row[j] = v.scaled[j]
         s.units[j] = (1.0 if v.spread[j] > 0.0 else 0.0) if scaling else v.spread[j]
     numbers, first = common(block)["loss"] == EPSILON_INSENSITIVE, v.experts[expert]["first_input"]
@@ -246,7 +246,7 @@ def predict(block: np.ndarray, store: np.ndarray, expert: int) -> int:
         v.inputs[k, first] = 0.0
     if total <= 0.0:
         return 0
-    for p in range(s.found[0]):
+    for p in range(s.n_nearest[0]):
         target, share = np.float64(s.targets[s.nearest[p]]), s.votes[1, p] / total
         if live > 1:
             v.inputs[int(target), first] += share
@@ -268,7 +268,7 @@ def update(block: np.ndarray, store: np.ndarray, expert: int, target: float, lab
     if common(block)["loss"] == EPSILON_INSENSITIVE:
         _learn_row(store, target, weight, abs(target - v.numbers[STACK]) > v.choice_errors[STACK], True)
     else:
-        said = answer(v.inputs, v.header[0]["live"], v.experts[expert]["first_input"])
+        said = answer(v.inputs, v.header[0]["n_outputs"], v.experts[expert]["first_input"])
         _learn_row(store, float(label), weight, v.answers[STACK] != label or said != label, False)
     return 0
 
@@ -278,12 +278,12 @@ def rescale(block: np.ndarray, store: np.ndarray, expert: int, event: int) -> in
     """Lay out the rows for new features, or bring them to the scale in use; or review by how much features count."""
     v, s = ensemble_views(block), neighbour_views(store)
     h, scaling = s.header[0], state_of(block, STATE)["scaling"] != 0
-    if event == GROWN and h["laid"] < min(h["used"], MOST_COLUMNS):
+    if event == GROWN and h["row_width"] < min(h["used"], MAX_COLUMNS):
         _lay_out(store)
     elif event == MOVED and scaling:
-        laid, stride = h["laid"], _stride_in_use(store)
-        move_vectors(s.cells[: laid * stride].reshape(laid, stride), s.distances, h["held"], laid, v.ratio, v.shift)
-    elif event == REVIEWED and h["told"] > FIRST_TOLD:
+        laid, stride = h["row_width"], _stride_in_use(store)
+        move_vectors(s.cells[: laid * stride].reshape(laid, stride), s.distances, h["n_rows"], laid, v.ratio, v.shift)
+    elif event == REVIEWED and h["n_informative"] > FIRST_TOLD:
         return 1 if _review_features(block, store) else 0
     return 0
 
@@ -303,7 +303,7 @@ def _review_features(block: np.ndarray, memory: np.ndarray) -> bool:
     v, s = ensemble_views(block), neighbour_views(memory)
     used, largest, moved = v.header[0]["used"], 0.0, False
     numbers, t = common(block)["loss"] == EPSILON_INSENSITIVE, np.float64(common(block)["t"])
-    for j in range(used if used <= MOST_COLUMNS else 0):
+    for j in range(used if used <= MAX_COLUMNS else 0):
         largest = max(largest, s.relevance[j])
     rate = min(_RISE * ROWS_BETWEEN_REVIEWS / min(t, _HORIZON), 1.0)
     for j in range(used):

@@ -9,7 +9,7 @@ the features, as `streamsvm.core.memory.moments` has them; ``location`` and ``sp
 spread of 0 for a feature that is constant; ``ratio`` and ``shift`` float64 [columns], which lead from the scale before to that in
 use. The first ``used`` columns have a feature.
 
-In a store of support vectors with a scale, a row comes as it is given, in float64, into ``given``. `scan_given` makes it the
+In a store of support vectors with a scale, a row comes as it is given, in float64, into ``unscaled``. `scan_given` makes it the
 current row, float32: a value that is large beside its deviations loses nothing.
 """
 
@@ -22,7 +22,7 @@ import numpy as np
 from streamsvm.core.checks import LARGEST_FLOAT32
 from streamsvm.core.compiling.functions import compiled
 from streamsvm.core.kernels import FOURIER, LARGEST_GAMMA, LINEAR, POLY
-from streamsvm.core.memory.moments import ANEW, GRADED, LAST_MEAN, RARE, follow_value
+from streamsvm.core.memory.moments import MOSTLY_EQUAL, NOT_BINARY, PREVIOUS_MEAN, WAS_RESET, learn_stream_value
 from streamsvm.core.memory.slots import scan_row
 from streamsvm.core.memory.support_vectors import views
 from streamsvm.core.steps.iterates import common
@@ -51,13 +51,13 @@ def learn_moments(moments: np.ndarray, first: np.ndarray, row: np.ndarray, used:
     rarely not 0, to `RARE_REACH`.
     """
     for j in range(used):
-        follow_value(moments[j], first[j], row[j], RARE_REACH if moments[j, RARE] else reach, _HORIZON, False)
+        learn_stream_value(moments[j], first[j], row[j], RARE_REACH if moments[j, MOSTLY_EQUAL] else reach, _HORIZON, False)
 
 
 @compiled(inline=True)
 def _is_binary(moments: np.ndarray) -> bool:
     """Whether a feature says yes or no: it was only 0 or 1 yet."""
-    return bool(moments[GRADED] == 0.0)
+    return bool(moments[NOT_BINARY] == 0.0)
 
 
 @compiled
@@ -112,7 +112,7 @@ def scale_moved(
         running, before = _spread_of(moments[j], scaling, alone), spread[j]
         if (
             abs(running - before) > _OFF * before
-            or moments[j, ANEW]
+            or moments[j, WAS_RESET]
             or (scaling and abs(_location_of(moments[j], running, centred) - location[j]) > 2.0 * _OFF * running)
             or (scaling and _is_binary(moments[j]) and t & (t - 1) == 0)  # whose variance counts in gamma
         ):
@@ -125,16 +125,18 @@ def scale_moved(
         if scaling:
             place = _location_of(moments[j], running, centred)
             ratio[j] = shift[j] = 0.0
-            if running > 0.0 and moments[j, ANEW] and not _is_binary(moments[j]):  # as far from the new level as from the old one
+            if (
+                running > 0.0 and moments[j, WAS_RESET] and not _is_binary(moments[j])
+            ):  # as far from the new level as from the old one
                 ratio[j] = 1.0 if before > 0.0 else 0.0
                 shift[j] = (moments[j, 1] - place) / running
                 if before > 0.0:
-                    shift[j] -= (moments[j, LAST_MEAN] - location[j]) / before
+                    shift[j] -= (moments[j, PREVIOUS_MEAN] - location[j]) / before
             elif running > 0.0:
                 ratio[j] = before / running
                 shift[j] = (location[j] - place) / running
             location[j] = place
-        spread[j], moments[j, ANEW] = running, 0.0
+        spread[j], moments[j, WAS_RESET] = running, 0.0
     return True
 
 
@@ -146,9 +148,9 @@ def units_of(moments: np.ndarray, location: np.ndarray, spread: np.ndarray, used
     """
     place, size = location[:used].copy(), spread[:used].copy()
     for j in range(used):
-        if moments[j, ANEW] and size[j] > 0.0 and not _is_binary(moments[j]):
+        if moments[j, WAS_RESET] and size[j] > 0.0 and not _is_binary(moments[j]):
             running = _spread_of(moments[j], True, False)
-            place[j] = moments[j, 1] - running * (moments[j, LAST_MEAN] - place[j]) / size[j]
+            place[j] = moments[j, 1] - running * (moments[j, PREVIOUS_MEAN] - place[j]) / size[j]
             size[j] = running
     return place, size
 
@@ -230,9 +232,9 @@ def scan_given(block: np.ndarray) -> tuple[int, float]:
 def _scan_scaled(block: np.ndarray) -> tuple[int, float]:
     v = views(block)
     used = v.header[0]["used"]
-    if too_large(v.given, used):
+    if too_large(v.unscaled, used):
         return -1, 0.0
-    scale_row(v.given, v.rows[0], v.location, v.spread, used)
+    scale_row(v.unscaled, v.rows[0], v.location, v.spread, used)
     return scan_row(v.rows[0], used, v.active[0])
 
 
@@ -277,7 +279,7 @@ def follow_scale(block: np.ndarray) -> bool:
     v, c = views(block), common(block)
     h = v.header[0]
     used = h["used"]
-    learn_moments(v.moments, v.first, v.given, used, REACH)
+    learn_moments(v.moments, v.first, v.unscaled, used, REACH)
     centred = h["kernel"] == LINEAR or h["kernel"] == POLY  # for the others only differences of rows count
     moved = scale_moved(v.moments, v.location, v.spread, v.ratio, v.shift, used, True, centred, c["t"])
     if c["gamma_rows"] == FOLLOWS:

@@ -13,7 +13,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from streamsvm.core.compiling.functions import BLOCK_TYPE, compiled, get_address, make_caller
-from streamsvm.core.memory.block import record
+from streamsvm.core.memory.block import view_record
 from streamsvm.core.memory.support_vectors import views
 from streamsvm.core.steps.decisions import lay_out
 from streamsvm.core.steps.iterates import CHOSEN, PROBABILITY, RULE_STATE
@@ -61,7 +61,7 @@ class Rule(NamedTuple):
 @compiled(inline=True)
 def state_of(block: np.ndarray, dtype: np.dtype) -> Any:
     """The rule's own record of a block, for compiled code to read and write."""
-    return record(block, RULE_STATE, dtype)
+    return view_record(block, RULE_STATE, dtype)
 
 
 @compiled(inline=True)

@@ -58,7 +58,7 @@ def predict(block: np.ndarray, store: np.ndarray, expert: int) -> int:  # noqa: 
     """Predict by an expert of second order."""
     v, n = ensemble_views(block), _fill_row(block, expert)
     e = v.experts[expert]
-    for k in range(v.header[0]["live"]):
+    for k in range(v.header[0]["n_outputs"]):
         v.inputs[k, e["first_input"]] = dot(v.newton_weights[e["number"], k, :n], v.squares[0])
     return 0
 
@@ -76,7 +76,7 @@ def rescale(block: np.ndarray, store: np.ndarray, expert: int, event: int) -> in
         for k in range(len(curvature)):
             curvature[j, k] = inverse[j, k] = 0.0
         curvature[j, j], inverse[j, j] = NEWTON_RIDGE, 1.0 / NEWTON_RIDGE
-        for k in range(v.header[0]["live"]):
+        for k in range(v.header[0]["n_outputs"]):
             v.newton_weights[number, k, j] = 0.0
     return 0
 
@@ -88,7 +88,7 @@ def update(block: np.ndarray, store: np.ndarray, expert: int, target: float, lab
     Several outputs share the curvature of the one that is least sure.
     """
     v = ensemble_views(block)
-    e, live, weight = v.experts[expert], v.header[0]["live"], min(weight, LARGEST_WEIGHT)
+    e, live, weight = v.experts[expert], v.header[0]["n_outputs"], min(weight, LARGEST_WEIGHT)
     place, number = e["first_input"], e["number"]
     n, z, direction, h = _fill_row(block, expert), v.squares[0], v.squares[1], LEAST_CURVATURE
     for k in range(live):
@@ -126,6 +126,6 @@ def _renew_inverse(block: np.ndarray, expert: int, n: int) -> None:
     elif place == ROWS_OF_INVERSE // 2:
         for j in range(n):
             z[j] = 0.0
-        for k in range(v.header[0]["live"]):
+        for k in range(v.header[0]["n_outputs"]):
             force = ROWS_OF_INVERSE * (1.0 - memory) * NEWTON_RIDGE
             pull(v.newton_inverses[number], v.newton_weights[number, k], z, n, force, v.squares[1])

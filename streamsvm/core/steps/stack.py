@@ -106,7 +106,7 @@ def learn_errors(block: np.ndarray, target: float, weight: float) -> None:
     A row counts as so many as it weighs, within bounds.
     """
     v, c = ensemble_views(block), common(block)
-    live, numbers = v.header[0]["live"], c["loss"] == EPSILON_INSENSITIVE
+    live, numbers = v.header[0]["n_outputs"], c["loss"] == EPSILON_INSENSITIVE
     rate, counted = share_of(weight, 1.0 / min(c["t"] + 1.0, WINDOW)), min(weight, MOST_ROWS)
     for m in range(FIRST_INPUT, v.header[0]["inputs"]):
         error = _error_of(target, v.inputs[0, m], 0 if numbers else answer(v.inputs, live, m), numbers)

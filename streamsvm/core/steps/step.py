@@ -10,10 +10,10 @@ from typing import NamedTuple, cast
 
 import numpy as np
 
-from streamsvm.core.budget.strategy import maintain
+from streamsvm.core.budget.strategy import maintain_budget
 from streamsvm.core.compiling.functions import compiled
-from streamsvm.core.kernels import FAST, FOURIER, LARGEST_GAMMA, compare, self_kernel
-from streamsvm.core.memory.slots import GOLDEN_GAMMA, append, next_random, scan_row
+from streamsvm.core.kernels import FAST, FOURIER, LARGEST_GAMMA, compare_with_vectors, compute_self_kernel
+from streamsvm.core.memory.slots import GOLDEN_GAMMA, append_vector, next_random, scan_row
 from streamsvm.core.memory.support_vectors import views
 from streamsvm.core.steps.iterates import (
     LAST,
@@ -120,7 +120,7 @@ def _compare_row(block: np.ndarray, n_active: int, norm: float) -> None:
     v = views(block)
     used = v.header[0]["used"]
     if v.cache[0]["valid"] == 0 or differ(v.rows[0], v.rows[2], used):
-        compare(v, 0, n_active, norm, v.kernel_rows[1], v.kernel_rows[0])
+        compare_with_vectors(v, 0, n_active, norm, v.kernel_rows[1], v.kernel_rows[0])
         for j in range(used):
             v.rows[2, j] = v.rows[0, j]
         v.cache[0]["valid"] = 1
@@ -132,7 +132,7 @@ def compute_last_scores(block: np.ndarray, n_active: int, norm: float) -> None:
     v, scale = views(block), common(block)["scale"]
     h = v.header[0]
     _compare_row(block, n_active, norm)
-    for k in range(0, h["live"], 2):
+    for k in range(0, h["n_outputs"], 2):
         v.scores[k] = (
             scale * dot_products(v.kernel_rows[0], v.coefficients[k], v.coefficients[k], h["n_support"])[0] + v.biases[k]
         )
@@ -152,7 +152,7 @@ def compute_scores(block: np.ndarray, n_active: int, norm: float) -> None:
         a = dot_products(v.kernel_rows[0], v.coefficients[0], v.coefficients[1], n)[0]
         v.scores[0] = v.scores[1] = a + dot_products(v.kernel_rows[1], v.coefficients[0], v.coefficients[1], n)[1]
         return
-    for k in range(0, h["live"], 2):
+    for k in range(0, h["n_outputs"], 2):
         a, b = dot_products(v.kernel_rows[0], v.coefficients[k], v.coefficients[k + 1], n)
         v.scores[k] = c["scale"] * a + v.biases[k]
         v.scores[k + 1] = c["average_v"] * b + c["average_u"] * a + v.biases[k + 1]
@@ -176,9 +176,9 @@ def observe(block: np.ndarray, n_active: int, norm: float, target: float, weight
     if v.cache[0]["valid"] == 0 or v.cache[0]["scored"] == 0:
         compute_scores(block, n_active, norm)
     if v.cache[0]["scored"] == 0:  # nobody asks an expert for errors or probabilities
-        track_errors(common(block), v.scores, h["live"], target)
+        track_errors(common(block), v.scores, h["n_outputs"], target)
     v.cache[0]["scored"] = 0
-    return CurrentRow(target, weight, norm, self_kernel(h["kernel"], h["gamma"], h["coef0"], h["degree"], norm))
+    return CurrentRow(target, weight, norm, compute_self_kernel(h["kernel"], h["gamma"], h["coef0"], h["degree"], norm))
 
 
 @compiled
@@ -190,7 +190,7 @@ def violation(block: np.ndarray, target: float) -> tuple[int, int, float]:
     where the only output must fall.
     """
     v = views(block)
-    live = v.header[0]["live"]
+    live = v.header[0]["n_outputs"]
     if live == 2:
         return 0, -1, shortfall(common(block), v.scores[0], target)
     label = int(target)
@@ -202,7 +202,7 @@ def violation(block: np.ndarray, target: float) -> tuple[int, int, float]:
 def track_errors(c: np.ndarray, scores: np.ndarray, live: int, target: float) -> None:
     """Update the recent error and the calibration of both iterates, which predictions and probabilities follow.
 
-    ``scores`` are the decision values of a row, of which ``live`` are in use: two for each output.
+    ``scores`` are the decision values of a row, of which ``n_outputs`` are in use: two for each output.
     """
     rate = error_rate(c)
     for iterate in range(2):
@@ -225,9 +225,9 @@ def add_support_vector(block: np.ndarray, row: CurrentRow, coefficient: float, r
     h = v.header[0]
     if h["n_support"] > h["budget"]:  # a strategy has failed in this row: there is no slot left
         return
-    add_to_coefficient(block, append(block, v.rows[0], row.norm, row.weight), coefficient, rising, falling)
+    add_to_coefficient(block, append_vector(block, v.rows[0], row.norm, row.weight), coefficient, rising, falling)
     if h["n_support"] > h["budget"]:
-        common(block)["n_merges"] += maintain(block, random_bits(block))
+        common(block)["n_merges"] += maintain_budget(block, random_bits(block))
 
 
 @compiled
@@ -258,4 +258,4 @@ def end_row(block: np.ndarray) -> None:
     """Average the iterates, and keep their lazy scale factors in range."""
     v = views(block)
     h = v.header[0]
-    finish_step(common(block), v.coefficients, v.biases, h["live"], h["n_support"])
+    finish_step(common(block), v.coefficients, v.biases, h["n_outputs"], h["n_support"])

@@ -18,7 +18,7 @@ import numpy as np
 from streamsvm.core.compiling.functions import compiled
 from streamsvm.core.kernels import dot
 from streamsvm.core.memory.ensemble import STACKS, STATE, ensemble_views
-from streamsvm.core.memory.moments import follow_value
+from streamsvm.core.memory.moments import learn_stream_value
 from streamsvm.core.steps import stack
 from streamsvm.core.steps.ensemble import LARGEST_WEIGHT, predict_experts, update_experts
 from streamsvm.core.steps.rule import state_of
@@ -81,7 +81,7 @@ def learn(block: np.ndarray, target: float, weight: float) -> int:
     """Learn the target of the current row, to which there are answers; 0."""
     v, s = ensemble_views(block), state_of(block, STATE)
     moments = v.target_moments[0]
-    follow_value(moments, v.target_first[0], target, BOUND, _HORIZON, True)
+    learn_stream_value(moments, v.target_first[0], target, BOUND, _HORIZON, True)
     spread = spread_of(moments)
     scaled = min(max((target - moments[1]) / spread, -BOUND), BOUND) if spread > 0.0 else 0.0
     stack.learn_errors(block, scaled, weight)

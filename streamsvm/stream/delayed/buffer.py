@@ -10,7 +10,7 @@ from collections.abc import Iterator
 from typing import Any, NamedTuple, get_args
 
 from streamsvm.core.checks import ExpiryPolicy, check_number, check_one_of, finite_or_none
-from streamsvm.core.saved import Saved
+from streamsvm.core.saved import Resumable
 from streamsvm.files.messages import short_repr
 from streamsvm.stream.delayed.events import MOST_ROW_BYTES, checked_label
 
@@ -38,7 +38,7 @@ class Expired(NamedTuple):
     reason: str  # ``"age"``, ``"count"`` or ``"bytes"``
 
 
-class DelayedLabels(Saved):
+class DelayedLabels(Resumable):
     """Joins rows and labels from two streams by key, in bounded memory.
 
     Rows wait for their label, and labels that come early wait for their row. A key is used once: it is settled when its row has

@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from streamsvm.core.saved import Saved
+from streamsvm.core.saved import Resumable
 from streamsvm.core.warning import warn
 
 #: The probabilities of many rows: float64 [rows] by label.
@@ -47,7 +47,7 @@ class ShownScore:
         return f"{self._name}: {self.get():.6g}"
 
 
-class Score(Saved):
+class Score(Resumable):
     """A score over all rows, and over the last ``window`` of them.
 
     Its repr has the metric, its parameters, window and positive label: it is equal for scores that may continue each other.

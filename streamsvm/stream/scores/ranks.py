@@ -14,7 +14,7 @@ from typing import Any
 
 import numpy as np
 
-from streamsvm.core.saved import Saved
+from streamsvm.core.saved import Resumable
 
 #: Bins of the scale. Those of 0 and 1 are the first and the last.
 BINS = 16_384
@@ -107,7 +107,7 @@ def exact_counts(positive: np.ndarray, p: np.ndarray) -> np.ndarray:
     return np.array([np.diff(ends, prepend=-1) - positives, positives])
 
 
-class RankCounts(Saved):
+class RankCounts(Resumable):
     """The rows of a stream by their score, in bins: int64 [2, `BINS`], which is 256 KB.
 
     Of a stream of P positive rows and N others, of which a bin holds P_b and N_b, the area under the ROC curve is that of the

@@ -11,13 +11,13 @@ from typing import Any
 import numpy as np
 from river import utils
 
-from streamsvm.core.saved import Saved
+from streamsvm.core.saved import Resumable
 from streamsvm.files.river_metrics import metrics
 from streamsvm.stream.rows import MOST_LABELS
 from streamsvm.stream.scores.base import NAME_IT, Score, described_score
 
 
-class LabelShares(Saved):
+class LabelShares(Resumable):
     """The loss of a guess: before each row, the shares of the labels that have come are the probabilities of its label.
 
     Each label counts as one row more (Laplace's rule of succession), also the one that is to come, so that none has the
@@ -71,7 +71,7 @@ class LabelShares(Saved):
 GUESSED: tuple[Any, ...] = (metrics.MAE, metrics.MSE, metrics.RMSE, metrics.R2)
 
 
-class TargetGuesses(Saved):
+class TargetGuesses(Resumable):
     """The errors of two guesses of each target but the first: the mean of those before it, and the one before it.
 
     >>> guesses = TargetGuesses()
@@ -257,7 +257,7 @@ def _number_of(metric: Any) -> float:
         return math.nan
 
 
-class CountedWindow(Saved):
+class CountedWindow(Resumable):
     """A metric over the last rows: river's ``utils.Rolling`` for metrics that are a confusion matrix ``cm`` and nothing else.
 
     The labels of the last rows are held in two queues, which Python's garbage collector has not to look through as it has through

@@ -97,7 +97,7 @@ def test_tiles_share_their_rows():
                 both.wait(PATIENCE)
             do(item)
 
-        workers.each(noted, items)
+        workers.for_each(noted, items)
 
     out = np.zeros(N)
     with Workers(2) as workers:
@@ -144,7 +144,7 @@ def test_an_error_of_one_thread_ends_the_others():
     for threads in (1, 2):
         stop = threading.Event()
         with Workers(threads) as some, pytest.raises(ValueError, match="three"):
-            some.each(do, range(4), stop)
+            some.for_each(do, range(4), stop)
         assert stop.is_set() == (threads > 1)
 
 
@@ -159,7 +159,7 @@ def test_the_first_error_is_raised_and_asks_the_others_to_stop():
         raise KeyboardInterrupt  # as `stop_if_asked` does
 
     with Workers(2) as some, pytest.raises(ValueError, match="one"):
-        some.each(do, range(2), stop)
+        some.for_each(do, range(2), stop)
 
 
 @pytest.mark.parametrize(("n_jobs", "expected"), [(None, 1), (1, 1), (3, 3), (-1000, 1)])

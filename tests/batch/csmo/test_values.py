@@ -43,7 +43,7 @@ def test_values(name, gamma, tile, monkeypatch):
         for threads in (1, 2):
             written, sums = np.empty(expected.shape, np.float32), np.ones((len(A), 2))
             with Workers(threads) as workers:
-                values.write_kernel_values(A, B, kernel, written, workers.each)
-                values.add_kernel_sums(A, B, c, kernel, sums, workers.each)
+                values.write_kernel_values(A, B, kernel, written, workers.for_each)
+                values.add_kernel_sums(A, B, c, kernel, sums, workers.for_each)
             np.testing.assert_allclose(written, expected, rtol=1e-5, atol=1e-30)
             np.testing.assert_allclose(sums, 1.0 + expected @ c, atol=1e-9 * size)

@@ -11,26 +11,26 @@ import naive
 from streamsvm import BSCAClassifier, BSGDClassifier, Merge
 from streamsvm.core.budget import merge_search as merging
 from streamsvm.core.budget import merge_table
-from streamsvm.core.budget.merge_search import SEARCHES, find_shared_partner, shared_position
+from streamsvm.core.budget.merge_search import SEARCHES, find_shared_partner, find_shared_position
 from streamsvm.core.budget.merge_table import (
     GRID,
-    compiled_degradation,
-    computed_tables,
-    golden_sections,
-    merge_tables,
-    packed,
-    unpacked,
-    weight_degradation,
+    compute_degradation,
+    compute_degradation_compiled,
+    compute_tables,
+    load_tables,
+    pack_tables,
+    search_positions,
+    unpack_tables,
 )
-from streamsvm.core.budget.removal import oldest_argmin, squared_coefficients
+from streamsvm.core.budget.removal import find_oldest_minimum, sum_squared_coefficients
 from streamsvm.core.memory.support_vectors import SupportVectorStore
 
 GAMMA = 0.7
-TABLES = merge_tables().copy()  # as compiled code has them: for a type that can only be read it would be compiled once more
+TABLES = load_tables().copy()  # as compiled code has them: for a type that can only be read it would be compiled once more
 
 
 def test_the_tables_of_the_package_are_those_of_the_algorithm():
-    tables, ours = computed_tables(), merge_tables()
+    tables, ours = compute_tables(), load_tables()
     # Another processor's exponentials may differ in the last bit. Where equal coefficients begin to merge apart, at q = 2, the
     # maximum is flat to the third derivative: there its place moves with that bit, and its value does not.
     others = np.argwhere(~np.isclose(ours, tables, rtol=1e-6, atol=0.0))
@@ -39,18 +39,18 @@ def test_the_tables_of_the_package_are_those_of_the_algorithm():
     q = np.array([u / (GRID - 1 - u) for *_, u in others])
     s = np.exp(-((1.0 - h) ** 2) * q) + np.exp(-(h**2) * q)
     np.testing.assert_allclose(s[0], s[1], rtol=1e-15)
-    assert unpacked(packed(tables)).tobytes() == tables.tobytes()
-    assert not merge_tables().flags.writeable
+    assert unpack_tables(pack_tables(tables)).tobytes() == tables.tobytes()
+    assert not load_tables().flags.writeable
 
 
 def test_threads_that_read_the_tables_at_once_get_one_array(monkeypatch):
     # A model holds its address: where each thread had read its own, all but one were freed under their models.
-    both, read = threading.Barrier(2, timeout=60), merge_table.unpacked
+    both, read = threading.Barrier(2, timeout=60), merge_table.unpack_tables
     monkeypatch.setattr(merge_table, "_read", {})
-    monkeypatch.setattr(merge_table, "unpacked", lambda content: (both.wait(), read(content))[1])
+    monkeypatch.setattr(merge_table, "unpack_tables", lambda content: (both.wait(), read(content))[1])
     with ThreadPoolExecutor(2) as threads:
-        first, second = threads.map(lambda _: merge_tables(), range(2))
-    assert first is second is merge_tables()
+        first, second = threads.map(lambda _: load_tables(), range(2))
+    assert first is second is load_tables()
 
 
 def problems(n):
@@ -61,7 +61,7 @@ def problems(n):
 
 def degradation(m, q, h):
     """Of coefficients m and 1 - m of one output."""
-    return weight_degradation((1.0 - m) ** 2, m**2, m * (1.0 - m), q, h)
+    return compute_degradation((1.0 - m) ** 2, m**2, m * (1.0 - m), q, h)
 
 
 def test_table_stays_between_its_bounds():
@@ -79,7 +79,7 @@ def test_table_stays_between_its_bounds():
 
 def test_golden_sections_find_what_a_dense_grid_finds():
     m, q = problems(60)
-    h = golden_sections(m, q)
+    h = search_positions(m, q)
     for i in range(len(m)):
         a, b, kappa = 1.0 - m[i], m[i], np.exp(-q[i])
         s = naive.merged_coefficient(a, b, kappa, h[i])
@@ -91,7 +91,7 @@ def test_weight_degradation_is_that_of_the_gram_matrix():
     h = np.random.default_rng(1).random(len(m))
     expected = [naive.weight_degradation(1.0 - m[i], m[i], np.exp(-q[i]), h[i]) for i in range(len(m))]
     np.testing.assert_allclose(degradation(m, q, h), expected, rtol=1e-6, atol=1e-14)
-    compiled = [compiled_degradation(*problem) for problem in zip((1.0 - m) ** 2, m**2, m * (1.0 - m), q, h, strict=True)]
+    compiled = [compute_degradation_compiled(*problem) for problem in zip((1.0 - m) ** 2, m**2, m * (1.0 - m), q, h, strict=True)]
     np.testing.assert_allclose(compiled, degradation(m, q, h), rtol=1e-9)
 
 
@@ -99,9 +99,9 @@ def test_weight_degradation_is_that_of_the_gram_matrix():
 def test_places_cost_hardly_more_than_the_optimum(search, factor):
     m, q = problems(100 if config.DISABLE_JIT else 1000)
     tables = TABLES
-    best = degradation(m, q, golden_sections(m, q))
+    best = degradation(m, q, search_positions(m, q))
     for i in range(len(m)):
-        h = merging.best_position(SEARCHES[search], tables, m[i], q[i])
+        h = merging.find_position(SEARCHES[search], tables, m[i], q[i])
         assert degradation(m[i], q[i], h) <= factor * best[i] + 1e-15
 
 
@@ -171,14 +171,14 @@ def test_older_ones_lost_ones_and_those_of_the_other_sign(search):
 
 def test_argmin_takes_the_oldest_of_equals():
     values = np.array([3.0, 1.0, np.inf, 1.0], np.float32)
-    assert oldest_argmin(values, np.array([0, 9, 1, 4]), 4) == 3
+    assert find_oldest_minimum(values, np.array([0, 9, 1, 4]), 4) == 3
 
 
 # Several outputs share the support vectors --------------------------------------------------------------------------------------
 
 
 def position(search, a, b, q):
-    return shared_position(SEARCHES[search], TABLES, a @ a, b @ b, a @ b, q)
+    return find_shared_position(SEARCHES[search], TABLES, a @ a, b @ b, a @ b, q)
 
 
 def pairs(n):
@@ -203,10 +203,10 @@ def test_positions_are_those_of_the_twin(search):
 def test_degradations_at_the_best_positions():
     for a, b, q in pairs(60):
         h, best = naive.best_shared_merge(a, b, np.exp(-q))
-        assert weight_degradation(a @ a, b @ b, a @ b, q, h) == pytest.approx(best, rel=1e-6, abs=1e-12)
+        assert compute_degradation(a @ a, b @ b, a @ b, q, h) == pytest.approx(best, rel=1e-6, abs=1e-12)
         for search, factor in (("lookup-wd", 1.001), ("gss-precise", 1.0001)):
             found = position(search, a, b, q)
-            assert weight_degradation(a @ a, b @ b, a @ b, q, found) <= factor * best + 1e-9
+            assert compute_degradation(a @ a, b @ b, a @ b, q, found) <= factor * best + 1e-9
 
 
 def shared_stores(n_stores, n=60, classes=5):
@@ -220,7 +220,7 @@ def shared_stores(n_stores, n=60, classes=5):
             up, down = rng.permutation(classes)[:2]
             rows[2 * up, i], rows[2 * down, i] = rng.exponential(size=2) * [1.0, -1.0]
         lengths = np.zeros(n, np.float32)
-        squared_coefficients(rows, 2 * classes, n, lengths)
+        sum_squared_coefficients(rows, 2 * classes, n, lengths)
         first = int(lengths.argmin())
         yield rows, lengths, first, ((points - points[first]) ** 2).sum(axis=1).astype(np.float32)
 

@@ -11,15 +11,15 @@ from river import datasets
 from refused import refused
 from streamsvm import BSCAClassifier, BSGDClassifier, Merge, Projection, Removal
 from streamsvm.core.budget import Refusal, Strategy, choose_strategy
-from streamsvm.core.budget.strategy import maintain, set_strategy
-from streamsvm.core.memory.slots import append, remove
+from streamsvm.core.budget.strategy import maintain_budget, set_strategy
+from streamsvm.core.memory.slots import append_vector, remove_vector
 from streamsvm.core.memory.support_vectors import SupportVectorStore, views
 
 
 @njit
 def remove_oldest(block, random):
     v = views(block)
-    remove(block, v.stamps[: v.header[0]["n_support"]].argmin())
+    remove_vector(block, v.stamps[: v.header[0]["n_support"]].argmin())
     return 0
 
 
@@ -58,7 +58,7 @@ class Wrong(Strategy):
 
 @njit
 def call(block, random):
-    return maintain(block, random)
+    return maintain_budget(block, random)
 
 
 def full_store(budget=6, gram=False):
@@ -66,7 +66,7 @@ def full_store(budget=6, gram=False):
     store.used = 3
     rng = np.random.default_rng(0)
     for i in range(budget + 1):
-        append(store.block, rng.normal(size=3).astype(np.float32), 1.0, 1.0 + i)
+        append_vector(store.block, rng.normal(size=3).astype(np.float32), 1.0, 1.0 + i)
         store.coefficients[0, i] = rng.exponential()
     return store
 
@@ -107,7 +107,7 @@ def test_one_event_is_one_support_vector_less(strategy):
         set_strategy(each, strategy, False)
     total = store.views.weights.sum()
     merged = call(store.block, np.uint64(11))
-    assert merged == maintain(again.block, np.uint64(11)) == int(strategy.merges)
+    assert merged == maintain_budget(again.block, np.uint64(11)) == int(strategy.merges)
     assert store.n_support == 6
     assert store.snapshot() == again.snapshot()
     assert (store.views.weights.sum() == total) == strategy.merges
@@ -118,7 +118,7 @@ def test_without_an_event_the_store_stays_as_it_is():
         store = full_store()
         before = store.snapshot()
         set_strategy(store, strategy, False)
-        assert call(store.block, np.uint64(3)) == maintain(store.block, np.uint64(3)) == 0
+        assert call(store.block, np.uint64(3)) == maintain_budget(store.block, np.uint64(3)) == 0
         assert store.snapshot() == before
 
 

@@ -104,7 +104,7 @@ def test_what_a_function_refers_to_is_in_its_key(one, other):
     ],
 )
 def test_what_generated_code_depends_on_is_in_the_key_and_nothing_of_the_process(change, changed):
-    from streamsvm.core.budget.merge import merge
+    from streamsvm.core.budget.merge import merge_smallest
     from streamsvm.learners.bsgd import step
 
     code = f"""
@@ -117,7 +117,7 @@ print(compute_key(step.learn_one), compute_key(merge))
 """
     environment = {**os.environ, "PYTHONHASHSEED": "1"}
     done = subprocess.run([sys.executable, "-c", code], check=True, capture_output=True, text=True, env=environment)
-    keys = zip(done.stdout.split(), map(compute_key, (step.learn_one, merge)), strict=True)
+    keys = zip(done.stdout.split(), map(compute_key, (step.learn_one, merge_smallest)), strict=True)
     assert {place for place, (there, here) in enumerate(keys) if there != here} == changed
 
 

@@ -8,21 +8,22 @@ import pytest
 from streamsvm.core.compiling.common import INTERPRETED
 from streamsvm.core.compiling.functions import BLOCK_TYPE, load_backend
 from streamsvm.core.compiling.signatures import to_numba_types
-from streamsvm.core.kernels import kernel_row
-from streamsvm.core.memory.slots import kernel_row_of
+from streamsvm.core.kernels import compute_kernel_row
+from streamsvm.core.memory.slots import compute_slot_kernels
 
 pytestmark = [pytest.mark.thorough, pytest.mark.skipif(INTERPRETED, reason="nothing is compiled")]
 
-#: It prints what it has compiled for a caller of `kernel_row`, and the name under which the caller finds that.
+#: It prints what it has compiled for a caller of `compute_kernel_row`, and the name under which the caller finds that.
 CALLER = """
 from streamsvm.core.compiling.functions import BLOCK_TYPE, load_backend
 from streamsvm.core.compiling.signatures import to_numba_types
 from streamsvm.core.compiling.disk_cache import compiled_names
-from streamsvm.core.memory.slots import kernel_row_of
+from streamsvm.core.memory.slots import compute_slot_kernels
 
-library = kernel_row_of.compile_entry(to_numba_types(f"{BLOCK_TYPE} i8")).library
+library = compute_slot_kernels.compile_entry(to_numba_types(f"{BLOCK_TYPE} i8")).library
 [callee] = load_backend().find_noinline_callees(library).values()
-print(*sorted(compiled_names), *(f.name for f in library._get_module_for_linking().functions if "10kernel_rowB" in f.name))
+functions = library._get_module_for_linking().functions
+print(*sorted(compiled_names), *(f.name for f in functions if "18compute_kernel_rowB" in f.name))
 """
 #: A function of a user that numba keeps in its own cache.
 USERS = """
@@ -46,25 +47,25 @@ def run(*words, folder):
 
 
 def test_callers_have_no_copy():
-    library = kernel_row_of.compile_entry(to_numba_types(f"{BLOCK_TYPE} i8")).library
-    assert [function for function, _ in load_backend().find_noinline_callees(library)] == [kernel_row]
-    copies = [f for f in library._get_module_for_linking().functions if "10kernel_rowB" in f.name]
+    library = compute_slot_kernels.compile_entry(to_numba_types(f"{BLOCK_TYPE} i8")).library
+    assert [function for function, _ in load_backend().find_noinline_callees(library)] == [compute_kernel_row]
+    copies = [f for f in library._get_module_for_linking().functions if "18compute_kernel_rowB" in f.name]
     assert [f.is_declaration for f in copies] == [True]
 
 
 def test_a_caller_finds_what_another_process_has_compiled(tmp_path, monkeypatch):
     monkeypatch.setenv("NUMBA_CACHE_DIR", str(tmp_path))
     *compiled, name = run("-c", CALLER, folder=tmp_path)
-    assert {"kernel_row", "kernel_row_of"} <= {*compiled}
+    assert {"compute_kernel_row", "compute_slot_kernels"} <= {*compiled}
     assert run("-c", CALLER, folder=tmp_path) == [name]
-    [file] = tmp_path.glob("streamsvm/kernel_row-*")
+    [file] = tmp_path.glob("streamsvm/compute_kernel_row-*")
     file.unlink()
-    assert run("-c", CALLER, folder=tmp_path) == ["kernel_row", name]
+    assert run("-c", CALLER, folder=tmp_path) == ["compute_kernel_row", name]
     # Other settings may give a callee another name: then the caller, who would not find it, is compiled anew.
-    next(tmp_path.glob("streamsvm/kernel_row-*")).unlink()
+    next(tmp_path.glob("streamsvm/compute_kernel_row-*")).unlink()
     monkeypatch.setenv("NUMBA_EXTEND_VARIABLE_LIFETIMES", "1")
     *compiled, other = run("-c", CALLER, folder=tmp_path)
-    assert (compiled, other == name) == (["kernel_row", "kernel_row_of"], False)
+    assert (compiled, other == name) == (["compute_kernel_row", "compute_slot_kernels"], False)
     monkeypatch.delenv("NUMBA_EXTEND_VARIABLE_LIFETIMES")
     assert run("-c", CALLER, folder=tmp_path) == [other]
 

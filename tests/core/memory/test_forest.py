@@ -19,11 +19,11 @@ def learn(store, n, seed=0, labels=3):
     damping[1] = 0.5
     for _ in range(n):
         h = v.header[0]
-        place = int(h["learned"] % h["places"])
+        place = int(h["n_learned"] % h["capacity"])
         v.row[: store.used] = rng.integers(9, size=store.used)
         v.rows[place, : store.used] = v.row[: store.used]
         v.labels[place] = int(v.row[0] + rng.integers(2)) % labels
-        h["learned"] += 1
+        h["n_learned"] += 1
         forest._walk_trees(store.block)
         forest._teach_trees(store.block, damping, place, int(v.labels[place]))
         grow_tree(store.block, damping)
@@ -35,11 +35,11 @@ def learn_numbers(store, n, seed=0):
     rng, v = np.random.default_rng(seed), store.views
     for _ in range(n):
         h = v.header[0]
-        place, width = int(h["learned"] % h["places"]), 3 + store.used
+        place, width = int(h["n_learned"] % h["capacity"]), 3 + store.used
         v.row[:width] = rng.integers(9, size=width)
         v.rows[place, :width] = v.row[:width]
         v.numbers[:, place] = v.row[3] - 4.0, v.row[4] - 4.0
-        h["learned"] += 1
+        h["n_learned"] += 1
         forest._walk_trees(store.block)
         for kind in range(2):
             forest._teach_means(store.block, kind, float(v.numbers[kind, place]))
@@ -61,8 +61,8 @@ def test_store_size_is_what_its_formula_says():
         places = min(N, 153_600 // kept)
         about = 4 * min(N * kept, 153_600) + (6 if K else 14) * places + 32 * kept**0.5 * (K + 8) + 245_000
         assert abs(store.nbytes - about) < 0.03 * about
-        assert store.nbytes == store.block.nbytes == ForestStore.nbytes_of(D, rows=rows, labels=labels)
-        assert ForestStore(rows, features, labels, columns=2).nbytes == ForestStore.nbytes_of(2, rows=rows, labels=labels)
+        assert store.nbytes == store.block.nbytes == ForestStore.compute_nbytes(D, rows=rows, labels=labels)
+        assert ForestStore(rows, features, labels, columns=2).nbytes == ForestStore.compute_nbytes(2, rows=rows, labels=labels)
 
 
 def test_sizes_are_checked():
@@ -74,12 +74,12 @@ def test_sizes_are_checked():
 @pytest.mark.parametrize(("columns", "labels"), [(4, 8), (16, 3), (16, 8)])
 def test_a_store_with_more_columns_or_labels_goes_on_alike(n, columns, labels):
     store, other = made(n, columns=4), ForestStore(120, 5, labels, columns=columns)
-    other.take(store)
+    other.copy_from(store)
     learn(store, 50, seed=1), learn(other, 50, seed=1)
     assert other.views.header[0]["columns"] == columns
     if labels == 3:  # with more labels, it is more work to choose a test
         for number in range(TREES):
-            for ours, theirs in zip(other.tree(number), store.tree(number), strict=True):
+            for ours, theirs in zip(other.get_tree(number), store.get_tree(number), strict=True):
                 np.testing.assert_array_equal(ours, theirs)
         np.testing.assert_array_equal(other.views.errors, store.views.errors)
     ForestStore(120, 5, labels, columns=columns).restore(other.snapshot())
@@ -87,9 +87,9 @@ def test_a_store_with_more_columns_or_labels_goes_on_alike(n, columns, labels):
 
 @pytest.mark.parametrize("n", [5, 300])
 def test_of_more_features_there_is_room_for_fewer_rows_and_the_latest_stay(n, monkeypatch):
-    monkeypatch.setattr(memory, "MOST_CELLS", 120 * 4)
+    monkeypatch.setattr(memory, "MAX_CELLS", 120 * 4)
     store, other = made(n, columns=4), ForestStore(120, 5, 3, columns=16)
-    other.take(store)
+    other.copy_from(store)
     assert other.views.rows.shape == (30, 16)
     held = min(n, 30)
     for row in range(n - held, n):
@@ -99,27 +99,27 @@ def test_of_more_features_there_is_room_for_fewer_rows_and_the_latest_stay(n, mo
     again.restore(other.snapshot())
     learn(again, 100), learn(other, 100)
     assert again.snapshot() == other.snapshot()
-    assert other.grown > 1
+    assert other.n_grown > 1
 
 
 @pytest.mark.parametrize("n", [7, 300])
 def test_a_store_of_numbers_is_copied_and_restored(n, monkeypatch):
     store, other = made(n, labels=0, columns=4), ForestStore(120, 5, 0, columns=16)
-    other.take(store)
+    other.copy_from(store)
     again = ForestStore(120, 5, 0, columns=16)
     again.restore(other.snapshot())
     for each in (store, other, again):
         learn_numbers(each, 150, seed=1)
     assert again.snapshot() == other.snapshot()
     for number in range(TREES):
-        for ours, theirs in zip(other.tree(number), store.tree(number), strict=True):
+        for ours, theirs in zip(other.get_tree(number), store.get_tree(number), strict=True):
             np.testing.assert_array_equal(ours, theirs)
-    monkeypatch.setattr(memory, "MOST_CELLS", 40 * 8)
+    monkeypatch.setattr(memory, "MAX_CELLS", 40 * 8)
     fewer = ForestStore(120, 5, 0, columns=5)
-    fewer.take(store)
+    fewer.copy_from(store)
     assert fewer.views.numbers.shape == (2, 40)
     ForestStore(120, 5, 0, columns=5).restore(fewer.snapshot())
-    assert learn_numbers(fewer, 100).grown > store.grown
+    assert learn_numbers(fewer, 100).n_grown > store.n_grown
 
 
 def test_labels_that_are_swapped_are_swapped_everywhere():
@@ -142,7 +142,7 @@ def test_a_store_that_is_restored_goes_on_as_the_other(n):
     for each in (store, other):
         learn(each, 150, seed=1)
     assert other.snapshot() == store.snapshot()
-    assert other.grown > 3
+    assert other.n_grown > 3
 
 
 def of_node(link=None, threshold=None, leaf=None, inner=True):
@@ -167,10 +167,10 @@ NOWHERE, LEAF = "leads nowhere", "no label, row or count"
 
 
 OF_LABELS = {
-    "the snapshot's .* is .*, the store's": {"columns": [32], "places": [16], "labels": [2], "kept": [16], "tests": [5]},
+    "the snapshot's .* is .*, the store's": {"columns": [32], "capacity": [16], "labels": [2], "row_width": [16], "tests": [5]},
     "of a forest with": {"used": [-1, 65]},
     "rows hold numbers beyond": {"used": [3]},
-    "does not fit": {"learned": [-1, 2**62], "grown": [-1], "due": [-1]},
+    "does not fit": {"n_learned": [-1, 2**62], "n_grown": [-1], "next_growth": [-1]},
     " hold ": {
         ("rows", (0, 0)): [np.nan, np.inf],
         ("labels", 0): [-1],
@@ -198,8 +198,8 @@ OF_LABELS = {
     LEAF: [of_node(leaf=leaf, inner=False) for leaf in ((0, 3), (1, -1), (2, 120), (2, -1), (3, 121), (3, 121 << 8), (3, -1))],
 }
 OF_NUMBERS = {
-    "the snapshot's .* is .*, the store's": {"labels": [3], "numbered": [5], "added": [0]},
-    "labels or numbers that there are not": {"missed": [np.nan, 21.0], ("labels", 0): [1]},
+    "the snapshot's .* is .*, the store's": {"labels": [3], "target_rows": [5], "extra_columns": [0]},
+    "labels or numbers that there are not": {"last_residual": [np.nan, 21.0], ("labels", 0): [1]},
     " hold ": {("numbers", (1, 0)): [np.nan], ("numbers", (0, 0)): [-21.0]},
     "a mean or a count": [of_node(leaf=leaf, inner=False) for leaf in ((1, 0x7FFF), (1, 0x42FF), (3, 0x42FF), (3, -0x4100))],
     NOWHERE: [of_node(link=lambda link, _: link | 67 << 16)],

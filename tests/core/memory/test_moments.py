@@ -6,7 +6,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from refused import refused
-from streamsvm.core.memory.moments import ANEW, FOLLOWED, N_FIRST, RARE, check_moments, follow_value
+from streamsvm.core.memory.moments import MOSTLY_EQUAL, N_FIRST, N_MOMENTS, WAS_RESET, check_moments, learn_stream_value
 
 BOUND, HORIZON = 8.0, 950.0
 
@@ -99,9 +99,9 @@ class Twin:
 
 
 def followed(values, levels=False):
-    moments, first = np.zeros(FOLLOWED), np.zeros(N_FIRST, np.float64)
+    moments, first = np.zeros(N_MOMENTS), np.zeros(N_FIRST, np.float64)
     for value in values:
-        follow_value(moments, first, float(value), BOUND, HORIZON, levels)
+        learn_stream_value(moments, first, float(value), BOUND, HORIZON, levels)
         check_moments(moments[None])
     return moments
 
@@ -114,15 +114,15 @@ pieces = st.lists(st.tuples(lengths, st.sampled_from((0.0, 3.0, -1e3, 1e6)), spr
 @given(pieces, st.booleans(), st.integers(0, 99))
 def test_it_is_the_twin_with_lists(pieces, levels, seed):
     rng, twin = np.random.default_rng(seed), Twin(levels)
-    moments, first = np.zeros(FOLLOWED), np.zeros(N_FIRST, np.float64)
+    moments, first = np.zeros(N_MOMENTS), np.zeros(N_FIRST, np.float64)
     for n, level, spread in pieces:
         for value in (level + spread * rng.normal(size=n)).tolist():
             twin.follow(value)
-            follow_value(moments, first, value, BOUND, HORIZON, levels)
+            learn_stream_value(moments, first, value, BOUND, HORIZON, levels)
         assert moments[0] == twin.n
         np.testing.assert_allclose(moments[1], twin.mean, rtol=1e-9, atol=1e-12)
         np.testing.assert_allclose(moments[2], twin.squares, rtol=1e-6, atol=1e-12)
-        assert (moments[3], moments[5], moments[ANEW]) == (len(twin.held), twin.renewed, twin.anew)
+        assert (moments[3], moments[5], moments[WAS_RESET]) == (len(twin.held), twin.renewed, twin.anew)
 
 
 @pytest.mark.parametrize("start", [np.zeros(400), np.full(400, -999.0), np.random.default_rng(1).normal(size=400)])
@@ -171,9 +171,9 @@ def test_glitches_and_rare_values_are_no_level():
     rng = np.random.default_rng(4)
     moments = followed([*rng.normal(size=200), *np.full(N_FIRST - 1, 1e6), *rng.normal(size=200)])
     assert abs(moments[1]) < 50.0
-    assert moments[ANEW] == 0.0
+    assert moments[WAS_RESET] == 0.0
     moments = followed([0.0] * 100 + [1.0, 0.0] * 3 + [0.0] * 100)
-    assert moments[RARE] == 1.0
+    assert moments[MOSTLY_EQUAL] == 1.0
     assert 0.0 < moments[1] < 0.1
 
 
@@ -182,6 +182,6 @@ def test_glitches_and_rare_values_are_no_level():
     [(0, -1.0), (0, 1e30), (2, -1.0), (3, 32.0), (3, -1.0), (3, 0.5), (4, 2.0), (5, 0.5), (5, 3.0), (6, -1.0)],
 )
 def test_moments_that_are_none_are_refused(column, value):
-    moments = np.zeros((2, FOLLOWED))
+    moments = np.zeros((2, N_MOMENTS))
     moments[1, column] = value
     refused("the snapshot is corrupt", check_moments, moments)

@@ -12,7 +12,7 @@ from streamsvm.core.steps import neighbours
 
 def learn(store, x, target, weight=1.0):
     """Learn a row that was missed, of features with a deviation of 1."""
-    v, laid = store.views, int(store.views.header[0]["laid"])
+    v, laid = store.views, int(store.views.header[0]["row_width"])
     v.row[:laid], v.units[:laid] = x[:laid], 1.0
     neighbours.find(store.block, neighbours.LEAST_OF_LABELS, np.zeros(0))
     neighbours._learn_row(store.block, target, weight, True, False)
@@ -33,7 +33,7 @@ def filled(n, rows=32, max_features=5, features=2):
 
 
 def weights(store):
-    return store.views.weights[: store.held].tolist()
+    return store.views.weights[: store.n_rows].tolist()
 
 
 def test_store_size_is_what_its_formula_says():
@@ -41,8 +41,8 @@ def test_store_size_is_what_its_formula_says():
         N, D = -(-rows // 16) * 16, -(-features // 16) * 16
         store = NeighbourStore(rows, features)
         assert 700 < store.nbytes - 4 * min(N * D, 128_000) - 12 * N - 24 * D < 1_100
-        assert store.nbytes == store.block.nbytes == NeighbourStore.nbytes_of(D, rows=rows)
-        assert NeighbourStore(rows, features, columns=2).nbytes == NeighbourStore.nbytes_of(2, rows=rows)
+        assert store.nbytes == store.block.nbytes == NeighbourStore.compute_nbytes(D, rows=rows)
+        assert NeighbourStore(rows, features, columns=2).nbytes == NeighbourStore.compute_nbytes(2, rows=rows)
     assert store.nbytes < 1_000_000
 
 
@@ -53,13 +53,13 @@ def test_sizes_are_checked():
 
 @pytest.mark.parametrize(("laid", "stride"), [(0, 2000), (1, 2000), (64, 2000), (65, 1968), (512, 240)])
 def test_the_more_features_the_fewer_rows_there_is_room_for(laid, stride):
-    assert memory.stride_of(128_000, 2000, laid) == stride
+    assert memory.compute_stride(128_000, 2000, laid) == stride
     assert grown(NeighbourStore(2000, 600), laid).stride == stride
 
 
 def test_the_oldest_row_makes_room():
     store = filled(40)
-    assert (store.held, store.stride, store.views.header[0]["next"]) == (32, 32, 8)
+    assert (store.n_rows, store.stride, store.views.header[0]["next_slot"]) == (32, 32, 8)
     assert weights(store) == [*range(33, 41), *range(9, 33)]
     assert store.vectors[:, 0].tolist() == [w - 1.0 for w in weights(store)]
     assert store.vectors[:, 1].tolist() == [1.0 - w for w in weights(store)]
@@ -70,10 +70,10 @@ def test_the_oldest_row_makes_room():
     [(7, 32, 64, 4, 16), (32, 32, 64, 4, 16), (40, 32, 64, 4, 16), (20, 48, 96, 3, 32), (50, 48, 96, 3, 32)],
 )
 def test_rows_are_laid_out_anew_where_features_come_and_the_newest_stay(n, rows, cells, features, stride, monkeypatch):
-    monkeypatch.setattr(memory, "MOST_CELLS", cells)
+    monkeypatch.setattr(memory, "MAX_CELLS", cells)
     store = grown(filled(n, rows), features)
     kept = min(n, stride)
-    assert (store.stride, store.held, store.views.header[0]["next"]) == (stride, kept, 0)
+    assert (store.stride, store.n_rows, store.views.header[0]["next_slot"]) == (stride, kept, 0)
     assert weights(store) == list(range(n - kept + 1, n + 1))
     assert store.views.targets[:kept].tolist() == [float((w - 1) % 3) for w in range(n - kept + 1, n + 1)]
     w = np.array(weights(store))
@@ -91,12 +91,12 @@ def test_a_store_with_other_columns_has_the_same_rows_in_the_same_places(n, here
         learn(store, np.array([i, -i], np.float32), float(i % 3), float(i + 1))
     store.views.relevance[:2] = [0.5, -0.25]
     other = NeighbourStore(32, 5, columns=there)
-    other.take(store)
+    other.copy_from(store)
     assert weights(other) == weights(store)
     np.testing.assert_array_equal(other.vectors, store.vectors)
     assert other.views.relevance[:2].tolist() == [0.5, -0.25]
     again = NeighbourStore(32, 5, columns=here)
-    again.take(other)
+    again.copy_from(other)
     assert again.snapshot() == store.snapshot()
 
 
@@ -104,16 +104,16 @@ def test_a_store_with_other_columns_has_the_same_rows_in_the_same_places(n, here
 @pytest.mark.parametrize("rows", [32, 64])
 def test_a_store_that_takes_the_rows_of_another_has_the_oldest_first(n, rows):
     store, other = filled(n), NeighbourStore(rows, 5)
-    store.views.relevance[:2], store.views.header["passed"] = [0.5, -0.25], 3
-    other.take(store)
+    store.views.relevance[:2], store.views.header["n_correct"] = [0.5, -0.25], 3
+    other.copy_from(store)
     oldest = max(n - 32, 0)
     assert weights(other) == list(range(oldest + 1, n + 1))
     assert other.vectors[:, 0].tolist() == list(range(oldest, n))
-    assert other.views.targets[: other.held].tolist() == [float(i % 3) for i in range(oldest, n)]
+    assert other.views.targets[: other.n_rows].tolist() == [float(i % 3) for i in range(oldest, n)]
     assert other.views.relevance.tolist() == store.views.relevance.tolist()
-    for name in ("used", "laid", "held", "passed", "told"):
+    for name in ("used", "row_width", "n_rows", "n_correct", "n_informative"):
         assert other.views.header[0][name] == store.views.header[0][name]
-    for i in range(rows + 3 - other.held):  # and goes on so
+    for i in range(rows + 3 - other.n_rows):  # and goes on so
         learn(other, np.ones(2, np.float32), 1.0, 100.0 + i)
     assert weights(other)[:4] == [100.0 + rows - min(n, 32) + i for i in range(3)] + [
         max(n - 32, 0) + 4.0 if n > 3 else 103.0 - n
@@ -131,21 +131,21 @@ def test_a_store_that_is_restored_goes_on_as_the_other(n):
         for each in (store, other):
             learn(each, x, float(i % 2), 2.0)
     assert other.snapshot() == store.snapshot()
-    assert other.views.header[0]["told"] > 0.0
+    assert other.views.header[0]["n_informative"] > 0.0
 
 
 HEADERS = {
     "the snapshot's .* is .*, the store's": {"columns": [32], "cells": [528], "rows": [16]},
     "of -?[16] features": {"used": [-1, 6]},
     "2 of 1 features": {"used": [1]},
-    "(-1|3) of 2 features": {"laid": [-1, 3]},
-    "hold numbers beyond": {"laid": [1]},
-    "(-1|33) rows": {"held": [-1, 33]},
+    "(-1|3) of 2 features": {"row_width": [-1, 3]},
+    "hold numbers beyond": {"row_width": [1]},
+    "(-1|33) rows": {"n_rows": [-1, 33]},
     "(31|32) rows, where there is room for 32": {
-        "held": [31],
-        "next": [-1, 32],
-        "passed": [-1, 2**62],
-        "told": [-1.0, np.nan, 2.0**62],
+        "n_rows": [31],
+        "next_slot": [-1, 32],
+        "n_correct": [-1, 2**62],
+        "n_informative": [-1.0, np.nan, 2.0**62],
     },
 }
 NUMBERS = {
@@ -172,8 +172,8 @@ def test_snapshots_that_compiled_code_could_not_trust_are_refused(n, wrong):
 
 def test_no_more_than_512_features_are_laid_out():
     store = grown(NeighbourStore(16, 600), 513)
-    assert (store.used, store.views.header[0]["laid"], store.vectors.shape) == (513, 512, (0, 512))
+    assert (store.used, store.views.header[0]["row_width"], store.vectors.shape) == (513, 512, (0, 512))
     fresh = NeighbourStore(16, 600)
     fresh.restore(store.snapshot())
-    store.views.header["laid"] = 513
+    store.views.header["row_width"] = 513
     refused("513 of 513 features", fresh.restore, store.snapshot())

@@ -6,17 +6,17 @@ from numba import njit
 
 from refused import refused
 from spoilt import check_spoilt
-from streamsvm.core.memory.slots import append, remove
+from streamsvm.core.memory.slots import append_vector, remove_vector
 from streamsvm.core.memory.support_vectors import SupportVectorStore, Views, views
 
 
 def filled():
     """Five support vectors of two features in a store for three, with two of four outputs in use."""
     store = SupportVectorStore(5, 3, 4)
-    store.used, store.live = 2, 2
+    store.used, store.n_outputs = 2, 2
     for i in range(5):
         row = np.array([i % 3 + 0.5, -1.0, 0.0], np.float32)
-        append(store.block, row, float(np.square(row).sum()), 1.0)
+        append_vector(store.block, row, float(np.square(row).sum()), 1.0)
     store.coefficients[:] = np.random.default_rng(0).normal(size=(2, 5))
     store.views.biases[:2] = 0.5
     store.views.means[:2] = 1.0
@@ -50,8 +50,8 @@ def test_snapshots():
         ("n_support", b"\xff" * 8, "support vectors"),
         ("n_support", b"\x06", "6 support vectors"),
         ("used", b"\x09", "features"),
-        ("live", b"\x05", "outputs"),
-        ("live", b"\xff" * 8, "outputs"),
+        ("n_outputs", b"\x05", "outputs"),
+        ("n_outputs", b"\xff" * 8, "outputs"),
         ("next_stamp", b"\x00", "corrupt: .*stamp"),
         ("next_stamp", b"\xff" * 7 + b"\x7f", "corrupt: .*stamp"),
         ("gamma", np.float64(0.0).tobytes(), "corrupt: its gamma is 0.0"),
@@ -121,7 +121,7 @@ def test_compiled_code_sees_the_same_arrays():
 def test_a_removed_support_vector_leaves_no_trace():
     store, other = filled(), SupportVectorStore(5, 3, 4)
     for _ in range(5):
-        remove(store.block, 0)
+        remove_vector(store.block, 0)
     other.restore(store.snapshot())
     assert other.n_support == 0
     assert not other.views.vectors.any()

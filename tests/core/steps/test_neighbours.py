@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from streamsvm.core.memory.neighbours import NEAREST
+from streamsvm.core.memory.neighbours import N_NEAREST
 from streamsvm.core.steps.neighbours import add_distances, fill_factors, find_nearest
 
 
@@ -12,7 +12,7 @@ from streamsvm.core.steps.neighbours import add_distances, fill_factors, find_ne
 def test_the_nearest_rows_in_their_order_and_of_equal_ones_the_first(n, values):
     distances = np.random.default_rng(n).integers(values, size=n + 3).astype(np.float32) / np.float32(8.0)
     distances[n:] = 0.0  # of no rows
-    nearest, found = np.full(NEAREST, -7), np.full(NEAREST, -7.0)
+    nearest, found = np.full(N_NEAREST, -7), np.full(N_NEAREST, -7.0)
     expected = sorted(range(n), key=lambda i: (distances[i], i))[:13]
     assert find_nearest(distances, n, nearest, found) == len(expected)
     assert nearest.tolist() == expected + [-7] * (13 - len(expected))
@@ -21,7 +21,7 @@ def test_the_nearest_rows_in_their_order_and_of_equal_ones_the_first(n, values):
 
 def test_distances_that_differ_by_less_than_rounding_are_equal():
     distances = np.array([1.0 + 1e-6, 1.0, 2.0 - 1e-4, 0.5, 2.0, 1.0 - 1e-4], np.float32)
-    nearest, found = np.zeros(NEAREST, np.int64), np.zeros(NEAREST)
+    nearest, found = np.zeros(N_NEAREST, np.int64), np.zeros(N_NEAREST)
     assert find_nearest(distances, 6, nearest, found) == 6
     assert nearest[:6].tolist() == [3, 0, 1, 5, 2, 4]
     assert found[:6].tolist() == distances[nearest[:6]].tolist()
