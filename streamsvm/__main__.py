@@ -2,12 +2,12 @@
 
 import sys
 
-from streamsvm.cli import exit_at_once, handle
+from streamsvm.cli import exit_at_once, set_signal_handlers
 
 
 def main() -> int:
     """Run the command line, as `streamsvm.cli.main.main` does, and let SIGINT and SIGTERM end it in order from the beginning."""
-    handle(exit_at_once)
+    set_signal_handlers(exit_at_once)
     from streamsvm.cli.main import main as run  # noqa: PLC0415 - after the handlers are there
 
     return run()

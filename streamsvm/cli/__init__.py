@@ -14,9 +14,9 @@ if TYPE_CHECKING:
 else:
     import _signal  # signal first makes enums of its constants, which takes as long as Python's own start
 
-INTERRUPTED = 130
+INTERRUPTED_STATUS = 130
 #: The signals that end a command in order.
-ENDING: tuple[int, int] = (_signal.SIGINT, _signal.SIGTERM)
+ENDING_SIGNALS: tuple[int, int] = (_signal.SIGINT, _signal.SIGTERM)
 
 
 def exit_at_once(number: int, frame: object) -> None:  # noqa: ARG001
@@ -30,15 +30,15 @@ def exit_at_once(number: int, frame: object) -> None:  # noqa: ARG001
             os.write(2, b"\r\x1b[K\x1b[?25h")  # the line of a spinner, and the cursor that it hides
         os.write(2, b"streamsvm: interrupted\n")
     finally:
-        os._exit(INTERRUPTED)
+        os._exit(INTERRUPTED_STATUS)
 
 
-def handle(handler: Any) -> dict[int, Any]:
+def set_signal_handlers(handler: Any) -> dict[int, Any]:
     """Set the handler of the signals, and return the earlier one of each.
 
     A signal that is ignored (under nohup, or in the background of a shell) stays ignored, and is left out.
     """
-    before = {number: _signal.getsignal(number) for number in ENDING}
+    before = {number: _signal.getsignal(number) for number in ENDING_SIGNALS}
     return {number: _signal.signal(number, handler) for number, earlier in before.items() if earlier != _signal.SIG_IGN}
 
 
@@ -50,12 +50,12 @@ class CommandError(Exception):
     """The command failed; the message says why in one line."""
 
 
-def printable(text: str, newlines: bool = False) -> str:
+def escape_unprintable(text: str, newlines: bool = False) -> str:
     r"""Escape unprintable characters of a text from outside, so that it cannot control a terminal.
 
     With ``newlines``, line breaks are kept.
 
-    >>> print(printable("rows\x1b[2J.csv, naïve"))
+    >>> print(escape_unprintable("rows\x1b[2J.csv, naïve"))
     rows\x1b[2J.csv, naïve
     """
     return "".join(

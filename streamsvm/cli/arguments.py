@@ -12,12 +12,12 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from streamsvm.cli import CommandError, UsageError, printable
+from streamsvm.cli import CommandError, UsageError, escape_unprintable
 from streamsvm.files.messages import split_names
 
 
 @contextlib.contextmanager
-def wrong_usage(flag: str, kinds: tuple[type[Exception], ...] = (ValueError,)) -> Iterator[None]:
+def as_usage_error(flag: str, kinds: tuple[type[Exception], ...] = (ValueError,)) -> Iterator[None]:
     """Convert errors to a UsageError, with the flag and its value in front of the message."""
     try:
         yield
@@ -26,7 +26,7 @@ def wrong_usage(flag: str, kinds: tuple[type[Exception], ...] = (ValueError,)) -
 
 
 @contextlib.contextmanager
-def failing(action: str, *kinds: type[Exception]) -> Iterator[None]:
+def as_command_error(action: str, *kinds: type[Exception]) -> Iterator[None]:
     """Convert errors to a CommandError, with the failed action in front of the message."""
     try:
         yield
@@ -34,7 +34,7 @@ def failing(action: str, *kinds: type[Exception]) -> Iterator[None]:
         raise CommandError(f"{action}{error}") from error
 
 
-def parse_place(text: str) -> Path | str:
+def parse_path_or_url(text: str) -> Path | str:
     """Parse the address of checkpoints: a path, or the URL of a topic."""
     return text if "://" in text else Path(text)
 
@@ -50,34 +50,38 @@ def parse_every(text: str) -> dict[str, Any]:
         raise argparse.ArgumentTypeError(why) from None
 
 
-def _number_parser(requirement: str, holds: Callable[[Any], bool], read: Callable[[str], Any] = float) -> Callable[[str], Any]:
+def _make_number_parser(
+    requirement: str, is_valid: Callable[[Any], bool], convert: Callable[[str], Any] = float
+) -> Callable[[str], Any]:
     """Return a parser of numbers. Its error names the ``requirement`` that a number does not meet."""
 
     def parse(text: str) -> Any:
         with contextlib.suppress(ValueError):
-            if holds(number := read(text)):
+            if is_valid(number := convert(text)):
                 return number
         raise argparse.ArgumentTypeError(f"must be {requirement}, not {text}")
 
     return parse
 
 
-def _digits_read(text: str) -> int:
+def _parse_digits(text: str) -> int:
     return int(text if text.isdecimal() else "")
 
 
-_parse_seconds = _number_parser("a number of seconds", lambda number: 0.0 < number < math.inf)
-parse_count: Callable[[str], int] = _number_parser("a whole number of at least 1", lambda number: number >= 1, int)
-parse_period: Callable[[str], float] = _number_parser(
+_parse_seconds = _make_number_parser("a number of seconds", lambda number: 0.0 < number < math.inf)
+parse_count: Callable[[str], int] = _make_number_parser("a whole number of at least 1", lambda number: number >= 1, int)
+parse_period: Callable[[str], float] = _make_number_parser(
     "a number of seconds above 0", lambda number: 0.0 < number <= threading.TIMEOUT_MAX
 )
-parse_port: Callable[[str], int] = _number_parser(
-    "a port from 0 (any that is free) to 65535", lambda number: number < 2**16, _digits_read
+parse_port: Callable[[str], int] = _make_number_parser(
+    "a port from 0 (any that is free) to 65535", lambda number: number < 2**16, _parse_digits
 )
-parse_whole: Callable[[str], int] = _number_parser("a whole number", lambda _: True, _digits_read)
-parse_share: Callable[[str], float] = _number_parser("a number from 0 to 1", lambda number: 0.0 <= number <= 1.0)
-parse_level: Callable[[str], float] = _number_parser("a number between 0 and 1, such as .9", lambda number: 0.0 < number < 1.0)
-parse_bound: Callable[[str], float] = _number_parser(
+parse_non_negative: Callable[[str], int] = _make_number_parser("a whole number", lambda _: True, _parse_digits)
+parse_share: Callable[[str], float] = _make_number_parser("a number from 0 to 1", lambda number: 0.0 <= number <= 1.0)
+parse_level: Callable[[str], float] = _make_number_parser(
+    "a number between 0 and 1, such as .9", lambda number: 0.0 < number < 1.0
+)
+parse_bound: Callable[[str], float] = _make_number_parser(
     "a number of at least 2, or 0", lambda number: number == 0.0 or 2.0 <= number < math.inf
 )
 
@@ -108,26 +112,26 @@ def add_table_flags(group: Any) -> None:
 
 def parse_names(text: str) -> list[str]:
     """Split a list with commas as `split_names` does; raise a UsageError if it is invalid."""
-    with wrong_usage(""):
+    with as_usage_error(""):
         return split_names(text)
 
 
-class Places(argparse.Action):
+class StoreOneOrMany(argparse.Action):
     """Stores one place as a text, and several as a list."""
 
     def __call__(self, parser: object, namespace: argparse.Namespace, values: Any, option: object = None) -> None:  # noqa: ARG002
         setattr(namespace, self.dest, values[0] if len(values) == 1 else values)
 
 
-def flags_of_job(kind: type[Any], arguments: argparse.Namespace) -> dict[str, Any]:
+def select_job_flags(kind: type[Any], arguments: argparse.Namespace) -> dict[str, Any]:
     """Return the flags of a command line that are fields of a dataclass."""
     names = kind.__dataclass_fields__  # dataclasses.fields takes a hundredth of a second to import
     return {name: getattr(arguments, name) for name in names if hasattr(arguments, name)}
 
 
-def add_run(group: Any, checkpoint_help: str, metavar: str = "DIR") -> None:
+def add_run_flags(group: Any, checkpoint_help: str, metavar: str = "DIR") -> None:
     """Add the flags about checkpoints, metrics and the end of a run."""
-    group.add_argument("--checkpoint", type=parse_place, metavar=metavar, help=checkpoint_help)
+    group.add_argument("--checkpoint", type=parse_path_or_url, metavar=metavar, help=checkpoint_help)
     text = "how often to write a checkpoint, in rows, such as 10000, or in seconds, such as 5s (default: %(default)s)"
     group.add_argument("--checkpoint-every", type=parse_every, default="1s", metavar="N|Ns", help=text)
     text = "serve Prometheus metrics, health checks and a page with curves on this port during the run"
@@ -139,7 +143,7 @@ def add_run(group: Any, checkpoint_help: str, metavar: str = "DIR") -> None:
     group.add_argument("--max-rows", type=parse_count, metavar="N", help="stop after this many rows")
 
 
-def add_trusted(group: Any, contents: str) -> None:
+def add_trusted_flag(group: Any, contents: str) -> None:
     """Add the flag that trusts a file, ``contents`` in its help."""
     text = (
         f"{contents} may contain your own classes and functions. Use it only for files that you wrote yourself: loading can then "
@@ -148,36 +152,36 @@ def add_trusted(group: Any, contents: str) -> None:
     group.add_argument("--trusted", action="store_true", help=text)
 
 
-def add_place(command: Any, name: str = "path", **options: Any) -> None:
+def add_model_argument(command: Any, name: str = "path", **options: Any) -> None:
     """Add the argument, or with a ``name`` the flag, of the place of a model."""
     text = (
         "a saved model, a checkpoint, or a folder or topic of checkpoints, as for predict --model. The environment may hold "
         "options of the connection, such as STREAMSVM_KAFKA_SECURITY_PROTOCOL"
     )
-    command.add_argument(name, type=parse_place, help=text, **({"metavar": "PLACE"} | options))
+    command.add_argument(name, type=parse_path_or_url, help=text, **({"metavar": "PLACE"} | options))
 
 
-def add_labels(command: Any) -> None:
+def add_label_flags(command: Any) -> None:
     """Add the flags about the labels of rows that are scored."""
     text = "the column or key that holds the label (default: the one that was learned)"
     command.add_argument("--label", metavar="NAME", help=text)
     command.add_argument("--labels", metavar="STREAM?key=NAME", help="labels that are not in the rows, as of learn")
 
 
-def add_overwrite(group: Any) -> None:
+def add_overwrite_flag(group: Any) -> None:
     """Add the flag that permits to overwrite files that streamsvm did not write."""
     text = "overwrite files that streamsvm did not write, too (files of its earlier runs are written anew, or continued)"
     group.add_argument("--overwrite", action="store_true", help=text)
 
 
-def add_streams(command: argparse.ArgumentParser, label: str, sink_required: bool) -> None:
+def add_stream_arguments(command: argparse.ArgumentParser, label: str, sink_required: bool) -> None:
     """Add the arguments of a command that reads a source and writes predictions."""
     streams = command.add_argument_group("source and predictions")
     streams.add_argument(
         "source",
         metavar="SOURCE",
         nargs="+",
-        action=Places,
+        action=StoreOneOrMany,
         help="a path (CSV, JSON lines or LIBSVM text, each also as .gz, .bz2 or .zst; Parquet, Arrow), - for standard input, or "
         "kafka://host:port/topic. Several files, a folder, or a pattern in quotes ('data/*.csv') are read as one",
     )
@@ -189,7 +193,7 @@ def add_streams(command: argparse.ArgumentParser, label: str, sink_required: boo
         help="where predictions go: a path (CSV if it ends in .csv, otherwise JSON lines), - for JSON lines on standard output, "
         "or kafka://host:port/topic",
     )
-    add_overwrite(streams)
+    add_overwrite_flag(streams)
     text = (
         "columns to copy from each row into its prediction, as they came, to join the two. Predictions of a topic's rows always "
         "have partition and offset, and in a topic the key, time and headers of the row's message"
@@ -205,10 +209,10 @@ def add_streams(command: argparse.ArgumentParser, label: str, sink_required: boo
     text = "stop at the end that the topic has when the run starts, instead of waiting for more rows"
     streams.add_argument("--stop-at-end", action="store_true", help=text)
     streams.add_argument("--quiet", action="store_true", help="print progress as JSON lines on standard output, and nothing else")
-    add_logs(streams)
+    add_log_flags(streams)
 
 
-def add_logs(group: Any) -> None:
+def add_log_flags(group: Any) -> None:
     """Add the flags about the lines on standard error."""
     text = (
         "the format of standard error: text (the default), or json, which logs warnings, errors, checkpoints, progress and "
@@ -219,7 +223,7 @@ def add_logs(group: Any) -> None:
     group.add_argument("--log-level", choices=["debug", "info", "warning", "error"], help=text)
 
 
-def add_errors(command: argparse.ArgumentParser, labels: bool) -> None:
+def add_error_flags(command: argparse.ArgumentParser, labels: bool) -> None:
     """Add the flags about rows that cannot be used, with that which declares the ``labels``."""
     errors = command.add_argument_group("rows that cannot be used")
     if labels:
@@ -233,7 +237,7 @@ def add_errors(command: argparse.ArgumentParser, labels: bool) -> None:
         "the reason to a path or kafka://host:port/topic and continue",
     )
     text = "stop when more rows than this are refused (default: no limit)"
-    errors.add_argument("--error-limit", type=parse_whole, metavar="N", help=text)
+    errors.add_argument("--error-limit", type=parse_non_negative, metavar="N", help=text)
     errors.add_argument(
         "--error-share",
         type=parse_share,
@@ -243,7 +247,7 @@ def add_errors(command: argparse.ArgumentParser, labels: bool) -> None:
     )
 
 
-def add_decisions(group: Any, learns: bool) -> None:
+def add_decision_flags(group: Any, learns: bool) -> None:
     """Add the flags about which label is predicted; those that only a model that ``learns`` can have, too."""
     tuned = ", or a metric, such as f1, balanced or mcc, for which it is tuned row by row" if learns else ""
     text = f"predict the --positive label from this probability on (default: where it is the most probable one){tuned}"
@@ -265,9 +269,9 @@ logger: logging.Logger = logging.getLogger("streamsvm")
 
 
 @contextlib.contextmanager
-def logged(arguments: argparse.Namespace) -> Iterator[None]:
+def configure_logs(arguments: argparse.Namespace) -> Iterator[None]:
     """Write log records as lines of JSON if ``--log-format json`` asks for it; else as Python does (warnings, as text)."""
-    if not says_json(arguments):
+    if not logs_json(arguments):
         if getattr(arguments, "log_level", None) is not None:
             raise UsageError("--log-level is about lines of JSON: give --log-format json, too")
         yield
@@ -278,12 +282,12 @@ def logged(arguments: argparse.Namespace) -> Iterator[None]:
         yield
 
 
-def says_json(arguments: argparse.Namespace) -> bool:
+def logs_json(arguments: argparse.Namespace) -> bool:
     """Return whether standard error has lines of JSON."""
     return getattr(arguments, "log_format", "text") == "json"
 
 
-class Output(NamedTuple):
+class Reporter(NamedTuple):
     """Where a command reports its progress."""
 
     quiet: bool
@@ -292,13 +296,13 @@ class Output(NamedTuple):
     """Whether standard error has lines of JSON."""
 
     @property
-    def for_people(self) -> bool:
+    def shows_text(self) -> bool:
         """Whether standard error has text."""
         return not (self.quiet or self.json)
 
-    def say(self, text: str, event: str, **fields: Any) -> None:
+    def report_event(self, text: str, event: str, **fields: Any) -> None:
         """Report an event on standard error: as text unless quiet, or as a line of JSON."""
         if self.json:
             logger.info("%s", text, extra={"fields": {"event": event, **fields}})
         elif not self.quiet and sys.stderr is not None:
-            print(printable(text), file=sys.stderr, flush=True)
+            print(escape_unprintable(text), file=sys.stderr, flush=True)

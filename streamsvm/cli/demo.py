@@ -17,9 +17,9 @@ from typing import Any
 from river import datasets
 
 from streamsvm.cli import CommandError
-from streamsvm.cli.arguments import failing
-from streamsvm.cli.outputs import is_ours
-from streamsvm.cli.streams import unwinding
+from streamsvm.cli.arguments import as_command_error
+from streamsvm.cli.outputs import may_overwrite
+from streamsvm.cli.streams import interruptible
 from streamsvm.export import plots
 from streamsvm.files.messages import missing_package_error
 from streamsvm.stream import LearningCurve, Row
@@ -49,16 +49,16 @@ def run_demo(arguments: argparse.Namespace) -> None:
     out = arguments.out
     out.mkdir(parents=True, exist_ok=True)
     picture = out / "learned.png"
-    with failing("", plots.DrawingError):
+    with as_command_error("", plots.DrawingError):
         plots.check_plot_path(picture)
     own = {out / name / kept for name in _LEARNERS for kept in ("checkpoints", _PREDICTIONS)}
     others = [path for name in _LEARNERS for path in sorted((out / name).glob("*")) if path not in own]
-    if others or not is_ours(picture):
+    if others or not may_overwrite(picture):
         raise CommandError(f"{[*others, picture][0]} was not written by a demo: give another folder, --out DIR")
     for name in _LEARNERS:
         shutil.rmtree(out / name, ignore_errors=True)
     rows = [(x, y) for _ in range(_PASSES) for x, y in datasets.Bananas()]  # type: ignore[no-untyped-call]
-    with failing("", OSError, RuntimeError), unwinding(), EmbeddedBroker() as broker:
+    with as_command_error("", OSError, RuntimeError), interruptible(), EmbeddedBroker() as broker:
         topic = broker.url("bananas")
         _say_line(f"an embedded broker listens at {broker.bootstrap}")
         publish(itertools.starmap(Row, rows), broker.bootstrap, "bananas", JSONCodec("label"), client=broker.client)
@@ -82,7 +82,7 @@ def run_demo(arguments: argparse.Namespace) -> None:
     )
     learned = read_newest(out / "killed" / "checkpoints")
     curve = LearningCurve.of(learned.header["curve"], learned.header["rows"])
-    with failing("", plots.DrawingError):
+    with as_command_error("", plots.DrawingError):
         plots.save_plot(picture, learned.model, curve, rows[: len(rows) // _PASSES])
     _say_line(f"drawn: {picture}")
     _say_line(f"look inside with: streamsvm inspect {out / 'killed' / 'checkpoints'}")

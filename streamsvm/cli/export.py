@@ -10,11 +10,11 @@ from typing import Any
 
 import numpy as np
 
-from streamsvm.cli import CommandError, UsageError, printable
-from streamsvm.cli.arguments import failing
-from streamsvm.cli.outputs import check_written
-from streamsvm.cli.parsing import Decision, decided_model
-from streamsvm.cli.streams import first_rows, newest, unwinding
+from streamsvm.cli import CommandError, UsageError, escape_unprintable
+from streamsvm.cli.arguments import as_command_error
+from streamsvm.cli.outputs import check_output_files
+from streamsvm.cli.parsing import DecisionFlags, apply_decision
+from streamsvm.cli.streams import interruptible, iter_first_rows, load_newest
 from streamsvm.edge.predictor import Predictor
 from streamsvm.edge.program import ExportError, Program
 from streamsvm.export.c.writer import measure_needs
@@ -50,14 +50,14 @@ def run_export(arguments: argparse.Namespace) -> None:
         raise UsageError("--sample - is standard input: give a file")
     if arguments.out.exists() and not arguments.out.is_dir():
         raise UsageError(f"--out {arguments.out} is a file: name a folder there, and the files with --name")
-    decision = Decision(arguments.threshold, arguments.costs, arguments.positive)
-    decide = decision.wrapper(None, regression=False, learns=False)
+    decision = DecisionFlags(arguments.threshold, arguments.costs, arguments.positive)
+    decide = decision.make_wrapper(None, regression=False, learns=False)
     paths = list_files(arguments.form, arguments.out, arguments.name)
     inputs = {"the model": arguments.path, "--sample": None if arguments.sample is None else Path(arguments.sample)}
-    check_written(f"--to {arguments.form}:", paths, inputs, arguments.overwrite)
-    checkpoint = newest(arguments.path, arguments.trusted)
-    with failing(f"{arguments.path} was not exported: ", ExportError):
-        program = make_program(decided_model(checkpoint.model, decide, decision.flag))
+    check_output_files(f"--to {arguments.form}:", paths, inputs, arguments.overwrite)
+    checkpoint = load_newest(arguments.path, arguments.trusted)
+    with as_command_error(f"{arguments.path} was not exported: ", ExportError):
+        program = make_program(apply_decision(checkpoint.model, decide, decision.flag))
         header = checkpoint.header
         program.metadata |= {name: header[name] for name in ("rows", "learned") if name in header}
         program.metadata |= {"score": header["scores"][0]} if header.get("scores") else {}
@@ -68,12 +68,12 @@ def run_export(arguments: argparse.Namespace) -> None:
 
             reduction = reduce_program(program, arguments.max_bytes, bits=bits)
             written = reduction.program
-            print(printable(str(reduction)))
+            print(escape_unprintable(str(reduction)))
         elif rounds:
             written = quantise_program(program, bits)
         if rounds:
-            print(printable(_bits_of(written)))
-        with unwinding():
+            print(escape_unprintable(_bits_of(written)))
+        with interruptible():
             paths = export(written, arguments.form, arguments.out, arguments.name, **options)
     single = arguments.form == "c" or arguments.inputs == "float"
     if sample is not None:
@@ -81,9 +81,9 @@ def run_export(arguments: argparse.Namespace) -> None:
     elif written is not program:
         print("not compared with the model: --sample ROWS counts the answers that changed")
     if arguments.form in ("c", "onnx"):
-        print(printable(_order_of(written)))
+        print(escape_unprintable(_order_of(written)))
     for path in paths:
-        print(printable(f"{path}: {path.stat().st_size:,} bytes"))
+        print(escape_unprintable(f"{path}: {path.stat().st_size:,} bytes"))
     needs = measure_needs(written) if arguments.form == "c" else None
     if needs is not None:
         print(needs)
@@ -97,9 +97,9 @@ def run_export(arguments: argparse.Namespace) -> None:
 def _sample_rows(place: str, checkpoint: Any, program: Program) -> np.ndarray:
     """Return the first rows of a table, float64 [n, columns], read as `predict` reads it."""
     predictor, rows = Predictor(program), []
-    with failing("--sample ", CommandError):
-        for number, row in enumerate(first_rows(place, checkpoint, _SAMPLE), 1):
-            with failing(f"{place}, row {number:,}: ", ValueError):
+    with as_command_error("--sample ", CommandError):
+        for number, row in enumerate(iter_first_rows(place, checkpoint, _SAMPLE), 1):
+            with as_command_error(f"{place}, row {number:,}: ", ValueError):
                 rows.append(predictor.encode_row(row.x))
     if not rows:
         raise CommandError(f"--sample {place} has no rows to compare on")
@@ -131,6 +131,6 @@ def _compare_answers(program: Program, written: Program, rows: np.ndarray, which
     from streamsvm.export.compare import compare_programs  # noqa: PLC0415
 
     differences = compare_programs(program, written, rows, single=single)
-    print(printable(f"compared with the model on rows {which}: {differences}"))
+    print(escape_unprintable(f"compared with the model on rows {which}: {differences}"))
     if differences.is_large:
         warnings.warn(f"{differences.warning} on rows {which}: allow more bits or bytes", stacklevel=2)

@@ -13,17 +13,17 @@ from typing import Any, NamedTuple
 from urllib.parse import parse_qsl
 
 from streamsvm.cli import UsageError
-from streamsvm.cli.arguments import Output, wrong_usage
-from streamsvm.cli.outputs import check_sinks
+from streamsvm.cli.arguments import Reporter, as_usage_error
+from streamsvm.cli.outputs import check_outputs
 from streamsvm.cli.parsing import (
-    Decide,
-    Decision,
-    learner_and_settings,
+    DecisionFlags,
+    ModelWrapper,
     make_drift,
     make_metrics,
     make_model,
     parse_classes,
     parse_positive,
+    split_learner,
 )
 from streamsvm.cli.tables import parse_table_flags
 from streamsvm.core.checks import OnDrift
@@ -105,9 +105,9 @@ class StreamJob:
         return name_of(self.source)
 
     @cached_property
-    def output(self) -> Output:
+    def reporter(self) -> Reporter:
         """Where the command reports its progress."""
-        return Output(self.quiet, self.log_format == "json")
+        return Reporter(self.quiet, self.log_format == "json")
 
     @cached_property
     def table_flags(self) -> dict[str, Any]:
@@ -115,30 +115,30 @@ class StreamJob:
         return parse_table_flags(self)
 
     @property
-    def limits(self) -> dict[str, Any]:
+    def loop_limits(self) -> dict[str, Any]:
         """Parameters of the loop: how often checkpoints are written, and how many rows may be refused."""
         return {"error_limit": self.error_limit, "error_share": self.error_share, **self.checkpoint_every}
 
     @property
-    def decision(self) -> Decision:
+    def decision(self) -> DecisionFlags:
         """How the predicted label is chosen."""
-        return Decision(self.threshold, self.costs, self.positive)
+        return DecisionFlags(self.threshold, self.costs, self.positive)
 
     @cached_property
     def label_stream(self) -> LabelStream | None:
         """The stream of labels; None if labels come with their rows."""
-        return None if self.labels is None else _label_stream(self.labels, self)
+        return None if self.labels is None else _parse_label_stream(self.labels, self)
 
     @property
-    def no_features(self) -> list[str]:
+    def non_feature_columns(self) -> list[str]:
         """The columns of rows, beside the label, that are no features."""
         keys = [] if self.label_stream is None else self.label_stream.columns
         return keys if self.weight is None else [*keys, self.weight]
 
     def check(self) -> None:
         """Raise a UsageError where flags contradict each other."""
-        labels = None if self.labels is None else labels_place(self.labels)[0]
-        check_sinks(
+        labels = None if self.labels is None else split_labels_flag(self.labels)[0]
+        check_outputs(
             {"--to": self.to, "--on-error": None if self.on_error in ("stop", "skip") else self.on_error},
             self.source,
             labels,
@@ -173,9 +173,9 @@ class PredictJob(StreamJob):
         _ = self.decide
 
     @cached_property
-    def decide(self) -> Decide:
+    def decide(self) -> ModelWrapper:
         """Wraps a learner, so that it decides as the flags say."""
-        return self.decision.wrapper(self.text_format, regression=False, learns=False)
+        return self.decision.make_wrapper(self.text_format, regression=False, learns=False)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -197,14 +197,14 @@ class LearnJob(StreamJob):
     scope: str
 
     @property
-    def decision(self) -> Decision:
+    def decision(self) -> DecisionFlags:
         """How the predicted label is chosen, or an interval is predicted."""
-        return Decision(self.threshold, self.costs, self.positive, self.interval)
+        return DecisionFlags(self.threshold, self.costs, self.positive, self.interval)
 
     @property
-    def use(self) -> str:
+    def compile_target(self) -> str:
         """The code that has to be compiled, by the name that `compile_ahead` knows."""
-        name = learner_and_settings(self.learner)[0]
+        name = split_learner(self.learner)[0]
         return f"{name} regression" if self.regression else name
 
     def as_regression(self) -> LearnJob:
@@ -262,8 +262,8 @@ class LearnJob(StreamJob):
         return self.regression and self.scale != "none"  # unlike features, they stay as sparse as they are
 
     @cached_property
-    def _decide(self) -> Decide:
-        return self.decision.wrapper(self.text_format, self.regression, learns=True)
+    def _decide(self) -> ModelWrapper:
+        return self.decision.make_wrapper(self.text_format, self.regression, learns=True)
 
     def make_model(self, encoder: Mapping[str, Any], schema: TableSchema | None = None, room: int | None = None) -> Any:
         """Make a model that has not learned yet, with the parameters ``encoder`` of a `TableEncoder`."""
@@ -308,15 +308,15 @@ _UNITS = {"": 1.0, "s": 1.0, "m": 60.0, "h": 3600.0, "d": 86_400.0}
 _AGE = re.compile(r"(\d+(?:\.\d+)?|inf)([smhd]?)")
 
 
-def labels_place(text: str) -> tuple[str, dict[str, str]]:
+def split_labels_flag(text: str) -> tuple[str, dict[str, str]]:
     """Split what ``--labels`` names into a place and its parameters ``key``, ``time``, ``max_age`` and so on.
 
     Other parameters of a URL stay with it. Raises UsageError if the key is missing, a parameter is repeated, or that of a path is
     unknown.
 
-    >>> labels_place("labels.csv?key=id&max_age=1h")
+    >>> split_labels_flag("labels.csv?key=id&max_age=1h")
     ('labels.csv', {'key': 'id', 'max_age': '1h'})
-    >>> labels_place("kafka://localhost:9092/labels?codec=avro&key=id")
+    >>> split_labels_flag("kafka://localhost:9092/labels?codec=avro&key=id")
     ('kafka://localhost:9092/labels?codec=avro', {'key': 'id'})
     """
     place, _, query = text.rpartition("?") if "?" in text else (text, "", "")
@@ -333,9 +333,9 @@ def labels_place(text: str) -> tuple[str, dict[str, str]]:
     return place + f"?{'&'.join(others)}" * bool(others), parameters
 
 
-def _label_stream(text: str, job: StreamJob) -> LabelStream:
+def _parse_label_stream(text: str, job: StreamJob) -> LabelStream:
     """Return the stream of the labels of a job; raise a UsageError where it does not fit the other flags."""
-    place, parameters = labels_place(text)
+    place, parameters = split_labels_flag(text)
     try:
         labels_format = format_of(place)
     except StreamError:
@@ -355,7 +355,7 @@ def _label_stream(text: str, job: StreamJob) -> LabelStream:
             f"--labels {text}: expired=dead-letter needs a place for them: --on-error PATH, or kafka://host:port/topic"
         )
     options: dict[str, Any] = {"expired": policy}
-    with wrong_usage(f"--labels {text}: "):
+    with as_usage_error(f"--labels {text}: "):
         options |= {name: _whole_number(name, parameters[name]) for name in ("max_rows", "max_bytes") if name in parameters}
         options |= {"max_age": _seconds_of(parameters["max_age"])} if "max_age" in parameters else {}
         buffer = DelayedLabels(**options, negative=parse_positive(negative, job.text_format) if equals else None)

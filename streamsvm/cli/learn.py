@@ -21,12 +21,19 @@ from typing import Any
 
 from river import base
 
-from streamsvm.cli import CommandError, UsageError, printable
-from streamsvm.cli.arguments import Output, flags_of_job, says_json, wrong_usage
+from streamsvm.cli import CommandError, UsageError, escape_unprintable
+from streamsvm.cli.arguments import Reporter, as_usage_error, logs_json, select_job_flags
 from streamsvm.cli.job import LearnJob
 from streamsvm.cli.parsing import LEARNERS
-from streamsvm.cli.progress import Display, scores_of
-from streamsvm.cli.streams import monitored, open_place, open_streams, position_now, stopping, unwinding
+from streamsvm.cli.progress import ProgressDisplay, scores_to_json
+from streamsvm.cli.streams import (
+    interruptible,
+    open_checkpoint_store,
+    open_streams,
+    read_start_position,
+    serve_metrics,
+    stop_on_signals,
+)
 from streamsvm.cli.tables import combine_table_options
 from streamsvm.core.checks import finite_or_none
 from streamsvm.core.compiling.ahead_of_time import compile_ahead, list_components
@@ -48,7 +55,7 @@ _SECONDS = {False: 5.0, True: 1.0}  # between two lines, by whether it is quiet
 
 def run_learn(arguments: argparse.Namespace) -> bool:
     """Learn the source. Return whether the run was interrupted."""
-    job = LearnJob(**flags_of_job(LearnJob, arguments))
+    job = LearnJob(**select_job_flags(LearnJob, arguments))
     return learn_partitions(job) if job.scope == "partition" else learn(job)
 
 
@@ -59,7 +66,7 @@ def learn(job: LearnJob) -> bool:
         if job.checkpoint is not None:
             sources = [job.name] if job.label_stream is None else [job.name, job.label_stream.place]
             how = {"sources": sources, "group": job.group}
-            checkpoints = stack.enter_context(open_place(job.checkpoint, job.trusted, **how))
+            checkpoints = stack.enter_context(open_checkpoint_store(job.checkpoint, job.trusted, **how))
         with warnings.catch_warnings(action="ignore"):  # the loop warns of the same
             saved = None if checkpoints is None else checkpoints.newest()
         begins: Position | None = None
@@ -69,7 +76,7 @@ def learn(job: LearnJob) -> bool:
         table = combine_table_options(job.table_flags, job.text_format, job.label, saved)
         if begins is None and saved is None and checkpoints is not None and job.text_format is None:
             # Saved before the first row arrives: a run that is killed while it waits loses no row.
-            begins = position_now(job, table)
+            begins = read_start_position(job, table)
             if begins is not None:
                 checkpoints.begin(begins)
         beginning = schema = None
@@ -82,28 +89,28 @@ def learn(job: LearnJob) -> bool:
         room = None if saved is None else getattr(learner_of(saved.model), "max_features", None)
         model = job.make_model(encoder=table.encoder, schema=schema, room=room)
         source, sink, on_error = stack.enter_context(open_streams(job, table, checkpoints=checkpoints, beginning=beginning))
-        display = stack.enter_context(Display(job.output))
+        display = stack.enter_context(ProgressDisplay(job.reporter))
         loop = (LearningLoop if job.label_stream is None else partial(DelayedLearningLoop, delayed=job.label_stream.buffer))(
             source,
             model,
             sink=sink,
             checkpoints=checkpoints,
-            on_progress=display.show,
+            on_progress=display.show_progress,
             on_error=on_error,
             keep=job.keep,
             computed_fields=list(filter(None, [make_conformal_fields(model)])),
             **job.make_score(),
-            **job.limits,
+            **job.loop_limits,
         )
-        display.begin(loop)
-        display.say(
+        display.attach_loop(loop)
+        display.report_event(
             f"continuing after row {loop.rows:,}" if loop.rows else "starting",
             event="start",
             rows=loop.rows,
             source=source.name,
         )
-        compile_ahead([job.use], say=display.compiling)
-        with monitored(job, loop), stopping(loop.stop):
+        compile_ahead([job.compile_target], say=display.show_compilation)
+        with serve_metrics(job, loop), stop_on_signals(loop.stop):
             end = loop.run(job.max_rows)
     decides = steps_of(loop.model)[1]
     if missing := [label for label in getattr(decides, "costs", {}) if label not in getattr(decides, "labels", [label])]:
@@ -112,8 +119,8 @@ def learn(job: LearnJob) -> bool:
         )
     if job.label_stream is None and end.rows and not end.learned and not end.interrupted:
         raise StreamError(f"{source.name}: none of {end.rows:,} rows had a label, so nothing was learned. Is its name right?")
-    if job.output.for_people and sys.stderr is not None and sys.stderr.isatty():
-        print(printable(_next_step(job, end.interrupted)), file=sys.stderr)
+    if job.reporter.shows_text and sys.stderr is not None and sys.stderr.isatty():
+        print(escape_unprintable(_next_step(job, end.interrupted)), file=sys.stderr)
     return end.interrupted
 
 
@@ -126,7 +133,7 @@ def _beginning_of(job: LearnJob, begins: Position | None) -> SourceSample | None
     def wait_on(name: str) -> bool:
         if job.metrics_port is not None:  # which are to be served meanwhile
             return False
-        job.output.say(f"waiting for the first row of {name}", "waiting")
+        job.reporter.report_event(f"waiting for the first row of {name}", "waiting")
         return True
 
     if job.text_format == "libsvm":
@@ -152,13 +159,13 @@ def _look_first(job: LearnJob, beginning: SourceSample) -> tuple[LearnJob, Table
         label,
         job.table_flags,
         regression=job.regression,
-        no_features=job.no_features,
+        no_features=job.non_feature_columns,
         rows_may_fail=job.on_error != "stop",
         asks=job.ask,
     )
-    if seen.columns and job.output.for_people:
+    if seen.columns and job.reporter.shows_text:
         table = format_schema(beginning.name, seen.n_rows, seen.columns, format_flags)
-        print(printable(table, newlines=True), file=sys.stderr)
+        print(escape_unprintable(table, newlines=True), file=sys.stderr)
     if seen.problem is not None:
         raise CommandError(seen.format_error(beginning.name, format_flags, "--regression"))
     flags = format_flags(seen.new_options)
@@ -166,8 +173,8 @@ def _look_first(job: LearnJob, beginning: SourceSample) -> tuple[LearnJob, Table
         with contextlib.suppress(UsageError):  # a flag is about labels
             job, flags = job.as_regression(), f"--regression {flags}".strip()
     if flags:
-        text = f"read with {printable(flags)} (other flags read it otherwise, and --ask stops here)"
-        job.output.say(text, event="reading", flags=printable(flags))
+        text = f"read with {escape_unprintable(flags)} (other flags read it otherwise, and --ask stops here)"
+        job.reporter.report_event(text, event="reading", flags=escape_unprintable(flags))
     schema = seen.make_schema(beginning.name, label, job.regression)
     return job, combine_table_options(seen.options, job.text_format, job.label), schema
 
@@ -187,9 +194,9 @@ def learn_partitions(job: LearnJob) -> bool:
     def new_loop(source: Any, folder: CheckpointFolder) -> LearningLoop:
         source = source if job.weight is None else WeightedSource(source, job.weight)
         how: dict[str, Any] = {"checkpoints": folder, "on_error": job.on_error} | job.make_score()
-        return LearningLoop(source, job.make_model(encoder=encoder), **how, **job.limits)
+        return LearningLoop(source, job.make_model(encoder=encoder), **how, **job.loop_limits)
 
-    compile_ahead([job.use])
+    compile_ahead([job.compile_target])
     with contextlib.ExitStack() as stack:
         worker = open_worker(
             job.name,
@@ -214,38 +221,38 @@ def learn_partitions(job: LearnJob) -> bool:
         last = time.perf_counter()
         loops: dict[int, LearningLoop] = {}
 
-        def show(_: Any) -> None:
+        def show_loops(_: Any) -> None:
             nonlocal last, loops
             loops = worker.loops or loops
-            if time.perf_counter() - last >= _SECONDS[job.output.quiet]:
+            if time.perf_counter() - last >= _SECONDS[job.reporter.quiet]:
                 last = time.perf_counter()
-                _show_rows(job.output, worker.rows, worker.loops, "progress")
+                _show_rows(job.reporter, worker.rows, worker.loops, "progress")
 
-        with monitored(job, worker), stopping(stop):
-            worker.run(job.max_rows, show)
-        _show_rows(job.output, worker.rows, loops, "end")
+        with serve_metrics(job, worker), stop_on_signals(stop):
+            worker.run(job.max_rows, show_loops)
+        _show_rows(job.reporter, worker.rows, loops, "end")
     return interrupted
 
 
-def _show_rows(output: Output, rows: int, loops: dict[int, LearningLoop], event: str) -> None:
+def _show_rows(reporter: Reporter, rows: int, loops: dict[int, LearningLoop], event: str) -> None:
     progress = {number: loop.progress for number, loop in loops.items()}
-    if not output.for_people:
+    if not reporter.shows_text:
         partitions = {
             str(number): {
                 "rows": report.rows,
                 "learned": report.learned,
                 "metric_name": report.metric_name,
                 "metric": finite_or_none(report.metric),
-                "scores": scores_of(report.scores),
+                "scores": scores_to_json(report.scores),
                 "refused": dict(report.refused),
             }
             | ({} if report.drifts is None else {"drifts": report.drifts})
             for number, report in progress.items()
         }
-        if output.quiet:
+        if reporter.quiet:
             print(json.dumps({"event": event, "rows": rows, "partitions": partitions}, allow_nan=False), flush=True)
         else:
-            output.say(f"{rows:,} rows", event, rows=rows, partitions=partitions)
+            reporter.report_event(f"{rows:,} rows", event, rows=rows, partitions=partitions)
         return
     most = None if event == "end" else 1
     parts = [
@@ -253,7 +260,7 @@ def _show_rows(output: Output, rows: int, loops: dict[int, LearningLoop], event:
         + "".join(f", {score.name} {score.value:.4f}" for score in report.scores[:most] if math.isfinite(score.value))
         for number, report in progress.items()
     ]
-    output.say("; ".join([f"{rows:,} rows" + " in all" * (event == "end"), *parts]), event)
+    reporter.report_event("; ".join([f"{rows:,} rows" + " in all" * (event == "end"), *parts]), event)
 
 
 def run_merge(arguments: argparse.Namespace) -> bool:
@@ -261,21 +268,21 @@ def run_merge(arguments: argparse.Namespace) -> bool:
     for folder in arguments.sources:
         if not folder.is_dir():
             raise CommandError(f"{folder} is no folder of checkpoints: name one that a learner writes")
-    output = Output(arguments.quiet, says_json(arguments))
-    checkpoints = open_place(arguments.into, arguments.trusted, sources=["merged"])
+    reporter = Reporter(arguments.quiet, logs_json(arguments))
+    checkpoints = open_checkpoint_store(arguments.into, arguments.trusted, sources=["merged"])
     try:
         merger, stopped = PartMerger(arguments.sources, checkpoints, arguments.trusted), threading.Event()
         if arguments.every is None:
-            with unwinding():
+            with interruptible():
                 merged = merger.step()
             if merged is None:
                 raise CommandError(f"{', '.join(map(str, arguments.sources))}: there is no model yet that could be merged")
-            _show_merged(merged, output)
+            _show_merged(merged, reporter)
             return False
-        with stopping(stopped.set):
+        with stop_on_signals(stopped.set):
             while not stopped.is_set():
                 if (merged := merger.step()) is not None:
-                    _show_merged(merged, output)
+                    _show_merged(merged, reporter)
                 stopped.wait(arguments.every)
     except CheckpointError as error:
         hint = "BSGDClassifier or BSCAClassifier, their regressors, or a linear learner"
@@ -285,12 +292,12 @@ def run_merge(arguments: argparse.Namespace) -> bool:
     return True
 
 
-def _show_merged(merged: Merged, output: Output) -> None:
-    if output.quiet:
+def _show_merged(merged: Merged, reporter: Reporter) -> None:
+    if reporter.quiet:
         print(json.dumps({"event": "merged", "rows": merged.rows, "parts": merged.parts}), flush=True)
     n = len(merged.parts)
     text = f"{merged.rows:,} rows of {n} model{'s' * (n != 1)} merged"
-    output.say(text, "merged", rows=merged.rows, parts=merged.parts)
+    reporter.report_event(text, "merged", rows=merged.rows, parts=merged.parts)
 
 
 def run_compile(arguments: argparse.Namespace) -> bool:
@@ -304,7 +311,7 @@ def run_compile(arguments: argparse.Namespace) -> bool:
             end = "\033[K\r" if sys.stderr.isatty() else "\n"
             print(f"compiling {done + 1} of {functions}: {name}", end=end, file=sys.stderr)
 
-    with wrong_usage(""):
+    with as_usage_error(""):
         compiled = compile_ahead(uses, say=say)
     if compiled:
         print(f"compiled {compiled} functions")

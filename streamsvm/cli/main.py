@@ -15,26 +15,26 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from streamsvm import __version__
-from streamsvm.cli import INTERRUPTED, CommandError, UsageError, printable
+from streamsvm.cli import INTERRUPTED_STATUS, CommandError, UsageError, escape_unprintable
 from streamsvm.cli.arguments import (
-    Places,
-    add_decisions,
-    add_errors,
-    add_labels,
-    add_logs,
-    add_overwrite,
-    add_place,
-    add_run,
-    add_streams,
+    StoreOneOrMany,
+    add_decision_flags,
+    add_error_flags,
+    add_label_flags,
+    add_log_flags,
+    add_model_argument,
+    add_overwrite_flag,
+    add_run_flags,
+    add_stream_arguments,
     add_table_flags,
-    add_trusted,
-    logged,
+    add_trusted_flag,
+    configure_logs,
+    logs_json,
     parse_bound,
     parse_count,
+    parse_path_or_url,
     parse_period,
-    parse_place,
     parse_share,
-    says_json,
 )
 from streamsvm.files.messages import MissingPackageError
 
@@ -74,12 +74,12 @@ def main(argv: Sequence[str] | None = None) -> int:
     arguments, unknown = parser.parse_known_args(words)
     command = commands[arguments.command]
     if unknown:
-        command.error(printable(f"unrecognized arguments: {' '.join(unknown)}{_suggested_flag(command, unknown)}"))
+        command.error(escape_unprintable(f"unrecognized arguments: {' '.join(unknown)}{_suggested_flag(command, unknown)}"))
     try:
         return _run_command(command, arguments)
     except KeyboardInterrupt:  # the second one, or where something had to be undone
         print("streamsvm: interrupted", file=sys.stderr)
-        return INTERRUPTED
+        return INTERRUPTED_STATUS
 
 
 def _suggested_flag(command: argparse.ArgumentParser, unknown: list[str]) -> str:
@@ -100,14 +100,14 @@ def _run_command(command: argparse.ArgumentParser, arguments: argparse.Namespace
         warnings.showwarning = lambda message, *_, **__: _print_problem(arguments, str(message), failed=False)
         status = 1
         try:
-            stack.enter_context(logged(arguments))
+            stack.enter_context(configure_logs(arguments))
             name = arguments.command
             run = getattr(importlib.import_module(f"streamsvm.cli.{_MODULES.get(name, name)}"), f"run_{name}")
             interrupted = run(arguments)
             print(end="", flush=True)
-            status = INTERRUPTED if interrupted else 0
+            status = INTERRUPTED_STATUS if interrupted else 0
         except UsageError as error:
-            command.error(printable(str(error)))
+            command.error(escape_unprintable(str(error)))
         except (CommandError, StreamError, CheckpointError, MissingPackageError) as error:
             learner = getattr(arguments, "learner", "NAME").partition(",")[0]
             _print_problem(arguments, str(error).replace(ROOM_ADVICE, _MAKE_ROOM.format(learner)))
@@ -125,15 +125,15 @@ def _run_command(command: argparse.ArgumentParser, arguments: argparse.Namespace
 
 
 def _print_problem(arguments: argparse.Namespace, text: str, failed: bool = True) -> None:
-    if not says_json(arguments):
-        print(f"streamsvm: {'' if failed else 'warning: '}{printable(text)}", file=sys.stderr)
+    if not logs_json(arguments):
+        print(f"streamsvm: {'' if failed else 'warning: '}{escape_unprintable(text)}", file=sys.stderr)
     elif failed:
         logging.getLogger("streamsvm").error("%s", text, extra={"fields": {"event": "error"}})
     else:
         logging.getLogger("streamsvm").warning("%s", text)
 
 
-class Version(argparse.Action):
+class VersionAction(argparse.Action):
     """Shows the version, and whether numba compiles."""
 
     def __call__(self, parser: argparse.ArgumentParser, *_: object) -> None:
@@ -146,7 +146,7 @@ class Version(argparse.Action):
 def _make_parser() -> tuple[argparse.ArgumentParser, dict[str, argparse.ArgumentParser]]:
     text = "Kernel SVMs that learn from streams in a fixed amount of memory."
     parser = argparse.ArgumentParser(prog="streamsvm", description=text)
-    parser.add_argument("--version", action=Version, nargs=0, help="show the version, and whether machine code is in use")
+    parser.add_argument("--version", action=VersionAction, nargs=0, help="show the version, and whether machine code is in use")
     commands = parser.add_subparsers(dest="command", required=True, metavar="COMMAND")
 
     learn = commands.add_parser(
@@ -156,7 +156,7 @@ def _make_parser() -> tuple[argparse.ArgumentParser, dict[str, argparse.Argument
         epilog=_EXAMPLES,
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
-    add_streams(learn, label="the column or key that holds the label (LIBSVM text needs none)", sink_required=False)
+    add_stream_arguments(learn, label="the column or key that holds the label (LIBSVM text needs none)", sink_required=False)
     text = (
         "labels that are not in the rows: a path or kafka://host:port/topic, with the column or field that joins each label to "
         "its row: STREAM?key=id. Each row is predicted when it arrives; when its label arrives, that prediction is scored and "
@@ -171,7 +171,7 @@ def _make_parser() -> tuple[argparse.ArgumentParser, dict[str, argparse.Argument
     )
     learn.add_argument_group("labels from another stream").add_argument("--labels", metavar="STREAM?key=NAME", help=text)
     learn.add_argument_group("weights").add_argument("--weight", metavar="NAME", help=weight_help)
-    add_errors(learn, labels=True)
+    add_error_flags(learn, labels=True)
     table = learn.add_argument_group("the table")
     add_table_flags(table)
     table.add_argument("--ask", action="store_true", help="stop where flags could say how the table is read, and name them")
@@ -211,14 +211,14 @@ def _make_parser() -> tuple[argparse.ArgumentParser, dict[str, argparse.Argument
         "helps bsgd and bsca with abrupt drifts"
     )
     score.add_argument("--on-drift", choices=["count", "anew"], help=text)
-    add_decisions(learn.add_argument_group("which label"), learns=True)
+    add_decision_flags(learn.add_argument_group("which label"), learns=True)
     run = learn.add_argument_group("the run")
     checkpoint_help = (
         "a folder for checkpoints; if it already has some, the run continues from the newest, with its flags about the table. Or "
         "a compacted topic, kafka://host:port/topic?name=NAME (default: the name of the source): each checkpoint and the "
         "predictions to a topic of the same cluster are then committed in one transaction"
     )
-    add_run(run, checkpoint_help, "DIR|TOPIC")
+    add_run_flags(run, checkpoint_help, "DIR|TOPIC")
     text = "a consumer group: its offsets are committed after each checkpoint, for tools that show the lag"
     run.add_argument("--group", metavar="NAME", help=text)
     text = (
@@ -226,7 +226,7 @@ def _make_parser() -> tuple[argparse.ArgumentParser, dict[str, argparse.Argument
         "partition has its own model, in the folder partition-N of the --checkpoint folder, which all workers must share"
     )
     run.add_argument("--scope", choices=["global", "partition"], default="global", help=text)
-    add_trusted(run, "the checkpoint")
+    add_trusted_flag(run, "the checkpoint")
 
     predict = commands.add_parser(
         "predict",
@@ -234,15 +234,15 @@ def _make_parser() -> tuple[argparse.ArgumentParser, dict[str, argparse.Argument
         usage="%(prog)s SOURCE --model PLACE --to SINK [flags]",
     )
     label_help = "the column or key of the label, which is ignored if it is there (default: the one in the checkpoint)"
-    add_streams(predict, label=label_help, sink_required=True)
+    add_stream_arguments(predict, label=label_help, sink_required=True)
     model = predict.add_argument_group("the model")
     text = "a checkpoint, or a folder or topic of checkpoints, kafka://host:port/topic?name=NAME"
-    model.add_argument("--model", type=parse_place, required=True, metavar="PLACE", help=text)
+    model.add_argument("--model", type=parse_path_or_url, required=True, metavar="PLACE", help=text)
     text = "switch to a newer model as soon as a learner writes one there; each prediction says which model made it"
     model.add_argument("--follow", action="store_true", help=text)
-    add_trusted(model, "the model")
+    add_trusted_flag(model, "the model")
     said = predict.add_argument_group("what predictions say")
-    add_decisions(said, learns=False)
+    add_decision_flags(said, learns=False)
     said.add_argument("--positive", metavar="LABEL", help="the label of --threshold")
     text = "a label that is less probable than this is not predicted: null, or an empty cell"
     said.add_argument("--abstain", type=parse_share, default=0.0, metavar="P", help=text)
@@ -250,10 +250,10 @@ def _make_parser() -> tuple[argparse.ArgumentParser, dict[str, argparse.Argument
     said.add_argument("--probabilities", action="store_true", help=text)
     text = "also write the N columns that moved each decision most, and by how much, as a field why"
     said.add_argument("--explain", type=parse_count, metavar="N", help=text)
-    add_errors(predict, labels=False)
+    add_error_flags(predict, labels=False)
     add_table_flags(predict.add_argument_group("the table"))
     checkpoint_help = "a folder for the position of this run, from which the same command continues; not the folder of the model"
-    add_run(predict.add_argument_group("the run"), checkpoint_help)
+    add_run_flags(predict.add_argument_group("the run"), checkpoint_help)
 
     merge = commands.add_parser(
         "merge",
@@ -266,24 +266,24 @@ def _make_parser() -> tuple[argparse.ArgumentParser, dict[str, argparse.Argument
         "where to write the merged model, as a checkpoint for predict --follow: a folder, or a topic kafka://host:port/topic. "
         "The environment may hold options of the connection, such as STREAMSVM_KAFKA_SECURITY_PROTOCOL"
     )
-    merge.add_argument("--to", dest="into", type=parse_place, required=True, metavar="PLACE", help=text)
+    merge.add_argument("--to", dest="into", type=parse_path_or_url, required=True, metavar="PLACE", help=text)
     text = "check again every SECONDS seconds, and merge if a model has learned more, until Ctrl-C (default: merge once)"
     merge.add_argument("--every", type=parse_period, metavar="SECONDS", help=text)
     merge.add_argument("--quiet", action="store_true", help="print a JSON line for each merged model, and nothing else")
-    add_logs(merge)
-    add_trusted(merge, "a model")
+    add_log_flags(merge)
+    add_trusted_flag(merge, "a model")
 
     inspect = commands.add_parser(
         "inspect", help="say what a checkpoint holds: labels, columns, score, rows, sizes", usage="%(prog)s PLACE [flags]"
     )
-    add_place(inspect)
+    add_model_argument(inspect)
     text = "print all that the checkpoint says: also positions, digests, parameters, and each expert"
     inspect.add_argument("--all", action="store_true", help=text)
     inspect.add_argument("--json", action="store_true", help="print all of it as one JSON object")
-    add_trusted(inspect, "the file")
+    add_trusted_flag(inspect, "the file")
     plot_help = "also draw the learning curve, and for a model of two features its decision boundary (.png, .svg, .pdf)"
     inspect.add_argument("--plot", type=Path, metavar="FILE", help=plot_help)
-    add_overwrite(inspect)
+    add_overwrite_flag(inspect)
 
     scoring = commands.add_parser(
         "score",
@@ -291,9 +291,9 @@ def _make_parser() -> tuple[argparse.ArgumentParser, dict[str, argparse.Argument
         usage="%(prog)s SOURCE --model PLACE [flags]",
     )
     text = "files or a topic, as of predict, up to its end"
-    scoring.add_argument("source", nargs="+", action=Places, metavar="SOURCE", help=text)
-    add_place(scoring, "--model", dest="path", required=True)
-    add_labels(scoring)
+    scoring.add_argument("source", nargs="+", action=StoreOneOrMany, metavar="SOURCE", help=text)
+    add_model_argument(scoring, "--model", dest="path", required=True)
+    add_label_flags(scoring)
     text = (
         "metrics, as of learn (default: Accuracy,LogLoss,ClassificationReport,ConfusionMatrix,Calibration, with a positive "
         "label also ROCAUC,AveragePrecision,F1; for numbers MAE,RMSE,R2)"
@@ -301,16 +301,16 @@ def _make_parser() -> tuple[argparse.ArgumentParser, dict[str, argparse.Argument
     scoring.add_argument("--metric", metavar="NAME,...", help=text)
     text = "the positive label of metrics, and of --threshold (default: that of the model's threshold or costs)"
     scoring.add_argument("--positive", metavar="LABEL", help=text)
-    add_decisions(scoring, learns=False)
+    add_decision_flags(scoring, learns=False)
     text = "a label that is less probable than this is not predicted, and only the rest is scored"
     scoring.add_argument("--abstain", type=parse_share, default=0.0, metavar="P", help=text)
     scoring.add_argument("--json", action="store_true", help="print one JSON object")
-    add_trusted(scoring, "the model")
+    add_trusted_flag(scoring, "the model")
 
     explain = commands.add_parser(
         "explain", help="show which columns matter to a model, and why it decides as it does", usage="%(prog)s PLACE ROWS [flags]"
     )
-    add_place(explain)
+    add_model_argument(explain)
     text = "a table of rows, read as predict reads it; the first 1,000 are used, with their labels if they have any"
     explain.add_argument("source", metavar="ROWS", help=text)
     text = "explain the decisions of the first N of them (default: %(default)s)"
@@ -318,14 +318,14 @@ def _make_parser() -> tuple[argparse.ArgumentParser, dict[str, argparse.Argument
     text = "show N rows of each label that the model knows and that are nearest to each of them, or support vectors"
     explain.add_argument("--examples", type=parse_count, metavar="N", help=text)
     explain.add_argument("--json", action="store_true", help="print one JSON object")
-    add_trusted(explain, "the model")
+    add_trusted_flag(explain, "the model")
 
     report = commands.add_parser(
         "report",
         help="write one page: what was learned, how well it predicts, what matters, and why it decides so",
         usage="%(prog)s PLACE [ROWS...] --to FILE.html [flags]",
     )
-    add_place(report)
+    add_model_argument(report)
     text = (
         "rows with labels, as of score: scores are of these then, and which columns matter and why rows are decided so is "
         "measured with the first 1,000 of them; without any, the page has what the run has recorded"
@@ -333,18 +333,18 @@ def _make_parser() -> tuple[argparse.ArgumentParser, dict[str, argparse.Argument
     report.add_argument("source", nargs="*", metavar="ROWS", help=text)
     text = "the file: .html for a page that needs no network, .md for a model card in Markdown"
     report.add_argument("--to", dest="into", type=Path, required=True, metavar="FILE", help=text)
-    add_labels(report)
+    add_label_flags(report)
     text = "the label that ROCAUC, AveragePrecision and F1 are about (default: that of the model's threshold or costs)"
     report.add_argument("--positive", metavar="LABEL", help=text)
-    add_overwrite(report)
-    add_trusted(report, "the model")
+    add_overwrite_flag(report)
+    add_trusted_flag(report, "the model")
 
     export = commands.add_parser(
         "export",
         help="write a model as C, ONNX, JSON or a file for numpy, which predicts without streamsvm",
         usage="%(prog)s PLACE --to FORM [--out DIR] [--name NAME] [flags]",
     )
-    add_place(export)
+    add_model_argument(export)
     text = (
         "c: NAME.h and NAME.c, C99 without any library; onnx: NAME.onnx; numpy: NAME.safetensors, for streamsvm.edge; json: "
         "NAME.json"
@@ -353,8 +353,8 @@ def _make_parser() -> tuple[argparse.ArgumentParser, dict[str, argparse.Argument
     export.add_argument("--out", type=Path, default=Path(), metavar="DIR", help="the folder to write to (default: this one)")
     text = "the name of the files, and of the C functions (default: %(default)s)"
     export.add_argument("--name", default="model", metavar="NAME", help=text)
-    add_overwrite(export)
-    add_decisions(export, learns=False)
+    add_overwrite_flag(export)
+    add_decision_flags(export, learns=False)
     export.add_argument("--positive", metavar="LABEL", help="the label of --threshold")
     text = "in C: the bits of each number of the support vectors (default: 32, float); the coefficients are fitted anew"
     export.add_argument("--bits", type=int, choices=[8, 16, 32], help=text)
@@ -367,7 +367,7 @@ def _make_parser() -> tuple[argparse.ArgumentParser, dict[str, argparse.Argument
     export.add_argument("--sample", metavar="FILE", help=text)
     text = "in ONNX: the type of rows; auto (the default) is double if float cannot hold a feature's deviations from its mean"
     export.add_argument("--inputs", choices=["auto", "float", "double"], help=text)
-    add_trusted(export, "the model")
+    add_trusted_flag(export, "the model")
 
     demo = commands.add_parser(
         "demo",

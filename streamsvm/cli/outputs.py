@@ -16,15 +16,15 @@ from streamsvm.stream.open import source_files
 _BYTES = 4096
 _NO_SINK = frozenset({".parquet", ".arrow", ".feather", ".avro"})  # formats of sources alone
 #: How predictions and dead letters begin, as CSV and as JSON lines.
-_RECORDS = re.compile(rb'row,(?:y_pred|place),|\{"row": \d+, "(?:y_pred|place)": ')
+_RECORD_PATTERN = re.compile(rb'row,(?:y_pred|place),|\{"row": \d+, "(?:y_pred|place)": ')
 
 #: Exported models and pictures name their writer at one of their ends: ONNX as its producer, JSON and programs as their format.
-MADE: re.Pattern[bytes] = re.compile(
+EXPORT_PATTERN: re.Pattern[bytes] = re.compile(
     rb'(?s)\x08.\x12\x09streamsvm|.*(?:written by streamsvm|"format":"streamsvm program"|"format":"streamsvm","kind":"program")'
 )
 
 
-def check_sinks(
+def check_outputs(
     sinks: Mapping[str, str | None],
     source: str | list[str],
     labels: str | None,
@@ -68,7 +68,7 @@ def check_sinks(
         if Path(sink).suffix.lower() in _NO_SINK:
             raise UsageError(f"{option} {sink}: what is written is CSV or JSON lines: name a .csv or .jsonl file")
         if not overwrite:
-            _check_ours(option, Path(sink), _RECORDS)
+            _check_may_overwrite(option, Path(sink), _RECORD_PATTERN)
 
 
 def _may_be_read(sink: str, files: Iterable[str], places: Iterable[str]) -> bool:
@@ -80,7 +80,7 @@ def _may_be_read(sink: str, files: Iterable[str], places: Iterable[str]) -> bool
     )
 
 
-def check_written(option: str, paths: Iterable[Path], inputs: Mapping[str, Path | str | None], overwrite: bool) -> None:
+def check_output_files(option: str, paths: Iterable[Path], inputs: Mapping[str, Path | str | None], overwrite: bool) -> None:
     """Raise a UsageError where files that are made of a model would overwrite an input, or files that others wrote.
 
     ``inputs`` are the model and other files that are read, by their names in messages.
@@ -90,10 +90,10 @@ def check_written(option: str, paths: Iterable[Path], inputs: Mapping[str, Path 
             if isinstance(read, Path) and (_is_same_file(str(path), str(read)) or read.absolute() in path.absolute().parents):
                 raise UsageError(f"{option} {path} would overwrite {name}, or write into it: name another file")
         if not overwrite:
-            _check_ours(option, path, MADE)
+            _check_may_overwrite(option, path, EXPORT_PATTERN)
 
 
-def is_ours(path: Path, ours: re.Pattern[bytes] = MADE) -> bool:
+def may_overwrite(path: Path, ours: re.Pattern[bytes] = EXPORT_PATTERN) -> bool:
     """Return whether a file may be overwritten: it does not exist, is empty, or was written by an earlier run.
 
     A folder is refused later, and a pipe or device loses nothing.
@@ -107,8 +107,8 @@ def is_ours(path: Path, ours: re.Pattern[bytes] = MADE) -> bool:
     return not ends or ours.match(ends) is not None
 
 
-def _check_ours(option: str, path: Path, ours: re.Pattern[bytes]) -> None:
-    if not is_ours(path, ours):
+def _check_may_overwrite(option: str, path: Path, ours: re.Pattern[bytes]) -> None:
+    if not may_overwrite(path, ours):
         raise UsageError(f"{option} {path} exists, and streamsvm did not write it: name another file, or give --overwrite")
 
 

@@ -11,8 +11,8 @@ from typing import Any, NamedTuple
 
 from river import base, compose
 
-from streamsvm.cli import CommandError, UsageError, printable
-from streamsvm.cli.arguments import wrong_usage
+from streamsvm.cli import CommandError, UsageError, escape_unprintable
+from streamsvm.cli.arguments import as_usage_error
 from streamsvm.core import budget
 from streamsvm.core.checks import OnDrift
 from streamsvm.explanations import explain_one
@@ -51,7 +51,7 @@ _NO_LITERAL = ValueError, SyntaxError, TypeError, MemoryError, RecursionError
 #: The strategies that keep a budget, by name.
 _STRATEGIES = {name: getattr(budget, name) for name in budget.__all__ if name not in ("Refusal", "Strategy", "choose_strategy")}
 #: Makes of a learner one that decides as flags say.
-Decide = Callable[[Any], Any]
+ModelWrapper = Callable[[Any], Any]
 
 
 def make_model(
@@ -63,7 +63,7 @@ def make_model(
     encoder: Mapping[str, Any] | None = None,
     schema: TableSchema | None = None,
     room: int | None = None,
-    decide: Decide | None = None,
+    decide: ModelWrapper | None = None,
 ) -> Any:
     """Make the learner of ``NAME`` or ``NAME,KEY=VALUE,...``.
 
@@ -73,7 +73,7 @@ def make_model(
     ``scale_targets`` within a `BoundedTargetScaler`. ``decide`` wraps it to decide otherwise. Raises UsageError if the learner or
     a parameter is unknown, or the learner refuses a value.
     """
-    learner, settings = learner_and_settings(text)
+    learner, settings = split_learner(text)
     kind = LEARNERS[learner][regression]
     valid = list(inspect.signature(kind).parameters)
     # With a fixed seed a run can be repeated to the byte.
@@ -85,7 +85,7 @@ def make_model(
         parameters["scaling"] = "auto" if within else None
     bound = _DEVIATIONS if deviations is None else deviations or None
     scaler = BoundedScaler(bound) if scale and not within else None
-    with wrong_usage("--"):
+    with as_usage_error("--"):
         table = TableEncoder(**encoder, scaler=scaler) if encoder else None
     if room is not None and "max_features" in valid:
         parameters["max_features"] = room
@@ -104,7 +104,7 @@ def make_model(
             advice = f"; is it {near[0]}?" if near else f": it has {', '.join(valid)}"
             raise UsageError(f"--learner {text}: {learner} has no parameter {name}{advice}")
         parameters[name] = _parse_value(text, value)
-    with wrong_usage(f"--learner {text}: "):
+    with as_usage_error(f"--learner {text}: "):
         model = kind(**parameters)
     if regression and scale_targets and learner != "auto":
         model = BoundedTargetScaler(model, bound)
@@ -115,12 +115,12 @@ def make_model(
     return model if scaler is None else scaler | model
 
 
-def learner_and_settings(text: str) -> tuple[str, list[str]]:
+def split_learner(text: str) -> tuple[str, list[str]]:
     """Return the name of a learner and its settings, of ``NAME`` or ``NAME,KEY=VALUE,...``.
 
     Raises UsageError if there is no learner of that name.
 
-    >>> learner_and_settings("bsgd, budget=60, class_weight={0: 1.0, 1: 2.0}")
+    >>> split_learner("bsgd, budget=60, class_weight={0: 1.0, 1: 2.0}")
     ('bsgd', ['budget=60', 'class_weight={0: 1.0, 1: 2.0}'])
     """
     name, *settings = (part.strip() for part in _split_at_commas(text))
@@ -154,7 +154,7 @@ def _parse_value(learner: str, text: str) -> Any:
     if call is None or call[0] not in _STRATEGIES:
         return text
     name, positional, named = call
-    with wrong_usage(f"--learner {learner}: ", (TypeError, ValueError)):
+    with as_usage_error(f"--learner {learner}: ", (TypeError, ValueError)):
         return _STRATEGIES[name](*positional, **named)
 
 
@@ -179,7 +179,7 @@ def make_metrics(text: str, window: int, positive: Any, regression: bool = False
     a metric is unknown or for the other kind of models, or `Scores` refuses it.
     """
     found_metrics = [_metric_of(part.strip(), regression) for part in _split_at_commas(text)]
-    with wrong_usage(f"--metric {text}: ", (Exception,)):  # river takes parameters as they are, until it computes with them
+    with as_usage_error(f"--metric {text}: ", (Exception,)):  # river takes parameters as they are, until it computes with them
         Scores(found_metrics, window, positive, regression=regression)
     return found_metrics
 
@@ -199,7 +199,7 @@ def _metric_of(text: str, regression: bool) -> Any:
             + (f"; {text} goes with --regression" if not regression and inspect.isclass(kind) and issubclass(kind, other) else "")
             + (f". Is it {near[0]}?" if near else "")
         )
-    with wrong_usage(f"--metric {text}: ", (Exception,)):  # as above
+    with as_usage_error(f"--metric {text}: ", (Exception,)):  # as above
         return kind(*call[1], **call[2])
 
 
@@ -219,7 +219,7 @@ def make_drift(text: str | None, on_drift: OnDrift | None, regression: bool = Fa
         raise UsageError(f"--drift {text}: there is no such detector{hint}. Known are {', '.join(detectors)}")
     kind = detectors[call[0]]
     named = {"seed": 0} if "seed" in inspect.signature(kind).parameters else {}
-    with wrong_usage(f"--drift {text}: ", (TypeError, ValueError)):
+    with as_usage_error(f"--drift {text}: ", (TypeError, ValueError)):
         return DriftWatch(kind(*call[1], **(named | call[2])), on_drift or "count")
 
 
@@ -233,7 +233,7 @@ def parse_classes(text: str | None, text_format: str | None) -> list[Any] | None
     """
     if text is None:
         return None
-    with wrong_usage(f"--labels-are {text}: "):
+    with as_usage_error(f"--labels-are {text}: "):
         return LabelRules([parse_positive(label.strip(), text_format) for label in text.split(",")]).classes
 
 
@@ -249,7 +249,7 @@ def parse_positive(text: str | None, text_format: str | None) -> Any:
     return parse_libsvm_label(text) if text_format == "libsvm" else parse_label(text)
 
 
-class Decision(NamedTuple):
+class DecisionFlags(NamedTuple):
     """The flags about which label is predicted, ``--threshold``, ``--costs``, ``--positive``, and about an ``--interval``."""
 
     threshold: str | None
@@ -264,7 +264,7 @@ class Decision(NamedTuple):
             return f"--threshold {self.threshold}"
         return "" if self.costs is None else f"--costs {self.costs}"
 
-    def wrapper(self, text_format: str | None, regression: bool, learns: bool) -> Decide:
+    def make_wrapper(self, text_format: str | None, regression: bool, learns: bool) -> ModelWrapper:
         """Return a function that wraps a learner, so that it decides as the flags say.
 
         Only a model that ``learns`` can tune a threshold, or learn how wide an interval must be. Raises a UsageError if flags
@@ -275,7 +275,7 @@ class Decision(NamedTuple):
         if regression and self.flag:
             raise UsageError(f"{self.flag.split()[0]} is about labels, and a number is predicted: leave it out")
         positive = parse_positive(self.positive, text_format)
-        decides: list[Decide] = []
+        decides: list[ModelWrapper] = []
         if self.threshold is not None:
             decides.append(_by_threshold(self.threshold, positive, self.positive is not None, learns))
         if self.costs is not None:
@@ -291,7 +291,7 @@ class Decision(NamedTuple):
         return decide
 
 
-def _by_threshold(text: str, positive: Any, is_named: bool, learns: bool) -> Decide:
+def _by_threshold(text: str, positive: Any, is_named: bool, learns: bool) -> ModelWrapper:
     try:
         number = float(text)
     except ValueError:
@@ -301,7 +301,7 @@ def _by_threshold(text: str, positive: Any, is_named: bool, learns: bool) -> Dec
             raise UsageError(
                 f"--threshold {text} is the probability of one label from which on it is predicted: --positive LABEL"
             )
-        with wrong_usage(f"--threshold {text}: "):
+        with as_usage_error(f"--threshold {text}: "):
             costs = compute_threshold_costs(positive, number)
         return lambda model: CostSensitiveClassifier(model, costs)
     if not learns:
@@ -320,15 +320,15 @@ def _by_threshold(text: str, positive: Any, is_named: bool, learns: bool) -> Dec
         metric = type(metric)(**{**parameters, "pos_val": positive})
 
     def tune(model: Any) -> Any:
-        with wrong_usage(f"--threshold {text}: "):
+        with as_usage_error(f"--threshold {text}: "):
             return TunedThresholdClassifier(model, copy.deepcopy(metric))
 
     return tune
 
 
-def _by_costs(text: str, text_format: str | None) -> Decide:
+def _by_costs(text: str, text_format: str | None) -> ModelWrapper:
     costs: dict[Any, float] = {}
-    with wrong_usage(f"--costs {text}: "):
+    with as_usage_error(f"--costs {text}: "):
         for part in split_names(text):
             label, equals, cost = part.rpartition("=")
             if not equals:
@@ -347,7 +347,7 @@ def check_predicts(model: Any, place: Any) -> None:
         raise CommandError(f"{place} holds a {type(last).__name__}, which predicts no label and no number of a row")
 
 
-def decided_model(model: Any, decide: Decide, flag: str, abstain: float = 0.0) -> Any:
+def apply_decision(model: Any, decide: ModelWrapper, flag: str, abstain: float = 0.0) -> Any:
     """Let the last step of a model decide as a flag says, and return the model. Raises CommandError if it cannot."""
     last = steps_of(model)[1]
     if (asked := flag or f"--abstain {abstain:g}" * bool(abstain)) and not gives_probabilities(last):
@@ -358,10 +358,10 @@ def decided_model(model: Any, decide: Decide, flag: str, abstain: float = 0.0) -
     costs = getattr(decide(learner_of(last)), "costs", {})
     if labels and (unknown := [label for label in costs if label not in labels]):
         raise CommandError(f"{flag}: the model has not learned the label {unknown[0]!r}, only {listed(labels, 10)}")
-    return _deciding_anew(model, decide)
+    return _replace_decision(model, decide)
 
 
-def positive_of(text: str | None, model: Any, text_format: str | None) -> Any:
+def find_positive_label(text: str | None, model: Any, text_format: str | None) -> Any:
     """Return the positive label: that of a flag, or whose threshold or cost the model has; else None. CommandError if unknown."""
     labels = getattr(learner_of(model), "labels", None)
     if text is not None:
@@ -380,20 +380,20 @@ def positive_of(text: str | None, model: Any, text_format: str | None) -> Any:
     return candidates[0] if len(candidates) == 1 and (not labels or candidates[0] in labels) else None
 
 
-def _deciding_anew(model: Any, decide: Decide) -> Any:
+def _replace_decision(model: Any, decide: ModelWrapper) -> Any:
     if isinstance(model, compose.Pipeline):
         name, last = next(reversed(model.steps.items()))
-        model.steps[name] = _deciding_anew(last, decide)
+        model.steps[name] = _replace_decision(last, decide)
     elif isinstance(model, CostSensitiveClassifier | TunedThresholdClassifier):
-        return _deciding_anew(model.classifier, decide)
+        return _replace_decision(model.classifier, decide)
     elif isinstance(model, ConformalClassifier):
-        model.classifier = _deciding_anew(model.classifier, decide)
+        model.classifier = _replace_decision(model.classifier, decide)
     else:
         return decide(model)
     return model
 
 
-def answers_of(model: Any, probabilities: bool, explained: int | None) -> list[ComputedFields]:
+def make_extra_fields(model: Any, probabilities: bool, explained: int | None) -> list[ComputedFields]:
     """Return what predictions say beside the label, as flags ask for it; a CommandError where the model has no such thing."""
     fields = []
     last = steps_of(model)[1]
@@ -409,7 +409,7 @@ def answers_of(model: Any, probabilities: bool, explained: int | None) -> list[C
 
         def why(model: Any, x: Any) -> list[Any]:
             parts = list(explain_one(model, x).contributions.items())[:explained]
-            return [{printable(str(name)): float(f"{size:.6g}") for name, size in parts}]
+            return [{escape_unprintable(str(name)): float(f"{size:.6g}") for name, size in parts}]
 
         fields.append(ComputedFields(("why",), why))
     return fields

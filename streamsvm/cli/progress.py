@@ -13,8 +13,8 @@ from rich.console import Console
 from rich.text import Text
 from river import compose
 
-from streamsvm.cli import printable
-from streamsvm.cli.arguments import Output
+from streamsvm.cli import escape_unprintable
+from streamsvm.cli.arguments import Reporter
 from streamsvm.core.checks import finite_or_none
 from streamsvm.stream import LearningLoop, Progress
 from streamsvm.stream.progress import LearningCurve
@@ -38,14 +38,14 @@ WAITING = {
 }
 
 
-class Display:
+class ProgressDisplay:
     """Shows progress: a live line on a terminal, a line every 5 s elsewhere, a line of JSON every second if ``quiet``.
 
     Where standard error has lines of JSON, they are log records.
     """
 
-    def __init__(self, output: Output) -> None:
-        self._output = output
+    def __init__(self, reporter: Reporter) -> None:
+        self._reporter = reporter
         self._last_line, self._rows, self._waiting = 0.0, -1, False
         self._counted: tuple[int, float] | None = None  # rows and seconds of the last line, from which the next one counts
         self._console = Console(stderr=True, highlight=False, soft_wrap=True)
@@ -54,7 +54,7 @@ class Display:
         self.curve: LearningCurve | None = None
 
     def __enter__(self) -> Self:
-        if self._output.for_people and self._console.is_terminal:
+        if self._reporter.shows_text and self._console.is_terminal:
             self._status = self._console.status("", spinner="dots")
             self._status.start()
         return self
@@ -64,52 +64,54 @@ class Display:
             self._status.stop()
             self._status = None
 
-    def begin(self, loop: LearningLoop) -> None:
+    def attach_loop(self, loop: LearningLoop) -> None:
         """Note the state of a loop that begins, so that waiting for its next row is reported."""
         self.curve, self._rows = loop.curve, loop.rows
 
-    def say(self, text: str, event: str, **fields: Any) -> None:
-        """Show a line of text as `Output.say` does, or in the live line."""
+    def report_event(self, text: str, event: str, **fields: Any) -> None:
+        """Show a line of text as `Reporter.report_event` does, or in the live line."""
         if self._status is not None:
-            self._status.update(Text(printable(text)))
+            self._status.update(Text(escape_unprintable(text)))
         else:
-            self._output.say(text, event, **fields)
+            self._reporter.report_event(text, event, **fields)
 
-    def compiling(self, done: int, functions: int, name: str) -> None:
+    def show_compilation(self, done: int, functions: int, name: str) -> None:
         """Show which function is compiled next, of how many."""
         now = time.perf_counter()
         if done == 0 or self._status is not None or now - self._last_line > _SECONDS_BETWEEN_LINES[False]:
             self._last_line = now
-            self.say(f"compiling {done + 1} of {functions} functions, once on this machine: {name}", "compiling")
+            self.report_event(f"compiling {done + 1} of {functions} functions, once on this machine: {name}", "compiling")
 
-    def show(self, progress: Progress) -> None:
+    def show_progress(self, progress: Progress) -> None:
         """Show progress if it is the end or time for another line."""
         if progress.ended:
             self.__exit__()
         now = time.perf_counter()
         if self._counted is not None and (since := progress.seconds - self._counted[1]) > 0.0:
             progress = replace(progress, rows_per_second=(progress.rows - self._counted[0]) / since)
-        skips = self._status is None and not progress.ended and now - self._last_line < _SECONDS_BETWEEN_LINES[self._output.quiet]
+        skips = (
+            self._status is None and not progress.ended and now - self._last_line < _SECONDS_BETWEEN_LINES[self._reporter.quiet]
+        )
         if self._counted is None or not skips:
             self._counted = progress.rows, progress.seconds
         if skips:
             return
         self._last_line = now
         waiting, self._rows = progress.rows == self._rows and not progress.ended, progress.rows
-        if waiting and self._output.for_people:
+        if waiting and self._reporter.shows_text:
             if not self._waiting:
-                self.say("waiting for rows", "waiting")
+                self.report_event("waiting for rows", "waiting")
             self._waiting = True
             return
         self._waiting = False
-        if self._output.quiet:
+        if self._reporter.quiet:
             print(json.dumps(_progress_facts(progress), allow_nan=False), flush=True)  # noqa: T201
-        if progress.ended and self._output.for_people:
-            lines = lines_of(progress.scores[1:], min(progress.window, progress.learned))
-            for line in lines if self.curve is None else [*lines, *course_of(self.curve)]:
-                self._console.print(Text(printable(line)))
-        if progress.ended or not self._output.quiet:
-            self.say(_progress_line(progress), **_progress_facts(progress))
+        if progress.ended and self._reporter.shows_text:
+            lines = format_scores(progress.scores[1:], min(progress.window, progress.learned))
+            for line in lines if self.curve is None else [*lines, *format_learning_curve(self.curve)]:
+                self._console.print(Text(escape_unprintable(line)))
+        if progress.ended or not self._reporter.quiet:
+            self.report_event(_progress_line(progress), **_progress_facts(progress))
 
 
 def _progress_line(progress: Progress) -> str:
@@ -122,7 +124,7 @@ def _progress_line(progress: Progress) -> str:
             label, share = progress.majority
             line += f" (always {label!r}: {share:.4f})"
         elif progress.ended and progress.scores:
-            line += guessing_text(progress.scores[0])
+            line += format_guesses(progress.scores[0])
     if math.isfinite(progress.windowed):
         line += f"  last {min(progress.window, progress.learned):,} rows {progress.windowed:.4f}"
     learner = learner_of(progress.model)
@@ -141,13 +143,13 @@ def _progress_line(progress: Progress) -> str:
     return line
 
 
-def guessing_text(report: ScoreReport) -> str:
+def format_guesses(report: ScoreReport) -> str:
     """Return what guessing would have given, in brackets; "" where that is not known."""
     guesses = [f"{what}: {value:.4f}" for what, value in report.guesses if math.isfinite(value)]
     return f" ({', '.join(guesses)})" if guesses else ""
 
 
-def lines_of(scores: Iterable[ScoreReport], last_rows: int = 0) -> list[str]:
+def format_scores(scores: Iterable[ScoreReport], last_rows: int = 0) -> list[str]:
     """Return what metrics say at the end of a run, also of its last rows, if a number of these is given."""
     lines: list[str] = []
     for report in scores:
@@ -158,13 +160,13 @@ def lines_of(scores: Iterable[ScoreReport], last_rows: int = 0) -> list[str]:
         elif math.isfinite(report.value):
             has_last = last_rows and math.isfinite(report.windowed)
             last = f"  last {last_rows:,} rows {report.windowed:.4f}" if has_last else ""
-            lines.append(f"{report.name} {report.value:.4f}{guessing_text(report)}{last}")
+            lines.append(f"{report.name} {report.value:.4f}{format_guesses(report)}{last}")
         else:
             lines.append(f"{report.name} has no value")
     return lines
 
 
-def course_of(curve: LearningCurve) -> list[str]:
+def format_learning_curve(curve: LearningCurve) -> list[str]:
     """Return a line with the windowed metric at some points of the run; none for a short run."""
     points = [point for point in curve.points if point.rows >= curve.window and math.isfinite(point.windowed)]
     if len(points) < 2 or points[-1].rows < 2 * curve.window:
@@ -195,7 +197,7 @@ def _cell_text(value: Any) -> str:
     return f"{value:.4f}" if type(value) is float else f"{value:,}" if type(value) is int else str(value)
 
 
-def scores_of(scores: Iterable[ScoreReport]) -> list[dict[str, Any]]:
+def scores_to_json(scores: Iterable[ScoreReport]) -> list[dict[str, Any]]:
     """Return what each metric says as JSON has it."""
     facts_of_scores = []
     for report in scores:
@@ -222,7 +224,7 @@ def _progress_facts(progress: Progress) -> dict[str, Any]:
         "majority": None if progress.majority is None else progress.majority[1],
         "windowed": finite_or_none(progress.windowed),
         "window": progress.window,
-        "scores": scores_of([report for report in progress.scores if progress.ended or report.table is None]),
+        "scores": scores_to_json([report for report in progress.scores if progress.ended or report.table is None]),
         "refused": dict(progress.refused),
         "unlabelled": progress.unlabelled,
         "empty": progress.empty,

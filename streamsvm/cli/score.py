@@ -12,11 +12,11 @@ from typing import Any
 
 from river import base
 
-from streamsvm.cli import CommandError, UsageError, printable
+from streamsvm.cli import CommandError, UsageError, escape_unprintable
 from streamsvm.cli.job import StreamJob
-from streamsvm.cli.parsing import Decision, check_predicts, decided_model, make_metrics, positive_of
-from streamsvm.cli.progress import WAITING, course_of, lines_of, scores_of
-from streamsvm.cli.streams import newest, read_by_model, stopping, tell
+from streamsvm.cli.parsing import DecisionFlags, apply_decision, check_predicts, find_positive_label, make_metrics
+from streamsvm.cli.progress import WAITING, format_learning_curve, format_scores, scores_to_json
+from streamsvm.cli.streams import load_newest, open_source_for_model, print_unfamiliar_columns, stop_on_signals
 from streamsvm.stream import DelayedLearningLoop, PredictionLoop, Progress, Sink
 from streamsvm.stream.checkpoint import Checkpoint
 from streamsvm.stream.endpoints import Position, Record
@@ -35,45 +35,45 @@ def run_score(arguments: argparse.Namespace) -> bool:
     Raises UsageError if a metric is unknown or for the other kind of models, StreamError if no row has a label or a metric cannot
     count one, and CommandError if no label of another stream has met its row.
     """
-    checkpoint = newest(arguments.path, arguments.trusted)
+    checkpoint = load_newest(arguments.path, arguments.trusted)
     check_predicts(checkpoint.model, arguments.path)
-    job = labelled_job(arguments.source, arguments.label, arguments.labels)
-    decision = Decision(arguments.threshold, arguments.costs, arguments.positive)
-    decide = decision.wrapper(job.text_format, regression=False, learns=False)
-    model = decided_model(checkpoint.model, decide, decision.flag, arguments.abstain)
-    positive = positive_of(arguments.positive, model, job.text_format)
+    job = make_labelled_job(arguments.source, arguments.label, arguments.labels)
+    decision = DecisionFlags(arguments.threshold, arguments.costs, arguments.positive)
+    decide = decision.make_wrapper(job.text_format, regression=False, learns=False)
+    model = apply_decision(checkpoint.model, decide, decision.flag, arguments.abstain)
+    positive = find_positive_label(arguments.positive, model, job.text_format)
     if arguments.metric is not None and arguments.positive is None:
-        metric = metrics_of(model, arguments.metric)
+        metric = choose_metrics(model, arguments.metric)
         positive = positive if Scores(metric, _WINDOW).may_be_binary else None
     else:
-        metric = metrics_of(model, arguments.metric, positive)
+        metric = choose_metrics(model, arguments.metric, positive)
     sure = None if job.label_stream is not None else make_conformal_fields(model)
-    held = None if sure is None else _Held()
+    held = None if sure is None else _CoverageSink()
     answers = [] if sure is None else [sure]
     with scoring_loop(
         job, checkpoint, model, metric, positive, sink=held, computed_fields=answers, abstain=arguments.abstain
     ) as loop:
         end = loop.run()
-    check_met(end, loop.source.name)
-    counts = rows_left_out(end)
+    check_any_scored(end, loop.source.name)
+    counts = count_unscored_rows(end)
     if arguments.json:
         course = {"every": loop.curve.every, "points": loop.curve.state["points"]}
-        facts = {"rows": end.scored, "scores": scores_of(end.scores), "course": course, "left_out": counts}
+        facts = {"rows": end.scored, "scores": scores_to_json(end.scores), "course": course, "left_out": counts}
         facts |= {} if held is None else {"held": held.facts}
         print(json.dumps(facts, allow_nan=False, default=str))
         return end.interrupted
     left_out = "".join(f"  {count:,} {kind}" for kind, count in counts.items())
     print(f"{end.scored:,} row{'s' * (end.scored != 1)} scored{left_out}{'  interrupted' * end.interrupted}")
-    scores = lines_of(end.scores)
+    scores = format_scores(end.scores)
     first = sum(report.table is None for report in end.scores)
-    for line in [*scores[:first], *([] if held is None else [held.line]), *scores[first:], *course_of(loop.curve)]:
-        print(printable(line))
+    for line in [*scores[:first], *([] if held is None else [held.line]), *scores[first:], *format_learning_curve(loop.curve)]:
+        print(escape_unprintable(line))
     if arguments.metric is None and positive is None and len(getattr(learner_of(model), "labels", ())) == 2:
         print("--positive LABEL shows more: ROCAUC, AveragePrecision and F1 of that label, and thresholds for it")
     return end.interrupted
 
 
-def labelled_job(source: str | list[str], label: str | None, labels: str | None) -> StreamJob:
+def make_labelled_job(source: str | list[str], label: str | None, labels: str | None) -> StreamJob:
     """Return the job of reading rows with labels, by the flags of their commands."""
     job = StreamJob(source=source, label=label, labels=labels)
     if labels is not None and "expired=dead-letter" in labels:
@@ -91,21 +91,21 @@ def scoring_loop(
     if job.label_stream is not None:
         make = partial(DelayedLearningLoop, delayed=job.label_stream.buffer, learns=False)
     parameters |= {"window": _WINDOW, "positive": positive, "on_error": "skip", "error_share": 1.0}
-    with read_by_model(job, checkpoint) as source:
+    with open_source_for_model(job, checkpoint) as source:
         loop = make(source, model, metric=metric, **parameters)
-        with stopping(loop.stop):
+        with stop_on_signals(loop.stop):
             yield loop
-    tell(loop.columns)
+    print_unfamiliar_columns(loop.columns)
 
 
-def check_met(end: Progress, name: str) -> None:
+def check_any_scored(end: Progress, name: str) -> None:
     """Raise a CommandError where no row has met its label."""
     if not (end.scored or end.interrupted):
-        others = ", ".join(f"{count:,} {kind}" for kind, count in rows_left_out(end).items())
+        others = ", ".join(f"{count:,} {kind}" for kind, count in count_unscored_rows(end).items())
         raise CommandError(f"{name}: no row has met its label: {others or 'there are none'}")
 
 
-class _Held(Sink):
+class _CoverageSink(Sink):
     """Counts the rows whose true value is in their interval or set of labels, and sums the sizes of these."""
 
     name = "a count"
@@ -146,7 +146,7 @@ class _Held(Sink):
         return f"{self._what} that hold the truth {self._held / self._rows:.4f}, {mean} in the mean"
 
 
-def metrics_of(model: Any, named: str | None = None, positive: Any = None) -> Any:
+def choose_metrics(model: Any, named: str | None = None, positive: Any = None) -> Any:
     """Return the metrics that are asked for, or those that tell most about a model of its kind."""
     regression = isinstance(learner_of(model), base.Regressor)
     if named is not None:
@@ -159,7 +159,7 @@ def metrics_of(model: Any, named: str | None = None, positive: Any = None) -> An
     return ["Accuracy", "LogLoss", *of_positive, *_TABLES, "Calibration", *["Thresholds"] * (positive is not None)]
 
 
-def rows_left_out(end: Progress) -> dict[str, int]:
+def count_unscored_rows(end: Progress) -> dict[str, int]:
     """Return how many rows were not scored, by kind."""
     waiting = {} if end.delayed is None else {what: end.delayed[name] for name, what in WAITING.items()}
     counts = {"abstained": end.abstained, **end.refused, "without label": end.unlabelled, **waiting}

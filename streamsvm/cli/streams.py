@@ -16,10 +16,10 @@ from typing import Any
 
 import numpy as np
 
-from streamsvm.cli import ENDING, CommandError, exit_at_once, handle, printable
-from streamsvm.cli.arguments import failing
+from streamsvm.cli import ENDING_SIGNALS, CommandError, escape_unprintable, exit_at_once, set_signal_handlers
+from streamsvm.cli.arguments import as_command_error
 from streamsvm.cli.job import LabelStream, LearnJob, StreamJob
-from streamsvm.cli.tables import combine_table_options, saved_label
+from streamsvm.cli.tables import combine_table_options, read_saved_label
 from streamsvm.stream import (
     CheckpointError,
     CheckpointFolder,
@@ -48,7 +48,7 @@ logger: logging.Logger = logging.getLogger("streamsvm")
 _SECONDS_TO_STOP = 1.0
 
 
-def without_marks(source: Source, missing: Sequence[str], weight: str | None = None) -> Source:
+def drop_missing_marks(source: Source, missing: Sequence[str], weight: str | None = None) -> Source:
     """Return a source without labels and weights that are marks of missing values, where it is not read as a table."""
     label = Reading(missing=missing).label
 
@@ -71,7 +71,7 @@ def without_marks(source: Source, missing: Sequence[str], weight: str | None = N
     return WrappedSource(source, lambda chunk: chunk.changed(change_row, change_table)) if missing else source
 
 
-def without_key(source: Source, saved: Checkpoint) -> Source:
+def drop_unlearned_columns(source: Source, saved: Checkpoint) -> Source:
     """Drop the columns of a source that the model of a checkpoint did not learn: join key, event time and weight."""
     position = saved.header.get("position")
     keys = [position.get(name) for name in ("key", "time")] if isinstance(position, Mapping) else []
@@ -104,11 +104,11 @@ def open_streams(
 
         sink = None if job.to is None else opened(job.to)
         if sink is not None and sink.hint:
-            job.output.say(sink.hint, "hint")
+            job.reporter.report_event(sink.hint, "hint")
         yield source, sink, opened(job.on_error) if "://" in job.on_error else job.on_error
 
 
-def position_now(job: StreamJob, table: TableOptions) -> Position | None:
+def read_start_position(job: StreamJob, table: TableOptions) -> Position | None:
     """Return where the source begins; None if that does not depend on when it is opened."""
     with contextlib.ExitStack() as stack:
         source = _source_of(job, table, stack, None)
@@ -127,7 +127,7 @@ def _source_of(
     how |= table.source | {"weight": read_as_table}
     source = stack.enter_context(_open_beginning(job.source, beginning, **how))
     if job.text_format is None:
-        source = without_marks(source, table.encoder.get("missing", ()), weight)
+        source = drop_missing_marks(source, table.encoder.get("missing", ()), weight)
         source = source if weight is None else WeightedSource(source, weight)
     return source
 
@@ -167,28 +167,28 @@ def _open_joined(
         begin = None if found else beginning
         each |= {"format": kind} | more | options
         source = stack.enter_context(_open_beginning(place, begin, **each))
-        found.append(without_marks(source, table.encoder.get("missing", ()) if found else ()))
+        found.append(drop_missing_marks(source, table.encoder.get("missing", ()) if found else ()))
     return JoinedSource(*found, key=labels.key, time=labels.time, max_age=labels.buffer.max_age)
 
 
 @contextlib.contextmanager
-def monitored(job: StreamJob, loop: Any) -> Iterator[None]:
+def serve_metrics(job: StreamJob, loop: Any) -> Iterator[None]:
     """Serve the metrics of a loop where a port is given."""
     if job.metrics_port is None:
         yield
         return
     from streamsvm.stream.monitor import Monitor, MonitorError  # noqa: PLC0415 - starts a server of HTTP, which few runs need
 
-    with failing("--metrics-port: ", MonitorError):
+    with as_command_error("--metrics-port: ", MonitorError):
         monitor = Monitor(loop, job.metrics_port, job.metrics_host, job.metrics_names)
     with monitor:
         url = f"http://{job.metrics_host}:{monitor.port}/"
-        job.output.say(f"metrics, and a page, at {url}", "metrics", url=url)
+        job.reporter.report_event(f"metrics, and a page, at {url}", "metrics", url=url)
         yield
 
 
 @contextlib.contextmanager
-def stopping(stop: Callable[[], None]) -> Iterator[None]:
+def stop_on_signals(stop: Callable[[], None]) -> Iterator[None]:
     """Let the first Ctrl-C or SIGTERM call ``stop``, which ends the work in order; a second one ends it at once.
 
     If the end takes longer than a second, as while a learner is compiled, a hint says to press again. After the work, a signal
@@ -197,17 +197,18 @@ def stopping(stop: Callable[[], None]) -> Iterator[None]:
     pressed: queue.SimpleQueue[bool] = queue.SimpleQueue()  # a signal may arrive while another one is handled
     ended = threading.Event()
 
-    def tell() -> None:
+    def hint_if_slow() -> None:
         if pressed.get() and not ended.wait(_SECONDS_TO_STOP):
             logger.warning("streamsvm: stopping after the step that is running; press Ctrl-C again to stop now")
 
     def first(number: int, frame: object) -> None:  # noqa: ARG001
         stop()
-        handle(signal.default_int_handler)
+        set_signal_handlers(signal.default_int_handler)
         pressed.put(True)
 
-    threading.Thread(target=tell, daemon=True).start()  # not in the handler, which may interrupt the start of another thread
-    before = handle(first)
+    # Not started in the handler, which may interrupt the start of another thread.
+    threading.Thread(target=hint_if_slow, daemon=True).start()
+    before = set_signal_handlers(first)
     try:
         yield
     finally:
@@ -217,12 +218,12 @@ def stopping(stop: Callable[[], None]) -> Iterator[None]:
             signal.signal(number, signal.default_int_handler if handler is exit_at_once else handler)
 
 
-def open_place(place: Path | str, trusted: bool, **how: Any) -> Checkpoints:
+def open_checkpoint_store(place: Path | str, trusted: bool, **how: Any) -> Checkpoints:
     """Open where checkpoints are written: a folder, or a topic, with the parameters of `open_checkpoints`."""
     return CheckpointFolder(place, trusted) if isinstance(place, Path) else open_checkpoints(place, trusted=trusted, **how)
 
 
-def newest(place: Path | str, trusted: bool) -> Checkpoint:
+def load_newest(place: Path | str, trusted: bool) -> Checkpoint:
     """Read a file, or the newest checkpoint of a folder or a topic. Raises CheckpointError or StreamError if it is missing."""
     if isinstance(place, Path):
         try:
@@ -233,8 +234,8 @@ def newest(place: Path | str, trusted: bool) -> Checkpoint:
             check_holds_model(place, found)
         return found
     with contextlib.closing(open_models(place, trusted=trusted)) as models:
-        newest: Checkpoint = models.read()
-    return newest
+        checkpoint: Checkpoint = models.read()
+    return checkpoint
 
 
 def _if_table(place: Path) -> str:
@@ -246,37 +247,37 @@ def _if_table(place: Path) -> str:
     return f". By its name, it is a table ({kind}): the model goes in its place" if kind else ""
 
 
-def first_rows(place: str, checkpoint: Checkpoint, most: int) -> Iterator[Row]:
+def iter_first_rows(place: str, checkpoint: Checkpoint, most: int) -> Iterator[Row]:
     """Give the first rows of a table, read as ``predict`` reads it; a CommandError where one cannot be read."""
     columns = ColumnMonitor(columns_of(checkpoint.model), ValidatingPipeline(checkpoint.model, learns=False).encoder)
-    with read_by_model(StreamJob(source=place), checkpoint) as source:
+    with open_source_for_model(StreamJob(source=place), checkpoint) as source:
         for row in itertools.islice(source, most):
             if isinstance(row, BadRow):
                 raise CommandError(f"{row.place}: {row.reason}")
             columns.add_row(row.x)
             yield row
-    tell(columns)
+    print_unfamiliar_columns(columns)
 
 
-def tell(columns: ColumnMonitor) -> None:
+def print_unfamiliar_columns(columns: ColumnMonitor) -> None:
     """Say on standard error what rows have that their model has not met."""
     for sentence in columns.sentences:
-        print(printable(sentence), file=sys.stderr)  # noqa: T201
+        print(escape_unprintable(sentence), file=sys.stderr)  # noqa: T201
 
 
 @contextlib.contextmanager
-def read_by_model(job: StreamJob, saved: Checkpoint) -> Iterator[Source]:
+def open_source_for_model(job: StreamJob, saved: Checkpoint) -> Iterator[Source]:
     """Open a source as the model of a checkpoint needs it, with the labels that it has learned, or those of ``--label``."""
     table = combine_table_options(job.table_flags, job.text_format, job.label, saved, predict=True)
-    usual_label = None if job.text_format == "libsvm" else saved_label(saved)
+    usual_label = None if job.text_format == "libsvm" else read_saved_label(saved)
     with open_streams(job, table, usual_label) as (source, _, _):
-        yield source if job.label_stream is not None else without_key(source, saved)
+        yield source if job.label_stream is not None else drop_unlearned_columns(source, saved)
 
 
 @contextlib.contextmanager
-def unwinding() -> Iterator[None]:
+def interruptible() -> Iterator[None]:
     """Let Ctrl-C and SIGTERM raise KeyboardInterrupt where the command has something to undo: files or processes of its own."""
-    before = [number for number in ENDING if signal.getsignal(number) is exit_at_once]
+    before = [number for number in ENDING_SIGNALS if signal.getsignal(number) is exit_at_once]
     for number in before:
         signal.signal(number, signal.default_int_handler)
     try:

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from streamsvm.cli import CommandError, UsageError
-from streamsvm.cli.arguments import parse_names, wrong_usage
+from streamsvm.cli.arguments import as_usage_error, parse_names
 from streamsvm.stream.rows import learner_of, steps_of
 from streamsvm.stream.tables import TableEncoder, TableModel
 from streamsvm.stream.tables.column_kinds import DROP, NUMBER, OTHER_COLUMNS, format_columns, parse_columns
@@ -25,7 +25,7 @@ _ENCODING = ("when_missing", "cycles")
 def parse_table_flags(arguments: Any) -> dict[str, Any]:
     """Return the options of a table that the flags give; a UsageError where one of them cannot be read."""
     options: dict[str, Any] = {}
-    with wrong_usage("--"):
+    with as_usage_error("--"):
         for text in arguments.columns or ():
             options["columns"] = options.get("columns", {}) | parse_columns(text)
     for name in ("missing", "cycles"):
@@ -88,7 +88,7 @@ def combine_table_options(
         options = _saved_options(saved)
         _check_options({name: value for name, value in given.items() if name not in own}, options, predict)
         given = options | own
-    with wrong_usage("--"):
+    with as_usage_error("--"):
         table = resolve_table_options(given, text_format)
     if not predict:
         return table
@@ -115,7 +115,7 @@ def _check_options(given: Mapping[str, Any], saved: Mapping[str, Any], predict: 
             )
 
 
-def saved_label(saved: Any) -> str | None:
+def read_saved_label(saved: Any) -> str | None:
     """Return the name that the label had where a checkpoint, or a saved model of a table, was learned; None if it has none."""
     label = _mapping_of(saved.header, "position").get("label")
     if isinstance(label, str):

@@ -16,14 +16,14 @@ from typing import Any
 
 from river import base
 
-from streamsvm.cli import CommandError, UsageError, printable
-from streamsvm.cli.arguments import failing, wrong_usage
-from streamsvm.cli.outputs import check_written
-from streamsvm.cli.parsing import positive_of
-from streamsvm.cli.progress import guessing_text
-from streamsvm.cli.score import check_met, labelled_job, metrics_of, rows_left_out, scoring_loop
-from streamsvm.cli.streams import first_rows, newest, read_by_model, unwinding
-from streamsvm.cli.tables import saved_label
+from streamsvm.cli import CommandError, UsageError, escape_unprintable
+from streamsvm.cli.arguments import as_command_error, as_usage_error
+from streamsvm.cli.outputs import check_output_files
+from streamsvm.cli.parsing import find_positive_label
+from streamsvm.cli.progress import format_guesses
+from streamsvm.cli.score import check_any_scored, choose_metrics, count_unscored_rows, make_labelled_job, scoring_loop
+from streamsvm.cli.streams import interruptible, iter_first_rows, load_newest, open_source_for_model
+from streamsvm.cli.tables import read_saved_label
 from streamsvm.core.checks import finite_or_none
 from streamsvm.core.explaining import Examples
 from streamsvm.edge.program import ExportError
@@ -62,10 +62,10 @@ def run_inspect(arguments: argparse.Namespace) -> None:
     Raises UsageError if no picture can be written there, and CommandError if there is nothing to draw.
     """
     if arguments.plot is not None:
-        check_written("--plot", [arguments.plot], {"the model": arguments.path}, arguments.overwrite)
-        with wrong_usage("--plot: ", (plots.DrawingError,)):
+        check_output_files("--plot", [arguments.plot], {"the model": arguments.path}, arguments.overwrite)
+        with as_usage_error("--plot: ", (plots.DrawingError,)):
             plots.check_plot_path(arguments.plot)
-    checkpoint = newest(arguments.path, arguments.trusted)
+    checkpoint = load_newest(arguments.path, arguments.trusted)
     about = ModelSummary(checkpoint)
     if arguments.json:
         print(json.dumps(_checkpoint_facts(checkpoint), default=str, sort_keys=True))
@@ -78,17 +78,17 @@ def run_inspect(arguments: argparse.Namespace) -> None:
         return
     if about.corrupt:
         raise CommandError(f"--plot: {about.corrupt}")
-    with failing("--plot: ", plots.DrawingError), unwinding():
+    with as_command_error("--plot: ", plots.DrawingError), interruptible():
         left_out = plots.save_plot(arguments.plot, checkpoint.model, about.curve)
     # Standard output may be JSON for scripts.
-    print(printable(f"drawn: {arguments.plot}{''.join(f' ({reason})' for reason in left_out)}"), file=sys.stderr)
+    print(escape_unprintable(f"drawn: {arguments.plot}{''.join(f' ({reason})' for reason in left_out)}"), file=sys.stderr)
 
 
 def _print_facts(facts: Mapping[str, Any]) -> None:
-    named = {printable(str(name)): value for name, value in facts.items()}
+    named = {escape_unprintable(str(name)): value for name, value in facts.items()}
     width = max(map(len, named)) + 2
     for name, value in named.items():
-        text = f"{value:,}" if isinstance(value, int) and not isinstance(value, bool) else printable(str(value), True)
+        text = f"{value:,}" if isinstance(value, int) and not isinstance(value, bool) else escape_unprintable(str(value), True)
         print(f"{name:<{width}}" + text.replace("\n", "\n" + " " * width))
 
 
@@ -132,7 +132,7 @@ def _lines_for_users(about: ModelSummary) -> dict[str, str]:
 
 def _score_text(report: ScoreReport) -> str:
     last = f", of the last rows {report.windowed:.4f}" if math.isfinite(report.windowed) else ""
-    return f"{report.name} {report.value:.4f}{last}{guessing_text(report)}"
+    return f"{report.name} {report.value:.4f}{last}{format_guesses(report)}"
 
 
 def _listed_names(names: list[Any]) -> str:
@@ -158,14 +158,14 @@ def _checkpoint_facts(checkpoint: Checkpoint) -> dict[str, Any]:
 
 def run_explain(arguments: argparse.Namespace) -> None:
     """Print the importance of each column, and explain the decisions of the first rows; CommandError without rows."""
-    checkpoint = newest(arguments.path, arguments.trusted)
+    checkpoint = load_newest(arguments.path, arguments.trusted)
     model: Any = checkpoint.model
-    rows = list(first_rows(arguments.source, checkpoint, _ROWS))
+    rows = list(iter_first_rows(arguments.source, checkpoint, _ROWS))
     if not rows:
         raise CommandError(f"{arguments.source} has no rows to explain")
     xs, ys = [row.x for row in rows], [row.y for row in rows]
     labelled = [i for i, y in enumerate(ys) if y is not None]
-    with failing(f"{arguments.path} cannot explain {arguments.source}: ", ValueError):
+    with as_command_error(f"{arguments.path} cannot explain {arguments.source}: ", ValueError):
         if labelled:
             ranking = importance(model, [xs[i] for i in labelled], [ys[i] for i in labelled])
         else:
@@ -188,12 +188,16 @@ def run_explain(arguments: argparse.Namespace) -> None:
         ]
         print(json.dumps({name: _by_text(value) for name, value in facts.items()}, default=str))
         return
-    print(printable(f"{ranking}\n", newlines=True))
-    if not ranking.losses and (label := saved_label(checkpoint)) is not None:
-        print(printable(f"No row has its label ({label}), so how much the error grows without a column is not known.\n", True))
+    print(escape_unprintable(f"{ranking}\n", newlines=True))
+    if not ranking.losses and (label := read_saved_label(checkpoint)) is not None:
+        print(
+            escape_unprintable(
+                f"No row has its label ({label}), so how much the error grows without a column is not known.\n", True
+            )
+        )
     for number, (explanation, examples) in enumerate(itertools.zip_longest(explained, near), 1):
         like = "" if examples is None else f"the nearest that it knows:\n{examples}\n"
-        print(printable(f"row {number:,}: {explanation}\n{like}", newlines=True))
+        print(escape_unprintable(f"row {number:,}: {explanation}\n{like}", newlines=True))
 
 
 def _listed_examples(examples: Examples) -> list[dict[str, Any]]:
@@ -226,20 +230,20 @@ def run_report(arguments: argparse.Namespace) -> None:
     if arguments.labels is not None and not arguments.source:
         raise UsageError(f"--labels {arguments.labels} is about ROWS: name them, too")
     rows = {f"ROWS {name}": Path(name) for name in arguments.source}
-    check_written("--to", [path], {"the model": arguments.path, **rows}, arguments.overwrite)
-    checkpoint = newest(arguments.path, arguments.trusted)
+    check_output_files("--to", [path], {"the model": arguments.path, **rows}, arguments.overwrite)
+    checkpoint = load_newest(arguments.path, arguments.trusted)
     given = _given_rows(arguments, checkpoint) if arguments.source else None
     facts = make_report(checkpoint, given, _file_bytes(arguments.path))
-    with failing(f"--to {path}: ", ModelFileError), unwinding():
+    with as_command_error(f"--to {path}: ", ModelFileError), interruptible():
         write_file(path, write_form(facts).encode())
-    print(printable(f"{path}: {path.stat().st_size:,} bytes"))
+    print(escape_unprintable(f"{path}: {path.stat().st_size:,} bytes"))
 
 
 def _given_rows(arguments: argparse.Namespace, checkpoint: Checkpoint) -> ReportRows:
     source = arguments.source[0] if len(arguments.source) == 1 else arguments.source
-    job = labelled_job(source, arguments.label, arguments.labels)
+    job = make_labelled_job(source, arguments.label, arguments.labels)
     name = job.source if isinstance(job.source, str) else f"{len(job.source)} files"
-    with read_by_model(job, checkpoint) as source:
+    with open_source_for_model(job, checkpoint) as source:
         first = [row for row in itertools.islice(source, _ROWS) if not isinstance(row, BadRow)]
     if not first:
         raise CommandError(f"{name} has no rows")
@@ -247,8 +251,8 @@ def _given_rows(arguments: argparse.Namespace, checkpoint: Checkpoint) -> Report
     model: Any = checkpoint.model
     if not isinstance(learner_of(model), base.Classifier | base.Regressor):
         return ReportRows(name, xs, ys)
-    positive = positive_of(arguments.positive, model, job.text_format)
-    with scoring_loop(job, checkpoint, model, metrics_of(model, positive=positive), positive) as loop:
+    positive = find_positive_label(arguments.positive, model, job.text_format)
+    with scoring_loop(job, checkpoint, model, choose_metrics(model, positive=positive), positive) as loop:
         began = time.process_time()
         try:
             end = loop.run()
@@ -256,9 +260,9 @@ def _given_rows(arguments: argparse.Namespace, checkpoint: Checkpoint) -> Report
             if loop.scored or loop.unlabelled < loop.rows:
                 raise
             return ReportRows(name, xs, ys)  # without a label
-        check_met(end, loop.source.name)
+        check_any_scored(end, loop.source.name)
         seconds = time.process_time() - began
-    return ReportRows(name, xs, ys, end.scored, end.scores, rows_left_out(end), seconds)
+    return ReportRows(name, xs, ys, end.scored, end.scores, count_unscored_rows(end), seconds)
 
 
 def _file_bytes(place: Path | str) -> int | None:

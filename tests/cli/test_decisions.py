@@ -9,7 +9,7 @@ import pytest
 from river import tree
 
 from streamsvm import BSGDClassifier, OneClassBSGD, load, save
-from streamsvm.cli.predict import _Deciding
+from streamsvm.cli.predict import _DecisionFollower
 from streamsvm.learners.conformal import ConformalClassifier, ConformalRegressor
 from streamsvm.learners.costs import CostSensitiveClassifier
 from streamsvm.learners.thresholds import TunedThresholdClassifier
@@ -137,7 +137,7 @@ def test_a_newer_model_that_does_not_know_the_label_is_passed_over():
     job = SimpleNamespace(
         decide=lambda model: CostSensitiveClassifier(model, {"fraud": 4.0}), decision=SimpleNamespace(flag="--costs fraud=4")
     )
-    newer = _Deciding(Place(), job).newer
+    newer = _DecisionFollower(Place(), job).newer
     assert newer().version == 20
     with pytest.warns(UserWarning, match="3 rows cannot be used: --costs fraud=4: the model has not learned the label 'fraud'"):
         assert newer() is None

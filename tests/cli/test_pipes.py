@@ -146,7 +146,7 @@ def test_a_signal_ends_the_look(tmp_path, first):
     words = with_a_model(["learn", "-", "--format", "csv", "--label", "y", "--checkpoint", tmp_path / "state"])
     pipes = dict.fromkeys(("stdin", "stdout", "stderr"), subprocess.PIPE)
     code = (  # the handlers first, as the command has them
-        "import sys; from streamsvm.cli import exit_at_once, handle; handle(exit_at_once); "
+        "import sys; from streamsvm.cli import exit_at_once, set_signal_handlers; set_signal_handlers(exit_at_once); "
         "from streamsvm.__main__ import main; from streamsvm.stream.schema import source_sample; "
         f"source_sample.SAMPLE_WAIT_SECONDS = {PATIENCE if first else 0.1}"
     )

@@ -14,9 +14,9 @@ import pytest
 from command_words import with_a_model
 from patience import PATIENCE
 from streamsvm import BSGDClassifier
-from streamsvm.cli.arguments import Output
+from streamsvm.cli.arguments import Reporter
 from streamsvm.cli.learn import _show_rows
-from streamsvm.cli.progress import Display
+from streamsvm.cli.progress import ProgressDisplay
 from streamsvm.stream import IterableSource, LearningLoop, Progress, ScoreReport
 
 
@@ -91,18 +91,18 @@ def progress_of(rows, rows_per_second, seconds, value=0.5, name="Accuracy", **mo
 
 def test_json_has_no_nan(capsys):
     progress = progress_of(1, 1.0, 1.0, value=math.inf, name="F1", ended=True, interrupted=True)
-    with Display(Output(quiet=True, json=False)) as display:
-        display.show(progress)
+    with ProgressDisplay(Reporter(quiet=True, json=False)) as display:
+        display.show_progress(progress)
     facts = json.loads(capsys.readouterr().out)
     assert (facts["metric"], facts["windowed"], facts["interrupted"]) == (None, None, True)
 
 
 def test_a_stream_that_pauses_is_said_to(capsys):
     progress = progress_of(10, 0.0, 1.0, majority=("no", 0.75))
-    display = Display(Output(quiet=False, json=False))
+    display = ProgressDisplay(Reporter(quiet=False, json=False))
     for seconds in range(4):
         display._last_line = -100.0
-        display.show(progress if seconds else replace(progress, rows=9))
+        display.show_progress(progress if seconds else replace(progress, rows=9))
     lines = capsys.readouterr().err.splitlines()
     assert [line.split("  ")[0] for line in lines] == ["9 rows", "10 rows", "waiting for rows"]
     assert "Accuracy 0.5000 (always 'no': 0.7500)" in lines[0]
@@ -110,10 +110,10 @@ def test_a_stream_that_pauses_is_said_to(capsys):
 
 def test_rows_a_second_are_those_since_the_line_before(capsys):
     progress = progress_of(0, 50.0, 0.0)
-    display = Display(Output(quiet=False, json=False))
+    display = ProgressDisplay(Reporter(quiet=False, json=False))
     for rows, seconds, shown in ((100, 1.0, True), (790, 5.75, False), (800, 6.0, True), (900, 8.0, True)):
         display._last_line = -100.0 if shown else math.inf
-        display.show(replace(progress, rows=rows, seconds=seconds))
+        display.show_progress(replace(progress, rows=rows, seconds=seconds))
     assert [line.split("  ")[1] for line in capsys.readouterr().err.splitlines()] == ["50 rows/s", "140 rows/s", "50 rows/s"]
 
 
@@ -124,7 +124,7 @@ def test_the_scores_of_each_partition(capfd, quiet):
     end = loop.run()
     accuracy, loss, matrix = end.scores
     for event in ("progress", "end"):
-        _show_rows(Output(quiet, json=False), 200, {3: loop}, event)
+        _show_rows(Reporter(quiet, json=False), 200, {3: loop}, event)
         out, err = capfd.readouterr()
         if quiet:
             found = json.loads(out)["partitions"]["3"]

@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from patience import PATIENCE, signals_of, until
-from streamsvm.cli import ENDING, exit_at_once, streams
+from streamsvm.cli import ENDING_SIGNALS, exit_at_once, streams
 
 #: As the script that an installer makes.
 SCRIPT = "import sys; from streamsvm.__main__ import main; sys.exit(main())"
@@ -66,13 +66,13 @@ def test_nothing_else_is_imported_before_the_handlers():
 
 
 @pytest.mark.thorough
-@pytest.mark.parametrize("number", ENDING)
+@pytest.mark.parametrize("number", ENDING_SIGNALS)
 def test_a_signal_at_a_random_moment_ends_the_start(rows, tmp_path, number):
     draw = random.Random(int(number))
     for attempt in range(3):
         state = tmp_path / f"state-{attempt}"
         with start("learn", "-", "--format", "csv", "--label", "y", "--learner", "bsgd", "--checkpoint", state) as learner:
-            until(lambda pid=learner.pid: signals_of(pid) >= {*ENDING})  # before that, Python itself starts
+            until(lambda pid=learner.pid: signals_of(pid) >= {*ENDING_SIGNALS})  # before that, Python itself starts
             learner.stdin.write(rows.read_text())
             learner.stdin.flush()
             time.sleep(draw.uniform(0.0, 2.0))
@@ -97,7 +97,7 @@ def test_process_1_ends_at_a_signal(endless, tmp_path, words, bananas, call):
     with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE) as process:
         children = Path(f"/proc/{process.pid}/task/{process.pid}/children")
         (pid,) = map(int, until(lambda: children.read_text().split()))
-        until(lambda: signals_of(pid) >= {*ENDING})
+        until(lambda: signals_of(pid) >= {*ENDING_SIGNALS})
         os.kill(pid, signal.SIGTERM)
         assert process.wait(PATIENCE) == 130
 
@@ -113,8 +113,8 @@ def test_an_ignored_signal_stays_ignored(running):
             learner.stdin.flush()
             assert learner.stdout.readline()
         else:
-            until(lambda: {*ENDING} & signals_of(learner.pid))
-        assert {*ENDING} & signals_of(learner.pid, "SigIgn") == {signal.SIGINT}
+            until(lambda: {*ENDING_SIGNALS} & signals_of(learner.pid))
+        assert {*ENDING_SIGNALS} & signals_of(learner.pid, "SigIgn") == {signal.SIGINT}
         learner.send_signal(signal.SIGINT)
         time.sleep(0.1)
         assert learner.poll() is None
@@ -123,19 +123,19 @@ def test_an_ignored_signal_stays_ignored(running):
 
 
 def test_what_was_opened_is_closed_in_order_and_what_was_begun_is_undone():
-    before = {number: signal.getsignal(number) for number in ENDING}
+    before = {number: signal.getsignal(number) for number in ENDING_SIGNALS}
     try:
-        for number in ENDING:
+        for number in ENDING_SIGNALS:
             signal.signal(number, exit_at_once)
-        with pytest.raises(KeyboardInterrupt), streams.unwinding():
+        with pytest.raises(KeyboardInterrupt), streams.interruptible():
             signal.raise_signal(signal.SIGTERM)
-        assert [*map(signal.getsignal, ENDING)] == [exit_at_once] * 2
-        with streams.stopping(lambda: None):
+        assert [*map(signal.getsignal, ENDING_SIGNALS)] == [exit_at_once] * 2
+        with streams.stop_on_signals(lambda: None):
             pass
         with pytest.raises(KeyboardInterrupt):
             signal.raise_signal(signal.SIGTERM)
     finally:
         for number, handler in before.items():
             signal.signal(number, handler)
-    with streams.unwinding():  # where this is no command
-        assert {number: signal.getsignal(number) for number in ENDING} == before
+    with streams.interruptible():  # where this is no command
+        assert {number: signal.getsignal(number) for number in ENDING_SIGNALS} == before

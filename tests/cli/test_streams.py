@@ -66,7 +66,7 @@ def test_an_end_before_there_is_a_writer(tmp_path, state, name):
 def test_a_slow_end_says_how_to_end_now(monkeypatch, caplog):
     monkeypatch.setattr(streams, "_SECONDS_TO_STOP", 0.05)
     stopped = []
-    with streams.stopping(lambda: stopped.append(True)):
+    with streams.stop_on_signals(lambda: stopped.append(True)):
         signal.raise_signal(signal.SIGINT)
         until(lambda: "press Ctrl-C again to stop now" in caplog.text)
         with pytest.raises(KeyboardInterrupt):  # by a second one, of either kind
@@ -75,7 +75,7 @@ def test_a_slow_end_says_how_to_end_now(monkeypatch, caplog):
     caplog.clear()
     monkeypatch.setattr(streams, "_SECONDS_TO_STOP", PATIENCE)
     others = set(threading.enumerate())
-    with streams.stopping(lambda: None):
+    with streams.stop_on_signals(lambda: None):
         signal.raise_signal(signal.SIGTERM)  # and the end comes at once
     until(lambda: set(threading.enumerate()) <= others)
     assert caplog.text == ""
@@ -140,7 +140,7 @@ def test_marks_of_missing_values_in_tables(kind):
     table = Table(("a", "w"), [np.arange(4.0), weights if kind is None else np.array(weights, kind)], ["NA", -999, "b", "c"])
     source = IterableSource([])
     source.read = lambda _: Chunk(table, str)
-    chunk = streams.without_marks(source, ["NA", "-999"], "w").read(4)
+    chunk = streams.drop_missing_marks(source, ["NA", "-999"], "w").read(4)
     expected = [Row({"a": 0.0}), Row({"a": 1.0, "w": 2.0}), Row({"a": 2.0, "w": 3.0}, "b"), Row({"a": 3.0}, "c")]
     assert [chunk.row(i) for i in range(4)] == expected
     assert [chunk.table(()).row(i) for i in range(4)] == expected

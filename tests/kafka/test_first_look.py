@@ -12,7 +12,7 @@ import pytest
 from loops import make_model
 from patience import PATIENCE, until
 from streamsvm import load
-from streamsvm.cli.arguments import Output
+from streamsvm.cli.arguments import Reporter
 from streamsvm.stream import CheckpointFolder, FollowedFolder, LearningLoop, PredictionLoop, Row, Sink
 from streamsvm.stream.checkpoint import CheckpointError
 from streamsvm_kafka import JSONCodec, KafkaSource, publish
@@ -40,16 +40,16 @@ def heard(monkeypatch):
     monkeypatch.setattr("streamsvm.stream.schema.source_sample.SAMPLE_WAIT_SECONDS", 0.1)
     found = SimpleNamespace(said=[], on={})
 
-    say = Output.say
+    report_event = Reporter.report_event
 
     def hears(self, text, event, **fields):
         found.said.append(text)
         for begins, do in found.on.items():
             if text.startswith(begins):
                 do()
-        say(self, text, event, **fields)
+        report_event(self, text, event, **fields)
 
-    monkeypatch.setattr(Output, "say", hears)
+    monkeypatch.setattr(Reporter, "report_event", hears)
     return found
 
 
