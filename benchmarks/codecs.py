@@ -21,7 +21,7 @@ import orjson
 import pyarrow as pa
 
 from streamsvm.stream import Table
-from streamsvm.stream.tables.chunk import laid_out
+from streamsvm.stream.tables.chunk import concatenate_rows
 from streamsvm_kafka import ArrowCodec, AvroCodec, Float32Codec, JSONCodec, NpyCodec, SchemaRegistry
 from streamsvm_kafka.codecs import rows_to_table
 
@@ -69,14 +69,14 @@ def main() -> None:
     by_name, by_number = ([rows.row(i) for i in range(MANY)] for rows in (named, numbered))
 
     def poll(values: Sequence[bytes]) -> Table:
-        rows = packed.decode_batch(*laid_out(values), list(numbered.names))
+        rows = packed.decode_batch(*concatenate_rows(values), list(numbered.names))
         assert rows is not None
         return rows
 
     def numbers(values: Sequence[bytes]) -> Any:
-        found = jsons.decode_batch(*laid_out(values), list(named.names))
+        found = jsons.decode_batch(*concatenate_rows(values), list(named.names))
         assert found is not None
-        assert not found.odd
+        assert not found.unparsed_rows
         return found
 
     def batches(value: bytes) -> list[Any]:

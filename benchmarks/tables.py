@@ -131,7 +131,7 @@ def ours(make: Callable[[], Any], table: Table) -> Run:
             began = _now()
             loop.run(len(table.y))
             microseconds = (_now() - began) / 1e3 / len(table.y)
-    learner, names = last_of(loop.model), loop.model["TableEncoder"].statistics
+    learner, names = last_of(loop.model), loop.model["TableEncoder"].target_encoding
     cost = microseconds, learner.nbytes + names.nbytes, len(learner.feature_names)
     predicted = np.array([record["y_pred"] for record in kept])
     if table.regression:

@@ -22,7 +22,7 @@ from river import datasets
 
 from streamsvm.cli.main import main
 from streamsvm.stream.rows import parse_label
-from streamsvm.stream.tables import Reading
+from streamsvm.stream.tables import TableParser
 
 TABLES: list[tuple[str, str, Callable[[], None], list[str]]] = []
 
@@ -245,11 +245,11 @@ CELLS = (
 def cells() -> str:
     """Return a table of what becomes of cells, by reading them."""
     kinds = {
-        "number": Reading(missing=["NA", "-999"]),
-        "number, `--decimal .`": Reading(missing=["NA", "-999"], decimal="."),
-        "number, `--decimal ,`": Reading(missing=["NA", "-999"], decimal=","),
-        "category": Reading("a:category", missing=["NA", "-999"]),
-        "date": Reading("a:date", missing=["NA", "-999"]),
+        "number": TableParser(missing=["NA", "-999"]),
+        "number, `--decimal .`": TableParser(missing=["NA", "-999"], decimal="."),
+        "number, `--decimal ,`": TableParser(missing=["NA", "-999"], decimal=","),
+        "category": TableParser("a:category", missing=["NA", "-999"]),
+        "date": TableParser("a:date", missing=["NA", "-999"]),
     }
     lines = [f"| cell (with `--missing NA,-999`) | {' | '.join(kinds)} | label |", "|---" * (len(kinds) + 2) + "|"]
     for text in CELLS:
@@ -260,14 +260,14 @@ def cells() -> str:
     return "\n".join(lines)
 
 
-def _shown(reading: Reading, text: str) -> str:
-    row = reading.row([("a", text)])
+def _shown(reading: TableParser, text: str) -> str:
+    row = reading.parse_row([("a", text)])
     if not row:
         return "missing"
     value = row["a"]
     if isinstance(value, str):
-        return f"`{value}`" if reading.kind_of("a") == "category" else "refused"
-    return "refused" if abs(value) == float("inf") else f"{value:,.15g}" if reading.kind_of("a") == "date" else f"{value:.15g}"
+        return f"`{value}`" if reading.get_kind("a") == "category" else "refused"
+    return "refused" if abs(value) == float("inf") else f"{value:,.15g}" if reading.get_kind("a") == "date" else f"{value:.15g}"
 
 
 def page() -> str:

@@ -185,9 +185,9 @@ def use_sources() -> None:
     from streamsvm.stream import LIBSVMSource
     from streamsvm.stream.json_objects import JSONObjects
     from streamsvm.stream.tables import TableEncoder
-    from streamsvm.stream.tables.chunk import Table, laid_out
+    from streamsvm.stream.tables.chunk import Table, concatenate_rows
 
-    found = JSONObjects("y", json.loads).table(*laid_out([b'{"a": 1.5, "y": 0}']), ["a"])
+    found = JSONObjects("y", json.loads).table(*concatenate_rows([b'{"a": 1.5, "y": 0}']), ["a"])
     assert found is not None
     assert found.y == [0]
     assert find_fields(np.frombuffer(b"\x0c" + bytes(6), np.uint8), 0, np.empty((1, 7), np.int64)) == 6
@@ -204,7 +204,7 @@ def use_sources() -> None:
     # More names than the first table of statistics has.
     encoder.encode(table, 0, 400, np.ones(400, bool), None, [0, 1] * 200).learn()
     encoder.transform_one(table.row(0).x)
-    assert encoder.column_state.n_unknown("b", ["name 1", "nobody"]) == 1
+    assert encoder.column_state.count_unknown_names("b", ["name 1", "nobody"]) == 1
 
 
 def uses() -> list[str]:

@@ -25,7 +25,7 @@ from streamsvm.learners.wrapping import explain_wrapped, find_wrapped_examples
 from streamsvm.stream.batches import next_batch, supports_batches
 from streamsvm.stream.rows import ValidatingPipeline
 from streamsvm.stream.tables import TableModel
-from streamsvm.stream.tables.chunk import Chunk, Row, Table, is_absent
+from streamsvm.stream.tables.chunk import Chunk, Row, Table, is_null
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -309,7 +309,7 @@ class _MeasuredLearner:
         elif label is not None:
             ys = [x.get(label) for x in xs]
         if ys is not None:
-            ys = model.read_labels(ys) if isinstance(model, TableModel) else [None if is_absent(each) else each for each in ys]
+            ys = model.read_labels(ys) if isinstance(model, TableModel) else [None if is_null(each) else each for each in ys]
         if ys is not None and any(each is not None for each in ys):
             with_label = [i for i, each in enumerate(ys) if each is not None]
             xs, ys = [xs[i] for i in with_label], [ys[i] for i in with_label]

@@ -13,14 +13,14 @@ from river import base
 from streamsvm.core.frames import to_columns
 from streamsvm.files.messages import short_repr
 from streamsvm.learners.svm import SVMClassifier, SVMRegressor
-from streamsvm.stream import BadRow, Row, Source, StreamError, Table, Weighted
+from streamsvm.stream import BadRow, Row, Source, StreamError, Table, WeightedLabel
 from streamsvm.stream.open import format_of, name_of
 from streamsvm.stream.rows import listed
 from streamsvm.stream.schema.schema_inference import guess_label_column, infer_schema, read_column_names
 from streamsvm.stream.schema.source_sample import SAMPLE_ROWS, SourceSample, sample_files, sample_rows, sample_topic
 from streamsvm.stream.tables import TableEncoder, TableModel
 from streamsvm.stream.tables.column_kinds import DROP, OTHER_COLUMNS, parse_columns
-from streamsvm.stream.tables.reading import as_names
+from streamsvm.stream.tables.table_parser import as_names
 from streamsvm.stream.tables.table_schema import TableSchema, format_arguments
 
 
@@ -170,7 +170,7 @@ def _beginning_of(data: Any, label: str | None) -> tuple[SourceSample, list[str]
     rows = [Row(*each) for each in given if not isinstance(each, BadRow)]
     if label is not None:
         raise ValueError(f"{name} has its labels beside its rows: leave out label={label!r}")
-    return sample_rows(name, len(rows), lambda i: Row(rows[i].x, y.y if isinstance(y := rows[i].y, Weighted) else y)), []
+    return sample_rows(name, len(rows), lambda i: Row(rows[i].x, y.y if isinstance(y := rows[i].y, WeightedLabel) else y)), []
 
 
 def _row_and_label(x: Mapping[Any, Any], label: str | None) -> Row:

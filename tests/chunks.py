@@ -13,7 +13,7 @@ import pyarrow as pa
 from pyarrow import parquet
 
 from row_tables import float32_table
-from streamsvm.stream import BadRow, Chunk, IterableSource, Row, Source, Weighted, open_source
+from streamsvm.stream import BadRow, Chunk, IterableSource, Row, Source, WeightedLabel, open_source
 from streamsvm.stream.sources import LinesChunk
 
 #: The sources of rows that are asked the same: by the end of a file's name, and any iterable.
@@ -107,13 +107,13 @@ def check_table(chunk, known=()):
     if (table := chunk.table(known)) is None:
         return None
     assert len(table) == len(chunk) or not table.columns
-    assert list(table.odd) == sorted(set(table.odd))
+    assert list(table.unparsed_rows) == sorted(set(table.unparsed_rows))
     for i in range(len(chunk)):
-        if i not in table.odd:
+        if i not in table.unparsed_rows:
             row = chunk.row(i)
             assert not isinstance(row, BadRow), (row, table.row(i))
             blank = [name for name, value in row[0].items() if value is None or value != value]
-            assert not blank or i in table.blank
+            assert not blank or i in table.rows_with_nulls
             x = {name: value for name, value in row[0].items() if name not in blank}
             assert exact(table.row(i)) == exact(Row(x, row[1])), (table.row(i), row)
     return table
@@ -134,7 +134,7 @@ def check_chunks(opened, most, known=()):
                 assert (chunk.place(i), chunk.kept(i, i + 1)) == (single.place(0), single.kept(0, 1))
                 assert chunk.raw(i) == single.raw(0)
             if (table := check_table(chunk, known)) is not None:
-                found += len(chunk) - len(table.odd)
+                found += len(chunk) - len(table.unparsed_rows)
             kept = zip(*(chunk.kept(i, i + 1) for i in range(len(chunk))), strict=True)
             assert chunk.kept(0, len(chunk)) == [[value for (value,) in column] for column in kept]
             assert source.position == one.position
@@ -146,7 +146,7 @@ def check_chunks(opened, most, known=()):
 def exact(row):
     """A row with all that tells its values apart; the same whole number is as good as a float."""
     x, y = row
-    y = y.y if type(y) is Weighted and y.w == 1.0 else y
+    y = y.y if type(y) is WeightedLabel and y.w == 1.0 else y
     return {name: value.hex() if type(value) is float else _as_float(value) for name, value in x.items()}, (type(y), repr(y))
 
 

@@ -15,7 +15,7 @@ from streamsvm.core.warning import warn
 from streamsvm.files.messages import short_repr
 from streamsvm.stream.endpoints import Position, Source, StreamError
 from streamsvm.stream.tables.arrow_columns import is_text
-from streamsvm.stream.tables.chunk import BadRow, Chunk, Table, Weighted
+from streamsvm.stream.tables.chunk import BadRow, Chunk, Table, WeightedLabel
 from streamsvm_spark.columns import check_widths, column_of, rows_of
 
 _BAD = "it has a null, or a number that is not finite"
@@ -154,7 +154,7 @@ class MicroBatches(Source):
 def _raw_row(table: Table, i: int) -> bytes:
     """Return a row of a table as JSON."""
     x, y = table.row(i)
-    return _raw_stream(list(x.values()), *(y if isinstance(y, Weighted) else (y,)))
+    return _raw_stream(list(x.values()), *(y if isinstance(y, WeightedLabel) else (y,)))
 
 
 def _raw_stream(*cells: Any) -> bytes:

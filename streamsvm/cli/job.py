@@ -32,7 +32,7 @@ from streamsvm.stream.open import format_of, name_of
 from streamsvm.stream.rows import listed
 from streamsvm.stream.schema.schema_inference import guess_label_column, read_column_names
 from streamsvm.stream.schema.source_sample import sample_files
-from streamsvm.stream.scores.several import Scores
+from streamsvm.stream.scores.score_set import ScoreSet
 from streamsvm.stream.tables.table_schema import TableSchema
 
 
@@ -285,7 +285,7 @@ class LearnJob(StreamJob):
         usual = ["MAE"] if self.regression else ["Accuracy", *of_positive, "ClassificationReport", "ConfusionMatrix"]
         positive = parse_positive(self.positive, self.text_format)
         metric = make_metrics(self.metric or ",".join(usual), self.window, None if self.threshold else positive, self.regression)
-        is_binary = not self.threshold or Scores(metric, self.window, regression=self.regression).may_be_binary
+        is_binary = not self.threshold or ScoreSet(metric, self.window, regression=self.regression).accepts_positive_label
         return {
             "metric": metric,
             "drift": make_drift(self.drift, self.on_drift, self.regression),

@@ -30,7 +30,7 @@ from streamsvm.stream.drift import DriftWatch
 from streamsvm.stream.prediction_fields import PROBABILITIES, ComputedFields, make_conformal_fields
 from streamsvm.stream.rows import LabelRules, gives_probabilities, learner_of, listed, parse_label, parse_libsvm_label, steps_of
 from streamsvm.stream.scores.probability_scores import PROBABILITY_SCORES
-from streamsvm.stream.scores.several import TABLES, Scores
+from streamsvm.stream.scores.score_set import TABLES, ScoreSet
 from streamsvm.stream.tables import TableEncoder, TableModel
 from streamsvm.stream.tables.table_schema import TableSchema
 
@@ -176,11 +176,11 @@ def make_metrics(text: str, window: int, positive: Any, regression: bool = False
     """Make the metrics of ``NAME,NAME(parameter=value),...``, with commas between them.
 
     Names of `PROBABILITY_SCORES` and `TABLES` without brackets stay names. Others become metrics of river. Raises UsageError if
-    a metric is unknown or for the other kind of models, or `Scores` refuses it.
+    a metric is unknown or for the other kind of models, or `ScoreSet` refuses it.
     """
     found_metrics = [_metric_of(part.strip(), regression) for part in _split_at_commas(text)]
     with as_usage_error(f"--metric {text}: ", (Exception,)):  # river takes parameters as they are, until it computes with them
-        Scores(found_metrics, window, positive, regression=regression)
+        ScoreSet(found_metrics, window, positive, regression=regression)
     return found_metrics
 
 

@@ -145,7 +145,7 @@ def _progress_line(progress: Progress) -> str:
 
 def format_guesses(report: ScoreReport) -> str:
     """Return what guessing would have given, in brackets; "" where that is not known."""
-    guesses = [f"{what}: {value:.4f}" for what, value in report.guesses if math.isfinite(value)]
+    guesses = [f"{what}: {value:.4f}" for what, value in report.baselines if math.isfinite(value)]
     return f" ({', '.join(guesses)})" if guesses else ""
 
 
@@ -206,8 +206,8 @@ def scores_to_json(scores: Iterable[ScoreReport]) -> list[dict[str, Any]]:
             fact |= {"value": finite_or_none(report.value), "windowed": finite_or_none(report.windowed)}
         else:
             fact["table"] = report.table
-        if report.guesses:
-            fact["guesses"] = {what: finite_or_none(value) for what, value in report.guesses}
+        if report.baselines:
+            fact["guesses"] = {what: finite_or_none(value) for what, value in report.baselines}
         facts_of_scores.append(fact)
     return facts_of_scores
 

@@ -22,7 +22,7 @@ from streamsvm.stream.checkpoint import Checkpoint
 from streamsvm.stream.endpoints import Position, Record
 from streamsvm.stream.prediction_fields import make_conformal_fields
 from streamsvm.stream.rows import gives_probabilities, learner_of, steps_of
-from streamsvm.stream.scores.several import Scores
+from streamsvm.stream.scores.score_set import ScoreSet
 from streamsvm.stream.stream_loop import StreamLoop
 
 _WINDOW = 1000
@@ -44,7 +44,7 @@ def run_score(arguments: argparse.Namespace) -> bool:
     positive = find_positive_label(arguments.positive, model, job.text_format)
     if arguments.metric is not None and arguments.positive is None:
         metric = choose_metrics(model, arguments.metric)
-        positive = positive if Scores(metric, _WINDOW).may_be_binary else None
+        positive = positive if ScoreSet(metric, _WINDOW).accepts_positive_label else None
     else:
         metric = choose_metrics(model, arguments.metric, positive)
     sure = None if job.label_stream is not None else make_conformal_fields(model)

@@ -37,8 +37,8 @@ from streamsvm.stream.endpoints import Position, WrappedSource
 from streamsvm.stream.open import format_of, open_checkpoints, open_models
 from streamsvm.stream.rows import ValidatingPipeline, columns_of
 from streamsvm.stream.schema.source_sample import SourceSample
-from streamsvm.stream.tables import Reading
-from streamsvm.stream.tables.chunk import BadRow, Row, without_columns
+from streamsvm.stream.tables import TableParser
+from streamsvm.stream.tables.chunk import BadRow, Row, drop_columns
 from streamsvm.stream.tables.chunk import Table as Columns
 from streamsvm.stream.tables.column_kinds import CATEGORY, DROP, NUMBER, OTHER_COLUMNS
 from streamsvm.stream.tables.table_schema import TableOptions
@@ -50,7 +50,7 @@ _SECONDS_TO_STOP = 1.0
 
 def drop_missing_marks(source: Source, missing: Sequence[str], weight: str | None = None) -> Source:
     """Return a source without labels and weights that are marks of missing values, where it is not read as a table."""
-    label = Reading(missing=missing).label
+    label = TableParser(missing=missing).parse_label
 
     def change_row(row: Row) -> Row:
         x, y = row
@@ -76,7 +76,7 @@ def drop_unlearned_columns(source: Source, saved: Checkpoint) -> Source:
     position = saved.header.get("position")
     keys = [position.get(name) for name in ("key", "time")] if isinstance(position, Mapping) else []
     names = [name for name in (*keys, saved.header.get("weight")) if isinstance(name, str)]
-    return WrappedSource(source, lambda chunk: without_columns(chunk, names)) if names else source
+    return WrappedSource(source, lambda chunk: drop_columns(chunk, names)) if names else source
 
 
 @contextlib.contextmanager

@@ -17,7 +17,7 @@ from streamsvm.files.category_names import compute_column_seed, compute_name_key
 from streamsvm.learners.preprocessing import BoundedScaler
 from streamsvm.stream.tables.column_state import ColumnState
 from streamsvm.stream.tables.encoder import TableEncoder
-from streamsvm.stream.tables.statistics import NameStatistics
+from streamsvm.stream.tables.target_encoding import TargetEncoding
 
 
 class ColumnScaling(NamedTuple):
@@ -199,8 +199,8 @@ def _take_encoder(front: PipelineInputs, encoder: TableEncoder) -> None:
             numbers.append(place)
     front.columns = columns
     state, scaler = encoder.column_state, encoder.learned_scaler
-    if state.statistics is not None and any(column.table is not None for column in columns):
-        front.tables.append(_table_of(state, state.statistics))
+    if state.target_encoding is not None and any(column.table is not None for column in columns):
+        front.tables.append(_table_of(state, state.target_encoding))
     if encoder.when_missing == "mean" and not hasattr(scaler, "means") and numbers:  # else the mean is 0 once scaled
         means, ones = np.full((2, len(columns)), math.nan)
         means[numbers], ones[numbers] = [state.means.get(columns[place].field, (0, 0.0))[1] for place in numbers], 1.0
@@ -218,13 +218,13 @@ def _take_encoder(front: PipelineInputs, encoder: TableEncoder) -> None:
 def _columns_of_names(encoder: TableEncoder, table: int) -> dict[Any, Column]:
     """Return the columns of an encoder's features that come from names; its statistics are the table with this number."""
     found: dict[Any, Column] = {}
-    state, statistics = encoder.column_state, encoder.statistics
+    state, statistics = encoder.column_state, encoder.target_encoding
     categories: dict[Any, dict[str, str]] = state.categories
     for name in categories:
         if encoder.buckets is not None:
             buckets = ((number, encoder.buckets) for number in range(encoder.buckets))
             found |= {f"{name}#{bucket[0]}": Column("", name, bucket=bucket) for bucket in buckets}
-        elif statistics is not None and state.has_statistic(name, None):
+        elif statistics is not None and state.has_target_encoding(name, None):
             suffixes = enumerate(statistics.suffixes)
             found |= {f"{name}~{suffix}": Column("", name, table=(table, place)) for place, suffix in suffixes}
     for feature in state.means:
@@ -235,17 +235,17 @@ def _columns_of_names(encoder: TableEncoder, table: int) -> dict[Any, Column]:
     return found
 
 
-def _table_of(state: ColumnState, statistics: NameStatistics) -> CategoryTable:
+def _table_of(state: ColumnState, statistics: TargetEncoding) -> CategoryTable:
     """Return the statistics that names have now; those that have a feature instead are left out."""
     left_out: list[int] = []
     for name, values in state.categories.items():
         left_out += [
             compute_name_key(compute_column_seed(name), text)
             for text, feature in values.items()
-            if not state.has_statistic(name, feature)
+            if not state.has_target_encoding(name, feature)
         ]
     keys = np.setdiff1d(statistics.keys, np.array(left_out, np.uint32))
-    return CategoryTable(keys, statistics.of(keys.tolist()))
+    return CategoryTable(keys, statistics.encode_names(keys.tolist()))
 
 
 _LOST = 0.01 / 2.0**-24  # of the location over the spread: float32 rounds values by a hundredth of the spread

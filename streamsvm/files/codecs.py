@@ -57,13 +57,13 @@ OWN_CLASSES: dict[str, str] = {
         "stream.tables.encoder": "TableEncoder",
         "stream.tables.model": "TableModel",
         "stream.tables.table_schema": "SeenColumn TableReading",
-        "stream.tables.statistics": "NameStatistics",
+        "stream.tables.target_encoding": "NameStatistics",
     }.items()
     for name in names.split()
 }
 
 #: The classes of `OWN_CLASSES` that have another name in the code than in files, by their name in files.
-RENAMED_CLASSES = {"SeenColumn": "ColumnSchema", "TableReading": "TableSchema"}
+RENAMED_CLASSES = {"NameStatistics": "TargetEncoding", "SeenColumn": "ColumnSchema", "TableReading": "TableSchema"}
 _NAMES_IN_FILES = {name: stored for stored, name in RENAMED_CLASSES.items()}
 
 

@@ -25,7 +25,7 @@ from streamsvm.stream.endpoints import Source, StreamError
 from streamsvm.stream.open import format_of
 from streamsvm.stream.rows import parse_label
 from streamsvm.stream.sources import parse_pairs
-from streamsvm.stream.tables.chunk import BadRow, Chunk, as_numbers
+from streamsvm.stream.tables.chunk import BadRow, Chunk, to_float_prefix
 
 _ROWS_IN_LIMIT = 16  # a row takes at most this part of the limit
 
@@ -115,16 +115,16 @@ def _chunk_arrays(chunk: Chunk, names: list[str]) -> tuple[np.ndarray, list[Any]
     X, labels = np.full((n, len(names)), np.nan), [None] * n if table is None or table.y is None else list(table.y)
     for column, name in enumerate(names):
         if table is not None and (values := table.column(name)) is not None:
-            numbers, count = as_numbers(values)
+            numbers, count = to_float_prefix(values)
             if count < n:
                 raise _refusal_of_row(chunk, count, name, _no_number(values[count]))
             X[:, column] = numbers
-    for i in range(n) if table is None else table.odd:
+    for i in range(n) if table is None else table.unparsed_rows:
         row = chunk.row(i)
         if isinstance(row, BadRow):
             raise ValueError(f"{row.place}: {row.reason}")
         cells = [row.x.get(name) for name in names]
-        numbers, count = as_numbers(cells)
+        numbers, count = to_float_prefix(cells)
         if count < len(cells):
             raise _refusal_of_row(chunk, i, names[count], _no_number(cells[count]))
         X[i], labels[i] = numbers, row.y
@@ -158,7 +158,7 @@ def _label_codes(found: list[Any], codes: LabelCodes, held: list[Chunk]) -> np.n
             read = {text: _number_or_text(text) for text in set(found) if isinstance(text, str)}
             if codes.numbers or all(isinstance(number, int | float) for number in read.values()):
                 found = [read.get(label, label) for label in found]
-        numbers, count = as_numbers(found)
+        numbers, count = to_float_prefix(found)
         if count == len(found) and np.isfinite(numbers).all():
             codes.numbers = True
             return numbers

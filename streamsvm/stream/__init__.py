@@ -7,7 +7,7 @@ from streamsvm.stream.arrow import ArrowSource
 from streamsvm.stream.checkpoint import Checkpoint, CheckpointError, CheckpointFolder, FolderLockedError, TakenOverError, load
 from streamsvm.stream.columns import ColumnMonitor
 from streamsvm.stream.csv_source import CSVSource
-from streamsvm.stream.delayed import Awaited, DelayedLabels, DelayedLearningLoop, JoinedSource, Labelled
+from streamsvm.stream.delayed import ArrivedLabel, DelayedLabels, DelayedLearningLoop, JoinedSource, PendingLabel
 from streamsvm.stream.drift import DriftWatch
 from streamsvm.stream.endpoints import DeadLetter, Position, Prediction, Sink, Source, StreamError
 from streamsvm.stream.json_objects import JSONLinesSource
@@ -19,12 +19,12 @@ from streamsvm.stream.progress import CurvePoint, LearningCurve, Progress
 from streamsvm.stream.scores.base import ScoreReport
 from streamsvm.stream.sinks import FileSink
 from streamsvm.stream.sources import IterableSource, LIBSVMSource
-from streamsvm.stream.tables.chunk import BadRow, Chunk, Message, Row, Table, Weighted
+from streamsvm.stream.tables.chunk import BadRow, Chunk, Message, Row, Table, WeightedLabel
 from streamsvm.stream.weights import WeightedSource
 
 __all__ = [
+    "ArrivedLabel",
     "ArrowSource",
-    "Awaited",
     "BadRow",
     "CSVSource",
     "Checkpoint",
@@ -44,11 +44,11 @@ __all__ = [
     "JSONLinesSource",
     "JoinedSource",
     "LIBSVMSource",
-    "Labelled",
     "LearningCurve",
     "LearningLoop",
     "Message",
     "PartMerger",
+    "PendingLabel",
     "Position",
     "Prediction",
     "PredictionLoop",
@@ -60,7 +60,7 @@ __all__ = [
     "StreamError",
     "Table",
     "TakenOverError",
-    "Weighted",
+    "WeightedLabel",
     "WeightedSource",
     "load",
     "merged",

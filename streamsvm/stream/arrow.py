@@ -16,7 +16,7 @@ from streamsvm.stream.lines import digest_of_ends
 from streamsvm.stream.sources import TableSource
 from streamsvm.stream.tables.chunk import Chunk, Row, Table, Values
 from streamsvm.stream.tables.column_kinds import DROP
-from streamsvm.stream.tables.reading import Reading, ReadingOptions
+from streamsvm.stream.tables.table_parser import ParserOptions, TableParser
 from streamsvm.stream.tables.values import DEEPEST
 
 #: The formats.
@@ -42,9 +42,9 @@ class ArrowSource(TableSource):
         ``"parquet"`` or ``"arrow"``. None goes by the file's suffix (``.parquet``, else Arrow).
     label_needed
         Whether a file without a column of the label is an error. If not, its rows have no label.
-    **reading
+    **parser_options
         How columns are read: ``columns``, ``missing`` and ``decimal``, as in
-        `streamsvm.stream.tables.Reading`.
+        `streamsvm.stream.tables.TableParser`.
 
     Raises
     ------
@@ -74,9 +74,9 @@ class ArrowSource(TableSource):
         *,
         kind: str | None = None,
         label_needed: bool = True,
-        **reading: Unpack[ReadingOptions],
+        **parser_options: Unpack[ParserOptions],
     ) -> None:
-        super().__init__(label, reading)
+        super().__init__(label, parser_options)
         self.name: str = str(path)
         self._kind = kind or ("parquet" if self.name.lower().endswith(".parquet") else "arrow")
         self._rows = 0
@@ -105,11 +105,13 @@ class ArrowSource(TableSource):
             raise StreamError(f"{path}: {getattr(error, 'strerror', None) or error}") from error
         columns = [column for field in schema for column in _leaf_columns(_Column((field.name,)), field.type)]
         names, structs = [column.name for column in columns], {name for column in columns for name in column.path[:-1]}
-        if problem := self._reading.problem(names, label if label_needed else None, structs):
+        if problem := self._parser.find_column_problem(names, label if label_needed else None, structs):
             self._open.close()
             raise StreamError(f"{path}: {problem}")
         self._all = columns
-        dropped = {*self._reading.named(DROP), *(name for name in names if self._reading.kind_of(name) == DROP)} - {label}
+        dropped = {*self._parser.columns_of_kind(DROP), *(name for name in names if self._parser.get_kind(name) == DROP)} - {
+            label
+        }
         self._read = [column for column in columns if dropped.isdisjoint(column.path)]
         self._kept: list[_Column] = []
         self.columns: Sequence[str] = [column.name for column in self._read]
@@ -134,7 +136,7 @@ class ArrowSource(TableSource):
             columns = self._read_columns(part)
             copies = [self._arrow.objects(column.name, self._array_of(part, column)) for column in self._kept]
         self._rows += part.num_rows
-        return BatchChunk(columns, self._reading, lambda i: f"{self.name}, row {first + i:,}", copies)
+        return BatchChunk(columns, self._parser, lambda i: f"{self.name}, row {first + i:,}", copies)
 
     def _read_columns(self, batch: Any) -> Table:
         """Return a batch in columns, as it is in the file."""
@@ -218,20 +220,20 @@ class ArrowSource(TableSource):
 class BatchChunk(Chunk):
     """Rows of a record batch, with columns as the file has them."""
 
-    def __init__(self, columns: Table, reading: Reading, place: Callable[[int], str], copies: Sequence[Sequence[Any]]) -> None:
+    def __init__(self, columns: Table, parser: TableParser, place: Callable[[int], str], copies: Sequence[Sequence[Any]]) -> None:
         super().__init__(columns, place, copies=copies)
-        self._columns, self._reading = columns, reading
+        self._columns, self._parser = columns, parser
 
     @cached_property
     def _converted_rows(self) -> list[Row]:
-        columns, reading = self._columns, self._reading
+        columns, parser = self._columns, self._parser
         lists = [values.tolist() if isinstance(values, np.ndarray) else values for values in columns.columns]
         rows = zip(columns.y or (), *lists, strict=True)
-        return [Row(reading.row(zip(columns.names, cells, strict=True)), reading.label(y)) for y, *cells in rows]
+        return [Row(parser.parse_row(zip(columns.names, cells, strict=True)), parser.parse_label(y)) for y, *cells in rows]
 
     @cached_property
     def _converted_table(self) -> Table:
-        return self._reading.table(self._columns)
+        return self._parser.parse_table(self._columns)
 
     def read_row(self, i: int) -> Row:
         return self._converted_rows[i]

@@ -11,7 +11,7 @@ import numpy as np
 
 from streamsvm.core.checks import LARGEST_FLOAT32
 from streamsvm.stream.rows import NUMBERS, RowError, ValidatingPipeline, checked_number, is_number
-from streamsvm.stream.tables.chunk import Chunk, Table, as_numbers
+from streamsvm.stream.tables.chunk import Chunk, Table, to_float_prefix
 
 
 def supports_batches(pipeline: ValidatingPipeline, learns: bool) -> bool:
@@ -52,7 +52,7 @@ def next_batch(
     table = chunk.table(known if pipeline.encoder is None else ())
     if table is None:
         return None
-    for positions in (table.odd, table.blank if pipeline.encoder is None else ()):
+    for positions in (table.unparsed_rows, table.rows_with_nulls if pipeline.encoder is None else ()):
         i = bisect.bisect_left(positions, first)
         end = min(end, positions[i] if i < len(positions) else end)
     y: list[Any] = [None] * (end - first) if table.y is None else table.y[first:end]
@@ -104,7 +104,7 @@ def _numbers_of(
             if isinstance(part, list):  # texts are left out, and other values that are no numbers are refused
                 end = first + next((i for i, value in enumerate(part) if not _may_be_left_out(value)), len(part))
             continue
-        numbers, n = as_numbers(part)
+        numbers, n = to_float_prefix(part)
         end = first + n
         if name in features:
             names.append(name)
@@ -134,7 +134,7 @@ def _first_refused(table: Table, first: int, end: int) -> int:
     """Return the number of the first row that `check_numbers` refuses, ``end`` if it refuses none."""
     for values in table.columns:
         part = values[first:end]
-        numbers, n = as_numbers(part)
+        numbers, n = to_float_prefix(part)
         if isinstance(part, np.ndarray):
             refused = np.flatnonzero(np.abs(numbers) > LARGEST_FLOAT32)
             end = first + int(refused[0]) if len(refused) else end

@@ -11,7 +11,7 @@ import numpy as np
 
 from streamsvm.core.saved import Resumable
 from streamsvm.stream.rows import listed
-from streamsvm.stream.tables.chunk import Table, Values, is_absent
+from streamsvm.stream.tables.chunk import Table, Values, is_null
 from streamsvm.stream.tables.encoder import TableEncoder
 
 _MAX_NEW_COLUMNS = 100  # whose rows are counted
@@ -70,7 +70,7 @@ class ColumnMonitor(Resumable):
     def compare_with(self, learned: Sequence[Hashable], encoder: TableEncoder | None) -> None:
         """Compare with the columns of another model from now on."""
         self._learned, self._encoder = dict.fromkeys(learned), encoder
-        self._usual = self._learned.keys() if encoder is None else set(encoder.column_state.usual_names)
+        self._usual = self._learned.keys() if encoder is None else set(encoder.column_state.frequent_columns)
 
     @property
     def compares(self) -> bool:
@@ -86,7 +86,7 @@ class ColumnMonitor(Resumable):
             self._complete += 1
             return
         for name, value in x.items():
-            if value is not None and not is_absent(value):
+            if value is not None and not is_null(value):
                 self._add_values(name, [value], 1)
 
     def add_table(self, table: Table, first: int, end: int) -> None:
@@ -106,7 +106,7 @@ class ColumnMonitor(Resumable):
     def _add_values(self, name: Hashable, values: Values, n: int) -> None:
         if name in self._learned:
             self._values[name] += n
-            if self._encoder is not None and (unknown := self._encoder.column_state.n_unknown(name, values)):
+            if self._encoder is not None and (unknown := self._encoder.column_state.count_unknown_names(name, values)):
                 self._unknown_names[name] += unknown
         elif name in self._ignored or (self._encoder is not None and self._encoder.drops(name)):
             return

@@ -19,9 +19,9 @@ from streamsvm.stream.endpoints import StreamError
 from streamsvm.stream.lines import LONGEST_LINE, ByteStream
 from streamsvm.stream.rows import parse_label
 from streamsvm.stream.sources import MOST_LINES, LinesChunk, TextSource, not_text
-from streamsvm.stream.tables.chunk import BadRow, Chunk, Odd, Row, Table, TextValues, Values, laid_out
+from streamsvm.stream.tables.chunk import BadRow, CachedTextParser, Chunk, Row, Table, UnparsedRows, Values, concatenate_rows
 from streamsvm.stream.tables.column_kinds import DATE, DROP
-from streamsvm.stream.tables.reading import TextOptions
+from streamsvm.stream.tables.table_parser import TextParserOptions
 from streamsvm.stream.tables.values import number
 
 #: Delimiters by which lines can be split, and encodings in which every byte is a letter or which can be cut anywhere.
@@ -46,7 +46,7 @@ class CSVSource(TextSource):
         Character between two cells, such as ``";"``.
     label_needed
         Whether a file without the column ``label`` is an error. If not, its rows have no label.
-    **reading
+    **parser_options
         How columns and the text are read, as in `TextSource`.
 
     Raises
@@ -55,7 +55,7 @@ class CSVSource(TextSource):
         The file cannot be opened or, while you iterate, read; the encoding does not exist; or ``delimiter`` is not one
         character.
     ValueError
-        A parameter of ``reading`` is invalid.
+        A parameter of ``parser_options`` is invalid.
 
     Examples
     --------
@@ -78,11 +78,11 @@ class CSVSource(TextSource):
         *,
         delimiter: str = ",",
         label_needed: bool = True,
-        **reading: Unpack[TextOptions],
+        **parser_options: Unpack[TextParserOptions],
     ) -> None:
         if len(delimiter) != 1 or delimiter in '"\r\n':
             raise StreamError(f"{path}: delimiter must be one character, such as ';', and not {delimiter!r}")
-        super().__init__(path, label, **reading)
+        super().__init__(path, label, **parser_options)
         self._delimiter, self._label_needed = delimiter, label_needed
         if delimiter != ",":
             self._options["delimiter"] = delimiter
@@ -115,7 +115,7 @@ class CSVSource(TextSource):
         self._names = [name.strip() for name in names]
         if any("\0" in name for name in self._names):
             raise self._header_error(r"it has NUL bytes. Remove them: tr -d '\0' < old.csv > new.csv")
-        problem = self._reading.problem(self._names, self._label if self._label_needed else None)
+        problem = self._parser.find_column_problem(self._names, self._label if self._label_needed else None)
         if problem and n:
             mark = next((mark for mark in ";\t|" if len(self._names) == 1 and mark in self._names[0]), None)
             hint = "" if mark is None else f". Is {mark!r} the delimiter?"
@@ -195,7 +195,7 @@ class CSVSource(TextSource):
         if not self._has_long_rows or not any(map(_has_lines, chunk.lines)):
             return chunk
         table = chunk.table(())
-        for i in range(len(chunk)) if table is None else table.odd:
+        for i in range(len(chunk)) if table is None else table.unparsed_rows:
             if _has_lines(chunk.lines[i]) and isinstance(chunk.row(i), BadRow):
                 return self._lines_chunk(chunk.lines[:i])
         return chunk
@@ -258,7 +258,7 @@ class CSVSource(TextSource):
         return [
             self._names.index(name)
             for name, value in x.items()
-            if isinstance(value, float) and self._reading.kind_of(name) != DATE  # which were text
+            if isinstance(value, float) and self._parser.get_kind(name) != DATE  # which were text
         ]
 
     def _is_header(self, cells: Sequence[str]) -> bool:
@@ -273,7 +273,7 @@ class CSVSource(TextSource):
         y = self.label_of(cells.pop(self._at) if self._at >= 0 else "")
         reads = float if is_plain else number  # float takes more for numbers than is plain
         if self._reads:
-            return Row(self._reading.row(zip(self._features, cells, strict=True), reads), y)
+            return Row(self._parser.parse_row(zip(self._features, cells, strict=True), reads), y)
         x: dict[Any, Any]
         try:
             x = dict(zip(self._features, map(reads, cells), strict=True))
@@ -309,7 +309,7 @@ class CSVSource(TextSource):
 
     def label_of(self, text: str) -> Any:
         """Return the label of a cell."""
-        y = self._reading.label(text) if self._reads else text
+        y = self._parser.parse_label(text) if self._reads else text
         return None if y is None else parse_label(y)
 
     def cells_of(self, line: str) -> list[str]:
@@ -345,19 +345,19 @@ class _Cells:
     """
 
     def __init__(self, source: CSVSource) -> None:
-        self._source, reading = source, source._reading
-        self._label = TextValues(lambda text: source.label_of(self._text_of(text)))
-        self._texts: dict[int, TextValues] = {}  # by the place of a column
-        self._dropped = {i for i, name in enumerate(source._names) if i != source._at and reading.kind_of(name) == DROP}
+        self._source, parser = source, source._parser
+        self._label = CachedTextParser(lambda text: source.label_of(self._text_of(text)))
+        self._texts: dict[int, CachedTextParser] = {}  # by the place of a column
+        self._dropped = {i for i, name in enumerate(source._names) if i != source._at and parser.get_kind(name) == DROP}
         for i, name in enumerate(source._names):
-            if i != source._at and i not in self._dropped and not reading.holds_plain_numbers(name):
+            if i != source._at and i not in self._dropped and not parser.has_plain_numbers(name):
                 self._add_text(i)
         self._plan_columns()
 
     def _add_text(self, place: int) -> None:
         source = self._source
-        read = source._reading.reader(source._names[place]) if source._reads else _cell_or_none
-        self._texts[place] = TextValues(lambda text: read(self._text_of(text)))
+        read = source._parser.get_value_parser(source._names[place]) if source._reads else _cell_or_none
+        self._texts[place] = CachedTextParser(lambda text: read(self._text_of(text)))
 
     def _text_of(self, cell: str | bytes) -> str:
         return cell if isinstance(cell, str) else cell.decode(self._source._encoding)
@@ -374,12 +374,12 @@ class _Cells:
 
     def read(self, lines: list[bytes], first: int) -> LinesChunk:
         """Return the lines up to one that is not a row by itself. ``first`` is the number of the first line."""
-        source, n, (data, begins, ends) = self._source, len(lines), laid_out(lines)
+        source, n, (data, begins, ends) = self._source, len(lines), concatenate_rows(lines)
         may_be_names = source._longest_name in data
         again = {i for i, line in enumerate(lines) if source.names_columns(line)} if may_be_names else set()
         X, places = np.empty((n, self._n_numbers)), np.zeros((n, self._n_texts, 2), np.int64)
         rows, bits = np.frombuffer(data, np.uint8), X.view(np.uint64)
-        odd, failed, i = Odd(n), Counter[int](), 0
+        odd, failed, i = UnparsedRows(n), Counter[int](), 0
         while True:
             i, cell = read_cells(rows, begins, ends, i, ord(source._delimiter), self._columns, self._places, X, bits, places)
             if i == n:
@@ -401,7 +401,9 @@ class _Cells:
                 odd.add(i)
         return self._chunk_of(lines[:n], first, data, X[:n], places[:n], odd)
 
-    def _chunk_of(self, lines: list[bytes], first: int, data: bytes, X: np.ndarray, places: np.ndarray, odd: Odd) -> LinesChunk:
+    def _chunk_of(
+        self, lines: list[bytes], first: int, data: bytes, X: np.ndarray, places: np.ndarray, odd: UnparsedRows
+    ) -> LinesChunk:
         source = self._source
         try:
             text: Any = data.decode(source._encoding)
@@ -421,13 +423,16 @@ class _Cells:
         columns: list[Values] = []
         for cell in self._features:
             name = source._names[cell]
-            if cell in self._texts and (dates := source._reading.iso_dates(name, map(self._text_of, texts_of(cell)))) is not None:
+            if (
+                cell in self._texts
+                and (dates := source._parser.parse_iso_dates(name, map(self._text_of, texts_of(cell)))) is not None
+            ):
                 columns.append(dates)
             elif cell in self._texts:
                 columns.append(self._texts[cell].of(texts_of(cell), odd))
             else:
                 numbers = X[:, self._columns[cell]]
-                columns.append(source._reading.column(source._names[cell], numbers) if source._reads else numbers)
+                columns.append(source._parser.parse_column(source._names[cell], numbers) if source._reads else numbers)
         y = self._label.of(texts_of(source._at), odd) if source._at >= 0 else None
         names = tuple(source._names[cell] for cell in self._features)
         kept = [[self._text_of(text) or None for text in texts_of(source._names.index(name))] for name in source.kept_names]

@@ -15,9 +15,9 @@ from streamsvm.core.text_rows import read_objects
 from streamsvm.files.messages import short_repr
 from streamsvm.stream.lines import ByteStream
 from streamsvm.stream.sources import TextSource
-from streamsvm.stream.tables.chunk import Odd, Row, Table, TextValues, Values, laid_out
+from streamsvm.stream.tables.chunk import CachedTextParser, Row, Table, UnparsedRows, Values, concatenate_rows
 from streamsvm.stream.tables.column_kinds import DROP
-from streamsvm.stream.tables.reading import Reading, TextOptions
+from streamsvm.stream.tables.table_parser import TableParser, TextParserOptions
 from streamsvm.stream.tables.values import at_path, flat_row, normalized_label
 
 _LONGEST = 1 << 20  # bytes of a row
@@ -32,20 +32,20 @@ class JSONObjects:
 
     A column holds numbers until some of its values are texts; then these are read one by one, each once as long as it is
     remembered. The values are those that ``parse`` gives for a JSON text, with a ValueError if it is none. Where that is not
-    certain, a row is odd: it is not read. ``label`` is the name of the label's field, ``reading`` how columns are read; None: as
+    certain, a row is odd: it is not read. ``label`` is the name of the label's field, ``parser`` how columns are read; None: as
     JSON has them.
 
-    >>> from streamsvm.stream.tables.chunk import laid_out
+    >>> from streamsvm.stream.tables.chunk import concatenate_rows
     >>> rows = [b'{"a": 1, "b": "two", "y": "yes"}', b'{"y": null, "a": 3}', b'{"a": 4.5, "b": [5]}']
-    >>> JSONObjects("y", json.loads).table(*laid_out(rows), known=["a"])
-    Table(names=('a', 'b'), columns=[array([ 1.,  3., nan]), ['two', None, None]], y=['yes', None, None], ..., odd=[2], ...)
+    >>> JSONObjects("y", json.loads).table(*concatenate_rows(rows), known=["a"])
+    Table(names=('a', 'b'), columns=[array([ 1.,  3., nan]), ['two', None, None]], ..., unparsed_rows=[2], ...)
     """
 
-    def __init__(self, label: str | None, parse: Callable[[str], Any], reading: Reading | None = None) -> None:
-        self._label, self._parse, self._reading = label, parse, reading
-        self._labels = TextValues(self._label_of)
+    def __init__(self, label: str | None, parse: Callable[[str], Any], parser: TableParser | None = None) -> None:
+        self._label, self._parse, self._parser = label, parse, parser
+        self._labels = CachedTextParser(self._label_of)
         #: The columns of features that have come, with what reads the texts of each; None if it holds numbers.
-        self._columns: dict[str, TextValues | None] = {}
+        self._columns: dict[str, CachedTextParser | None] = {}
         self._names: _Names
         self._add_texts(())
 
@@ -66,7 +66,7 @@ class JSONObjects:
             self._add_columns({name: None for name in known if isinstance(name, str)})
         looks = _MOST_LOOKS
         while True:  # as often as a column is added, or becomes one of texts
-            rows, odd, failed = _Rows(data, begins, ends, self._names), Odd(len(begins)), Counter[str]()
+            rows, odd, failed = _Rows(data, begins, ends, self._names), UnparsedRows(len(begins)), Counter[str]()
             while rows.read():
                 if rows.text_in is not None:
                     failed[rows.text_in] += 1
@@ -102,21 +102,21 @@ class JSONObjects:
             self._columns.clear()
         self._columns |= dict.fromkeys(new)
         if new:
-            read = self._reading
+            read = self._parser
             self._add_texts(
-                [name for name in new if isinstance(row[name], str | bool) or (read and not read.holds_plain_numbers(name))]
+                [name for name in new if isinstance(row[name], str | bool) or (read and not read.has_plain_numbers(name))]
             )
         return bool(new)
 
     def _add_texts(self, names: Collection[str]) -> None:
-        dropped = [] if self._reading is None else [name for name in self._columns if self._reading.kind_of(name) == DROP]
-        self._columns |= {name: TextValues(self._reader_of(name)) for name in names if name not in dropped}
+        dropped = [] if self._parser is None else [name for name in self._columns if self._parser.get_kind(name) == DROP]
+        self._columns |= {name: CachedTextParser(self._reader_of(name)) for name in names if name not in dropped}
         numbers = [name for name, texts in self._columns.items() if texts is None and name not in dropped]
         texts = [name for name, texts in self._columns.items() if texts is not None]
         self._names = _Names(numbers, texts if self._label is None else [*texts, self._label], dropped)
 
     def _reader_of(self, name: str) -> Callable[[bytes], Any]:
-        parse, read = self._parse, None if self._reading is None else self._reading.reader(name)
+        parse, read = self._parse, None if self._parser is None else self._parser.get_value_parser(name)
 
         def value_of(text: bytes) -> Any:
             if text[:1] == b'"' and b"\\" not in text:
@@ -131,9 +131,9 @@ class JSONObjects:
         y = normalized_label(self._parse(text.decode())) if text else None
         if isinstance(y, float) and not math.isfinite(y):
             raise ValueError("parsers read it differently")
-        return y if self._reading is None else self._reading.label(y)
+        return y if self._parser is None else self._parser.parse_label(y)
 
-    def _table(self, rows: _Rows, odd: Odd, exact: bool) -> Table:
+    def _table(self, rows: _Rows, odd: UnparsedRows, exact: bool) -> Table:
         names: list[str] = []
         columns: list[Values] = []
         for name in self._columns:
@@ -141,11 +141,11 @@ class JSONObjects:
                 continue
             names.append(name)
             if (texts := self._columns[name]) is not None:
-                dates = None if self._reading is None else self._reading.iso_dates(name, rows.inner_texts(name))
+                dates = None if self._parser is None else self._parser.parse_iso_dates(name, rows.inner_texts(name))
                 columns.append(texts.of(rows.texts(name), odd) if dates is None else dates)
                 continue
             values = rows.typed(name) if exact else rows.numbers(name)
-            columns.append(values if self._reading is None else self._reading.column(name, values))
+            columns.append(values if self._parser is None else self._parser.parse_column(name, values))
         if self._names.skipped:
             rows.check_letters(odd)
         y = [None] * len(rows) if self._label is None else self._labels.of(rows.texts(self._label), odd)
@@ -259,7 +259,7 @@ class _Rows:
             text = self._data.decode("latin-1")
             yield from map(text.__getitem__, map(slice, (begins + 1).tolist(), (ends - 1).tolist()))
 
-    def check_letters(self, odd: Odd) -> None:
+    def check_letters(self, odd: UnparsedRows) -> None:
         """Note the rows that are no text: what is skipped is not read."""
         if not self._data[self._begins[0] : self._ends[-1]].isascii():
             for i, (begin, end) in enumerate(zip(self._begins.tolist(), self._ends.tolist(), strict=True)):
@@ -294,12 +294,14 @@ class JSONLinesSource(TextSource):
     ``payload.after.amount``. `TextSource` describes the parameters.
     """
 
-    def __init__(self, path: str | Path | ByteStream, label: str | None = None, **reading: Unpack[TextOptions]) -> None:
-        super().__init__(path, label, **reading)
-        self._objects = JSONObjects(label, STRICT.decode, self._reading if self._reads else None)
+    def __init__(
+        self, path: str | Path | ByteStream, label: str | None = None, **parser_options: Unpack[TextParserOptions]
+    ) -> None:
+        super().__init__(path, label, **parser_options)
+        self._objects = JSONObjects(label, STRICT.decode, self._parser if self._reads else None)
 
     def table_of(self, lines: list[bytes], known: Sequence[Hashable]) -> Table | None:
-        return self._objects.table(*laid_out(lines), known) if self._encoding == "utf-8" else None
+        return self._objects.table(*concatenate_rows(lines), known) if self._encoding == "utf-8" else None
 
     def _fields_of(self, line: str) -> dict[str, Any]:
         hint = _OF_LISTS if line.lstrip()[:1] == "[" else ""
@@ -318,10 +320,10 @@ class JSONLinesSource(TextSource):
     def _parse_line(self, line: str) -> Row:
         x: dict[Any, Any] = self._fields_of(line)
         if "{" in line[1:]:
-            x = flat_row(x, self._label, self._reading.named(DROP))
+            x = flat_row(x, self._label, self._parser.columns_of_kind(DROP))
         y = normalized_label(x.pop(self._label, None)) if self._label is not None else None
         if self._reads:
-            x, y = self._reading.row(x.items()), self._reading.label(y)
+            x, y = self._parser.parse_row(x.items()), self._parser.parse_label(y)
         if self._reads or "null" in line:
             x = {name: value for name, value in x.items() if value is not None}
         return Row(x, y)

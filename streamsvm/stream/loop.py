@@ -180,7 +180,7 @@ class LearningLoop(StreamLoop):
                 f"{folder} was learned with the weight {weight!r}, not {self.source.weight!r}: ask for the same, {START_AFRESH}"
             )
         self._scores.resume(scores)
-        self._scores.labels.admitted(self._labels.known)
+        self._scores.labels.add_known_labels(self._labels.known)
         self._continue_at(folder, checkpoint)
         self.curve = curve
         self._pipeline = ValidatingPipeline(checkpoint.model)

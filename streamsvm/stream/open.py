@@ -23,7 +23,7 @@ from streamsvm.stream.sinks import FileSink
 from streamsvm.stream.sources import LIBSVMSource, TextSource
 from streamsvm.stream.tables.chunk import Chunk
 from streamsvm.stream.tables.column_kinds import DROP, NUMBER, OTHER_COLUMNS, parse_columns
-from streamsvm.stream.tables.reading import TextOptions
+from streamsvm.stream.tables.table_parser import TextParserOptions
 from streamsvm.stream.tables.table_schema import OPTIONS_BY_FORMAT, PARSER_OPTIONS
 from streamsvm.stream.weights import WeightedSource
 
@@ -239,7 +239,7 @@ def _suffix_of(name: str) -> str:
     return PurePath(path.stem).suffix if path.suffix in _PACKED else path.suffix
 
 
-class FileOptions(TextOptions, total=False):
+class FileOptions(TextParserOptions, total=False):
     """How a file is read: the further arguments of its source."""
 
     delimiter: str

@@ -14,7 +14,7 @@ from streamsvm.stream.checkpoint import CheckpointError
 from streamsvm.stream.endpoints import START_AFRESH, Sink, Source, StreamError
 from streamsvm.stream.rows import RowError, listed, steps_of
 from streamsvm.stream.tables.chunk import Chunk, MessageColumns
-from streamsvm.stream.tables.reading import Names, as_names
+from streamsvm.stream.tables.table_parser import Names, as_names
 
 #: The most characters of all columns that are copied from a row: predictions must fit into a message of Kafka.
 MAX_COPIED_CHARS = 2**16

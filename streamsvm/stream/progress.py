@@ -115,7 +115,7 @@ class CurvePoint(NamedTuple):
     rows: int
     metric: float
     windowed: float
-    guess: float = math.nan
+    baseline: float = math.nan
     """The value that the best of the guesses would have had on the same rows."""
     refused: int | None = None
     """Number of rows that had been refused; None if nobody has counted."""

@@ -17,22 +17,22 @@ from streamsvm.files.messages import short_repr
 from streamsvm.stream.endpoints import START_AFRESH, Position, Source, StreamError
 from streamsvm.stream.lines import LONGEST_LINE, ByteStream, LineReader, checked_encoding, hex_digest
 from streamsvm.stream.rows import parse_libsvm_label
-from streamsvm.stream.tables.chunk import BadRow, Chunk, Odd, Row, Table, TextValues, laid_out
-from streamsvm.stream.tables.reading import Reading, ReadingOptions, TextOptions
+from streamsvm.stream.tables.chunk import BadRow, CachedTextParser, Chunk, Row, Table, UnparsedRows, concatenate_rows
+from streamsvm.stream.tables.table_parser import ParserOptions, TableParser, TextParserOptions
 from streamsvm.stream.tables.values import number
 
 MOST_LINES = 1000  # of a row of CSV: a quote that is not closed within them is an error
 
 
 class TableSource(Source):
-    """A source whose rows have columns, read with `Reading`; it remembers the label and how columns are read."""
+    """A source whose rows have columns, read with `TableParser`; it remembers the label and how columns are read."""
 
     _begun = False
 
-    def __init__(self, label: str | None, reading: ReadingOptions) -> None:
+    def __init__(self, label: str | None, parser_options: ParserOptions) -> None:
         self._label = label
-        self._reading = Reading(**reading)
-        self._options = self._reading.options  # where columns are not read as usual
+        self._parser = TableParser(**parser_options)
+        self._options = self._parser.options  # where columns are not read as usual
 
     @property
     def _columns_read(self) -> dict[str, Any]:
@@ -74,23 +74,24 @@ class TextSource(TableSource):
         Path of the file, which may end with ``.gz``; a FIFO; ``"-"`` for standard input; or a stream of bytes.
     label
         Name of the label. None if the rows have none.
-    **reading
-        How columns are read: ``columns``, ``missing`` and ``decimal``, as in
-        `streamsvm.stream.tables.Reading`. Without any of these, rows are as the format has them (with ``missing="nan"``, NaN is
-        missing, too). Also ``encoding``, that of the text, such as ``"latin-1"``; by default ``"utf-8"``. A line must end with
-        the byte of a newline.
+    **parser_options
+        How columns are read: ``columns``, ``missing`` and ``decimal``, as in `streamsvm.stream.tables.TableParser`. Without any
+        of these, rows are as the format has them (with ``missing="nan"``, NaN is missing, too). Also ``encoding``, that of the
+        text, such as ``"latin-1"``; by default ``"utf-8"``. A line must end with the byte of a newline.
 
     Raises
     ------
     StreamError
         The file cannot be opened or, while you iterate, read; or the encoding does not exist.
     ValueError
-        A parameter of ``reading`` is invalid.
+        A parameter of ``parser_options`` is invalid.
     """
 
-    def __init__(self, path: str | Path | ByteStream, label: str | None = None, **reading: Unpack[TextOptions]) -> None:
-        encoding = reading.pop("encoding", "utf-8")
-        super().__init__(label, reading)
+    def __init__(
+        self, path: str | Path | ByteStream, label: str | None = None, **parser_options: Unpack[TextParserOptions]
+    ) -> None:
+        encoding = parser_options.pop("encoding", "utf-8")
+        super().__init__(label, parser_options)
         self._encoding = checked_encoding(encoding)
         self._reads = bool(self._options)
         if self._encoding != "utf-8":
@@ -348,10 +349,10 @@ class LIBSVMSource(TextSource):
         names: list[Any] = [name for name in known if type(name) is int and 0 <= name < _LARGEST_INDEX]
         if not names:
             return None
-        n, (data, begins, ends) = len(lines), laid_out(lines)
+        n, (data, begins, ends) = len(lines), concatenate_rows(lines)
         columns = np.full(max(names) + 1, -1)
         columns[names] = np.arange(len(names))
-        X, labels, odd = np.empty((n, len(names))), np.zeros((n, 2), np.int64), Odd(n)
+        X, labels, odd = np.empty((n, len(names))), np.zeros((n, 2), np.int64), UnparsedRows(n)
         i, rows = 0, np.frombuffer(data, np.uint8)
         while (i := read_pairs(rows, begins, ends, i, columns, X, X.view(np.uint64), labels)) < n:
             X[i], labels[i] = np.nan, 0
@@ -395,7 +396,7 @@ def _label_of(text: bytes) -> Any:
 
 
 _LARGEST_INDEX = 1 << 24
-_LIBSVM_LABELS = TextValues(_label_of)
+_LIBSVM_LABELS = CachedTextParser(_label_of)
 
 
 class IterableSource(Source):

@@ -40,10 +40,10 @@ from streamsvm.stream.rows import (
     listed,
     reason_of,
 )
-from streamsvm.stream.scores.base import Columns, ScoreError
-from streamsvm.stream.scores.several import Scores
-from streamsvm.stream.tables.chunk import MIN_ROWS_TOGETHER, BadRow, Chunk, Weighted, take_rows
-from streamsvm.stream.tables.reading import Names
+from streamsvm.stream.scores.base import ProbabilityColumns, ScoreError
+from streamsvm.stream.scores.score_set import ScoreSet
+from streamsvm.stream.tables.chunk import MIN_ROWS_TOGETHER, BadRow, Chunk, WeightedLabel, process_rows
+from streamsvm.stream.tables.table_parser import Names
 
 #: A metric of river, or a name.
 Metric = metrics.base.ClassificationMetric | metrics.base.RegressionMetric | str
@@ -121,7 +121,7 @@ class StreamLoop:
         last = self._pipeline.last_step
         self._regression = isinstance(last, base.Regressor)
         self._has_probabilities = not self._regression and gives_probabilities(last)
-        self._scores = Scores(metric, window, positive, bool(getattr(model, "_multiclass", False)), self._regression)
+        self._scores = ScoreSet(metric, window, positive, bool(getattr(model, "_multiclass", False)), self._regression)
         if not (self._regression or self._has_probabilities) and (wanting := self._scores.wants_probabilities):
             raise ValueError(f"{wanting} needs probabilities, which {type(last).__name__} does not give: try Accuracy or F1")
         if abstain and not self._has_probabilities:
@@ -240,7 +240,7 @@ class StreamLoop:
             label = None if abstains else label
             if timings is not None:
                 timings.predicted()
-            y, w = y if type(y) is Weighted else (y, None)
+            y, w = y if type(y) is WeightedLabel else (y, None)
             if y is None:
                 self.unlabelled += 1
             else:
@@ -299,7 +299,7 @@ class StreamLoop:
     def _admit_label(self, y: Any) -> None:
         """Raise a StreamError where a score cannot count rows with that label."""
         try:
-            self._scores.labels.admit(y)
+            self._scores.labels.check_label(y)
         except ScoreError as error:
             raise StreamError(f"{self._row_place}: {error}") from error
 
@@ -336,7 +336,7 @@ class StreamLoop:
         y_true = scored if learns else [y if label is None else label for y, label in zip(rows.y, scored, strict=True)]
         return {"y_pred": labels, "y_true": y_true, "probability": probabilities or [None] * n}
 
-    def _score_many(self, ys: list[Any], predicted: list[Any], probabilities: Columns | None) -> None:
+    def _score_many(self, ys: list[Any], predicted: list[Any], probabilities: ProbabilityColumns | None) -> None:
         """Score predictions and watch them for drift, with the points of the curve that are due between them."""
         first, n = 0, len(ys)
         while first < n:
@@ -354,9 +354,9 @@ class StreamLoop:
 
     def _add_point(self, rows: int) -> None:
         self._scores.flush_first()
-        if (score := self._scores.first).counted:
+        if (score := self._scores.first).has_rows:
             drifts = None if self.drift is None else self.drift.drifts
-            self.curve.add(rows, score.value, score.windowed_value, self._scores.best_guess, self._refusals.total, drifts)
+            self.curve.add(rows, score.value, score.windowed_value, self._scores.best_baseline, self._refusals.total, drifts)
 
     def _knows_label(self, y: Any) -> bool:  # noqa: ARG002
         """Whether a label is one that was learned before."""
@@ -620,7 +620,7 @@ class StreamLoop:
         if self.timings is not None:  # which are those of single rows
             self._take_one(chunk, 0)
             begin = 1
-        take_rows(begin, n, n, lambda first, end: self._take_part(chunk, first, end), lambda i: self._take_one(chunk, i))
+        process_rows(begin, n, n, lambda first, end: self._take_part(chunk, first, end), lambda i: self._take_one(chunk, i))
 
     def _take_part(self, chunk: Chunk, first: int, end: int) -> int:
         """Take rows at once, as many as can be from the first on; return how many, or -1 where a later one has to be left out."""

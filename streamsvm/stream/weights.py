@@ -15,7 +15,7 @@ from streamsvm.core.warning import warn
 from streamsvm.files.messages import short_repr
 from streamsvm.stream.endpoints import Source, StreamError, WrappedSource
 from streamsvm.stream.rows import SETTLED, RowError, steps_of
-from streamsvm.stream.tables.chunk import Chunk, Row, Table, Weighted
+from streamsvm.stream.tables.chunk import Chunk, Row, Table, WeightedLabel
 from streamsvm.stream.tables.values import number
 
 
@@ -48,7 +48,7 @@ class WeightedSource(WrappedSource):
     >>> from streamsvm.stream import IterableSource
     >>> source = WeightedSource(IterableSource([({"a": 1.0, "w": 2.5}, "yes"), ({"a": 2.0}, "no")]), "w")
     >>> list(source)
-    [Row(x={'a': 1.0}, y=Weighted(y='yes', w=2.5)), Row(x={'a': 2.0}, y='no')]
+    [Row(x={'a': 1.0}, y=WeightedLabel(y='yes', w=2.5)), Row(x={'a': 2.0}, y='no')]
     """
 
     def __init__(self, source: Source, weight: str) -> None:
@@ -88,13 +88,13 @@ def with_weights(chunk: Chunk, weight: str) -> Chunk:
         if not isinstance(x, Mapping) or weight not in x:
             return row
         w = weight_of(x[weight])
-        y = y if y is None or w == 1.0 else Weighted(y, w)
+        y = y if y is None or w == 1.0 else WeightedLabel(y, w)
         return Row({name: value for name, value in x.items() if name != weight}, y)
 
     def change_table(table: Table) -> Table:
         if (values := table.column(weight)) is None:
             return table
-        weights, odd = np.ones(len(table)), set(table.odd)
+        weights, odd = np.ones(len(table)), set(table.unparsed_rows)
         if isinstance(values, np.ndarray):
             weights = np.where(np.isnan(values), 1.0, values)
             odd.update(np.flatnonzero(~((weights >= 0.0) & (weights <= LARGEST_WEIGHT))).tolist())
@@ -104,7 +104,7 @@ def with_weights(chunk: Chunk, weight: str) -> Chunk:
                     weights[i] = weight_of(value)
                 except RowError:
                     odd.add(i)
-        return replace(table.without([weight]), weights=weights, odd=sorted(odd))
+        return replace(table.without([weight]), weights=weights, unparsed_rows=sorted(odd))
 
     return chunk.changed(change_row, change_table, [weight])
 

@@ -30,7 +30,7 @@ from streamsvm.stream import (
 from streamsvm.stream.batches import next_batch
 from streamsvm.stream.rows import ValidatingPipeline
 from streamsvm.stream.scores.river_score import RiverScore
-from streamsvm.stream.scores.several import Scores
+from streamsvm.stream.scores.score_set import ScoreSet
 from streamsvm.stream.tables import TableEncoder
 
 N = 600
@@ -309,7 +309,7 @@ def test_an_encoder_takes_tables_as_it_takes_rows(tmp_path, regression, suffix, 
 def test_many_are_counted_as_one_after_the_other(metric, window):
     rng = random.Random(window)
     positive = {"positive": 1} if metric is metrics.F1 else {}
-    one, many = (Scores(metric(), window, multiclass=True, **positive) for _ in range(2))
+    one, many = (ScoreSet(metric(), window, multiclass=True, **positive) for _ in range(2))
     for _ in range(30):
         n = rng.randint(1, 20)
         ys, predicted = ([rng.choice([0, 1, 2]) for _ in range(n)] for _ in range(2))
@@ -324,7 +324,7 @@ def test_many_are_counted_as_one_after_the_other(metric, window):
         assert list(found.metric.cm.sum_row.items()) == list(expected.metric.cm.sum_row.items())
         assert many.reports() == one.reports()
         assert many.first.state["windowed"] == one.first.state["windowed"]
-        resumed = Scores(metric(), window, multiclass=True, **positive)
+        resumed = ScoreSet(metric(), window, multiclass=True, **positive)
         resumed.resume(many.state)
         assert resumed.first.windowed_value == expected.windowed_value
         assert resumed.first.state["windowed"] == one.first.state["windowed"]

@@ -109,7 +109,7 @@ def test_rows_of_several_lines_come_together(tmp_path, share):
         assert source.position["line"] == 1 + 1000 + 2 * 1000 // share
     assert len(chunks) <= 7
     assert [chunk.row(i).x["note"] for chunk in chunks for i in range(len(chunk))] == [note.strip('"') for note in notes]
-    assert all(len(chunk.table(()).odd) == 0 for chunk in chunks)
+    assert all(len(chunk.table(()).unparsed_rows) == 0 for chunk in chunks)
 
 
 @pytest.mark.parametrize("most", [2, 7, 1000])

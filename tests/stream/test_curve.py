@@ -131,8 +131,8 @@ def test_points_have_the_rows_refused_and_the_drifts_until_then():
     assert [next(point.rows for point in loop.curve.points if point.refused == n) for n in (1, 3, 4)] == [16, 704, 2512]
     assert 1500 < next(point.rows for point in loop.curve.points if point.drifts) < 1700
     numbers = LearningLoop(IterableSource((x, float(i % 5)) for i, (x, _) in enumerate(rows[100:300])), BSGDRegressor(budget=20))
-    guesses = dict(numbers.run().scores[0].guesses)
-    assert numbers.curve.points[-1].guess == pytest.approx(min(guesses.values()), rel=1e-5)
+    guesses = dict(numbers.run().scores[0].baselines)
+    assert numbers.curve.points[-1].baseline == pytest.approx(min(guesses.values()), rel=1e-5)
 
 
 def test_a_curve_has_a_short_name_and_values_that_a_picture_holds():

@@ -27,8 +27,8 @@ from streamsvm.stream import (
     JSONLinesSource,
     StreamError,
 )
-from streamsvm.stream.delayed.buffer import Pending
-from streamsvm.stream.delayed.events import checked_time
+from streamsvm.stream.delayed.buffer import PendingRow
+from streamsvm.stream.delayed.events import parse_event_time
 
 JOIN = {"key": "id", "time": "t"}
 
@@ -94,10 +94,10 @@ def test_every_message_has_the_fate_that_the_twin_gives_it(messages, max_age, ma
     if not messages:
         return
     loop.run(cut)
-    facts, entries = delayed.state, delayed.waiting_entries()
+    facts, entries = delayed.state, delayed.serialise_entries()
     resumed, again = DelayedLabels(max_age=max_age, max_rows=max_rows), joined(rows, labels)
     resumed.go_on(json.loads(json.dumps(facts)), entries)
-    assert (resumed.state, resumed.waiting_entries()) == (facts, entries)
+    assert (resumed.state, resumed.serialise_entries()) == (facts, entries)
     assert resumed.nbytes == delayed.nbytes
     again.seek(json.loads(json.dumps(dict(source.position))))
     loop = DelayedLearningLoop(again, model, loop.metric, delayed=resumed)
@@ -177,12 +177,12 @@ def test_a_row_that_is_refused_with_its_label_is_settled(tmp_path):
     ],
 )
 def test_times_as_sources_give_them(value, seconds):
-    assert checked_time(value) == seconds
+    assert parse_event_time(value) == seconds
 
 
 @pytest.mark.parametrize("value", [math.nan, 10**400, -(10**400), datetime.time(1)])
 def test_numbers_that_are_no_times(value):
-    raises("the event time is .*(it must be seconds|in the future|too long ago)", checked_time, value)
+    raises("the event time is .*(it must be seconds|in the future|too long ago)", parse_event_time, value)
 
 
 @pytest.mark.parametrize(
@@ -260,7 +260,10 @@ def test_wrong_clocks_pauses_and_bad_rows_are_as_the_twin_has_them(messages, cut
     wanted = sorted(((each["t"], side, str(each["id"])) for side in (0, 1) for each in good[side]), key=lambda found: found[:2])
     whole = list(source())
     given = [
-        (y.time, int(type(y).__name__ == "Labelled"), y.key) for found in whole if type(found) is not BadRow for y in found[1:]
+        (y.time, int(type(y).__name__ == "ArrivedLabel"), y.key)
+        for found in whole
+        if type(found) is not BadRow
+        for y in found[1:]
     ]
     assert given == wanted
     first, again = source(), source()
@@ -297,7 +300,7 @@ def test_what_waits_is_bounded():
     assert counts["settled"] == 3500
     check_sums(counts, len(rows), len(labels))
     resumed = DelayedLabels()
-    resumed.go_on(delayed.state, delayed.waiting_entries())
+    resumed.go_on(delayed.state, delayed.serialise_entries())
     assert (
         resumed.nbytes == delayed.nbytes == sum(400 + len(k) + len(p.row) + len(p.prediction) for k, p in delayed._rows.items())
     )
@@ -342,11 +345,11 @@ def test_a_pass_that_has_ended_goes_on_with_what_came_since(tmp_path):
 def test_a_corrupt_buffer_is_refused(change):
     delayed = DelayedLabels(max_age=10.0)
     for i, key in enumerate("ab"):
-        delayed.add_row(key, Pending(float(i), i, '[["x"],[1.5]]', "[true]"))
+        delayed.add_row(key, PendingRow(float(i), i, '[["x"],[1.5]]', "[true]"))
     list(delayed.expire(3.0))
     delayed.add_label("early", 3.0, 1)
     delayed.add_label("b", 3.0, 1)
-    facts, lines = delayed.state, delayed.waiting_entries()
+    facts, lines = delayed.state, delayed.serialise_entries()
     DelayedLabels().go_on(facts, lines)
     new = DelayedLabels()
     before = new.state

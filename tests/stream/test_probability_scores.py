@@ -111,7 +111,7 @@ def test_rows_count_the_same_however_they_come(rows, window, data):
         one = counted(PROBABILITY_SCORES[name](window, positive), y, p, 1)
         many = counted(PROBABILITY_SCORES[name](window, positive), y, p, data.draw(st.integers(2, 20)))
         assert dumps(many.state) == dumps(one.state)
-        assert repr((many.value, many.windowed_value, many.guesses)) == repr((one.value, one.windowed_value, one.guesses))
+        assert repr((many.value, many.windowed_value, many.baselines)) == repr((one.value, one.windowed_value, one.baselines))
         if name in TWINS and (name in LOSSES or 0 < y.sum() < len(y)):
             q = 1.0 - p if positive is False else p
             expected = TWINS[name]((y == (positive is not False)), q, **({"labels": [0, 1]} if name in LOSSES else {}))
@@ -205,12 +205,12 @@ def test_labels_that_the_model_does_not_know_and_probabilities_that_are_none():
 def test_without_rows_of_both_kinds_there_is_no_value(name):
     score = PROBABILITY_SCORES[name](10)
     assert math.isnan(score.value)
-    assert not score.counted
-    assert score.guesses == ((("rows in any order", 0.5),) if name == "ROCAUC" else ())
+    assert not score.has_rows
+    assert score.baselines == ((("rows in any order", 0.5),) if name == "ROCAUC" else ())
     score.update_many([False], {True: np.array([0.5])})
     assert math.isnan(score.value)
     assert math.isnan(score.windowed_value)
-    assert score.counted
+    assert score.has_rows
 
 
 def naive_shares(ys, loss):
@@ -230,7 +230,7 @@ def test_what_the_shares_of_labels_give(ys, part):
         for i in range(0, len(ys), part):
             some = ys[i : i + part]
             score.update_many(some, {label: np.full(len(some), 0.25) for label in "abcd"})
-        ((_, found),) = score.guesses
+        ((_, found),) = score.baselines
         assert found == pytest.approx(naive_shares(ys, kind._losses_of))
 
 

@@ -24,7 +24,7 @@ from streamsvm.stream import (
     PredictionLoop,
     Row,
     StreamError,
-    Weighted,
+    WeightedLabel,
     WeightedSource,
     open_source,
 )
@@ -63,7 +63,7 @@ def test_tables_and_rows_without_a_label(as_table):
 
     xs = {"a": 1.0, "w": 0.5}, {"a": 2.0}, {"a": 3.0, "w": -1.0}, {"a": 4.0, "w": 1.0}, {"a": 5.0, "w": 2.0}
     expected = [
-        Row({"a": 1.0}, Weighted("u", 0.5)),
+        Row({"a": 1.0}, WeightedLabel("u", 0.5)),
         Row({"a": 2.0}, "v"),
         BadRow("chunks, row 3", b"raw", "weight -1.0 is no finite number of at least 0"),
         Row({"a": 4.0}, None),
@@ -74,7 +74,7 @@ def test_tables_and_rows_without_a_label(as_table):
         rows, odd = [], 0
         for chunk in chunks_of(source, most):
             rows += [chunk.row(i) for i in range(len(chunk))]
-            odd += len(check_table(chunk).odd)
+            odd += len(check_table(chunk).unparsed_rows)
         assert (rows, odd) == (expected, 1)
 
 

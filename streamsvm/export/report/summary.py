@@ -20,7 +20,7 @@ from streamsvm.stream.page import plain
 from streamsvm.stream.progress import LearningCurve
 from streamsvm.stream.rows import learner_of, steps_of
 from streamsvm.stream.scores.base import ScoreReport
-from streamsvm.stream.scores.several import TABLES
+from streamsvm.stream.scores.score_set import TABLES
 from streamsvm.stream.tables import TableEncoder, TableModel
 from streamsvm.stream.tables.table_schema import ColumnSchema, apply_kinds
 
@@ -159,7 +159,7 @@ def _last_reports(checkpoint: Checkpoint, curve: LearningCurve | None) -> tuple[
             if isinstance(each, list) and len(each) == 2
         ]
         if not (known or place or last is None):
-            known = [("guessing", last.guess)]
+            known = [("guessing", last.baseline)]
         windowed = math.nan if place or last is None else last.windowed
         found.append(
             ScoreReport(

@@ -1,8 +1,8 @@
 """Labels that come later than their rows, from another stream: the joined source, the buffer of what waits, and the loop."""
 
 from streamsvm.stream.delayed.buffer import DelayedLabels
-from streamsvm.stream.delayed.events import Awaited, Labelled
+from streamsvm.stream.delayed.events import ArrivedLabel, PendingLabel
 from streamsvm.stream.delayed.joined import JoinedSource
 from streamsvm.stream.delayed.loop import DelayedLearningLoop
 
-__all__ = ["Awaited", "DelayedLabels", "DelayedLearningLoop", "JoinedSource", "Labelled"]
+__all__ = ["ArrivedLabel", "DelayedLabels", "DelayedLearningLoop", "JoinedSource", "PendingLabel"]

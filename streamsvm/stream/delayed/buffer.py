@@ -12,7 +12,7 @@ from typing import Any, NamedTuple, get_args
 from streamsvm.core.checks import ExpiryPolicy, check_number, check_one_of, finite_or_none
 from streamsvm.core.saved import Resumable
 from streamsvm.files.messages import short_repr
-from streamsvm.stream.delayed.events import MOST_ROW_BYTES, checked_label
+from streamsvm.stream.delayed.events import MOST_ROW_BYTES, validate_label
 
 #: Counted for the Python objects of an entry, beside its texts.
 _ENTRY_BYTES = 400
@@ -21,7 +21,7 @@ _REASONS = ("age", "count", "bytes")
 _COUNTS = ("features", "labels", "joined", "refused", "duplicate_rows", "duplicate_labels", "late_labels", "expired_labels")
 
 
-class Pending(NamedTuple):
+class PendingRow(NamedTuple):
     """A row that waits for its label."""
 
     time: float
@@ -30,11 +30,11 @@ class Pending(NamedTuple):
     prediction: str  # the prediction that was made, as `pack_prediction` writes it
 
 
-class Expired(NamedTuple):
+class ExpiredRow(NamedTuple):
     """A row whose label did not come in time."""
 
     key: str
-    pending: Pending
+    pending: PendingRow
     reason: str  # ``"age"``, ``"count"`` or ``"bytes"``
 
 
@@ -80,7 +80,7 @@ class DelayedLabels(Resumable):
     Examples
     --------
     >>> delayed = DelayedLabels(max_age=60.0)
-    >>> delayed.add_row("k", Pending(0.0, 0, '[["a"],[1.5]]', "[true]"))
+    >>> delayed.add_row("k", PendingRow(0.0, 0, '[["a"],[1.5]]', "[true]"))
     >>> delayed.add_label("k", 30.0, False).row
     '[["a"],[1.5]]'
     >>> delayed.add_label("k", 31.0, False) is None, delayed.counts["duplicate_labels"]
@@ -113,8 +113,8 @@ class DelayedLabels(Resumable):
         self.max_rows: int = max_rows
         self.max_bytes: int = max_bytes
         self.expired: ExpiryPolicy = expired
-        self.negative: Any = None if negative is None else checked_label(negative)
-        self._rows: OrderedDict[str, Pending] = OrderedDict()
+        self.negative: Any = None if negative is None else validate_label(negative)
+        self._rows: OrderedDict[str, PendingRow] = OrderedDict()
         self._early: OrderedDict[str, tuple[float, Any]] = OrderedDict()
         self._settled: OrderedDict[str, tuple[float, bool]] = OrderedDict()  # when, and whether its row had expired
         self.nbytes: int = 0
@@ -141,7 +141,7 @@ class DelayedLabels(Resumable):
         """How many rows and early labels wait."""
         return len(self._rows) + len(self._early)
 
-    def knows(self, key: str) -> bool:
+    def has_key(self, key: str) -> bool:
         """Whether a row with this key is waiting or settled, so that another one is a duplicate."""
         return key in self._rows or key in self._settled
 
@@ -159,20 +159,20 @@ class DelayedLabels(Resumable):
         entry = self._early.get(key)
         return None if entry is None else entry[1:]
 
-    def meet(self, key: str, time: float) -> None:
+    def join_early_label(self, key: str, time: float) -> None:
         """Join the row with this key, which has just come, to the label that was waiting for it."""
         self._counts["features"] += 1
         self._counts["joined"] += 1
         self.nbytes -= _label_bytes(key, self._early.pop(key)[1])
         self._settled[key] = time, False
 
-    def add_row(self, key: str, pending: Pending) -> None:
+    def add_row(self, key: str, pending: PendingRow) -> None:
         """Let a row wait; its key must be new."""
         self._counts["features"] += 1
         self._rows[key] = pending
         self.nbytes += _row_bytes(key, pending)
 
-    def add_label(self, key: str, time: float, y: Any) -> Pending | None:
+    def add_label(self, key: str, time: float, y: Any) -> PendingRow | None:
         """Return the row that was waiting for a label; None if the label has to wait itself, or has no influence."""
         counts = self._counts
         counts["labels"] += 1
@@ -191,7 +191,7 @@ class DelayedLabels(Resumable):
             self.nbytes += _label_bytes(key, y)
         return None
 
-    def expire(self, time: float) -> Iterator[Expired]:
+    def expire(self, time: float) -> Iterator[ExpiredRow]:
         """Advance the clock to an event time, and yield the rows that expire because they have waited longer than ``max_age``."""
         self.clock = max(self.clock, time)
         oldest = self.clock - self.max_age
@@ -202,7 +202,7 @@ class DelayedLabels(Resumable):
         while self._rows and next(iter(self._rows.values())).time < oldest:
             yield self._expire_row("age")
 
-    def shrink(self) -> Iterator[Expired]:
+    def shrink(self) -> Iterator[ExpiredRow]:
         """Yield the oldest rows, which expire, as long as the limits are exceeded."""
         while len(self._early) > self.max_rows:
             self._drop_label()
@@ -216,12 +216,12 @@ class DelayedLabels(Resumable):
         while len(self._settled) > self.max_rows:
             self._settled.popitem(last=False)
 
-    def _expire_row(self, reason: str) -> Expired:
+    def _expire_row(self, reason: str) -> ExpiredRow:
         key, pending = self._rows.popitem(last=False)
         self.nbytes -= _row_bytes(key, pending)
         self._expired_rows[reason] += 1
         self._settled[key] = self.clock, True
-        return Expired(key, pending, reason)
+        return ExpiredRow(key, pending, reason)
 
     def _drop_label(self) -> None:
         key, (_, y) = self._early.popitem(last=False)
@@ -233,16 +233,16 @@ class DelayedLabels(Resumable):
         """The counts and the clock, for the header of a checkpoint."""
         return super().state | {"clock": finite_or_none(self.clock)}
 
-    def waiting_entries(self) -> bytes:
+    def serialise_entries(self) -> bytes:
         """Return the waiting rows and labels, and the settled keys, as JSON."""
         return json.dumps([list(entries.items()) for entries in (self._rows, self._early, self._settled)]).encode()
 
     def go_on(self, state: Any, waiting: bytes) -> None:
-        """Continue from a saved `state` and `waiting_entries`; limits may have changed. Raise an error if they are invalid."""
+        """Continue from a saved `state` and `serialise_entries`; limits may have changed. Raise an error if they are invalid."""
         counts = dict(state)
         clock = -math.inf if (seconds := counts.pop("clock")) is None else float(seconds)
         rows, early, settled = json.loads(waiting)
-        pending = {key: Pending(*entry) for key, entry in rows}
+        pending = {key: PendingRow(*entry) for key, entry in rows}
         self.resume(counts)
         self._rows, self.clock = OrderedDict(pending), clock
         self._early, self._settled = (OrderedDict((key, tuple(entry)) for key, entry in pairs) for pairs in (early, settled))
@@ -250,7 +250,7 @@ class DelayedLabels(Resumable):
         self.nbytes += sum(_label_bytes(key, y) for key, (_, y) in self._early.items())
 
 
-def _row_bytes(key: str, pending: Pending) -> int:
+def _row_bytes(key: str, pending: PendingRow) -> int:
     return _ENTRY_BYTES + len(key) + len(pending.row) + len(pending.prediction)
 
 

@@ -20,7 +20,7 @@ _LONGEST_TIME = 64  # characters
 _LATEST = 1e12  # seconds: a time beyond is no time, and sums of times stay exact to a millisecond
 
 
-class Awaited(NamedTuple):
+class PendingLabel(NamedTuple):
     """A label that is still to come, in the place of a row's label."""
 
     key: str
@@ -30,7 +30,7 @@ class Awaited(NamedTuple):
     """The features of the row, packed as text."""
 
 
-class Labelled(NamedTuple):
+class ArrivedLabel(NamedTuple):
     """The label of the row with this key, in the place of the label of a row without features."""
 
     key: str
@@ -38,12 +38,12 @@ class Labelled(NamedTuple):
     y: Any
 
 
-def checked_key(value: Any) -> str:
+def validate_key(value: Any) -> str:
     """Return a key as text: 7, 7.0 and "7" are one key.
 
     Raise a RowError if it is missing, empty, longer than 256 characters, or neither a text nor a whole number.
 
-    >>> checked_key("a7"), checked_key(7), checked_key(7.0)
+    >>> validate_key("a7"), validate_key(7), validate_key(7.0)
     ('a7', '7', '7')
     """
     value = to_python_scalar(value)
@@ -65,7 +65,7 @@ def checked_key(value: Any) -> str:
     return text
 
 
-def checked_time(value: Any, latest: float = math.inf) -> float:
+def parse_event_time(value: Any, latest: float = math.inf) -> float:
     """Return an event time in seconds since 1970, from a number, its text, or a date in ISO 8601 (UTC if it names no zone).
 
     The size of a number tells whether it is in seconds, or in ms, us or ns.
@@ -77,7 +77,7 @@ def checked_time(value: Any, latest: float = math.inf) -> float:
 
     Examples
     --------
-    >>> checked_time("2026-03-01T12:00:00Z"), checked_time("1.5")
+    >>> parse_event_time("2026-03-01T12:00:00Z"), parse_event_time("1.5")
     (1772366400.0, 1.5)
     """
     time, value = math.nan, to_python_scalar(value)
@@ -105,7 +105,7 @@ def _seconds_in_text(text: str) -> float:
         return as_seconds(text.strip())
 
 
-def checked_label(y: Any) -> Any:
+def validate_label(y: Any) -> Any:
     """Return a label that can wait; raise a RowError if it is missing, too long, or neither a bool, a number nor a text."""
     y = to_python_scalar(y)
     if y is None:

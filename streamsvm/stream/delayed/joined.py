@@ -14,20 +14,20 @@ from streamsvm.core.checks import finite_or_none, validate_mapping
 from streamsvm.files.messages import short_repr
 from streamsvm.stream.delayed.events import (
     MOST_ROW_BYTES,
-    Awaited,
-    Labelled,
-    checked_key,
-    checked_label,
-    checked_time,
+    ArrivedLabel,
+    PendingLabel,
     pack_row,
+    parse_event_time,
     unpack_row,
+    validate_key,
+    validate_label,
 )
 from streamsvm.stream.endpoints import START_AFRESH, Position, Source, StreamError
 from streamsvm.stream.prediction_fields import to_json_columns
 from streamsvm.stream.rows import RowError
 from streamsvm.stream.tables.chunk import BadRow, Chunk, Message, MessageColumns, Row
 
-#: A message may be this far ahead of this machine's clock, or less where rows wait for a shorter time (`clock_slack`).
+#: A message may be this far ahead of this machine's clock, or less where rows wait for a shorter time (`compute_clock_slack`).
 FUTURE_SECONDS = 3600.0
 #: Clocks of machines that nobody sets right differ by some seconds, which no limit may refuse.
 SKEW_SECONDS = 10.0
@@ -35,12 +35,12 @@ _PAUSE_SECONDS = 0.01  # between two looks at a stream that is silent
 _SIDES = ("rows", "labels")
 
 
-def clock_slack(max_age: float | None) -> float:
+def compute_clock_slack(max_age: float | None) -> float:
     """Return the seconds by which a message may be ahead of a clock: a quarter of ``max_age``, within 10 s and an hour.
 
     Whatever such a message makes expire has waited for three quarters of that time.
 
-    >>> clock_slack(1800.0), clock_slack(86_400.0), clock_slack(None), clock_slack(1.0)
+    >>> compute_clock_slack(1800.0), compute_clock_slack(86_400.0), compute_clock_slack(None), compute_clock_slack(1.0)
     (450.0, 3600.0, 3600.0, 10.0)
     """
     return FUTURE_SECONDS if max_age is None else min(FUTURE_SECONDS, max(SKEW_SECONDS, max_age / 4))
@@ -49,8 +49,8 @@ def clock_slack(max_age: float | None) -> float:
 class JoinedSource(Source):
     """The rows of one stream and the labels of another as one source, merged by event time.
 
-    It is the source of a `DelayedLearningLoop`. A row is returned as ``Row(x, Awaited(key, time, ...))``, a label as
-    ``Row({}, Labelled(key, time, y))``. Of the next messages of the two streams, the older one comes first, and the row if
+    It is the source of a `DelayedLearningLoop`. A row is returned as ``Row(x, PendingLabel(key, time, ...))``, a label as
+    ``Row({}, ArrivedLabel(key, time, y))``. Of the next messages of the two streams, the older one comes first, and the row if
     both have the same time. A message that is older than the one before it in its stream counts as if it had that one's time.
     A message that is far ahead of both the one before it and the one after it counts as if it had the latter's time: one wrong
     clock makes nothing expire. Far is more than a quarter of ``max_age`` (10 s to an hour). No endless stream or pipe is read
@@ -99,7 +99,7 @@ class JoinedSource(Source):
         self, rows: Source, labels: Source, *, key: str, time: str | None = None, max_age: float | None = 86_400.0
     ) -> None:
         self._sources = rows, labels
-        self._key, self._time, self._ahead = key, time, clock_slack(max_age)
+        self._key, self._time, self._ahead = key, time, compute_clock_slack(max_age)
         self.name: str = f"{rows.name} with labels from {labels.name}"
         self.has_messages: bool = True
         self.waits: bool = any(source.waits for source in self._sources)
@@ -111,7 +111,7 @@ class JoinedSource(Source):
             if time is None and not source.has_messages:
                 raise StreamError(f"{source.name}: its rows have no event time of their own. Name the column: time=NAME")
             source.join()
-        self._held: list[deque[HeldMessage]] = [deque(), deque()]  # of each stream, the messages that were read ahead
+        self._held: list[deque[BufferedMessage]] = [deque(), deque()]  # of each stream, the messages that were read ahead
         self._times = [-math.inf, -math.inf]  # of each stream, that of the message that was returned last
         self._ended = [False, False]
         self._looks = [0.0, 0.0]  # when a silent stream is asked again
@@ -158,8 +158,8 @@ class JoinedSource(Source):
         try:
             places = [validate_mapping(name, position[name]) for name in _SIDES]
             ended = [bool(position["ended"][side]) for side in (0, 1)]
-            times = [-math.inf if (moment := position["times"][side]) is None else checked_time(moment) for side in (0, 1)]
-            held = [deque(HeldMessage.load(side, message) for message in position["read_ahead"][side]) for side in (0, 1)]
+            times = [-math.inf if (moment := position["times"][side]) is None else parse_event_time(moment) for side in (0, 1)]
+            held = [deque(BufferedMessage.load(side, message) for message in position["read_ahead"][side]) for side in (0, 1)]
         except (LookupError, TypeError, ValueError, AttributeError) as error:
             text = f"{self.name}: the position of the checkpoint is corrupt ({error}): give another folder"
             raise StreamError(text) from None
@@ -220,7 +220,7 @@ class JoinedSource(Source):
             return not held
         return not (source.waits or source.endless) and held[0].time > self._times[side] + self._ahead
 
-    def _keyed_row(self, side: int, chunk: Chunk, x: Any, y: Any) -> HeldMessage:
+    def _keyed_row(self, side: int, chunk: Chunk, x: Any, y: Any) -> BufferedMessage:
         if not isinstance(x, Mapping):
             raise RowError("malformed", f"a row must be a mapping of names to values, not {short_repr(x)}")
         if side == 0 and y is not None:
@@ -236,13 +236,13 @@ class JoinedSource(Source):
             messages = chunk.messages(0, 1)
         message_key, message_time = chunk.event(0)
         own_key = x.pop(self._key, None)
-        key = checked_key(message_key if own_key is None else own_key)
-        moment = checked_time(message_time if self._time is None else x.pop(self._time, None), time.time() + self._ahead)
+        key = validate_key(message_key if own_key is None else own_key)
+        moment = parse_event_time(message_time if self._time is None else x.pop(self._time, None), time.time() + self._ahead)
         if side == 1:
             copies = [None] * len(self._keep or ())
-            return HeldMessage({}, Labelled(key, moment, checked_label(y)), chunk.place(0), raw, copies, None)
+            return BufferedMessage({}, ArrivedLabel(key, moment, validate_label(y)), chunk.place(0), raw, copies, None)
         message = None if messages is None else messages[0]
-        return HeldMessage(x, Awaited(key, moment, pack_row(x)), chunk.place(0), raw, copies, message)
+        return BufferedMessage(x, PendingLabel(key, moment, pack_row(x)), chunk.place(0), raw, copies, message)
 
     def lag(self) -> dict[Any, int] | None:
         """Return how many messages are waiting to be read, by stream and partition; None if the streams do not tell."""
@@ -275,11 +275,11 @@ class JoinedSource(Source):
 
 
 @dataclass(frozen=True, slots=True)
-class HeldMessage:
+class BufferedMessage:
     """A message that was read ahead."""
 
     x: dict[Any, Any]
-    y: Awaited | Labelled
+    y: PendingLabel | ArrivedLabel
     place: str
     raw: bytes | None
     copies: list[Any]
@@ -291,7 +291,7 @@ class HeldMessage:
         """The event time."""
         return self.y.time
 
-    def with_time(self, moment: float) -> HeldMessage:
+    def with_time(self, moment: float) -> BufferedMessage:
         """Return the message with another event time."""
         return self if moment == self.time else replace(self, y=self.y._replace(time=moment))
 
@@ -306,7 +306,7 @@ class HeldMessage:
     @property
     def saved(self) -> dict[str, Any]:
         """The message as a checkpoint holds it: bytes are texts of as many characters."""
-        key, moment, content = self.y if isinstance(self.y, Labelled) else (self.y.key, self.y.time, self.y.packed)
+        key, moment, content = self.y if isinstance(self.y, ArrivedLabel) else (self.y.key, self.y.time, self.y.packed)
         message = None
         if self.message is not None:
             headers = [[name, value.decode("latin-1")] for name, value in self.message.headers]
@@ -315,17 +315,17 @@ class HeldMessage:
         return {"key": key, "time": moment, "content": content} | where
 
     @classmethod
-    def load(cls, side: int, saved: Mapping[str, Any]) -> HeldMessage:
+    def load(cls, side: int, saved: Mapping[str, Any]) -> BufferedMessage:
         """Return the message that a checkpoint holds of one of the streams; raise an error if it is invalid."""
-        key, moment, message = checked_key(saved["key"]), checked_time(saved["time"]), None
+        key, moment, message = validate_key(saved["key"]), parse_event_time(saved["time"]), None
         if saved["message"] is not None:
             message_key, timestamp, headers = saved["message"]
             headers = [(name, value.encode("latin-1")) for name, value in headers]
             message = Message(_as_bytes(message_key), timestamp, headers)
         where = str(saved["place"]), _as_bytes(saved["raw"]), list(saved["copies"]), message
         if side == 1:
-            return cls({}, Labelled(key, moment, checked_label(saved["content"])), *where)
-        return cls(unpack_row(saved["content"]), Awaited(key, moment, saved["content"]), *where)
+            return cls({}, ArrivedLabel(key, moment, validate_label(saved["content"])), *where)
+        return cls(unpack_row(saved["content"]), PendingLabel(key, moment, saved["content"]), *where)
 
 
 def _as_text(data: bytes | None) -> str | None:

@@ -10,8 +10,8 @@ from river import base, compose
 
 from streamsvm.core.warning import warn
 from streamsvm.stream.checkpoint import CheckpointError
-from streamsvm.stream.delayed.buffer import DelayedLabels, Expired, Pending
-from streamsvm.stream.delayed.events import Awaited, Labelled, pack_prediction, unpack_prediction, unpack_row
+from streamsvm.stream.delayed.buffer import DelayedLabels, ExpiredRow, PendingRow
+from streamsvm.stream.delayed.events import ArrivedLabel, PendingLabel, pack_prediction, unpack_prediction, unpack_row
 from streamsvm.stream.drift import DriftWatch
 from streamsvm.stream.endpoints import START_AFRESH, Prediction, Sink, Source, StreamError
 from streamsvm.stream.loop import LearningLoop
@@ -109,7 +109,7 @@ class DelayedLearningLoop(LearningLoop):
 
     def _take_event(self, x: Any, event: Any) -> Prediction | None:
         """Take a row or a label, and what expires when it comes."""
-        if type(event) not in (Awaited, Labelled):
+        if type(event) not in (PendingLabel, ArrivedLabel):
             raise StreamError(f"{self.source.name} is one stream: make a JoinedSource of it and the stream of labels")
         delayed, prediction = self.delayed, None
         n_waiting, clock = delayed.waiting, delayed.clock
@@ -118,7 +118,7 @@ class DelayedLearningLoop(LearningLoop):
         n_expired = n_waiting - delayed.waiting
         if n_expired >= _MANY_EXPIRED and 2 * n_expired >= n_waiting and not self._warned_of_expired:
             self._warn_of_expired(n_expired, n_waiting, event.time - clock)
-        if type(event) is Awaited:
+        if type(event) is PendingLabel:
             prediction = self._take_row(x, event)
         elif (pending := delayed.add_label(*event)) is not None:
             place = f"{self._row_place}: the label of row {pending.number:,}, key {event.key!r}"
@@ -127,10 +127,10 @@ class DelayedLearningLoop(LearningLoop):
             self._take_expired(expired)
         return prediction
 
-    def _take_row(self, x: Any, event: Awaited) -> Prediction | None:
+    def _take_row(self, x: Any, event: PendingLabel) -> Prediction | None:
         """Predict a row, and let it wait for its label; learn it if the label came before."""
         delayed, key = self.delayed, event.key
-        if delayed.knows(key):
+        if delayed.has_key(key):
             delayed.count_duplicate_row()
             return None
         seen, label, probabilities, probability = self._predict(x)
@@ -142,10 +142,10 @@ class DelayedLearningLoop(LearningLoop):
             self.timings.predicted()
         early = delayed.early_label(key)
         if early is None:
-            delayed.add_row(key, Pending(event.time, self.rows, event.packed, packed))
+            delayed.add_row(key, PendingRow(event.time, self.rows, event.packed, packed))
         else:
             (y,) = early
-            delayed.meet(key, event.time)
+            delayed.join_early_label(key, event.time)
             try:
                 self._learn(x, y, seen, label, probabilities)
             except Exception:
@@ -157,7 +157,7 @@ class DelayedLearningLoop(LearningLoop):
             return None
         return Prediction(row=self.rows, y_pred=label, y_true=y, probability=probability, key=key)
 
-    def _learn_pending(self, pending: Pending, y: Any, place: str) -> None:
+    def _learn_pending(self, pending: PendingRow, y: Any, place: str) -> None:
         """Learn a row that has waited for its label; refuse it where the model does."""
         x, prepare = unpack_row(pending.row), self._pipeline.prepare_row
         try:
@@ -168,7 +168,7 @@ class DelayedLearningLoop(LearningLoop):
             self.delayed.count_refused()
             self._refusals.add(self.rows, place, (x, y), *reason_of(error, x, self._pipeline))
 
-    def _take_expired(self, expired: Expired) -> None:
+    def _take_expired(self, expired: ExpiredRow) -> None:
         """Learn a row without a label as a negative, or write it to the dead letters, or only count it."""
         pending = expired.pending
         place = f"{self.source.name}: row {pending.number:,}, key {expired.key!r}"
@@ -211,7 +211,7 @@ class DelayedLearningLoop(LearningLoop):
 
     def _checkpoint_contents(self) -> tuple[Any, dict[str, Any], dict[str, Any]]:
         model, parts, facts = super()._checkpoint_contents()
-        return model, parts | {"waiting": self.delayed.waiting_entries()}, facts | {"delayed": self.delayed.state}
+        return model, parts | {"waiting": self.delayed.serialise_entries()}, facts | {"delayed": self.delayed.state}
 
     @property
     def _delayed_counts(self) -> Mapping[str, int]:

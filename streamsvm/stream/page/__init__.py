@@ -70,7 +70,7 @@ def score_of(report: ScoreReport | None) -> dict[str, Any]:
     if report is None or not math.isfinite(report.value):
         return {"big": "", "what": "No row was scored yet.", "sentence": "", "value": None, "guesses": []}
     name, value, percent, lower = report.name, report.value, report.name == "Accuracy", report.name in _LOWER
-    guesses = [(plain(what, 80), score) for what, score in report.guesses if math.isfinite(score)]
+    guesses = [(plain(what, 80), score) for what, score in report.baselines if math.isfinite(score)]
     part: dict[str, Any] = {
         "big": f"{100.0 * value:.1f} %" if percent else f"{value:,.4g}",
         "what": "of the rows are predicted right" if percent else _WORDS.get(name, name),
@@ -118,7 +118,7 @@ def scores_of(reports: Iterable[ScoreReport]) -> dict[str, Any]:
             cells = [[_plain_cell(cell) if i else plain(cell) for i, cell in enumerate(row)] for row in rows]
             parts[part[0]] = {"sentence": part[1], "table": [list(map(plain, head)), *cells]}
         elif report.table is None and math.isfinite(report.value):
-            guesses = ", ".join(f"{plain(what)}: {value:.4g}" for what, value in report.guesses if math.isfinite(value))
+            guesses = ", ".join(f"{plain(what)}: {value:.4g}" for what, value in report.baselines if math.isfinite(value))
             numbers.append([_WORDS.get(report.name, report.name), finite(report.value), guesses])
     return parts | ({"scores": numbers} if numbers else {})
 

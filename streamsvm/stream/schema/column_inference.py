@@ -13,7 +13,7 @@ from typing import Any, NamedTuple
 
 from streamsvm.files.messages import shorten
 from streamsvm.stream.tables.column_kinds import CATEGORY, DATE, DROP, NUMBER
-from streamsvm.stream.tables.reading import Reading
+from streamsvm.stream.tables.table_parser import TableParser
 from streamsvm.stream.tables.values import UNITS, formats_of, is_date, number, parsed_date, unit_of, zone_names
 
 #: Minimum number of rows to call a column a constant or an id.
@@ -25,7 +25,7 @@ _LONGEST_MARK = 40  # characters
 _USUAL_MARKS = {"na", "n/a", "null", "none", "nan", "nat", "?", "-", "--", "missing", "unknown", "inf", "-inf"}
 _SMALL, _THOUSANDS = re.compile(r"[-+]?\d{1,3}"), re.compile(r"[-+]?[1-9]\d{0,2}\.\d{3}")
 _POINTED = re.compile(r"\d[.,]\d")
-_BY_MARK = {mark: Reading(decimal=mark) for mark in (".", ",")}  # of decimals
+_BY_MARK = {mark: TableParser(decimal=mark) for mark in (".", ",")}  # of decimals
 _TIMES = (10.0**9, 2.0 * 10.0**9)  # seconds since 1970, of 2001 to 2033
 
 
@@ -193,7 +193,7 @@ def _can_be_written(text: str) -> bool:
 
 def _written_in(mark: str, text: str) -> float | None:
     """The number that a text is to people with a decimal mark."""
-    value: float | None = _or_none(number, _or_none(_BY_MARK[mark].plain_number, text))
+    value: float | None = _or_none(number, _or_none(_BY_MARK[mark].normalize_number, text))
     return value
 
 

@@ -19,7 +19,7 @@ from streamsvm.stream.schema.source_sample import SAMPLE_ROWS, SourceSample
 from streamsvm.stream.schema.table_inference import TARGET_NOTE, infer_columns
 from streamsvm.stream.tables.chunk import Row
 from streamsvm.stream.tables.column_kinds import CATEGORY, DATE, DROP, NUMBER, OTHER_COLUMNS, ColumnKind, merge_options
-from streamsvm.stream.tables.reading import Reading
+from streamsvm.stream.tables.table_parser import TableParser
 from streamsvm.stream.tables.table_schema import (
     PARSER_OPTIONS,
     ColumnSchema,
@@ -146,15 +146,15 @@ def find_unlearnable_columns(
     beginning: SourceSample, label: str | None, table: TableOptions, options: Mapping[str, Any]
 ) -> set[str]:
     """Return the columns that cannot be learned when first rows, those left out that cannot be read, are read with options."""
-    reading_options = {name: value for name, value in {**table.encoder, **options}.items() if name in PARSER_OPTIONS}
-    reading, bad = Reading(**reading_options), set()
+    parser_options = {name: value for name, value in {**table.encoder, **options}.items() if name in PARSER_OPTIONS}
+    parser, bad = TableParser(**parser_options), set()
     text_format = {name: table.source[name] for name in ("delimiter", "encoding") if name in table.source}
-    with beginning.open_rows(label=label, **text_format, **reading_options) as source:
+    with beginning.open_rows(label=label, **text_format, **parser_options) as source:
         for row in itertools.islice(source, SAMPLE_ROWS):
             for name, value in row.x.items() if isinstance(row, Row) else ():
-                is_text = not reading.options and isinstance(value, str)
+                is_text = not parser.options and isinstance(value, str)
                 reads = isinstance(value, int | float) or (is_text and (not value.strip() or is_number(value)))
-                if not (reads or reading.kind_of(name) == CATEGORY):
+                if not (reads or parser.get_kind(name) == CATEGORY):
                     bad.add(str(name))
     return bad
 

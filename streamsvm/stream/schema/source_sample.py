@@ -15,7 +15,7 @@ from streamsvm.stream import Chunk, Row, Source, StreamError, open_source
 from streamsvm.stream.endpoints import Position
 from streamsvm.stream.lines import LONGEST_LINE, ByteStream, HeldBytes
 from streamsvm.stream.open import name_of, source_files
-from streamsvm.stream.tables import Reading
+from streamsvm.stream.tables import TableParser
 
 #: Rows that are looked at, and for how long the next one is waited for once there is one.
 SAMPLE_ROWS, SAMPLE_WAIT_SECONDS = 200, 2.0
@@ -110,9 +110,9 @@ def sample_rows(name: str, n: int, row: Callable[[int], Row]) -> SourceSample:
 class _MemorySource(Source):
     """Rows in memory, read as columns of a table; without labels if none is requested."""
 
-    def __init__(self, name: str, n: int, row: Callable[[int], Row], label: str | None, **reading: Any) -> None:
+    def __init__(self, name: str, n: int, row: Callable[[int], Row], label: str | None, **parser_options: Any) -> None:
         self.name: str = name
-        self._n, self._row, self._label, self._reading = n, row, label, Reading(**reading)
+        self._n, self._row, self._label, self._parser = n, row, label, TableParser(**parser_options)
         self._next = 0
 
     def read(self, most: int) -> Chunk | None:
@@ -123,7 +123,7 @@ class _MemorySource(Source):
 
     def _read_row(self, x: dict[Any, Any], y: Any) -> Row:
         y = None if self._label is None else y
-        return Row(self._reading.row(x.items()), self._reading.label(y)) if self._reading.options else Row(x, y)
+        return Row(self._parser.parse_row(x.items()), self._parser.parse_label(y)) if self._parser.options else Row(x, y)
 
     @property
     def position(self) -> Position:

@@ -31,7 +31,7 @@ from streamsvm.stream.schema.column_inference import (
 from streamsvm.stream.schema.source_sample import SAMPLE_ROWS, SourceSample
 from streamsvm.stream.tables.chunk import Chunk, Row
 from streamsvm.stream.tables.column_kinds import CATEGORY, DATE, DROP, NUMBER, OTHER_COLUMNS, ColumnKind
-from streamsvm.stream.tables.reading import Reading, plain_value
+from streamsvm.stream.tables.table_parser import TableParser, plain_value
 from streamsvm.stream.tables.table_schema import TableOptions
 from streamsvm.stream.tables.values import as_seconds, is_date
 
@@ -182,7 +182,7 @@ def _worth_a_look(chunk: Chunk, texts: Counter[Hashable]) -> list[int]:
     n, table = len(chunk), chunk.table(())
     places = {i * n // _SOME for i in range(_SOME)} if n > _SOME else set(range(n))
     if table is not None:
-        places |= set(itertools.islice(table.odd, _ODD))
+        places |= set(itertools.islice(table.unparsed_rows, _ODD))
         for name, values in zip(table.names, table.columns, strict=True):
             if isinstance(values, list) and texts[name] < _ODD:
                 new = next((i for i, value in enumerate(values) if isinstance(value, str)), None)
@@ -226,7 +226,7 @@ def _described_columns(
 ) -> list[InferredColumn]:
     """Return the columns of rows, those of ``names`` first; as `infer_columns`."""
     answered = table.encoder
-    reading = Reading(answered.get("columns", ""))
+    parser = TableParser(answered.get("columns", ""))
     columns = []
     labels = {str(row[label]).strip().lower() for row in rows if row.get(label) is not None}
     for name in dict.fromkeys([*names, *(str(name) for row in rows for name in row)]):
@@ -235,19 +235,19 @@ def _described_columns(
         ]
         if name == label:
             answers = _decimals_of(values) if "decimal" not in answered else {}
-            if answers and not all(is_number(Reading(**answers).label(str(y))) for y in values):
+            if answers and not all(is_number(TableParser(**answers).parse_label(str(y))) for y in values):
                 answers, note = {}, _UNITS
             else:
                 note = TARGET_NOTE if not regression and (answers or _are_targets(values)) else ""
             columns.append(InferredColumn(name, "target" if regression else "label", format_most_common(values), note, answers))
-        elif (kind := reading.kind_of(name)) == DROP:
+        elif (kind := parser.get_kind(name)) == DROP:
             columns.append(InferredColumn(name, "dropped", ""))
         elif kind == CATEGORY:
             columns.append(InferredColumn(name, "category", format_most_common(values)))
         elif kind == DATE:
             columns.append(
                 InferredColumn(
-                    name, "date", format_most_common(values, 1), *find_invalid_dates(name, values, reading.format_of(name))
+                    name, "date", format_most_common(values, 1), *find_invalid_dates(name, values, parser.get_date_format(name))
                 )
             )
         else:

@@ -12,7 +12,7 @@ from streamsvm.core.saved import Resumable
 from streamsvm.core.warning import warn
 
 #: The probabilities of many rows: float64 [rows] by label.
-Columns = Mapping[Any, np.ndarray]
+ProbabilityColumns = Mapping[Any, np.ndarray]
 
 
 class ScoreReport(NamedTuple):
@@ -23,7 +23,7 @@ class ScoreReport(NamedTuple):
     """Over all rows."""
     windowed: float
     """Over the last ``window`` rows."""
-    guesses: tuple[tuple[str, float], ...] = ()
+    baselines: tuple[tuple[str, float], ...] = ()
     """The value that a guess would have had on the same rows, with what it does in words, such as ``("always 'no'", 0.76)``."""
     table: list[list[Any]] | None = None
     """Of a metric that is no number: rows of cells, of which the first row and the first cell of each row are names."""
@@ -31,12 +31,12 @@ class ScoreReport(NamedTuple):
     @property
     def saved(self) -> dict[str, Any]:
         """The name, the value and the guesses as a checkpoint has them: rounded, as the order of sums may change last digits."""
-        value, *guesses = (round(x, 12) if math.isfinite(x) else None for x in (self.value, *(x for _, x in self.guesses)))
-        named_guesses = [[what, guess] for (what, _), guess in zip(self.guesses, guesses, strict=True)]
+        value, *guesses = (round(x, 12) if math.isfinite(x) else None for x in (self.value, *(x for _, x in self.baselines)))
+        named_guesses = [[what, guess] for (what, _), guess in zip(self.baselines, guesses, strict=True)]
         return {"name": self.name, "value": value} | ({"guesses": named_guesses} if named_guesses else {})
 
 
-class ShownScore:
+class ScoreView:
     """The value of a score over all rows or the last ones, read as a metric of river is."""
 
     def __init__(self, name: str, get: Callable[[], float]) -> None:
@@ -59,11 +59,11 @@ class Score(Resumable):
     """The metric over all rows, which has ``get()``."""
     windowed: Any
     """The metric over the last rows, which has ``get()``."""
-    wants_labels: bool = True
+    uses_predicted_labels: bool = True
     """Whether it takes predicted labels, and not probabilities."""
     binary: bool = False
     """Whether one label is the positive one, and all others are not."""
-    may_be_binary: bool = False
+    accepts_positive_label: bool = False
     """Whether a positive label can be named."""
 
     def update_many(self, ys: Sequence[Any], predicted: Any) -> None:
@@ -84,12 +84,12 @@ class Score(Resumable):
         return math.nan
 
     @property
-    def counted(self) -> bool:
+    def has_rows(self) -> bool:
         """Whether a row was counted."""
         raise NotImplementedError
 
     @property
-    def guesses(self) -> tuple[tuple[str, float], ...]:
+    def baselines(self) -> tuple[tuple[str, float], ...]:
         """The values that guesses would have had on the same rows."""
         return ()
 
@@ -110,24 +110,24 @@ class TableScore(Score):
     def __init__(self, window: int) -> None:
         self.name: str = type(self).__name__
         self.window: int = window
-        self.metric: Any = ShownScore(self.name, lambda: math.nan)
+        self.metric: Any = ScoreView(self.name, lambda: math.nan)
         self.windowed: Any = self.metric
 
     def __repr__(self) -> str:
         return f"{self.name}()"
 
 
-def described_score(name: str, facts: Mapping[str, Any], window: int, positive: Hashable = None) -> str:
+def format_score(name: str, facts: Mapping[str, Any], window: int, positive: Hashable = None) -> str:
     """Return the repr of a score with some parameters.
 
-    >>> described_score("F1", {}, 100, "spam")
+    >>> format_score("F1", {}, 100, "spam")
     "F1(window=100, positive='spam')"
     """
     facts = {**facts, "window": window} | ({} if positive is None else {"positive": positive})
     return f"{name}({', '.join(f'{fact}={value!r}' for fact, value in facts.items())})"
 
 
-NAME_IT = "name the positive label with --positive LABEL, or LearningLoop(positive=...)"
+POSITIVE_LABEL_HINT = "name the positive label with --positive LABEL, or LearningLoop(positive=...)"
 
 
 class ScoreError(ValueError):
@@ -145,7 +145,7 @@ class PositiveLabels:
         self._name, self._positive, self._multiclass = name, positive, multiclass
         self._seen: set[Any] = set()
 
-    def admit(self, y: Any) -> None:
+    def check_label(self, y: Any) -> None:
         """Raise a ScoreError where a label cannot be counted.
 
         Then which label is positive is not known, or there are two others (a warning if there may be more than two).
@@ -156,7 +156,7 @@ class PositiveLabels:
             if y not in (0, 1, -1):
                 raise ScoreError(
                     f"{self._name} counts one label as positive, and which one is not known: is it {y!r}, or the other? "
-                    f"So {NAME_IT}"
+                    f"So {POSITIVE_LABEL_HINT}"
                 )
         elif len(self._seen) == 1 and self._positive not in (*self._seen, y):
             seen = " and ".join(map(repr, (*self._seen, y)))
@@ -166,6 +166,6 @@ class PositiveLabels:
             warn(f"{doubt}. {self._name} says nothing until it comes")
         self._seen.add(y)
 
-    def admitted(self, labels: Iterable[Any]) -> None:
+    def add_known_labels(self, labels: Iterable[Any]) -> None:
         """Know labels that were admitted in an earlier run."""
         self._seen.update(labels)

@@ -10,7 +10,7 @@ from typing import Any, ClassVar
 
 import numpy as np
 
-from streamsvm.stream.scores.base import Columns, Score, ShownScore, TableScore, described_score
+from streamsvm.stream.scores.base import ProbabilityColumns, Score, ScoreView, TableScore, format_score
 from streamsvm.stream.scores.ranks import (
     BINS,
     RankCounts,
@@ -20,7 +20,7 @@ from streamsvm.stream.scores.ranks import (
     exact_counts,
     roc_auc,
 )
-from streamsvm.stream.scores.river_score import LabelShares
+from streamsvm.stream.scores.river_score import LabelFrequencyBaseline
 
 _DIGITS = Context(prec=4, rounding=ROUND_FLOOR)  # of a threshold, which must not be above rows that it is of
 _THRESHOLDS = (0.05, 0.1, 0.2, 0.3, 0.4, 0.5, 0.6, 0.7, 0.8, 0.9, 0.95)
@@ -29,8 +29,8 @@ _THRESHOLDS = (0.05, 0.1, 0.2, 0.3, 0.4, 0.5, 0.6, 0.7, 0.8, 0.9, 0.95)
 class ProbabilityScore(Score):
     """The base of scores of probabilities, of which NaN counts as 0. Without a ``positive`` label, True and 1 are positive."""
 
-    wants_labels: bool = False
-    may_be_binary: bool = True
+    uses_predicted_labels: bool = False
+    accepts_positive_label: bool = True
     parameters: ClassVar[Mapping[str, Any]]
     """The parameters in its repr, beside window and positive label. The repr differs from that of river's metric of that name."""
 
@@ -40,14 +40,14 @@ class ProbabilityScore(Score):
         self._positive = positive
         self._rows = 0
         self._last: deque[float] = deque(maxlen=window)  # what the score of each of the last rows is of
-        self.metric: Any = ShownScore(self.name, lambda: self.value)
-        self.windowed: Any = ShownScore(self.name, lambda: self.windowed_value)
+        self.metric: Any = ScoreView(self.name, lambda: self.value)
+        self.windowed: Any = ScoreView(self.name, lambda: self.windowed_value)
 
     def __repr__(self) -> str:
-        return described_score(self.name, self.parameters, self.window, self._positive)
+        return format_score(self.name, self.parameters, self.window, self._positive)
 
     @property
-    def counted(self) -> bool:
+    def has_rows(self) -> bool:
         return self._rows > 0
 
     def _of_positive(self, probabilities: Mapping[Any, Any]) -> Any:
@@ -80,7 +80,7 @@ class RankScore(ProbabilityScore):
         self._ranks = RankCounts()
         self._last_positive: deque[bool] = deque(maxlen=window)
 
-    def update_many(self, ys: Sequence[Any], predicted: Columns) -> None:
+    def update_many(self, ys: Sequence[Any], predicted: ProbabilityColumns) -> None:
         if not predicted:
             return
         positive = np.array(self._are_positive(ys), bool)
@@ -117,7 +117,7 @@ class ROCAUC(RankScore):
         return roc_auc(counts)
 
     @property
-    def guesses(self) -> tuple[tuple[str, float], ...]:
+    def baselines(self) -> tuple[tuple[str, float], ...]:
         return (("rows in any order", 0.5),)
 
 
@@ -135,7 +135,7 @@ class AveragePrecision(RankScore):
         return average_precision(counts)
 
     @property
-    def guesses(self) -> tuple[tuple[str, float], ...]:
+    def baselines(self) -> tuple[tuple[str, float], ...]:
         others, positives = self._ranks.counts.sum(axis=1).tolist()
         return (("rows in any order", positives / (positives + others)),) if positives else ()
 
@@ -173,14 +173,14 @@ class LossScore(ProbabilityScore):
         super().__init__(window, positive)
         self._total = 0.0
         self._is_multiclass = False  # whether there were more than two labels
-        self._shares = LabelShares()
+        self._shares = LabelFrequencyBaseline()
 
     @staticmethod
     def _losses_of(p: np.ndarray, squares: np.ndarray) -> np.ndarray:
         """Return the loss of each row by the probability of its label, and the sum of the squares of all probabilities."""
         raise NotImplementedError
 
-    def update_many(self, ys: Sequence[Any], predicted: Columns) -> None:
+    def update_many(self, ys: Sequence[Any], predicted: ProbabilityColumns) -> None:
         if not predicted:
             return
         if self._positive is None:
@@ -219,7 +219,7 @@ class LossScore(ProbabilityScore):
         return self._loss_unit * math.fsum(last) / len(last) if last else math.nan
 
     @property
-    def guesses(self) -> tuple[tuple[str, float], ...]:
+    def baselines(self) -> tuple[tuple[str, float], ...]:
         return (("the labels' shares so far", self._loss_unit * self._shares.loss / self._rows),) if self._rows else ()
 
 
@@ -295,7 +295,7 @@ class Calibration(TableScore):
     ['all', 0.75, 0.67, 3]
     """
 
-    wants_labels: bool = False
+    uses_predicted_labels: bool = False
     _saved = ("_sums",)
 
     def __init__(self, window: int) -> None:
@@ -303,7 +303,7 @@ class Calibration(TableScore):
         # Of each bin: rows, the sum of their probabilities in units, and rows whose label is right.
         self._sums = np.zeros((3, _BINS), np.int64)
 
-    def update_many(self, ys: Sequence[Any], predicted: Columns) -> None:
+    def update_many(self, ys: Sequence[Any], predicted: ProbabilityColumns) -> None:
         if not predicted:
             return
         labels = list(predicted)
@@ -316,7 +316,7 @@ class Calibration(TableScore):
             sums += np.bincount(bins, weights, _BINS).astype(np.int64)
 
     @property
-    def counted(self) -> bool:
+    def has_rows(self) -> bool:
         return bool(self._sums[0].any())
 
     @property

@@ -14,16 +14,16 @@ from river import utils
 from streamsvm.core.saved import Resumable
 from streamsvm.files.river_metrics import metrics
 from streamsvm.stream.rows import MOST_LABELS
-from streamsvm.stream.scores.base import NAME_IT, Score, described_score
+from streamsvm.stream.scores.base import POSITIVE_LABEL_HINT, Score, format_score
 
 
-class LabelShares(Resumable):
+class LabelFrequencyBaseline(Resumable):
     """The loss of a guess: before each row, the shares of the labels that have come are the probabilities of its label.
 
     Each label counts as one row more (Laplace's rule of succession), also the one that is to come, so that none has the
     probability 0. Of 4,096 labels on, further ones are one.
 
-    >>> shares = LabelShares()
+    >>> shares = LabelFrequencyBaseline()
     >>> shares.add_many(["a", "a", "b"], lambda p, squares: 1.0 - p)
     >>> round(shares.loss, 3)  # of 1/2, 2/3 and 1/4
     1.583
@@ -68,13 +68,13 @@ class LabelShares(Resumable):
 
 
 #: The metrics for which there is a guess.
-GUESSED: tuple[Any, ...] = (metrics.MAE, metrics.MSE, metrics.RMSE, metrics.R2)
+BASELINE_METRICS: tuple[Any, ...] = (metrics.MAE, metrics.MSE, metrics.RMSE, metrics.R2)
 
 
-class TargetGuesses(Resumable):
+class TargetBaselines(Resumable):
     """The errors of two guesses of each target but the first: the mean of those before it, and the one before it.
 
-    >>> guesses = TargetGuesses()
+    >>> guesses = TargetBaselines()
     >>> for y in (1.0, 3.0, 5.0):
     ...     guesses.update(y)
     >>> guesses.of(metrics.MAE())
@@ -102,9 +102,9 @@ class TargetGuesses(Resumable):
         self._last = y
 
     def of(self, metric: Any) -> tuple[tuple[str, float], ...]:
-        """Return what a metric of river is of both guesses, which are named; nothing where it is none of `GUESSED`."""
+        """Return what a metric of river is of both guesses, which are named; nothing where it is none of `BASELINE_METRICS`."""
         kind, n = type(metric), self._rows - 1
-        if kind not in GUESSED or n < 1 or (kind is metrics.R2 and not self._spread):
+        if kind not in BASELINE_METRICS or n < 1 or (kind is metrics.R2 and not self._spread):
             return ()
         errors = []
         for name, absolute, squared in zip(("the mean so far", "the last target"), self._absolute, self._squared, strict=True):
@@ -143,14 +143,14 @@ class RiverScore(Score):
                 f"{self.name} is not a metric of river for {'regressors' if regression else 'classifiers'}; {_TRY[regression]}"
             )
         if getattr(metric, "pos_val", True) != True:  # noqa: E712
-            raise ValueError(f"{self.name}: river's pos_val works for True only; leave it out, {NAME_IT}")
+            raise ValueError(f"{self.name}: river's pos_val works for True only; leave it out, {POSITIVE_LABEL_HINT}")
         self.binary: bool = isinstance(metric, metrics.base.BinaryMetric)
-        self.may_be_binary: bool = self.binary
+        self.accepts_positive_label: bool = self.binary
         self._positive: Hashable = positive if self.binary else None
         # Without the confusion matrix: it is state.
         parameters = {name: value for name, value in metric._get_params().items() if name not in ("cm", "pos_val")}
         # Taken before the first row, for some metrics count in their parameters.
-        self._described = described_score(self.name, parameters, window, self._positive)
+        self._described = format_score(self.name, parameters, window, self._positive)
         # Whether a metric is counts in a confusion matrix and nothing else.
         counting = {metrics.base.ClassificationMetric.update, metrics.base.BinaryMetric.update}
         self._counts: bool = (
@@ -167,13 +167,13 @@ class RiverScore(Score):
         self._parameters = parameters
         self._rows_to_reset = window if regression else 0  # until the windowed metric is made anew
         self._regression = regression
-        self.wants_labels: bool = regression or metric.requires_labels  # type: ignore[union-attr]
+        self.uses_predicted_labels: bool = regression or metric.requires_labels  # type: ignore[union-attr]
 
     def __repr__(self) -> str:
         return self._described
 
     def update_many(self, ys: Sequence[Any], predicted: Any) -> None:
-        if not self.wants_labels:
+        if not self.uses_predicted_labels:
             labels, columns = list(predicted), [column.tolist() for column in predicted.values()]
             predicted = [dict(zip(labels, row, strict=True)) for row in zip(*columns, strict=True)] or [None] * len(ys)
         if None in predicted:
@@ -181,7 +181,7 @@ class RiverScore(Score):
             ys, predicted = [y for y, _ in rows], [prediction for _, prediction in rows]
         if self.binary:
             positive = True if self._positive is None else self._positive
-            if self.wants_labels:
+            if self.uses_predicted_labels:
                 predicted = [prediction == positive for prediction in predicted]
             else:
                 chances = [prediction.get(positive, 0.0) for prediction in predicted]
@@ -209,7 +209,7 @@ class RiverScore(Score):
                 self.windowed.update(*arguments)
 
     @property
-    def counted(self) -> bool:
+    def has_rows(self) -> bool:
         return len(self.windowed if self._counts else self.windowed.window) > 0
 
     @property
@@ -228,7 +228,7 @@ class RiverScore(Score):
         return label, times / self.metric.cm.total_weight
 
     @property
-    def guesses(self) -> tuple[tuple[str, float], ...]:
+    def baselines(self) -> tuple[tuple[str, float], ...]:
         """The metric of always predicting the positive label, or without one the commonest; of metrics that are counts."""
         if not (self._counts and self.metric.cm.total_weight):
             return ()

@@ -2,7 +2,7 @@
 
 from streamsvm.stream.tables.encoder import TableEncoder
 from streamsvm.stream.tables.model import TableModel
-from streamsvm.stream.tables.reading import Reading
+from streamsvm.stream.tables.table_parser import TableParser
 from streamsvm.stream.tables.table_schema import TableSchema
 
-__all__ = ["Reading", "TableEncoder", "TableModel", "TableSchema"]
+__all__ = ["TableEncoder", "TableModel", "TableParser", "TableSchema"]

@@ -12,7 +12,7 @@ from typing import Any, NamedTuple, Self, final, overload
 import numpy as np
 
 
-def is_absent(value: Any) -> bool:
+def is_null(value: Any) -> bool:
     """Whether a value is a NaN, or what else frames have in empty cells: NaT, or the NA of pandas."""
     try:
         return bool(value != value)
@@ -27,7 +27,7 @@ class Row(NamedTuple):
     y: Any = None
 
 
-class Weighted(NamedTuple):
+class WeightedLabel(NamedTuple):
     """A label with the weight of its row, in the place of the label."""
 
     y: Any
@@ -108,9 +108,9 @@ class Table:
     """The n labels, in which None means that the row has none. None if no row has a label."""
     weights: np.ndarray | None = None
     """The weight of each row, float64 [n]; None if they have none."""
-    odd: Sequence[int] = field(default=())
+    unparsed_rows: Sequence[int] = field(default=())
     """The numbers of the rows that are not in the columns, ascending: they must be read one by one."""
-    blank: Sequence[int] = field(default=())
+    rows_with_nulls: Sequence[int] = field(default=())
     """The numbers of the rows that have a value which is None or NaN, and not just none: learners refuse these."""
 
     def __len__(self) -> int:
@@ -121,10 +121,10 @@ class Table:
         x = {}
         for name, values in zip(self.names, self.columns, strict=True):
             value = values[i].item() if isinstance(values, np.ndarray) else values[i]
-            if value is not None and not is_absent(value):
+            if value is not None and not is_null(value):
                 x[name] = value
         y = None if self.y is None else self.y[i]
-        return Row(x, y if self.weights is None or y is None else Weighted(y, float(self.weights[i])))
+        return Row(x, y if self.weights is None or y is None else WeightedLabel(y, float(self.weights[i])))
 
     def column(self, name: Hashable) -> Values | None:
         """Return the values of a column; None if the table does not have it."""
@@ -158,9 +158,9 @@ class Table:
         )
         ys: list[Any] = [row[1] for row in readable]
         weights = None
-        if any(type(y) is Weighted for y in ys):
-            weights = np.array([y.w if type(y) is Weighted else 1.0 for y in ys])
-            ys = [y.y if type(y) is Weighted else y for y in ys]
+        if any(type(y) is WeightedLabel for y in ys):
+            weights = np.array([y.w if type(y) is WeightedLabel else 1.0 for y in ys])
+            ys = [y.y if type(y) is WeightedLabel else y for y in ys]
         return cls(tuple(names), columns, ys, weights, odd, blank)
 
 
@@ -318,7 +318,7 @@ class Chunk:
         return made
 
 
-def without_columns(chunk: Chunk, names: Iterable[Hashable]) -> Chunk:
+def drop_columns(chunk: Chunk, names: Iterable[Hashable]) -> Chunk:
     """Return a chunk without some columns, which are no features."""
     left_out = frozenset(names)
 
@@ -334,7 +334,9 @@ MIN_ROWS_TOGETHER = 8
 _ROWS_AFTER_ONE = 32  # rows that are tried together after one that was taken alone
 
 
-def take_rows(begin: int, end: int, most: int, take_many: Callable[[int, int], int], take_one: Callable[[int], object]) -> None:
+def process_rows(
+    begin: int, end: int, most: int, take_many: Callable[[int, int], int], take_one: Callable[[int], object]
+) -> None:
     """Take the rows from ``begin`` to before ``end`` in their order: up to ``most`` in one call, the others one by one.
 
     ``take_many(first, stop)`` takes rows from the first one on, up to one that must be taken alone, and returns their number.
@@ -355,10 +357,10 @@ def take_rows(begin: int, end: int, most: int, take_many: Callable[[int, int], i
             begin += 1
 
 
-def as_numbers(values: Values) -> tuple[np.ndarray, int]:
+def to_float_prefix(values: Values) -> tuple[np.ndarray, int]:
     """Return the values of a column as float64, NaN if missing, up to the first one that is no number; and how many there are.
 
-    >>> as_numbers([1, True, None, "two", 3])
+    >>> to_float_prefix([1, True, None, "two", 3])
     (array([ 1.,  1., nan]), 3)
     """
     if isinstance(values, np.ndarray):
@@ -382,7 +384,7 @@ _FEW = 32  # that may all be new, and come again
 _ODD_SHARE, _FEW_ODD = 8, 16  # one in 8 rows may be odd, and 16 more
 
 
-class Odd:
+class UnparsedRows:
     """The numbers of rows that were not read, in their order."""
 
     def __init__(self, n: int) -> None:
@@ -404,7 +406,7 @@ class Odd:
         return sorted(self._rows)
 
 
-class TextValues:
+class CachedTextParser:
     """Reads the values of texts, and caches them.
 
     ``read`` returns the value of a text. Where it raises a ValueError, the row is odd.
@@ -414,7 +416,7 @@ class TextValues:
         self._read = read
         self._cache: dict[Any, Any] = {}
 
-    def of(self, texts: list[Any], odd: Odd) -> list[Any]:
+    def of(self, texts: list[Any], odd: UnparsedRows) -> list[Any]:
         """Return the value of each text, None of an odd row."""
         cache = self._cache
         new = set(texts) - cache.keys()
@@ -439,7 +441,7 @@ class TextValues:
         return values
 
 
-def laid_out(rows: Sequence[bytes]) -> tuple[bytes, np.ndarray, np.ndarray]:
+def concatenate_rows(rows: Sequence[bytes]) -> tuple[bytes, np.ndarray, np.ndarray]:
     """Return rows behind each other: their bytes, and int64 [rows] where each begins and ends."""
     ends = np.fromiter(map(len, rows), np.int64, len(rows)).cumsum()
     return b"".join(rows), np.concatenate([[0], ends[:-1]]), ends

@@ -14,13 +14,13 @@ from streamsvm.core.frames import to_columns, to_frame
 from streamsvm.core.transformers import Units, import_standard_scaler, merge_transformers
 from streamsvm.files.category_names import compute_column_seed, compute_name_key
 from streamsvm.files.messages import short_repr
-from streamsvm.stream.tables.chunk import Table, as_numbers, take_rows
+from streamsvm.stream.tables.batch_encoding import Encoded, ParsedTable, encode
+from streamsvm.stream.tables.chunk import Table, process_rows, to_float_prefix
 from streamsvm.stream.tables.column_kinds import CATEGORY, DATE, DROP, ColumnKinds
-from streamsvm.stream.tables.column_state import ColumnState
-from streamsvm.stream.tables.encode import Encoded, ReadTable, encode
+from streamsvm.stream.tables.column_state import STORED_NAMES, ColumnState
 from streamsvm.stream.tables.model import TableModel, checked_weights, in_row
-from streamsvm.stream.tables.reading import Names, Reading, as_names
-from streamsvm.stream.tables.statistics import MOST_LABELS, NameStatistics
+from streamsvm.stream.tables.table_parser import Names, TableParser, as_names
+from streamsvm.stream.tables.target_encoding import MOST_LABELS, TargetEncoding
 from streamsvm.stream.tables.values import CYCLES, cyclic_pair
 
 WhenMissing = Literal["mean", "indicator", "drop"]
@@ -52,7 +52,7 @@ class TableEncoder(base.MiniBatchTransformer):
     Parameters
     ----------
     columns, missing, decimal
-        As in `Reading`: the kind of each column, such as ``"id:drop,city:category"``. A column that is not named holds numbers.
+        As in `TableParser`: the kind of each column, such as ``"id:drop,city:category"``. All other columns hold numbers.
     when_missing
         What to do about a missing value of a column that was learned before: ``"mean"`` puts in the running mean of a number,
         ``"indicator"`` also adds a feature such as ``age is missing``, which is 1, and ``"drop"`` leaves out its feature in that
@@ -108,9 +108,9 @@ class TableEncoder(base.MiniBatchTransformer):
         buckets: int | None = None,
         max_columns: int = 1024,
     ) -> None:
-        self._reading = Reading(columns, missing=missing, decimal=decimal)
-        self.columns: dict[str, str] = self._reading.columns
-        self.missing: list[str] = self._reading.missing
+        self._parser = TableParser(columns, missing=missing, decimal=decimal)
+        self.columns: dict[str, str] = self._parser.columns
+        self.missing: list[str] = self._parser.missing
         self.decimal: str | None = decimal
         self.when_missing: WhenMissing = when_missing
         self.cycles: list[str] = as_names("cycles", cycles)
@@ -131,12 +131,12 @@ class TableEncoder(base.MiniBatchTransformer):
         if not (scaler is None or scaler == "standard" or isinstance(scaler, base.Transformer)):
             raise ValueError(f"scaler must be 'standard', None or a transformer of river, not {short_repr(scaler)}")
         self._scaler: Any = import_standard_scaler()() if scaler == "standard" else scaler and scaler.clone()
-        self._state = ColumnState(self._reading, when_missing, self.cycles, max_values, buckets, max_columns)
-        self._read: ReadTable | None = None
+        self._state = ColumnState(self._parser, when_missing, self.cycles, max_values, buckets, max_columns)
+        self._read: ParsedTable | None = None
 
     @property
     def _supervised(self) -> bool:  # river gives the labels to such a transformer
-        return self._state.statistics is not None
+        return self._state.target_encoding is not None
 
     def __or__(self, other: Any) -> TableModel:
         """Return a pipeline of this encoder and the next step."""
@@ -145,12 +145,12 @@ class TableEncoder(base.MiniBatchTransformer):
     @property
     def categories(self) -> list[str]:
         """The columns of categories."""
-        return self._reading.named(CATEGORY)
+        return self._parser.columns_of_kind(CATEGORY)
 
     @property
     def dates(self) -> list[str]:
         """The columns of dates."""
-        return self._reading.named(DATE)
+        return self._parser.columns_of_kind(DATE)
 
     @property
     def learned_columns(self) -> list[Hashable]:
@@ -163,13 +163,13 @@ class TableEncoder(base.MiniBatchTransformer):
         return self._state
 
     @property
-    def statistics(self) -> NameStatistics | None:
+    def target_encoding(self) -> TargetEncoding | None:
         """The statistics of the labels of each name; None where names share buckets."""
-        return self._state.statistics
+        return self._state.target_encoding
 
     def drops(self, column: Hashable) -> bool:
         """Return whether a column is left out."""
-        return self._reading.kind_of(column) == DROP
+        return self._parser.get_kind(column) == DROP
 
     def room_for(self, usual: int, n_columns: int = 0) -> int:
         """Return the ``max_features`` with which a learner has room for all features of a table.
@@ -222,7 +222,7 @@ class TableEncoder(base.MiniBatchTransformer):
             known.update({name: means[name][1] for name in absent})
         features: dict[Hashable, Any] = dict(known if self._scaler is None else self._scaler.transform_one(known))
         # A column that was not learned has no scale; what knows labels transforms a row before it learns it.
-        is_first = state.statistics is not None and self._scaler is None
+        is_first = state.target_encoding is not None and self._scaler is None
         for name in (*numbers, *absent):
             features.setdefault(name, numbers.get(name, 0.0) if is_first else 0.0)
         self._add_names(names, features)
@@ -240,13 +240,13 @@ class TableEncoder(base.MiniBatchTransformer):
     def _add_names(self, names: Mapping[Hashable, str], features: dict[Hashable, Any]) -> None:
         state, keys = self._state, {}
         for name, text in names.items():
-            feature, has_statistic = state.encode_name(name, text)
+            feature, has_target_encoding = state.encode_name(name, text)
             if feature:
                 features[feature] = 1.0
-            if has_statistic:
+            if has_target_encoding:
                 keys[name] = compute_name_key(compute_column_seed(name), text)
-        if keys and state.statistics is not None and (suffixes := state.statistics.suffixes):
-            for name, statistics in zip(keys, state.statistics.of(list(keys.values())).tolist(), strict=True):
+        if keys and state.target_encoding is not None and (suffixes := state.target_encoding.suffixes):
+            for name, statistics in zip(keys, state.target_encoding.encode_names(list(keys.values())).tolist(), strict=True):
                 features.update({f"{name}~{suffix}": value for suffix, value in zip(suffixes, statistics, strict=True)})
 
     def encode(
@@ -261,10 +261,10 @@ class TableEncoder(base.MiniBatchTransformer):
     ) -> Encoded:
         """Return the features of many rows before they are learned, as `transform_one` gives them, for a loop over a stream.
 
-        There is no scaler. ``streamsvm.stream.tables.encode.encode`` describes the parameters, and which rows are left out.
+        There is no scaler. `streamsvm.stream.tables.batch_encoding.encode` describes the parameters and which rows are left out.
         """
         if self._read is None or self._read.table is not table:  # the parts of a table come one after the other
-            self._read = ReadTable(table, self._reading)
+            self._read = ParsedTable(table, self._parser)
         return encode(self._state, self._read, first, end, learned, known, y, weights)
 
     def learn_many(self, X: Any, y: Any = None, w: Any = None) -> None:
@@ -289,7 +289,7 @@ class TableEncoder(base.MiniBatchTransformer):
             with in_row(i):
                 self.learn_one(table.row(i).x, labels[i], float(weights[i]))
 
-        take_rows(0, n, _MAX_ROWS_TOGETHER, learn_many, learn_one)
+        process_rows(0, n, _MAX_ROWS_TOGETHER, learn_many, learn_one)
 
     def transform_many(self, X: Any) -> Any:
         """Return the features of the rows of a frame, as a frame of the same kind.
@@ -313,12 +313,12 @@ class TableEncoder(base.MiniBatchTransformer):
             with in_row(done):
                 self.transform_one(table.row(done).x)
             return self._transformed_table(table, n)  # one column is called as a feature of another, or the like
-        read, new = self._reading, {}
+        read, new = self._parser, {}
         for name, values in zip(table.names, table.columns, strict=True):
-            if name not in self._state.means and read.kind_of(name) not in (DROP, CATEGORY):
-                numbers, _ = as_numbers(read.column(name, values))
+            if name not in self._state.means and read.get_kind(name) not in (DROP, CATEGORY):
+                numbers, _ = to_float_prefix(read.parse_column(name, values))
                 if (numbers == numbers).any():
-                    new[name] = np.zeros(n) if self._state.statistics is None else np.where(np.isnan(numbers), 0.0, numbers)
+                    new[name] = np.zeros(n) if self._state.target_encoding is None else np.where(np.isnan(numbers), 0.0, numbers)
         return dict(zip(encoded.names, encoded.X.T, strict=True)) | new
 
     def _transformed_table(self, table: Table, n: int) -> dict[Hashable, np.ndarray]:
@@ -363,14 +363,14 @@ class TableEncoder(base.MiniBatchTransformer):
         return units
 
     def __getstate__(self) -> dict[str, Any]:
-        learned = {f"_{name}": value for name, value in self._state.learned.items()}
-        return {name: value for name, value in self.__dict__.items() if name not in ("_reading", "_read", "_state")} | learned
+        learned = {stored: getattr(self._state, name) for stored, name in STORED_NAMES.items()}
+        return {name: value for name, value in self.__dict__.items() if name not in ("_parser", "_read", "_state")} | learned
 
     def __setstate__(self, state: dict[str, Any]) -> None:
         parameters = {name: value for name, value in state.items() if not name.startswith("_")}
         self.__init__(**parameters | {"scaler": None})  # type: ignore[misc] # a scaler that has learned is not cloned
         self.scaler, self._scaler = state["scaler"], state["_scaler"]
-        vars(self._state).update({name: state[f"_{name}"] for name in self._state.learned})
+        vars(self._state).update({name: state[stored] for stored, name in STORED_NAMES.items()})
 
     @classmethod
     def _unit_test_params(cls) -> Any:

@@ -15,8 +15,8 @@ from river import base, compose
 from streamsvm.core.checks import validate_weight
 from streamsvm.core.frames import to_columns, to_list
 from streamsvm.core.warning import warn
-from streamsvm.stream.tables.chunk import MIN_ROWS_TOGETHER, Table, is_absent, take_rows
-from streamsvm.stream.tables.reading import Reading
+from streamsvm.stream.tables.chunk import MIN_ROWS_TOGETHER, Table, is_null, process_rows
+from streamsvm.stream.tables.table_parser import TableParser
 from streamsvm.stream.tables.table_schema import TableSchema
 from streamsvm.stream.tables.values import date_text, number
 
@@ -105,7 +105,7 @@ class TableModel(compose.Pipeline):
             with in_row(i):
                 self.learn_one(table.row(i).x, labels[i], **({} if w is None else {"w": float(weights[i])}))
 
-        take_rows(0, n, _MAX_ROWS_TOGETHER, learn_many, learn_one)
+        process_rows(0, n, _MAX_ROWS_TOGETHER, learn_many, learn_one)
         if n and hasattr(last, "note_columns"):
             last.note_columns(names)
 
@@ -159,7 +159,7 @@ class TableModel(compose.Pipeline):
         base = None if typical is None else self._transform_one(dict(typical))[0]
         chosen = {} if label is None else {"label": label}  # of numbers there is none
         row = self._transform_one(x)[0]  # type: ignore[arg-type] # the encoder says what is no mapping
-        explanation = last.explain_one(row, base, groups=encoder.column_state.columns_by_feature(), **chosen)
+        explanation = last.explain_one(row, base, groups=encoder.column_state.map_features_to_columns(), **chosen)
         # Dates that were read already, as seconds, are dates again.
         dates = {name: date_text(x[name]) for name in encoder.dates if name in x and isinstance(x[name], float)}
         return replace(explanation, values={**x, **dates})
@@ -175,7 +175,7 @@ class TableModel(compose.Pipeline):
         examples = self._last_says("examples_one", "no rows to show", x, n)
         if len(self.steps) > 2 or encoder.learned_scaler is not None:
             return examples
-        return examples.changed(lambda example: example._replace(values=encoder.column_state.values_of(example.values)))
+        return examples.changed(lambda example: example._replace(values=encoder.column_state.decode_features(example.values)))
 
     def predict_interval_one(self, x: Mapping[Any, Any]) -> Any:
         """Return the interval of a row's target; a ValueError unless the model ends in a conformal regressor."""
@@ -214,9 +214,9 @@ class TableModel(compose.Pipeline):
         if schema is None:
             return list(labels)
         options = {name: value for name, value in schema.encoder_options.items() if name in ("missing", "decimal")}
-        parser, read = Reading(**options), []
+        parser, read = TableParser(**options), []
         for i, label in enumerate(labels):
-            y = None if is_absent(label) else parser.label(label)
+            y = None if is_null(label) else parser.parse_label(label)
             if schema.regression and isinstance(y, str):
                 with in_row(i):
                     y = number(y)

@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 
 from streamsvm.files.messages import join_names, shorten
 from streamsvm.stream.tables.column_kinds import DROP, NUMBER, OTHER_COLUMNS, format_columns, merge_options, parse_columns
-from streamsvm.stream.tables.reading import Reading
+from streamsvm.stream.tables.table_parser import TableParser
 
 PARSER_OPTIONS = ("columns", "missing", "decimal")
 TEXT_OPTIONS = ("delimiter", "encoding")
@@ -35,7 +35,7 @@ class TableOptions(NamedTuple):
 
 def resolve_table_options(options: Mapping[str, Any], text_format: str | None) -> TableOptions:
     """Return how a table of a format, None for a URL and rows in Python, is read; ValueError if an option is invalid."""
-    columns = Reading(**{name: value for name, value in options.items() if name in PARSER_OPTIONS}).columns
+    columns = TableParser(**{name: value for name, value in options.items() if name in PARSER_OPTIONS}).columns
     if OTHER_COLUMNS in columns and set(columns.values()) == {DROP}:
         raise ValueError(f"columns {format_columns(columns)}: all columns are dropped, and nothing is left to learn from")
     encoder = {name: value for name, value in options.items() if name not in TEXT_OPTIONS}
@@ -129,7 +129,7 @@ class TableSchema:
       city    category  Paris, Oslo
       y       label     False, True
     read with columns='id:drop,city:category'
-    >>> streamsvm.table_model(model.schema.with_options(columns="id:number")).reading
+    >>> streamsvm.table_model(model.schema.with_options(columns="id:number")).schema
     TableSchema(label='y', columns='id:number,city:category')
     """
 

@@ -15,7 +15,7 @@ from hypothesis.extra import numpy as hnp
 from refused import raises
 from row_tables import float32_table, float32s, hostile_seeds, mutated, npy, same, stream, tables
 from streamsvm.stream.endpoints import Row
-from streamsvm.stream.tables.chunk import laid_out
+from streamsvm.stream.tables.chunk import concatenate_rows
 from streamsvm_kafka import ArrowCodec, Float32Codec, JSONCodec, NpyCodec
 from streamsvm_kafka.codecs import MAX_MESSAGE_BYTES, MAX_TABLE_BYTES, TableCodec
 from streamsvm_kafka.codecs.protocol import rows_to_table
@@ -182,14 +182,14 @@ def test_a_packed_nan_is_a_missing_feature():
 @given(hnp.arrays("<f4", st.tuples(st.integers(1, 5), st.just(3)), elements=float32s))
 def test_a_poll_of_packed_rows_is_its_rows(table):
     values = [row.tobytes() for row in table]
-    rows = FLOAT32.decode_batch(*laid_out(values), range(2))
+    rows = FLOAT32.decode_batch(*concatenate_rows(values), range(2))
     assert [rows.row(i) for i in range(len(values))] == [FLOAT32.decode(value) for value in values]
     assert {column.dtype for column in rows.columns} == {np.dtype(np.float32)}
 
 
 def test_a_poll_with_a_message_of_another_length_is_none():
     for values in ([bytes(8), bytes(7), bytes(9)], [bytes(16)]):
-        assert Float32Codec(1).decode_batch(*laid_out(values), [0]) is None
+        assert Float32Codec(1).decode_batch(*concatenate_rows(values), [0]) is None
 
 
 @pytest.mark.parametrize("n_features", [0, -1, MAX_MESSAGE_BYTES // 4])

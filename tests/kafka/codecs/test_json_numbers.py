@@ -6,7 +6,7 @@ import random
 import pytest
 
 from json_messages import NAMES
-from streamsvm.stream.tables.chunk import Table, as_numbers
+from streamsvm.stream.tables.chunk import Table, to_float_prefix
 from streamsvm_kafka import JSONCodec
 from streamsvm_kafka.clients.kafka_python import records_to_messages
 from streamsvm_kafka.decoding import MessageSource
@@ -48,7 +48,7 @@ def test_rows_of_messages_are_columns_without_a_dict_each(monkeypatch):
         assert found is chunk.table(tuple(NAMES))
         assert found.names == tuple(NAMES)
         for name in NAMES:
-            numbers, n = as_numbers(expected.column(name)[first:end])
+            numbers, n = to_float_prefix(expected.column(name)[first:end])
             assert found.column(name).tobytes() == numbers.tobytes()
             assert n == end - first
         assert found.y == expected.y[first:end]
@@ -69,7 +69,7 @@ def test_rows_that_are_no_numbers_are_decoded_once(monkeypatch, keep):
     for _ in range(2):
         table = chunk.table(["a"])
         assert [table.row(i) for i in range(30) if i != 7] == [chunk.row(i) for i in range(30) if i != 7]
-        assert (chunk.row(7).raw, table.odd) == (b"[1]", [7])
+        assert (chunk.row(7).raw, table.unparsed_rows) == (b"[1]", [7])
         kept = chunk.kept(5, 9)
         values = [["x", "x", None, "x"], [1, 0, None, 0], [{"m": 5}, {"m": 6}, None, {"m": 8}]][: len(keep)]
         assert kept == [*values, [0] * 4, [0] * 4]

@@ -8,13 +8,13 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from chunks import check_table
-from streamsvm.stream import BadRow, Chunk, Row, Table, Weighted
-from streamsvm.stream.tables.chunk import as_numbers, without_columns
+from streamsvm.stream import BadRow, Chunk, Row, Table, WeightedLabel
+from streamsvm.stream.tables.chunk import drop_columns, to_float_prefix
 
 VALUES = [0.0, -0.0, 1.5, math.nan, math.inf, 7, 2**70, 10**400, True, None, "text", "", np.float32(0.1), np.float64("nan")]
 VALUES += [[1.0], np.int64(3), np.bool_(1), Decimal("1.5")]
 values = st.sampled_from(VALUES)
-labels = st.sampled_from([None, True, 1, "a", 2.5, Weighted("a", 0.5), Weighted(None, 1.0), Weighted(2, 0.0)])
+labels = st.sampled_from([None, True, 1, "a", 2.5, WeightedLabel("a", 0.5), WeightedLabel(None, 1.0), WeightedLabel(2, 0.0)])
 rows = st.dictionaries(st.sampled_from(["a", "b", 3]), values).flatmap(lambda x: labels.map(lambda y: Row(x, y)))
 chunks = st.lists(rows | rows | st.sampled_from([BadRow("here", None, "torn"), Row("a text", 1), Row(None), Row([1.0], 2)]))
 
@@ -24,9 +24,11 @@ def test_rows_in_columns(rows, left_out):
     chunk = Chunk(rows, str, names=["a", "b"])
     table = check_table(chunk)
     features = [row[0] if isinstance(row[0], dict) else {} for row in rows]
-    assert table.odd == [i for i, row in enumerate(rows) if not isinstance(row[0], dict)]
-    assert table.blank == [i for i, x in enumerate(features) if any(value is None or value != value for value in x.values())]
-    without = without_columns(chunk, left_out)
+    assert table.unparsed_rows == [i for i, row in enumerate(rows) if not isinstance(row[0], dict)]
+    assert table.rows_with_nulls == [
+        i for i, x in enumerate(features) if any(value is None or value != value for value in x.values())
+    ]
+    without = drop_columns(chunk, left_out)
     found = check_table(without)
     assert found.names == tuple(name for name in table.names if name not in left_out)
     assert all(found.column(name) is (None if name in left_out else table.column(name)) for name in ("a", "b", 3, "none"))
@@ -44,7 +46,7 @@ def test_columns_that_are_left_out_are_known_to_the_format():
             asked.append(list(known))
             return super().read_table(known)
 
-    chunk = without_columns(Asked([Row({"a": 1.0, "b": 2.0}, 1)], str), ["b"])
+    chunk = drop_columns(Asked([Row({"a": 1.0, "b": 2.0}, 1)], str), ["b"])
     assert [chunk.table(known).names for known in (["a"], ())] == [("a",), ("a",)]
     assert asked == [["a", "b"], []]
 
@@ -57,7 +59,7 @@ def test_rows_with_few_of_many_names_stay_rows():
 
 @given(st.lists(values))
 def test_numbers_of_a_column(values):
-    numbers, n = as_numbers(values)
+    numbers, n = to_float_prefix(values)
     expected = []
     for value in values:
         if not (value is None or isinstance(value, int | float | np.number | np.bool_)) or (type(value) is int and value > 1e308):
@@ -68,12 +70,12 @@ def test_numbers_of_a_column(values):
 
 def test_numbers_of_an_array_are_as_they_are():
     for kind in ("f4", "f8", "i8", "u1", "?"):
-        numbers, n = as_numbers(np.array([0, 1], kind))
+        numbers, n = to_float_prefix(np.array([0, 1], kind))
         assert (numbers.dtype, numbers.tolist(), n) == (np.float64, [0.0, 1.0], 2)
 
 
 def test_rows_of_a_table():
     table = Table(("a",), [np.array([1, np.nan], np.float32)], ["u", None], np.array([2.0, 3.0]))
-    assert [table.row(i) for i in range(len(table))] == [Row({"a": 1.0}, Weighted("u", 2.0)), Row({}, None)]
+    assert [table.row(i) for i in range(len(table))] == [Row({"a": 1.0}, WeightedLabel("u", 2.0)), Row({}, None)]
     assert type(table.row(0).x["a"]) is float
     assert len(Table((), [], [1, 2])) == 2

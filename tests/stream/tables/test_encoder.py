@@ -18,19 +18,19 @@ from river import checks, preprocessing
 from refused import raises
 from saved import dumps, loads
 from streamsvm import BSGDClassifier
-from streamsvm.stream.tables import Reading, TableEncoder
+from streamsvm.stream.tables import TableEncoder, TableParser
 
 
 def test_what_a_value_means():
-    reading = Reading("zip:category,flag:category,at:date", missing=["NA", "-999", "nan"])
+    reading = TableParser("zip:category,flag:category,at:date", missing=["NA", "-999", "nan"])
     cells = {"zip": "01234", "flag": True, "at": "1970-01-02T00:00:00Z", "a": "1.5", "b": "NA", "c": " ", "d": None, "e": "x"}
     found = {"zip": "01234", "flag": "true", "at": 86400.0, "a": 1.5, "e": "x"}
     texts = {"f": "2020_1", "g": "\u0663"}  # which Python would take for numbers
-    assert reading.row((cells | texts).items()) == found | texts
+    assert reading.parse_row((cells | texts).items()) == found | texts
     cells = {"zip": 75001.0, "flag": "NA", "at": None, "a": -999.0, "b": float("nan"), "c": "-999.0", "d": -999, "e": 0}
-    assert reading.row({"zip": -999, "flag": -999.0}.items()) == {}
-    assert reading.row(cells.items()) == {"zip": "75001", "e": 0}
-    assert [Reading(decimal=".").label(text) for text in ("1,20", "1,200")] == ["1,20", "1200"]
+    assert reading.parse_row({"zip": -999, "flag": -999.0}.items()) == {}
+    assert reading.parse_row(cells.items()) == {"zip": "75001", "e": 0}
+    assert [TableParser(decimal=".").parse_label(text) for text in ("1,20", "1,200")] == ["1,20", "1200"]
 
 
 @pytest.mark.parametrize(
@@ -46,7 +46,7 @@ def test_what_a_value_means():
     ],
 )
 def test_dates(value, form, seconds):
-    assert Reading({"at": f"date={form or ''}"}).row([("at", value)]) == {"at": seconds}
+    assert TableParser({"at": f"date={form or ''}"}).parse_row([("at", value)]) == {"at": seconds}
 
 
 INVALID_COLUMNS = {
@@ -67,7 +67,7 @@ OUT_OF_RANGE["max_columns"] = 1.5
 
 def test_options_that_are_refused():
     for columns, words in [*INVALID_COLUMNS.items(), *INVALID_KINDS]:
-        raises(re.escape(words), Reading, columns)
+        raises(re.escape(words), TableParser, columns)
     for name, value in OUT_OF_RANGE.items():
         raises(name, TableEncoder, **{name: value})
     for name in ("missing", "cycles"):
@@ -182,7 +182,7 @@ def test_saved_in_the_middle_it_goes_on_alike(rows):
         x = whole.transform_one(row)
         assert pieces.transform_one(row) == x
         assert all(isinstance(value, float) for value in x.values())
-        assert whole.transform_one(whole._reading.row(row.items())) == x  # what a source has read is read alike
+        assert whole.transform_one(whole._parser.parse_row(row.items())) == x  # what a source has read is read alike
     assert dumps(whole) == dumps(pieces)
 
 

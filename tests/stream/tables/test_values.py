@@ -8,7 +8,7 @@ from hypothesis import assume, given
 from hypothesis import strategies as st
 
 from refused import raises
-from streamsvm.stream.tables import Reading
+from streamsvm.stream.tables import TableParser
 from streamsvm.stream.tables.values import as_seconds, at_path, flat_row, formats_of, iso_seconds, number, parsed_date
 
 
@@ -38,13 +38,13 @@ def test_what_looks_like_a_number_is_none(text):
     ],
 )
 def test_numbers_as_people_write_them(mark, text, value):
-    assert Reading(decimal=mark).row([("a", text)]) == ({} if value is None else {"a": value})
+    assert TableParser(decimal=mark).parse_row([("a", text)]) == ({} if value is None else {"a": value})
 
 
 @given(st.text(alphabet="-+0123456789.,eE%$€ \u2212\u2019()USD", max_size=12), st.sampled_from(".,"))
 def test_what_is_written_for_people_is_a_number_or_refused(text, mark):
     try:
-        plain = Reading(decimal=mark).plain_number(text)
+        plain = TableParser(decimal=mark).normalize_number(text)
     except ValueError:
         return
     float(plain)

@@ -12,9 +12,9 @@ import numpy as np
 
 from streamsvm.files.river_metrics import metrics
 from streamsvm.stream.checkpoint import CheckpointError
-from streamsvm.stream.scores.base import Columns, PositiveLabels, Score, ScoreReport, TableScore
+from streamsvm.stream.scores.base import PositiveLabels, ProbabilityColumns, Score, ScoreReport, TableScore
 from streamsvm.stream.scores.probability_scores import PROBABILITY_SCORES, Calibration
-from streamsvm.stream.scores.river_score import GUESSED, RiverScore, TargetGuesses
+from streamsvm.stream.scores.river_score import BASELINE_METRICS, RiverScore, TargetBaselines
 
 _MOST_KEPT = 100  # labels that are told apart
 _MOST_SHOWN = 12
@@ -48,7 +48,7 @@ class LabelTable(TableScore):
                 self._pairs[self._number_of(y), self._number_of(label)] += times
 
     @property
-    def counted(self) -> bool:
+    def has_rows(self) -> bool:
         return bool(self._pairs)
 
     def _shown_labels(self) -> tuple[list[int], dict[int, Any]]:
@@ -137,7 +137,7 @@ _MAX_ROWS_WAITING = 1000  # before they are counted
 TABLES: dict[str, type[TableScore]] = {kind.__name__: kind for kind in (ConfusionMatrix, ClassificationReport, Calibration)}
 
 
-class Scores:
+class ScoreSet:
     """The scores of a run.
 
     ``metric`` is a metric of river, a name, or several of these; None is accuracy, or for a ``regression`` MAE. Names are those
@@ -165,16 +165,16 @@ class Scores:
         if len(set(described)) < len(described):
             raise ValueError(f"{', '.join(names)}: a metric stands there twice")
         #: Whether a positive label can be named.
-        self.may_be_binary: bool = any(score.may_be_binary for score in self.all)
-        if positive is not None and not self.may_be_binary:
+        self.accepts_positive_label: bool = any(score.accepts_positive_label for score in self.all)
+        if positive is not None and not self.accepts_positive_label:
             treats = "treat" if len(names) > 1 else "treats"
             raise ValueError(f"{', '.join(names)} {treats} all labels alike, there is no positive one to name")
         binary = next((score for score in self.all if score.binary), None)
         #: Whether a label is the positive one, for a score at least: then labels must be admitted before they are counted.
         self.binary: bool = binary is not None
         self.labels: PositiveLabels = PositiveLabels("" if binary is None else binary.name, positive, multiclass)
-        self._guesses = TargetGuesses() if any(type(score.metric) in GUESSED for score in self.all) else None
-        wanting = [score for score in self.all if not score.wants_labels]
+        self._guesses = TargetBaselines() if any(type(score.metric) in BASELINE_METRICS for score in self.all) else None
+        wanting = [score for score in self.all if not score.uses_predicted_labels]
         #: The name of a score that takes probabilities; "": none does.
         self.wants_probabilities: str = wanting[0].name if wanting else ""
         self._rows: list[tuple[Any, Any, Any]] = []  # that are not counted yet: label, predicted label, probabilities
@@ -207,7 +207,7 @@ class Scores:
                 if label is not None:
                     self._guesses.update(y)
 
-    def update_many(self, ys: Sequence[Any], labels: Sequence[Any], probabilities: Columns | None = None) -> None:
+    def update_many(self, ys: Sequence[Any], labels: Sequence[Any], probabilities: ProbabilityColumns | None = None) -> None:
         """Count rows in their order, those without a label (None) left out."""
         if self._rows:
             self.flush()
@@ -220,7 +220,7 @@ class Scores:
                 if label is not None:
                     self._guesses.update(y)
         for score in self.all:
-            score.update_many(ys, labels if score.wants_labels else probabilities or {})
+            score.update_many(ys, labels if score.uses_predicted_labels else probabilities or {})
 
     @property
     def state(self) -> dict[str, Any]:
@@ -242,19 +242,19 @@ class Scores:
         """Return what each score says."""
         reports = []
         for score in self.all:
-            values = (score.value, score.windowed_value) if score.counted else (math.nan, math.nan)
+            values = (score.value, score.windowed_value) if score.has_rows else (math.nan, math.nan)
             guesses: tuple[tuple[str, float], ...] = ()
-            if score.counted:
-                guesses = score.guesses if self._guesses is None else self._guesses.of(score.metric)
+            if score.has_rows:
+                guesses = score.baselines if self._guesses is None else self._guesses.of(score.metric)
             reports.append(ScoreReport(score.name, *values, guesses, score.table))
         return tuple(reports)
 
     @property
-    def best_guess(self) -> float:
+    def best_baseline(self) -> float:
         """The first score of the best guess, or NaN; this takes less time than reports."""
         if (majority := self.first.majority) is not None:
             return majority[1]
-        guesses = self.first.guesses if self._guesses is None else self._guesses.of(self.first.metric)
+        guesses = self.first.baselines if self._guesses is None else self._guesses.of(self.first.metric)
         best = max if getattr(self.first.metric, "bigger_is_better", False) else min
         return best((value for _, value in guesses if math.isfinite(value)), default=math.nan)
 
@@ -265,15 +265,15 @@ def _count_rows(scores: Sequence[Score], rows: Sequence[tuple[Any, Any, Any]]) -
         return
     ys, labels = [row[0] for row in rows], [row[1] for row in rows]
     for score in scores:
-        if score.wants_labels:
+        if score.uses_predicted_labels:
             score.update_many(ys, labels)
-    if all(score.wants_labels for score in scores):
+    if all(score.uses_predicted_labels for score in scores):
         return
     for names, part in itertools.groupby(rows, lambda row: tuple(row[2] or ())):
         ys, _, chances = map(list, zip(*part, strict=True))
         columns = {name: np.array([row[name] for row in chances], float) for name in names}
         for score in scores:
-            if not score.wants_labels:
+            if not score.uses_predicted_labels:
                 score.update_many(ys, columns)
 
 

@@ -13,7 +13,7 @@ from typing import Any, TypedDict
 import numpy as np
 
 from streamsvm.files.messages import short_repr
-from streamsvm.stream.tables.chunk import Table, Values, as_numbers, is_absent
+from streamsvm.stream.tables.chunk import Table, Values, is_null, to_float_prefix
 from streamsvm.stream.tables.column_kinds import (
     CATEGORY,
     DATE,
@@ -50,21 +50,21 @@ _NANS = frozenset({"nan", "NaN", "NAN"})
 _READ_AS_TEXT = (bytes, Decimal)  # types whose values become the texts of categories
 
 
-class ReadingOptions(TypedDict, total=False):
-    """The arguments of `Reading`."""
+class ParserOptions(TypedDict, total=False):
+    """The arguments of `TableParser`."""
 
     columns: ColumnKinds
     missing: Names
     decimal: str | None
 
 
-class TextOptions(ReadingOptions, total=False):
-    """The arguments of `Reading`, and the encoding of a table that is text."""
+class TextParserOptions(ParserOptions, total=False):
+    """The arguments of `TableParser`, and the encoding of a table that is text."""
 
     encoding: str
 
 
-class Reading:
+class TableParser:
     """Reads the values of a table by the kinds of its columns.
 
     Nothing is learned here.
@@ -98,8 +98,8 @@ class Reading:
 
     Examples
     --------
-    >>> reading = Reading("id:drop,zip:category,since:date=%d.%m.%Y", missing="NA")
-    >>> reading.row({"id": "a1", "zip": "01234", "since": "02.01.1970", "age": "NA", "height": "1.80"}.items())
+    >>> parser = TableParser("id:drop,zip:category,since:date=%d.%m.%Y", missing="NA")
+    >>> parser.parse_row({"id": "a1", "zip": "01234", "since": "02.01.1970", "age": "NA", "height": "1.80"}.items())
     {'zip': '01234', 'since': 86400.0, 'height': 1.8}
     """
 
@@ -121,19 +121,19 @@ class Reading:
         options = {"columns": self.columns, "missing": self.missing, "decimal": self.decimal}
         return {name: value for name, value in options.items() if value}
 
-    def named(self, kind: str) -> list[str]:
+    def columns_of_kind(self, kind: str) -> list[str]:
         """Return the named columns of a kind."""
         return [str(name) for name, column in self._kinds.items() if column.kind == kind]
 
-    def kind_of(self, name: Hashable) -> str:
+    def get_kind(self, name: Hashable) -> str:
         """Return the kind of a column: ``drop``, ``number``, ``category`` or ``date``."""
         return self._kinds.get(name, self._other).kind
 
-    def format_of(self, name: Hashable) -> str | None:
+    def get_date_format(self, name: Hashable) -> str | None:
         """Return the format of a column of dates; None for ISO 8601."""
         return self._kinds.get(name, self._other).format
 
-    def problem(self, columns: Sequence[str], label: str | None, within: Collection[str] = ()) -> str:
+    def find_column_problem(self, columns: Sequence[str], label: str | None, within: Collection[str] = ()) -> str:
         """Say why a table with these columns cannot be read; the result is empty if it can be.
 
         It cannot if a column that you name is not there, or if two columns have the same name. ``within`` has the objects that
@@ -144,14 +144,14 @@ class Reading:
         unknown = [
             name
             for name in [*([] if label is None else [label]), *map(str, self._kinds)]
-            if name not in columns and not (name in within and self.kind_of(name) == DROP)
+            if name not in columns and not (name in within and self.get_kind(name) == DROP)
         ]
         if not unknown:
             return ""
         missing = f"{unknown[0]!r} for the label" if unknown[0] == label else repr(unknown[0])
         return f"there is no column {missing}. It has: {', '.join(columns)}"
 
-    def row(self, cells: Iterable[tuple[Hashable, Any]], reads: Callable[[str], float] = number) -> dict[Hashable, Any]:
+    def parse_row(self, cells: Iterable[tuple[Hashable, Any]], reads: Callable[[str], float] = number) -> dict[Hashable, Any]:
         """Return the values of a row by column, without dropped columns and missing values.
 
         ``reads`` reads numbers in text: float does where the text has nothing that only Python takes for one.
@@ -162,7 +162,7 @@ class Reading:
                 x[name] = given
         return x
 
-    def reader(self, name: Hashable) -> Callable[[Any], Any]:
+    def get_value_parser(self, name: Hashable) -> Callable[[Any], Any]:
         """Return the function that reads a value of a column; it returns None for missing values and dropped columns."""
         return self._readers.get(name, self._other_reader)
 
@@ -180,7 +180,7 @@ class Reading:
                     return None
                 if kind == NUMBER:
                     try:
-                        value = reads(value) if decimal is None else number(self.plain_number(value))
+                        value = reads(value) if decimal is None else number(self.normalize_number(value))
                     except ValueError:
                         if value in _NANS:
                             return None
@@ -188,7 +188,7 @@ class Reading:
                 if kind == CATEGORY and given in _READ_AS_TEXT:
                     return _typed_name(value, texts, numbers)
                 value = plain_value(value)
-                if is_absent(value) or (texts and isinstance(value, date) and not texts.isdisjoint(_written(value))):
+                if is_null(value) or (texts and isinstance(value, date) and not texts.isdisjoint(_written(value))):
                     return None
             if type(value) is float and value != value:
                 return None
@@ -215,25 +215,25 @@ class Reading:
 
         return {DROP: drop, DATE: read_date}.get(kind, read)
 
-    def iso_dates(self, name: Hashable, texts: Iterable[str]) -> np.ndarray | None:
-        """Return dates in ISO 8601 that are all written alike, as `row` reads each; None if one is not, or not asked for."""
-        if self.kind_of(name) != DATE or self.format_of(name) is not None:
+    def parse_iso_dates(self, name: Hashable, texts: Iterable[str]) -> np.ndarray | None:
+        """Return dates in ISO 8601 that are all written alike, as `parse_row` reads each; None if one is not."""
+        if self.get_kind(name) != DATE or self.get_date_format(name) is not None:
             return None
         texts = list(texts)
         seconds = iso_seconds(texts)
         return seconds if seconds is None or self._marks[0].isdisjoint(texts) else None
 
-    def column(self, name: Hashable, values: Values) -> Values:
-        """Return the values of a column that is not dropped, each as in `row`."""
+    def parse_column(self, name: Hashable, values: Values) -> Values:
+        """Return the values of a column that is not dropped, each as in `parse_row`."""
         kind, _, own = self._kinds.get(name, self._other)
         if kind == DATE and isinstance(values, list):
             types = set(map(type, values))
-            if types == {str} and (seconds := self.iso_dates(name, values)) is not None:
+            if types == {str} and (seconds := self.parse_iso_dates(name, values)) is not None:
                 return seconds
-            values = as_numbers(values)[0] if types <= {float, type(None)} else values
+            values = to_float_prefix(values)[0] if types <= {float, type(None)} else values
         if isinstance(values, np.ndarray) and (
             kind == NUMBER
-            or (kind == DATE and values.dtype.kind == "f" and not (np.abs(as_numbers(values)[0]) >= LEAST_EPOCH).any())
+            or (kind == DATE and values.dtype.kind == "f" and not (np.abs(to_float_prefix(values)[0]) >= LEAST_EPOCH).any())
         ):
             marks = (self._marks if own is None else _marks_of(own))[1]
             if not marks or values.dtype == bool:
@@ -242,7 +242,7 @@ class Reading:
             if values.dtype.kind == "f" or not missing.any():
                 return np.where(missing, np.nan, values) if missing.any() else values
             return [None if mark else value for mark, value in zip(missing.tolist(), values.tolist(), strict=True)]
-        read = self.reader(name)
+        read = self.get_value_parser(name)
 
         def read_or_leave(value: Any) -> Any:
             try:
@@ -252,18 +252,18 @@ class Reading:
 
         return list(map(read_or_leave, values.tolist() if isinstance(values, np.ndarray) else values))
 
-    def table(self, table: Table) -> Table:
+    def parse_table(self, table: Table) -> Table:
         """Return a table with all columns that are not dropped, read."""
-        kept = [place for place, name in enumerate(table.names) if self.kind_of(name) != DROP]
-        columns = [self.column(table.names[place], table.columns[place]) for place in kept]
-        y = None if table.y is None else [self.label(y) for y in table.y]
+        kept = [place for place, name in enumerate(table.names) if self.get_kind(name) != DROP]
+        columns = [self.parse_column(table.names[place], table.columns[place]) for place in kept]
+        y = None if table.y is None else [self.parse_label(y) for y in table.y]
         return replace(table, names=tuple(table.names[place] for place in kept), columns=columns, y=y)
 
-    def holds_plain_numbers(self, name: Hashable) -> bool:
+    def has_plain_numbers(self, name: Hashable) -> bool:
         """Whether the texts of a column are numbers as programs write them."""
-        return self.kind_of(name) == NUMBER and self.decimal is None
+        return self.get_kind(name) == NUMBER and self.decimal is None
 
-    def plain_number(self, text: str) -> str:
+    def normalize_number(self, text: str) -> str:
         """Return a number in text as Python writes it.
 
         Raises
@@ -273,9 +273,9 @@ class Reading:
 
         Examples
         --------
-        >>> [Reading(decimal=".").plain_number(text) for text in ("1,209.28 €", "$(1,200)", "12.50-")]
+        >>> [TableParser(decimal=".").normalize_number(text) for text in ("1,209.28 €", "$(1,200)", "12.50-")]
         ['1209.28', '-1200', '-12.50']
-        >>> Reading(decimal=",").plain_number("0.512")
+        >>> TableParser(decimal=",").normalize_number("0.512")
         Traceback (most recent call last):
             ...
         ValueError: '0.512' is no number with the decimal mark ','
@@ -291,13 +291,13 @@ class Reading:
             raise ValueError(f"{text!r} is no number with the decimal mark {self.decimal!r}")
         return "-" * (signs not in ("", "+")) + digits.translate(_PLAIN[self.decimal])
 
-    def label(self, y: Any) -> Any:
+    def parse_label(self, y: Any) -> Any:
         """Return a label as a number is written in this table, or None if it is one of the marks for no value.
 
         Examples
         --------
-        >>> reading = Reading(missing=["NA", "-999"], decimal=",")
-        >>> [reading.label(y) for y in ("NA", -999.0, "-999,0", "spam", "1.209,28", "3 %", 1)]
+        >>> parser = TableParser(missing=["NA", "-999"], decimal=",")
+        >>> [parser.parse_label(y) for y in ("NA", -999.0, "-999,0", "spam", "1.209,28", "3 %", 1)]
         [None, None, None, 'spam', '1209.28', '3 %', 1]
         """
         texts, numbers = self._marks
@@ -306,7 +306,7 @@ class Reading:
                 return None
             with contextlib.suppress(ValueError):
                 if _DIGITS.fullmatch(y.strip()):  # a name such as "EUR 3" stays one
-                    y = self.plain_number(y)
+                    y = self.normalize_number(y)
                 if numbers and number(y) in numbers:
                     return None
             return y
@@ -325,7 +325,7 @@ def _marks_of(texts: Iterable[str]) -> tuple[set[str], set[float]]:
 def _typed_name(value: bytes | Decimal, texts: set[str], numbers: set[float]) -> str | None:
     """Return the text of a value that is typed, and is a name; None if it is one of some marks."""
     text = value.decode(errors="replace").strip() if isinstance(value, bytes) else str(value)
-    absent = not text or text in texts or is_absent(value)
+    absent = not text or text in texts or is_null(value)
     if isinstance(value, Decimal) and not absent:
         absent = float(value) in numbers
     return None if absent else text

@@ -23,7 +23,7 @@ _LASTING, _LASTING_OVERALL = 1000.0, 10_000.0
 
 
 @compiled
-def find(keys: Any, key: Any) -> Any:
+def find_slot(keys: Any, key: Any) -> Any:
     """Return the place of a key, -1 if it has none."""
     first = (np.int64(key) & (keys.shape[0] // WAYS - 1)) * WAYS
     for place in range(first, first + WAYS):
@@ -33,7 +33,7 @@ def find(keys: Any, key: Any) -> Any:
 
 
 @compiled
-def _place_for(keys: Any, last: Any, key: Any) -> Any:
+def _choose_slot(keys: Any, last: Any, key: Any) -> Any:
     """Return the place of a key, or else the one that it may take: a free one, or that of the name learned least recently."""
     first = (np.int64(key) & (keys.shape[0] // WAYS - 1)) * WAYS
     oldest = first
@@ -46,14 +46,16 @@ def _place_for(keys: Any, last: Any, key: Any) -> Any:
 
 
 @compiled
-def _count_name(keys: Any, last: Any, counts: Any, place: Any, row: Any, key: Any, y: Any, w: Any, of_numbers: Any) -> Any:
+def _update_category(
+    keys: Any, last: Any, counts: Any, place: Any, row: Any, key: Any, y: Any, w: Any, is_regression: Any
+) -> Any:
     """Count a label, or a target, for the name that has a place or takes it; whether that was free."""
     was_free = keys[place] == 0
     if keys[place] != key:
         keys[place] = key
         counts[place] = 0.0
     last[place] = row
-    if of_numbers:
+    if is_regression:
         counts[place, 0] += w
         counts[place, 1] += w * y
         weight = counts[place, 0]
@@ -66,9 +68,9 @@ def _count_name(keys: Any, last: Any, counts: Any, place: Any, row: Any, key: An
 
 
 @compiled
-def _count_label(totals: Any, y: Any, w: Any, of_numbers: Any) -> Any:
+def _update_totals(totals: Any, y: Any, w: Any, is_regression: Any) -> Any:
     """Count a label, or a target, of all rows."""
-    if not of_numbers:
+    if not is_regression:
         totals[int(y)] += w
         if totals.sum() > _LASTING_OVERALL:
             totals *= 0.5
@@ -83,7 +85,7 @@ def _count_label(totals: Any, y: Any, w: Any, of_numbers: Any) -> Any:
 
 
 @compiled
-def count_rows(keys: Any, last: Any, counts: Any, totals: Any, row: Any, named: Any, y: Any, w: Any, of_numbers: Any) -> Any:
+def update_rows(keys: Any, last: Any, counts: Any, totals: Any, row: Any, named: Any, y: Any, w: Any, is_regression: Any) -> Any:
     """Count labels, or targets, float64 [rows], NaN for none, for the names of rows, uint32 [rows, names], 0 for none.
 
     Returns the number of rows and of new names in the table.
@@ -94,25 +96,25 @@ def count_rows(keys: Any, last: Any, counts: Any, totals: Any, row: Any, named: 
             continue
         for key in named[i]:
             if key != 0:
-                place = _place_for(keys, last, key)
-                new += _count_name(keys, last, counts, place, row + rows, key, y[i], w[i], of_numbers)
-        _count_label(totals, y[i], w[i], of_numbers)
+                place = _choose_slot(keys, last, key)
+                new += _update_category(keys, last, counts, place, row + rows, key, y[i], w[i], is_regression)
+        _update_totals(totals, y[i], w[i], is_regression)
         rows += 1
     return rows, new
 
 
 @compiled
-def write_statistics(keys: Any, counts: Any, totals: Any, key: Any, which: Any, of_numbers: Any, out: Any) -> Any:
+def encode_key(keys: Any, counts: Any, totals: Any, key: Any, which: Any, is_regression: Any, out: Any) -> Any:
     """Write what is known of a name into ``out``, float64 [statistics]: 0 where nothing is.
 
     Of targets it is how far their mean is from the mean of all, in standard deviations of all. Of labels it is by how much the
     log odds of each are above those of all rows; of two labels, those of the one with the number ``which``.
     """
     out[:] = 0.0
-    place = -1 if key == 0 else find(keys, key)
+    place = -1 if key == 0 else find_slot(keys, key)
     if place < 0:
         return
-    if of_numbers:
+    if is_regression:
         weight = counts[place, 0]
         spread = math.sqrt(totals[2] / totals[0])
         if spread > 0.0:
@@ -128,15 +130,15 @@ def write_statistics(keys: Any, counts: Any, totals: Any, key: Any, which: Any, 
 
 
 @compiled
-def write_all(keys: Any, counts: Any, totals: Any, asked: Any, which: Any, of_numbers: Any, out: Any) -> Any:
+def encode_keys(keys: Any, counts: Any, totals: Any, asked: Any, which: Any, is_regression: Any, out: Any) -> Any:
     """Write the statistics of the keys ``asked`` for, uint32 [rows, names], into ``out``, float64 [rows, names, statistics]."""
     for i in range(asked.shape[0]):
         for k in range(asked.shape[1]):
-            write_statistics(keys, counts, totals, asked[i, k], which, of_numbers, out[i, k])
+            encode_key(keys, counts, totals, asked[i, k], which, is_regression, out[i, k])
 
 
 @compiled
-def write_rows(
+def encode_rows_in_order(
     keys: Any,
     last: Any,
     counts: Any,
@@ -148,13 +150,13 @@ def write_rows(
     y: Any,
     w: Any,
     which: Any,
-    of_numbers: Any,
+    is_regression: Any,
     out: Any,
 ) -> Any:
     """Write the statistics of rows, each as it is before its label is counted; afterwards nothing is counted.
 
     Returns how many rows can be taken together: up to the one with which more than ``room`` new names are in the table, which
-    grows then. The other parameters are those of `count_rows` and `write_all`.
+    grows then. The other parameters are those of `update_rows` and `encode_keys`.
     """
     size = named.shape[0] * named.shape[1]
     places, old_keys, old_last = np.empty(size, np.int64), np.empty(size, np.uint32), np.empty(size, np.int64)
@@ -162,17 +164,17 @@ def write_rows(
     written, rows, new, done = 0, 0, 0, named.shape[0]
     for i in range(named.shape[0]):
         for k in range(asked.shape[1]):
-            write_statistics(keys, counts, totals, asked[i, k], which, of_numbers, out[i, k])
+            encode_key(keys, counts, totals, asked[i, k], which, is_regression, out[i, k])
         if np.isnan(y[i]):
             continue
         for key in named[i]:
             if key != 0:
-                place = _place_for(keys, last, key)
+                place = _choose_slot(keys, last, key)
                 places[written], old_keys[written], old_last[written] = place, keys[place], last[place]
                 old_counts[written] = counts[place]
                 written += 1
-                new += _count_name(keys, last, counts, place, row + rows, key, y[i], w[i], of_numbers)
-        _count_label(totals, y[i], w[i], of_numbers)
+                new += _update_category(keys, last, counts, place, row + rows, key, y[i], w[i], is_regression)
+        _update_totals(totals, y[i], w[i], is_regression)
         rows += 1
         if new > room:
             done = i + 1
@@ -185,7 +187,9 @@ def write_rows(
 
 
 @compiled
-def add_names(keys: Any, last: Any, counts: Any, room: Any, more_keys: Any, more_last: Any, more_counts: Any, first: Any) -> Any:
+def merge_categories(
+    keys: Any, last: Any, counts: Any, room: Any, more_keys: Any, more_last: Any, more_counts: Any, first: Any
+) -> Any:
     """Add the counts of the names of another table, from one on; return the next one, once ``room`` new names were added, and how
     many were.
     """
@@ -195,7 +199,7 @@ def add_names(keys: Any, last: Any, counts: Any, room: Any, more_keys: Any, more
             continue
         if new > room:
             return i, new
-        place = _place_for(keys, last, more_keys[i])
+        place = _choose_slot(keys, last, more_keys[i])
         new += keys[place] == 0
         if keys[place] != more_keys[i]:
             keys[place] = more_keys[i]

@@ -10,7 +10,14 @@ import numpy as np
 
 from streamsvm.core.checks import LARGEST_FLOAT32, to_python_scalar
 from streamsvm.files.category_names import compute_name_key
-from streamsvm.stream.tables.name_counts import WAYS, add_names, count_rows, find, write_all, write_rows
+from streamsvm.stream.tables.target_counts import (
+    WAYS,
+    encode_keys,
+    encode_rows_in_order,
+    find_slot,
+    merge_categories,
+    update_rows,
+)
 
 #: Names with statistics, of all columns together.
 MOST_NAMES = 65_536
@@ -24,7 +31,7 @@ _HEAVIEST = 1e6  # a weight that counts: sums stay finite
 _LABELS = bool | int | float | str
 
 
-class NameStatistics:
+class TargetEncoding:
     """Counts the labels of each name of a table, or averages its targets, in a hash table of bounded size.
 
     The statistic of a name knows the labels of the rows before it alone, as ordered target statistics do (Prokhorenkova et al.
@@ -36,17 +43,17 @@ class NameStatistics:
     Then a new name takes the place of the one among 16 that was learned least recently.
 
     >>> from streamsvm.files.category_names import compute_name_key, seed_of
-    >>> known = NameStatistics()
+    >>> encoding = TargetEncoding()
     >>> key = compute_name_key(seed_of("city"), "Paris")
     >>> for y in ("no", "yes", "yes"):
-    ...     known.learn([key], y)
-    >>> known.suffixes, known.of([key]).round(2).tolist()
+    ...     encoding.learn_row([key], y)
+    >>> encoding.suffixes, encoding.encode_names([key]).round(2).tolist()
     (['yes'], [[0.11]])
     """
 
     def __init__(self) -> None:
         #: Whether labels are numbers to predict; None before one came.
-        self.of_numbers: bool | None = None
+        self.is_regression: bool | None = None
         self._labels: dict[Any, int] = {}
         self._rows = self._held = 0
         self._totals: np.ndarray = np.zeros(0)
@@ -69,7 +76,7 @@ class NameStatistics:
     @property
     def suffixes(self) -> list[str]:
         """The end of the name of each statistic, after ``~``: the label; of targets nothing."""
-        if self.of_numbers:
+        if self.is_regression:
             return [""]
         if len(self._labels) < 2:
             return []
@@ -82,34 +89,34 @@ class NameStatistics:
         labels = list(self._labels)
         return max(range(len(labels)), key=lambda number: (isinstance(labels[number], str), labels[number]), default=0)
 
-    def knows(self, keys: Iterable[int]) -> np.ndarray:
+    def contains(self, keys: Iterable[int]) -> np.ndarray:
         """Return whether each key is in the table, bool."""
-        return np.array([find(self._keys, int(key)) >= 0 for key in keys], bool)
+        return np.array([find_slot(self._keys, int(key)) >= 0 for key in keys], bool)
 
-    def of(self, keys: Sequence[int]) -> np.ndarray:
+    def encode_names(self, keys: Sequence[int]) -> np.ndarray:
         """Return the statistics of keys, 0 for none, float64 [keys, suffixes]."""
         asked = np.array(keys, np.uint32).reshape(1, -1)
         out = np.zeros((*asked.shape, len(self.suffixes)))
         if out.shape[2]:
-            write_all(self._keys, self._counts, self._totals, asked, self._larger_label, bool(self.of_numbers), out)
+            encode_keys(self._keys, self._counts, self._totals, asked, self._larger_label, bool(self.is_regression), out)
         return out[0]
 
-    def code(self, y: Any) -> float | None:
+    def get_label_code(self, y: Any) -> float | None:
         """Return the class index of a label, or the target itself; NaN if it is not counted, None if the label is new."""
         y = _plain_target(y)
         if y is None:
             return math.nan
-        if self.of_numbers:
+        if self.is_regression:
             return float(y) if isinstance(y, bool | int | float) and abs(y) <= LARGEST_FLOAT32 else math.nan
-        if self.of_numbers is None or (isinstance(y, float) and not y.is_integer()):
+        if self.is_regression is None or (isinstance(y, float) and not y.is_integer()):
             return None
         if (number := self._labels.get(y)) is None:
             is_full = len(self._labels) >= _MOST_KNOWN
             return float(MOST_LABELS) if is_full and (isinstance(y, str) or isinstance(next(iter(self._labels)), str)) else None
         return float(min(number, MOST_LABELS))
 
-    def codes(self, ys: Sequence[Any], learned: np.ndarray) -> tuple[np.ndarray, int]:
-        """Return the `code` of each label, float64 [rows], NaN where a row is not ``learned``, up to the first that is new."""
+    def get_label_codes(self, ys: Sequence[Any], learned: np.ndarray) -> tuple[np.ndarray, int]:
+        """Return the class index of each label, float64 [rows], NaN where a row is not ``learned``, up to the first new one."""
         codes: list[float] = []
         known_codes: dict[Any, float | None] = {}
         for y, is_learned in zip(ys, learned.tolist(), strict=False):
@@ -119,44 +126,44 @@ class NameStatistics:
                 if not is_learned
                 else known_codes[kind]
                 if kind in known_codes
-                else known_codes.setdefault(kind, self.code(y))
+                else known_codes.setdefault(kind, self.get_label_code(y))
             )
             if code is None:
                 break
             codes.append(code)
         return np.array(codes, np.float64), len(codes)
 
-    def learn(self, keys: Sequence[int], y: Any, w: float = 1.0) -> None:
+    def learn_row(self, keys: Sequence[int], y: Any, w: float = 1.0) -> None:
         """Count the label of a row, by a weight, for its names, given by their keys in any order."""
-        if (code := self.code(y)) is None:
-            self._meet_label(_plain_target(y))
-            code = self.code(y)
+        if (code := self.get_label_code(y)) is None:
+            self._add_label(_plain_target(y))
+            code = self.get_label_code(y)
         if code is not None and code == code and w > 0.0:
             named = np.sort(np.array(keys, np.uint32)).reshape(1, -1)
             self.learn_rows(named, np.array([code]), np.array([float(w)]))
 
     def learn_rows(self, named: np.ndarray, y: np.ndarray, w: np.ndarray) -> None:
-        """Count the labels of rows by their `code`, float64 [rows], NaN for none, for the names of the rows.
+        """Count the labels of rows by their `get_label_code`, float64 [rows], NaN for none, for the names of the rows.
 
         These are given by their sorted keys, uint32 [rows, names], 0 for none; ``w`` has weights, float64 [rows].
         """
         table = self._keys, self._last, self._counts, self._totals
-        rows, new = count_rows(*table, self._rows, named, y, np.minimum(w, _HEAVIEST), bool(self.of_numbers))
+        rows, new = update_rows(*table, self._rows, named, y, np.minimum(w, _HEAVIEST), bool(self.is_regression))
         self._rows += int(rows)
         self._held += int(new)
         while self._room_left < 0:
             self._grow_table()
 
-    def before(self, named: np.ndarray, asked: np.ndarray, y: np.ndarray, w: np.ndarray) -> tuple[np.ndarray, int]:
+    def encode_rows(self, named: np.ndarray, asked: np.ndarray, y: np.ndarray, w: np.ndarray) -> tuple[np.ndarray, int]:
         """Return the statistics that names have in each row before its label is counted; nothing is counted.
 
         Returned are those of the keys ``asked`` for, uint32 [rows, names], 0 for none, as float64 [rows, names, suffixes], and
         how many rows can be learned together. The other parameters are those of `learn_rows`.
         """
         out = np.zeros((*asked.shape, len(self.suffixes)))
-        which, kind = self._larger_label, bool(self.of_numbers)
+        which, kind = self._larger_label, bool(self.is_regression)
         table = self._keys, self._last, self._counts, self._totals
-        n = write_rows(*table, self._rows, self._room_left, named, asked, y, np.minimum(w, _HEAVIEST), which, kind, out)
+        n = encode_rows_in_order(*table, self._rows, self._room_left, named, asked, y, np.minimum(w, _HEAVIEST), which, kind, out)
         return out, int(n)
 
     @property
@@ -173,17 +180,19 @@ class NameStatistics:
     def _add_counts(self, keys: np.ndarray, last: np.ndarray, counts: np.ndarray) -> None:
         place = 0
         while place < len(keys):
-            place, new = add_names(self._keys, self._last, self._counts, max(self._room_left, 0), keys, last, counts, place)
+            place, new = merge_categories(
+                self._keys, self._last, self._counts, max(self._room_left, 0), keys, last, counts, place
+            )
             self._held += int(new)
             while self._room_left < 0:
                 self._grow_table()
 
-    def _meet_label(self, y: Any) -> None:
+    def _add_label(self, y: Any) -> None:
         """Know a label that is new, or that labels are numbers."""
-        if isinstance(y, float) and (self.of_numbers is None or not y.is_integer()):
+        if isinstance(y, float) and (self.is_regression is None or not y.is_integer()):
             self._become_numbers()
-        elif self.of_numbers is None:
-            self.of_numbers = False
+        elif self.is_regression is None:
+            self.is_regression = False
             self._labels, self._totals = {y: 0}, np.zeros(1)
         elif len(self._labels) >= _MOST_KNOWN:
             self._become_numbers()
@@ -192,7 +201,7 @@ class NameStatistics:
             self._widen_counts()
 
     def _become_numbers(self) -> None:
-        self.of_numbers, self._labels, self._totals, self._held = True, {}, np.zeros(3), 0
+        self.is_regression, self._labels, self._totals, self._held = True, {}, np.zeros(3), 0
         self._make_table(_SMALLEST, 2)
 
     def _widen_counts(self) -> None:
@@ -201,25 +210,25 @@ class NameStatistics:
         if (more := width - self._counts.shape[1]) > 0:
             self._counts = np.ascontiguousarray(np.pad(self._counts, ((0, 0), (0, more))))
 
-    def merged(self, others: Iterable[NameStatistics]) -> NameStatistics:
+    def merge_with(self, others: Iterable[TargetEncoding]) -> TargetEncoding:
         """Return the statistics of the rows of this one and others; ValueError if some learned labels, and others numbers."""
-        tables = [table for table in (self, *others) if table.of_numbers is not None]
-        merged = NameStatistics()
-        if len({table.of_numbers for table in tables}) > 1:
+        tables = [table for table in (self, *others) if table.is_regression is not None]
+        merged = TargetEncoding()
+        if len({table.is_regression for table in tables}) > 1:
             raise ValueError("encoders that have learned labels cannot be merged with those that have learned numbers to predict")
         if not tables:
             return merged
-        merged.of_numbers = tables[0].of_numbers
+        merged.is_regression = tables[0].is_regression
         for label in (label for table in tables for label in table._labels):
             if len(merged._labels) < _MOST_KNOWN:
                 merged._labels.setdefault(label, len(merged._labels))
-        if merged.of_numbers:
+        if merged.is_regression:
             merged._totals = _pooled_moments([table._totals for table in tables])
         else:
             merged._widen_counts()
         for table in tables:
             counts = table._counts
-            if not merged.of_numbers:
+            if not merged.is_regression:
                 counts = np.zeros((len(table._keys), merged._counts.shape[1]))
                 for number, total in enumerate(table._totals.tolist()):
                     label = list(table._labels)[number] if number < MOST_LABELS else None
@@ -233,7 +242,7 @@ class NameStatistics:
     def __getstate__(self) -> dict[str, Any]:
         places = np.flatnonzero(self._keys)
         return {
-            "of_numbers": self.of_numbers,
+            "of_numbers": self.is_regression,
             "labels": list(self._labels),
             "rows": self._rows,
             "table_size": len(self._keys),
@@ -254,10 +263,10 @@ class NameStatistics:
         if [(array.dtype.str, array.shape) for array in arrays] != forms or size not in _SIZES:
             raise ValueError("the statistics of names are corrupt: their arrays do not fit")
         self.__init__()  # type: ignore[misc]
-        self.of_numbers, self._labels = state["of_numbers"], {label: number for number, label in enumerate(labels)}
+        self.is_regression, self._labels = state["of_numbers"], {label: number for number, label in enumerate(labels)}
         self._rows, (keys, last, counts, self._totals) = state["rows"], arrays
         self._make_table(size, width)
-        _, new = add_names(self._keys, self._last, self._counts, n, keys, last, counts, 0)
+        _, new = merge_categories(self._keys, self._last, self._counts, n, keys, last, counts, 0)
         self._held = int(new)
 
 

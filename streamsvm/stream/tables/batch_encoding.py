@@ -10,15 +10,15 @@ import numpy as np
 from streamsvm.core.checks import LARGEST_FLOAT32
 from streamsvm.core.compiling.functions import compiled
 from streamsvm.files.category_names import compute_column_seed, compute_name_key, normalize_name
-from streamsvm.stream.tables.chunk import Table, Values, as_numbers
+from streamsvm.stream.tables.chunk import Table, Values, to_float_prefix
 from streamsvm.stream.tables.column_kinds import CATEGORY, DATE, DROP
 from streamsvm.stream.tables.column_state import ColumnState
-from streamsvm.stream.tables.reading import Reading
-from streamsvm.stream.tables.statistics import NameStatistics
+from streamsvm.stream.tables.table_parser import TableParser
+from streamsvm.stream.tables.target_encoding import TargetEncoding
 from streamsvm.stream.tables.values import cyclic_pair
 
 
-class NumberColumn(NamedTuple):
+class NumericColumn(NamedTuple):
     """The values of a column of numbers."""
 
     values: np.ndarray
@@ -29,7 +29,7 @@ class NumberColumn(NamedTuple):
     """Those of them whose value is a text."""
 
 
-class NameColumn(NamedTuple):
+class CategoryColumn(NamedTuple):
     """The values of a column of names."""
 
     codes: np.ndarray
@@ -44,18 +44,18 @@ class NameColumn(NamedTuple):
     """The places in ``texts`` of each name, as all formats have it."""
 
 
-class ReadTable:
+class ParsedTable:
     """The columns of a table as an encoder reads them, before it encodes rows of it."""
 
-    def __init__(self, table: Table, reading: Reading) -> None:
+    def __init__(self, table: Table, parser: TableParser) -> None:
         self.table = table
-        self.numbers: dict[Hashable, NumberColumn] = {}
-        self.names: dict[Hashable, NameColumn] = {}
+        self.numbers: dict[Hashable, NumericColumn] = {}
+        self.names: dict[Hashable, CategoryColumn] = {}
         for name, values in zip(table.names, table.columns, strict=True):
-            if reading.kind_of(name) == CATEGORY:
-                self.names[name] = _names_of(values, reading, name)
-            elif reading.kind_of(name) != DROP:
-                self.numbers[name] = _numbers_of(reading.column(name, values))
+            if parser.get_kind(name) == CATEGORY:
+                self.names[name] = _names_of(values, parser, name)
+            elif parser.get_kind(name) != DROP:
+                self.numbers[name] = _numbers_of(parser.parse_column(name, values))
         self.has_value: np.ndarray = np.zeros(len(table), bool)
         for values in table.columns:
             if self.has_value.all():
@@ -65,32 +65,32 @@ class ReadTable:
             )
 
 
-def _numbers_of(values: Values) -> NumberColumn:
-    numbers, n = as_numbers(values)
+def _numbers_of(values: Values) -> NumericColumn:
+    numbers, n = to_float_prefix(values)
     if n == len(values):
         large = np.abs(numbers) > LARGEST_FLOAT32
-        return NumberColumn(numbers, np.flatnonzero(large), _NONE) if large.any() else NumberColumn(numbers, _NONE, _NONE)
+        return NumericColumn(numbers, np.flatnonzero(large), _NONE) if large.any() else NumericColumn(numbers, _NONE, _NONE)
     numbers_by_row, wrong, texts = np.full(len(values), np.nan), [], []
     for i, value in enumerate(values):
-        number, is_number = as_numbers([value])
+        number, is_number = to_float_prefix([value])
         if is_number and not abs(number[0]) > LARGEST_FLOAT32:
             numbers_by_row[i] = number[0]
             continue
         wrong.append(i)
         if isinstance(value, str | bytes):
             texts.append(i)
-    return NumberColumn(numbers_by_row, np.array(wrong, np.int64), np.array(texts, np.int64))
+    return NumericColumn(numbers_by_row, np.array(wrong, np.int64), np.array(texts, np.int64))
 
 
-def _names_of(values: Values, reading: Reading, column: Hashable) -> NameColumn:
+def _names_of(values: Values, parser: TableParser, column: Hashable) -> CategoryColumn:
     cells: list[Any] = values.tolist() if isinstance(values, np.ndarray) else values
     kinds = set(map(type, cells)) - {type(None)}
     rows: Sequence[Any]
     if len(kinds) <= 1 and kinds <= _TOLD_APART:
-        read, rows = reading.reader(column), cells
+        read, rows = parser.get_value_parser(column), cells
         texts = {value: read(value) for value in dict.fromkeys(cells)}
     else:
-        rows = [key if isinstance(key, str | None) else _NO_NAME for key in reading.column(column, cells)]
+        rows = [key if isinstance(key, str | None) else _NO_NAME for key in parser.parse_column(column, cells)]
         texts = dict(zip(rows, rows, strict=True))
     codes = dict(zip(texts, range(len(texts)), strict=True))
     row_codes = np.fromiter(map(codes.__getitem__, rows), np.int64, len(rows))
@@ -103,7 +103,7 @@ def _names_of(values: Values, reading: Reading, column: Hashable) -> NameColumn:
     keys, seed = np.zeros(len(names), np.uint32), compute_column_seed(column)
     for name, alike in places.items():
         keys[alike] = compute_name_key(seed, name)
-    return NameColumn(row_codes, names, wrong, keys, places)
+    return CategoryColumn(row_codes, names, wrong, keys, places)
 
 
 _NONE = np.empty(0, np.int64)
@@ -143,7 +143,7 @@ def fill_means(values: Any, learned: Any, count: int, mean: float, out: Any) -> 
 
 def encode(
     columns: ColumnState,
-    table: ReadTable,
+    table: ParsedTable,
     first: int,
     end: int,
     learned: np.ndarray | None,
@@ -158,8 +158,12 @@ def encode(
     not have among the ``known`` (None: it has all), must be encoded by itself then. None: rows are predicted only. ``y`` are the
     labels of the rows and ``weights`` float64 theirs, for statistics; without them, none are learned.
     """
-    encoding = _Encoding(columns, table, first, end, learned is not None, None if known is None else set(known))
-    counting = None if columns.statistics is None else _Counting(columns.statistics, encoding, table, learned, y, weights)
+    encoding = _BatchEncoding(columns, table, first, end, learned is not None, None if known is None else set(known))
+    counting = (
+        None
+        if columns.target_encoding is None
+        else _BatchTargetEncoding(columns.target_encoding, encoding, table, learned, y, weights)
+    )
     n = encoding.n
     names = [*encoding.numbers, *encoding.indicators, *encoding.waves, *([] if counting is None else counting.names)]
     if len(set(names)) < len(names):  # a column is called as a feature of another
@@ -188,14 +192,14 @@ def encode(
     return Encoded(X, names, int(np.count_nonzero(~table.has_value[first : first + n])), learn)
 
 
-class _Counting:
+class _BatchTargetEncoding:
     """The statistics of the names of rows, each before its label is counted, and the labels to count."""
 
     def __init__(
         self,
-        statistics: NameStatistics,
-        encoding: _Encoding,
-        table: ReadTable,
+        statistics: TargetEncoding,
+        encoding: _BatchEncoding,
+        table: ParsedTable,
         learned: np.ndarray | None,
         y: Sequence[Any],
         weights: np.ndarray | None,
@@ -203,7 +207,7 @@ class _Counting:
         self._statistics, suffixes = statistics, statistics.suffixes
         self._y = np.full(encoding.n, np.nan)
         if learned is not None and len(y):
-            self._y, encoding.n = statistics.codes(y, learned[: encoding.n])
+            self._y, encoding.n = statistics.get_label_codes(y, learned[: encoding.n])
         asked = {name: keys for name, keys in encoding.asked.items() if suffixes}
         for name, keys in asked.items():
             if not all(encoding.is_known(f"{name}~{suffix}") for suffix in suffixes):
@@ -213,7 +217,7 @@ class _Counting:
         keys_of_rows = [names.keys[names.codes[encoding.first : encoding.first + n]] for names in table.names.values()]
         self._named = np.sort(np.column_stack(keys_of_rows) if keys_of_rows else np.zeros((n, 0), np.uint32), axis=1)
         wanted = np.column_stack([keys[:n] for keys in asked.values()]) if asked else np.zeros((n, 0), np.uint32)
-        values, encoding.n = statistics.before(self._named, np.ascontiguousarray(wanted), self._y[:n], self._w)
+        values, encoding.n = statistics.encode_rows(self._named, np.ascontiguousarray(wanted), self._y[:n], self._w)
         features = [f"{name}~{suffix}" for name in asked for suffix in suffixes]
         places = [place for place, feature in enumerate(features) if encoding.is_known(feature)]
         #: The features, and their values, float64 [rows, features].
@@ -225,11 +229,11 @@ class _Counting:
         self._statistics.learn_rows(self._named[:n], self._y[:n], self._w[:n])
 
 
-class _Encoding:
+class _BatchEncoding:
     """The features of rows, column by column, up to the first row that must be encoded by itself."""
 
     def __init__(
-        self, columns: ColumnState, table: ReadTable, first: int, end: int, learns: bool, known: set[Hashable] | None
+        self, columns: ColumnState, table: ParsedTable, first: int, end: int, learns: bool, known: set[Hashable] | None
     ) -> None:
         self._columns, self._learns, self._known = columns, learns, known
         #: Number of the first row in the table.
@@ -258,7 +262,9 @@ class _Encoding:
                 self._add_values(name, nothing[: self.n])
         for name in columns.categories:
             if name not in table.table.names:
-                self._add_codes(name, np.zeros(self.n, np.int64), NameColumn(_NONE, [None], _NONE, np.zeros(1, np.uint32), {}))
+                self._add_codes(
+                    name, np.zeros(self.n, np.int64), CategoryColumn(_NONE, [None], _NONE, np.zeros(1, np.uint32), {})
+                )
 
     def is_known(self, feature: Hashable) -> bool:
         """Whether the learner knows a feature."""
@@ -276,8 +282,8 @@ class _Encoding:
         if at < len(rows):
             self.n = min(self.n, int(rows[at]) - self.first)
 
-    def _add_numbers(self, name: Hashable, numbers: NumberColumn) -> None:
-        is_left_out = name not in self._columns.means and not self._learns and self._columns.reading.kind_of(name) != DATE
+    def _add_numbers(self, name: Hashable, numbers: NumericColumn) -> None:
+        is_left_out = name not in self._columns.means and not self._learns and self._columns.parser.get_kind(name) != DATE
         self._cut_at(np.setdiff1d(numbers.wrong, numbers.texts) if is_left_out else numbers.wrong)
         self._add_values(name, numbers.values[self.first : self.first + self.n])
 
@@ -295,7 +301,7 @@ class _Encoding:
                 self.ones.append(np.where(missing, self._place_of(feature), -1))
             else:
                 self.cut(missing)
-        if columns.reading.kind_of(name) == DATE and not missing.all():
+        if columns.parser.get_kind(name) == DATE and not missing.all():
             for cycle in columns.cycles:
                 pairs = [(0.0, 0.0) if value != value else cyclic_pair(value, cycle) for value in numbers[: self.n].tolist()]
                 for part, wave in zip(("sin", "cos"), zip(*pairs, strict=True), strict=False):
@@ -304,15 +310,15 @@ class _Encoding:
                     else:
                         self.cut(~missing)
 
-    def _add_names(self, name: Hashable, names: NameColumn) -> None:
+    def _add_names(self, name: Hashable, names: CategoryColumn) -> None:
         self._cut_at(names.wrong)
         self._add_codes(name, names.codes[self.first : self.first + self.n], names)
 
-    def _add_codes(self, name: Hashable, codes: np.ndarray, names: NameColumn) -> None:
+    def _add_codes(self, name: Hashable, codes: np.ndarray, names: CategoryColumn) -> None:
         columns, texts = self._columns, names.texts
         known = columns.categories.get(name)
         places, is_new, asked = np.full(len(texts), -1), np.zeros(len(texts), bool), np.zeros(len(texts), np.uint32)
-        if known is not None and columns.statistics is not None and columns.is_full(name):
+        if known is not None and columns.target_encoding is not None and columns.is_full(name):
             asked = names.keys.copy()  # all but those that have a feature, which are few
             rest = [code for text in known for code in names.places.get(text, ())]
             rest += [code for code, text in enumerate(texts) if text is None]
@@ -322,9 +328,9 @@ class _Encoding:
             text = None if (spelling := texts[code]) is None else columns.name_of(name, spelling)
             feature: str | None = None
             if text is not None:
-                feature, has_statistic = columns.encode_name(name, text)
-                is_new[code] = known is None or columns.new_feature(name, text) is not None
-                asked[code] = names.keys[code] if has_statistic else 0
+                feature, has_target_encoding = columns.encode_name(name, text)
+                is_new[code] = known is None or columns.propose_feature(name, text) is not None
+                asked[code] = names.keys[code] if has_target_encoding else 0
             elif columns.when_missing == "indicator" and known is not None:
                 feature = f"{name} is missing"
             if feature and self.is_known(feature):

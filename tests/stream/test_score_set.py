@@ -30,7 +30,7 @@ from streamsvm.stream import (
     StreamError,
     stream_loop,
 )
-from streamsvm.stream.scores.several import ClassificationReport, ConfusionMatrix, Scores
+from streamsvm.stream.scores.score_set import ClassificationReport, ConfusionMatrix, ScoreSet
 
 ALL = ["Accuracy", "F1", "ROCAUC", "AveragePrecision", "LogLoss", "BrierScore"]
 ALL += ["ConfusionMatrix", "ClassificationReport", "Calibration", "Thresholds"]
@@ -105,7 +105,7 @@ def test_drift_is_watched_by_labels():
 
 def test_what_guessing_gives():
     end = run([*ALL[:6], "MacroF1"], named(), positive="spam")
-    guesses = {report.name: report.guesses for report in end.scores}
+    guesses = {report.name: report.baselines for report in end.scores}
     share = sum(y == "spam" for _, y in named()[1:]) / 599
     label, most = ("spam", share) if share > 0.5 else ("ham", 1.0 - share)
     assert guesses["Accuracy"] == ((f"always {label!r}", pytest.approx(most)),)
@@ -115,8 +115,8 @@ def test_what_guessing_gives():
     assert guesses["AveragePrecision"] == (("rows in any order", pytest.approx(share)),)
     assert guesses["BrierScore"][0][1] == pytest.approx(share * (1.0 - share), abs=5e-3)
     assert guesses["MacroF1"] == ((f"always {label!r}", pytest.approx(most / (1.0 + most))),)
-    assert run("F1").scores[0].guesses[0][0] == "always the positive label"
-    assert run(metrics.ROCAUC()).scores[0].guesses == ()
+    assert run("F1").scores[0].baselines[0][0] == "always the positive label"
+    assert run(metrics.ROCAUC()).scores[0].baselines == ()
 
 
 @pytest.mark.parametrize("name", ["MAE", "MSE", "RMSE", "R2"])
@@ -125,7 +125,7 @@ def test_what_guessing_gives_for_numbers(name):
     end = run(name, rows, BSGDRegressor(20, seed=1))
     y = np.array([target for _, target in rows])
     means = np.cumsum(y)[:-1] / np.arange(1, len(y))
-    for (what, found), guess in zip(end.scores[0].guesses, (means, y[:-1]), strict=True):
+    for (what, found), guess in zip(end.scores[0].baselines, (means, y[:-1]), strict=True):
         assert what in ("the mean so far", "the last target")
         if name == "R2":
             expected = 1.0 - ((y[1:] - guess) ** 2).sum() / ((y - y.mean()) ** 2).sum()
@@ -133,7 +133,7 @@ def test_what_guessing_gives_for_numbers(name):
             twin = {"MAE": sk.mean_absolute_error, "MSE": sk.mean_squared_error, "RMSE": sk.root_mean_squared_error}[name]
             expected = twin(y[1:], guess)
         assert found == pytest.approx(expected, abs=1e-6)
-    assert run("SMAPE", rows, BSGDRegressor(20, seed=1)).scores[0].guesses == ()
+    assert run("SMAPE", rows, BSGDRegressor(20, seed=1)).scores[0].baselines == ()
     both = run(["R2", "MAE"], rows, BSGDRegressor(20, seed=1))
     assert run("MAE", rows, BSGDRegressor(20, seed=1)).scores == both.scores[1:]
 
@@ -159,7 +159,7 @@ def test_calibration_is_that_of_scikit_learn():
     rng = np.random.default_rng(0)
     p = np.sort(rng.dirichlet([1.0, 1.0, 1.0], 500), axis=1)
     y = rng.integers(0, 3, 500)
-    score = Scores(["Accuracy", "Calibration"], 10).all[1]
+    score = ScoreSet(["Accuracy", "Calibration"], 10).all[1]
     score.update_many(y.tolist(), {label: p[:, label] for label in range(3)})
     *bins, _ = score.table[1:]
     right, expected = calibration.calibration_curve(y == 2, p[:, 2], n_bins=10)  # the last label is the most probable one
@@ -205,10 +205,10 @@ def test_metrics_that_are_none(metric, message):
 
 def test_names_that_are_not_for_regressors():
     for name in ("ROCAUC", "ConfusionMatrix", "Accuracy"):
-        raises("is not a metric of river for regressors; try MAE", Scores, name, 10, regression=True)
-    raises("'nothing' is not the name of a metric; try MAE, RMSE or R2", Scores, ["MAE", "nothing"], 10, regression=True)
-    raises("window must be at least 1", Scores, "MAE", 0, regression=True)
-    raises("Accuracy, MacroF1 treat all labels alike", Scores, ["Accuracy", "MacroF1"], 10, "spam")
+        raises("is not a metric of river for regressors; try MAE", ScoreSet, name, 10, regression=True)
+    raises("'nothing' is not the name of a metric; try MAE, RMSE or R2", ScoreSet, ["MAE", "nothing"], 10, regression=True)
+    raises("window must be at least 1", ScoreSet, "MAE", 0, regression=True)
+    raises("Accuracy, MacroF1 treat all labels alike", ScoreSet, ["Accuracy", "MacroF1"], 10, "spam")
 
 
 def changed(path, change):
@@ -232,7 +232,7 @@ def test_states_that_somebody_has_written(regression):
     names = ["MAE", "R2"] if regression else ["Accuracy", "LogLoss", "ConfusionMatrix", "ClassificationReport", "Calibration"]
 
     def made():
-        return Scores(names, 20, regression=regression)
+        return ScoreSet(names, 20, regression=regression)
 
     scores = made()
     for i in range(30):

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from chunks import exact
 from streamsvm.stream import Row, Table
-from streamsvm.stream.tables import Reading
+from streamsvm.stream.tables import TableParser
 
 NUMBERS = [0, 1, -999, 2024, 20240131, 1_700_000_000_000, 2**60, 0.0, 1.0, -999.0, 2.5, 1e11, 1.7e12, -1e15, math.nan, math.inf]
 TEXTS = ["", " ", "NA", " NA ", "nan", "1", "-999", "1.5", "1,5", "1_0", "x", "02.01.2024", "20240131", "1700000000000"]
@@ -37,10 +37,10 @@ missing = st.sampled_from([[], ["NA"], ["-999", "1", "2.5"], ["2024-01-02", "nan
 @given(st.data(), st.sampled_from(WAYS), missing, st.sampled_from([None, None, ".", ","]))
 def test_columns_are_read_as_rows(values, data, how, missing, decimal):
     values = data.draw(values)
-    reading, plain = Reading(how, missing=missing, decimal=decimal), list(values)
+    reading, plain = TableParser(how, missing=missing, decimal=decimal), list(values)
     if isinstance(values, np.ndarray):
         plain = values.tolist()
-    table = reading.table(Table(("a",), [values], plain))
-    assert table.names == (() if reading.kind_of("a") == "drop" else ("a",))
+    table = reading.parse_table(Table(("a",), [values], plain))
+    assert table.names == (() if reading.get_kind("a") == "drop" else ("a",))
     for i, value in enumerate(plain):
-        assert exact(table.row(i)) == exact(Row(reading.row([("a", value)]), reading.label(value)))
+        assert exact(table.row(i)) == exact(Row(reading.parse_row([("a", value)]), reading.parse_label(value)))

@@ -14,8 +14,8 @@ from saved import dumps, loads
 from streamsvm import BSGDClassifier, BSGDRegressor, SVMClassifier
 from streamsvm.files.category_names import compute_column_seed, compute_name_key
 from streamsvm.stream import Table
-from streamsvm.stream.tables import TableEncoder, TableModel, statistics
-from streamsvm.stream.tables.statistics import MOST_LABELS, NameStatistics
+from streamsvm.stream.tables import TableEncoder, TableModel, target_encoding
+from streamsvm.stream.tables.target_encoding import MOST_LABELS, TargetEncoding
 
 KEYS = [compute_name_key(compute_column_seed("c"), name) for name in "abcdef"]
 
@@ -53,31 +53,33 @@ rows = st.tuples(st.lists(st.sampled_from(KEYS), max_size=3, unique=True), st.in
 
 @given(st.lists(rows, max_size=60), st.integers(2, 12))
 def test_log_odds_are_those_of_a_slow_twin(given, n_labels):
-    known, twin = NameStatistics(), Twin()
+    known, twin = TargetEncoding(), Twin()
     for keys, y, w in given:
         label = f"y{y % n_labels}"
-        known.learn(keys, label, w)
+        known.learn_row(keys, label, w)
         twin.learn(keys, label, w)
     labels = twin.labels[:MOST_LABELS] if len(twin.labels) > 2 else [max(twin.labels, default=None)] * (len(twin.labels) == 2)
     assert known.suffixes == labels
     expected = [[twin.odds(key, label) for label in labels] for key in KEYS]
-    np.testing.assert_allclose(known.of(KEYS), np.array(expected).reshape(len(KEYS), len(labels)), rtol=1e-9, atol=1e-12)
+    np.testing.assert_allclose(
+        known.encode_names(KEYS), np.array(expected).reshape(len(KEYS), len(labels)), rtol=1e-9, atol=1e-12
+    )
 
 
 @given(
     st.lists(st.tuples(st.sampled_from(KEYS), st.floats(-100.0, 100.0), st.sampled_from([1.0, 0.25])), min_size=1, max_size=60)
 )
 def test_means_are_in_deviations_of_all_targets(given):
-    known = NameStatistics()
+    known = TargetEncoding()
     for key, y, w in given:
-        known.learn([key], y, w)
+        known.learn_row([key], y, w)
     y, w = (np.array([row[place] for row in given]) for place in (1, 2))
     mean = np.average(y, weights=w)
     spread = math.sqrt(np.average((y - mean) ** 2, weights=w))
     for key in KEYS:
         mine = np.array([row[0] == key for row in given])
         expected = np.sum(w[mine] * (y[mine] - mean)) / (np.sum(w[mine]) + 5.0) / spread if spread > 1e-6 else 0.0
-        assert spread <= 1e-6 or known.of([key])[0, 0] == pytest.approx(expected, rel=1e-6, abs=1e-7)
+        assert spread <= 1e-6 or known.encode_names([key])[0, 0] == pytest.approx(expected, rel=1e-6, abs=1e-7)
 
 
 def test_a_name_does_not_know_the_label_of_its_own_row():
@@ -97,11 +99,11 @@ def table_of(n, names, seed=0):
     return Table(tuple(names), [*columns]), y
 
 
-@pytest.mark.parametrize("of_numbers", [False, True])
-def test_a_full_table_gives_rows_together_what_it_gives_one_by_one(monkeypatch, of_numbers):
-    monkeypatch.setattr(statistics, "MOST_NAMES", 512)
+@pytest.mark.parametrize("is_regression", [False, True])
+def test_a_full_table_gives_rows_together_what_it_gives_one_by_one(monkeypatch, is_regression):
+    monkeypatch.setattr(target_encoding, "MOST_NAMES", 512)
     table, y = table_of(3000, {"a": 5, "b": 700, "c": 30})
-    y = [float(each) + i % 7 / 8 if of_numbers else each for i, each in enumerate(y)]
+    y = [float(each) + i % 7 / 8 if is_regression else each for i, each in enumerate(y)]
     many = TableEncoder("a:category,b:category,c:category")
     one = copy.deepcopy(many)
     first = together = 0
@@ -121,7 +123,7 @@ def test_a_full_table_gives_rows_together_what_it_gives_one_by_one(monkeypatch, 
             first += 1
     assert together > 2000
     assert dumps(many) == dumps(one)
-    assert len(many.statistics.keys) > 256
+    assert len(many.target_encoding.keys) > 256
 
 
 LABELS = {
@@ -139,13 +141,13 @@ LABELS = {
 
 @pytest.mark.parametrize("kind", LABELS)
 def test_kinds_of_labels(kind):
-    labels, of_numbers, suffixes = LABELS[kind]
-    known = NameStatistics()
+    labels, is_regression, suffixes = LABELS[kind]
+    known = TargetEncoding()
     for y in labels * 2:
-        known.learn(KEYS[:1], y)
-    assert known.of_numbers is of_numbers
+        known.learn_row(KEYS[:1], y)
+    assert known.is_regression is is_regression
     assert [suffix[:51] for suffix in known.suffixes] == suffixes
-    assert loads(dumps(TableEncoder("c:category"))).statistics.suffixes == []
+    assert loads(dumps(TableEncoder("c:category"))).target_encoding.suffixes == []
 
 
 def learned(table, y, rows):
@@ -167,12 +169,18 @@ def test_merged_encoders_know_the_rows_of_all(labels):
     merged.merge_with(*parts[1:])
     assert [dumps(each) for each in parts[1:]] == before
     keys = [compute_name_key(compute_column_seed("b"), f"b{i}") for i in range(60)]
-    at = [whole.statistics.suffixes.index(suffix) for suffix in merged.statistics.suffixes if suffix in whole.statistics.suffixes]
-    mine = [place for place, suffix in enumerate(merged.statistics.suffixes) if suffix in whole.statistics.suffixes]
+    at = [
+        whole.target_encoding.suffixes.index(suffix)
+        for suffix in merged.target_encoding.suffixes
+        if suffix in whole.target_encoding.suffixes
+    ]
+    mine = [place for place, suffix in enumerate(merged.target_encoding.suffixes) if suffix in whole.target_encoding.suffixes]
     assert at
-    np.testing.assert_allclose(merged.statistics.of(keys)[:, mine], whole.statistics.of(keys)[:, at], rtol=1e-9, atol=1e-12)
+    np.testing.assert_allclose(
+        merged.target_encoding.encode_names(keys)[:, mine], whole.target_encoding.encode_names(keys)[:, at], rtol=1e-9, atol=1e-12
+    )
     again = loads(dumps(merged))
-    assert again.statistics.of(keys).tolist() == merged.statistics.of(keys).tolist()
+    assert again.target_encoding.encode_names(keys).tolist() == merged.target_encoding.encode_names(keys).tolist()
 
 
 def test_labels_and_numbers_cannot_be_merged():
@@ -196,9 +204,9 @@ def test_saved_in_the_middle_it_goes_on_alike(data):
 
 
 def test_arrays_of_which_compiled_code_would_not_know_the_size_are_refused():
-    known = NameStatistics()
+    known = TargetEncoding()
     for i in range(40):
-        known.learn(KEYS[: 1 + i % 4], "xy"[i % 2])
+        known.learn_row(KEYS[: 1 + i % 4], "xy"[i % 2])
     state = known.__getstate__()
     keys, counts = state["keys"], state["counts"]
     wrong = {
@@ -212,7 +220,7 @@ def test_arrays_of_which_compiled_code_would_not_know_the_size_are_refused():
     }
     for name, values in wrong.items():
         for value in values:
-            raises("do not fit", NameStatistics.__new__(NameStatistics).__setstate__, state | {name: value})
+            raises("do not fit", TargetEncoding.__new__(TargetEncoding).__setstate__, state | {name: value})
 
 
 def test_an_encoder_with_buckets_is_saved_without_statistics():
@@ -235,8 +243,8 @@ def test_a_million_names_in_a_hundred_columns_fit_into_eight_megabytes():
     for i in range(40):
         encoder.learn_one(table.row(i).x, labels[i])
     encoder.learn_many(pd.DataFrame(dict(zip(names, table.columns, strict=True))), labels)
-    assert len(encoder.statistics.keys) > 60_000
-    assert encoder.statistics.nbytes < 6 * 2**20
+    assert len(encoder.target_encoding.keys) > 60_000
+    assert encoder.target_encoding.nbytes < 6 * 2**20
     assert len(dumps(encoder)) < 8 * 2**20
 
 
