@@ -4,6 +4,6 @@
 """
 
 from streamsvm.edge.predictor import Predictor, load, loads
-from streamsvm.edge.program import ExportError
+from streamsvm.edge.step import ExportError
 
 __all__ = ["ExportError", "Predictor", "load", "loads"]

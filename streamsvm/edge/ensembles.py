@@ -1,23 +1,23 @@
-"""The steps of a program that an ensemble is made of: the checks of their arrays and options, and their values by numpy.
+"""The operations that an exported ensemble consists of, for `streamsvm.edge.operations`: nearest neighbours, forest, and experts.
 
-An ensemble's ``experts`` say a number for each output, in the order of experts, of each one all outputs. What an expert says may
-be a correction of what another one says. Stacks weigh what they all say, after 1 and the outcome of their votes: the log odds of
-labels, or a number. The answer is that of the stacks, of the votes or of the expert that is best, whichever the ensemble
-follows; decision values of labels are log odds, in which the answer leads. The vote of an expert, and the answer of votes and of
-the best expert, is the first label whose number is the largest, or less by at most `ALIKE`.
+**experts** combines the outputs of an ensemble's members (its experts). The input holds, for each expert in turn, one number per
+output. ``corrects`` names, for a residual expert, the expert whose residual it predicts; the two numbers are added. Each expert
+votes for the first label whose number is the largest, up to `TIE_TOLERANCE`. The votes are weighted by ``votes``. Linear stacking
+models (``weights``) combine 1, the outcome of the vote and the numbers of all experts; their mean is weighted by ``shares``.
+``follows`` says whose prediction is returned: 0 the stacking models', 1 the vote's, 2 the best expert's. The output of a
+classifier is log odds, in which the predicted label is the largest.
 
-In ``neighbours`` the ``vectors`` nearest to x vote: as many as the option ``neighbours`` says, or all where there are fewer; of
-equally near ones the first. Distances are compared as float32 after adding `ROUNDING`, which rounds them to 1/1024, so that
-rounding errors do not choose among vectors that are equally far. The distance is the sum over j of
-relevance_j min(|x_j - vector_j|, reach), but `NEAREST_DISTANCE` at least, and a vote is weight / (distance + offset)^power. With
-``labels``, the targets are their numbers, and the value is the share of the votes that each label has. Where ``labels`` is 0, it
-is the mean of the targets, weighted by the votes.
+**neighbours** is weighted k nearest neighbours, with the option ``neighbours`` as k. The distance is the sum over the features j
+of feature_weights_j min(|x_j - vector_j|, max_difference), but at least `MIN_DISTANCE`. A neighbour votes with weight / (distance
++ offset)^power. Among equally distant vectors, the first ones count: distances are compared as float32 after adding
+`ROUNDING_OFFSET`, which rounds them to 1/1024, so that rounding errors do not choose. With ``labels`` > 0, targets are class
+indices, and the output is each label's share of the votes. With ``labels`` 0, the output is the weighted mean of the targets.
 
-In a ``forest``, x goes from the root of each tree to a leaf: from a node to the child at ``left`` if it passes, and else to the
-next one. It passes if the number of the node's ``feature``, rounded to float32, is at most the threshold, or where ``equal`` is 1
-if it equals that. Of a leaf, ``left`` is -1 and ``feature`` the leaf's number. Each tree has one of the ``votes``, which it gives
-to the two labels of the leaf, ``targets``, in proportion to their ``counts``. The value is the share of the votes of each label.
-Where ``labels`` is 0, leaves have ``means`` in place of targets and counts, and the value is their mean, weighted by the votes.
+**forest** is a forest of decision trees. A row starts at the ``roots``. It goes from an inner node to the node ``left`` if it
+passes the test of the node, else to the node ``left`` + 1. It passes if its number of the ``feature``, rounded to float32, is at
+most the threshold, or, where ``equal`` is 1, equals it. A leaf has a ``left`` of -1, and ``feature`` is its leaf index. Each tree
+distributes its ``votes`` over the two labels of the leaf (``targets``) in proportion to their ``counts``. The output is each
+label's share of the votes. With ``labels`` 0, leaves have ``means`` instead, and the output is their mean, weighted by the votes.
 """
 
 from __future__ import annotations
@@ -37,15 +37,18 @@ from streamsvm.edge.step import (
     read_option,
 )
 
-_LEAST, _MOST = 1e-30, 1e30  # of what distances and votes are made of, so that float32 has their sums and quotients
-#: What is added to distances when they are compared, in float32; what they count as at least.
-ROUNDING, NEAREST_DISTANCE = np.float32(8192.0), 2.0**-15
-#: Numbers of an expert that differ by no more are equal to its vote.
-ALIKE = 2.0**-16
-SAID, SAID_NUMBER = 3.0, 10.0  # to which what an expert says of labels and of numbers is bounded
-#: By which the answer leads others that are as probable.
-LEAD = 2.0**-40
-_LARGEST = 1e38  # of the numbers that a forest compares
+_MIN_SIZE, _MAX_SIZE = 1e-30, 1e30  # of weights, votes and distances, so that float32 can hold their sums and quotients
+#: Added to distances in float32 before they are compared, which rounds them to 1/1024.
+ROUNDING_OFFSET = np.float32(8192.0)
+#: Smaller distances to neighbours count as this.
+MIN_DISTANCE = 2.0**-15
+#: Numbers of an expert that differ by at most this are equal when it votes.
+TIE_TOLERANCE = 2.0**-16
+MAX_EXPERT_LOG_ODDS = 3.0  # the numbers of a classifier's experts are clipped to this
+MAX_EXPERT_TARGET = 10.0  # the predictions of a regressor's experts are clipped to this many standard deviations
+#: The log odds, or relative probability, by which the predicted label leads labels that are as probable.
+WINNER_LEAD = 2.0**-40
+_MAX_FOREST_INPUT = 1e38  # the features of a forest are clipped to this, because they are compared as float32
 ABOVE_HALF = 0.5 + 2.0**-52
 
 
@@ -53,78 +56,79 @@ ABOVE_HALF = 0.5 + 2.0**-52
 
 
 def check_neighbours(step: Step, width: int) -> int:
-    """Return the width of a step ``neighbours``."""
+    """Check a step ``neighbours`` whose input has ``width`` features, and return the width of its output."""
     n, labels = check_vectors(step, width), read_option(step, "labels", 0, MAX_CLASSES, whole=True)
     if not n or labels == 1:
         raise ExportError("a step 'neighbours' has no vectors, or one label")
     read_option(step, "neighbours", 1, whole=True)
     read_option(step, "power", 1, 8, whole=True)
-    read_option(step, "offset", _LEAST, _MOST)
-    reach = read_option(step, "max_difference", _LEAST, _MOST)
+    read_option(step, "offset", _MIN_SIZE, _MAX_SIZE)
+    max_difference = read_option(step, "max_difference", _MIN_SIZE, _MAX_SIZE)
     sizes = {"feature_weights": width, "targets": n, "weights": n}
-    relevance, targets, weights = (read_array(step, name, (size,)).astype(np.float64) for name, size in sizes.items())
-    if (relevance < 0.0).any() or (relevance > _MOST).any() or relevance.sum() * reach > _MOST:
+    feature_weights, targets, weights = (read_array(step, name, (size,)).astype(np.float64) for name, size in sizes.items())
+    max_distance = feature_weights.sum() * max_difference
+    if (feature_weights < 0.0).any() or (feature_weights > _MAX_SIZE).any() or max_distance > _MAX_SIZE:
         raise ExportError("feature_weights of a step 'neighbours' is below 0, or its distances are too large")
-    if (weights < _LEAST).any() or (weights > _MOST).any():
+    if (weights < _MIN_SIZE).any() or (weights > _MAX_SIZE).any():
         raise ExportError("weights of a step 'neighbours' are not above 0, or too large")
     if labels and not ((targets >= 0.0) & (targets < labels) & (targets == np.floor(targets))).all():
-        raise ExportError("targets of a step 'neighbours' are not the numbers of labels")
+        raise ExportError("targets of a step 'neighbours' are not class indices")
     return int(labels) or 1
 
 
 def check_experts(step: Step, width: int) -> int:
-    """Return the width of a step ``experts``."""
-    inputs, outputs = len(step.arrays["votes"]), read_option(step, "outputs", 1, MAX_CLASSES, whole=True)
-    if not inputs or width != inputs * outputs:
-        raise ExportError(f"a step 'experts' has {width} numbers of {inputs} experts")
-    stacks = len(read_array(step, "weights", (-1, inputs + 2)))
-    shares, votes = read_array(step, "shares", (stacks,)), read_array(step, "votes", (inputs,))
-    corrects = read_array(step, "corrects", (inputs,), "i")
-    if not stacks or (shares < 0.0).any() or (votes < 0.0).any() or not (shares.sum() > 0.0 and votes.sum() > 0.0):
+    """Check a step ``experts`` whose input has ``width`` numbers, and return the width of its output."""
+    n_experts, outputs = len(step.arrays["votes"]), read_option(step, "outputs", 1, MAX_CLASSES, whole=True)
+    if not n_experts or width != n_experts * outputs:
+        raise ExportError(f"a step 'experts' has {width} numbers of {n_experts} experts")
+    n_stacks = len(read_array(step, "weights", (-1, n_experts + 2)))
+    shares, votes = read_array(step, "shares", (n_stacks,)), read_array(step, "votes", (n_experts,))
+    corrects = read_array(step, "corrects", (n_experts,), "i")
+    if not n_stacks or (shares < 0.0).any() or (votes < 0.0).any() or not (shares.sum() > 0.0 and votes.sum() > 0.0):
         raise ExportError("shares of a step 'experts' are below 0, or all 0")
-    if not ((corrects >= -1) & (corrects < np.arange(inputs))).all():
-        raise ExportError("a step 'experts' has one that corrects none before it")
-    read_option(step, "best", 0, inputs - 1, whole=True)
+    if not ((corrects >= -1) & (corrects < np.arange(n_experts))).all():
+        raise ExportError("an expert of a step 'experts' corrects an expert that is not before it")
+    read_option(step, "best", 0, n_experts - 1, whole=True)
     read_option(step, "follows", 0, 2, whole=True)
     if step.options["task"] not in ("classification", "regression") or (step.options["task"] == "regression" and outputs != 1):
-        raise ExportError("a step 'experts' is of labels, or of one number")
+        raise ExportError("a step 'experts' has an unknown task, or a regression with several outputs")
     for name in ("prior", "share") if step.options["task"] == "classification" else ():
         read_option(step, name, 0.0, 1.0)
     return int(outputs)
 
 
 def check_forest(step: Step, width: int) -> int:
-    """Return the width of a step ``forest``."""
+    """Check a step ``forest`` whose input has ``width`` features, and return the width of its output."""
     labels, roots = read_option(step, "labels", 0, MAX_CLASSES, whole=True), read_array(step, "roots", (-1,), "i")
     left, n = read_array(step, "left", (-1,), "i"), len(step.arrays["left"])
     feature, equal = (read_array(step, name, (n,), "i") for name in ("feature", "equal"))
     read_array(step, "thresholds", (n,))
     if labels == 1:
-        raise ExportError("labels of a step 'forest' are one: there are two or more, or 0 where numbers are predicted")
-    votes, inner = read_array(step, "votes", (len(roots),)).astype(np.float64), left >= 0
+        raise ExportError("labels of a step 'forest' must be 0 for regression, or at least 2")
+    votes, is_inner = read_array(step, "votes", (len(roots),)).astype(np.float64), left >= 0
     if labels:
         counts = read_array(step, "counts", (-1, 2), "i")
-        known, leaves = read_array(step, "targets", (len(counts), 2), "i"), len(counts)
-        possible = ((known >= 0) & (known < labels)).all() and ((counts >= 0) & (counts < 2**15)).all()
+        targets, n_leaves = read_array(step, "targets", (len(counts), 2), "i"), len(counts)
+        leaves_are_valid = ((targets >= 0) & (targets < labels)).all() and ((counts >= 0) & (counts < 2**15)).all()
     else:
         means = read_array(step, "means", (-1,))
-        possible, leaves = (np.abs(means) <= _MOST).all(), len(means)
-    # Children come behind their parents, and in the same tree: so that each walk ends, and many roots do not share a long one.
-    ends = np.append(roots[1:], n)[np.searchsorted(roots, np.arange(n), "right") - 1] if len(roots) and n else left
-    good = (
+        leaves_are_valid, n_leaves = (np.abs(means) <= _MAX_SIZE).all(), len(means)
+    # Children come after their parents and within the same tree. So each walk terminates, and trees cannot share a long path.
+    tree_ends = np.append(roots[1:], n)[np.searchsorted(roots, np.arange(n), "right") - 1] if len(roots) and n else left
+    is_valid = (
         n > 0
-        and possible
+        and leaves_are_valid
         and len(roots) > 0
         and roots[0] == 0
         and roots[-1] < n
         and (roots[1:] > roots[:-1]).all()
-        and ((left == -1) | ((left > np.arange(n)) & (left < ends - 1))).all()
-        and ((feature >= 0) & (feature < np.where(inner, width, leaves))).all()
+        and ((left == -1) | ((left > np.arange(n)) & (left < tree_ends - 1))).all()
+        and ((feature >= 0) & (feature < np.where(is_inner, width, n_leaves))).all()
         and ((equal == 0) | (equal == 1)).all()
     )
-    if not good:
+    if not is_valid:
         raise ExportError("the trees of a step 'forest' do not fit together")
-    if not ((votes >= _LEAST) & (votes <= _MOST)).all():
+    if not ((votes >= _MIN_SIZE) & (votes <= _MAX_SIZE)).all():
         raise ExportError("votes of a step 'forest' are not above 0, or too large")
     return int(labels) or 1
 
@@ -132,116 +136,118 @@ def check_forest(step: Step, width: int) -> int:
 # Values -----------------------------------------------------------------------------------------------------------------------
 
 
-def neighbours(step: Step, x: np.ndarray) -> np.ndarray:
-    """Return the share of the votes that each label has, or the mean target."""
+def evaluate_neighbours(step: Step, x: np.ndarray) -> np.ndarray:
+    """Return each label's share of the votes, float64 [n, labels], or the mean target, float64 [n, 1]."""
     vectors, labels = dequantise_vectors(step), step.options["labels"]
-    at_once = max(MAX_NUMBERS_AT_ONCE // max(vectors.size, 1), 1)
+    chunk_rows = max(MAX_NUMBERS_AT_ONCE // max(vectors.size, 1), 1)
     out = np.empty((len(x), labels or 1))
-    for begin in range(0, len(x), at_once):
-        part = x[begin : begin + at_once]
-        targets, shares = _nearest_votes(step, vectors, part)
+    for start in range(0, len(x), chunk_rows):
+        chunk = x[start : start + chunk_rows]
+        targets, shares = _find_nearest_votes(step, vectors, chunk)
         if labels:
-            places = np.arange(len(part))[:, None] * labels + targets.astype(np.int64)
-            counted = np.bincount(places.ravel(), shares.ravel(), minlength=len(part) * labels)
-            out[begin : begin + at_once] = counted.reshape(len(part), labels)
+            bins = np.arange(len(chunk))[:, None] * labels + targets.astype(np.int64)
+            sums = np.bincount(bins.ravel(), shares.ravel(), minlength=len(chunk) * labels)
+            out[start : start + chunk_rows] = sums.reshape(len(chunk), labels)
         else:
-            out[begin : begin + at_once, 0] = (shares * targets).sum(axis=1)
+            out[start : start + chunk_rows, 0] = (shares * targets).sum(axis=1)
     return out
 
 
-def _nearest_votes(step: Step, vectors: np.ndarray, x: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """Return the targets of the vectors that are nearest to each row, and their shares of the votes, [n, neighbours] each."""
-    ways = x[:, None] - vectors
-    np.minimum(np.abs(ways, out=ways), step.options["max_difference"], out=ways)
-    distances = np.einsum(
-        "ijk,k->ij", ways, step.arrays["feature_weights"]
-    )  # the same sum for each vector, so that ties stay ties
-    rounded = distances.astype(np.float32) + ROUNDING
+def _find_nearest_votes(step: Step, vectors: np.ndarray, x: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """Return the targets of the nearest vectors of each row and their shares of the votes, both [n, neighbours]."""
+    differences = x[:, None] - vectors
+    np.minimum(np.abs(differences, out=differences), step.options["max_difference"], out=differences)
+    # einsum sums in the same order for each vector, so that equal distances stay equal.
+    distances = np.einsum("ijk,k->ij", differences, step.arrays["feature_weights"])
+    rounded = distances.astype(np.float32) + ROUNDING_OFFSET
     nearest = np.argsort(rounded, axis=1, kind="stable")[:, : step.options["neighbours"]]
-    away = np.maximum(np.take_along_axis(distances, nearest, axis=1), NEAREST_DISTANCE) + step.options["offset"]
-    ratios = away.min(axis=1, keepdims=True) / away  # of any size, shares are the same
+    divisors = np.maximum(np.take_along_axis(distances, nearest, axis=1), MIN_DISTANCE) + step.options["offset"]
+    ratios = divisors.min(axis=1, keepdims=True) / divisors  # at most 1, so that powers do not overflow; shares are the same
     votes = step.arrays["weights"][nearest] * ratios ** step.options["power"]
     return step.arrays["targets"][nearest], votes / votes.sum(axis=1, keepdims=True)
 
 
-def experts(step: Step, x: np.ndarray) -> np.ndarray:
-    """Return the log odds of labels, or a number."""
+def evaluate_experts(step: Step, x: np.ndarray) -> np.ndarray:
+    """Return the log odds of the labels, float64 [n, outputs], or the predicted number, float64 [n, 1]."""
     outputs, votes = step.options["outputs"], step.arrays["votes"]
-    said = x.reshape(len(x), len(votes), outputs).transpose(0, 2, 1).copy()  # [n, outputs, experts]
+    predictions = x.reshape(len(x), len(votes), outputs).transpose(0, 2, 1).copy()  # [n, outputs, experts]
     if step.options["task"] == "regression":
-        return _number_of_experts(step, said[:, 0])
-    return _odds_of_experts(step, said)
+        return _combine_regressors(step, predictions[:, 0])
+    return _combine_classifiers(step, predictions)
 
 
-def _number_of_experts(step: Step, said: np.ndarray) -> np.ndarray:
+def _combine_regressors(step: Step, predictions: np.ndarray) -> np.ndarray:
+    """Return the prediction of an ensemble, [n, 1], from those of its experts, [n, experts], which are changed in place."""
     for m, corrected in enumerate(step.arrays["corrects"].tolist()):
         if corrected >= 0:
-            said[:, m] += np.clip(said[:, corrected], -SAID_NUMBER, SAID_NUMBER)
-    said = np.clip(said, -SAID_NUMBER, SAID_NUMBER)
+            predictions[:, m] += np.clip(predictions[:, corrected], -MAX_EXPERT_TARGET, MAX_EXPERT_TARGET)
+    predictions = np.clip(predictions, -MAX_EXPERT_TARGET, MAX_EXPERT_TARGET)
     votes, shares = step.arrays["votes"], step.arrays["shares"]
-    voted = said @ votes / votes.sum()
-    inputs = np.concatenate([np.ones((len(said), 1)), voted[:, None], said], axis=1)
-    stacked = np.clip(inputs @ step.arrays["weights"].T, -SAID_NUMBER, SAID_NUMBER) @ shares / shares.sum()
-    return (stacked, voted, said[:, step.options["best"]])[step.options["follows"]][:, None]
+    voted = predictions @ votes / votes.sum()
+    inputs = np.concatenate([np.ones((len(predictions), 1)), voted[:, None], predictions], axis=1)
+    stacked = np.clip(inputs @ step.arrays["weights"].T, -MAX_EXPERT_TARGET, MAX_EXPERT_TARGET) @ shares / shares.sum()
+    return (stacked, voted, predictions[:, step.options["best"]])[step.options["follows"]][:, None]
 
 
-def _odds_of_experts(step: Step, said: np.ndarray) -> np.ndarray:
-    n, outputs, _ = said.shape
+def _combine_classifiers(step: Step, predictions: np.ndarray) -> np.ndarray:
+    """Return the log odds of an ensemble, [n, outputs], from the decision values of its experts, [n, outputs, experts]."""
+    n, outputs, _ = predictions.shape
     votes, shares, prior = step.arrays["votes"], step.arrays["shares"], step.options["prior"]
     if outputs == 1:
-        voted = (np.where(said > ALIKE, 1.0, -1.0) @ votes / votes.sum())[:, :, None]
+        voted = (np.where(predictions > TIE_TOLERANCE, 1.0, -1.0) @ votes / votes.sum())[:, :, None]
     else:
-        voted = (_first_alike(said, ALIKE)[:, None] == np.arange(outputs)[:, None]) @ votes[:, None] / votes.sum()
+        is_winner = _find_first_largest(predictions, TIE_TOLERANCE)[:, None] == np.arange(outputs)[:, None]
+        voted = is_winner @ votes[:, None] / votes.sum()
     constant = np.full((n, outputs, 1), 1.0 if outputs == 1 else 0.0)
-    inputs = np.clip(np.concatenate([constant, voted, said], axis=2), -SAID, SAID)
+    inputs = np.clip(np.concatenate([constant, voted, predictions], axis=2), -MAX_EXPERT_LOG_ODDS, MAX_EXPERT_LOG_ODDS)
     stacked = inputs @ (shares @ step.arrays["weights"] / shares.sum())  # [n, outputs]
-    sources = stacked, voted[:, :, 0], said[:, :, step.options["best"]]
-    followed, alike = sources[step.options["follows"]], ALIKE if step.options["follows"] else 0.0
+    sources = stacked, voted[:, :, 0], predictions[:, :, step.options["best"]]
+    followed, tolerance = sources[step.options["follows"]], TIE_TOLERANCE if step.options["follows"] else 0.0
     if outputs == 1:
-        positive = followed > alike
-        p = np.where(positive == (stacked > 0.0), 1.0 / (1.0 + np.exp(-np.clip(stacked, -30.0, 30.0))), 0.5)
+        is_positive = followed > tolerance
+        p = np.where(is_positive == (stacked > 0.0), 1.0 / (1.0 + np.exp(-np.clip(stacked, -30.0, 30.0))), 0.5)
         p += prior * (step.options["share"] - p)
-        p = np.where(positive, np.maximum(p, ABOVE_HALF), np.minimum(p, 0.5))
+        p = np.where(is_positive, np.maximum(p, ABOVE_HALF), np.minimum(p, 0.5))
         return np.log(p / (1.0 - p))
-    rows, chosen = np.arange(n), _first_alike(followed, alike)
-    stacked[rows, chosen] = stacked.max(axis=1) + LEAD
+    rows, winners = np.arange(n), _find_first_largest(followed, tolerance)
+    stacked[rows, winners] = stacked.max(axis=1) + WINNER_LEAD
     return stacked
 
 
-def _first_alike(values: np.ndarray, alike: float) -> np.ndarray:
-    """Return the first place along axis 1 whose number is the largest, or less by at most ``alike``."""
-    return (values >= values.max(axis=1, keepdims=True) - alike).argmax(axis=1)
+def _find_first_largest(values: np.ndarray, tolerance: float) -> np.ndarray:
+    """Return the first index along axis 1 whose number is the largest, or smaller by at most ``tolerance``."""
+    return (values >= values.max(axis=1, keepdims=True) - tolerance).argmax(axis=1)
 
 
-def forest(step: Step, x: np.ndarray) -> np.ndarray:
-    """Return the share of the votes that each label has, or the mean of leaves."""
-    a, labels, trees = step.arrays, step.options["labels"], len(step.arrays["roots"])
-    at_once = max(MAX_NUMBERS_AT_ONCE // (4 * trees), 1)
+def evaluate_forest(step: Step, x: np.ndarray) -> np.ndarray:
+    """Return each label's share of the votes, float64 [n, labels], or the mean of the leaves, float64 [n, 1]."""
+    arrays, labels, n_trees = step.arrays, step.options["labels"], len(step.arrays["roots"])
+    chunk_rows = max(MAX_NUMBERS_AT_ONCE // (4 * n_trees), 1)
     out = np.empty((len(x), labels or 1))
-    for begin in range(0, len(x), at_once):
-        part = np.clip(x[begin : begin + at_once], -_LARGEST, _LARGEST).astype(np.float32)
-        leaves = _leaf_numbers(a, part)
+    for start in range(0, len(x), chunk_rows):
+        chunk = np.clip(x[start : start + chunk_rows], -_MAX_FOREST_INPUT, _MAX_FOREST_INPUT).astype(np.float32)
+        leaves = _find_leaves(arrays, chunk)
         if not labels:
-            votes = a["votes"].astype(np.float64)
-            out[begin : begin + at_once, 0] = a["means"][leaves].astype(np.float64) @ votes / votes.sum()
+            votes = arrays["votes"].astype(np.float64)
+            out[start : start + chunk_rows, 0] = arrays["means"][leaves].astype(np.float64) @ votes / votes.sum()
             continue
-        counts = a["counts"][leaves].astype(np.float64)
-        shares = a["votes"][:, None] * counts / np.maximum(counts.sum(axis=2, keepdims=True), 1.0)
-        places = np.arange(len(part))[:, None, None] * labels + a["targets"][leaves]
-        sums = np.bincount(places.ravel(), shares.ravel(), minlength=len(part) * labels)
-        out[begin : begin + at_once] = sums.reshape(len(part), labels) / a["votes"].sum(dtype=np.float64)
+        counts = arrays["counts"][leaves].astype(np.float64)
+        shares = arrays["votes"][:, None] * counts / np.maximum(counts.sum(axis=2, keepdims=True), 1.0)
+        bins = np.arange(len(chunk))[:, None, None] * labels + arrays["targets"][leaves]
+        sums = np.bincount(bins.ravel(), shares.ravel(), minlength=len(chunk) * labels)
+        out[start : start + chunk_rows] = sums.reshape(len(chunk), labels) / arrays["votes"].sum(dtype=np.float64)
     return out
 
 
-def _leaf_numbers(a: Mapping[str, np.ndarray], x: np.ndarray) -> np.ndarray:
-    """Return the number of the leaf of each tree to which each row goes, [n, trees]."""
-    left, trees = a["left"], len(a["roots"])
-    nodes = np.tile(a["roots"].astype(np.int64), len(x))
-    walking = np.flatnonzero(left[nodes] >= 0)
-    while walking.size:
-        at = nodes[walking]
-        numbers_there, thresholds = x[walking // trees, a["feature"][at]], a["thresholds"][at]
-        passes = np.where(a["equal"][at], numbers_there == thresholds, numbers_there <= thresholds)
-        nodes[walking] = left[at] + 1 - passes
-        walking = walking[left[nodes[walking]] >= 0]
-    return a["feature"][nodes].reshape(len(x), trees)
+def _find_leaves(arrays: Mapping[str, np.ndarray], x: np.ndarray) -> np.ndarray:
+    """Return the index of the leaf that each row reaches in each tree, [n, trees]."""
+    left, n_trees = arrays["left"], len(arrays["roots"])
+    nodes = np.tile(arrays["roots"].astype(np.int64), len(x))
+    active = np.flatnonzero(left[nodes] >= 0)
+    while active.size:
+        at = nodes[active]
+        numbers, thresholds = x[active // n_trees, arrays["feature"][at]], arrays["thresholds"][at]
+        passes = np.where(arrays["equal"][at], numbers == thresholds, numbers <= thresholds)
+        nodes[active] = left[at] + 1 - passes
+        active = active[left[nodes[active]] >= 0]
+    return arrays["feature"][nodes].reshape(len(x), n_trees)

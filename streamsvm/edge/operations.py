@@ -1,9 +1,8 @@
-"""The steps of a program: the checks of their arrays and options, and their values by numpy.
+"""The operations of programs: for each, the check of a step's arrays and options, and its evaluation with numpy.
 
-``trees`` walk from a root to a leaf: from node i to i + 1 if the product of x with the axis of its cut is at most the threshold,
-else to ``right``; of a leaf that is -1, and ``cut`` the leaf's number. The ``rows`` of the vectors from one of the ``starts`` to
-the next have weights there.
-
+A step ``trees`` (the kernel expansions of local SVMs) holds trees whose leaves have vectors and weights of their own. A row goes
+from node i to node i + 1 if its product with the axis of the node's cut is at most the threshold, else to ``right``. A leaf has a
+``right`` of -1, and ``cut`` is its leaf index; its vectors and weights are ``rows[starts[leaf] : starts[leaf + 1]]``.
 """
 
 from __future__ import annotations
@@ -16,8 +15,8 @@ import numpy as np
 from streamsvm.edge import ensembles
 from streamsvm.edge.step import MAX_CLASSES, ExportError, Step, check_vectors, dequantise_vectors, read_array, read_option
 
-MAX_KERNEL_VALUE = 1e30
-#: Kernel values of distances below this are 0 in every form, as in the models: the least normal number of float32.
+MAX_KERNEL_VALUE = 1e30  # values of the polynomial kernel are clipped to this
+#: Smaller kernel values of the Gaussian kernel are 0 in every format, as in the learners: the smallest normal float32.
 MIN_KERNEL_VALUE = 2.0**-126
 
 
@@ -25,28 +24,28 @@ MIN_KERNEL_VALUE = 2.0**-126
 
 
 def check_step(step: Step, width: int) -> int:
-    """Return the width of a step's value, where the values that it takes have ``width`` numbers together.
+    """Check a step whose inputs have ``width`` numbers together, and return the width of its output.
 
-    It is an ExportError if there is no such step, or its arrays and options are not those that it needs.
+    Raises ExportError if the operation is unknown, or an array or option is missing or invalid.
     """
     if step.op not in _OPERATIONS:
         raise ExportError(f"it has the step {step.op!r:.40}, which this version does not know: upgrade streamsvm")
     try:
-        return _OPERATIONS[step.op].width(step, width)
+        return _OPERATIONS[step.op].check(step, width)
     except (KeyError, TypeError, AttributeError, IndexError) as error:
-        raise ExportError(f"a step {step.op!r} has not the arrays and options that it needs ({error!r})") from None
+        raise ExportError(f"a step {step.op!r} has missing or invalid arrays and options ({error!r})") from None
 
 
-def _check_fill(step: Step, width: int) -> int:
+def _check_impute(step: Step, width: int) -> int:
     if type(step.options["float32"]) is not bool:
-        raise ExportError("a step 'impute' has no true or false")
+        raise ExportError("float32 of a step 'impute' is not true or false")
     return width
 
 
 def _check_scale(step: Step, width: int) -> int:
     read_array(step, "location", (width,))
     if (read_array(step, "spread", (width,)) < 0.0).any():
-        raise ExportError("a spread is below 0")
+        raise ExportError("spread of a step 'scale' is below 0")
     if step.options["bound"] is not None:
         read_option(step, "bound", 0.0)
     return width
@@ -55,7 +54,7 @@ def _check_scale(step: Step, width: int) -> int:
 def _check_select(step: Step, width: int) -> int:
     columns = read_array(step, "columns", (-1,), "i")
     if len(columns) and not (columns.min() >= 0 and columns.max() < width):
-        raise ExportError("a step 'select' takes columns that are not there")
+        raise ExportError("a step 'select' has a column that its input does not have")
     return len(columns)
 
 
@@ -69,17 +68,17 @@ def _check_log(step: Step, width: int) -> int:
     return width
 
 
-def _check_bend(step: Step, width: int) -> int:
+def _check_hinges(step: Step, width: int) -> int:
     read_option(step, "knot", 0.0)
     if step.options["functions"] not in (2, 4):
-        raise ExportError("a step 'hinges' has 2 or 4 functions")
+        raise ExportError("functions of a step 'hinges' must be 2 or 4")
     return int(step.options["functions"]) * width
 
 
 def _check_kernel(step: Step, width: int) -> int:
     kind = step.options["kind"]
     if kind not in ("rbf", "linear", "poly", "sigmoid"):
-        raise ExportError(f"it has a kernel of the kind {kind!r}, which this version does not know: upgrade streamsvm")
+        raise ExportError(f"it has the kernel {kind!r:.40}, which this version does not know: upgrade streamsvm")
     read_option(step, "gamma", 0.0)
     read_option(step, "coef0")
     read_option(step, "degree", 1, 100, whole=True)
@@ -87,31 +86,32 @@ def _check_kernel(step: Step, width: int) -> int:
 
 
 def _check_trees(step: Step, width: int) -> int:
-    vectors = _check_kernel(step, width)
+    n_vectors = _check_kernel(step, width)
     right, cut = read_array(step, "right", (-1,), "i"), read_array(step, "cut", (-1,), "i")
     thresholds, roots = read_array(step, "thresholds", (-1,)), read_array(step, "roots", (-1,), "i")
     read_array(step, "axes", (len(thresholds), width))
     starts, rows = read_array(step, "starts", (-1,), "i"), read_array(step, "rows", (-1,), "i")
     weights = read_array(step, "weights", (-1, len(rows)))
-    inner, nodes = right >= 0, len(right)
-    # Trees that overlap, leaves of several trees, and leaves with one vector many times would take the square of their size.
-    ends = np.append(roots[1:], nodes)[np.searchsorted(roots, np.arange(nodes), "right") - 1] if len(roots) else roots
-    good = (
-        len(cut) == nodes > 0
+    is_inner, n_nodes = right >= 0, len(right)
+    # Overlapping trees, leaves that trees share, and vectors that repeat in a leaf would make the cost quadratic in the file
+    # size.
+    tree_ends = np.append(roots[1:], n_nodes)[np.searchsorted(roots, np.arange(n_nodes), "right") - 1] if len(roots) else roots
+    is_valid = (
+        len(cut) == n_nodes > 0
         and len(starts) > 1
         and len(roots) > 0
         and roots[0] == 0
-        and roots[-1] < nodes
+        and roots[-1] < n_nodes
         and (roots[1:] > roots[:-1]).all()
-        and ((right == -1) | ((right > np.arange(nodes) + 1) & (right < ends))).all()  # so that each walk goes on and ends
-        and ((cut >= 0) & (cut < np.where(inner, len(thresholds), len(starts) - 1))).all()
+        and ((right == -1) | ((right > np.arange(n_nodes) + 1) & (right < tree_ends))).all()  # so that each walk terminates
+        and ((cut >= 0) & (cut < np.where(is_inner, len(thresholds), len(starts) - 1))).all()
         and starts[0] == 0
         and starts[-1] == len(rows)
-        and ((starts[1:] >= starts[:-1]) & (starts[1:] - starts[:-1] <= vectors)).all()
-        and len(np.unique(cut[~inner])) == np.count_nonzero(~inner)
-        and ((rows >= 0) & (rows < vectors)).all()
+        and ((starts[1:] >= starts[:-1]) & (starts[1:] - starts[:-1] <= n_vectors)).all()
+        and len(np.unique(cut[~is_inner])) == np.count_nonzero(~is_inner)
+        and ((rows >= 0) & (rows < n_vectors)).all()
     )
-    if not good:
+    if not is_valid:
         raise ExportError("the trees of a step 'trees' do not fit together")
     return len(weights)
 
@@ -130,7 +130,7 @@ def _check_linear(step: Step, width: int) -> int:
 def _check_pairs(step: Step, width: int) -> int:
     classes = read_option(step, "classes", 2, MAX_CLASSES, whole=True)
     if width != classes * (classes - 1) // 2:
-        raise ExportError(f"a step {step.op!r} has {width} pairs of {classes} classes")
+        raise ExportError(f"a step {step.op!r} has {width} pairs of {classes} classes: {classes * (classes - 1) // 2} are needed")
     return int(classes)
 
 
@@ -138,49 +138,49 @@ def _check_pairs(step: Step, width: int) -> int:
 
 
 def evaluate_step(step: Step, x: np.ndarray) -> np.ndarray:
-    """Return the value of a step for rows, float64 [n, width], from those that it takes, side by side."""
-    return _OPERATIONS[step.op].value(step, x)
+    """Return the output of a step for rows x, float64 [n, output width]; x [n, width] holds its inputs side by side."""
+    return _OPERATIONS[step.op].evaluate(step, x)
 
 
-def _fill_step(step: Step, x: np.ndarray) -> np.ndarray:
+def _impute_missing(step: Step, x: np.ndarray) -> np.ndarray:
     filled = np.where(np.isfinite(x), x, 0.0)
     return filled.astype(np.float32).astype(np.float64) if step.options["float32"] else filled
 
 
-def _scale_step(step: Step, x: np.ndarray) -> np.ndarray:
+def _scale_columns(step: Step, x: np.ndarray) -> np.ndarray:
     location, spread, bound = step.arrays["location"], step.arrays["spread"], step.options["bound"]
-    some = spread > 0.0
-    if some.all():
+    varies = spread > 0.0
+    if varies.all():
         scaled = (x - location) / spread
     else:
-        scaled = np.where(some | np.isnan(x), (x - location) / np.where(some, spread, 1.0), 0.0)
+        scaled = np.where(varies | np.isnan(x), (x - location) / np.where(varies, spread, 1.0), 0.0)
     return scaled if bound is None else np.minimum(np.maximum(scaled, -bound), bound)
 
 
-def _bend_step(step: Step, x: np.ndarray) -> np.ndarray:
+def _compute_hinges(step: Step, x: np.ndarray) -> np.ndarray:
     knot, functions = step.options["knot"], [x, np.abs(x) - step.options["knot"]]
     if step.options["functions"] == 4:
         functions += [np.maximum(x - knot, 0.0), np.maximum(-x - knot, 0.0)]
     return np.stack(functions, axis=2).reshape(len(x), len(functions) * x.shape[1])
 
 
-def _flushed_values(values: np.ndarray) -> np.ndarray:
+def _flush_small_values(values: np.ndarray) -> np.ndarray:
     """Set kernel values below `MIN_KERNEL_VALUE` to 0, as the learners do, so that all distant rows get the same answer."""
     values[values < MIN_KERNEL_VALUE] = 0.0
     return values
 
 
 def compute_kernel_values(step: Step, vectors: np.ndarray, x: np.ndarray) -> np.ndarray:
-    """Return the values of a step's kernel between rows x [n, width] and vectors [m, width], float64 [n, m]."""
+    """Return the kernel matrix of a step between rows x [n, width] and vectors [m, width], float64 [n, m]."""
     kind, gamma = step.options["kind"], step.options["gamma"]
     if kind == "rbf":
         if len(x) == 1:
-            ways = vectors - x
-            return _flushed_values(np.exp(-gamma * np.einsum("ij,ij->i", ways, ways)))[None]
-        middle = vectors.mean(axis=0) if len(vectors) else 0.0  # distances are most exact from there
-        x, vectors = x - middle, vectors - middle
+            differences = vectors - x
+            return _flush_small_values(np.exp(-gamma * np.einsum("ij,ij->i", differences, differences)))[None]
+        mean = vectors.mean(axis=0) if len(vectors) else 0.0  # squared distances lose the fewest digits around the mean
+        x, vectors = x - mean, vectors - mean
         squares = np.square(x).sum(axis=1)[:, None] + np.square(vectors).sum(axis=1) - 2.0 * (x @ vectors.T)
-        return _flushed_values(np.exp(-gamma * np.maximum(squares, 0.0)))
+        return _flush_small_values(np.exp(-gamma * np.maximum(squares, 0.0)))
     products = x @ vectors.T
     if kind == "linear":
         return products
@@ -190,79 +190,82 @@ def compute_kernel_values(step: Step, vectors: np.ndarray, x: np.ndarray) -> np.
     return np.minimum(np.maximum(products ** step.options["degree"], -MAX_KERNEL_VALUE), MAX_KERNEL_VALUE)
 
 
-def _trees_step(step: Step, x: np.ndarray) -> np.ndarray:
-    a, vectors = step.arrays, dequantise_vectors(step)
-    out = np.zeros((len(x), len(a["weights"])))
-    for root in a["roots"].tolist():
-        leaves = _leaf_numbers(a, x, root)
+def _evaluate_trees(step: Step, x: np.ndarray) -> np.ndarray:
+    arrays, vectors = step.arrays, dequantise_vectors(step)
+    out = np.zeros((len(x), len(arrays["weights"])))
+    for root in arrays["roots"].tolist():
+        leaves = _find_leaves(arrays, x, root)
         for leaf in np.unique(leaves).tolist():
-            rows, entries = np.flatnonzero(leaves == leaf), slice(a["starts"][leaf], a["starts"][leaf + 1])
-            values = compute_kernel_values(step, vectors[a["rows"][entries]], x[rows])
-            out[rows] += values @ a["weights"][:, entries].T
+            rows, entries = np.flatnonzero(leaves == leaf), slice(arrays["starts"][leaf], arrays["starts"][leaf + 1])
+            values = compute_kernel_values(step, vectors[arrays["rows"][entries]], x[rows])
+            out[rows] += values @ arrays["weights"][:, entries].T
     return out
 
 
-def _leaf_numbers(a: Mapping[str, np.ndarray], x: np.ndarray, root: int) -> np.ndarray:
-    """Return the number of the leaf to which each row goes."""
+def _find_leaves(arrays: Mapping[str, np.ndarray], x: np.ndarray, root: int) -> np.ndarray:
+    """Return the index of the leaf that each row reaches from a root, [n]."""
     nodes = np.full(len(x), root)
-    while (walking := np.flatnonzero(a["right"][nodes] >= 0)).size:
-        at = nodes[walking]
-        cuts = a["cut"][at]
-        left = np.einsum("ij,ij->i", x[walking], a["axes"][cuts]) <= a["thresholds"][cuts]
-        nodes[walking] = np.where(left, at + 1, a["right"][at])
-    return a["cut"][nodes]
+    while (active := np.flatnonzero(arrays["right"][nodes] >= 0)).size:
+        at = nodes[active]
+        cuts = arrays["cut"][at]
+        goes_left = np.einsum("ij,ij->i", x[active], arrays["axes"][cuts]) <= arrays["thresholds"][cuts]
+        nodes[active] = np.where(goes_left, at + 1, arrays["right"][at])
+    return arrays["cut"][nodes]
 
 
-def _fourier_step(step: Step, x: np.ndarray) -> np.ndarray:
+def _compute_fourier_features(step: Step, x: np.ndarray) -> np.ndarray:
     angles = step.options["factor"] * (x @ dequantise_vectors(step).T)
     return np.concatenate([np.cos(angles), np.sin(angles)], axis=1)
 
 
-def _class_sums(x: np.ndarray, classes: int) -> np.ndarray:
+def _sum_by_class(x: np.ndarray, classes: int) -> np.ndarray:
+    """Add the numbers of class pairs to their second class, subtract them from their first; [n, pairs] to [n, classes]."""
     sums = np.zeros((len(x), classes))
-    begin = 0
+    start = 0
     for first in range(classes - 1):
-        end = begin + classes - 1 - first
-        sums[:, first + 1 :] += x[:, begin:end]
-        sums[:, first] -= x[:, begin:end].sum(axis=1)
-        begin = end
+        stop = start + classes - 1 - first
+        sums[:, first + 1 :] += x[:, start:stop]
+        sums[:, first] -= x[:, start:stop].sum(axis=1)
+        start = stop
     return sums
 
 
-def _votes_step(step: Step, x: np.ndarray) -> np.ndarray:
+def _count_votes(step: Step, x: np.ndarray) -> np.ndarray:
     classes = step.options["classes"]
-    return 0.5 * (_class_sums(np.where(x >= 0.0, 1.0, -1.0), classes) + classes - 1)
+    return 0.5 * (_sum_by_class(np.where(x >= 0.0, 1.0, -1.0), classes) + classes - 1)
 
 
-def _pair_scores(step: Step, x: np.ndarray) -> np.ndarray:
+def _score_pairs(step: Step, x: np.ndarray) -> np.ndarray:
     classes = step.options["classes"]
-    sums = _class_sums(x, classes)
-    votes = 0.5 * (_class_sums(np.where(x > 0.0, 1.0, -1.0), classes) + classes - 1)
+    sums = _sum_by_class(x, classes)
+    votes = 0.5 * (_sum_by_class(np.where(x > 0.0, 1.0, -1.0), classes) + classes - 1)
     return votes + sums / (3.0 * (np.abs(sums) + 1.0))
 
 
 class _Operation(NamedTuple):
-    """The width of a step's value, once it is checked, and the value."""
+    """The two functions of an operation."""
 
-    width: Callable[[Step, int], int]
-    value: Callable[[Step, np.ndarray], np.ndarray]
+    check: Callable[[Step, int], int]
+    """Takes a step and the width of its inputs, checks them, and returns the width of its output."""
+    evaluate: Callable[[Step, np.ndarray], np.ndarray]
+    """Takes a step and its inputs, float64 [n, width], and returns its output."""
 
 
 _OPERATIONS: Mapping[str, _Operation] = {
-    "impute": _Operation(_check_fill, _fill_step),
-    "scale": _Operation(_check_scale, _scale_step),
+    "impute": _Operation(_check_impute, _impute_missing),
+    "scale": _Operation(_check_scale, _scale_columns),
     "select": _Operation(_check_select, lambda step, x: x[:, step.arrays["columns"]]),
     "clip": _Operation(_check_clip, lambda step, x: np.minimum(np.maximum(x, -step.options["bound"]), step.options["bound"])),
-    "hinges": _Operation(_check_bend, _bend_step),
+    "hinges": _Operation(_check_hinges, _compute_hinges),
     "kernel": _Operation(_check_kernel, lambda step, x: compute_kernel_values(step, dequantise_vectors(step), x)),
-    "fourier": _Operation(_check_fourier, _fourier_step),
-    "trees": _Operation(_check_trees, _trees_step),
-    "neighbours": _Operation(ensembles.check_neighbours, ensembles.neighbours),
-    "forest": _Operation(ensembles.check_forest, ensembles.forest),
+    "fourier": _Operation(_check_fourier, _compute_fourier_features),
+    "trees": _Operation(_check_trees, _evaluate_trees),
+    "neighbours": _Operation(ensembles.check_neighbours, ensembles.evaluate_neighbours),
+    "forest": _Operation(ensembles.check_forest, ensembles.evaluate_forest),
     "log": _Operation(_check_log, lambda step, x: np.log(np.maximum(x, step.options["least"]))),
     "linear": _Operation(_check_linear, lambda step, x: x @ step.arrays["weights"].T + step.arrays["biases"]),
     "concat": _Operation(lambda _, width: width, lambda _, x: x),
-    "votes": _Operation(_check_pairs, _votes_step),
-    "pair_scores": _Operation(_check_pairs, _pair_scores),
-    "experts": _Operation(ensembles.check_experts, ensembles.experts),
+    "votes": _Operation(_check_pairs, _count_votes),
+    "pair_scores": _Operation(_check_pairs, _score_pairs),
+    "experts": _Operation(ensembles.check_experts, ensembles.evaluate_experts),
 }

@@ -1,4 +1,4 @@
-"""A model that predicts by a program, and is read from a file by numpy alone: rows in, labels or numbers out."""
+"""Predictions of saved models, computed with numpy alone."""
 
 from __future__ import annotations
 
@@ -15,35 +15,75 @@ from streamsvm.edge.step import MAX_NUMBERS_AT_ONCE
 from streamsvm.files.category_names import compute_column_seed, compute_name_key, normalize_name
 from streamsvm.files.container import CorruptFileError, ModelFileError, read_file, unpack_container
 
-_MOST_OF_TEXTS = 2**24  # bytes of an array of labels that are texts
-_FARTHEST = 1e100  # deviations from the mean of usual decision values
+#: The key of the program among the strings of a saved model.
+PROGRAM_KEY = "program"
+#: The key of the reason why a saved model has no program.
+NO_PROGRAM_KEY = "without_program"
+_MAX_LABEL_ARRAY_BYTES = 2**24  # labels that would take more as a numpy string array are stored as objects
+_MAX_DEVIATIONS = 1e100  # decision values are clipped to this many deviations from their mean, so that squares stay finite
+
+
+def load(path: str | Path) -> Predictor:
+    """Load a saved model, to predict with it where only numpy is installed.
+
+    Parameters
+    ----------
+    path
+        A file that ``model.save`` or ``streamsvm export --to numpy`` wrote.
+
+    Returns
+    -------
+    Predictor
+
+    Raises
+    ------
+    ExportError
+        The file cannot be read, is corrupt or of a newer version, or holds a model that only streamsvm itself can predict with.
+        The message names the file and the remedy.
+    """
+    try:
+        data = read_file(Path(path))
+    except OSError as error:
+        raise ExportError(f"{path}: {error.strerror}") from error
+    except CorruptFileError as error:
+        raise ExportError(f"{path}: it is corrupt: {error}") from error
+    return loads(data, str(path))
+
+
+def loads(data: bytes, name: str = "the model") -> Predictor:
+    """Load a model from the bytes of its file, as `load` does; ``name`` stands for the file in messages."""
+    try:
+        strings, arrays = _read_container(data)
+        return Predictor(read_program(strings, arrays))
+    except ExportError as error:
+        raise ExportError(f"{name}: {error}") from None
 
 
 class Predictor:
     """A saved model that predicts as it did when it was saved. It does not learn.
 
-    Pass a row as a mapping of names to values, as for the model, or as numbers in the order of ``columns``. In a mapping,
-    fields that the model does not know are ignored. A field that is absent, None or not finite is missing; in an array, so is a
-    number that is not finite. As in the model, a missing number is 0, or after a scaler the mean. Predictions have no state, so
-    any number of threads may call them.
+    Pass a row as a mapping of names to values, as to the model, or as numbers in the order of ``columns``. In a mapping,
+    unknown fields are ignored. A value is missing if its field is absent, None or not finite; in an array, if it is not finite.
+    As in the model, a missing number becomes 0, or after a scaler the mean. Predictions have no state: any number of threads may
+    call them.
 
     Parameters
     ----------
     program
-        The program that it executes.
+        The program to evaluate.
 
     Attributes
     ----------
     kind : str
-        What it predicts: ``"class"``, ``"number"`` or ``"anomaly"``.
+        The kind of prediction: ``"class"``, ``"number"`` or ``"anomaly"``.
     labels : list
         The labels of the classes. With two, decision values above 0 mean the second one.
     columns : list
-        The names of the numbers of a row.
+        Names of the input columns, in their order.
     nbytes : int
         Bytes of the arrays of the program.
-    facts : dict
-        What the file says about the model.
+    metadata : dict
+        Metadata of the model that the file contains.
 
     Examples
     --------
@@ -67,40 +107,41 @@ class Predictor:
         self.kind: str = program.answer.kind
         self.labels: list[Name] = list(program.answer.labels)
         self.metadata: dict[str, Any] = program.metadata
-        self._label_array = _as_array(self.labels)
-        stacks = max((len(step.arrays["shares"]) for step in program.steps if step.op == "experts"), default=0)
-        self._rows_at_once = max(MAX_NUMBERS_AT_ONCE // max(sum(program.widths) + stacks, 1), 1)
-        #: Of each field of a row: its column of numbers, its columns by text, and its buckets; and its seed, with the columns and
-        #: places of each table that it has numbers of.
-        self._numbers: dict[Any, int] = {}
-        self._texts: dict[Any, dict[str, int]] = {}
-        self._buckets: dict[Any, tuple[int, dict[int, int]]] = {}
-        self._tables: dict[Any, tuple[int, dict[int, list[tuple[int, int]]]]] = {}
+        self._label_array = _make_label_array(self.labels)
+        n_stacks = max((len(step.arrays["shares"]) for step in program.steps if step.op == "experts"), default=0)
+        self._chunk_rows = max(MAX_NUMBERS_AT_ONCE // max(sum(program.widths) + n_stacks, 1), 1)
+        # How to encode a row that is a mapping. For each field:
+        self._number_columns: dict[Any, int] = {}  # index of the column that holds its value
+        self._text_columns: dict[Any, dict[str, int]] = {}  # index of the column of each text (one-hot encoding)
+        self._bucket_columns: dict[Any, tuple[int, dict[int, int]]] = {}  # number of buckets, and index of each bucket's column
+        # Seed of the hashes and, for each table, pairs of an input column and a column of the table (target encoding).
+        self._table_columns: dict[Any, tuple[int, dict[int, list[tuple[int, int]]]]] = {}
         for number, column in enumerate(program.columns):
-            self._place_column(number, column)
-        self._named = self._texts.keys() | self._buckets.keys() | self._tables.keys()
+            self._index_column(number, column)
+        self._categorical = self._text_columns.keys() | self._bucket_columns.keys() | self._table_columns.keys()
 
     def __repr__(self) -> str:
         name = str(self.metadata.get("model"))
-        of = f" of {name}" if name.isidentifier() and name != "None" else ""  # a file may say anything
+        model = f" of {name}" if name.isidentifier() and name != "None" else ""  # the file may be from a stranger
         labels = f", labels: {len(self.labels):,}" if self.kind == "class" else ""
-        return f"<Predictor{of}; columns: {len(self.program.columns):,}{labels}, bytes: {self.nbytes:,}>"
+        return f"<Predictor{model}; columns: {len(self.program.columns):,}{labels}, bytes: {self.nbytes:,}>"
 
-    def _place_column(self, number: int, column: Column) -> None:
+    def _index_column(self, number: int, column: Column) -> None:
+        """Register a column under the field from which `encode_row` computes it."""
         if column.text is not None:
-            self._texts.setdefault(column.field, {})[column.text] = number
+            self._text_columns.setdefault(column.field, {})[column.text] = number
         elif column.bucket is not None:
-            self._buckets.setdefault(column.field, (column.bucket[1], {}))[1][column.bucket[0]] = number
+            self._bucket_columns.setdefault(column.field, (column.bucket[1], {}))[1][column.bucket[0]] = number
         elif column.table is not None:
-            table, place = column.table
-            places = self._tables.setdefault(column.field, (compute_column_seed(column.field), {}))[1]
-            places.setdefault(table, []).append((number, place))
+            table, table_column = column.table
+            by_table = self._table_columns.setdefault(column.field, (compute_column_seed(column.field), {}))[1]
+            by_table.setdefault(table, []).append((number, table_column))
         else:
-            self._numbers[column.field] = number
+            self._number_columns[column.field] = number
 
     @property
     def columns(self) -> list[Name]:
-        """The names of the numbers of a row, in their order."""
+        """Names of the input columns, in their order."""
         return [column.name for column in self.program.columns]
 
     @property
@@ -123,14 +164,14 @@ class Predictor:
         ValueError
             A value is not a number where there should be one.
         """
-        answer = self._answers_of(*run_program(self.program, self.encode_row(x)[None]))[0]
-        return answer.item() if isinstance(answer, np.generic) else answer
+        prediction = self._predict_from_values(*run_program(self.program, self.encode_row(x)[None]))[0]
+        return prediction.item() if isinstance(prediction, np.generic) else prediction
 
     def decision_function_one(self, x: Mapping[Any, Any]) -> Any:
         """Return the decision value of a row.
 
-        It is a float; with several classes, a dict of label to value; with a value for each pair of classes, a list. The errors
-        are those of `predict_one`.
+        It is a float. With several classes, it is a dict of label to value; with a value for each pair of classes, a list. The
+        errors are those of `predict_one`.
         """
         f = run_program(self.program, self.encode_row(x)[None])[0][0].tolist()
         return f[0] if len(f) == 1 else f if self.program.is_pairwise else dict(zip(self.labels, f, strict=True))
@@ -141,48 +182,52 @@ class Predictor:
         The errors are those of `predict_one` and `predict_proba_many`.
         """
         f = run_program(self.program, self.encode_row(x)[None])[0]
-        return dict(zip(self.labels, self._probabilities_of(f)[0].tolist(), strict=True))
+        return dict(zip(self.labels, self._compute_probabilities(f)[0].tolist(), strict=True))
 
     def encode_row(self, x: Mapping[Any, Any]) -> np.ndarray:
-        """Return the fields of a row as numbers in the order of `columns`, float64 [columns]; the errors are of `predict_one`."""
+        """Return a row as numbers in the order of `columns`, float64 [columns], NaN where missing.
+
+        The errors are those of `predict_one`.
+        """
         if not isinstance(x, Mapping):
             raise ValueError(f"a row must be a mapping of names to values, not a {type(x).__name__}")
-        values, places, hashed = [math.nan] * len(self.program.columns), self._numbers, self.program.hashed
+        values, columns, hashed = [math.nan] * len(self.program.columns), self._number_columns, self.program.hashed
         for name, value in x.items():
-            place = places.get(name)
-            if type(value) is float and place is not None and not hashed:  # as most are
-                values[place] = value
-            elif place is not None:
-                _put_number(values, place, _number_of(name, value))
-            elif name in self._named:
-                self._set_text(values, name, value)
+            column = columns.get(name)
+            if type(value) is float and column is not None and not hashed:  # the common case, without function calls
+                values[column] = value
+            elif column is not None:
+                _add_number(values, column, _to_number(name, value))
+            elif name in self._categorical:
+                self._encode_category(values, name, value)
             elif hashed:
-                _put_number(values, _hashed_column(name, hashed), _number_of(name, value))
+                _add_number(values, _hash_to_column(name, hashed), _to_number(name, value))
         return np.array(values, np.float64)
 
-    def _set_text(self, values: Any, name: Any, value: Any) -> None:
+    def _encode_category(self, row: Any, name: Any, value: Any) -> None:
+        """Write the columns of a categorical field into a row: its one-hot column or bucket, and its target encodings."""
         if value is None or (isinstance(value, float) and math.isnan(value)):
             return
-        text, columns = format_category(value), self._texts.get(name, {})
+        text, columns = format_category(value), self._text_columns.get(name, {})
         if text not in columns:
-            text = text.strip()  # as an encoder of tables does
+            text = text.strip()  # as a TableEncoder does
         if text not in columns:
             text = normalize_name(text)
         if text in columns:
-            values[columns[text]] = 1.0
-        elif text and name in self._buckets:
-            of, buckets = self._buckets[name]
-            column = buckets.get(_hashed_column(text, of))
+            row[columns[text]] = 1.0
+        elif text and name in self._bucket_columns:
+            n_buckets, buckets = self._bucket_columns[name]
+            column = buckets.get(_hash_to_column(text, n_buckets))
             if column is not None:
-                values[column] = 1.0
-        if text and name in self._tables:
-            seed, places = self._tables[name]
+                row[column] = 1.0
+        if text and name in self._table_columns:
+            seed, by_table = self._table_columns[name]
             key = compute_name_key(seed, text)
-            for number, within in places.items():
+            for number, pairs in by_table.items():
                 table = self.program.tables[number]
-                if (at := table.find_row(key)) >= 0:
-                    for column, place in within:
-                        values[column] = table.values[at, place]
+                if (table_row := table.find_row(key)) >= 0:
+                    for column, table_column in pairs:
+                        row[column] = table.values[table_row, table_column]
 
     # Many rows --------------------------------------------------------------------------------------------------------------
 
@@ -202,9 +247,9 @@ class Predictor:
         Raises
         ------
         ValueError
-            X has another number of columns, or holds something that is not a number.
+            X has another number of columns, or contains a value that is not a number.
         """
-        return np.concatenate([self._answers_of(*run_program(self.program, part)) for part in self._chunks_of(X)])
+        return np.concatenate([self._predict_from_values(*run_program(self.program, chunk)) for chunk in self._split_rows(X)])
 
     def decision_function_many(self, X: Any) -> np.ndarray:
         """Return the decision values of many rows, float64 [n] or [n, labels or pairs of labels].
@@ -222,67 +267,72 @@ class Predictor:
         Raises
         ------
         ValueError
-            X is refused, as in `predict_many`, or the model has no probabilities.
+            X is invalid, as in `predict_many`, or the model has no probabilities.
         """
-        return self._probabilities_of(self._decision_values(X))
+        return self._compute_probabilities(self._decision_values(X))
 
     def _decision_values(self, X: Any) -> np.ndarray:
-        return np.concatenate([run_program(self.program, part)[0] for part in self._chunks_of(X)])
+        return np.concatenate([run_program(self.program, chunk)[0] for chunk in self._split_rows(X)])
 
-    def _chunks_of(self, X: Any) -> list[np.ndarray]:
+    def _split_rows(self, X: Any) -> list[np.ndarray]:
+        """Return X as chunks of rows whose values fit into memory; a single empty chunk if X has no rows."""
         rows = self._read_matrix(X)
-        return [rows[begin : begin + self._rows_at_once] for begin in range(0, max(len(rows), 1), self._rows_at_once)]
+        return [rows[start : start + self._chunk_rows] for start in range(0, max(len(rows), 1), self._chunk_rows)]
 
     def _read_matrix(self, X: Any) -> np.ndarray:
+        """Return an array or frame as float64 [n, columns] in the order of `columns`. Raises ValueError if it is invalid."""
         if hasattr(X, "columns") and not isinstance(X, np.ndarray):
-            return self._of_frame(X)
+            return self._read_frame(X)
         try:
             rows = np.asarray(X, np.float64)
         except (TypeError, ValueError) as error:
             raise ValueError(f"X must be an array of numbers: {error}") from None
         if rows.ndim != 2 or rows.shape[1] != len(self.program.columns):
-            shown = ", ".join(map(str, self.columns[:10])) + ", ..." * (len(self.columns) > 10)
-            raise ValueError(f"X has the shape {rows.shape}, not (rows, {len(self.program.columns)}): the columns are {shown}")
+            names = ", ".join(map(str, self.columns[:10])) + ", ..." * (len(self.columns) > 10)
+            raise ValueError(f"X has the shape {rows.shape}, not (rows, {len(self.program.columns)}): the columns are {names}")
         return rows
 
-    def _of_frame(self, X: Any) -> np.ndarray:
+    def _read_frame(self, X: Any) -> np.ndarray:
         rows, names = np.full((len(X), len(self.program.columns)), math.nan), getattr(X, "column_names", None) or list(X.columns)
         for name in names:
-            if name in self._named:
+            if name in self._categorical:
                 for row, value in zip(rows, np.asarray(X[name], object), strict=True):
-                    self._set_text(row, name, value)
-            elif name in self._numbers or self.program.hashed:
-                place = self._numbers[name] if name in self._numbers else _hashed_column(name, self.program.hashed)
+                    self._encode_category(row, name, value)
+            elif name in self._number_columns or self.program.hashed:
+                is_column = name in self._number_columns
+                column = self._number_columns[name] if is_column else _hash_to_column(name, self.program.hashed)
                 try:
                     for row, value in zip(rows, np.asarray(X[name], np.float64).tolist(), strict=True):
-                        _put_number(row, place, value)
+                        _add_number(row, column, value)
                 except (TypeError, ValueError) as error:
-                    raise ValueError(f"feature {name!r} holds what is no number: {error}") from None
+                    raise ValueError(f"feature {name!r} must contain numbers: {error}") from None
         return rows
 
-    # Answers ----------------------------------------------------------------------------------------------------------------
+    # Predictions from the values of a program ---------------------------------------------------------------------------------
 
-    def _answers_of(self, f: np.ndarray, choice: np.ndarray) -> np.ndarray:
+    def _predict_from_values(self, f: np.ndarray, choice: np.ndarray) -> np.ndarray:
+        """Return labels, numbers or anomaly scores from the decision value and the choice of a program, each [n, width]."""
         answer = self.program.answer
         if answer.kind == "number":
             return f[:, 0]
         if answer.kind == "anomaly":
-            if answer.size == 0.0:  # before two different rows were learned
+            if answer.size == 0.0:  # the model has not learned two different rows yet
                 return np.zeros(len(f))
-            z = np.clip((f[:, 0] - answer.center) / answer.size, -_FARTHEST, _FARTHEST)
+            z = np.clip((f[:, 0] - answer.center) / answer.size, -_MAX_DEVIATIONS, _MAX_DEVIATIONS)
             return 0.5 - 0.5 * z / np.sqrt(2.0 + z * z)
-        return self._label_array[self._numbers_of_labels(f, choice)]
+        return self._label_array[self._choose_labels(f, choice)]
 
-    def _numbers_of_labels(self, f: np.ndarray, choice: np.ndarray) -> np.ndarray:
+    def _choose_labels(self, f: np.ndarray, choice: np.ndarray) -> np.ndarray:
+        """Return the index of the predicted label of each row."""
         if self.program.answer.costs is not None:
-            return (self._probabilities_of(f) * np.array(self.program.answer.costs)).argmax(axis=1)
+            return (self._compute_probabilities(f) * np.array(self.program.answer.costs)).argmax(axis=1)
         if len(self.labels) > 2:
             return choice.argmax(axis=1)
         if len(self.labels) == 1:
             return np.zeros(len(choice), np.int64)
         return ((choice[:, 0] >= 0.0) if self.program.answer.at_zero else (choice[:, 0] > 0.0)).astype(np.int64)
 
-    def _probabilities_of(self, f: np.ndarray) -> np.ndarray:
+    def _compute_probabilities(self, f: np.ndarray) -> np.ndarray:
         if self.program.answer.calibration is None:
             if len(self.labels) == 1:
                 return np.ones((len(f), 1))
@@ -290,7 +340,8 @@ class Predictor:
         return self.program.answer.calibration.compute_probabilities(f)
 
 
-def _number_of(name: Any, value: Any) -> float:
+def _to_number(name: Any, value: Any) -> float:
+    """Return the value of a numeric field as a float; NaN for None. Raises ValueError if it is not a number."""
     if value is None:
         return math.nan
     try:
@@ -302,7 +353,7 @@ def _number_of(name: Any, value: Any) -> float:
 
 
 def format_category(value: Any) -> str:
-    """Return the text that a value of a row has, where columns are of texts."""
+    """Return the text that stands for a value of a categorical column: ``true``, ``1`` for 1.0, and else ``str(value)``."""
     if isinstance(value, bool):
         return "true" if value else "false"
     if isinstance(value, float) and value.is_integer():
@@ -310,73 +361,33 @@ def format_category(value: Any) -> str:
     return str(value)
 
 
-def _hashed_column(name: Any, columns: int) -> int:
+def _hash_to_column(name: Any, n_columns: int) -> int:
+    """Return the column or bucket of a name by the hashing trick: its CRC-32 modulo their number."""
     text = name if isinstance(name, str) else repr(name)
-    return zlib.crc32(text.encode("utf-8", "surrogatepass")) % columns
+    return zlib.crc32(text.encode("utf-8", "surrogatepass")) % n_columns
 
 
-def _put_number(values: Any, column: int, number: float) -> None:
-    # Names that are hashed may share a column.
+def _add_number(row: Any, column: int, number: float) -> None:
+    """Add a finite number to a column of a row; hashed names may share a column."""
     if math.isfinite(number):
-        values[column] = number + (values[column] if math.isfinite(values[column]) else 0.0)
+        row[column] = number + (row[column] if math.isfinite(row[column]) else 0.0)
 
 
-def _as_array(labels: list[Any]) -> np.ndarray:
+def _make_label_array(labels: list[Any]) -> np.ndarray:
+    """Return the labels as an array of their own type if that is lossless and small, else as objects."""
     texts = [label for label in labels if isinstance(label, str)]
-    room = 4 * max(map(len, texts), default=0) * len(texts)  # each text takes that of the longest one
-    if len({type(label) for label in labels}) == 1 and room <= _MOST_OF_TEXTS:
+    nbytes = 4 * max(map(len, texts), default=0) * len(texts)  # numpy gives each string the space of the longest one
+    if len({type(label) for label in labels}) == 1 and nbytes <= _MAX_LABEL_ARRAY_BYTES:
         array = np.array(labels)
-        if array.tolist() == labels:  # texts may end with \0
+        if array.tolist() == labels:  # numpy strips trailing \0 from strings
             return array
     values = np.empty(len(labels), object)
     values[:] = labels
     return values
 
 
-#: The name of the text that holds a program, in a file of a model.
-PROGRAM_KEY = "program"
-#: The name of the text that says why a file has none.
-NO_PROGRAM_KEY = "without_program"
-
-
-def load(path: str | Path) -> Predictor:
-    """Load a model to predict with it, with numpy alone.
-
-    Parameters
-    ----------
-    path
-        A file that ``model.save`` or ``streamsvm export --to numpy`` wrote.
-
-    Returns
-    -------
-    Predictor
-
-    Raises
-    ------
-    ExportError
-        The file cannot be read, is corrupt or of a newer version, or holds a model that only streamsvm itself can predict with.
-        The message names the file, and says what to do.
-    """
-    try:
-        data = read_file(Path(path))
-    except OSError as error:
-        raise ExportError(f"{path}: {error.strerror}") from error
-    except CorruptFileError as error:
-        raise ExportError(f"{path}: it is corrupt: {error}") from error
-    return loads(data, str(path))
-
-
-def loads(data: bytes, name: str = "the model") -> Predictor:
-    """Load a model from the bytes of its file, as `load` does; ``name`` stands for the file in messages."""
-    try:
-        strings, arrays = _read_container(data)
-        return Predictor(read_program(strings, arrays))
-    except ExportError as error:
-        raise ExportError(f"{name}: {error}") from None
-
-
 def read_program(strings: Mapping[str, str], arrays: Mapping[str, np.ndarray]) -> Program:
-    """Return the program of a file; an ExportError says why there is none."""
+    """Return the program of a saved model. Raises ExportError with the reason if it has none."""
     if PROGRAM_KEY not in strings:
         reason = strings.get(NO_PROGRAM_KEY, "it is a checkpoint: `streamsvm export --to numpy` makes a file of it")
         raise ExportError(f"it holds no program to predict by: {reason}")
@@ -384,6 +395,7 @@ def read_program(strings: Mapping[str, str], arrays: Mapping[str, np.ndarray]) -
 
 
 def _read_container(data: bytes) -> tuple[Mapping[str, str], Mapping[str, np.ndarray]]:
+    """Return the strings and arrays of a saved model. Raises ExportError if its bytes are corrupt or of another format."""
     if data[:1] == b"{":
         raise ExportError("it is JSON, which other programs read: `streamsvm export --to numpy` makes a file for numpy")
     try:

@@ -1,29 +1,30 @@
-"""A model as a program: numbered values, each computed from earlier ones, and how they answer.
+"""Programs: models as data, from which predictions are computed with numpy, or which are exported as C, ONNX or JSON.
 
-Value 0 is the input row, one number for each column. A number that is not finite is missing, and is NaN from then on. Step i
-computes value i + 1 from earlier values. A value has a width: for n rows, it is float64 [n, width]. A program is data:
-`streamsvm.edge.operations` executes it with numpy, and `streamsvm.export` writes it as C, ONNX or JSON.
+A program is a list of steps. Value 0 is the input row, one number for each column; a number that is not finite is missing, and is
+NaN from then on. Step i computes value i + 1 from earlier values. Each value has a width: for n rows, it is float64 [n, width].
+`streamsvm.edge.operations` evaluates the steps with numpy. `streamsvm.export` writes programs in other formats.
 
 ===========  ========================================================================================================
-step         its value
+operation    value
 ===========  ========================================================================================================
-impute       missing numbers become 0; others are rounded to float32 if ``float32``
-scale        (x - location) / spread, between -bound and bound; 0 where spread is 0; missing numbers stay missing
+impute       missing numbers become 0; if ``float32``, the others are rounded to float32
+scale        (x - location) / spread, clipped to +- bound; 0 where spread is 0; missing numbers stay missing
 select       the numbers at ``columns``
-clip         x between -bound and bound
-hinges       for each number x: x, |x| - knot, and with 4 ``functions`` max(x - knot, 0) and max(-x - knot, 0)
-kernel       values of the kernel ``kind`` with ``vectors``; integers are multiplied by ``scale``, then ``center`` is added
-fourier      the cosines of ``factor`` times the products with ``vectors``, then the sines
-trees        the sum over trees of the expansion in the leaf that x goes to, as `streamsvm.edge.operations` describes
-neighbours   the share of each label in the votes of the nearest ``vectors``, or the mean of their targets, as
-             `streamsvm.edge.ensembles` describes
-forest       the share of each label in the votes of trees, or the mean of their leaves, as described there
-log          the logarithm of x, or of ``least`` where x is less
+clip         x clipped to +- bound
+hinges       for each number x: x, |x| - knot, and with 4 ``functions`` also max(x - knot, 0) and max(-x - knot, 0)
+kernel       the values of the kernel ``kind`` with ``vectors``; integer vectors are multiplied by ``scale``, then ``center``
+             is added
+fourier      random Fourier features: the cosines, then the sines, of ``factor`` times the products with ``vectors``
+trees        the sum over trees of the kernel expansion in the leaf that x reaches (see `streamsvm.edge.operations`)
+neighbours   k nearest neighbours: the share of each label in their votes, or the mean of their targets (see
+             `streamsvm.edge.ensembles`)
+forest       a forest of decision trees: the share of each label in their votes, or the mean of their leaves (see there)
+log          the logarithm of max(x, ``least``)
 linear       ``weights`` x + ``biases``
 concat       several values, one after the other
-votes        from a number for each pair of ``classes``, 0 or more for the second: the votes that each class has
-pair_scores  from the same, above 0 for the second: those votes, and less than half a vote for the sum of the numbers
-experts      the answer of an ensemble to what its experts say, as `streamsvm.edge.ensembles` describes
+votes        the number of votes for each class, from a number for each pair of ``classes`` (0 or more: the second one)
+pair_scores  such votes (above 0: the second one), and less than half a vote for the sum of the numbers, to break ties
+experts      the prediction of an ensemble, from those of its experts (see `streamsvm.edge.ensembles`)
 ===========  ========================================================================================================
 """
 
@@ -45,42 +46,41 @@ __all__ = ["Answer", "CategoryTable", "Column", "ExportError", "Program", "Step"
 Name = str | int | float | bool
 
 _VERSION = 1
-_MOST_COLUMNS = 2**26
-_MOST_STEPS = 1000  # ensembles have less than 100
-#: All values of a row together may have so many times the numbers that a program is written with, and so many at least.
-_TIMES, _FREE_NUMBERS = 64, 2**20
-_LONGEST_NAME = 2**11
-_PREFIX = "program."
+_MAX_COLUMNS = 2**26
+_MAX_STEPS = 1000  # ensembles have fewer than 100
+#: The values of a row may together have this many times the numbers of all arrays. A small program may have more of them.
+_MAX_EXPANSION, _ALWAYS_ALLOWED_NUMBERS = 64, 2**20
+_MAX_NAME_CHARACTERS = 2**11
+_ARRAY_PREFIX = "program."
 
 
 class Column(NamedTuple):
-    """A number of a row (value 0), and where it comes from if the row is a mapping of names."""
+    """An input column of a program (a number of value 0), and how to compute it from a row that is a mapping of field names."""
 
     name: Name
-    """Name of the feature."""
+    """Name of the column."""
     field: Name
-    """Name of the field of the row."""
+    """Name of the field of the row that it is computed from."""
     text: str | None = None
-    """The number is 1 if the field has this text, else 0. None: the number is that of the field."""
+    """One-hot encoding: the number is 1 if the field has this text, else 0. None: the number is the value of the field."""
     bucket: tuple[int, int] | None = None
-    """The number is 1 if the field has a text that no other column has, and whose CRC-32 modulo the second number is the first.
-    """
+    """Hashing: the number is 1 if no other column has the field's text, and its CRC-32 modulo the second int is the first int."""
     table: tuple[int, int] | None = None
-    """The number is that of the field's text in the table with the first number, at the second one; missing if it has none."""
+    """Target encoding: index of a table, and column of its ``values``, where the field's text is looked up; NaN if not found."""
 
 
 class CategoryTable(NamedTuple):
-    """Numbers of names, such as what the labels of the rows that were learned say of each."""
+    """Target encodings: the numbers that replace the categories (texts) of columns."""
 
     keys: np.ndarray
-    """The key of each name, as ``key_of`` gives it, uint32 [n], in ascending order."""
+    """Hash of each category, from `compute_name_key`, uint32 [n], in ascending order."""
     values: np.ndarray
-    """The numbers of each, float64 [n, m]."""
+    """The numbers of each category, float64 [n, m]."""
 
     def find_row(self, key: int) -> int:
-        """Return the place of a key; -1 if the table does not have it."""
-        place = int(np.searchsorted(self.keys, np.uint32(key)))
-        return place if place < len(self.keys) and self.keys[place] == key else -1
+        """Return the row of a category's hash in ``values``, or -1 if the table does not have it."""
+        row = int(np.searchsorted(self.keys, np.uint32(key)))
+        return row if row < len(self.keys) and self.keys[row] == key else -1
 
 
 class Answer(NamedTuple):
@@ -89,52 +89,52 @@ class Answer(NamedTuple):
     kind: str
     """The prediction. ``"class"``: a label. ``"number"``: the decision value itself. ``"anomaly"``: a score from 0 to 1."""
     decision: int
-    """Number of the value that is the decision value. Its width is 1, or the number of labels if there are several classes."""
+    """Index of the value that holds the decision values: one, or one for each label if there are more than two."""
     choice: int
-    """Number of the value that chooses the label: the one whose number in it is the largest, and the first of equal ones."""
+    """Index of the value whose largest number chooses the label, the first one in a tie."""
     labels: tuple[Name, ...] = ()
     at_zero: int = 0
-    """With two labels, the index of the label for a decision value of 0."""
+    """With two labels, the index of the label that is predicted for a decision value of 0."""
     calibration: MarginCalibration | LogOddsCalibration | None = None
-    """Turns decision values into probabilities; None if there are none."""
+    """Converts decision values to probabilities; None if the model has no probabilities."""
     center: float = 0.0
     size: float = 0.0
     """For an anomaly detector, ``center`` is the mean of usual decision values, and ``size`` their mean deviation from it."""
     costs: tuple[float, ...] | None = None
-    """The cost of missing a row of each label: the label whose probability times its cost is the largest is the answer.
+    """Cost of missing each label: the label with the largest product of probability and cost is predicted.
 
-    None: ``choice`` chooses it.
+    None: ``choice`` chooses the label.
     """
 
 
 class Program:
-    """A model as a list of steps, to which you add steps one by one, and which is checked as a whole.
+    """A model as a list of steps. Each step is checked when it is added.
 
     Parameters
     ----------
     columns
-        Columns of value 0.
+        Columns of the input row, which is value 0.
     hashed
-        Number by which fields without a column are hashed: such a field is added to the column with the number CRC-32 of its
-        name modulo ``hashed``. 0 leaves such fields out.
+        The hashing trick for fields without a column: such a field is added to the column whose index is the CRC-32 of its name
+        modulo ``hashed``. 0 ignores such fields.
     tables
-        The tables that columns have numbers of.
+        The tables that columns refer to.
 
     Raises
     ------
     ExportError
-        A table is none, or a column has a number of a table that is not there.
+        A table is invalid, or a column refers to a table that does not exist.
 
     Attributes
     ----------
     steps : list of Step
         The steps so far.
     widths : list of int
-        Widths of the values.
+        Widths of the values; there is one value more than steps.
     answer : Answer
         How the values become a prediction.
-    facts : dict
-        What is known about the model, as JSON.
+    metadata : dict
+        Metadata of the model, which JSON can hold. Files call it ``facts``.
 
     Examples
     --------
@@ -153,90 +153,97 @@ class Program:
         for table in self.tables:
             _check_table(table)
         for column in self.columns:
-            _check_place(column, self.tables)
+            _check_table_reference(column, self.tables)
         self.steps: list[Step] = []
         self.widths: list[int] = [len(self.columns)]
         self.answer: Answer = Answer("number", 0, 0)
         self.metadata: dict[str, Any] = {}
-        self._wide = self._held = len(self.columns)  # numbers of its values; those that it is written with
+        self._n_value_numbers = self._n_array_numbers = len(self.columns)
 
-    def add(self, op: str, *inputs: int, **given: Any) -> int:
-        """Add a step, and return the number of its value. Arrays and options are given by name.
+    def add(self, op: str, *inputs: int, **arguments: Any) -> int:
+        """Add a step, and return the index of its value.
+
+        Parameters
+        ----------
+        op
+            Name of the operation.
+        inputs
+            Indices of the values that it reads.
+        arguments
+            Arrays and options of the operation, by name.
 
         Raises
         ------
         ExportError
-            They are not those of the step, or do not fit the values that it uses.
+            They are not those of the operation, or do not fit the values that it reads.
         """
-        arrays = {name: np.ascontiguousarray(value) for name, value in given.items() if isinstance(value, np.ndarray)}
-        options = {name: value for name, value in given.items() if name not in arrays}
+        arrays = {name: np.ascontiguousarray(value) for name, value in arguments.items() if isinstance(value, np.ndarray)}
+        options = {name: value for name, value in arguments.items() if name not in arrays}
         self.add_step(Step(op, inputs, arrays, options))
         return len(self.steps)
 
     def add_step(self, step: Step) -> None:
-        """Add a step that is already made; the errors are those of `add`."""
-        if len(self.steps) == _MOST_STEPS:
-            raise ExportError(f"it has more than {_MOST_STEPS:,} steps, which no model has")
+        """Add an existing step. Raises the errors of `add`."""
+        if len(self.steps) == _MAX_STEPS:
+            raise ExportError(f"it has more than {_MAX_STEPS:,} steps, which no model has")
         if not step.inputs or (step.op != "concat" and len(step.inputs) != 1):
-            raise ExportError(f"a step {step.op!r} takes {len(step.inputs)} values")
+            raise ExportError(f"a step {step.op!r} has {len(step.inputs)} inputs")
         if not all(type(number) is int and 0 <= number <= len(self.steps) for number in step.inputs):
-            raise ExportError(f"a step {step.op!r} takes values that do not come before it")
+            raise ExportError(f"a step {step.op!r} has inputs that do not come before it")
         width = check_step(step, sum(self.widths[number] for number in step.inputs))
-        self._wide += width
-        self._held += sum(array.size for array in step.arrays.values())
-        if self._wide > max(_FREE_NUMBERS, _TIMES * self._held):  # a small file must not ask for gigabytes
-            raise ExportError(f"its values have {self._wide:,} numbers, which no model of its size has")
+        self._n_value_numbers += width
+        self._n_array_numbers += sum(array.size for array in step.arrays.values())
+        # A small file must not make a prediction allocate gigabytes.
+        if self._n_value_numbers > max(_ALWAYS_ALLOWED_NUMBERS, _MAX_EXPANSION * self._n_array_numbers):
+            raise ExportError(f"its values have {self._n_value_numbers:,} numbers, which no model of its size has")
         self.steps.append(step)
         self.widths.append(width)
 
     def with_steps(self, steps: Iterable[Step]) -> Program:
-        """Return a program with other steps, and the same columns, tables, answer and facts."""
-        made = Program(self.columns, self.hashed, self.tables)
-        made.answer, made.metadata = self.answer, self.metadata
+        """Return a program with these steps, and the same columns, tables, answer and metadata."""
+        program = Program(self.columns, self.hashed, self.tables)
+        program.answer, program.metadata = self.answer, self.metadata
         for step in steps:
-            made.add_step(step)
-        return made
+            program.add_step(step)
+        return program
 
     @property
     def nbytes(self) -> int:
-        """Bytes of all arrays."""
-        held = [array for step in self.steps for array in step.arrays.values()]
-        return sum(array.nbytes for array in (*held, *(array for table in self.tables for array in table)))
+        """Bytes of all arrays, those of the tables included."""
+        arrays = [array for step in self.steps for array in step.arrays.values()]
+        return sum(array.nbytes for array in (*arrays, *(array for table in self.tables for array in table)))
 
     @property
     def is_pairwise(self) -> bool:
-        """Whether it has a decision value for each pair of labels, and not one for each label.
-
-        The value of a pair is above 0 for its first label.
-        """
+        """Whether there is a decision value for each pair of labels, above 0 for the first one, instead of one for each label."""
         decision, choice = (self.steps[value - 1].op if value else "" for value in self.answer[1:3])
         return choice == "votes" and decision != "pair_scores"
 
     # Files ------------------------------------------------------------------------------------------------------------------
 
     def serialise(self) -> tuple[str, dict[str, np.ndarray]]:
-        """Return the program as JSON, and its arrays under the names that the JSON uses.
+        """Return the program as JSON text, and its arrays by the names that the JSON uses for them.
 
         Raises
         ------
         ExportError
-            A label or the name of a column is something that JSON does not give back.
+            A label or the name of a column cannot be restored from JSON.
         """
         for name in (*self.answer.labels, *(name for column in self.columns for name in column[:2])):
-            _name_of(name)
+            _check_name(name)
         arrays: dict[str, np.ndarray] = {}
         steps = []
         for step in self.steps:
-            places = {}
+            keys = {}
             for name, array in step.arrays.items():
-                places[name] = f"{_PREFIX}{len(arrays)}"
-                arrays[places[name]] = array
-            steps.append({"op": step.op, "inputs": step.inputs, "arrays": places, "options": step.options})
+                keys[name] = f"{_ARRAY_PREFIX}{len(arrays)}"
+                arrays[keys[name]] = array
+            steps.append({"op": step.op, "inputs": step.inputs, "arrays": keys, "options": step.options})
         tables = []
         for table in self.tables:
-            places = {name: f"{_PREFIX}{len(arrays) + number}" for number, name in enumerate(table._fields)}
-            arrays.update(zip(places.values(), table, strict=True))
-            tables.append(places)
+            keys = {name: f"{_ARRAY_PREFIX}{len(arrays) + number}" for number, name in enumerate(table._fields)}
+            arrays.update(zip(keys.values(), table, strict=True))
+            tables.append(keys)
         text = json.dumps(
             {
                 "version": _VERSION,
@@ -254,23 +261,23 @@ class Program:
 
     @classmethod
     def deserialise(cls, text: str, arrays: Mapping[str, np.ndarray]) -> Program:
-        """Return the program that `parts` took apart, checked. an ExportError says what is wrong with it."""
+        """Return the program that `serialise` turned into text and arrays. Raises ExportError if it is invalid."""
         try:
             saved = json.loads(text)
             if saved["version"] > _VERSION:
                 raise ExportError(
                     f"it has version {saved['version']} of the programs, and this streamsvm reads {_VERSION}: upgrade"
                 )
-            left = dict(arrays)  # each is used once: a small file must not compute with a large array ten thousand times
-            tables = [
-                CategoryTable(*(left.pop(table[name]) for name in CategoryTable._fields)) for table in saved.get("tables", ())
-            ]
-            program = cls([_column_of(*column) for column in saved["columns"]], _count_of(saved["hashed"]), tables)
-            if len(program.columns) > _MOST_COLUMNS:
-                raise ExportError("it has too many columns")
+            # Each array may be used once: otherwise a small file could compute with a large array ten thousand times.
+            unused = dict(arrays)
+            fields = CategoryTable._fields
+            tables = [CategoryTable(*(unused.pop(table[name]) for name in fields)) for table in saved.get("tables", ())]
+            program = cls([_read_column(*column) for column in saved["columns"]], _read_count(saved["hashed"]), tables)
+            if len(program.columns) > _MAX_COLUMNS:
+                raise ExportError(f"it has {len(program.columns):,} columns, more than {_MAX_COLUMNS:,}")
             for step in saved["steps"]:
-                named = {str(name): left.pop(place) for name, place in step["arrays"].items()}
-                program.add_step(Step(str(step["op"]), tuple(step["inputs"]), named, dict(step["options"])))
+                step_arrays = {str(name): unused.pop(key) for name, key in step["arrays"].items()}
+                program.add_step(Step(str(step["op"]), tuple(step["inputs"]), step_arrays, dict(step["options"])))
             program.answer = _deserialise_answer(saved["answer"])
             program.metadata = dict(saved["facts"])
         except ExportError:
@@ -281,42 +288,42 @@ class Program:
         return program
 
     def check_answer(self) -> None:
-        """Raise an ExportError if the answer does not fit the steps."""
-        a, last = self.answer, len(self.steps)
-        if not all(type(number) is int and 0 <= number <= last for number in (a.decision, a.choice)):
+        """Raise ExportError if the answer does not fit the values of the steps."""
+        a, n_steps = self.answer, len(self.steps)
+        if not all(type(number) is int and 0 <= number <= n_steps for number in (a.decision, a.choice)):
             raise ExportError("its answer is a value that it does not have")
-        several = a.kind == "class" and len(a.labels) > 2
-        wanted = len(a.labels) if several else 1
+        has_many_labels = a.kind == "class" and len(a.labels) > 2
+        width = len(a.labels) if has_many_labels else 1
         if a.kind not in ("class", "number", "anomaly") or (a.kind == "class") != bool(a.labels):
             raise ExportError(f"its answer is a {a.kind!r} with {len(a.labels)} labels")
-        decided, chosen = self.widths[a.decision], self.widths[a.choice]
-        pairs = wanted * (wanted - 1) // 2 if several and a.calibration is None else wanted  # which have no probabilities
-        if chosen != wanted or decided not in (wanted, pairs):
-            raise ExportError(f"its answer has {decided} decision values and {chosen} numbers for {len(a.labels)} labels")
+        decisions, choices = self.widths[a.decision], self.widths[a.choice]
+        # Decision values of pairs of labels have no probabilities.
+        pairs = width * (width - 1) // 2 if has_many_labels and a.calibration is None else width
+        if choices != width or decisions not in (width, pairs):
+            raise ExportError(f"its answer has {decisions} decision values and {choices} numbers for {len(a.labels)} labels")
         if len(set(a.labels)) < len(a.labels) or a.at_zero not in (0, 1):
-            raise ExportError("its labels are not different, or not in an order")
+            raise ExportError("its labels are not different, or it has an invalid label for a decision value of 0")
         if not (is_number(a.center) and is_number(a.size) and a.size >= 0.0):
-            raise ExportError("its scores are not of numbers")
+            raise ExportError("the center or size of its anomaly scores is not a finite number")
         if a.calibration is not None and not a.calibration.is_valid(len(a.labels)):
-            raise ExportError("its probabilities cannot be computed")
+            raise ExportError("the calibration of its probabilities is invalid")
+        costs = a.costs or ()
         if a.costs is not None and (
-            a.calibration is None
-            or len(a.costs) != len(a.labels)
-            or not all(is_number(cost, 0.0, 1e9) and cost for cost in a.costs)
+            a.calibration is None or len(costs) != len(a.labels) or not all(is_number(cost, 0.0, 1e9) and cost for cost in costs)
         ):
             raise ExportError("its costs are not numbers above 0, one for each label, or it has no probabilities")
 
 
 def run_program(program: Program, rows: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """Return the decision values and the choices of rows float64 [n, columns]: float64 [n, width] each.
+    """Evaluate a program for rows float64 [n, columns], and return its decision value and its choice, float64 [n, width] each.
 
     O(n m width) for each step with m vectors; memory O(n width).
     """
     values = [np.where(np.isfinite(rows), rows, math.nan)]
     with np.errstate(over="ignore", invalid="ignore"):
         for step in program.steps:
-            taken = [values[number] for number in step.inputs]
-            values.append(evaluate_step(step, taken[0] if len(taken) == 1 else np.concatenate(taken, axis=1)))
+            inputs = [values[number] for number in step.inputs]
+            values.append(evaluate_step(step, inputs[0] if len(inputs) == 1 else np.concatenate(inputs, axis=1)))
     return values[program.answer.decision], values[program.answer.choice]
 
 
@@ -331,43 +338,46 @@ def _check_table(table: CategoryTable) -> None:
         raise ExportError("the values of a table are not finite")
 
 
-def _check_place(column: Column, tables: Sequence[CategoryTable]) -> None:
+def _check_table_reference(column: Column, tables: Sequence[CategoryTable]) -> None:
+    """Raise ExportError if the table of a column does not exist, or the column has a text or bucket as well."""
     if column.table is None:
         return
-    table, place = column.table
+    table, table_column = column.table
     if column.text is not None or column.bucket is not None:
         raise ExportError("a column has a number of a table, and is 1 for some texts as well")
-    if not (table < len(tables) and place < tables[table].values.shape[1]):
-        raise ExportError("a column has a number of a table that is not there")
+    if not (table < len(tables) and table_column < tables[table].values.shape[1]):
+        raise ExportError("a column has a number of a table that does not exist")
 
 
-def _column_of(name: Any, field_name: Any, text: Any, bucket: Any, table: Any = None) -> Column:
+def _read_column(name: Any, field_name: Any, text: Any, bucket: Any, table: Any = None) -> Column:
+    """Return a column from the entries of its JSON array. Raises ExportError if one is invalid."""
     if not (text is None or isinstance(text, str)):
-        raise ExportError("a text of a column is none")
+        raise ExportError("the text of a column is not a string")
     if bucket is not None:
-        number, of = map(_count_of, bucket)
-        if not number < of:
-            raise ExportError("a bucket of a column is none")
-        bucket = number, of
+        remainder, modulus = map(_read_count, bucket)
+        if not remainder < modulus:
+            raise ExportError("the bucket of a column is not below the number of buckets")
+        bucket = remainder, modulus
     if table is not None:
-        number, place = map(_count_of, table)
-        table = number, place
-    return Column(_name_of(name), _name_of(field_name), text, bucket, table)
+        table, table_column = map(_read_count, table)
+        table = table, table_column
+    return Column(_check_name(name), _check_name(field_name), text, bucket, table)
 
 
-def _name_of(value: Any) -> Name:
+def _check_name(value: Any) -> Name:
+    """Return a name or label. Raises ExportError if it is not a str, bool or finite number, or too long."""
     if not isinstance(value, Name):
-        raise ExportError(f"{value!r:.80}, a {type(value).__name__}, is a name or a label, and no text, number or bool")
-    if isinstance(value, str) and len(value) > _LONGEST_NAME:
-        raise ExportError(f"the name or label {value!r:.80} has {len(value):,} characters, more than {_LONGEST_NAME:,}")
+        raise ExportError(f"{value!r:.80}, a {type(value).__name__}, is a name or a label: it must be a text, number or bool")
+    if isinstance(value, str) and len(value) > _MAX_NAME_CHARACTERS:
+        raise ExportError(f"the name or label {value!r:.80} has {len(value):,} characters, more than {_MAX_NAME_CHARACTERS:,}")
     if isinstance(value, int | float) and not is_number(value + 0):
-        raise ExportError("a name or a label is a number that no float holds")
+        raise ExportError("a name or a label is not finite, or a number that no float holds")
     return value
 
 
-def _count_of(value: Any) -> int:
+def _read_count(value: Any) -> int:
     if type(value) is not int or not 0 <= value < 2**31:
-        raise ExportError("a count is none")
+        raise ExportError(f"{value!r:.80} is not a valid count: it must be an int from 0 to 2^31 - 1")
     return value
 
 
@@ -387,5 +397,5 @@ def _deserialise_answer(parts: Mapping[str, Any]) -> Answer:
     if calibration is not None:
         cls: Any = CALIBRATIONS[calibration["kind"]]
         calibration = cls(**{k: tuple(v) if k == "shares" else v for k, v in calibration.items() if k != "kind"})
-    labels = tuple(map(_name_of, fields["labels"]))
+    labels = tuple(map(_check_name, fields["labels"]))
     return Answer(**{**fields, "labels": labels, "calibration": calibration, "costs": None if costs is None else tuple(costs)})

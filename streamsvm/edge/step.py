@@ -1,4 +1,4 @@
-"""A step of a program: its arrays and numbers, and what all checks of them are made of."""
+"""One step of a program, and the checks of its arrays and options that all operations share."""
 
 from __future__ import annotations
 
@@ -10,32 +10,32 @@ from typing import Any
 
 import numpy as np
 
-#: Numbers of a value that are computed at once, in about so many bytes times 8.
+#: Rows are computed in chunks of at most this many float64 numbers, about 16 MB.
 MAX_NUMBERS_AT_ONCE = 2**21
 
 MAX_CLASSES = 2**12
-_LARGEST_FLOAT = sys.float_info.max
+_MAX_FLOAT = sys.float_info.max
 
 
 class ExportError(ValueError):
-    """A program cannot be made of a model, read from a file, or written in a form.
+    """A model cannot be exported, or an exported model cannot be read.
 
-    The message says why, and what to do.
+    The message names the reason and the remedy.
     """
 
 
 @dataclass(frozen=True, eq=False)
 class Step:
-    """A step of a program.
+    """A step of a program: an operation, its inputs and its constants.
 
     Parameters
     ----------
     op
         Name of the operation.
     inputs
-        Numbers of the values that it uses.
+        Indices of the values that it reads. Value 0 is the input row, value i is the output of step i - 1.
     arrays, options
-        Its arrays and its numbers, by name.
+        Constant arrays and scalar options of the operation, by name.
     """
 
     op: str
@@ -45,17 +45,20 @@ class Step:
 
 
 def is_number(value: Any, low: float = -math.inf, high: float = math.inf) -> bool:
-    """Return whether a value of a file is a finite number in a range."""
-    # Comparisons, since an int that no float holds cannot be asked whether it is finite.
-    return type(value) in (int, float) and -_LARGEST_FLOAT <= value <= _LARGEST_FLOAT and low <= value <= high
+    """Return whether a value that was read from a file is a finite int or float between ``low`` and ``high``."""
+    # math.isfinite raises OverflowError for an int above the largest float, so compare instead.
+    return type(value) in (int, float) and -_MAX_FLOAT <= value <= _MAX_FLOAT and low <= value <= high
 
 
 def read_array(step: Step, name: str, shape: tuple[int, ...], kinds: str = "f") -> np.ndarray:
-    """Return an array of a step; -1 in the shape is any length."""
+    """Return an array of a step after checking its dtype kind, its shape, and that it is finite.
+
+    A length of -1 in ``shape`` accepts any length. Raises ExportError if a check fails.
+    """
     array = step.arrays[name]
     if array.dtype.kind not in kinds or array.ndim != len(shape):
-        raise ExportError(f"{name} of a step {step.op!r} is {array.dtype} with {array.ndim} dimensions")
-    if any(wanted not in (-1, length) for wanted, length in zip(shape, array.shape, strict=True)):
+        raise ExportError(f"{name} of a step {step.op!r} is {array.dtype} with {array.ndim} dimensions, which is invalid")
+    if any(expected not in (-1, length) for expected, length in zip(shape, array.shape, strict=True)):
         raise ExportError(f"{name} of a step {step.op!r} has the shape {array.shape}, which does not fit")
     if array.dtype.kind == "f" and not np.isfinite(array).all():
         raise ExportError(f"{name} of a step {step.op!r} are not finite")
@@ -63,7 +66,10 @@ def read_array(step: Step, name: str, shape: tuple[int, ...], kinds: str = "f") 
 
 
 def read_option(step: Step, name: str, low: float = -math.inf, high: float = math.inf, whole: bool = False) -> Any:
-    """Return an option of a step, a number in a range."""
+    """Return a numeric option of a step after checking its range, and with ``whole`` that it is an int.
+
+    Raises ExportError if a check fails.
+    """
     value = step.options[name]
     if not is_number(value, low, high) or (whole and type(value) is not int):
         raise ExportError(f"{name} of a step {step.op!r} is out of its range")
@@ -71,19 +77,22 @@ def read_option(step: Step, name: str, low: float = -math.inf, high: float = mat
 
 
 def check_vectors(step: Step, width: int) -> int:
-    """Return the number of a step's vectors."""
+    """Check the vectors of a step, which have ``width`` features, and return their number.
+
+    Raises ExportError if the vectors, or the scale and center of quantised ones, are invalid.
+    """
     vectors = read_array(step, "vectors", (-1, width), "fi")
     if vectors.dtype.kind == "i":
         read_array(step, "scale", (width,))
     if "center" in step.arrays:
         read_array(step, "center", (width,))
         if step.op != "kernel" or step.options["kind"] != "rbf" or "scale" not in step.arrays:
-            raise ExportError(f"a step {step.op!r} has a center, which only whole numbers in a Gaussian kernel have")
+            raise ExportError(f"a step {step.op!r} has a center, which only quantised vectors of a Gaussian kernel have")
     return len(vectors)
 
 
 def dequantise_vectors(step: Step) -> np.ndarray:
-    """Return the vectors of a step in their units, float64 [m, width]."""
+    """Return the vectors of a step in the units of its input, float64 [m, width]: quantised ones are scaled and shifted back."""
     vectors = step.arrays["vectors"].astype(np.float64)
     if "scale" in step.arrays:
         vectors *= step.arrays["scale"]

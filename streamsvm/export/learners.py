@@ -17,7 +17,7 @@ from streamsvm.core.steps.neighbours import LEAST_OF_LABELS, LEAST_OF_NUMBERS, O
 from streamsvm.core.steps.rescale import BOUND
 from streamsvm.core.steps.stack import FIRST_INPUT
 from streamsvm.edge.calibration import LogOddsCalibration, MarginCalibration
-from streamsvm.edge.ensembles import SAID_NUMBER
+from streamsvm.edge.ensembles import MAX_EXPERT_TARGET
 from streamsvm.edge.program import Answer, ExportError, Program
 from streamsvm.learners.budgeted import BudgetedEstimator
 from streamsvm.learners.classifier import OnlineClassifier
@@ -328,10 +328,10 @@ def _add_forest_of_numbers(program: Program, value: int, said: list[int], correc
     """
     v, joined = model._store.views, program.add("concat", *said)
     n = program.widths[joined]
-    clipped = program.add("clip", joined, bound=SAID_NUMBER)
+    clipped = program.add("clip", joined, bound=MAX_EXPERT_TARGET)
     both = np.hstack([np.eye(n), (corrects[:n, None] == np.arange(n)).astype(np.float64)])
     corrected = program.add("linear", program.add("concat", joined, clipped), weights=both, biases=np.zeros(n))
-    inputs = program.add("clip", corrected, bound=SAID_NUMBER)
+    inputs = program.add("clip", corrected, bound=MAX_EXPERT_TARGET)
     votes = _votes_of(v.mistakes[FIRST_INPUT : FIRST_INPUT + n])
     shares = 0.5 * votes / votes.sum()
     shares[np.argmin(v.errors[FIRST_INPUT : FIRST_INPUT + n])] += 0.5

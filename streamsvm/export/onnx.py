@@ -15,7 +15,7 @@ import numpy as np
 
 from streamsvm.core.checks import LARGEST_FLOAT32, OnnxInputs
 from streamsvm.edge.calibration import LogOddsCalibration, MarginCalibration
-from streamsvm.edge.ensembles import ALIKE, NEAREST_DISTANCE, ROUNDING, SAID, SAID_NUMBER
+from streamsvm.edge.ensembles import MAX_EXPERT_LOG_ODDS, MAX_EXPERT_TARGET, MIN_DISTANCE, ROUNDING_OFFSET, TIE_TOLERANCE
 from streamsvm.edge.operations import MAX_KERNEL_VALUE, MIN_KERNEL_VALUE
 from streamsvm.edge.program import ExportError, Program
 from streamsvm.edge.step import Step, dequantise_vectors
@@ -192,8 +192,8 @@ def _neighbour_nodes(graph: Graph, step: Step, x: str) -> str:
     ways = graph.op("Abs", graph.op("Sub", graph.op("Unsqueeze", x, np.array([2])), _to_float32(vectors.T)))
     ways = graph.op("Min", ways, step.options["max_difference"])  # [rows, features, vectors]
     distances = graph.op("Squeeze", graph.op("MatMul", _to_float32(step.arrays["feature_weights"][None]), ways), flat)
-    places = graph.least(graph.op("Add", distances, float(ROUNDING)), min(step.options["neighbours"], len(vectors)))
-    near = graph.op("Max", graph.op("GatherElements", distances, places, axis=1), NEAREST_DISTANCE)
+    places = graph.least(graph.op("Add", distances, float(ROUNDING_OFFSET)), min(step.options["neighbours"], len(vectors)))
+    near = graph.op("Max", graph.op("GatherElements", distances, places, axis=1), MIN_DISTANCE)
     away = graph.op("Add", near, step.options["offset"])
     ratios = graph.op("Div", graph.op("ReduceMin", away, flat, keepdims=1), away)
     votes = graph.op("Pow", ratios, float(step.options["power"]))
@@ -276,11 +276,11 @@ def _expert_nodes(graph: Graph, step: Step, x: str) -> str:
         return _number_nodes(graph, step, x, votes)
     said = graph.op("Transpose", graph.op("Reshape", x, np.array([-1, len(votes), outputs])), perm=[0, 2, 1])
     if outputs == 1:
-        sides = graph.op("Where", graph.op("Greater", said, ALIKE), 1.0, -1.0)
+        sides = graph.op("Where", graph.op("Greater", said, TIE_TOLERANCE), 1.0, -1.0)
     else:
-        sides = _one_hot(graph, _first_alike(graph, said, ALIKE), outputs)
+        sides = _one_hot(graph, _first_alike(graph, said, TIE_TOLERANCE), outputs)
     voted = graph.op("MatMul", sides, _to_float32(votes[:, None]))
-    bounded = _clip_to(graph, graph.op("Concat", voted, said, axis=2), SAID)
+    bounded = _clip_to(graph, graph.op("Concat", voted, said, axis=2), MAX_EXPERT_LOG_ODDS)
     weights, shares = step.arrays["weights"], step.arrays["shares"]
     mean = shares @ weights / shares.sum()  # stacks are linear
     stacked = graph.op("MatMul", bounded, _to_float32(mean[1:, None]))
@@ -288,7 +288,7 @@ def _expert_nodes(graph: Graph, step: Step, x: str) -> str:
         stacked = graph.op("Add", stacked, mean[0])
     best = graph.op("Gather", said, np.array([step.options["best"]]), axis=2)
     sources = [graph.op("Squeeze", each, np.array([2])) for each in (stacked, voted, best)]
-    followed, alike = sources[step.options["follows"]], ALIKE if step.options["follows"] else 0.0
+    followed, alike = sources[step.options["follows"]], TIE_TOLERANCE if step.options["follows"] else 0.0
     if outputs == 1:
         return _log_odds(graph, step, sources[0], graph.op("Greater", followed, alike))
     chosen = _one_hot(graph, _first_alike(graph, followed, alike), outputs)
@@ -334,8 +334,8 @@ def _number_nodes(graph: Graph, step: Step, x: str, votes: np.ndarray) -> str:
         add[corrects[corrects >= 0], np.flatnonzero(corrects >= 0)] = 1.0
         if (corrects[corrects[corrects >= 0]] >= 0).any():
             raise ExportError("experts that correct experts that correct others have no form in ONNX")
-        x = graph.op("Add", x, graph.op("MatMul", _clip_to(graph, x, SAID_NUMBER), add))
-    x = _clip_to(graph, x, SAID_NUMBER)
+        x = graph.op("Add", x, graph.op("MatMul", _clip_to(graph, x, MAX_EXPERT_TARGET), add))
+    x = _clip_to(graph, x, MAX_EXPERT_TARGET)
     voted = graph.op("MatMul", x, _to_float32(votes[:, None]))
     follows = step.options["follows"]
     if follows == 1:
@@ -344,7 +344,7 @@ def _number_nodes(graph: Graph, step: Step, x: str, votes: np.ndarray) -> str:
         return graph.op("Gather", x, np.array([step.options["best"]]), axis=1)
     weights, shares = step.arrays["weights"], step.arrays["shares"]
     stacked = graph.op("MatMul", graph.op("Concat", voted, x, axis=1), _to_float32(weights[:, 1:].T))
-    stacked = _clip_to(graph, graph.op("Add", stacked, _to_float32(weights[:, 0])), SAID_NUMBER)
+    stacked = _clip_to(graph, graph.op("Add", stacked, _to_float32(weights[:, 0])), MAX_EXPERT_TARGET)
     return graph.op("MatMul", stacked, _to_float32(shares[:, None] / shares.sum()))
 
 

@@ -184,14 +184,17 @@ def test_tables_that_do_not_fit_are_refused(keys, numbers, reason):
 @pytest.mark.parametrize(
     ("path", "value", "reason"),
     [
-        (("columns", 0, 4), [0, 2], "a number of a table that is not there"),
-        (("columns", 0, 4), [1, 0], "a number of a table that is not there"),
-        *((("columns", 0, 4), bad, "a count is none") for bad in ([-1, 0], [0, -1], [0, 0.5], [0, True], [0, 2**40], [None, 0])),
+        (("columns", 0, 4), [0, 2], "a number of a table that does not exist"),
+        (("columns", 0, 4), [1, 0], "a number of a table that does not exist"),
+        *(
+            (("columns", 0, 4), bad, "not a valid count")
+            for bad in ([-1, 0], [0, -1], [0, 0.5], [0, True], [0, 2**40], [None, 0])
+        ),
         *((("columns", 0, 4), bad, "its program is corrupt") for bad in ([0], [0, 0, 0], 7)),
         (("columns", 0, 2), "x", "and is 1 for some texts as well"),
         (("columns", 0, 3), [0, 2], "and is 1 for some texts as well"),
         *((("tables",), bad, "its program is corrupt") for bad in (None, 7, [None], [[]], [{}], {"keys": "program.0"})),
-        (("tables",), [], "a number of a table that is not there"),
+        (("tables",), [], "a number of a table that does not exist"),
         (("tables", 0, "keys"), "program.9", "its program is corrupt"),
         (("tables", 0, "keys"), ["program.0"], "its program is corrupt"),
         (("tables", 0, "values"), "program.0", "its program is corrupt"),

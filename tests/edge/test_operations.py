@@ -98,13 +98,13 @@ def test_votes_of_any_size_are_shares():
         ({"vectors": np.zeros((3, 1), np.float32)}, r"vectors of a step 'neighbours' has the shape \(3, 1\)"),
         ({"vectors": np.full((3, 2), math.nan, np.float32)}, "vectors of a step 'neighbours' are not finite"),
         ({"vectors": np.zeros((3, 2), bool)}, "vectors of a step 'neighbours' is bool"),
-        ({"vectors": np.zeros((3, 2), np.int8)}, "has not the arrays and options that it needs .*scale"),
+        ({"vectors": np.zeros((3, 2), np.int8)}, "has missing or invalid arrays and options .*scale"),
         ({"vectors": np.zeros((3, 2), np.int8), "scale": np.ones(3)}, "scale of a step 'neighbours' has the shape"),
         ({"vectors": np.zeros((3, 2), np.int8), "scale": np.ones(2), "center": np.ones(2)}, "has a center, which only"),
         ({"feature_weights": np.array([1.0, -1e-9])}, "feature_weights of a step 'neighbours' is below 0"),
         ({"feature_weights": np.array([1e308, 1e308])}, "its distances are too large"),
         ({"feature_weights": np.array([1e20, 0.0]), "max_difference": 1e20}, "its distances are too large"),
-        *(({"targets": np.array([0.0, 1.0, bad])}, "are not the numbers of labels") for bad in (3.0, -1.0, 0.5)),
+        *(({"targets": np.array([0.0, 1.0, bad])}, "are not class indices") for bad in (3.0, -1.0, 0.5)),
         ({"targets": np.array([0.0, 1.0, math.nan]), "labels": 0}, "targets of a step 'neighbours' are not finite"),
         ({"weights": np.ones((3, 1), np.float32)}, "weights of a step 'neighbours' is float32 with 2 dimensions"),
         *(({"weights": np.array([1.0, bad, 1.0])}, "are not above 0, or too large") for bad in (0.0, -1.0, 1e300)),
@@ -129,7 +129,7 @@ def test_neighbours_that_do_not_fit_are_refused(given, reason):
 def test_neighbours_need_all_arrays_and_options(name):
     step = made()
     arrays, options = ({key: value for key, value in some.items() if key != name} for some in (step.arrays, step.options))
-    with pytest.raises(edge.ExportError, match=f"has not the arrays and options that it needs .*{name}"):
+    with pytest.raises(edge.ExportError, match=f"has missing or invalid arrays and options .*{name}"):
         check_step(Step("neighbours", (0,), arrays, options), 2)
 
 
@@ -138,8 +138,8 @@ def test_neighbours_need_all_arrays_and_options(name):
     [
         ({"center": np.zeros(2)}, "center of a step 'kernel' has the shape"),
         ({"center": np.array([math.inf])}, "center of a step 'kernel' are not finite"),
-        ({"kind": "linear"}, "a step 'kernel' has a center, which only whole"),
-        ({"vectors": np.ones((2, 1), np.float32)}, "a step 'kernel' has a center, which only whole"),
+        ({"kind": "linear"}, "a step 'kernel' has a center, which only quantised"),
+        ({"vectors": np.ones((2, 1), np.float32)}, "a step 'kernel' has a center, which only quantised"),
         *(({"degree": bad}, "degree of a step 'kernel' is out of its range") for bad in (2.5, 0, 101)),
     ],
 )
@@ -230,7 +230,7 @@ def test_forests_of_numbers_have_means_of_leaves():
     labelled = Step("forest", (0,), FOREST | {"targets": np.tile([0, 1], (len(means["means"]), 1))}, {"labels": 2})
     assert check_step(labelled, 2) == 2
     x = np.random.default_rng(0).normal(size=(20, 2))
-    leaves = ensembles._leaf_numbers(FOREST, x.astype(np.float32))
+    leaves = ensembles._find_leaves(FOREST, x.astype(np.float32))
     votes = FOREST["votes"].astype(float)
     np.testing.assert_allclose(evaluate_step(step, x)[:, 0], leaves @ votes / votes.sum())
     for bad, reason in (
@@ -254,4 +254,4 @@ def test_forests_and_logarithms_need_their_options():
 
 def test_ties_are_those_of_the_learners():
     learned = of_learners.ROUNDING, of_learners.NEAREST_DISTANCE, stack.ALIKE
-    assert learned == (ensembles.ROUNDING, ensembles.NEAREST_DISTANCE, ensembles.ALIKE)
+    assert learned == (ensembles.ROUNDING_OFFSET, ensembles.MIN_DISTANCE, ensembles.TIE_TOLERANCE)

@@ -244,7 +244,7 @@ def test_labels_that_no_json_gives_back(labels, tmp_path):
     path = tmp_path / "model.safetensors"
     model.save(path)
     assert streamsvm.load(path).predict_one({"a": 1.0}) == model.predict_one({"a": 1.0})
-    reason = "is a name or a label, and no text, number or bool"
+    reason = "is a name or a label: it must be a text, number or bool"
     refused(f"it holds no program to predict by: .*{reason}", edge.load, path, error=edge.ExportError)
     for form in ("numpy", "json"):
         refused(reason, export, model, form, tmp_path, error=edge.ExportError)

@@ -124,7 +124,7 @@ def test_an_int_that_no_float_holds_is_refused():
     for name in ("center", "size", "prior", "factor"):
         saved, of_scores = json.loads(text), name in ("center", "size")
         (saved["answer"] if of_scores else saved["answer"]["odds"])[name] = 10**400
-        reason = "its scores are not of numbers" if of_scores else "its probabilities cannot be computed"
+        reason = "anomaly scores is not a finite number" if of_scores else "calibration of its probabilities is invalid"
         refused(reason, Program.deserialise, json.dumps(saved), arrays, error=edge.ExportError)
 
 

@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from streamsvm.edge.ensembles import ALIKE, NEAREST_DISTANCE, ROUNDING, SAID, SAID_NUMBER
+from streamsvm.edge.ensembles import MAX_EXPERT_LOG_ODDS, MAX_EXPERT_TARGET, MIN_DISTANCE, ROUNDING_OFFSET, TIE_TOLERANCE
 from streamsvm.edge.program import ExportError, Program
 from streamsvm.edge.step import Step, dequantise_vectors
 from streamsvm.export.c.library import LANES, eight_bits, in_groups, sums_function, takes_eight_bits
@@ -20,17 +20,20 @@ def experts(source: CSource, program: Program, i: int, x: str, out: str) -> None
     votes, outputs = step.arrays["votes"], step.options["outputs"]
     place = source.keep(f"votes{i}", votes / votes.sum())
     names: dict[str, Any] = {"x": x, "out": out, "votes": place, "n": len(votes), "k": outputs}
-    names |= {"best": step.options["best"], "follows": step.options["follows"], "alike": number(ALIKE)}
+    names |= {"best": step.options["best"], "follows": step.options["follows"], "alike": number(TIE_TOLERANCE)}
     names["at"] = names["alike"] if step.options["follows"] else number(0.0)
     weights, shares = step.arrays["weights"], step.arrays["shares"] / step.arrays["shares"].sum()
     if step.options["task"] == "regression":
         text = TEMPLATES["stacked_numbers"]
         names |= {"weights": source.keep(f"stacks{i}", weights), "shares": source.keep(f"shares{i}", shares)}
         names |= {"corrects": source.keep(f"corrects{i}", step.arrays["corrects"].astype(np.int32)), "stacks": len(weights)}
-        names |= {"said": number(SAID_NUMBER), "width": weights.shape[1]}
+        names |= {"said": number(MAX_EXPERT_TARGET), "width": weights.shape[1]}
     else:
         text = TEMPLATES["stacked_decision"] if outputs == 1 else TEMPLATES["stacked_decisions"]
-        names |= {"weights": source.keep(f"stacks{i}", shares @ weights, "of both stacks, by their shares"), "said": number(SAID)}
+        names |= {
+            "weights": source.keep(f"stacks{i}", shares @ weights, "of both stacks, by their shares"),
+            "said": number(MAX_EXPERT_LOG_ODDS),
+        }
         if outputs == 1:
             source.used |= {"exp", "log"}
             prior, share = step.options["prior"], step.options["share"]
@@ -277,14 +280,14 @@ def neighbours(source: CSource, program: Program, i: int, x: str, out: str) -> N
         "n": n,
         "lanes": LANES,
         "far": number(LARGEST),
-        "nearest": number(NEAREST_DISTANCE),
+        "nearest": number(MIN_DISTANCE),
         "offset": number(options["offset"]),
         "power": options["power"],
         "weights": weights,
         "targets": source.keep(f"targets{i}", targets),
         "width": program.widths[i + 1],
     }
-    source.functions["rounded"] = fill_marks(TEMPLATES["rounded"], {"rounding": number(float(ROUNDING))})
+    source.functions["rounded"] = fill_marks(TEMPLATES["rounded"], {"rounding": number(float(ROUNDING_OFFSET))})
     source.functions[f"neighbours{i}"] = fill_marks(TEMPLATES["neighbours"], names)
     source.body.append(f"@_neighbours{i}({x}, {out});")
 
