@@ -26,7 +26,7 @@ from sklearn.datasets import load_digits
 
 from streamsvm import BSCAClassifier, BSGDClassifier, SVMClassifier
 from streamsvm.core.steps import decisions
-from streamsvm.core.steps.iterates import CHOSEN
+from streamsvm.core.steps.iterates import DECISION
 from streamsvm.edge import Predictor
 from streamsvm.edge.program import ExportError, Program
 from streamsvm.export.c.writer import measure_needs
@@ -178,7 +178,7 @@ def speeds(split: Split, budget: int, repeats: int) -> dict[str, dict[str, float
         ways[f"C for this processor, {bits} bits"] = lambda native=native: native.predict_many(X), len(X)
     model._features.fill_row(model._row, renamed[0], False)
     ways["numba, rows of an array"] = lambda: model.predict_many(X), len(X)
-    ways["numba, one filled row"] = lambda: [decisions.decide(model._block, CHOSEN) for _ in dicts], len(X)
+    ways["numba, one filled row"] = lambda: [decisions.compute_output(model._block, DECISION) for _ in dicts], len(X)
     ways["numba, one dict"] = lambda: [model.predict_one(x) for x in renamed], len(X)
     ways["numpy, rows of an array"] = lambda: predictor.predict_many(X), len(X)
     ways["numpy, one dict"] = lambda: [predictor.predict_one(x) for x in renamed[:200]], 200

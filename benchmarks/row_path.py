@@ -15,16 +15,16 @@ from collections.abc import Callable
 from typing import Any
 
 import numpy as np
-from common import argument_parser, dict_rows, progress, show, summary, write
+from get_common_state import argument_parser, dict_rows, progress, show, summary, write
 from numba import njit
 
 from streamsvm import BSGDClassifier
 from streamsvm.core.kernels import compare_with_vectors
 from streamsvm.core.memory.slots import scan_row
 from streamsvm.core.memory.support_vectors import views
-from streamsvm.core.steps.decisions import fill_row
-from streamsvm.core.steps.iterates import common
-from streamsvm.core.steps.step import add_support_vector, compute_scores, end_row, observe, track_errors
+from streamsvm.core.steps.decisions import set_current_row
+from streamsvm.core.steps.iterates import get_common_state
+from streamsvm.core.steps.step import add_support_vector, compute_scores, end_row, score_row, track_errors
 from streamsvm.learners.bsgd import step as rule
 
 BUDGET, FEATURES, ROWS, CLUSTERS = 500, 20, 20_000, 60
@@ -60,7 +60,7 @@ def _scores_twice(block, n_active, norm, y):
 def _errors(block, n_active, norm, y):
     compute_scores(block, n_active, norm)
     v = views(block)
-    track_errors(common(block), v.scores, v.header[0]["n_outputs"], y)
+    track_errors(get_common_state(block), v.scores, v.header[0]["n_outputs"], y)
 
 
 @njit
@@ -71,17 +71,17 @@ def _average(block, n_active, norm, y):
 
 @njit
 def _observe(block, n_active, norm, y):
-    observe(block, n_active, norm, y, 1.0)
+    score_row(block, n_active, norm, y, 1.0)
 
 
 @njit
 def _observe_and_step(block, n_active, norm, y):
-    _step(block, observe(block, n_active, norm, y, 1.0))
+    _step(block, score_row(block, n_active, norm, y, 1.0))
 
 
 @njit
 def _observe_and_add(block, n_active, norm, y):
-    add_support_vector(block, observe(block, n_active, norm, y, 1.0), 0.01 * y)
+    add_support_vector(block, score_row(block, n_active, norm, y, 1.0), 0.01 * y)
 
 
 PARTS = (_scan, _kernel_row, _scores, _scores_twice, _errors, _average, _observe, _observe_and_step, _observe_and_add)
@@ -94,7 +94,7 @@ def loop_over(part: Any) -> Any:
     def loop(block, X, columns, y):
         v = views(block)
         for i in range(len(X)):
-            fill_row(block, X, columns, i)
+            set_current_row(block, X, columns, i)
             n_active, norm = scan_row(v.rows[0], v.header[0]["used"], v.active[0])
             part(block, n_active, norm, y[i])
 
@@ -104,7 +104,7 @@ def loop_over(part: Any) -> Any:
 @njit
 def _fill_alone(block, X, columns, y):
     for i in range(len(X)):
-        fill_row(block, X, columns, i)
+        set_current_row(block, X, columns, i)
 
 
 LOOPS = {"_fill": _fill_alone} | {part.__name__: loop_over(part) for part in PARTS}

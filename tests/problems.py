@@ -7,8 +7,8 @@ import naive_batch
 from saved import dumps
 from streamsvm.core.memory.block import STATE_BEGIN, view_record
 from streamsvm.core.memory.ensemble import EnsembleStore, Place
-from streamsvm.core.steps import newton, stack, target_answers
-from streamsvm.core.steps.iterates import COMMON, EPSILON_INSENSITIVE
+from streamsvm.core.steps import newton, stack, target_predictions
+from streamsvm.core.steps.iterates import COMMON_STATE, EPSILON_INSENSITIVE
 
 ROWS = 50 if config.DISABLE_JIT else 150
 EPOCHS = 60 if config.DISABLE_JIT else 400
@@ -102,14 +102,14 @@ def of_experts(kind, *team, **parameters):
 
 def ensemble_of(answers, outputs):
     """The block of an ensemble of two experts, its arrays, and the state that all learners have."""
-    numbers = answers is target_answers
+    numbers = answers is target_predictions
     store = EnsembleStore([Place(2), Place(2)], 1, outputs, numbers)
-    v, c = store.views, view_record(store.block, STATE_BEGIN, COMMON)
+    v, c = store.views, view_record(store.block, STATE_BEGIN, COMMON_STATE)
     if numbers:
         c["loss"] = EPSILON_INSENSITIVE
     for curvature, inverse, ridge, weights in zip(v.curvatures, v.inverses, answers.RIDGES, v.weights, strict=True):
-        newton.start(curvature, inverse, ridge)
-        stack.first_weights(weights, answers.FIRST_TOTAL)
+        newton.reset_curvature(curvature, inverse, ridge)
+        stack.fill_initial_weights(weights, answers.INITIAL_WEIGHT_SUM)
     return store.block, v, c
 
 

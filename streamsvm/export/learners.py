@@ -10,11 +10,18 @@ import numpy as np
 from streamsvm.core.kernels import FOURIER, KERNELS
 from streamsvm.core.memory.forest import COUNTS, EQUALITY, FEATURE, LEFT, RESIDUAL, SECOND_LABEL, TARGET, TREES
 from streamsvm.core.memory.neighbours import N_NEAREST
-from streamsvm.core.steps import label_answers, second_order, stack, target_answers
-from streamsvm.core.steps.experts import predict_from_last
-from streamsvm.core.steps.forest import LEAST_SHARE
-from streamsvm.core.steps.neighbours import LEAST_OF_LABELS, LEAST_OF_NUMBERS, OFFSET, POWER, REACH, fill_factors
-from streamsvm.core.steps.rescale import BOUND
+from streamsvm.core.steps import label_predictions, second_order, stack, target_predictions
+from streamsvm.core.steps.experts import predict_from_last_label
+from streamsvm.core.steps.forest import MIN_LABEL_SHARE
+from streamsvm.core.steps.neighbours import (
+    DISTANCE_OFFSET,
+    DISTANCE_POWER,
+    MAX_DIFFERENCE,
+    MIN_WEIGHT_CLASSIFICATION,
+    MIN_WEIGHT_REGRESSION,
+    compute_factors,
+)
+from streamsvm.core.steps.rescale import MAX_SCALED_VALUE
 from streamsvm.core.steps.stack import FIRST_INPUT
 from streamsvm.edge.calibration import LogOddsCalibration, MarginCalibration
 from streamsvm.edge.ensembles import MAX_EXPERT_TARGET
@@ -86,7 +93,7 @@ def list_labels(model: OnlineClassifier) -> tuple[Any, ...]:
 
 def add_scale(program: Program, value: int, location: np.ndarray, spread: np.ndarray) -> int:
     """Add the scale that a learner keeps itself, of the columns in use."""
-    return program.add("scale", value, location=location, spread=spread, bound=float(BOUND))
+    return program.add("scale", value, location=location, spread=spread, bound=float(MAX_SCALED_VALUE))
 
 
 def add_kernel(program: Program, value: int, store: Any) -> int:
@@ -150,9 +157,9 @@ def add_neighbours(
     labels: int,
     *,
     neighbours: int = N_NEAREST,
-    reach: float = REACH,
-    offset: float = OFFSET,
-    power: int = POWER,
+    reach: float = MAX_DIFFERENCE,
+    offset: float = DISTANCE_OFFSET,
+    power: int = DISTANCE_POWER,
 ) -> int:
     """Add what the nearest of stored rows say: of two labels one number from -1 to 1, of more a number for each, or the mean."""
     arrays = {"vectors": vectors, "feature_weights": relevance, "targets": targets, "weights": weights}
@@ -194,7 +201,7 @@ def add_ensemble(program: Program, model: Any, value: int) -> Answer:
             said.append(_add_expert(program, given, model, number, expert, stores))
     joined = program.add("concat", *said)
     options: dict[str, Any] = {"task": "classification" if labelled else "regression", "outputs": live}
-    prior = _in_python(label_answers.prior_of)(float(model._common[0]["t"])) if labelled else 0.0
+    prior = _in_python(label_predictions.compute_prior_weight)(float(model._common[0]["t"])) if labelled else 0.0
     if labelled:
         options |= {"prior": prior, "share": min(float((v.counts[0] + 1.0) / (own["rows"] + 2.0)), 1.0)}
     value = program.add(
@@ -214,7 +221,7 @@ def add_ensemble(program: Program, model: Any, value: int) -> Answer:
         labels = list_labels(model)
         return Answer("class", value, value, labels, calibration=odds if len(labels) > 1 else None)
     moments = v.target_moments[0]
-    spread = np.array([[target_answers.spread_of(moments)]])
+    spread = np.array([[target_predictions.compute_deviation(moments)]])
     value = program.add("linear", value, weights=spread, biases=moments[1:2].copy())
     return Answer("number", value, value)
 
@@ -259,7 +266,7 @@ def _last_label(model: Any) -> np.ndarray:
     """Return what the last label says of the next row."""
     own, views, live = model._rule_record[0], model._store.views, model._outputs
     said = np.zeros((live, 2))
-    _in_python(predict_from_last)(views.transitions, views.counts, float(own["rows"]), int(own["last"]), live, said)
+    _in_python(predict_from_last_label)(views.transitions, views.counts, float(own["rows"]), int(own["last"]), live, said)
     return said.T.ravel()
 
 
@@ -280,8 +287,8 @@ def _add_memory(program: Program, value: int, model: Any, store: Any) -> int:
         vectors = np.divide(away, spread, out=np.zeros_like(away), where=spread > 0.0).astype(np.float32)
     units = (spread > 0.0).astype(np.float32)
     factors = np.empty((2, laid), np.float32)
-    least, damping = (LEAST_OF_LABELS, views.damping[0]) if labelled else (LEAST_OF_NUMBERS, views.damping[0, :0])
-    _in_python(fill_factors)(store.views.relevance, units, laid, float(h["n_informative"]), least, damping, factors)
+    least, damping = (MIN_WEIGHT_CLASSIFICATION, views.damping[0]) if labelled else (MIN_WEIGHT_REGRESSION, views.damping[0, :0])
+    _in_python(compute_factors)(store.views.relevance, units, laid, float(h["n_informative"]), least, damping, factors)
     relevance, labels = factors[0].astype(np.float64), max(live, 2) if labelled else 0
     targets, weights = store.views.targets[:n].astype(np.float64), store.views.weights[:n].copy()
     return add_neighbours(program, value, vectors, relevance, targets, weights, labels)
@@ -312,7 +319,7 @@ def _add_forest(program: Program, value: int, model: Any, store: Any) -> int:
     if store.n_learned == 0:
         return _add_numbers(program, value, np.zeros(2 * live))
     value = add_forest(program, value, [store.get_tree(number) for number in range(TREES)], store.views.votes, max(live, 2))
-    logarithms = program.add("log", value, least=LEAST_SHARE)
+    logarithms = program.add("log", value, least=MIN_LABEL_SHARE)
     if live == 1:
         weights, bias = np.array([[-0.5, 0.5]]), np.zeros(1)
     else:
@@ -387,10 +394,10 @@ def _add_newton(program: Program, value: int, model: Any, entry: Any) -> int:
     features = min(used, side - 1)
     functions = 1
     if entry["additive"]:
-        functions = min(int(model._rule_record[0]["functions"]), _in_python(second_order.functions_of)(side, used))
+        functions = min(int(model._rule_record[0]["functions"]), _in_python(second_order.count_functions)(side, used))
     if features < used:
         value = program.add("select", value, columns=np.arange(features))
-    value = program.add("clip", value, bound=second_order.NEWTON_REACH)
+    value = program.add("clip", value, bound=second_order.FEATURE_CLIP)
     if functions > 1:
         value = program.add("hinges", value, knot=second_order.KNOT, functions=functions)
     weights = v.newton_weights[entry["number"], :live, : 1 + functions * features]

@@ -10,9 +10,9 @@ import numpy as np
 from streamsvm.core.budget import Removal, Strategy
 from streamsvm.core.checks import LearningRate, check_decay, parameter
 from streamsvm.core.memory.support_vectors import views
-from streamsvm.core.steps.iterates import ONE_CLASS, common
-from streamsvm.core.steps.rule import FITTED, rule, state_of
-from streamsvm.core.steps.step import CurrentRow, add_support_vector, violation
+from streamsvm.core.steps.iterates import ONE_CLASS, get_common_state
+from streamsvm.core.steps.rule import FITTED_RANGE, get_rule_state, rule
+from streamsvm.core.steps.step import CurrentRow, add_support_vector, compute_violation
 from streamsvm.learners.budgeted import BudgetedEstimator
 from streamsvm.learners.classifier import BudgetedClassifier
 from streamsvm.learners.estimator import learner
@@ -25,12 +25,12 @@ PEGASOS, CONSTANT, FLOOR, CAPPED = 0, 1, 2, 3
 STATE = np.dtype([("schedule", "i8"), ("fit_intercept", "i8"), ("l2", "f8"), ("eta0", "f8"), ("fitted", "i8")])
 
 
-@rule(STATE, learned=FITTED)
+@rule(STATE, ranges=FITTED_RANGE)
 def step(block: np.ndarray, row: CurrentRow) -> None:
     """One step down the regularised loss (Wang, Crammer and Vucetic 2012, algorithm 1)."""
-    v, c, s = views(block), common(block), state_of(block, STATE)
+    v, c, s = views(block), get_common_state(block), get_rule_state(block, STATE)
     live = v.header[0]["n_outputs"]
-    rising, falling, missing = violation(block, row.target)
+    rising, falling, missing = compute_violation(block, row.target)
     eta = 1.0 / (s["l2"] * c["t"])
     if s["schedule"] == CONSTANT:
         eta = s["eta0"]

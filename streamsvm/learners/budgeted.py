@@ -16,9 +16,9 @@ from streamsvm.core.memory.block import LARGEST
 from streamsvm.core.memory.slots import remove_vector
 from streamsvm.core.memory.support_vectors import SupportVectorStore
 from streamsvm.core.steps import decisions
-from streamsvm.core.steps.decisions import expand
-from streamsvm.core.steps.iterates import AVERAGE, CHOSEN
-from streamsvm.core.steps.rescale import FOLLOWS
+from streamsvm.core.steps.decisions import add_expansion
+from streamsvm.core.steps.iterates import AVERAGE_ITERATE, DECISION
+from streamsvm.core.steps.rescale import GAMMA_FOLLOWS_SCALE
 from streamsvm.core.steps.rule import FULL, LEARNED, REFUSED
 from streamsvm.learners.estimator import learner
 from streamsvm.learners.kernel_estimator import KernelEstimator
@@ -48,14 +48,14 @@ class BudgetedEstimator(KernelEstimator, ScalingEstimator):
     #: Whether the strategy is compiled: not before the budget may be exceeded, as that takes seconds.
     _is_ready: bool = field(init=False)
 
-    _decide = staticmethod(decisions.decide)
+    _decide = staticmethod(decisions.compute_output)
     _needs_gram = False
     _max_new_vectors = 1  # support vectors that one row can add
 
     def __post_init__(self) -> None:
         super().__post_init__()
         if self.gamma == "scale" and self.scaling:
-            self._common["gamma_rows"] = FOLLOWS
+            self._common["gamma_rows"] = GAMMA_FOLLOWS_SCALE
         self._common["random"] = make_random_state(getattr(self, "seed", 0))
         self._write_rule_state()
 
@@ -221,7 +221,7 @@ class BudgetedEstimator(KernelEstimator, ScalingEstimator):
                 self._prepare_to_learn()
                 for number, chunk in enumerate(_to_dense_rows(chunk, self._dtype) for chunk in chunks):
                     part = np.ascontiguousarray(sign * coefficients[:, number * size :][:, : len(chunk)].T)
-                    if not expand(self._block, chunk, columns, np.ones(len(chunk)), part):
+                    if not add_expansion(self._block, chunk, columns, np.ones(len(chunk)), part):
                         self._raise_strategy_error()
                 self.set_coefficients(self._coefficients_of("last"), sign * intercept)
         except BaseException:
@@ -260,7 +260,7 @@ class BudgetedEstimator(KernelEstimator, ScalingEstimator):
     def _coefficients_of(self, output: OutputName) -> np.ndarray:
         c, rows, what = self._common[0], self._store.coefficients, self._find_output_code(output)
         u, v = rows[::2], rows[1::2]
-        if what == AVERAGE or (what == CHOSEN and self.follows_average):
+        if what == AVERAGE_ITERATE or (what == DECISION and self.follows_average):
             return c["average_v"] * v + c["average_u"] * u
         return c["scale"] * u
 

@@ -17,7 +17,7 @@ from streamsvm.core.checks import LARGEST_WEIGHT, OutputName, check_number, vali
 from streamsvm.core.compiling.functions import compiled
 from streamsvm.core.frames import Batch, make_batch, to_frame, to_series
 from streamsvm.core.memory.support_vectors import SupportVectorStore, Views, views
-from streamsvm.core.steps.iterates import CHOSEN, PROBABILITY, common
+from streamsvm.core.steps.iterates import DECISION, PROBABILITY, get_common_state
 from streamsvm.core.steps.step import add_to_coefficient
 from streamsvm.core.warning import warn
 from streamsvm.learners.budgeted import BudgetedEstimator
@@ -174,7 +174,7 @@ class OnlineClassifier(OnlineEstimator, SupervisedEstimator, base.MiniBatchClass
         return dict(zip(many, self._scores[: len(many)].tolist(), strict=True))
 
     def predict_one(self, x: Mapping[Any, Any], **_: Any) -> base.typing.ClfTarget | None:
-        label: base.typing.ClfTarget | None = self._labels.decode(self._decide_row(x, CHOSEN))
+        label: base.typing.ClfTarget | None = self._labels.decode(self._decide_row(x, DECISION))
         return label
 
     def predict_proba_one(self, x: Mapping[Any, Any], **_: Any) -> dict[base.typing.ClfTarget, float]:
@@ -286,7 +286,7 @@ class OnlineClassifier(OnlineEstimator, SupervisedEstimator, base.MiniBatchClass
         return to_series(answers[:, 0], like)
 
     def _predict_rows(self, X: Any) -> Any:
-        decisions, like = self._decide_rows(X, CHOSEN)
+        decisions, like = self._decide_rows(X, DECISION)
         return to_series(self._labels.decode_array(decisions[:, 0]), like)
 
     @overload
@@ -409,7 +409,7 @@ LARGEST = 1e30
 @compiled
 def add_bounded(block: np.ndarray, slot: int, step: float) -> None:
     """Add ``step`` to a support vector's coefficient, which stays within `LARGEST`."""
-    a = common(block)["scale"] * views(block).coefficients[0, slot]
+    a = get_common_state(block)["scale"] * views(block).coefficients[0, slot]
     add_to_coefficient(block, slot, min(max(a + step, -LARGEST), LARGEST) - a)
 
 

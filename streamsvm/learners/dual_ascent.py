@@ -13,7 +13,7 @@ from streamsvm.core.kernels import compute_kernel_matrix
 from streamsvm.core.sparse import gather_columns, scatter_columns
 from streamsvm.core.steps.coordinate_ascent import learn_epoch, step
 from streamsvm.core.steps.iterates import HINGE
-from streamsvm.core.steps.step import random_bits
+from streamsvm.core.steps.step import draw_bits
 from streamsvm.learners.budgeted import BudgetedEstimator
 
 _CALL = 20_000  # rows that one compiled call steps: Ctrl-C is seen between two calls
@@ -142,7 +142,7 @@ class DualSolution:
         """Make more passes, as in ``learn_epochs``."""
         _check_passes(epochs, on_epoch)
         model = self._model
-        rng = np.random.default_rng(int(random_bits(model._block)))
+        rng = np.random.default_rng(int(draw_bits(model._block)))
         for _ in range(epochs):
             order, stepped = rng.permutation(len(self._X)), 0
             for start in range(0, len(order), _CALL):

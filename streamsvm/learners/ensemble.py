@@ -19,7 +19,7 @@ from streamsvm.core.kernels import POLY, RBF
 from streamsvm.core.memory.ensemble import STATE, EnsembleStore
 from streamsvm.core.steps import ensemble, iterates, newton, second_order
 from streamsvm.core.steps.rule import Rule
-from streamsvm.core.steps.stack import FIRST_INPUT, first_weights
+from streamsvm.core.steps.stack import FIRST_INPUT, fill_initial_weights
 from streamsvm.learners.estimator import learner
 from streamsvm.learners.experts import (
     Additive,
@@ -183,7 +183,7 @@ class Ensemble(ScalingEstimator):
     _is_ready: bool = field(init=False)
 
     _rule = Rule(ensemble.learn_one, STATE, _LEARNED)
-    _decide = staticmethod(ensemble.decide)
+    _decide = staticmethod(ensemble.compute_output)
     _has_targets = False
     #: The experts by effort.
     _specs_by_effort: ClassVar[Mapping[str, tuple[Expert, ...]]]
@@ -199,8 +199,8 @@ class Ensemble(ScalingEstimator):
             for store in stores:
                 expert.initialize(store, (seed + number) % 2**64, self._loss)
         for curvature, inverse, ridge, weights in zip(v.curvatures, v.inverses, self._combiner.RIDGES, v.weights, strict=True):
-            newton.start(curvature, inverse, ridge)
-            first_weights(weights, self._combiner.FIRST_TOTAL)
+            newton.reset_curvature(curvature, inverse, ridge)
+            fill_initial_weights(weights, self._combiner.INITIAL_WEIGHT_SUM)
 
     @property
     def _dtype(self) -> Any:
@@ -216,7 +216,7 @@ class Ensemble(ScalingEstimator):
                 entry[name] = getattr(expert, name, 0)
             if isinstance(expert, BudgetedMachine) and expert.corrects is not None:
                 entry["base_input"] = v.experts["first_input"][team.index(expert.corrects)]
-        newton.start(v.newton_curvatures, v.newton_inverses, second_order.NEWTON_RIDGE)
+        newton.reset_curvature(v.newton_curvatures, v.newton_inverses, second_order.NEWTON_RIDGE)
         return store
 
     def _make_store_attributes(self, store: EnsembleStore) -> dict[str, Any]:
@@ -240,7 +240,7 @@ class Ensemble(ScalingEstimator):
         super()._decide_matrix(matrix, columns, what, decisions)
 
     def _connect_experts(self) -> None:
-        ensemble.connect(self._store, (expert.functions for expert in self._expert_specs), self._combiner)
+        ensemble.link_functions(self._store, (expert.functions for expert in self._expert_specs), self._combiner)
         self._is_connected = True
 
     def _prepare_to_learn(self, rows: int) -> None:
@@ -272,12 +272,12 @@ class Ensemble(ScalingEstimator):
         """
         v, unit = self._store.views, self._error_unit
         names = [(expert.name, output) for expert in self._expert_specs for output in expert.outputs]
-        shares = np.exp(self._combiner.RATE * (v.losses.min() - v.losses))
+        shares = np.exp(self._combiner.LOSS_RATE * (v.losses.min() - v.losses))
         weights = shares @ v.weights / shares.sum()
         return [ExpertReport(*name, unit * float(v.errors[m]), float(weights[m])) for m, name in enumerate(names, FIRST_INPUT)]
 
     def _find_known_rows(self, x: Mapping[Any, Any]) -> tuple[np.ndarray, np.ndarray, np.ndarray, str]:
-        self._decide_row(x, iterates.CHOSEN)
+        self._decide_row(x, iterates.DECISION)
         team = list(zip(self._expert_specs, self._store.stores, strict=True))
         for memory in (stores[0] for expert, stores in team if isinstance(expert, Neighbours)):
             n, v = memory.n_rows, memory.views  # which has just measured the distances

@@ -20,14 +20,14 @@ from streamsvm.core.memory.block import STATE_BEGIN, STATE_END, choose_columns
 from streamsvm.core.memory.features import OVERFLOW_POLICIES, FeatureSpace
 from streamsvm.core.sparse import gather_columns, iter_slices, to_dense
 from streamsvm.core.steps import decisions, iterates
-from streamsvm.core.steps.iterates import FIRST_SLOPE
-from streamsvm.core.steps.rule import DECIDE, REFUSED, Range, Rule, decide_rows, learn_rows
+from streamsvm.core.steps.iterates import INITIAL_SLOPE
+from streamsvm.core.steps.rule import OUTPUT_SIGNATURE, REFUSED, FieldRange, Rule, compute_outputs, learn_rows
 from streamsvm.core.warning import warn
 from streamsvm.files.messages import short_repr
 from streamsvm.learners.explained import explain, find_examples
 from streamsvm.learners.river_base import RiverEstimator, list_parameters
 
-_ITERATES = {"auto": iterates.CHOSEN, "last": iterates.LAST, "average": iterates.AVERAGE}
+_ITERATES = {"auto": iterates.DECISION, "last": iterates.LAST_ITERATE, "average": iterates.AVERAGE_ITERATE}
 _Kind = TypeVar("_Kind")
 _ROWS_AT_ONCE = 5000  # for which an interrupt waits
 
@@ -93,7 +93,7 @@ class OnlineEstimator(RiverEstimator):
         self._features = FeatureSpace(self.max_features, self.overflow, self._dtype)
         self._use_store(self._make_store(1, self._columns))
         self._common["scale"] = self._common["average_v"] = 1.0
-        self._common["slope"] = FIRST_SLOPE
+        self._common["slope"] = INITIAL_SLOPE
         self._common["horizon"], self._common["loss"] = self.averaging, self._loss
         self._common["epsilon"] = getattr(self, "epsilon", 0.0)
 
@@ -122,9 +122,9 @@ class OnlineEstimator(RiverEstimator):
 
     def _make_store_attributes(self, store: Any) -> dict[str, Any]:
         """The attributes of a model whose memory is a store."""
-        state, begin, dtype = store.block[STATE_BEGIN:STATE_END], iterates.RULE_STATE - STATE_BEGIN, self._rule.state
+        state, begin, dtype = store.block[STATE_BEGIN:STATE_END], iterates.RULE_STATE_OFFSET - STATE_BEGIN, self._rule.state
         own = state[begin : begin + dtype.itemsize].view(dtype) if dtype.names else np.zeros(1, dtype)
-        common = state[:begin].view(iterates.COMMON)
+        common = state[:begin].view(iterates.COMMON_STATE)
         return {"_store": store, "_block": store.block, "_outputs": 1, "_common": common, "_rule_record": own}
 
     def _write_rule_state(self) -> None:
@@ -217,7 +217,7 @@ class OnlineEstimator(RiverEstimator):
 
     @property
     def _decide_address(self) -> int:
-        return get_address(self._decide, DECIDE, "f8")
+        return get_address(self._decide, OUTPUT_SIGNATURE, "f8")
 
     @property
     def _used_row(self) -> np.ndarray:
@@ -225,7 +225,7 @@ class OnlineEstimator(RiverEstimator):
 
     def _decide_matrix(self, matrix: np.ndarray, columns: np.ndarray, what: int, decisions: np.ndarray) -> None:
         """`_decide_row` for rows [n, features], into float64 [n, 1 or more]; NaN for a row that is refused."""
-        decide_rows(self._decide_address, self._block, self._used_row, self._scores, matrix, columns, what, decisions)
+        compute_outputs(self._decide_address, self._block, self._used_row, self._scores, matrix, columns, what, decisions)
 
     @contextmanager
     def _apply_class_weights(self, batch: Batch, together: bool = False) -> Iterator[Batch]:  # noqa: ARG002
@@ -239,7 +239,7 @@ class OnlineEstimator(RiverEstimator):
         """The number of the first row that is not finite or too large, or -1."""
         distinct = len(np.unique(columns)) == len(columns) and (columns >= 0).all()
         scaled = getattr(self, "scaling", None) is not None
-        return int(decisions.first_refused(self._used_row, matrix, columns, bool(distinct), scaled))
+        return int(decisions.find_refused_row(self._used_row, matrix, columns, bool(distinct), scaled))
 
     def _encode_targets(self, batch: Batch) -> tuple[np.ndarray, np.ndarray]:
         """Labels or targets as compiled code takes them, float64 [n], and the outputs that each row needs, int64 [n]."""
@@ -333,12 +333,12 @@ class OnlineEstimator(RiverEstimator):
     def _find_output_code(self, name: OutputName) -> int:
         # Without averaging, the average is the last iterate.
         check_one_of("output", name, _ITERATES)
-        return iterates.LAST if self.averaging == 0 else _ITERATES[name]
+        return iterates.LAST_ITERATE if self.averaging == 0 else _ITERATES[name]
 
     @property
     def follows_average(self) -> bool:
         """Whether predictions currently follow the average iterate, and not the last one."""
-        return bool(iterates.follows_average(self._common[0]))
+        return bool(iterates.is_average_better(self._common[0]))
 
     @property
     def n_learned(self) -> int:
@@ -482,8 +482,8 @@ class OnlineEstimator(RiverEstimator):
             )
         for name, value in self._list_fixed_fields().items():
             _check_parameter(name, value, fixed[name])
-        check_record(self._common[0], common, {**iterates.LEARNED, **self._list_learned_fields()})
-        check_record(self._rule_record[0], own, self._rule.learned)
+        check_record(self._common[0], common, {**iterates.COMMON_RANGES, **self._list_learned_fields()})
+        check_record(self._rule_record[0], own, self._rule.ranges)
 
     def _restore_labels(self, state: dict[str, Any]) -> int:  # noqa: ARG002
         """Take back the labels of a saved model; the outputs that they need."""
@@ -494,7 +494,7 @@ class OnlineEstimator(RiverEstimator):
         return {}
 
     def _list_learned_fields(self) -> dict[str, tuple[float, float]]:
-        """Fields of the common state that learning changes, in addition to `iterates.LEARNED`."""
+        """Fields of the common state that learning changes, in addition to `iterates.COMMON_RANGES`."""
         return {}
 
 
@@ -506,7 +506,7 @@ def _runs_of_rows(outputs: np.ndarray) -> list[tuple[slice, int]]:
     return [(slice(start, stop), int(outputs[start])) for start, stop in itertools.pairwise(cuts)]
 
 
-def check_record(record: np.void, fresh: np.void, learned: Mapping[str, Range]) -> None:
+def check_record(record: np.void, fresh: np.void, learned: Mapping[str, FieldRange]) -> None:
     """Raise a ValueError where a field of a state is out of its range in ``learned``, or not there and not as in a new model."""
     for name in record.dtype.names or ():
         if name not in learned:

@@ -20,7 +20,7 @@ from streamsvm.core.memory.weights import WeightStore
 from streamsvm.core.steps import experts, forest, iterates, landmarks, least_squares, linear_step, neighbours
 from streamsvm.core.steps import second_order as newton
 from streamsvm.core.steps.coordinate_ascent import step as ascent
-from streamsvm.core.steps.ensemble import Functions
+from streamsvm.core.steps.ensemble import ExpertFunctions
 from streamsvm.learners.classifier import split_output
 from streamsvm.learners.estimator import check_record
 from streamsvm.learners.kernel_rls import check_work, grow_outputs, holds_labels
@@ -30,7 +30,7 @@ _AVERAGING, _EPSILON = 3000, 0.1  # rows, and an error, as by default in the lea
 
 def read_common(store: Any) -> Any:
     """Return the record of an expert's store that all learners have."""
-    return view_record(store.block, STATE_BEGIN, iterates.COMMON)
+    return view_record(store.block, STATE_BEGIN, iterates.COMMON_STATE)
 
 
 @dataclass(frozen=True)
@@ -41,7 +41,7 @@ class Expert:
 
     #: The names of its inputs to the stacks.
     outputs: ClassVar[tuple[str, ...]] = ("last", "average")
-    functions: ClassVar[Functions]
+    functions: ClassVar[ExpertFunctions]
 
     def place(self, outputs: int) -> Place:  # noqa: ARG002
         """Return the room that it needs."""
@@ -64,16 +64,16 @@ class Learner(Expert):
     state: Mapping[str, float]
     """The first numbers of its rule."""
     dtype: ClassVar[np.dtype[np.void]]
-    learned: ClassVar[Mapping[str, Any]] = iterates.LEARNED
+    learned: ClassVar[Mapping[str, Any]] = iterates.COMMON_RANGES
 
     def states(self, store: Any) -> tuple[Any, Any]:
         """Return the records of a store: what all learners have, and the rule's."""
-        return read_common(store), view_record(store.block, iterates.RULE_STATE, self.dtype)
+        return read_common(store), view_record(store.block, iterates.RULE_STATE_OFFSET, self.dtype)
 
     def _first_states(self, loss: int) -> tuple[Any, Any]:
-        common, own = np.zeros(1, iterates.COMMON)[0], np.zeros(1, self.dtype)[0]
+        common, own = np.zeros(1, iterates.COMMON_STATE)[0], np.zeros(1, self.dtype)[0]
         epsilon = _EPSILON if loss == iterates.EPSILON_INSENSITIVE else 0.0
-        first = {"scale": 1.0, "average_v": 1.0, "slope": iterates.FIRST_SLOPE, "horizon": _AVERAGING, "gamma_rows": -1}
+        first = {"scale": 1.0, "average_v": 1.0, "slope": iterates.INITIAL_SLOPE, "horizon": _AVERAGING, "gamma_rows": -1}
         for name, value in {**first, "loss": loss, "epsilon": epsilon}.items():
             common[name] = value
         for name, value in self.state.items():
@@ -127,8 +127,8 @@ class BudgetedMachine(KernelLearner):
     corrects: Expert | None = None
 
     outputs_each: ClassVar[int] = 2
-    functions: ClassVar[Functions] = Functions(
-        experts.predict_machine, experts.update_machine, experts.rescale_machine, ascent.learn_one
+    functions: ClassVar[ExpertFunctions] = ExpertFunctions(
+        experts.predict_kernel_machine, experts.update_kernel_machine, experts.rescale_kernel_machine, ascent.learn_one
     )
     dtype: ClassVar[np.dtype[np.void]] = ascent.state
 
@@ -145,7 +145,7 @@ class BudgetedMachine(KernelLearner):
 class Linear(Learner):
     """A linear learner of first order, which has a store for each output."""
 
-    functions: ClassVar[Functions] = Functions(experts.predict_linear, experts.update_linear)
+    functions: ClassVar[ExpertFunctions] = ExpertFunctions(experts.predict_linear, experts.update_linear)
     dtype: ClassVar[np.dtype[np.void]] = linear_step.STATE
 
     def place(self, outputs: int) -> Place:  # noqa: ARG002
@@ -167,11 +167,11 @@ class Landmarks(KernelLearner):
     """Recursive least squares on kernel values with landmarks."""
 
     outputs_each: ClassVar[int] = 1
-    functions: ClassVar[Functions] = Functions(
+    functions: ClassVar[ExpertFunctions] = ExpertFunctions(
         experts.predict_landmarks, experts.update_landmarks, experts.rescale_landmarks, landmarks.learn_one
     )
     dtype: ClassVar[np.dtype[np.void]] = least_squares.STATE
-    learned: ClassVar[Mapping[str, Any]] = MappingProxyType({**iterates.LEARNED, **least_squares.LEARNED})
+    learned: ClassVar[Mapping[str, Any]] = MappingProxyType({**iterates.COMMON_RANGES, **least_squares.STATE_RANGES})
 
     def place(self, outputs: int) -> Place:
         return Place(2, LandmarkStore, {"budget": self.budget, "outputs": outputs})
@@ -196,7 +196,7 @@ class SecondOrder(Expert):
     additive: ClassVar[bool] = False
 
     outputs: ClassVar[tuple[str, ...]] = ("last",)
-    functions: ClassVar[Functions] = Functions(newton.predict, newton.update)
+    functions: ClassVar[ExpertFunctions] = ExpertFunctions(newton.predict_second_order, newton.update_second_order)
 
     def place(self, outputs: int) -> Place:  # noqa: ARG002
         return Place(1, is_second_order=True)
@@ -206,7 +206,9 @@ class SecondOrder(Expert):
 class Additive(SecondOrder):
     """Newton's method on functions of one feature each."""
 
-    functions: ClassVar[Functions] = Functions(newton.predict, newton.update, newton.rescale)
+    functions: ClassVar[ExpertFunctions] = ExpertFunctions(
+        newton.predict_second_order, newton.update_second_order, newton.reset_functions
+    )
     additive: ClassVar[bool] = True
 
 
@@ -215,7 +217,7 @@ class LastLabel(Expert):
     """The last label, and what followed it before."""
 
     outputs: ClassVar[tuple[str, ...]] = ("last", "what follows it")
-    functions: ClassVar[Functions] = Functions(experts.predict_label, experts.update_label)
+    functions: ClassVar[ExpertFunctions] = ExpertFunctions(experts.predict_last_label, experts.update_last_label)
 
 
 @dataclass(frozen=True)
@@ -223,7 +225,7 @@ class LastTarget(Expert):
     """The last target."""
 
     outputs: ClassVar[tuple[str, ...]] = ("last",)
-    functions: ClassVar[Functions] = Functions(experts.predict_target)
+    functions: ClassVar[ExpertFunctions] = ExpertFunctions(experts.predict_last_target)
 
 
 @dataclass(frozen=True)
@@ -233,7 +235,9 @@ class Neighbours(Expert):
     rows: int = 2000
 
     outputs: ClassVar[tuple[str, ...]] = ("last",)
-    functions: ClassVar[Functions] = Functions(neighbours.predict, neighbours.update, neighbours.rescale)
+    functions: ClassVar[ExpertFunctions] = ExpertFunctions(
+        neighbours.predict_neighbours, neighbours.update_neighbours, neighbours.rescale_neighbours
+    )
 
     def place(self, outputs: int) -> Place:
         return Place(1, NeighbourStore, {"rows": self.rows if outputs == 1 else 2 * self.rows})
@@ -255,7 +259,7 @@ class Forest(Expert):
     rows: int = 2400
 
     outputs: ClassVar[tuple[str, ...]] = ("share", "logarithm")
-    functions: ClassVar[Functions] = Functions(forest.predict, forest.update, forest.rescale)
+    functions: ClassVar[ExpertFunctions] = ExpertFunctions(forest.predict_labels, forest.update_labels, forest.rescale_forest)
 
     def place(self, outputs: int) -> Place:
         return Place(2, ForestStore, {"rows": self.rows, "labels": max(outputs, 2)})
@@ -273,7 +277,7 @@ class NumberForest(Forest):
     """A rolling forest that predicts targets, and what other experts miss of them."""
 
     outputs: ClassVar[tuple[str, ...]] = ("target", "what others miss")
-    functions: ClassVar[Functions] = Functions(forest.predict_numbers, forest.update_numbers, forest.rescale)
+    functions: ClassVar[ExpertFunctions] = ExpertFunctions(forest.predict_targets, forest.update_targets, forest.rescale_forest)
 
     def place(self, outputs: int) -> Place:  # noqa: ARG002
         return Place(2, ForestStore, {"rows": self.rows, "labels": 0})

@@ -72,7 +72,7 @@ def _names_and_values(model: Any, x: Mapping[Any, Any]) -> tuple[list[Hashable],
 
 def _row_and_answer(model: Any, x: Mapping[Any, Any]) -> tuple[np.ndarray, float]:
     """Return a row as the model reads it, [features], and what it answers."""
-    chosen = model._decide_row(x, iterates.CHOSEN)  # or says what is wrong with it
+    chosen = model._decide_row(x, iterates.DECISION)  # or says what is wrong with it
     model._features.fill_row(model._row, x, False)
     return model._used_row.copy(), chosen
 

@@ -11,9 +11,9 @@ from streamsvm.core.compiling.functions import compiled
 from streamsvm.core.kernels import LEAST_SELF_KERNEL, compute_self_kernel
 from streamsvm.core.memory.slots import remove_vector
 from streamsvm.core.memory.support_vectors import views
-from streamsvm.core.steps.iterates import common
-from streamsvm.core.steps.rule import FITTED, rule, state_of
-from streamsvm.core.steps.step import CurrentRow, add_support_vector, random_slot
+from streamsvm.core.steps.iterates import get_common_state
+from streamsvm.core.steps.rule import FITTED_RANGE, get_rule_state, rule
+from streamsvm.core.steps.step import CurrentRow, add_support_vector, draw_slot
 from streamsvm.learners.bsgd import Descent
 from streamsvm.learners.classifier import LARGEST, Baseline, Reference
 from streamsvm.learners.estimator import learner
@@ -77,16 +77,16 @@ class KernelPegasos(Reference, Descent):
 _BOGD_STATE = np.dtype([("l2", "f8"), ("eta0", "f8"), ("fitted", "i8")])
 
 
-@rule(_BOGD_STATE, learned=FITTED)
+@rule(_BOGD_STATE, ranges=FITTED_RANGE)
 def bogd_step(block: np.ndarray, row: CurrentRow) -> None:
     """A gradient step; where the store is full, a random support vector goes and the others grow for it."""
-    v, c, s = views(block), common(block), state_of(block, _BOGD_STATE)
+    v, c, s = views(block), get_common_state(block), get_rule_state(block, _BOGD_STATE)
     h = v.header[0]
     f, n = v.scores[0], h["budget"]
     c["scale"] *= 1.0 - s["eta0"] * s["l2"]
     if row.self_kernel > 0.0 and row.target * f < 1.0:
         if h["n_support"] == n:
-            remove_vector(block, random_slot(block))
+            remove_vector(block, draw_slot(block))
             limit = LARGEST / c["scale"]  # a support vector that survives for long grows each time
             for i in range(n - 1):
                 v.coefficients[0, i] = min(max(v.coefficients[0, i] * n / (n - 1.0), -limit), limit)
@@ -133,7 +133,7 @@ _BPAS_STATE = np.dtype([("C", "f8"), ("fitted", "i8")])
 def _replace_vector(block: np.ndarray, diagonal: float) -> float:
     # Remove the support vector whose contribution is nearest to a multiple of the row at hand; that multiple. It is no longer
     # than the contribution: it could be where a polynomial kernel is clipped, and then is no kernel.
-    v, c = views(block), common(block)
+    v, c = views(block), get_common_state(block)
     h = v.header[0]
     best, least, multiple = 0, np.inf, 0.0
     for i in range(h["n_support"]):
@@ -147,10 +147,10 @@ def _replace_vector(block: np.ndarray, diagonal: float) -> float:
     return multiple
 
 
-@rule(_BPAS_STATE, learned=FITTED)
+@rule(_BPAS_STATE, ranges=FITTED_RANGE)
 def bpas_step(block: np.ndarray, row: CurrentRow) -> None:
     """A passive-aggressive step; where the store is full, the support vector goes that the new one replaces at the least loss."""
-    v, s = views(block), state_of(block, _BPAS_STATE)
+    v, s = views(block), get_rule_state(block, _BPAS_STATE)
     h = v.header[0]
     loss = 1.0 - row.target * v.scores[0]
     if loss > 0.0 and row.self_kernel >= LEAST_SELF_KERNEL:

@@ -12,7 +12,7 @@ from streamsvm.core.checks import Gamma, KernelName, parameter
 from streamsvm.core.explaining import compute_distances
 from streamsvm.core.kernels import KERNELS, check_learner_kernel
 from streamsvm.core.steps import iterates
-from streamsvm.core.steps.rescale import GIVEN
+from streamsvm.core.steps.rescale import GAMMA_GIVEN
 from streamsvm.core.steps.step import GAMMA_ROWS
 from streamsvm.learners.estimator import OnlineEstimator, learner
 from streamsvm.learners.explained import find_vector_labels
@@ -46,7 +46,7 @@ class KernelEstimator(OnlineEstimator):
         super().__post_init__()
         header, found = self._store.views.header, isinstance(self.gamma, str)
         header["kernel"], header["coef0"], header["degree"] = self._kernel_kind, self.coef0, self.degree
-        header["gamma"], self._common["gamma_rows"] = (1.0, 0) if found else (self.gamma, GIVEN)
+        header["gamma"], self._common["gamma_rows"] = (1.0, 0) if found else (self.gamma, GAMMA_GIVEN)
 
     def _make_store_attributes(self, store: Any) -> dict[str, Any]:
         return {**super()._make_store_attributes(store), "_row": store.views.rows[0], "_scores": store.views.scores}
@@ -86,7 +86,7 @@ class KernelEstimator(OnlineEstimator):
             return super()._find_known_rows(x)
         if not len(vectors):
             raise ValueError("the model has no support vectors yet: it knows no rows")
-        self._decide_row(x, iterates.CHOSEN)
+        self._decide_row(x, iterates.DECISION)
         distances = compute_distances(self._store.views.rows[0][: vectors.shape[1]], vectors)
         return vectors, distances, find_vector_labels(self.coefficients, hasattr(self, "_labels")), "support vectors"  # type: ignore[attr-defined]
 

@@ -13,8 +13,8 @@ from streamsvm.core.compiling.functions import compiled
 from streamsvm.core.kernels import FOURIER, LARGEST_GAMMA, LEAST_SELF_KERNEL, compute_self_kernel
 from streamsvm.core.memory.slots import append_vector, compute_slot_kernels, next_random
 from streamsvm.core.memory.support_vectors import views
-from streamsvm.core.steps.iterates import common
-from streamsvm.core.steps.rule import rule, state_of
+from streamsvm.core.steps.iterates import get_common_state
+from streamsvm.core.steps.rule import get_rule_state, rule
 from streamsvm.core.steps.step import CurrentRow
 from streamsvm.learners.classifier import Baseline, add_bounded
 from streamsvm.learners.estimator import learner
@@ -28,7 +28,7 @@ _TO_UNIT = 2.0**-53
 @compiled
 def _draw_frequencies(block: np.ndarray) -> None:
     # Those of new features: standard normal numbers (Box and Muller) that depend on nothing but the seed and the place.
-    v, s, seed = views(block), state_of(block, _FOGD_STATE), common(block)["random"]
+    v, s, seed = views(block), get_rule_state(block, _FOGD_STATE), get_common_state(block)["random"]
     h = v.header[0]
     for column in range(s["drawn"], h["used"]):
         for i in range(h["n_support"]):
@@ -44,10 +44,10 @@ def _draw_frequencies(block: np.ndarray) -> None:
         s["drawn"] += 1
 
 
-@rule(_FOGD_STATE, learned={"drawn": (0, 2**31)}, prepare=_draw_frequencies)
+@rule(_FOGD_STATE, ranges={"drawn": (0, 2**31)}, prepare=_draw_frequencies)
 def fogd_step(block: np.ndarray, row: CurrentRow) -> None:
     """A gradient step on the weights of z = [cos(w_i x), sin(w_i x)] / sqrt(m): a += eta y [cos, sin] / m."""
-    v, s = views(block), state_of(block, _FOGD_STATE)
+    v, s = views(block), get_rule_state(block, _FOGD_STATE)
     if row.target * v.scores[0] < 1.0:
         m = v.header[0]["n_support"]
         size = s["eta0"] * row.weight * row.target / m
@@ -120,7 +120,7 @@ _LEAST_EIGENVALUE = 1e-6  # over the largest
 @compiled
 def _invert_gram(block: np.ndarray) -> None:
     # Once the landmarks are there, and again while gamma="scale" is finding gamma.
-    v, s = views(block), state_of(block, _NOGD_STATE)
+    v, s = views(block), get_rule_state(block, _NOGD_STATE)
     h = v.header[0]
     n = h["n_support"]
     K = np.empty((n, n))
@@ -142,17 +142,17 @@ def _invert_gram(block: np.ndarray) -> None:
 
 @compiled
 def _forget_inverse(block: np.ndarray) -> None:
-    state_of(block, _NOGD_STATE)["gamma"] = 0.0
+    get_rule_state(block, _NOGD_STATE)["gamma"] = 0.0
 
 
-@rule(_NOGD_STATE, rescaled=_forget_inverse, learned={"gamma": (0.0, LARGEST_GAMMA)})
+@rule(_NOGD_STATE, on_rescale=_forget_inverse, ranges={"gamma": (0.0, LARGEST_GAMMA)})
 def nogd_step(block: np.ndarray, row: CurrentRow) -> None:
     """A landmark while there is room; then a gradient step inside the span of the landmarks.
 
     With z = M k(x), M'M = G the inverse of the landmarks' Gram matrix of the given rank, the linear step w += eta y z is
     a += eta y G k(x) for the coefficients a = M'w of the landmarks.
     """
-    v, s = views(block), state_of(block, _NOGD_STATE)
+    v, s = views(block), get_rule_state(block, _NOGD_STATE)
     h = v.header[0]
     size = s["eta0"] * row.weight * row.target if row.target * v.scores[0] < 1.0 else 0.0
     n = h["n_support"]

@@ -13,7 +13,7 @@ from streamsvm.core.checks import OutputName, parameter
 from streamsvm.core.memory.block import view_record
 from streamsvm.core.memory.landmarks import CHUNK_ROWS, LandmarkStore, landmark_views
 from streamsvm.core.steps import landmarks, least_squares
-from streamsvm.core.steps.iterates import AVERAGE, CHOSEN, RULE_STATE
+from streamsvm.core.steps.iterates import AVERAGE_ITERATE, DECISION, RULE_STATE_OFFSET
 from streamsvm.core.steps.rule import Rule
 from streamsvm.core.steps.triangle import row_start
 from streamsvm.learners.classifier import OnlineClassifier
@@ -23,7 +23,7 @@ from streamsvm.learners.labels import MAX_CLASSES
 from streamsvm.learners.regressor import OnlineRegressor
 
 #: Fields of the rule's state that are not 0 before the first row, beside the parameters.
-FIRST_STATE = MappingProxyType({"next_refit": 1, "jitter": least_squares.LEAST_JITTER})
+FIRST_STATE = MappingProxyType({"next_refit": 1, "jitter": least_squares.MIN_JITTER})
 
 
 def grow_outputs(block: np.ndarray, before: int, outputs: int, positive: int) -> None:
@@ -33,7 +33,7 @@ def grow_outputs(block: np.ndarray, before: int, outputs: int, positive: int) ->
     Targets of a new label were -1 in all rows so far: the products with them are the negative of those with the intercept's
     regressor, which S has.
     """
-    v, s = landmark_views(block), view_record(block, RULE_STATE, least_squares.STATE)
+    v, s = landmark_views(block), view_record(block, RULE_STATE_OFFSET, least_squares.STATE)
     size = int(v.header[0]["n_support"]) + 1
     if before == 1:
         for rows in (v.products, v.weights, v.corrections):
@@ -98,8 +98,8 @@ class KernelRLS(KernelEstimator):
     max_swaps: int = parameter(default=5, least=0, high=CHUNK_ROWS, integer=True)
     """The most landmarks that may be swapped within 256 rows, at most 64. 0 keeps the landmarks of the first rows."""
 
-    _rule = Rule(landmarks.learn_one, least_squares.STATE, least_squares.LEARNED)
-    _decide = staticmethod(landmarks.decide)
+    _rule = Rule(landmarks.learn_one, least_squares.STATE, least_squares.STATE_RANGES)
+    _decide = staticmethod(landmarks.compute_output)
     averaging = 1  # there is a second output to choose: that without corrections
 
     def __post_init__(self) -> None:
@@ -132,7 +132,7 @@ class KernelRLS(KernelEstimator):
 
     def _output_weights(self, output: OutputName) -> np.ndarray:
         v, what, n = self._store.views, self._find_output_code(output), self.n_support + 1
-        slow = what == AVERAGE or (what == CHOSEN and self.follows_average)
+        slow = what == AVERAGE_ITERATE or (what == DECISION and self.follows_average)
         weights: np.ndarray = v.weights[: self._outputs, :n] + (0.0 if slow else v.corrections[: self._outputs, :n])
         return weights
 

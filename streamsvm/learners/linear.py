@@ -61,7 +61,7 @@ class LinearEstimator(Mergeable):
             self._rollback_row(known, store)
             raise
         if packed:
-            learned = linear_step.learn_packed(self._block, target, weight)
+            learned = linear_step.learn_full_row(self._block, target, weight)
         else:
             learned = linear_step.learn_one(self._block, columns, values, target, weight)
         if not learned:
@@ -71,9 +71,9 @@ class LinearEstimator(Mergeable):
     def _decide_row(self, x: Mapping[Any, Any], what: int) -> float:
         f: float
         if self._features.try_fill_row(self._row, x):
-            f = linear_step.decide_packed(self._block, what)
+            f = linear_step.compute_full_output(self._block, what)
         else:
-            f = linear_step.decide(self._block, *self._features.make_sparse_row(x, False), what)
+            f = linear_step.compute_output(self._block, *self._features.make_sparse_row(x, False), what)
         if f != f:
             self._features.raise_for_row(x)
         return f
@@ -84,13 +84,13 @@ class LinearEstimator(Mergeable):
             columns = self._admit_features(batch)
         for part in iter_slices(batch.matrix, self._store.used):
             some = gather_columns(batch.matrix[part], columns)
-            linear_step.learn_many(self._block, *some, targets[part], batch.weights[part])
+            linear_step.learn_rows(self._block, *some, targets[part], batch.weights[part])
 
     def _find_first_refused(self, matrix: np.ndarray, columns: np.ndarray) -> int:
-        return int(linear_step.first_refused(self._block, matrix, columns))
+        return int(linear_step.find_refused_row(self._block, matrix, columns))
 
     def _decide_matrix(self, matrix: np.ndarray, columns: np.ndarray, what: int, decisions: np.ndarray) -> None:
-        linear_step.decide_many(self._block, matrix, columns, what, decisions)
+        linear_step.compute_outputs(self._block, matrix, columns, what, decisions)
 
     @property
     def coefficients(self) -> np.ndarray:

@@ -8,7 +8,7 @@ from typing import Any, ClassVar, NamedTuple, Self
 
 import numpy as np
 
-from streamsvm.core.steps.iterates import LEARNED
+from streamsvm.core.steps.iterates import COMMON_RANGES
 from streamsvm.learners.estimator import OnlineEstimator
 from streamsvm.learners.labels import Labels
 
@@ -160,8 +160,8 @@ class Mergeable(OnlineEstimator):
 
     def _merge_counters(self, parts: Sequence[MergeSource]) -> None:
         c = self._common
-        c["t"] = min(sum(part.model.n_learned for part in parts), LEARNED["t"][1])
-        c["n_merges"] = min(sum(int(part.model._common["n_merges"][0]) for part in parts), LEARNED["n_merges"][1])
+        c["t"] = min(sum(part.model.n_learned for part in parts), COMMON_RANGES["t"][1])
+        c["n_merges"] = min(sum(int(part.model._common["n_merges"][0]) for part in parts), COMMON_RANGES["n_merges"][1])
         for name in ("error", "center", "size", "slope", "curvature"):
             c[name] = sum(part.share * part.model._common[name][0][int(part.model.follows_average)] for part in parts)
 

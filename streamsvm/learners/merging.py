@@ -12,9 +12,9 @@ from streamsvm.core.budget import Refusal, Strategy
 from streamsvm.core.checks import LARGEST_FLOAT32
 from streamsvm.core.kernels import compute_kernel_matrix
 from streamsvm.core.memory.moments import convert_moments, pool_moments
-from streamsvm.core.steps.decisions import expand
+from streamsvm.core.steps.decisions import add_expansion
 from streamsvm.core.steps.iterates import EPSILON_INSENSITIVE, HINGE
-from streamsvm.core.steps.rescale import FOLLOWS, follow_gamma, scale_moved, units_of
+from streamsvm.core.steps.rescale import GAMMA_FOLLOWS_SCALE, compute_current_units, update_gamma, update_scale
 from streamsvm.learners.budgeted import BudgetedEstimator
 from streamsvm.learners.mergeable import Mergeable, MergeSource
 from streamsvm.learners.refit import (
@@ -43,7 +43,7 @@ _HELD = 2**27  # bytes of kernel values that are kept between steps
 class MergeableExpansion(Mergeable, BudgetedEstimator):
     """A model of support vectors that can merge with others of its kind.
 
-    The state of its rule has the field `FITTED` if coefficients that the rule has learned have the signs of labels.
+    The state of its rule has the field `FITTED_RANGE` if coefficients that the rule has learned have the signs of labels.
     """
 
     maintenance: Strategy | None
@@ -100,7 +100,7 @@ class MergeableExpansion(Mergeable, BudgetedEstimator):
             order = np.lexsort((places, -sizes))[: self.budget][::-1]
         self._prepare_to_learn()
         sorted_coefficients = np.ascontiguousarray(coefficients[:, order].T)
-        if not expand(self._block, vectors[order], np.arange(vectors.shape[1]), weights[order], sorted_coefficients):
+        if not add_expansion(self._block, vectors[order], np.arange(vectors.shape[1]), weights[order], sorted_coefficients):
             self._raise_strategy_error()
         self.set_coefficients(self._coefficients_of("last"), intercept)
         if fits:
@@ -115,7 +115,7 @@ def _unscale_vectors(part: MergeSource) -> np.ndarray:
     vectors = model.support_vectors
     if model.scaling is not None:
         v, used = model._store.views, model._store.used
-        location, spread = units_of(v.moments, v.location, v.spread, used)
+        location, spread = compute_current_units(v.moments, v.location, v.spread, used)
         vectors = vectors * spread + location
     if (part.factors != 1.0).any() or part.shifts.any():
         vectors = vectors * part.factors + part.shifts
@@ -131,9 +131,9 @@ def _pool_scale(merged: Any, parts: Sequence[MergeSource]) -> None:
         moments = [(*convert_moments(o.moments, o.first, part.factors, part.shifts), part.columns) for o, part in of]
         pool_moments(moments, v.moments, v.first)
         centred = merged.kernel != "rbf"
-        scale_moved(v.moments, v.location, v.spread, v.ratio, v.shift, used, True, centred, 0)
-    if c["gamma_rows"][0] == FOLLOWS:
-        follow_gamma(merged._block, 0)
+        update_scale(v.moments, v.location, v.spread, v.ratio, v.shift, used, True, centred, 0)
+    if c["gamma_rows"][0] == GAMMA_FOLLOWS_SCALE:
+        update_gamma(merged._block, 0)
     elif merged.gamma == "scale":
         first, columns = parts[0].model, parts[0].columns
         v.header["gamma"] = first.effective_gamma

@@ -10,9 +10,9 @@ import numpy as np
 from streamsvm.core.compiling.functions import compiled
 from streamsvm.core.memory.slots import append_vector, compute_slot_kernels, remove_vector
 from streamsvm.core.memory.support_vectors import views
-from streamsvm.core.steps.iterates import common
-from streamsvm.core.steps.rule import FITTED, rule, state_of
-from streamsvm.core.steps.step import CurrentRow, add_support_vector, add_to_coefficient, random_slot
+from streamsvm.core.steps.iterates import get_common_state
+from streamsvm.core.steps.rule import FITTED_RANGE, get_rule_state, rule
+from streamsvm.core.steps.step import CurrentRow, add_support_vector, add_to_coefficient, draw_slot
 from streamsvm.learners.classifier import Baseline, Reference
 from streamsvm.learners.estimator import learner
 from streamsvm.learners.mergeable import MergeSource
@@ -21,14 +21,14 @@ from streamsvm.learners.merging import MergeableExpansion
 _FITTED_STATE = np.dtype([("fitted", "i8")])
 
 
-@rule(_FITTED_STATE, learned=FITTED)
+@rule(_FITTED_STATE, ranges=FITTED_RANGE)
 def rbp_step(block: np.ndarray, row: CurrentRow) -> None:
     """A mistake becomes a support vector, in the place of a random one where the store is full."""
     v = views(block)
     h = v.header[0]
     if row.self_kernel > 0.0 and row.target * v.scores[0] <= 0.0:
         if h["n_support"] == h["budget"]:
-            remove_vector(block, random_slot(block))
+            remove_vector(block, draw_slot(block))
         add_support_vector(block, row, row.target * row.weight)
 
 
@@ -58,7 +58,7 @@ class RBP(Baseline, MergeableExpansion):
     _rule = rbp_step
 
 
-@rule(_FITTED_STATE, learned=FITTED)
+@rule(_FITTED_STATE, ranges=FITTED_RANGE)
 def stoptron_step(block: np.ndarray, row: CurrentRow) -> None:
     """A mistake becomes a support vector while there is room."""
     v = views(block)
@@ -126,7 +126,7 @@ _TOLERANCE = 15.0 / 32.0  # the damage that a mistake allows
 
 @compiled
 def _forget_oldest(block: np.ndarray) -> None:
-    v, c, s = views(block), common(block), state_of(block, _FORGETRON_STATE)
+    v, c, s = views(block), get_common_state(block), get_rule_state(block, _FORGETRON_STATE)
     n = v.header[0]["n_support"]
     oldest = 0
     for i in range(1, n):
@@ -154,10 +154,10 @@ def _forget_oldest(block: np.ndarray) -> None:
     remove_vector(block, oldest)
 
 
-@rule(_FORGETRON_STATE, learned={"mistakes": (0, 2**62), "damage": (-1e100, 1e100), **FITTED})
+@rule(_FORGETRON_STATE, ranges={"mistakes": (0, 2**62), "damage": (-1e100, 1e100), **FITTED_RANGE})
 def forgetron_step(block: np.ndarray, row: CurrentRow) -> None:
     """A mistake becomes a support vector; where that is one too many, all shrink and the oldest goes."""
-    v, s = views(block), state_of(block, _FORGETRON_STATE)
+    v, s = views(block), get_rule_state(block, _FORGETRON_STATE)
     h = v.header[0]
     if row.self_kernel > 0.0 and row.target * v.scores[0] <= 0.0:
         s["mistakes"] += 1

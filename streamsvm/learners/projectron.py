@@ -13,7 +13,7 @@ from streamsvm.core.kernels import FAST, LARGEST_GAMMA, LEAST_SELF_KERNEL, compu
 from streamsvm.core.memory.block import LARGEST_COEFFICIENT
 from streamsvm.core.memory.slots import append_vector, compute_slot_kernels, remove_vector, scan_row
 from streamsvm.core.memory.support_vectors import views
-from streamsvm.core.steps.rule import rule, state_of
+from streamsvm.core.steps.rule import get_rule_state, rule
 from streamsvm.core.steps.step import CurrentRow, compute_scores
 from streamsvm.learners.classifier import Baseline, add_bounded
 from streamsvm.learners.estimator import learner
@@ -72,7 +72,7 @@ def _grow_store(block: np.ndarray, share: float, diagonal: float, n: int) -> boo
 def _invert_gram(block: np.ndarray) -> None:
     # K^-1 from the start: while gamma="scale" is finding gamma, the kernel is another one at each row. Support vectors that have
     # come to lie in the span of those before them are projected onto these.
-    v, s = views(block), state_of(block, STATE)
+    v, s = views(block), get_rule_state(block, STATE)
     h = v.header[0]
     along, n = v.gram[v.gram.shape[0] - 1], 0
     while n < h["n_support"]:
@@ -93,13 +93,13 @@ def _invert_gram(block: np.ndarray) -> None:
 
 @compiled
 def _forget_inverse(block: np.ndarray) -> None:
-    state_of(block, STATE)["gamma"] = 0.0
+    get_rule_state(block, STATE)["gamma"] = 0.0
 
 
-@rule(STATE, rescaled=_forget_inverse, learned={"gamma": (0.0, LARGEST_GAMMA)})
+@rule(STATE, on_rescale=_forget_inverse, ranges={"gamma": (0.0, LARGEST_GAMMA)})
 def step(block: np.ndarray, row: CurrentRow) -> None:
     """A mistake is projected onto the support vectors, or where it is far from their span becomes one."""
-    v, s = views(block), state_of(block, STATE)
+    v, s = views(block), get_rule_state(block, STATE)
     h = v.header[0]
     y, diagonal, f = row.target, row.self_kernel, v.scores[0]
     mistake = y * f <= 0.0

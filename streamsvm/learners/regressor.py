@@ -11,7 +11,7 @@ from river import base
 
 from streamsvm.core.checks import validate_target, validate_weight
 from streamsvm.core.frames import Batch, make_batch, to_series
-from streamsvm.core.steps.iterates import CHOSEN, EPSILON_INSENSITIVE
+from streamsvm.core.steps.iterates import DECISION, EPSILON_INSENSITIVE
 from streamsvm.core.warning import warn
 from streamsvm.learners.estimator import OnlineEstimator, learner
 from streamsvm.learners.river_base import SupervisedEstimator
@@ -60,7 +60,7 @@ class OnlineRegressor(OnlineEstimator, SupervisedEstimator, base.MiniBatchRegres
         self._features.check_names(x)
 
     def predict_one(self, x: Mapping[Any, Any], **_: Any) -> float:
-        return self._decide_row(x, CHOSEN)
+        return self._decide_row(x, DECISION)
 
     def learn_many(self, X: Any, y: Any, w: Any = 1.0) -> None:
         batch = make_batch(X, y, w, self._dtype)
@@ -111,7 +111,7 @@ class OnlineRegressor(OnlineEstimator, SupervisedEstimator, base.MiniBatchRegres
         return None if self._first_targets is not None else np.array(targets)
 
     def _predict_rows(self, X: Any) -> Any:
-        decisions, like = self._decide_rows(X, CHOSEN)
+        decisions, like = self._decide_rows(X, DECISION)
         return to_series(decisions[:, 0], like)
 
 

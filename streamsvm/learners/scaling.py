@@ -9,8 +9,8 @@ import numpy as np
 
 from streamsvm.core.checks import Scaling
 from streamsvm.core.steps import rule
-from streamsvm.core.steps.decisions import first_refused
-from streamsvm.core.steps.rescale import BOUND
+from streamsvm.core.steps.decisions import find_refused_row
+from streamsvm.core.steps.rescale import MAX_SCALED_VALUE
 from streamsvm.learners.estimator import OnlineEstimator
 
 
@@ -38,7 +38,7 @@ class ScaleInUse(NamedTuple):
         """
         some = self.spread > 0.0
         scaled = np.where(some, (np.asarray(X, np.float64) - self.location) / np.where(some, self.spread, 1.0), 0.0)
-        return np.clip(scaled, -float(BOUND), float(BOUND))
+        return np.clip(scaled, -float(MAX_SCALED_VALUE), float(MAX_SCALED_VALUE))
 
     def undo(self, X: np.ndarray) -> np.ndarray:
         """Return rows that the kernel sees, such as ``support_vectors``, in the units of the features.
@@ -116,7 +116,7 @@ class ScalingEstimator(OnlineEstimator):
         if (columns < 0).any() or len(set(names) & set(self._features.names)) < len(names):
             return None
         X = np.require(X, self._dtype, ["C", "W"])
-        if first_refused(self._row, X, columns, True, self.scaling is not None) >= 0:
+        if find_refused_row(self._row, X, columns, True, self.scaling is not None) >= 0:
             return None
         self._prepare_to_learn(len(X))
         answers = np.empty((len(X), 1 + self._outputs if probability == "all" else 2 if probability else 1))

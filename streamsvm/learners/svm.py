@@ -7,8 +7,8 @@ from typing import Any, ClassVar
 
 from streamsvm.core.memory.block import view_record
 from streamsvm.core.memory.ensemble import STATE, EnsembleStore
-from streamsvm.core.steps import label_answers, target_answers
-from streamsvm.core.steps.iterates import RULE_STATE
+from streamsvm.core.steps import label_predictions, target_predictions
+from streamsvm.core.steps.iterates import RULE_STATE_OFFSET
 from streamsvm.learners.classifier import OnlineClassifier
 from streamsvm.learners.ensemble import EXPERTS, REGRESSION_EXPERTS, Ensemble
 from streamsvm.learners.estimator import learner
@@ -86,7 +86,7 @@ class SVMClassifier(OnlineClassifier, Ensemble):
     max_classes: int = MAX_CLASSES
 
     _specs_by_effort: ClassVar[Mapping[str, tuple[Expert, ...]]] = EXPERTS
-    _combiner: ClassVar[Any] = label_answers
+    _combiner: ClassVar[Any] = label_predictions
 
     def _grow_outputs(self, store: EnsembleStore, outputs: int) -> None:
         v, before = store.views, self._outputs
@@ -100,7 +100,7 @@ class SVMClassifier(OnlineClassifier, Ensemble):
             v.counts[negative], v.counts[positive] = max(self._rule_record["rows"][0] - v.counts[0], 0.0), v.counts[0]
             last = self._rule_record["last"][0]
             if last >= 0:
-                view_record(store.block, RULE_STATE, STATE)["last"] = positive if last == 1 else negative
+                view_record(store.block, RULE_STATE_OFFSET, STATE)["last"] = positive if last == 1 else negative
         for expert, stores in zip(self._expert_specs, store.stores, strict=True):
             expert.grow(stores, before, outputs, positive)
         v.header[0]["n_outputs"] = outputs
@@ -176,7 +176,7 @@ class SVMRegressor(OnlineRegressor, Ensemble):
     """
 
     _specs_by_effort: ClassVar[Mapping[str, tuple[Expert, ...]]] = REGRESSION_EXPERTS
-    _combiner: ClassVar[Any] = target_answers
+    _combiner: ClassVar[Any] = target_predictions
     _has_targets = True
 
     def __post_init__(self) -> None:
@@ -185,7 +185,7 @@ class SVMRegressor(OnlineRegressor, Ensemble):
 
     @property
     def _error_unit(self) -> float:
-        return float(target_answers.spread_of(self._store.views.target_moments[0]))
+        return float(target_predictions.compute_deviation(self._store.views.target_moments[0]))
 
     def __setstate__(self, state: dict[str, Any]) -> None:
         super().__setstate__(state)

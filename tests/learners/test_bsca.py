@@ -19,15 +19,15 @@ def test_the_largest_step_of_one_pass(C):
     for t, errors in every:
         model._common["t"], model._common["error"], model._rule_record["C"] = t, errors, C
         twin.t, twin.errors = t, errors
-        largest = coordinate_ascent.largest_step(model._block, 1.0)
+        largest = coordinate_ascent.compute_step_limit(model._block, 1.0)
         assert largest == pytest.approx(twin.largest_step()), (t, errors)
         assert largest <= max(C, 3000.0 / t)
         # The bound is one of decision values: a row whose self-kernel is 4 is moved by no more.
         model._rule_record["C"] = 0.25 * C
-        assert 4.0 * coordinate_ascent.largest_step(model._block, 4.0) == pytest.approx(largest)
+        assert 4.0 * coordinate_ascent.compute_step_limit(model._block, 4.0) == pytest.approx(largest)
     without = BSCAClassifier(budget=2, C=7.0, averaging=0)  # steps are as long as asked
     without._common["t"], without._common["error"] = 10, (0.3, 0.1)
-    assert coordinate_ascent.largest_step(without._block, 1.0) == 7.0
+    assert coordinate_ascent.compute_step_limit(without._block, 1.0) == 7.0
 
 
 def turned(n, at, seed=0):

@@ -321,7 +321,7 @@ def test_an_interrupt_while_rows_are_admitted_leaves_no_trace(monkeypatch):
     X, y = blobs()
     model = BSCAClassifier(budget=12, seed=0)
     model.learn_many(X, y)
-    monkeypatch.setattr(decisions, "first_refused", interrupted)
+    monkeypatch.setattr(decisions, "find_refused_row", interrupted)
     for learn in (model.learn_many, model.learn_epochs):
         refused(None, learn, np.column_stack([X, X]), np.arange(ROWS) % 3, error=KeyboardInterrupt)
 

@@ -248,6 +248,6 @@ def test_an_anchor_moves_where_the_mean_is_far():
     held = store_of(model).n_rows
     np.testing.assert_array_equal(v.rows[:held, 0][-5:] % 0.25, 0.0)
     assert np.ptp(v.rows[20:held, 0]) == 3.0  # of 1e9, float32 has no fractions
-    assert forest.FAR > 2.0**10 * 13
+    assert forest.MAX_ANCHOR_DISTANCE > 2.0**10 * 13
     assert model.predict_one({"far": 1e9, "near": 1e3}) is False
     assert math.isclose(v.anchors[0] % 0.25, 0.0)

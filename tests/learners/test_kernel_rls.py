@@ -11,8 +11,8 @@ from naive_rls import unpacked
 from problems import blobs, sine_classes, sine_curve, snapshot
 from refused import refused
 from streamsvm.core.memory.landmarks import LandmarkStore
-from streamsvm.core.steps.iterates import LAST
-from streamsvm.core.steps.least_squares import make_factor, step_weights
+from streamsvm.core.steps.iterates import LAST_ITERATE
+from streamsvm.core.steps.least_squares import compute_factor, step_weights
 from streamsvm.learners import KernelRLSClassifier, KernelRLSRegressor
 
 NOJIT = config.DISABLE_JIT
@@ -62,7 +62,7 @@ def test_the_equations_are_those_of_all_rows_and_the_weights_solve_them(classes,
         least = -0.5 * right @ v
         assert 0.5 * weights @ expected_S @ weights - right @ weights - least <= 0.01 * abs(least)
     # Steps with a factor of S as it is solve the equations.
-    make_factor(model._block)
+    compute_factor(model._block)
     for _ in range(50):
         v, n = model._store.views, len(expected_S)
         v.residuals[: len(c), :n] = c - v.weights[: len(c), :n] @ S
@@ -77,7 +77,7 @@ def test_corrections_are_normalised_least_mean_squares():
     for x, row, target in zip(X.astype(np.float32).astype(float), rows(X), y, strict=True):
         z = naive_rls.regressors([x], L, GAMMA)[0] if L else np.ones(1)
         slow = z @ model._output_weights("average")[0]
-        assert model._decide_row(row, LAST) == pytest.approx(slow + z @ v, abs=1e-5)
+        assert model._decide_row(row, LAST_ITERATE) == pytest.approx(slow + z @ v, abs=1e-5)
         v = 0.9 * v + 0.3 * (target - slow - z @ v) / (z @ z) * z
         model.learn_one(row, target)
         if model.n_support == size:

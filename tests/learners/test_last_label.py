@@ -7,7 +7,7 @@ from numba import config
 from naive_neighbours import NaiveTable
 from problems import names_of, of_experts, place_of
 from streamsvm import SVMClassifier
-from streamsvm.core.steps.experts import predict_from_last
+from streamsvm.core.steps.experts import predict_from_last_label
 from streamsvm.learners.ensemble import EXPERTS, _ascent_expert
 from streamsvm.learners.experts import LastLabel, Neighbours
 
@@ -91,7 +91,7 @@ def test_a_third_label_leaves_the_table_of_the_first_two(order, third):
 def test_what_the_last_label_says_where_the_table_ends(last):
     # Two of five labels have a place in the table, and number 4 was not seen yet.
     follows, counts, out = np.array([[3.0, 1.0], [0.0, 2.0]]), np.array([4.0, 2.0, 3.0, 1.0, 0.0]), np.full((5, 2), -7.0)
-    predict_from_last(follows, counts, 10.0, last, 5, out)
+    predict_from_last_label(follows, counts, 10.0, last, 5, out)
     expected = np.full(5, -0.5) if last >= 0 else np.zeros(5)
     if 0 <= last < 5:
         expected[last] = 0.5

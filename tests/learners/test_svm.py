@@ -12,8 +12,8 @@ from problems import accuracy, dicts, functions_of, learned_by, sine_classes, sn
 from refused import refused
 from streamsvm import BSCAClassifier, SVMClassifier, save
 from streamsvm.cli.main import main
-from streamsvm.core.steps import ensemble, label_answers, newton, second_order
-from streamsvm.core.steps.iterates import LAST
+from streamsvm.core.steps import ensemble, label_predictions, newton, second_order
+from streamsvm.core.steps.iterates import LAST_ITERATE
 from streamsvm.learners import KernelRLSClassifier, OnlineLinearSVC
 from streamsvm.learners.experts import Additive, BudgetedMachine, Landmarks, Linear, SecondOrder
 
@@ -117,7 +117,7 @@ def test_a_third_class_leaves_the_decision_between_the_first_two():
     for (x, _), f in zip(data[:20], before, strict=True):
         model._features.fill_row(model._row, x, False)
         model._connect_experts()
-        ensemble.decide(model._block, LAST)
+        ensemble.compute_output(model._block, LAST_ITERATE)
         scores = dict(zip(model.labels, model._store.views.scores, strict=False))
         if abs(f) < 20.0 and model.active_combiner == "stacks":
             prior, n_spam = 2.0 / (90 + 3.0), sum(y == "spam" for _, y in data)
@@ -261,10 +261,10 @@ def test_first_weights_count_all_experts_alike():
     weights = model._store.views.weights
     assert not weights[:, :2].any()
     np.testing.assert_allclose(weights[:, 2:].sum(axis=1), 2.0)
-    for inverse, ridge in zip(model._store.views.inverses, label_answers.RIDGES, strict=True):
+    for inverse, ridge in zip(model._store.views.inverses, label_predictions.RIDGES, strict=True):
         np.testing.assert_array_equal(inverse, np.eye(weights.shape[1]) / ridge)
     assert model._store.views.newton_inverses[0, 0, 0] == 1.0 / second_order.NEWTON_RIDGE
-    assert newton.ROWS_OF_INVERSE == 64
+    assert newton.ROWS_PER_INVERSE == 64
 
 
 def test_an_output_of_one_expert_cannot_be_asked_for():

@@ -8,7 +8,7 @@ import naive
 from problems import answers, ensemble_of, functions_of, learned_by, sine_curve
 from streamsvm import BSCARegressor, KernelRLSRegressor, SVMRegressor
 from streamsvm.core.kernels import RBF
-from streamsvm.core.steps import stack, target_answers
+from streamsvm.core.steps import stack, target_predictions
 from streamsvm.learners import OnlineLinearSVR
 from streamsvm.learners.experts import Additive, BudgetedMachine, Landmarks, LastTarget, Linear, SecondOrder
 
@@ -100,7 +100,7 @@ def test_the_stacks_as_their_twin():
     rng, n = np.random.default_rng(0), 6
     noise = np.array([0.0, 0.0, 0.1, 0.3, 1.0, 3.0])
     twin = NaiveStacks(n)
-    block, v, c = ensemble_of(target_answers, 1)
+    block, v, c = ensemble_of(target_predictions, 1)
     for t in range(1, 150 if config.DISABLE_JIT else 300):
         if t == 100:
             noise[2:] = noise[:1:-1]
@@ -112,12 +112,12 @@ def test_the_stacks_as_their_twin():
         inputs[0] = 1.0
         expected = twin.answers(inputs.copy())
         c["t"], v.inputs[0] = t, inputs
-        target_answers.find_answers(block)
+        target_predictions.combine_predictions(block)
         np.testing.assert_allclose(v.numbers, expected, rtol=1e-6, atol=1e-8)
-        stack.learn_errors(block, target, weight)
-        stack.choose(block, target, weight)
+        stack.update_errors(block, target, weight)
+        stack.choose_combination(block, target, weight)
         for i in range(2):
-            target_answers.learn_stack(block, target, weight, i)
+            target_predictions.learn_stack(block, target, weight, i)
         twin.learn(v.inputs[0].copy(), target, weight)
     np.testing.assert_allclose(v.errors, twin.errors)
     np.testing.assert_allclose(v.mistakes, twin.sums)
@@ -129,21 +129,21 @@ def test_the_stacks_as_their_twin():
 
 
 def test_the_choice_is_the_stacks_unless_another_is_better_by_more_than_chance():
-    block, v, c = ensemble_of(target_answers, 1)
+    block, v, c = ensemble_of(target_predictions, 1)
     v.numbers[:] = 1.0, 0.2, 0.5
     for t in range(1, 40):
         c["t"] = t
-        chosen = stack.choose(block, 0.0, 1.0)
+        chosen = stack.choose_combination(block, 0.0, 1.0)
     assert chosen == stack.VOTES
     np.testing.assert_allclose(v.choice_errors, np.array([1.0, 0.2, 0.5]) * 39 / 40, rtol=1e-9)
     c["t"], v.numbers[:], v.choice_errors[:] = 40, (0.20, 0.20, 0.19), (0.20, 0.20, 0.19)
-    assert stack.choose(block, 0.0, 1.0) == stack.STACK
+    assert stack.choose_combination(block, 0.0, 1.0) == stack.STACK
 
 
 def test_rows_that_are_missed_by_far_count_less():
-    assert stack.robust_weight(0.0, 0.0) == 1.0
-    assert stack.robust_weight(1.5, 1.0) == 1.0
-    assert stack.robust_weight(6.0, 1.0) == pytest.approx(0.25)
+    assert stack.compute_robust_weight(0.0, 0.0) == 1.0
+    assert stack.compute_robust_weight(1.5, 1.0) == 1.0
+    assert stack.compute_robust_weight(6.0, 1.0) == pytest.approx(0.25)
 
 
 # The experts -----------------------------------------------------------------------------------------------------------------
@@ -215,7 +215,7 @@ def test_experts_are_the_learners_themselves():
                 peer._store.views.cache["valid"] = 0
             weight = 1.0
             if isinstance(expert, Landmarks):
-                weight = stack.robust_weight(abs(target - inputs[first + 1]), v.errors[first + 1])
+                weight = stack.compute_robust_weight(abs(target - inputs[first + 1]), v.errors[first + 1])
             peer.learn_one(x, part, w=weight)
     probe = next(iter(rows(1)))[0]
     model.predict_one(probe)

@@ -69,6 +69,8 @@ EXPERT = np.dtype(
         ("memory", "f8"),  # the factor by which rows fade
     ]
 )
+#: The addresses of the compiled functions that combine experts.
+CALLS = np.dtype([("predict_row", "u8"), ("learn_row", "u8"), ("compute_output", "u8")])
 
 
 class EnsembleViews(NamedTuple):
@@ -129,8 +131,7 @@ class EnsembleViews(NamedTuple):
     numbers: Annotated[np.ndarray, Array(np.float64, (3,), saved=False)]
     """The target that they predict, in its deviations from the mean."""
     experts: Annotated[np.ndarray, Array(EXPERT, ("experts",), saved=False)]
-    calls: Annotated[np.ndarray, Array(np.dtype([("consult", "u8"), ("learn", "u8"), ("decide", "u8")]), saved=False)]
-    """The addresses of the compiled functions that combine experts."""
+    calls: Annotated[np.ndarray, Array(CALLS, saved=False)]
     cache: Annotated[np.ndarray, Array(np.dtype([("valid", "i8"), ("answered", "i8")]), saved=False)]
     """Whether ``inputs`` is that of ``unscaled[1]``, and if so whether ``answers`` or ``numbers`` are, and ``odds``."""
 

@@ -10,24 +10,24 @@ from streamsvm.core.compiling.functions import compiled
 from streamsvm.core.kernels import compute_self_kernel
 from streamsvm.core.memory.slots import compute_slot_kernels
 from streamsvm.core.memory.support_vectors import views
-from streamsvm.core.steps.decisions import fill_row
-from streamsvm.core.steps.iterates import EPSILON_INSENSITIVE, HINGE, LAST, common, restart
-from streamsvm.core.steps.rescale import scan_given
-from streamsvm.core.steps.rule import FITTED, Range, rule, state_of
+from streamsvm.core.steps.decisions import set_current_row
+from streamsvm.core.steps.iterates import EPSILON_INSENSITIVE, HINGE, LAST_ITERATE, get_common_state, reset_state
+from streamsvm.core.steps.rescale import scale_current_row
+from streamsvm.core.steps.rule import FITTED_RANGE, FieldRange, get_rule_state, rule
 from streamsvm.core.steps.step import (
     FIRST_OUTPUT,
     CurrentRow,
     add_support_vector,
     add_to_coefficient,
     begin_row,
-    best_output,
+    compute_dot_products,
     compute_last_scores,
-    dot_products,
+    compute_violation,
+    draw_bits,
+    draw_slot,
     end_row,
-    observe,
-    random_bits,
-    random_slot,
-    violation,
+    find_best_output,
+    score_row,
 )
 
 STATE = np.dtype(
@@ -37,20 +37,20 @@ STATE = np.dtype(
         ("C", "f8"),
         ("relaxation", "f8"),
         ("tol", "f8"),
-        ("one_pass", "i8"),  # whether steps are bounded by `largest_step`, or by C alone
+        ("one_pass", "i8"),  # whether steps are bounded by `compute_step_limit`, or by C alone
         ("fitted", "i8"),
         ("forgotten", "i8"),  # rows learned before the stream drifted last; `COMMON` counts those since then
-        ("drifts", "f8", 3),  # the chart of `drifts`
+        ("drifts", "f8", 3),  # the chart of `detect_drift`
     ]
 )
 #: Fields of it that learning changes.
-_LEARNED: dict[str, Range] = {**FITTED, "forgotten": (0, 2**62), "drifts": (0.0, (2.0**62, 1.0, 1.0))}
+_LEARNED: dict[str, FieldRange] = {**FITTED_RANGE, "forgotten": (0, 2**62), "drifts": (0.0, (2.0**62, 1.0, 1.0))}
 
 _LONGEST, _SHORTEST = 2.0, 0.1  # the bound where labels are clean, and where they are most noisy
 _CAUTION = 50.0  # by how much it falls with the average's advantage, from row _ROWS_OF_CAUTION on
 _ROWS_OF_CAUTION = 4000.0
 _MASS = 3000.0  # C times the number of rows so far counts as this at least
-_DEVIATIONS, _LEAST_VARIANCE = 4.0, 0.03  # of the chart by which a single pass forgets: see `drifts`
+_DEVIATIONS, _LEAST_VARIANCE = 4.0, 0.03  # of the chart by which a single pass forgets: see `detect_drift`
 _HELD = 0.5  # of all coefficients, where it forgets
 
 
@@ -59,7 +59,7 @@ _LEAST_ROWS = 200
 
 
 @compiled(inline=True)
-def drifts(state: np.ndarray, error: float, deviations: float, least_variance: float) -> bool:
+def detect_drift(state: np.ndarray, error: float, deviations: float, least_variance: float) -> bool:
     """Update a control chart by the error of a row, from 0 to 1; whether the stream has drifted. The chart then begins anew.
 
     It is that of Gama et al. (2004), Learning with drift detection, with fading means (Ross et al. 2012, Exponentially weighted
@@ -82,7 +82,7 @@ def drifts(state: np.ndarray, error: float, deviations: float, least_variance: f
 
 
 @compiled(inline=True)
-def largest_step(block: np.ndarray, diagonal: float) -> float:
+def compute_step_limit(block: np.ndarray, diagonal: float) -> float:
     """The largest coefficient that a row of weight 1 may be given when it is learned: C, or what suits a single pass.
 
     In one pass a step that was too long is not taken back, and one that was too short is not repeated. The average iterate errs
@@ -90,7 +90,7 @@ def largest_step(block: np.ndarray, diagonal: float) -> float:
     could hardly move the model counts as more. Both bounds are those of the row's own decision value, by its self-kernel
     ``diagonal``; that of numbers which are predicted worse than by 1 is as much larger.
     """
-    c, s = common(block), state_of(block, STATE)
+    c, s = get_common_state(block), get_rule_state(block, STATE)
     if s["one_pass"] == 0:
         return s["C"]
     t = float(c["t"])
@@ -105,19 +105,19 @@ def largest_step(block: np.ndarray, diagonal: float) -> float:
 @compiled(inline=True)
 def _clipped_step(block: np.ndarray, diagonal: float, missing: float, falling: int, weight: float) -> float:
     # Qaadan et al. (2019), algorithm 2, with the y_i that it leaves out, and alpha_i = 0 for a row that comes again as well.
-    s = state_of(block, STATE)
+    s = get_rule_state(block, STATE)
     if abs(missing) <= s["tol"] or diagonal <= 0.0:
         return 0.0
-    curvature, limit = diagonal, largest_step(block, diagonal) * weight
+    curvature, limit = diagonal, compute_step_limit(block, diagonal) * weight
     if falling >= 0:  # two outputs move: the margin changes twice as fast
         curvature, limit = 2.0 * curvature, 0.5 * limit
     return min(max(s["relaxation"] * missing / curvature, -limit), limit)
 
 
 @compiled(inline=True)
-def save_row(block: np.ndarray, target: float, weight: float, stamp: int) -> None:
+def save_to_window(block: np.ndarray, target: float, weight: float, stamp: int) -> None:
     """Save the current row, the last of ``t``, in the window if there is one, with the stamp of its support vector or -1."""
-    v, c = views(block), common(block)
+    v, c = views(block), get_common_state(block)
     h = v.header[0]
     if h["window"] > 0:
         place, scaled = (c["t"] - 1) % h["window"], h["scaled"] > 0
@@ -127,7 +127,7 @@ def save_row(block: np.ndarray, target: float, weight: float, stamp: int) -> Non
 
 
 @compiled(inline=True)
-def find_stamp(block: np.ndarray, stamp: int) -> int:
+def find_slot(block: np.ndarray, stamp: int) -> int:
     """The slot of the support vector with this stamp, or -1 where it has been merged or removed."""
     v = views(block)
     for slot in range(v.header[0]["n_support"] if stamp >= 0 else 0):
@@ -146,17 +146,17 @@ def _replay_rows(block: np.ndarray, place: int) -> None:
             v.unscaled[j] = v.window[place, j]
         else:
             v.rows[0, j] = np.float32(v.window[place, j])
-    n_active, norm = scan_given(block)
+    n_active, norm = scale_current_row(block)
     if n_active < 0:
         return
     compute_last_scores(block, n_active, norm)
     target, weight = v.window_targets[place], v.window_weights[place]
-    rising, falling, missing = violation(block, target)
+    rising, falling, missing = compute_violation(block, target)
     diagonal = compute_self_kernel(h["kernel"], h["gamma"], h["coef0"], h["degree"], norm)
     size = _clipped_step(block, diagonal, missing, falling, weight)
     if size == 0.0:
         return
-    slot = find_stamp(block, v.window_stamps[place])
+    slot = find_slot(block, v.window_stamps[place])
     if slot >= 0:
         v.weights[slot] += np.float32(weight)
         add_to_coefficient(block, slot, size, rising, falling)
@@ -170,26 +170,26 @@ def _reprocess_vectors(block: np.ndarray) -> None:
     # A step along the coordinate of a random support vector, whose class is that of its coefficient, as in LASVM (Bordes et al.
     # 2005). Upwards only, since a merged vector no longer tells which of its rows have overshot. It stands for all of them, and
     # so its coefficient may be as large for each of them as for a row.
-    v, c = views(block), common(block)
+    v, c = views(block), get_common_state(block)
     h = v.header[0]
     n, live = h["n_support"], h["n_outputs"]
-    slot = random_slot(block)
+    slot = draw_slot(block)
     compute_slot_kernels(block, slot)
     label = rival = FIRST_OUTPUT
     for k in range(0, live, 2):
-        v.scores[k] = c["scale"] * dot_products(v.kernel_rows[2], v.coefficients[k], v.coefficients[k], n)[0]
+        v.scores[k] = c["scale"] * compute_dot_products(v.kernel_rows[2], v.coefficients[k], v.coefficients[k], n)[0]
         if v.coefficients[k, slot] > v.coefficients[2 * label, slot]:
             label = k // 2
     curvature = compute_self_kernel(h["kernel"], h["gamma"], h["coef0"], h["degree"], np.float64(v.norms[slot]))
     if curvature <= 0.0:
         return
     coefficient = c["scale"] * v.coefficients[2 * label, slot]
-    limit = largest_step(block, curvature) * np.float64(v.weights[slot])
+    limit = compute_step_limit(block, curvature) * np.float64(v.weights[slot])
     if live == 2:
         sign = 1.0 if coefficient > 0.0 else -1.0
         rival, missing = -1, 1.0 - sign * v.scores[0]
     else:
-        rival, sign = best_output(v.scores, LAST, live, label), 1.0
+        rival, sign = find_best_output(v.scores, LAST_ITERATE, live, label), 1.0
         missing = 1.0 - (v.scores[2 * label] - v.scores[2 * rival])
         curvature, limit = 2.0 * curvature, 0.5 * limit
     size = min(missing / curvature, limit - abs(coefficient))
@@ -201,7 +201,7 @@ def _reprocess_vectors(block: np.ndarray) -> None:
 def _forget(block: np.ndarray) -> None:
     # Half of what was learned stays, as a start: its vectors stand for no rows any more, so that nothing raises them again, and
     # the smallest are merged first. All else begins anew: the average, and what depends on the number of rows so far.
-    v, c, s = views(block), common(block), state_of(block, STATE)
+    v, c, s = views(block), get_common_state(block), get_rule_state(block, STATE)
     h = v.header[0]
     factor, rows, merges = _HELD * c["scale"], c["t"], c["n_merges"]
     for k in range(0, h["n_outputs"], 2):
@@ -211,23 +211,23 @@ def _forget(block: np.ndarray) -> None:
         v.scores[k] *= _HELD
     for i in range(h["n_support"]):
         v.weights[i] = np.float32(0.0)
-    restart(c)  # the first average is the last iterate
+    reset_state(c)  # the first average is the last iterate
     c["t"], c["n_merges"] = 1, merges
     s["forgotten"] += rows - 1
 
 
-@rule(STATE, learned=_LEARNED)
+@rule(STATE, ranges=_LEARNED)
 def step(block: np.ndarray, row: CurrentRow) -> None:
     """A step along the coordinate of the current row, and along those of some of the last rows."""
-    c, s = common(block), state_of(block, STATE)
-    rising, falling, missing = violation(block, row.target)
+    c, s = get_common_state(block), get_rule_state(block, STATE)
+    rising, falling, missing = compute_violation(block, row.target)
     if s["one_pass"] != 0 and row.weight == 1.0:  # errors come in waves after a row that weighs much
         error = min(abs(missing), 1.0)
         if c["loss"] == HINGE:
             error = 1.0 if abs(missing) > 1.0 else 0.0
-        if drifts(s["drifts"], error, _DEVIATIONS, _LEAST_VARIANCE):
+        if detect_drift(s["drifts"], error, _DEVIATIONS, _LEAST_VARIANCE):
             _forget(block)
-            rising, falling, missing = violation(block, row.target)
+            rising, falling, missing = compute_violation(block, row.target)
     size = _clipped_step(block, row.self_kernel, missing, falling, row.weight)
     h = views(block).header[0]
     stamp = h["next_stamp"] if size != 0.0 else np.int64(-1)
@@ -236,9 +236,9 @@ def step(block: np.ndarray, row: CurrentRow) -> None:
         if c["loss"] == HINGE:
             for _ in range(s["reprocess"]):
                 _reprocess_vectors(block)
-    save_row(block, row.target, row.weight, stamp)
+    save_to_window(block, row.target, row.weight, stamp)
     for _ in range(s["replay_steps"] if h["window"] > 0 else 0):
-        _replay_rows(block, np.int64(random_bits(block) % np.uint64(min(c["t"], h["window"]))))
+        _replay_rows(block, np.int64(draw_bits(block) % np.uint64(min(c["t"], h["window"]))))
 
 
 _LEAST = 1e-12  # a smaller step, relative to the coefficient, is what rounding leaves to a bound
@@ -264,16 +264,16 @@ def learn_epoch(
     """
     stepped = 0
     for i in order:
-        fill_row(block, X, columns, i)
+        set_current_row(block, X, columns, i)
         n_active, norm, _ = begin_row(block)
-        row = observe(block, n_active, norm, targets[i], weights[i])
+        row = score_row(block, n_active, norm, targets[i], weights[i])
         rising, falling, step = _ascent_step(block, row, coefficients[i])
         if step != 0.0:
             stepped += 1
             coefficients[i, rising] += step
             if falling >= 0:
                 coefficients[i, falling] -= step
-            slot = find_stamp(block, stamps[i])
+            slot = find_slot(block, stamps[i])
             if slot >= 0:
                 add_to_coefficient(block, slot, step, rising, falling)
             else:
@@ -281,7 +281,7 @@ def learn_epoch(
                 weight = 0.0 if merged else weights[i]
                 stamps[i] = views(block).header[0]["next_stamp"]
                 add_support_vector(block, CurrentRow(row.target, weight, norm, row.self_kernel), step, rising, falling)
-        save_row(block, targets[i], weights[i], stamps[i])
+        save_to_window(block, targets[i], weights[i], stamps[i])
         end_row(block)
     return stepped
 
@@ -290,7 +290,7 @@ def learn_epoch(
 def _ascent_step(block: np.ndarray, row: CurrentRow, coefficients: np.ndarray) -> tuple[int, int, float]:
     # The output that rises, the one that falls (-1: none), and by how much. The dual objective along a coordinate is quadratic:
     # the step goes to its maximum, and beyond it by the relaxation.
-    v, c, s = views(block), common(block), state_of(block, STATE)
+    v, c, s = views(block), get_common_state(block), get_rule_state(block, STATE)
     diagonal, target, limit = row.self_kernel, row.target, s["C"] * row.weight
     if diagonal <= 0.0:
         return 0, -1, 0.0
@@ -317,7 +317,7 @@ def _step_between(
 ) -> tuple[int, int, float]:
     # The sum of a row's coefficients stays 0, that of its class is at most the limit, all others are at most 0: of those that can
     # rise the one that gains most, against the one that gains most by falling (Keerthi et al. 2008).
-    v, s = views(block), state_of(block, STATE)
+    v, s = views(block), get_rule_state(block, STATE)
     rising = falling = -1
     most, least, room, largest = -np.inf, np.inf, 0.0, 0.0
     for k in range(v.header[0]["n_outputs"] // 2):

@@ -1,15 +1,15 @@
 """A row through an ensemble of experts, compiled: experts predict it, their predictions are combined, and all learn it.
 
-How predictions are combined depends on the target: see `label_answers` and `target_answers`, each of which has three functions
-that are called by address.
+How predictions are combined depends on the target: see `label_predictions` and `target_predictions`, each of which has three
+functions that are called by address.
 
 Each expert has up to three functions, which are called by address, too. All take the block of the ensemble, the part of it with
 the expert's stores, and its number.
 
 - ``predict`` writes the expert's predictions of the current row into ``inputs``, its inputs to the stacks.
 - ``update`` learns the current row, given its target, the number of its label, and its weight.
-- ``rescale`` follows an event: `GROWN`, `MOVED`, `WEIGHTED` or `REVIEWED`. It returns 1 if it has changed by how much less
-  features count, and 0 otherwise.
+- ``rescale`` follows an event: `NEW_FEATURES`, `NEW_SCALE`, `NEW_DAMPING` or `REVIEW_DUE`. It returns 1 if it has changed by how
+  much less features count, and 0 otherwise.
 """
 
 from __future__ import annotations
@@ -23,28 +23,28 @@ from streamsvm.core.compiling.functions import BLOCK_TYPE, compiled, get_address
 from streamsvm.core.kernels import LARGEST_NORM
 from streamsvm.core.memory.ensemble import STATE, EnsembleStore, ensemble_views
 from streamsvm.core.steps import rescale
-from streamsvm.core.steps.iterates import common
-from streamsvm.core.steps.rule import DECIDE, LEARNED, REFUSED, RULE, call_decide, call_rule, state_of
-from streamsvm.core.steps.step import differ
+from streamsvm.core.steps.iterates import get_common_state
+from streamsvm.core.steps.rule import LEARN_SIGNATURE, LEARNED, OUTPUT_SIGNATURE, REFUSED, call_learn, call_output, get_rule_state
+from streamsvm.core.steps.step import rows_differ
 
 #: Events: there are new features; another scale is in use; kernel machines have another scale, or features count more or less for
 #: them; it is time to review by how much features count.
-GROWN, MOVED, WEIGHTED, REVIEWED = map(np.int64, range(4))
+NEW_FEATURES, NEW_SCALE, NEW_DAMPING, REVIEW_DUE = map(np.int64, range(4))
 
 ROWS_BETWEEN_REVIEWS = 16
 
 #: The largest weight of a row in least squares and in methods of second order.
-LARGEST_WEIGHT = 1e4
+MAX_ROW_WEIGHT = 1e4
 
 _PREDICT = f"{BLOCK_TYPE} {BLOCK_TYPE} i8"
 _UPDATE = f"{BLOCK_TYPE} {BLOCK_TYPE} i8 f8 i8 f8"
 _RESCALE = f"{BLOCK_TYPE} {BLOCK_TYPE} i8 i8"
-_call_predict, _call_update, _call_rescale, _call_consult = (
+_call_predict, _call_update, _call_rescale, _call_predict_row = (
     make_caller(of, "i8") for of in (_PREDICT, _UPDATE, _RESCALE, BLOCK_TYPE)
 )
 
 
-class Functions(NamedTuple):
+class ExpertFunctions(NamedTuple):
     """The compiled functions of an expert; None: it has no such function. ``rule`` is that of a learner, for ``update``."""
 
     predict: Any
@@ -53,17 +53,18 @@ class Functions(NamedTuple):
     rule: Any = None
 
 
-def connect(store: EnsembleStore, experts: Iterable[Functions], answers: Any) -> None:
+def link_functions(store: EnsembleStore, experts: Iterable[ExpertFunctions], answers: Any) -> None:
     """Compile the functions of experts, or load them, and put their addresses into a store. ``answers`` is the module that
     combines their predictions.
     """
     for entry, functions in zip(store.views.experts, experts, strict=True):
-        for name, function, signature in zip(functions._fields, functions, (_PREDICT, _UPDATE, _RESCALE, RULE), strict=True):
+        signatures = _PREDICT, _UPDATE, _RESCALE, LEARN_SIGNATURE
+        for name, function, signature in zip(functions._fields, functions, signatures, strict=True):
             entry[name] = 0 if function is None else get_address(function, signature, "i8")
     calls = store.views.calls[0]
-    calls["consult"] = get_address(answers.consult, BLOCK_TYPE, "i8")
-    calls["learn"] = get_address(answers.learn, RULE, "i8")
-    calls["decide"] = get_address(answers.decide, DECIDE, "f8")
+    calls["predict_row"] = get_address(answers.predict_row, BLOCK_TYPE, "i8")
+    calls["learn_row"] = get_address(answers.learn_row, LEARN_SIGNATURE, "i8")
+    calls["compute_output"] = get_address(answers.compute_output, OUTPUT_SIGNATURE, "f8")
 
 
 @compiled(inline=True)
@@ -78,9 +79,9 @@ def predict_experts(block: np.ndarray) -> None:
     v = ensemble_views(block)
     h = v.header[0]
     used, live = h["used"], h["n_outputs"]
-    if v.cache[0]["valid"] != 0 and not differ(v.unscaled[0], v.unscaled[1], used):
+    if v.cache[0]["valid"] != 0 and not rows_differ(v.unscaled[0], v.unscaled[1], used):
         return
-    if state_of(block, STATE)["scaling"] != 0:
+    if get_rule_state(block, STATE)["scaling"] != 0:
         rescale.scale_row(v.unscaled[0], v.scaled, v.location, v.spread, used)
     else:
         for j in range(used):
@@ -107,20 +108,20 @@ def _rescale_experts(block: np.ndarray, event: int) -> bool:
 @compiled(inline=True)
 def _follow_scale(block: np.ndarray) -> None:
     # Let the scale in use follow the current row, which is about to be learned.
-    v, s = ensemble_views(block), state_of(block, STATE)
-    scaling, used, t = s["scaling"] != 0, v.header[0]["used"], common(block)["t"]
+    v, s = ensemble_views(block), get_rule_state(block, STATE)
+    scaling, used, t = s["scaling"] != 0, v.header[0]["used"], get_common_state(block)["t"]
     if s["features"] != used:
         s["features"], v.cache[0]["valid"] = used, 0
-        _rescale_experts(block, GROWN)
-    rescale.learn_moments(v.moments, v.first, v.unscaled[0], used, rescale.REACH)
-    if rescale.scale_moved(v.moments, v.location, v.spread, v.ratio, v.shift, used, scaling, True, t):
-        _rescale_experts(block, MOVED)
+        _rescale_experts(block, NEW_FEATURES)
+    rescale.update_moments(v.moments, v.first, v.unscaled[0], used, rescale.MOMENT_CLIP)
+    if rescale.update_scale(v.moments, v.location, v.spread, v.ratio, v.shift, used, scaling, True, t):
+        _rescale_experts(block, NEW_SCALE)
         for j in range(used):
             v.shift[j] *= 1.0 - v.damping[0, j]
-        _rescale_experts(block, WEIGHTED)
+        _rescale_experts(block, NEW_DAMPING)
         v.cache[0]["valid"] = 0
-    if scaling and t % ROWS_BETWEEN_REVIEWS == 0 and _rescale_experts(block, REVIEWED):
-        _rescale_experts(block, WEIGHTED)
+    if scaling and t % ROWS_BETWEEN_REVIEWS == 0 and _rescale_experts(block, REVIEW_DUE):
+        _rescale_experts(block, NEW_DAMPING)
         v.cache[0]["valid"] = 0
 
 
@@ -141,25 +142,25 @@ def learn_one(block: np.ndarray, target: float, weight: float) -> int:
     v = ensemble_views(block)
     if _is_refused(block):
         return REFUSED
-    common(block)["t"] += 1
+    get_common_state(block)["t"] += 1
     _follow_scale(block)
     cache = v.cache[0]
-    if cache["valid"] == 0 or cache["answered"] == 0 or differ(v.unscaled[0], v.unscaled[1], v.header[0]["used"]):
-        _call_consult(v.calls[0]["consult"], block)
-    call_rule(v.calls[0]["learn"], block, target, weight)
+    if cache["valid"] == 0 or cache["answered"] == 0 or rows_differ(v.unscaled[0], v.unscaled[1], v.header[0]["used"]):
+        _call_predict_row(v.calls[0]["predict_row"], block)
+    call_learn(v.calls[0]["learn_row"], block, target, weight)
     cache["valid"] = cache["answered"] = 0
     return LEARNED
 
 
 @compiled
-def decide(block: np.ndarray, what: int) -> float:
+def compute_output(block: np.ndarray, what: int) -> float:
     """Return the output ``what`` for the current row; NaN for a row that is not finite or too large."""
     v = ensemble_views(block)
     if _is_refused(block):
         return np.nan
-    _call_consult(v.calls[0]["consult"], block)
+    _call_predict_row(v.calls[0]["predict_row"], block)
     v.cache[0]["answered"] = 1
-    return call_decide(v.calls[0]["decide"], block, what)
+    return call_output(v.calls[0]["compute_output"], block, what)
 
 
 @compiled
@@ -167,8 +168,8 @@ def _is_refused(block: np.ndarray) -> bool:
     # Whether the current row is not finite or too large.
     v = ensemble_views(block)
     used = v.header[0]["used"]
-    if state_of(block, STATE)["scaling"] != 0:
-        return rescale.too_large(v.unscaled[0], used)
+    if get_rule_state(block, STATE)["scaling"] != 0:
+        return rescale.is_too_large(v.unscaled[0], used)
     norm = 0.0
     for j in range(used):
         norm += v.unscaled[0, j] * v.unscaled[0, j]

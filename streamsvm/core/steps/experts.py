@@ -15,14 +15,14 @@ from streamsvm.core.memory.landmarks import landmark_views
 from streamsvm.core.memory.slots import clear_vectors, scan_row
 from streamsvm.core.memory.support_vectors import views
 from streamsvm.core.steps import landmarks, least_squares, linear_step, rescale
-from streamsvm.core.steps.coordinate_ascent import drifts
-from streamsvm.core.steps.ensemble import LARGEST_WEIGHT, MOVED, WEIGHTED
-from streamsvm.core.steps.iterates import EPSILON_INSENSITIVE, PRIOR_ROWS, common, restart
-from streamsvm.core.steps.rule import call_rule, state_of
-from streamsvm.core.steps.stack import MOST_ROWS, answer, bounded, robust_weight
+from streamsvm.core.steps.coordinate_ascent import detect_drift
+from streamsvm.core.steps.ensemble import MAX_ROW_WEIGHT, NEW_DAMPING, NEW_SCALE
+from streamsvm.core.steps.iterates import EPSILON_INSENSITIVE, PRIOR_ROWS, get_common_state, reset_state
+from streamsvm.core.steps.rule import call_learn, get_rule_state
+from streamsvm.core.steps.stack import MAX_ROW_COUNT, clip_prediction, compute_robust_weight, predict_class
 from streamsvm.core.steps.step import compute_scores
 
-_DEVIATIONS, _LEAST_VARIANCE = 3.0, 0.01  # of the chart by which an expert begins anew: see `drifts`
+_DEVIATIONS, _LEAST_VARIANCE = 3.0, 0.01  # of the chart by which an expert begins anew: see `detect_drift`
 _FADING = 0.998  # of what followed a label, each time that something follows it
 
 
@@ -30,7 +30,7 @@ _FADING = 0.998  # of what followed a label, each time that something follows it
 
 
 @compiled
-def predict_machine(block: np.ndarray, store: np.ndarray, expert: int) -> int:
+def predict_kernel_machine(block: np.ndarray, store: np.ndarray, expert: int) -> int:
     """Predict by a kernel machine: its last and its average iterate. One that corrects another expert is added to that."""
     v, s = ensemble_views(block), views(store)
     h, first, base = s.header[0], v.experts[expert]["first_input"], v.experts[expert]["base_input"]
@@ -39,42 +39,42 @@ def predict_machine(block: np.ndarray, store: np.ndarray, expert: int) -> int:
     n_active, norm = scan_row(s.rows[0], h["used"], s.active[0])
     compute_scores(store, n_active, norm)
     s.cache[0]["scored"] = 1
-    added = bounded(v.inputs[0, base]) if base > 0 else 0.0
+    added = clip_prediction(v.inputs[0, base]) if base > 0 else 0.0
     for k in range(v.header[0]["n_outputs"]):
         v.inputs[k, first], v.inputs[k, first + 1] = s.scores[2 * k] + added, s.scores[2 * k + 1] + added
     return 0
 
 
 @compiled
-def update_machine(block: np.ndarray, store: np.ndarray, expert: int, target: float, label: int, weight: float) -> int:
+def update_kernel_machine(block: np.ndarray, store: np.ndarray, expert: int, target: float, label: int, weight: float) -> int:
     """Let a kernel machine learn the row, or by how much the expert that it corrects misses the target."""
     v = ensemble_views(block)
     e = v.experts[expert]
     first, base = e["first_input"], e["base_input"]
     if e["resets"] != 0:
-        if common(block)["loss"] == EPSILON_INSENSITIVE:
+        if get_common_state(block)["loss"] == EPSILON_INSENSITIVE:
             error = min(abs(target - v.inputs[0, first]), 1.0)
         else:
-            error = 1.0 if answer(v.inputs, v.header[0]["n_outputs"], first) != label else 0.0
-        if drifts(v.drifts[expert], error, _DEVIATIONS, _LEAST_VARIANCE):
-            state_of(block, STATE)["resets"] += 1
+            error = 1.0 if predict_class(v.inputs, v.header[0]["n_outputs"], first) != label else 0.0
+        if detect_drift(v.drifts[expert], error, _DEVIATIONS, _LEAST_VARIANCE):
+            get_rule_state(block, STATE)["resets"] += 1
             clear_vectors(store)
-            restart(common(store))
-    call_rule(e["rule"], store, target - (bounded(v.inputs[0, base]) if base > 0 else 0.0), weight)
+            reset_state(get_common_state(store))
+    call_learn(e["rule"], store, target - (clip_prediction(v.inputs[0, base]) if base > 0 else 0.0), weight)
     return 0
 
 
 @compiled
-def rescale_machine(block: np.ndarray, store: np.ndarray, expert: int, event: int) -> int:
+def rescale_kernel_machine(block: np.ndarray, store: np.ndarray, expert: int, event: int) -> int:
     """Bring support vectors to the scale in use, in which features count as they do now."""
-    if event != WEIGHTED:
+    if event != NEW_DAMPING:
         return 0
-    v, s, scaling = ensemble_views(block), views(store), state_of(block, STATE)["scaling"] != 0
+    v, s, scaling = ensemble_views(block), views(store), get_rule_state(block, STATE)["scaling"] != 0
     h = s.header[0]
-    h["gamma"] = v.experts[expert]["width"] * rescale.gamma_of(v.moments, v.spread, h["used"], scaling, v.damping)
+    h["gamma"] = v.experts[expert]["width"] * rescale.compute_gamma(v.moments, v.spread, h["used"], scaling, v.damping)
     s.cache[0]["valid"] = 0
     if scaling:
-        h["largest_norm"] = rescale.move_vectors(s.vectors, s.norms, h["n_support"], h["used"], v.ratio, v.shift)
+        h["largest_norm"] = rescale.rescale_vectors(s.vectors, s.norms, h["n_support"], h["used"], v.ratio, v.shift)
     return 0
 
 
@@ -94,7 +94,7 @@ def predict_linear(block: np.ndarray, store: np.ndarray, expert: int) -> int:
     h, first = v.header[0], v.experts[expert]["first_input"]
     share, size = _share_of_output(h["n_outputs"]), len(store) // h["outputs"]
     for k in range(h["n_outputs"]):
-        last, average = linear_step.decide_dense(store[k * size : (k + 1) * size], v.scaled)
+        last, average = linear_step.compute_dense_scores(store[k * size : (k + 1) * size], v.scaled)
         v.inputs[k, first], v.inputs[k, first + 1] = share * last, share * average
     return 0
 
@@ -110,7 +110,7 @@ def update_linear(block: np.ndarray, store: np.ndarray, expert: int, target: flo
     for k in range(live):
         wanted = target if live == 1 else (1.0 if k == label else -1.0)
         part = store[k * size : (k + 1) * size]
-        linear_step.learn_dense(part, v.scaled, norm, v.inputs[k, first] / share, wanted, weight)
+        linear_step.learn_dense_row(part, v.scaled, norm, v.inputs[k, first] / share, wanted, weight)
     return 0
 
 
@@ -137,10 +137,10 @@ def update_landmarks(block: np.ndarray, store: np.ndarray, expert: int, target: 
     v = ensemble_views(block)
     e = v.experts[expert]
     slow = e["first_input"] + 1
-    weight = min(weight, LARGEST_WEIGHT)
-    if common(block)["loss"] == EPSILON_INSENSITIVE:
-        weight *= robust_weight(abs(target - v.inputs[0, slow]), v.errors[slow])
-    call_rule(e["rule"], store, target, weight)
+    weight = min(weight, MAX_ROW_WEIGHT)
+    if get_common_state(block)["loss"] == EPSILON_INSENSITIVE:
+        weight *= compute_robust_weight(abs(target - v.inputs[0, slow]), v.errors[slow])
+    call_learn(e["rule"], store, target, weight)
     return 0
 
 
@@ -151,15 +151,15 @@ def rescale_landmarks(block: np.ndarray, store: np.ndarray, expert: int, event: 
     Once the window is full, the normal equations are of the kernel with these landmarks: these stay where they are, and so does
     gamma, as behind a scaler.
     """
-    v, s, own = ensemble_views(block), landmark_views(store), state_of(store, least_squares.STATE)
-    if event != MOVED or own["started"]:
+    v, s, own = ensemble_views(block), landmark_views(store), get_rule_state(store, least_squares.STATE)
+    if event != NEW_SCALE or own["started"]:
         return 0
-    h, scaling = s.header[0], state_of(block, STATE)["scaling"] != 0
-    h["gamma"] = v.experts[expert]["width"] * rescale.gamma_of(v.moments, v.spread, h["used"], scaling, v.damping[:0])
+    h, scaling = s.header[0], get_rule_state(block, STATE)["scaling"] != 0
+    h["gamma"] = v.experts[expert]["width"] * rescale.compute_gamma(v.moments, v.spread, h["used"], scaling, v.damping[:0])
     s.cache[0]["valid"] = 0
     if scaling:
-        h["largest_norm"] = rescale.move_vectors(s.vectors, s.norms, h["n_support"], h["used"], v.ratio, v.shift)
-        rescale.move_rows(s.window, own["held"], h["used"], v.ratio, v.shift)
+        h["largest_norm"] = rescale.rescale_vectors(s.vectors, s.norms, h["n_support"], h["used"], v.ratio, v.shift)
+        rescale.rescale_rows(s.window, own["held"], h["used"], v.ratio, v.shift)
     return 0
 
 
@@ -167,7 +167,7 @@ def rescale_landmarks(block: np.ndarray, store: np.ndarray, expert: int, event: 
 
 
 @compiled
-def predict_from_last(follows: np.ndarray, counts: np.ndarray, rows: float, last: int, live: int, out: np.ndarray) -> None:
+def predict_from_last_label(follows: np.ndarray, counts: np.ndarray, rows: float, last: int, live: int, out: np.ndarray) -> None:
     """Predict the next label from the last one, into ``out`` float64 [live, 2].
 
     The two inputs are which label it was, and the log odds of what followed it before, over equal shares. ``last`` is -1 before
@@ -196,31 +196,33 @@ def predict_from_last(follows: np.ndarray, counts: np.ndarray, rows: float, last
 
 
 @compiled
-def predict_label(block: np.ndarray, store: np.ndarray, expert: int) -> int:  # noqa: ARG001
+def predict_last_label(block: np.ndarray, store: np.ndarray, expert: int) -> int:  # noqa: ARG001
     """Predict from the last label."""
-    v, s = ensemble_views(block), state_of(block, STATE)
+    v, s = ensemble_views(block), get_rule_state(block, STATE)
     first = v.experts[expert]["first_input"]
-    predict_from_last(v.transitions, v.counts, s["rows"], s["last"], v.header[0]["n_outputs"], v.inputs[:, first : first + 2])
+    predict_from_last_label(
+        v.transitions, v.counts, s["rows"], s["last"], v.header[0]["n_outputs"], v.inputs[:, first : first + 2]
+    )
     return 0
 
 
 @compiled
-def update_label(block: np.ndarray, store: np.ndarray, expert: int, target: float, label: int, weight: float) -> int:  # noqa: ARG001
+def update_last_label(block: np.ndarray, store: np.ndarray, expert: int, target: float, label: int, weight: float) -> int:  # noqa: ARG001
     """Count which label follows which, and keep the last one."""
-    v, s = ensemble_views(block), state_of(block, STATE)
+    v, s = ensemble_views(block), get_rule_state(block, STATE)
     last, n = s["last"], v.header[0]["followed"]
     if 0 <= last < n:
         for k in range(n):
             v.transitions[last, k] *= _FADING
         if label < n:
-            v.transitions[last, label] += min(weight, MOST_ROWS)
+            v.transitions[last, label] += min(weight, MAX_ROW_COUNT)
     s["last"] = label
     return 0
 
 
 @compiled
-def predict_target(block: np.ndarray, store: np.ndarray, expert: int) -> int:  # noqa: ARG001
+def predict_last_target(block: np.ndarray, store: np.ndarray, expert: int) -> int:  # noqa: ARG001
     """Predict the last target."""
     v = ensemble_views(block)
-    v.inputs[0, v.experts[expert]["first_input"]] = state_of(block, STATE)["last_target"]
+    v.inputs[0, v.experts[expert]["first_input"]] = get_rule_state(block, STATE)["last_target"]
     return 0

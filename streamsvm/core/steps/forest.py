@@ -48,16 +48,16 @@ from streamsvm.core.memory.forest import (
     forest_views,
 )
 from streamsvm.core.memory.slots import GOLDEN_GAMMA, next_random
-from streamsvm.core.steps.ensemble import MOVED
-from streamsvm.core.steps.forest_growth import INFINITE, drawn_below, grow_tree, midway, passed_over, vote_of
-from streamsvm.core.steps.rule import state_of
-from streamsvm.core.steps.stack import best_input, bounded, vote_of_numbers
+from streamsvm.core.steps.ensemble import NEW_SCALE
+from streamsvm.core.steps.forest_growth import LEAF_THRESHOLD, compute_threshold, compute_vote, draw_below, grow_tree, is_skipped
+from streamsvm.core.steps.rule import get_rule_state
+from streamsvm.core.steps.stack import average_votes, clip_prediction, find_best_input
 
 #: The least share of a label of which an input tells.
-LEAST_SHARE = 0.02
+MIN_LABEL_SHARE = 0.02
 
 #: Rows that an error is the mean of.
-LATEST = 48
+ERROR_WINDOW = 48
 _TRIES = 8  # features in which a leaf looks for a difference
 _LEVELS = 3  # that trees are walked between two looks whether they have come to a leaf
 
@@ -102,7 +102,7 @@ def _walk_trees(store: np.ndarray) -> None:
         for a in range(n):
             tree = np.uint64(walking[a])
             walking[still] = tree
-            still += int(thresholds[np.uint64(reached[tree]), 1] != INFINITE)
+            still += int(thresholds[np.uint64(reached[tree]), 1] != LEAF_THRESHOLD)
         n = still
     for t in range(TREES):
         s.landed[t] = t * LEAVES + (nodes[reached[t], 0] >> FEATURE)
@@ -129,7 +129,7 @@ def _vote_by_trees(store: np.ndarray, labels: int) -> None:
 
 
 @compiled
-def predict(block: np.ndarray, store: np.ndarray, expert: int) -> int:
+def predict_labels(block: np.ndarray, store: np.ndarray, expert: int) -> int:
     """Predict labels by the trees.
 
     Of each label, two inputs: twice its share of the votes less 1, and half the logarithm of the share, plus 1. Of two labels,
@@ -147,13 +147,13 @@ def predict(block: np.ndarray, store: np.ndarray, expert: int) -> int:
     if live == 1:
         negative, positive = s.shares[0], s.shares[1]
         v.inputs[0, first] = positive - negative
-        v.inputs[0, first + 1] = 0.25 * math.log(max(positive, LEAST_SHARE) / max(negative, LEAST_SHARE))
+        v.inputs[0, first + 1] = 0.25 * math.log(max(positive, MIN_LABEL_SHARE) / max(negative, MIN_LABEL_SHARE))
         return 0
-    least = 0.5 * math.log(LEAST_SHARE) + 1.0
+    least = 0.5 * math.log(MIN_LABEL_SHARE) + 1.0
     for k in range(live):
         share = s.shares[k]
         v.inputs[k, first] = 2.0 * share - 1.0
-        v.inputs[k, first + 1] = 0.5 * math.log(share) + 1.0 if share > LEAST_SHARE else least
+        v.inputs[k, first + 1] = 0.5 * math.log(share) + 1.0 if share > MIN_LABEL_SHARE else least
     return 0
 
 
@@ -161,7 +161,7 @@ def predict(block: np.ndarray, store: np.ndarray, expert: int) -> int:
 
 
 @compiled
-def update(block: np.ndarray, store: np.ndarray, expert: int, target: float, label: int, weight: float) -> int:  # noqa: ARG001
+def update_labels(block: np.ndarray, store: np.ndarray, expert: int, target: float, label: int, weight: float) -> int:  # noqa: ARG001
     """Learn the current row, which was predicted, and its label. It counts as one row, if it weighs anything."""
     damping = ensemble_views(block).damping[0]
     if weight > 0.0:
@@ -197,7 +197,7 @@ def _teach_trees(store: np.ndarray, damping: np.ndarray, place: int, label: int)
         leaf = landed[t]
         known, counts = int(leaves[leaf, FIRST_LABEL]), int(leaves[leaf, COUNTS])
         first, second = counts & 255, counts >> 8
-        ages[t] = min(int(ages[t]) + 1, LATEST)
+        ages[t] = min(int(ages[t]) + 1, ERROR_WINDOW)
         rate = 1.0 / (ages[t] + 2.0)
         error = float(errors[t])
         errors[t] = np.float32(error + rate * ((0.0 if known == label and first > 0 else 1.0) - error))
@@ -222,7 +222,7 @@ def _teach_trees(store: np.ndarray, damping: np.ndarray, place: int, label: int)
             first, second = (first + 1) >> 1, second >> 1
         leaves[leaf, COUNTS] = first | (second << 8)
     t = (s.header[0]["n_learned"] - 1) % TREES  # one tree's vote for each row
-    s.votes[t] = vote_of(float(errors[t]), False)
+    s.votes[t] = compute_vote(float(errors[t]), False)
 
 
 @compiled
@@ -240,8 +240,8 @@ def _cut_leaf(store: np.ndarray, damping: np.ndarray, t: int, place: int, label:
     while tries < _TRIES:
         random += GOLDEN_GAMMA
         bits = next_random(random)
-        j = drawn_below(bits, used)
-        if s.rows[latest, j] != s.row[j] and (tries == _TRIES - 1 or not passed_over(bits, damping[j])):
+        j = draw_below(bits, used)
+        if s.rows[latest, j] != s.row[j] and (tries == _TRIES - 1 or not is_skipped(bits, damping[j])):
             break
         tries += 1
     h["random"] = random
@@ -249,14 +249,14 @@ def _cut_leaf(store: np.ndarray, damping: np.ndarray, t: int, place: int, label:
         return False
     here, there = s.row[j], s.rows[latest, j]
     equal = 1 if s.fractions[j] == 0 and bits >> np.uint64(63) else 0
-    threshold = here if equal else midway(here, there)
+    threshold = here if equal else compute_threshold(here, there)
     left = t * NODES + size
     s.sizes[t] = size + 2
     nodes[node, 0], thresholds[node, 1] = left | (j << FEATURE) | (equal << EQUALITY), threshold
     mine = left if equal or here <= threshold else left + 1
     before, new = leaf - t * LEAVES, (size + 1) // 2  # numbers of leaves: of two nodes more, one is
     for child in range(left, left + 2):
-        nodes[child, 0], thresholds[child, 1] = child | ((new if child == mine else before) << FEATURE), INFINITE
+        nodes[child, 0], thresholds[child, 1] = child | ((new if child == mine else before) << FEATURE), LEAF_THRESHOLD
     new += t * LEAVES
     leaves[new, FIRST_LABEL], leaves[new, SECOND_LABEL], leaves[new, LATEST_ROW], leaves[new, COUNTS] = label, 0, place, 1
     return True
@@ -266,12 +266,12 @@ def _cut_leaf(store: np.ndarray, damping: np.ndarray, t: int, place: int, label:
 
 
 @compiled
-def predict_numbers(block: np.ndarray, store: np.ndarray, expert: int) -> int:
+def predict_targets(block: np.ndarray, store: np.ndarray, expert: int) -> int:
     """Predict the target by the trees, and what the experts before predict and miss."""
     v, s = ensemble_views(block), forest_views(store)
     inputs, first = v.inputs[0], v.experts[expert]["first_input"]
-    base = 0.5 * (vote_of_numbers(inputs, v.mistakes, first) + bounded(inputs[best_input(v.errors, first)]))
-    s.row[LAST_TARGET] = np.float32(state_of(block, STATE)["last_target"])
+    base = 0.5 * (average_votes(inputs, v.mistakes, first) + clip_prediction(inputs[find_best_input(v.errors, first)]))
+    s.row[LAST_TARGET] = np.float32(get_rule_state(block, STATE)["last_target"])
     s.row[EXPERTS_VOTE], s.row[LAST_RESIDUAL] = np.float32(base), np.float32(s.header[0]["last_residual"])
     _fill_row(block, store)
     _walk_trees(store)
@@ -287,7 +287,7 @@ def predict_numbers(block: np.ndarray, store: np.ndarray, expert: int) -> int:
 
 
 @compiled
-def update_numbers(block: np.ndarray, store: np.ndarray, expert: int, target: float, label: int, weight: float) -> int:  # noqa: ARG001
+def update_targets(block: np.ndarray, store: np.ndarray, expert: int, target: float, label: int, weight: float) -> int:  # noqa: ARG001
     """Learn the current row, which was predicted, and its target in deviations. It counts as one row, if it weighs anything."""
     s = forest_views(store)
     missed = target - np.float64(s.row[EXPERTS_VOTE])
@@ -297,7 +297,7 @@ def update_numbers(block: np.ndarray, store: np.ndarray, expert: int, target: fl
         for kind in range(2):
             _teach_means(store, kind, missed if kind == RESIDUAL else target)
         t = (s.header[0]["n_learned"] - 1) % TREES  # one tree's vote for each row
-        s.votes[t] = vote_of(float(s.errors[t]), True)
+        s.votes[t] = compute_vote(float(s.errors[t]), True)
         grow_tree(store, ensemble_views(block).damping[0])
     s.header[0]["last_residual"] = missed
     return 0
@@ -311,7 +311,7 @@ def _teach_means(store: np.ndarray, kind: int, number: float) -> None:
     for t in range(kind, TREES, 2):
         leaf = s.landed[t]
         mean = np.float64(means[leaf, 0])
-        s.ages[t] = min(int(s.ages[t]) + 1, LATEST)
+        s.ages[t] = min(int(s.ages[t]) + 1, ERROR_WINDOW)
         error = float(s.errors[t])
         s.errors[t] = np.float32(error + (abs(number - mean) - error) / (s.ages[t] + 2.0))
         rows = min(np.float64(means[leaf, 1]) + 1.0, float(MAX_MEAN_COUNT))
@@ -321,19 +321,19 @@ def _teach_means(store: np.ndarray, kind: int, number: float) -> None:
 # Anchors -------------------------------------------------------------------------------------------------------------------
 
 #: Deviations between a feature's mean and its anchor from which on it gets another one: float32 has 512 steps of one there.
-FAR = 2.0**15
+MAX_ANCHOR_DISTANCE = 2.0**15
 
 
 @compiled
-def rescale(block: np.ndarray, store: np.ndarray, expert: int, event: int) -> int:  # noqa: ARG001
+def rescale_forest(block: np.ndarray, store: np.ndarray, expert: int, event: int) -> int:  # noqa: ARG001
     """Anchor the features again that are far from where they are anchored, at the current row."""
-    if event != MOVED:
+    if event != NEW_SCALE:
         return 0
     v, s = ensemble_views(block), forest_views(store)
     h = s.header[0]
     for j in range(min(h["used"], h["row_width"] - h["extra_columns"])):
         away = abs(v.moments[j, 1] - s.anchors[j + h["extra_columns"]])
-        if away > FAR * v.spread[j] > 0.0 and abs(v.moments[j, 1] - v.unscaled[0, j]) < away:
+        if away > MAX_ANCHOR_DISTANCE * v.spread[j] > 0.0 and abs(v.moments[j, 1] - v.unscaled[0, j]) < away:
             _move_anchor(store, j + h["extra_columns"], v.unscaled[0, j])
     return 0
 
@@ -349,7 +349,7 @@ def _move_anchor(store: np.ndarray, j: int, anchor: float) -> None:
         s.rows[i, j] = _moved_value(s.rows[i, j], shift)
     for t in range(TREES):
         for i in range(t * NODES, t * NODES + s.sizes[t]):
-            if (s.nodes[i, 0] >> FEATURE) & 0x3FFF == j and thresholds[i, 1] != INFINITE:
+            if (s.nodes[i, 0] >> FEATURE) & 0x3FFF == j and thresholds[i, 1] != LEAF_THRESHOLD:
                 thresholds[i, 1] = _moved_value(thresholds[i, 1], shift)
 
 

@@ -42,7 +42,7 @@ from streamsvm.core.memory.forest import (
 from streamsvm.core.memory.slots import GOLDEN_GAMMA, next_random
 
 #: Units of work on trees for each row, a value that is looked at being one; and where numbers are predicted.
-WORK, WORK_OF_NUMBERS = 600, 1500
+WORK_PER_ROW, WORK_PER_ROW_REGRESSION = 600, 1500
 _DRAWN = np.uint64(0.85 * 2.0**32)  # the share of the rows that a tree draws, over 2^-32
 _LEAST_BEGUN, _LEAST_DRAWN = 10, 4  # rows
 _PAUSE, _LONGEST_PAUSE = 2 * TREES, 100  # rows from one tree to the next: one in so many that were learned, at most so many
@@ -55,7 +55,7 @@ _PASSED_OVER = 0.9 * 2.0**31  # the share of the draws of a feature that is damp
 _STEEP, _SHARP = 4.0, 0.01  # a vote is exp(-that times the error of the tree); of numbers 1 / (that + the error) ** 2
 
 #: The threshold of a leaf.
-INFINITE = np.float32(np.inf)
+LEAF_THRESHOLD = np.float32(np.inf)
 _HALF = np.float32(0.5)
 
 _tried_of = compiled(count_tried_features)
@@ -64,26 +64,26 @@ _columns_in_use = compiled(count_used_columns)
 
 
 @compiled(inline=True)
-def drawn_below(bits: np.uint64, n: int) -> int:
+def draw_below(bits: np.uint64, n: int) -> int:
     """A number below n, of the low half of random bits."""
     return np.int64(((bits & np.uint64(0xFFFFFFFF)) * np.uint64(n)) >> np.uint64(32))  # type: ignore[return-value]
 
 
 @compiled(inline=True)
-def passed_over(bits: np.uint64, damping: float) -> bool:
+def is_skipped(bits: np.uint64, damping: float) -> bool:
     """Whether a feature that was drawn is passed over, by the 33rd to the 63rd of random bits."""
     return bool(damping * _PASSED_OVER > np.float64((bits >> np.uint64(32)) & np.uint64(0x7FFFFFFF)))
 
 
 @compiled(inline=True)
-def midway(a: np.float32, b: np.float32) -> np.float32:
+def compute_threshold(a: np.float32, b: np.float32) -> np.float32:
     """A threshold that has one of two values on each side."""
     middle = np.float32(_HALF * (a + b))
     return min(a, b) if middle == max(a, b) else middle
 
 
 @compiled(inline=True)
-def vote_of(error: float, numbers: bool) -> np.float32:
+def compute_vote(error: float, numbers: bool) -> np.float32:
     """The vote of a tree, by its error."""
     return np.float32(1.0 / ((_SHARP + error) * (_SHARP + error)) if numbers else math.exp(-_STEEP * error))
 
@@ -106,10 +106,12 @@ def grow_tree(store: np.ndarray, damping: np.ndarray) -> None:
         for t in range(tree % kinds, TREES, kinds):
             error += float(s.errors[t]) if t != tree else 0.0
         s.errors[tree] = np.float32(error / (TREES // kinds - 1))
-        s.votes[tree] = vote_of(float(s.errors[tree]), kinds == 2)
+        s.votes[tree] = compute_vote(float(s.errors[tree]), kinds == 2)
         s.ages[tree] = _GROWN if learned >= _YOUNG else 0
         h["n_grown"] += 1
-    h["next_growth"] = learned + max(min(learned // _PAUSE, _LONGEST_PAUSE), work // (WORK if kinds == 1 else WORK_OF_NUMBERS), 1)
+    h["next_growth"] = learned + max(
+        min(learned // _PAUSE, _LONGEST_PAUSE), work // (WORK_PER_ROW if kinds == 1 else WORK_PER_ROW_REGRESSION), 1
+    )
 
 
 @compiled
@@ -148,7 +150,7 @@ def _grow_nodes(store: np.ndarray, damping: np.ndarray, tree: int, drawn: int) -
             middle = _divide_rows(store, best, begin, end)
             work += 2 * n
         if middle in (begin, end):
-            nodes[root + node, 0], thresholds[root + node, 1] = (root + node) | (leaves << FEATURE), INFINITE
+            nodes[root + node, 0], thresholds[root + node, 1] = (root + node) | (leaves << FEATURE), LEAF_THRESHOLD
             if numbers:
                 _average_leaf(store, tree * LEAVES + leaves, begin, end)
             else:
@@ -191,15 +193,15 @@ def _draw_tests(store: np.ndarray, damping: np.ndarray, begin: int, n: int) -> t
         tries += 1
         random += GOLDEN_GAMMA
         bits = next_random(random)
-        j, equal = drawn_below(bits, used), 0
+        j, equal = draw_below(bits, used), 0
         j += passed if j > 0 else 0
-        a = rows[int(members[0, begin + drawn_below(bits >> np.uint64(32), n)]), j]
+        a = rows[int(members[0, begin + draw_below(bits >> np.uint64(32), n)]), j]
         random += GOLDEN_GAMMA
         bits = next_random(random)
-        if added == 0 and passed_over(bits, damping[j]):
+        if added == 0 and is_skipped(bits, damping[j]):
             continue
-        b = rows[int(members[0, begin + drawn_below(bits, n)]), j]
-        threshold = midway(a, b)
+        b = rows[int(members[0, begin + draw_below(bits, n)]), j]
+        threshold = compute_threshold(a, b)
         if s.fractions[j] == 0 and (a == b or bits >> np.uint64(63)):
             equal, threshold = 1, a
         elif a == b:

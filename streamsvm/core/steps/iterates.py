@@ -2,8 +2,8 @@
 
 A model has one output (two classes, a number, an anomaly score), or one for each of three and more classes. An output has two
 rows of coefficients, u and v. The last iterate is ``scale * u``, the average iterate ``average_v * v + average_u * u``. With
-these factors, fields of `COMMON`, to shrink or to average all coefficients costs O(1). Predictions follow the iterate that has
-made fewer errors recently.
+these factors, fields of `COMMON_STATE`, to shrink or to average all coefficients costs O(1). Predictions follow the iterate that
+has made fewer errors recently.
 
 Probabilities come from decision values: one factor turns them into log odds, and is fitted row by row. This is temperature
 scaling (Guo, Pleiss, Sun and Weinberger 2017, On calibration of modern neural networks), online. Decision values are measured in
@@ -23,7 +23,7 @@ from streamsvm.core.compiling.functions import compiled
 from streamsvm.core.memory.block import STATE_BEGIN, view_record
 
 #: The slope before the first row.
-FIRST_SLOPE = 2.5
+INITIAL_SLOPE = 2.5
 
 #: The least probability of a label that is predicted.
 ABOVE_HALF = 0.5 + 2.0**-52
@@ -47,7 +47,7 @@ def _prior_weight(c: np.ndarray) -> float:
 
 
 @compiled(inline=True)
-def probability(c: np.ndarray, iterate: int, f: float) -> float:
+def compute_probability(c: np.ndarray, iterate: int, f: float) -> float:
     """The probability of the positive label, from an iterate's decision value: above 1/2 for the smallest value above 0."""
     p = 1.0 / (1.0 + math.exp(-min(max(_iterate_factor(c, iterate) * f, -30.0), 30.0)))
     p += _prior_weight(c) * (0.5 - p)
@@ -55,7 +55,7 @@ def probability(c: np.ndarray, iterate: int, f: float) -> float:
 
 
 @compiled
-def probabilities(c: np.ndarray, scores: np.ndarray, iterate: int, live: int, best: int) -> None:
+def compute_probabilities(c: np.ndarray, scores: np.ndarray, iterate: int, live: int, best: int) -> None:
     """Turn the decision values by an iterate (every other one of ``scores``) into probabilities, in place: softmax.
 
     Output ``best`` has the largest decision value, and alone the largest probability.
@@ -72,7 +72,7 @@ def probabilities(c: np.ndarray, scores: np.ndarray, iterate: int, live: int, be
 
 
 @compiled
-def measure(c: np.ndarray, iterate: int, size: float, rate: float) -> float:
+def update_size(c: np.ndarray, iterate: int, size: float, rate: float) -> float:
     """Update the mean size of an iterate's decision values; the factor from them to log odds."""
     if size < _LARGEST_SIZE:
         weight = max(rate, _MEASURING) if c["size"][iterate] > 0.0 else 1.0
@@ -81,12 +81,12 @@ def measure(c: np.ndarray, iterate: int, size: float, rate: float) -> float:
 
 
 @compiled(inline=True)
-def fit_softmax(c: np.ndarray, scores: np.ndarray, label: int, iterate: int, live: int, rate: float) -> None:
+def fit_softmax_slope(c: np.ndarray, scores: np.ndarray, label: int, iterate: int, live: int, rate: float) -> None:
     """`fit_slope` for several classes; ``label`` is the place of the row's class in ``scores``."""
     size = 0.0
     for k in range(iterate, live, 2):
         size = max(size, abs(scores[k] - scores[label]))
-    factor = measure(c, iterate, size, rate)
+    factor = update_size(c, iterate, size, rate)
     mean = square = total = 0.0
     for k in range(iterate, live, 2):
         z = min(max(factor * (scores[k] - scores[label]), -10.0), 10.0)
@@ -98,7 +98,7 @@ def fit_softmax(c: np.ndarray, scores: np.ndarray, label: int, iterate: int, liv
 
 @compiled
 def fit_slope(c: np.ndarray, iterate: int, rate: float, gradient: float, curvature: float) -> None:
-    """One step of Newton's method on the log-likelihood of a label, with an averaged curvature; ``c`` is the `COMMON` record."""
+    """One step of Newton's method on the log-likelihood of a label, with an averaged curvature."""
     rate = max(rate, 0.01)
     c["curvature"][iterate] += rate * (curvature - c["curvature"][iterate])
     step = rate * gradient / (c["curvature"][iterate] + 0.01)
@@ -107,12 +107,12 @@ def fit_slope(c: np.ndarray, iterate: int, rate: float, gradient: float, curvatu
 
 
 #: What is asked of a model: the decision value by the last iterate, by the average, by the better one, or the probability.
-LAST, AVERAGE, CHOSEN, PROBABILITY = range(4)
+LAST_ITERATE, AVERAGE_ITERATE, DECISION, PROBABILITY = range(4)
 #: Losses: of labels, of numbers, and of rows below the threshold.
 HINGE, EPSILON_INSENSITIVE, ONE_CLASS = 0, 1, 2
 
 #: The state that all learners have; that of the rule follows it in the block.
-COMMON = np.dtype(
+COMMON_STATE = np.dtype(
     [
         ("t", "i8"),  # rows learned
         ("n_merges", "i8"),  # of support vectors
@@ -133,7 +133,7 @@ COMMON = np.dtype(
     ]
 )
 #: Fields of it that learning changes, with the least and the largest value that they can have.
-LEARNED: dict[str, tuple[float, float]] = {
+COMMON_RANGES: dict[str, tuple[float, float]] = {
     "t": (0, 2**62),
     "n_merges": (0, 2**62),
     "random": (0, 2**64 - 1),
@@ -148,7 +148,7 @@ LEARNED: dict[str, tuple[float, float]] = {
     "curvature": (-1e-9, 1e3),
 }
 #: Where in a block the state of the rule begins.
-RULE_STATE = STATE_BEGIN + COMMON.itemsize
+RULE_STATE_OFFSET = STATE_BEGIN + COMMON_STATE.itemsize
 
 _POWER = 15.0  # the average starts with a polynomial decay of this power (Shamir and Zhang 2013)
 _WINDOW = 1000.0  # rows over which the errors of the two iterates are compared
@@ -157,30 +157,30 @@ _TINY = 1e-5  # a lazy scale factor below this is multiplied in, at O(B)
 
 
 @compiled(inline=True)
-def common(block: np.ndarray) -> np.ndarray:
-    """The `COMMON` record of a block."""
-    return view_record(block, STATE_BEGIN, COMMON)
+def get_common_state(block: np.ndarray) -> np.ndarray:
+    """The `COMMON_STATE` record of a block."""
+    return view_record(block, STATE_BEGIN, COMMON_STATE)
 
 
 @compiled
-def restart(c: np.ndarray) -> None:
+def reset_state(c: np.ndarray) -> None:
     """Set the state of a learner to that before the first row, but for its random numbers."""
     c["t"], c["n_merges"] = 0, 0
     c["scale"], c["average_v"], c["average_u"] = 1.0, 1.0, 0.0
     for iterate in range(2):
         c["error"][iterate] = c["center"][iterate] = c["size"][iterate] = c["curvature"][iterate] = 0.0
-        c["slope"][iterate] = FIRST_SLOPE
+        c["slope"][iterate] = INITIAL_SLOPE
 
 
 @compiled(inline=True)
-def error_rate(c: np.ndarray) -> float:
-    """The weight of a new row in the recent errors; ``c`` is the `COMMON` record."""
+def compute_smoothing_rate(c: np.ndarray) -> float:
+    """The weight of a new row in the recent errors; ``c`` is the `COMMON_STATE` record."""
     rows = float(c["t"])
     return 1.0 / min(rows, _WINDOW)
 
 
 @compiled(inline=True)
-def track_output(c: np.ndarray, iterate: int, f: float, target: float, rate: float) -> None:
+def track_iterate(c: np.ndarray, iterate: int, f: float, target: float, rate: float) -> None:
     """Update the recent error of an iterate whose decision value of a row is f, and the calibration of labels or scores."""
     if c["loss"] == EPSILON_INSENSITIVE:
         error = abs(target - f)
@@ -193,14 +193,14 @@ def track_output(c: np.ndarray, iterate: int, f: float, target: float, rate: flo
                 if c["t"] > 1:  # the first row has no rows to be compared with
                     c["size"][iterate] += faded * (abs(before) - c["size"][iterate])
         else:
-            z = min(max(measure(c, iterate, abs(f), rate) * f, -10.0), 10.0)
+            z = min(max(update_size(c, iterate, abs(f), rate) * f, -10.0), 10.0)
             p = 1.0 / (1.0 + math.exp(-z))
             fit_slope(c, iterate, rate, ((1.0 if target > 0.0 else 0.0) - p) * z, p * (1.0 - p) * z * z)
     c["error"][iterate] += rate * (error - c["error"][iterate])
 
 
 @compiled(inline=True)
-def shortfall(c: np.ndarray, f: float, target: float) -> float:
+def compute_shortfall(c: np.ndarray, f: float, target: float) -> float:
     """By how much an output, whose decision value is f, misses what the loss asks: above 0 where it must rise."""
     if c["loss"] == EPSILON_INSENSITIVE:
         residual, epsilon = target - f, float(c["epsilon"])
@@ -210,7 +210,7 @@ def shortfall(c: np.ndarray, f: float, target: float) -> float:
     return target * max(1.0 - target * f, 0.0)
 
 
-def follows_average(c: Any) -> bool:
+def is_average_better(c: Any) -> bool:
     """Whether predictions follow the average iterate: unless the last one's recent error is less by more than chance."""
     if c["horizon"] == 0.0:
         return False
@@ -220,14 +220,14 @@ def follows_average(c: Any) -> bool:
     return average <= last + 0.5 * deviation
 
 
-#: `follows_average`, for compiled code.
-prefers_average: Callable[[Any], bool] = compiled(follows_average)
+#: `is_average_better`, for compiled code.
+_is_average_better: Callable[[Any], bool] = compiled(is_average_better)
 
 
 @compiled
-def iterate_for(c: np.ndarray, what: int) -> int:
+def select_iterate(c: np.ndarray, what: int) -> int:
     """The iterate (0: last, 1: average) that answers what is asked."""
-    return (AVERAGE if prefers_average(c) else LAST) if what >= CHOSEN else what
+    return (AVERAGE_ITERATE if _is_average_better(c) else LAST_ITERATE) if what >= DECISION else what
 
 
 @compiled(inline=True)

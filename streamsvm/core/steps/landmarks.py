@@ -13,21 +13,21 @@ from streamsvm.core.compiling.functions import compiled
 from streamsvm.core.kernels import LEAST_SELF_KERNEL, RBF, compute_self_kernel
 from streamsvm.core.memory.landmarks import CHUNK_ROWS, N_NEIGHBOURS, landmark_views
 from streamsvm.core.memory.slots import scan_row
-from streamsvm.core.steps.decisions import answer
-from streamsvm.core.steps.iterates import common
+from streamsvm.core.steps.decisions import select_output
+from streamsvm.core.steps.iterates import get_common_state
 from streamsvm.core.steps.least_squares import (
     STATE,
-    add_rows,
+    add_buffered_rows,
+    buffer_row,
+    compute_factor,
+    compute_output_target,
+    compute_regressor_scores,
     compute_regressors,
-    correct,
-    decide_regressors,
-    gather,
-    make_factor,
     step_weights,
-    target_of,
+    update_corrections,
 )
-from streamsvm.core.steps.rule import LEARNED, REFUSED, state_of
-from streamsvm.core.steps.step import GAMMA_ROWS, differ, observe_variances, scale_gamma, track_errors
+from streamsvm.core.steps.rule import LEARNED, REFUSED, get_rule_state
+from streamsvm.core.steps.step import GAMMA_ROWS, compute_scale_gamma, observe_variances, rows_differ, track_errors
 from streamsvm.core.steps.triangle import row_start
 
 _GROWTH = 0.25  # rows until the next refit, over those so far; and until the next factor
@@ -48,21 +48,21 @@ def _take_row(block: np.ndarray, norm: float, target: float, weight: float) -> N
 
     ``scores`` are its decision values, ``norm`` is its squared norm.
     """
-    v, s = landmark_views(block), state_of(block, STATE)
+    v, s = landmark_views(block), get_rule_state(block, STATE)
     if not s["started"]:
         _hold_row(block, norm, target, weight)
         if s["held"] >= s["next_refit"]:
             _refit(block)
         return
     _watch_candidate(block, norm, target, weight)
-    gather(block, s["gathered"], v.kernel_rows[0], target, weight)
+    buffer_row(block, s["gathered"], v.kernel_rows[0], target, weight)
     s["gathered"] = (s["gathered"] + 1) % CHUNK_ROWS
     s["age"] = min(s["age"] + 1, _LARGEST_AGE)
     if s["gathered"] == 0:
         swapped = s["period"] >= _PERIOD and _swap_landmarks(block)
-        add_rows(block, CHUNK_ROWS)
-        if swapped or s["age"] >= min(_GROWTH * common(block)["t"], _LARGEST_AGE):
-            make_factor(block)
+        add_buffered_rows(block, CHUNK_ROWS)
+        if swapped or s["age"] >= min(_GROWTH * get_common_state(block)["t"], _LARGEST_AGE):
+            compute_factor(block)
         step_weights(block)
 
 
@@ -71,7 +71,7 @@ def _take_row(block: np.ndarray, norm: float, target: float, weight: float) -> N
 
 @compiled
 def _hold_row(block: np.ndarray, norm: float, target: float, weight: float) -> None:
-    v, s = landmark_views(block), state_of(block, STATE)
+    v, s = landmark_views(block), get_rule_state(block, STATE)
     h, place = v.header[0], s["held"]
     for j in range(h["used"]):
         v.window[place, j] = v.rows[0, j]
@@ -119,10 +119,10 @@ def _novelty_of_row(block: np.ndarray, regressors: np.ndarray, own: float) -> fl
 @compiled
 def _refit(block: np.ndarray) -> None:
     # Compute all anew from the rows that are held; once the window is full, for the last time.
-    v, s, c = landmark_views(block), state_of(block, STATE), common(block)
+    v, s, c = landmark_views(block), get_rule_state(block, STATE), get_common_state(block)
     h = v.header[0]
     if c["gamma_rows"] >= 0:
-        h["gamma"] = scale_gamma(c)
+        h["gamma"] = compute_scale_gamma(c)
     v.cache[0]["valid"] = 0
     for j in range(h["n_support"] + 1):
         _compute_prior(block, j)
@@ -135,9 +135,9 @@ def _refit(block: np.ndarray) -> None:
                 v.rows[1, j] = v.window[place, j]
             n_active, norm = scan_row(v.rows[1], h["used"], v.active[1])
             compute_regressors(block, 1, n_active, norm)
-            gather(block, t, v.kernel_rows[1], v.window_targets[place], v.window_weights[place])
-        add_rows(block, count)
-    make_factor(block)
+            buffer_row(block, t, v.kernel_rows[1], v.window_targets[place], v.window_weights[place])
+        add_buffered_rows(block, count)
+    compute_factor(block)
     step_weights(block)
     s["next_refit"], s["started"] = min(held + max(int(_GROWTH * held), 1), h["window"]), 1 if held == h["window"] else 0
 
@@ -145,7 +145,7 @@ def _refit(block: np.ndarray) -> None:
 @compiled
 def _compute_prior(block: np.ndarray, j: int) -> None:
     # Let regressor j have the prior alone.
-    v, s = landmark_views(block), state_of(block, STATE)
+    v, s = landmark_views(block), get_rule_state(block, STATE)
     h = v.header[0]
     n, stride = h["n_support"] + 1, h["stride"]
     start = row_start(j, stride)
@@ -174,7 +174,7 @@ def _compute_prior(block: np.ndarray, j: int) -> None:
 @compiled
 def _watch_candidate(block: np.ndarray, norm: float, target: float, weight: float) -> None:
     # Whether the current row is a candidate for a landmark: the best of a period are.
-    v, s = landmark_views(block), state_of(block, STATE)
+    v, s = landmark_views(block), get_rule_state(block, STATE)
     h = v.header[0]
     s["period"] = min(s["period"] + 1, _PERIOD)
     own = compute_self_kernel(h["kernel"], h["gamma"], h["coef0"], h["degree"], norm)
@@ -185,7 +185,7 @@ def _watch_candidate(block: np.ndarray, norm: float, target: float, weight: floa
         return
     square = 0.0
     for k in range(h["n_outputs"]):
-        square += (target_of(target, k, h["n_outputs"]) - v.scores[2 * k + 1]) ** 2
+        square += (compute_output_target(target, k, h["n_outputs"]) - v.scores[2 * k + 1]) ** 2
     promise, worst = min(square * novelty * weight, 1e90), 0
     for c in range(1, s["max_swaps"]):
         if v.candidates[c] < v.candidates[worst]:
@@ -199,7 +199,7 @@ def _watch_candidate(block: np.ndarray, norm: float, target: float, weight: floa
 @compiled
 def _swap_landmarks(block: np.ndarray) -> bool:
     # Whether a candidate of the period has become a landmark.
-    v, s = landmark_views(block), state_of(block, STATE)
+    v, s = landmark_views(block), get_rule_state(block, STATE)
     before = s["n_swaps"]
     for candidate in range(s["max_swaps"]):
         if v.candidates[candidate] > 0.0:
@@ -211,7 +211,7 @@ def _swap_landmarks(block: np.ndarray) -> bool:
 
 @compiled
 def _swap_landmark(block: np.ndarray, candidate: int) -> None:
-    v, s = landmark_views(block), state_of(block, STATE)
+    v, s = landmark_views(block), get_rule_state(block, STATE)
     h = v.header[0]
     row = v.rows[1]
     for j in range(h["used"]):
@@ -284,7 +284,7 @@ def _element_place(i: int, j: int, stride: int) -> int:
 @compiled
 def _solve_projection(block: np.ndarray, count: int) -> None:
     # The coefficients of the neighbours in ``starts`` whose sum is nearest to ``kernel_rows[1]``, into the last row of ``small``.
-    v, s = landmark_views(block), state_of(block, STATE)
+    v, s = landmark_views(block), get_rule_state(block, STATE)
     stride, A, x = v.header[0]["stride"], v.small, v.small[N_NEIGHBOURS]
     for a in range(count):
         i = v.starts[a]
@@ -311,7 +311,7 @@ def _solve_projection(block: np.ndarray, count: int) -> None:
 @compiled(noinline=True)
 def _project_row(block: np.ndarray, place: int, own: float) -> None:
     # Regressor `place` becomes that of ``kernel_rows[1]``: for rows so far, its values are those of its projection on neighbours.
-    v, s = landmark_views(block), state_of(block, STATE)
+    v, s = landmark_views(block), get_rule_state(block, STATE)
     h = v.header[0]
     n, stride = h["n_support"] + 1, h["stride"]
     count = _find_neighbours(block, place)
@@ -356,18 +356,18 @@ def _compute_scores(block: np.ndarray, n_active: int, norm: float) -> None:
     # The regressors of a row that was predicted are those that it is learned with.
     v = landmark_views(block)
     used = v.header[0]["used"]
-    if v.cache[0]["valid"] == 0 or differ(v.rows[0], v.rows[2], used):
+    if v.cache[0]["valid"] == 0 or rows_differ(v.rows[0], v.rows[2], used):
         compute_regressors(block, 0, n_active, norm)
         for j in range(used):
             v.rows[2, j] = v.rows[0, j]
         v.cache[0]["valid"] = 1
-    decide_regressors(block, v.kernel_rows[0])
+    compute_regressor_scores(block, v.kernel_rows[0])
 
 
 @compiled
 def learn_one(block: np.ndarray, target: float, weight: float) -> int:
     """Learn the current row, which is in ``rows[0]``; `LEARNED`, or `REFUSED` where it is not finite or too large."""
-    v, c = landmark_views(block), common(block)
+    v, c = landmark_views(block), get_common_state(block)
     h = v.header[0]
     n_active, norm = scan_row(v.rows[0], h["used"], v.active[0])
     if n_active < 0:
@@ -377,7 +377,7 @@ def learn_one(block: np.ndarray, target: float, weight: float) -> int:
     c["t"] += 1
     _compute_scores(block, n_active, norm)
     track_errors(c, v.scores, 2 * h["n_outputs"], target)
-    correct(block, v.kernel_rows[0], target, weight)
+    update_corrections(block, v.kernel_rows[0], target, weight)
     _take_row(block, norm, target, weight)
     return LEARNED
 
@@ -394,10 +394,12 @@ def compute_scores(block: np.ndarray) -> bool:
 
 
 @compiled
-def decide(block: np.ndarray, what: int) -> float:
-    """Return the output ``what`` for the current row, as `streamsvm.core.steps.decisions.decide` does.
+def compute_output(block: np.ndarray, what: int) -> float:
+    """Return the output ``what`` for the current row, as `streamsvm.core.steps.decisions.compute_output` does.
 
     The last iterate is that with corrections, the average that without.
     """
     v = landmark_views(block)
-    return answer(common(block), v.scores, 2 * v.header[0]["n_outputs"], what) if compute_scores(block) else np.nan
+    return (
+        select_output(get_common_state(block), v.scores, 2 * v.header[0]["n_outputs"], what) if compute_scores(block) else np.nan
+    )

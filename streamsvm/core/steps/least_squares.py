@@ -13,19 +13,19 @@ import numpy as np
 from streamsvm.core.compiling.functions import compiled
 from streamsvm.core.kernels import FAST, LEAST_SELF_KERNEL, RBF, compare_with_vectors
 from streamsvm.core.memory.landmarks import CHUNK_ROWS, landmark_views
-from streamsvm.core.steps.rule import state_of
-from streamsvm.core.steps.step import dot_products
+from streamsvm.core.steps.rule import get_rule_state
+from streamsvm.core.steps.step import compute_dot_products
 from streamsvm.core.steps.triangle import (
     add_two_rows,
     factor_two_rows,
     multiply_row,
+    multiply_symmetric,
     row_start,
     solve_factored,
-    symmetric_product,
 )
 
 #: The jitter that makes a factor in float32 exist is doubled where it does not; its range.
-LEAST_JITTER, _LARGEST_JITTER = 2e-6, 1.0
+MIN_JITTER, _LARGEST_JITTER = 2e-6, 1.0
 
 #: The parameters, and what has come.
 STATE = np.dtype(
@@ -44,8 +44,8 @@ STATE = np.dtype(
     ]
 )
 #: Fields of it that learning changes, with the least and the largest value that they can have.
-LEARNED: dict[str, tuple[float, float]] = {
-    "jitter": (LEAST_JITTER, _LARGEST_JITTER),
+STATE_RANGES: dict[str, tuple[float, float]] = {
+    "jitter": (MIN_JITTER, _LARGEST_JITTER),
     **dict.fromkeys(("n_swaps", "held", "next_refit", "age", "period"), (0, 2**31 - 1)),
     "started": (0, 1),
     "gathered": (0, CHUNK_ROWS - 1),
@@ -71,17 +71,17 @@ def compute_regressors(block: np.ndarray, place: int, n_active: int, norm: float
 
 
 @compiled
-def decide_regressors(block: np.ndarray, regressors: np.ndarray) -> None:
+def compute_regressor_scores(block: np.ndarray, regressors: np.ndarray) -> None:
     """Compute the decision values of a row with these regressors, float32 [1 + landmarks], into ``scores``."""
     v = landmark_views(block)
     h = v.header[0]
     for k in range(h["n_outputs"]):
-        f, correction = dot_products(regressors, v.weights[k], v.corrections[k], h["n_support"] + 1)
+        f, correction = compute_dot_products(regressors, v.weights[k], v.corrections[k], h["n_support"] + 1)
         v.scores[2 * k], v.scores[2 * k + 1] = f + correction, f
 
 
 @compiled(inline=True)
-def target_of(target: float, output: int, live: int) -> float:
+def compute_output_target(target: float, output: int, live: int) -> float:
     """The value that an output should have: the target of the only one, else 1 or -1."""
     if live == 1:
         return target
@@ -99,17 +99,17 @@ def _step_corrections(regressors: np.ndarray, corrections: np.ndarray, error: fl
 
 
 @compiled
-def correct(block: np.ndarray, regressors: np.ndarray, target: float, weight: float) -> None:
+def update_corrections(block: np.ndarray, regressors: np.ndarray, target: float, weight: float) -> None:
     """Step the corrections towards a row's target (normalised least mean squares), where ``scores`` are its decision values."""
     v = landmark_views(block)
     h = v.header[0]
     for k in range(h["n_outputs"]):
-        error = (target_of(target, k, h["n_outputs"]) - v.scores[2 * k]) * min(weight, 1.0)
+        error = (compute_output_target(target, k, h["n_outputs"]) - v.scores[2 * k]) * min(weight, 1.0)
         _step_corrections(regressors, v.corrections[k], error, h["n_support"] + 1)
 
 
 @compiled
-def gather(block: np.ndarray, place: int, regressors: np.ndarray, target: float, weight: float) -> None:
+def buffer_row(block: np.ndarray, place: int, regressors: np.ndarray, target: float, weight: float) -> None:
     """Gather a row: it becomes row ``place`` of those that the normal equations take next."""
     v = landmark_views(block)
     n, row, largest = v.header[0]["n_support"] + 1, v.regressors[place], np.float32(1.0)
@@ -132,18 +132,25 @@ def _add_multiple(row: np.ndarray, factor: float, out: np.ndarray, n: int) -> No
 
 
 @compiled(noinline=True)
-def add_rows(block: np.ndarray, count: int) -> None:
+def add_buffered_rows(block: np.ndarray, count: int) -> None:
     """Let S and c take so many gathered rows, and compute the residuals c - S w."""
     v = landmark_views(block)
     h = v.header[0]
-    n, stride, live, decay = h["n_support"] + 1, h["stride"], h["n_outputs"], state_of(block, STATE)["forgetting_factor"] ** count
+    n, stride, live, decay = (
+        h["n_support"] + 1,
+        h["stride"],
+        h["n_outputs"],
+        get_rule_state(block, STATE)["forgetting_factor"] ** count,
+    )
     for k in range(live):
         if decay < 1.0:
             for i in range(n):
                 v.products[k, i] *= decay
         for t in range(count):
             row = v.regressors[t]
-            _add_multiple(row, v.row_weights[t] * target_of(v.targets[t], k, live) * np.float64(row[0]), v.products[k], n)
+            _add_multiple(
+                row, v.row_weights[t] * compute_output_target(v.targets[t], k, live) * np.float64(row[0]), v.products[k], n
+            )
         v.residuals[k, :n] = 0.0
     for t in range(count):
         v.starts[t] = t * stride
@@ -208,7 +215,7 @@ def step_weights(block: np.ndarray) -> None:
         solve_factored(v.factor, stride, solution, n)
         for i in range(n):
             direction[i] = np.float64(solution[i])
-        symmetric_product(v.moments, stride, direction, n, product)
+        multiply_symmetric(v.moments, stride, direction, n, product)
         slope = curvature = 0.0
         for i in range(n):
             slope += direction[i] * residual[i]
@@ -219,9 +226,9 @@ def step_weights(block: np.ndarray) -> None:
 
 
 @compiled(noinline=True)
-def make_factor(block: np.ndarray) -> None:
+def compute_factor(block: np.ndarray) -> None:
     """Compute the factor of S, with as much jitter as it takes."""
-    v, s = landmark_views(block), state_of(block, STATE)
+    v, s = landmark_views(block), get_rule_state(block, STATE)
     n, stride = v.header[0]["n_support"] + 1, v.header[0]["stride"]
     j = s["age"] = 0
     while j < n:
@@ -238,13 +245,13 @@ def make_factor(block: np.ndarray) -> None:
                 v.factor[start + k : start + n] = _ZERO
                 v.factor[start + k] = np.float32(1.0)
             j = n
-    s["jitter"] = max(s["jitter"] * _EASING, LEAST_JITTER)
+    s["jitter"] = max(s["jitter"] * _EASING, MIN_JITTER)
 
 
 @compiled
 def _copy_moments(block: np.ndarray) -> None:
     # S over its largest diagonal element, with the jitter on the diagonal.
-    v, s = landmark_views(block), state_of(block, STATE)
+    v, s = landmark_views(block), get_rule_state(block, STATE)
     n, stride, factor, largest = v.header[0]["n_support"] + 1, v.header[0]["stride"], v.factor, LEAST_SELF_KERNEL
     for j in range(n):
         largest = max(largest, v.moments[row_start(j, stride) + j])

@@ -15,15 +15,15 @@ from streamsvm.core.memory.weights import weight_views
 from streamsvm.core.steps.iterates import (
     PROBABILITY,
     add_to_iterates,
-    common,
-    error_rate,
+    compute_probability,
+    compute_shortfall,
+    compute_smoothing_rate,
     finish_step,
-    iterate_for,
-    probability,
-    shortfall,
-    track_output,
+    get_common_state,
+    select_iterate,
+    track_iterate,
 )
-from streamsvm.core.steps.rule import state_of
+from streamsvm.core.steps.rule import get_rule_state
 
 STATE = np.dtype([("C", "f8"), ("fit_intercept", "f8")])
 
@@ -76,14 +76,14 @@ def _bounded_step(step: float, limit: float) -> float:
 
 @compiled(noinline=True)
 def _learn_row(block: np.ndarray, n: int, norm: float, target: float, weight: float) -> None:
-    v, c, s = weight_views(block), common(block), state_of(block, STATE)
+    v, c, s = weight_views(block), get_common_state(block), get_rule_state(block, STATE)
     c["t"] += 1
     a, b = _row_products(block, n)
     f = c["scale"] * a + v.biases[0]
-    rate = error_rate(c)
-    track_output(c, 0, f, target, rate)
-    track_output(c, 1, c["average_v"] * b + c["average_u"] * a + v.biases[1], target, rate)
-    missing, curvature = shortfall(c, f, target), norm + s["fit_intercept"]
+    rate = compute_smoothing_rate(c)
+    track_iterate(c, 0, f, target, rate)
+    track_iterate(c, 1, c["average_v"] * b + c["average_u"] * a + v.biases[1], target, rate)
+    missing, curvature = compute_shortfall(c, f, target), norm + s["fit_intercept"]
     if missing != 0.0 and curvature > 0.0:
         step = _bounded_step(missing / curvature, s["C"] * weight)
         for k in range(n):
@@ -95,11 +95,11 @@ def _learn_row(block: np.ndarray, n: int, norm: float, target: float, weight: fl
 
 @compiled
 def _decide_row(block: np.ndarray, n: int, what: int) -> float:
-    v, c = weight_views(block), common(block)
-    iterate = iterate_for(c, what)
+    v, c = weight_views(block), get_common_state(block)
+    iterate = select_iterate(c, what)
     a, b = _row_products(block, n)
     f = (c["average_v"] * b + c["average_u"] * a if iterate else c["scale"] * a) + v.biases[iterate]
-    return probability(c, iterate, f) if what == PROBABILITY else f
+    return compute_probability(c, iterate, f) if what == PROBABILITY else f
 
 
 @compiled
@@ -112,7 +112,7 @@ def learn_one(block: np.ndarray, columns: np.ndarray, values: np.ndarray, target
 
 
 @compiled
-def learn_packed(block: np.ndarray, target: float, weight: float) -> bool:
+def learn_full_row(block: np.ndarray, target: float, weight: float) -> bool:
     """`learn_one` of a row that has all features, which are in ``row``."""
     v = weight_views(block)
     n, norm = scan_row(v.row, v.header[0]["used"], v.active)
@@ -122,7 +122,7 @@ def learn_packed(block: np.ndarray, target: float, weight: float) -> bool:
 
 
 @compiled
-def decide(block: np.ndarray, columns: np.ndarray, values: np.ndarray, what: int) -> float:
+def compute_output(block: np.ndarray, columns: np.ndarray, values: np.ndarray, what: int) -> float:
     """The decision value of a row, or the probability of the positive label; ``what`` as in `iterates`. NaN where a row would be
     refused.
     """
@@ -131,8 +131,8 @@ def decide(block: np.ndarray, columns: np.ndarray, values: np.ndarray, what: int
 
 
 @compiled
-def decide_packed(block: np.ndarray, what: int) -> float:
-    """`decide` for a row that has all features, which are in ``row``."""
+def compute_full_output(block: np.ndarray, what: int) -> float:
+    """`compute_output` for a row that has all features, which are in ``row``."""
     v = weight_views(block)
     n = scan_row(v.row, v.header[0]["used"], v.active)[0]
     return _decide_row(block, n, what) if n >= 0 else np.nan
@@ -149,23 +149,23 @@ def _dense_products(row: np.ndarray, weights: np.ndarray, used: int) -> tuple[fl
 
 
 @compiled
-def decide_dense(block: np.ndarray, row: np.ndarray) -> tuple[float, float]:
+def compute_dense_scores(block: np.ndarray, row: np.ndarray) -> tuple[float, float]:
     """The decision values of a row that has all features, float32 [used or more], by the last and by the average iterate."""
-    v, c = weight_views(block), common(block)
+    v, c = weight_views(block), get_common_state(block)
     a, b = _dense_products(row, v.weights, v.header[0]["used"])
     return c["scale"] * a + v.biases[0], c["average_v"] * b + c["average_u"] * a + v.biases[1]
 
 
 @compiled
-def learn_dense(block: np.ndarray, row: np.ndarray, norm: float, f: float, target: float, weight: float) -> None:
+def learn_dense_row(block: np.ndarray, row: np.ndarray, norm: float, f: float, target: float, weight: float) -> None:
     """Learn a row that has all features, of squared norm ``norm``, whose decision value by the last iterate is f.
 
     This is for ensembles: recent errors and probabilities are not followed, as nobody asks for those of an expert.
     """
-    v, c, s = weight_views(block), common(block), state_of(block, STATE)
+    v, c, s = weight_views(block), get_common_state(block), get_rule_state(block, STATE)
     used = v.header[0]["used"]
     c["t"] += 1
-    missing, curvature = shortfall(c, f, target), norm + s["fit_intercept"]
+    missing, curvature = compute_shortfall(c, f, target), norm + s["fit_intercept"]
     if missing != 0.0 and curvature > 0.0:
         step = _bounded_step(missing / curvature, s["C"] * weight)
         for j in range(used):
@@ -175,21 +175,21 @@ def learn_dense(block: np.ndarray, row: np.ndarray, norm: float, f: float, targe
 
 
 @compiled
-def learn_many(block: np.ndarray, X: np.ndarray, columns: np.ndarray, targets: np.ndarray, weights: np.ndarray) -> None:
+def learn_rows(block: np.ndarray, X: np.ndarray, columns: np.ndarray, targets: np.ndarray, weights: np.ndarray) -> None:
     """Learn the rows of X float32 [n, features], one after the other."""
     for i in range(X.shape[0]):
         learn_one(block, columns, X[i], targets[i], weights[i])
 
 
 @compiled
-def decide_many(block: np.ndarray, X: np.ndarray, columns: np.ndarray, what: int, out: np.ndarray) -> None:
-    """`decide` for each row of X float32 [n, features], into float64 [n, 1]."""
+def compute_outputs(block: np.ndarray, X: np.ndarray, columns: np.ndarray, what: int, out: np.ndarray) -> None:
+    """`compute_output` for each row of X float32 [n, features], into float64 [n, 1]."""
     for i in range(X.shape[0]):
-        out[i, 0] = decide(block, columns, X[i], what)
+        out[i, 0] = compute_output(block, columns, X[i], what)
 
 
 @compiled
-def first_refused(block: np.ndarray, X: np.ndarray, columns: np.ndarray) -> int:
+def find_refused_row(block: np.ndarray, X: np.ndarray, columns: np.ndarray) -> int:
     """The number of the first row of X that `learn_one` would refuse, or -1."""
     for i in range(X.shape[0]):
         if _lay_out(block, columns, X[i])[0] < 0:

@@ -25,25 +25,25 @@ from streamsvm.core.compiling.functions import compiled
 from streamsvm.core.kernels import FAST
 from streamsvm.core.memory.ensemble import MOST_DAMPED, STATE, ensemble_views
 from streamsvm.core.memory.neighbours import MAX_COLUMNS, N_NEAREST, compute_stride, neighbour_views
-from streamsvm.core.steps.ensemble import GROWN, MOVED, REVIEWED, ROWS_BETWEEN_REVIEWS
-from streamsvm.core.steps.iterates import EPSILON_INSENSITIVE, common
-from streamsvm.core.steps.rescale import move_vectors
-from streamsvm.core.steps.rule import state_of
-from streamsvm.core.steps.stack import STACK, answer, share_of
+from streamsvm.core.steps.ensemble import NEW_FEATURES, NEW_SCALE, REVIEW_DUE, ROWS_BETWEEN_REVIEWS
+from streamsvm.core.steps.iterates import EPSILON_INSENSITIVE, get_common_state
+from streamsvm.core.steps.rescale import rescale_vectors
+from streamsvm.core.steps.rule import get_rule_state
+from streamsvm.core.steps.stack import STACK, compute_share, predict_class
 
 #: Deviations to which a difference in a feature is bounded.
-REACH = 1.0
+MAX_DIFFERENCE = 1.0
 #: What is added to a distance before its power is taken, and the power.
-OFFSET, POWER = 1e-3, 3
+DISTANCE_OFFSET, DISTANCE_POWER = 1e-3, 3
 #: Distances below that count as this: a row that is there already is at 0, or wherever rounding put it.
-NEAREST_DISTANCE = 2.0**-15
+MIN_DISTANCE = 2.0**-15
 #: What is added to distances when they are compared, in float32: the sum has them to 1/1024.
-ROUNDING = np.float32(8192.0)
+ROUNDING_SHIFT = np.float32(8192.0)
 
 #: What a feature counts at least, where targets are labels, and where they are numbers.
-LEAST_OF_LABELS, LEAST_OF_NUMBERS = 0.2, 0.05
+MIN_WEIGHT_CLASSIFICATION, MIN_WEIGHT_REGRESSION = 0.2, 0.05
 #: Rows that must have said something of the features before these count unequally.
-FIRST_TOLD = 50.0
+MIN_UPDATES = 50.0
 _TOLD = 2000.0  # rows that relevance remembers
 _KEPT = 10  # one in so many rows that were not missed is kept
 _LIGHTEST = 1e-30  # a weight that float32 has
@@ -66,7 +66,7 @@ def _stride_in_use(block: np.ndarray) -> int:
 
 
 @compiled
-def fill_factors(
+def compute_factors(
     relevance: np.ndarray, units: np.ndarray, laid: int, told: float, least: float, damping: np.ndarray, factors: np.ndarray
 ) -> None:
     """Compute ``factors`` float32 [2, laid or more]: what a difference of 1 in each feature counts, and up to which one.
@@ -74,17 +74,17 @@ def fill_factors(
     A feature counts ``least`` at least, less its ``damping``, float64 [laid or more], or [0] where none is damped.
     """
     largest = 0.0
-    for j in range(laid if told > FIRST_TOLD else 0):
+    for j in range(laid if told > MIN_UPDATES else 0):
         largest = max(largest, relevance[j])
     for j in range(laid):
         unit = np.float64(units[j])
         counts = least + (1.0 - least) * max(relevance[j], 0.0) / largest if largest > 0.0 else 1.0
         counts *= 1.0 - damping[j] if len(damping) > 0 else 1.0
-        factors[0, j], factors[1, j] = (counts / unit, REACH * unit) if unit > 0.0 else (0.0, 0.0)
+        factors[0, j], factors[1, j] = (counts / unit, MAX_DIFFERENCE * unit) if unit > 0.0 else (0.0, 0.0)
 
 
 @compiled(fastmath=FAST)
-def add_distances(
+def compute_distances(
     row: np.ndarray, factors: np.ndarray, cells: np.ndarray, laid: int, stride: int, n: int, out: np.ndarray
 ) -> None:
     """Compute the distances of a row, float32 [laid], to n rows into ``out`` float32 [n or more]. O(n laid)."""
@@ -110,37 +110,37 @@ def find_nearest(distances: np.ndarray, n: int, nearest: np.ndarray, found: np.n
     for begin in range(0, n, _CHUNK):
         some, near = distances[begin : min(begin + _CHUNK, n)], 0
         for i in range(len(some)):  # in SIMD: few have one
-            near += some[i] + ROUNDING < limit
+            near += some[i] + ROUNDING_SHIFT < limit
         for i in range(len(some) if near > 0 else 0):
-            rounded = some[i] + ROUNDING
+            rounded = some[i] + ROUNDING_SHIFT
             if rounded >= limit:
                 continue
             p = count if count < N_NEAREST else N_NEAREST - 1
-            while p > 0 and np.float32(found[p - 1]) + ROUNDING > rounded:
+            while p > 0 and np.float32(found[p - 1]) + ROUNDING_SHIFT > rounded:
                 found[p], nearest[p] = found[p - 1], nearest[p - 1]
                 p -= 1
             found[p], nearest[p] = some[i], begin + i
             count = min(count + 1, N_NEAREST)
             if count == N_NEAREST:
-                limit = np.float32(found[N_NEAREST - 1]) + ROUNDING
+                limit = np.float32(found[N_NEAREST - 1]) + ROUNDING_SHIFT
     return count
 
 
 @compiled
-def find(block: np.ndarray, least: float, damping: np.ndarray) -> float:
+def find_neighbours(block: np.ndarray, least: float, damping: np.ndarray) -> float:
     """Find the rows nearest to the current row, which is in ``row``, and their votes; the sum of these.
 
-    ``least`` and ``damping`` are those of `fill_factors`.
+    ``least`` and ``damping`` are those of `compute_factors`.
     """
     v = neighbour_views(block)
     h = v.header[0]
-    fill_factors(v.relevance, v.units, h["row_width"], h["n_informative"], least, damping, v.factors)
-    add_distances(v.row, v.factors, v.cells, h["row_width"], _stride_in_use(block), h["n_rows"], v.distances)
+    compute_factors(v.relevance, v.units, h["row_width"], h["n_informative"], least, damping, v.factors)
+    compute_distances(v.row, v.factors, v.cells, h["row_width"], _stride_in_use(block), h["n_rows"], v.distances)
     n = find_nearest(v.distances, h["n_rows"], v.nearest, v.votes[0])
     v.n_nearest[0] = n
     total = 0.0
     for p in range(n):
-        far = max(v.votes[0, p], NEAREST_DISTANCE) + OFFSET
+        far = max(v.votes[0, p], MIN_DISTANCE) + DISTANCE_OFFSET
         v.votes[1, p] = np.float64(v.weights[v.nearest[p]]) / (far * far * far)
         total += v.votes[1, p]
     return total
@@ -148,8 +148,8 @@ def find(block: np.ndarray, least: float, damping: np.ndarray) -> float:
 
 @compiled
 def _learn_row(block: np.ndarray, target: float, weight: float, missed: bool, numbers: bool) -> None:
-    # Learn the current row, of which `find` has found the nearest rows: what features count, and the row itself. ``missed``:
-    # whether its target was predicted badly. ``numbers``: whether targets are numbers, rather than classes.
+    # Learn the current row, of which `find_neighbours` has found the nearest rows: what features count, and the row itself.
+    # ``missed``: whether its target was predicted badly. ``numbers``: whether targets are numbers, rather than classes.
     _learn_relevance(block, target, weight, numbers)
     v = neighbour_views(block)
     h = v.header[0]
@@ -189,7 +189,7 @@ def _learn_relevance(block: np.ndarray, target: float, weight: float, numbers: b
     if variance <= 1e-12 * square:
         return
     h["n_informative"] += 1.0
-    rate, stride = share_of(weight, 1.0 / min(h["n_informative"], _TOLD)), _stride_in_use(block)
+    rate, stride = compute_share(weight, 1.0 / min(h["n_informative"], _TOLD)), _stride_in_use(block)
     size = 1.0 / (n * math.sqrt(variance))
     for p in range(n):
         deviations[p] -= mean
@@ -231,17 +231,21 @@ def _lay_out(block: np.ndarray) -> None:
 
 
 @compiled
-def predict(block: np.ndarray, store: np.ndarray, expert: int) -> int:
+def predict_neighbours(block: np.ndarray, store: np.ndarray, expert: int) -> int:
     """Predict by the nearest rows: twice the share of the votes that each label has, less 1; or the mean of targets, which is
     weighted by the votes.
     """
     v, s = ensemble_views(block), neighbour_views(store)
-    scaling, live = state_of(block, STATE)["scaling"] != 0, v.header[0]["n_outputs"]
+    scaling, live = get_rule_state(block, STATE)["scaling"] != 0, v.header[0]["n_outputs"]
     for j in range(s.header[0]["row_width"]):
         s.row[j] = v.scaled[j]
         s.units[j] = (1.0 if v.spread[j] > 0.0 else 0.0) if scaling else v.spread[j]
-    numbers, first = common(block)["loss"] == EPSILON_INSENSITIVE, v.experts[expert]["first_input"]
-    total = find(store, LEAST_OF_NUMBERS, v.damping[0, :0]) if numbers else find(store, LEAST_OF_LABELS, v.damping[0])
+    numbers, first = get_common_state(block)["loss"] == EPSILON_INSENSITIVE, v.experts[expert]["first_input"]
+    total = (
+        find_neighbours(store, MIN_WEIGHT_REGRESSION, v.damping[0, :0])
+        if numbers
+        else find_neighbours(store, MIN_WEIGHT_CLASSIFICATION, v.damping[0])
+    )
     for k in range(live):
         v.inputs[k, first] = 0.0
     if total <= 0.0:
@@ -259,31 +263,31 @@ def predict(block: np.ndarray, store: np.ndarray, expert: int) -> int:
 
 
 @compiled
-def update(block: np.ndarray, store: np.ndarray, expert: int, target: float, label: int, weight: float) -> int:
+def update_neighbours(block: np.ndarray, store: np.ndarray, expert: int, target: float, label: int, weight: float) -> int:
     """Learn the current row.
 
     It is missed where the stacks or the nearest rows miss its label, or the stacks its target by more than they do on average.
     """
     v = ensemble_views(block)
-    if common(block)["loss"] == EPSILON_INSENSITIVE:
+    if get_common_state(block)["loss"] == EPSILON_INSENSITIVE:
         _learn_row(store, target, weight, abs(target - v.numbers[STACK]) > v.choice_errors[STACK], True)
     else:
-        said = answer(v.inputs, v.header[0]["n_outputs"], v.experts[expert]["first_input"])
+        said = predict_class(v.inputs, v.header[0]["n_outputs"], v.experts[expert]["first_input"])
         _learn_row(store, float(label), weight, v.answers[STACK] != label or said != label, False)
     return 0
 
 
 @compiled
-def rescale(block: np.ndarray, store: np.ndarray, expert: int, event: int) -> int:  # noqa: ARG001
+def rescale_neighbours(block: np.ndarray, store: np.ndarray, expert: int, event: int) -> int:  # noqa: ARG001
     """Lay out the rows for new features, or bring them to the scale in use; or review by how much features count."""
     v, s = ensemble_views(block), neighbour_views(store)
-    h, scaling = s.header[0], state_of(block, STATE)["scaling"] != 0
-    if event == GROWN and h["row_width"] < min(h["used"], MAX_COLUMNS):
+    h, scaling = s.header[0], get_rule_state(block, STATE)["scaling"] != 0
+    if event == NEW_FEATURES and h["row_width"] < min(h["used"], MAX_COLUMNS):
         _lay_out(store)
-    elif event == MOVED and scaling:
+    elif event == NEW_SCALE and scaling:
         laid, stride = h["row_width"], _stride_in_use(store)
-        move_vectors(s.cells[: laid * stride].reshape(laid, stride), s.distances, h["n_rows"], laid, v.ratio, v.shift)
-    elif event == REVIEWED and h["n_informative"] > FIRST_TOLD:
+        rescale_vectors(s.cells[: laid * stride].reshape(laid, stride), s.distances, h["n_rows"], laid, v.ratio, v.shift)
+    elif event == REVIEW_DUE and h["n_informative"] > MIN_UPDATES:
         return 1 if _review_features(block, store) else 0
     return 0
 
@@ -302,7 +306,7 @@ def _review_features(block: np.ndarray, memory: np.ndarray) -> bool:
     # to count for a while: concepts come back. Where there are more features than the memory takes, all count in full.
     v, s = ensemble_views(block), neighbour_views(memory)
     used, largest, moved = v.header[0]["used"], 0.0, False
-    numbers, t = common(block)["loss"] == EPSILON_INSENSITIVE, np.float64(common(block)["t"])
+    numbers, t = get_common_state(block)["loss"] == EPSILON_INSENSITIVE, np.float64(get_common_state(block)["t"])
     for j in range(used if used <= MAX_COLUMNS else 0):
         largest = max(largest, s.relevance[j])
     rate = min(_RISE * ROWS_BETWEEN_REVIEWS / min(t, _HORIZON), 1.0)

@@ -2,7 +2,7 @@
 
 A model of weights w has the curvature A, the sum over rows of memory^age h z z', and the ridge. With each row z it takes the step
 w += A^-1 (t - p) z. The inverse of A follows by a rank-one update, in O(n^2), and is computed anew from A every
-`ROWS_OF_INVERSE` rows: so it stays symmetric and positive definite, and rounding does not add up, however long and however quiet
+`ROWS_PER_INVERSE` rows: so it stays symmetric and positive definite, and rounding does not add up, however long and however quiet
 the stream is.
 """
 
@@ -16,25 +16,25 @@ from streamsvm.core.compiling.functions import compiled
 from streamsvm.core.kernels import FAST, dot
 
 #: Rows after which an inverse is computed anew.
-ROWS_OF_INVERSE = 64
+ROWS_PER_INVERSE = 64
 #: The least p (1 - p) of a row: a row that is predicted with certainty counts as this.
-LEAST_CURVATURE = 0.02
+MIN_CURVATURE = 0.02
 
 
-def start(curvature: np.ndarray, inverse: np.ndarray, ridge: float) -> None:
+def reset_curvature(curvature: np.ndarray, inverse: np.ndarray, ridge: float) -> None:
     """Set the curvature float64 [..., n, n] and its inverse to those of the ridge alone."""
     curvature[...] = ridge * np.eye(curvature.shape[-1])
     inverse[...] = np.eye(curvature.shape[-1]) / ridge
 
 
 @compiled(inline=True)
-def logistic(f: float) -> float:
+def clipped_sigmoid(f: float) -> float:
     """The probability of log odds f, bounded to 30 either way."""
     return 1.0 / (1.0 + math.exp(-min(max(f, -30.0), 30.0)))
 
 
 @compiled(fastmath=FAST)
-def add_row(
+def add_to_curvature(
     curvature: np.ndarray,
     inverse: np.ndarray,
     row: np.ndarray,
@@ -69,7 +69,7 @@ def add_row(
 
 
 @compiled(fastmath=FAST, noinline=True)
-def invert(curvature: np.ndarray, inverse: np.ndarray, n: int, rows: np.ndarray) -> None:
+def invert_curvature(curvature: np.ndarray, inverse: np.ndarray, n: int, rows: np.ndarray) -> None:
     """Compute the inverse of the curvature; ``rows`` float64 [2, n or more] is scratch. O(n^3).
 
     By Gauss-Jordan elimination of the upper triangle, two rows at once, as each number is loaded and stored once for both. It
@@ -116,7 +116,9 @@ def invert(curvature: np.ndarray, inverse: np.ndarray, n: int, rows: np.ndarray)
 
 
 @compiled
-def pull(inverse: np.ndarray, weights: np.ndarray, centre: np.ndarray, n: int, force: float, direction: np.ndarray) -> None:
+def apply_ridge(
+    inverse: np.ndarray, weights: np.ndarray, centre: np.ndarray, n: int, force: float, direction: np.ndarray
+) -> None:
     """Step against the ridge's own gradient, ``force`` times the weights less their centre. O(n^2)."""
     for j in range(n):
         direction[j] = force * (weights[j] - centre[j])

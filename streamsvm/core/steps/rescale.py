@@ -9,8 +9,8 @@ the features, as `streamsvm.core.memory.moments` has them; ``location`` and ``sp
 spread of 0 for a feature that is constant; ``ratio`` and ``shift`` float64 [columns], which lead from the scale before to that in
 use. The first ``used`` columns have a feature.
 
-In a store of support vectors with a scale, a row comes as it is given, in float64, into ``unscaled``. `scan_given` makes it the
-current row, float32: a value that is large beside its deviations loses nothing.
+In a store of support vectors with a scale, a row comes as it is given, in float64, into ``unscaled``. `scale_current_row` makes
+it the current row, float32: a value that is large beside its deviations loses nothing.
 """
 
 from __future__ import annotations
@@ -25,14 +25,14 @@ from streamsvm.core.kernels import FOURIER, LARGEST_GAMMA, LINEAR, POLY
 from streamsvm.core.memory.moments import MOSTLY_EQUAL, NOT_BINARY, PREVIOUS_MEAN, WAS_RESET, learn_stream_value
 from streamsvm.core.memory.slots import scan_row
 from streamsvm.core.memory.support_vectors import views
-from streamsvm.core.steps.iterates import common
+from streamsvm.core.steps.iterates import get_common_state
 
 #: Deviations from the location to which a value is bounded.
-BOUND = np.float32(8.0)
+MAX_SCALED_VALUE = np.float32(8.0)
 
 #: Deviations to which a value is bounded in mean and variance: where others are absurd, and of a feature that is rarely not 0,
 #: whose variance must not vanish.
-REACH, RARE_REACH = 8.0, 30.0
+MOMENT_CLIP, RARE_MOMENT_CLIP = 8.0, 30.0
 
 _HORIZON = 10_000.0  # rows that mean and variance remember
 _OFF = 0.05  # by which a scale in use may be off
@@ -44,14 +44,14 @@ _NEAR = 2.0  # deviations of the mean from 0 up to which 0 is the location, wher
 
 
 @compiled
-def learn_moments(moments: np.ndarray, first: np.ndarray, row: np.ndarray, used: int, reach: float) -> None:
+def update_moments(moments: np.ndarray, first: np.ndarray, row: np.ndarray, used: int, reach: float) -> None:
     """Learn the mean and the variance of each feature from ``row``, as it is given.
 
     Values are bounded to ``reach`` deviations from the mean. Where most of the first ones are equal, as of a feature that is
-    rarely not 0, to `RARE_REACH`.
+    rarely not 0, to `RARE_MOMENT_CLIP`.
     """
     for j in range(used):
-        learn_stream_value(moments[j], first[j], row[j], RARE_REACH if moments[j, MOSTLY_EQUAL] else reach, _HORIZON, False)
+        learn_stream_value(moments[j], first[j], row[j], RARE_MOMENT_CLIP if moments[j, MOSTLY_EQUAL] else reach, _HORIZON, False)
 
 
 @compiled(inline=True)
@@ -61,7 +61,7 @@ def _is_binary(moments: np.ndarray) -> bool:
 
 
 @compiled
-def only_binary(moments: np.ndarray, used: int) -> bool:
+def are_all_binary(moments: np.ndarray, used: int) -> bool:
     """Whether all features are binary, as those of words are."""
     for j in range(used):  # noqa: SIM110 - compiled
         if not _is_binary(moments[j]):
@@ -89,7 +89,7 @@ def _location_of(moments: np.ndarray, spread: float, centred: bool) -> float:
 
 
 @compiled
-def scale_moved(
+def update_scale(
     moments: np.ndarray,
     location: np.ndarray,
     spread: np.ndarray,
@@ -107,7 +107,7 @@ def scale_moved(
     """
     if t > _EVERY_ROW and t % _EVERY != 0:
         return False
-    moved, alone = False, only_binary(moments, used)
+    moved, alone = False, are_all_binary(moments, used)
     for j in range(used):
         running, before = _spread_of(moments[j], scaling, alone), spread[j]
         if (
@@ -141,7 +141,9 @@ def scale_moved(
 
 
 @compiled
-def units_of(moments: np.ndarray, location: np.ndarray, spread: np.ndarray, used: int) -> tuple[np.ndarray, np.ndarray]:
+def compute_current_units(
+    moments: np.ndarray, location: np.ndarray, spread: np.ndarray, used: int
+) -> tuple[np.ndarray, np.ndarray]:
     """Return location and spread, float64 [used], that bring stored vectors to the units of the features.
 
     They are those in use; of a feature that has another level since, vectors are as far from that as they were from the old one.
@@ -160,7 +162,7 @@ def scale_row(row: np.ndarray, scaled: np.ndarray, location: np.ndarray, spread:
     """Write ``row`` float64 [used or more] by the scale in use into ``scaled``, float32 [used or more]."""
     for j in range(used):
         value = (row[j] - location[j]) / spread[j] if spread[j] > 0.0 else 0.0
-        scaled[j] = np.float32(min(max(value, -np.float64(BOUND)), np.float64(BOUND)))
+        scaled[j] = np.float32(min(max(value, -np.float64(MAX_SCALED_VALUE)), np.float64(MAX_SCALED_VALUE)))
 
 
 @compiled(inline=True)
@@ -169,7 +171,7 @@ def _scaled_variance(moments: np.ndarray, spread: float) -> float:
 
 
 @compiled
-def gamma_of(moments: np.ndarray, spread: np.ndarray, used: int, scaling: bool, damping: np.ndarray) -> float:
+def compute_gamma(moments: np.ndarray, spread: np.ndarray, used: int, scaling: bool, damping: np.ndarray) -> float:
     """One over the sum of the variances of scaled rows, or of rows as they are; ``damping`` is float64 [0 or 1, columns]."""
     total = 0.0
     for j in range(used):
@@ -185,11 +187,11 @@ def gamma_of(moments: np.ndarray, spread: np.ndarray, used: int, scaling: bool, 
 def _moved_value(value: np.float32, ratio: float, shift: float) -> np.float32:
     # Bounded, as 0 times a ratio beyond float32 must be 0.
     factor, summand = np.float32(min(ratio, _FAR)), np.float32(min(max(shift, -_FAR), _FAR))
-    return min(max(value * factor + summand, -BOUND), BOUND)
+    return min(max(value * factor + summand, -MAX_SCALED_VALUE), MAX_SCALED_VALUE)
 
 
 @compiled(noinline=True)
-def move_vectors(vectors: np.ndarray, norms: np.ndarray, n: int, used: int, ratio: np.ndarray, shift: np.ndarray) -> float:
+def rescale_vectors(vectors: np.ndarray, norms: np.ndarray, n: int, used: int, ratio: np.ndarray, shift: np.ndarray) -> float:
     """Bring n vectors, float32 [columns, n or more], and their squared norms to the scale in use; the largest norm. O(n d)."""
     largest = 0.0
     for i in range(n):
@@ -205,7 +207,7 @@ def move_vectors(vectors: np.ndarray, norms: np.ndarray, n: int, used: int, rati
 
 
 @compiled
-def move_rows(rows: np.ndarray, n: int, used: int, ratio: np.ndarray, shift: np.ndarray) -> None:
+def rescale_rows(rows: np.ndarray, n: int, used: int, ratio: np.ndarray, shift: np.ndarray) -> None:
     """Bring n rows, float32 [n or more, columns], to the scale in use."""
     for i in range(n):
         for j in range(used):
@@ -213,11 +215,11 @@ def move_rows(rows: np.ndarray, n: int, used: int, ratio: np.ndarray, shift: np.
 
 
 #: In the state, in the place of the rows that gamma="scale" is found from: gamma was given, or follows the scale in use.
-GIVEN, FOLLOWS = -1, -2
+GAMMA_GIVEN, GAMMA_FOLLOWS_SCALE = -1, -2
 
 
 @compiled(inline=True)
-def scan_given(block: np.ndarray) -> tuple[int, float]:
+def scale_current_row(block: np.ndarray) -> tuple[int, float]:
     """Make the row that is given the current row, ``rows[0]``; the number of its non-zero features and its squared norm.
 
     The first is -1 for a row that is not finite or too large as it is given.
@@ -232,14 +234,14 @@ def scan_given(block: np.ndarray) -> tuple[int, float]:
 def _scan_scaled(block: np.ndarray) -> tuple[int, float]:
     v = views(block)
     used = v.header[0]["used"]
-    if too_large(v.unscaled, used):
+    if is_too_large(v.unscaled, used):
         return -1, 0.0
     scale_row(v.unscaled, v.rows[0], v.location, v.spread, used)
     return scan_row(v.rows[0], used, v.active[0])
 
 
 @compiled(inline=True)
-def too_large(row: np.ndarray, used: int) -> bool:
+def is_too_large(row: np.ndarray, used: int) -> bool:
     """Whether a row as it is given, float64 [used or more], has a value that is not finite in float32."""
     for j in range(used):  # noqa: SIM110 - compiled
         if not abs(row[j]) <= LARGEST_FLOAT32:
@@ -248,7 +250,7 @@ def too_large(row: np.ndarray, used: int) -> bool:
 
 
 @compiled
-def follow_gamma(block: np.ndarray, t: int) -> None:
+def update_gamma(block: np.ndarray, t: int) -> None:
     """Set gamma="scale" for row number t: one over the sum of the variances of scaled rows.
 
     A feature that is not binary has a variance of 1, or will have: gamma is not to change where it begins to vary. That of others
@@ -271,22 +273,22 @@ def follow_gamma(block: np.ndarray, t: int) -> None:
 
 
 @compiled
-def follow_scale(block: np.ndarray) -> bool:
+def update_block_scale(block: np.ndarray) -> bool:
     """Let the scale learn the row that is given, which is finite; whether another scale has come into use with it.
 
     Support vectors are brought to it. Frequencies are not: they are for rows of any scale.
     """
-    v, c = views(block), common(block)
+    v, c = views(block), get_common_state(block)
     h = v.header[0]
     used = h["used"]
-    learn_moments(v.moments, v.first, v.unscaled, used, REACH)
+    update_moments(v.moments, v.first, v.unscaled, used, MOMENT_CLIP)
     centred = h["kernel"] == LINEAR or h["kernel"] == POLY  # for the others only differences of rows count
-    moved = scale_moved(v.moments, v.location, v.spread, v.ratio, v.shift, used, True, centred, c["t"])
-    if c["gamma_rows"] == FOLLOWS:
-        follow_gamma(block, c["t"])
+    moved = update_scale(v.moments, v.location, v.spread, v.ratio, v.shift, used, True, centred, c["t"])
+    if c["gamma_rows"] == GAMMA_FOLLOWS_SCALE:
+        update_gamma(block, c["t"])
     if not moved:
         return False
     if h["kernel"] != FOURIER:
-        h["largest_norm"] = move_vectors(v.vectors, v.norms, h["n_support"], used, v.ratio, v.shift)
+        h["largest_norm"] = rescale_vectors(v.vectors, v.norms, h["n_support"], used, v.ratio, v.shift)
     v.cache[0]["valid"] = 0
     return True

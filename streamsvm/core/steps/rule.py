@@ -15,30 +15,30 @@ import numpy as np
 from streamsvm.core.compiling.functions import BLOCK_TYPE, compiled, get_address, make_caller
 from streamsvm.core.memory.block import view_record
 from streamsvm.core.memory.support_vectors import views
-from streamsvm.core.steps.decisions import lay_out
-from streamsvm.core.steps.iterates import CHOSEN, PROBABILITY, RULE_STATE
-from streamsvm.core.steps.step import CurrentRow, begin_row, end_row, observe
+from streamsvm.core.steps.decisions import scatter_row
+from streamsvm.core.steps.iterates import DECISION, PROBABILITY, RULE_STATE_OFFSET
+from streamsvm.core.steps.step import CurrentRow, begin_row, end_row, score_row
 
 #: The fate of a row. It is learned; it is not finite or too large, and nothing has changed; or no strategy has removed the
 #: support vector that is one too many, and the caller undoes what has changed.
 LEARNED, REFUSED, FULL = 0, 1, 2
 
 #: What the compiled ``learn_one`` of a rule takes, and a call of it by its address.
-RULE = f"{BLOCK_TYPE} f8 f8"
-call_rule: Callable[..., Any] = make_caller(RULE, "i8")
+LEARN_SIGNATURE = f"{BLOCK_TYPE} f8 f8"
+call_learn: Callable[..., Any] = make_caller(LEARN_SIGNATURE, "i8")
 
 #: The same of a ``decide``, which takes what it is asked.
-DECIDE = f"{BLOCK_TYPE} i8"
-call_decide: Callable[..., Any] = make_caller(DECIDE, "f8")
+OUTPUT_SIGNATURE = f"{BLOCK_TYPE} i8"
+call_output: Callable[..., Any] = make_caller(OUTPUT_SIGNATURE, "f8")
 
 NO_STATE = np.dtype([])
 #: The field of the state of rules whose models merge: whether coefficients were set, and not learned row by row, at some time.
 #: Then their signs are no labels.
-FITTED = {"fitted": (0, 1)}
+FITTED_RANGE = {"fitted": (0, 1)}
 
 
 #: The least and the largest value of a field; of several numbers, the largest of each.
-Range = tuple[float, float | tuple[float, ...]]
+FieldRange = tuple[float, float | tuple[float, ...]]
 
 
 class Rule(NamedTuple):
@@ -48,20 +48,20 @@ class Rule(NamedTuple):
     """``(block, target, weight)``: learn the current row; `LEARNED`, `REFUSED` or `FULL`."""
     state: np.dtype
     """The numbers of the rule, beside those that all learners have. Fields with the name of a parameter hold its value."""
-    learned: Mapping[str, Range]
+    ranges: Mapping[str, FieldRange]
     """Fields of ``state`` that learning changes, with the least and the largest value that they can have. A saved model in which
     another field differs from that of a new one is corrupt."""
 
     @property
     def address(self) -> int:
         """The address of ``learn_one``."""
-        return get_address(self.learn_one, RULE, "i8")
+        return get_address(self.learn_one, LEARN_SIGNATURE, "i8")
 
 
 @compiled(inline=True)
-def state_of(block: np.ndarray, dtype: np.dtype) -> Any:
+def get_rule_state(block: np.ndarray, dtype: np.dtype) -> Any:
     """The rule's own record of a block, for compiled code to read and write."""
-    return view_record(block, RULE_STATE, dtype)
+    return view_record(block, RULE_STATE_OFFSET, dtype)
 
 
 @compiled(inline=True)
@@ -72,9 +72,9 @@ def _do_nothing(block: np.ndarray) -> None:
 def rule(
     state: np.dtype = NO_STATE,
     *,
-    learned: Mapping[str, Range] | None = None,
+    ranges: Mapping[str, FieldRange] | None = None,
     prepare: Callable[[np.ndarray], None] = _do_nothing,
-    rescaled: Callable[[np.ndarray], None] = _do_nothing,
+    on_rescale: Callable[[np.ndarray], None] = _do_nothing,
 ) -> Callable[[Callable[[np.ndarray, CurrentRow], None]], Rule]:
     """Make a rule of the step under this decorator, ``step(block, row)``.
 
@@ -83,13 +83,13 @@ def rule(
     which a step may lower to shrink all of them. With ``gamma="scale"`` and no scaling the kernel changes in each of the first
     500 rows: what a rule computes from kernel values is stale then.
 
-    ``state`` and ``learned`` are those of `Rule`. ``prepare`` is called before the decision values of a row are computed,
-    ``rescaled`` where support vectors have been brought to another scale, which makes the same stale.
+    ``state`` and ``ranges`` are those of `Rule`. ``prepare`` is called before the decision values of a row are computed,
+    ``on_rescale`` where support vectors have been brought to another scale, which makes the same stale.
     """
 
     def make(step: Callable[[np.ndarray, CurrentRow], None]) -> Rule:
-        names = {"step": compiled(step, inline=True), "prepare": prepare, "rescaled": rescaled}
-        return Rule(_function_of_template(_learn_one, step, names), state, learned or {})
+        names = {"step": compiled(step, inline=True), "prepare": prepare, "on_rescale": on_rescale}
+        return Rule(_function_of_template(_learn_one, step, names), state, ranges or {})
 
     return make
 
@@ -104,7 +104,7 @@ def _function_of_template(template: Any, step: Any, names: dict[str, Any]) -> An
     return compiled(made)
 
 
-# The template: `step`, `prepare` and `rescaled` are those of the rule.
+# The template: `step`, `prepare` and `on_rescale` are those of the rule.
 
 
 def _learn_one(block: np.ndarray, target: float, weight: float) -> int:
@@ -112,9 +112,9 @@ def _learn_one(block: np.ndarray, target: float, weight: float) -> int:
     if n_active < 0:
         return REFUSED
     if moved:
-        rescaled(block)  # type: ignore[name-defined] # noqa: F821
+        on_rescale(block)  # type: ignore[name-defined] # noqa: F821
     prepare(block)  # type: ignore[name-defined] # noqa: F821
-    step(block, observe(block, n_active, norm, target, weight))  # type: ignore[name-defined] # noqa: F821
+    step(block, score_row(block, n_active, norm, target, weight))  # type: ignore[name-defined] # noqa: F821
     h = views(block).header[0]
     if h["n_support"] > h["budget"]:
         return FULL
@@ -139,14 +139,14 @@ def learn_rows(
 ) -> int:
     """Learn the rows of X, up to one that the rule cannot; how many were learned."""
     for i in range(X.shape[0]):
-        lay_out(row, len(row), X, columns, i)
-        if call_rule(learn_one, block, targets[i], weights[i]) == FULL:
+        scatter_row(row, len(row), X, columns, i)
+        if call_learn(learn_one, block, targets[i], weights[i]) == FULL:
             return i
     return X.shape[0]
 
 
 @compiled
-def decide_rows(
+def compute_outputs(
     decide: int,
     block: np.ndarray,
     row: np.ndarray,
@@ -161,8 +161,8 @@ def decide_rows(
     With several outputs ``out`` is float64 [n, outputs + 1]: the number of the best one, then the values of all.
     """
     for i in range(X.shape[0]):
-        lay_out(row, len(row), X, columns, i)
-        out[i, 0] = call_decide(decide, block, what)
+        scatter_row(row, len(row), X, columns, i)
+        out[i, 0] = call_output(decide, block, what)
         for k in range(1, out.shape[1]):
             out[i, k] = scores[k - 1]
 
@@ -184,21 +184,21 @@ def predict_then_learn(
     """Predict each row, and then learn it: answers and bytes are those of single rows.
 
     X are rows that the rule would not refuse. ``targets`` are float64 [n], of which NaN says that the row is only predicted, and
-    ``weights`` float64 [n], above 0. ``answers`` float64 [n, 1 or more] receives the answer that is `CHOSEN`, and the
+    ``weights`` float64 [n], above 0. ``answers`` float64 [n, 1 or more] receives the answer that is `DECISION`, and the
     probability: of the positive label, or, where there are several outputs, of the best one, or with ``outputs`` more columns of
     each.
 
     Returns how many rows were learned: n, or the number of the row that the rule could not.
     """
     for i in range(X.shape[0]):
-        lay_out(row, len(row), X, columns, i)
+        scatter_row(row, len(row), X, columns, i)
         if answers.shape[1] > 1:
-            answers[i, 1] = call_decide(decide, block, PROBABILITY)
+            answers[i, 1] = call_output(decide, block, PROBABILITY)
             if outputs > 1 and answers.shape[1] == 2:
                 answers[i, 1] = np.max(scores[:outputs])
             elif outputs > 1:
                 answers[i, 1:] = scores[:outputs]
-        answers[i, 0] = call_decide(decide, block, CHOSEN)
-        if not np.isnan(targets[i]) and call_rule(learn_one, block, targets[i], weights[i]) == FULL:
+        answers[i, 0] = call_output(decide, block, DECISION)
+        if not np.isnan(targets[i]) and call_learn(learn_one, block, targets[i], weights[i]) == FULL:
             return i
     return X.shape[0]

@@ -10,23 +10,30 @@ import numpy as np
 from streamsvm.core.compiling.functions import compiled
 from streamsvm.core.kernels import dot
 from streamsvm.core.memory.ensemble import STATE, ensemble_views
-from streamsvm.core.steps.ensemble import GROWN, LARGEST_WEIGHT
-from streamsvm.core.steps.iterates import EPSILON_INSENSITIVE, common
-from streamsvm.core.steps.newton import LEAST_CURVATURE, ROWS_OF_INVERSE, add_row, invert, logistic, pull
-from streamsvm.core.steps.rule import state_of
-from streamsvm.core.steps.stack import robust_weight, softmax
+from streamsvm.core.steps.ensemble import MAX_ROW_WEIGHT, NEW_FEATURES
+from streamsvm.core.steps.iterates import EPSILON_INSENSITIVE, get_common_state
+from streamsvm.core.steps.newton import (
+    MIN_CURVATURE,
+    ROWS_PER_INVERSE,
+    add_to_curvature,
+    apply_ridge,
+    clipped_sigmoid,
+    invert_curvature,
+)
+from streamsvm.core.steps.rule import get_rule_state
+from streamsvm.core.steps.stack import compute_robust_weight, softmax
 
 #: The ridge of the experts.
 NEWTON_RIDGE = 1.0
 #: Deviations from the mean to which features are bounded, and where the functions of one bend: a fifth of a normal distribution
 #: lies beyond.
-NEWTON_REACH, KNOT = 5.0, 0.8
+FEATURE_CLIP, KNOT = 5.0, 0.8
 
-_REACH = np.float32(NEWTON_REACH)
+_REACH = np.float32(FEATURE_CLIP)
 
 
 @compiled(inline=True)
-def functions_of(side: int, used: int) -> int:
+def count_functions(side: int, used: int) -> int:
     """Return how many functions of each of so many features there are, for which there is room in a matrix of this side."""
     room = (side - 1) // max(used, 1)
     return 4 if room >= 4 else 2 if room >= 2 else 1
@@ -39,7 +46,7 @@ def _fill_row(block: np.ndarray, expert: int) -> int:
     h, z = v.header[0], v.squares[0]
     functions = 1
     if v.experts[expert]["additive"]:
-        functions = min(state_of(block, STATE)["functions"], functions_of(h["side"], h["used"]))
+        functions = min(get_rule_state(block, STATE)["functions"], count_functions(h["side"], h["used"]))
     features = min(h["used"], h["side"] - 1)
     z[0] = 1.0
     for j in range(features):
@@ -54,7 +61,7 @@ def _fill_row(block: np.ndarray, expert: int) -> int:
 
 
 @compiled
-def predict(block: np.ndarray, store: np.ndarray, expert: int) -> int:  # noqa: ARG001
+def predict_second_order(block: np.ndarray, store: np.ndarray, expert: int) -> int:  # noqa: ARG001
     """Predict by an expert of second order."""
     v, n = ensemble_views(block), _fill_row(block, expert)
     e = v.experts[expert]
@@ -64,11 +71,11 @@ def predict(block: np.ndarray, store: np.ndarray, expert: int) -> int:  # noqa: 
 
 
 @compiled
-def rescale(block: np.ndarray, store: np.ndarray, expert: int, event: int) -> int:  # noqa: ARG001
+def reset_functions(block: np.ndarray, store: np.ndarray, expert: int, event: int) -> int:  # noqa: ARG001
     """Let the additive expert begin anew where there are so many features that each can have fewer functions."""
-    v, s = ensemble_views(block), state_of(block, STATE)
-    functions = functions_of(v.header[0]["side"], v.header[0]["used"])
-    if event != GROWN or functions == s["functions"]:
+    v, s = ensemble_views(block), get_rule_state(block, STATE)
+    functions = count_functions(v.header[0]["side"], v.header[0]["used"])
+    if event != NEW_FEATURES or functions == s["functions"]:
         return 0
     s["functions"], number = functions, v.experts[expert]["number"]
     curvature, inverse = v.newton_curvatures[number], v.newton_inverses[number]
@@ -82,24 +89,24 @@ def rescale(block: np.ndarray, store: np.ndarray, expert: int, event: int) -> in
 
 
 @compiled
-def update(block: np.ndarray, store: np.ndarray, expert: int, target: float, label: int, weight: float) -> int:  # noqa: ARG001
+def update_second_order(block: np.ndarray, store: np.ndarray, expert: int, target: float, label: int, weight: float) -> int:  # noqa: ARG001
     """Learn the current row. The expert's recent error has it already.
 
     Several outputs share the curvature of the one that is least sure.
     """
     v = ensemble_views(block)
-    e, live, weight = v.experts[expert], v.header[0]["n_outputs"], min(weight, LARGEST_WEIGHT)
+    e, live, weight = v.experts[expert], v.header[0]["n_outputs"], min(weight, MAX_ROW_WEIGHT)
     place, number = e["first_input"], e["number"]
-    n, z, direction, h = _fill_row(block, expert), v.squares[0], v.squares[1], LEAST_CURVATURE
+    n, z, direction, h = _fill_row(block, expert), v.squares[0], v.squares[1], MIN_CURVATURE
     for k in range(live):
         v.scores[k] = v.inputs[k, place]
-    if common(block)["loss"] == EPSILON_INSENSITIVE:
+    if get_common_state(block)["loss"] == EPSILON_INSENSITIVE:
         missing = target - v.scores[0]
-        h = weight * robust_weight(abs(missing), v.errors[place])
+        h = weight * compute_robust_weight(abs(missing), v.errors[place])
         v.scores[0] = h * missing
     else:
         if live == 1:
-            v.scores[0] = logistic(v.scores[0])
+            v.scores[0] = clipped_sigmoid(v.scores[0])
         else:
             softmax(v.scores, live)
         for k in range(live):
@@ -107,7 +114,7 @@ def update(block: np.ndarray, store: np.ndarray, expert: int, target: float, lab
             h = max(h, p * (1.0 - p))
             v.scores[k] = weight * (goal - p)
         h *= weight
-    add_row(v.newton_curvatures[number], v.newton_inverses[number], z, n, h, e["memory"], NEWTON_RIDGE, direction)
+    add_to_curvature(v.newton_curvatures[number], v.newton_inverses[number], z, n, h, e["memory"], NEWTON_RIDGE, direction)
     for k in range(live):
         for j in range(n):
             v.newton_weights[number, k, j] += v.scores[k] * direction[j]
@@ -120,12 +127,12 @@ def _renew_inverse(block: np.ndarray, expert: int, n: int) -> None:
     # Compute the inverse anew now and then, experts in turn, and let the ridge have its effect, not with the same row.
     v = ensemble_views(block)
     number, memory, z = v.experts[expert]["number"], v.experts[expert]["memory"], v.squares[0]
-    place = (common(block)["t"] + 16 * number) % ROWS_OF_INVERSE
+    place = (get_common_state(block)["t"] + 16 * number) % ROWS_PER_INVERSE
     if place == 0:
-        invert(v.newton_curvatures[number], v.newton_inverses[number], n, v.squares)
-    elif place == ROWS_OF_INVERSE // 2:
+        invert_curvature(v.newton_curvatures[number], v.newton_inverses[number], n, v.squares)
+    elif place == ROWS_PER_INVERSE // 2:
         for j in range(n):
             z[j] = 0.0
         for k in range(v.header[0]["n_outputs"]):
-            force = ROWS_OF_INVERSE * (1.0 - memory) * NEWTON_RIDGE
-            pull(v.newton_inverses[number], v.newton_weights[number, k], z, n, force, v.squares[1])
+            force = ROWS_PER_INVERSE * (1.0 - memory) * NEWTON_RIDGE
+            apply_ridge(v.newton_inverses[number], v.newton_weights[number, k], z, n, force, v.squares[1])

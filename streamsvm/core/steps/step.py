@@ -16,16 +16,16 @@ from streamsvm.core.kernels import FAST, FOURIER, LARGEST_GAMMA, compare_with_ve
 from streamsvm.core.memory.slots import GOLDEN_GAMMA, append_vector, next_random, scan_row
 from streamsvm.core.memory.support_vectors import views
 from streamsvm.core.steps.iterates import (
-    LAST,
+    LAST_ITERATE,
     add_to_iterates,
-    common,
-    error_rate,
+    compute_shortfall,
+    compute_smoothing_rate,
     finish_step,
-    fit_softmax,
-    shortfall,
-    track_output,
+    fit_softmax_slope,
+    get_common_state,
+    track_iterate,
 )
-from streamsvm.core.steps.rescale import follow_scale, scan_given
+from streamsvm.core.steps.rescale import scale_current_row, update_block_scale
 
 #: Rows from which gamma="scale" is found; it is updated with each of them and stays what it is then.
 GAMMA_ROWS = 500
@@ -52,14 +52,14 @@ def begin_row(block: np.ndarray) -> tuple[int, float, bool]:
 
     The first is -1 for a row that is not finite or too large, which is not counted.
     """
-    v, c = views(block), common(block)
+    v, c = views(block), get_common_state(block)
     if v.header[0]["scaled"] > 0:
         return _begin_scaled_row(block)
     n_active, norm = scan_row(v.rows[0], v.header[0]["used"], v.active[0])
     if n_active >= 0:
         if 0 <= c["gamma_rows"] < GAMMA_ROWS:
             observe_variances(c, v.rows[0], v.means, v.header[0]["used"])
-            v.header[0]["gamma"] = scale_gamma(c)
+            v.header[0]["gamma"] = compute_scale_gamma(c)
             v.cache[0]["valid"] = 0
         c["t"] += 1
     return n_active, norm, False
@@ -67,13 +67,13 @@ def begin_row(block: np.ndarray) -> tuple[int, float, bool]:
 
 @compiled(noinline=True)
 def _begin_scaled_row(block: np.ndarray) -> tuple[int, float, bool]:
-    n_active, norm = scan_given(block)
+    n_active, norm = scale_current_row(block)
     if n_active < 0:
         return n_active, norm, False
-    common(block)["t"] += 1
-    moved = follow_scale(block)
+    get_common_state(block)["t"] += 1
+    moved = update_block_scale(block)
     if moved:
-        n_active, norm = scan_given(block)
+        n_active, norm = scale_current_row(block)
     return n_active, norm, moved
 
 
@@ -90,13 +90,13 @@ def observe_variances(c: np.ndarray, row: np.ndarray, means: np.ndarray, used: i
 
 
 @compiled(inline=True)
-def scale_gamma(c: np.ndarray) -> float:
+def compute_scale_gamma(c: np.ndarray) -> float:
     """Return gamma="scale", one over the sum of the variances, of the rows that `observe_variances` has seen."""
     return min(c["gamma_rows"] / c["deviation"], LARGEST_GAMMA) if c["deviation"] > 0.0 else 1.0
 
 
 @compiled(fastmath=FAST)
-def dot_products(kernels: np.ndarray, u: np.ndarray, v: np.ndarray, n: int) -> tuple[float, float]:
+def compute_dot_products(kernels: np.ndarray, u: np.ndarray, v: np.ndarray, n: int) -> tuple[float, float]:
     """The dot products of the first n kernel values with u and with v."""
     a = b = 0.0
     for i in range(n):
@@ -107,7 +107,7 @@ def dot_products(kernels: np.ndarray, u: np.ndarray, v: np.ndarray, n: int) -> t
 
 
 @compiled(inline=True)
-def differ(a: np.ndarray, b: np.ndarray, n: int) -> bool:
+def rows_differ(a: np.ndarray, b: np.ndarray, n: int) -> bool:
     """Return whether the first n numbers of two rows differ."""
     different = 0  # counted to the end, in SIMD, rather than left early
     for j in range(n):
@@ -119,7 +119,7 @@ def differ(a: np.ndarray, b: np.ndarray, n: int) -> bool:
 def _compare_row(block: np.ndarray, n_active: int, norm: float) -> None:
     v = views(block)
     used = v.header[0]["used"]
-    if v.cache[0]["valid"] == 0 or differ(v.rows[0], v.rows[2], used):
+    if v.cache[0]["valid"] == 0 or rows_differ(v.rows[0], v.rows[2], used):
         compare_with_vectors(v, 0, n_active, norm, v.kernel_rows[1], v.kernel_rows[0])
         for j in range(used):
             v.rows[2, j] = v.rows[0, j]
@@ -129,12 +129,12 @@ def _compare_row(block: np.ndarray, n_active: int, norm: float) -> None:
 @compiled
 def compute_last_scores(block: np.ndarray, n_active: int, norm: float) -> None:
     """Compute the decision values of the current row by the last iterate, at half the cost of `compute_scores`."""
-    v, scale = views(block), common(block)["scale"]
+    v, scale = views(block), get_common_state(block)["scale"]
     h = v.header[0]
     _compare_row(block, n_active, norm)
     for k in range(0, h["n_outputs"], 2):
         v.scores[k] = (
-            scale * dot_products(v.kernel_rows[0], v.coefficients[k], v.coefficients[k], h["n_support"])[0] + v.biases[k]
+            scale * compute_dot_products(v.kernel_rows[0], v.coefficients[k], v.coefficients[k], h["n_support"])[0] + v.biases[k]
         )
 
 
@@ -144,22 +144,22 @@ def compute_scores(block: np.ndarray, n_active: int, norm: float) -> None:
 
     Its kernel values are reused in the next call with the same row: to predict and then learn a row costs them once.
     """
-    v, c = views(block), common(block)
+    v, c = views(block), get_common_state(block)
     h = v.header[0]
     n = h["n_support"]
     _compare_row(block, n_active, norm)
     if h["kernel"] == FOURIER:  # the two rows of coefficients are those of the cosines and of the sines
-        a = dot_products(v.kernel_rows[0], v.coefficients[0], v.coefficients[1], n)[0]
-        v.scores[0] = v.scores[1] = a + dot_products(v.kernel_rows[1], v.coefficients[0], v.coefficients[1], n)[1]
+        a = compute_dot_products(v.kernel_rows[0], v.coefficients[0], v.coefficients[1], n)[0]
+        v.scores[0] = v.scores[1] = a + compute_dot_products(v.kernel_rows[1], v.coefficients[0], v.coefficients[1], n)[1]
         return
     for k in range(0, h["n_outputs"], 2):
-        a, b = dot_products(v.kernel_rows[0], v.coefficients[k], v.coefficients[k + 1], n)
+        a, b = compute_dot_products(v.kernel_rows[0], v.coefficients[k], v.coefficients[k + 1], n)
         v.scores[k] = c["scale"] * a + v.biases[k]
         v.scores[k + 1] = c["average_v"] * b + c["average_u"] * a + v.biases[k + 1]
 
 
 @compiled
-def best_output(scores: np.ndarray, iterate: int, live: int, excluded: int) -> int:
+def find_best_output(scores: np.ndarray, iterate: int, live: int, excluded: int) -> int:
     """The output with the largest decision value by an iterate (0: last, 1: average), but for the excluded one."""
     best = -1
     for k in range(iterate, live, 2):
@@ -169,20 +169,20 @@ def best_output(scores: np.ndarray, iterate: int, live: int, excluded: int) -> i
 
 
 @compiled(inline=True)
-def observe(block: np.ndarray, n_active: int, norm: float, target: float, weight: float) -> CurrentRow:
+def score_row(block: np.ndarray, n_active: int, norm: float, target: float, weight: float) -> CurrentRow:
     """Compute the decision values of the current row, of which `begin_row` gave ``n_active`` and ``norm``, and track errors."""
     v = views(block)
     h = v.header[0]
     if v.cache[0]["valid"] == 0 or v.cache[0]["scored"] == 0:
         compute_scores(block, n_active, norm)
     if v.cache[0]["scored"] == 0:  # nobody asks an expert for errors or probabilities
-        track_errors(common(block), v.scores, h["n_outputs"], target)
+        track_errors(get_common_state(block), v.scores, h["n_outputs"], target)
     v.cache[0]["scored"] = 0
     return CurrentRow(target, weight, norm, compute_self_kernel(h["kernel"], h["gamma"], h["coef0"], h["degree"], norm))
 
 
 @compiled
-def violation(block: np.ndarray, target: float) -> tuple[int, int, float]:
+def compute_violation(block: np.ndarray, target: float) -> tuple[int, int, float]:
     """By how much the last iterate misses the margin at the current row.
 
     With three and more classes the loss is that of Crammer and Singer (2001): the row's class against the best of the others.
@@ -192,9 +192,9 @@ def violation(block: np.ndarray, target: float) -> tuple[int, int, float]:
     v = views(block)
     live = v.header[0]["n_outputs"]
     if live == 2:
-        return 0, -1, shortfall(common(block), v.scores[0], target)
+        return 0, -1, compute_shortfall(get_common_state(block), v.scores[0], target)
     label = int(target)
-    rival = best_output(v.scores, LAST, live, label)
+    rival = find_best_output(v.scores, LAST_ITERATE, live, label)
     return label, rival, max(1.0 - (v.scores[2 * label] - v.scores[2 * rival]), 0.0)
 
 
@@ -204,14 +204,14 @@ def track_errors(c: np.ndarray, scores: np.ndarray, live: int, target: float) ->
 
     ``scores`` are the decision values of a row, of which ``n_outputs`` are in use: two for each output.
     """
-    rate = error_rate(c)
+    rate = compute_smoothing_rate(c)
     for iterate in range(2):
         if live == 2:
-            track_output(c, iterate, scores[iterate], target, rate)
+            track_iterate(c, iterate, scores[iterate], target, rate)
         else:
-            error = 1.0 if best_output(scores, iterate, live, NO_OUTPUT) != int(target) else 0.0
+            error = 1.0 if find_best_output(scores, iterate, live, NO_OUTPUT) != int(target) else 0.0
             if (c["t"] + iterate) % 2 == 0:  # in turn, as exponentials of all classes are a third of a row's time
-                fit_softmax(c, scores, 2 * int(target) + iterate, iterate, live, rate)
+                fit_softmax_slope(c, scores, 2 * int(target) + iterate, iterate, live, rate)
             c["error"][iterate] += rate * (error - c["error"][iterate])
 
 
@@ -227,27 +227,27 @@ def add_support_vector(block: np.ndarray, row: CurrentRow, coefficient: float, r
         return
     add_to_coefficient(block, append_vector(block, v.rows[0], row.norm, row.weight), coefficient, rising, falling)
     if h["n_support"] > h["budget"]:
-        common(block)["n_merges"] += maintain_budget(block, random_bits(block))
+        get_common_state(block)["n_merges"] += maintain_budget(block, draw_bits(block))
 
 
 @compiled
-def random_bits(block: np.ndarray) -> np.uint64:
+def draw_bits(block: np.ndarray) -> np.uint64:
     """The next of the learner's random numbers, of 64 bits."""
-    c = common(block)
+    c = get_common_state(block)
     c["random"] += GOLDEN_GAMMA
     return next_random(c["random"])
 
 
 @compiled(inline=True)
-def random_slot(block: np.ndarray) -> int:
+def draw_slot(block: np.ndarray) -> int:
     """Draw a support vector; its slot."""
-    return np.int64(random_bits(block) % np.uint64(views(block).header[0]["n_support"]))  # type: ignore[return-value]
+    return np.int64(draw_bits(block) % np.uint64(views(block).header[0]["n_support"]))  # type: ignore[return-value]
 
 
 @compiled
 def add_to_coefficient(block: np.ndarray, slot: int, step: float, rising: int = 0, falling: int = -1) -> None:
     """Add ``step`` to a support vector's coefficient of the output that rises, and take it from the one that falls (-1: none)."""
-    v, c = views(block), common(block)
+    v, c = views(block), get_common_state(block)
     add_to_iterates(c, v.coefficients[2 * rising], v.coefficients[2 * rising + 1], slot, step)
     if falling >= 0:
         add_to_iterates(c, v.coefficients[2 * falling], v.coefficients[2 * falling + 1], slot, -step)
@@ -258,4 +258,4 @@ def end_row(block: np.ndarray) -> None:
     """Average the iterates, and keep their lazy scale factors in range."""
     v = views(block)
     h = v.header[0]
-    finish_step(common(block), v.coefficients, v.biases, h["n_outputs"], h["n_support"])
+    finish_step(get_common_state(block), v.coefficients, v.biases, h["n_outputs"], h["n_support"])

@@ -67,7 +67,7 @@ def multiply_row(row: np.ndarray, x: np.ndarray, j: int, n: int, out: np.ndarray
 
 
 @compiled
-def symmetric_product(matrix: np.ndarray, stride: int, x: np.ndarray, n: int, out: np.ndarray) -> None:
+def multiply_symmetric(matrix: np.ndarray, stride: int, x: np.ndarray, n: int, out: np.ndarray) -> None:
     """Compute ``out[:n] = matrix x[:n]``, float64. O(n^2)."""
     out[:n] = 0.0
     for j in range(n):

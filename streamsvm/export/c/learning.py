@@ -10,7 +10,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from streamsvm.core.steps.rescale import BOUND
+from streamsvm.core.steps.rescale import MAX_SCALED_VALUE
 from streamsvm.edge.program import Column, ExportError
 from streamsvm.export.c.text import (
     CHECKED,
@@ -96,7 +96,7 @@ def write_learning_c(model: Learner, folder: str | Path, name: str = "model") ->
         "@LOCATION": _number_list(first),
         "@REST": _number_list(location - first),
         "@FACTOR": _number_list(np.divide(1.0, spread, out=np.zeros(len(spread)), where=spread > 0.0)),
-        "@BOUND": number(_LONGEST / math.sqrt(len(model.feature_names)) if model.scaling is None else float(BOUND)),
+        "@BOUND": number(_LONGEST / math.sqrt(len(model.feature_names)) if model.scaling is None else float(MAX_SCALED_VALUE)),
         "@GAMMA": repr(model.effective_gamma),
         "@HORIZON_OR_ONE": repr(float(model.averaging or 1)),
         "@HORIZON": repr(float(model.averaging)),

@@ -29,12 +29,12 @@ print(*sorted(compiled_names), *(f.name for f in functions if "18compute_kernel_
 USERS = """
 import numba
 import numpy as np
-from streamsvm.core.steps.rescale import move_vectors
+from streamsvm.core.steps.rescale import rescale_vectors
 
 @numba.njit(cache=True)
 def moved(x):
     vectors, norms = np.full((2, 1), x, np.float32), np.empty(1, np.float32)
-    move_vectors(vectors, norms, 1, 2, np.full(2, 3.0), np.zeros(2))
+    rescale_vectors(vectors, norms, 1, 2, np.full(2, 3.0), np.zeros(2))
     return vectors[0, 0], norms[0]
 
 if __name__ == "__main__":

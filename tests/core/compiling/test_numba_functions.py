@@ -33,14 +33,14 @@ def bindings(code):
 def test_copies_of_callees_are_local(monkeypatch, tmp_path):
     # Else a caller executes the copy that its process has loaded first: sums of one model were rounded in several ways, by what
     # was on disk when the process began. Whether a callee is a copy or written out is the compiler's choice for a processor.
-    function = load_backend().CompiledFunction(linear_step.learn_packed.py_func, {"error_model": "numpy"})
+    function = load_backend().CompiledFunction(linear_step.learn_full_row.py_func, {"error_model": "numpy"})
     function._cache.disable()
     code = function.compile_entry(to_numba_types("u1:1 f8 f8")).library._get_compiled_object()
     if not code.startswith(b"\x7fELF\x02\x01"):
         pytest.skip("compiled code is not in ELF objects of 64 bits here")
     shared = {name for name, binding in bindings(code).items() if binding != LOCAL}
     assert shared
-    assert all("learn_packed" in name or name.startswith("NRT_") for name in shared)
+    assert all("learn_full_row" in name or name.startswith("NRT_") for name in shared)
 
 
 def test_a_number_that_is_written_out_is_of_a_type_like_others():

@@ -14,7 +14,7 @@ def learn(store, x, target, weight=1.0):
     """Learn a row that was missed, of features with a deviation of 1."""
     v, laid = store.views, int(store.views.header[0]["row_width"])
     v.row[:laid], v.units[:laid] = x[:laid], 1.0
-    neighbours.find(store.block, neighbours.LEAST_OF_LABELS, np.zeros(0))
+    neighbours.find_neighbours(store.block, neighbours.MIN_WEIGHT_CLASSIFICATION, np.zeros(0))
     neighbours._learn_row(store.block, target, weight, True, False)
 
 

@@ -11,12 +11,12 @@ from hypothesis import strategies as st
 from river import datasets, metrics, preprocessing
 
 from streamsvm import BSCAClassifier, BSGDClassifier
-from streamsvm.core.steps.iterates import COMMON, FIRST_SLOPE, measure, probabilities, probability
+from streamsvm.core.steps.iterates import COMMON_STATE, INITIAL_SLOPE, compute_probabilities, compute_probability, update_size
 from streamsvm.learners import OnlineLinearSVC
 
 
-def state(t=0, slope=FIRST_SLOPE, size=0.0):
-    c = np.zeros(1, COMMON)
+def state(t=0, slope=INITIAL_SLOPE, size=0.0):
+    c = np.zeros(1, COMMON_STATE)
     c["t"], c["slope"], c["size"] = t, slope, size
     return c[0]
 
@@ -61,7 +61,7 @@ def test_the_best_output_alone_has_the_largest_probability(values, near, by, t, 
         values[other] = values[best] - by
         best = int(np.argmax(values))
     scores = np.repeat(np.array(values, np.float64), 2)
-    probabilities(state(t, slope, 1.0), scores, 0, len(scores), best)
+    compute_probabilities(state(t, slope, 1.0), scores, 0, len(scores), best)
     p = scores[::2]
     assert p.sum() == pytest.approx(1.0)
     assert (np.delete(p, best) < p[best]).all()
@@ -70,18 +70,18 @@ def test_the_best_output_alone_has_the_largest_probability(values, near, by, t, 
 @settings(deadline=None, max_examples=50)
 @given(st.floats(-1e6, 1e6), st.integers(0, 10**6), st.floats(-20.0, 5.0))
 def test_a_probability_is_on_the_side_of_its_decision_value(f, t, slope):
-    p = probability(state(t, slope, 1.0), 0, f)
+    p = compute_probability(state(t, slope, 1.0), 0, f)
     assert p > 0.5 if f > 0.0 else p <= 0.5
 
 
 def test_decision_values_count_by_their_size():
     small, large = state(size=1.0), state(size=1e4)
-    assert probability(small, 0, 0.7) == pytest.approx(probability(large, 0, 0.7e4))
+    assert compute_probability(small, 0, 0.7) == pytest.approx(compute_probability(large, 0, 0.7e4))
     c = state()
-    assert measure(c, 0, 5.0, 0.5) == pytest.approx(math.exp(FIRST_SLOPE) / 5.0)
-    measure(c, 0, 9.0, 0.5)
+    assert update_size(c, 0, 5.0, 0.5) == pytest.approx(math.exp(INITIAL_SLOPE) / 5.0)
+    update_size(c, 0, 9.0, 0.5)
     for size in (math.inf, math.nan):  # no decision value is, unless coefficients are at their limits
-        measure(c, 0, size, 0.5)
+        update_size(c, 0, size, 0.5)
     assert c["size"].tolist() == [7.0, 0.0]
 
 

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from streamsvm.core.memory.neighbours import N_NEAREST
-from streamsvm.core.steps.neighbours import add_distances, fill_factors, find_nearest
+from streamsvm.core.steps.neighbours import compute_distances, compute_factors, find_nearest
 
 
 @pytest.mark.parametrize("n", [0, 1, 12, 13, 14, 60, 300])
@@ -34,7 +34,7 @@ def test_distances_are_sums_of_what_features_count_and_bounded_in_each(n, laid, 
     row = rng.integers(-16, 17, size=laid + 2).astype(np.float32) / 8.0
     factors = np.array([rng.integers(0, 5, size=laid + 2) / 4.0, [0.5, 1.0, 1.5, 0.25, 1.0, 1.0][: laid + 2]], np.float32)
     out = np.full(stride, -7.0, np.float32)
-    add_distances(row, factors, np.concatenate([rows.ravel(), np.full(9, np.nan, np.float32)]), laid, stride, n, out)
+    compute_distances(row, factors, np.concatenate([rows.ravel(), np.full(9, np.nan, np.float32)]), laid, stride, n, out)
     for i in range(n):
         assert out[i] == sum(factors[0, j] * min(abs(row[j] - rows[j, i]), factors[1, j]) for j in range(laid))
     assert (out[n:] == -7.0).all()
@@ -52,14 +52,14 @@ def test_distances_are_sums_of_what_features_count_and_bounded_in_each(n, laid, 
 )
 def test_what_features_count_is_by_their_relevance_and_at_least_a_fifth(relevance, told, damping, counts):
     units, factors = np.array([1.0, 4.0, 0.5, 2.0, 1.0], np.float32), np.full((2, 5), -7.0, np.float32)
-    fill_factors(np.array([*relevance, 9.0]), units, 4, told, 0.2, np.array(damping), factors)
+    compute_factors(np.array([*relevance, 9.0]), units, 4, told, 0.2, np.array(damping), factors)
     np.testing.assert_allclose(factors[0], [*(np.array(counts) / units[:4]), -7.0], rtol=1e-6)
     np.testing.assert_array_equal(factors[1], [*units[:4], -7.0])
 
 
 def test_a_constant_feature_counts_nothing():
     factors = np.full((2, 2), -7.0, np.float32)
-    fill_factors(np.array([0.5, 0.1]), np.array([0.0, 1e-30], np.float32), 2, 100.0, 0.05, np.zeros(0), factors)
+    compute_factors(np.array([0.5, 0.1]), np.array([0.0, 1e-30], np.float32), 2, 100.0, 0.05, np.zeros(0), factors)
     assert factors[:, 0].tolist() == [0.0, 0.0]
     assert np.isfinite(factors).all()
     assert factors[1, 1] > 0.0

@@ -8,8 +8,8 @@ from numba import config
 
 from naive import NaiveNewton
 from problems import ensemble_of
-from streamsvm.core.steps import label_answers, newton, stack
-from streamsvm.core.steps.coordinate_ascent import drifts
+from streamsvm.core.steps import label_predictions, newton, stack
+from streamsvm.core.steps.coordinate_ascent import detect_drift
 
 ROWS = 150 if config.DISABLE_JIT else 700
 
@@ -83,7 +83,7 @@ def test_as_its_twin(outputs):
     rng, n = np.random.default_rng(outputs), 6
     skill = np.linspace(-0.2, 2.0, n)
     twin = NaiveStacks(n)
-    block, v, c = ensemble_of(label_answers, outputs)
+    block, v, c = ensemble_of(label_predictions, outputs)
     for t in range(1, ROWS):
         if t == ROWS // 2:
             skill = skill[::-1].copy()
@@ -91,13 +91,13 @@ def test_as_its_twin(outputs):
         inputs = inputs_of(rng, label, outputs, n, skill)
         expected = twin.answers(inputs.copy())
         c["t"], v.inputs[:] = t, inputs
-        label_answers.find_answers(block)
+        label_predictions.combine_predictions(block)
         np.testing.assert_allclose(v.scores, twin.scores(v.inputs), rtol=1e-6, atol=1e-8)
         assert v.answers.tolist() == expected
-        stack.learn_errors(block, float(label), weight)
-        stack.choose(block, float(label), weight)
+        stack.update_errors(block, float(label), weight)
+        stack.choose_combination(block, float(label), weight)
         for i in range(2):
-            label_answers.learn_stack(block, label, weight, i)
+            label_predictions.learn_stack(block, label, weight, i)
         twin.learn(v.inputs.copy(), label, weight)
     np.testing.assert_allclose(v.errors, twin.errors)
     np.testing.assert_allclose(v.mistakes, twin.mistakes)
@@ -108,11 +108,11 @@ def test_as_its_twin(outputs):
 
 
 def test_the_choice_is_the_stack_unless_another_is_better_by_more_than_chance():
-    block, v, c = ensemble_of(label_answers, 1)
+    block, v, c = ensemble_of(label_predictions, 1)
 
     def choose(answers, t):
         v.answers[:], c["t"] = answers, t
-        return stack.choose(block, 1.0, 1.0)
+        return stack.choose_combination(block, 1.0, 1.0)
 
     assert choose([1, 1, 1], 1) == stack.STACK
     for t in range(2, 40):
@@ -127,15 +127,15 @@ def test_curvature_and_inverse_stay_sound_where_the_stream_falls_quiet(memory):
     # Rows of one direction alone: what is known of the others must fade to the ridge, not to nothing.
     rng, n = np.random.default_rng(0), 5
     curvature, inverse, direction, scratch = np.empty((n, n)), np.empty((n, n)), np.empty(n), np.empty((2, n))
-    newton.start(curvature, inverse, 1.0)
+    newton.reset_curvature(curvature, inverse, 1.0)
     rows = 2_000 if config.DISABLE_JIT else int(12.0 / (1.0 - memory))
     for t in range(1, rows):
         z = rng.normal(size=n) if t < 1000 else np.eye(n)[0]
-        newton.add_row(curvature, inverse, z, n, 0.25, memory, 1.0, direction)
-        if t % newton.ROWS_OF_INVERSE == 0:
-            newton.invert(curvature, inverse, n, scratch)
+        newton.add_to_curvature(curvature, inverse, z, n, 0.25, memory, 1.0, direction)
+        if t % newton.ROWS_PER_INVERSE == 0:
+            newton.invert_curvature(curvature, inverse, n, scratch)
     assert np.linalg.eigvalsh(curvature).min() > 0.99
-    newton.invert(curvature, inverse, n, scratch)
+    newton.invert_curvature(curvature, inverse, n, scratch)
     np.testing.assert_allclose(inverse @ curvature, np.eye(n), atol=1e-9)
     if not config.DISABLE_JIT:
         assert curvature[1, 1] == pytest.approx(1.0, abs=0.01)
@@ -145,7 +145,7 @@ def test_curvature_and_inverse_stay_sound_where_the_stream_falls_quiet(memory):
 def test_inverse_as_numpys(n):
     A = np.random.default_rng(1).normal(size=(40, n))
     A, inverse = A.T @ A + np.eye(n), np.zeros((31, 31))
-    newton.invert(A, inverse, n, np.empty((2, 31)))
+    newton.invert_curvature(A, inverse, n, np.empty((2, 31)))
     np.testing.assert_allclose(inverse[:n, :n], np.linalg.inv(A), rtol=1e-9, atol=1e-12)
     assert not inverse[n].any()
 
@@ -169,7 +169,7 @@ def test_the_detector_of_drift_as_its_twin(deviations, least):
     rng = np.random.default_rng(2)
     errors = (rng.random(900) < np.where(np.arange(900) < 500, 0.1, 0.5)).astype(float)
     state = np.zeros(3)
-    found = [t for t, error in enumerate(errors, 1) if drifts(state, error, deviations, least)]
+    found = [t for t, error in enumerate(errors, 1) if detect_drift(state, error, deviations, least)]
     assert found == naive_drifts(errors, deviations, least)
     assert found
     assert 500 < found[0] < 560

@@ -5,7 +5,7 @@ import pytest
 
 from naive_rls import packed, unpacked
 from streamsvm.core.compiling.common import INTERPRETED
-from streamsvm.core.steps.triangle import add_two_rows, factor_two_rows, multiply_row, solve_factored, symmetric_product
+from streamsvm.core.steps.triangle import add_two_rows, factor_two_rows, multiply_row, multiply_symmetric, solve_factored
 
 # To compile them by themselves takes seconds: the quick list has kernel least squares, which are made of them.
 pytestmark = [] if INTERPRETED else pytest.mark.thorough
@@ -68,7 +68,7 @@ def test_products(n):
     matrix, stride = positive_definite(n), n + ROOM
     triangle = packed(matrix, stride)
     x, out = np.random.default_rng(2).normal(size=stride), np.full(stride, 7.0)
-    symmetric_product(triangle, stride, x, n, out)
+    multiply_symmetric(triangle, stride, x, n, out)
     np.testing.assert_allclose(out[:n], matrix @ x[:n], rtol=1e-12)
     assert (out[n:] == 7.0).all()
     out[:] = 0.0

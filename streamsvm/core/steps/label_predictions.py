@@ -16,16 +16,16 @@ import numpy as np
 from streamsvm.core.compiling.functions import compiled
 from streamsvm.core.memory.ensemble import STACKS, STATE, ensemble_views
 from streamsvm.core.steps import stack
-from streamsvm.core.steps.ensemble import LARGEST_WEIGHT, predict_experts, update_experts
-from streamsvm.core.steps.iterates import ABOVE_HALF, PRIOR_ROWS, PROBABILITY, common
-from streamsvm.core.steps.newton import LEAST_CURVATURE, logistic
-from streamsvm.core.steps.rule import state_of
-from streamsvm.core.steps.stack import BEST, FIRST_INPUT, MOST_ROWS, STACK, VOTED, VOTES, answer, softmax
+from streamsvm.core.steps.ensemble import MAX_ROW_WEIGHT, predict_experts, update_experts
+from streamsvm.core.steps.iterates import ABOVE_HALF, PRIOR_ROWS, PROBABILITY, get_common_state
+from streamsvm.core.steps.newton import MIN_CURVATURE, clipped_sigmoid
+from streamsvm.core.steps.rule import get_rule_state
+from streamsvm.core.steps.stack import BEST, FIRST_INPUT, MAX_ROW_COUNT, STACK, VOTE_INPUT, VOTES, predict_class, softmax
 
 #: The ridge of each stack, and the rate by which its share falls with its loss.
-RIDGES, RATE = (1.0, 10.0), 1.0
+RIDGES, LOSS_RATE = (1.0, 10.0), 1.0
 #: The sum of a stack's weights before the first row: twice the mean of the experts' inputs is the log odds.
-FIRST_TOTAL = 2.0
+INITIAL_WEIGHT_SUM = 2.0
 
 _LARGEST_INPUT = 3.0
 _LEAST_LIKELIHOOD = 1e-6
@@ -52,7 +52,7 @@ def _stack_scores(block: np.ndarray) -> int:
             g += weights[1, m] * z
         odds[0, k], odds[1, k] = f, g
     for i in range(len(weights)):
-        share = math.exp(RATE * (least - losses[i]))
+        share = math.exp(LOSS_RATE * (least - losses[i]))
         total += share
         for k in range(live):
             scores[k] += share * odds[i, k]
@@ -72,39 +72,39 @@ def _vote(block: np.ndarray) -> int:
     live, inputs, mistakes = v.header[0]["n_outputs"], v.inputs, v.mistakes
     fewest, total = mistakes[FIRST_INPUT:].min(), 0.0
     for k in range(live):
-        inputs[k, VOTED] = 0.0
+        inputs[k, VOTE_INPUT] = 0.0
     for m in range(FIRST_INPUT, len(mistakes)):
         weight = math.exp(-stack.VOTING_RATE * (mistakes[m] - fewest))
         total += weight
-        chosen = answer(inputs, live, m)
+        chosen = predict_class(inputs, live, m)
         if live == 1:
-            inputs[0, VOTED] += weight if chosen else -weight
+            inputs[0, VOTE_INPUT] += weight if chosen else -weight
         else:
-            inputs[chosen, VOTED] += weight
+            inputs[chosen, VOTE_INPUT] += weight
     for k in range(live):
-        inputs[k, VOTED] /= total
-    return answer(inputs, live, VOTED)
+        inputs[k, VOTE_INPUT] /= total
+    return predict_class(inputs, live, VOTE_INPUT)
 
 
 @compiled
-def find_answers(block: np.ndarray) -> None:
+def combine_predictions(block: np.ndarray) -> None:
     """Compute the three answers by the inputs of experts, and the stacks' log odds."""
     v = ensemble_views(block)
     h = v.header[0]
     v.answers[VOTES] = _vote(block)
-    v.answers[BEST] = answer(v.inputs, h["n_outputs"], stack.best_input(v.errors, h["inputs"]))
+    v.answers[BEST] = predict_class(v.inputs, h["n_outputs"], stack.find_best_input(v.errors, h["inputs"]))
     v.answers[STACK] = _stack_scores(block)
 
 
 @compiled
 def learn_stack(block: np.ndarray, label: int, weight: float, i: int) -> None:
     """Let stack number i learn the inputs, whose answer is ``label``. Its log odds of several outputs become probabilities."""
-    v, t = ensemble_views(block), float(common(block)["t"])
+    v, t = ensemble_views(block), float(get_common_state(block)["t"])
     h, inputs, z, scores = v.header[0], v.inputs, v.row_inputs[0], v.odds[i]
     n, live = h["inputs"], h["n_outputs"]
-    weight = min(weight, MOST_ROWS + stack.LARGEST_SHARE * min(t, stack.WINDOW))  # experts that learn it change at once
+    weight = min(weight, MAX_ROW_COUNT + stack.MAX_SHARE * min(t, stack.ERROR_WINDOW))  # experts that learn it change at once
     if live == 1:
-        p = logistic(scores[0])
+        p = clipped_sigmoid(scores[0])
         missing = label - p
         for m in range(n):
             z[m] = _clipped_value(inputs[0, m])
@@ -118,29 +118,29 @@ def learn_stack(block: np.ndarray, label: int, weight: float, i: int) -> None:
             for m in range(n):
                 z[m] += share * _clipped_value(inputs[k, m])
     likelihood = 1.0 - p if live == 1 and label == 0 else p
-    loss = min(weight, MOST_ROWS) * math.log(max(likelihood, _LEAST_LIKELIHOOD))
-    v.losses[i] = v.losses[i] * (1.0 - 1.0 / stack.WINDOW) - loss
-    curvature = weight * max(p * (1.0 - p), LEAST_CURVATURE)
-    stack.step_stack(block, i, z, curvature, weight * missing, RIDGES[i], FIRST_TOTAL)
+    loss = min(weight, MAX_ROW_COUNT) * math.log(max(likelihood, _LEAST_LIKELIHOOD))
+    v.losses[i] = v.losses[i] * (1.0 - 1.0 / stack.ERROR_WINDOW) - loss
+    curvature = weight * max(p * (1.0 - p), MIN_CURVATURE)
+    stack.update_stack(block, i, z, curvature, weight * missing, RIDGES[i], INITIAL_WEIGHT_SUM)
 
 
 @compiled
-def consult(block: np.ndarray) -> int:
+def predict_row(block: np.ndarray) -> int:
     """Compute the three answers to the current row, and the stacks' log odds; 0."""
     predict_experts(block)
-    find_answers(block)
+    combine_predictions(block)
     return 0
 
 
 @compiled
-def learn(block: np.ndarray, target: float, weight: float) -> int:
+def learn_row(block: np.ndarray, target: float, weight: float) -> int:
     """Learn the current row, to which there are answers: -1 or 1, or the number of a class; 0."""
-    v, s = ensemble_views(block), state_of(block, STATE)
+    v, s = ensemble_views(block), get_rule_state(block, STATE)
     live = v.header[0]["n_outputs"]
     label = int(target > 0.0) if live == 1 else int(target)
-    bounded = min(weight, LARGEST_WEIGHT)
-    stack.learn_errors(block, float(label), bounded)
-    s["choice"] = stack.choose(block, float(label), bounded)
+    bounded = min(weight, MAX_ROW_WEIGHT)
+    stack.update_errors(block, float(label), bounded)
+    s["choice"] = stack.choose_combination(block, float(label), bounded)
     for i in range(STACKS):
         learn_stack(block, label, bounded, i)
     update_experts(block, target, label, weight)
@@ -150,13 +150,13 @@ def learn(block: np.ndarray, target: float, weight: float) -> int:
 
 
 @compiled(inline=True)
-def prior_of(t: float) -> float:
+def compute_prior_weight(t: float) -> float:
     """The weight of the frequencies of the classes in a probability, after t rows."""
     return max(PRIOR_ROWS / (t + PRIOR_ROWS + 1.0), 1.0 / (1.0 + (t / _FIRST_ROWS) ** 2))
 
 
 @compiled
-def decide(block: np.ndarray, what: int) -> float:
+def compute_output(block: np.ndarray, what: int) -> float:
     """Return the output ``what`` for the current row, to which there are answers.
 
     The answer is the decision value, in log odds, or the `PROBABILITY` of the positive label. With several outputs, it is the
@@ -166,11 +166,11 @@ def decide(block: np.ndarray, what: int) -> float:
     """
     v = ensemble_views(block)
     live = v.header[0]["n_outputs"]
-    chosen = v.answers[state_of(block, STATE)["choice"]]
-    t, rows = float(common(block)["t"]), state_of(block, STATE)["rows"]
-    prior = prior_of(t)
+    chosen = v.answers[get_rule_state(block, STATE)["choice"]]
+    t, rows = float(get_common_state(block)["t"]), get_rule_state(block, STATE)["rows"]
+    prior = compute_prior_weight(t)
     if live == 1:
-        p = logistic(v.scores[0]) if chosen == v.answers[STACK] else 0.5
+        p = clipped_sigmoid(v.scores[0]) if chosen == v.answers[STACK] else 0.5
         p += prior * ((v.counts[0] + 1.0) / (rows + 2.0) - p)
         p = max(p, ABOVE_HALF) if chosen else min(p, 0.5)
         return p if what == PROBABILITY else math.log(p / (1.0 - p))
