@@ -169,7 +169,7 @@ def explain_one(model: Any, x: Any, typical: Any = None) -> Explanation:
             raise ValueError("a typical row cannot be given to a pipeline of river: give its learner the transformed rows")
         return explain_wrapped(model, x, typical, None)
     if hasattr(model, "predict_proba") and not hasattr(model, "decision_function"):
-        raise ValueError(f"a {type(model).__name__} explains no decision")
+        raise ValueError(f"decisions of a {type(model).__name__} cannot be explained: it has no decision_function")
     if typical is None:
         raise ValueError(f"a {type(model).__name__} knows no typical row: give one, such as the means of its data")
     row, base_row = (np.asarray(each, np.float64) for each in (x, typical))
@@ -211,7 +211,9 @@ def examples_one(model: Any, x: Any, n: int = 3) -> Examples:
     check_number("n", n, 1, inclusive=True, integer=True)
     vectors = getattr(model, "support_vectors_", None)
     if vectors is None or not vectors.shape[1]:  # of given kernel values
-        raise ValueError(f"a {type(model).__name__} knows no rows" + ", or is not fitted" * (vectors is None))
+        raise ValueError(
+            f"a {type(model).__name__} stores no rows that could be examples" + ", or is not fitted" * (vectors is None)
+        )
     rows = np.asarray(vectors.toarray() if hasattr(vectors, "toarray") else vectors, np.float64)
     d = rows.shape[1]
     try:

@@ -1,4 +1,4 @@
-"""How sure a prediction is: intervals of numbers, and sets of labels, that hold the truth as often as they say."""
+"""Adaptive conformal prediction: intervals of targets and sets of labels with a chosen coverage, also after concept drift."""
 
 from __future__ import annotations
 
@@ -18,111 +18,113 @@ from streamsvm.files.messages import short_repr
 from streamsvm.learners.svm import SVMRegressor
 from streamsvm.learners.wrapping import ClassifierWrapper, Probabilities, RegressorWrapper
 
-_FEWEST = 20  # scores, before which everything may come
-_STEP = 0.02  # by which the share of misses that is aimed at moves with each row
-_FARTHEST = 6.0  # natural logarithms from the mean size of an error to one that is predicted
-_SMALLEST, _LARGEST, _LEAST_SHARE = 1e-300, 1e300, 0.05
-_LARGEST_ERROR, _LARGEST_FEATURE = 1e100, 1e38
+_MIN_SCORES = 20  # with fewer scores, the threshold is infinite
+_MISS_RATE_STEP = 0.02  # the step size gamma of [2]
+_MAX_LOG_RATIO = 6.0  # predicted error sizes are within a factor of exp(6) of the mean error
+_MIN_ERROR_SIZE, _MAX_SCORE = 1e-300, 1e300  # so that no quotient overflows
+_MIN_ERROR_RATIO = 0.05  # is added to an error over the mean error before its logarithm is learned
+_MAX_ERROR, _MAX_FEATURE = 1e100, 1e38  # the error model does not learn larger errors and features
 
 
 class _Calibration:
-    """The scores of the last rows, and the share of misses to aim at, so that in the long run so many rows miss as they should.
+    """The nonconformity scores of recent rows, and a target miss rate that adapts so that the long-run miss rate is 1 - level.
 
-    The score of a row says how badly it was predicted. A row with a score above the `threshold` of the rows before it is a miss.
+    A row is missed if its score is above the `threshold` of the rows before it.
     """
 
     def __init__(self, level: float, window: int) -> None:
         self.level, self.window = level, window
-        self.misses = 1.0 - level  # the share to aim at now
+        self.miss_rate = 1.0 - level  # the current target; the adaptive alpha of [2]
         self.scores: deque[float] = deque(maxlen=window)
-        self._ordered: list[float] = []
+        self._sorted_scores: list[float] = []
 
     @property
     def threshold(self) -> float:
-        """The largest score that is no miss; infinite while there are few."""
-        n = len(self._ordered)
-        if n < _FEWEST:
+        """The conformal threshold: the quantile of recent scores for the target miss rate; infinite with fewer than 20 scores."""
+        n = len(self._sorted_scores)
+        if n < _MIN_SCORES:
             return math.inf
-        place = math.ceil((1.0 - self.misses) * (n + 1)) - 1
-        if place >= n:
-            return 2.0 * self._ordered[-1]
-        return self._ordered[place] if place >= 0 else -math.inf
+        position = math.ceil((1.0 - self.miss_rate) * (n + 1)) - 1
+        if position >= n:
+            return 2.0 * self._sorted_scores[-1]
+        return self._sorted_scores[position] if position >= 0 else -math.inf
 
-    def learn(self, score: float) -> None:
-        """Count a row."""
-        missed = score > self.threshold
-        self.misses = min(max(self.misses + _STEP * (1.0 - self.level - missed), -1.0), 2.0)
+    def add_score(self, score: float) -> None:
+        """Add the score of a row, which may evict the oldest one, and adapt the target miss rate."""
+        is_miss = score > self.threshold
+        self.miss_rate = min(max(self.miss_rate + _MISS_RATE_STEP * (1.0 - self.level - is_miss), -1.0), 2.0)
         if len(self.scores) == self.window:
-            del self._ordered[bisect_left(self._ordered, self.scores[0])]
+            del self._sorted_scores[bisect_left(self._sorted_scores, self.scores[0])]
         self.scores.append(score)
-        insort(self._ordered, score)
+        insort(self._sorted_scores, score)
 
-    def state(self) -> tuple[float, np.ndarray]:
-        """The state that is saved."""
-        return self.misses, np.array(self.scores)
+    def get_state(self) -> tuple[float, np.ndarray]:
+        """Return the target miss rate and the scores, float64 [scores], to be saved."""
+        return self.miss_rate, np.array(self.scores)
 
-    def restore(self, state: tuple[float, np.ndarray]) -> None:
-        """Take back what `state` gave."""
-        self.misses, scores = state
+    def restore_state(self, state: tuple[float, np.ndarray]) -> None:
+        """Restore the state that `get_state` returned."""
+        self.miss_rate, scores = state
         self.scores.extend(scores.tolist())
-        self._ordered = sorted(self.scores)
+        self._sorted_scores = sorted(self.scores)
 
 
 class _Conformal:
-    """The base of the two: what they calibrate, which is saved with them."""
+    """The base of the conformal wrappers: their parameters, and the calibration that is saved with them."""
 
     level: float
     window: int
     _calibration: _Calibration
-    #: The name of the model within, and what it must be.
-    _within: ClassVar[tuple[str, type]]
+    #: The parameter that holds the wrapped model, and the model's base class.
+    _wrapped_parameter: ClassVar[tuple[str, type]]
 
     def _init_wrapper(self, model: Any, level: float, window: int) -> None:
-        name, kind = self._within
+        name, kind = self._wrapped_parameter
         if not isinstance(_last_step(model), kind):
-            raise ValueError(f"the {name} must be one of river, not {short_repr(model)}")
+            raise ValueError(f"{name} must be a river {name}, not {short_repr(model)}")
         check_number("level", level, 0.0, high=1.0)
         if not 0.0 < level < 1.0:
             raise ValueError(f"level must lie between 0 and 1, not {short_repr(level)}")
-        check_number("window", window, _FEWEST, inclusive=True, high=100_000, integer=True)
+        check_number("window", window, _MIN_SCORES, inclusive=True, high=100_000, integer=True)
         setattr(self, name, model)
         self.level, self.window = level, window
         self._calibration = _Calibration(level, window)
 
     def __getstate__(self) -> dict[str, Any]:
-        return {**self.__dict__, "_calibration": self._calibration.state()}
+        return {**self.__dict__, "_calibration": self._calibration.get_state()}
 
     def __setstate__(self, state: dict[str, Any]) -> None:
-        self.__init__(state[self._within[0]], state["level"], state["window"])  # type: ignore[misc]
-        self._calibration.restore(state["_calibration"])
+        self.__init__(state[self._wrapped_parameter[0]], state["level"], state["window"])  # type: ignore[misc]
+        self._calibration.restore_state(state["_calibration"])
 
 
 @complete_docstring
 class ConformalRegressor(_Conformal, RegressorWrapper):
-    """A regressor with intervals that hold the target of as many rows as they say, also after a drift.
+    """A regressor with prediction intervals of a chosen coverage, also after concept drift (adaptive conformal inference).
 
-    It wraps another regressor, which learns and predicts as it would alone. Each row is predicted before it is learned. Its
-    error, divided by the error that a second, small model expects of such rows, is its score; the interval reaches as far as
-    the scores of the last rows say [1]_. The share of misses that is aimed at is moved after each row, so that in the long run
-    the interval misses as often as it should, whatever the stream does [2]_. Memory is fixed.
+    It wraps another regressor, which learns and predicts as it would without the wrapper. Each row is predicted before it is
+    learned. The nonconformity score of a row is its absolute error, divided by the error that a second, small model predicts for
+    it. The width of an interval is that predicted error times a quantile of recent scores [1]_. The level of the quantile adapts
+    after each row, so that in the long run the chosen share of targets lies inside the intervals, for any stream [2]_. Memory is
+    fixed.
 
     Parameters
     ----------
     regressor
         A river regressor, or a pipeline that ends in one.
     level
-        The share of the rows whose target lies in the interval, between 0 and 1.
+        The coverage: the share of rows whose target lies inside the interval, between 0 and 1.
     window
-        The number of rows whose scores are remembered, at least 20.
+        The number of recent scores to take the quantile of, at least 20.
 
     Raises
     ------
     ValueError
-        ``regressor`` is none, or a number is out of its range. From `learn_one`: the regressor refuses the row.
+        ``regressor`` is not a river regressor, or a number is out of its range. From `learn_one`: the regressor refuses the row.
 
     Notes
     -----
-    In addition to the time of the regressor, each row takes one more prediction, and that of an ``SVMRegressor("low")``.
+    Each row costs one more prediction of the regressor, and the prediction and learning of an ``SVMRegressor("low")``.
 
     References
     ----------
@@ -149,68 +151,85 @@ class ConformalRegressor(_Conformal, RegressorWrapper):
     True
     """
 
-    _within = "regressor", base.Regressor
+    _wrapped_parameter = "regressor", base.Regressor
 
     def __init__(self, regressor: base.Regressor, level: float = 0.9, window: int = 1000) -> None:
         self._init_wrapper(regressor, level, window)
-        self._error_model = SVMRegressor("low", seed=0, max_features=2**16)  # the logarithm of an error, by the mean error
+        # Predicts the logarithm of an absolute error over the mean absolute error.
+        self._error_model = SVMRegressor("low", seed=0, max_features=2**16)
         self._n_errors, self._mean_error = 0, 0.0
 
     def predict_one(self, x: dict[Any, Any], with_interval: bool = False, **kwargs: Any) -> Any:
-        """Predict the target of one row, as the regressor does.
+        """Predict the target of one row, as the regressor does, or its interval.
 
-        ``with_interval=True`` returns the interval instead, as river's ``conf.RegressionJackknife`` does, also from a pipeline
-        that ends in this model: a ``river.conf.Interval``, with ``lower`` and ``upper``.
+        Parameters
+        ----------
+        x
+            The row: a mapping of feature names to values.
+        with_interval
+            Whether to return the interval instead, as river's ``conf.RegressionJackknife`` does. It also works through a pipeline
+            that ends in this model.
+        **kwargs
+            Further arguments for the regressor.
+
+        Returns
+        -------
+        The target, or a ``river.conf.Interval`` with ``lower`` and ``upper``.
         """
         if with_interval:
-            from river import conf  # noqa: PLC0415 - few need it
+            from river import conf  # noqa: PLC0415 - rarely needed
 
             return conf.Interval(*self.predict_interval_one(x))
         return self.regressor.predict_one(x, **kwargs)
 
     def predict_interval_one(self, x: dict[Any, Any]) -> tuple[float, float]:
-        """Return the interval, from the lowest to the highest target to expect of a row.
-
-        Before 20 rows were learned it is infinite.
-        """
-        middle, reach = float(self.regressor.predict_one(x) or 0.0), self._calibration.threshold
-        if math.isinf(reach):
-            return (-math.inf, math.inf) if reach > 0.0 else (middle, middle)
-        reach *= self._error_size(x)
-        return middle - reach, middle + reach
+        """Return the lower and upper bound of the prediction interval of a row; infinite before 20 rows were learned."""
+        center, threshold = float(self.regressor.predict_one(x) or 0.0), self._calibration.threshold
+        if math.isinf(threshold):
+            return (-math.inf, math.inf) if threshold > 0.0 else (center, center)
+        half_width = threshold * self._predict_error(x)
+        return center - half_width, center + half_width
 
     def learn_one(self, x: dict[Any, Any], y: Any, **kwargs: Any) -> None:
-        """Learn one row, and how well it was predicted; ``kwargs`` are further arguments for the regressor."""
+        """Predict and then learn one row, and learn the score of its prediction.
+
+        Parameters
+        ----------
+        x, y
+            The row, and its target.
+        **kwargs
+            Further arguments for the regressor. With a weight ``w`` of 0, no score is learned.
+        """
         target = validate_target(y)
         error = abs(target - float(self.regressor.predict_one(x) or 0.0))
-        size, features = self._error_size(x), self._features_of(x)
+        error_size, features = self._predict_error(x), self._select_numbers(x)
         self.regressor.learn_one(x, y, **kwargs)
         if kwargs.get("w", 1.0) == 0.0:
             return
-        self._calibration.learn(error / size if error <= _LARGEST * min(size, 1.0) else _LARGEST)
-        if not error <= _LARGEST_ERROR:  # nor a NaN: of a model that went astray
+        self._calibration.add_score(error / error_size if error <= _MAX_SCORE * min(error_size, 1.0) else _MAX_SCORE)
+        if not error <= _MAX_ERROR:  # the prediction of a model that has diverged; it may be NaN
             return
         self._n_errors += 1
         self._mean_error += (error - self._mean_error) / min(self._n_errors, self.window)
         if self._mean_error > 0.0:
-            self._error_model.learn_one(features, math.log(max(error / self._mean_error, 0.0) + _LEAST_SHARE))
+            self._error_model.learn_one(features, math.log(max(error / self._mean_error, 0.0) + _MIN_ERROR_RATIO))
 
-    def _error_size(self, x: dict[Any, Any]) -> float:
-        """The size of the error that such a row has."""
-        if self._n_errors < _FEWEST or self._mean_error <= 0.0:
-            return max(self._mean_error, _SMALLEST)
-        power = self._error_model.predict_one(self._features_of(x))
-        return max(self._mean_error * math.exp(min(max(power, -_FARTHEST), _FARTHEST)), _SMALLEST)
+    def _predict_error(self, x: dict[Any, Any]) -> float:
+        """Return the absolute error to expect for a row, above 0."""
+        if self._n_errors < _MIN_SCORES or self._mean_error <= 0.0:
+            return max(self._mean_error, _MIN_ERROR_SIZE)
+        log_ratio = self._error_model.predict_one(self._select_numbers(x))
+        return max(self._mean_error * math.exp(min(max(log_ratio, -_MAX_LOG_RATIO), _MAX_LOG_RATIO)), _MIN_ERROR_SIZE)
 
-    def _features_of(self, x: dict[Any, Any]) -> dict[Any, Any]:
-        """The numbers of the row as the last step of a pipeline is given it."""
+    def _select_numbers(self, x: dict[Any, Any]) -> dict[Any, Any]:
+        """Return the numeric features of a row, after the transformers of a pipeline, for the error model."""
         model: Any = self.regressor
         while isinstance(model, compose.Pipeline):
             x, model = model._transform_one(x)
         return {
             name: float(value)
             for name, value in x.items()
-            if isinstance(value, Real | np.bool_) and abs(float(value)) <= _LARGEST_FEATURE
+            if isinstance(value, Real | np.bool_) and abs(float(value)) <= _MAX_FEATURE
         }
 
     def __setstate__(self, state: dict[str, Any]) -> None:
@@ -221,24 +240,25 @@ class ConformalRegressor(_Conformal, RegressorWrapper):
 
 @complete_docstring
 class ConformalClassifier(_Conformal, ClassifierWrapper):
-    """A classifier with sets of labels that hold the label of as many rows as they say, also after a drift.
+    """A classifier with prediction sets of a chosen coverage, also after concept drift (adaptive conformal inference).
 
-    It wraps another classifier, which learns and predicts as it would alone. The score of a row is what its probabilities leave
-    for other labels [1]_; the rest is as in `ConformalRegressor`.
+    It wraps another classifier, which learns and predicts as it would without the wrapper. The nonconformity score of a row is 1
+    minus the predicted probability of its label [1]_. The threshold of the scores adapts as in `ConformalRegressor`.
 
     Parameters
     ----------
     classifier
         A river classifier that has ``predict_proba_one``, or a pipeline that ends in one.
     level
-        The share of the rows whose label is in the set, between 0 and 1.
+        The coverage: the share of rows whose label is in the set, between 0 and 1.
     window
-        The number of rows whose scores are remembered, at least 20.
+        The number of recent scores to take the quantile of, at least 20.
 
     Raises
     ------
     ValueError
-        ``classifier`` is none, or a number is out of its range. From `learn_one`: the classifier refuses the row.
+        ``classifier`` is not a river classifier, or a number is out of its range. From `learn_one`: the classifier refuses the
+        row.
 
     References
     ----------
@@ -261,40 +281,48 @@ class ConformalClassifier(_Conformal, ClassifierWrapper):
     (['high'], ['high', 'low'])
     """
 
-    _within = "classifier", base.Classifier
+    _wrapped_parameter = "classifier", base.Classifier
 
     def __init__(self, classifier: base.Classifier, level: float = 0.9, window: int = 1000) -> None:
         self._init_wrapper(classifier, level, window)
 
     def predict_set_one(self, x: dict[Any, Any]) -> list[Any]:
-        """Return the labels to expect of a row, the most probable first.
+        """Return the prediction set of a row: the labels that are probable enough, the most probable first.
 
-        The classifier is sure of a row with one label. No label is said to be likely enough of a row that is like few others, if
-        the classifier is right more often than in ``level`` of the rows. Before 20 rows were learned, all labels are returned.
+        The set can be empty for an unusual row, if the accuracy of the classifier is above ``level``. Before 20 rows were
+        learned, it contains all labels.
         """
-        least = 1.0 - self._calibration.threshold
+        min_probability = 1.0 - self._calibration.threshold
         probabilities = self.classifier.predict_proba_one(x)
         ordered = sorted(probabilities.items(), key=lambda item: -item[1])
-        return [label for label, probability in ordered if probability >= least]
+        return [label for label, probability in ordered if probability >= min_probability]
 
     def learn_one(self, x: dict[Any, Any], y: Any, **kwargs: Any) -> None:
-        """Learn one row, and how well it was predicted; ``kwargs`` are further arguments for the classifier."""
+        """Predict and then learn one row, and learn the score of its prediction.
+
+        Parameters
+        ----------
+        x, y
+            The row, and its label.
+        **kwargs
+            Further arguments for the classifier. With a weight ``w`` of 0, no score is learned.
+        """
         probabilities = self.classifier.predict_proba_one(x)
         self.classifier.learn_one(x, y, **kwargs)
         if probabilities and kwargs.get("w", 1.0) != 0.0:
-            self._calibration.learn(1.0 - float(probabilities.get(y, 0.0)))
+            self._calibration.add_score(1.0 - float(probabilities.get(y, 0.0)))
 
     def _finish_predictions(
-        self, decided: list[Any], columns: Probabilities, y: Sequence[Any], weights: np.ndarray | None
+        self, labels: list[Any], columns: Probabilities, y: Sequence[Any], weights: np.ndarray | None
     ) -> list[Any]:
         for i, label in enumerate(y):
             if columns and label is not None and (weights is None or weights[i] > 0.0):
-                self._calibration.learn(1.0 - (float(columns[label][i]) if label in columns else 0.0))
-        return decided
+                self._calibration.add_score(1.0 - (float(columns[label][i]) if label in columns else 0.0))
+        return labels
 
 
 def _last_step(model: Any) -> Any:
-    """The last step of a pipeline; anything else is itself."""
+    """Return the last step of a pipeline, or the model itself if it is not a pipeline."""
     while isinstance(model, compose.Pipeline) and model.steps:
         model = model._last_step
     return model

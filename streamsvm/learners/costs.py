@@ -1,4 +1,4 @@
-"""Labels that are chosen by what it costs to miss them, and not by probability alone."""
+"""Cost-sensitive classification: predict the label with the least expected misclassification cost."""
 
 from __future__ import annotations
 
@@ -13,28 +13,29 @@ from streamsvm.core.docstrings import complete_docstring
 from streamsvm.files.messages import short_repr
 from streamsvm.learners.wrapping import ClassifierWrapper, Probabilities
 
-_LARGEST = 1e9
+_MAX_COST = 1e9
 
 
 @complete_docstring
 class CostSensitiveClassifier(ClassifierWrapper):
-    """A classifier that predicts the label whose probability times its cost is the largest.
+    """A classifier that predicts the label with the largest product of probability and cost.
 
-    It wraps another classifier, which learns as it would alone, so its probabilities stay the same. The cost of a label says
-    how bad it is to miss a row of it, against the others: the label that is predicted is the one with the least expected cost.
-    Of two labels, costs are a threshold: with the costs 9 and 1, the first one is predicted from a probability of 1 / 10 on.
+    It wraps another classifier, which learns as it would without the wrapper; its probabilities do not change. The cost of a
+    label is the cost of predicting another label for one of its rows, so the predicted label has the least expected cost. With
+    two labels, costs are equivalent to a probability threshold: with costs of 9 and 1, the first label is predicted if its
+    probability is at least 1 / 10.
 
     Parameters
     ----------
     classifier
         A river classifier that has ``predict_proba_one``.
     costs
-        What it costs to miss a row of a label, by label: numbers above 0, and at most 1e9. The cost of others is 1.
+        A mapping of label to its misclassification cost, above 0 and at most 1e9. Labels that are not in it cost 1.
 
     Raises
     ------
     ValueError
-        ``classifier`` is none, or a cost is none.
+        ``classifier`` is not a river classifier, or a cost is out of its range.
 
     References
     ----------
@@ -58,12 +59,12 @@ class CostSensitiveClassifier(ClassifierWrapper):
 
     def __init__(self, classifier: base.Classifier, costs: Mapping[Any, float]) -> None:
         if not isinstance(classifier, base.Classifier):
-            raise ValueError(f"the classifier must be one of river, not {short_repr(classifier)}")
+            raise ValueError(f"classifier must be a river classifier, not {short_repr(classifier)}")
         self.classifier = classifier
         self.costs: dict[Any, float] = validate_costs(costs)
 
     def predict_one(self, x: dict[Any, Any], **kwargs: Any) -> base.typing.ClfTarget | None:
-        """Predict the label of one row: the one whose probability times its cost is the largest."""
+        """Predict the label of one row: the one with the largest product of probability and cost."""
         probabilities = self.classifier.predict_proba_one(x, **kwargs)
         if not probabilities:
             return self.classifier.predict_one(x, **kwargs)
@@ -75,46 +76,46 @@ class CostSensitiveClassifier(ClassifierWrapper):
 
     def _finish_predictions(
         self,
-        decided: list[Any],
+        labels: list[Any],
         columns: Probabilities,
         y: Sequence[Any],  # noqa: ARG002
         weights: np.ndarray | None,  # noqa: ARG002
     ) -> list[Any]:
-        if not columns:  # nothing was learned
-            return decided
-        labels, p = list(columns), np.array(list(columns.values()))
-        best = (p * np.array([[self.costs.get(label, 1.0)] for label in labels])).argmax(axis=0)
-        return [labels[i] for i in best.tolist()]
+        if not columns:  # the classifier has not learned a label yet
+            return labels
+        names, probabilities = list(columns), np.array(list(columns.values()))
+        best = (probabilities * np.array([[self.costs.get(label, 1.0)] for label in names])).argmax(axis=0)
+        return [names[i] for i in best.tolist()]
 
     def __setstate__(self, state: dict[str, Any]) -> None:
         self.__init__(state["classifier"], state["costs"])  # type: ignore[misc]
 
     @classmethod
     def _unit_test_params(cls) -> Iterator[dict[str, Any]]:
-        yield from ({**given, "costs": {True: 3.0}} for given in super()._unit_test_params())
+        yield from ({**parameters, "costs": {True: 3.0}} for parameters in super()._unit_test_params())
 
 
 def validate_costs(costs: Any) -> dict[Any, float]:
-    """Return costs by label; a ValueError says which one is none."""
+    """Return a copy of misclassification costs by label, as floats; raise a ValueError that names an invalid cost."""
     if not isinstance(costs, Mapping) or not costs:
-        raise ValueError(f"costs must be numbers by label, such as {{'yes': 5.0}}, not {short_repr(costs)}")
-    found = {}
+        raise ValueError(f"costs must be a mapping of label to number, such as {{'yes': 5.0}}, not {short_repr(costs)}")
+    validated = {}
     for label, cost in costs.items():
         number = cost if isinstance(cost, int | float | np.number) and not isinstance(cost, bool | np.bool_) else math.nan
-        if not 0.0 < number <= _LARGEST:
+        if not 0.0 < number <= _MAX_COST:
             raise ValueError(
-                f"the cost of {short_repr(label)} must be a number above 0, and at most {_LARGEST:g}, not {short_repr(cost)}"
+                f"the cost of {short_repr(label)} must be a number above 0, and at most {_MAX_COST:g}, not {short_repr(cost)}"
             )
-        found[label] = float(number)
-    return found
+        validated[label] = float(number)
+    return validated
 
 
 def compute_threshold_costs(positive: Any, threshold: float) -> dict[Any, float]:
-    """Return the costs with which, of two labels, the positive one is predicted from a probability on.
+    """Return the costs that make a two-class model predict ``positive`` if its probability is at least ``threshold``.
 
     >>> compute_threshold_costs("yes", 0.2)
     {'yes': 4.0}
     """
     if not 1e-9 <= threshold < 1.0:
-        raise ValueError(f"a threshold must lie between 0 and 1, not {short_repr(threshold)}")
+        raise ValueError(f"threshold must lie between 0 and 1, not {short_repr(threshold)}")
     return {positive: (1.0 - threshold) / threshold}

@@ -449,7 +449,7 @@ class OnlineEstimator(RiverEstimator):
         """Return the rows that the model knows, [m, features] as it scales them; the distance of each, and the number of its
         label, or its target; and what they are.
         """
-        raise ValueError(f"a {type(self).__name__} knows no rows")
+        raise ValueError(f"a {type(self).__name__} stores no rows that could be examples")
 
     # A model is saved as plain values. The constructor and the checks below put it together again, so that nothing that compiled
     # code relies on comes from a file unseen.

@@ -20,7 +20,7 @@ def explain(
 ) -> Explanation:
     """Explain the decision of a learner for a row; see `OnlineEstimator.explain_one`."""
     if not model.feature_names:
-        raise ValueError("the model has learned nothing: there is nothing to explain")
+        raise ValueError("the model has learned nothing yet: there is no decision to explain")
     scale = getattr(model, "scale_in_use", None)
     if typical is not None:
         base = _row_and_answer(model, typical)[0]
@@ -43,7 +43,7 @@ def find_examples(model: Any, x: Mapping[Any, Any], n: int) -> Examples:
     """Find the rows that a learner knows and that are nearest to a row; see `OnlineEstimator.examples_one`."""
     check_number("n", n, 1, inclusive=True, integer=True)
     if not model.feature_names:
-        raise ValueError("the model has learned nothing: it knows no rows")
+        raise ValueError("the model stores no rows that could be examples: it has learned nothing yet")
     rows, distances, of, what = model._find_known_rows(x)
     d, scale = rows.shape[1], getattr(model, "scale_in_use", None)
     given = np.asarray(rows, np.float64)

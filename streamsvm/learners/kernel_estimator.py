@@ -85,7 +85,7 @@ class KernelEstimator(OnlineEstimator):
         if self._kernel_kind not in KERNELS.values():  # frequencies are no rows
             return super()._find_known_rows(x)
         if not len(vectors):
-            raise ValueError("the model has no support vectors yet: it knows no rows")
+            raise ValueError("the model stores no rows that could be examples: it has no support vectors yet")
         self._decide_row(x, iterates.DECISION)
         distances = compute_distances(self._store.views.rows[0][: vectors.shape[1]], vectors)
         return vectors, distances, find_vector_labels(self.coefficients, hasattr(self, "_labels")), "support vectors"  # type: ignore[attr-defined]

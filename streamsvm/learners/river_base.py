@@ -1,4 +1,4 @@
-"""The conventions of river's estimators: fixed parameters, clones, and rows to learn."""
+"""Base classes for river's estimator protocol: fixed parameters, cloning, saving, and the methods that learn and predict rows."""
 
 from __future__ import annotations
 
@@ -16,21 +16,21 @@ import streamsvm
 
 
 class RiverEstimator(base.Estimator):
-    """An estimator of river whose parameters are fixed once it is made.
+    """A river estimator, declared as a dataclass, whose parameters cannot change after construction.
 
-    It is a dataclass. The parameters are fixed once its constructor has set ``_features``.
+    Setting a parameter raises an AttributeError once the constructor has set ``_features``.
     """
 
     def __setattr__(self, name: str, value: Any) -> None:
         if "_features" in self.__dict__ and name in list_parameters(type(self)):
-            raise AttributeError(f"{name} is fixed when a model is made: model.clone({{{name!r}: ...}}) makes another")
+            raise AttributeError(f"{name} cannot change after construction: model.clone({{{name!r}: ...}}) makes another model")
         super().__setattr__(name, value)
 
     def mutate(self, new_attrs: dict[str, Any]) -> None:
-        """Refuse to change a parameter: the memory of a model is laid out for those that it was made with.
+        """Raise a ValueError for parameters, which cannot change: the memory of a model is laid out for them.
 
-        To get a model with other parameters, use `clone`. If you write a subclass and list names in ``_mutable_attributes``,
-        these are changed as river does it.
+        To get a model with other parameters, use `clone`. A subclass can list names in ``_mutable_attributes``; river's
+        ``mutate`` changes those.
 
         Parameters
         ----------
@@ -40,46 +40,49 @@ class RiverEstimator(base.Estimator):
         Raises
         ------
         ValueError
-            A name is that of a parameter, or of nothing.
+            A name is that of a parameter, or is unknown.
         """
-        mine = list_parameters(type(self)) - self._mutable_attributes
+        fixed_names = list_parameters(type(self)) - self._mutable_attributes
         for name in new_attrs:
-            if name in mine:
+            if name in fixed_names:
                 raise ValueError(
-                    f"{name} cannot be mutated, nor any other parameter of {type(self).__name__}: all are fixed when a model is "
-                    f"made, and model.clone({{{name!r}: ...}}) makes another"
+                    f"{name} cannot be mutated, nor any other parameter of {type(self).__name__}: parameters cannot change after "
+                    f"construction, but model.clone({{{name!r}: ...}}) makes another model"
                 )
         super().mutate(new_attrs)
 
     def clone(self, new_params: dict[str, Any] | None = None, include_attributes: bool = False) -> Self:
-        """Return a model with the same parameters that has learned nothing.
+        """Return an untrained model with the same parameters, or a deep copy with ``include_attributes``.
 
         Parameters
         ----------
         new_params
             A mapping of name to value, for the parameters to change.
         include_attributes
-            Whether the new model also gets what this one has learned.
+            Whether to copy the learned state, too.
 
         Raises
         ------
         ValueError
-            Both are given. What was learned fits the parameters of this model only.
+            Both are given: the learned state only fits the parameters of this model.
         """
         if new_params and include_attributes:
-            raise ValueError("what was learned fits its own parameters only: leave out new_params or include_attributes")
+            raise ValueError("the learned state does not fit other parameters: leave out new_params or include_attributes")
         return copy.deepcopy(self) if include_attributes else super().clone(new_params)
 
     def save(self, path: str | Path) -> None:
-        """Save the model to a file, with all that it has learned.
+        """Save the model with its learned state to a file, which `streamsvm.load` reads; see `streamsvm.save`.
 
-        `streamsvm.load` reads it back, and `streamsvm.save` says more.
+        Parameters
+        ----------
+        path
+            The file to write. An existing file is replaced.
         """
         streamsvm.save(self, path)
 
 
 class SupervisedEstimator(RiverEstimator):
-    """An estimator of labels or targets."""
+    """The base of classifiers and regressors: the methods that learn and predict rows, with their documentation."""
 
     def learn_one(self, x: Mapping[Any, Any], y: Any, w: float = 1.0) -> None:
         """Learn one row.
@@ -87,9 +90,9 @@ class SupervisedEstimator(RiverEstimator):
         Parameters
         ----------
         x
-            The row: a mapping of feature names to numbers. Features that it does not have count as 0.
+            The row: a mapping of feature names to numbers. Missing features count as 0.
         y
-            The label (a bool, an int, a str, or anything else that is hashable), or the target of a regressor.
+            The label of a classifier (a bool, an int, a str, or any other hashable value), or the target of a regressor.
         w
             The weight of the row, at least 0. A row of weight 0 is ignored.
 
@@ -97,20 +100,20 @@ class SupervisedEstimator(RiverEstimator):
         ------
         ValueError
             A feature, the target or the weight is not a finite number; there are more features than ``max_features``, with
-            ``overflow="raise"``; or the label is missing, or a text that is too long. The model stays as it was. A row whose
-            label is one more than ``max_classes`` is ignored: see `n_ignored`.
+            ``overflow="raise"``; or the label is missing, or longer than 1,024 characters. The model does not change. A row with
+            a new label is ignored if there are ``max_classes`` labels already: see `n_ignored`.
         """
         raise NotImplementedError
 
     def learn_many(self, X: Any, y: Any, w: Any = 1.0) -> None:
-        """Learn the rows of a frame or an array in order, exactly as `learn_one` learns each.
+        """Learn the rows of a frame or array in order, with the same result as `learn_one` for each row.
 
         Parameters
         ----------
         X
-            The rows [n, features]: an eager frame that narwhals knows (pandas, polars, pyarrow, ...); or a 2-D numpy array, or
-            a sparse matrix or array of scipy, whose columns are the features 0, 1, ... What is sparse, as columns of a pandas
-            frame may be too, is learned like the same rows dense, of which only some at a time are in memory.
+            The rows [n, features]: an eager frame that narwhals supports (pandas, polars, pyarrow, ...), a 2-D numpy array, or
+            a scipy sparse matrix or array. The columns of an array or matrix are the features 0, 1, ... Sparse matrices, and
+            sparse columns of a pandas frame, give the same result as dense ones; they are made dense a few rows at a time.
         y
             The n labels or targets: a series, an array or a sequence.
         w
@@ -119,7 +122,7 @@ class SupervisedEstimator(RiverEstimator):
         Raises
         ------
         ValueError
-            As in `learn_one`, with the number of the row; or the lengths differ. The model stays as it was.
+            As in `learn_one`, with the number of the row; or the lengths differ. The model does not change.
         """
         raise NotImplementedError
 
@@ -129,12 +132,12 @@ class SupervisedEstimator(RiverEstimator):
         Parameters
         ----------
         x
-            The row: a mapping of feature names to numbers. Features that it does not have count as 0, and features that were
-            never learned are ignored.
+            The row: a mapping of feature names to numbers. Missing features count as 0, and features that the model has not
+            learned are ignored.
 
         Returns
         -------
-        The label, or None before any row was learned. A regressor returns the target, or 0 before any row was learned.
+        The label, or None before the first row was learned. A regressor returns the target as a float, or 0 before the first row.
 
         Raises
         ------
@@ -148,19 +151,30 @@ class SupervisedEstimator(RiverEstimator):
     @overload
     def predict_many(self, X: Any) -> Any: ...
     def predict_many(self, X: Any) -> Any:
-        """Predict the labels or targets of the rows of X, which are as in `learn_many`, as `predict_one` predicts each.
+        """Predict the label or target of each row, as `predict_one` does.
 
-        Returned is an array [n] of labels, or of targets in float64; or a series if X is a frame. A ValueError says that X is not
-        a frame or array of finite numbers; it names the row.
+        Parameters
+        ----------
+        X
+            The rows [n, features], as in `learn_many`.
+
+        Returns
+        -------
+        An array [n] of labels, or of float64 targets; a series if X is a frame.
+
+        Raises
+        ------
+        ValueError
+            X is not a frame or array of finite numbers; the message has the number of the row.
         """
         return self._predict_rows(X)
 
     def _predict_rows(self, X: Any) -> Any:
-        """Return what `predict_many` does."""
+        """Return the predictions of `predict_many`."""
         raise NotImplementedError
 
 
 @lru_cache
 def list_parameters(kind: Any) -> frozenset[str]:
-    """Return the names of a dataclass's parameters: all fields but private ones."""
+    """Return the names of the public fields of a dataclass, which are its constructor's parameters."""
     return frozenset(declared.name for declared in fields(kind) if not declared.name.startswith("_"))

@@ -1,4 +1,4 @@
-"""The bases of wrappers of a classifier or a regressor, which learns within as it would alone, or in another unit."""
+"""Base classes of wrappers around a classifier or regressor, which change its predictions or the scale of its targets."""
 
 from __future__ import annotations
 
@@ -11,16 +11,16 @@ from river import base, compose
 from streamsvm.core.checks import validate_target
 from streamsvm.core.explaining import Examples, Explanation
 
-#: The probabilities of many rows: float64 [rows] by label.
+#: Probabilities of many rows: a float64 array [rows] for each label.
 Probabilities = Mapping[Any, np.ndarray]
-#: What loops ask a wrapper of its classifier.
+#: Attributes of the classifier that stream loops read through the wrapper.
 _FORWARDED = frozenset({"feature_names", "note_columns", "labels", "max_classes", "overflow", "can_learn_many"})
 
 
 class ClassifierWrapper(base.Wrapper[base.Classifier], base.Classifier):
-    """The base of wrappers of a ``classifier`` that learns as it would alone.
+    """The base of wrappers around a ``classifier`` that learns as it would without the wrapper.
 
-    A subclass predicts by its probabilities, or learns something of these.
+    A subclass derives its predictions from the classifier's probabilities, or learns from them.
     """
 
     classifier: base.Classifier
@@ -35,7 +35,7 @@ class ClassifierWrapper(base.Wrapper[base.Classifier], base.Classifier):
 
     @property
     def wrapped_learner(self) -> base.Classifier:
-        """The classifier within."""
+        """The wrapped classifier."""
         return self.classifier
 
     def __getattr__(self, name: str) -> Any:
@@ -44,7 +44,7 @@ class ClassifierWrapper(base.Wrapper[base.Classifier], base.Classifier):
         raise AttributeError(f"{type(self).__name__!r} object has no attribute {name!r}")
 
     def check_one(self, x: dict[Any, Any], y: Any) -> None:
-        """Check a row and its label if the classifier has its own `check_one`, without learning it."""
+        """Check a row and its label by the classifier's own `check_one`, if it has one, without learning them."""
         if (check := getattr(self.classifier, "check_one", None)) is not None:
             check(x, y)
 
@@ -67,17 +67,20 @@ class ClassifierWrapper(base.Wrapper[base.Classifier], base.Classifier):
         groups: Mapping[Any, Hashable] | None = None,
         label: Any = None,
     ) -> Explanation:
-        """Return how much each feature of a row moves its decision, as the classifier does, by default of the predicted label."""
+        """Return the contribution of each feature to the decision for a row; see the classifier's ``explain_one``.
+
+        By default, it is the decision for the label that the wrapper predicts.
+        """
         return explain_wrapped(self.classifier, x, typical, groups, self.predict_one(dict(x)) if label is None else label)
 
     def examples_one(self, x: Mapping[Any, Any], n: int = 3) -> Examples:
-        """Return the rows of each label that the classifier knows and that are nearest to a row."""
+        """Return the stored rows of each label that are nearest to a row; see the classifier's ``examples_one``."""
         return find_wrapped_examples(self.classifier, x, n)
 
     @property
     def predict_then_learn(self) -> Callable[..., tuple[list[Any], Any] | None]:
-        """``predict_then_learn`` of a learner of this library, with what this one makes of it; others have none."""
-        many = self.classifier.predict_then_learn  # type: ignore[attr-defined]
+        """`ScalingEstimator.predict_then_learn` with the wrapper's predictions; only for classifiers of this library."""
+        predict_wrapped = self.classifier.predict_then_learn  # type: ignore[attr-defined]
 
         def predict_then_learn(
             X: np.ndarray,
@@ -86,13 +89,13 @@ class ClassifierWrapper(base.Wrapper[base.Classifier], base.Classifier):
             probability: bool | Literal["all"],
             weights: np.ndarray | None = None,
         ) -> tuple[list[Any], Any] | None:
-            if not self._can_learn_batch(y) or (answers := many(X, names, y, "all", weights)) is None:
+            if not self._can_learn_batch(y) or (predictions := predict_wrapped(X, names, y, "all", weights)) is None:
                 return None
-            columns: Probabilities = answers[1]
-            decided = self._finish_predictions(answers[0], columns, y, weights)
+            columns: Probabilities = predictions[1]
+            labels = self._finish_predictions(predictions[0], columns, y, weights)
             if probability is True:
-                return decided, [float(columns[label][i]) if label in columns else None for i, label in enumerate(decided)]
-            return decided, columns if probability else None
+                return labels, [float(columns[label][i]) if label in columns else None for i, label in enumerate(labels)]
+            return labels, columns if probability else None
 
         return predict_then_learn
 
@@ -103,26 +106,29 @@ class ClassifierWrapper(base.Wrapper[base.Classifier], base.Classifier):
         yield {"classifier": linear_model.LogisticRegression()}
 
     def _merge_within(self, others: Sequence[Any], units: Any) -> None:
-        """Merge the classifiers of other models into that of this one; a ValueError where something differs, or cannot be."""
-        if any(type(other) is not type(self) or _list_own_parameters(other) != _list_own_parameters(self) for other in others):
-            raise ValueError("models that choose labels differently cannot be merged: give all the same costs, or metric")
+        """Merge the wrapped classifiers; raise a ValueError if parameters differ or the classifiers cannot merge."""
+        if any(type(model) is not type(self) or _list_own_parameters(model) != _list_own_parameters(self) for model in others):
+            raise ValueError("models with different costs or metrics cannot be merged: give all of them the same")
         if not hasattr(self.classifier, "merge_with"):
             raise ValueError(f"models of {type(self.classifier).__name__} cannot be merged")
-        self.classifier.merge_with(*(other.classifier for other in others), units=units)
+        self.classifier.merge_with(*(model.classifier for model in others), units=units)
 
     def _can_learn_batch(self, y: Sequence[Any]) -> bool:  # noqa: ARG002
-        """Whether rows with these labels can be taken together; a label None is of a row that is predicted only."""
+        """Return whether `predict_then_learn` can process rows with these labels; None marks rows that are only predicted."""
         return True
 
     def _finish_predictions(
-        self, decided: list[Any], columns: Probabilities, y: Sequence[Any], weights: np.ndarray | None
+        self, labels: list[Any], columns: Probabilities, y: Sequence[Any], weights: np.ndarray | None
     ) -> list[Any]:
-        """Take rows that the classifier has predicted, ``decided`` with the probabilities ``each``, and learned; their labels."""
+        """Return the wrapper's predictions, given the classifier's labels and probabilities; learn from rows that have a label.
+
+        The classifier has predicted and learned the rows. ``y`` has None, or ``weights`` has 0, for rows that were not learned.
+        """
         raise NotImplementedError
 
 
 class RegressorWrapper(base.Wrapper[base.Regressor], base.Regressor):
-    """The base of wrappers of a ``regressor``."""
+    """The base of wrappers around a ``regressor``."""
 
     regressor: base.Regressor
 
@@ -131,7 +137,7 @@ class RegressorWrapper(base.Wrapper[base.Regressor], base.Regressor):
         return self.regressor
 
     def check_one(self, x: Mapping[Any, Any], y: Any) -> None:
-        """Check a target, and the row if the regressor has its own `check_one`, without learning it."""
+        """Check a target, and the row by the regressor's own `check_one`, if it has one, without learning them."""
         validate_target(y)
         if (check := getattr(self.regressor, "check_one", None)) is not None:
             check(x, y)
@@ -139,11 +145,11 @@ class RegressorWrapper(base.Wrapper[base.Regressor], base.Regressor):
     def explain_one(
         self, x: Mapping[Any, Any], typical: Mapping[Any, Any] | None = None, groups: Mapping[Any, Hashable] | None = None
     ) -> Explanation:
-        """Return how much each feature of a row moves its prediction, as the regressor does, in the unit of the target."""
+        """Return the contribution of each feature to the prediction for a row, in the unit of the target."""
         return explain_wrapped(self.regressor, x, typical, groups)
 
     def examples_one(self, x: Mapping[Any, Any], n: int = 3) -> Examples:
-        """Return the rows that the regressor knows and that are nearest to a row, with their targets as they were given."""
+        """Return the stored rows that are nearest to a row, with their targets in the original unit."""
         return find_wrapped_examples(self.regressor, x, n)
 
     @classmethod
@@ -156,30 +162,30 @@ class RegressorWrapper(base.Wrapper[base.Regressor], base.Regressor):
 def explain_wrapped(
     model: Any, x: Mapping[Any, Any], typical: Mapping[Any, Any] | None, groups: Mapping[Any, Hashable] | None, *label: Any
 ) -> Explanation:
-    """Explain a row by the model that another one wraps, which may be behind transformers."""
-    row = x
+    """Explain a row by a wrapped model, which may be the last step of a pipeline; raise a ValueError if it cannot explain."""
+    original_row = x
     while isinstance(model, compose.Pipeline) and not hasattr(model, "explain_one"):
         typical = None if typical is None else _transformed_row(model, typical)[0]
         x, model = _transformed_row(model, x)
     if not hasattr(model, "explain_one"):
-        raise ValueError(f"a {type(model).__name__} explains no decision")
-    grouped = () if isinstance(model, compose.Pipeline) else (groups,)  # a table's model has groups of its own
-    found: Explanation = model.explain_one(x, typical, *grouped, *label)
-    return found if x is row else found.with_values(row)
+        raise ValueError(f"decisions of a {type(model).__name__} cannot be explained: it has no explain_one")
+    grouped = () if isinstance(model, compose.Pipeline) else (groups,)  # a TableModel has its own groups
+    explanation: Explanation = model.explain_one(x, typical, *grouped, *label)
+    return explanation if x is original_row else explanation.with_values(original_row)
 
 
 def find_wrapped_examples(model: Any, x: Mapping[Any, Any], n: int) -> Examples:
-    """Return the examples of the model that another one wraps, which may be behind transformers."""
+    """Return the examples of a wrapped model, which may end a pipeline; raise a ValueError if it stores no rows."""
     while isinstance(model, compose.Pipeline) and not hasattr(model, "examples_one"):
         x, model = _transformed_row(model, x)
     if not hasattr(model, "examples_one"):
-        raise ValueError(f"a {type(model).__name__} knows no rows")
-    found: Examples = model.examples_one(x, n)
-    return found
+        raise ValueError(f"a {type(model).__name__} stores no rows that could be examples")
+    examples: Examples = model.examples_one(x, n)
+    return examples
 
 
 def _transformed_row(pipeline: compose.Pipeline, x: Any) -> tuple[dict[Any, Any], Any]:
-    """Return a row as the last step of a pipeline is given it, and that step."""
+    """Return a row after the transformers of a pipeline, and the last step of the pipeline."""
     if not isinstance(x, Mapping):
         raise ValueError(f"a row must be a mapping of feature names to numbers, not a {type(x).__name__}")
     transformed: tuple[dict[Any, Any], Any] = pipeline._transform_one(dict(x))
@@ -187,11 +193,11 @@ def _transformed_row(pipeline: compose.Pipeline, x: Any) -> tuple[dict[Any, Any]
 
 
 def _list_own_parameters(model: Any) -> list[Any]:
-    """Return the parameters of a wrapper beside its classifier, so that they can be compared."""
-    others = [value for name, value in model._get_params().items() if name != "classifier"]
+    """Return the parameters of a wrapper except for its classifier, in a form that can be compared by ``==``."""
+    values = [value for name, value in model._get_params().items() if name != "classifier"]
     return [
-        (type(each), {name: value for name, value in each._get_params().items() if name != "cm"})
-        if isinstance(each, base.Base)
-        else each
-        for each in others
+        (type(value), {name: nested for name, nested in value._get_params().items() if name != "cm"})
+        if isinstance(value, base.Base)
+        else value
+        for value in values
     ]

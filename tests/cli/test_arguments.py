@@ -62,7 +62,7 @@ OF_LEARN = [
     (["--threshold", "f11", "--positive", "a"], "--threshold f11: there is no such metric for classifiers"),
     (["--costs", "a=1,a=2"], "--costs a=1,a=2: a stands there twice"),
     (["--threshold", "0.2", "--costs", "a=2"], "leave one out"),
-    (["--threshold", "1.5", "--positive", "a"], "a threshold must lie between 0 and 1"),
+    (["--threshold", "1.5", "--positive", "a"], "threshold must lie between 0 and 1"),
     (["--threshold", "f1"], "which label is it about? --positive LABEL"),
     (["--threshold", "LogLoss", "--positive", "a"], "--threshold LogLoss: it must be a number, or a metric of labels"),
     (["--costs", "a"], "a is no LABEL=COST"),

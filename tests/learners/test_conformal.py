@@ -30,7 +30,7 @@ def test_the_threshold_is_that_of_the_sorted_window(scores, level):
         assert found.threshold == due
         misses = min(max(misses + 0.02 * (1.0 - level - (score > due)), -1.0), 2.0)
         last.append(score)
-        found.learn(score)
+        found.add_score(score)
 
 
 def numbers(n, seed=0):
@@ -106,8 +106,8 @@ def test_intervals_as_river_asks_for_them():
 
 
 def test_parameters():
-    raises("must be one of river", ConformalRegressor, BSGDClassifier())
-    raises("must be one of river", ConformalClassifier, BSGDRegressor())
+    raises("must be a river", ConformalRegressor, BSGDClassifier())
+    raises("must be a river", ConformalClassifier, BSGDRegressor())
     for level in (0.0, 1.0, -1, "high", None):
         raises("level", ConformalRegressor, BSGDRegressor(), level, error=(ValueError, TypeError))
     for window in (5, 1e9, "many"):

@@ -41,7 +41,7 @@ def test_support_vectors_of_every_learner(kind):
     raises("has learned nothing", kind(**parameters).examples_one, x)
     raises("n must be", model.examples_one, x, 0)
     if not hasattr(model, "effort") and (kind.__name__ == "FOGD" or not hasattr(model, "support_vectors")):
-        raises("knows no rows", model.examples_one, x)
+        raises("stores no rows", model.examples_one, x)
         return
     raises("'a'", model.examples_one, {**x, "a": math.nan})
     found = model.examples_one(x, n=4)
@@ -139,7 +139,7 @@ def test_columns_of_a_table_come_back():
     assert {each.values["city"] for each in near} <= {"another", *frame["city"]}
     linear = TableEncoder("city:category") | OnlineLinearSVC()
     linear.learn_many(frame[["city"]], frame["y"])
-    raises("knows no rows", linear.examples_one, {"city": "c0"})
+    raises("stores no rows", linear.examples_one, {"city": "c0"})
     raises("not a Series: give x.to_dict()", model.examples_one, frame.iloc[-1])
     gaps = TableEncoder(when_missing="indicator") | BSGDClassifier(budget=50)
     for i in range(50):
@@ -172,9 +172,9 @@ def test_machines_pipelines_and_wrappers():
     for far in (math.nan, 1e300):
         raises("not finite, or too large", examples_one, machine, [0.0, far])
     raises("or is not fitted", examples_one, CSMOClassifier(), [1.0])
-    raises("knows no rows", examples_one, CSMOClassifier(kernel="precomputed").fit(X @ X.T, y), X[0])
+    raises("stores no rows", examples_one, CSMOClassifier(kernel="precomputed").fit(X @ X.T, y), X[0])
     model, rows = learned(preprocessing.StandardScaler() | BSGDClassifier(budget=20))
     assert {*examples_one(model, rows[0][0]).nearest} == {*model["BSGDClassifier"].labels}
     model, _ = learned(CostSensitiveClassifier(preprocessing.StandardScaler() | SVMClassifier(seed=0), {"low": 2.0}))
     assert examples_one(model, rows[0][0]).what == "rows"
-    raises("knows no rows", examples_one, preprocessing.StandardScaler(), {})
+    raises("stores no rows", examples_one, preprocessing.StandardScaler(), {})

@@ -118,7 +118,7 @@ def test_pickles_with_other_parameters_or_names_are_refused(model):
 
 def test_parameters_of_a_model_are_fixed(model):
     for name in ("budget", "l2", "kernel"):
-        refused(rf"{name} is fixed when a model is made: model.clone\(", setattr, model, name, 3, error=AttributeError)
+        refused(rf"{name} cannot change after construction: model.clone\(", setattr, model, name, 3, error=AttributeError)
     assert model.budget == 5
 
 

@@ -153,7 +153,10 @@ def test_what_is_refused_changes_nothing():
     named = TunedThresholdClassifier(Stub(("ham", "spam")), metrics.F1())
     named.learn_one({"p": 0.5}, "ham")
     refused(
-        r"positive one is True, which is neither: give it as metrics.F1\(pos_val='spam'\)", named.learn_one, {"p": 0.5}, "spam"
+        r"positive label is True, but the labels are 'ham' and 'spam': set it, as in metrics.F1\(pos_val='spam'\)",
+        named.learn_one,
+        {"p": 0.5},
+        "spam",
     )
 
 
@@ -162,7 +165,7 @@ def test_what_is_refused_changes_nothing():
     [
         ({"classifier": linear_model.LinearRegression()}, "classifier must be"),
         ({"metric": metrics.LogLoss()}, "metric must be"),
-        ({"metric": metrics.ConfusionMatrix()}, "metric must be one number"),
+        ({"metric": metrics.ConfusionMatrix()}, "metric must have a single number as value"),
         ({"horizon": 0}, "horizon must be"),
     ],
     ids=str,

@@ -110,8 +110,8 @@ def test_before_anything_was_learned():
 @pytest.mark.parametrize(
     ("costs", "message"),
     [
-        ({}, "costs must be numbers by label"),
-        (3.0, "costs must be numbers by label"),
+        ({}, "costs must be a mapping of label to number"),
+        (3.0, "costs must be a mapping of label to number"),
         ({"a": 0.0}, "the cost of 'a' must be a number above 0"),
         ({"a": float("nan")}, "the cost of 'a' must be a number above 0"),
         ({"a": 1e10}, "at most 1e"),
@@ -120,7 +120,7 @@ def test_before_anything_was_learned():
 )
 def test_costs_that_are_none(costs, message):
     refused(message, CostSensitiveClassifier, BSGDClassifier(), costs)
-    with pytest.raises(ValueError, match="the classifier must be one of river"):
+    with pytest.raises(ValueError, match="classifier must be a river classifier"):
         CostSensitiveClassifier(BSGDRegressor(), {"a": 1.0})
     saved = CostSensitiveClassifier(BSGDClassifier(), {"a": 2.0})
     refused(message, saved.__setstate__, {"classifier": saved.classifier, "costs": costs})
@@ -151,7 +151,7 @@ def test_the_label_that_is_predicted_is_explained():
     assert moved
     refused("no label 'egg'", model.classifier.explain_one, {"a": 1.0}, label="egg")
     other = CostSensitiveClassifier(linear_model.LogisticRegression(), {True: 2.0})
-    refused("explains no decision", other.explain_one, {"a": 1.0})
+    refused("cannot be explained", other.explain_one, {"a": 1.0})
 
 
 def test_numbers_are_explained_in_their_unit():
@@ -181,7 +181,7 @@ def test_merged_ones_choose_as_one(name):
     if name == "threshold":
         assert (model._counts == models[0]._counts + models[1]._counts).all()
         assert model.n_learned == 900
-    raises("choose labels differently", models[0].merge_with, type(model)(within, {"fine": 2.0} if name == "costs" else None))
+    raises("different costs or metrics", models[0].merge_with, type(model)(within, {"fine": 2.0} if name == "costs" else None))
     raises("--interval", merged, [MADE["conformal"]()] * 2)
 
 
@@ -195,7 +195,7 @@ def test_a_threshold_is_merged_whichever_label_came_first():
     models[1]._counts = models[1]._counts[::-1, ::-1].copy()
     straight = models[1]._counts[::-1, ::-1] + models[0]._counts
     assert (merged(models)._counts == straight).all()
-    raises("choose labels differently", models[0].merge_with, other)
+    raises("different costs or metrics", models[0].merge_with, other)
     other = TunedThresholdClassifier(BSGDClassifier(budget=20, seed=0))
     other.learn_one({"a": 1.0}, "third")
     raises("one threshold is for two classes", models[0].merge_with, other)
