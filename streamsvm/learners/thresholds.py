@@ -179,17 +179,17 @@ class TunedThresholdClassifier(ClassifierWrapper):
         if y in self._labels or not self._labels:
             return
         if len(self._labels) == 1 and isinstance(self.metric, metrics.base.BinaryMetric):
-            positive = self.metric.pos_val
+            positive, first = self.metric.pos_val, short_repr(self._labels[0])
             if positive not in (y, self._labels[0]):
                 name = type(self.metric).__name__
                 raise ValueError(
-                    f"the metric's positive label is {short_repr(positive)}, but the labels are {short_repr(self._labels[0])} and "
-                    f"{short_repr(y)}: set it, as in metrics.{name}(pos_val={short_repr(y)}) (--positive)"
+                    f"the metric's positive label is {short_repr(positive)}, but the labels are {first} and {short_repr(y)}: "
+                    f"set it, as in metrics.{name}(pos_val={short_repr(y)}) (--positive)"
                 )
         if len(self._labels) == 2:
             raise ValueError(
-                f"label {short_repr(y)} is a third one, after {short_repr(self._labels[0])} and {short_repr(self._labels[1])}: "
-                "a threshold needs two classes. For more classes, set class_weight of the classifier instead"
+                f"label {short_repr(y)} is a third one, after {short_repr(self._labels[0])} and {short_repr(self._labels[1])}. "
+                "A threshold needs two classes: for more classes, set class_weight of the classifier instead"
             )
 
     def check_one(self, x: dict[Any, Any], y: Any) -> None:
