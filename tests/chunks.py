@@ -44,7 +44,7 @@ class InChunks(Source):
         rows = self.all[first : first + n]
         self.done += len(rows)
         given = table_of(rows) if self.as_table else rows
-        return self.kind(given, lambda i: f"{self.name}, row {first + i + 1:,}", names=self.kept_names)
+        return self.kind(given, lambda i: f"{self.name}, row {first + i + 1:,}", passthrough_names=self.passthrough_names)
 
 
 def text_of(rows, kind):
@@ -131,12 +131,15 @@ def check_chunks(opened, most, known=()):
                 single = next(singles)
                 rows = chunk.row(i), single.row(0)
                 assert rows[0] == rows[1] if isinstance(rows[1], BadRow) else exact(rows[0]) == exact(rows[1]), rows
-                assert (chunk.place(i), chunk.kept(i, i + 1)) == (single.place(0), single.kept(0, 1))
+                assert (chunk.place(i), chunk.passthrough_columns(i, i + 1)) == (
+                    single.place(0),
+                    single.passthrough_columns(0, 1),
+                )
                 assert chunk.raw(i) == single.raw(0)
             if (table := check_table(chunk, known)) is not None:
                 found += len(chunk) - len(table.unparsed_rows)
-            kept = zip(*(chunk.kept(i, i + 1) for i in range(len(chunk))), strict=True)
-            assert chunk.kept(0, len(chunk)) == [[value for (value,) in column] for column in kept]
+            kept = zip(*(chunk.passthrough_columns(i, i + 1) for i in range(len(chunk))), strict=True)
+            assert chunk.passthrough_columns(0, len(chunk)) == [[value for (value,) in column] for column in kept]
             assert source.position == one.position
         assert next(singles, None) is None
         assert source.position == one.position

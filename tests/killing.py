@@ -27,7 +27,7 @@ def learn(url, options, folder, predictions, *others):
 
     options = dict(options)
     labels, join, delayed, at_once = (options.pop(name, None) for name in ("labels", "join", "delayed", "at_once"))
-    policy["keep"] = options.pop("keep", ())
+    policy["passthrough"] = options.pop("passthrough", ())
     source = open_source(url, **options)
     make_loop = LearningLoop
     if labels is not None:

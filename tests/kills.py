@@ -51,7 +51,7 @@ class Killer(Sink):
         self.pipe, self.rows, self.saves, self.inside = pipe, 0, 0, False
         self.name, self.flush, self.seek, self.close = sink.name, sink.flush, sink.seek, sink.close
         self.write_rows, self.save = sink.write_many, checkpoints.save
-        self.takes_messages = sink.takes_messages
+        self.accepts_messages = sink.accepts_messages
         checkpoints.save = self.saved
 
     def kill(self):

@@ -22,7 +22,7 @@ def read_chunks(source, most=1):
     """The rows of a source, their places, and the positions before the first chunk and after each, as a checkpoint has them."""
     rows, places, positions = [], [], [source.position]
     with source:
-        assert source.keep([]) == []
+        assert source.request_passthrough([]) == []
         for chunk in chunks_of(source, most):
             assert len(chunk) <= most
             rows += [chunk.row(i) for i in range(len(chunk))]

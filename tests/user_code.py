@@ -158,7 +158,11 @@ class Zeros(Source):
         one = Chunk([Row({"a": 0.0}, True)], "zero {}".format)
         assert_type(one.row(0), Row | BadRow)
         assert_type(one.table(["a"]), Table | None)
-        return one if most == 1 else Chunk(Table(("a",), [np.zeros(most)], [True] * most), str, names=self.kept_names)
+        return (
+            one
+            if most == 1
+            else Chunk(Table(("a",), [np.zeros(most)], [True] * most), str, passthrough_names=self.passthrough_names)
+        )
 
     @property
     def position(self) -> Position:
@@ -169,7 +173,7 @@ class Zeros(Source):
 
 
 def run_your_own(zeros: Zeros) -> None:
-    assert_type(LearningLoop(zeros, BSCAClassifier(), keep="a").run(9), Progress)
+    assert_type(LearningLoop(zeros, BSCAClassifier(), passthrough="a").run(9), Progress)
     zeros.read("all")  # type: ignore[arg-type]
 
 

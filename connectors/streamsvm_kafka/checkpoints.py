@@ -464,7 +464,7 @@ class FollowedTopic(Follower):
         check_says_rows(self.path, checkpoint)
         return checkpoint
 
-    def reads(self, place: object) -> bool:
+    def reads_from(self, place: object) -> bool:
         """Return whether a sink is this topic."""
         return isinstance(place, TopicEndpoint) and place.is_same_topic(self._connection, self._topic)
 

@@ -37,7 +37,7 @@ class MessageChunk(Chunk):
         copies: Sequence[Sequence[Any]] | None = None,
     ) -> None:
         if rows is not None:
-            super().__init__(rows, self.place, copies=copies)
+            super().__init__(rows, self.place, passthrough_columns=copies)
         self._source, self._messages, self._within = source, messages, within
         self._decoded: dict[int, tuple[Row | BadRow, list[Any]]] = {}  # rows that were read, and the copies of each
 
@@ -50,7 +50,7 @@ class MessageChunk(Chunk):
     def _read_message(self, i: int) -> tuple[Row | BadRow, list[Any]]:
         if (decoded := self._decoded.get(i)) is not None:
             return decoded
-        names = self._source.kept_names
+        names = self._source.passthrough_names
         value: Any = self._messages.values[i]
         try:
             decoded = self._source.codec.decode_with_fields(value, names)
@@ -77,11 +77,11 @@ class MessageChunk(Chunk):
             self._messages[first:end] if self._within is None else self._messages.select_messages(np.zeros(end - first, np.int64))
         )
 
-    def kept(self, first: int, end: int) -> list[Sequence[Any]]:
-        messages, names = self._messages_of(first, end), self._source.kept_names
+    def passthrough_columns(self, first: int, end: int) -> list[Sequence[Any]]:
+        messages, names = self._messages_of(first, end), self._source.passthrough_names
         place: list[Sequence[Any]] = [messages.partition_list, messages.offsets.tolist()]
         if self._within is not None:
-            return [*super().kept(first, end), *place, self._within[first:end]]
+            return [*super().passthrough_columns(first, end), *place, self._within[first:end]]
         rows = [self._read_message(i)[1] for i in range(first, end)] if names else []
         return [*([row[j] for row in rows] for j in range(len(names))), *place]
 
@@ -153,7 +153,7 @@ class MessageSource(Source):
     """
 
     has_messages = True
-    begins_when_opened = True
+    start_can_change = True
 
     def __init__(self, name: str, topic: str, codec: MessageCodec) -> None:
         self.name: str = name
@@ -182,7 +182,7 @@ class MessageSource(Source):
                 self._open = self._opened_message(self.codec, messages)
             except ValueError as error:
                 bad = BadRow(self.place_of(messages[0]), messages.values[0], str(error))
-                return MessageChunk(self, messages, range(1), [bad], [[None]] * len(self.kept_names))
+                return MessageChunk(self, messages, range(1), [bad], [[None]] * len(self.passthrough_names))
         chunk = self._open.take(self, most)
         if self._open.n_read == len(self._open.rows):
             self._open = None
@@ -194,7 +194,7 @@ class MessageSource(Source):
         # The message may be gone (compaction, a tombstone): the one that comes in its place is new.
         offset, skip = self._skip.pop(message.partition, (-1, 0))
         skip = skip if offset == message.offset else 0
-        rows, columns = codec.decode_rows_with_columns(value, self.kept_names)
+        rows, columns = codec.decode_rows_with_columns(value, self.passthrough_names)
         if skip > len(rows):
             raise ValueError(f"it has {len(rows)} rows, and the checkpoint has learned {skip} of them")
         return OpenMessage(messages, rows, columns, skip)
@@ -204,14 +204,14 @@ class MessageSource(Source):
         if not self._has_tables:
             raise StreamError(f"{self.name}: the checkpoint is of messages with many rows: give that codec, {START_AFRESH}")
 
-    def keep(self, names: Sequence[str]) -> list[str]:
+    def request_passthrough(self, names: Sequence[str]) -> list[str]:
         """Have chunks copy columns, and the place of each row: partition and offset of its message, and its number within that.
 
         Raise a StreamError if columns are requested, and the codec has rows without names.
         """
         if names and not self.has_names:
             raise StreamError(
-                f"{self.name}: column {names[0]!r} cannot be kept: codec={self.codec.name} has numbers without names. "
+                f"{self.name}: column {names[0]!r} cannot be passed through: codec={self.codec.name} has numbers without names. "
                 "Predictions have partition and offset of the message"
             )
-        return [*super().keep(names), "partition", "offset", *["within"] * self._has_tables]
+        return [*super().request_passthrough(names), "partition", "offset", *["within"] * self._has_tables]

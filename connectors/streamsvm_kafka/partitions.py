@@ -257,7 +257,7 @@ class PartitionWorker:
             return
         loop.timings = self.timings
         assignment.source, assignment.loop, assignment.end = source, loop, end
-        source.saved()  # the previous worker could not commit while the group took the partition away
+        source.on_checkpoint()  # the previous worker could not commit while the group took the partition away
         fields = event("partition", partition=number, offset=source.offset, rows=assignment.loop.rows)
         logger.info("%s: partition %d has come, and continues at offset %d", self.name, number, source.offset, extra=fields)
         self._read_on(number, assignment)

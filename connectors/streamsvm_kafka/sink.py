@@ -167,7 +167,7 @@ class KafkaSink(Sink, TopicEndpoint):
     {'topic': 'predictions'}
     """
 
-    takes_messages = True
+    accepts_messages = True
 
     def __init__(self, bootstrap: str, topic: str, *, client: Mapping[str, Any] | None = None) -> None:
         connection = Connection(bootstrap, client or {})

@@ -106,8 +106,8 @@ class KafkaSource(MessageSource):
     ) -> None:
         super().__init__(f"kafka://{bootstrap}/{topic}", topic, codec)
         connection = self._connection = Connection(bootstrap, client)
-        self.endless: bool = not stop_at_end
-        self.waits: bool = self.endless
+        self.is_endless: bool = not stop_at_end
+        self.may_block: bool = self.is_endless
         self._start = parse_start(start, self.name)
         description = describe_topic(connection, topic)
         self._topic_id = description.topic_id
@@ -187,13 +187,13 @@ class KafkaSource(MessageSource):
             following |= {partition: first[partition] for partition in reasons if partition in first}
         self._reader.next_offsets, self._sought = following, True
         self._skip = {p: (offsets[p], n) for p, n in rows_taken.items() if p in offsets and p not in reasons}
-        if pass_ends and not self.endless:
+        if pass_ends and not self.is_endless:
             self._reader.pass_ends = {
                 partition: min(end, ends[partition]) for partition, end in pass_ends.items() if partition in ends
             }
             self._reader.next_partition = turn
 
-    def join(self) -> None:
+    def prepare_for_join(self) -> None:
         """Be read as a part of a `JoinedSource`.
 
         A bounded pass then has the messages of all partitions in the order of their times, and keeps the order within a
@@ -226,12 +226,12 @@ class KafkaSource(MessageSource):
         """
         return self._reader.compute_lag()
 
-    def saved(self) -> None:
+    def on_checkpoint(self) -> None:
         """Commit the `position`, which is now in a checkpoint, for the group. A failure is logged."""
         if self._consumer.group is not None:
             self._reader.topic_offsets.commit_async({int(p): offset for p, offset in self.position["offsets"].items()})
 
-    def reads(self, place: object) -> bool:
+    def reads_from(self, place: object) -> bool:
         """Return whether a sink, or a place of checkpoints, is this topic."""
         return isinstance(place, TopicEndpoint) and place.is_same_topic(self._connection, self.topic)
 
@@ -379,7 +379,7 @@ class PartitionSource(MessageSource):
         self.offset = int(messages.offsets[-1]) + 1
         return messages
 
-    def saved(self) -> None:
+    def on_checkpoint(self) -> None:
         """Commit the position for the group."""
         self._commit({self._partition: self.position["offset"]})
 

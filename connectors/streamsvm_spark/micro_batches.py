@@ -87,12 +87,12 @@ class MicroBatches(Source):
                 for part in self._parts_of(len(X)):
                     table = Table(names, list(X[part].T), labels[part], w[part] if weights else None)
                     place = partial(self._place_of, first + part.start)
-                    yield Chunk(table, place, partial(_raw_row, table), names=self.kept_names)
+                    yield Chunk(table, place, partial(_raw_row, table), passthrough_names=self.passthrough_names)
             refused = {i: _raw_stream(*(column[i].as_py() for column in batch.columns)) for i in np.flatnonzero(~kept).tolist()}
             bad = [BadRow(self._place_of(first, i), raw, _BAD) for i, raw in refused.items()]
             for part in self._parts_of(len(bad)):
                 places, raws = [row.place for row in bad[part]], [row.raw for row in bad[part]]
-                yield Chunk(bad[part], places.__getitem__, raws.__getitem__, names=self.kept_names)
+                yield Chunk(bad[part], places.__getitem__, raws.__getitem__, passthrough_names=self.passthrough_names)
             first += len(batch)
 
     def _parts_of(self, n: int) -> Iterator[slice]:

@@ -198,7 +198,7 @@ def add_stream_arguments(command: argparse.ArgumentParser, label: str, sink_requ
         "columns to copy from each row into its prediction, as they came, to join the two. Predictions of a topic's rows always "
         "have partition and offset, and in a topic the key, time and headers of the row's message"
     )
-    streams.add_argument("--keep", type=parse_names, default=[], metavar="id,ts", help=text)
+    streams.add_argument("--passthrough", type=parse_names, default=[], metavar="id,ts", help=text)
     formats = ["csv", "jsonl", "libsvm", "parquet", "arrow"]
     streams.add_argument("--format", choices=formats, help="the format of SOURCE, if its name does not show it")
     text = (

@@ -65,7 +65,7 @@ class StreamJob:
     start: str | None = None
     stop_at_end: bool = True
     to: str | None = None
-    keep: list[str] = field(default_factory=list)
+    passthrough: list[str] = field(default_factory=list)
     overwrite: bool = False
     on_error: str = "skip"
     error_limit: int | None = None
@@ -146,10 +146,12 @@ class StreamJob:
             quiet=self.quiet,
             overwrite=self.overwrite,
         )
-        if len(set(self.keep)) < len(self.keep):
-            raise UsageError(f"--keep {','.join(self.keep)} names a column twice")
-        if self.keep and self.to is None:
-            raise UsageError(f"--keep {','.join(self.keep)} copies columns into predictions: say where these go, --to SINK")
+        if len(set(self.passthrough)) < len(self.passthrough):
+            raise UsageError(f"--passthrough {','.join(self.passthrough)} names a column twice")
+        if self.passthrough and self.to is None:
+            raise UsageError(
+                f"--passthrough {','.join(self.passthrough)} copies columns into predictions: say where these go, --to SINK"
+            )
         _ = self.table_flags
 
 

@@ -97,7 +97,7 @@ def learn(job: LearnJob) -> bool:
             checkpoints=checkpoints,
             on_progress=display.show_progress,
             on_error=on_error,
-            keep=job.keep,
+            passthrough=job.passthrough,
             computed_fields=list(filter(None, [make_conformal_fields(model)])),
             **job.make_score(),
             **job.loop_limits,

@@ -46,7 +46,7 @@ def run_predict(arguments: argparse.Namespace) -> bool:
         usual_label = None if job.text_format == "libsvm" else read_saved_label(saved)
         checkpoints = None if job.checkpoint is None else stack.enter_context(CheckpointFolder(job.checkpoint))
         source, sink, on_error = stack.enter_context(open_streams(job, table, usual_label))
-        if not isinstance(job.model, Path) and any(map(models.reads, (sink, on_error))):
+        if not isinstance(job.model, Path) and any(map(models.reads_from, (sink, on_error))):
             raise CommandError(f"{job.model} holds models: give predictions and refused rows another topic")
         model = apply_decision(saved.model, job.decide, job.decision.flag, job.abstain)
         last = steps_of(model)[1]
@@ -63,7 +63,7 @@ def run_predict(arguments: argparse.Namespace) -> bool:
             version=saved.header["rows"] if follow is not None else 0,
             checkpoints=checkpoints,
             on_error=on_error,
-            keep=job.keep,
+            passthrough=job.passthrough,
             **job.loop_limits,
         )
         before = loop.progress.predicted

@@ -112,7 +112,7 @@ def read_start_position(job: StreamJob, table: TableOptions) -> Position | None:
     """Return where the source begins; None if that does not depend on when it is opened."""
     with contextlib.ExitStack() as stack:
         source = _source_of(job, table, stack, None)
-        return source.position if source.begins_when_opened else None
+        return source.position if source.start_can_change else None
 
 
 def _source_of(

@@ -19,7 +19,7 @@ class Resumable:
     new object has: counts from 0 on, finite numbers, arrays of the same form, no more in a queue than it holds.
 
     >>> class Mean(Resumable):
-    ...     _saved = ("_rows", "_total")
+    ...     _saved_attributes = ("_rows", "_total")
     ...     def __init__(self):
     ...         self._rows, self._total = 0, 0.0
     >>> mean = Mean()

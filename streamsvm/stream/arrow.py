@@ -183,14 +183,14 @@ class ArrowSource(TableSource):
                     yield batch.slice(begin, _ROWS_AT_ONCE)
                 skipped -= min(skipped, batch.num_rows)
 
-    def keep(self, names: Sequence[str]) -> list[str]:
-        """Have chunks copy columns, as `Source.keep`; raise a StreamError if the file does not have one of them."""
+    def request_passthrough(self, names: Sequence[str]) -> list[str]:
+        """Have chunks copy columns, as `Source.request_passthrough`; raise a StreamError if the file lacks one of them."""
         within = {name: column.upto(name) for column in reversed(self._all) for name in column.path}
         if missing := [name for name in names if name not in within]:
             columns = ", ".join(column.name for column in self._all)
-            raise StreamError(f"{self.name}: there is no column {missing[0]!r} to keep. It has: {columns}")
+            raise StreamError(f"{self.name}: there is no column {missing[0]!r} to pass through. It has: {columns}")
         self._kept = [within[name] for name in names]
-        return super().keep(names)
+        return super().request_passthrough(names)
 
     @property
     def position(self) -> Position:
@@ -202,7 +202,7 @@ class ArrowSource(TableSource):
         self._check_new()
         rows = position.get("rows")
         if not {"rows", "file_digest", "label"} <= position.keys() or type(rows) is not int or not 0 <= rows < 2**63:
-            raise self._unlike_error(position)
+            raise self._foreign_position_error(position)
         if position["file_digest"] != self._digest:
             raise StreamError(f"{self.name} is not the file of the checkpoint, or was rewritten. Give that file, {START_AFRESH}")
         self._check_columns(position)
@@ -221,7 +221,7 @@ class BatchChunk(Chunk):
     """Rows of a record batch, with columns as the file has them."""
 
     def __init__(self, columns: Table, parser: TableParser, place: Callable[[int], str], copies: Sequence[Sequence[Any]]) -> None:
-        super().__init__(columns, place, copies=copies)
+        super().__init__(columns, place, passthrough_columns=copies)
         self._columns, self._parser = columns, parser
 
     @cached_property

@@ -1,4 +1,4 @@
-"""Rows of a chunk that a model takes in one call, as a matrix."""
+"""Batches of rows for the stream loops: as many rows of a chunk as a model can process in one call."""
 
 from __future__ import annotations
 
@@ -13,135 +13,147 @@ from streamsvm.core.checks import LARGEST_FLOAT32
 from streamsvm.stream.rows import NUMBERS, RowError, ValidatingPipeline, checked_number, is_number
 from streamsvm.stream.tables.chunk import Chunk, Table, to_float_prefix
 
+_INT_LIMIT = 2**1023  # converting an int of this magnitude to float64 may overflow, so `to_float_prefix` refuses it
+_IGNORED_IF_UNKNOWN = (str, bytes, float, np.floating, np.bool_, type(None))
+
+
+class Batch(NamedTuple):
+    """n consecutive rows of a table, as arguments of ``predict_then_learn``."""
+
+    X: np.ndarray
+    """Values of the features ``names``, float64 [n, features]; 0 if missing."""
+    names: Sequence[Hashable]
+    y: list[Any]
+    """The n labels, or targets as floats; None for a row without one."""
+    weights: np.ndarray | None
+    """Row weights, float64 [n]; None if the stream has no weights."""
+    n_empty: int
+    """Number of rows without any feature value."""
+    update_encoder: Callable[[], None]
+    """Function to call after the learner has learned the rows: the `TableEncoder`, if any, then learns them, too."""
+    table: Table
+    start: int
+    """Index of the first row in ``table``."""
+
 
 def supports_batches(pipeline: ValidatingPipeline, learns: bool) -> bool:
-    """Whether a model takes many rows in one call: a learner of this library, with nothing or a `TableEncoder` before it."""
+    """Return whether a model can process rows in batches: learners of this library can, alone or behind a `TableEncoder`."""
     if pipeline.encoder is None and not pipeline.is_bare_learner:
         return False
     return hasattr(pipeline.last_step, "predict_then_learn") and (not learns or pipeline.last_step.can_learn_many)
 
 
-class Batch(NamedTuple):
-    """Rows that a model takes in one call, as `predict_then_learn` takes them."""
-
-    X: np.ndarray
-    names: Sequence[Hashable]
-    y: list[Any]
-    weights: np.ndarray | None
-    empty: int
-    """The number of rows that have no feature."""
-    learn: Callable[[], None]
-    """Has the encoder learn the rows, once the learner has."""
-    table: Table
-    """The table in which the rows are."""
-    first: int
-    """The number of the first one there."""
-
-
 def next_batch(
-    chunk: Chunk, first: int, end: int, pipeline: ValidatingPipeline, learns: bool, knows: Callable[[Any], bool], regression: bool
+    chunk: Chunk,
+    start: int,
+    stop: int,
+    pipeline: ValidatingPipeline,
+    learns: bool,
+    knows_label: Callable[[Any], bool],
+    regression: bool,
 ) -> Batch | None:
-    """Return the rows ``first`` to ``end - 1`` of a chunk, or those before one that must be taken alone; None if there are none.
+    """Return rows ``start`` to ``stop`` (exclusive) of a chunk as a batch; None if the first of them must be processed alone.
 
-    Such a row cannot be read, has a new feature or a new label (for which ``knows`` returns False), or a value that a model
-    refuses. Rows that are only predicted have nothing new. For a ``regression``, labels become numbers.
+    The batch ends early, before a row that is unreadable or invalid or, if the model ``learns``, has a new feature or label.
     """
-    if not learns and pipeline.last_step.overflow == "hash":  # features that are not known may have columns, too
+    if not learns and pipeline.last_step.overflow == "hash":  # features that the model does not list may share hashed columns
         return None
-    known = pipeline.last_step.feature_names
-    table = chunk.table(known if pipeline.encoder is None else ())
+    known_features = pipeline.last_step.feature_names
+    table = chunk.table(known_features if pipeline.encoder is None else ())
     if table is None:
         return None
-    for positions in (table.unparsed_rows, table.rows_with_nulls if pipeline.encoder is None else ()):
-        i = bisect.bisect_left(positions, first)
-        end = min(end, positions[i] if i < len(positions) else end)
-    y: list[Any] = [None] * (end - first) if table.y is None else table.y[first:end]
-    weights = None if table.weights is None else table.weights[first:end]
+    for excluded_rows in (table.unparsed_rows, table.rows_with_nulls if pipeline.encoder is None else ()):
+        position = bisect.bisect_left(excluded_rows, start)
+        stop = min(stop, excluded_rows[position] if position < len(excluded_rows) else stop)
+    y: list[Any] = [None] * (stop - start) if table.y is None else table.y[start:stop]
+    weights = None if table.weights is None else table.weights[start:stop]
     if learns and regression:
-        y, end = _targets_of(y, first)
+        y = _leading_targets(y)
+        stop = start + len(y)
     elif learns:
         try:
-            if new := {label for label in set(y) if label is not None and not knows(label)}:
-                end = first + next(i for i, label in enumerate(y) if label in new)
-        except TypeError:  # a label that cannot be hashed is invalid
+            if new_labels := {label for label in set(y) if label is not None and not knows_label(label)}:
+                stop = start + next(i for i, label in enumerate(y) if label in new_labels)
+        except TypeError:  # an unhashable label, which is refused when its row is processed alone
             return None
     if pipeline.encoder is not None:
-        end = _first_refused(table, first, end)
-    if first == end:
+        stop = _first_refused_row(table, start, stop)
+    if start == stop:
         return None
     if pipeline.encoder is None:
-        X, names, empty, learn = *_numbers_of(table, first, end, known, learns), lambda: None
+        X, names, n_empty, update_encoder = *_feature_matrix(table, start, stop, known_features, learns), lambda: None
     else:
-        learned = np.array([label is not None for label in y[: end - first]]) if learns else np.zeros(end - first, bool)
+        is_learned = np.array([label is not None for label in y[: stop - start]]) if learns else np.zeros(stop - start, bool)
         if weights is not None:
-            learned &= weights[: end - first] > 0.0
-        X, names, empty, learn = pipeline.encoder.encode(
-            table, first, end, learned if learns else None, known, y[: end - first], weights
+            is_learned &= weights[: stop - start] > 0.0
+        X, names, n_empty, update_encoder = pipeline.encoder.encode(
+            table, start, stop, is_learned if learns else None, known_features, y[: stop - start], weights
         )
     n = len(X)
-    return Batch(X, names, y[:n], None if weights is None else weights[:n], empty, learn, table, first) if n else None
+    return Batch(X, names, y[:n], None if weights is None else weights[:n], n_empty, update_encoder, table, start) if n else None
 
 
-def _targets_of(ys: list[Any], first: int) -> tuple[list[Any], int]:
-    """Return labels as numbers to predict, up to an invalid one, and the number of its row."""
+def _leading_targets(labels: list[Any]) -> list[Any]:
+    """Convert labels to regression targets, up to the first label that is not a finite number; None stays None."""
     targets: list[Any] = []
-    for y in ys:
+    for label in labels:
         try:
-            targets.append(None if y is None else checked_number(y))
+            targets.append(None if label is None else checked_number(label))
         except RowError:
             break
-    return targets, first + len(targets)
+    return targets
 
 
-def _numbers_of(
-    table: Table, first: int, end: int, known: Sequence[Hashable], learns: bool
+def _feature_matrix(
+    table: Table, start: int, stop: int, known_features: Sequence[Hashable], learns: bool
 ) -> tuple[np.ndarray, list[Hashable], int]:
-    """Return the known features of the rows before one with another value; their names, and the number of rows without any."""
-    features, names, columns = set(known), [], []
-    for name, values in zip(table.names, table.columns, strict=True):
-        part = values[first:end]
-        if not learns and name not in features:
-            if isinstance(part, list):  # texts are left out, and other values that are no numbers are refused
-                end = first + next((i for i, value in enumerate(part) if not _may_be_left_out(value)), len(part))
+    """Return the known features of a table's rows as float64 [n, features], their names, and the number of all-missing rows.
+
+    The matrix ends before the first row that the learner would refuse or, if it ``learns``, that has a new feature.
+    """
+    known_names, names, columns = set(known_features), [], []
+    for name, column in zip(table.names, table.columns, strict=True):
+        values = column[start:stop]
+        if not learns and name not in known_names:
+            if isinstance(values, list):
+                stop = start + next((i for i, value in enumerate(values) if not _is_ignored_if_unknown(value)), len(values))
             continue
-        numbers, n = to_float_prefix(part)
-        end = first + n
-        if name in features:
+        numbers, n_numbers = to_float_prefix(values)
+        stop = start + n_numbers
+        if name in known_names:
             names.append(name)
             columns.append(numbers)
-        elif len(present := np.flatnonzero(numbers == numbers)):
-            end = first + int(present[0])
-    n = end - first
+        elif len(present := np.flatnonzero(~np.isnan(numbers))):
+            stop = start + int(present[0])
+    n = stop - start
     X = np.column_stack([numbers[:n] for numbers in columns]) if columns else np.empty((n, 0))
     missing = np.isnan(X)
-    if (bad := np.abs(X) > LARGEST_FLOAT32).any():
-        n = int(np.argmax(bad.any(axis=1)))
-    empty = int(missing[:n].all(axis=1).sum())
+    if (too_large := np.abs(X) > LARGEST_FLOAT32).any():
+        n = int(np.argmax(too_large.any(axis=1)))
+    n_empty = int(missing[:n].all(axis=1).sum())
     X[missing] = 0.0
-    return X[:n], names, empty
+    return X[:n], names, n_empty
 
 
-def _may_be_left_out(value: Any) -> bool:
-    """Return whether a learner that only predicts ignores this value of an unknown feature."""
-    return isinstance(value, _LEFT_OUT) or (isinstance(value, int) and abs(value) < _TOO_LARGE)
+def _is_ignored_if_unknown(value: Any) -> bool:
+    """Return whether a predicting learner ignores this value of an unknown feature; it refuses rows with any other value."""
+    return isinstance(value, _IGNORED_IF_UNKNOWN) or (isinstance(value, int) and abs(value) < _INT_LIMIT)
 
 
-_LEFT_OUT = (str, bytes, float, np.floating, np.bool_, type(None))
-_TOO_LARGE = 1 << 1023
-
-
-def _first_refused(table: Table, first: int, end: int) -> int:
-    """Return the number of the first row that `check_numbers` refuses, ``end`` if it refuses none."""
-    for values in table.columns:
-        part = values[first:end]
-        numbers, n = to_float_prefix(part)
-        if isinstance(part, np.ndarray):
+def _first_refused_row(table: Table, start: int, stop: int) -> int:
+    """Return the index of the first row that `check_numbers` refuses; ``stop`` if all are valid."""
+    for column in table.columns:
+        values = column[start:stop]
+        numbers, n = to_float_prefix(values)  # the first n values
+        if isinstance(values, np.ndarray):
             refused = np.flatnonzero(np.abs(numbers) > LARGEST_FLOAT32)
-            end = first + int(refused[0]) if len(refused) else end
+            stop = start + int(refused[0]) if len(refused) else stop
             continue
-        if n < len(part) and not any(issubclass(kind, NUMBERS) for kind in set(map(type, part))):  # it has names
-            continue
-        wrong = (i for i in np.flatnonzero(~(np.abs(numbers) <= LARGEST_FLOAT32)).tolist() if part[i] is not None)
-        others = (i for i in range(n, len(part)) if is_number(part[i]) and not -LARGEST_FLOAT32 <= part[i] <= LARGEST_FLOAT32)
-        end = first + next(itertools.chain(wrong, others), end - first)
-    return end
+        if n < len(values) and not any(issubclass(kind, NUMBERS) for kind in set(map(type, values))):
+            continue  # a column of category names
+        refused_early = (i for i in np.flatnonzero(~(np.abs(numbers) <= LARGEST_FLOAT32)).tolist() if values[i] is not None)
+        refused_late = (
+            i for i in range(n, len(values)) if is_number(values[i]) and not -LARGEST_FLOAT32 <= values[i] <= LARGEST_FLOAT32
+        )
+        stop = start + next(itertools.chain(refused_early, refused_late), stop - start)
+    return stop

@@ -20,7 +20,7 @@ from streamsvm.core.warning import warn
 from streamsvm.files.container import CorruptFileError, ModelFileError, read_file, unpack_container
 from streamsvm.files.locks import try_lock
 from streamsvm.files.model_file import is_model, read_metadata, read_parts, serialize_parts, sync_folder, write_file
-from streamsvm.stream.endpoints import Closing, Sink
+from streamsvm.stream.endpoints import Closeable, Sink
 from streamsvm.stream.logs import tell_checkpoint
 
 logger: logging.Logger = logging.getLogger(__name__)
@@ -76,7 +76,7 @@ class CorruptCheckpointError(CheckpointError):
     """A checkpoint is not as it was written."""
 
 
-class Checkpoints(Closing):
+class Checkpoints(Closeable):
     """The place of a run's checkpoints, into which one process at a time writes: the base of a folder, and of a topic."""
 
     path: Path | str

@@ -55,7 +55,7 @@ class ColumnMonitor(Resumable):
     "column 'age' was never learned: it is left out (1 of 1 rows). Is it 'Age'? It is written 'age'"
     """
 
-    _saved = ("rows", "_complete", "_values", "_unknown_names")
+    _saved_attributes = ("rows", "_complete", "_values", "_unknown_names")
 
     def __init__(
         self, learned: Sequence[Hashable] = (), encoder: TableEncoder | None = None, ignored: Sequence[Hashable] = ()

@@ -122,8 +122,8 @@ class CSVSource(TextSource):
             if 2 * sum(isinstance(_cell_value(name), float) for name in self._names) >= len(self._names) > 1:
                 hint = ". Is its first line a row? Put a line with names before it"
             raise self._header_error(problem + hint)
-        if n and (missing := [name for name in self.kept_names if name not in self._names]):
-            raise self._header_error(f"there is no column {missing[0]!r} to keep. It has: {', '.join(self._names)}")
+        if n and (missing := [name for name in self.passthrough_names if name not in self._names]):
+            raise self._header_error(f"there is no column {missing[0]!r} to pass through. It has: {', '.join(self._names)}")
         self._longest_name = max(self._names, key=len, default="").encode(self._encoding, "replace")
         self._at = self._names.index(self._label) if self._label in self._names else -1
         self._features = [name for i, name in enumerate(self._names) if i != self._at]
@@ -228,7 +228,7 @@ class CSVSource(TextSource):
         return n if n == 1 or (fits and not self._is_header(cells)) else 0
 
     def _bad_chunk(self, row: BadRow) -> Chunk:
-        return Chunk([row], lambda _: row.place, lambda _: row.raw, copies=[[None]] * len(self.kept_names))
+        return Chunk([row], lambda _: row.place, lambda _: row.raw, passthrough_columns=[[None]] * len(self.passthrough_names))
 
     def _warn_of_rows_within(self, chunk: LinesChunk) -> None:
         """Warn once where a cell of several lines has one that looks like a row: perhaps a quote was not closed."""
@@ -325,9 +325,9 @@ class CSVSource(TextSource):
     def _parse_passthrough(self, line: str) -> Sequence[Any]:
         cells = self.cells_of(line)
         return (
-            [cells[self._names.index(name)] or None for name in self.kept_names]
+            [cells[self._names.index(name)] or None for name in self.passthrough_names]
             if len(cells) == len(self._names) and not self._is_header(cells)
-            else [None] * len(self.kept_names)
+            else [None] * len(self.passthrough_names)
         )
 
     def _parse_line(self, line: str) -> Row:
@@ -365,7 +365,7 @@ class _Cells:
     def _plan_columns(self) -> None:
         source, n = self._source, len(self._source._names)
         self._columns, self._places = np.full(n, -1), np.full(n, -1)
-        kept = {source._names.index(name) for name in source.kept_names}
+        kept = {source._names.index(name) for name in source.passthrough_names}
         numbers = [i for i in range(n) if i not in self._dropped and i not in self._texts and i != source._at]
         texts = sorted({*self._texts, *kept, *([source._at] if source._at >= 0 else [])})
         self._columns[numbers], self._places[texts] = np.arange(len(numbers)), np.arange(len(texts))
@@ -435,9 +435,11 @@ class _Cells:
                 columns.append(source._parser.parse_column(source._names[cell], numbers) if source._reads else numbers)
         y = self._label.of(texts_of(source._at), odd) if source._at >= 0 else None
         names = tuple(source._names[cell] for cell in self._features)
-        kept = [[self._text_of(text) or None for text in texts_of(source._names.index(name))] for name in source.kept_names]
+        kept = [
+            [self._text_of(text) or None for text in texts_of(source._names.index(name))] for name in source.passthrough_names
+        ]
         for i in odd.rows if kept else ():
-            for values, value in zip(kept, source.kept_of(lines[i]), strict=True):
+            for values, value in zip(kept, source.read_passthrough(lines[i]), strict=True):
                 values[i] = value
         return LinesChunk(source, lines, first, Table(names, columns, y, None, odd.rows), kept)
 

@@ -64,7 +64,7 @@ class DriftWatch(Resumable):
     1
     """
 
-    _saved = ("description", "drifts", "_sum", "_count", "_recent")
+    _saved_attributes = ("description", "drifts", "_sum", "_count", "_recent")
 
     def __init__(self, detector: Any, on_drift: OnDrift = "count") -> None:
         if on_drift not in get_args(OnDrift):

@@ -65,7 +65,7 @@ class Prediction(TypedDict):
 Record = Mapping[str, Any]
 
 
-class Closing:
+class Closeable:
     """Something that a ``with`` statement closes at its end."""
 
     def close(self) -> None:
@@ -78,7 +78,7 @@ class Closing:
         self.close()
 
 
-class Source(Closing):
+class Source(Closeable):
     """A stream of rows that can be resumed: the base of all sources.
 
     A source of your own derives from it, and gives `name`, `read`, `position` and `seek`; all else has a default here.
@@ -98,13 +98,13 @@ class Source(Closing):
     """Whether features have names, and not numbers alone."""
     weight: str | None = None
     """Name of the column of weights; None if rows have none."""
-    waits: bool = False
+    may_block: bool = False
     """Whether the next row may have to be waited for, as of a pipe or a topic."""
-    endless: bool = False
+    is_endless: bool = False
     """Whether the stream never ends."""
     has_messages: bool = False
     """Whether rows are messages, which have a key and a time of their own (`Chunk.event`, `Chunk.messages`)."""
-    begins_when_opened: bool = False
+    start_can_change: bool = False
     """Whether where the stream begins depends on when it is opened, as of a topic: that is saved before the first row."""
 
     def read(self, most: int) -> Chunk | None:
@@ -131,33 +131,33 @@ class Source(Closing):
         """
         raise NotImplementedError
 
-    def _unlike_error(self, position: Position) -> StreamError:
+    def _foreign_position_error(self, position: Position) -> StreamError:
         text = f"the checkpoint is of another kind of stream ({short_repr(dict(position))}). Give that stream, {START_AFRESH}"
         return StreamError(f"{self.name}: {text}")
 
-    def keep(self, names: Sequence[str]) -> list[str]:
-        """Have chunks copy columns (`Chunk.kept`), and return the names of all that they copy.
+    def request_passthrough(self, names: Sequence[str]) -> list[str]:
+        """Have chunks copy columns (`Chunk.passthrough_columns`), and return the names of all that they copy.
 
         Only before the first row was read; raise a StreamError if the stream cannot. By default, the columns are those of the
-        features, and the chunk is made with these names (`kept_names`).
+        features, and the chunk is made with these names (`passthrough_names`).
         """
-        self.kept_names = list(names)
-        return self.kept_names
+        self.passthrough_names = list(names)
+        return self.passthrough_names
 
-    kept_names: Sequence[str] = ()
-    """The columns that `keep` has asked for."""
+    passthrough_names: Sequence[str] = ()
+    """The columns that `request_passthrough` has asked for."""
 
-    def join(self) -> None:
+    def prepare_for_join(self) -> None:
         """Be read as one of two streams of a `JoinedSource`.
 
         An endless stream gives an empty chunk then only where it has read all that there is, and then at once. Raise a
         StreamError if the stream cannot be joined.
         """
 
-    def saved(self) -> None:
+    def on_checkpoint(self) -> None:
         """Take note that a checkpoint holds the present `position`."""
 
-    def reads(self, place: object) -> bool:  # noqa: ARG002
+    def reads_from(self, place: object) -> bool:  # noqa: ARG002
         """Return whether what is written to a sink, or to a place of checkpoints, would be read here as rows."""
         return False
 
@@ -175,12 +175,12 @@ class Source(Closing):
                 yield chunk.row(0)
 
 
-class Sink(Closing):
+class Sink(Closeable):
     """Takes predictions or dead letters: the base of all sinks."""
 
     name: str
     """Name of the sink in messages (a path, a URL)."""
-    takes_messages: bool = False
+    accepts_messages: bool = False
     """Whether the messages of a topic's rows are to come with their predictions."""
     hint: str = ""
     """Advice that would make it quicker, in words; empty if nothing is known."""
@@ -216,10 +216,10 @@ class WrappedSource(Source):
         self.name: str = source.name
         self.weight: str | None = source.weight if weight is None else weight
         self.has_names: bool = source.has_names
-        self.waits: bool = source.waits
-        self.endless: bool = source.endless
+        self.may_block: bool = source.may_block
+        self.is_endless: bool = source.is_endless
         self.has_messages: bool = source.has_messages
-        self.begins_when_opened: bool = source.begins_when_opened
+        self.start_can_change: bool = source.start_can_change
 
     def read(self, most: int) -> Chunk | None:
         chunk = self._source.read(most)
@@ -236,17 +236,17 @@ class WrappedSource(Source):
     def seek(self, position: Position) -> None:
         self._source.seek(position)
 
-    def keep(self, names: Sequence[str]) -> list[str]:
-        return self._source.keep(names)
+    def request_passthrough(self, names: Sequence[str]) -> list[str]:
+        return self._source.request_passthrough(names)
 
-    def join(self) -> None:
-        self._source.join()
+    def prepare_for_join(self) -> None:
+        self._source.prepare_for_join()
 
-    def saved(self) -> None:
-        self._source.saved()
+    def on_checkpoint(self) -> None:
+        self._source.on_checkpoint()
 
-    def reads(self, place: object) -> bool:
-        return self._source.reads(place)
+    def reads_from(self, place: object) -> bool:
+        return self._source.reads_from(place)
 
     def lag(self) -> dict[Any, int] | None:
         return self._source.lag()

@@ -315,7 +315,7 @@ class JSONLinesSource(TextSource):
 
     def _parse_passthrough(self, line: str) -> Sequence[Any]:
         x = self._fields_of(line)
-        return [at_path(x, name) for name in self.kept_names]
+        return [at_path(x, name) for name in self.passthrough_names]
 
     def _parse_line(self, line: str) -> Row:
         x: dict[Any, Any] = self._fields_of(line)

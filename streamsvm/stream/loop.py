@@ -80,7 +80,7 @@ class LearningLoop(StreamLoop):
     error_share
         Maximum share of refused rows among about the last 1,000, from 0 to 1, by default 0.5, once 100 were refused; beyond,
         the run ends too.
-    keep
+    passthrough
         Columns that are copied from each row into its prediction, as they came, for whoever joins the two. One that a row does
         not have is None. Predictions of a topic's rows also have ``partition`` and ``offset`` of the message, and ``within`` if
         messages have many rows.

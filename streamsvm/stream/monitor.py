@@ -18,7 +18,7 @@ from ipaddress import ip_address
 from typing import Any
 
 from streamsvm.files.messages import missing_package_error, short_repr
-from streamsvm.stream.endpoints import Closing
+from streamsvm.stream.endpoints import Closeable
 from streamsvm.stream.loop import LearningLoop
 from streamsvm.stream.page import finite, live_facts, page
 from streamsvm.stream.progress import Progress, Timings
@@ -41,7 +41,7 @@ class MonitorError(Exception):
     """The server cannot start: its port is in use."""
 
 
-class Monitor(Closing):
+class Monitor(Closeable):
     """Serves what a loop does over HTTP, from a thread of its own.
 
     ``/metrics`` has metrics for Prometheus: ``streamsvm_rows_total``, ``streamsvm_refused_rows_total`` by reason,

@@ -110,8 +110,8 @@ class FilesSource(Source):
         self._source = self._opened(self._paths[self._done])
         if self._stopped:
             self._source.stop()
-        if self.kept_names:
-            self._source.keep(self.kept_names)
+        if self.passthrough_names:
+            self._source.request_passthrough(self.passthrough_names)
 
     def _check_columns(self) -> None:
         columns = {*self._source.columns} - {self._label}
@@ -136,7 +136,7 @@ class FilesSource(Source):
         try:
             done, before = validate_count("files_done", within.pop("files_done")), within.pop("files_digest")
         except (KeyError, ValueError):
-            raise self._unlike_error(position) from None
+            raise self._foreign_position_error(position) from None
         if done:
             if done >= len(self._paths):
                 raise StreamError(
@@ -157,10 +157,10 @@ class FilesSource(Source):
             self._open_next()
         self._source.seek(within)
 
-    def keep(self, names: Sequence[str]) -> list[str]:
-        """Have chunks copy columns, as `Source.keep`."""
-        super().keep(names)
-        return self._source.keep(names)
+    def request_passthrough(self, names: Sequence[str]) -> list[str]:
+        """Have chunks copy columns, as `Source.request_passthrough`."""
+        super().request_passthrough(names)
+        return self._source.request_passthrough(names)
 
     def stop(self) -> None:
         """End before the next row."""

@@ -158,7 +158,7 @@ class PredictionLoop(StreamLoop):
         cannot be scored count as missing.
     checkpoints
         Place for checkpoints; not the folder of the learning loop that made the model. None writes none.
-    positive, window, abstain, keep, computed_fields
+    positive, window, abstain, passthrough, computed_fields
         As in `LearningLoop`.
     checkpoint_every, checkpoint_seconds, on_progress, on_error, error_limit, error_share
         As in `LearningLoop`.

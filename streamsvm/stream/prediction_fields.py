@@ -1,4 +1,4 @@
-"""The parts of predictions beside the label: copies of columns and messages of their rows, all probabilities, an interval."""
+"""Additional fields of predictions: columns copied from the row, metadata of its message, and outputs of the model."""
 
 from __future__ import annotations
 
@@ -16,113 +16,158 @@ from streamsvm.stream.rows import RowError, listed, steps_of
 from streamsvm.stream.tables.chunk import Chunk, MessageColumns
 from streamsvm.stream.tables.table_parser import Names, as_names
 
-#: The most characters of all columns that are copied from a row: predictions must fit into a message of Kafka.
+#: Maximum length of all texts that are copied from one row: its prediction must fit into a Kafka message.
 MAX_COPIED_CHARS = 2**16
-#: The most bytes of the key and the headers that are copied from a message.
+#: Maximum size of the key and the headers that are copied from one message.
 MAX_COPIED_MESSAGE_BYTES = 2**17
 
 
-class PredictionExtension:
-    """The further fields of predictions: columns of the row, its partition and offset in a topic, and ``computed_fields``.
+class ComputedFields(NamedTuple):
+    """Additional fields of each prediction, computed by the model."""
 
-    The source says what its chunks copy. A StreamError says that one of the ``usual`` fields has such a name.
+    names: tuple[str, ...]
+    """Names of the fields."""
+    compute: Callable[[Any, Any], Sequence[Any]]
+    """Function that computes a value for each field from the model and a row as the source read it, before the row is learned."""
+
+
+#: The field ``probabilities``: a mapping of each label, as text, to its probability.
+PROBABILITIES = ComputedFields(
+    ("probabilities",), lambda model, x: [{str(label): float(p) for label, p in model.predict_proba_one(x).items()}]
+)
+
+
+def make_conformal_fields(model: Any) -> ComputedFields | None:
+    """Return fields for a conformal model's interval (``low``, ``high``) or label set (``labels``); None for other models."""
+    last_step = steps_of(model)[1]
+    if hasattr(last_step, "predict_interval_one"):
+        return ComputedFields(
+            ("low", "high"), lambda model, x: [*map(finite_or_none, _call_last_step(model, x, "predict_interval_one"))]
+        )
+    if hasattr(last_step, "predict_set_one"):
+        return ComputedFields(("labels",), lambda model, x: [_call_last_step(model, x, "predict_set_one")])
+    return None
+
+
+def _call_last_step(model: Any, x: Any, method_name: str) -> Any:
+    """Call a method of a pipeline's last step with the transformed row."""
+    transformers, last_step = steps_of(model)
+    for transformer in transformers:
+        x = transformer.transform_one(x)
+    return getattr(last_step, method_name)(x)
+
+
+class PredictionExtension:
+    """Additional fields of a loop's predictions: passthrough columns, the origin of a Kafka message, and ``computed_fields``.
+
+    The source chooses the origin fields, such as partition and offset. If the sink accepts messages, predictions also carry the
+    message of their row. Without a sink, the extension is empty. A passthrough column that has the name of another field,
+    such as one of the ``standard_names``, raises a StreamError.
     """
 
     def __init__(
         self,
         source: Source,
         sink: Sink | None,
-        keep: Names = (),
-        usual: Sequence[str] = (),
+        passthrough: Names = (),
+        standard_names: Sequence[str] = (),
         computed_fields: Sequence[ComputedFields] = (),
     ) -> None:
-        names = as_names("keep", keep)
+        names = as_names("passthrough", passthrough)
         if sink is None and names:
-            raise ValueError("keep copies columns into predictions, and these go nowhere: give sink=... (--to)")
-        self._kept = [] if sink is None else source.keep(names)
-        self._computed = () if sink is None else computed_fields
-        self._asked = bool(names)
-        self._has_messages = sink is not None and sink.takes_messages and source.has_messages
-        #: Their names.
-        self.names: list[str] = [*self._kept, *(name for answer in self._computed for name in answer.fields)]
-        #: Whether predictions have anything of their rows.
-        self.are_any: bool = bool(self.names) or self._has_messages
-        taken = {*usual, *self.names[len(names) :]}
-        if clash := [name for name in names if name in taken]:
+            raise ValueError("passthrough copies columns into predictions, but no sink receives them: pass sink=... (--to)")
+        self._copied_names = [] if sink is None else source.request_passthrough(names)
+        self._computed_fields = () if sink is None else computed_fields
+        self._has_columns = bool(names)
+        self._has_messages = sink is not None and sink.accepts_messages and source.has_messages
+        #: Names of the additional fields.
+        self.field_names: list[str] = [*self._copied_names, *(name for fields in self._computed_fields for name in fields.names)]
+        #: Whether predictions have neither additional fields nor messages.
+        self.is_empty: bool = not self.field_names and not self._has_messages
+        reserved_names = {*standard_names, *self.field_names[len(names) :]}
+        if clashes := [name for name in names if name in reserved_names]:
             raise StreamError(
-                f"{source.name}: column {clash[0]!r} cannot be kept, because predictions have a field of that name. Rename it"
+                f"{source.name}: column {clashes[0]!r} cannot be passed through, because predictions have a field of that name. "
+                "Rename it"
             )
 
-    def columns(self, chunk: Chunk, first: int, end: int) -> dict[str, Sequence[Any]]:
-        """Return what is copied from rows, by field; raise a RowError where that is too long, or no text."""
-        if not self._kept:
+    def copy_columns(self, chunk: Chunk, start: int, stop: int) -> dict[str, Sequence[Any]]:
+        """Return the copied fields of rows ``start`` to ``stop`` (exclusive) by name; RowError as `to_json_columns` raises it."""
+        if not self._copied_names:
             return {}
-        columns = chunk.kept(first, end)
-        return dict(zip(self._kept, to_json_columns(self._kept, columns) if self._asked else columns, strict=True))
+        columns = chunk.passthrough_columns(start, stop)
+        values = to_json_columns(self._copied_names, columns) if self._has_columns else columns
+        return dict(zip(self._copied_names, values, strict=True))
 
-    def messages(self, chunk: Chunk, first: int, end: int) -> MessageColumns | None:
-        """Return the messages of rows for a sink that takes them; raise a RowError where one is too long."""
-        messages = chunk.messages(first, end) if self._has_messages else None
-        if messages is None or messages.largest <= MAX_COPIED_MESSAGE_BYTES:
-            return messages
-        if (size := max(message.size for message in messages)) > MAX_COPIED_MESSAGE_BYTES:
-            text = f"key and headers of the message have {size:,} bytes; predictions can keep {MAX_COPIED_MESSAGE_BYTES:,}"
-            raise RowError("too long", text)
+    def copy_messages(self, chunk: Chunk, start: int, stop: int) -> MessageColumns | None:
+        """Return the messages of rows ``start`` to ``stop`` (exclusive); None if predictions do not carry messages.
+
+        Raises a RowError if the key and the headers of a message are too long.
+        """
+        messages, limit = chunk.messages(start, stop) if self._has_messages else None, MAX_COPIED_MESSAGE_BYTES
+        if messages is not None and messages.largest > limit and (size := max(message.size for message in messages)) > limit:
+            raise RowError("too long", f"key and headers of the message have {size:,} bytes; predictions can carry {limit:,}")
         return messages
 
-    def of_row(self, chunk: Chunk, i: int, model: Any, x: Any) -> tuple[dict[str, Any], MessageColumns | None]:
-        """Return the further fields and the message of a row that the model has not learned yet; raise a RowError as above."""
-        fields = {name: values[0] for name, values in self.columns(chunk, i, i + 1).items()}
-        for answer in self._computed:
-            fields |= zip(answer.fields, answer.of(model, x), strict=True)
-        return fields, self.messages(chunk, i, i + 1)
+    def read_row(self, chunk: Chunk, i: int, model: Any, x: Any) -> tuple[dict[str, Any], MessageColumns | None]:
+        """Return the additional fields of row ``i``, which has the features ``x``, and its message; None if it carries none.
+
+        Call it before the model learns the row. Raises RowError as `copy_columns` and `copy_messages` do.
+        """
+        values = {name: column[0] for name, column in self.copy_columns(chunk, i, i + 1).items()}
+        for fields in self._computed_fields:
+            values |= zip(fields.names, fields.compute(model, x), strict=True)
+        return values, self.copy_messages(chunk, i, i + 1)
 
 
-def check_same_fields(folder: Path | str, header: Mapping[str, Any], now: list[str]) -> None:
-    """Raise a CheckpointError where predictions before a checkpoint have other further fields."""
-    if (then := header.get("further_fields", [])) != now:
+def check_same_fields(folder: Path | str, header: Mapping[str, Any], names: list[str]) -> None:
+    """Raise a CheckpointError if predictions before the checkpoint have other additional fields than ``names``."""
+    if (saved_names := header.get("further_fields", [])) != names:
         raise CheckpointError(
-            f"{folder} was written with predictions that have {short_repr(then)} of their rows, not {short_repr(now)}: "
-            f"ask for the same --keep, --probabilities and --explain (keep=..., computed_fields=...), {START_AFRESH}"
+            f"{folder} was written with predictions that have the additional fields {short_repr(saved_names)}, not "
+            f"{short_repr(names)}: pass the same --passthrough, --probabilities and --explain (passthrough=..., "
+            f"computed_fields=...), {START_AFRESH}"
         )
 
 
 def to_json_columns(names: Sequence[str], columns: Sequence[Sequence[Any]]) -> list[Sequence[Any]]:
-    """Convert columns to values that predictions have: None, bools, numbers and texts.
+    """Convert columns to None, bools, 64-bit ints, finite floats and texts.
 
-    A number that is not finite is None, and a whole one beyond 64 bits is its text. A date is text in ISO 8601; lists and objects
-    are JSON. Raise a RowError if a value is no text that UTF-8 can hold, or is nested too deep, or the texts of a row are too
-    long.
+    Numbers that are not finite become None, and larger ints text. Dates become ISO 8601 text, lists and mappings JSON text.
+    Raises RowError if a text is not valid UTF-8, a value cannot be written as JSON, or the texts of a row are too long together.
 
     >>> to_json_columns(["id", "n", "tags"], [["007"], [float("nan")], [["a", 1]]])
     [['007'], [None], ['["a", 1]']]
     """
-    copied = [
-        values if _are_plain(values) else [_copied_value(name, value) for value in values]
+    converted = [
+        values if _are_json_values(values) else [_to_json_value(name, value) for value in values]
         for name, values in zip(names, columns, strict=True)
     ]
-    longest = sum(max((len(value) for value in values if value.__class__ is str), default=0) for values in copied)
-    if longest > MAX_COPIED_CHARS:  # in one row, perhaps
-        for row in zip(*copied, strict=True):
+    longest = sum(max((len(value) for value in values if value.__class__ is str), default=0) for values in converted)
+    if longest > MAX_COPIED_CHARS:  # the longest texts may be of different rows
+        for row in zip(*converted, strict=True):
             if sum(len(value) for value in row if value.__class__ is str) > MAX_COPIED_CHARS:
-                raise RowError("too long", f"columns to keep have more than {MAX_COPIED_CHARS:,} characters: {listed(names, 5)}")
-    return copied
+                raise RowError(
+                    "too long", f"the passthrough columns have more than {MAX_COPIED_CHARS:,} characters: {listed(names, 5)}"
+                )
+    return converted
 
 
-def _are_plain(values: Sequence[Any]) -> bool:
-    """Return whether all values are ASCII text, whole numbers of 64 bits, bools or None, which are copied as they are."""
-    kinds = set(map(type, values))
-    if not kinds <= _PLAIN:
+def _are_json_values(values: Sequence[Any]) -> bool:
+    """Return whether no value needs a conversion: only None, bools, 64-bit ints and ASCII texts."""
+    types = set(map(type, values))
+    if not types <= _JSON_TYPES:
         return False
-    integers = [value for value in values if value.__class__ is int] if int in kinds else [0]
-    is_ascii = str not in kinds or "".join(value for value in values if value.__class__ is str).isascii()
+    integers = [value for value in values if value.__class__ is int] if int in types else [0]
+    is_ascii = str not in types or "".join(value for value in values if value.__class__ is str).isascii()
     return is_ascii and min(integers) >= -(2**63) and max(integers) < 2**63
 
 
-_PLAIN = frozenset((str, int, bool, type(None)))
+_JSON_TYPES = frozenset((str, int, bool, type(None)))
 
 
-def _copied_value(name: str, value: Any) -> Any:
+def _to_json_value(name: str, value: Any) -> Any:
+    """Convert one value of the column ``name`` as `to_json_columns` does."""
     value = to_python_scalar(value)
     if isinstance(value, float):
         return finite_or_none(value)
@@ -132,61 +177,29 @@ def _copied_value(name: str, value: Any) -> Any:
         return value if -(2**63) <= value < 2**63 else str(value)
     try:
         if isinstance(value, date | time):
-            return None if value != value else value.isoformat()  # the NaT of pandas is not equal to itself
+            return None if value != value else value.isoformat()  # pandas' NaT is a date that differs from itself
         if isinstance(value, bytes):
             return value.decode()
-        text = value if type(value) is str else _json_text(value)
+        text = value if type(value) is str else _to_text(value)
         if not text.isascii():
             text.encode()
-    except (ValueError, TypeError, RecursionError):  # of half a surrogate pair, a NaN in a list, a name that is no text
+    except (ValueError, TypeError, RecursionError):  # a lone surrogate, NaN within a list, a key that is not a str, deep nesting
         raise RowError(
-            "malformed", f"column {name!r} is {short_repr(value)}, which cannot be kept: it is no text, and no JSON"
+            "malformed",
+            f"column {name!r} is {short_repr(value)}, which cannot be passed through: it is neither valid text nor JSON",
         ) from None
     return text
 
 
-def _json_text(value: Any) -> str:
+def _to_text(value: Any) -> str:
+    """Write a collection as JSON, and another value without a JSON type as `str` does."""
     if isinstance(value, Mapping | Sequence):
         return json.dumps(value, default=str, ensure_ascii=False, allow_nan=False)
-    return str(value)  # of a Decimal, or whatever a file can hold
-
-
-class ComputedFields(NamedTuple):
-    """Further fields of each prediction."""
-
-    fields: tuple[str, ...]
-    """Their names."""
-    of: Callable[[Any, Any], Sequence[Any]]
-    """Returns their values, of the model and a row as it came, before the row is learned."""
-
-
-#: The probabilities of all labels, by label.
-PROBABILITIES = ComputedFields(
-    ("probabilities",), lambda model, x: [{str(label): float(p) for label, p in model.predict_proba_one(x).items()}]
-)
-
-
-def make_conformal_fields(model: Any) -> ComputedFields | None:
-    """Return what a model is sure of, if it is a conformal one: the ends of an interval, or the labels of a set; else None."""
-    last = steps_of(model)[1]
-    if hasattr(last, "predict_interval_one"):
-        return ComputedFields(
-            ("low", "high"), lambda model, x: [finite_or_none(end) for end in _said_by_last(model, x, "predict_interval_one")]
-        )
-    if hasattr(last, "predict_set_one"):
-        return ComputedFields(("labels",), lambda model, x: [_said_by_last(model, x, "predict_set_one")])
-    return None
-
-
-def _said_by_last(model: Any, x: Any, method: str) -> Any:
-    steps, last = steps_of(model)
-    for step in steps:
-        x = step.transform_one(x)
-    return getattr(last, method)(x)
+    return str(value)  # such as a Decimal of a Parquet file
 
 
 def select_probabilities(probabilities: Mapping[Any, Sequence[float]], labels: Sequence[Any]) -> list[float | None]:
-    """Return the probability of the label that each row is given, of the probabilities of all labels; None where it has none.
+    """Select the probability of each row's label from the probabilities [n] of all labels; None if the label has none.
 
     >>> select_probabilities({"ham": [0.9, 0.4], "spam": [0.1, 0.6]}, ["ham", "ham"])
     [0.9, 0.4]
@@ -194,11 +207,11 @@ def select_probabilities(probabilities: Mapping[Any, Sequence[float]], labels: S
     return [float(probabilities[label][i]) if label in probabilities else None for i, label in enumerate(labels)]
 
 
-def abstain_below(labels: Sequence[Any], probabilities: Sequence[float | None] | None, least: float) -> tuple[list[Any], int]:
-    """Return labels with None for those that are less probable than ``least``, and how many these are.
+def abstain_below(labels: Sequence[Any], probabilities: Sequence[float | None] | None, threshold: float) -> tuple[list[Any], int]:
+    """Replace labels whose probability is below ``threshold`` by None, and return them and the number of replaced ones.
 
     >>> abstain_below(["ham", "ham"], [0.9, 0.4], 0.8)
     (['ham', None], 1)
     """
-    sure = [None if p is not None and p < least else label for label, p in zip(labels, probabilities or (), strict=True)]
+    sure = [None if p is not None and p < threshold else label for label, p in zip(labels, probabilities or (), strict=True)]
     return sure, sum(label is not None for label in labels) - sum(label is not None for label in sure)

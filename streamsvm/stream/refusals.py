@@ -34,7 +34,7 @@ class Refusals(Resumable):
     streamsvm.stream.endpoints.StreamError: rows.csv, line 10: 2 cells for 3 columns. It is the 2nd row that was refused...
     """
 
-    _saved = ("counts", "_recent", "_recent_row")
+    _saved_attributes = ("counts", "_recent", "_recent_row")
 
     def __init__(self, on_error: str | Path | Sink, limit: int | None = None, share: float = 0.5) -> None:
         if limit is not None and limit < 0:

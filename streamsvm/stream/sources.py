@@ -100,7 +100,7 @@ class TextSource(TableSource):
         self.name: str = self._reader.name
         self._line = self._rows = 0  # lines and rows that were returned
         self._ended = False
-        self.waits: bool = self._reader.stream.is_pipe
+        self.may_block: bool = self._reader.stream.is_pipe
 
     def read(self, most: int) -> Chunk | None:
         """Return the next available rows, as `Source.read`."""
@@ -172,15 +172,15 @@ class TextSource(TableSource):
         """Return lines as a table, as `Chunk.table`; None where many of them have to be read one by one."""
         return None
 
-    def kept_of(self, line: bytes) -> Sequence[Any]:
+    def read_passthrough(self, line: bytes) -> Sequence[Any]:
         """Return what is copied of the row of a line."""
         try:
             return self._parse_passthrough(line.decode(self._encoding))
         except ValueError:
-            return [None] * len(self.kept_names)
+            return [None] * len(self.passthrough_names)
 
     def _parse_passthrough(self, line: str) -> Sequence[Any]:
-        """Return the columns of a line that `keep` has requested, unchanged."""
+        """Return the columns of a line that `request_passthrough` has requested, unchanged."""
         raise NotImplementedError
 
     def _parse_line(self, line: str) -> Row:
@@ -216,7 +216,7 @@ class TextSource(TableSource):
             if not rows <= line <= offset + 1:
                 raise ValueError(f"{rows} rows in {line} lines")
         except (KeyError, ValueError):
-            raise self._unlike_error(position) from None
+            raise self._foreign_position_error(position) from None
         self._check_columns(position)
         if hex_digest(self._reader.head(offset)) != head:
             raise StreamError(
@@ -265,7 +265,7 @@ def not_text(encoding: str, error: UnicodeDecodeError) -> str:
 class LinesChunk(Chunk):
     """Lines of text that are a row each, or several that are one, and are parsed by their source lazily.
 
-    A source that has parsed them already passes their ``table``, and the ``copies`` for predictions.
+    A source that has parsed them already passes their ``table``, and the ``passthrough_columns`` for predictions.
     """
 
     def __init__(
@@ -274,10 +274,10 @@ class LinesChunk(Chunk):
         lines: list[bytes],
         first: int,
         table: Table | None = None,
-        copies: list[list[Any]] | None = None,
+        passthrough_columns: list[list[Any]] | None = None,
     ) -> None:
         self.lines: list[bytes] = lines
-        self._source, self._first, self._copies = source, first, copies
+        self._source, self._first, self._passthrough_columns = source, first, passthrough_columns
         self._has_table, self._table = table is not None, table
         self._numbers: list[int] = []  # of the first line of each row, and of the line behind the rows
         self._known: list[Hashable] = []  # the features that the model knew when the table was read
@@ -310,12 +310,12 @@ class LinesChunk(Chunk):
     def raw(self, i: int) -> bytes:
         return self.lines[i]
 
-    def kept(self, first: int, end: int) -> list[Sequence[Any]]:
-        if self._copies is not None:
-            return super().kept(first, end)
-        if not self._source.kept_names:
+    def passthrough_columns(self, first: int, end: int) -> list[Sequence[Any]]:
+        if self._passthrough_columns is not None:
+            return super().passthrough_columns(first, end)
+        if not self._source.passthrough_names:
             return []
-        rows = [self._source.kept_of(line) for line in self.lines[first:end]]
+        rows = [self._source.read_passthrough(line) for line in self.lines[first:end]]
         return [list(column) for column in zip(*rows, strict=True)]
 
 
@@ -331,11 +331,13 @@ class LIBSVMSource(TextSource):
 
     has_names = False
 
-    def keep(self, names: Sequence[str]) -> list[str]:
+    def request_passthrough(self, names: Sequence[str]) -> list[str]:
         """Raise a StreamError if columns are to be copied: LIBSVM text has none but numbers."""
         if names := list(names):
-            raise StreamError(f"{self.name}: column {names[0]!r} cannot be kept: LIBSVM text has numbers without names only")
-        return super().keep(names)
+            raise StreamError(
+                f"{self.name}: column {names[0]!r} cannot be passed through: LIBSVM text has numbers without names only"
+            )
+        return super().request_passthrough(names)
 
     def _has_row(self, line: bytes) -> bool:
         if b"!" <= line[:1] <= b"~" and line[:1] != b"#":
@@ -435,7 +437,7 @@ class IterableSource(Source):
             row: Row | BadRow = Row(x, y)
         except (TypeError, ValueError):
             row = BadRow(place, None, f"a row must be a pair (x, y), not {short_repr(pair)}")
-        return Chunk([row], lambda i: place, names=self.kept_names)  # noqa: ARG005
+        return Chunk([row], lambda i: place, passthrough_names=self.passthrough_names)  # noqa: ARG005
 
     @property
     def position(self) -> Position:
@@ -449,7 +451,7 @@ class IterableSource(Source):
         try:
             (wanted,) = (validate_count(key, position[key]) for key in {"rows", *position})
         except (KeyError, ValueError):
-            raise self._unlike_error(position) from None
+            raise self._foreign_position_error(position) from None
         for rows in range(wanted):
             if next(self._iterator, None) is None:
                 raise StreamError(f"{self.name} has only {rows:,} rows; the checkpoint has learned {wanted:,}")

@@ -62,7 +62,7 @@ class LoopOptions(TypedDict, total=False):
     on_error: str | Path | Sink
     error_limit: int | None
     error_share: float
-    keep: Names
+    passthrough: Names
     computed_fields: Sequence[ComputedFields]
 
 
@@ -109,7 +109,7 @@ class StreamLoop:
         on_error: str | Path | Sink = "stop",
         error_limit: int | None = None,
         error_share: float = 0.5,
-        keep: Names = (),
+        passthrough: Names = (),
         computed_fields: Sequence[ComputedFields] = (),
     ) -> None:
         if checkpoint_every is not None and checkpoint_every < 1:
@@ -128,10 +128,10 @@ class StreamLoop:
             raise ValueError(f"abstain is a probability, and {type(last).__name__} gives none: leave it out")
         self.source: Source = source
         self.sink: Sink | None = sink
-        self._extension = PredictionExtension(source, sink, keep, self._fields, computed_fields)
+        self._extension = PredictionExtension(source, sink, passthrough, self._fields, computed_fields)
         #: The columns and names of rows, compared with those that the model has learned; of a model that learns, those after a
         #: checkpoint.
-        self.columns: ColumnMonitor = ColumnMonitor(ignored=self._extension.names)
+        self.columns: ColumnMonitor = ColumnMonitor(ignored=self._extension.field_names)
         if not self._learns:
             self.columns.compare_with(columns_of(model), self._pipeline.encoder)
         self.curve: LearningCurve = LearningCurve(self._scores.first.name, window)
@@ -323,7 +323,7 @@ class StreamLoop:
         if self._abstain:
             labels, unsure = abstain_below(labels, probabilities, self._abstain)
             self.abstained += unsure
-        self.columns.add_table(rows.table, rows.first, rows.first + n)
+        self.columns.add_table(rows.table, rows.start, rows.start + n)
         if learns:
             learned = n_labelled
             if weights is not None:
@@ -331,7 +331,7 @@ class StreamLoop:
             self.learned += learned
         self.scored += n_labelled
         self.unlabelled += n - n_labelled
-        self.empty += rows.empty
+        self.empty += rows.n_empty
         self._score_many(scored, labels, chances if wants_all else None)
         y_true = scored if learns else [y if label is None else label for y, label in zip(rows.y, scored, strict=True)]
         return {"y_pred": labels, "y_true": y_true, "probability": probabilities or [None] * n}
@@ -438,7 +438,7 @@ class StreamLoop:
     def _refuse_circles(self, **places: object) -> None:
         """Raise a StreamError where the source would read what the run writes."""
         for what, place in places.items():
-            if place is not None and self.source.reads(place):
+            if place is not None and self.source.reads_from(place):
                 kind = "rows that were refused" if what == "refused" else what
                 raise StreamError(
                     f"{self.source.name} is where {kind} would go, and this run would read them there: give another topic"
@@ -455,7 +455,7 @@ class StreamLoop:
         checkpoints.check(*self._checkpoint_contents()[:2])
         if checkpoint is not None:
             self.source.seek(checkpoint.position(checkpoints.path))
-        elif self.source.begins_when_opened:
+        elif self.source.start_can_change:
             self._save_beginning(checkpoints)
 
     def _resume_run(self, folder: Path | str, checkpoint: Checkpoint) -> None:
@@ -463,7 +463,7 @@ class StreamLoop:
 
     def _save_beginning(self, checkpoints: Checkpoints) -> None:
         checkpoints.begin(_checked_position(self.source.name, "position", self.source.position))
-        self.source.saved()
+        self.source.on_checkpoint()
 
     def _resume_counts(self, header: Mapping[str, Any]) -> None:
         """Continue the counts in the header of a checkpoint; raise an error if they are missing or invalid."""
@@ -480,7 +480,7 @@ class StreamLoop:
         if self.sink is None and saved is not None:
             name = saved.get("name", "of another kind") if isinstance(saved, dict) else short_repr(saved)
             raise CheckpointError(f"{folder} was written with a sink of predictions, {name}: give it too, {START_AFRESH}")
-        check_same_fields(folder, header, self._extension.names)
+        check_same_fields(folder, header, self._extension.field_names)
         try:
             self._refusals.resume(header["refused"])
             sink = None if saved is None else validate_mapping("sink", saved)
@@ -633,13 +633,13 @@ class StreamLoop:
                 self._take_one(chunk, i)
             return n
         try:
-            further = self._extension.columns(chunk, first, first + n)
-            messages = self._extension.messages(chunk, first, first + n)
+            further = self._extension.copy_columns(chunk, first, first + n)
+            messages = self._extension.copy_messages(chunk, first, first + n)
         except RowError:
             return -1
         if (predictions := self._take_together(rows)) is None:
             return -1
-        rows.learn()
+        rows.update_encoder()
         if self.sink is not None:
             self.sink.write_many({"row": range(self.rows, self.rows + n), **predictions, **further}, messages)
         self.rows += n
@@ -655,7 +655,7 @@ class StreamLoop:
             if self.timings is not None:
                 self.timings.began()
             try:
-                further, messages = self._extension.of_row(chunk, i, self.model, x) if self._extension.are_any else ({}, None)
+                further, messages = ({}, None) if self._extension.is_empty else self._extension.read_row(chunk, i, self.model, x)
                 prediction = self._take(x, y)
             except (MemoryError, StreamError):
                 raise
@@ -681,8 +681,8 @@ class StreamLoop:
     def _save_checkpoint(self, checkpoints: Checkpoints) -> None:
         self._scores.flush()
         model, state, facts = self._checkpoint_contents()
-        if self._extension.names:
-            facts["further_fields"] = self._extension.names
+        if self._extension.field_names:
+            facts["further_fields"] = self._extension.field_names
         checkpoints.save(
             model,
             state,
@@ -695,7 +695,7 @@ class StreamLoop:
             **facts,
         )
         self._saved_rows, self._saved_at = self.rows, time.monotonic()
-        self.source.saved()
+        self.source.on_checkpoint()
 
 
 def _checked_position(name: str, method: str, position: Any) -> dict[str, Any]:

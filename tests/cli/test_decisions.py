@@ -91,7 +91,7 @@ def test_a_run_in_pieces_is_the_run_as_a_whole(rows, tmp_path, call):
 def test_what_predictions_say_beside_the_label(rows, new, tmp_path, call):
     call("learn", rows, "--label", "y", "--learner", "bsgd", "--interval", ".9", "--checkpoint", tmp_path / "state", "--quiet")
     assert type(steps_of(load(tmp_path / "state"))[1]) is ConformalClassifier
-    words = ["predict", new, "--model", tmp_path / "state", "--to", tmp_path / "out.jsonl", "--keep", "size"]
+    words = ["predict", new, "--model", tmp_path / "state", "--to", tmp_path / "out.jsonl", "--passthrough", "size"]
     done = call(*words, "--explain", "1", "--abstain", ".8")
     said = records(tmp_path / "out.jsonl")
     assert list(said[0]) == ["row", "y_pred", "y_true", "probability", "size", "labels", "why"]

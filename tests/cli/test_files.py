@@ -32,7 +32,7 @@ def test_they_are_learned_as_one(folder, tmp_path, call, form):
     assert load(tmp_path / "state").predict_proba_one(x) == load(tmp_path / "other").predict_proba_one(x)
     out = [tmp_path / name for name in ("one.jsonl", "other.jsonl")]
     for given, to in ((places, out[0]), ([tmp_path / "all.csv"], out[1])):
-        call("predict", *given, "--model", tmp_path / "state", "--to", to, "--keep", "b,a")
+        call("predict", *given, "--model", tmp_path / "state", "--to", to, "--passthrough", "b,a")
     assert out[0].read_text() == out[1].read_text()
     assert len(out[0].read_text().splitlines()) == 300
 

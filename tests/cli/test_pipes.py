@@ -87,7 +87,7 @@ def test_a_table_from_elsewhere_is_read_from_a_pipe_as_from_a_file(pipe, tmp_pat
 def test_rows_keep_their_places(pipe, call, tmp_path):
     """An error names the line, and predictions have each row once and in order, whether it was looked at or not."""
     lines = [b"oops,1,2,3\n" if i in (5, 350) else b"%d,%c,%d\n" % (i % 9, b"uvw"[i % 3], i % 2) for i in range(400)]
-    words = ["--on-error", tmp_path / "dead.jsonl", "--to", tmp_path / "out.jsonl", "--keep", "a,b"]
+    words = ["--on-error", tmp_path / "dead.jsonl", "--to", tmp_path / "out.jsonl", "--passthrough", "a,b"]
     call("learn", pipe(b"a,b,y\n", *lines), "--label", "y", *words)
     dead = list(map(json.loads, (tmp_path / "dead.jsonl").read_text().splitlines()))
     assert [row["place"].rpartition(", ")[2] for row in dead] == ["line 7", "line 352"]

@@ -136,15 +136,21 @@ def test_columns_of_rows_in_predictions(file, tmp_path, call):
     rows = [f"0{i},2024-02-{i % 28 + 1:02d},{i % 7},{'yes' if i % 7 > 3 else 'no'}" for i in range(60)]
     path, out = file("rows.csv", "id,since,a,y", *rows), tmp_path / "out.csv"
     learn = ["learn", path, "--label", "y", "--columns", "id:drop,since:date", "--learner", "bsgd"]
-    call(*learn, "--to", out, "--checkpoint", tmp_path / "state", "--keep", "id,since")
+    call(*learn, "--to", out, "--checkpoint", tmp_path / "state", "--passthrough", "id,since")
     head, *lines = out.read_text().splitlines()
     assert head == "row,y_pred,y_true,probability,id,since"
     assert [line.split(",")[4:] for line in lines] == [row.split(",")[:2] for row in rows]
-    predict = ["predict", path, "--model", tmp_path / "state", "--to", "-", "--keep", "since,y"]
+    predict = ["predict", path, "--model", tmp_path / "state", "--to", "-", "--passthrough", "since,y"]
     found = call(*predict).rows
     assert [(row["since"], row["y"]) for row in found] == [(row.split(",")[1], row.split(",")[3]) for row in rows]
     followed = call(*predict, "--follow", "--max-rows", 60).rows
     assert followed == [row | {"model": 60} for row in found]
-    call(*learn, "--keep", "id", status=2, says="--keep id copies columns into predictions: say where these go, --to SINK")
-    call(*predict[:-1], "model", "--follow", status=1, says="'model' cannot be kept, because predictions have a field")
-    call(*predict[:-1], "ide", status=1, says="no column 'ide' to keep. It has: id, since, a, y")
+    call(
+        *learn,
+        "--passthrough",
+        "id",
+        status=2,
+        says="--passthrough id copies columns into predictions: say where these go, --to SINK",
+    )
+    call(*predict[:-1], "model", "--follow", status=1, says="'model' cannot be passed through, because predictions have a field")
+    call(*predict[:-1], "ide", status=1, says="no column 'ide' to pass through. It has: id, since, a, y")

@@ -232,7 +232,7 @@ def test_learn(case, bootstrap, given, call, tmp_path, monkeypatch):
     sink, letters, checkpoint = places_of(case, bootstrap, given, tmp_path)
     words = ["learn", *words_of(given, case), "--on-error", letters or "skip"]
     words += [*["--to", sink] * (sink is not None), *["--checkpoint", checkpoint] * (checkpoint is not None)]
-    words += ["--keep", "id,w"] * (case["keep"] == "yes")
+    words += ["--passthrough", "id,w"] * (case["keep"] == "yes")
     group = uuid.uuid4().hex
     words += ["--group", group] * (case["group"] == "yes")
     n_bad, n_labels = N // EVERY, N * (case["labels"] != "inside")
@@ -259,7 +259,7 @@ def test_predict(case, bootstrap, given, call, tmp_path, monkeypatch):
     source = given.source(case["source"], case["labels"] == "yes", case["headers"] == "yes")
     words = ["predict", source, "--model", given.model(case["model"]), "--to", sink, "--on-error", letters or "skip"]
     words += [*["--checkpoint", checkpoint] * (checkpoint is not None), *["--follow"] * (case["follow"] == "yes")]
-    words += [*["--keep", "id,w"] * (case["keep"] == "yes"), *(ANSWERS if case["answers"] == "yes" else ())]
+    words += [*["--passthrough", "id,w"] * (case["keep"] == "yes"), *(ANSWERS if case["answers"] == "yes" else ())]
     n_bad = N // EVERY
     end = run_all(case, words, N + n_bad, call)
     assert (end["rows"], end["predicted"], end["refused"]) == (N + n_bad, N, {"malformed": n_bad})

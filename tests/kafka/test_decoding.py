@@ -86,7 +86,7 @@ def test_a_topic_of_predictions_has_keys_times_and_headers(embedded, producer, s
     out = f"out {at_once}".replace(" ", "-")
     source = source_of("rows")
     model = BSGDClassifier(budget=10) if at_once else make_model()
-    learned(source, KafkaSink(embedded.bootstrap, out, client=embedded.client), model, keep=["id"])
+    learned(source, KafkaSink(embedded.bootstrap, out, client=embedded.client), model, passthrough=["id"])
     rows = {json.loads(message.value)["id"]: message for message in messages(embedded, "rows", n)}
     found = messages(embedded, out, n)
     assert len(found) == len(rows) == n
@@ -103,7 +103,7 @@ def test_a_topic_of_predictions_has_keys_times_and_headers(embedded, producer, s
 
 def test_a_file_of_predictions_has_partition_and_offset(embedded, producer, source_of, tmp_path):
     send(producer, "rows", headers=[("trace", b"x" * (MAX_COPIED_MESSAGE_BYTES + 1))])  # which files do not keep
-    learned(source_of("rows"), FileSink(tmp_path / "out.csv"), keep=["y", "none"])
+    learned(source_of("rows"), FileSink(tmp_path / "out.csv"), passthrough=["y", "none"])
     first, *found = (tmp_path / "out.csv").read_text().splitlines()
     assert first == "row,y_pred,y_true,probability,y,none,partition,offset"
     cells = [line.split(",") for line in found]
@@ -149,7 +149,7 @@ def test_a_key_or_headers_that_are_too_long_refuse_the_row(embedded, producer, s
     out = KafkaSink(embedded.bootstrap, "out", client=embedded.client)
     end = learned(source_of("rows"), out, BSGDClassifier(budget=10), on_error="skip")
     assert (end.learned, end.refused) == (40, {"too long": 2})
-    with pytest.raises(StreamError, match="offset 20: key and headers of the message have 131,185 bytes; predictions can keep"):
+    with pytest.raises(StreamError, match="offset 20: key and headers of the message have 131,185 bytes; predictions can carry"):
         learned(source_of("rows"), KafkaSink(embedded.bootstrap, "out", client=embedded.client))
 
 
@@ -164,7 +164,9 @@ def test_tables_have_the_row_within_the_message(embedded, producer, source_of, t
         writer.write_batch(batch)
     for i in range(3):
         producer.send("tables", stream.getvalue().to_pybytes(), partition=0, key=b"%d" % i).get(10)
-    end = learned(source_of("tables", codec), FileSink(tmp_path / "out.jsonl"), BSGDClassifier(budget=10), keep=["id", "y", "z"])
+    end = learned(
+        source_of("tables", codec), FileSink(tmp_path / "out.jsonl"), BSGDClassifier(budget=10), passthrough=["id", "y", "z"]
+    )
     assert end.learned == 150
     found = [
         (line["id"], line["y"], line["z"], line["partition"], line["offset"], line["within"])
@@ -174,7 +176,7 @@ def test_tables_have_the_row_within_the_message(embedded, producer, source_of, t
     assert found == [(ids[i], labels[i], None, 0, offset, i) for offset in range(3) for i in range(50)]
     out = KafkaSink(embedded.bootstrap, "out", client=embedded.client)
     with closing(out):
-        PredictionLoop(source_of("tables", codec), BSGDClassifier(budget=10), out, keep="id", on_error="skip").run()
+        PredictionLoop(source_of("tables", codec), BSGDClassifier(budget=10), out, passthrough="id", on_error="skip").run()
     for message in messages(embedded, "out", 150):
         assert message.key == b"%d" % json.loads(message.value)["offset"]
 
@@ -185,8 +187,11 @@ def test_rows_without_names(embedded, source_of, tmp_path, codec):
     publish(rows, embedded.bootstrap, "rows", codec, partition=1, client=embedded.client)
     learned(source_of("rows", codec), FileSink(tmp_path / "out.jsonl"), BSGDClassifier(budget=10))
     assert [(line["partition"], line["offset"]) for line in lines(tmp_path / "out.jsonl")] == [(1, i) for i in range(40)]
-    with FileSink(tmp_path / "no.jsonl") as to, pytest.raises(StreamError, match="'id' cannot be kept: .* numbers without names"):
-        LearningLoop(source_of("rows", codec), make_model(), sink=to, keep=["id"])
+    with (
+        FileSink(tmp_path / "no.jsonl") as to,
+        pytest.raises(StreamError, match="'id' cannot be passed through: .* numbers without names"),
+    ):
+        LearningLoop(source_of("rows", codec), make_model(), sink=to, passthrough=["id"])
 
 
 def test_delayed_labels_of_topics(embedded, producer, source_of):
@@ -199,19 +204,19 @@ def test_delayed_labels_of_topics(embedded, producer, source_of):
     producer.flush()
     out = KafkaSink(embedded.bootstrap, "out", client=embedded.client)
     source = JoinedSource(source_of("rows"), source_of("labels"), key="id")
-    loop = DelayedLearningLoop(source, BSGDClassifier(budget=10), delayed=DelayedLabels(), sink=out, keep=["tag"])
+    loop = DelayedLearningLoop(source, BSGDClassifier(budget=10), delayed=DelayedLabels(), sink=out, passthrough=["tag"])
     loop.run(21)  # a row is read ahead, and is in the position
     again = JoinedSource(source_of("rows"), source_of("labels"), key="id")
-    assert again.keep(["tag"]) == ["tag", "partition", "offset"]
+    assert again.request_passthrough(["tag"]) == ["tag", "partition", "offset"]
     again.seek(json.loads(json.dumps(dict(source.position))))
     while (chunk := again.read(1)) is not None:
         row, event = chunk.row(0)
         if row:
-            assert chunk.kept(0, 1) == [[int(event.key) + 0.5], [0], [int(event.key)]]
+            assert chunk.passthrough_columns(0, 1) == [[int(event.key) + 0.5], [0], [int(event.key)]]
             headers = [("h", b"1"), *place(0, int(event.key))]
             assert chunk.messages(0, 1)[0] == Message(b"k%d" % int(event.key), NOW + int(event.key), headers)
         else:
-            assert (chunk.kept(0, 1), chunk.messages(0, 1)) == ([[None]] * 3, None)
+            assert (chunk.passthrough_columns(0, 1), chunk.messages(0, 1)) == ([[None]] * 3, None)
     loop.run()
     out.close()
     for message in messages(embedded, "out", 40):
@@ -229,7 +234,7 @@ def test_a_corrupt_copy_in_a_position(producer, source_of, change):
 
     def opened():
         source = JoinedSource(source_of("rows", JSONCodec("z")), source_of("labels"), key="id")
-        source.keep(["a"])
+        source.request_passthrough(["a"])
         return source
 
     source = opened()

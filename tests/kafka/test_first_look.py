@@ -83,7 +83,7 @@ def test_the_rows_of_a_topic_from_its_latest_are_all_learned(topic, call, tmp_pa
     topic(ROWS[:7])
     new = [Row({"n": i % 7, "k": i % 5} | ({} if more else {"city": "KLB"[i % 3]}), i % 2) for i in range(10)]
     heard.on["waiting for rows" if more else "waiting for the first row of"] = lambda: topic(new)
-    words = ["--from", "latest", "--max-rows", 10, "--to", tmp_path / "out.jsonl", "--keep", "n,k"]
+    words = ["--from", "latest", "--max-rows", 10, "--to", tmp_path / "out.jsonl", "--passthrough", "n,k"]
     said = call("learn", topic.url, "--label", "y", *words, *more).stderr
     assert ("waiting for the first row of" in said, "read with --columns city:category" in said) == (not more, not more)
     lines = list(map(json.loads, (tmp_path / "out.jsonl").read_text().splitlines()))

@@ -53,7 +53,7 @@ def test_killed_learner_ends_with_the_bytes_of_a_replay(topics, tmp_path):
     rows, labels, urls = topics
     total = len(rows) + len(labels)
     options = {"labels": urls["labels"], "label": "y", "stop_at_end": True, "join": {"key": "id"}, "delayed": {"max_age": 60.0}}
-    options["keep"] = ["id"]
+    options["passthrough"] = ["id"]
     whole, killed = whole_and_killed(tmp_path, 4, total, urls["rows"], options)
     assert max(whole.glob("*.ckpt")).read_bytes() == max(killed.glob("*.ckpt")).read_bytes()
     check_replayed(killed, rows, labels, 60.0)

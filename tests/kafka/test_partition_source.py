@@ -84,5 +84,5 @@ def test_a_message_is_committed_once_all_its_rows_were_given():
     source.add_messages(records_to_messages([Record(10, TABLE)]))
     for _ in range(2):
         source.read(2)
-        source.saved()
+        source.on_checkpoint()
     assert committed == [{3: 10}, {3: 11}]

@@ -152,7 +152,7 @@ def test_a_time_beyond_the_years_of_python_is_a_bad_row(tmp_path):
     parquet.write_table(pa.table({"at": times, "a": [i % 7 for i in range(501)], "y": [0, 1, 1] * 167}), tmp_path / "a.parquet")
     for reading, refused in (({"columns": "at:date"}, {"not a number": 2}), ({"columns": "at:drop"}, {})):
         with ArrowSource(tmp_path / "a.parquet", "y", **reading) as source, FileSink(tmp_path / "out.jsonl") as sink:
-            end = LearningLoop(source, BSGDClassifier(budget=5), sink=sink, keep=["at"], on_error="skip").run()
+            end = LearningLoop(source, BSGDClassifier(budget=5), sink=sink, passthrough=["at"], on_error="skip").run()
         assert (end.rows, end.refused) == (501, refused)
 
 

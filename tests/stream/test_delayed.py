@@ -114,7 +114,7 @@ def test_killed_learner_ends_with_the_bytes_of_a_replay(tmp_path):
     rows, labels = (with_wrong_clocks(messages, 5, 3000.0) for messages in streams(11, 1800, 60.0))
     url = str(write(tmp_path / "rows.jsonl", rows))
     options = {"labels": str(write(tmp_path / "labels.jsonl", labels)), "label": "y", "join": JOIN, "delayed": {"max_age": 60.0}}
-    options["keep"] = ["t", "id"]
+    options["passthrough"] = ["t", "id"]
     whole, killed = whole_and_killed(tmp_path, 8, len(rows) + len(labels), url, options, predictions="out.csv")
     assert max(whole.glob("*.ckpt")).read_bytes() == max(killed.glob("*.ckpt")).read_bytes()
     check_replayed(killed, counted(rows, 60.0), counted(labels, 60.0), 60.0)
@@ -380,12 +380,16 @@ def test_streams_that_cannot_be_joined_are_told():
 
 def test_what_chunks_know_of_rows_and_labels():
     source = joined([row("a", 0.0, b="x"), row(1.5, 2.0)], [label("a", 1.0)])
-    assert source.keep(["b", "t"]) == ["b", "t"]
+    assert source.request_passthrough(["b", "t"]) == ["b", "t"]
     bad, first, second = (source.read(9) for _ in range(3))  # which is read ahead
     places = [(len(chunk), chunk.place(0), chunk.row(0).y[:2]) for chunk in (first, second)]
     assert places == [(1, "rows, row 1", ("a", 0.0)), (1, "labels, row 1", ("a", 1.0))]
-    assert [chunk.kept(0, 1) for chunk in (first, second, bad)] == [[["x"], [0.0]], [[None], [None]], [[None], [None]]]
-    assert [chunk.kept(1, 1) for chunk in (first, second, bad)] == [[[], []]] * 3
+    assert [chunk.passthrough_columns(0, 1) for chunk in (first, second, bad)] == [
+        [["x"], [0.0]],
+        [[None], [None]],
+        [[None], [None]],
+    ]
+    assert [chunk.passthrough_columns(1, 1) for chunk in (first, second, bad)] == [[[], []]] * 3
     assert [chunk.messages(0, 1) for chunk in (first, second, bad)] == [None] * 3
     assert (bad.place(0), bad.row(0).place) == ("rows, row 2", "rows, row 2")
     assert source.read(9) is None

@@ -61,7 +61,7 @@ def test_columns_of_csv_stay_as_they_are_written_and_a_run_that_was_killed_has_e
     how, keep = {"columns": "id:drop,city:drop,ts:date"}, ["ts", "id", "city", "y"]
     for most in (20, None):
         with CheckpointFolder(tmp_path / "state") as folder, FileSink(out) as sink, CSVSource(path, "y", **how) as source:
-            LearningLoop(source, model(), sink=sink, keep=keep, checkpoints=folder).run(most)
+            LearningLoop(source, model(), sink=sink, passthrough=keep, checkpoints=folder).run(most)
         with out.open("a") as file:
             file.write("20,yes,yes,1.0,0020\n" if most else "")  # after the checkpoint
     found = read(out)
@@ -86,7 +86,7 @@ def test_values_of_json_lines(tmp_path):
         JSONLinesSource(tmp_path / "rows.jsonl", "y", columns="id:drop,meta:drop,meta.at:drop") as source,
         FileSink(tmp_path / "out.jsonl") as sink,
     ):
-        LearningLoop(source, model(), sink=sink, keep=["id", "meta.at.ms", "meta.tags", "meta.at", "none"]).run()
+        LearningLoop(source, model(), sink=sink, passthrough=["id", "meta.at.ms", "meta.tags", "meta.at", "none"]).run()
     found = [list(line.values())[4:] for line in read(tmp_path / "out.jsonl")]
     assert found == [
         [7, str(2**70), '["x", 1]', f'{{"ms": {2**70}}}', None],
@@ -107,15 +107,15 @@ def test_columns_of_parquet_and_arrow(tmp_path, kind):
         closing(open_source(str(path), columns="a:number,*:drop", label="y")) as source,
         FileSink(tmp_path / "out.jsonl") as sink,
     ):
-        LearningLoop(source, model(), sink=sink, keep=keep).run()
+        LearningLoop(source, model(), sink=sink, passthrough=keep).run()
     first, second = (list(line.values())[4:] for line in read(tmp_path / "out.jsonl"))
     assert first == [2**60 + 1, moment.isoformat(), "1.50", "2024-01-02", '{"day": "2024-01-02", "k": "x"}', "u"]
     assert second == [*[None] * 5, "v"]
     with (
         closing(open_source(str(path), label="y")) as source,
-        pytest.raises(StreamError, match="no column 'b' to keep. It has: id, at, price, in.day, in.k, a, y"),
+        pytest.raises(StreamError, match="no column 'b' to pass through. It has: id, at, price, in.day, in.k, a, y"),
     ):
-        source.keep(["b"])
+        source.request_passthrough(["b"])
 
 
 #: What is copied of a row whose feature b is the number of one of them, and what predictions have of it; some refuse the row.
@@ -125,7 +125,7 @@ COPIED = [("\ud800", None), ("x" * (MAX_COPIED_CHARS + 1), None), (2**63, str(2*
 class Copied(Chunk):
     """Rows with copies that are not among their features: their place, or what is odd."""
 
-    def kept(self, first, end):
+    def passthrough_columns(self, first, end):
         odd = [int(self.row(i).x["b"]) for i in range(first, end)]
         return [[self.place(first + i).partition(", ")[2] if b < 0 else COPIED[b][0] for i, b in enumerate(odd)]]
 
@@ -138,7 +138,7 @@ def test_rows_together_are_as_row_by_row(tmp_path, as_table):
     for at_once in (True, False):
         with FileSink(tmp_path / f"{at_once}.jsonl") as sink:
             source = InChunks(rows, as_table, kind=Copied)
-            loop = LearningLoop(source, BSGDClassifier(budget=10), sink=sink, keep="id", on_error="skip")
+            loop = LearningLoop(source, BSGDClassifier(budget=10), sink=sink, passthrough="id", on_error="skip")
             assert loop._at_once
             loop._at_once = at_once
             loop.run()
@@ -160,40 +160,44 @@ def test_delayed_labels(tmp_path):
         rows = JSONLinesSource(tmp_path / "rows.jsonl", "y", columns="note:drop,id:category")
         source = JoinedSource(rows, JSONLinesSource(tmp_path / "labels.jsonl", "y"), key="id", time="t")
         with CheckpointFolder(tmp_path / "state") as folder, FileSink(tmp_path / "out.jsonl") as sink, source:
-            DelayedLearningLoop(source, model(), sink=sink, checkpoints=folder, delayed=DelayedLabels(), keep=keep).run(most)
+            DelayedLearningLoop(source, model(), sink=sink, checkpoints=folder, delayed=DelayedLabels(), passthrough=keep).run(
+                most
+            )
 
     for most in (17, None):  # rows and labels: a row is read ahead, and is in the checkpoint
         run(most, "id", "t", "note")
     found = [(line["key"], line["id"], line["t"], line["note"]) for line in read(tmp_path / "out.jsonl")]
     assert found == [(f"0{i}", f"0{i}", float(i), f"[{i}]") for i in range(50)]
-    with pytest.raises(StreamError, match="'key' cannot be kept"):
+    with pytest.raises(StreamError, match="'key' cannot be passed through"):
         run(None, "id", "key")
 
 
 def test_what_cannot_be_kept(tmp_path):
     path = write_csv(tmp_path / "rows.csv")
-    with pytest.raises(ValueError, match="these go nowhere"):
-        LearningLoop(IterableSource([]), model(), keep=["id"])
+    with pytest.raises(ValueError, match="no sink receives them"):
+        LearningLoop(IterableSource([]), model(), passthrough=["id"])
     (tmp_path / "rows.svm").write_text("1 1:2\n")
     for kind, keep, error, text in (
-        (CSVSource, ["id", "id"], ValueError, "keep has 'id' more than once"),
-        (CSVSource, ["row"], StreamError, "column 'row' cannot be kept, because predictions have a field of that name"),
-        (CSVSource, ["idd"], StreamError, "no column 'idd' to keep. It has: id, ts, city, a, y"),
-        (LIBSVMSource, ["id"], StreamError, "column 'id' cannot be kept: LIBSVM text has numbers"),
+        (CSVSource, ["id", "id"], ValueError, "passthrough has 'id' more than once"),
+        (CSVSource, ["row"], StreamError, "column 'row' cannot be passed through, because predictions have a field of that name"),
+        (CSVSource, ["idd"], StreamError, "no column 'idd' to pass through. It has: id, ts, city, a, y"),
+        (LIBSVMSource, ["id"], StreamError, "column 'id' cannot be passed through: LIBSVM text has numbers"),
     ):
         where = tmp_path / "rows.svm" if kind is LIBSVMSource else path
         with FileSink(tmp_path / "out.csv") as sink, kind(where) as source, pytest.raises(error, match=text):
-            LearningLoop(source, model(), sink=sink, keep=keep).run()
+            LearningLoop(source, model(), sink=sink, passthrough=keep).run()
 
 
 @pytest.mark.parametrize("value", ["\ud800", ["\ud800"], [math.nan], {(1, 2): 3}, b"\xff", "x" * (MAX_COPIED_CHARS + 1)])
 def test_values_that_refuse_their_row(value):
-    with pytest.raises(RowError, match=r"column 'a' is .* cannot be kept|columns to keep have more than 65,536 characters"):
+    with pytest.raises(
+        RowError, match=r"column 'a' is .* cannot be passed through|passthrough columns have more than 65,536 characters"
+    ):
         to_json_columns(["a"], [[value]])
     nested = []
     for _ in range(100_000):
         nested = [nested]
-    with pytest.raises(RowError, match="cannot be kept"):
+    with pytest.raises(RowError, match="cannot be passed through"):
         to_json_columns(["a"], [[nested]])
 
 

@@ -54,7 +54,7 @@ def test_scores_as_river_does(model, metric):
 
 @pytest.mark.thorough
 def test_killed_at_random_rows(csv_file, tmp_path):
-    whole, killed = whole_and_killed(tmp_path, 8, 5300, str(csv_file), {"label": "y", "keep": ["y"]})
+    whole, killed = whole_and_killed(tmp_path, 8, 5300, str(csv_file), {"label": "y", "passthrough": ["y"]})
     assert files(killed) == files(whole)
 
 

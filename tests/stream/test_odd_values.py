@@ -22,7 +22,7 @@ class AtOnce(IterableSource):
 
     def read(self, most):
         rows = [chunk.row(0) for chunk in iter(lambda: super(AtOnce, self).read(1), None)]
-        return Chunk(rows, str, names=self.kept_names) if rows else None
+        return Chunk(rows, str, passthrough_names=self.passthrough_names) if rows else None
 
 
 def rows(**odd):

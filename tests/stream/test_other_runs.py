@@ -68,7 +68,7 @@ def run_of(folder, most=None, kind=LearningLoop, source=None, model=make_model, 
 
 part = functools.partial
 DELAYED = {"kind": DelayedLearningLoop, "source": joined}
-KEEPS = {"sink": "out.csv", "keep": ["id"]}
+KEEPS = {"sink": "out.csv", "passthrough": ["id"]}
 PREDICTS = {"kind": PredictionLoop, "model": learned, "sink": "out.csv"}
 BETA = {"metric": part(metrics.FBeta, beta=2.0), "window": 100}
 
@@ -97,8 +97,8 @@ def of_file(folder):
         ({}, {"sink": "out.csv"}, "without a sink"),
         ({"sink": "out.csv"}, {}, r"with a sink of predictions, out\.csv: give it too"),
         ({"sink": "out.csv"}, {"sink": "other.csv"}, r"what this checkpoint has written is in out\.csv"),
-        (KEEPS, {"sink": "out.csv"}, r"have \['id'\] of their rows, not \[\]: ask for the same --keep"),
-        (KEEPS, {**KEEPS, "keep": ["t"]}, r"have \['id'\] of their rows, not \['t'\]: ask for the same --keep"),
+        (KEEPS, {"sink": "out.csv"}, r"have \['id'\] of their rows, not \[\]: ask for the same --passthrough"),
+        (KEEPS, {**KEEPS, "passthrough": ["t"]}, r"have \['id'\] of their rows, not \['t'\]: ask for the same --passthrough"),
         ({}, {"source": of_file}, "another kind of stream"),
         (weighted("a"), {}, "learned with the weight 'a', not None"),
         (weighted("a"), weighted("b"), "learned with the weight 'a', not 'b'"),

@@ -195,7 +195,7 @@ def test_weights_copies_and_rows_without_a_label(tmp_path, kind, reading):
             source = open_source(str(path), label="y", weight="w", **how)
         with source, CheckpointFolder(tmp_path / "state") as folder, FileSink(tmp_path / "out.jsonl") as sink:
             learner = BoundedScaler() | BSGDClassifier(budget=20, seed=1)
-            loop = LearningLoop(source, learner, sink=sink, keep=keep, checkpoints=folder)
+            loop = LearningLoop(source, learner, sink=sink, passthrough=keep, checkpoints=folder)
             end = loop.run(most)
     model["BSGDClassifier"].note_columns(source.columns)  # an order, which rows learned by hand have not
     assert dumps(loop.model) == dumps(model)

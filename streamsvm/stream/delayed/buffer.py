@@ -87,7 +87,7 @@ class DelayedLabels(Resumable):
     (True, 1)
     """
 
-    _saved = ("_counts", "_expired_rows")
+    _saved_attributes = ("_counts", "_expired_rows")
 
     def __init__(
         self,

@@ -102,15 +102,15 @@ class JoinedSource(Source):
         self._key, self._time, self._ahead = key, time, compute_clock_slack(max_age)
         self.name: str = f"{rows.name} with labels from {labels.name}"
         self.has_messages: bool = True
-        self.waits: bool = any(source.waits for source in self._sources)
-        self.endless: bool = any(source.endless for source in self._sources)
-        self.begins_when_opened: bool = any(source.begins_when_opened for source in self._sources)
+        self.may_block: bool = any(source.may_block for source in self._sources)
+        self.is_endless: bool = any(source.is_endless for source in self._sources)
+        self.start_can_change: bool = any(source.start_can_change for source in self._sources)
         for source in self._sources:
             if source.weight is not None:
                 raise StreamError(f"{source.name}: rows that wait for their labels have no weights: leave the weight out")
             if time is None and not source.has_messages:
                 raise StreamError(f"{source.name}: its rows have no event time of their own. Name the column: time=NAME")
-            source.join()
+            source.prepare_for_join()
         self._held: list[deque[BufferedMessage]] = [deque(), deque()]  # of each stream, the messages that were read ahead
         self._times = [-math.inf, -math.inf]  # of each stream, that of the message that was returned last
         self._ended = [False, False]
@@ -118,9 +118,9 @@ class JoinedSource(Source):
         self._keep: list[str] | None = None  # what is copied of rows; None: nothing
         self._stopping = threading.Event()
 
-    def keep(self, names: Sequence[str]) -> list[str]:
-        """Have chunks copy columns of rows, as `Source.keep`; of a label, each is None."""
-        self._keep = self._sources[0].keep(names)
+    def request_passthrough(self, names: Sequence[str]) -> list[str]:
+        """Have chunks copy columns of rows, as `Source.request_passthrough`; of a label, each is None."""
+        self._keep = self._sources[0].request_passthrough(names)
         return self._keep
 
     @property
@@ -169,7 +169,7 @@ class JoinedSource(Source):
         # Once both had ended, a new pass reads what has come since.
         in_a_pass = not all(ended) or any(held)
         for side, source in enumerate(self._sources):
-            self._ended[side] = in_a_pass and ended[side] and not source.endless
+            self._ended[side] = in_a_pass and ended[side] and not source.is_endless
 
     def read(self, most: int) -> Chunk | None:  # noqa: ARG002
         """Return the next row or label of either stream; none if both have nothing more for the moment, None at the end."""
@@ -196,7 +196,7 @@ class JoinedSource(Source):
             self._looks[side] = 0.0
             if chunk is None:
                 self._ended[side] = not self._stopping.is_set()
-            elif not len(chunk) and source.endless:
+            elif not len(chunk) and source.is_endless:
                 self._looks[side] = time.monotonic() + _PAUSE_SECONDS
             elif not len(chunk) or isinstance(row := chunk.row(0), BadRow):
                 return chunk
@@ -206,7 +206,7 @@ class JoinedSource(Source):
                 except ValueError as error:
                     place, raw = chunk.place(0), chunk.raw(0)
                     copies = [[None]] * len(self._keep or ())
-                    return Chunk([BadRow(place, raw, str(error))], chunk.place, chunk.raw, copies=copies)
+                    return Chunk([BadRow(place, raw, str(error))], chunk.place, chunk.raw, passthrough_columns=copies)
                 held = self._held[side]
                 if held and held[0].time > new.time + self._ahead:
                     held[0] = held[0].with_time(max(new.time, self._times[side]))
@@ -218,7 +218,7 @@ class JoinedSource(Source):
         held, source = self._held[side], self._sources[side]
         if len(held) != 1:
             return not held
-        return not (source.waits or source.endless) and held[0].time > self._times[side] + self._ahead
+        return not (source.may_block or source.is_endless) and held[0].time > self._times[side] + self._ahead
 
     def _keyed_row(self, side: int, chunk: Chunk, x: Any, y: Any) -> BufferedMessage:
         if not isinstance(x, Mapping):
@@ -232,7 +232,7 @@ class JoinedSource(Source):
         copies: list[Any] = []
         messages = None
         if self._keep is not None and side == 0:
-            copies = [values[0] for values in to_json_columns(self._keep, chunk.kept(0, 1))]
+            copies = [values[0] for values in to_json_columns(self._keep, chunk.passthrough_columns(0, 1))]
             messages = chunk.messages(0, 1)
         message_key, message_time = chunk.event(0)
         own_key = x.pop(self._key, None)
@@ -253,14 +253,14 @@ class JoinedSource(Source):
             lags |= {f"{name} {partition}": count for partition, count in lag.items()}
         return lags
 
-    def saved(self) -> None:
+    def on_checkpoint(self) -> None:
         """Tell both streams that a checkpoint holds the position."""
         for source in self._sources:
-            source.saved()
+            source.on_checkpoint()
 
-    def reads(self, place: object) -> bool:
+    def reads_from(self, place: object) -> bool:
         """Return whether what is written there would be read as rows or labels."""
-        return any(source.reads(place) for source in self._sources)
+        return any(source.reads_from(place) for source in self._sources)
 
     def stop(self) -> None:
         """End a wait for messages of either stream."""
@@ -301,7 +301,9 @@ class BufferedMessage:
         if message is not None:
             messages = MessageColumns([message.key], [message.timestamp], [message.headers], message.size)
         copies = [[value] for value in self.copies]
-        return Chunk([Row(self.x, self.y)], lambda _: self.place, lambda _: self.raw, copies=copies, messages=messages)
+        return Chunk(
+            [Row(self.x, self.y)], lambda _: self.place, lambda _: self.raw, passthrough_columns=copies, messages=messages
+        )
 
     @property
     def saved(self) -> dict[str, Any]:

@@ -68,7 +68,7 @@ class RankScore(ProbabilityScore):
 
     binary: bool = True
     parameters: ClassVar[Mapping[str, Any]] = {"bins": BINS}
-    _saved = ("_rows", "_last", "_last_positive", "_ranks")
+    _saved_attributes = ("_rows", "_last", "_last_positive", "_ranks")
 
     @staticmethod
     def _score_of(counts: np.ndarray) -> float:  # noqa: ARG004
@@ -167,7 +167,7 @@ class LossScore(ProbabilityScore):
     Without a ``positive`` label, there may be any number of labels.
     """
 
-    _saved = ("_rows", "_last", "_total", "_is_multiclass", "_shares")
+    _saved_attributes = ("_rows", "_last", "_total", "_is_multiclass", "_shares")
 
     def __init__(self, window: int, positive: Hashable = None) -> None:
         super().__init__(window, positive)
@@ -296,7 +296,7 @@ class Calibration(TableScore):
     """
 
     uses_predicted_labels: bool = False
-    _saved = ("_sums",)
+    _saved_attributes = ("_sums",)
 
     def __init__(self, window: int) -> None:
         super().__init__(window)

@@ -29,7 +29,7 @@ class LabelFrequencyBaseline(Resumable):
     1.583
     """
 
-    _saved = ("_counts", "_rows", "_squares", "loss")
+    _saved_attributes = ("_counts", "_rows", "_squares", "loss")
 
     def __init__(self) -> None:
         self._counts: Counter[Any] = Counter()
@@ -81,7 +81,7 @@ class TargetBaselines(Resumable):
     (('the mean so far', 2.5), ('the last target', 2.0))
     """
 
-    _saved = ("_rows", "_mean", "_last", "_spread", "_absolute", "_squared")
+    _saved_attributes = ("_rows", "_mean", "_last", "_spread", "_absolute", "_squared")
 
     def __init__(self) -> None:
         self._rows, self._mean, self._last = 0, 0.0, 0.0
@@ -130,7 +130,7 @@ class RiverScore(Score):
     or not one number.
     """
 
-    _saved = ("metric", "windowed", "_rows_to_reset")
+    _saved_attributes = ("metric", "windowed", "_rows_to_reset")
 
     def __init__(self, metric: Any, window: int, positive: Hashable = None, regression: bool = False) -> None:
         if isinstance(metric, type):

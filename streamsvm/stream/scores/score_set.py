@@ -27,7 +27,7 @@ class LabelTable(TableScore):
     The first 100 labels are told apart. The 12 with most rows are shown, the others are summed up.
     """
 
-    _saved = ("_labels", "_pairs")
+    _saved_attributes = ("_labels", "_pairs")
 
     def __init__(self, window: int) -> None:
         super().__init__(window)

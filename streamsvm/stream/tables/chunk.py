@@ -194,16 +194,16 @@ class Chunk:
         Function that returns the stream, and the line, offset or number of a row in it, for messages, by its number in the chunk.
     raw
         Function that returns the bytes of a row, which go into its dead letter. None: there are none.
-    names
-        Features that predictions copy: the ``kept_names`` of the source.
-    copies
-        What predictions copy, if it is not in the features: a sequence of n values for each field.
+    passthrough_names
+        Features that are copied into predictions: the ``passthrough_names`` of the source.
+    passthrough_columns
+        The values that are copied into predictions, if they are not among the features: a sequence of n values for each field.
     messages
         Key, time and headers of each row. None: the rows are no messages.
     """
 
     _rows: Sequence[Row | BadRow] | None = None
-    _copies: Sequence[Sequence[Any]] | None = None
+    _passthrough_columns: Sequence[Sequence[Any]] | None = None
     _message_columns: MessageColumns | None = None
     _has_table: bool = False  # also when there can be none
     _table: Table | None = None
@@ -217,8 +217,8 @@ class Chunk:
         place: Callable[[int], str],
         raw: Callable[[int], bytes | None] | None = None,
         *,
-        names: Sequence[str] = (),
-        copies: Sequence[Sequence[Any]] | None = None,
+        passthrough_names: Sequence[str] = (),
+        passthrough_columns: Sequence[Sequence[Any]] | None = None,
         messages: MessageColumns | None = None,
     ) -> None:
         self._n = len(rows)
@@ -226,7 +226,8 @@ class Chunk:
             self._table, self._has_table = rows, True
         else:
             self._rows = rows
-        self._place, self._raw, self._names, self._copies, self._message_columns = place, raw, names, copies, messages
+        self._place, self._raw, self._message_columns = place, raw, messages
+        self._passthrough_names, self._passthrough_columns = passthrough_names, passthrough_columns
 
     def __len__(self) -> int:
         return self._n
@@ -292,12 +293,12 @@ class Chunk:
         """Return the bytes of row number ``i``, which go into its dead letter; None if there are none."""
         return None if self._raw is None else self._raw(i)
 
-    def kept(self, first: int, end: int) -> list[Sequence[Any]]:
-        """Return the columns that `Source.keep` has requested, of the rows ``first`` to ``end - 1``: a sequence for each."""
-        if self._copies is not None:
-            return [values[first:end] for values in self._copies]
+    def passthrough_columns(self, first: int, end: int) -> list[Sequence[Any]]:
+        """Return the columns that `Source.request_passthrough` asked for, of rows ``first`` to ``end - 1``: one list for each."""
+        if self._passthrough_columns is not None:
+            return [values[first:end] for values in self._passthrough_columns]
         rows = [self.read_row(i)[0] for i in range(first, end)]
-        return [[x.get(name) if isinstance(x, Mapping) else None for x in rows] for name in self._names]
+        return [[x.get(name) if isinstance(x, Mapping) else None for x in rows] for name in self._passthrough_names]
 
     def messages(self, first: int, end: int) -> MessageColumns | None:
         """Return the messages of the rows ``first`` to ``end - 1``; None if the stream has none."""

@@ -63,14 +63,14 @@ def test_rows_that_are_no_numbers_are_decoded_once(monkeypatch, keep):
     decode = codec.decode_with_fields
     monkeypatch.setattr(codec, "decode_with_fields", lambda value, names: decoded.append(value) or decode(value, names))
     source = Given(codec, texts)
-    assert source.keep(keep) == [*keep, "partition", "offset"]
+    assert source.request_passthrough(keep) == [*keep, "partition", "offset"]
     chunk = source.read(100)
     assert source.read(100) is None  # whatever was read since, a chunk is of its messages
     for _ in range(2):
         table = chunk.table(["a"])
         assert [table.row(i) for i in range(30) if i != 7] == [chunk.row(i) for i in range(30) if i != 7]
         assert (chunk.row(7).raw, table.unparsed_rows) == (b"[1]", [7])
-        kept = chunk.kept(5, 9)
+        kept = chunk.passthrough_columns(5, 9)
         values = [["x", "x", None, "x"], [1, 0, None, 0], [{"m": 5}, {"m": 6}, None, {"m": 8}]][: len(keep)]
         assert kept == [*values, [0] * 4, [0] * 4]
     assert decoded == texts

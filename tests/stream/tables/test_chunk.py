@@ -21,7 +21,7 @@ chunks = st.lists(rows | rows | st.sampled_from([BadRow("here", None, "torn"), R
 
 @given(chunks, st.sampled_from([[], ["a"], ["a", 3, "none"]]))
 def test_rows_in_columns(rows, left_out):
-    chunk = Chunk(rows, str, names=["a", "b"])
+    chunk = Chunk(rows, str, passthrough_names=["a", "b"])
     table = check_table(chunk)
     features = [row[0] if isinstance(row[0], dict) else {} for row in rows]
     assert table.unparsed_rows == [i for i, row in enumerate(rows) if not isinstance(row[0], dict)]
@@ -32,10 +32,10 @@ def test_rows_in_columns(rows, left_out):
     found = check_table(without)
     assert found.names == tuple(name for name in table.names if name not in left_out)
     assert all(found.column(name) is (None if name in left_out else table.column(name)) for name in ("a", "b", 3, "none"))
-    assert repr(without.kept(1, len(rows))) == repr([[x.get(name) for x in features[1:]] for name in ("a", "b")])
-    plain = Chunk(table, str, names=["a"])
+    assert repr(without.passthrough_columns(1, len(rows))) == repr([[x.get(name) for x in features[1:]] for name in ("a", "b")])
+    plain = Chunk(table, str, passthrough_names=["a"])
     kept = [None if value is None or value != value else value for x in features for value in [x.get("a")]]
-    assert repr(plain.kept(0, len(rows))) == repr([kept])
+    assert repr(plain.passthrough_columns(0, len(rows))) == repr([kept])
 
 
 def test_columns_that_are_left_out_are_known_to_the_format():
