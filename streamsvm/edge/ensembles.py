@@ -4,8 +4,8 @@
 output. ``corrects`` names, for a residual expert, the expert whose residual it predicts; the two numbers are added. Each expert
 votes for the first label whose number is the largest, up to `TIE_TOLERANCE`. The votes are weighted by ``votes``. Linear stacking
 models (``weights``) combine 1, the outcome of the vote and the numbers of all experts; their mean is weighted by ``shares``.
-``follows`` says whose prediction is returned: 0 the stacking models', 1 the vote's, 2 the best expert's. The output of a
-classifier is log odds, in which the predicted label is the largest.
+``follows`` says whose prediction is returned: 0 the stacking models', 1 the vote's, 2 the best expert's. A classifier
+returns log odds; those of the predicted label are the largest.
 
 **neighbours** is weighted k nearest neighbours, with the option ``neighbours`` as k. The distance is the sum over the features j
 of feature_weights_j min(|x_j - vector_j|, max_difference), but at least `MIN_DISTANCE`. A neighbour votes with weight / (distance
@@ -46,7 +46,7 @@ MIN_DISTANCE = 2.0**-15
 TIE_TOLERANCE = 2.0**-16
 MAX_EXPERT_LOG_ODDS = 3.0  # the numbers of a classifier's experts are clipped to this
 MAX_EXPERT_TARGET = 10.0  # the predictions of a regressor's experts are clipped to this many standard deviations
-#: The log odds, or relative probability, by which the predicted label leads labels that are as probable.
+#: The lead of the predicted label over equally probable ones: a difference of log odds, or a relative one of probabilities.
 WINNER_LEAD = 2.0**-40
 _MAX_FOREST_INPUT = 1e38  # the features of a forest are clipped to this, because they are compared as float32
 ABOVE_HALF = 0.5 + 2.0**-52
@@ -57,11 +57,11 @@ ABOVE_HALF = 0.5 + 2.0**-52
 
 def check_neighbours(step: Step, width: int) -> int:
     """Check a step ``neighbours`` whose input has ``width`` features, and return the width of its output."""
-    n, labels = check_vectors(step, width), read_option(step, "labels", 0, MAX_CLASSES, whole=True)
+    n, labels = check_vectors(step, width), read_option(step, "labels", 0, MAX_CLASSES, is_int=True)
     if not n or labels == 1:
         raise ExportError("a step 'neighbours' has no vectors, or one label")
-    read_option(step, "neighbours", 1, whole=True)
-    read_option(step, "power", 1, 8, whole=True)
+    read_option(step, "neighbours", 1, is_int=True)
+    read_option(step, "power", 1, 8, is_int=True)
     read_option(step, "offset", _MIN_SIZE, _MAX_SIZE)
     max_difference = read_option(step, "max_difference", _MIN_SIZE, _MAX_SIZE)
     sizes = {"feature_weights": width, "targets": n, "weights": n}
@@ -78,7 +78,7 @@ def check_neighbours(step: Step, width: int) -> int:
 
 def check_experts(step: Step, width: int) -> int:
     """Check a step ``experts`` whose input has ``width`` numbers, and return the width of its output."""
-    n_experts, outputs = len(step.arrays["votes"]), read_option(step, "outputs", 1, MAX_CLASSES, whole=True)
+    n_experts, outputs = len(step.arrays["votes"]), read_option(step, "outputs", 1, MAX_CLASSES, is_int=True)
     if not n_experts or width != n_experts * outputs:
         raise ExportError(f"a step 'experts' has {width} numbers of {n_experts} experts")
     n_stacks = len(read_array(step, "weights", (-1, n_experts + 2)))
@@ -88,8 +88,8 @@ def check_experts(step: Step, width: int) -> int:
         raise ExportError("shares of a step 'experts' are below 0, or all 0")
     if not ((corrects >= -1) & (corrects < np.arange(n_experts))).all():
         raise ExportError("an expert of a step 'experts' corrects an expert that is not before it")
-    read_option(step, "best", 0, n_experts - 1, whole=True)
-    read_option(step, "follows", 0, 2, whole=True)
+    read_option(step, "best", 0, n_experts - 1, is_int=True)
+    read_option(step, "follows", 0, 2, is_int=True)
     if step.options["task"] not in ("classification", "regression") or (step.options["task"] == "regression" and outputs != 1):
         raise ExportError("a step 'experts' has an unknown task, or a regression with several outputs")
     for name in ("prior", "share") if step.options["task"] == "classification" else ():
@@ -99,7 +99,7 @@ def check_experts(step: Step, width: int) -> int:
 
 def check_forest(step: Step, width: int) -> int:
     """Check a step ``forest`` whose input has ``width`` features, and return the width of its output."""
-    labels, roots = read_option(step, "labels", 0, MAX_CLASSES, whole=True), read_array(step, "roots", (-1,), "i")
+    labels, roots = read_option(step, "labels", 0, MAX_CLASSES, is_int=True), read_array(step, "roots", (-1,), "i")
     left, n = read_array(step, "left", (-1,), "i"), len(step.arrays["left"])
     feature, equal = (read_array(step, name, (n,), "i") for name in ("feature", "equal"))
     read_array(step, "thresholds", (n,))

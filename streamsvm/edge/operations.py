@@ -81,7 +81,7 @@ def _check_kernel(step: Step, width: int) -> int:
         raise ExportError(f"it has the kernel {kind!r:.40}, which this version does not know: upgrade streamsvm")
     read_option(step, "gamma", 0.0)
     read_option(step, "coef0")
-    read_option(step, "degree", 1, 100, whole=True)
+    read_option(step, "degree", 1, 100, is_int=True)
     return check_vectors(step, width)
 
 
@@ -128,7 +128,7 @@ def _check_linear(step: Step, width: int) -> int:
 
 
 def _check_pairs(step: Step, width: int) -> int:
-    classes = read_option(step, "classes", 2, MAX_CLASSES, whole=True)
+    classes = read_option(step, "classes", 2, MAX_CLASSES, is_int=True)
     if width != classes * (classes - 1) // 2:
         raise ExportError(f"a step {step.op!r} has {width} pairs of {classes} classes: {classes * (classes - 1) // 2} are needed")
     return int(classes)

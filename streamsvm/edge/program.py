@@ -115,7 +115,7 @@ class Program:
     columns
         Columns of the input row, which is value 0.
     hashed
-        The hashing trick for fields without a column: such a field is added to the column whose index is the CRC-32 of its name
+        The hashing trick for fields without a column: its number is added to the column whose index is the CRC-32 of its name
         modulo ``hashed``. 0 ignores such fields.
     tables
         The tables that columns refer to.

@@ -65,13 +65,13 @@ def read_array(step: Step, name: str, shape: tuple[int, ...], kinds: str = "f") 
     return array
 
 
-def read_option(step: Step, name: str, low: float = -math.inf, high: float = math.inf, whole: bool = False) -> Any:
-    """Return a numeric option of a step after checking its range, and with ``whole`` that it is an int.
+def read_option(step: Step, name: str, low: float = -math.inf, high: float = math.inf, is_int: bool = False) -> Any:
+    """Return a numeric option of a step after checking its range, and with ``is_int`` that it is an int.
 
     Raises ExportError if a check fails.
     """
     value = step.options[name]
-    if not is_number(value, low, high) or (whole and type(value) is not int):
+    if not is_number(value, low, high) or (is_int and type(value) is not int):
         raise ExportError(f"{name} of a step {step.op!r} is out of its range")
     return value
 

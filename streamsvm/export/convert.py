@@ -1,4 +1,4 @@
-"""The program of a model, of whatever kind it is, with its facts, the wrappers round it and the transformers before it."""
+"""Converts models to programs: learners and batch machines, with the wrappers around them and the transformers before them."""
 
 from __future__ import annotations
 
@@ -21,203 +21,24 @@ from streamsvm.learners.costs import CostSensitiveClassifier
 from streamsvm.learners.preprocessing import BoundedTargetScaler
 from streamsvm.learners.thresholds import TunedThresholdClassifier
 
-_ORDERS = {
+#: Texts for the metadata ``order`` of a program: the origin of the order of its columns.
+_ORDER_TEXTS = {
     "table": "the order of the table",
     "natural": "the natural order of their names, for the model knows no order of a table",
     "model": "the order of the model, into which names are hashed",
 }
-
-
-def describe_order(order: Any) -> str:
-    """Describe the order in which a program takes numbers, by its fact ``order``."""
-    return _ORDERS.get(str(order), "this order")
-
-
-def sort_columns(program: Program, order: Sequence[Hashable] | None) -> Program:
-    """Return a program whose columns are in an order, and which says the same. Its arrays take as many bytes.
-
-    A column stands where its field does in ``order``, or behind all that are there; features of the same field, and fields
-    without a place, are in natural order. The columns stay as they are where names are hashed into them.
-    """
-    program.metadata["order"] = "model" if program.hashed else "natural" if order is None else "table"
-    if program.hashed:
-        return program
-    moved = find_column_order(program.columns, order)
-    if (moved == np.arange(len(moved))).all():
-        return program
-    made = Program([program.columns[number] for number in moved], program.hashed, program.tables)
-    made.answer, made.metadata = program.answer, program.metadata
-    # Number j of a value is number ``orders[value][j]`` of what it was.
-    orders = [moved]
-    for step, width in zip(program.steps, program.widths[1:], strict=True):
-        begins = np.cumsum([0, *(len(orders[value]) for value in step.inputs)]).tolist()
-        own = np.concatenate([begin + orders[value] for begin, value in zip(begins, step.inputs, strict=False)])
-        same = (own == np.arange(len(own))).all()
-        changed, of_value = (step, np.arange(width)) if same else _reordered_step(step, own, width)
-        made.add_step(changed)
-        orders.append(of_value)
-    if any((orders[value] != np.arange(len(orders[value]))).any() for value in (made.answer.decision, made.answer.choice)):
-        raise ExportError("its answer is the row itself")
-    return made
-
-
-def find_column_order(columns: Sequence[Column], order: Sequence[Hashable] | None) -> np.ndarray:
-    """Return the places of columns, int64, in the order that `sort_columns` gives them."""
-    places = {} if order is None else {name: place for place, name in enumerate(order)}
-
-    def key(number: int) -> tuple[Any, ...]:
-        column = columns[number]
-        kind = [made is not None for made in column[2:]]  # the number itself comes first
-        place = places.get(column.name, places.get(column.field, len(places)))
-        return place, make_natural_key(column.field), kind, make_natural_key(column.name)
-
-    return np.array(sorted(range(len(columns)), key=key), np.int64)
-
-
-_EACH = frozenset({"impute", "scale", "clip", "log", "concat"})  # steps whose number j is one of number j alone
-#: Of steps that sum over numbers: the arrays that have one for each in their last dimension.
-_SUMMED = {"kernel": ["vectors"], "fourier": ["vectors"], "neighbours": ["vectors", "feature_weights"], "linear": ["weights"]}
-
-
-def _reordered_step(step: Step, own: np.ndarray, width: int) -> tuple[Step, np.ndarray]:
-    """Return a step whose numbers come in the order ``own``, and the order of its value, which has so many."""
-    arrays = step.arrays
-    if step.op == "hinges":
-        functions = step.options["functions"]
-        return step, (functions * own[:, None] + np.arange(functions)).ravel()
-    if step.op in _EACH:
-        changed = {name: array[own] for name, array in arrays.items()}
-    elif step.op == "select":
-        changed = {"columns": np.argsort(own)[arrays["columns"]]}
-    elif step.op == "forest":
-        inner, feature = arrays["left"] >= 0, arrays["feature"]
-        places = np.argsort(own)[np.where(inner, feature, 0)].astype(feature.dtype)
-        changed = {"feature": np.where(inner, places, feature)}
-    else:
-        changed = {name: arrays[name][..., own] for name in _SUMMED[step.op]}
-    changed = {name: np.ascontiguousarray(array) for name, array in changed.items()}
-    return replace(step, arrays={**arrays, **changed}), own if step.op in _EACH else np.arange(width)
-
-
 _FIGURES = ("budget", "n_support", "n_merges", "effective_gamma", "effort", "follows", "n_iter_", "duality_gap_")
-_LONGEST = 200  # characters of a parameter
-
-
-def describe_model(model: Any) -> dict[str, Any]:
-    """Return the facts of a learner or a fitted machine, as JSON.
-
-    >>> from streamsvm import BSGDClassifier
-    >>> model = BSGDClassifier(budget=10, gamma=2.0)
-    >>> model.learn_one({"a": 1.0}, "yes")
-    >>> facts = describe_model(model)
-    >>> facts["model"], facts["rows"], facts["n_support"], facts["parameters"]["gamma"]
-    ('BSGDClassifier', 1, 1, 2.0)
-    """
-    found: dict[str, Any] = {"model": type(model).__name__, "versions": package_versions()}
-    parameters = model.get_params(deep=False) if hasattr(model, "get_params") else getattr(model, "_get_params", dict)()
-    found["parameters"] = {name: _shown_value(value) for name, value in parameters.items()}
-    rows = getattr(model, "n_learned", None) or getattr(model, "n_samples_fit_", None) or getattr(model, "shape_fit_", [None])[0]
-    figures = {name.rstrip("_"): getattr(model, name) for name in _FIGURES if hasattr(model, name)}
-    for name, value in {"rows": rows, **figures}.items():
-        if value is not None and (plain := _plain_value(value)) is not None:
-            found[name] = plain
-    return found
-
-
-def _shown_value(value: Any) -> Any:
-    plain = _plain_value(value)
-    return repr(value)[:_LONGEST] if plain is None and value is not None else plain
-
-
-def _plain_value(value: Any) -> Any:
-    """Return a value as JSON has it; None where it is no text and no finite number."""
-    value = to_python_scalar(value)
-    good = isinstance(value, bool) or (isinstance(value, int) and abs(value) < 2**63)
-    good = good or (isinstance(value, float) and math.isfinite(value)) or (isinstance(value, str) and len(value) <= _LONGEST)
-    return value if good else None
-
-
-Finish = Callable[[Program, Answer], Answer]
-
-
-def _unwrapped_model(model: Any) -> tuple[Any, Finish] | None:
-    """Return the model within a wrapper, and what completes the answer of its program; None of a model that is none."""
-    if isinstance(model, BoundedTargetScaler):
-        n, mean, squares = model._scaler._moments[0]
-        return model.regressor, _scaled_finish(mean, math.sqrt(squares / max(n, 1.0)))
-    if get_river_name(model) == "TargetStandardScaler":
-        return model.regressor, _scaled_finish(model.var.mean.get(), model.var.get() ** 0.5)
-    if isinstance(model, TunedThresholdClassifier):
-        return model.classifier, _with_threshold(model)
-    if isinstance(model, CostSensitiveClassifier):
-        return model.classifier, _with_costs(model)
-    if isinstance(model, ConformalClassifier | ConformalRegressor):  # whose predictions are those of what it wraps
-        return model._wrapped_model, lambda _, answer: answer
-    return None
-
-
-def _scaled_finish(mean: float, deviation: float) -> Finish:
-    def finish(program: Program, answer: Answer) -> Answer:
-        value = program.add("linear", answer.decision, weights=np.array([[deviation]]), biases=np.array([mean]))
-        return answer._replace(decision=value, choice=value)
-
-    return finish
-
-
-def _with_threshold(model: TunedThresholdClassifier) -> Finish:
-    def finish(program: Program, answer: Answer) -> Answer:
-        if len(model._labels) < 2 or answer.calibration is None:
-            return answer
-        if len(answer.labels) > 2:
-            raise ExportError("a threshold of three and more labels is not exported")
-        above = answer.labels[1] == model._positive_label()
-        return _from_second(program, answer, model.threshold if above else 1.0 - model.threshold, at_zero=int(above))
-
-    return finish
-
-
-def _with_costs(model: CostSensitiveClassifier) -> Finish:
-    def finish(program: Program, answer: Answer) -> Answer:
-        if answer.calibration is None:
-            if len(answer.labels) > 1:
-                raise ExportError("it chooses labels by their costs, and has no probabilities without streamsvm")
-            return answer
-        costs = tuple(model.costs.get(label, 1.0) for label in answer.labels)
-        if len(costs) > 2:
-            return answer._replace(costs=costs)
-        return _from_second(program, answer, costs[0] / (costs[0] + costs[1]), at_zero=0)
-
-    return finish
-
-
-def _from_second(program: Program, answer: Answer, threshold: float, at_zero: int) -> Answer:
-    """Return the answer that is the second of two labels where its probability is as large as a threshold."""
-    value = program.add("linear", answer.decision, weights=np.ones((1, 1)), biases=np.array([-_decision_of(answer, threshold)]))
-    return answer._replace(choice=value, at_zero=at_zero)
-
-
-def _decision_of(answer: Answer, threshold: float) -> float:
-    """Return the least decision value whose label, the second, has a probability of at least so much."""
-    low, high = -1e9, 1e9
-    for _ in range(200):  # the probability never falls
-        middle = 0.5 * (low + high)
-        if answer.calibration is not None and answer.calibration.compute_probabilities(np.array([[middle]]))[0, 1] >= threshold:
-            high = middle
-        else:
-            low = middle
-    return high
-
-
+_MAX_TEXT_CHARACTERS = 200  # of a parameter in the metadata
 _NOT_LEARNED = "it has not learned yet: there is nothing to predict by"
 
 
 def make_program(model: Any) -> Program:
-    """Return the program that predicts as a model does now.
+    """Convert a model to the program that predicts as the model does now.
 
     Parameters
     ----------
     model
-        A learner, a fitted batch or linear machine, or a river pipeline with one at its end.
+        A learner, a fitted batch or linear machine, or a river pipeline that ends with one.
 
     Raises
     ------
@@ -232,22 +53,22 @@ def make_program(model: Any) -> Program:
     >>> [step.op for step in make_program(model).steps]
     ['impute', 'scale', 'kernel', 'linear']
     """
-    *transformers, final = _steps_of_model(model)
-    is_machine = any(kind.__module__ == "streamsvm.core.sklearn_base" for kind in type(final).__mro__)
-    program = _of_batch(final, transformers) if is_machine else _of_river(final, transformers)
+    *transformers, final = _flatten_pipeline(model)
+    is_machine = any(cls.__module__ == "streamsvm.core.sklearn_base" for cls in type(final).__mro__)
+    program = _convert_machine(final, transformers) if is_machine else _convert_learner(final, transformers)
     program.check_answer()
     return program
 
 
-def _steps_of_model(model: Any) -> list[Any]:
-    """Return the steps of a pipeline, those of pipelines in it, too; a model alone is one."""
+def _flatten_pipeline(model: Any) -> list[Any]:
+    """Return the steps of a pipeline, including those of nested pipelines; for another model, a list of the model."""
     if not isinstance(model, compose.Pipeline):
         return [model]
-    return [found for step in model.steps.values() for found in _steps_of_model(step)]
+    return [inner for step in model.steps.values() for inner in _flatten_pipeline(step)]
 
 
-def _of_batch(model: Any, transformers: list[Any]) -> Program:
-    from streamsvm.export.machines import make_machine_program  # noqa: PLC0415 - scikit-learn takes a second
+def _convert_machine(model: Any, transformers: list[Any]) -> Program:
+    from streamsvm.export.machines import make_machine_program  # noqa: PLC0415 - importing scikit-learn takes a second
 
     if transformers:
         raise ExportError(f"a {type(transformers[0]).__name__} before a {type(model).__name__} is not exported")
@@ -256,33 +77,228 @@ def _of_batch(model: Any, transformers: list[Any]) -> Program:
     return program
 
 
-def _of_river(model: Any, transformers: list[Any]) -> Program:
-    from streamsvm.export.learners import add_ensemble, add_learner  # noqa: PLC0415 - compiled code takes a second
+def _convert_learner(model: Any, transformers: list[Any]) -> Program:
+    """Convert a river model, and the transformers that rows pass before it, to a program."""
+    from streamsvm.export.learners import add_ensemble, add_learner  # noqa: PLC0415 - loading compiled code takes a second
     from streamsvm.learners.ensemble import Ensemble  # noqa: PLC0415
     from streamsvm.learners.estimator import OnlineEstimator  # noqa: PLC0415
 
-    if (found := _unwrapped_model(model)) is not None:
-        within, finish = found
-        *more, final = _steps_of_model(within)
-        program = _of_river(final, [*transformers, *more])
-        program.answer = finish(program, program.answer)
+    if (unwrapped := _unwrap_model(model)) is not None:
+        inner_model, finish_answer = unwrapped
+        *inner_transformers, final = _flatten_pipeline(inner_model)
+        program = _convert_learner(final, [*transformers, *inner_transformers])
+        program.answer = finish_answer(program, program.answer)
         return program
     if not isinstance(model, OnlineEstimator):
-        problem = f"a {type(model).__name__} has no form that predicts without it"
+        problem = f"a {type(model).__name__} cannot be exported"
         if hasattr(model, "to_budget"):
-            raise ExportError(f"{problem}: model.to_budget(500) makes a learner of its last fit, which has")
-        raise ExportError(f"{problem}: only models of streamsvm have one")
+            raise ExportError(f"{problem}: model.to_budget(500) makes a learner of its last fit, which can")
+        raise ExportError(f"{problem}: only models of streamsvm can")
     names = model.feature_names
     if not model.n_learned and not names:
         raise ExportError(_NOT_LEARNED)
-    front = fold_transformers(names, transformers)
+    inputs = fold_transformers(names, transformers)
     hashed = model.max_features if model.overflow == "hash" and len(names) == model.max_features else 0
     if hashed and transformers:
         raise ExportError("names that are hashed behind a transformer are not exported: learn with a larger max_features")
-    program = Program(front.columns, hashed, front.tables)
-    value = add_scalings(program, 0, front.scales)
+    program = Program(inputs.columns, hashed, inputs.tables)
+    value = add_scalings(program, 0, inputs.scalings)
     answer = (add_ensemble if isinstance(model, Ensemble) else add_learner)(program, model, value)
     if answer.kind == "class" and answer.labels[0] is None:
         raise ExportError(_NOT_LEARNED)
     program.answer, program.metadata = answer, describe_model(model)
     return sort_columns(program, model._features.order)
+
+
+# Wrappers ---------------------------------------------------------------------------------------------------------------------
+
+#: Adds the steps of a wrapper to the program of the wrapped model, and returns the new answer.
+FinishAnswer = Callable[[Program, Answer], Answer]
+
+
+def _unwrap_model(model: Any) -> tuple[Any, FinishAnswer] | None:
+    """Return the model inside a wrapper, and the function that adapts the answer of its program; None if there is no wrapper."""
+    if isinstance(model, BoundedTargetScaler):
+        n, mean, squares = model._scaler._moments[0]
+        return model.regressor, _make_unscaling(mean, math.sqrt(squares / max(n, 1.0)))
+    if get_river_name(model) == "TargetStandardScaler":
+        return model.regressor, _make_unscaling(model.var.mean.get(), model.var.get() ** 0.5)
+    if isinstance(model, TunedThresholdClassifier):
+        return model.classifier, _make_thresholding(model)
+    if isinstance(model, CostSensitiveClassifier):
+        return model.classifier, _make_cost_weighting(model)
+    if isinstance(model, ConformalClassifier | ConformalRegressor):  # they predict as the wrapped model does
+        return model._wrapped_model, lambda _, answer: answer
+    return None
+
+
+def _make_unscaling(mean: float, deviation: float) -> FinishAnswer:
+    """Return a function that converts a standardised number back to the units of the target."""
+
+    def finish_answer(program: Program, answer: Answer) -> Answer:
+        value = program.add("linear", answer.decision, weights=np.array([[deviation]]), biases=np.array([mean]))
+        return answer._replace(decision=value, choice=value)
+
+    return finish_answer
+
+
+def _make_thresholding(model: TunedThresholdClassifier) -> FinishAnswer:
+    """Return a function that predicts the positive label from the tuned probability threshold on."""
+
+    def finish_answer(program: Program, answer: Answer) -> Answer:
+        if len(model._labels) < 2 or answer.calibration is None:
+            return answer
+        if len(answer.labels) > 2:
+            raise ExportError("a threshold of three and more labels is not exported")
+        is_second = answer.labels[1] == model._positive_label()
+        return _with_threshold(program, answer, model.threshold if is_second else 1.0 - model.threshold, at_zero=int(is_second))
+
+    return finish_answer
+
+
+def _make_cost_weighting(model: CostSensitiveClassifier) -> FinishAnswer:
+    """Return a function that predicts the label with the largest expected cost of missing it."""
+
+    def finish_answer(program: Program, answer: Answer) -> Answer:
+        if answer.calibration is None:
+            if len(answer.labels) > 1:
+                raise ExportError("it chooses labels by their costs, and has no probabilities without streamsvm")
+            return answer
+        costs = tuple(model.costs.get(label, 1.0) for label in answer.labels)
+        if len(costs) > 2:
+            return answer._replace(costs=costs)
+        return _with_threshold(program, answer, costs[0] / (costs[0] + costs[1]), at_zero=0)
+
+    return finish_answer
+
+
+def _with_threshold(program: Program, answer: Answer, threshold: float, at_zero: int) -> Answer:
+    """Return the answer that predicts the second of two labels where its probability reaches a threshold."""
+    decision = _find_threshold_decision(answer, threshold)
+    value = program.add("linear", answer.decision, weights=np.ones((1, 1)), biases=np.array([-decision]))
+    return answer._replace(choice=value, at_zero=at_zero)
+
+
+def _find_threshold_decision(answer: Answer, threshold: float) -> float:
+    """Return the smallest decision value for which the probability of the second label is at least ``threshold``."""
+    low, high, calibration = -1e9, 1e9, answer.calibration
+    for _ in range(200):  # bisection: the probability is monotonic
+        middle = 0.5 * (low + high)
+        if calibration is not None and calibration.compute_probabilities(np.array([[middle]]))[0, 1] >= threshold:
+            high = middle
+        else:
+            low = middle
+    return high
+
+
+# Order of the columns ---------------------------------------------------------------------------------------------------------
+
+
+def describe_order(order: Any) -> str:
+    """Return a text for the order in which a program takes its columns, from its metadata ``order``."""
+    return _ORDER_TEXTS.get(str(order), "this order")
+
+
+def sort_columns(program: Program, order: Sequence[Hashable] | None) -> Program:
+    """Return an equivalent program whose columns are sorted by ``order``, the names of columns or fields.
+
+    Columns that are not in ``order`` come last. Columns of the same field, and those that are not in ``order``, are in natural
+    order. Columns into which names are hashed keep their order. The arrays take as many bytes as before.
+    """
+    program.metadata["order"] = "model" if program.hashed else "natural" if order is None else "table"
+    if program.hashed:
+        return program
+    new_order = find_column_order(program.columns, order)
+    if (new_order == np.arange(len(new_order))).all():
+        return program
+    result = Program([program.columns[number] for number in new_order], program.hashed, program.tables)
+    result.answer, result.metadata = program.answer, program.metadata
+    # Number j of a value was number ``orders[value][j]`` before.
+    orders = [new_order]
+    for step, width in zip(program.steps, program.widths[1:], strict=True):
+        starts = np.cumsum([0, *(len(orders[value]) for value in step.inputs)]).tolist()
+        input_order = np.concatenate([start + orders[value] for start, value in zip(starts, step.inputs, strict=False)])
+        is_same = (input_order == np.arange(len(input_order))).all()
+        new_step, output_order = (step, np.arange(width)) if is_same else _permute_step(step, input_order, width)
+        result.add_step(new_step)
+        orders.append(output_order)
+    if any((orders[value] != np.arange(len(orders[value]))).any() for value in (result.answer.decision, result.answer.choice)):
+        raise ExportError("its answer is the row itself")
+    return result
+
+
+def find_column_order(columns: Sequence[Column], order: Sequence[Hashable] | None) -> np.ndarray:
+    """Return the indices of columns in the order of `sort_columns`, int64."""
+    ranks = {} if order is None else {name: rank for rank, name in enumerate(order)}
+
+    def make_key(number: int) -> tuple[Any, ...]:
+        column = columns[number]
+        encodings = [encoding is not None for encoding in column[2:]]  # a number comes before the encodings of the same field
+        rank = ranks.get(column.name, ranks.get(column.field, len(ranks)))
+        return rank, make_natural_key(column.field), encodings, make_natural_key(column.name)
+
+    return np.array(sorted(range(len(columns)), key=make_key), np.int64)
+
+
+_ELEMENTWISE = frozenset({"impute", "scale", "clip", "log", "concat"})  # operations whose number j depends on input j alone
+#: Operations that sum over their inputs, and their arrays whose last dimension has an entry for each input.
+_SUMMING = {"kernel": ["vectors"], "fourier": ["vectors"], "neighbours": ["vectors", "feature_weights"], "linear": ["weights"]}
+
+
+def _permute_step(step: Step, input_order: np.ndarray, width: int) -> tuple[Step, np.ndarray]:
+    """Return a step for permuted inputs, and the permutation of its output, which has ``width`` numbers."""
+    arrays = step.arrays
+    if step.op == "hinges":
+        functions = step.options["functions"]
+        return step, (functions * input_order[:, None] + np.arange(functions)).ravel()
+    if step.op in _ELEMENTWISE:
+        new_arrays = {name: array[input_order] for name, array in arrays.items()}
+    elif step.op == "select":
+        new_arrays = {"columns": np.argsort(input_order)[arrays["columns"]]}
+    elif step.op == "forest":
+        is_inner, feature = arrays["left"] >= 0, arrays["feature"]
+        new_features = np.argsort(input_order)[np.where(is_inner, feature, 0)].astype(feature.dtype)
+        new_arrays = {"feature": np.where(is_inner, new_features, feature)}
+    else:
+        new_arrays = {name: arrays[name][..., input_order] for name in _SUMMING[step.op]}
+    new_arrays = {name: np.ascontiguousarray(array) for name, array in new_arrays.items()}
+    output_order = input_order if step.op in _ELEMENTWISE else np.arange(width)
+    return replace(step, arrays={**arrays, **new_arrays}), output_order
+
+
+# Metadata ---------------------------------------------------------------------------------------------------------------------
+
+
+def describe_model(model: Any) -> dict[str, Any]:
+    """Return the metadata of a learner or a fitted machine, which JSON can hold: its class, versions, parameters and figures.
+
+    >>> from streamsvm import BSGDClassifier
+    >>> model = BSGDClassifier(budget=10, gamma=2.0)
+    >>> model.learn_one({"a": 1.0}, "yes")
+    >>> metadata = describe_model(model)
+    >>> metadata["model"], metadata["rows"], metadata["n_support"], metadata["parameters"]["gamma"]
+    ('BSGDClassifier', 1, 1, 2.0)
+    """
+    metadata: dict[str, Any] = {"model": type(model).__name__, "versions": package_versions()}
+    parameters = model.get_params(deep=False) if hasattr(model, "get_params") else getattr(model, "_get_params", dict)()
+    metadata["parameters"] = {name: _format_parameter(value) for name, value in parameters.items()}
+    rows = getattr(model, "n_learned", None) or getattr(model, "n_samples_fit_", None) or getattr(model, "shape_fit_", [None])[0]
+    figures = {name.rstrip("_"): getattr(model, name) for name in _FIGURES if hasattr(model, name)}
+    for name, value in {"rows": rows, **figures}.items():
+        if value is not None and (scalar := _to_json_scalar(value)) is not None:
+            metadata[name] = scalar
+    return metadata
+
+
+def _format_parameter(value: Any) -> Any:
+    scalar = _to_json_scalar(value)
+    return repr(value)[:_MAX_TEXT_CHARACTERS] if scalar is None and value is not None else scalar
+
+
+def _to_json_scalar(value: Any) -> Any:
+    """Return a value as a bool, int, finite float or short string; None if it is something else."""
+    value = to_python_scalar(value)
+    if isinstance(value, str):
+        return value if len(value) <= _MAX_TEXT_CHARACTERS else None
+    is_json = isinstance(value, bool) or (isinstance(value, int) and abs(value) < 2**63)
+    return value if is_json or (isinstance(value, float) and math.isfinite(value)) else None

@@ -165,11 +165,11 @@ def test_hashed_names(tmp_path):
     [
         (BSGDClassifier, "has not learned yet"),
         (CSMOClassifier, "has not learned yet"),
-        (lambda: learned(linear_model.LogisticRegression(), 5, 2), "a LogisticRegression has no form"),
+        (lambda: learned(linear_model.LogisticRegression(), 5, 2), "a LogisticRegression cannot be exported"),
         (lambda: learned(preprocessing.Normalizer() | bsgd(), 5, 2), "a Normalizer before the model cannot be exported"),
         (lambda: learned(compose.Pipeline(TableEncoder("t:date", cycles="day"), bsgd()), 5, 2), "with cycles"),
         (lambda: learned(compose.Pipeline(TableEncoder(when_missing="indicator"), bsgd()), 5, 2), "when_missing='indicator'"),
-        (lambda: learned(batch_adapter(CSMOClassifier()), 300, 2), r"a BatchClassifier has no form.*to_budget\(500\)"),
+        (lambda: learned(batch_adapter(CSMOClassifier()), 300, 2), r"a BatchClassifier cannot be exported.*to_budget\(500\)"),
         (lambda: CSMOClassifier(kernel="precomputed").fit(np.eye(40), np.arange(40) % 2), "'precomputed' cannot be exported"),
     ],
 )
