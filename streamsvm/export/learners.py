@@ -212,7 +212,7 @@ def add_ensemble(program: Program, model: Any, value: int) -> Answer:
         votes=_votes_of(v.mistakes[FIRST_INPUT:]),
         corrects=corrects,
         best=int(np.argmin(v.errors[FIRST_INPUT:])),
-        transitions=int(own["choice"]),
+        follows=int(own["choice"]),
         **options,
     )
     if labelled:

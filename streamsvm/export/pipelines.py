@@ -35,7 +35,7 @@ class PipelineInputs:
     """The columns before a model, and the scales in the order in which rows meet them."""
 
     columns: list[Column]
-    scales: list[ColumnScaling] = field(default_factory=list)
+    scalings: list[ColumnScaling] = field(default_factory=list)
     tables: list[CategoryTable] = field(default_factory=list)
 
 
@@ -75,7 +75,7 @@ def _take_transformer(front: PipelineInputs, transformer: Any) -> None:
         fields = [column.field for column in front.columns]
         if any(column[2:] != (None, None, None) for column in front.columns):
             raise ExportError(f"a {kind.__name__} before an encoder is not exported: put it behind, or leave it out")
-        front.scales.insert(0, _scale_of(transformer, fields))
+        front.scalings.insert(0, _scale_of(transformer, fields))
     elif kind is compose.Select:
         return  # a model knows no other names than were selected
     elif get_river_name(transformer) == "OneHotEncoder":
@@ -188,7 +188,7 @@ def _take_encoder(front: PipelineInputs, encoder: TableEncoder) -> None:
         )
     if encoder.when_missing == "indicator":
         raise ExportError("a TableEncoder with when_missing='indicator' is not exported: 'mean' and 'drop' are")
-    if front.scales:
+    if front.scalings:
         raise ExportError("a scaler behind a TableEncoder is not exported: the encoder has one itself")
     of_names, columns, numbers = _columns_of_names(encoder, len(front.tables)), [], []
     for place, column in enumerate(front.columns):
@@ -204,7 +204,7 @@ def _take_encoder(front: PipelineInputs, encoder: TableEncoder) -> None:
     if encoder.when_missing == "mean" and not hasattr(scaler, "means") and numbers:  # else the mean is 0 once scaled
         means, ones = np.full((2, len(columns)), math.nan)
         means[numbers], ones[numbers] = [state.means.get(columns[place].field, (0, 0.0))[1] for place in numbers], 1.0
-        front.scales += [ColumnScaling(means, ones, fills=True), ColumnScaling(-means, ones)]
+        front.scalings += [ColumnScaling(means, ones, fills=True), ColumnScaling(-means, ones)]
     if scaler is None:
         return
     if not _is_scaler(scaler):
@@ -212,7 +212,7 @@ def _take_encoder(front: PipelineInputs, encoder: TableEncoder) -> None:
     scale = _scale_of(scaler, [columns[place].field for place in numbers])
     location, spread = np.full((2, len(columns)), math.nan)
     location[numbers], spread[numbers] = scale.location, scale.spread
-    front.scales.append(scale._replace(location=location, spread=spread))
+    front.scalings.append(scale._replace(location=location, spread=spread))
 
 
 def _columns_of_names(encoder: TableEncoder, table: int) -> dict[Any, Column]:
