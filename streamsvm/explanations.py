@@ -311,7 +311,7 @@ class _MeasuredLearner:
         elif label is not None:
             ys = [x.get(label) for x in xs]
         if ys is not None:
-            ys = model.read_labels(ys) if isinstance(model, TableModel) else [None if is_null(each) else each for each in ys]
+            ys = model.parse_labels(ys) if isinstance(model, TableModel) else [None if is_null(each) else each for each in ys]
         if ys is not None and any(each is not None for each in ys):
             with_label = [i for i, each in enumerate(ys) if each is not None]
             xs, ys = [xs[i] for i in with_label], [ys[i] for i in with_label]

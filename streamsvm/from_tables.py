@@ -20,7 +20,7 @@ from streamsvm.stream.schema.schema_inference import guess_label_column, infer_s
 from streamsvm.stream.schema.source_sample import SAMPLE_ROWS, SourceSample, sample_files, sample_rows, sample_topic
 from streamsvm.stream.tables import TableEncoder, TableModel
 from streamsvm.stream.tables.column_kinds import DROP, OTHER_COLUMNS, parse_columns
-from streamsvm.stream.tables.table_parser import as_names
+from streamsvm.stream.tables.table_parser import validate_names
 from streamsvm.stream.tables.table_schema import TableSchema, format_arguments
 
 
@@ -89,7 +89,7 @@ def table_model(
     >>> model.schema
     TableSchema(label='warm', columns='id:drop,city:category')
     """
-    said: dict[str, Any] = {"missing": as_names("missing", missing), "cycles": as_names("cycles", cycles)}
+    said: dict[str, Any] = {"missing": validate_names("missing", missing), "cycles": validate_names("cycles", cycles)}
     said |= {"decimal": decimal, "delimiter": delimiter}
     said |= {"encoding": encoding, "when_missing": None if when_missing == "mean" else when_missing}
     given = {name: value for name, value in said.items() if value}
@@ -143,7 +143,7 @@ def _make_model(schema: TableSchema, learner: Any) -> TableModel:
     encoder = TableEncoder(**how)
     if learner is None:
         kind = SVMRegressor if schema.regression else SVMClassifier
-        learner = kind(seed=0, max_features=encoder.room_for(kind().max_features, len(schema.columns)))
+        learner = kind(seed=0, max_features=encoder.compute_max_features(kind().max_features, len(schema.columns)))
     return TableModel(encoder, learner, schema=schema)
 
 

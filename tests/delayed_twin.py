@@ -147,6 +147,6 @@ def check_replayed(folder, rows, labels, max_age):
     metric, counts = replay(rows, labels, model, max_age)
     assert dumps(found.model) == dumps(model)
     assert dumps(found.state["scores"]["scores"][0]["metric"]) == dumps(metric)
-    delayed.go_on(found.header["delayed"], found.state["waiting"])
+    delayed.restore(found.header["delayed"], found.state["waiting"])
     assert {name: delayed.counts[name] for name in FATES} == counts
     check_sums(delayed.counts, len(rows), len(labels))

@@ -111,7 +111,7 @@ class MessageChunk(Chunk):
         largest += 0 if messages.keys is None else max(len(key or b"") for key in keys)
         return MessageColumns(keys, times, headers, largest)
 
-    def event(self, i: int) -> tuple[str | bytes | None, float | None]:
+    def get_key_and_time(self, i: int) -> tuple[str | bytes | None, float | None]:
         message = self._message_of(i)
         moment = message.timestamp / 1000
         key: str | bytes | None = message.key

@@ -14,7 +14,7 @@ from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
 
 from streamsvm.core.checks import LARGEST_WEIGHT
-from streamsvm.stream.tables.arrow_columns import is_number, is_text, numbers_of
+from streamsvm.stream.tables.arrow_columns import is_number, is_text, to_float_array
 
 _TYPES = {"int": pa.int32(), "long": pa.int64(), "double": pa.float64()}
 _TYPES |= {"boolean": pa.bool_(), "binary": pa.binary(), "string": pa.string()}
@@ -166,7 +166,7 @@ def floats_of(column: pa.Array, name: str) -> np.ndarray:
     if not (is_number(column.type) or pa.types.is_boolean(column.type)):
         way = ". pyspark.ml.feature.StringIndexer makes numbers of texts" if is_text(column.type) else ""
         raise RowsError(f"{name} is of type {column.type}: it must be of numbers{way}")
-    return numbers_of(column, np.float64)
+    return to_float_array(column, np.float64)
 
 
 def _matrix_of(column: pa.Array) -> np.ndarray:
@@ -201,7 +201,7 @@ def _common_width(lengths: np.ndarray) -> int:
 
 def _narrow_values(values: pa.Array) -> np.ndarray:
     with np.errstate(over="ignore"):  # what is beyond float32 becomes infinite, and is complained of
-        return numbers_of(values, np.float32)
+        return to_float_array(values, np.float32)
 
 
 def _of_mixed(column: pa.Array) -> np.ndarray:

@@ -209,7 +209,7 @@ class TableClassifier(ClassifierMixin, _TableEstimator):  # type: ignore[misc]
 
     def _places(self) -> dict[Any, int]:
         """Return the number of each class by the label that the model has for it, as a table may have numbers as texts."""
-        return {label: i for i, label in enumerate(self.model_.read_labels(to_list(self.classes_)))}
+        return {label: i for i, label in enumerate(self.model_.parse_labels(to_list(self.classes_)))}
 
 
 class TableRegressor(RegressorMixin, _TableEstimator):  # type: ignore[misc]

@@ -90,7 +90,7 @@ def make_model(
     if room is not None and "max_features" in valid:
         parameters["max_features"] = room
     elif table is not None:  # so that no value of a category finds the model full
-        parameters["max_features"] = table.room_for(kind().max_features, 0 if schema is None else len(schema.columns))
+        parameters["max_features"] = table.compute_max_features(kind().max_features, 0 if schema is None else len(schema.columns))
     seen: set[str] = set()
     for setting in settings:
         name, equals, value = (part.strip() for part in setting.partition("="))

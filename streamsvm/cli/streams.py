@@ -68,7 +68,7 @@ def drop_missing_marks(source: Source, missing: Sequence[str], weight: str | Non
                     columns[i] = list(map(label, values))
         return replace(table, columns=columns, y=None if table.y is None else list(map(label, table.y)))
 
-    return WrappedSource(source, lambda chunk: chunk.changed(change_row, change_table)) if missing else source
+    return WrappedSource(source, lambda chunk: chunk.with_change(change_row, change_table)) if missing else source
 
 
 def drop_unlearned_columns(source: Source, saved: Checkpoint) -> Source:

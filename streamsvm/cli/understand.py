@@ -37,7 +37,7 @@ from streamsvm.files.messages import shorten
 from streamsvm.files.model_file import write_file
 from streamsvm.stream import BadRow, StreamError
 from streamsvm.stream.checkpoint import Checkpoint
-from streamsvm.stream.page import page
+from streamsvm.stream.page import render_page
 from streamsvm.stream.rows import learner_of
 from streamsvm.stream.scores.base import ScoreReport
 
@@ -215,7 +215,7 @@ def _by_text(value: Any) -> Any:
     return [_by_text(inner) for inner in value] if isinstance(value, list) else value
 
 
-_FORMS = {".html": page, ".htm": page, ".md": make_model_card}
+_FORMS = {".html": render_page, ".htm": render_page, ".md": make_model_card}
 
 
 def run_report(arguments: argparse.Namespace) -> None:

@@ -114,7 +114,7 @@ def _chunk_arrays(chunk: Chunk, names: list[str]) -> tuple[np.ndarray, list[Any]
     n, table = len(chunk), chunk.table(names) if len(chunk) else None
     X, labels = np.full((n, len(names)), np.nan), [None] * n if table is None or table.y is None else list(table.y)
     for column, name in enumerate(names):
-        if table is not None and (values := table.column(name)) is not None:
+        if table is not None and (values := table.get_column(name)) is not None:
             numbers, count = to_float_prefix(values)
             if count < n:
                 raise _refusal_of_row(chunk, count, name, _no_number(values[count]))

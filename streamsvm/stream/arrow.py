@@ -89,7 +89,11 @@ class ArrowSource(TableSource):
             from streamsvm.stream.tables import arrow_columns  # noqa: PLC0415
         except ImportError as error:
             raise missing_package_error(f"{path}: a Parquet or Arrow file", "pyarrow", "files", error) from error
-        self._errors, self._arrow, self._field_of = arrow_columns.ERRORS, arrow_columns.ArrowColumns(), arrow_columns.field_of
+        self._errors, self._arrow, self._field_of = (
+            arrow_columns.ERRORS,
+            arrow_columns.ArrowColumnReader(),
+            arrow_columns.get_nested_field,
+        )
         try:
             size = Path(path).stat().st_size  # both formats have their index at the ends
             self._digest = digest_of_ends(path, size, f"{size}:")

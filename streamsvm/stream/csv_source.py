@@ -22,7 +22,7 @@ from streamsvm.stream.sources import MOST_LINES, LinesChunk, TextSource, not_tex
 from streamsvm.stream.tables.chunk import BadRow, CachedTextParser, Chunk, Row, Table, UnparsedRows, Values, concatenate_rows
 from streamsvm.stream.tables.column_kinds import DATE, DROP
 from streamsvm.stream.tables.table_parser import TextParserOptions
-from streamsvm.stream.tables.values import number
+from streamsvm.stream.tables.values import parse_number
 
 #: Delimiters by which lines can be split, and encodings in which every byte is a letter or which can be cut anywhere.
 _DELIMITERS = ",;\t|"
@@ -271,7 +271,7 @@ class CSVSource(TextSource):
 
     def _row_of(self, cells: list[str], is_plain: bool) -> Row:
         y = self.label_of(cells.pop(self._at) if self._at >= 0 else "")
-        reads = float if is_plain else number  # float takes more for numbers than is plain
+        reads = float if is_plain else parse_number  # float takes more for numbers than is plain
         if self._reads:
             return Row(self._parser.parse_row(zip(self._features, cells, strict=True), reads), y)
         x: dict[Any, Any]
@@ -450,7 +450,7 @@ def _has_lines(row: bytes) -> bool:
 
 def _cell_value(text: str) -> float | str:
     try:
-        return number(text)
+        return parse_number(text)
     except ValueError:
         return text
 

@@ -18,7 +18,7 @@ from streamsvm.stream.sources import TextSource
 from streamsvm.stream.tables.chunk import CachedTextParser, Row, Table, UnparsedRows, Values, concatenate_rows
 from streamsvm.stream.tables.column_kinds import DROP
 from streamsvm.stream.tables.table_parser import TableParser, TextParserOptions
-from streamsvm.stream.tables.values import at_path, flat_row, normalized_label
+from streamsvm.stream.tables.values import flatten_row, get_nested_value, normalize_label
 
 _LONGEST = 1 << 20  # bytes of a row
 _MANY_NAMES, _MOST_NAMES = 64, 4096
@@ -128,7 +128,7 @@ class JSONObjects:
         return value_of
 
     def _label_of(self, text: bytes) -> Any:
-        y = normalized_label(self._parse(text.decode())) if text else None
+        y = normalize_label(self._parse(text.decode())) if text else None
         if isinstance(y, float) and not math.isfinite(y):
             raise ValueError("parsers read it differently")
         return y if self._parser is None else self._parser.parse_label(y)
@@ -315,13 +315,13 @@ class JSONLinesSource(TextSource):
 
     def _parse_passthrough(self, line: str) -> Sequence[Any]:
         x = self._fields_of(line)
-        return [at_path(x, name) for name in self.passthrough_names]
+        return [get_nested_value(x, name) for name in self.passthrough_names]
 
     def _parse_line(self, line: str) -> Row:
         x: dict[Any, Any] = self._fields_of(line)
         if "{" in line[1:]:
-            x = flat_row(x, self._label, self._parser.columns_of_kind(DROP))
-        y = normalized_label(x.pop(self._label, None)) if self._label is not None else None
+            x = flatten_row(x, self._label, self._parser.columns_of_kind(DROP))
+        y = normalize_label(x.pop(self._label, None)) if self._label is not None else None
         if self._reads:
             x, y = self._parser.parse_row(x.items()), self._parser.parse_label(y)
         if self._reads or "null" in line:

@@ -20,7 +20,7 @@ from typing import Any
 from streamsvm.files.messages import missing_package_error, short_repr
 from streamsvm.stream.endpoints import Closeable
 from streamsvm.stream.loop import LearningLoop
-from streamsvm.stream.page import finite, live_facts, page
+from streamsvm.stream.page import make_live_state, render_page, to_json_number
 from streamsvm.stream.progress import Progress, Timings
 from streamsvm.stream.rows import learner_of
 from streamsvm.stream.stream_loop import StreamLoop
@@ -155,9 +155,9 @@ class Monitor(Closeable):
         return {
             "source": self._stream.name,
             "state": self._loop.state,
-            "predict_seconds": {str(part): finite(quantile(timings.predict, part)) for part in (0.5, 0.99)},
-            "learn_seconds": {str(part): finite(quantile(timings.learn, part)) for part in (0.5, 0.99)},
-            **live_facts(self._stream.name, progress, [*self._points, self._curve_point()], curve, self._model_facts(loops)),
+            "predict_seconds": {str(part): to_json_number(quantile(timings.predict, part)) for part in (0.5, 0.99)},
+            "learn_seconds": {str(part): to_json_number(quantile(timings.learn, part)) for part in (0.5, 0.99)},
+            **make_live_state(self._stream.name, progress, [*self._points, self._curve_point()], curve, self._model_facts(loops)),
         }
 
     def _model_facts(self, loops: Mapping[str, Any]) -> list[tuple[str, str]]:
@@ -222,7 +222,7 @@ class Monitor(Closeable):
             good = state != "failed" if path == "/healthz" else state == "running"
             return (200 if good else 503), "text/plain", f"{state}\n".encode()
         if path == "/":
-            return 200, "text/html; charset=utf-8", page().encode()
+            return 200, "text/html; charset=utf-8", render_page().encode()
         return 404, "text/plain", b"there are /, /metrics, /healthz, /readyz and /state.json\n"
 
 

@@ -14,7 +14,7 @@ from streamsvm.stream.checkpoint import CheckpointError
 from streamsvm.stream.endpoints import START_AFRESH, Sink, Source, StreamError
 from streamsvm.stream.rows import RowError, listed, steps_of
 from streamsvm.stream.tables.chunk import Chunk, MessageColumns
-from streamsvm.stream.tables.table_parser import Names, as_names
+from streamsvm.stream.tables.table_parser import Names, validate_names
 
 #: Maximum length of all texts that are copied from one row: its prediction must fit into a Kafka message.
 MAX_COPIED_CHARS = 2**16
@@ -73,7 +73,7 @@ class PredictionExtension:
         standard_names: Sequence[str] = (),
         computed_fields: Sequence[ComputedFields] = (),
     ) -> None:
-        names = as_names("passthrough", passthrough)
+        names = validate_names("passthrough", passthrough)
         if sink is None and names:
             raise ValueError("passthrough copies columns into predictions, but no sink receives them: pass sink=... (--to)")
         self._copied_names = [] if sink is None else source.request_passthrough(names)

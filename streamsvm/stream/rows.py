@@ -18,7 +18,7 @@ from river import base, compose
 from streamsvm.core.checks import LARGEST_FLOAT32, to_plain, validate_target
 from streamsvm.files.messages import short_repr
 from streamsvm.stream.tables.encoder import TableEncoder
-from streamsvm.stream.tables.values import number
+from streamsvm.stream.tables.values import parse_number
 
 #: The largest number of float32.
 #: The types of numbers.
@@ -225,7 +225,7 @@ def checked_number(y: Any) -> float:
     """Return a label that is a number to predict, which may be its text; RowError if it is not a finite number."""
     try:
         is_text = isinstance(y, str) and len(y) < LONGEST_NUMBER
-        return validate_target(number(y) if is_text else float(y) if isinstance(y, numbers.Real | Decimal) else y)
+        return validate_target(parse_number(y) if is_text else float(y) if isinstance(y, numbers.Real | Decimal) else y)
     except (ValueError, OverflowError):
         raise RowError("label", f"label {short_repr(y)} is not a finite number to predict") from None
 
@@ -270,7 +270,7 @@ def parse_label(text: str) -> Any:
 def parse_libsvm_label(text: str) -> Any:
     """Parse the label of LIBSVM text: a number however it is written (+1, 1 and 1.0 are equal), else as `parse_label`."""
     try:
-        value = number(text)
+        value = parse_number(text)
     except ValueError:
         return parse_label(text)
     return int(value) if value.is_integer() and abs(value) < _LARGEST_WHOLE else value

@@ -19,7 +19,7 @@ from streamsvm.stream.lines import LONGEST_LINE, ByteStream, LineReader, checked
 from streamsvm.stream.rows import parse_libsvm_label
 from streamsvm.stream.tables.chunk import BadRow, CachedTextParser, Chunk, Row, Table, UnparsedRows, concatenate_rows
 from streamsvm.stream.tables.table_parser import ParserOptions, TableParser, TextParserOptions
-from streamsvm.stream.tables.values import number
+from streamsvm.stream.tables.values import parse_number
 
 MOST_LINES = 1000  # of a row of CSV: a quote that is not closed within them is an error
 
@@ -381,8 +381,8 @@ def parse_pairs(line: str) -> Row | None:
         index, _, value = cell.partition(":")
         try:
             if strict:
-                number(index)
-            x[int(index)] = number(value) if strict else float(value)
+                parse_number(index)
+            x[int(index)] = parse_number(value) if strict else float(value)
         except ValueError:
             raise ValueError(f"{short_repr(cell)} is not index:value") from None
     if len(x) < len(cells):

@@ -16,7 +16,7 @@ from streamsvm.files.messages import short_repr
 from streamsvm.stream.endpoints import Source, StreamError, WrappedSource
 from streamsvm.stream.rows import SETTLED, RowError, steps_of
 from streamsvm.stream.tables.chunk import Chunk, Row, Table, WeightedLabel
-from streamsvm.stream.tables.values import number
+from streamsvm.stream.tables.values import parse_number
 
 
 class WeightedSource(WrappedSource):
@@ -92,7 +92,7 @@ def with_weights(chunk: Chunk, weight: str) -> Chunk:
         return Row({name: value for name, value in x.items() if name != weight}, y)
 
     def change_table(table: Table) -> Table:
-        if (values := table.column(weight)) is None:
+        if (values := table.get_column(weight)) is None:
             return table
         weights, odd = np.ones(len(table)), set(table.unparsed_rows)
         if isinstance(values, np.ndarray):
@@ -104,9 +104,9 @@ def with_weights(chunk: Chunk, weight: str) -> Chunk:
                     weights[i] = weight_of(value)
                 except RowError:
                     odd.add(i)
-        return replace(table.without([weight]), weights=weights, unparsed_rows=sorted(odd))
+        return replace(table.drop_columns([weight]), weights=weights, unparsed_rows=sorted(odd))
 
-    return chunk.changed(change_row, change_table, [weight])
+    return chunk.with_change(change_row, change_table, [weight])
 
 
 def weight_of(value: Any) -> float:
@@ -119,7 +119,7 @@ def weight_of(value: Any) -> float:
         return 1.0
     try:
         plain = to_python_scalar(value)
-        return validate_weight(number(plain) if isinstance(plain, str) else plain)
+        return validate_weight(parse_number(plain) if isinstance(plain, str) else plain)
     except (ValueError, TypeError):
         raise RowError("weight", f"weight {short_repr(value)} is no finite number of at least 0") from None
 

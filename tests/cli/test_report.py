@@ -10,7 +10,7 @@ import pytest
 
 import streamsvm
 from streamsvm import OneClassBSGD
-from streamsvm.stream.page import page
+from streamsvm.stream.page import render_page
 
 WILD = "</script><script>alert('\u202e')//"
 
@@ -144,11 +144,11 @@ def test_rows_without_labels_and_models_of_anomalies(state, file, tmp_path, call
 
 
 def test_the_page_runs_its_own_script_alone():
-    text = page({"title": WILD})
+    text = render_page({"title": WILD})
     (digest,) = re.findall(r"script-src 'sha256-([^']+)'", text)
     script = text.rpartition("<script>")[2].partition("</script>")[0]
     assert base64.b64encode(hashlib.sha256(script.encode()).digest()).decode() == digest
     assert "connect-src 'none'" in text
-    assert "connect-src 'self'" in page()
+    assert "connect-src 'self'" in render_page()
     assert set(re.findall(r"https?://[^\s\"']+", text)) == {"http://www.w3.org/2000/svg"}
     assert not re.findall(r"<(?:link|img|iframe|object)|\bsrc=|@import|url\((?!#)", text)

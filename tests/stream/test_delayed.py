@@ -96,7 +96,7 @@ def test_every_message_has_the_fate_that_the_twin_gives_it(messages, max_age, ma
     loop.run(cut)
     facts, entries = delayed.state, delayed.serialise_entries()
     resumed, again = DelayedLabels(max_age=max_age, max_rows=max_rows), joined(rows, labels)
-    resumed.go_on(json.loads(json.dumps(facts)), entries)
+    resumed.restore(json.loads(json.dumps(facts)), entries)
     assert (resumed.state, resumed.serialise_entries()) == (facts, entries)
     assert resumed.nbytes == delayed.nbytes
     again.seek(json.loads(json.dumps(dict(source.position))))
@@ -300,7 +300,7 @@ def test_what_waits_is_bounded():
     assert counts["settled"] == 3500
     check_sums(counts, len(rows), len(labels))
     resumed = DelayedLabels()
-    resumed.go_on(delayed.state, delayed.serialise_entries())
+    resumed.restore(delayed.state, delayed.serialise_entries())
     assert (
         resumed.nbytes == delayed.nbytes == sum(400 + len(k) + len(p.row) + len(p.prediction) for k, p in delayed._rows.items())
     )
@@ -350,11 +350,11 @@ def test_a_corrupt_buffer_is_refused(change):
     delayed.add_label("early", 3.0, 1)
     delayed.add_label("b", 3.0, 1)
     facts, lines = delayed.state, delayed.serialise_entries()
-    DelayedLabels().go_on(facts, lines)
+    DelayedLabels().restore(facts, lines)
     new = DelayedLabels()
     before = new.state
     with pytest.raises((ValueError, TypeError, RecursionError)):
-        new.go_on(*change(facts, lines))
+        new.restore(*change(facts, lines))
     assert new.state == before
 
 

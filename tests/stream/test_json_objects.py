@@ -11,7 +11,7 @@ from json_messages import NAMES, message
 from streamsvm.stream.json_objects import JSONObjects
 from streamsvm.stream.tables import TableParser
 from streamsvm.stream.tables.chunk import Table, concatenate_rows
-from streamsvm.stream.tables.values import normalized_label
+from streamsvm.stream.tables.values import normalize_label
 
 pytestmark = pytest.mark.once
 PARSERS = {"json": json.loads, "orjson": orjson.loads}
@@ -20,7 +20,7 @@ PARSERS = {"json": json.loads, "orjson": orjson.loads}
 def expected(parse, text, label, reading=None):
     """The values and the label of a row, with types; floats by their bits."""
     row = parse(text)
-    y = None if label is None else normalized_label(row.pop(label, None))
+    y = None if label is None else normalize_label(row.pop(label, None))
     if reading is not None:
         row, y = reading.parse_row(row.items()), reading.parse_label(y)
     return exact({name: value for name, value in row.items() if value is not None}), y
@@ -33,7 +33,7 @@ def exact(x):
 def values(table, i):
     """The values and the label of a row of a table, as `expected` has them."""
     found = Table.row(table, i)
-    x = {name: table.column(name)[i] for name in found.x}
+    x = {name: table.get_column(name)[i] for name in found.x}
     return exact({name: value.item() if isinstance(value, np.generic) else value for name, value in x.items()}), found.y
 
 
@@ -157,7 +157,7 @@ def test_a_column_becomes_one_of_texts_behind_any_name(name):
     objects = JSONObjects(None, json.loads)
     assert objects.table(*concatenate_rows(rows((i, 1.5) for i in range(300))), ()).unparsed_rows == []
     table = objects.table(*concatenate_rows(rows((i, f"t{i % 3}") for i in range(300))), ())
-    assert (table.unparsed_rows, table.column("a")[:3]) == ([], ["t0", "t1", "t2"])
+    assert (table.unparsed_rows, table.get_column("a")[:3]) == ([], ["t0", "t1", "t2"])
 
 
 def test_one_odd_name_costs_nobody_else():

@@ -29,7 +29,7 @@ from streamsvm.stream import (
     monitor,
 )
 from streamsvm.stream.monitor import Monitor, MonitorError
-from streamsvm.stream.page import page
+from streamsvm.stream.page import render_page
 from streamsvm.stream.sinks import FileSink
 
 
@@ -157,7 +157,7 @@ def test_the_page_has_the_parts_of_a_report(tmp_path):
             end = loop.run()
             state = json.loads(got(server, "/state.json"))
             content = got(server, "/")
-    assert content == page()
+    assert content == render_page()
     assert "Content-Security-Policy" in content
     assert state["score"]["value"] == pytest.approx(end.metric, rel=1e-5)
     assert state["score"]["guesses"][0][1] == pytest.approx(end.majority[1], rel=1e-5)

@@ -21,7 +21,7 @@ from streamsvm.stream.scores.probability_scores import (
     LogLoss,
     Thresholds,
 )
-from streamsvm.stream.scores.ranks import BINS, RankCounts, average_precision, exact_counts, roc_auc
+from streamsvm.stream.scores.ranks import BINS, RankCounts, average_precision, count_exactly, roc_auc
 
 TWINS = {
     "ROCAUC": sk.roc_auc_score,
@@ -127,7 +127,7 @@ def test_the_area_is_within_its_bound(rows):
     ranks.add_many(y, p)
     others, positives = ranks.counts.astype(float)
     bound = (others * positives).sum() / (2.0 * others.sum() * positives.sum())
-    exact = exact_counts(y, p)
+    exact = count_exactly(y, p)
     assert roc_auc(exact) == pytest.approx(sk.roc_auc_score(y, p), abs=1e-12)
     assert abs(roc_auc(ranks.counts) - roc_auc(exact)) <= bound + 1e-12
     found, sizes = average_precision(ranks.counts), others + positives

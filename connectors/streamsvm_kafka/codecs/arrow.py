@@ -165,7 +165,7 @@ class ArrowCodec(TableCodec):
             check_decoded_size(rows, len(plan.names), size)
             return self._objects_of(column)
 
-        read, numbers_of = self._arrow.ArrowColumns(read_objects), self._arrow.numbers_of
+        read, to_float_array = self._arrow.ArrowColumnReader(read_objects), self._arrow.to_float_array
         for batch in reader:
             rows += batch.num_rows
             check_decoded_size(rows, len(plan.names), size)
@@ -178,7 +178,7 @@ class ArrowCodec(TableCodec):
                     if is_object:
                         values += read.objects(place, column)
                     else:
-                        values.append(numbers_of(column, np.float32))
+                        values.append(to_float_array(column, np.float32))
             if plan.label is not None:
                 y += read.labels(plan.label, batch.column(plan.label))
             for place, parts in kept:

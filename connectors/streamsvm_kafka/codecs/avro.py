@@ -22,7 +22,7 @@ from streamsvm.core.checks import to_python_scalar
 from streamsvm.files.messages import missing_package_error, short_repr
 from streamsvm.stream.endpoints import StreamError
 from streamsvm.stream.tables.chunk import Row
-from streamsvm.stream.tables.values import normalized_label
+from streamsvm.stream.tables.values import normalize_label
 from streamsvm_kafka.codecs.protocol import MAX_MESSAGE_BYTES, MessageCodec, make_fields
 from streamsvm_kafka.connection import retry_with_backoff
 
@@ -301,7 +301,7 @@ class AvroCodec(MessageCodec):
             raise ValueError(f"not a record of schema {number}: {error or type(error).__name__}") from None
         if stream.tell() != len(value):
             raise ValueError(f"not a record of schema {number}: {len(value) - stream.tell()} bytes are left behind it")
-        y = normalized_label(fields.pop(self.label, None)) if self.label is not None else None
+        y = normalize_label(fields.pop(self.label, None)) if self.label is not None else None
         if None in fields.values():
             fields = {name: item for name, item in fields.items() if item is not None}
         return Row(fields, y)

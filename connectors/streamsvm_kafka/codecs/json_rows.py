@@ -11,7 +11,7 @@ import orjson
 from streamsvm.files.messages import short_repr
 from streamsvm.stream.json_objects import STRICT, JSONObjects
 from streamsvm.stream.tables.chunk import Row, Table
-from streamsvm.stream.tables.values import at_path, flat_row, normalized_label
+from streamsvm.stream.tables.values import flatten_row, get_nested_value, normalize_label
 from streamsvm_kafka.codecs.protocol import MAX_MESSAGE_BYTES, MessageCodec, make_fields
 
 
@@ -60,16 +60,16 @@ class JSONCodec(MessageCodec):
             raise ValueError(f"not JSON: {error}") from None
         if type(fields) is not dict:
             raise ValueError(f"expected a JSON object whose fields are features, got {type(fields).__name__}")
-        kept = [at_path(fields, name) for name in names] if names else []
+        kept = [get_nested_value(fields, name) for name in names] if names else []
         # Most messages have neither of these bytes inside, and their fields need no look.
         if value.find(b"{", 1) >= 0:
-            fields = flat_row(fields, self.label)
+            fields = flatten_row(fields, self.label)
         if b"[" in value and list in set(map(type, fields.values())):
             name = next(name for name, item in fields.items() if type(item) is list)
             raise ValueError(f"field {short_repr(name)} holds an array; a row has one value a field")
         if value.count(b":") >= len(fields) + value.count(b"{"):  # in a text, or after a name that stands twice
             STRICT.decode(value.decode())
-        y = normalized_label(fields.pop(self.label, None)) if self.label is not None else None
+        y = normalize_label(fields.pop(self.label, None)) if self.label is not None else None
         if b"null" in value:
             fields = {name: item for name, item in fields.items() if item is not None}
         return Row(fields, y), kept

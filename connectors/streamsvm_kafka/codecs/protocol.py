@@ -10,7 +10,7 @@ import numpy as np
 from streamsvm.core.checks import LARGEST_FLOAT32
 from streamsvm.files.messages import short_repr
 from streamsvm.stream.tables.chunk import Row, Table
-from streamsvm.stream.tables.values import at_path
+from streamsvm.stream.tables.values import get_nested_value
 
 #: A longer message of one row is refused before it is decoded. A broker's default limit.
 MAX_MESSAGE_BYTES = 1 << 20
@@ -44,7 +44,7 @@ class MessageCodec:
         """Decode a message as `decode` does, and return some of its fields as they came too, None for one that is not there."""
         row = self.decode(value)
         fields: dict[Any, Any] = {**row.x, self.label: row.y} if names else {}
-        return row, [at_path(fields, name) for name in names]
+        return row, [get_nested_value(fields, name) for name in names]
 
     def decode_batch(self, data: bytes, begins: np.ndarray, ends: np.ndarray, known: Sequence[Hashable]) -> Table | None:  # noqa: ARG002
         """Decode messages together, each as `decode` does but faster, if the codec can.

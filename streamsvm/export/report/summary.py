@@ -16,7 +16,7 @@ from streamsvm.learners.conformal import ConformalClassifier, ConformalRegressor
 from streamsvm.learners.costs import CostSensitiveClassifier
 from streamsvm.learners.thresholds import TunedThresholdClassifier
 from streamsvm.stream.checkpoint import Checkpoint
-from streamsvm.stream.page import plain
+from streamsvm.stream.page import clean_text
 from streamsvm.stream.progress import LearningCurve
 from streamsvm.stream.rows import learner_of, steps_of
 from streamsvm.stream.scores.base import ScoreReport
@@ -80,7 +80,7 @@ class ModelSummary:
         """The metrics of the run."""
         self.experts: list[tuple[str, float, float]] = _experts_of(learner)
         """Of an ensemble: an expert, its share of the decision, and its recent error; the most heard first."""
-        self.version: str = plain(_mapping_of(header, "versions").get("streamsvm", ""))
+        self.version: str = clean_text(_mapping_of(header, "versions").get("streamsvm", ""))
 
 
 def _decision_words(model: Any) -> list[str]:
@@ -93,11 +93,11 @@ def _decision_words(model: Any) -> list[str]:
     if isinstance(last, CostSensitiveClassifier):
         return [
             *_decision_words(last.classifier),
-            *(f"a missed {plain(repr(label))} costs {cost:.4g}" for label, cost in last.costs.items()),
+            *(f"a missed {clean_text(repr(label))} costs {cost:.4g}" for label, cost in last.costs.items()),
         ]
     if isinstance(last, TunedThresholdClassifier):
         name = "BalancedAccuracy" if last.metric is None else type(last.metric).__name__
-        label = plain(repr(getattr(last.metric, "pos_val", "the positive label")))
+        label = clean_text(repr(getattr(last.metric, "pos_val", "the positive label")))
         return [*_decision_words(last.classifier), f"{label} from a probability of {last.threshold:.3g} on, tuned to {name}"]
     return []
 
@@ -152,7 +152,7 @@ def _last_reports(checkpoint: Checkpoint, curve: LearningCurve | None) -> tuple[
     last = curve.points[-1] if curve is not None and curve.points else None
     found = []
     for place, score in enumerate(scores):
-        name, guesses = plain(score.get("name")), score.get("guesses")
+        name, guesses = clean_text(score.get("name")), score.get("guesses")
         known = [
             (str(each[0]), _finite_number(each[1]))
             for each in (guesses if isinstance(guesses, list) else ())

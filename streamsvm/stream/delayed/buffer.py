@@ -154,7 +154,7 @@ class DelayedLabels(Resumable):
         """Count a row that the model refused to learn."""
         self._counts["refused"] += 1
 
-    def early_label(self, key: str) -> tuple[Any] | None:
+    def get_early_label(self, key: str) -> tuple[Any] | None:
         """Return the label that waits for a row with this key, in a tuple; None if there is none."""
         entry = self._early.get(key)
         return None if entry is None else entry[1:]
@@ -237,7 +237,7 @@ class DelayedLabels(Resumable):
         """Return the waiting rows and labels, and the settled keys, as JSON."""
         return json.dumps([list(entries.items()) for entries in (self._rows, self._early, self._settled)]).encode()
 
-    def go_on(self, state: Any, waiting: bytes) -> None:
+    def restore(self, state: Any, waiting: bytes) -> None:
         """Continue from a saved `state` and `serialise_entries`; limits may have changed. Raise an error if they are invalid."""
         counts = dict(state)
         clock = -math.inf if (seconds := counts.pop("clock")) is None else float(seconds)

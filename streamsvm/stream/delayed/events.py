@@ -10,7 +10,7 @@ from typing import Any, NamedTuple
 from streamsvm.core.checks import to_python_scalar
 from streamsvm.files.messages import short_repr
 from streamsvm.stream.rows import RowError
-from streamsvm.stream.tables.values import as_seconds, number
+from streamsvm.stream.tables.values import parse_number, to_seconds
 
 #: The most characters of a row that waits, as `pack_row` writes it.
 MOST_ROW_BYTES = 2**20
@@ -87,7 +87,7 @@ def parse_event_time(value: Any, latest: float = math.inf) -> float:
         if isinstance(value, str) and len(value) <= _LONGEST_TIME:
             time = _seconds_in_text(value)
         elif not isinstance(value, str | bool):  # a small whole number is no year here
-            time = as_seconds(float(value) if isinstance(value, int) else value)
+            time = to_seconds(float(value) if isinstance(value, int) else value)
     except (ValueError, TypeError, OverflowError):
         time = math.nan
     if math.isnan(time):
@@ -100,9 +100,9 @@ def parse_event_time(value: Any, latest: float = math.inf) -> float:
 
 def _seconds_in_text(text: str) -> float:
     try:
-        return as_seconds(number(text))
+        return to_seconds(parse_number(text))
     except ValueError:
-        return as_seconds(text.strip())
+        return to_seconds(text.strip())
 
 
 def validate_label(y: Any) -> Any:

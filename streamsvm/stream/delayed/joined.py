@@ -234,7 +234,7 @@ class JoinedSource(Source):
         if self._keep is not None and side == 0:
             copies = [values[0] for values in to_json_columns(self._keep, chunk.passthrough_columns(0, 1))]
             messages = chunk.messages(0, 1)
-        message_key, message_time = chunk.event(0)
+        message_key, message_time = chunk.get_key_and_time(0)
         own_key = x.pop(self._key, None)
         key = validate_key(message_key if own_key is None else own_key)
         moment = parse_event_time(message_time if self._time is None else x.pop(self._time, None), time.time() + self._ahead)

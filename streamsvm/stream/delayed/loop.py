@@ -140,7 +140,7 @@ class DelayedLearningLoop(LearningLoop):
         packed, y = pack_prediction(label, probabilities), None
         if self.timings is not None:
             self.timings.predicted()
-        early = delayed.early_label(key)
+        early = delayed.get_early_label(key)
         if early is None:
             delayed.add_row(key, PendingRow(event.time, self.rows, event.packed, packed))
         else:
@@ -207,7 +207,7 @@ class DelayedLearningLoop(LearningLoop):
     def _resume_delayed(self, folder: Path | str, facts: Any, parts: Mapping[str, Any]) -> None:
         if facts is None:
             raise CheckpointError(f"{folder} was learned without labels from another stream: leave --labels out, {START_AFRESH}")
-        self.delayed.go_on(facts, parts["waiting"])
+        self.delayed.restore(facts, parts["waiting"])
 
     def _checkpoint_contents(self) -> tuple[Any, dict[str, Any], dict[str, Any]]:
         model, parts, facts = super()._checkpoint_contents()

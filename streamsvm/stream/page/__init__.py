@@ -20,7 +20,7 @@ _LONGEST = 60  # letters of a name or a label
 _LOWER = {"MAE", "MSE", "RMSE", "RMSLE", "MAPE", "SMAPE", "LogLoss", "CrossEntropy", "BrierScore"}
 
 
-def page(facts: Mapping[str, Any] | None = None) -> str:
+def render_page(facts: Mapping[str, Any] | None = None) -> str:
     """Return the page as HTML: a file of its own with these figures in it, or one that asks for ``state.json`` beside it.
 
     Whatever the figures say, a browser runs nothing but the script of the page, and asks nobody else for anything.
@@ -44,10 +44,10 @@ def page(facts: Mapping[str, Any] | None = None) -> str:
     return page
 
 
-def plain(value: Any, most: int = _LONGEST) -> str:
+def clean_text(value: Any, most: int = _LONGEST) -> str:
     r"""Return a name or a label as one short line of text, without letters that steer how others are written.
 
-    >>> plain("a\u202eb\n" + "c" * 100, 12)
+    >>> clean_text("a\u202eb\n" + "c" * 100, 12)
     'a\\u202eb ...'
     """
     letters = shorten(str(value), most)
@@ -55,28 +55,28 @@ def plain(value: Any, most: int = _LONGEST) -> str:
     return shorten(text, most)
 
 
-def finite(value: float | None) -> float | None:
+def to_json_number(value: float | None) -> float | None:
     """Return a number as JSON has it; None where it is none."""
     return float(f"{value:.6g}") if value is not None and math.isfinite(value) else None
 
 
-def score_of(report: ScoreReport | None) -> dict[str, Any]:
+def make_score_part(report: ScoreReport | None) -> dict[str, Any]:
     """Return what the page says first: a score in words, beside what guessing gives.
 
-    >>> part = score_of(ScoreReport("Accuracy", 0.85, 0.9, (("always 'no'", 0.75),)))
+    >>> part = make_score_part(ScoreReport("Accuracy", 0.85, 0.9, (("always 'no'", 0.75),)))
     >>> part["big"], part["sentence"]
     ('85.0 %', "Always 'no' is right for 75.0 %: the model makes 40 % fewer errors than that guess.")
     """
     if report is None or not math.isfinite(report.value):
         return {"big": "", "what": "No row was scored yet.", "sentence": "", "value": None, "guesses": []}
     name, value, percent, lower = report.name, report.value, report.name == "Accuracy", report.name in _LOWER
-    guesses = [(plain(what, 80), score) for what, score in report.baselines if math.isfinite(score)]
+    guesses = [(clean_text(what, 80), score) for what, score in report.baselines if math.isfinite(score)]
     part: dict[str, Any] = {
         "big": f"{100.0 * value:.1f} %" if percent else f"{value:,.4g}",
         "what": "of the rows are predicted right" if percent else _WORDS.get(name, name),
         "sentence": "",
-        "value": finite(value),
-        "guesses": [[what, finite(score)] for what, score in guesses],
+        "value": to_json_number(value),
+        "guesses": [[what, to_json_number(score)] for what, score in guesses],
         "percent": percent,
         "lower": lower,
     }
@@ -104,22 +104,22 @@ _WORDS = {
 }
 
 
-def scores_of(reports: Iterable[ScoreReport]) -> dict[str, Any]:
+def make_score_parts(reports: Iterable[ScoreReport]) -> dict[str, Any]:
     """Return the parts of the page that scores beside the first fill: numbers, and tables of labels."""
     parts: dict[str, Any] = {}
     numbers: list[list[Any]] = []
     for report in reports:
         part = _TABLES.get(report.name)
         if report.table is not None and report.name == "Calibration":
-            bins = [[finite(expected), finite(right), rows] for _, expected, right, rows in report.table[1:-1]]
+            bins = [[to_json_number(expected), to_json_number(right), rows] for _, expected, right, rows in report.table[1:-1]]
             parts |= {"calibration": {"sentence": _CALIBRATED, "bins": bins}} if bins else {}
         elif report.table is not None and part is not None and len(report.table) > 1:
             head, *rows = report.table
-            cells = [[_plain_cell(cell) if i else plain(cell) for i, cell in enumerate(row)] for row in rows]
-            parts[part[0]] = {"sentence": part[1], "table": [list(map(plain, head)), *cells]}
+            cells = [[_plain_cell(cell) if i else clean_text(cell) for i, cell in enumerate(row)] for row in rows]
+            parts[part[0]] = {"sentence": part[1], "table": [list(map(clean_text, head)), *cells]}
         elif report.table is None and math.isfinite(report.value):
-            guesses = ", ".join(f"{plain(what)}: {value:.4g}" for what, value in report.baselines if math.isfinite(value))
-            numbers.append([_WORDS.get(report.name, report.name), finite(report.value), guesses])
+            guesses = ", ".join(f"{clean_text(what)}: {value:.4g}" for what, value in report.baselines if math.isfinite(value))
+            numbers.append([_WORDS.get(report.name, report.name), to_json_number(report.value), guesses])
     return parts | ({"scores": numbers} if numbers else {})
 
 
@@ -143,22 +143,22 @@ _TABLES = {
 
 
 def _plain_cell(cell: Any) -> Any:
-    return plain(cell) if not isinstance(cell, int | float) else finite(cell) if isinstance(cell, float) else cell
+    return clean_text(cell) if not isinstance(cell, int | float) else to_json_number(cell) if isinstance(cell, float) else cell
 
 
-def curve_of(curve: LearningCurve | None) -> dict[str, Any] | None:
+def make_curve_part(curve: LearningCurve | None) -> dict[str, Any] | None:
     """Return the part of the page that a learning curve fills; None if there is none."""
     if curve is None or not curve.points:
         return None
-    points = [[point.rows, *map(finite, point[1:4]), point.refused, point.drifts] for point in curve.points]
+    points = [[point.rows, *map(to_json_number, point[1:4]), point.refused, point.drifts] for point in curve.points]
     sentence = "Each row was predicted before it was learned, so these are scores of rows that were not known."
-    return {"metric": plain(curve.metric), "window": curve.window, "points": points, "sentence": sentence}
+    return {"metric": clean_text(curve.metric), "window": curve.window, "points": points, "sentence": sentence}
 
 
 _MOST_NOTES = 20
 
 
-def live_facts(
+def make_live_state(
     name: str,
     progress: Sequence[Progress],
     points: Sequence[Mapping[str, Any]],
@@ -178,20 +178,20 @@ def live_facts(
     else:
         value, windowed = (math.nan if points[-1][one] is None else points[-1][one] for one in ("metric", "windowed"))
         report = ScoreReport(metric or "", value, windowed)
-    drawn = curve_of(curve)
+    drawn = make_curve_part(curve)
     sentences = [text for one in progress if not one.learns for text in one.columns.sentences]
     return {
-        "title": plain(name),
+        "title": clean_text(name),
         "lead": _lead_sentences(progress),
-        "score": score_of(report) if learning else None,
+        "score": make_score_part(report) if learning else None,
         "tiles": _figure_tiles(progress, points, report),
         "metric": metric,
         "curve": drawn and drawn | {"sentence": f"{drawn['sentence']} Those of earlier runs are there, too."},
         "points": points,
         "facts": facts,
-        "notes": [plain(text, 300) for text in sentences[:_MOST_NOTES]],
+        "notes": [clean_text(text, 300) for text in sentences[:_MOST_NOTES]],
         "foot": f"served by streamsvm {version('streamsvm')}",
-        **(scores_of(alone.scores[1:]) if alone is not None else {}),
+        **(make_score_parts(alone.scores[1:]) if alone is not None else {}),
     }
 
 

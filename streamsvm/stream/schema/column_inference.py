@@ -14,7 +14,15 @@ from typing import Any, NamedTuple
 from streamsvm.files.messages import shorten
 from streamsvm.stream.tables.column_kinds import CATEGORY, DATE, DROP, NUMBER
 from streamsvm.stream.tables.table_parser import TableParser
-from streamsvm.stream.tables.values import UNITS, formats_of, is_date, number, parsed_date, unit_of, zone_names
+from streamsvm.stream.tables.values import (
+    UNITS,
+    find_date_formats,
+    find_zone_names,
+    guess_epoch_unit,
+    is_date,
+    parse_datetime,
+    parse_number,
+)
 
 #: Minimum number of rows to call a column a constant or an id.
 MIN_ROWS_TO_JUDGE = 20
@@ -125,7 +133,7 @@ def infer_column(
         note = f"looks like a date{either}{_zones_of(texts, forms[0])}{_beside_text(marks)}"
         answers = make_kind_option(name, format_date_kind(forms[0])) | missing
         return InferredColumn(name, "date", format_most_common(values, 1), note, answers, is_ambiguous=len(forms) > 1)
-    if not numbers and rest and (zones := zone_names(texts)):
+    if not numbers and rest and (zones := find_zone_names(texts)):
         note = f"times with the zone names {' and '.join(zones)}, of which no format tells the offset: write it, such as +01:00"
         return InferredColumn(
             name,
@@ -156,9 +164,9 @@ def format_date_kind(form: str | None) -> str:
 
 def _zones_of(texts: Sequence[str], form: str | None) -> str:
     if form is None:
-        have_zones = {parsed_date(text).tzinfo is not None for text in texts}
+        have_zones = {parse_datetime(text).tzinfo is not None for text in texts}
         return ", in some rows without a time zone, which is UTC then" if len(have_zones) > 1 else ""
-    zones = zone_names(texts[:1])
+    zones = find_zone_names(texts[:1])
     return f" with the zone name {zones[0]}, which is not read" if zones else ""
 
 
@@ -173,8 +181,8 @@ def split_missing_markers(values: Sequence[Any]) -> tuple[dict[str, int], list[A
     marks = {text for text in texts if text.lower() in _USUAL_MARKS or not text}
     rare: set[str] = set()
     unusual = [text for text in texts if text not in marks]
-    for text in [] if formats_of(unusual) else unusual:  # if all are dates, which is soon told, there is no other mark
-        if any(_written_in(mark, text) is not None for mark in _BY_MARK) or formats_of([text]):
+    for text in [] if find_date_formats(unusual) else unusual:  # if all are dates, which is soon told, there is no other mark
+        if any(_written_in(mark, text) is not None for mark in _BY_MARK) or find_date_formats([text]):
             n_read += texts[text]
         else:
             rare.add(text)
@@ -193,7 +201,7 @@ def _can_be_written(text: str) -> bool:
 
 def _written_in(mark: str, text: str) -> float | None:
     """The number that a text is to people with a decimal mark."""
-    value: float | None = _or_none(number, _or_none(_BY_MARK[mark].normalize_number, text))
+    value: float | None = _or_none(parse_number, _or_none(_BY_MARK[mark].normalize_number, text))
     return value
 
 
@@ -282,7 +290,7 @@ def _suspicion_of(name: str, numbers: Sequence[float], distinct: int) -> tuple[s
 def _time_unit(numbers: Sequence[float]) -> str | None:
     if all(19e6 < number < 21.1e6 and is_date(str(int(number)), "%Y%m%d") for number in numbers):
         return ""
-    units = {unit_of(number) for number in numbers}
+    units = {guess_epoch_unit(number) for number in numbers}
     unit = units.pop()
     if units or unit == "s":  # which are whole numbers like others
         return None
@@ -307,15 +315,15 @@ def find_invalid_dates(name: str, values: Sequence[Any], form: str | None) -> tu
 
 
 def infer_date_formats(values: Sequence[Any]) -> list[str | None]:
-    """Return the formats that fit all values, as `formats_of`."""
+    """Return the formats that fit all values, as `find_date_formats`."""
     if all(isinstance(value, date) for value in values):
         return [None]
-    return formats_of(values) if all(isinstance(value, str) for value in values) else []
+    return find_date_formats(values) if all(isinstance(value, str) for value in values) else []
 
 
 def is_number(value: Any) -> bool:
     """Whether a value is a number, or one in text."""
-    return _or_none(number if isinstance(value, str) else float, value) is not None
+    return _or_none(parse_number if isinstance(value, str) else float, value) is not None
 
 
 def _is_finite(value: Any) -> bool:

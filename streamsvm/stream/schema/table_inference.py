@@ -31,9 +31,9 @@ from streamsvm.stream.schema.column_inference import (
 from streamsvm.stream.schema.source_sample import SAMPLE_ROWS, SourceSample
 from streamsvm.stream.tables.chunk import Chunk, Row
 from streamsvm.stream.tables.column_kinds import CATEGORY, DATE, DROP, NUMBER, OTHER_COLUMNS, ColumnKind
-from streamsvm.stream.tables.table_parser import TableParser, plain_value
+from streamsvm.stream.tables.table_parser import TableParser, to_plain_value
 from streamsvm.stream.tables.table_schema import TableOptions
-from streamsvm.stream.tables.values import as_seconds, is_date
+from streamsvm.stream.tables.values import is_date, to_seconds
 
 #: The note on a label that is not named as a target.
 TARGET_NOTE = "a number to predict"
@@ -208,7 +208,7 @@ def _settle_formats(forms: dict[Any, list[str | None]], chunk: Chunk) -> None:
     if table is None:
         return
     for name, formats in forms.items():
-        values = table.column(name)
+        values = table.get_column(name)
         for text in {value.strip() for value in values if isinstance(value, str)} if isinstance(values, list) else ():
             if len(formats) > 1:
                 formats = [form for form in formats if is_date(text, form)] or formats
@@ -231,7 +231,7 @@ def _described_columns(
     labels = {str(row[label]).strip().lower() for row in rows if row.get(label) is not None}
     for name in dict.fromkeys([*names, *(str(name) for row in rows for name in row)]):
         values = [
-            plain_value(value) for row in rows if (value := row.get(name)) is not None and not (answered and value != value)
+            to_plain_value(value) for row in rows if (value := row.get(name)) is not None and not (answered and value != value)
         ]
         if name == label:
             answers = _decimals_of(values) if "decimal" not in answered else {}
@@ -356,7 +356,7 @@ _MIN_REPEATED = 3  # rows with the value; one fewer for a value that is often a 
 _OFTEN_A_MARK = re.compile(r"-?(9{3,}|9{2,}8|32768|32767|2147483648|2147483647)")
 _HUGE, _MIN_BESIDE_ZERO = 1e30, 1000.0
 _MAX_ZEROS = 0.5  # of the rows
-_OFTEN_NO_DATES = tuple(map(as_seconds, ("0001-01-01", "1900-01-01", "1970-01-01", "9999-12-31")))
+_OFTEN_NO_DATES = tuple(map(to_seconds, ("0001-01-01", "1900-01-01", "1970-01-01", "9999-12-31")))
 
 
 def find_sentinels(numbers: Sequence[float], marks: Sequence[float] = ()) -> list[float]:
@@ -414,6 +414,6 @@ def find_sentinel_dates(values: Iterable[Any], form: str | None) -> list[str]:
     ['9999-12-31']
     """
     texts = [text for value in values if isinstance(value, str | date) and is_date(text := str(value).strip(), form)]
-    times = {text: as_seconds(text, form) for text in dict.fromkeys(texts)}
+    times = {text: to_seconds(text, form) for text in dict.fromkeys(texts)}
     far = find_sentinels([times[text] for text in texts], _OFTEN_NO_DATES)
     return [text for text, time in times.items() if time in far]

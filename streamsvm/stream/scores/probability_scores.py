@@ -15,9 +15,9 @@ from streamsvm.stream.scores.ranks import (
     BINS,
     RankCounts,
     average_precision,
-    by_threshold,
-    cleaned_scores,
-    exact_counts,
+    clean_probabilities,
+    count_exactly,
+    evaluate_thresholds,
     roc_auc,
 )
 from streamsvm.stream.scores.river_score import LabelFrequencyBaseline
@@ -84,7 +84,7 @@ class RankScore(ProbabilityScore):
         if not predicted:
             return
         positive = np.array(self._are_positive(ys), bool)
-        p = cleaned_scores(np.broadcast_to(self._of_positive(predicted), len(ys)))
+        p = clean_probabilities(np.broadcast_to(self._of_positive(predicted), len(ys)))
         self._ranks.add_many(positive, p)
         self._rows += len(ys)
         self._last_positive.extend(positive.tolist())
@@ -100,7 +100,7 @@ class RankScore(ProbabilityScore):
         p, positive = list(self._last), list(self._last_positive)
         n = min(len(p), len(positive))
         of_positive, chances = np.array(positive[len(positive) - n :], bool), np.array(p[len(p) - n :], np.float64)
-        return self._score_of(exact_counts(of_positive, chances))
+        return self._score_of(count_exactly(of_positive, chances))
 
 
 class ROCAUC(RankScore):
@@ -153,7 +153,7 @@ class Thresholds(RankScore):
 
     @property
     def table(self) -> list[list[Any]]:
-        lines = by_threshold(self._ranks.counts, _THRESHOLDS)
+        lines = evaluate_thresholds(self._ranks.counts, _THRESHOLDS)
         names = [f"{p:g}" if p in _THRESHOLDS else f"{float(_DIGITS.create_decimal(p)):g} (best F1)" for p, *_ in lines]
         return [
             ["probability from", "predicted", "precision", "recall", "F1"],
@@ -184,7 +184,7 @@ class LossScore(ProbabilityScore):
         if not predicted:
             return
         if self._positive is None:
-            columns = np.array([cleaned_scores(column) for column in predicted.values()])
+            columns = np.array([clean_probabilities(column) for column in predicted.values()])
             places = {label: place for place, label in enumerate(predicted)}
             places_of = np.array([places.get(y, -1) for y in ys], np.intp)
             p = np.where(places_of < 0, 0.0, columns[places_of, np.arange(len(ys))])
@@ -193,7 +193,7 @@ class LossScore(ProbabilityScore):
                 squares += column * column
             self._is_multiclass |= len(predicted) > 2
         else:
-            p = cleaned_scores(np.broadcast_to(self._of_positive(predicted), len(ys)))
+            p = clean_probabilities(np.broadcast_to(self._of_positive(predicted), len(ys)))
             ys = self._are_positive(ys)
             p = np.where(ys, p, 1.0 - p)
             squares = p * p + (1.0 - p) * (1.0 - p)

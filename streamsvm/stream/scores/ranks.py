@@ -28,7 +28,7 @@ _LOWEST, _HIGHEST = _bin_place(5e-324), _bin_place(1.0 - 2.0**-53)
 _BINS_PER_UNIT = (BINS - 2) / (_HIGHEST - _LOWEST)
 
 
-def cleaned_scores(p: np.ndarray) -> np.ndarray:
+def clean_probabilities(p: np.ndarray) -> np.ndarray:
     """Return probabilities between 0 and 1: what is beyond is bounded, and NaN says nothing, as 0 does."""
     return np.clip(np.where(np.isnan(p), 0.0, p), 0.0, 1.0)
 
@@ -63,7 +63,7 @@ def average_precision(counts: np.ndarray) -> float:
     return float(positives[mask] @ (right[mask] / rows[mask]) / right[-1]) if mask.any() else math.nan
 
 
-def by_threshold(counts: np.ndarray, thresholds: Sequence[float]) -> list[tuple[float, int, float, float, float]]:
+def evaluate_thresholds(counts: np.ndarray, thresholds: Sequence[float]) -> list[tuple[float, int, float, float, float]]:
     """Return what predicting the positive label from each threshold on gives, and from the one with the best F1.
 
     Each is the threshold, the number of rows that are predicted so, precision, recall, and F1. ``counts`` are those of a
@@ -71,7 +71,7 @@ def by_threshold(counts: np.ndarray, thresholds: Sequence[float]) -> list[tuple[
 
     >>> counts = RankCounts()
     >>> counts.add_many(np.array([False, True, False, True]), np.array([0.1, 0.3, 0.4, 0.9]))
-    >>> for p, *found in by_threshold(counts.counts, [0.2, 0.5]):
+    >>> for p, *found in evaluate_thresholds(counts.counts, [0.2, 0.5]):
     ...     print(round(p, 2), *(round(each, 2) for each in found))
     0.2 3 0.67 1.0 0.8
     0.3 3 0.67 1.0 0.8
@@ -97,7 +97,7 @@ def _lowest_of(place: int) -> float:
     return math.exp(odds) / (1.0 + math.exp(odds)) if odds < 0.0 else 1.0 / (1.0 + math.exp(-odds))
 
 
-def exact_counts(positive: np.ndarray, p: np.ndarray) -> np.ndarray:
+def count_exactly(positive: np.ndarray, p: np.ndarray) -> np.ndarray:
     """Return how often each score is there, of other labels and of the positive one, as `roc_auc` takes it."""
     if not len(p):
         return np.zeros((2, 0), np.int64)

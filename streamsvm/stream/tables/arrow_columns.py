@@ -10,7 +10,7 @@ import pyarrow as pa
 from pyarrow import compute, types
 
 from streamsvm.stream.tables.chunk import Values
-from streamsvm.stream.tables.values import normalized_label
+from streamsvm.stream.tables.values import normalize_label
 
 #: What pyarrow raises for data that are corrupt. Python's own objects are not made of every number that a column can hold.
 ERRORS: tuple[type[Exception], ...] = (pa.ArrowException, OSError, UnicodeDecodeError, OverflowError, SystemError)
@@ -26,10 +26,10 @@ def is_number(kind: Any) -> bool:
     return bool(types.is_integer(kind) or types.is_floating(kind) or types.is_decimal(kind))
 
 
-def numbers_of(column: Any, dtype: Any) -> np.ndarray:
+def to_float_array(column: Any, dtype: Any) -> np.ndarray:
     """Return a column of numbers or booleans as floats of a type [n], NaN where one is null. Each is rounded once.
 
-    >>> numbers_of(pa.array([31, None]), np.float32)
+    >>> to_float_array(pa.array([31, None]), np.float32)
     array([31., nan], dtype=float32)
     """
     if types.is_decimal(column.type) or types.is_null(column.type):
@@ -42,17 +42,17 @@ def numbers_of(column: Any, dtype: Any) -> np.ndarray:
     return numbers
 
 
-def field_of(column: Any, places: Sequence[int]) -> Any:
+def get_nested_field(column: Any, places: Sequence[int]) -> Any:
     """Return a field of a column of structs, given by its position in each nested struct; null where a struct is null."""
     return compute.struct_field(column, list(places)) if places else column
 
 
-def objects_of(column: Any) -> list[Any]:
+def to_objects(column: Any) -> list[Any]:
     """Convert a column without a dictionary to a list of Python objects, None for null.
 
     A time outside the years 1 to 9999, which Python cannot represent, becomes text.
 
-    >>> objects_of(pa.array([0, 3_000_000]).cast(pa.int32()).cast(pa.date32()))
+    >>> to_objects(pa.array([0, 3_000_000]).cast(pa.int32()).cast(pa.date32()))
     [datetime.date(1970, 1, 1), '10183-09-21']
     """
     try:
@@ -69,19 +69,19 @@ def _object_of(value: Any) -> Any:
         return value.cast(pa.string()).as_py()
 
 
-class ArrowColumns:
+class ArrowColumnReader:
     """Converts columns, given by a key, and reads a dictionary that many batches share only once.
 
     ``read`` converts a column without a dictionary to a list of objects.
 
-    >>> reader, cities = ArrowColumns(), pa.array(["Oslo ", None, "Oslo "])
+    >>> reader, cities = ArrowColumnReader(), pa.array(["Oslo ", None, "Oslo "])
     >>> reader.values("city", cities.dictionary_encode()), reader.labels("city", cities)
     (['Oslo ', None, 'Oslo '], ['Oslo', None, 'Oslo'])
     >>> reader.values("age", pa.array([31.0, None])), reader.values("n", pa.array([1, None]))
     (array([31., nan]), [1, None])
     """
 
-    def __init__(self, read: Callable[[Any], list[Any]] = objects_of) -> None:
+    def __init__(self, read: Callable[[Any], list[Any]] = to_objects) -> None:
         self._read = read
         self._known: dict[Hashable, tuple[Any, np.ndarray]] = {}  # by key, the dictionary of the batch before, and its entries
 
@@ -97,13 +97,13 @@ class ArrowColumns:
         return self.objects(key, column)
 
     def labels(self, key: Hashable, column: Any) -> list[Any]:
-        """Return the labels in a column, as `normalized_label` does each."""
+        """Return the labels in a column, as `normalize_label` does each."""
         kind = column.type
         if types.is_primitive(kind):
             return self._read(column)
         if types.is_string(kind) or types.is_large_string(kind) or types.is_binary(kind) or types.is_large_binary(kind):
             column = column.dictionary_encode()  # most of them are alike
-        return self._objects_of(key, column, lambda part: list(map(normalized_label, self._read(part))))
+        return self._objects_of(key, column, lambda part: list(map(normalize_label, self._read(part))))
 
     def objects(self, key: Hashable, column: Any) -> list[Any]:
         """Return the values of a column as Python has them; None where one is null."""

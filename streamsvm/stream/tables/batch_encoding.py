@@ -15,7 +15,7 @@ from streamsvm.stream.tables.column_kinds import CATEGORY, DATE, DROP
 from streamsvm.stream.tables.column_state import ColumnState
 from streamsvm.stream.tables.table_parser import TableParser
 from streamsvm.stream.tables.target_encoding import TargetEncoding
-from streamsvm.stream.tables.values import cyclic_pair
+from streamsvm.stream.tables.values import encode_cycle
 
 
 class NumericColumn(NamedTuple):
@@ -303,7 +303,7 @@ class _BatchEncoding:
                 self.cut(missing)
         if columns.parser.get_kind(name) == DATE and not missing.all():
             for cycle in columns.cycles:
-                pairs = [(0.0, 0.0) if value != value else cyclic_pair(value, cycle) for value in numbers[: self.n].tolist()]
+                pairs = [(0.0, 0.0) if value != value else encode_cycle(value, cycle) for value in numbers[: self.n].tolist()]
                 for part, wave in zip(("sin", "cos"), zip(*pairs, strict=True), strict=False):
                     if self.is_known(feature := f"{name} {cycle} {part}"):
                         self.waves[feature] = np.array(wave)

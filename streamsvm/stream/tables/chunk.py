@@ -126,11 +126,11 @@ class Table:
         y = None if self.y is None else self.y[i]
         return Row(x, y if self.weights is None or y is None else WeightedLabel(y, float(self.weights[i])))
 
-    def column(self, name: Hashable) -> Values | None:
+    def get_column(self, name: Hashable) -> Values | None:
         """Return the values of a column; None if the table does not have it."""
         return self.columns[self.names.index(name)] if name in self.names else None
 
-    def without(self, names: Iterable[Hashable]) -> Table:
+    def drop_columns(self, names: Iterable[Hashable]) -> Table:
         """Return the rows without some columns."""
         left_out = set(names)
         if left_out.isdisjoint(self.names):
@@ -304,11 +304,11 @@ class Chunk:
         """Return the messages of the rows ``first`` to ``end - 1``; None if the stream has none."""
         return None if self._message_columns is None else self._message_columns[first:end]
 
-    def event(self, i: int) -> tuple[str | bytes | None, float | None]:  # noqa: ARG002
+    def get_key_and_time(self, i: int) -> tuple[str | bytes | None, float | None]:  # noqa: ARG002
         """Return the key of the message of row number ``i``, and its time in seconds since 1970; None where it is missing."""
         return None, None
 
-    def changed(self, row: Callable[[Row], Row], table: Callable[[Table], Table], names: Iterable[Hashable] = ()) -> Self:
+    def with_change(self, row: Callable[[Row], Row], table: Callable[[Table], Table], names: Iterable[Hashable] = ()) -> Self:
         """Return the chunk with a change to its rows, and the same change to its table.
 
         A ValueError of ``row`` refuses the row. ``names`` are columns that a table must have for the change, whether the model
@@ -327,7 +327,7 @@ def drop_columns(chunk: Chunk, names: Iterable[Hashable]) -> Chunk:
         x, y = row
         return Row({name: value for name, value in x.items() if name not in left_out}, y) if isinstance(x, Mapping) else row
 
-    return chunk.changed(change_row, lambda table: table.without(left_out), left_out)
+    return chunk.with_change(change_row, lambda table: table.drop_columns(left_out), left_out)
 
 
 #: Fewer rows are taken one by one: a call for several costs more.

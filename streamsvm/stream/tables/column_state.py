@@ -19,7 +19,7 @@ from streamsvm.stream.tables.column_kinds import CATEGORY, DATE, DROP
 from streamsvm.stream.tables.table_parser import TableParser
 from streamsvm.stream.tables.table_schema import format_arguments, format_flags
 from streamsvm.stream.tables.target_encoding import TargetEncoding
-from streamsvm.stream.tables.values import date_text
+from streamsvm.stream.tables.values import format_date
 
 #: A longer text of a category is hashed: names of features are never forgotten.
 LONGEST_FEATURE = 1024
@@ -234,7 +234,7 @@ class ColumnState:
             is_null = features.get(f"{column} is missing", 0.0) > _IS_ON
             value = values[column] = None if is_null else features.get(column)
             if value is not None and self.parser.get_kind(column) == DATE:
-                values[column] = date_text(60.0 * round(value / 60.0))  # to the minute, as far as a model knows it
+                values[column] = format_date(60.0 * round(value / 60.0))  # to the minute, as far as a model knows it
         for column, learned in self.categories.items():
             sizes = {text: features.get(feature, 0.0) for text, feature in learned.items() if feature}
             name = max(sizes, key=lambda text: sizes[text], default=None)

@@ -18,10 +18,10 @@ from streamsvm.stream.tables.batch_encoding import Encoded, ParsedTable, encode
 from streamsvm.stream.tables.chunk import Table, process_rows, to_float_prefix
 from streamsvm.stream.tables.column_kinds import CATEGORY, DATE, DROP, ColumnKinds
 from streamsvm.stream.tables.column_state import STORED_NAMES, ColumnState
-from streamsvm.stream.tables.model import TableModel, checked_weights, in_row
-from streamsvm.stream.tables.table_parser import Names, TableParser, as_names
+from streamsvm.stream.tables.model import TableModel, add_row_number, validate_weights
+from streamsvm.stream.tables.table_parser import Names, TableParser, validate_names
 from streamsvm.stream.tables.target_encoding import MOST_LABELS, TargetEncoding
-from streamsvm.stream.tables.values import CYCLES, cyclic_pair
+from streamsvm.stream.tables.values import CYCLES, encode_cycle
 
 WhenMissing = Literal["mean", "indicator", "drop"]
 
@@ -113,7 +113,7 @@ class TableEncoder(base.MiniBatchTransformer):
         self.missing: list[str] = self._parser.missing
         self.decimal: str | None = decimal
         self.when_missing: WhenMissing = when_missing
-        self.cycles: list[str] = as_names("cycles", cycles)
+        self.cycles: list[str] = validate_names("cycles", cycles)
         self.scaler: Literal["standard"] | base.Transformer | None = scaler
         self.max_values: int | None = max_values
         self.buckets: int | None = buckets
@@ -171,7 +171,7 @@ class TableEncoder(base.MiniBatchTransformer):
         """Return whether a column is left out."""
         return self._parser.get_kind(column) == DROP
 
-    def room_for(self, usual: int, n_columns: int = 0) -> int:
+    def compute_max_features(self, usual: int, n_columns: int = 0) -> int:
         """Return the ``max_features`` with which a learner has room for all features of a table.
 
         ``usual`` is the learner's own, which is room for numbers and dates; ``n_columns`` are the columns of the table, if known.
@@ -230,7 +230,7 @@ class TableEncoder(base.MiniBatchTransformer):
             for name in self.dates:
                 if name in numbers:
                     for cycle in self.cycles:
-                        features[f"{name} {cycle} sin"], features[f"{name} {cycle} cos"] = cyclic_pair(numbers[name], cycle)
+                        features[f"{name} {cycle} sin"], features[f"{name} {cycle} cos"] = encode_cycle(numbers[name], cycle)
         if self.when_missing == "indicator":
             for name in (*means, *state.categories):
                 if name not in numbers and name not in names:
@@ -275,7 +275,7 @@ class TableEncoder(base.MiniBatchTransformer):
         names, columns, frame = to_columns(X)
         table, n = Table(tuple(names), columns), len(frame)
         labels: list[Any] = [None] * n if y is None else list(y)
-        weights = checked_weights(w, labels, n)
+        weights = validate_weights(w, labels, n)
 
         def learn_many(first: int, end: int) -> int:
             if self._scaler is not None:
@@ -286,7 +286,7 @@ class TableEncoder(base.MiniBatchTransformer):
             return len(encoded.X)
 
         def learn_one(i: int) -> None:
-            with in_row(i):
+            with add_row_number(i):
                 self.learn_one(table.row(i).x, labels[i], float(weights[i]))
 
         process_rows(0, n, _MAX_ROWS_TOGETHER, learn_many, learn_one)
@@ -310,7 +310,7 @@ class TableEncoder(base.MiniBatchTransformer):
     def _encoded_table(self, table: Table, n: int) -> dict[Hashable, np.ndarray]:
         encoded = self.encode(table, 0, n, None, None)
         if (done := len(encoded.X)) < n:
-            with in_row(done):
+            with add_row_number(done):
                 self.transform_one(table.row(done).x)
             return self._transformed_table(table, n)  # one column is called as a feature of another, or the like
         read, new = self._parser, {}
@@ -324,7 +324,7 @@ class TableEncoder(base.MiniBatchTransformer):
     def _transformed_table(self, table: Table, n: int) -> dict[Hashable, np.ndarray]:
         columns: dict[Hashable, np.ndarray] = {}
         for i in range(n):
-            with in_row(i):
+            with add_row_number(i):
                 for name, value in self.transform_one(table.row(i).x).items():
                     columns.setdefault(name, np.zeros(n))[i] = value
         return columns

@@ -18,7 +18,7 @@ from streamsvm.core.warning import warn
 from streamsvm.stream.tables.chunk import MIN_ROWS_TOGETHER, Table, is_null, process_rows
 from streamsvm.stream.tables.table_parser import TableParser
 from streamsvm.stream.tables.table_schema import TableSchema
-from streamsvm.stream.tables.values import date_text, number
+from streamsvm.stream.tables.values import format_date, parse_number
 
 _MAX_ROWS_TOGETHER = 1024  # of a frame that are learned in one call
 _SORTED, _RUN = 50, 5  # rows whose order is looked at, and how many of a label at least
@@ -91,7 +91,7 @@ class TableModel(compose.Pipeline):
             return
         names, columns, frame = to_columns(X)
         n, labels = len(frame), self._labels_of(X, y)
-        weights, table = checked_weights(w, labels, n), Table(tuple(names), columns)
+        weights, table = validate_weights(w, labels, n), Table(tuple(names), columns)
         if None in labels and self.schema is not None:  # of the unlabelled rows nothing is learned
             kept = [i for i, each in enumerate(labels) if each is not None]
             columns = [values[kept] if isinstance(values, np.ndarray) else [values[i] for i in kept] for values in columns]
@@ -102,7 +102,7 @@ class TableModel(compose.Pipeline):
             return self._learn_together(encoder, last, table, first, labels[first:end], weights[first:end], w is not None)
 
         def learn_one(i: int) -> None:
-            with in_row(i):
+            with add_row_number(i):
                 self.learn_one(table.row(i).x, labels[i], **({} if w is None else {"w": float(weights[i])}))
 
         process_rows(0, n, _MAX_ROWS_TOGETHER, learn_many, learn_one)
@@ -116,7 +116,7 @@ class TableModel(compose.Pipeline):
         names, columns, frame = to_columns(X)
         table, predictions = Table(tuple(names), columns), []
         for i in range(len(frame)):
-            with in_row(i):
+            with add_row_number(i):
                 predictions.append(self.predict_one(table.row(i).x))
         return np.array(predictions)
 
@@ -161,7 +161,7 @@ class TableModel(compose.Pipeline):
         row = self._transform_one(x)[0]  # type: ignore[arg-type] # the encoder says what is no mapping
         explanation = last.explain_one(row, base, groups=encoder.column_state.map_features_to_columns(), **chosen)
         # Dates that were read already, as seconds, are dates again.
-        dates = {name: date_text(x[name]) for name in encoder.dates if name in x and isinstance(x[name], float)}
+        dates = {name: format_date(x[name]) for name in encoder.dates if name in x and isinstance(x[name], float)}
         return replace(explanation, values={**x, **dates})
 
     def examples_one(self, x: Mapping[Any, Any], n: int = 3) -> Any:
@@ -194,15 +194,15 @@ class TableModel(compose.Pipeline):
 
     def _labels_of(self, X: Any, y: Any) -> list[Any]:
         if y is not None:
-            return self.read_labels(to_list(y))
+            return self.parse_labels(to_list(y))
         if self.label is None:
             return [None] * len(X)
         columns = dict(zip(*to_columns(X)[:2], strict=True))
         if self.label not in columns:
             raise ValueError(f"X has no column {self.label!r}, which is the label: give y, or a frame with it")
-        return self.read_labels(to_list(columns[self.label]))
+        return self.parse_labels(to_list(columns[self.label]))
 
-    def read_labels(self, labels: Sequence[Any]) -> list[Any]:
+    def parse_labels(self, labels: Sequence[Any]) -> list[Any]:
         """Return labels as the `schema` has them: None for a missing label, and targets as numbers.
 
         Raises
@@ -218,8 +218,8 @@ class TableModel(compose.Pipeline):
         for i, label in enumerate(labels):
             y = None if is_null(label) else parser.parse_label(label)
             if schema.regression and isinstance(y, str):
-                with in_row(i):
-                    y = number(y)
+                with add_row_number(i):
+                    y = parse_number(y)
             read.append(y)
         return read
 
@@ -256,7 +256,7 @@ def _warn_of_order(labels: Sequence[Any]) -> None:
         warn("the rows are sorted by their labels, and a model that learns a stream follows what comes last: shuffle them first")
 
 
-def checked_weights(w: Any, labels: Sequence[Any], n: int) -> np.ndarray:
+def validate_weights(w: Any, labels: Sequence[Any], n: int) -> np.ndarray:
     """Return the weights of n rows, float64; ValueError if there are not n weights and labels, or a weight is invalid."""
     values = [1.0 if w is None else w] * n if w is None or np.ndim(w) == 0 else to_list(w)
     weights = np.array([validate_weight(value) for value in values], np.float64)
@@ -266,7 +266,7 @@ def checked_weights(w: Any, labels: Sequence[Any], n: int) -> np.ndarray:
 
 
 @contextlib.contextmanager
-def in_row(i: int) -> Iterator[None]:
+def add_row_number(i: int) -> Iterator[None]:
     """Let an error say which row of a frame it is about."""
     try:
         yield

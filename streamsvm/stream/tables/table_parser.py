@@ -24,7 +24,7 @@ from streamsvm.stream.tables.column_kinds import (
     ColumnKinds,
     parse_columns,
 )
-from streamsvm.stream.tables.values import LEAST_EPOCH, as_seconds, iso_seconds, number, seconds_of
+from streamsvm.stream.tables.values import LEAST_EPOCH, datetime_to_seconds, parse_iso_seconds, parse_number, to_seconds
 
 Names = str | Iterable[str]
 
@@ -108,7 +108,7 @@ class TableParser:
             raise ValueError(f"decimal must be '.', ',' or None, not {decimal!r}")
         self.decimal = decimal
         self.columns: dict[str, str] = parse_columns(columns)
-        self.missing: list[str] = as_names("missing", missing)
+        self.missing: list[str] = validate_names("missing", missing)
         self._marks = _marks_of(self.missing)
         self._kinds: dict[Hashable, ColumnKind] = {name: ColumnKind.of(kind) for name, kind in self.columns.items()}
         self._other = self._kinds.pop(OTHER_COLUMNS, ColumnKind(NUMBER))
@@ -151,7 +151,9 @@ class TableParser:
         missing = f"{unknown[0]!r} for the label" if unknown[0] == label else repr(unknown[0])
         return f"there is no column {missing}. It has: {', '.join(columns)}"
 
-    def parse_row(self, cells: Iterable[tuple[Hashable, Any]], reads: Callable[[str], float] = number) -> dict[Hashable, Any]:
+    def parse_row(
+        self, cells: Iterable[tuple[Hashable, Any]], reads: Callable[[str], float] = parse_number
+    ) -> dict[Hashable, Any]:
         """Return the values of a row by column, without dropped columns and missing values.
 
         ``reads`` reads numbers in text: float does where the text has nothing that only Python takes for one.
@@ -170,7 +172,7 @@ class TableParser:
         kind, form, decimal = column.kind, column.format, self.decimal
         texts, numbers = self._marks if column.marks is None else _marks_of(column.marks)
 
-        def read(value: Any, reads: Callable[[str], float] = number) -> Any:
+        def read(value: Any, reads: Callable[[str], float] = parse_number) -> Any:
             if value is None:
                 return None
             given = type(value)
@@ -180,14 +182,14 @@ class TableParser:
                     return None
                 if kind == NUMBER:
                     try:
-                        value = reads(value) if decimal is None else number(self.normalize_number(value))
+                        value = reads(value) if decimal is None else parse_number(self.normalize_number(value))
                     except ValueError:
                         if value in _NANS:
                             return None
             elif given is not float and given is not int and given is not bool:
                 if kind == CATEGORY and given in _READ_AS_TEXT:
                     return _typed_name(value, texts, numbers)
-                value = plain_value(value)
+                value = to_plain_value(value)
                 if is_null(value) or (texts and isinstance(value, date) and not texts.isdisjoint(_written(value))):
                     return None
             if type(value) is float and value != value:
@@ -196,21 +198,21 @@ class TableParser:
                 return None
             return _name_text(value) if kind == CATEGORY else value
 
-        def read_date(value: Any, reads: Callable[[str], float] = number) -> Any:  # noqa: ARG001
+        def read_date(value: Any, reads: Callable[[str], float] = parse_number) -> Any:  # noqa: ARG001
             if (value := read(value)) is None:
                 return None
             try:
                 if form is None and type(value) is str and value[4:5] == "-" and value.isascii():  # the usual one, faster
-                    return seconds_of(datetime.fromisoformat(value))
+                    return datetime_to_seconds(datetime.fromisoformat(value))
             except ValueError:
                 pass
             try:
-                seconds = as_seconds(value, form)
+                seconds = to_seconds(value, form)
             except (ValueError, TypeError, OverflowError):
                 return value
             return None if seconds != seconds else seconds
 
-        def drop(value: Any, reads: Callable[[str], float] = number) -> None:  # noqa: ARG001
+        def drop(value: Any, reads: Callable[[str], float] = parse_number) -> None:  # noqa: ARG001
             return None
 
         return {DROP: drop, DATE: read_date}.get(kind, read)
@@ -220,7 +222,7 @@ class TableParser:
         if self.get_kind(name) != DATE or self.get_date_format(name) is not None:
             return None
         texts = list(texts)
-        seconds = iso_seconds(texts)
+        seconds = parse_iso_seconds(texts)
         return seconds if seconds is None or self._marks[0].isdisjoint(texts) else None
 
     def parse_column(self, name: Hashable, values: Values) -> Values:
@@ -307,7 +309,7 @@ class TableParser:
             with contextlib.suppress(ValueError):
                 if _DIGITS.fullmatch(y.strip()):  # a name such as "EUR 3" stays one
                     y = self.normalize_number(y)
-                if numbers and number(y) in numbers:
+                if numbers and parse_number(y) in numbers:
                     return None
             return y
         is_number = numbers and isinstance(y, int | float) and not isinstance(y, bool)
@@ -318,7 +320,7 @@ def _marks_of(texts: Iterable[str]) -> tuple[set[str], set[float]]:
     marks, numbers = set(texts), set()
     for text in marks:
         with contextlib.suppress(ValueError):
-            numbers.add(number(text))
+            numbers.add(parse_number(text))
     return marks, numbers
 
 
@@ -335,7 +337,7 @@ def _written(moment: date) -> tuple[str, str]:
     return str(moment), str(moment).removesuffix(" 00:00:00")
 
 
-def plain_value(value: Any) -> Any:
+def to_plain_value(value: Any) -> Any:
     """Return a number of numpy or the decimal module as one of Python, a duration in seconds, and other values as they are."""
     if isinstance(value, np.number | np.bool_):
         value = value.item()
@@ -354,7 +356,7 @@ def _name_text(value: Any) -> str:
     return str(value)
 
 
-def as_names(parameter: str, names: Names) -> list[str]:
+def validate_names(parameter: str, names: Names) -> list[str]:
     """Return one name or several as a list; ValueError if one is not text, or comes twice."""
     if not isinstance(names, Iterable):
         raise ValueError(f"{parameter} must be a text or a list of texts, not {names!r}")

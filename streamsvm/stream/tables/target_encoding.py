@@ -42,9 +42,9 @@ class TargetEncoding:
     The table begins small, doubles when more than half of it is in use, and holds 65,536 names at most, in 28 to 84 bytes each.
     Then a new name takes the place of the one among 16 that was learned least recently.
 
-    >>> from streamsvm.files.category_names import compute_name_key, seed_of
+    >>> from streamsvm.files.category_names import compute_column_seed, compute_name_key
     >>> encoding = TargetEncoding()
-    >>> key = compute_name_key(seed_of("city"), "Paris")
+    >>> key = compute_name_key(compute_column_seed("city"), "Paris")
     >>> for y in ("no", "yes", "yes"):
     ...     encoding.learn_row([key], y)
     >>> encoding.suffixes, encoding.encode_names([key]).round(2).tolist()

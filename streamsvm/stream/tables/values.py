@@ -32,15 +32,15 @@ _DIGITS = 8  # of a day such as 20240131
 _YEARS, _DAYS = (1900, 2100), (19_000_101, 21_001_231)  # of a number that is a year, or a day such as 20240131
 
 
-def number(text: str) -> float:
+def parse_number(text: str) -> float:
     """Return the number that a text is.
 
     This is stricter than Python's float: digits are ASCII, without underscores between them. Raises ValueError for
     other texts.
 
-    >>> number(" 1e3 "), number("-.5")
+    >>> parse_number(" 1e3 "), parse_number("-.5")
     (1000.0, -0.5)
-    >>> number("2020_01")
+    >>> parse_number("2020_01")
     Traceback (most recent call last):
         ...
     ValueError: '2020_01' is no number
@@ -50,10 +50,10 @@ def number(text: str) -> float:
     return float(text)
 
 
-def normalized_label(y: Any) -> Any:
+def normalize_label(y: Any) -> Any:
     """Return a typed label as all formats have it: a text without blanks around it, whether it comes as text or as bytes.
 
-    >>> normalized_label("yes "), normalized_label(b"yes"), normalized_label(1)
+    >>> normalize_label("yes "), normalize_label(b"yes"), normalize_label(1)
     ('yes', 'yes', 1)
     """
     if isinstance(y, bytes):
@@ -68,14 +68,14 @@ def normalized_label(y: Any) -> Any:
 DEEPEST = 16
 
 
-def flat_row(row: Mapping[str, Any], label: str | None = None, dropped: Iterable[str] = ()) -> dict[str, Any]:
+def flatten_row(row: Mapping[str, Any], label: str | None = None, dropped: Iterable[str] = ()) -> dict[str, Any]:
     """Return a row with the values of objects within it as columns of their own, named by their path.
 
     What is in a list stays there. The column ``label`` stays as it is, though it were an object: a label may not become features.
     ``dropped`` are columns, or paths, that are left out with all that is in them. A ValueError says that two values have one
     path, or objects lie more than 16 deep.
 
-    >>> flat_row({"op": "c", "after": {"a": 1, "at": {"x": 2}}, "before": {"a": 0}}, "y", ["before"])
+    >>> flatten_row({"op": "c", "after": {"a": 1, "at": {"x": 2}}, "before": {"a": 0}}, "y", ["before"])
     {'op': 'c', 'after.a': 1, 'after.at.x': 2}
     """
     flat: dict[str, Any] = {}
@@ -99,32 +99,32 @@ def flat_row(row: Mapping[str, Any], label: str | None = None, dropped: Iterable
     return flat
 
 
-def at_path(row: Mapping[str, Any], path: str) -> Any:
-    """Return the value or object at a path, as `flat_row` names it; None if the row has none.
+def get_nested_value(row: Mapping[str, Any], path: str) -> Any:
+    """Return the value or object at a path, as `flatten_row` names it; None if the row has none.
 
-    >>> at_path({"op": "c", "after": {"a": 1, "at": {"x": 2}}}, "after.at.x")
+    >>> get_nested_value({"op": "c", "after": {"a": 1, "at": {"x": 2}}}, "after.at.x")
     2
     """
     if (value := row.get(path)) is not None:
         return value
     for end in (i for i, letter in enumerate(path) if letter == "."):
-        if isinstance(inner := row.get(path[:end]), Mapping) and (value := at_path(inner, path[end + 1 :])) is not None:
+        if isinstance(inner := row.get(path[:end]), Mapping) and (value := get_nested_value(inner, path[end + 1 :])) is not None:
             return value
     return None
 
 
-def as_seconds(value: Any, form: str | None = None) -> float:
+def to_seconds(value: Any, form: str | None = None) -> float:
     """Return a date or time as seconds since 1970, in UTC if it names no time zone. Raises ValueError for other values.
 
     ``form`` is the format of text, as in `datetime.datetime.strptime`; or of numbers, the unit ``"s"``, ``"ms"``, ``"us"`` or
     ``"ns"``. None: text is ISO 8601, and the size of a number tells its unit; a whole number may also be a year (2024) or a day
     (20240131). A float of fewer than 1e11 is in seconds already, whatever the format: what this function returns stays as it is.
 
-    >>> as_seconds("1970-01-02"), as_seconds("1970-01-01T01:00+01:00"), as_seconds("02.01.1970 00:30", "%d.%m.%Y %H:%M")
+    >>> to_seconds("1970-01-02"), to_seconds("1970-01-01T01:00+01:00"), to_seconds("02.01.1970 00:30", "%d.%m.%Y %H:%M")
     (86400.0, 0.0, 88200.0)
-    >>> as_seconds(1_700_000_000), as_seconds(1_700_000_000_000), as_seconds("1700000000000000000"), as_seconds(5, "ms")
+    >>> to_seconds(1_700_000_000), to_seconds(1_700_000_000_000), to_seconds("1700000000000000000"), to_seconds(5, "ms")
     (1700000000.0, 1700000000.0, 1700000000.0, 0.005)
-    >>> as_seconds(2024) == as_seconds(20240101) == as_seconds("2024-01-01")
+    >>> to_seconds(2024) == to_seconds(20240101) == to_seconds("2024-01-01")
     True
     """
     if isinstance(value, str):
@@ -132,26 +132,26 @@ def as_seconds(value: Any, form: str | None = None) -> float:
     elif isinstance(value, date) and not isinstance(value, datetime):
         value = datetime(value.year, value.month, value.day, tzinfo=UTC)
     if isinstance(value, datetime):
-        return seconds_of(value)
+        return datetime_to_seconds(value)
     is_whole = isinstance(value, int) and not isinstance(value, bool)
     if is_whole and form is None and _YEARS[0] <= value <= _YEARS[1]:
-        return as_seconds(date(value, 1, 1))
+        return to_seconds(date(value, 1, 1))
     if is_whole and form is None and _DAYS[0] <= value <= _DAYS[1]:
-        return as_seconds(datetime.strptime(str(value), "%Y%m%d"))
+        return to_seconds(datetime.strptime(str(value), "%Y%m%d"))
     since = float(value)
-    unit = form if is_whole and form in UNITS else unit_of(since)
+    unit = form if is_whole and form in UNITS else guess_epoch_unit(since)
     return since / UNITS[unit][0]
 
 
-def seconds_of(moment: datetime) -> float:
+def datetime_to_seconds(moment: datetime) -> float:
     """Return a moment as seconds since 1970, in UTC if it names no time zone."""
     return (moment - (_EPOCH if moment.tzinfo is not None else _NAIVE_EPOCH)) / _SECOND
 
 
-def date_text(since: float) -> str:
+def format_date(since: float) -> str:
     """Return seconds since 1970 as the date that they are, as people read it.
 
-    >>> date_text(86400.0), date_text(5400.5), date_text(1e300)
+    >>> format_date(86400.0), format_date(5400.5), format_date(1e300)
     ('1970-01-02', '1970-01-01 01:30:00', '1e+300')
     """
     if not abs(since) < _LAST_YEARS:
@@ -159,12 +159,12 @@ def date_text(since: float) -> str:
     return (datetime(1970, 1, 1) + timedelta(seconds=int(since))).isoformat(" ").removesuffix(" 00:00:00")
 
 
-def iso_seconds(texts: Sequence[str]) -> np.ndarray | None:
-    """Return dates that are all written alike, YYYY-MM-DD with HH:MM or HH:MM:SS or without, as `as_seconds` does each, float64.
+def parse_iso_seconds(texts: Sequence[str]) -> np.ndarray | None:
+    """Return dates that are all written alike, YYYY-MM-DD with HH:MM or HH:MM:SS or without, as `to_seconds` does each, float64.
 
     None where one is written otherwise.
 
-    >>> iso_seconds(["1970-01-02 00:00", "1970-01-01 01:00"])
+    >>> parse_iso_seconds(["1970-01-02 00:00", "1970-01-01 01:00"])
     array([86400.,  3600.])
     """
     size = len(texts[0]) if texts else 0
@@ -195,30 +195,30 @@ _ZERO, _NINE = ord("0"), ord("9")
 def _in_text(text: str, form: str | None) -> datetime | int | float:
     if form not in UNITS:
         try:
-            return parsed_date(text, form)
+            return parse_datetime(text, form)
         except ValueError:
             if form is not None:
                 raise
-    since = number(text)
+    since = parse_number(text)
     return int(since) if since.is_integer() else since
 
 
-def unit_of(value: float) -> str:
+def guess_epoch_unit(value: float) -> str:
     """Return the unit that the size of a number since 1970 tells.
 
-    >>> unit_of(1_700_000_000), unit_of(1_700_000_000_000)
+    >>> guess_epoch_unit(1_700_000_000), guess_epoch_unit(1_700_000_000_000)
     ('s', 'ms')
     """
     return next(unit for unit, (_, least) in reversed(UNITS.items()) if not abs(value) < least)
 
 
-def parsed_date(text: str, form: str | None = None) -> datetime:
-    """Return the date in a text, in the formats that `as_seconds` reads; ValueError for other texts.
+def parse_datetime(text: str, form: str | None = None) -> datetime:
+    """Return the date in a text, in the formats that `to_seconds` reads; ValueError for other texts.
 
     The name of a zone in brackets after its offset says nothing more, 24:00 is the end of a day, and of nanoseconds the last
     three digits are left out.
 
-    >>> parsed_date("31.12.2024", "%d.%m.%Y"), parsed_date("2024-12-30T24:00")
+    >>> parse_datetime("31.12.2024", "%d.%m.%Y"), parse_datetime("2024-12-30T24:00")
     (datetime.datetime(2024, 12, 31, 0, 0), datetime.datetime(2024, 12, 31, 0, 0))
     """
     if text[-1:] in _CLOSING and not (form or "").endswith(_CLOSING):
@@ -251,7 +251,7 @@ def _parse_date(text: str, form: str | None) -> datetime:
 def is_date(value: Any, form: str | None) -> bool:
     """Whether a text is a date in a format."""
     try:
-        as_seconds(value, form) if form in UNITS else parsed_date(value, form)
+        to_seconds(value, form) if form in UNITS else parse_datetime(value, form)
     except (ValueError, TypeError, OverflowError):
         return False
     return True
@@ -286,14 +286,14 @@ _ORDERS = {
 }
 
 
-def formats_of(texts: Sequence[str]) -> list[str | None]:
+def find_date_formats(texts: Sequence[str]) -> list[str | None]:
     """Return the formats in which all texts are dates: None for ISO 8601 alone, several where day and month cannot be told.
 
-    >>> formats_of(["2024-03-01T12:00"])
+    >>> find_date_formats(["2024-03-01T12:00"])
     [None]
-    >>> formats_of(["20/May/2015:21:34:02 +0000"]), formats_of(["05/20/2015 9:34 PM"])
+    >>> find_date_formats(["20/May/2015:21:34:02 +0000"]), find_date_formats(["05/20/2015 9:34 PM"])
     (['%d/%b/%Y:%H:%M:%S %z'], ['%m/%d/%Y %I:%M %p'])
-    >>> formats_of(["01/02/2024"]), formats_of(["1.2"])
+    >>> find_date_formats(["01/02/2024"]), find_date_formats(["1.2"])
     (['%d/%m/%Y', '%m/%d/%Y'], [])
     """
     if not texts:
@@ -337,10 +337,10 @@ def _guessed_formats(text: str) -> Iterable[str]:
             yield form.replace("%b", "%B")
 
 
-def zone_names(texts: Iterable[str]) -> list[str]:
+def find_zone_names(texts: Iterable[str]) -> list[str]:
     """Return the names of time zones, but UTC, that stand in texts which are dates but for them.
 
-    >>> zone_names(["2024-03-30 12:00 CET", "2024-03-31 12:00 CEST"]), zone_names(["5 ABC"])
+    >>> find_zone_names(["2024-03-30 12:00 CET", "2024-03-31 12:00 CEST"]), find_zone_names(["5 ABC"])
     (['CEST', 'CET'], [])
     """
     texts_without_zone, names = [], set()
@@ -348,7 +348,7 @@ def zone_names(texts: Iterable[str]) -> list[str]:
         zone = _ZONE.search(text)
         names.update([] if zone is None else [zone[0]])
         texts_without_zone.append(_ZONE.sub("", text, count=1).strip())
-    return sorted(names) if names and formats_of(texts_without_zone) else []
+    return sorted(names) if names and find_date_formats(texts_without_zone) else []
 
 
 def _clock_format(token: re.Match[str]) -> str:
@@ -356,12 +356,12 @@ def _clock_format(token: re.Match[str]) -> str:
     return "%H:%M" + ":%S" * (token["S"] is not None) + (fraction[0] + "%f" if fraction else "")
 
 
-def cyclic_pair(time: float, cycle: str) -> tuple[float, float]:
+def encode_cycle(time: float, cycle: str) -> tuple[float, float]:
     """Return sine and cosine of a time's place in a cycle.
 
     With both, the end of a cycle is near its beginning.
 
-    >>> [round(part, 2) for part in cyclic_pair(3 * 3600.0, "day")]
+    >>> [round(part, 2) for part in encode_cycle(3 * 3600.0, "day")]
     [0.71, 0.71]
     """
     angle = 2.0 * math.pi * math.fmod(time, CYCLES[cycle]) / CYCLES[cycle]

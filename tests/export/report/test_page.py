@@ -21,7 +21,7 @@ from streamsvm.export.report.contents import ReportRows, make_report
 from streamsvm.stream import CheckpointFolder, DriftWatch, IterableSource, LearningLoop, PredictionLoop, Row, monitor
 from streamsvm.stream.checkpoint import Checkpoint
 from streamsvm.stream.monitor import Monitor
-from streamsvm.stream.page import page
+from streamsvm.stream.page import render_page
 
 HOSTILE = [
     "</script><script>alert(1)</script>",
@@ -221,7 +221,7 @@ CASES = {
 @pytest.mark.parametrize("case", CASES)
 def test_it_is_drawn_on_every_screen(case, chromium, tmp_path):
     path = tmp_path / "page.html"
-    path.write_text(page(CASES[case](tmp_path)), "utf-8")
+    path.write_text(render_page(CASES[case](tmp_path)), "utf-8")
     chromium.said.clear()
     for width, dark in itertools.product((400, 1400), (False, True)):
         chromium.show(path.as_uri(), width, dark=dark)

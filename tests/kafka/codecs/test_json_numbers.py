@@ -48,8 +48,8 @@ def test_rows_of_messages_are_columns_without_a_dict_each(monkeypatch):
         assert found is chunk.table(tuple(NAMES))
         assert found.names == tuple(NAMES)
         for name in NAMES:
-            numbers, n = to_float_prefix(expected.column(name)[first:end])
-            assert found.column(name).tobytes() == numbers.tobytes()
+            numbers, n = to_float_prefix(expected.get_column(name)[first:end])
+            assert found.get_column(name).tobytes() == numbers.tobytes()
             assert n == end - first
         assert found.y == expected.y[first:end]
     assert source.read(100) is None

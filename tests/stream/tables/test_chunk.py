@@ -31,7 +31,7 @@ def test_rows_in_columns(rows, left_out):
     without = drop_columns(chunk, left_out)
     found = check_table(without)
     assert found.names == tuple(name for name in table.names if name not in left_out)
-    assert all(found.column(name) is (None if name in left_out else table.column(name)) for name in ("a", "b", 3, "none"))
+    assert all(found.get_column(name) is (None if name in left_out else table.get_column(name)) for name in ("a", "b", 3, "none"))
     assert repr(without.passthrough_columns(1, len(rows))) == repr([[x.get(name) for x in features[1:]] for name in ("a", "b")])
     plain = Chunk(table, str, passthrough_names=["a"])
     kept = [None if value is None or value != value else value for x in features for value in [x.get("a")]]

@@ -9,17 +9,25 @@ from hypothesis import strategies as st
 
 from refused import raises
 from streamsvm.stream.tables import TableParser
-from streamsvm.stream.tables.values import as_seconds, at_path, flat_row, formats_of, iso_seconds, number, parsed_date
+from streamsvm.stream.tables.values import (
+    find_date_formats,
+    flatten_row,
+    get_nested_value,
+    parse_datetime,
+    parse_iso_seconds,
+    parse_number,
+    to_seconds,
+)
 
 
 @given(st.floats(allow_nan=False) | st.integers(-(10**30), 10**30))
 def test_what_is_written_as_a_number_is_that_number(value):
-    assert number(str(value)) == float(value)
+    assert parse_number(str(value)) == float(value)
 
 
 @pytest.mark.parametrize("text", ["2020_1", "1_0.5", "\u0663", "\uff11", "0x10", "1,5", "", "--1", "1e", "five"])
 def test_what_looks_like_a_number_is_none(text):
-    raises(r".", number, text)
+    raises(r".", parse_number, text)
 
 
 @pytest.mark.parametrize(
@@ -55,21 +63,21 @@ def test_what_is_written_for_people_is_a_number_or_refused(text, mark):
 def test_the_unit_of_a_time_is_told_by_its_size(time, unit):
     since = (time - datetime(1970, 1, 1)) / timedelta(seconds=1)
     value = since * {"s": 1, "ms": 1e3, "us": 1e6, "ns": 1e9}[unit]
-    assert math.isclose(as_seconds(value), since, rel_tol=1e-12)
-    assert math.isclose(as_seconds(repr(value)), since, rel_tol=1e-12)
-    assert math.isclose(as_seconds(value, unit), since, rel_tol=1e-12)
+    assert math.isclose(to_seconds(value), since, rel_tol=1e-12)
+    assert math.isclose(to_seconds(repr(value)), since, rel_tol=1e-12)
+    assert math.isclose(to_seconds(value, unit), since, rel_tol=1e-12)
 
 
 def test_epochs_in_text_are_not_taken_for_iso_8601():
     for at in range(1_709_251_200, 1_719_251_200, 86_399):
-        assert as_seconds(str(1000 * at)) == at
+        assert to_seconds(str(1000 * at)) == at
 
 
 def test_years_and_days_are_times():
     for value, text in ((2024, "2024-01-01"), (20240131, "2024-01-31"), ("20240131", "2024-01-31")):
-        assert as_seconds(value) == as_seconds(text)
-    assert as_seconds(20240131.0) == 20240131.0  # what a date has become stays
-    raises("day is out of range", as_seconds, 20240231)
+        assert to_seconds(value) == to_seconds(text)
+    assert to_seconds(20240131.0) == 20240131.0  # what a date has become stays
+    raises("day is out of range", to_seconds, 20240231)
 
 
 DAYS = ["%Y-%m-%d", "%d.%m.%Y", "%m/%d/%Y", "%d %b %Y", "%b %d, %Y", "%d-%B-%Y", "%d/%m/%y", "%a, %d %b %Y", "%Y/%m/%d"]
@@ -84,7 +92,7 @@ digits = st.text("01235", min_size=8, max_size=8).map(lambda text: f"{text[:4]}-
 
 @given(st.sampled_from(FORMS).flatmap(lambda form: st.lists(st.datetimes().map(form), min_size=1, max_size=5)))
 def test_dates_that_are_written_alike_are_those_one_by_one(texts):
-    assert iso_seconds(texts).tolist() == list(map(as_seconds, texts))
+    assert parse_iso_seconds(texts).tolist() == list(map(to_seconds, texts))
 
 
 @given(
@@ -95,8 +103,8 @@ def test_dates_that_are_written_alike_are_those_one_by_one(texts):
     )
 )
 def test_what_looks_like_dates_is_read_as_one_by_one_or_not_at_all(texts):
-    if (found := iso_seconds(texts)) is not None:
-        assert found.tolist() == list(map(as_seconds, texts))
+    if (found := parse_iso_seconds(texts)) is not None:
+        assert found.tolist() == list(map(to_seconds, texts))
 
 
 @given(
@@ -105,10 +113,10 @@ def test_what_looks_like_dates_is_read_as_one_by_one_or_not_at_all(texts):
 def test_a_format_reads_what_it_has_written(day, clock, times):
     assume(day.endswith("%Y") or not clock.startswith(":"))  # 01/01/00:00:00:01
     texts = [time.replace(tzinfo=UTC).strftime(day + clock) for time in times]
-    forms = formats_of(texts)
+    forms = find_date_formats(texts)
     assert forms
-    meant = [parsed_date(text, day + clock) for text in texts]
-    assert any([as_seconds(text, form) for text in texts] == [as_seconds(time) for time in meant] for form in forms)
+    meant = [parse_datetime(text, day + clock) for text in texts]
+    assert any([to_seconds(text, form) for text in texts] == [to_seconds(time) for time in meant] for form in forms)
 
 
 @pytest.mark.parametrize(
@@ -128,7 +136,7 @@ def test_a_format_reads_what_it_has_written(day, clock, times):
     ],
 )
 def test_dates_of_databases_and_cameras(texts, form):
-    assert formats_of(texts) == [form]
+    assert find_date_formats(texts) == [form]
 
 
 @pytest.mark.parametrize(
@@ -142,24 +150,24 @@ def test_dates_of_databases_and_cameras(texts, form):
     ],
 )
 def test_moments_of_other_systems(text, form, time):
-    assert as_seconds(text, form) == as_seconds(time)
+    assert to_seconds(text, form) == to_seconds(time)
 
 
 @pytest.mark.parametrize("text", ["2024-03-01 24:00:01", "2024-03-01 24:30", "2024-03-01 [Berlin]", "2024-03-01 25:00"])
 def test_moments_that_are_none(text):
-    raises(".", parsed_date, text)
+    raises(".", parse_datetime, text)
 
 
 @pytest.mark.parametrize("text", ["12:30", "1.2.3", "10.0.0.1", "V 1.2.3", "2024-05-20 21:34:02 Pst", "5 to 10", "1-2", "", "x"])
 def test_what_is_no_date_has_no_format(text):
-    assert formats_of([text]) == []
+    assert find_date_formats([text]) == []
 
 
 def test_objects_within_objects():
-    assert flat_row({"y": {"a": 1}, "b": {"c": [1], "d": {}}}, "y") == {"y": {"a": 1}, "b.c": [1]}
-    assert at_path({"a.b": None, "a": {"b": 1}}, "a.b") == 1
-    raises(r"two values have the path 'a\.b'", flat_row, {"a": {"b": 1}, "a.b": 2})
+    assert flatten_row({"y": {"a": 1}, "b": {"c": [1], "d": {}}}, "y") == {"y": {"a": 1}, "b.c": [1]}
+    assert get_nested_value({"a.b": None, "a": {"b": 1}}, "a.b") == 1
+    raises(r"two values have the path 'a\.b'", flatten_row, {"a": {"b": 1}, "a.b": 2})
     deep = {"a": 1}
     for _ in range(16):
         deep = {"a": deep}
-    raises("16 deep", flat_row, deep)
+    raises("16 deep", flatten_row, deep)
