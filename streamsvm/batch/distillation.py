@@ -248,7 +248,7 @@ class _HeldOutRows(NamedTuple):
     def loss(self, expansion: _Expansion) -> float:
         """Return what an expansion loses, in percent, as `to_budget` defines it."""
         problem = ReducedSet(self.machine._kernel, self.rows, np.zeros((self.rows.shape[0], 1)), np.ones(self.rows.shape[0]))
-        values = problem.values(to_dense_rows(expansion.vectors), expansion.coefficients.T) + expansion.intercept
+        values = problem.compute_values(to_dense_rows(expansion.vectors), expansion.coefficients.T) + expansion.intercept
         if not is_classifier(self.machine):
             difference, spread = np.abs(values[:, 0] - self.predicted).mean(), self.predicted.std()
             return float(100.0 * difference / spread) if spread > 0.0 else 100.0 * float(difference > 0.0)
@@ -339,12 +339,12 @@ class _Distillation:
         problem = ReducedSet(machine._kernel, rows, targets - intercept, weights)
         vectors = self._choose_vectors(problem, budget, rng)
         if self.votes:
-            vectors = problem.move(vectors, passes // 4)
-            vectors, coefficients = problem.follow(vectors, problem.solve(vectors), intercept, passes)
+            vectors = problem.move_vectors(vectors, passes // 4)
+            vectors, coefficients = problem.match_largest_output(vectors, problem.solve_coefficients(vectors), intercept, passes)
             return _Expansion(vectors, coefficients.T, intercept)
         enough = None if margins is None else lambda values: self._estimate_lost_points(values + intercept, targets) < _ENOUGH
-        vectors = problem.move(vectors, passes, enough).astype(np.float32)  # as the learner will have them
-        return _Expansion(vectors, problem.solve(vectors.astype(np.float64)).T, intercept)
+        vectors = problem.move_vectors(vectors, passes, enough).astype(np.float32)  # as the learner will have them
+        return _Expansion(vectors, problem.solve_coefficients(vectors.astype(np.float64)).T, intercept)
 
     def _estimate_lost_points(self, values: np.ndarray, targets: np.ndarray) -> float:
         """Return about how many points of accuracy are lost with values [n, outputs] in place of targets.

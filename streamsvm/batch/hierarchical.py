@@ -52,7 +52,7 @@ class _TreeProblems(NamedTuple):
     max_iter: int
     stop: threading.Event
 
-    def tree(self, seed: int) -> _SolvedTree | None:
+    def solve_tree(self, seed: int) -> _SolvedTree | None:
         """Grow a tree and solve all problems with its kernel. Once ``stop`` is set, each gets one walk.
 
         None where ``stop`` was set before, or where an interrupt of the user, which sets it, comes before the first walk.
@@ -60,14 +60,14 @@ class _TreeProblems(NamedTuple):
         if self.stop.is_set():
             return None
         try:
-            return self._grown(seed)
+            return self._grow_tree(seed)
         except BaseException as error:
             self.stop.set()  # also where it failed: the other trees need not go on
             if not is_interrupt(error):
                 raise
             return None
 
-    def _grown(self, seed: int) -> _SolvedTree:
+    def _grow_tree(self, seed: int) -> _SolvedTree:
         raise_if_stopped()
         cuts = grow_tree(self.X, self.leaf_size, seed)
         matrix = compose_matrix(self.X[cuts.order], cuts, self.kernel, self.rank, seed)
@@ -141,7 +141,7 @@ class HierarchicalMachine(PathMachine):
         Cs = [model.C for model in models]
         with self._rollback_on_error():
             prepared = self._prepare_path(Cs, X, y, sample_weight)
-            units, increasing = prepared.units, np.argsort(Cs)
+            units, increasing = prepared.unit_bounds, np.argsort(Cs)
             bounds = [Bounds(*(Cs[number] * side for side in unit)) for unit in units for number in increasing]
             problems = self._make_problems(prepared.groups, bounds, len(units))
             trees, interrupted = self._solve_trees(problems)
@@ -149,7 +149,7 @@ class HierarchicalMachine(PathMachine):
             place_of = np.empty(len(Cs), np.int64)
             place_of[increasing] = np.arange(len(Cs))
             for number, (model, C) in enumerate(zip(models, Cs, strict=True)):
-                model._take(prepared, trees, C, (np.arange(len(units)) * len(Cs) + place_of[number]).tolist())
+                model._set_fit(prepared, trees, C, (np.arange(len(units)) * len(Cs) + place_of[number]).tolist())
         if interrupted:
             raise KeyboardInterrupt
         self._warn_if_inexact(models)
@@ -171,7 +171,7 @@ class HierarchicalMachine(PathMachine):
         """Return the problems of all machines and values of C."""
         rows = groups.take_rows()
         leaf_size, rank = self._choose_sizes(*rows.shape)
-        loss = LossTerms.of(groups.targets, self._epsilon, _mean_self_kernel(rows, self._kernel))
+        loss = LossTerms.from_targets(groups.targets, self._epsilon, _mean_self_kernel(rows, self._kernel))
         limits = float(self.tol), int(self.max_iter)
         return _TreeProblems(rows, self._kernel, loss, bounds, machines, leaf_size, rank, *limits, threading.Event())
 
@@ -181,7 +181,7 @@ class HierarchicalMachine(PathMachine):
         trees, threads = list[_SolvedTree](), min(resolve_n_jobs(self.n_jobs), len(seeds))
 
         def solve_one(seed: int) -> None:
-            if (tree := problems.tree(seed)) is not None:
+            if (tree := problems.solve_tree(seed)) is not None:
                 trees.append(tree)
                 show(len(trees))
 
@@ -199,7 +199,7 @@ class HierarchicalMachine(PathMachine):
         finished = [tree for tree in trees if not any(solution.stopped for solution in tree.solutions)]
         return finished or trees, problems.stop.is_set()
 
-    def _take(self, prepared: PathData, trees: list[_SolvedTree], C: float, problems: list[int]) -> None:
+    def _set_fit(self, prepared: PathData, trees: list[_SolvedTree], C: float, problems: list[int]) -> None:
         """Set the attributes of a fit from the trees' solutions of its problems, one for each machine."""
         solutions = [[tree.solutions[number] for number in problems] for tree in trees]
         scaled = (
@@ -211,12 +211,12 @@ class HierarchicalMachine(PathMachine):
         for tree, some in zip(trees, solutions, strict=True):
             for of_machine, each in zip(b, some, strict=True):
                 of_machine[tree.cuts.order] += each.b / len(trees)
-        biases, coefficients = np.array([[each.bias for each in some] for some in solutions]), prepared.coefficients(b, C)
+        biases, coefficients = np.array([[each.bias for each in some] for some in solutions]), prepared.expand_coefficients(b, C)
         used: np.ndarray = np.any(coefficients, axis=0)
         used[forest.rows] = True
         support = np.flatnonzero(used)
         self._forest = forest._replace(rows=np.searchsorted(support, forest.rows).astype(np.int32))
-        self._set_solution(prepared.dense, coefficients, biases.mean(axis=0), support)
+        self._set_solution(prepared.X, coefficients, biases.mean(axis=0), support)
         every = [each for some in solutions for each in some]
         self.n_iter_: int = max(each.n_iter for each in every)
         self.gap_: float = float(max(each.gap for each in every))

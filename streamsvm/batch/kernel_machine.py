@@ -329,7 +329,7 @@ class KernelRegressor(RegressorMixin):  # type: ignore[misc]
         return f[:, 0]
 
 
-def predictions(model: Any, rows: np.ndarray) -> np.ndarray:
+def predict_finite_rows(model: Any, rows: np.ndarray) -> np.ndarray:
     """Return the labels or values [n] that any fitted model predicts for finite rows float64 [n, features].
 
     A `KernelMachine` does not check them again, which takes most of the time of one row.
@@ -337,8 +337,8 @@ def predictions(model: Any, rows: np.ndarray) -> np.ndarray:
     return model._predict_checked(rows) if isinstance(model, KernelMachine) else model.predict(rows)
 
 
-def decision_values(model: Any, rows: np.ndarray) -> np.ndarray:
-    """Return the decision values [n] or [n, classes] of any fitted classifier for rows as in `predictions`."""
+def compute_decision_values(model: Any, rows: np.ndarray) -> np.ndarray:
+    """Return the decision values [n] or [n, classes] of any fitted classifier for rows as in `predict_finite_rows`."""
     return (
         model._compute_scores(model._compute_decisions(rows))
         if isinstance(model, KernelMachine)

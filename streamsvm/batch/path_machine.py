@@ -36,15 +36,15 @@ class PathData(NamedTuple):
 
     training: TrainingData
     weights: np.ndarray  # float64 [counted]: of the rows that count
-    sides: list[np.ndarray | None]  # of each machine, which of these are of its positive class; None: regression
-    dense: np.ndarray  # all rows as an array
+    positives: list[np.ndarray | None]  # of each machine, which of these are of its positive class; None: regression
+    X: np.ndarray  # all rows as an array
     groups: RowGroups
-    units: list[Bounds]  # of each machine, the bounds at C = 1
+    unit_bounds: list[Bounds]  # of each machine, the bounds at C = 1
 
-    def coefficients(self, b: Iterable[np.ndarray], C: float) -> np.ndarray:
+    def expand_coefficients(self, b: Iterable[np.ndarray], C: float) -> np.ndarray:
         """Return the coefficients of all rows, float64 [machines, n], from those of each machine's groups, for one C."""
-        out = np.zeros((len(self.sides), len(self.training.weights)))
-        for row, of_groups, positive in zip(out, b, self.sides, strict=True):
+        out = np.zeros((len(self.positives), len(self.training.weights)))
+        for row, of_groups, positive in zip(out, b, self.positives, strict=True):
             row[self.training.counted] = self.groups.split_coefficients(of_groups, C * self.weights, positive)
         return out
 
@@ -88,7 +88,7 @@ class PathMachine(PathEstimator, KernelMachine):
         weights, sides = training.weights[counted], self._find_positive_rows(training)
         for C in Cs:
             check_bounds(C * weights)
-        dense = self._dense(training.X)
+        dense = self._to_dense(training.X)
         groups = RowGroups(dense, counted, None if targets is None else targets[counted])
         units = [groups.compute_bounds(weights, positive) for positive in sides]
         return PathData(training, weights, sides, dense, groups, units)
@@ -102,7 +102,7 @@ class PathMachine(PathEstimator, KernelMachine):
         classes = int(labels.max()) + 1
         return [labels == k for k in range(1 if classes == 2 else 0, classes)]
 
-    def _dense(self, X: Any) -> np.ndarray:
+    def _to_dense(self, X: Any) -> np.ndarray:
         if not sparse.issparse(X):
             return X
         if float(X.shape[0]) * X.shape[1] > LARGEST_DENSE:

@@ -102,14 +102,14 @@ class ReducedSet:
         self.weights: np.ndarray = weights
         self._held_rows: dict[np.dtype[Any], list[np.ndarray]] = {}
 
-    def solve(self, vectors: np.ndarray) -> np.ndarray:
+    def solve_coefficients(self, vectors: np.ndarray) -> np.ndarray:
         """Return the coefficients, float64 [m, outputs], of vectors float64 [m, d]: least squares with a small ridge.
 
         O(n m (m + d)); O(m^2) numbers in memory.
         """
         return self._fit_coefficients(vectors, _RIDGE, np.dtype(np.float64)).coefficients
 
-    def values(self, vectors: np.ndarray, coefficients: np.ndarray) -> np.ndarray:
+    def compute_values(self, vectors: np.ndarray, coefficients: np.ndarray) -> np.ndarray:
         """Return the values of an expansion, without an intercept, float64 [n, outputs]. O(n m d)."""
         values = np.empty((self.rows.shape[0], coefficients.shape[1]))
         for chunk, _, K in self._iter_chunks(vectors, self._rough_dtype(vectors)):
@@ -129,7 +129,7 @@ class ReducedSet:
         errors = np.square(fit.errors, dtype=np.float64).sum(axis=1)
         return to_dense_rows(part.rows[choose_vectors(self.kernel, part.rows, errors, count, rng)])
 
-    def move(self, vectors: np.ndarray, passes: int, enough: Callable[[np.ndarray], bool] | None = None) -> np.ndarray:
+    def move_vectors(self, vectors: np.ndarray, passes: int, enough: Callable[[np.ndarray], bool] | None = None) -> np.ndarray:
         """Return vectors, float64 [m, d], moved so that the sum of squares is small where coefficients are solved for.
 
         By steps of Gauss and Newton, damped as by Levenberg and Marquardt, with the coefficients at their best (variable
@@ -164,15 +164,15 @@ class ReducedSet:
                 break
         return fit.vectors
 
-    def follow(
+    def match_largest_output(
         self, vectors: np.ndarray, coefficients: np.ndarray, intercept: np.ndarray, passes: int
     ) -> tuple[np.ndarray, np.ndarray]:
         """Return vectors and coefficients moved so that the largest output is that of the targets.
 
         Targets that have kinks, as votes have, are not what so few vectors can be everywhere, but the largest of them may be
         theirs. By L-BFGS on the cross entropy between the probabilities that targets and outputs stand for: the softmax of five
-        times their values. Vectors stay as they are where `move` leaves them. O(n m d) a pass and O(n m^2) once; memory as of
-        `move`.
+        times their values. Vectors stay where `move_vectors` would not move them. O(n m d) a pass and O(n m^2) once; memory as in
+        `move_vectors`.
         """
         m, outputs = coefficients.shape
         if passes == 0 or m == 0:

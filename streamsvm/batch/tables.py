@@ -70,7 +70,7 @@ class _TableEstimator(BaseEstimator):  # type: ignore[misc]
             X is no frame, two readings of a column are right, or a row is refused; the message says what to try.
         """
         names, _, frame = to_columns(X)
-        labels, weights = self._checked(y, len(frame)), self._weights(sample_weight, len(frame))
+        labels, weights = self._check_labels(y, len(frame)), self._check_weights(sample_weight, len(frame))
         order = np.arange(len(frame))
         if self.shuffle:
             check_random_state(self.random_state).shuffle(order)
@@ -87,12 +87,14 @@ class _TableEstimator(BaseEstimator):  # type: ignore[misc]
         self.feature_names_in_ = np.array(names, dtype=object)
         return self
 
-    def _learn_on(self, X: Any, y: Any, sample_weight: Any) -> Self:
+    def _continue_learning(self, X: Any, y: Any, sample_weight: Any) -> Self:
         """Learn the rows of a frame in their order, after those that were learned before."""
         if not hasattr(self, "model_"):
             return self.fit(X, y, sample_weight)  # which shuffles, if it is to
-        frame = self._frame(X)
-        self.model_.learn_many(frame.to_native(), self._checked(y, len(frame)), self._weights(sample_weight, len(frame)))
+        frame = self._check_frame(X)
+        self.model_.learn_many(
+            frame.to_native(), self._check_labels(y, len(frame)), self._check_weights(sample_weight, len(frame))
+        )
         return self
 
     def predict(self, X: Any) -> np.ndarray:
@@ -105,10 +107,10 @@ class _TableEstimator(BaseEstimator):  # type: ignore[misc]
         sklearn.exceptions.NotFittedError
             The model is not fitted.
         """
-        frame = self._frame(X)
-        return self._answers(to_list(self.model_.predict_many(frame.to_native())))
+        frame = self._check_frame(X)
+        return self._to_predictions(to_list(self.model_.predict_many(frame.to_native())))
 
-    def _frame(self, X: Any) -> Any:
+    def _check_frame(self, X: Any) -> Any:
         """Return a frame, which has the columns that were fitted."""
         check_is_fitted(self)
         names, _, frame = to_columns(X)
@@ -116,7 +118,7 @@ class _TableEstimator(BaseEstimator):  # type: ignore[misc]
             raise ValueError(f"X has no column {short_repr(missing[0])}, which the fitted frame had")
         return frame
 
-    def _checked(self, y: Any, n: int) -> list[Any]:
+    def _check_labels(self, y: Any, n: int) -> list[Any]:
         """Return the n labels, or targets."""
         labels = to_list(y) if np.ndim(y) == 1 or hasattr(y, "dtype") else list(y)
         if len(labels) != n:
@@ -125,13 +127,13 @@ class _TableEstimator(BaseEstimator):  # type: ignore[misc]
             raise ValueError(f"y is missing in row {missing[0]:,}, and in {len(missing):,} of {n:,} rows: leave them out")
         return labels
 
-    def _weights(self, given: Any, n: int) -> np.ndarray | None:
+    def _check_weights(self, given: Any, n: int) -> np.ndarray | None:
         weights = None if given is None else np.asarray(given, np.float64)
         if weights is not None and weights.shape != (n,):
             raise ValueError(f"X has {n:,} rows, and sample_weight the shape {weights.shape}")
         return weights
 
-    def _answers(self, found: list[Any]) -> np.ndarray:
+    def _to_predictions(self, found: list[Any]) -> np.ndarray:
         raise NotImplementedError
 
     def __sklearn_tags__(self) -> Any:
@@ -172,8 +174,8 @@ class TableClassifier(ClassifierMixin, _TableEstimator):  # type: ignore[misc]
 
     classes_: np.ndarray
 
-    def _checked(self, y: Any, n: int) -> list[Any]:
-        labels = super()._checked(y, n)
+    def _check_labels(self, y: Any, n: int) -> list[Any]:
+        labels = super()._check_labels(y, n)
         check_classification_targets(y)
         return labels
 
@@ -188,14 +190,14 @@ class TableClassifier(ClassifierMixin, _TableEstimator):  # type: ignore[misc]
         The parameters are as in `fit`. All ``classes`` may be named, but need not.
         """
         known = [np.unique(each) for each in (y, classes, getattr(self, "classes_", None)) if each is not None]
-        self._learn_on(X, y, sample_weight)
+        self._continue_learning(X, y, sample_weight)
         self.classes_ = np.unique(np.concatenate(known))
         return self
 
     def predict_proba(self, X: Any) -> np.ndarray:
         """Predict the probability of each class of ``classes_``, float64 [n, classes]; errors are as in `predict`."""
-        names, columns, frame = to_columns(self._frame(X).to_native())
-        table, places = Table(tuple(names), columns), self._places()
+        names, columns, frame = to_columns(self._check_frame(X).to_native())
+        table, places = Table(tuple(names), columns), self._index_labels()
         found = np.zeros((len(frame), len(self.classes_)))
         for i in range(len(frame)):
             for label, probability in self.model_.predict_proba_one(table.row(i).x).items():
@@ -203,11 +205,11 @@ class TableClassifier(ClassifierMixin, _TableEstimator):  # type: ignore[misc]
                     found[i, places[label]] = probability
         return found
 
-    def _answers(self, found: list[Any]) -> np.ndarray:
-        places = self._places()
+    def _to_predictions(self, found: list[Any]) -> np.ndarray:
+        places = self._index_labels()
         return self.classes_[[places[label] for label in found]]
 
-    def _places(self) -> dict[Any, int]:
+    def _index_labels(self) -> dict[Any, int]:
         """Return the number of each class by the label that the model has for it, as a table may have numbers as texts."""
         return {label: i for i, label in enumerate(self.model_.parse_labels(to_list(self.classes_)))}
 
@@ -231,7 +233,7 @@ class TableRegressor(RegressorMixin, _TableEstimator):  # type: ignore[misc]
 
     def partial_fit(self, X: Any, y: Any, sample_weight: Any = None) -> Self:
         """Learn the rows of a frame in their order, after those that were learned before; the parameters are as in `fit`."""
-        return self._learn_on(X, y, sample_weight)
+        return self._continue_learning(X, y, sample_weight)
 
-    def _answers(self, found: list[Any]) -> np.ndarray:
+    def _to_predictions(self, found: list[Any]) -> np.ndarray:
         return np.asarray(found, np.float64)

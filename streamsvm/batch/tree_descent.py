@@ -210,7 +210,7 @@ class LossTerms(NamedTuple):
     scale: float  # the mean self-kernel of the rows, above 0
 
     @staticmethod
-    def of(targets: np.ndarray, epsilon: float | None, scale: float) -> LossTerms:
+    def from_targets(targets: np.ndarray, epsilon: float | None, scale: float) -> LossTerms:
         """Return the loss of targets, of which a tenth of the deviation is a margin at least; without epsilon, of two classes."""
         if epsilon is None:
             return LossTerms(targets, 1.0, 1.0, True, scale)

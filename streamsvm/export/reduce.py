@@ -248,7 +248,7 @@ def _replaced_vectors(
             new[number] = _moved_step(step, problems[number], readers, number, count, passes, rng)
     weights = {i: step.arrays["weights"] for i, step in readers}
     for number, problem in problems.items():
-        solved, begin = problem.solve(new[number]).T, 0
+        solved, begin = problem.solve_coefficients(new[number]).T, 0
         for i, reader in readers:
             if reader.inputs == (number,):
                 weights[i] = solved[begin : begin + len(reader.arrays["biases"])]
@@ -302,4 +302,4 @@ def _moved_step(
     chosen = choose_vectors(problem.kernel, S, sizes, count, rng)
     if not len(chosen):
         chosen = np.arange(min(count, 1))  # all coefficients are 0
-    return problem.move(S[chosen], passes).astype(np.float32)
+    return problem.move_vectors(S[chosen], passes).astype(np.float32)

@@ -28,7 +28,7 @@ def value(kernel, x, s):
 
 
 def error(reduced, vectors):
-    errors = compute_kernel_matrix(*GAUSS, reduced.rows, vectors) @ reduced.solve(vectors) - reduced.targets
+    errors = compute_kernel_matrix(*GAUSS, reduced.rows, vectors) @ reduced.solve_coefficients(vectors) - reduced.targets
     return float(reduced.weights @ np.square(errors).sum(axis=1))
 
 
@@ -42,7 +42,7 @@ def test_coefficients_are_those_of_a_slow_twin(kernel):
     A = np.vstack([roots * K, math.sqrt(ridge) * np.eye(len(vectors))])
     b = np.vstack([roots * reduced.targets, np.zeros((len(vectors), 2))])
     expected = np.linalg.lstsq(A, b, rcond=None)[0]
-    found = reduced.solve(vectors)
+    found = reduced.solve_coefficients(vectors)
     np.testing.assert_allclose(K @ found, K @ expected, atol=1e-6)
 
 
@@ -72,10 +72,10 @@ def test_a_step_solves_the_damped_equations_of_a_slow_twin(outputs, monkeypatch)
 
 def test_kernel_values_that_are_not_held_give_the_same(monkeypatch):
     reduced, vectors = problem(n=1500)
-    held = reduced.move(vectors, 3)
+    held = reduced.move_vectors(vectors, 3)
     monkeypatch.setattr("streamsvm.batch.reduced_set._HELD_VALUES", 0)
     reduced._held_rows.clear()
-    np.testing.assert_allclose(reduced.move(vectors, 3), held, rtol=1e-12)
+    np.testing.assert_allclose(reduced.move_vectors(vectors, 3), held, rtol=1e-12)
 
 
 @pytest.mark.parametrize("far", [0.0, 1e4])
@@ -84,7 +84,7 @@ def test_moved_vectors_are_better(far):
     reduced.rows = reduced.rows + far  # where float32 has not the distances that it has about 0
     vectors = vectors + far
     before = error(reduced, vectors)
-    after = [error(reduced, reduced.move(vectors, passes)) for passes in (3, 30)]
+    after = [error(reduced, reduced.move_vectors(vectors, passes)) for passes in (3, 30)]
     assert after[1] < after[0] < before
     assert after[1] < 0.3 * before
 
@@ -92,7 +92,7 @@ def test_moved_vectors_are_better(far):
 def test_it_stops_where_the_values_are_enough():
     reduced, vectors = problem()
     seen = []
-    moved = reduced.move(vectors, 40, lambda values: seen.append(values) or len(seen) == 2)
+    moved = reduced.move_vectors(vectors, 40, lambda values: seen.append(values) or len(seen) == 2)
     assert len(seen) == 2
     coefficients = reduced._fit_coefficients(moved, 1e-5, np.dtype(np.float32)).coefficients
     np.testing.assert_allclose(seen[1], compute_kernel_matrix(*GAUSS, reduced.rows, moved) @ coefficients, atol=1e-4)
@@ -101,20 +101,20 @@ def test_it_stops_where_the_values_are_enough():
 
 def test_vectors_stay_where_they_cannot_move(monkeypatch):
     reduced, vectors = problem()
-    assert reduced.move(vectors, 0) is vectors
+    assert reduced.move_vectors(vectors, 0) is vectors
     linear, _ = problem(Kernel(LINEAR, 1.0, 0.0, 1))
-    assert linear.move(vectors, 5) is vectors
+    assert linear.move_vectors(vectors, 5) is vectors
     perfect = ReducedSet(GAUSS, vectors, np.zeros((8, 1)), np.ones(8))
-    assert perfect.move(vectors, 5) is vectors
+    assert perfect.move_vectors(vectors, 5) is vectors
     monkeypatch.setattr("streamsvm.batch.reduced_set._MOVED_VALUES", 23)
-    assert reduced.move(vectors, 5) is vectors
+    assert reduced.move_vectors(vectors, 5) is vectors
 
 
 def test_vectors_that_no_row_is_near_stay_finite():
     for gamma, size in itertools.product((1e-30, 50.0, 1e37), (1, 8)):
         reduced, vectors = problem(Kernel(RBF, gamma, 0.0, 3), outputs=3)
-        moved = reduced.move(vectors[:size] + 10.0, 40)
-        followed = reduced.follow(moved, reduced.solve(moved), np.zeros(3), 10)
+        moved = reduced.move_vectors(vectors[:size] + 10.0, 40)
+        followed = reduced.match_largest_output(moved, reduced.solve_coefficients(moved), np.zeros(3), 10)
         assert all(np.isfinite(numbers).all() for numbers in (moved, *followed))
 
 
@@ -123,16 +123,16 @@ def test_votes_are_followed(kernel):
     reduced, vectors = problem(kernel, n=400, outputs=3)
     labels = reduced.targets.argmax(axis=1)
     reduced.targets = np.eye(3)[labels]
-    coefficients, intercept = reduced.solve(vectors), np.array([0.1, 0.0, -0.1])
+    coefficients, intercept = reduced.solve_coefficients(vectors), np.array([0.1, 0.0, -0.1])
 
     def right(vectors, coefficients):
         K = np.array([[value(kernel, x, s) for s in vectors] for x in reduced.rows])
         return float(((K @ coefficients + intercept).argmax(axis=1) == labels).mean())
 
-    moved, followed = reduced.follow(vectors, coefficients, intercept, 40)
+    moved, followed = reduced.match_largest_output(vectors, coefficients, intercept, 40)
     assert (moved is vectors) == (kernel.kind == LINEAR)
     assert right(moved, followed) > right(vectors, coefficients) + 0.02
-    assert reduced.follow(vectors, coefficients, intercept, 0) == (vectors, coefficients)
+    assert reduced.match_largest_output(vectors, coefficients, intercept, 0) == (vectors, coefficients)
 
 
 @pytest.mark.parametrize("form", [np.asarray, sparse.csr_array])
@@ -140,7 +140,7 @@ def test_the_worst_rows_are_where_the_expansion_is_far_off(form):
     reduced, vectors = problem(n=200)
     reduced.rows[150:] += 20.0  # out of reach of the vectors
     reduced.targets[:150] = compute_kernel_matrix(*GAUSS, reduced.rows[:150], vectors) @ np.ones((8, 2))
-    np.testing.assert_allclose(reduced.values(vectors, np.ones((8, 2)))[:150], reduced.targets[:150], atol=1e-4)
+    np.testing.assert_allclose(reduced.compute_values(vectors, np.ones((8, 2)))[:150], reduced.targets[:150], atol=1e-4)
     reduced.rows = form(reduced.rows)
     reduced.weights[190:] = 0.0
     found = reduced.find_worst_rows(vectors, 12, np.random.default_rng(0))

@@ -14,19 +14,19 @@ import numpy as np
 from river import base, preprocessing
 from sklearn.base import is_classifier, is_regressor
 
-from streamsvm.batch.adapter import fit as fits
-from streamsvm.batch.adapter.fit import Fit, Job, calibrated_probabilities, follows_conventions
-from streamsvm.batch.adapter.refitting import Refitting
+from streamsvm.batch.adapter import fit_job
+from streamsvm.batch.adapter.fit_job import FitJob, ScaledModel, calibrate_probabilities, has_sklearn_conventions
+from streamsvm.batch.adapter.refitting import RefittingEstimator
 from streamsvm.batch.csmo.estimators import CSMOClassifier, CSMORegressor
 from streamsvm.batch.distillation import to_budget
-from streamsvm.batch.kernel_machine import KernelMachine, decision_values, predictions
+from streamsvm.batch.kernel_machine import KernelMachine, compute_decision_values, predict_finite_rows
 from streamsvm.core.checks import check_number, parameter, validate_target
 from streamsvm.core.docstrings import complete_docstring
 from streamsvm.core.frames import to_frame
 from streamsvm.learners.labels import MAX_CLASSES, Labels, as_array
 
 
-class BatchAdapter(Refitting):
+class BatchAdapter(RefittingEstimator):
     """A batch model as a river estimator, refitted on a schedule to the last rows of a stream.
 
     Use it to put `CSMOClassifier`, or any other scikit-learn estimator, on a stream. Rows go into a window of a fixed size.
@@ -121,7 +121,7 @@ class BatchAdapter(Refitting):
         If no more features are to come, a smaller ``max_features`` saves memory of the learner. The scaler saves three numbers
         for each name that it ever meets, even if the learner ignores it.
         """
-        fit = self._distilled()
+        fit = self._get_distillable_fit()
         if self.overflow == "hash" and self.standardize and len(self.feature_names) == self.max_features:
             raise ValueError(
                 f"all max_features={self.max_features} columns are taken, and features that were hashed into one cannot be "
@@ -129,7 +129,7 @@ class BatchAdapter(Refitting):
             )
         names = self.feature_names[: len(fit.mean)]
         room = {name: getattr(self, name) for name in ("max_features", "overflow", "max_classes") if hasattr(self, name)}
-        X = self._window.ordered(len(names)).X.astype(np.float64)
+        X = self._window.copy_rows(len(names)).X.astype(np.float64)
         X -= fit.mean  # in place: there may be memory for one copy only
         X /= fit.scale
         learner = to_budget(fit.model, budget, X, feature_names=names, **{**room, **parameters})
@@ -140,9 +140,9 @@ class BatchAdapter(Refitting):
             scaler.counts[name], scaler.means[name], scaler.vars[name] = self.n_window, mean, scale * scale
         return scaler | learner
 
-    def _distilled(self) -> Fit:
+    def _get_distillable_fit(self) -> ScaledModel:
         """Return the last good fit; raise a ValueError where its model cannot become a learner."""
-        fit = self._latest()
+        fit = self._get_latest_fit()
         if fit is None:
             raise ValueError("the adapter has no fitted model yet: fit() first")
         if not isinstance(fit.model, KernelMachine):
@@ -180,9 +180,9 @@ class BatchClassifier(BatchAdapter, base.MiniBatchClassifier):
     max_classes: int = parameter(default=MAX_CLASSES, least=2, high=2**20, integer=True)
 
     def __post_init__(self) -> None:
-        if not follows_conventions(is_classifier, self.model):
+        if not has_sklearn_conventions(is_classifier, self.model):
             raise ValueError(f"model must be a classifier with scikit-learn's conventions, not {self.model!r}")
-        fits.check_classifier(self.model)
+        fit_job.check_classifier(self.model)
         if self.calibration_folds != 0:
             check_number("calibration_folds", self.calibration_folds, 2, inclusive=True, high=100, integer=True)
         super().__post_init__()
@@ -195,36 +195,36 @@ class BatchClassifier(BatchAdapter, base.MiniBatchClassifier):
 
     # Learning ---------------------------------------------------------------------------------------------------------------
 
-    def _target(self, y: Any) -> float:
+    def _encode_target(self, y: Any) -> float:
         """Return the number of a label, in the order of arrival."""
         target = self._labels.encode(y)
         if self._labels.class_labels:
             return target
         return 0.0 if target == next(iter(self._labels.targets.values())) else 1.0
 
-    def _known(self) -> tuple[int, ...]:
-        return *super()._known(), self._labels.n_seen
+    def _count_names(self) -> tuple[int, ...]:
+        return *super()._count_names(), self._labels.n_seen
 
-    def _forget(self, known: tuple[int, ...]) -> None:
-        super()._forget(known)
+    def _forget_names(self, known: tuple[int, ...]) -> None:
+        super()._forget_names(known)
         self._labels.forget_after(known[1])
 
-    def _put(self, X: np.ndarray, targets: np.ndarray, weights: np.ndarray) -> np.ndarray:
-        gone = super()._put(X, targets, weights)
+    def _add_rows(self, X: np.ndarray, targets: np.ndarray, weights: np.ndarray) -> np.ndarray:
+        gone = super()._add_rows(X, targets, weights)
         for target in targets[-self.window :].tolist():
             self._counts[target] += 1
         for target in gone.tolist():
             self._counts[target] -= 1
         return gone
 
-    def _obstacle(self) -> str | None:
+    def _find_obstacle(self) -> str | None:
         targets = self._window.targets
         if len(targets) and self._counts[targets[0]] == len(targets):
             return f"the window has only one class, {self.labels[int(targets[0])]!r}"
-        return super()._obstacle()
+        return super()._find_obstacle()
 
-    def _job(self) -> Job:
-        return super()._job()._replace(labels=list(self.labels), calibration_folds=int(self.calibration_folds))
+    def _make_job(self) -> FitJob:
+        return super()._make_job()._replace(labels=list(self.labels), calibration_folds=int(self.calibration_folds))
 
     # Predictions ------------------------------------------------------------------------------------------------------------
 
@@ -248,14 +248,14 @@ class BatchClassifier(BatchAdapter, base.MiniBatchClassifier):
         """Predict the probability of each label seen so far.
 
         If the model has ``predict_proba``, the probabilities are the model's. Otherwise, one factor turns decision values into
-        log odds. Each fit calibrates the factor on rows that were held out (see ``fit.py``), so probabilities always
+        log odds. Each fit calibrates the factor on rows that were held out (see ``fit_job.py``), so probabilities always
         agree with the sign of the decision value. With ``calibration_folds=0``, the factor is 1.
 
         Before the first fit, they are the frequencies of the labels in the window, as if there were one more row of each; before
         any row was learned, as in `BSCAClassifier.predict_proba_one`. A label that came after the last fit has probability 0.
         """
-        fit = self._latest()
-        return dict(zip(self.classes, self._probabilities(self._row_of(x, fit), fit)[0].tolist(), strict=True))
+        fit = self._get_latest_fit()
+        return dict(zip(self.classes, self._compute_probabilities(self._prepare_row(x, fit), fit)[0].tolist(), strict=True))
 
     def decision_function_one(self, x: Mapping[Any, Any]) -> Any:
         """Return the decision value of a row.
@@ -263,11 +263,11 @@ class BatchClassifier(BatchAdapter, base.MiniBatchClassifier):
         It is a float if the model was fitted with two classes, positive for the second of `classes`; otherwise, a dictionary with
         a value for each label. It is 0 before the first fit. A model without ``decision_function`` is an AttributeError.
         """
-        fit = self._latest()
-        row = self._row_of(x, fit)
+        fit = self._get_latest_fit()
+        row = self._prepare_row(x, fit)
         if fit is None:
             return 0.0
-        f = decision_values(fit.model, row)[0]
+        f = compute_decision_values(fit.model, row)[0]
         return float(f) if np.ndim(f) == 0 else dict(zip(fit.classes, f.tolist(), strict=True))
 
     @overload
@@ -281,33 +281,33 @@ class BatchClassifier(BatchAdapter, base.MiniBatchClassifier):
         -------
         A frame with a column for each label, or float64 [n, labels] in the order of `classes` if X is an array.
         """
-        fit = self._latest()
-        rows, like = self._rows_of(X, fit)
-        return to_frame(self._probabilities(rows, fit), self.classes, like)
+        fit = self._get_latest_fit()
+        rows, like = self._prepare_rows(X, fit)
+        return to_frame(self._compute_probabilities(rows, fit), self.classes, like)
 
-    def _predicted(self, rows: np.ndarray, fit: Fit | None) -> np.ndarray:
+    def _predict_with(self, rows: np.ndarray, fit: ScaledModel | None) -> np.ndarray:
         """Return the predicted labels [n], None before any row was learned."""
         if not self._labels.n_seen:
             return np.full(len(rows), None)
         if fit is None or not len(rows):  # scikit-learn's models refuse to predict no rows
-            places = np.full(len(rows), np.argmax(self._frequencies()))
+            places = np.full(len(rows), np.argmax(self._compute_frequencies()))
         else:
             place_of = {value: place for place, value in enumerate(fit.model.classes_.tolist())}
-            places = np.array([place_of[value] for value in predictions(fit.model, rows).tolist()], np.int64)
+            places = np.array([place_of[value] for value in predict_finite_rows(fit.model, rows).tolist()], np.int64)
         return as_array(self.classes)[places]
 
-    def _probabilities(self, rows: np.ndarray, fit: Fit | None) -> np.ndarray:
+    def _compute_probabilities(self, rows: np.ndarray, fit: ScaledModel | None) -> np.ndarray:
         """Return probabilities, float64 [n, classes]."""
         if fit is None or not len(rows):
-            return np.tile(self._frequencies(), (len(rows), 1))
+            return np.tile(self._compute_frequencies(), (len(rows), 1))
         model = fit.model
         if hasattr(model, "predict_proba"):
             p = model.predict_proba(rows)
         else:
-            p = calibrated_probabilities(fit.log_factor, decision_values(model, rows))
+            p = calibrate_probabilities(fit.log_factor, compute_decision_values(model, rows))
         return np.pad(p, ((0, 0), (0, len(self.classes) - p.shape[1])))
 
-    def _frequencies(self) -> np.ndarray:
+    def _compute_frequencies(self) -> np.ndarray:
         """Return the relative frequencies of `classes` in the window, with one more row for each."""
         counts = {label: self._counts[number] for number, label in enumerate(self.labels)}
         rows = np.array([counts.get(label, 0) + 1.0 for label in self.classes])
@@ -347,19 +347,19 @@ class BatchRegressor(BatchAdapter, base.MiniBatchRegressor):
     """
 
     def __post_init__(self) -> None:
-        if not follows_conventions(is_regressor, self.model):
+        if not has_sklearn_conventions(is_regressor, self.model):
             raise ValueError(f"model must be a classifier or regressor with scikit-learn's conventions, not {self.model!r}")
         super().__post_init__()
 
-    def _target(self, y: Any) -> float:
+    def _encode_target(self, y: Any) -> float:
         return validate_target(y)
 
     def predict_one(self, x: Mapping[Any, Any], **_: Any) -> float:
         return float(super().predict_one(x))
 
-    def _predicted(self, rows: np.ndarray, fit: Fit | None) -> np.ndarray:
+    def _predict_with(self, rows: np.ndarray, fit: ScaledModel | None) -> np.ndarray:
         if fit is not None and len(rows):  # scikit-learn's models refuse to predict no rows
-            return np.asarray(predictions(fit.model, rows))
+            return np.asarray(predict_finite_rows(fit.model, rows))
         return np.full(len(rows), self._window.targets.mean() if self.n_window else 0.0)
 
     @classmethod
@@ -393,4 +393,4 @@ def batch_adapter(model: Any, **parameters: Any) -> BatchClassifier | BatchRegre
     >>> model.n_fits, model.n_window, type(model).__name__
     (4, 1000, 'BatchClassifier')
     """
-    return (BatchClassifier if follows_conventions(is_classifier, model) else BatchRegressor)(model, **parameters)
+    return (BatchClassifier if has_sklearn_conventions(is_classifier, model) else BatchRegressor)(model, **parameters)

@@ -10,23 +10,23 @@ from typing import Any, NamedTuple, Self
 import numpy as np
 from sklearn.base import clone
 
-from streamsvm.batch.adapter.fit import Fit, Job
-from streamsvm.batch.adapter.windowed import Windowed, placed_rows
+from streamsvm.batch.adapter.fit_job import FitJob, ScaledModel
+from streamsvm.batch.adapter.windowed import WindowedEstimator, scatter_rows
 from streamsvm.core.checks import check_number
 from streamsvm.core.frames import make_batch, to_matrix, to_series
 from streamsvm.core.threads import allow_stop
 from streamsvm.core.warning import collect_warnings, warn
 
 
-class Outcome(NamedTuple):
+class FitOutcome(NamedTuple):
     """How a fit ended: with a fitted model, an exception, or neither where it was stopped."""
 
-    fit: Fit | None
+    fit: ScaledModel | None
     error: Exception | None
     warnings: list[tuple[str, type[Warning]]]  # those of `streamsvm`, not given yet
 
 
-_STOPPED = Outcome(None, None, [])
+_STOPPED = FitOutcome(None, None, [])
 
 
 class BackgroundFit:
@@ -37,11 +37,11 @@ class BackgroundFit:
     before this one, and ``begun_at`` when this one was begun.
     """
 
-    def __init__(self, job: Job, attempted: int, begun_at: int) -> None:
+    def __init__(self, job: FitJob, attempted: int, begun_at: int) -> None:
         self.n_window: int = len(job.rows.targets)
         self.attempted: int = attempted
         self.begun_at: int = begun_at
-        self._asked, self._outcomes = threading.Event(), list[Outcome]()
+        self._asked, self._outcomes = threading.Event(), list[FitOutcome]()
         # The thread refers to what it needs, not to this object, which can go while it runs.
         self._thread = threading.Thread(
             target=_run_job, args=(job, self._asked, self._outcomes), name="streamsvm-fit", daemon=False
@@ -52,11 +52,11 @@ class BackgroundFit:
         self.stop()
 
     @property
-    def running(self) -> bool:
+    def is_running(self) -> bool:
         return self._thread.is_alive()
 
     @property
-    def outcome(self) -> Outcome:
+    def outcome(self) -> FitOutcome:
         """How it ended. In a process that was forked while it ran, it was stopped."""
         return self._outcomes[0] if self._outcomes else _STOPPED
 
@@ -67,19 +67,19 @@ class BackgroundFit:
         self._asked.set()
 
 
-def _run_job(job: Job, asked: threading.Event, outcomes: list[Outcome]) -> None:
+def _run_job(job: FitJob, asked: threading.Event, outcomes: list[FitOutcome]) -> None:
     with allow_stop(asked), collect_warnings() as warnings:
         try:
-            outcome = Outcome(job.run(), None, warnings)
+            outcome = FitOutcome(job.fit_model(), None, warnings)
         except KeyboardInterrupt:
             outcome = _STOPPED
         except Exception as error:  # noqa: BLE001 - a model may raise anything
-            outcome = Outcome(None, error, warnings)
+            outcome = FitOutcome(None, error, warnings)
     outcomes.append(outcome)
 
 
 @dataclass(eq=False, repr=False)
-class Refitting(Windowed):
+class RefittingEstimator(WindowedEstimator):
     """A river estimator that refits a batch model to a window; `batch_adapter` describes the parameters.
 
     A class below this one says what targets are.
@@ -87,33 +87,33 @@ class Refitting(Windowed):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        self._fit: Fit | None = None
-        self._running: BackgroundFit | None = None  # until its outcome was taken
+        self._fit: ScaledModel | None = None
+        self._background_fit: BackgroundFit | None = None  # until its outcome was taken
         self._attempted = 0  # rows learned when a fit was last begun
         self._fitted_at = 0  # rows learned when the last fit that succeeded was begun
-        self._warned = False  # whether a warning has said that the fit that is due must wait
+        self._has_warned = False  # whether a warning has said that the fit that is due must wait
         self._n_fits = 0
 
     # Rows -------------------------------------------------------------------------------------------------------------------
 
     def learn_one(self, x: Mapping[Any, Any], y: Any, w: float = 1.0) -> None:
-        w = self._checked_weight(w)
+        w = self._check_weight(w)
         if w != 0.0:
-            self._put_one(x, y, w)
+            self._add_row(x, y, w)
             self._fit_if_due()
 
     def learn_many(self, X: Any, y: Any, w: Any = 1.0) -> None:
         batch = make_batch(X, y, w)
-        rows, targets = self._admitted(batch)
+        rows, targets = self._check_batch(batch)
         begin, n = 0, len(rows)
         while begin < n:
             end = n if self.refit_every is None else min(n, begin + self._rows_to_put())
-            self._put(rows[begin:end], targets[begin:end], batch.weights[begin:end])
+            self._add_rows(rows[begin:end], targets[begin:end], batch.weights[begin:end])
             begin = end
             try:
                 self._fit_if_due()
             except BaseException:  # an interrupt as well: no row is lost
-                self._put(rows[end:], targets[end:], batch.weights[end:])
+                self._add_rows(rows[end:], targets[end:], batch.weights[end:])
                 raise
 
     # Fits -------------------------------------------------------------------------------------------------------------------
@@ -127,12 +127,12 @@ class Refitting(Windowed):
             The window cannot be fitted, because it is empty, has only one class, or the model refuses it. The model stays as it
             was.
         """
-        if obstacle := self._obstacle():
+        if obstacle := self._find_obstacle():
             raise ValueError(f"{obstacle}: there is nothing to fit")
-        if self._running is not None:  # of rows before these
-            self._running.stop()
-            self._running = None
-        self._refit()
+        if self._background_fit is not None:  # of rows before these
+            self._background_fit.stop()
+            self._background_fit = None
+        self._fit_now()
         return self
 
     def wait(self, timeout: float | None = None) -> bool:
@@ -164,17 +164,17 @@ class Refitting(Windowed):
         """
         if timeout is not None:
             check_number("timeout", timeout, 0.0, inclusive=True)
-        if self._running is not None:
-            self._running.wait(timeout)
-        self._take_outcome()
-        return self._running is None
+        if self._background_fit is not None:
+            self._background_fit.wait(timeout)
+        self._use_outcome()
+        return self._background_fit is None
 
-    def _obstacle(self) -> str | None:
+    def _find_obstacle(self) -> str | None:
         """Return why the window cannot be fitted, if that is known without trying."""
         return None if self.n_window else "the window has no rows"
 
     @property
-    def _stays(self) -> str:
+    def _describe_current_model(self) -> str:
         """Say which model answers if there is no new one; empty if there is none at all."""
         return "" if self._fit is None else f"the model of {self.n_learned - self._fitted_at:,} rows ago stays"
 
@@ -186,90 +186,90 @@ class Refitting(Windowed):
         return self.refit_every if self.fitting else 1  # type: ignore[return-value]
 
     def _fit_if_due(self) -> None:
-        self._take_outcome()
-        if self.refit_every is None or self.n_since_fit < self.refit_every or self._running is not None:
+        self._use_outcome()
+        if self.refit_every is None or self.n_since_fit < self.refit_every or self._background_fit is not None:
             return
-        if obstacle := self._obstacle():
-            if self._stays and not self._warned:
-                self._warned = True
-                warn(f"{obstacle}: {self._stays} until that changes", RuntimeWarning)
+        if obstacle := self._find_obstacle():
+            if self._describe_current_model and not self._has_warned:
+                self._has_warned = True
+                warn(f"{obstacle}: {self._describe_current_model} until that changes", RuntimeWarning)
             return
         try:
             if self.background:
-                before, now = self._attempted, self._window.n_put
-                self._running = BackgroundFit(self._job(), before, now)
-                self._attempted, self._warned = now, False
+                before, now = self._attempted, self._window.n_added
+                self._background_fit = BackgroundFit(self._make_job(), before, now)
+                self._attempted, self._has_warned = now, False
             else:
-                self._refit()
+                self._fit_now()
         except Exception as error:  # noqa: BLE001 - a model may raise anything
-            self._complain(error, self.n_window)
+            self._report_failure(error, self.n_window)
 
-    def _complain(self, error: Exception, rows: int) -> None:
+    def _report_failure(self, error: Exception, rows: int) -> None:
         """Warn that a fit of so many rows failed; raise the error if there is no model yet."""
-        if not self._stays:
+        if not self._describe_current_model:
             raise error
-        warn(f"the fit of {rows:,} rows failed, {self._stays}: {error}", RuntimeWarning)
+        warn(f"the fit of {rows:,} rows failed, {self._describe_current_model}: {error}", RuntimeWarning)
 
-    def _refit(self) -> None:
-        self._attempted, self._warned = self._window.n_put, False
-        self._take(self._job().run(), self._attempted)
+    def _fit_now(self) -> None:
+        self._attempted, self._has_warned = self._window.n_added, False
+        self._use_fit(self._make_job().fit_model(), self._attempted)
 
-    def _take(self, fit: Fit, begun_at: int) -> None:
+    def _use_fit(self, fit: ScaledModel, begun_at: int) -> None:
         self._fit = fit  # one assignment: an interrupt before it leaves the last fit
         self._n_fits, self._fitted_at = self._n_fits + 1, begun_at
 
-    def _take_outcome(self) -> None:
+    def _use_outcome(self) -> None:
         """Take the outcome of the background fit if it has ended. One that was stopped is due again."""
-        running = self._running
-        if running is None or running.running:
+        running = self._background_fit
+        if running is None or running.is_running:
             return
-        self._running, (fit, error, warnings) = None, running.outcome
+        self._background_fit, (fit, error, warnings) = None, running.outcome
         if fit is not None:
-            self._take(fit, running.begun_at)
+            self._use_fit(fit, running.begun_at)
         elif error is None:
             self._attempted = running.attempted
         for message, category in warnings:
             warn(message, category)
         if error is not None:
-            self._complain(error, running.n_window)
+            self._report_failure(error, running.n_window)
 
-    def _latest(self) -> Fit | None:
+    def _get_latest_fit(self) -> ScaledModel | None:
         """Return the last good fit. A background fit that failed says so where rows are learned."""
-        if self._running is not None and self._running.outcome.fit is not None:
-            self._take_outcome()
+        if self._background_fit is not None and self._background_fit.outcome.fit is not None:
+            self._use_outcome()
         return self._fit
 
-    def _job(self) -> Job:
+    def _make_job(self) -> FitJob:
         """Return a fit of the window as it is now."""
-        rows = self._window.ordered(len(self._features))
-        return Job(clone(self.model, safe=False), rows, bool(self.standardize), [], 0)
+        rows = self._window.copy_rows(len(self._features))
+        return FitJob(clone(self.model, safe=False), rows, bool(self.standardize), [], 0)
 
     # Predictions ------------------------------------------------------------------------------------------------------------
 
     def predict_one(self, x: Mapping[Any, Any], **_: Any) -> Any:
-        fit = self._latest()
-        return self._predicted(self._row_of(x, fit), fit).tolist()[0]
+        fit = self._get_latest_fit()
+        return self._predict_with(self._prepare_row(x, fit), fit).tolist()[0]
 
     def _predict_rows(self, X: Any) -> Any:
-        fit = self._latest()
-        rows, like = self._rows_of(X, fit)
-        return to_series(self._predicted(rows, fit), like)
+        fit = self._get_latest_fit()
+        rows, like = self._prepare_rows(X, fit)
+        return to_series(self._predict_with(rows, fit), like)
 
-    def _predicted(self, rows: np.ndarray, fit: Fit | None) -> np.ndarray:
+    def _predict_with(self, rows: np.ndarray, fit: ScaledModel | None) -> np.ndarray:
         """Return the answers for rows as a fit takes them, [n]; without one, those of the window alone."""
         raise NotImplementedError
 
-    def _row_of(self, x: Mapping[Any, Any], fit: Fit | None) -> np.ndarray:
+    def _prepare_row(self, x: Mapping[Any, Any], fit: ScaledModel | None) -> np.ndarray:
         """Return a row as the model takes it, float64 [1, features when it was fitted]; checked even before the first fit."""
-        row = self._filled(x, False)[np.newaxis]
-        return row if fit is None else fit.scaled(row)
+        row = self._fill_row(x, False)[np.newaxis]
+        return row if fit is None else fit.scale_rows(row)
 
-    def _rows_of(self, X: Any, fit: Fit | None) -> tuple[np.ndarray, Any]:
+    def _prepare_rows(self, X: Any, fit: ScaledModel | None) -> tuple[np.ndarray, Any]:
         """Return rows as the model takes them, and the frame that answers are made like (None for an array)."""
         matrix, names, like = to_matrix(X)
         columns = self._features.find_columns(names, False)
-        rows = placed_rows(matrix, names, columns, len(self._features), np.arange(matrix.shape[0]))
-        return rows if fit is None else fit.scaled(rows), like
+        rows = scatter_rows(matrix, names, columns, len(self._features), np.arange(matrix.shape[0]))
+        return rows if fit is None else fit.scale_rows(rows), like
 
     # Attributes -------------------------------------------------------------------------------------------------------------
 
@@ -296,18 +296,20 @@ class Refitting(Windowed):
     @property
     def fitting(self) -> bool:
         """Whether a fit is running in the background."""
-        return self._running is not None and self._running.running
+        return self._background_fit is not None and self._background_fit.is_running
 
     @property
     def n_since_fit(self) -> int:
         """Number of rows since the last fit began."""
-        return self._window.n_put - self._attempted
+        return self._window.n_added - self._attempted
 
     # Saved adapters ---------------------------------------------------------------------------------------------------------
 
     def __getstate__(self) -> dict[str, Any]:
-        fit = self._latest()
-        attempted = self._attempted if self._running is None else self._running.attempted  # it is not saved, but due again
+        fit = self._get_latest_fit()
+        attempted = (
+            self._attempted if self._background_fit is None else self._background_fit.attempted
+        )  # it is not saved, but due again
         return {
             "parameters": self._get_params(),
             "features": self.feature_names,
@@ -322,4 +324,4 @@ class Refitting(Windowed):
         self._window.restore(state["window"], len(self._features))
         self._attempted, self._fitted_at, self._n_fits = state["counts"]
         if state["fit"] is not None:
-            self._fit = Fit.restored(state["fit"], len(self._features))
+            self._fit = ScaledModel.from_saved(state["fit"], len(self._features))

@@ -16,7 +16,7 @@ from streamsvm.core.sparse import Matrix, scatter_columns, to_dense
 from streamsvm.learners.river_base import SupervisedEstimator
 
 
-class WindowRows(NamedTuple):
+class OrderedRows(NamedTuple):
     """Copies of the n rows of a window, the oldest first."""
 
     X: np.ndarray  # float32 [n, columns]
@@ -24,15 +24,15 @@ class WindowRows(NamedTuple):
     weights: np.ndarray  # float64 [n]
 
 
-class Window:
-    """A ring of the last ``size`` rows of up to so many columns, with their targets and weights; ``n_put`` were put in so far.
+class RowRingBuffer:
+    """A ring of the last ``size`` rows of up to so many columns, with their targets and weights; ``n_added`` were put in so far.
 
     A ValueError says where they do not fit into memory.
 
-    >>> window = Window(size=2, columns=1)
+    >>> window = RowRingBuffer(size=2, columns=1)
     >>> for value in (1.0, 2.0, 3.0):
-    ...     gone = window.put(np.array([[value]], np.float32), np.array([0.0]), np.array([1.0]))
-    >>> window.ordered(columns=1).X.ravel()
+    ...     gone = window.add_rows(np.array([[value]], np.float32), np.array([0.0]), np.array([1.0]))
+    >>> window.copy_rows(columns=1).X.ravel()
     array([2., 3.], dtype=float32)
     """
 
@@ -46,10 +46,10 @@ class Window:
                 f"window={size:,} and max_features={columns:,} need {size * (4 * columns + 16):,} bytes, "
                 "more than this machine has: lower one of them"
             ) from error
-        self.n_put: int = 0
+        self.n_added: int = 0
 
     def __len__(self) -> int:
-        return min(self.n_put, len(self._X))
+        return min(self.n_added, len(self._X))
 
     @property
     def nbytes(self) -> int:
@@ -61,42 +61,42 @@ class Window:
         """float64 [rows in the window], in no particular order; a view."""
         return self._targets[: len(self)]
 
-    def put(self, X: np.ndarray, targets: np.ndarray, weights: np.ndarray) -> np.ndarray:
+    def add_rows(self, X: np.ndarray, targets: np.ndarray, weights: np.ndarray) -> np.ndarray:
         """Put in rows float32 [n, columns in use or fewer]; return the targets of those they replace, float64. O(n d).
 
         The columns in use may only become more.
         """
         size, n = len(self._X), len(X)
         skipped = max(n - size, 0)  # rows that others of the batch would replace
-        places = (self.n_put + np.arange(skipped, n)) % size
+        places = (self.n_added + np.arange(skipped, n)) % size
         gone = self._targets[places[places < len(self)]]
         self._X[places, : X.shape[1]] = X[skipped:]
         self._targets[places] = targets[skipped:]
         self._weights[places] = weights[skipped:]
-        self.n_put += n
+        self.n_added += n
         return gone
 
-    def ordered(self, columns: int) -> WindowRows:
+    def copy_rows(self, columns: int) -> OrderedRows:
         """Return all rows with their first ``columns`` columns. O(n d)."""
         n = len(self)
-        oldest = self.n_put % n if n == len(self._X) else 0
+        oldest = self.n_added % n if n == len(self._X) else 0
         parts = slice(oldest, n), slice(0, oldest)
-        return WindowRows(
+        return OrderedRows(
             *(np.concatenate([of[part] for part in parts]) for of in (self._X[:, :columns], self._targets, self._weights))
         )
 
     def snapshot(self, columns: int) -> tuple[Any, ...]:
         n = len(self)
-        return self.n_put, self._X[:n, :columns].copy(), self._targets[:n].copy(), self._weights[:n].copy()
+        return self.n_added, self._X[:n, :columns].copy(), self._targets[:n].copy(), self._weights[:n].copy()
 
     def restore(self, snapshot: Any, columns: int) -> None:
         """Take back a `snapshot` of a window of the same size into one without rows."""
-        self.n_put, X, targets, weights = snapshot
+        self.n_added, X, targets, weights = snapshot
         n = len(self)
         self._X[:n, :columns], self._targets[:n], self._weights[:n] = X, targets, weights
 
 
-def placed_rows(matrix: Matrix, names: list[Hashable], columns: np.ndarray, width: int, numbers: np.ndarray) -> np.ndarray:
+def scatter_rows(matrix: Matrix, names: list[Hashable], columns: np.ndarray, width: int, numbers: np.ndarray) -> np.ndarray:
     """Return rows float32 [n, features] with each feature in its column (-1: none), float32 [n, width]. Those of one add up.
 
     Where a value is not finite, a ValueError names the feature, and the row by its element of ``numbers``.
@@ -113,7 +113,7 @@ def placed_rows(matrix: Matrix, names: list[Hashable], columns: np.ndarray, widt
 
 
 @dataclass(eq=False, repr=False)
-class Windowed(SupervisedEstimator):
+class WindowedEstimator(SupervisedEstimator):
     """A river estimator that keeps the last rows of a stream; `BatchAdapter` describes the parameters.
 
     A class below this one says what targets are, and what is done with the rows.
@@ -135,24 +135,24 @@ class Windowed(SupervisedEstimator):
             if not isinstance(value := getattr(self, name), bool | np.bool_):
                 raise ValueError(f"{name} must be True or False, not {value!r}")
         self._weighted = has_fit_parameter(self.model, "sample_weight")
-        self._window = Window(self.window, self.max_features)
+        self._window = RowRingBuffer(self.window, self.max_features)
         self._features = FeatureSpace(self.max_features, self.overflow)
         self._row = np.zeros(self.max_features, np.float32)
 
     # Rows to learn -----------------------------------------------------------------------------------------------------------
 
-    def _target(self, y: Any) -> float:
+    def _encode_target(self, y: Any) -> float:
         """Return the number that the window holds for a label or target; ValueError where it is neither."""
         raise NotImplementedError
 
-    def _known(self) -> tuple[int, ...]:
-        """Return the numbers of names known, for `_forget`."""
+    def _count_names(self) -> tuple[int, ...]:
+        """Return the numbers of names known, for `_forget_names`."""
         return (len(self._features),)
 
-    def _forget(self, known: tuple[int, ...]) -> None:
+    def _forget_names(self, known: tuple[int, ...]) -> None:
         self._features.forget_names(known[0])
 
-    def _checked_weight(self, w: Any) -> float:
+    def _check_weight(self, w: Any) -> float:
         if w == 1.0:
             return 1.0
         w = validate_weight(w)
@@ -160,37 +160,37 @@ class Windowed(SupervisedEstimator):
             raise ValueError(f"w must be 1 or 0, for {type(self.model).__name__} takes no sample_weight; it is {w!r}")
         return w
 
-    def _put_one(self, x: Mapping[Any, Any], y: Any, w: float) -> None:
-        known = self._known()
+    def _add_row(self, x: Mapping[Any, Any], y: Any, w: float) -> None:
+        known = self._count_names()
         try:
-            target = self._target(y)
-            row = self._filled(x, True)
+            target = self._encode_target(y)
+            row = self._fill_row(x, True)
         except BaseException:  # an interrupt as well
-            self._forget(known)
+            self._forget_names(known)
             raise
-        self._put(row[np.newaxis], np.array([target]), np.array([w]))
+        self._add_rows(row[np.newaxis], np.array([target]), np.array([w]))
 
-    def _admitted(self, batch: Batch) -> tuple[np.ndarray, np.ndarray]:
+    def _check_batch(self, batch: Batch) -> tuple[np.ndarray, np.ndarray]:
         """Return the rows of a batch, float32 [n, columns in use], and their targets, if all of them can be learned."""
-        known = self._known()
+        known = self._count_names()
         targets = np.empty(len(batch.y))
         try:
             for i, (y, w) in enumerate(zip(batch.y, batch.weights.tolist(), strict=True)):
                 try:
-                    targets[i] = self._target(y)
-                    self._checked_weight(w)
+                    targets[i] = self._encode_target(y)
+                    self._check_weight(w)
                 except ValueError as error:
                     batch.raise_for_row(i, error)
             columns = self._features.find_columns(batch.names, len(targets) > 0)
-            return placed_rows(batch.matrix, batch.names, columns, len(self._features), batch.numbers), targets
+            return scatter_rows(batch.matrix, batch.names, columns, len(self._features), batch.numbers), targets
         except BaseException:
-            self._forget(known)
+            self._forget_names(known)
             raise
 
-    def _put(self, X: np.ndarray, targets: np.ndarray, weights: np.ndarray) -> np.ndarray:
-        return self._window.put(X, targets, weights)
+    def _add_rows(self, X: np.ndarray, targets: np.ndarray, weights: np.ndarray) -> np.ndarray:
+        return self._window.add_rows(X, targets, weights)
 
-    def _filled(self, x: Mapping[Any, Any], learn: bool) -> np.ndarray:
+    def _fill_row(self, x: Mapping[Any, Any], learn: bool) -> np.ndarray:
         """Return a row by its columns, float32 [columns in use]: a view, which the next row overwrites."""
         self._features.fill_row(self._row, x, learn)
         row = self._row[: len(self._features)]
@@ -213,7 +213,7 @@ class Windowed(SupervisedEstimator):
     @property
     def n_learned(self) -> int:
         """Number of rows put into the window so far. Rows of weight 0 do not count."""
-        return self._window.n_put
+        return self._window.n_added
 
     @property
     def nbytes(self) -> int:

@@ -38,7 +38,7 @@ class NewtonSteps:
         self._tol, self._patience = tol, _PATIENCE
         self.spent: float = 0.0  # operations of the steps in between
 
-    def follow(self, state: SolverState) -> None:
+    def run_if_due(self, state: SolverState) -> None:
         """Do a Newton step if it is due after other steps."""
         rises, falls, gap = state.compute_slopes()
         free = int(np.count_nonzero(rises == falls))
@@ -62,7 +62,7 @@ def run_newton_step(state: SolverState, blur: float, exactly: bool) -> bool:
     for each that reaches a bound, and O(n m d).
     """
     a, room = state.working, _find_movable_variables(state)
-    change = _solve_newton_equations(kernel_matrix(state, state.which[room.which]), state, room, blur)
+    change = _solve_newton_equations(compute_kernel_matrix(state, state.which[room.which]), state, room, blur)
     gradient, add = a.gradient.copy(), state.add_change_exactly if exactly else state.add_change
     add(change, state.which[room.which], state.which, gradient)
     gains = bool(change @ (room.slopes + 0.5 * (gradient - a.gradient)[room.which]) < 0.0)  # else rounding decides the equations
@@ -177,7 +177,7 @@ def _minimise_model(factor: tuple[np.ndarray, bool], room: _MovableVariables) ->
     return x
 
 
-def kernel_matrix(state: SolverState, which: np.ndarray) -> np.ndarray:
+def compute_kernel_matrix(state: SolverState, which: np.ndarray) -> np.ndarray:
     """Return the kernel values of some rows with each other, float64 [m, m]."""
     p = state.problem
     if p.precomputed is not None:

@@ -309,7 +309,7 @@ def _run_single_steps(state: SolverState, options: SolverOptions, goal: float) -
             sys.stderr.write(f"{state.n_iter:,} steps, {m:,} of {len(state.b):,} rows in the working set\n")
         if status != RUNNING:
             return status
-        newton.follow(state)
+        newton.run_if_due(state)
         if options.shrinking and since >= _SHRINK_EVERY:
             since = 0
             state.shrink_rows(_LEFT_OF_MATRIX)

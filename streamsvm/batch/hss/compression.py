@@ -16,7 +16,7 @@ def multiply_compressed(tree: ClusterTree, nodes: list[Node], V: np.ndarray) -> 
     """K~ V, float64 [n, k], rows in the tree's order. O(n (m + r) k)."""
     out, upward = np.empty_like(V), list[np.ndarray]()  # P' V of each node: V gathered in the skeleton
     for number, node in enumerate(nodes):
-        upward.append(node.interpolation.T @ tree.rows_of(number, V, upward))
+        upward.append(node.interpolation.T @ tree.gather_rows(number, V, upward))
     downward = upward.copy()  # the products of each node's skeleton with all columns outside the node, [r, k]
     downward[-1] = np.zeros_like(upward[-1])  # no column is outside the root
     for number in range(len(nodes) - 1, -1, -1):
@@ -66,7 +66,7 @@ class ErrorEstimate:
             np.sqrt(max(squares, _ROUNDING**2 * all_squares, np.finfo(np.float64).tiny) / len(self._rows))
         )
 
-    def error(self, tree: ClusterTree, nodes: list[Node]) -> float:
+    def estimate_error(self, tree: ClusterTree, nodes: list[Node]) -> float:
         """|(K - K~) V| / |K V| in the Frobenius norm over these rows and vectors, about |K - K~| / |K|. O(n (m + r)).
 
         0 if the difference is of the size of rounding errors.
@@ -145,7 +145,7 @@ def compress_matrix(
     The rows of ``blocks`` are in the order of the ``tree``. Without a tolerance, there is one attempt, with skeletons of
     ``max_rank`` rows wherever rows differ. Warns if the estimated error is more than half above the tolerance.
     """
-    single, estimate = blocks.single(), ErrorEstimate(blocks, zero_sum, np.random.default_rng(seed))
+    single, estimate = blocks.to_float32(), ErrorEstimate(blocks, zero_sum, np.random.default_rng(seed))
     neighbors, rng = find_approximate_neighbors(single.X, n_neighbors, seed=seed), np.random.default_rng(seed)
     norm, previous_error, rounds, best = estimate.row_norm, np.inf, 1, Compression([], np.inf, False)
     tolerance, threshold, columns = 0.0, _RANK_THRESHOLD * norm, _COLUMNS
@@ -158,7 +158,7 @@ def compress_matrix(
         order = iterate_with_progress(range(len(tree.begin)), "compression", verbose)
         precision = NodePrecision(threshold, max_rank, columns, rounds)
         nodes = compress_nodes(tree, order, blocks, single if in_single else blocks, neighbors, precision, rng)
-        error, limited = estimate.error(tree, nodes), max(len(node.skeleton) for node in nodes) >= max_rank
+        error, limited = estimate.estimate_error(tree, nodes), max(len(node.skeleton) for node in nodes) >= max_rank
         if error < best.error or not best.nodes:
             best = Compression(nodes, error, rel_tol is None or error <= _ACCEPTED * tolerance)
         if best.reached or limited:

@@ -53,7 +53,7 @@ class HSSFactorization:
 
         Rows of B and X are ``ordered`` as in the matrix's ``order``, which is quicker, or not. Another shape is a ValueError.
         """
-        return self._tree.in_order(lambda rows: _solve_system(self._tree, self._factors, rows), B, ordered)
+        return self._tree.apply_in_order(lambda rows: _solve_system(self._tree, self._factors, rows), B, ordered)
 
 
 def factorize_nodes(tree: ClusterTree, order: Iterable[int], nodes: list[Node], shift: float) -> tuple[list[Factor], float]:
@@ -124,7 +124,7 @@ def _solve_system(tree: ClusterTree, factors: list[Factor], B: np.ndarray) -> np
     upward: list[np.ndarray] = []
     inner: list[np.ndarray] = []
     for number, factor in enumerate(factors):
-        rows = tree.rows_of(number, B, upward)
+        rows = tree.gather_rows(number, B, upward)
         inner.append(factor.inverse @ rows)
         upward.append(factor.exchange.T @ rows)
     out = np.empty_like(B)

@@ -140,7 +140,7 @@ class HSSMatrix:
         parameters = make_kernel(kernel, gamma, degree, coef0)
         seed = int(np.random.default_rng().integers(2**63)) if seed is None else seed
         with limit_blas_threads():  # products are small
-            tree = ClusterTree.build(X, leaf_size, seed)
+            tree = ClusterTree.grow(X, leaf_size, seed)
             blocks = KernelBlocks(X[tree.order], parameters)
             how: dict[str, Any] = {"max_rank": max_rank, "n_neighbors": n_neighbors, "zero_sum": zero_sum, "seed": seed}
             return HSSMatrix(tree, blocks, compress_matrix(tree, blocks, rel_tol, abs_tol, **how, verbose=verbose))
@@ -177,7 +177,7 @@ class HSSMatrix:
 
         Rows of V and of the product are ``ordered`` as in ``order``, which is quicker, or not. Another shape is a ValueError.
         """
-        return self._tree.in_order(lambda rows: multiply_compressed(self._tree, self._nodes, rows), V, ordered)
+        return self._tree.apply_in_order(lambda rows: multiply_compressed(self._tree, self._nodes, rows), V, ordered)
 
     def factorize(self, shift: float, *, verbose: bool = False) -> HSSFactorization:
         """Factorise K~ + shift I. The compression stays: call again for another shift. O(n (m + r)^2).
@@ -195,22 +195,22 @@ class HSSMatrix:
         Z is float64 [m, d], and the coefficients are those of the compressed rows, float64 [n] or [n, k]; else there is a
         ValueError.
         """
-        Z, coefficients = _checked_rows(Z), self._tree.columns(coefficients)
+        Z, coefficients = _checked_rows(Z), self._tree.check_columns(coefficients)
         if Z.shape[1] != self._blocks.X.shape[1]:
             raise ValueError(f"Z must have rows of {self._blocks.X.shape[1]} features, not of {Z.shape[1]}")
-        return self._blocks.expand(Z, coefficients[self.order])
+        return self._blocks.multiply_new_rows(Z, coefficients[self.order])
 
     def exact_product(self, rows: np.ndarray, V: np.ndarray) -> np.ndarray:
         """Multiply rows of the exact K, by their indices int64 [m], by V float64 [n] or [n, k], to measure errors.
 
         O(m (d + k)) for each non-zero row of V. A ValueError says that an index is out of range, or that V has not n rows.
         """
-        V, rows = self._tree.columns(V), np.asarray(rows)
+        V, rows = self._tree.check_columns(V), np.asarray(rows)
         if rows.ndim != 1 or not np.issubdtype(rows.dtype, np.integer) or ((rows < 0) | (rows >= len(self.order))).any():
             raise ValueError(f"rows must be whole numbers from 0 to {len(self.order) - 1}")
         places = np.empty_like(self.order)
         places[self.order] = np.arange(len(places))
-        return self._blocks.product(places[rows], V[self.order])
+        return self._blocks.multiply_rows(places[rows], V[self.order])
 
     def to_array(self) -> np.ndarray:
         """Return K~ as a dense array, float64 [n, n], to inspect small matrices. O(n^2 (m + r))."""

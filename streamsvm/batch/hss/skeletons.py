@@ -37,14 +37,14 @@ _MAX_ROUNDING = 1e-6  # of a kernel value; above, distances are computed from di
 
 
 class KernelBlocks:
-    """The kernel matrix of rows X [n, d], block by block, in float64 or, after `single`, in float32."""
+    """The kernel matrix of rows X [n, d], block by block, in float64 or, after `to_float32`, in float32."""
 
     def __init__(self, X: np.ndarray, kernel: Kernel) -> None:
         self._centre = X.mean(axis=0) if kernel.kind == RBF else np.zeros(X.shape[1])  # distances do not depend on it
         self.X = X - self._centre
         self.kernel = kernel
 
-    def single(self) -> KernelBlocks:
+    def to_float32(self) -> KernelBlocks:
         """The same matrix in float32: half the time, for uses that need not be exact."""
         single = copy(self)
         single.X = self.X.astype(np.float32)
@@ -58,7 +58,7 @@ class KernelBlocks:
             fill_block(A, B, self.kernel, out)
         return out
 
-    def rounding(self, rows: np.ndarray) -> float:
+    def estimate_rounding(self, rows: np.ndarray) -> float:
         """The approximate rounding error of kernel values between these rows, relative to the largest value."""
         if self.kernel.kind != RBF:
             return 8.0 * _EPS
@@ -66,15 +66,15 @@ class KernelBlocks:
         A = A - A.mean(axis=0)
         return 8.0 * _EPS * self.kernel.gamma * float(np.einsum("ij,ij->i", A, A).max())
 
-    def expand(self, Z: np.ndarray, coefficients: np.ndarray) -> np.ndarray:
+    def multiply_new_rows(self, Z: np.ndarray, coefficients: np.ndarray) -> np.ndarray:
         """Kernel values between rows Z float64 [m, d] and all rows, times coefficients float64 [n] or [n, k]."""
-        return self._expansion(Z - self._centre, coefficients)
+        return self._compute_expansion(Z - self._centre, coefficients)
 
-    def product(self, rows: np.ndarray, coefficients: np.ndarray) -> np.ndarray:
+    def multiply_rows(self, rows: np.ndarray, coefficients: np.ndarray) -> np.ndarray:
         """Kernel values between these rows and all, times coefficients float64 [n] or [n, k]."""
-        return self._expansion(self.X[rows], coefficients)
+        return self._compute_expansion(self.X[rows], coefficients)
 
-    def _expansion(self, Z: np.ndarray, coefficients: np.ndarray) -> np.ndarray:
+    def _compute_expansion(self, Z: np.ndarray, coefficients: np.ndarray) -> np.ndarray:
         columns = coefficients.reshape(len(coefficients), -1)
         support = np.flatnonzero(columns.any(axis=1))
         if not len(support):
@@ -165,7 +165,7 @@ class NodePrecision(NamedTuple):
     columns: int  # columns outside a leaf by which skeletons are chosen: that many neighbours, at most, and as many at random
     rounds: int  # how often a skeleton may grow by rows whose interpolation is not as good as it could be
 
-    def at(self, size: float) -> NodePrecision:
+    def scale_to_node(self, size: float) -> NodePrecision:
         """The precision of a node with ``size`` times the rows of a leaf.
 
         Large nodes are more exact: they are few and cost little, and the errors of all levels add up.
@@ -187,7 +187,7 @@ def compress_nodes(
     Skeletons are chosen by ``selection_blocks``, the same as ``blocks`` or rougher, and ``neighbors`` int32 [n, k] of each row.
     """
     nodes: list[Node] = []
-    sizes, outside = tree.end - tree.begin, tree.outside()
+    sizes, outside = tree.end - tree.begin, tree.list_outside_ranges()
     leaf_size = sizes[tree.leaves].mean()
     for number in order:
         raise_if_stopped()
@@ -197,7 +197,7 @@ def compress_nodes(
         else:
             a, b = nodes[left].skeleton, nodes[right].skeleton
             rows, block = np.concatenate([a, b]), blocks(a, b)
-        node_precision = precision.at(sizes[number] / leaf_size)
+        node_precision = precision.scale_to_node(sizes[number] / leaf_size)
         columns, weights = _sample_outside_columns(neighbors[rows], begin, end, outside[number], node_precision.columns, rng)
         F = selection_blocks(rows, columns)
         F *= weights.astype(F.dtype)
@@ -251,7 +251,7 @@ def _interpolate_from(blocks: KernelBlocks, rows: np.ndarray, places: np.ndarray
 
     A row that would be extrapolated is exchanged for the one with the largest weight, by which the determinant of K_JJ grows.
     """
-    min_pivot = max(_MIN_PIVOT, blocks.rounding(rows))
+    min_pivot = max(_MIN_PIVOT, blocks.estimate_rounding(rows))
     for _ in range(_MAX_EXCHANGES):
         K = blocks(rows[places], rows)
         K_JJ = K[:, places]

@@ -384,7 +384,7 @@ _AXIS_POWER_STEPS = 10  # by which the axis of a cut is nearly the one along whi
 class ClusterTree:
     """A binary tree over n rows. Nodes are numbered so that parents come after their children; the root is last.
 
-    >>> tree = ClusterTree.build(np.array([[0.0], [9.0], [1.0], [8.0]]), leaf_size=2)
+    >>> tree = ClusterTree.grow(np.array([[0.0], [9.0], [1.0], [8.0]]), leaf_size=2)
     >>> tree.begin.tolist(), tree.end.tolist(), tree.children.tolist()
     ([2, 0, 0], [4, 2, 4], [[-1, -1], [-1, -1], [1, 0]])
     """
@@ -396,7 +396,7 @@ class ClusterTree:
     level: np.ndarray  # int64 [nodes]: 0 for the root
 
     @staticmethod
-    def build(X: np.ndarray, leaf_size: int, seed: int = 0) -> ClusterTree:
+    def grow(X: np.ndarray, leaf_size: int, seed: int = 0) -> ClusterTree:
         """Build the tree of X float64 [n, d], n at least 1, with leaves of at most ``leaf_size`` rows. O(n d log n).
 
         A cut is at the median along the direction in which rows vary most.
@@ -415,23 +415,23 @@ class ClusterTree:
     def leaves(self) -> np.ndarray:
         return np.flatnonzero(self.children[:, 0] < 0)
 
-    def rows_of(self, number: int, V: np.ndarray, of_skeletons: list[np.ndarray]) -> np.ndarray:
+    def gather_rows(self, number: int, V: np.ndarray, of_skeletons: list[np.ndarray]) -> np.ndarray:
         """The rows [m, k] of a node: of a leaf those of V [n, k], else those of its children's skeletons."""
         left, right = self.children[number]
         if left < 0:
             return V[self.begin[number] : self.end[number]]
         return np.concatenate([of_skeletons[left], of_skeletons[right]])
 
-    def columns(self, V: Any) -> np.ndarray:
+    def check_columns(self, V: Any) -> np.ndarray:
         """V as float64 [n] or [n, k]; ValueError if it has another shape."""
         V = np.asarray(V, np.float64)
         if V.ndim not in (1, 2) or len(V) != len(self.order):
             raise ValueError(f"an array of {len(self.order)} rows is needed, not one of shape {V.shape}")
         return V
 
-    def in_order(self, compute: Callable[[np.ndarray], np.ndarray], V: Any, ordered: bool) -> np.ndarray:
+    def apply_in_order(self, compute: Callable[[np.ndarray], np.ndarray], V: Any, ordered: bool) -> np.ndarray:
         """Apply ``compute``, from rows to rows in the tree's order, to V [n] or [n, k], whose rows are ``ordered`` so or not."""
-        V = self.columns(V)
+        V = self.check_columns(V)
         columns = V.reshape(len(V), -1)
         if ordered:
             return compute(columns).reshape(V.shape)
@@ -439,7 +439,7 @@ class ClusterTree:
         out[self.order] = compute(columns[self.order])
         return out.reshape(V.shape)
 
-    def outside(self) -> list[np.ndarray]:
+    def list_outside_ranges(self) -> list[np.ndarray]:
         """All rows outside each node, int64 [level, 2]: begin and end of its sibling, its parent's sibling, and so on."""
         found = [np.empty((0, 2), np.int64)] * len(self.begin)
         for number in range(len(self.begin) - 1, -1, -1):

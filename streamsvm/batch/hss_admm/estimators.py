@@ -141,17 +141,17 @@ class HSSADMMClassifier(KernelClassifier, PathMachine):
         Cs = [model.C for model in models]
         with self._rollback_on_error(), limit_blas_threads():  # products are small: threads of BLAS would wait for each other
             prepared = self._prepare_path(Cs, X, y, sample_weight)
-            groups, units = prepared.groups, prepared.units
-            K = self._compressed(groups)
+            groups, units = prepared.groups, prepared.unit_bounds
+            K = self._compress_rows(groups)
             sides = ([C * unit[side] for C in Cs for unit in units] for side in range(3))
             found = run_admm(K, Bounds(*map(np.column_stack, sides)), self._admm_options(K))
             errors = measure_value_errors(K, found.b, found.bias)
             self._copy_fit_to(models)
             for number, (model, C) in enumerate(zip(models, Cs, strict=True)):
                 of = slice(number * len(units), (number + 1) * len(units))
-                coefficients = prepared.coefficients(found.b[:, of].T, C)
+                coefficients = prepared.expand_coefficients(found.b[:, of].T, C)
                 model._set_solution(prepared.training.X, coefficients, found.bias[of], np.flatnonzero(coefficients.any(axis=0)))
-                model._report(K, found, errors, of)
+                model._set_results(K, found, errors, of)
         if found.interrupted:
             raise KeyboardInterrupt
         self._warn_if_inexact(models)
@@ -166,7 +166,7 @@ class HSSADMMClassifier(KernelClassifier, PathMachine):
         if self.relaxation >= 2.0:
             raise ValueError(f"relaxation must be below 2, not {self.relaxation!r}")
 
-    def _compressed(self, groups: RowGroups) -> HSSMatrix:
+    def _compress_rows(self, groups: RowGroups) -> HSSMatrix:
         _, gamma, coef0, degree = self._kernel
         names = ("rel_tol", "abs_tol", "max_rank", "n_neighbors", "leaf_size")
         how: dict[str, Any] = {name: getattr(self, name) for name in names}
@@ -184,7 +184,7 @@ class HSSADMMClassifier(KernelClassifier, PathMachine):
         beta = _FIRST_BETA * (K.largest_diagonal or 1.0) if balance else float(self.beta)
         return ADMMOptions(beta, balance, float(self.relaxation), float(self.tol), int(self.max_iter), verbose)
 
-    def _report(self, K: HSSMatrix, found: ADMMSolution, errors: np.ndarray, of: slice) -> None:
+    def _set_results(self, K: HSSMatrix, found: ADMMSolution, errors: np.ndarray, of: slice) -> None:
         self.n_iter_: int = int(found.n_iter[of].max())
         self.beta_: float = found.beta
         self.primal_residual_: float = float(found.primal[of].max())

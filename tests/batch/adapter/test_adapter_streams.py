@@ -17,7 +17,7 @@ from adapters import ROWS, N, adapter, fitted, stream
 from refused import raises, refused
 from saved import dumps, loads
 from streamsvm.batch import BatchClassifier, CSMOClassifier, CSMORegressor, batch_adapter
-from streamsvm.batch.adapter.fit import calibrated_probabilities, fit_log_factor, folds_of
+from streamsvm.batch.adapter.fit_job import assign_folds, calibrate_probabilities, fit_log_factor
 
 SLOW = config.DISABLE_JIT
 
@@ -138,7 +138,7 @@ def test_probabilities_are_calibrated_on_rows_held_out():
 
 
 def test_the_factor():
-    assert folds_of(np.array([0, 1, 0, 0, 2, 1]), 2).tolist() == [0, 0, 1, 0, -1, 1]
+    assert assign_folds(np.array([0, 1, 0, 0, 2, 1]), 2).tolist() == [0, 0, 1, 0, -1, 1]
     rng = np.random.default_rng(0)
     f = rng.normal(size=4000) * 2.0
     labels = (rng.random(4000) < expit(3.0 * f)).astype(int)
@@ -148,7 +148,7 @@ def test_the_factor():
         assert np.exp(log_factor) == pytest.approx(3.0, rel=0.15)
     assert fit_log_factor(labels, np.ones(4000), 4, lambda train, held: -f[held]) < -15.0
     assert fit_log_factor(np.arange(3), np.ones(3), 3, lambda *_: None) == 0.0
-    p = calibrated_probabilities(-20.0, np.array([-1e-30, 0.0, 1e-30]))
+    p = calibrate_probabilities(-20.0, np.array([-1e-30, 0.0, 1e-30]))
     assert p[:, 1].tolist() == [0.5, 0.5, 0.5 + 2.0**-52]
 
 

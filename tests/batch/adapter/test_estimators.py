@@ -200,7 +200,7 @@ def test_a_fit_that_waits_warns_once_whatever_came_before(majority):
     majority.learn_one({"a": 1.0}, "y")
     majority.fit()
     for _ in range(2):
-        majority._put(np.ones((20, 1), np.float32), np.zeros(20), np.ones(20))
+        majority._add_rows(np.ones((20, 1), np.float32), np.zeros(20), np.ones(20))
         with pytest.warns(RuntimeWarning, match="only one class, 'x': the model of .* rows ago stays") as caught:
             majority.learn_many(pd.DataFrame({"a": [1.0] * 20}), ["x"] * 20)
         assert len(caught) == 1

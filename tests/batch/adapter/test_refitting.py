@@ -91,7 +91,7 @@ def test_the_stream_goes_on_and_the_model_is_swapped_between_calls(gate):
     assert model.predict_one(ROWS[0][0]) is frequent
     assert model.wait(0.0) is False
     gate.opened.set()
-    model._running.wait(PATIENCE)
+    model._background_fit.wait(PATIENCE)
     assert model.fitted_ is None  # until the next call
     assert model.predict_one(ROWS[0][0]) is False
     assert (model.fitting, model.fitted_.number_, model.n_fits, model.n_since_fit) == (False, 1, 1, 3)
@@ -132,7 +132,7 @@ def test_a_fit_that_fails_leaves_the_last_model(gate):
     learn(model, 0, 5)
     assert model.wait()
     learn(model, 5, 10)
-    model._running.wait(PATIENCE)
+    model._background_fit.wait(PATIENCE)
     model.predict_one(ROWS[0][0])  # says nothing
     with pytest.warns(RuntimeWarning, match="the fit of 10 rows failed, the model of 6 rows ago stays: no luck"):
         learn(model, 10, 11)
@@ -147,7 +147,7 @@ def test_a_first_fit_that_fails_is_raised_and_loses_no_row(gate):
     gate.outcomes = (ValueError("no luck"),) * 2
     model = gated()
     learn(model, 0, 5)
-    model._running.wait(PATIENCE)
+    model._background_fit.wait(PATIENCE)
     raises("no luck", learn, model, 5, 6)
     assert (model.n_learned, model.n_fits) == (6, 0)
     learn(model, 6, 10)
@@ -195,11 +195,11 @@ def test_what_has_ended_is_saved(gate):
     gate.opened.set()
     model = gated()
     learn(model, 0, 5)
-    model._running.wait(PATIENCE)
+    model._background_fit.wait(PATIENCE)
     assert pickle.loads(pickle.dumps(model)).fitted_.number_ == 1
     gate.outcomes = (None, ValueError("no luck"))
     learn(model, 5, 10)
-    model._running.wait(PATIENCE)
+    model._background_fit.wait(PATIENCE)
     twin = pickle.loads(pickle.dumps(model))  # does not know of the failure, and tries again
     assert (twin.n_fits, twin.n_since_fit) == (1, 5)
     with pytest.warns(RuntimeWarning, match="no luck"):
@@ -236,7 +236,7 @@ def test_an_adapter_that_is_gone_stops_its_fit(gate):
 def test_a_fit_that_was_stopped_is_due_again(gate):
     model = gated()
     learn(model, 0, 6)
-    model._running.stop()
+    model._background_fit.stop()
     assert model.wait()
     assert (model.n_fits, model.n_since_fit) == (0, 6)
     gate.opened.set()
@@ -371,14 +371,14 @@ def test_solvers_of_the_package_need_no_trust_and_become_learners(tmp_path, solv
     with CheckpointFolder(tmp_path) as folder:
         folder.save(model, None, rows=1, position={})
     loaded = load(tmp_path)
-    predictions = [model.predict_one(x) for x, _ in ROWS[:30]]
-    assert [loaded.predict_one(x) for x, _ in ROWS[:30]] == predictions
+    predict_finite_rows = [model.predict_one(x) for x, _ in ROWS[:30]]
+    assert [loaded.predict_one(x) for x, _ in ROWS[:30]] == predict_finite_rows
     learner = loaded.to_budget(20, passes=5)
     found = [learner.predict_one(x) for x, _ in ROWS[:30]]
     if classifier:
-        assert np.mean([a == b for a, b in zip(found, predictions, strict=True)]) > 0.9
+        assert np.mean([a == b for a, b in zip(found, predict_finite_rows, strict=True)]) > 0.9
     else:
-        assert np.corrcoef(found, predictions)[0, 1] > 0.95
+        assert np.corrcoef(found, predict_finite_rows)[0, 1] > 0.95
     refused("no fitted model yet", adapter().to_budget, 20)
 
 

@@ -17,7 +17,7 @@ def test_a_window_is_known_without_a_look_at_its_rows(ask):
     times = []
     for window in (10, 500_000):
         model = batch_adapter(Majority(), window=window, refit_every=1, max_features=1)
-        model._put(np.zeros((window, 1), np.float32), np.zeros(window), np.ones(window))
+        model._add_rows(np.zeros((window, 1), np.float32), np.zeros(window), np.ones(window))
         times.append(min(timeit.repeat(lambda model=model: ask(model), number=1, repeat=50)))
     assert times[1] < 5.0 * times[0]
 

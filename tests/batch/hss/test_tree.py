@@ -10,7 +10,7 @@ from streamsvm.batch.hss.trees import ClusterTree
 @pytest.mark.parametrize("n", [1, 2, 7, 100, 1000])
 def test_every_row_is_in_one_leaf(n):
     X = np.random.default_rng(0).normal(size=(n, 3))
-    tree = ClusterTree.build(X, leaf_size=16)
+    tree = ClusterTree.grow(X, leaf_size=16)
     assert sorted(tree.order.tolist()) == list(range(n))
     leaves = tree.leaves
     assert sorted(tree.end[leaves]) == [*sorted(tree.begin[leaves])[1:], n]
@@ -27,22 +27,22 @@ def test_every_row_is_in_one_leaf(n):
 
 
 def test_the_other_halves_are_all_that_is_outside():
-    tree = ClusterTree.build(np.random.default_rng(0).normal(size=(100, 3)), leaf_size=16)
-    for begin, end, level, outside in zip(tree.begin, tree.end, tree.level, tree.outside(), strict=True):
+    tree = ClusterTree.grow(np.random.default_rng(0).normal(size=(100, 3)), leaf_size=16)
+    for begin, end, level, outside in zip(tree.begin, tree.end, tree.level, tree.list_outside_ranges(), strict=True):
         assert len(outside) == level
         rows = np.concatenate([np.arange(begin, end), *(np.arange(*part) for part in outside)])
         assert sorted(rows.tolist()) == list(range(100))
 
 
 def test_equal_rows_are_cut_too():
-    tree = ClusterTree.build(np.ones((100, 2)), leaf_size=10)
+    tree = ClusterTree.grow(np.ones((100, 2)), leaf_size=10)
     assert (tree.end - tree.begin)[tree.leaves].max() <= 10
 
 
 def test_leaves_hold_what_is_near():
     rng = np.random.default_rng(0)
     X = rng.permutation(np.repeat([[0.0, 0.0], [9.0, 0.0], [0.0, 7.0], [9.0, 7.0]], 32, axis=0)) + 0.1 * rng.normal(size=(128, 2))
-    tree = ClusterTree.build(X, leaf_size=32)
+    tree = ClusterTree.grow(X, leaf_size=32)
     for leaf in tree.leaves:
         assert np.ptp(X[tree.order[tree.begin[leaf] : tree.end[leaf]]], axis=0).max() < 2.0
 
