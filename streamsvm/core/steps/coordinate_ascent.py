@@ -172,11 +172,11 @@ def _reprocess_vectors(block: np.ndarray) -> None:
     # so its coefficient may be as large for each of them as for a row.
     v, c = views(block), get_common_state(block)
     h = v.header[0]
-    n, live = h["n_support"], h["n_outputs"]
+    n, n_scores = h["n_support"], h["n_outputs"]
     slot = draw_slot(block)
     compute_slot_kernels(block, slot)
     label = rival = FIRST_OUTPUT
-    for k in range(0, live, 2):
+    for k in range(0, n_scores, 2):
         v.scores[k] = c["scale"] * compute_dot_products(v.kernel_rows[2], v.coefficients[k], v.coefficients[k], n)[0]
         if v.coefficients[k, slot] > v.coefficients[2 * label, slot]:
             label = k // 2
@@ -185,11 +185,11 @@ def _reprocess_vectors(block: np.ndarray) -> None:
         return
     coefficient = c["scale"] * v.coefficients[2 * label, slot]
     limit = compute_step_limit(block, curvature) * np.float64(v.weights[slot])
-    if live == 2:
+    if n_scores == 2:
         sign = 1.0 if coefficient > 0.0 else -1.0
         rival, missing = -1, 1.0 - sign * v.scores[0]
     else:
-        rival, sign = find_best_output(v.scores, LAST_ITERATE, live, label), 1.0
+        rival, sign = find_best_output(v.scores, LAST_ITERATE, n_scores, label), 1.0
         missing = 1.0 - (v.scores[2 * label] - v.scores[2 * rival])
         curvature, limit = 2.0 * curvature, 0.5 * limit
     size = min(missing / curvature, limit - abs(coefficient))

@@ -82,16 +82,16 @@ def compute_output(block: np.ndarray, what: int) -> float:
 
 
 @compiled(inline=True)
-def select_output(c: np.ndarray, scores: np.ndarray, live: int, what: int) -> float:
+def select_output(c: np.ndarray, scores: np.ndarray, n_scores: int, what: int) -> float:
     """`compute_output` for a row whose decision values are ``scores``, of which ``n_outputs`` are in use: two for each output."""
     iterate = select_iterate(c, what)
-    if live == 2:
+    if n_scores == 2:
         f = scores[iterate]
         return compute_probability(c, iterate, f) if what == PROBABILITY else f
-    best = find_best_output(scores, iterate, live, NO_OUTPUT)
+    best = find_best_output(scores, iterate, n_scores, NO_OUTPUT)
     if what == PROBABILITY:
-        compute_probabilities(c, scores, iterate, live, best)
-    for k in range(live // 2):
+        compute_probabilities(c, scores, iterate, n_scores, best)
+    for k in range(n_scores // 2):
         scores[k] = scores[2 * k + iterate]
     return float(best)
 

@@ -78,7 +78,7 @@ def predict_experts(block: np.ndarray) -> None:
     """Fill ``inputs`` with the predictions of all experts for the current row, once."""
     v = ensemble_views(block)
     h = v.header[0]
-    used, live = h["used"], h["n_outputs"]
+    used, n_outputs = h["used"], h["n_outputs"]
     if v.cache[0]["valid"] != 0 and not rows_differ(v.unscaled[0], v.unscaled[1], used):
         return
     if get_rule_state(block, STATE)["scaling"] != 0:
@@ -86,8 +86,8 @@ def predict_experts(block: np.ndarray) -> None:
     else:
         for j in range(used):
             v.scaled[j] = np.float32(v.unscaled[0, j])
-    for k in range(live):
-        v.inputs[k, 0] = 1.0 if live == 1 else 0.0
+    for k in range(n_outputs):
+        v.inputs[k, 0] = 1.0 if n_outputs == 1 else 0.0
     for e in range(h["experts"]):
         _call_predict(v.experts[e]["predict"], block, _store_of(block, e), e)
     for j in range(used):

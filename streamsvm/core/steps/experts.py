@@ -82,9 +82,9 @@ def rescale_kernel_machine(block: np.ndarray, store: np.ndarray, expert: int, ev
 
 
 @compiled(inline=True)
-def _share_of_output(live: int) -> float:
+def _share_of_output(n_outputs: int) -> float:
     # One against the rest: two outputs differ by twice their decision value.
-    return 1.0 if live == 1 else 0.5
+    return 1.0 if n_outputs == 1 else 0.5
 
 
 @compiled
@@ -104,11 +104,11 @@ def update_linear(block: np.ndarray, store: np.ndarray, expert: int, target: flo
     """Let a linear learner learn the row."""
     v, norm = ensemble_views(block), 0.0
     h, first = v.header[0], v.experts[expert]["first_input"]
-    share, size, live = _share_of_output(h["n_outputs"]), len(store) // h["outputs"], h["n_outputs"]
+    share, size, n_outputs = _share_of_output(h["n_outputs"]), len(store) // h["outputs"], h["n_outputs"]
     for j in range(h["used"]):
         norm += np.float64(v.scaled[j]) * np.float64(v.scaled[j])
-    for k in range(live):
-        wanted = target if live == 1 else (1.0 if k == label else -1.0)
+    for k in range(n_outputs):
+        wanted = target if n_outputs == 1 else (1.0 if k == label else -1.0)
         part = store[k * size : (k + 1) * size]
         linear_step.learn_dense_row(part, v.scaled, norm, v.inputs[k, first] / share, wanted, weight)
     return 0
@@ -121,12 +121,12 @@ def update_linear(block: np.ndarray, store: np.ndarray, expert: int, target: flo
 def predict_landmarks(block: np.ndarray, store: np.ndarray, expert: int) -> int:
     """Predict by least squares on landmarks: with corrections and without."""
     v, s = ensemble_views(block), landmark_views(store)
-    live, first = v.header[0]["n_outputs"], v.experts[expert]["first_input"]
+    n_outputs, first = v.header[0]["n_outputs"], v.experts[expert]["first_input"]
     for j in range(s.header[0]["used"]):
         s.rows[0, j] = v.scaled[j]
     landmarks.compute_scores(store)
-    share = _share_of_output(live)
-    for k in range(live):
+    share = _share_of_output(n_outputs)
+    for k in range(n_outputs):
         v.inputs[k, first], v.inputs[k, first + 1] = share * s.scores[2 * k], share * s.scores[2 * k + 1]
     return 0
 
@@ -167,27 +167,29 @@ def rescale_landmarks(block: np.ndarray, store: np.ndarray, expert: int, event: 
 
 
 @compiled
-def predict_from_last_label(follows: np.ndarray, counts: np.ndarray, rows: float, last: int, live: int, out: np.ndarray) -> None:
-    """Predict the next label from the last one, into ``out`` float64 [live, 2].
+def predict_from_last_label(
+    follows: np.ndarray, counts: np.ndarray, rows: float, last: int, n_outputs: int, out: np.ndarray
+) -> None:
+    """Predict the next label from the last one, into ``out`` float64 [n_outputs, 2].
 
     The two inputs are which label it was, and the log odds of what followed it before, over equal shares. ``last`` is -1 before
-    the first row. O(live).
+    the first row. O(n_outputs).
     """
-    for k in range(live):
-        out[k, 0] = 0.0 if last < 0 else 2.0 * last - 1.0 if live == 1 else (0.5 if last == k else -0.5)
+    for k in range(n_outputs):
+        out[k, 0] = 0.0 if last < 0 else 2.0 * last - 1.0 if n_outputs == 1 else (0.5 if last == k else -0.5)
         out[k, 1] = 0.0
     followed = len(follows)
     if last < 0 or last >= followed:
         return
-    labels, total = max(live, 2), PRIOR_ROWS
+    labels, total = max(n_outputs, 2), PRIOR_ROWS
     for k in range(min(labels, followed)):
         total += follows[last, k]
     negative = 0.0
     for k in range(labels):
-        share = counts[k] if live > 1 else counts[0] if k == 1 else max(rows - counts[0], 0.0)
+        share = counts[k] if n_outputs > 1 else counts[0] if k == 1 else max(rows - counts[0], 0.0)
         often = follows[last, k] if k < followed else 0.0
         odds = math.log((often + PRIOR_ROWS * (share + 0.5) / (rows + 0.5 * labels)) / total * labels)
-        if live > 1:
+        if n_outputs > 1:
             out[k, 1] = odds
         elif k == 0:
             negative = odds

@@ -136,21 +136,21 @@ def predict_labels(block: np.ndarray, store: np.ndarray, expert: int) -> int:
     half of what these differ by.
     """
     v, s = ensemble_views(block), forest_views(store)
-    h, live, first = s.header[0], v.header[0]["n_outputs"], v.experts[expert]["first_input"]
+    h, n_outputs, first = s.header[0], v.header[0]["n_outputs"], v.experts[expert]["first_input"]
     _fill_row(block, store)
     _walk_trees(store)
     if h["n_learned"] == 0:
-        for k in range(live):
+        for k in range(n_outputs):
             v.inputs[k, first] = v.inputs[k, first + 1] = 0.0
         return 0
-    _vote_by_trees(store, max(live, 2))
-    if live == 1:
+    _vote_by_trees(store, max(n_outputs, 2))
+    if n_outputs == 1:
         negative, positive = s.shares[0], s.shares[1]
         v.inputs[0, first] = positive - negative
         v.inputs[0, first + 1] = 0.25 * math.log(max(positive, MIN_LABEL_SHARE) / max(negative, MIN_LABEL_SHARE))
         return 0
     least = 0.5 * math.log(MIN_LABEL_SHARE) + 1.0
-    for k in range(live):
+    for k in range(n_outputs):
         share = s.shares[k]
         v.inputs[k, first] = 2.0 * share - 1.0
         v.inputs[k, first + 1] = 0.5 * math.log(share) + 1.0 if share > MIN_LABEL_SHARE else least

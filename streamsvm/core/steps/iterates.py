@@ -1,14 +1,15 @@
-"""The last iterate and the average iterate, compiled, for coefficients of support vectors and for weights of features.
+"""The last and the average iterate of online learning, compiled, for coefficients of support vectors or weights of features.
 
-A model has one output (two classes, a number, an anomaly score), or one for each of three and more classes. An output has two
-rows of coefficients, u and v. The last iterate is ``scale * u``, the average iterate ``average_v * v + average_u * u``. With
-these factors, fields of `COMMON_STATE`, to shrink or to average all coefficients costs O(1). Predictions follow the iterate that
-has made fewer errors recently.
+A model has one output (two classes, regression, an anomaly score), or one output per class if there are three or more. Each
+output has two rows of coefficients, u and v. The last iterate is ``scale * u``, the average iterate ``average_v * v + average_u *
+u``. These three factors are fields of `COMMON_STATE`, so that shrinking or averaging all coefficients costs O(1). Predictions
+follow the iterate with the smaller recent error.
 
-Probabilities come from decision values: one factor turns them into log odds, and is fitted row by row. This is temperature
-scaling (Guo, Pleiss, Sun and Weinberger 2017, On calibration of modern neural networks), online. Decision values are measured in
-margins, or in their recent mean size where that is larger: the first ones of Pegasos are as large as 1 / l2. The state holds this
-size, and the logarithm of the factor, the slope. Probabilities begin at the prior, equal ones, which counts as much as two rows.
+Probabilities are computed from decision values by online temperature scaling (Guo, Pleiss, Sun and Weinberger 2017, On
+calibration of modern neural networks): one factor, fitted row by row, turns decision values into log odds. Decision values are
+measured in margins, or in their recent mean size if that is larger (the first decision values of Pegasos are as large as 1 / l2).
+The state has this size, and the logarithm of the factor, the slope. Probabilities start at a uniform prior, which counts as two
+rows.
 """
 
 from __future__ import annotations
@@ -22,73 +23,75 @@ import numpy as np
 from streamsvm.core.compiling.functions import compiled
 from streamsvm.core.memory.block import STATE_BEGIN, view_record
 
-#: The slope before the first row.
+#: The slope (log of the calibration factor) before the first row.
 INITIAL_SLOPE = 2.5
 
-#: The least probability of a label that is predicted.
+#: The smallest probability of a predicted label: just above 1/2.
 ABOVE_HALF = 0.5 + 2.0**-52
-#: The rows that a prior distribution of labels counts as.
+#: The weight of the prior distribution of labels, in rows.
 PRIOR_ROWS = 2.0
 
-_MEASURING = 0.03  # the least weight of a row in the mean size
-_LARGEST_STEP = 0.4  # of the slope
-_LARGEST_SIZE = 1e100
+_MIN_SIZE_RATE = 0.03  # smallest weight of a new row in the mean size of decision values
+_MAX_SLOPE_STEP = 0.4  # largest change of the slope by one row
+_MAX_SIZE = 1e100
 
 
 @compiled(inline=True)
 def _iterate_factor(c: np.ndarray, iterate: int) -> float:
+    """Return the factor that turns an iterate's decision values into log odds."""
     return math.exp(c["slope"][iterate]) / max(c["size"][iterate], 1.0)
 
 
 @compiled(inline=True)
 def _prior_weight(c: np.ndarray) -> float:
-    # Below 1 before the first row, too: a model that is given ranks rows.
+    """Return the weight of the prior in probabilities; below 1 even before the first row, so that probabilities rank rows."""
     return PRIOR_ROWS / (float(c["t"]) + PRIOR_ROWS + 1.0)
 
 
 @compiled(inline=True)
 def compute_probability(c: np.ndarray, iterate: int, f: float) -> float:
-    """The probability of the positive label, from an iterate's decision value: above 1/2 for the smallest value above 0."""
+    """Return the probability of the positive label from an iterate's decision value f. It is above 1/2 for any f above 0."""
     p = 1.0 / (1.0 + math.exp(-min(max(_iterate_factor(c, iterate) * f, -30.0), 30.0)))
     p += _prior_weight(c) * (0.5 - p)
     return max(p, ABOVE_HALF) if f > 0.0 else p
 
 
 @compiled
-def compute_probabilities(c: np.ndarray, scores: np.ndarray, iterate: int, live: int, best: int) -> None:
-    """Turn the decision values by an iterate (every other one of ``scores``) into probabilities, in place: softmax.
+def compute_probabilities(c: np.ndarray, scores: np.ndarray, iterate: int, n_scores: int, best: int) -> None:
+    """Turn the decision values of all classes by an iterate (every other value of ``scores``) into probabilities, in place
+    (softmax).
 
-    Output ``best`` has the largest decision value, and alone the largest probability.
+    Output ``best`` has the largest decision value; it alone has the largest probability.
     """
-    factor, largest, total, place = _iterate_factor(c, iterate), scores[2 * best + iterate], 0.0, 2 * best + iterate
-    for k in range(iterate, live, 2):
+    factor, largest, total, best_position = _iterate_factor(c, iterate), scores[2 * best + iterate], 0.0, 2 * best + iterate
+    for k in range(iterate, n_scores, 2):
         scores[k] = math.exp(max(factor * (scores[k] - largest), -30.0))
-        if k != place:
+        if k != best_position:
             scores[k] = min(scores[k], 1.0 - 2.0**-48)
         total += scores[k]
     weight = _prior_weight(c)
-    for k in range(iterate, live, 2):
-        scores[k] = scores[k] / total * (1.0 - weight) + weight * 2.0 / live
+    for k in range(iterate, n_scores, 2):
+        scores[k] = scores[k] / total * (1.0 - weight) + weight * 2.0 / n_scores
 
 
 @compiled
 def update_size(c: np.ndarray, iterate: int, size: float, rate: float) -> float:
-    """Update the mean size of an iterate's decision values; the factor from them to log odds."""
-    if size < _LARGEST_SIZE:
-        weight = max(rate, _MEASURING) if c["size"][iterate] > 0.0 else 1.0
+    """Update the mean size of an iterate's decision values, and return the factor that turns them into log odds."""
+    if size < _MAX_SIZE:
+        weight = max(rate, _MIN_SIZE_RATE) if c["size"][iterate] > 0.0 else 1.0
         c["size"][iterate] += weight * (size - c["size"][iterate])
     return _iterate_factor(c, iterate)
 
 
 @compiled(inline=True)
-def fit_softmax_slope(c: np.ndarray, scores: np.ndarray, label: int, iterate: int, live: int, rate: float) -> None:
-    """`fit_slope` for several classes; ``label`` is the place of the row's class in ``scores``."""
+def fit_softmax_slope(c: np.ndarray, scores: np.ndarray, label: int, iterate: int, n_scores: int, rate: float) -> None:
+    """Do the same as `fit_slope` for several classes; ``label`` is the position of the row's class in ``scores``."""
     size = 0.0
-    for k in range(iterate, live, 2):
+    for k in range(iterate, n_scores, 2):
         size = max(size, abs(scores[k] - scores[label]))
     factor = update_size(c, iterate, size, rate)
     mean = square = total = 0.0
-    for k in range(iterate, live, 2):
+    for k in range(iterate, n_scores, 2):
         z = min(max(factor * (scores[k] - scores[label]), -10.0), 10.0)
         p = math.exp(z)
         total, mean, square = total + p, mean + p * z, square + p * z * z
@@ -98,41 +101,45 @@ def fit_softmax_slope(c: np.ndarray, scores: np.ndarray, label: int, iterate: in
 
 @compiled
 def fit_slope(c: np.ndarray, iterate: int, rate: float, gradient: float, curvature: float) -> None:
-    """One step of Newton's method on the log-likelihood of a label, with an averaged curvature."""
+    """Update the slope of an iterate by a Newton step on the log-likelihood of a label, with a running mean of the curvature."""
     rate = max(rate, 0.01)
     c["curvature"][iterate] += rate * (curvature - c["curvature"][iterate])
     step = rate * gradient / (c["curvature"][iterate] + 0.01)
-    slope = c["slope"][iterate] + min(max(step, -_LARGEST_STEP), _LARGEST_STEP)
+    slope = c["slope"][iterate] + min(max(step, -_MAX_SLOPE_STEP), _MAX_SLOPE_STEP)
     c["slope"][iterate] = min(max(slope, -50.0), 50.0)
 
 
-#: What is asked of a model: the decision value by the last iterate, by the average, by the better one, or the probability.
+#: Kinds of output of a model: the decision value by the last iterate, by the average iterate, by the iterate that predictions
+#: follow (`select_iterate`), or the probability.
 LAST_ITERATE, AVERAGE_ITERATE, DECISION, PROBABILITY = range(4)
-#: Losses: of labels, of numbers, and of rows below the threshold.
+#: Losses: classification, regression, and anomaly detection.
 HINGE, EPSILON_INSENSITIVE, ONE_CLASS = 0, 1, 2
 
-#: The state that all learners have; that of the rule follows it in the block.
+#: The state that all learners have; the state of the rule follows it in the block.
 COMMON_STATE = np.dtype(
     [
-        ("t", "i8"),  # rows learned
-        ("n_merges", "i8"),  # of support vectors
+        ("t", "i8"),  # number of rows learned
+        ("n_merges", "i8"),  # number of merges of support vectors
         ("loss", "i8"),
         ("random", "u8"),
-        ("gamma_rows", "i8"),  # rows that gamma="scale" was computed from; below 0: see `scaled_rows`
+        (
+            "gamma_rows",
+            "i8",
+        ),  # rows that gamma="scale" was computed from; below 0: see `streamsvm.core.steps.rescale.GAMMA_GIVEN`
         ("deviation", "f8"),  # sum over features and rows of squared deviations from the mean
-        ("epsilon", "f8"),  # of the epsilon-insensitive loss
+        ("epsilon", "f8"),  # half width of the insensitive zone of the regression loss
         ("scale", "f8"),
         ("average_v", "f8"),
         ("average_u", "f8"),
-        ("horizon", "f8"),  # rows that the average remembers; 0: there is no average
-        ("error", "f8", 2),  # recent prequential error of the last and of the average iterate
-        ("center", "f8", 2),  # of an anomaly detector: the mean of the decision values of the two
-        ("size", "f8", 2),  # the mean size of the decision values of the two, of an anomaly detector less their mean
-        ("slope", "f8", 2),  # of the two: log of the factor from decision value, over its size, to log odds
-        ("curvature", "f8", 2),  # of the log-likelihood of the two, averaged
+        ("horizon", "f8"),  # window of the average iterate, in rows; 0: no averaging
+        ("error", "f8", 2),  # recent prequential error of the last and the average iterate
+        ("center", "f8", 2),  # anomaly detectors: the mean decision value of both iterates
+        ("size", "f8", 2),  # mean absolute decision value of both iterates; of anomaly detectors, less the center
+        ("slope", "f8", 2),  # log of the factor from decision value, over its size, to log odds, of both iterates
+        ("curvature", "f8", 2),  # running mean of the curvature of the log-likelihood, of both iterates
     ]
 )
-#: Fields of it that learning changes, with the least and the largest value that they can have.
+#: The fields of `COMMON_STATE` that learning changes, with their smallest and largest value.
 COMMON_RANGES: dict[str, tuple[float, float]] = {
     "t": (0, 2**62),
     "n_merges": (0, 2**62),
@@ -147,24 +154,24 @@ COMMON_RANGES: dict[str, tuple[float, float]] = {
     "slope": (-50.0, 50.0),
     "curvature": (-1e-9, 1e3),
 }
-#: Where in a block the state of the rule begins.
+#: Offset of the state of the rule in a block, in bytes.
 RULE_STATE_OFFSET = STATE_BEGIN + COMMON_STATE.itemsize
 
-_POWER = 15.0  # the average starts with a polynomial decay of this power (Shamir and Zhang 2013)
-_WINDOW = 1000.0  # rows over which the errors of the two iterates are compared
-_LARGEST_DEVIATION = 1e99  # of a decision value from the mean
-_TINY = 1e-5  # a lazy scale factor below this is multiplied in, at O(B)
+_AVERAGING_POWER = 15.0  # power of the polynomial decay of the first averages (Shamir and Zhang 2013)
+_ERROR_WINDOW = 1000.0  # rows over which the errors of both iterates are compared
+_MAX_CENTER_DEVIATION = 1e99  # larger deviations of a decision value from the center are ignored
+_MIN_LAZY_FACTOR = 1e-5  # coefficients are multiplied by a lazy scale factor below this, in O(B)
 
 
 @compiled(inline=True)
 def get_common_state(block: np.ndarray) -> np.ndarray:
-    """The `COMMON_STATE` record of a block."""
+    """Return the `COMMON_STATE` record of a block, as a view."""
     return view_record(block, STATE_BEGIN, COMMON_STATE)
 
 
 @compiled
 def reset_state(c: np.ndarray) -> None:
-    """Set the state of a learner to that before the first row, but for its random numbers."""
+    """Set the state of a learner to that before the first row, except for its random numbers."""
     c["t"], c["n_merges"] = 0, 0
     c["scale"], c["average_v"], c["average_u"] = 1.0, 1.0, 0.0
     for iterate in range(2):
@@ -174,24 +181,24 @@ def reset_state(c: np.ndarray) -> None:
 
 @compiled(inline=True)
 def compute_smoothing_rate(c: np.ndarray) -> float:
-    """The weight of a new row in the recent errors; ``c`` is the `COMMON_STATE` record."""
+    """Return the weight of a new row in the recent errors (exponential smoothing); ``c`` is the `COMMON_STATE` record."""
     rows = float(c["t"])
-    return 1.0 / min(rows, _WINDOW)
+    return 1.0 / min(rows, _ERROR_WINDOW)
 
 
 @compiled(inline=True)
 def track_iterate(c: np.ndarray, iterate: int, f: float, target: float, rate: float) -> None:
-    """Update the recent error of an iterate whose decision value of a row is f, and the calibration of labels or scores."""
+    """Update the recent error and the calibration of an iterate, whose decision value of the current row is f."""
     if c["loss"] == EPSILON_INSENSITIVE:
         error = abs(target - f)
     else:
         error = 1.0 if (f > 0.0) != (target > 0.0) else 0.0
         if c["loss"] == ONE_CLASS:
-            if abs(f) < _LARGEST_DEVIATION:
-                faded, before = max(rate, 0.01), f - c["center"][iterate]
-                c["center"][iterate] += faded * before
-                if c["t"] > 1:  # the first row has no rows to be compared with
-                    c["size"][iterate] += faded * (abs(before) - c["size"][iterate])
+            if abs(f) < _MAX_CENTER_DEVIATION:
+                center_rate, deviation = max(rate, 0.01), f - c["center"][iterate]
+                c["center"][iterate] += center_rate * deviation
+                if c["t"] > 1:  # the deviation of the first row is always 0
+                    c["size"][iterate] += center_rate * (abs(deviation) - c["size"][iterate])
         else:
             z = min(max(update_size(c, iterate, abs(f), rate) * f, -10.0), 10.0)
             p = 1.0 / (1.0 + math.exp(-z))
@@ -201,7 +208,9 @@ def track_iterate(c: np.ndarray, iterate: int, f: float, target: float, rate: fl
 
 @compiled(inline=True)
 def compute_shortfall(c: np.ndarray, f: float, target: float) -> float:
-    """By how much an output, whose decision value is f, misses what the loss asks: above 0 where it must rise."""
+    """Return by how much the decision value f of an output must change for a loss of 0; positive if it must rise, 0 if the loss
+    is 0.
+    """
     if c["loss"] == EPSILON_INSENSITIVE:
         residual, epsilon = target - f, float(c["epsilon"])
         return max(residual - epsilon, 0.0) + min(residual + epsilon, 0.0)
@@ -211,50 +220,53 @@ def compute_shortfall(c: np.ndarray, f: float, target: float) -> float:
 
 
 def is_average_better(c: Any) -> bool:
-    """Whether predictions follow the average iterate: unless the last one's recent error is less by more than chance."""
+    """Return whether predictions follow the average iterate: unless the last iterate's recent error is smaller by more than
+    chance.
+    """
     if c["horizon"] == 0.0:
         return False
     last, average = float(c["error"][0]), float(c["error"][1])
-    rows = min(float(c["t"]) + 1.0, _WINDOW)
+    rows = min(float(c["t"]) + 1.0, _ERROR_WINDOW)
     deviation = average / math.sqrt(rows) if c["loss"] == EPSILON_INSENSITIVE else math.sqrt(average / rows)
     return average <= last + 0.5 * deviation
 
 
-#: `is_average_better`, for compiled code.
+#: The same function for compiled code.
 _is_average_better: Callable[[Any], bool] = compiled(is_average_better)
 
 
 @compiled
-def select_iterate(c: np.ndarray, what: int) -> int:
-    """The iterate (0: last, 1: average) that answers what is asked."""
-    return (AVERAGE_ITERATE if _is_average_better(c) else LAST_ITERATE) if what >= DECISION else what
+def select_iterate(c: np.ndarray, output_kind: int) -> int:
+    """Return the iterate (0: last, 1: average) that computes a kind of output (`LAST_ITERATE`, ... `PROBABILITY`)."""
+    return (AVERAGE_ITERATE if _is_average_better(c) else LAST_ITERATE) if output_kind >= DECISION else output_kind
 
 
 @compiled(inline=True)
-def add_to_iterates(c: np.ndarray, u: np.ndarray, v: np.ndarray, place: int, step: float) -> None:
-    """Add ``step`` to a coefficient of the last iterate; `finish_step` averages it later."""
-    lazy = step / c["scale"]
-    u[place] += lazy
-    v[place] -= c["average_u"] / c["average_v"] * lazy
+def add_to_iterates(c: np.ndarray, u: np.ndarray, v: np.ndarray, position: int, step: float) -> None:
+    """Add ``step`` to a coefficient of the last iterate, and leave the average iterate as it is until `finish_step`."""
+    lazy_step = step / c["scale"]
+    u[position] += lazy_step
+    v[position] -= c["average_u"] / c["average_v"] * lazy_step
 
 
 @compiled(inline=True)
-def finish_step(c: np.ndarray, coefficients: np.ndarray, biases: np.ndarray, live: int, n: int) -> None:
-    """Average the iterates, and keep their lazy factors in range.
+def finish_step(c: np.ndarray, coefficients: np.ndarray, biases: np.ndarray, n_scores: int, n: int) -> None:
+    """Update the average iterate, and multiply in the lazy scale factors if they have become small.
 
-    Of ``coefficients``, float64 [2 outputs, slots], the first ``n_outputs`` rows and ``n`` columns are in use, of ``biases``,
-    float64 [2 outputs], the first ``n_outputs``.
+    ``coefficients`` is float64 [2 outputs, slots], and ``biases`` float64 [2 outputs]; ``n_outputs`` rows and ``n`` slots are in
+    use.
     """
     if c["horizon"] > 0.0:
-        _average_iterates(c, coefficients, biases, live, n)
-    if c["average_v"] < _TINY or c["scale"] < _TINY:
-        _renormalise_factors(c, coefficients, live, n)
+        _average_iterates(c, coefficients, biases, n_scores, n)
+    if c["average_v"] < _MIN_LAZY_FACTOR or c["scale"] < _MIN_LAZY_FACTOR:
+        _renormalise_factors(c, coefficients, n_scores, n)
 
 
 @compiled(inline=True)
-def _renormalise_factors(c: np.ndarray, coefficients: np.ndarray, live: int, n: int) -> None:
-    # Both at once: where the last iterate has shrunk away and the average has not, a factor between them would grow unboundedly.
-    for k in range(0, live, 2):
+def _renormalise_factors(c: np.ndarray, coefficients: np.ndarray, n_scores: int, n: int) -> None:
+    """Multiply the coefficients by the lazy scale factors, which become 1."""
+    # All at once: if only the last iterate has shrunk, the factor between the two iterates would grow without limit.
+    for k in range(0, n_scores, 2):
         u, v = coefficients[k], coefficients[k + 1]
         for i in range(n):
             v[i] = c["average_v"] * v[i] + c["average_u"] * u[i]
@@ -263,16 +275,16 @@ def _renormalise_factors(c: np.ndarray, coefficients: np.ndarray, live: int, n: 
 
 
 @compiled(inline=True)
-def _average_iterates(c: np.ndarray, coefficients: np.ndarray, biases: np.ndarray, live: int, n: int) -> None:
-    # average += rho (last - average), in O(1): only the two factors and the biases move.
-    rho = max((_POWER + 1.0) / (c["t"] + _POWER), 1.0 / c["horizon"])
+def _average_iterates(c: np.ndarray, coefficients: np.ndarray, biases: np.ndarray, n_scores: int, n: int) -> None:
+    """Move the average iterate towards the last one: average += rho (last - average), in O(1) by the lazy factors."""
+    rho = max((_AVERAGING_POWER + 1.0) / (c["t"] + _AVERAGING_POWER), 1.0 / c["horizon"])
     if rho < 1.0:
         c["average_v"] *= 1.0 - rho
         c["average_u"] = (1.0 - rho) * c["average_u"] + rho * c["scale"]
-        for k in range(0, live, 2):
+        for k in range(0, n_scores, 2):
             biases[k + 1] += rho * (biases[k] - biases[k + 1])
     else:
-        for k in range(0, live, 2):
+        for k in range(0, n_scores, 2):
             for i in range(n):
                 coefficients[k + 1, i] = 0.0
             biases[k + 1] = biases[k]

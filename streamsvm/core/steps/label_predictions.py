@@ -42,9 +42,9 @@ def _clipped_value(value: float) -> float:
 def _stack_scores(block: np.ndarray) -> int:
     # The log odds of each output in use by each stack into ``odds``, and the average into ``scores``; the answer.
     v = ensemble_views(block)
-    live, inputs, weights, losses, odds, scores = v.header[0]["n_outputs"], v.inputs, v.weights, v.losses, v.odds, v.scores
+    n_outputs, inputs, weights, losses, odds, scores = v.header[0]["n_outputs"], v.inputs, v.weights, v.losses, v.odds, v.scores
     least, total = losses.min(), 0.0
-    for k in range(live):
+    for k in range(n_outputs):
         scores[k] = f = g = 0.0
         for m in range(weights.shape[1]):  # both stacks at once
             z = _clipped_value(inputs[k, m])
@@ -54,14 +54,14 @@ def _stack_scores(block: np.ndarray) -> int:
     for i in range(len(weights)):
         share = math.exp(LOSS_RATE * (least - losses[i]))
         total += share
-        for k in range(live):
+        for k in range(n_outputs):
             scores[k] += share * odds[i, k]
     best = 0
-    for k in range(live):
+    for k in range(n_outputs):
         scores[k] /= total
         if scores[k] > scores[best]:
             best = k
-    return best if live > 1 else int(scores[0] > 0.0)
+    return best if n_outputs > 1 else int(scores[0] > 0.0)
 
 
 @compiled
@@ -69,21 +69,21 @@ def _vote(block: np.ndarray) -> int:
     # Fill in the outcome of the votes: the share that an output has; of one output the share for it less that against it. The
     # answer with most of them.
     v = ensemble_views(block)
-    live, inputs, mistakes = v.header[0]["n_outputs"], v.inputs, v.mistakes
+    n_outputs, inputs, mistakes = v.header[0]["n_outputs"], v.inputs, v.mistakes
     fewest, total = mistakes[FIRST_INPUT:].min(), 0.0
-    for k in range(live):
+    for k in range(n_outputs):
         inputs[k, VOTE_INPUT] = 0.0
     for m in range(FIRST_INPUT, len(mistakes)):
         weight = math.exp(-stack.VOTING_RATE * (mistakes[m] - fewest))
         total += weight
-        chosen = predict_class(inputs, live, m)
-        if live == 1:
+        chosen = predict_class(inputs, n_outputs, m)
+        if n_outputs == 1:
             inputs[0, VOTE_INPUT] += weight if chosen else -weight
         else:
             inputs[chosen, VOTE_INPUT] += weight
-    for k in range(live):
+    for k in range(n_outputs):
         inputs[k, VOTE_INPUT] /= total
-    return predict_class(inputs, live, VOTE_INPUT)
+    return predict_class(inputs, n_outputs, VOTE_INPUT)
 
 
 @compiled
@@ -101,23 +101,23 @@ def learn_stack(block: np.ndarray, label: int, weight: float, i: int) -> None:
     """Let stack number i learn the inputs, whose answer is ``label``. Its log odds of several outputs become probabilities."""
     v, t = ensemble_views(block), float(get_common_state(block)["t"])
     h, inputs, z, scores = v.header[0], v.inputs, v.row_inputs[0], v.odds[i]
-    n, live = h["inputs"], h["n_outputs"]
+    n, n_outputs = h["inputs"], h["n_outputs"]
     weight = min(weight, MAX_ROW_COUNT + stack.MAX_SHARE * min(t, stack.ERROR_WINDOW))  # experts that learn it change at once
-    if live == 1:
+    if n_outputs == 1:
         p = clipped_sigmoid(scores[0])
         missing = label - p
         for m in range(n):
             z[m] = _clipped_value(inputs[0, m])
     else:
-        p = softmax(scores, live)[label]
+        p = softmax(scores, n_outputs)[label]
         missing = 1.0 - p
         for m in range(n):
             z[m] = 0.0
-        for k in range(live):
+        for k in range(n_outputs):
             share = 1.0 if k == label else -scores[k] / max(1.0 - p, 1e-12)
             for m in range(n):
                 z[m] += share * _clipped_value(inputs[k, m])
-    likelihood = 1.0 - p if live == 1 and label == 0 else p
+    likelihood = 1.0 - p if n_outputs == 1 and label == 0 else p
     loss = min(weight, MAX_ROW_COUNT) * math.log(max(likelihood, _LEAST_LIKELIHOOD))
     v.losses[i] = v.losses[i] * (1.0 - 1.0 / stack.ERROR_WINDOW) - loss
     curvature = weight * max(p * (1.0 - p), MIN_CURVATURE)
@@ -136,8 +136,8 @@ def predict_row(block: np.ndarray) -> int:
 def learn_row(block: np.ndarray, target: float, weight: float) -> int:
     """Learn the current row, to which there are answers: -1 or 1, or the number of a class; 0."""
     v, s = ensemble_views(block), get_rule_state(block, STATE)
-    live = v.header[0]["n_outputs"]
-    label = int(target > 0.0) if live == 1 else int(target)
+    n_outputs = v.header[0]["n_outputs"]
+    label = int(target > 0.0) if n_outputs == 1 else int(target)
     bounded = min(weight, MAX_ROW_WEIGHT)
     stack.update_errors(block, float(label), bounded)
     s["choice"] = stack.choose_combination(block, float(label), bounded)
@@ -145,7 +145,7 @@ def learn_row(block: np.ndarray, target: float, weight: float) -> int:
         learn_stack(block, label, bounded, i)
     update_experts(block, target, label, weight)
     s["rows"] += bounded
-    v.counts[label if live > 1 else 0] += bounded if live > 1 else bounded * label
+    v.counts[label if n_outputs > 1 else 0] += bounded if n_outputs > 1 else bounded * label
     return 0
 
 
@@ -165,11 +165,11 @@ def compute_output(block: np.ndarray, what: int) -> float:
     each has one row before the first.
     """
     v = ensemble_views(block)
-    live = v.header[0]["n_outputs"]
+    n_outputs = v.header[0]["n_outputs"]
     chosen = v.answers[get_rule_state(block, STATE)["choice"]]
     t, rows = float(get_common_state(block)["t"]), get_rule_state(block, STATE)["rows"]
     prior = compute_prior_weight(t)
-    if live == 1:
+    if n_outputs == 1:
         p = clipped_sigmoid(v.scores[0]) if chosen == v.answers[STACK] else 0.5
         p += prior * ((v.counts[0] + 1.0) / (rows + 2.0) - p)
         p = max(p, ABOVE_HALF) if chosen else min(p, 0.5)
@@ -179,15 +179,15 @@ def compute_output(block: np.ndarray, what: int) -> float:
         v.scores[chosen] = v.scores[best]
     v.scores[chosen] += _TINY_STEP
     if what == PROBABILITY:
-        softmax(v.scores, live)
+        softmax(v.scores, n_outputs)
         largest = 0.0
-        for k in range(live):
-            v.scores[k] += prior * ((v.counts[k] + 1.0) / (rows + live) - v.scores[k])
+        for k in range(n_outputs):
+            v.scores[k] += prior * ((v.counts[k] + 1.0) / (rows + n_outputs) - v.scores[k])
             if k != chosen:
                 largest = max(largest, v.scores[k])
         if v.scores[chosen] <= largest:  # make the one that is chosen lead, and the sum 1 again
             missing = largest * (1.0 + _TINY_STEP) - v.scores[chosen]
             v.scores[chosen] += missing
-            for k in range(live):
+            for k in range(n_outputs):
                 v.scores[k] /= 1.0 + missing
     return float(chosen)

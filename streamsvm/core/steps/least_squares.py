@@ -81,9 +81,9 @@ def compute_regressor_scores(block: np.ndarray, regressors: np.ndarray) -> None:
 
 
 @compiled(inline=True)
-def compute_output_target(target: float, output: int, live: int) -> float:
+def compute_output_target(target: float, output: int, n_outputs: int) -> float:
     """The value that an output should have: the target of the only one, else 1 or -1."""
-    if live == 1:
+    if n_outputs == 1:
         return target
     return 1.0 if int(target) == output else -1.0
 
@@ -136,27 +136,27 @@ def add_buffered_rows(block: np.ndarray, count: int) -> None:
     """Let S and c take so many gathered rows, and compute the residuals c - S w."""
     v = landmark_views(block)
     h = v.header[0]
-    n, stride, live, decay = (
+    n, stride, n_outputs, decay = (
         h["n_support"] + 1,
         h["stride"],
         h["n_outputs"],
         get_rule_state(block, STATE)["forgetting_factor"] ** count,
     )
-    for k in range(live):
+    for k in range(n_outputs):
         if decay < 1.0:
             for i in range(n):
                 v.products[k, i] *= decay
         for t in range(count):
             row = v.regressors[t]
             _add_multiple(
-                row, v.row_weights[t] * compute_output_target(v.targets[t], k, live) * np.float64(row[0]), v.products[k], n
+                row, v.row_weights[t] * compute_output_target(v.targets[t], k, n_outputs) * np.float64(row[0]), v.products[k], n
             )
         v.residuals[k, :n] = 0.0
     for t in range(count):
         v.starts[t] = t * stride
     for j in range(0, n, 2):
         _add_to_two_rows(block, j, count, decay)
-    for k in range(live):
+    for k in range(n_outputs):
         for i in range(n):
             v.residuals[k, i] = v.products[k, i] - v.residuals[k, i]
 

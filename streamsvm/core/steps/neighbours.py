@@ -236,7 +236,7 @@ def predict_neighbours(block: np.ndarray, store: np.ndarray, expert: int) -> int
     weighted by the votes.
     """
     v, s = ensemble_views(block), neighbour_views(store)
-    scaling, live = get_rule_state(block, STATE)["scaling"] != 0, v.header[0]["n_outputs"]
+    scaling, n_outputs = get_rule_state(block, STATE)["scaling"] != 0, v.header[0]["n_outputs"]
     for j in range(s.header[0]["row_width"]):
         s.row[j] = v.scaled[j]
         s.units[j] = (1.0 if v.spread[j] > 0.0 else 0.0) if scaling else v.spread[j]
@@ -246,18 +246,18 @@ def predict_neighbours(block: np.ndarray, store: np.ndarray, expert: int) -> int
         if numbers
         else find_neighbours(store, MIN_WEIGHT_CLASSIFICATION, v.damping[0])
     )
-    for k in range(live):
+    for k in range(n_outputs):
         v.inputs[k, first] = 0.0
     if total <= 0.0:
         return 0
     for p in range(s.n_nearest[0]):
         target, share = np.float64(s.targets[s.nearest[p]]), s.votes[1, p] / total
-        if live > 1:
+        if n_outputs > 1:
             v.inputs[int(target), first] += share
         else:
             v.inputs[0, first] += share * target
     if not numbers:
-        for k in range(live):
+        for k in range(n_outputs):
             v.inputs[k, first] = 2.0 * v.inputs[k, first] - 1.0
     return 0
 

@@ -95,27 +95,27 @@ def update_second_order(block: np.ndarray, store: np.ndarray, expert: int, targe
     Several outputs share the curvature of the one that is least sure.
     """
     v = ensemble_views(block)
-    e, live, weight = v.experts[expert], v.header[0]["n_outputs"], min(weight, MAX_ROW_WEIGHT)
+    e, n_outputs, weight = v.experts[expert], v.header[0]["n_outputs"], min(weight, MAX_ROW_WEIGHT)
     place, number = e["first_input"], e["number"]
     n, z, direction, h = _fill_row(block, expert), v.squares[0], v.squares[1], MIN_CURVATURE
-    for k in range(live):
+    for k in range(n_outputs):
         v.scores[k] = v.inputs[k, place]
     if get_common_state(block)["loss"] == EPSILON_INSENSITIVE:
         missing = target - v.scores[0]
         h = weight * compute_robust_weight(abs(missing), v.errors[place])
         v.scores[0] = h * missing
     else:
-        if live == 1:
+        if n_outputs == 1:
             v.scores[0] = clipped_sigmoid(v.scores[0])
         else:
-            softmax(v.scores, live)
-        for k in range(live):
-            p, goal = v.scores[k], float(label) if live == 1 else (1.0 if k == label else 0.0)
+            softmax(v.scores, n_outputs)
+        for k in range(n_outputs):
+            p, goal = v.scores[k], float(label) if n_outputs == 1 else (1.0 if k == label else 0.0)
             h = max(h, p * (1.0 - p))
             v.scores[k] = weight * (goal - p)
         h *= weight
     add_to_curvature(v.newton_curvatures[number], v.newton_inverses[number], z, n, h, e["memory"], NEWTON_RIDGE, direction)
-    for k in range(live):
+    for k in range(n_outputs):
         for j in range(n):
             v.newton_weights[number, k, j] += v.scores[k] * direction[j]
     _renew_inverse(block, expert, n)

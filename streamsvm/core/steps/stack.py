@@ -81,12 +81,12 @@ def find_best_input(errors: np.ndarray, end: int) -> int:
 
 
 @compiled
-def predict_class(inputs: np.ndarray, live: int, m: int) -> int:
+def predict_class(inputs: np.ndarray, n_outputs: int, m: int) -> int:
     """The answer by one input: the first class whose value is the largest, or nearly."""
-    if live == 1:
+    if n_outputs == 1:
         return int(inputs[0, m] > TIE_TOLERANCE)
     largest = inputs[0, m]
-    for k in range(1, live):
+    for k in range(1, n_outputs):
         largest = max(largest, inputs[k, m])
     best = 0
     while inputs[best, m] < largest - TIE_TOLERANCE:
@@ -106,10 +106,10 @@ def update_errors(block: np.ndarray, target: float, weight: float) -> None:
     A row counts as so many as it weighs, within bounds.
     """
     v, c = ensemble_views(block), get_common_state(block)
-    live, numbers = v.header[0]["n_outputs"], c["loss"] == EPSILON_INSENSITIVE
+    n_outputs, numbers = v.header[0]["n_outputs"], c["loss"] == EPSILON_INSENSITIVE
     rate, counted = compute_share(weight, 1.0 / min(c["t"] + 1.0, ERROR_WINDOW)), min(weight, MAX_ROW_COUNT)
     for m in range(FIRST_INPUT, v.header[0]["inputs"]):
-        error = _error_of(target, v.inputs[0, m], 0 if numbers else predict_class(v.inputs, live, m), numbers)
+        error = _error_of(target, v.inputs[0, m], 0 if numbers else predict_class(v.inputs, n_outputs, m), numbers)
         v.errors[m] += rate * (error - v.errors[m])
         v.mistakes[m] = v.mistakes[m] * (1.0 - 1.0 / ERROR_WINDOW) + counted * error
 
@@ -161,14 +161,14 @@ def fill_initial_weights(weights: np.ndarray, total: float) -> None:
 
 
 @compiled
-def softmax(scores: np.ndarray, live: int) -> np.ndarray:
+def softmax(scores: np.ndarray, n_outputs: int) -> np.ndarray:
     """Turn log odds into probabilities, in place; they are returned, too."""
     largest, total = scores[0], 0.0
-    for k in range(1, live):
+    for k in range(1, n_outputs):
         largest = max(largest, scores[k])
-    for k in range(live):
+    for k in range(n_outputs):
         scores[k] = math.exp(max(scores[k] - largest, -30.0))
         total += scores[k]
-    for k in range(live):
+    for k in range(n_outputs):
         scores[k] /= total
     return scores

@@ -1,7 +1,7 @@
-"""The parts of a step, compiled: the current row, its decision values, its shortfall, and new support vectors.
+"""Compiled parts of one learning step of a kernel model: decision values, errors, margin violation, new support vectors.
 
-Every function takes the block of a model. The current row is in ``rows[0]`` of its views, its decision values in ``scores``: that
-of output k by the last iterate at 2k, by the average iterate at 2k + 1, as `iterates` has them.
+Every function takes the block of a model (`streamsvm.core.memory.support_vectors`). The current row is ``views(block).rows[0]``,
+and ``scores`` has its decision values: of output k by the last iterate at 2k, by the average iterate at 2k + 1 (see `iterates`).
 """
 
 from __future__ import annotations
@@ -27,30 +27,30 @@ from streamsvm.core.steps.iterates import (
 )
 from streamsvm.core.steps.rescale import scale_current_row, update_block_scale
 
-#: Rows from which gamma="scale" is found; it is updated with each of them and stays what it is then.
+#: Number of first rows from which gamma="scale" is estimated. Each of them updates gamma; later rows do not.
 GAMMA_ROWS = 500
-#: Numbers of outputs: none, and the first.
+#: Output indices: no output, and the first one.
 NO_OUTPUT, FIRST_OUTPUT = (cast("int", np.int64(n)) for n in (-1, 0))
 
 
 class CurrentRow(NamedTuple):
-    """The current row, as a step takes it."""
+    """The target, weight, squared norm and self-kernel of the current row."""
 
     target: float
-    """Its label as -1 or 1, or as the number of its class; or its target."""
+    """The label as -1 or 1, the class index (three or more classes), or the regression target."""
     weight: float
     norm: float
-    """Its squared norm."""
+    """Squared norm."""
     self_kernel: float
-    """k(x, x). A row where this is 0 adds nothing to any decision, and should not become a support vector."""
+    """k(x, x). If it is 0, the row contributes to no decision value, and should not become a support vector."""
 
 
 @compiled(inline=True)
 def begin_row(block: np.ndarray) -> tuple[int, float, bool]:
-    """Count the current row as learned; how many of its features are not zero, its squared norm, and whether the scale in use is
-    another one with it.
+    """Count the current row as learned, and update what depends on it: gamma="scale", and the scale of rows.
 
-    The first is -1 for a row that is not finite or too large, which is not counted.
+    Returns the number of non-zero features, the squared norm, and whether the scale has changed. A row that is not finite or too
+    large is not counted, and its number of non-zero features is -1.
     """
     v, c = views(block), get_common_state(block)
     if v.header[0]["scaled"] > 0:
@@ -67,37 +67,38 @@ def begin_row(block: np.ndarray) -> tuple[int, float, bool]:
 
 @compiled(noinline=True)
 def _begin_scaled_row(block: np.ndarray) -> tuple[int, float, bool]:
+    """Do the same as `begin_row` for a model that scales rows."""
     n_active, norm = scale_current_row(block)
     if n_active < 0:
         return n_active, norm, False
     get_common_state(block)["t"] += 1
-    moved = update_block_scale(block)
-    if moved:
+    has_new_scale = update_block_scale(block)
+    if has_new_scale:
         n_active, norm = scale_current_row(block)
-    return n_active, norm, moved
+    return n_active, norm, has_new_scale
 
 
 @compiled(inline=True)
 def observe_variances(c: np.ndarray, row: np.ndarray, means: np.ndarray, used: int) -> None:
-    """Let a row count in the variances that gamma="scale" is found from, by Welford's recurrence on ``means`` [used]."""
+    """Update the sum of the variances of features, for gamma="scale". ``means`` [used] are the running means (Welford)."""
     c["gamma_rows"] += 1
     n = c["gamma_rows"]
     for j in range(used):
         x = np.float64(row[j])
-        before = x - means[j]
-        means[j] += before / n
-        c["deviation"] += before * (x - means[j])
+        deviation = x - means[j]
+        means[j] += deviation / n
+        c["deviation"] += deviation * (x - means[j])
 
 
 @compiled(inline=True)
 def compute_scale_gamma(c: np.ndarray) -> float:
-    """Return gamma="scale", one over the sum of the variances, of the rows that `observe_variances` has seen."""
+    """Return gamma="scale": one over the sum of the variances of features, over the rows seen by `observe_variances`."""
     return min(c["gamma_rows"] / c["deviation"], LARGEST_GAMMA) if c["deviation"] > 0.0 else 1.0
 
 
 @compiled(fastmath=FAST)
 def compute_dot_products(kernels: np.ndarray, u: np.ndarray, v: np.ndarray, n: int) -> tuple[float, float]:
-    """The dot products of the first n kernel values with u and with v."""
+    """Return the dot products of the first n kernel values with u and with v, in float64."""
     a = b = 0.0
     for i in range(n):
         k = np.float64(kernels[i])
@@ -108,15 +109,16 @@ def compute_dot_products(kernels: np.ndarray, u: np.ndarray, v: np.ndarray, n: i
 
 @compiled(inline=True)
 def rows_differ(a: np.ndarray, b: np.ndarray, n: int) -> bool:
-    """Return whether the first n numbers of two rows differ."""
-    different = 0  # counted to the end, in SIMD, rather than left early
+    """Return whether two rows differ in any of their first n values."""
+    n_different = 0  # a SIMD loop over all values is faster than an early exit
     for j in range(n):
-        different += a[j] != b[j]
-    return different > 0
+        n_different += a[j] != b[j]
+    return n_different > 0
 
 
 @compiled(inline=True)
 def _compare_row(block: np.ndarray, n_active: int, norm: float) -> None:
+    """Compute the kernel values of the current row with all support vectors, unless they are still those of this row."""
     v = views(block)
     used = v.header[0]["used"]
     if v.cache[0]["valid"] == 0 or rows_differ(v.rows[0], v.rows[2], used):
@@ -128,7 +130,7 @@ def _compare_row(block: np.ndarray, n_active: int, norm: float) -> None:
 
 @compiled
 def compute_last_scores(block: np.ndarray, n_active: int, norm: float) -> None:
-    """Compute the decision values of the current row by the last iterate, at half the cost of `compute_scores`."""
+    """Compute the decision values of the current row by the last iterate only, at half the cost of `compute_scores`."""
     v, scale = views(block), get_common_state(block)["scale"]
     h = v.header[0]
     _compare_row(block, n_active, norm)
@@ -140,15 +142,15 @@ def compute_last_scores(block: np.ndarray, n_active: int, norm: float) -> None:
 
 @compiled(noinline=True)
 def compute_scores(block: np.ndarray, n_active: int, norm: float) -> None:
-    """Compute the decision values of the current row, by both iterates.
+    """Compute the decision values of the current row by both iterates.
 
-    Its kernel values are reused in the next call with the same row: to predict and then learn a row costs them once.
+    Kernel values are cached: to predict a row and then learn it computes them once.
     """
     v, c = views(block), get_common_state(block)
     h = v.header[0]
     n = h["n_support"]
     _compare_row(block, n_active, norm)
-    if h["kernel"] == FOURIER:  # the two rows of coefficients are those of the cosines and of the sines
+    if h["kernel"] == FOURIER:  # coefficient rows 0 and 1 belong to the cosines and the sines
         a = compute_dot_products(v.kernel_rows[0], v.coefficients[0], v.coefficients[1], n)[0]
         v.scores[0] = v.scores[1] = a + compute_dot_products(v.kernel_rows[1], v.coefficients[0], v.coefficients[1], n)[1]
         return
@@ -159,10 +161,10 @@ def compute_scores(block: np.ndarray, n_active: int, norm: float) -> None:
 
 
 @compiled
-def find_best_output(scores: np.ndarray, iterate: int, live: int, excluded: int) -> int:
-    """The output with the largest decision value by an iterate (0: last, 1: average), but for the excluded one."""
+def find_best_output(scores: np.ndarray, iterate: int, n_scores: int, excluded: int) -> int:
+    """Return the output with the largest decision value by an iterate (0: last, 1: average), except ``excluded``."""
     best = -1
-    for k in range(iterate, live, 2):
+    for k in range(iterate, n_scores, 2):
         if k // 2 != excluded and (best < 0 or scores[k] > scores[2 * best + iterate]):
             best = k // 2
     return best
@@ -170,12 +172,16 @@ def find_best_output(scores: np.ndarray, iterate: int, live: int, excluded: int)
 
 @compiled(inline=True)
 def score_row(block: np.ndarray, n_active: int, norm: float, target: float, weight: float) -> CurrentRow:
-    """Compute the decision values of the current row, of which `begin_row` gave ``n_active`` and ``norm``, and track errors."""
+    """Compute the decision values of the current row, and update the recent errors of both iterates.
+
+    Returns the `CurrentRow`. ``n_active`` and ``norm`` are the number of non-zero features and the squared norm, from
+    `begin_row`.
+    """
     v = views(block)
     h = v.header[0]
     if v.cache[0]["valid"] == 0 or v.cache[0]["scored"] == 0:
         compute_scores(block, n_active, norm)
-    if v.cache[0]["scored"] == 0:  # nobody asks an expert for errors or probabilities
+    if v.cache[0]["scored"] == 0:  # experts of an ensemble need no errors or probabilities of their own
         track_errors(get_common_state(block), v.scores, h["n_outputs"], target)
     v.cache[0]["scored"] = 0
     return CurrentRow(target, weight, norm, compute_self_kernel(h["kernel"], h["gamma"], h["coef0"], h["degree"], norm))
@@ -183,47 +189,48 @@ def score_row(block: np.ndarray, n_active: int, norm: float, target: float, weig
 
 @compiled
 def compute_violation(block: np.ndarray, target: float) -> tuple[int, int, float]:
-    """By how much the last iterate misses the margin at the current row.
+    """Return which outputs a step must change, and by how much the last iterate violates the margin at the current row.
 
-    With three and more classes the loss is that of Crammer and Singer (2001): the row's class against the best of the others.
-    Returns the output that must rise, the one that must fall (-1: none), and the shortfall: 0 where the loss is 0, and negative
-    where the only output must fall.
+    Three or more classes have the loss of Crammer and Singer (2001): the row's class against the best other class. Returns the
+    output to raise, the output to lower (-1: none), and the violation: 0 if the loss is 0, and negative if the only output must
+    fall.
     """
     v = views(block)
-    live = v.header[0]["n_outputs"]
-    if live == 2:
+    n_scores = v.header[0]["n_outputs"]
+    if n_scores == 2:
         return 0, -1, compute_shortfall(get_common_state(block), v.scores[0], target)
     label = int(target)
-    rival = find_best_output(v.scores, LAST_ITERATE, live, label)
+    rival = find_best_output(v.scores, LAST_ITERATE, n_scores, label)
     return label, rival, max(1.0 - (v.scores[2 * label] - v.scores[2 * rival]), 0.0)
 
 
 @compiled(inline=True)
-def track_errors(c: np.ndarray, scores: np.ndarray, live: int, target: float) -> None:
-    """Update the recent error and the calibration of both iterates, which predictions and probabilities follow.
+def track_errors(c: np.ndarray, scores: np.ndarray, n_scores: int, target: float) -> None:
+    """Update the recent error and the calibration of both iterates, which predictions and probabilities are based on.
 
-    ``scores`` are the decision values of a row, of which ``n_outputs`` are in use: two for each output.
+    ``scores`` are the decision values of a row, two for each output; ``n_scores`` counts both, and is 2 for a single output.
     """
     rate = compute_smoothing_rate(c)
     for iterate in range(2):
-        if live == 2:
+        if n_scores == 2:
             track_iterate(c, iterate, scores[iterate], target, rate)
         else:
-            error = 1.0 if find_best_output(scores, iterate, live, NO_OUTPUT) != int(target) else 0.0
-            if (c["t"] + iterate) % 2 == 0:  # in turn, as exponentials of all classes are a third of a row's time
-                fit_softmax_slope(c, scores, 2 * int(target) + iterate, iterate, live, rate)
+            error = 1.0 if find_best_output(scores, iterate, n_scores, NO_OUTPUT) != int(target) else 0.0
+            # The iterates alternate, because the exponentials of all classes are a third of the time of a row.
+            if (c["t"] + iterate) % 2 == 0:
+                fit_softmax_slope(c, scores, 2 * int(target) + iterate, iterate, n_scores, rate)
             c["error"][iterate] += rate * (error - c["error"][iterate])
 
 
 @compiled(noinline=True)
 def add_support_vector(block: np.ndarray, row: CurrentRow, coefficient: float, rising: int = 0, falling: int = -1) -> None:
-    """Make the current row a support vector, and bring the store back to its budget. O(B d).
+    """Make the current row a support vector, and enforce the budget. O(B d).
 
-    ``coefficient`` is that of the output that rises; the output that falls (-1: none) has its negative.
+    ``coefficient`` is added to the output ``rising``, and subtracted from the output ``falling`` (-1: none).
     """
     v = views(block)
     h = v.header[0]
-    if h["n_support"] > h["budget"]:  # a strategy has failed in this row: there is no slot left
+    if h["n_support"] > h["budget"]:  # budget maintenance has failed for this row, so that no slot is free
         return
     add_to_coefficient(block, append_vector(block, v.rows[0], row.norm, row.weight), coefficient, rising, falling)
     if h["n_support"] > h["budget"]:
@@ -232,7 +239,7 @@ def add_support_vector(block: np.ndarray, row: CurrentRow, coefficient: float, r
 
 @compiled
 def draw_bits(block: np.ndarray) -> np.uint64:
-    """The next of the learner's random numbers, of 64 bits."""
+    """Return 64 random bits from the learner's random number generator."""
     c = get_common_state(block)
     c["random"] += GOLDEN_GAMMA
     return next_random(c["random"])
@@ -240,13 +247,15 @@ def draw_bits(block: np.ndarray) -> np.uint64:
 
 @compiled(inline=True)
 def draw_slot(block: np.ndarray) -> int:
-    """Draw a support vector; its slot."""
+    """Return the slot of a random support vector."""
     return np.int64(draw_bits(block) % np.uint64(views(block).header[0]["n_support"]))  # type: ignore[return-value]
 
 
 @compiled
 def add_to_coefficient(block: np.ndarray, slot: int, step: float, rising: int = 0, falling: int = -1) -> None:
-    """Add ``step`` to a support vector's coefficient of the output that rises, and take it from the one that falls (-1: none)."""
+    """Add ``step`` to a support vector's coefficient of output ``rising``, and subtract it from that of ``falling``, unless
+    -1.
+    """
     v, c = views(block), get_common_state(block)
     add_to_iterates(c, v.coefficients[2 * rising], v.coefficients[2 * rising + 1], slot, step)
     if falling >= 0:
@@ -255,7 +264,7 @@ def add_to_coefficient(block: np.ndarray, slot: int, step: float, rising: int = 
 
 @compiled(inline=True)
 def end_row(block: np.ndarray) -> None:
-    """Average the iterates, and keep their lazy scale factors in range."""
+    """Update the average iterate after a step, and renormalise the lazy scale factors if they are small."""
     v = views(block)
     h = v.header[0]
     finish_step(get_common_state(block), v.coefficients, v.biases, h["n_outputs"], h["n_support"])
