@@ -208,7 +208,7 @@ def add_ensemble(program: Program, model: Any, value: int) -> Answer:
         "experts",
         joined,
         weights=v.weights.copy(),
-        shares=np.exp(model._combiner.RATE * (v.losses.min() - v.losses)),
+        shares=np.exp(model._combiner.LOSS_RATE * (v.losses.min() - v.losses)),
         votes=_votes_of(v.mistakes[FIRST_INPUT:]),
         corrects=corrects,
         best=int(np.argmin(v.errors[FIRST_INPUT:])),

@@ -1,4 +1,4 @@
-"""Stochastic coordinate ascent in the dual, compiled: the budgeted rule, its window of rows that it learns again, and passes."""
+"""Stochastic dual coordinate ascent on a budget (BSCA), compiled: the update rule, its replay window, and passes over rows."""
 
 from __future__ import annotations
 
@@ -37,45 +37,42 @@ STATE = np.dtype(
         ("C", "f8"),
         ("relaxation", "f8"),
         ("tol", "f8"),
-        ("one_pass", "i8"),  # whether steps are bounded by `compute_step_limit`, or by C alone
+        ("one_pass", "i8"),  # whether steps are limited by `compute_step_limit`, or by C alone
         ("fitted", "i8"),
-        ("forgotten", "i8"),  # rows learned before the stream drifted last; `COMMON` counts those since then
-        ("drifts", "f8", 3),  # the chart of `detect_drift`
+        ("forgotten", "i8"),  # rows learned before the last concept drift; `COMMON_STATE` counts the rows since then
+        ("drifts", "f8", 3),  # state of `detect_drift`
     ]
 )
-#: Fields of it that learning changes.
+#: The fields of `STATE` that learning changes.
 _LEARNED: dict[str, FieldRange] = {**FITTED_RANGE, "forgotten": (0, 2**62), "drifts": (0.0, (2.0**62, 1.0, 1.0))}
 
-_LONGEST, _SHORTEST = 2.0, 0.1  # the bound where labels are clean, and where they are most noisy
-_CAUTION = 50.0  # by how much it falls with the average's advantage, from row _ROWS_OF_CAUTION on
-_ROWS_OF_CAUTION = 4000.0
-_MASS = 3000.0  # C times the number of rows so far counts as this at least
-_DEVIATIONS, _LEAST_VARIANCE = 4.0, 0.03  # of the chart by which a single pass forgets: see `detect_drift`
-_HELD = 0.5  # of all coefficients, where it forgets
-
-
-_FAST, _SLOW = 0.02, 0.002  # rates of the two means
-_LEAST_ROWS = 200
+_MAX_LIMIT, _MIN_LIMIT = 2.0, 0.1  # the step limit for clean labels, and for very noisy ones
+_LIMIT_DECAY = 50.0  # decay of the limit with the average iterate's advantage, in full from row _LIMIT_DECAY_ROWS on
+_LIMIT_DECAY_ROWS = 4000.0
+_MIN_TOTAL_C = 3000.0  # a smaller C times the number of rows counts as this
+_DEVIATIONS, _MIN_VARIANCE = 4.0, 0.03  # of the drift detector of single passes: see `detect_drift`
+_KEPT_SHARE = 0.5  # coefficients are multiplied by this after a drift
+_FAST_RATE, _SLOW_RATE = 0.02, 0.002  # smoothing rates of the two error means of the drift detector
+_MIN_ROWS = 200  # between two drifts
 
 
 @compiled(inline=True)
-def detect_drift(state: np.ndarray, error: float, deviations: float, least_variance: float) -> bool:
-    """Update a control chart by the error of a row, from 0 to 1; whether the stream has drifted. The chart then begins anew.
+def detect_drift(state: np.ndarray, error: float, deviations: float, min_variance: float) -> bool:
+    """Update a control chart with the error of a row, from 0 to 1; return whether it signals a concept drift, and reset it then.
 
-    It is that of Gama et al. (2004), Learning with drift detection, with fading means (Ross et al. 2012, Exponentially weighted
-    moving average charts for detecting concept drift).
-
-    ``state`` is float64 [3]: rows since the last drift, and the fast and the slow mean of their errors. The stream has drifted
-    where the fast mean is more than so many ``deviations`` above the slow one. Rare errors count as if the variance of one were
-    ``least_variance``.
+    The chart is that of Gama et al. (2004), Learning with drift detection, with exponentially weighted means (Ross et al. 2012,
+    Exponentially weighted moving average charts for detecting concept drift). ``state`` is float64 [3]: the number of rows since
+    the last drift, and the fast and the slow mean of their errors. A drift is signalled when the fast mean exceeds the slow one
+    by more than ``deviations`` standard deviations. ``min_variance`` is a lower bound of the variance of an error, for rare
+    errors.
     """
     state[0] += 1.0
     first = 1.0 / state[0]
-    state[1] += max(first, _FAST) * (error - state[1])
-    state[2] += max(first, _SLOW) * (error - state[2])
+    state[1] += max(first, _FAST_RATE) * (error - state[1])
+    state[2] += max(first, _SLOW_RATE) * (error - state[2])
     slow = state[2]
-    deviation = math.sqrt(max(slow * (1.0 - slow), least_variance) * _FAST / 2.0)
-    if state[0] <= _LEAST_ROWS or state[1] <= slow + deviations * deviation:
+    deviation = math.sqrt(max(slow * (1.0 - slow), min_variance) * _FAST_RATE / 2.0)
+    if state[0] <= _MIN_ROWS or state[1] <= slow + deviations * deviation:
         return False
     state[0] = state[1] = state[2] = 0.0
     return True
@@ -83,52 +80,58 @@ def detect_drift(state: np.ndarray, error: float, deviations: float, least_varia
 
 @compiled(inline=True)
 def compute_step_limit(block: np.ndarray, diagonal: float) -> float:
-    """The largest coefficient that a row of weight 1 may be given when it is learned: C, or what suits a single pass.
+    """Return the largest coefficient of a row of weight 1 when it is learned: C, or a limit that suits a single pass.
 
-    In one pass a step that was too long is not taken back, and one that was too short is not repeated. The average iterate errs
-    less than the last one where steps follow noise: the more so, the smaller they must be. A C so small that the rows so far
-    could hardly move the model counts as more. Both bounds are those of the row's own decision value, by its self-kernel
-    ``diagonal``; that of numbers which are predicted worse than by 1 is as much larger.
+    In a single pass, a step that was too long is not undone, and one that was too short is not repeated. If steps follow noise,
+    the average iterate has a smaller error than the last one; the larger its advantage, the smaller is the limit. If C is so
+    small that the rows so far could hardly change the model, the limit is raised. Both bounds refer to the row's own decision
+    value, by its self-kernel ``diagonal``. In regression with a mean error above 1, the limit grows in proportion to the error.
     """
     c, s = get_common_state(block), get_rule_state(block, STATE)
     if s["one_pass"] == 0:
         return s["C"]
     t = float(c["t"])
-    last, average, longest = c["error"][0], c["error"][1], _LONGEST
-    if average < last:  # measured in the deviation that chance gives to an error rate; errors of numbers in themselves
+    last, average, limit = c["error"][0], c["error"][1], _MAX_LIMIT
+    if average < last:  # in standard deviations of an error rate; regression errors are relative
         advantage = (last - average) / max(math.sqrt(last), last)
-        longest = max(longest * math.exp(-_CAUTION * min(t / _ROWS_OF_CAUTION, 1.0) * advantage), _SHORTEST)
-    longest *= max(last, 1.0)
-    return min(longest / diagonal, max(s["C"], _MASS / (t * diagonal)))
+        limit = max(limit * math.exp(-_LIMIT_DECAY * min(t / _LIMIT_DECAY_ROWS, 1.0) * advantage), _MIN_LIMIT)
+    limit *= max(last, 1.0)
+    return min(limit / diagonal, max(s["C"], _MIN_TOTAL_C / (t * diagonal)))
 
 
 @compiled(inline=True)
-def _clipped_step(block: np.ndarray, diagonal: float, missing: float, falling: int, weight: float) -> float:
-    # Qaadan et al. (2019), algorithm 2, with the y_i that it leaves out, and alpha_i = 0 for a row that comes again as well.
+def _compute_clipped_step(block: np.ndarray, diagonal: float, violation: float, falling: int, weight: float) -> float:
+    """Return the change of the current row's coefficient: a relaxed dual coordinate step, clipped to the step limit.
+
+    This is algorithm 2 of Qaadan et al. (2019), with the factor y_i that it omits, and with alpha_i = 0 even for a repeated row.
+    """
     s = get_rule_state(block, STATE)
-    if abs(missing) <= s["tol"] or diagonal <= 0.0:
+    if abs(violation) <= s["tol"] or diagonal <= 0.0:
         return 0.0
     curvature, limit = diagonal, compute_step_limit(block, diagonal) * weight
     if falling >= 0:  # two outputs move: the margin changes twice as fast
         curvature, limit = 2.0 * curvature, 0.5 * limit
-    return min(max(s["relaxation"] * missing / curvature, -limit), limit)
+    return min(max(s["relaxation"] * violation / curvature, -limit), limit)
 
 
 @compiled(inline=True)
 def save_to_window(block: np.ndarray, target: float, weight: float, stamp: int) -> None:
-    """Save the current row, the last of ``t``, in the window if there is one, with the stamp of its support vector or -1."""
+    """Save the current row, number ``t``, to the replay window, if there is one.
+
+    ``stamp`` identifies the support vector that the row has become; -1: none.
+    """
     v, c = views(block), get_common_state(block)
     h = v.header[0]
     if h["window"] > 0:
-        place, scaled = (c["t"] - 1) % h["window"], h["scaled"] > 0
+        position, scaled = (c["t"] - 1) % h["window"], h["scaled"] > 0
         for j in range(h["used"]):
-            v.window[place, j] = v.unscaled[j] if scaled else np.float64(v.rows[0, j])
-        v.window_targets[place], v.window_weights[place], v.window_stamps[place] = target, weight, stamp
+            v.window[position, j] = v.unscaled[j] if scaled else np.float64(v.rows[0, j])
+        v.window_targets[position], v.window_weights[position], v.window_stamps[position] = target, weight, stamp
 
 
 @compiled(inline=True)
 def find_slot(block: np.ndarray, stamp: int) -> int:
-    """The slot of the support vector with this stamp, or -1 where it has been merged or removed."""
+    """Return the slot of the support vector with a stamp, or -1 if it was merged or removed."""
     v = views(block)
     for slot in range(v.header[0]["n_support"] if stamp >= 0 else 0):
         if v.stamps[slot] == stamp:
@@ -137,39 +140,44 @@ def find_slot(block: np.ndarray, stamp: int) -> int:
 
 
 @compiled(inline=True)
-def _replay_rows(block: np.ndarray, place: int) -> None:
-    # Learn a row of the window again. While its own support vector exists, that is stepped; else the row becomes another.
+def _replay_row(block: np.ndarray, position: int) -> None:
+    """Learn a row of the replay window again.
+
+    The step changes the coefficient of the row's own support vector if it still exists; otherwise the row becomes a new one.
+    """
     v = views(block)
     h = v.header[0]
     for j in range(h["used"]):
         if h["scaled"] > 0:
-            v.unscaled[j] = v.window[place, j]
+            v.unscaled[j] = v.window[position, j]
         else:
-            v.rows[0, j] = np.float32(v.window[place, j])
+            v.rows[0, j] = np.float32(v.window[position, j])
     n_active, norm = scale_current_row(block)
     if n_active < 0:
         return
     compute_last_scores(block, n_active, norm)
-    target, weight = v.window_targets[place], v.window_weights[place]
-    rising, falling, missing = compute_violation(block, target)
+    target, weight = v.window_targets[position], v.window_weights[position]
+    rising, falling, violation = compute_violation(block, target)
     diagonal = compute_self_kernel(h["kernel"], h["gamma"], h["coef0"], h["degree"], norm)
-    size = _clipped_step(block, diagonal, missing, falling, weight)
-    if size == 0.0:
+    step_size = _compute_clipped_step(block, diagonal, violation, falling, weight)
+    if step_size == 0.0:
         return
-    slot = find_slot(block, v.window_stamps[place])
+    slot = find_slot(block, v.window_stamps[position])
     if slot >= 0:
         v.weights[slot] += np.float32(weight)
-        add_to_coefficient(block, slot, size, rising, falling)
+        add_to_coefficient(block, slot, step_size, rising, falling)
     else:
-        v.window_stamps[place] = h["next_stamp"]
-        add_support_vector(block, CurrentRow(target, weight, norm, diagonal), size, rising, falling)
+        v.window_stamps[position] = h["next_stamp"]
+        add_support_vector(block, CurrentRow(target, weight, norm, diagonal), step_size, rising, falling)
 
 
 @compiled(inline=True)
-def _reprocess_vectors(block: np.ndarray) -> None:
-    # A step along the coordinate of a random support vector, whose class is that of its coefficient, as in LASVM (Bordes et al.
-    # 2005). Upwards only, since a merged vector no longer tells which of its rows have overshot. It stands for all of them, and
-    # so its coefficient may be as large for each of them as for a row.
+def _reprocess_vector(block: np.ndarray) -> None:
+    """Take a coordinate step on a random support vector, as in LASVM (Bordes et al. 2005). Its coefficient gives its class.
+
+    Coefficients only grow in magnitude, because a merged vector does not know which of its rows have overshot. It stands for all
+    of them, so the limit of a single row is multiplied by their number.
+    """
     v, c = views(block), get_common_state(block)
     h = v.header[0]
     n, n_scores = h["n_support"], h["n_outputs"]
@@ -187,61 +195,64 @@ def _reprocess_vectors(block: np.ndarray) -> None:
     limit = compute_step_limit(block, curvature) * np.float64(v.weights[slot])
     if n_scores == 2:
         sign = 1.0 if coefficient > 0.0 else -1.0
-        rival, missing = -1, 1.0 - sign * v.scores[0]
+        rival, violation = -1, 1.0 - sign * v.scores[0]
     else:
         rival, sign = find_best_output(v.scores, LAST_ITERATE, n_scores, label), 1.0
-        missing = 1.0 - (v.scores[2 * label] - v.scores[2 * rival])
+        violation = 1.0 - (v.scores[2 * label] - v.scores[2 * rival])
         curvature, limit = 2.0 * curvature, 0.5 * limit
-    size = min(missing / curvature, limit - abs(coefficient))
-    if size > 0.0:
-        add_to_coefficient(block, slot, sign * size, label, rival)
+    step_size = min(violation / curvature, limit - abs(coefficient))
+    if step_size > 0.0:
+        add_to_coefficient(block, slot, sign * step_size, label, rival)
 
 
 @compiled(inline=True)
-def _forget(block: np.ndarray) -> None:
-    # Half of what was learned stays, as a start: its vectors stand for no rows any more, so that nothing raises them again, and
-    # the smallest are merged first. All else begins anew: the average, and what depends on the number of rows so far.
+def _reset_after_drift(block: np.ndarray) -> None:
+    """Keep half of each coefficient, and reset the averages and everything that depends on the number of rows.
+
+    Support vectors no longer stand for rows (weight 0), so that reprocessing never raises them, and the smallest are merged
+    first.
+    """
     v, c, s = views(block), get_common_state(block), get_rule_state(block, STATE)
     h = v.header[0]
-    factor, rows, merges = _HELD * c["scale"], c["t"], c["n_merges"]
+    factor, n_rows, n_merges = _KEPT_SHARE * c["scale"], c["t"], c["n_merges"]
     for k in range(0, h["n_outputs"], 2):
         for i in range(h["n_support"]):
             v.coefficients[k, i] *= factor
-        v.biases[k] *= _HELD
-        v.scores[k] *= _HELD
+        v.biases[k] *= _KEPT_SHARE
+        v.scores[k] *= _KEPT_SHARE
     for i in range(h["n_support"]):
         v.weights[i] = np.float32(0.0)
     reset_state(c)  # the first average is the last iterate
-    c["t"], c["n_merges"] = 1, merges
-    s["forgotten"] += rows - 1
+    c["t"], c["n_merges"] = 1, n_merges
+    s["forgotten"] += n_rows - 1
 
 
 @rule(STATE, ranges=_LEARNED)
 def step(block: np.ndarray, row: CurrentRow) -> None:
-    """A step along the coordinate of the current row, and along those of some of the last rows."""
+    """Step along the coordinate of the current row, then of random support vectors, then of random rows of the replay window."""
     c, s = get_common_state(block), get_rule_state(block, STATE)
-    rising, falling, missing = compute_violation(block, row.target)
-    if s["one_pass"] != 0 and row.weight == 1.0:  # errors come in waves after a row that weighs much
-        error = min(abs(missing), 1.0)
+    rising, falling, violation = compute_violation(block, row.target)
+    if s["one_pass"] != 0 and row.weight == 1.0:  # a row of large weight causes errors in the next rows
+        error = min(abs(violation), 1.0)
         if c["loss"] == HINGE:
-            error = 1.0 if abs(missing) > 1.0 else 0.0
-        if detect_drift(s["drifts"], error, _DEVIATIONS, _LEAST_VARIANCE):
-            _forget(block)
-            rising, falling, missing = compute_violation(block, row.target)
-    size = _clipped_step(block, row.self_kernel, missing, falling, row.weight)
+            error = 1.0 if abs(violation) > 1.0 else 0.0
+        if detect_drift(s["drifts"], error, _DEVIATIONS, _MIN_VARIANCE):
+            _reset_after_drift(block)
+            rising, falling, violation = compute_violation(block, row.target)
+    step_size = _compute_clipped_step(block, row.self_kernel, violation, falling, row.weight)
     h = views(block).header[0]
-    stamp = h["next_stamp"] if size != 0.0 else np.int64(-1)
-    if size != 0.0:
-        add_support_vector(block, row, size, rising, falling)
+    stamp = h["next_stamp"] if step_size != 0.0 else np.int64(-1)
+    if step_size != 0.0:
+        add_support_vector(block, row, step_size, rising, falling)
         if c["loss"] == HINGE:
             for _ in range(s["reprocess"]):
-                _reprocess_vectors(block)
+                _reprocess_vector(block)
     save_to_window(block, row.target, row.weight, stamp)
     for _ in range(s["replay_steps"] if h["window"] > 0 else 0):
-        _replay_rows(block, np.int64(draw_bits(block) % np.uint64(min(c["t"], h["window"]))))
+        _replay_row(block, np.int64(draw_bits(block) % np.uint64(min(c["t"], h["window"]))))
 
 
-_LEAST = 1e-12  # a smaller step, relative to the coefficient, is what rounding leaves to a bound
+_MIN_RELATIVE_STEP = 1e-12  # smaller steps, relative to the coefficient, are rounding errors at a bound
 
 
 @compiled
@@ -256,20 +267,20 @@ def learn_epoch(
     stamps: np.ndarray,
     merges: bool,
 ) -> int:
-    """Step along the coordinate of each row of ``order`` int64 [m], rows of X float32 [n, features]; how many were stepped.
+    """Make one pass of dual coordinate ascent over the rows of X in ``order`` int64 [m]; return the number of rows with a step.
 
-    ``coefficients`` float64 [n, outputs] are those of the rows. ``stamps`` int64 [n] are those of the support vectors that the
-    rows have become, -1 for none: a row whose support vector has been merged since becomes one once more. ``merges``: whether
-    maintenance adds up the weights of rows.
+    X is float32 [n, features], and ``coefficients`` float64 [n, outputs] those of the rows. ``stamps`` int64 [n] identify the
+    support vectors that the rows have become, -1 for none: a row whose support vector was merged becomes a new one. ``merges``:
+    whether budget maintenance adds up the weights of merged rows.
     """
-    stepped = 0
+    n_steps = 0
     for i in order:
         set_current_row(block, X, columns, i)
         n_active, norm, _ = begin_row(block)
         row = score_row(block, n_active, norm, targets[i], weights[i])
-        rising, falling, step = _ascent_step(block, row, coefficients[i])
+        rising, falling, step = _compute_ascent_step(block, row, coefficients[i])
         if step != 0.0:
-            stepped += 1
+            n_steps += 1
             coefficients[i, rising] += step
             if falling >= 0:
                 coefficients[i, falling] -= step
@@ -277,25 +288,27 @@ def learn_epoch(
             if slot >= 0:
                 add_to_coefficient(block, slot, step, rising, falling)
             else:
-                merged = stamps[i] >= 0 and merges  # the merged vector has the row's weight already
+                merged = stamps[i] >= 0 and merges  # the weight of the row is already in the merged vector
                 weight = 0.0 if merged else weights[i]
                 stamps[i] = views(block).header[0]["next_stamp"]
                 add_support_vector(block, CurrentRow(row.target, weight, norm, row.self_kernel), step, rising, falling)
         save_to_window(block, targets[i], weights[i], stamps[i])
         end_row(block)
-    return stepped
+    return n_steps
 
 
 @compiled
-def _ascent_step(block: np.ndarray, row: CurrentRow, coefficients: np.ndarray) -> tuple[int, int, float]:
-    # The output that rises, the one that falls (-1: none), and by how much. The dual objective along a coordinate is quadratic:
-    # the step goes to its maximum, and beyond it by the relaxation.
+def _compute_ascent_step(block: np.ndarray, row: CurrentRow, coefficients: np.ndarray) -> tuple[int, int, float]:
+    """Return the output to raise, the output to lower (-1: none), and the step of a row's coefficient.
+
+    The dual objective is quadratic along a coordinate: the step goes to its maximum, and beyond it by the relaxation factor.
+    """
     v, c, s = views(block), get_common_state(block), get_rule_state(block, STATE)
     diagonal, target, limit = row.self_kernel, row.target, s["C"] * row.weight
     if diagonal <= 0.0:
         return 0, -1, 0.0
     if v.header[0]["n_outputs"] > 2:
-        return _step_between(block, 2.0 * diagonal, int(target), 0.5 * limit, coefficients)
+        return _compute_multiclass_step(block, 2.0 * diagonal, int(target), 0.5 * limit, coefficients)
     f, a = v.scores[0], coefficients[0]
     if c["loss"] == EPSILON_INSENSITIVE:
         best = a + (target - f) / diagonal
@@ -304,31 +317,35 @@ def _ascent_step(block: np.ndarray, row: CurrentRow, coefficients: np.ndarray) -
     else:
         best = a + target * (1.0 - target * f) / diagonal
         low, high = min(target * limit, 0.0), max(target * limit, 0.0)
-    place = a + s["relaxation"] * (best - a)
-    if c["loss"] == EPSILON_INSENSITIVE and s["relaxation"] > 1.0 and place * best <= 0.0:
-        place = 0.0  # beyond the kink it is steeper
-    step = min(max(place, low), high) - a
-    return 0, -1, step if abs(best - a) * diagonal > s["tol"] and abs(step) > _LEAST * max(abs(a), abs(a + step)) else 0.0
+    relaxed = a + s["relaxation"] * (best - a)
+    if c["loss"] == EPSILON_INSENSITIVE and s["relaxation"] > 1.0 and relaxed * best <= 0.0:
+        relaxed = 0.0  # the objective is steeper beyond its kink at 0
+    step = min(max(relaxed, low), high) - a
+    is_relevant = abs(best - a) * diagonal > s["tol"] and abs(step) > _MIN_RELATIVE_STEP * max(abs(a), abs(a + step))
+    return 0, -1, step if is_relevant else 0.0
 
 
 @compiled
-def _step_between(
+def _compute_multiclass_step(
     block: np.ndarray, curvature: float, label: int, limit: float, coefficients: np.ndarray
 ) -> tuple[int, int, float]:
-    # The sum of a row's coefficients stays 0, that of its class is at most the limit, all others are at most 0: of those that can
-    # rise the one that gains most, against the one that gains most by falling (Keerthi et al. 2008).
+    """Return the outputs to raise and to lower, and the step, for three or more classes (Keerthi et al. 2008).
+
+    A row's coefficients sum to 0; that of its class is at most the limit, and all others are at most 0. The step is between the
+    output that gains most by rising, among those that can rise, and the output that gains most by falling.
+    """
     v, s = views(block), get_rule_state(block, STATE)
     rising = falling = -1
-    most, least, room, largest = -np.inf, np.inf, 0.0, 0.0
+    max_gain, min_gain, room, largest = -np.inf, np.inf, 0.0, 0.0
     for k in range(v.header[0]["n_outputs"] // 2):
         gain = (1.0 if k == label else 0.0) - v.scores[2 * k]
         space = limit - coefficients[k] if k == label else -coefficients[k]
-        if space > 0.0 and gain > most:
-            rising, most, room = k, gain, space
-        if gain < least:
-            falling, least = k, gain
+        if space > 0.0 and gain > max_gain:
+            rising, max_gain, room = k, gain, space
+        if gain < min_gain:
+            falling, min_gain = k, gain
         largest = max(largest, abs(coefficients[k]))
-    if rising < 0 or rising == falling or most - least <= s["tol"]:
+    if rising < 0 or rising == falling or max_gain - min_gain <= s["tol"]:
         return 0, -1, 0.0
-    step = min(s["relaxation"] * (most - least) / curvature, room)
-    return rising, falling, step if step > _LEAST * max(largest, step) else 0.0
+    step = min(s["relaxation"] * (max_gain - min_gain) / curvature, room)
+    return rising, falling, step if step > _MIN_RELATIVE_STEP * max(largest, step) else 0.0

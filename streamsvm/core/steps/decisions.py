@@ -1,4 +1,4 @@
-"""Rows of a batch laid out, their decisions, and the rows of a given kernel expansion as support vectors, compiled."""
+"""Compiled outputs of kernel models for the current row, and functions that put rows of a matrix into a block."""
 
 from __future__ import annotations
 
@@ -22,7 +22,9 @@ from streamsvm.core.steps.step import NO_OUTPUT, add_to_coefficient, compute_sco
 
 @compiled
 def set_current_row(block: np.ndarray, X: np.ndarray, columns: np.ndarray, i: int) -> None:
-    """Make row i of X the row that is given. Its features have the columns ``columns`` int64 [features]; -1: none."""
+    """Write row i of X to a block as its next row. ``columns`` int64 [features] are the model's columns of the features; -1:
+    none.
+    """
     v = views(block)
     h = v.header[0]
     if h["scaled"] > 0:
@@ -33,7 +35,7 @@ def set_current_row(block: np.ndarray, X: np.ndarray, columns: np.ndarray, i: in
 
 @compiled(inline=True)
 def scatter_row(row: np.ndarray, used: int, X: np.ndarray, columns: np.ndarray, i: int) -> None:
-    """Write row i of X into ``row`` [used or more], as `set_current_row` does."""
+    """Write row i of X into ``row`` [used or more] at the given columns; features that share a column are added."""
     row[:used] = 0.0
     for j in range(X.shape[1]):
         if columns[j] >= 0:
@@ -42,6 +44,7 @@ def scatter_row(row: np.ndarray, used: int, X: np.ndarray, columns: np.ndarray, 
 
 @compiled(fastmath=FAST)
 def _squared_norm(row: np.ndarray) -> float:
+    """Return the squared norm of a row, in float64."""
     norm = 0.0
     for j in range(len(row)):
         norm += np.float64(row[j]) * np.float64(row[j])
@@ -50,46 +53,49 @@ def _squared_norm(row: np.ndarray) -> float:
 
 @compiled
 def find_refused_row(row: np.ndarray, X: np.ndarray, columns: np.ndarray, distinct: bool, scaled: bool) -> int:
-    """The number of the first row of X that a rule would refuse, or -1. ``distinct``: no two features share a column.
+    """Return the index of the first row of X that a rule would refuse, or -1. ``distinct``: no two features share a column.
 
-    ``row`` [features] is scratch, of the type of X. Where rows are ``scaled``, each value is to be finite in float32, else the
-    squared norm.
+    ``row`` [features] is scratch, of the dtype of X. If the model scales rows (``scaled``), each value must be finite in float32;
+    otherwise, the squared norm is limited.
     """
-    limit = LARGEST_NORM * (1.0 - 1e-9)  # sums in another order round otherwise
+    limit = LARGEST_NORM * (1.0 - 1e-9)  # the rule sums in another order, which rounds differently
     for i in range(X.shape[0]):
         if not distinct:
             scatter_row(row, len(row), X, columns, i)
-        given = X[i] if distinct else row
-        if is_too_large(given, len(given)) if scaled else not _squared_norm(given) < limit:
+        candidate = X[i] if distinct else row
+        if is_too_large(candidate, len(candidate)) if scaled else not _squared_norm(candidate) < limit:
             return i
     return -1
 
 
 @compiled
-def compute_output(block: np.ndarray, what: int) -> float:
-    """Return the output ``what`` for the current row; NaN for a row that is not finite or too large.
+def compute_output(block: np.ndarray, output_kind: int) -> float:
+    """Return an output of the model for the current row; NaN for a row that is not finite or too large.
 
-    ``what`` is the decision value by the `LAST` iterate, by the `AVERAGE`, by the one `CHOSEN` for its recent error, or the
-    `PROBABILITY` of the positive label. With several outputs, the answer is the number of the best one, and the values of all
-    outputs are in ``scores[: outputs]``.
+    ``output_kind`` is the decision value by the `LAST_ITERATE`, by the `AVERAGE_ITERATE`, by the iterate that predictions follow
+    (`DECISION`), or the `PROBABILITY` of the positive label. With several outputs, the result is the index of the best output,
+    and the values of all outputs are in ``scores[:outputs]``.
     """
     v, c = views(block), get_common_state(block)
     n_active, norm = scale_current_row(block)
     if n_active < 0:
         return np.nan
     compute_scores(block, n_active, norm)
-    return select_output(c, v.scores, v.header[0]["n_outputs"], what)
+    return select_output(c, v.scores, v.header[0]["n_outputs"], output_kind)
 
 
 @compiled(inline=True)
-def select_output(c: np.ndarray, scores: np.ndarray, n_scores: int, what: int) -> float:
-    """`compute_output` for a row whose decision values are ``scores``, of which ``n_outputs`` are in use: two for each output."""
-    iterate = select_iterate(c, what)
+def select_output(c: np.ndarray, scores: np.ndarray, n_scores: int, output_kind: int) -> float:
+    """Return an output of the model from a row's decision values; see `compute_output`.
+
+    ``scores`` has two decision values for each output; ``n_scores`` of them are in use.
+    """
+    iterate = select_iterate(c, output_kind)
     if n_scores == 2:
         f = scores[iterate]
-        return compute_probability(c, iterate, f) if what == PROBABILITY else f
+        return compute_probability(c, iterate, f) if output_kind == PROBABILITY else f
     best = find_best_output(scores, iterate, n_scores, NO_OUTPUT)
-    if what == PROBABILITY:
+    if output_kind == PROBABILITY:
         compute_probabilities(c, scores, iterate, n_scores, best)
     for k in range(n_scores // 2):
         scores[k] = scores[2 * k + iterate]
@@ -98,9 +104,10 @@ def select_output(c: np.ndarray, scores: np.ndarray, n_scores: int, what: int) -
 
 @compiled
 def add_expansion(block: np.ndarray, X: np.ndarray, columns: np.ndarray, weights: np.ndarray, coefficients: np.ndarray) -> bool:
-    """Make the rows of X float32 [n, features] support vectors with ``coefficients`` float64 [n, outputs], within the budget.
+    """Add the rows of a kernel expansion as support vectors, within the budget.
 
-    Returns whether all became some: False where the strategy has not brought the store back to its budget.
+    X is float32 [n, features], ``coefficients`` float64 [n, outputs]. Returns False if budget maintenance failed, so that some
+    rows were not added.
     """
     v = views(block)
     h = v.header[0]

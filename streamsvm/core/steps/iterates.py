@@ -243,7 +243,7 @@ def select_iterate(c: np.ndarray, output_kind: int) -> int:
 
 @compiled(inline=True)
 def add_to_iterates(c: np.ndarray, u: np.ndarray, v: np.ndarray, position: int, step: float) -> None:
-    """Add ``step`` to a coefficient of the last iterate, and leave the average iterate as it is until `finish_step`."""
+    """Add ``step`` to a coefficient of the last iterate. The average iterate follows in `finish_step`."""
     lazy_step = step / c["scale"]
     u[position] += lazy_step
     v[position] -= c["average_u"] / c["average_v"] * lazy_step

@@ -1,7 +1,8 @@
-"""The factory of rules: one compiled step in, what learns a row and many rows out.
+"""Update rules of kernel learners: `rule` compiles a step function into a function that learns the current row.
 
-A rule is how a learner changes with a row. Its file has one function under `rule`, the step; the look at the row before it, the
-refusal of rows that are not finite, the average after it and the loop over many rows are the same for all rules, and made here.
+A rule says how a learner changes with a row. The module of a learner has one function under the decorator `rule`: the step.
+Refusing rows that are not finite, computing decision values before the step, averaging after it, and the loops over many rows are
+the same for all rules, and are here.
 """
 
 from __future__ import annotations
@@ -19,48 +20,47 @@ from streamsvm.core.steps.decisions import scatter_row
 from streamsvm.core.steps.iterates import DECISION, PROBABILITY, RULE_STATE_OFFSET
 from streamsvm.core.steps.step import CurrentRow, begin_row, end_row, score_row
 
-#: The fate of a row. It is learned; it is not finite or too large, and nothing has changed; or no strategy has removed the
-#: support vector that is one too many, and the caller undoes what has changed.
+#: Results of learning a row. The row was learned; it is not finite or too large, and the model is unchanged; or budget
+#: maintenance did not remove the excess support vector, and the caller must undo the step.
 LEARNED, REFUSED, FULL = 0, 1, 2
 
-#: What the compiled ``learn_one`` of a rule takes, and a call of it by its address.
+#: Argument types of the compiled ``learn_one`` of a rule, and the function that calls one by its address.
 LEARN_SIGNATURE = f"{BLOCK_TYPE} f8 f8"
 call_learn: Callable[..., Any] = make_caller(LEARN_SIGNATURE, "i8")
 
-#: The same of a ``decide``, which takes what it is asked.
+#: Argument types of a compiled ``compute_output``, and the function that calls one by its address.
 OUTPUT_SIGNATURE = f"{BLOCK_TYPE} i8"
 call_output: Callable[..., Any] = make_caller(OUTPUT_SIGNATURE, "f8")
 
 NO_STATE = np.dtype([])
-#: The field of the state of rules whose models merge: whether coefficients were set, and not learned row by row, at some time.
-#: Then their signs are no labels.
+#: A state field of rules whose models can be merged: 1 if coefficients were ever set directly and not learned row by row. Then
+#: their signs are not those of the labels.
 FITTED_RANGE = {"fitted": (0, 1)}
 
-
-#: The least and the largest value of a field; of several numbers, the largest of each.
+#: The smallest and the largest value of a state field; for array fields, the largest value of each element.
 FieldRange = tuple[float, float | tuple[float, ...]]
 
 
 class Rule(NamedTuple):
-    """A compiled rule of support vectors. (That of the linear learners takes a row's columns and values: see `linear_step`.)"""
+    """A compiled update rule of a kernel learner. (The rule of linear learners has other arguments: see `linear_step`.)"""
 
     learn_one: Callable[..., int]
-    """``(block, target, weight)``: learn the current row; `LEARNED`, `REFUSED` or `FULL`."""
+    """``(block, target, weight)``: learn the current row. Returns `LEARNED`, `REFUSED` or `FULL`."""
     state: np.dtype
-    """The numbers of the rule, beside those that all learners have. Fields with the name of a parameter hold its value."""
+    """Record dtype of the rule's own state. A field with the name of a parameter of the learner holds its value."""
     ranges: Mapping[str, FieldRange]
-    """Fields of ``state`` that learning changes, with the least and the largest value that they can have. A saved model in which
-    another field differs from that of a new one is corrupt."""
+    """Fields of ``state`` that learning changes, with their smallest and largest value. A saved model is corrupt if any other
+    field differs from that of a new model."""
 
     @property
     def address(self) -> int:
-        """The address of ``learn_one``."""
+        """The address of the compiled ``learn_one``."""
         return get_address(self.learn_one, LEARN_SIGNATURE, "i8")
 
 
 @compiled(inline=True)
 def get_rule_state(block: np.ndarray, dtype: np.dtype) -> Any:
-    """The rule's own record of a block, for compiled code to read and write."""
+    """Return the rule's own state record of a block, as a view that compiled code reads and writes."""
     return view_record(block, RULE_STATE_OFFSET, dtype)
 
 
@@ -76,42 +76,46 @@ def rule(
     prepare: Callable[[np.ndarray], None] = _do_nothing,
     on_rescale: Callable[[np.ndarray], None] = _do_nothing,
 ) -> Callable[[Callable[[np.ndarray, CurrentRow], None]], Rule]:
-    """Make a rule of the step under this decorator, ``step(block, row)``.
+    """Return a decorator that compiles a step function, ``step(block, row)``, into a `Rule`.
 
-    The step finds the decision values of the current row in ``views(block).scores`` (that of the last iterate first), and its
-    kernel values in ``views(block).kernel_rows[0]``. Coefficients are stored divided by the factor ``common(block)["scale"]``,
-    which a step may lower to shrink all of them. With ``gamma="scale"`` and no scaling the kernel changes in each of the first
-    500 rows: what a rule computes from kernel values is stale then.
+    The step reads the decision values of the current row from ``views(block).scores`` (that of the last iterate first), and its
+    kernel values from ``views(block).kernel_rows[0]``. Coefficients are stored divided by ``get_common_state(block)["scale"]``; a
+    step may lower this factor to shrink all of them. With ``gamma="scale"`` and no scaling, the kernel changes with each of the
+    first 500 rows, which makes anything that a rule has computed from kernel values stale.
 
-    ``state`` and ``ranges`` are those of `Rule`. ``prepare`` is called before the decision values of a row are computed,
-    ``on_rescale`` where support vectors have been brought to another scale, which makes the same stale.
+    ``state`` and ``ranges`` are those of `Rule`. ``prepare(block)`` is called before the decision values of a row are computed;
+    ``on_rescale(block)`` after support vectors were converted to a new scale, which makes values computed from kernel values
+    stale, too.
     """
 
     def make(step: Callable[[np.ndarray, CurrentRow], None]) -> Rule:
         names = {"step": compiled(step, inline=True), "prepare": prepare, "on_rescale": on_rescale}
-        return Rule(_function_of_template(_learn_one, step, names), state, ranges or {})
+        return Rule(_compile_template(_learn_one, step, names), state, ranges or {})
 
     return make
 
 
-def _function_of_template(template: Any, step: Any, names: dict[str, Any]) -> Any:
-    # A closure over the step, or the step as an argument, would be compiled with the learner of each rule. This is a function of
-    # its own, which lies in the file of the rule.
+def _compile_template(template: Any, step: Any, names: dict[str, Any]) -> Any:
+    """Compile a copy of a template function, with the rule's functions as its global ``names``.
+
+    A closure over the step, or the step as an argument, would be compiled again in the learner of each rule. The copy is a
+    function of the step's own module.
+    """
     name = f"{step.__qualname__}.{template.__name__.lstrip('_')}"
-    place = {"co_filename": step.__code__.co_filename, "co_firstlineno": step.__code__.co_firstlineno}
-    made = FunctionType(template.__code__.replace(co_name=name, co_qualname=name, **place), {**globals(), **names}, name)
-    made.__module__, made.__qualname__ = step.__module__, name
-    return compiled(made)
+    location = {"co_filename": step.__code__.co_filename, "co_firstlineno": step.__code__.co_firstlineno}
+    function = FunctionType(template.__code__.replace(co_name=name, co_qualname=name, **location), {**globals(), **names}, name)
+    function.__module__, function.__qualname__ = step.__module__, name
+    return compiled(function)
 
 
-# The template: `step`, `prepare` and `on_rescale` are those of the rule.
+# The template of `Rule.learn_one`: `step`, `prepare` and `on_rescale` are functions of the rule.
 
 
 def _learn_one(block: np.ndarray, target: float, weight: float) -> int:
-    n_active, norm, moved = begin_row(block)
+    n_active, norm, has_new_scale = begin_row(block)
     if n_active < 0:
         return REFUSED
-    if moved:
+    if has_new_scale:
         on_rescale(block)  # type: ignore[name-defined] # noqa: F821
     prepare(block)  # type: ignore[name-defined] # noqa: F821
     step(block, score_row(block, n_active, norm, target, weight))  # type: ignore[name-defined] # noqa: F821
@@ -122,9 +126,10 @@ def _learn_one(block: np.ndarray, target: float, weight: float) -> int:
     return LEARNED
 
 
-# Many rows are learned and decided by the machine code of one, called at its address, and leave the same bytes. A copy of it in a
-# loop would be compiled for seconds, and may add up in another order. ``row`` is where a block has the row that is given, float32
-# or float64 [features], and ``scores`` where decisions of several outputs are. X are rows of its type [n, features].
+# Loops over many rows call the compiled function for one row by its address, so that they leave the same bytes as a loop in
+# Python: a copy inlined in a loop would compile for seconds, and might sum in another order. ``row`` is the part of the block for
+# the unscaled row, float32 or float64 [features], ``scores`` the part with the decision values of several outputs. X [n,
+# features] has the dtype of ``row``.
 
 
 @compiled
@@ -137,7 +142,10 @@ def learn_rows(
     targets: np.ndarray,
     weights: np.ndarray,
 ) -> int:
-    """Learn the rows of X, up to one that the rule cannot; how many were learned."""
+    """Learn the rows of X until budget maintenance fails; return the number of rows learned.
+
+    ``columns`` int64 [features] are the columns of the features of X in the model, -1 for unknown features.
+    """
     for i in range(X.shape[0]):
         scatter_row(row, len(row), X, columns, i)
         if call_learn(learn_one, block, targets[i], weights[i]) == FULL:
@@ -147,58 +155,58 @@ def learn_rows(
 
 @compiled
 def compute_outputs(
-    decide: int,
+    compute_output: int,
     block: np.ndarray,
     row: np.ndarray,
     scores: np.ndarray,
     X: np.ndarray,
     columns: np.ndarray,
-    what: int,
+    output_kind: int,
     out: np.ndarray,
 ) -> None:
-    """Decide the rows of X, into ``out`` float64 [n, 1].
+    """Compute an output of the model for each row of X, into ``out`` float64 [n, 1].
 
-    With several outputs ``out`` is float64 [n, outputs + 1]: the number of the best one, then the values of all.
+    With several outputs, ``out`` is float64 [n, outputs + 1]: the index of the best output, then the values of all outputs.
     """
     for i in range(X.shape[0]):
         scatter_row(row, len(row), X, columns, i)
-        out[i, 0] = call_output(decide, block, what)
+        out[i, 0] = call_output(compute_output, block, output_kind)
         for k in range(1, out.shape[1]):
             out[i, k] = scores[k - 1]
 
 
 @compiled
 def predict_then_learn(
-    decide: int,
+    compute_output: int,
     learn_one: int,
     block: np.ndarray,
     row: np.ndarray,
     scores: np.ndarray,
-    outputs: int,
+    n_outputs: int,
     X: np.ndarray,
     columns: np.ndarray,
     targets: np.ndarray,
     weights: np.ndarray,
-    answers: np.ndarray,
+    predictions: np.ndarray,
 ) -> int:
-    """Predict each row, and then learn it: answers and bytes are those of single rows.
+    """Predict each row of X, then learn it (prequential evaluation). Results and bytes equal those of single rows.
 
-    X are rows that the rule would not refuse. ``targets`` are float64 [n], of which NaN says that the row is only predicted, and
-    ``weights`` float64 [n], above 0. ``answers`` float64 [n, 1 or more] receives the answer that is `DECISION`, and the
-    probability: of the positive label, or, where there are several outputs, of the best one, or with ``outputs`` more columns of
-    each.
+    The rule must not refuse any row of X. ``targets`` are float64 [n]; a row with NaN is only predicted. ``weights`` are float64
+    [n], above 0. ``predictions`` float64 [n, 1 or more] receives the `DECISION` in column 0. If it has more columns, column 1
+    receives the probability of the positive label, or of the best output if there are several; with ``n_outputs`` more columns,
+    they receive the probability of each output.
 
-    Returns how many rows were learned: n, or the number of the row that the rule could not.
+    Returns the number of rows learned: n, or the index of the row for which budget maintenance failed.
     """
     for i in range(X.shape[0]):
         scatter_row(row, len(row), X, columns, i)
-        if answers.shape[1] > 1:
-            answers[i, 1] = call_output(decide, block, PROBABILITY)
-            if outputs > 1 and answers.shape[1] == 2:
-                answers[i, 1] = np.max(scores[:outputs])
-            elif outputs > 1:
-                answers[i, 1:] = scores[:outputs]
-        answers[i, 0] = call_output(decide, block, DECISION)
+        if predictions.shape[1] > 1:
+            predictions[i, 1] = call_output(compute_output, block, PROBABILITY)
+            if n_outputs > 1 and predictions.shape[1] == 2:
+                predictions[i, 1] = np.max(scores[:n_outputs])
+            elif n_outputs > 1:
+                predictions[i, 1:] = scores[:n_outputs]
+        predictions[i, 0] = call_output(compute_output, block, DECISION)
         if not np.isnan(targets[i]) and call_learn(learn_one, block, targets[i], weights[i]) == FULL:
             return i
     return X.shape[0]
