@@ -27,7 +27,8 @@ _ORDER_TEXTS = {
     "natural": "the natural order of their names, for the model knows no order of a table",
     "model": "the order of the model, into which names are hashed",
 }
-_FIGURES = ("budget", "n_support", "n_merges", "effective_gamma", "effort", "follows", "n_iter_", "duality_gap_")
+_FIGURES = ("budget", "n_support", "n_merges", "effective_gamma", "effort", "active_combiner", "n_iter_", "duality_gap_")
+_NAMES_IN_FILES = {"active_combiner": "follows", "n_iter_": "n_iter", "duality_gap_": "duality_gap"}
 _MAX_TEXT_CHARACTERS = 200  # of a parameter in the metadata
 _NOT_LEARNED = "it has not learned yet: there is nothing to predict by"
 
@@ -150,7 +151,7 @@ def _make_thresholding(model: TunedThresholdClassifier) -> FinishAnswer:
             return answer
         if len(answer.labels) > 2:
             raise ExportError("a threshold of three and more labels is not exported")
-        is_second = answer.labels[1] == model._positive_label()
+        is_second = answer.labels[1] == model._find_positive_label()
         return _with_threshold(program, answer, model.threshold if is_second else 1.0 - model.threshold, at_zero=int(is_second))
 
     return finish_answer
@@ -283,7 +284,7 @@ def describe_model(model: Any) -> dict[str, Any]:
     parameters = model.get_params(deep=False) if hasattr(model, "get_params") else getattr(model, "_get_params", dict)()
     metadata["parameters"] = {name: _format_parameter(value) for name, value in parameters.items()}
     rows = getattr(model, "n_learned", None) or getattr(model, "n_samples_fit_", None) or getattr(model, "shape_fit_", [None])[0]
-    figures = {name.rstrip("_"): getattr(model, name) for name in _FIGURES if hasattr(model, name)}
+    figures = {_NAMES_IN_FILES.get(name, name): getattr(model, name) for name in _FIGURES if hasattr(model, name)}
     for name, value in {"rows": rows, **figures}.items():
         if value is not None and (scalar := _to_json_scalar(value)) is not None:
             metadata[name] = scalar
