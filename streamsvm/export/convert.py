@@ -15,7 +15,7 @@ from streamsvm.core.memory.features import make_natural_key
 from streamsvm.edge.program import Answer, Column, ExportError, Program
 from streamsvm.edge.step import Step
 from streamsvm.export.pipelines import add_scalings, fold_transformers, get_river_name
-from streamsvm.files.model_file import package_versions
+from streamsvm.files.model_file import get_package_versions
 from streamsvm.learners.conformal import ConformalClassifier, ConformalRegressor
 from streamsvm.learners.costs import CostSensitiveClassifier
 from streamsvm.learners.preprocessing import BoundedTargetScaler
@@ -280,7 +280,7 @@ def describe_model(model: Any) -> dict[str, Any]:
     >>> metadata["model"], metadata["rows"], metadata["n_support"], metadata["parameters"]["gamma"]
     ('BSGDClassifier', 1, 1, 2.0)
     """
-    metadata: dict[str, Any] = {"model": type(model).__name__, "versions": package_versions()}
+    metadata: dict[str, Any] = {"model": type(model).__name__, "versions": get_package_versions()}
     parameters = model.get_params(deep=False) if hasattr(model, "get_params") else getattr(model, "_get_params", dict)()
     metadata["parameters"] = {name: _format_parameter(value) for name, value in parameters.items()}
     rows = getattr(model, "n_learned", None) or getattr(model, "n_samples_fit_", None) or getattr(model, "shape_fit_", [None])[0]

@@ -1,1 +1,1 @@
-"""Models as files that hold data and nothing else: no name in them is called, and every number is checked."""
+"""Model files: safe to load, because they contain data only and every value is validated."""

@@ -1,8 +1,8 @@
-"""Types that a file holds: which classes, functions and methods it may name, and which have a form and a check of their own.
+"""The types that a model file may contain: an allowlist of classes, functions and methods, and codecs for some other types.
 
-A name is only ever looked up in these lists, never called while a file is read. An instance of a listed class is made empty and
-given its attributes; a function or a class can be an attribute, for a model to call later. So none may be listed here that
-does anything but compute with its arguments.
+Names in a file are looked up in these lists and never called while the file is read. An instance of a listed class is created
+empty, and its attributes are set. Functions and classes may be attributes, which the model can call later: so list only those
+that do nothing but compute with their arguments.
 """
 
 from __future__ import annotations
@@ -26,8 +26,8 @@ from streamsvm.files import river_state
 from streamsvm.files.container import ModelFileError, check_hash_collisions
 from streamsvm.files.messages import MissingPackageError, short_repr
 
-#: Every class of streamsvm that a file may name, ``streamsvm:CLASS``, and the module that defines it. A class that moves gets
-#: another module here, and its name in files stays. A name is never removed, nor used for another class.
+#: Maps the stored name of each class of streamsvm, written ``streamsvm:CLASS`` in files, to the module that defines it. If a
+#: class moves, change its module here; its stored name stays. Never remove a name, or use it for another class.
 OWN_CLASSES: dict[str, str] = {
     name: f"streamsvm.{module}"
     for module, names in {
@@ -67,27 +67,28 @@ RENAMED_CLASSES = {"NameStatistics": "TargetEncoding", "SeenColumn": "ColumnSche
 _NAMES_IN_FILES = {name: stored for stored, name in RENAMED_CLASSES.items()}
 
 
-def _listed_names(modules: dict[str, str]) -> frozenset[tuple[str, str]]:
+def _list_names(modules: dict[str, str]) -> frozenset[tuple[str, str]]:
+    """Return (module, name) pairs of modules with space-separated names."""
     return frozenset((module, name) for module, names in modules.items() for name in names.split())
 
 
-#: Parts of river whose classes are listed: all but datasets, streams and environments, which open files and connections.
-_RIVER_PARTS = _listed_names(
+#: Subpackages of river whose classes are allowed: all except those that open files and connections.
+_RIVER_SUBPACKAGES = _list_names(
     {
         "river": "active anomaly bandit base cluster compose conf covariance drift dummy ensemble facto feature_extraction "
         "feature_selection forest imblearn linear_model metrics misc model_selection multiclass multioutput naive_bayes "
         "neighbors optim preprocessing proba reco rules sketch stats time_series tree utils",
     }
 )
-_EXCLUDED = frozenset({"datasets", "envs"})  # parts of river.drift and river.bandit
-_CLASSES = _listed_names(
+_EXCLUDED_SUBPACKAGES = frozenset({"datasets", "envs"})  # of river.drift and river.bandit
+_CLASSES = _list_names(
     {
         "builtins": "bool complex dict float frozenset int list set str tuple",
         "collections": "Counter OrderedDict defaultdict deque",
         "numbers": "Number",
     }
 )
-_FUNCTIONS = _listed_names(
+_FUNCTIONS = _list_names(
     {
         "builtins": "max min str.lower sum",
         "copy": "deepcopy",
@@ -103,7 +104,7 @@ _FUNCTIONS = _listed_names(
         "river.utils.math": "minkowski_distance",
     }
 )
-#: Methods that river's models hold bound to an object: to make the default of a dict, or as the rule that was chosen.
+#: Names of methods that river's models have as attributes, bound to an object: default factories of dicts, and chosen rules.
 LISTED_METHODS = frozenset(
     {
         *("_calc_tau_0", "_calc_tau_1", "_calc_tau_2", "_clone_reward_obj_with_seed", "_fixed_trigger", "_leveraging_bag"),
@@ -113,32 +114,33 @@ LISTED_METHODS = frozenset(
 )
 
 
-#: What to do about a class or function that may be loaded only from a trusted file.
+#: Advice in errors about a class or function that may be loaded only from a trusted file.
 TRUST_ADVICE = "If it is your own, and you know who wrote the file, it takes trusted=True"
 
 
-def get_stored_name(named: Any) -> str:
-    """Return the name of a class or function in files, ``module:Class``.
+def get_stored_name(obj: Any) -> str:
+    """Return the name of a class or function in model files, ``module:Class``.
 
-    The module is ``streamsvm`` for a class of `OWN_CLASSES`, and for another one the topmost package that exports it: both stay
-    when the definition moves to another file.
+    The module is ``streamsvm`` for `OWN_CLASSES`, and the topmost package that exports it for other classes, so that the name
+    does not change if the definition moves to another module.
 
     >>> from river.metrics import F1
     >>> from streamsvm import BSGDClassifier
     >>> get_stored_name(BSGDClassifier), get_stored_name(F1)
     ('streamsvm:BSGDClassifier', 'river.metrics:F1')
     """
-    if isinstance(named, types.MethodDescriptorType):
-        return f"{named.__objclass__.__module__}:{named.__qualname__}"
-    module, qualified = named.__module__, named.__qualname__
+    if isinstance(obj, types.MethodDescriptorType):
+        return f"{obj.__objclass__.__module__}:{obj.__qualname__}"
+    module, qualified = obj.__module__, obj.__qualname__
     stored = _NAMES_IN_FILES.get(qualified, qualified)
     if OWN_CLASSES.get(stored) == module:
         return f"streamsvm:{stored}"
-    return f"{_exporting_package(named) if isinstance(named, type) else module}:{qualified}"
+    return f"{_find_exporting_package(obj) if isinstance(obj, type) else module}:{qualified}"
 
 
 @functools.lru_cache
-def _exporting_package(cls: type) -> str:
+def _find_exporting_package(cls: type) -> str:
+    """Return the topmost imported package that has the class as an attribute, or else its module."""
     parts = cls.__module__.split(".")
     packages = (".".join(parts[:n]) for n in range(1, len(parts)))
     exporting = (package for package in packages if getattr(sys.modules.get(package), cls.__qualname__, None) is cls)
@@ -146,16 +148,16 @@ def _exporting_package(cls: type) -> str:
 
 
 def find_class(name: str, trusted: bool = False) -> type:
-    """Return the class of a name; raise a ModelFileError if it is neither listed nor ``trusted``."""
+    """Return the class with a stored name. Raises ModelFileError unless it is on the allowlist or ``trusted``."""
     module, qualified = _split_name(name)
     package, *parts = module.split(".")
     is_own = module == "streamsvm" and qualified in OWN_CLASSES
-    is_of_river = (package, *parts[:1]) in _RIVER_PARTS and _EXCLUDED.isdisjoint(parts)
+    is_of_river = (package, *parts[:1]) in _RIVER_SUBPACKAGES and _EXCLUDED_SUBPACKAGES.isdisjoint(parts)
     is_listed = is_own or is_of_river or (module, qualified) in _CLASSES
     if is_own:
         module, qualified = OWN_CLASSES[qualified], RENAMED_CLASSES.get(qualified, qualified)
     cls = _find_object(module, qualified) if is_listed or trusted else None
-    if not isinstance(cls, type) or get_stored_name(cls) != name:  # a name may lead through what a module imports
+    if not isinstance(cls, type) or get_stored_name(cls) != name:  # a name could lead through the imports of a module
         raise ModelFileError(
             f"it names {module}.{qualified}, which is not a class of a model of streamsvm or river. {TRUST_ADVICE}"
         )
@@ -163,7 +165,7 @@ def find_class(name: str, trusted: bool = False) -> type:
 
 
 def find_function(name: str, trusted: bool = False) -> Any:
-    """Return the function of a name; raise a ModelFileError as `find_class` does."""
+    """Return the function with a stored name. Raises ModelFileError unless it is on the allowlist or ``trusted``."""
     module, qualified = _split_name(name)
     function = _find_object(module, qualified) if trusted or (module, qualified) in _FUNCTIONS else None
     if not callable(function):
@@ -174,17 +176,19 @@ def find_function(name: str, trusted: bool = False) -> Any:
 
 
 def _split_name(name: str) -> tuple[str, str]:
+    """Split a stored name into module and qualified name. Raises ModelFileError if it is invalid."""
     module, _, qualified = name.partition(":")
     if not all(part.isidentifier() for part in (*module.split("."), *qualified.split("."))):
-        raise ModelFileError(f"it names {short_repr(name)}, which is no class or function")
+        raise ModelFileError(f"it names {short_repr(name)}, which is not a class or function")
     return module, qualified
 
 
 def _find_object(module: str, qualified: str) -> Any:
+    """Import a module and return its attribute with a qualified name; None if either does not exist."""
     try:
         value: Any = importlib.import_module(module)
     except MissingPackageError:
-        raise  # the class is known, and the error says what to install
+        raise  # the class exists, and the error tells the package to install
     except ImportError:
         return None
     for part in qualified.split("."):
@@ -192,23 +196,25 @@ def _find_object(module: str, qualified: str) -> Any:
     return value
 
 
-_WORDS = 624  # of the state of a Mersenne twister
+_TWISTER_WORDS = 624  # 32-bit integers in the state of a Mersenne twister
 
 
 @dataclass(frozen=True)
 class TypeCodec:
-    """The form of a type; instances of subclasses are not meant.
+    """Converts instances of one type, but not of its subclasses, to values that a file can contain, and back.
 
     Parameters
     ----------
     kind
-        Its name in a file.
+        Name of the type in files.
+    type
+        The type.
     to_parts
-        Returns the parts of an instance, as a tuple of values that a file can hold.
+        Returns the parts of an instance, as a tuple of values that a file can contain.
     from_parts
-        Makes an instance from its parts. It checks them and raises an error, for they may come from anybody.
+        Creates an instance from its parts. It checks them and raises an error, because a file can come from anybody.
     shared
-        Whether an instance can be changed, so that it matters who else holds it.
+        Whether instances are mutable, so that references to the same instance must be preserved.
     """
 
     kind: str
@@ -219,31 +225,33 @@ class TypeCodec:
 
 
 def _make_partial(parts: Any) -> functools.partial[Any]:
-    function, arguments, named = parts
+    function, arguments, keywords = parts
     if not callable(function):
-        raise ModelFileError(f"{short_repr(function)} cannot be called")
-    return functools.partial(function, *_tuple_of(arguments), **dict(_tuple_of(named)))
+        raise ModelFileError(f"it contains {short_repr(function)} in place of a function")
+    return functools.partial(function, *_check_tuple(arguments), **dict(_check_tuple(keywords)))
 
 
-def _tuple_of(value: Any) -> tuple[Any, ...]:
+def _check_tuple(value: Any) -> tuple[Any, ...]:
     if type(value) is not tuple:
-        raise ModelFileError(f"{short_repr(value)} stands where a tuple belongs")
+        raise ModelFileError(f"it contains {short_repr(value)} in place of a tuple")
     return value
 
 
-def _make_twister(words: Any, position: Any) -> np.ndarray:
-    if type(words) is not bytes or len(words) != 4 * _WORDS or type(position) is not int or not 0 <= position <= _WORDS:
-        raise ModelFileError("the state of a random generator is none")
+def _read_twister_words(words: Any, position: Any) -> np.ndarray:
+    """Return the words of a Mersenne twister, uint32 [624]. Raises ModelFileError if they or the position are invalid."""
+    is_valid = type(words) is bytes and len(words) == 4 * _TWISTER_WORDS
+    if not is_valid or type(position) is not int or not 0 <= position <= _TWISTER_WORDS:
+        raise ModelFileError("it contains an invalid state of a random generator")
     return np.frombuffer(words, "<u4")
 
 
-def _number_of(value: Any) -> float:
+def _check_float(value: Any) -> float:
     if type(value) is not float:
-        raise ModelFileError(f"{short_repr(value)} stands where a float belongs")
+        raise ModelFileError(f"it contains {short_repr(value)} in place of a float")
     return value
 
 
-def _random_parts(generator: random.Random) -> tuple[Any, ...]:
+def _split_random(generator: random.Random) -> tuple[Any, ...]:
     _, words, gauss = generator.getstate()
     return np.array(words[:-1], "<u4").tobytes(), words[-1], gauss
 
@@ -251,73 +259,75 @@ def _random_parts(generator: random.Random) -> tuple[Any, ...]:
 def _make_random(parts: Any) -> random.Random:
     words, position, gauss = parts
     generator = random.Random(0)  # noqa: S311
-    twister = _make_twister(words, position).tolist()
-    generator.setstate((3, (*twister, position), None if gauss is None else _number_of(gauss)))
+    twister = _read_twister_words(words, position).tolist()
+    generator.setstate((3, (*twister, position), None if gauss is None else _check_float(gauss)))
     return generator
 
 
-def _random_state_parts(generator: np.random.RandomState) -> tuple[Any, ...]:
+def _split_random_state(generator: np.random.RandomState) -> tuple[Any, ...]:
     state: Any = generator.get_state(legacy=False)
     if state["bit_generator"] != "MT19937":
-        raise ModelFileError(f"a RandomState of {state['bit_generator']} cannot be saved: one of MT19937 can")
+        raise ModelFileError(f"a RandomState of {state['bit_generator']} cannot be saved: use MT19937")
     words, position = state["state"]["key"], state["state"]["pos"]
     return words.astype("<u4").tobytes(), int(position), int(state["has_gauss"]), float(state["gauss"])
 
 
-def _random_state(parts: Any) -> np.random.RandomState:
+def _make_random_state(parts: Any) -> np.random.RandomState:
     words, position, has_gauss, gauss = parts
     if type(has_gauss) is not int or has_gauss not in (0, 1):
-        raise ModelFileError("the state of a random generator is none")
-    state = {"key": _make_twister(words, position), "pos": position}
+        raise ModelFileError("it contains an invalid state of a random generator")
+    state = {"key": _read_twister_words(words, position), "pos": position}
     generator = np.random.RandomState(0)
-    generator.set_state({"bit_generator": "MT19937", "state": state, "has_gauss": has_gauss, "gauss": _number_of(gauss)})
+    generator.set_state({"bit_generator": "MT19937", "state": state, "has_gauss": has_gauss, "gauss": _check_float(gauss)})
     return generator
 
 
-def _vector_dict_parts(vector: Any) -> tuple[Any, ...]:
-    values, default, mask = river_state.vector_dict_parts(vector)
+def _split_vector_dict(vector: Any) -> tuple[Any, ...]:
+    values, default, mask = river_state.get_vector_dict_parts(vector)
     return tuple(values.items()), default, None if mask is None else frozenset(mask)
 
 
-def _vector_dict(parts: Any) -> Any:
+def _make_vector_dict(parts: Any) -> Any:
     values, default, mask = parts
-    pairs = [_tuple_of(pair) for pair in _tuple_of(values)]
+    pairs = [_check_tuple(pair) for pair in _check_tuple(values)]
     check_hash_collisions(pair[0] for pair in pairs)
     return river_state.make_vector_dict(dict(pairs), default, None if mask is None else set(mask))
 
 
-def _compiled_codec(cls: Any) -> TypeCodec:
+def _make_rust_codec(cls: Any) -> TypeCodec:
+    """Return the codec of a class of river that is written in Rust."""
     return TypeCodec(cls.__name__, cls, river_state.get_state, lambda parts: river_state.restore_object(cls, *parts), shared=True)
 
 
-def _iso_codec(kind: Any) -> TypeCodec:
-    return TypeCodec(kind.__name__, kind, lambda value: (value.isoformat(),), lambda parts: kind.fromisoformat(*parts))
+def _make_iso_codec(cls: Any) -> TypeCodec:
+    """Return the codec of a date or time type, by its ISO 8601 text."""
+    return TypeCodec(cls.__name__, cls, lambda value: (value.isoformat(),), lambda parts: cls.fromisoformat(*parts))
 
 
 CODECS_BY_KIND = {
     codec.kind: codec
     for codec in (
-        _iso_codec(datetime.date),
-        _iso_codec(datetime.datetime),
-        _iso_codec(datetime.time),
+        _make_iso_codec(datetime.date),
+        _make_iso_codec(datetime.datetime),
+        _make_iso_codec(datetime.time),
         TypeCodec(
             "timedelta",
             datetime.timedelta,
             lambda value: (value.days, value.seconds, value.microseconds),
             lambda parts: datetime.timedelta(*parts),
         ),
-        TypeCodec("complex", complex, lambda value: (value.real, value.imag), lambda parts: complex(*map(_number_of, parts))),
+        TypeCodec("complex", complex, lambda value: (value.real, value.imag), lambda parts: complex(*map(_check_float, parts))),
         TypeCodec(
             "itemgetter",
             operator.itemgetter,
             lambda value: tuple(value.__reduce__()[1]),
-            lambda parts: operator.itemgetter(*_tuple_of(parts)),
+            lambda parts: operator.itemgetter(*_check_tuple(parts)),
         ),
         TypeCodec(
             "NormalDist",
             statistics.NormalDist,
             lambda value: (value.mean, value.stdev),
-            lambda parts: statistics.NormalDist(*map(_number_of, parts)),
+            lambda parts: statistics.NormalDist(*map(_check_float, parts)),
         ),
         TypeCodec(
             "partial",
@@ -325,11 +335,11 @@ CODECS_BY_KIND = {
             lambda value: (value.func, value.args, tuple(value.keywords.items())),
             _make_partial,
         ),
-        TypeCodec("Random", random.Random, _random_parts, _make_random, shared=True),
-        TypeCodec("RandomState", np.random.RandomState, _random_state_parts, _random_state, shared=True),
-        TypeCodec("VectorDict", VectorDict, _vector_dict_parts, _vector_dict, shared=True),
-        *map(_compiled_codec, river_state.COMPILED_CLASSES),
+        TypeCodec("Random", random.Random, _split_random, _make_random, shared=True),
+        TypeCodec("RandomState", np.random.RandomState, _split_random_state, _make_random_state, shared=True),
+        TypeCodec("VectorDict", VectorDict, _split_vector_dict, _make_vector_dict, shared=True),
+        *map(_make_rust_codec, river_state.COMPILED_CLASSES),
     )
 }
-#: The same by the type.
+#: The same codecs by type.
 CODECS_BY_TYPE = {codec.type: codec for codec in CODECS_BY_KIND.values()}

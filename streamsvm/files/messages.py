@@ -1,4 +1,4 @@
-"""Words for things from outside, in messages: values of any kind, and packages that are missing."""
+"""Formats foreign values, names and missing packages for error messages and reports."""
 
 from __future__ import annotations
 
@@ -13,13 +13,13 @@ from typing import Any
 
 
 class MissingPackageError(ModuleNotFoundError):
-    """A package of an extra is not installed. The message is one line, with the command that installs it."""
+    """A package of an optional extra is not installed. The message is one line, with the command that installs it."""
 
 
-def missing_package_error(what: str, needs: str, extra: str, error: ImportError) -> MissingPackageError:
-    """Return the error to raise where the import of the packages of an extra failed, without which ``what`` cannot be done.
+def missing_package_error(feature: str, packages: str, extra: str, error: ImportError) -> MissingPackageError:
+    """Return the error to raise if ``feature`` needs ``packages`` of an extra, and their import failed with ``error``.
 
-    ``needs`` are their names as pip knows them. Where a package is there and cannot be imported, the message has the reason.
+    ``packages`` are names as pip knows them. If a package is installed but cannot be imported, the message contains the reason.
 
     >>> raise missing_package_error("streamsvm.batch", "scikit-learn", "batch", ModuleNotFoundError("No module named 'sklearn'"))
     Traceback (most recent call last):
@@ -27,14 +27,14 @@ def missing_package_error(what: str, needs: str, extra: str, error: ImportError)
     streamsvm.files.messages.MissingPackageError: streamsvm.batch needs scikit-learn: pip install "streamsvm[batch]"
     """
     reason = "" if isinstance(error, ModuleNotFoundError) else f", and the import fails ({' '.join(str(error).split())})"
-    text = f'{what} needs {needs}{reason}: pip install "streamsvm[{extra}]"'
+    text = f'{feature} needs {packages}{reason}: pip install "streamsvm[{extra}]"'
     return MissingPackageError(text, name=error.name, path=error.path)
 
 
 def short_repr(value: object) -> str:
-    """Return the repr of a value for a message: of a long one its beginning, in a time that does not grow with it.
+    """Return the repr of a value, cut to 80 characters, in constant time however large the value is.
 
-    An object that holds others, other than a plain container, is shown by its class: its repr may be of any length.
+    Objects that contain others, except built-in containers, are shown as their class name, because their repr may be long.
 
     >>> nested = [1]
     >>> for _ in range(60):
@@ -45,17 +45,17 @@ def short_repr(value: object) -> str:
     text = ""
     for piece in _repr_pieces(value):
         text += piece
-        if len(text) > _SHOWN:
-            return f"{text[: _SHOWN - 3]}..."
+        if len(text) > _MAX_CHARACTERS:
+            return f"{text[: _MAX_CHARACTERS - 3]}..."
     return text
 
 
-_SHOWN = 80  # characters
+_MAX_CHARACTERS = 80
 _BRACKETS: dict[type, tuple[str, str]] = {list: ("[", "]"), tuple: ("(", ")"), set: ("{", "}"), frozenset: ("frozenset({", "})")}
 
 
 def _repr_pieces(value: Any) -> Iterator[str]:
-    # The parts of a repr, one after the other.
+    """Yield the repr of a value piece by piece, so that a caller can stop early."""
     kind = type(value)
     if kind in (set, frozenset) and not value:
         yield repr(value)
@@ -75,21 +75,21 @@ def _repr_pieces(value: Any) -> Iterator[str]:
             yield from _repr_pieces(inner)
         yield "}"
     elif kind in (str, bytes, bytearray):
-        yield repr(value[: _SHOWN + 1])
-    elif kind is int and value.bit_length() > 4 * _SHOWN:
-        yield hex(value)[: _SHOWN + 1]
-    elif isinstance(value, _HOLDERS) or kind.__module__.partition(".")[0] in ("river", "streamsvm"):
+        yield repr(value[: _MAX_CHARACTERS + 1])
+    elif kind is int and value.bit_length() > 4 * _MAX_CHARACTERS:
+        yield hex(value)[: _MAX_CHARACTERS + 1]
+    elif isinstance(value, _NESTING_TYPES) or kind.__module__.partition(".")[0] in ("river", "streamsvm"):
         yield f"<{kind.__name__}>"
     else:
         yield repr(value)
 
 
-#: Objects whose repr is made of those of others.
-_HOLDERS = (list, tuple, dict, set, frozenset, deque, functools.partial, operator.itemgetter, types.MethodType)
+#: Types whose repr contains the repr of other objects.
+_NESTING_TYPES = (list, tuple, dict, set, frozenset, deque, functools.partial, operator.itemgetter, types.MethodType)
 
 
 def quote_name(text: str) -> str:
-    """Return a name or a kind as it stands in ``--columns``: in quotes where it has one of the characters that mean something.
+    """Quote a column name or kind for ``--columns`` if it contains special characters.
 
     >>> quote_name("last, first"), quote_name("city")
     ('"last, first"', 'city')
@@ -97,16 +97,16 @@ def quote_name(text: str) -> str:
     return '"' + text.replace('"', '""') + '"' if set(text) & set(',:"*') or text != text.strip() or not text else text
 
 
-def shorten(text: str, most: int) -> str:
-    """Put a text on one line, and shorten it to ``most`` characters."""
-    text = " ".join(text[: 10 * most].split())
-    return text if len(text) <= most else f"{text[: most - 3]}..."
+def shorten(text: str, max_characters: int) -> str:
+    """Put a text on one line, and shorten it to ``max_characters``."""
+    text = " ".join(text[: 10 * max_characters].split())
+    return text if len(text) <= max_characters else f"{text[: max_characters - 3]}..."
 
 
 def split_names(text: str) -> list[str]:
-    """Return the names of a list with commas; one that has a comma itself stands in quotes.
+    """Split a comma-separated list of names; a name that contains a comma is in quotes.
 
-    Raises ValueError if the text is not such a list.
+    Raises ValueError if the text is not a valid list.
 
     >>> split_names('age, "last, first",job')
     ['age', 'last, first', 'job']
@@ -114,16 +114,16 @@ def split_names(text: str) -> list[str]:
     try:
         return [name for name in next(csv.reader([text], skipinitialspace=True), []) if name]
     except csv.Error as error:
-        raise ValueError(f"{text[:80]} is no list with commas: {error}") from None
+        raise ValueError(f"{text[:80]} is not a comma-separated list: {error}") from None
 
 
 def join_names(values: Iterable[str]) -> str:
-    """Return a list of names as `split_names` reads it.
+    """Join names to a comma-separated list, which `split_names` splits again.
 
     >>> join_names(["age", "last, first"])
     'age,"last, first"'
     """
     line = io.StringIO()
-    csv.writer(line, lineterminator="\r\n").writerow(values)  # quotes names with one of these characters
+    csv.writer(line, lineterminator="\r\n").writerow(values)  # it quotes names that contain a character of the line end
     text = line.getvalue()[:-2]
-    return text if text != "--" else '"--"'  # which alone means something else on a command line
+    return text if text != "--" else '"--"'  # a bare "--" has a special meaning on the command line

@@ -1,7 +1,7 @@
-"""The state of river's compiled objects as bytes, and back.
+"""Saves and restores river's objects that are written in Rust: its statistics and ADWIN.
 
-river's statistics and ADWIN are written in Rust. Such an object gives its state as bytes, and takes back any bytes: wrong ones
-end in a panic, which is not an Exception. So a state is tried before an object with it is handed out.
+These objects return their state as bytes, and accept any bytes as a state. Invalid ones end in a Rust panic, which is not an
+Exception, so `restore_object` tests a state before it returns an object.
 """
 
 from __future__ import annotations
@@ -16,17 +16,17 @@ from river.utils import VectorDict
 
 ConstructorArguments = tuple[Any, ...]
 
-#: River's classes whose state is compiled. `VectorDict` is not among them: its parts are objects of Python.
+#: River's classes that are written in Rust, except `VectorDict`, whose parts are Python objects.
 COMPILED_CLASSES: tuple[type, ...] = (
     compiled_drift.AdaptiveWindowing,
-    *(kind for kind in vars(compiled).values() if isinstance(kind, type) and hasattr(kind, "__setstate__")),
+    *(cls for cls in vars(compiled).values() if isinstance(cls, type) and hasattr(cls, "__setstate__")),
 )
-#: Their last argument is the length of a window, for which the constructor reserves memory; the state brings it, too.
+#: Classes whose last argument is a window length, for which the constructor reserves memory. The state contains it as well.
 _WINDOWED: tuple[type, ...] = tuple(getattr(compiled, f"RsRolling{name}") for name in ("IQR", "Quantile", "PRAUC", "ROCAUC"))
 
 
 def get_state(instance: Any) -> tuple[ConstructorArguments, bytes]:
-    """Return the constructor arguments and the state of one of river's compiled objects; `restore_object` is the inverse.
+    """Return the constructor arguments and the state of one of river's Rust objects, for `restore_object`.
 
     Equal objects have equal states.
 
@@ -40,13 +40,13 @@ def get_state(instance: Any) -> tuple[ConstructorArguments, bytes]:
     3.0
     """
     state = instance.__getstate__()
-    if type(instance) is compiled.RsQuantile:  # whose constructor has a default: it is pickled without arguments
+    if type(instance) is compiled.RsQuantile:  # it is pickled without its argument, which has a default
         return struct.unpack_from("<d", state), state
     return getattr(instance, "__getnewargs__", tuple)(), state
 
 
 def restore_object(cls: type[Any], arguments: ConstructorArguments, state: bytes) -> Any:
-    """Make one of river's compiled objects from its `get_state`. Raises ValueError if the state is invalid."""
+    """Create one of river's Rust objects from the result of `get_state`. Raises ValueError if the state is invalid."""
     if cls not in COMPILED_CLASSES or type(state) is not bytes:
         raise ValueError(f"{cls.__name__} is not one of river's classes with a compiled state")
     try:
@@ -60,10 +60,10 @@ def restore_object(cls: type[Any], arguments: ConstructorArguments, state: bytes
     raise ValueError(f"the state of a {cls.__name__} is corrupt, or of another version of river")
 
 
-def vector_dict_parts(instance: VectorDict[Any, Any]) -> tuple[dict[Any, Any], Any, set[Any] | None]:
-    """Return the values that a `VectorDict` lets through, what makes the value of an absent key, and its mask, as a set or None.
+def get_vector_dict_parts(instance: VectorDict[Any, Any]) -> tuple[dict[Any, Any], Any, set[Any] | None]:
+    """Return the visible values of a `VectorDict`, its default factory, and its mask, a set of keys or None.
 
-    >>> vector_dict_parts(make_vector_dict({"a": 1.5, "b": 2.0}, None, {"a"}))
+    >>> get_vector_dict_parts(make_vector_dict({"a": 1.5, "b": 2.0}, None, {"a"}))
     ({'a': 1.5}, None, {'a'})
     """
     _, (values, default_factory, mask, _) = instance.__reduce__()
@@ -71,8 +71,8 @@ def vector_dict_parts(instance: VectorDict[Any, Any]) -> tuple[dict[Any, Any], A
 
 
 def make_vector_dict(values: dict[Any, Any], default_factory: Any, mask: set[Any] | None) -> VectorDict[Any, Any]:
-    """Make a `VectorDict` from its parts; a ValueError where its values are no numbers, or what makes others cannot be called."""
+    """Create a `VectorDict` from its parts. Raises ValueError if a value is not a number, or the factory is not callable."""
     are_numbers = all(isinstance(value, Real) for value in values.values())
     if not (are_numbers and (default_factory is None or callable(default_factory))):
-        raise ValueError("the values of a VectorDict are not numbers")
+        raise ValueError("a VectorDict must have numbers as values, and a callable or None as default factory")
     return VectorDict(values, default_factory, mask, True)

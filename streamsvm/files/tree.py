@@ -1,10 +1,10 @@
-"""The tree of objects in a file: records in JSON, and the arrays and bytes that they name by number.
+"""Serialises a graph of objects as JSON records, and arrays that the records reference by number.
 
-Everything that can be changed or shared (a list, a dict, an instance, an array) is a record of its own, and values refer to it
-by its number, so that shared objects are shared again and objects can refer to each other in circles. A record of an instance is
-the name of its class, as `codecs` lists them, and its attributes. To read it, an empty instance is made and the attributes are
-set on that. No constructor runs, but for those of the few types in `codecs`, and for the classes of streamsvm, which check their
-state (``__setstate__``). docs/saved-files.md lists all values and records.
+Each mutable object (a list, a dict, an instance, an array) is a record of its own, which values reference by its number, so that
+shared and circular references are preserved. The record of an instance contains the name of its class, from the allowlist in
+`codecs`, and its attributes. The reader creates an empty instance and sets the attributes. It runs no constructors except those
+of the few types in `codecs`, and ``__setstate__`` of streamsvm's classes, which checks their state. docs/saved-files.md lists all
+kinds of values and records.
 """
 
 from __future__ import annotations
@@ -33,102 +33,110 @@ from streamsvm.files.codecs import (
 from streamsvm.files.container import DTYPES, ModelFileError, check_hash_collisions, check_sharing
 from streamsvm.files.messages import short_repr
 
-_DEEPEST = 100  # tuples in tuples
-_SCALARS = frozenset({type(None), bool, int, float, str})  # of an array of objects: nothing in it refers to anything
-_UNBOUNDED = frozenset({type(None), bool, str})  # all of which JSON holds
-_NESTED = frozenset({dict, list})  # of values in JSON: those that are not themselves
-_LARGEST_CODE = 0x10FFFF  # of a character
-_LONG = 2**63  # readers of JSON in other languages hold shorter integers, and Python refuses very long decimal ones
-_NUMBERS = {dtype.type: name for name, dtype in DTYPES.items()}
+_MAX_TUPLE_DEPTH = 100
+_ELEMENT_TYPES = frozenset({type(None), bool, int, float, str})  # of object arrays: they contain no references
+_JSON_TYPES = frozenset({type(None), bool, str})  # every value of these types is itself in JSON
+_TAGGED_TYPES = frozenset({dict, list})  # JSON types of values that have to be decoded
+_MAX_CODE_POINT = 0x10FFFF
+_INT_LIMIT = 2**63  # larger ones are written in hexadecimal, because many JSON parsers do not read them
+_SCALAR_NAMES = {dtype.type: name for name, dtype in DTYPES.items()}
 _DICTS: dict[type, str] = {dict: "dict", OrderedDict: "OrderedDict", Counter: "Counter", defaultdict: "defaultdict"}
-#: What river's pipelines derive from their steps; it is not saved, but built again.
-_PLAN = frozenset({"_plan", "_inference_transformers", "_last_step_cached", "_last_step_params"})
-_EMPTY: dict[str, Any] = {"list": list, "set": set, **{kind: made for made, kind in _DICTS.items()}}
+#: Attributes that river's pipelines compute from their steps. They are not saved, but computed again.
+_PIPELINE_CACHE = frozenset({"_plan", "_inference_transformers", "_last_step_cached", "_last_step_params"})
+_EMPTY_CONTAINERS: dict[str, Any] = {"list": list, "set": set, **{kind: cls for cls, kind in _DICTS.items()}}
 
 
 # Writing -----------------------------------------------------------------------------------------------------------------------
 
 
 def write_tree(obj: Any, trusted: bool = False) -> tuple[bytes, list[np.ndarray]]:
-    """Return an object as JSON, and the arrays that it names by number. Equal objects give equal bytes.
+    """Serialise an object to JSON, and the arrays that the JSON references by number. Equal objects give equal bytes.
 
-    Where it is ``trusted``, classes and functions that are not listed in `names` may be named, and what has a form of its own may
-    be pickled. Raises ModelFileError for these otherwise, and for a part of a type that no file holds.
+    If ``trusted``, classes and functions that are not on the allowlist of `codecs` may be referenced, and objects with their own
+    pickling methods are pickled. Otherwise, and for unsupported types, raises ModelFileError.
     """
     writer = _TreeWriter(trusted)
-    return writer.finish(obj), writer.arrays
+    return writer.write(obj), writer.arrays
 
 
 class _TreeWriter:
+    """Collects the records and arrays of an object."""
+
     def __init__(self, trusted: bool) -> None:
         self.arrays: list[np.ndarray] = []
         self._trusted = trusted
-        self._numbers: dict[int, int] = {}  # of records, by the identity of their object
-        self._objects: list[Any] = []  # held, so that no other object gets the identity of one
+        self._record_numbers: dict[int, int] = {}  # by the id of the object
+        self._objects: list[Any] = []  # by record number; kept alive, so that no id is used twice
 
-    def finish(self, obj: Any) -> bytes:
-        root = self._written_value(obj)
-        records = [self._record_of(found) for found in self._objects]  # which grows
+    def write(self, obj: Any) -> bytes:
+        """Return the JSON of an object."""
+        root = self._encode_value(obj)
+        records = [self._make_record(referenced) for referenced in self._objects]  # _make_record appends to the list
         return json.dumps({"records": records, "root": root}, separators=(",", ":")).encode()
 
-    def _written_value(self, obj: Any, depth: int = 0) -> Any:
+    def _encode_value(self, obj: Any, depth: int = 0) -> Any:
+        """Return the JSON value of an object: itself, or a dict of a tag and its content. Mutable objects become references."""
         kind = type(obj)
         if obj is None or kind is bool or kind is str:
             return obj
         if kind is int:
-            return obj if abs(obj) < _LONG else {"int": hex(obj)}
+            return obj if abs(obj) < _INT_LIMIT else {"int": hex(obj)}
         if kind is float:
             return obj if math.isfinite(obj) else {"float": str(obj)}
-        if kind is np.str_:  # river keeps such names of features
+        if kind is np.str_:  # river has such feature names
             return obj.item()
-        if depth > _DEEPEST:
-            raise ModelFileError(f"tuples are nested more than {_DEEPEST} deep")
+        if depth > _MAX_TUPLE_DEPTH:
+            raise ModelFileError(f"tuples are nested more than {_MAX_TUPLE_DEPTH} deep")
         if kind is tuple:
-            return {"tuple": self._written_values(obj, depth)}
+            return {"tuple": self._encode_values(obj, depth)}
         if kind is bytes:
-            return {"bytes": self._number_of_array(np.frombuffer(obj, np.uint8))}
+            return {"bytes": self._add_array(np.frombuffer(obj, np.uint8))}
         if kind is frozenset:
-            return {"frozenset": self._sorted_values(obj, depth)}
-        if kind in _NUMBERS:
-            return {"scalar": [_NUMBERS[kind], self._written_value(obj.item())]}
+            return {"frozenset": self._encode_sorted(obj, depth)}
+        if kind in _SCALAR_NAMES:
+            return {"scalar": [_SCALAR_NAMES[kind], self._encode_value(obj.item())]}
         if isinstance(obj, type):
-            return {"class": self._checked_name(obj)}
+            return {"class": self._check_name(obj)}
         if isinstance(obj, tuple):
             if obj != tuple(obj) or not hasattr(kind, "_fields"):
-                raise ModelFileError(f"{get_stored_name(kind)} is a tuple with more than its members")
-            return {"namedtuple": [self._checked_name(kind), self._written_values(obj, depth)]}
+                raise ModelFileError(f"{get_stored_name(kind)} is a subclass of tuple, but not a NamedTuple")
+            return {"namedtuple": [self._check_name(kind), self._encode_values(obj, depth)]}
         if isinstance(obj, types.MethodType) or (isinstance(obj, types.BuiltinMethodType) and _is_bound(obj)):
             if obj.__name__ not in LISTED_METHODS and not self._trusted:
                 raise ModelFileError(
-                    f"it holds the method {obj.__name__} of a {type(obj.__self__).__name__}, none of a model. {TRUST_ADVICE}"
+                    f"it contains the method {obj.__name__} of a {type(obj.__self__).__name__}, which no model of river or "
+                    f"streamsvm needs. {TRUST_ADVICE}"
                 )
-            return {"method": [self._written_value(obj.__self__, depth + 1), obj.__name__]}
+            return {"method": [self._encode_value(obj.__self__, depth + 1), obj.__name__]}
         if isinstance(obj, types.FunctionType | types.BuiltinFunctionType | types.MethodDescriptorType):
-            return {"function": self._checked_name(obj, find_function)}
+            return {"function": self._check_name(obj, find_function)}
         codec = CODECS_BY_TYPE.get(kind)
         if codec is not None and not codec.shared:
-            return {"codec": [codec.kind, self._written_value(codec.to_parts(obj), depth + 1)]}
-        return {"ref": self._number_of(obj)}
+            return {"codec": [codec.kind, self._encode_value(codec.to_parts(obj), depth + 1)]}
+        return {"ref": self._get_record_number(obj)}
 
-    def _written_values(self, objects: Iterable[Any], depth: int = 0) -> list[Any]:
+    def _encode_values(self, objects: Iterable[Any], depth: int = 0) -> list[Any]:
         values = list(objects)
-        return values if _are_written_as_they_are(values) else [self._written_value(obj, depth + 1) for obj in values]
+        return values if _are_plain_json(values) else [self._encode_value(obj, depth + 1) for obj in values]
 
-    def _sorted_values(self, members: Iterable[Any], depth: int = 0) -> list[Any]:
-        # The order in a set depends on its history and on the seed of hashes.
-        return self._written_values(sorted(members, key=lambda member: write_tree(member, self._trusted)[0]), depth)
+    def _encode_sorted(self, members: Iterable[Any], depth: int = 0) -> list[Any]:
+        """Encode the members of a set, sorted by their JSON, because their order in the set depends on its history."""
+        return self._encode_values(sorted(members, key=lambda member: write_tree(member, self._trusted)[0]), depth)
 
-    def _number_of(self, obj: Any) -> int:
-        number = self._numbers.setdefault(id(obj), len(self._objects))
+    def _get_record_number(self, obj: Any) -> int:
+        """Return the number of an object's record, which is a new one for an object that was not referenced before."""
+        number = self._record_numbers.setdefault(id(obj), len(self._objects))
         if number == len(self._objects):
             self._objects.append(obj)
         return number
 
-    def _number_of_array(self, array: np.ndarray) -> int:
+    def _add_array(self, array: np.ndarray) -> int:
+        """Append an array, and return its number."""
         self.arrays.append(array)
         return len(self.arrays) - 1
 
-    def _checked_name(self, obj: Any, find: Callable[[str, bool], Any] = find_class) -> str:
+    def _check_name(self, obj: Any, find: Callable[[str, bool], Any] = find_class) -> str:
+        """Return the stored name of a class or function. Raises ModelFileError if the reader could not find it by this name."""
         name = get_stored_name(obj)
         if "<" in name or find(name, self._trusted) is not obj:
             raise ModelFileError(
@@ -137,91 +145,95 @@ class _TreeWriter:
             )
         return name
 
-    def _record_of(self, obj: Any) -> list[Any]:
+    def _make_record(self, obj: Any) -> list[Any]:
+        """Return the record of an object: its kind, and its content as JSON values."""
         kind = type(obj)
         if kind is list:
-            return ["list", self._written_values(obj)]
+            return ["list", self._encode_values(obj)]
         if kind in _DICTS:
-            pairs = [self._written_values(pair) for pair in obj.items()]
-            return [_DICTS[kind], pairs, *([self._written_value(obj.default_factory)] if kind is defaultdict else [])]
+            pairs = [self._encode_values(pair) for pair in obj.items()]
+            return [_DICTS[kind], pairs, *([self._encode_value(obj.default_factory)] if kind is defaultdict else [])]
         if kind is set:
-            return ["set", self._sorted_values(obj)]
+            return ["set", self._encode_sorted(obj)]
         if kind is deque:
-            return ["deque", self._written_values(obj), obj.maxlen]
+            return ["deque", self._encode_values(obj), obj.maxlen]
         if kind is bytearray:
-            return ["bytearray", self._number_of_array(np.frombuffer(bytes(obj), np.uint8))]
+            return ["bytearray", self._add_array(np.frombuffer(bytes(obj), np.uint8))]
         if kind is np.ndarray:
-            return self._record_of_array(obj)
+            return self._make_array_record(obj)
         codec = CODECS_BY_TYPE.get(kind)
         if codec is not None:
-            return ["codec", codec.kind, self._written_value(codec.to_parts(obj))]
-        return self._record_of_instance(obj)
+            return ["codec", codec.kind, self._encode_value(codec.to_parts(obj))]
+        return self._make_instance_record(obj)
 
-    def _record_of_array(self, array: np.ndarray) -> list[Any]:
+    def _make_array_record(self, array: np.ndarray) -> list[Any]:
         if array.dtype.kind == "U" and array.dtype.itemsize:
             codes = np.ascontiguousarray(array.astype(array.dtype.newbyteorder("<"), copy=False)).reshape(-1).view("<u4")
-            return ["string_array", self._number_of_array(codes.reshape(*array.shape, array.dtype.itemsize // 4))]
-        if array.dtype == object and array.ndim == 1 and all(type(value) in _SCALARS for value in array):
-            return ["object_array", self._written_values(array)]
+            return ["string_array", self._add_array(codes.reshape(*array.shape, array.dtype.itemsize // 4))]
+        if array.dtype == object and array.ndim == 1 and all(type(value) in _ELEMENT_TYPES for value in array):
+            return ["object_array", self._encode_values(array)]
         if array.dtype.newbyteorder("<") not in DTYPES.values():
             raise ModelFileError(f"an array of {array.dtype} cannot be saved: numbers and bools of up to 8 bytes can, and texts")
-        # The order in memory is part of a model: sums along it round otherwise.
+        # Keep the memory order, because the rounding of sums depends on it.
         columns_first = array.flags.f_contiguous and not array.flags.c_contiguous
-        return ["array", self._number_of_array(np.ascontiguousarray(array.T if columns_first else array)), columns_first]
+        return ["array", self._add_array(np.ascontiguousarray(array.T if columns_first else array)), columns_first]
 
-    def _record_of_instance(self, obj: Any) -> list[Any]:
+    def _make_instance_record(self, obj: Any) -> list[Any]:
+        """Return the record of an instance: its class and attributes, or a pickle if it has its own pickling methods."""
         cls = type(obj)
-        if _pickles_by_itself(cls):
+        if _has_pickling_methods(cls):
             if not self._trusted:
-                raise ModelFileError(f"it holds a {get_stored_name(cls)}, which has a way of its own to be saved. {TRUST_ADVICE}")
+                raise ModelFileError(f"it contains a {get_stored_name(cls)}, which has its own pickling methods. {TRUST_ADVICE}")
             try:
-                return ["pickle", self._number_of_array(np.frombuffer(pickle.dumps(obj, protocol=5), np.uint8))]
-            except Exception as error:  # a class of the user's own can raise anything
+                return ["pickle", self._add_array(np.frombuffer(pickle.dumps(obj, protocol=5), np.uint8))]
+            except Exception as error:  # the user's own classes can raise anything
                 raise ModelFileError(f"{get_stored_name(cls)} cannot be pickled ({type(error).__name__}: {error})") from error
-        name = self._checked_name(cls)
+        name = self._check_name(cls)
         state = obj.__getstate__()
-        if _checks_its_state(cls):
-            return ["state", name, self._written_value(state)]
+        if _checks_state(cls):
+            return ["state", name, self._encode_value(state)]
         attributes, slots = state if isinstance(state, tuple) else (state, None)
         saved = {**(attributes or {}), **(slots or {})}
         if isinstance(obj, compose.Pipeline):
-            saved = {key: value for key, value in saved.items() if key not in _PLAN}
-        return ["instance", name, [[key, self._written_value(value)] for key, value in saved.items()]]
+            saved = {key: value for key, value in saved.items() if key not in _PIPELINE_CACHE}
+        return ["instance", name, [[key, self._encode_value(value)] for key, value in saved.items()]]
 
 
-def _are_written_as_they_are(values: list[Any]) -> bool:
-    """Whether JSON holds these values themselves, as far as that is told in an instant: lists of labels are long."""
+def _are_plain_json(values: list[Any]) -> bool:
+    """Return whether all values are themselves in JSON, by a check that is fast for long lists of labels, but may miss some."""
     kinds = set(map(type, values))
     if kinds == {int}:
-        return max(values) < _LONG and min(values) > -_LONG
-    return kinds <= _UNBOUNDED or (kinds == {float} and all(map(math.isfinite, values)))
+        return max(values) < _INT_LIMIT and min(values) > -_INT_LIMIT
+    return kinds <= _JSON_TYPES or (kinds == {float} and all(map(math.isfinite, values)))
 
 
 def _is_bound(function: Any) -> bool:
     return function.__self__ is not None and not isinstance(function.__self__, types.ModuleType)
 
 
-def _checks_its_state(cls: type) -> bool:
+def _checks_state(cls: type) -> bool:
+    """Return whether this is a class of streamsvm whose ``__setstate__`` checks a saved state."""
     return cls.__module__.startswith("streamsvm.") and hasattr(cls, "__setstate__")
 
 
-def _pickles_by_itself(cls: Any) -> bool:
-    own = [cls.__reduce__ is not object.__reduce__, cls.__reduce_ex__ is not object.__reduce_ex__]
-    own += [issubclass(cls, list | dict | set), hasattr(cls, "__getnewargs__"), hasattr(cls, "__getnewargs_ex__")]
+def _has_pickling_methods(cls: Any) -> bool:
+    """Return whether a class controls how it is pickled, or is a container, so that its attributes are not its whole state."""
+    signs = [cls.__reduce__ is not object.__reduce__, cls.__reduce_ex__ is not object.__reduce_ex__]
+    signs += [issubclass(cls, list | dict | set), hasattr(cls, "__getnewargs__"), hasattr(cls, "__getnewargs_ex__")]
     if cls.__module__.partition(".")[0] not in ("streamsvm", "river"):
-        own += [cls.__getstate__ is not object.__getstate__, hasattr(cls, "__setstate__")]
-    return any(own)
+        signs += [cls.__getstate__ is not object.__getstate__, hasattr(cls, "__setstate__")]
+    return any(signs)
 
 
 # Reading -----------------------------------------------------------------------------------------------------------------------
 
 
 def read_tree(text: bytes, arrays: Sequence[np.ndarray], trusted: bool = False) -> Any:
-    """Return the object that `write_tree` took apart.
+    """Deserialise an object from the JSON and the arrays that `write_tree` returned.
 
-    Where it is ``trusted``, classes and functions that are not listed may be looked up, and pickled parts read, which can run
-    anything. Raises ModelFileError if text and arrays are not what `write_tree` returns, or name a class or function that is not
-    listed. ``__setstate__`` of a class of streamsvm that finds its state corrupt may raise any other error.
+    If ``trusted``, names that are not on the allowlist are looked up, too, and pickles are loaded, which can run any code. Raises
+    ModelFileError if the JSON and arrays are inconsistent, or reference a class or function that is not on the allowlist. Further
+    errors may come from ``__setstate__`` of streamsvm's classes.
     """
     try:
         tree = json.loads(text)
@@ -231,190 +243,199 @@ def read_tree(text: bytes, arrays: Sequence[np.ndarray], trusted: bool = False) 
         check_sharing(tree["records"], tree["root"], arrays)
         return _TreeReader(tree["records"], arrays, trusted).read(tree["root"])
     except (AttributeError, IndexError, KeyError, OverflowError, RecursionError, TypeError) as error:
-        raise ModelFileError(f"its records do not fit together ({type(error).__name__}: {error})") from error
+        raise ModelFileError(f"its records are inconsistent ({type(error).__name__}: {error})") from error
 
 
 class _TreeReader:
+    """Creates the objects of all records."""
+
     def __init__(self, records: list[Any], arrays: Sequence[np.ndarray], trusted: bool) -> None:
         self._records, self._arrays, self._trusted = records, arrays, trusted
-        self._made: dict[int, Any] = {}
-        self._taken: set[int] = set()  # numbers of arrays
+        self._objects: dict[int, Any] = {}  # by record number
+        self._used_arrays: set[int] = set()  # their numbers
 
     def read(self, root: Any) -> Any:
-        # All of them empty, so that each can refer to each; then what they hold, the last first, for what is in a record comes
-        # after it: a key of a dict is whole when it is hashed, and a model is given a whole state to check.
+        """Create and fill all objects, and return the one that the value ``root`` references."""
+        # Create all objects empty, so that they can reference each other, and then fill them from last to first. The contents of
+        # a record come after it, so that keys are complete when they are hashed, and states when they are checked.
         for number in range(len(self._records)):
-            self._make_object(number)
+            self._create_object(number)
         for number in range(len(self._records) - 1, -1, -1):
-            self._fill_object(self._made[number], *self._records[number])
-        for made in self._made.values():
-            if isinstance(made, compose.Pipeline):
-                made._build_plan()
-        return self._read_value(root)
+            self._fill_object(self._objects[number], *self._records[number])
+        for obj in self._objects.values():
+            if isinstance(obj, compose.Pipeline):
+                obj._build_plan()
+        return self._decode_value(root)
 
-    def _make_object(self, number: int) -> Any:
-        if number in self._made:
-            return self._made[number]
-        kind, *rest = self._records[number]
-        if kind in _EMPTY:
-            made = _EMPTY[kind]()
+    def _create_object(self, number: int) -> Any:
+        """Return the object of a record, which is created without its references to others unless it exists."""
+        if number in self._objects:
+            return self._objects[number]
+        kind, *content = self._records[number]
+        if kind in _EMPTY_CONTAINERS:
+            obj = _EMPTY_CONTAINERS[kind]()
         elif kind == "deque":
-            made = deque(maxlen=None if rest[1] is None else _checked_index(rest[1], 2**62))
+            obj = deque(maxlen=None if content[1] is None else _check_index(content[1], 2**62))
         elif kind == "bytearray":
-            made = bytearray(self._read_bytes(rest[0]))
+            obj = bytearray(self._read_bytes(content[0]))
         elif kind == "array":
-            made = self._read_array(rest[0]).copy()
-            made = made.T if rest[1] is True else made
+            obj = self._take_array(content[0]).copy()
+            obj = obj.T if content[1] is True else obj
         elif kind == "string_array":
-            made = _texts_of(self._read_array(rest[0]))
+            obj = _make_string_array(self._take_array(content[0]))
         elif kind == "object_array":
-            made = _object_array(self._read_values(rest[0]))
+            obj = _make_object_array(self._decode_values(content[0]))
         elif kind in ("instance", "state"):
-            made = object.__new__(find_class(rest[0], self._trusted))
+            obj = object.__new__(find_class(content[0], self._trusted))
         elif kind == "codec":
-            self._made[number] = None  # what it is made of cannot hold itself
-            made = CODECS_BY_KIND[rest[0]].from_parts(self._read_value(rest[1]))
+            self._objects[number] = None  # its parts cannot contain the object itself
+            obj = CODECS_BY_KIND[content[0]].from_parts(self._decode_value(content[1]))
         elif kind == "pickle" and self._trusted:
-            made = pickle.loads(self._read_bytes(rest[0]))  # noqa: S301 - trusted
+            obj = pickle.loads(self._read_bytes(content[0]))  # noqa: S301 - trusted
         elif kind == "pickle":
-            raise ModelFileError(f"it holds a class with a way of its own to be saved. {TRUST_ADVICE}")
+            raise ModelFileError(f"it contains an object that has its own pickling methods. {TRUST_ADVICE}")
         else:
-            raise ModelFileError(f"it holds a record of kind {short_repr(kind)}")
-        self._made[number] = made
-        return made
+            raise ModelFileError(f"it contains a record of unknown kind {short_repr(kind)}")
+        self._objects[number] = obj
+        return obj
 
-    def _fill_object(self, made: Any, kind: str, *rest: Any) -> None:
+    def _fill_object(self, obj: Any, kind: str, *content: Any) -> None:
+        """Add the contents of its record to an object: items, members or attributes."""
         if kind in ("list", "deque"):
-            made.extend(self._read_values(rest[0]))
+            obj.extend(self._decode_values(content[0]))
         elif kind == "set":
-            made.update(self._read_members(rest[0]))
-        elif kind in _EMPTY:  # a dict
-            pairs = [(self._read_value(key), self._read_value(value)) for key, value in rest[0]]
+            obj.update(self._decode_members(content[0]))
+        elif kind in _EMPTY_CONTAINERS:  # a dict
+            pairs = [(self._decode_value(key), self._decode_value(value)) for key, value in content[0]]
             check_hash_collisions(key for key, _ in pairs)
             for key, value in pairs:
-                made[key] = value
+                obj[key] = value
             if kind == "defaultdict":
-                factory = self._read_value(rest[1])
+                factory = self._decode_value(content[1])
                 if factory is not None and not callable(factory):
-                    raise ModelFileError(f"{short_repr(factory)} cannot be called")
-                made.default_factory = factory
+                    raise ModelFileError(f"it contains {short_repr(factory)} in place of a function")
+                obj.default_factory = factory
         elif kind == "state":
-            if not _checks_its_state(type(made)):
-                raise ModelFileError(f"{rest[0]} checks no state")
-            made.__setstate__(self._read_value(rest[1]))
+            if not _checks_state(type(obj)):
+                raise ModelFileError(f"it contains a state of {content[0]}, which does not check it")
+            obj.__setstate__(self._decode_value(content[1]))
         elif kind == "instance":
-            cls = type(made)
-            if _checks_its_state(cls) or (_pickles_by_itself(cls)):
-                raise ModelFileError(f"{rest[0]} is not saved by its attributes")
-            for name, value in rest[1]:
-                _set_attribute(made, name, self._read_value(value))
+            cls = type(obj)
+            if _checks_state(cls) or _has_pickling_methods(cls):
+                raise ModelFileError(f"it contains attributes of {content[0]}, which is saved in another way")
+            for name, value in content[1]:
+                _set_attribute(obj, name, self._decode_value(value))
 
-    def _read_value(self, value: Any) -> Any:
+    def _decode_value(self, value: Any) -> Any:
+        """Decode a JSON value, which is the object itself, or a dict of a tag and its content."""
         if not isinstance(value, dict):
             if isinstance(value, list):
-                raise ModelFileError("it holds a list that is no record")
+                raise ModelFileError("it contains a list outside a record")
             return value
         ((tag, content),) = value.items()
         if tag == "ref":
-            return (
-                self._made[number]
-                if (number := _checked_index(content, len(self._records))) in self._made
-                else self._make_object(number)
-            )
+            number = _check_index(content, len(self._records))
+            return self._objects[number] if number in self._objects else self._create_object(number)
         if tag == "float":
             return {"nan": math.nan, "inf": math.inf, "-inf": -math.inf}[content]
         if tag == "int":
             return int(content, 16)
         if tag == "tuple":
-            return tuple(self._read_values(content))
+            return tuple(self._decode_values(content))
         if tag == "bytes":
             return self._read_bytes(content)
         if tag == "frozenset":
-            return frozenset(self._read_members(content))
+            return frozenset(self._decode_members(content))
         if tag == "scalar":
-            return self._read_number(*content)
+            return self._decode_scalar(*content)
         if tag == "class":
             return find_class(content, self._trusted)
         if tag == "namedtuple":
             cls = find_class(content[0], self._trusted)
             if not issubclass(cls, tuple) or len(content[1]) != len(cls._fields):  # type: ignore[attr-defined]
-                raise ModelFileError(f"{content[0]} is no tuple of {len(content[1])}")
-            return tuple.__new__(cls, self._read_values(content[1]))
+                raise ModelFileError(f"{content[0]} is not a NamedTuple with {len(content[1])} fields")
+            return tuple.__new__(cls, self._decode_values(content[1]))
         if tag == "function":
             return find_function(content, self._trusted)
         if tag == "method":
-            return self._read_method(*content)
+            return self._decode_method(*content)
         if tag == "codec":
-            return CODECS_BY_KIND[content[0]].from_parts(self._read_value(content[1]))
-        raise ModelFileError(f"it holds a value of kind {short_repr(tag)}")
+            return CODECS_BY_KIND[content[0]].from_parts(self._decode_value(content[1]))
+        raise ModelFileError(f"it contains a value of unknown kind {short_repr(tag)}")
 
-    def _read_values(self, values: list[Any]) -> list[Any]:
-        if _NESTED.isdisjoint(map(type, values)):  # each is itself
+    def _decode_values(self, values: list[Any]) -> list[Any]:
+        if _TAGGED_TYPES.isdisjoint(map(type, values)):
             return list(values)
-        return [self._read_value(value) for value in values]
+        return [self._decode_value(value) for value in values]
 
-    def _read_members(self, values: list[Any]) -> list[Any]:
-        members = self._read_values(values)
+    def _decode_members(self, values: list[Any]) -> list[Any]:
+        """Decode the members of a set. Raises ModelFileError if too many have the same hash."""
+        members = self._decode_values(values)
         check_hash_collisions(members)
         return members
 
-    def _read_number(self, dtype: str, number: Any) -> Any:
-        value = self._read_value(number)
-        if type(value) not in (bool, int, float, complex):  # numpy takes more, and makes arrays of it
-            raise ModelFileError(f"{short_repr(value)} stands where a number belongs")
+    def _decode_scalar(self, dtype: str, number: Any) -> Any:
+        """Return a numpy scalar from its dtype's name and its JSON value."""
+        value = self._decode_value(number)
+        if type(value) not in (bool, int, float, complex):  # numpy accepts more, and returns arrays for it
+            raise ModelFileError(f"it contains {short_repr(value)} in place of a number")
         return DTYPES[dtype].type(value)
 
-    def _read_method(self, instance: Any, name: str) -> Any:
+    def _decode_method(self, instance: Any, name: str) -> Any:
+        """Return a method bound to an instance. Raises ModelFileError unless it is on the allowlist or the file is trusted."""
         if name not in LISTED_METHODS and not self._trusted:
             raise ModelFileError(
-                f"it asks for {short_repr(name)} of an instance, which is not a method of a model. {TRUST_ADVICE}"
+                f"it names the method {short_repr(name)}, which is not a method of a model of streamsvm or river. {TRUST_ADVICE}"
             )
-        owner = self._read_value(instance)
-        found = getattr_static(type(owner), name)  # never what was set on the instance
-        if not isinstance(found, types.FunctionType | types.MethodDescriptorType | staticmethod | classmethod):
-            raise ModelFileError(f"{name} of a {type(owner).__name__} is no method")
-        return found.__get__(owner, type(owner))
+        owner = self._decode_value(instance)
+        method = getattr_static(type(owner), name)  # the class's own, even if the instance has an attribute of this name
+        if not isinstance(method, types.FunctionType | types.MethodDescriptorType | staticmethod | classmethod):
+            raise ModelFileError(f"{name} of a {type(owner).__name__} is not a method")
+        return method.__get__(owner, type(owner))
 
-    def _read_array(self, number: Any) -> np.ndarray:
-        number = _checked_index(number, len(self._arrays))
-        if number in self._taken:  # each time would be a copy
-            raise ModelFileError(f"it names array {number} twice")
-        self._taken.add(number)
+    def _take_array(self, number: Any) -> np.ndarray:
+        """Return the array of a number, once: references to it would need a copy each."""
+        number = _check_index(number, len(self._arrays))
+        if number in self._used_arrays:
+            raise ModelFileError(f"it references array {number} twice")
+        self._used_arrays.add(number)
         return self._arrays[number]
 
     def _read_bytes(self, number: Any) -> bytes:
-        return self._read_array(number).tobytes()
+        return self._take_array(number).tobytes()
 
 
-def _texts_of(codes: np.ndarray) -> np.ndarray:
-    if codes.dtype != np.uint32 or codes.ndim < 1 or not codes.shape[-1] or (codes > _LARGEST_CODE).any():
-        raise ModelFileError("an array of texts is none")
+def _make_string_array(codes: np.ndarray) -> np.ndarray:
+    """Return a numpy array of strings from their code points, uint32 [..., characters]."""
+    if codes.dtype != np.uint32 or codes.ndim < 1 or not codes.shape[-1] or (codes > _MAX_CODE_POINT).any():
+        raise ModelFileError("it contains an invalid array of texts")
     return np.ascontiguousarray(codes).view(f"<U{codes.shape[-1]}").reshape(codes.shape[:-1]).copy()
 
 
-def _object_array(values: list[Any]) -> np.ndarray:
-    if not all(type(value) in _SCALARS for value in values):
-        raise ModelFileError("an array of objects holds what is no label")
+def _make_object_array(values: list[Any]) -> np.ndarray:
+    if not all(type(value) in _ELEMENT_TYPES for value in values):
+        raise ModelFileError("it contains an array of objects that cannot be labels")
     check_hash_collisions(values)
-    made = np.empty(len(values), object)
-    made[:] = values
-    return made
+    array = np.empty(len(values), object)
+    array[:] = values
+    return array
 
 
-def _checked_index(value: Any, end: int) -> int:
-    if type(value) is not int or not 0 <= value < end:
-        raise ModelFileError(f"it counts {short_repr(value)} where there are {end:,}")
+def _check_index(value: Any, size: int) -> int:
+    """Return an index from 0 to ``size`` - 1. Raises ModelFileError if it is invalid."""
+    if type(value) is not int or not 0 <= value < size:
+        raise ModelFileError(f"it contains the index {short_repr(value)}, which must be below {size:,}")
     return value
 
 
 def _set_attribute(instance: Any, name: Any, value: Any) -> None:
-    # On this instance only, and only what is no part of its class: a slot, or an entry of its dict.
+    """Set a slot or a dict entry of an instance. Raises ModelFileError if this would replace a method or property."""
     if not isinstance(name, str) or (name.startswith("__") and name.endswith("__")):
-        raise ModelFileError(f"{short_repr(name)} is no attribute that is saved")
-    of_class = getattr_static(type(instance), name, None)
-    if isinstance(of_class, types.MemberDescriptorType):
-        of_class.__set__(instance, value)
-    elif isinstance(of_class, types.FunctionType | property | staticmethod | classmethod | types.GetSetDescriptorType):
-        raise ModelFileError(f"{short_repr(name)} is a method of {type(instance).__name__}, and no attribute that is saved")
+        raise ModelFileError(f"{short_repr(name)} is not the name of an attribute that can be saved")
+    member = getattr_static(type(instance), name, None)
+    if isinstance(member, types.MemberDescriptorType):
+        member.__set__(instance, value)
+    elif isinstance(member, types.FunctionType | property | staticmethod | classmethod | types.GetSetDescriptorType):
+        raise ModelFileError(f"{short_repr(name)} is a method of {type(instance).__name__}, not an attribute that can be saved")
     else:
         vars(instance)[name] = value

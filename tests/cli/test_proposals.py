@@ -120,7 +120,7 @@ def test_lone_dashes_as_a_mark(file, call):
     learn = ["learn", file("rows.csv", *rows_of(["5", "--", "6"])), "--label", "y", "--delimiter", ";", "--quiet"]
     for flag in ("--missing=--", "--missing=NA,--"):
         assert call(*learn, flag).end["learned"] == 60
-    call(*learn, "--missing", "a\rb", status=2, says="is no list with commas")
+    call(*learn, "--missing", "a\rb", status=2, says="is not a comma-separated list")
 
 
 def test_points_between_thousands(file, call):

@@ -79,7 +79,7 @@ def test_so_are_those_of_many_copies(fates, name):
 @pytest.mark.parametrize("number", [{"ref": 1}, {"tuple": [1]}, "1", None])
 def test_a_number_of_numpy_is_one_number(tmp_path, number):
     path = put_together(tmp_path / "number", [["list", [{"scalar": ["F64", number]}]], ["list", [1, 2]]], {"ref": 0})
-    raises("where a number belongs", streamsvm.load, path, error=streamsvm.stream.CheckpointError)
+    raises("in place of a number", streamsvm.load, path, error=streamsvm.stream.CheckpointError)
 
 
 def test_many_models_of_one_array_are_too_many_copies(tmp_path):
@@ -95,7 +95,7 @@ def test_many_models_of_one_array_are_too_many_copies(tmp_path):
 
 
 def test_what_models_share_is_no_bomb(monkeypatch):
-    monkeypatch.setattr(container, "_FREE", 10**5)
+    monkeypatch.setattr(container, "_MIN_VISIT_LIMIT", 10**5)
     shared = defaultdict(float, {i: float(i) for i in range(300)})
     chain = []
     for _ in range(5000):

@@ -110,8 +110,8 @@ def test_paths_that_name_no_file(path, model):
 def test_devices_and_pipes_are_not_read(tmp_path):
     os.mkfifo(tmp_path / "pipe")  # which nobody writes to
     for path in ("/dev/zero", tmp_path / "pipe"):
-        raises(f"{path}: it is a device or a pipe, and no file", streamsvm.load, path, error=ModelFileError)
-        raises(f"{path}: it is a device or a pipe, and no file", edge.load, path, error=edge.ExportError)
+        raises(f"{path}: it is a device or a pipe, not a file", streamsvm.load, path, error=ModelFileError)
+        raises(f"{path}: it is a device or a pipe, not a file", edge.load, path, error=edge.ExportError)
 
 
 def test_of_a_long_file_only_the_header_is_read(tmp_path, monkeypatch):
@@ -121,7 +121,7 @@ def test_of_a_long_file_only_the_header_is_read(tmp_path, monkeypatch):
         os.truncate(path, 200 * 2**30)  # a file with holes
         raises("it is cut off, or not a file of streamsvm", streamsvm.load, path, error=ModelFileError)
         raises("it is cut off, or not a file of streamsvm", edge.load, path, error=edge.ExportError)
-    monkeypatch.setattr(container, "_LARGE", 0)
+    monkeypatch.setattr(container, "_LARGE_FILE_BYTES", 0)
     model = streamsvm.BSGDClassifier(budget=5)
     model.learn_one({"a": 1.0}, True)
     model.save(path)
@@ -131,6 +131,6 @@ def test_of_a_long_file_only_the_header_is_read(tmp_path, monkeypatch):
 @pytest.mark.skipif(not hasattr(os, "mkfifo"), reason="no pipes in folders")
 def test_devices_and_pipes_are_not_replaced(tmp_path):
     os.mkfifo(tmp_path / "pipe")
-    raises("it is a device or a pipe, and no file", write_file, tmp_path / "pipe", b"data", error=ModelFileError)
+    raises("it is a device or a pipe, not a file", write_file, tmp_path / "pipe", b"data", error=ModelFileError)
     assert stat.S_ISFIFO((tmp_path / "pipe").stat().st_mode)
     assert [path.name for path in tmp_path.iterdir()] == ["pipe"]

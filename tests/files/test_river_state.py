@@ -12,7 +12,7 @@ from river._river_rust import drift, stats
 from river.utils import VectorDict
 
 from refused import raises
-from streamsvm.files.river_state import COMPILED_CLASSES, get_state, make_vector_dict, restore_object, vector_dict_parts
+from streamsvm.files.river_state import COMPILED_CLASSES, get_state, get_vector_dict_parts, make_vector_dict, restore_object
 
 WINDOWS = (1, 2, 7, 40)
 #: Arguments of each class, by which its objects are made.
@@ -98,8 +98,8 @@ def test_a_long_window_is_read_without_memory_for_all_of_it():
     ids=repr,
 )
 def test_a_vector_dict_comes_back(made):
-    parts = vector_dict_parts(made)
+    parts = get_vector_dict_parts(made)
     back = make_vector_dict(*parts)
-    assert vector_dict_parts(back) == parts
+    assert get_vector_dict_parts(back) == parts
     assert list(back.items()) == list(made.items())
     assert parts[2] in (None, {"a"})

@@ -106,7 +106,7 @@ def test_tuples_in_tuples_end(tmp_path):
 
 def test_a_file_of_no_model_is_refused(tmp_path):
     raises("holds no model", load, repacked(tmp_path / "evil", b'{"records":[],"root":5}', {}), error=ModelFileError)
-    with pytest.raises(ModelFileError, match="says nothing of itself"):
+    with pytest.raises(ModelFileError, match="has no valid metadata"):
         load(repacked(tmp_path / "evil", b'{"records":[],"root":5}', {}, facts=[1]))
 
 
