@@ -15,7 +15,7 @@ from common import PAPER, Split, argument_parser, load, progress, show, summary,
 
 from streamsvm import BSCAClassifier, BSGDClassifier
 from streamsvm.learners.preprocessing import BoundedScaler
-from streamsvm.stream.merging import merged as merged_of
+from streamsvm.stream.merging import merge_models as merged_of
 
 BUDGET = 500
 LEARNERS = {"BSGD": BSGDClassifier, "BSCA": BSCAClassifier}

@@ -23,7 +23,7 @@ from kafka import KafkaAdminClient, KafkaConsumer, KafkaProducer, TopicPartition
 
 from streamsvm import BSGDClassifier
 from streamsvm.stream import Row, load
-from streamsvm.stream.rows import learner_of
+from streamsvm.stream.rows import find_learner
 from streamsvm_kafka import JSONCodec
 
 PARTITIONS = 4
@@ -181,7 +181,7 @@ def show(processes: list[Process], written: dict[int, int], models: Path, folder
         model = load(models / f"partition-{partition}")
         same = bytes_of(model, folder) == bytes_of(alone(partition, rows), folder)
         differ += not same
-        learned = learner_of(model).n_learned
+        learned = find_learner(model).n_learned
         print(f"{partition:<12}{rows:>8,}{learned:>9,}  {'as one alone' if same else 'ANOTHER THAN ONE ALONE'}")
     if differ:
         sys.exit(f"{differ} models differ")

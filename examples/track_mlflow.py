@@ -20,7 +20,7 @@ from mlflow.pyfunc.model import PythonModel, PythonModelContext
 
 import streamsvm
 from streamsvm.stream.checkpoint import read_newest
-from streamsvm.stream.rows import learner_of
+from streamsvm.stream.rows import find_learner
 
 
 class StreamSVM(PythonModel):
@@ -39,7 +39,7 @@ class StreamSVM(PythonModel):
 def log(place: Path, name: str = "model") -> Any:
     """Log the newest checkpoint of a folder to a new run, and return what MLflow says of the model."""
     checkpoint = read_newest(place)
-    header, learner = checkpoint.header, learner_of(checkpoint.model)
+    header, learner = checkpoint.header, find_learner(checkpoint.model)
     with mlflow.start_run() as run, tempfile.TemporaryDirectory() as folder:
         mlflow.log_params({"learner": type(learner).__name__, "source": header["source"], **learner._get_params()})
         curve = header["curve"]

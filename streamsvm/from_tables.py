@@ -14,8 +14,8 @@ from streamsvm.core.frames import to_columns
 from streamsvm.files.messages import short_repr
 from streamsvm.learners.svm import SVMClassifier, SVMRegressor
 from streamsvm.stream import BadRow, Row, Source, StreamError, Table, WeightedLabel
-from streamsvm.stream.open import format_of, name_of
-from streamsvm.stream.rows import listed
+from streamsvm.stream.open import detect_format, format_source_name
+from streamsvm.stream.rows import format_names
 from streamsvm.stream.schema.schema_inference import guess_label_column, infer_schema, read_column_names
 from streamsvm.stream.schema.source_sample import SAMPLE_ROWS, SourceSample, sample_files, sample_rows, sample_topic
 from streamsvm.stream.tables import TableEncoder, TableModel
@@ -112,9 +112,11 @@ def table_model(
     beginning, names = _beginning_of(data, label)
     if names and label not in names:
         what = "which column is the label?" if label is None else f"there is no column {label!r} for the label."
-        raise ValueError(f"{beginning.name}: {what} It has {listed(names, 20)}. Perhaps label={guess_label_column(names)!r}")
+        raise ValueError(
+            f"{beginning.name}: {what} It has {format_names(names, 20)}. Perhaps label={guess_label_column(names)!r}"
+        )
     if unknown := [name for name in kinds if names and name not in (*names, OTHER_COLUMNS)]:
-        raise ValueError(f"{beginning.name}: there is no column {unknown[0]!r}. It has {listed(names, 20)}")
+        raise ValueError(f"{beginning.name}: there is no column {unknown[0]!r}. It has {format_names(names, 20)}")
     if beginning.format == "libsvm":
         raise ValueError(
             f"{beginning.name} is LIBSVM text, which has numbers only: use SVMClassifier() or another learner itself"
@@ -183,8 +185,8 @@ def _of_place(place: str | list[str], label: str | None) -> tuple[SourceSample, 
         if found is None:
             raise ValueError(f"{place} has numbers without names: use SVMClassifier() or another learner itself")
         return found, []
-    text_format = format_of(place)
+    text_format = detect_format(place)
     found = sample_files(place, text_format)
     if found is None:
-        raise StreamError(f"{name_of(place)} is no file")
+        raise StreamError(f"{format_source_name(place)} is no file")
     return found, [] if text_format == "libsvm" else read_column_names(found)

@@ -20,8 +20,15 @@ from kafka.errors import (
 
 from streamsvm.core.warning import warn
 from streamsvm.files.container import ModelFileError
-from streamsvm.stream.checkpoint import Checkpoint, CheckpointError, Checkpoints, TakenOverError, check_says_rows, checkpoint_of
-from streamsvm.stream.logs import event, tell_checkpoint
+from streamsvm.stream.checkpoint import (
+    Checkpoint,
+    CheckpointError,
+    Checkpoints,
+    TakenOverError,
+    check_row_count,
+    parse_checkpoint,
+)
+from streamsvm.stream.logs import event, log_checkpoint
 from streamsvm.stream.prediction import Follower
 from streamsvm_kafka.clients import open_producer
 from streamsvm_kafka.clients.protocol import BATCH_BYTES
@@ -208,7 +215,7 @@ class TopicCheckpoints(Checkpoints, TopicEndpoint):
     ----------
     path : str
         The topic and the name, in messages.
-    longest_seconds : float or None
+    max_seconds : float or None
         Seconds after a checkpoint within which the next one must be written; None if no sink was opened.
 
     Raises
@@ -259,7 +266,7 @@ class TopicCheckpoints(Checkpoints, TopicEndpoint):
         self._transaction.partitions_for(topic)  # so that the first checkpoint need not ask for them
 
     @property
-    def longest_seconds(self) -> float | None:
+    def max_seconds(self) -> float | None:
         """Seconds within which the next checkpoint must be written; None if no sink was opened."""
         return self._seconds / 2.0 if self._has_sinks else None
 
@@ -319,7 +326,7 @@ class TopicCheckpoints(Checkpoints, TopicEndpoint):
             raise CheckpointError(f"{self.path}: the checkpoint was not written: {error}") from error
         offsets = {} if self.group is None else dict(_offsets_in(position))
         self._transaction.commit(offsets, self.group)
-        tell_checkpoint(logger, self.path, rows, len(data), time.perf_counter() - began)
+        log_checkpoint(logger, self.path, rows, len(data), time.perf_counter() - began)
         return self.path
 
     def newest(self) -> Checkpoint | None:
@@ -335,7 +342,7 @@ class TopicCheckpoints(Checkpoints, TopicEndpoint):
             data = reader.read_newest(to_end=True)
         finally:
             reader.close()
-        return None if data is None else checkpoint_of(data, self.path, self._trusted)
+        return None if data is None else parse_checkpoint(data, self.path, self._trusted)
 
     def close(self) -> None:
         """Close the connection. Predictions since the last checkpoint are aborted."""
@@ -418,7 +425,7 @@ class FollowedTopic(Follower):
         data = self._open_reader().read_newest()
         if data is None:
             raise CheckpointError(f"{self.path} holds no checkpoint")
-        return self._checked_checkpoint(checkpoint_of(data, self.path, self._trusted))
+        return self._checked_checkpoint(parse_checkpoint(data, self.path, self._trusted))
 
     def _look_for_newest(self) -> Checkpoint | None:
         return None if self._reader is None else self._good_checkpoint(self._reader.read_newer())
@@ -454,14 +461,14 @@ class FollowedTopic(Follower):
 
     def _good_checkpoint(self, data: bytes | None) -> Checkpoint | None:
         try:
-            checkpoint = None if data is None else checkpoint_of(data, self.path, self._trusted)
-            return None if checkpoint is None or checkpoint.is_beginning else self._checked_checkpoint(checkpoint)
+            checkpoint = None if data is None else parse_checkpoint(data, self.path, self._trusted)
+            return None if checkpoint is None or checkpoint.is_start else self._checked_checkpoint(checkpoint)
         except CheckpointError as error:
             warn(f"{error}: the model before it stays")
             return None
 
     def _checked_checkpoint(self, checkpoint: Checkpoint) -> Checkpoint:
-        check_says_rows(self.path, checkpoint)
+        check_row_count(self.path, checkpoint)
         return checkpoint
 
     def reads_from(self, place: object) -> bool:

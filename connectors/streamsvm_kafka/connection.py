@@ -24,7 +24,7 @@ from kafka.errors import (
 
 from streamsvm.files.messages import short_repr
 from streamsvm.stream.endpoints import StreamError
-from streamsvm.stream.logs import redacting
+from streamsvm.stream.logs import redacting_filter
 
 #: Of the variables of the environment that hold options.
 ENVIRONMENT_PREFIX = "STREAMSVM_KAFKA_"
@@ -216,7 +216,7 @@ class Connection:
         options = client_options(client, {})
         for value in options.values():
             if isinstance(value, Secret):
-                redacting.add(value)
+                redacting_filter.add(value)
         self.bootstrap = bootstrap
         #: Seconds to wait for a broker that does not answer; None: not asked for.
         self.outage_seconds: float | None = options.pop("outage_seconds", None)

@@ -13,7 +13,7 @@ from typing import NamedTuple
 from kafka.errors import KafkaError
 
 from streamsvm.stream.endpoints import StreamError
-from streamsvm.stream.rows import listed
+from streamsvm.stream.rows import format_names
 from streamsvm_kafka.clients.protocol import TopicConsumer
 from streamsvm_kafka.connection import CONNECT_SECONDS, BrokerUnreachableError, describe_missing_right
 
@@ -101,7 +101,7 @@ class TopicOffsets:
                 raise BrokerUnreachableError(text) from error
             return {partition: ends[partition] if offset is None else offset for partition, offset in offsets.items()}
         if unknown := sorted(start.offsets.keys() - beginnings.keys()):
-            raise StreamError(f"{self._name} has no partition {unknown[0]}: it has {listed(sorted(beginnings), 10)}")
+            raise StreamError(f"{self._name} has no partition {unknown[0]}: it has {format_names(sorted(beginnings), 10)}")
         for partition, offset in start.offsets.items():
             begin, end = beginnings[partition], ends[partition]
             if not begin <= offset <= end:

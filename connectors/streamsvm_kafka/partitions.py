@@ -309,7 +309,7 @@ class PartitionWorker:
     def _flush_sink(self, assignment: _Assignment) -> None:
         try:
             if assignment.loop is not None:
-                assignment.loop.checkpoint()
+                assignment.loop.write_checkpoint()
         except TakenOverError as error:
             logger.warning("%s", error)
 
@@ -348,7 +348,7 @@ class PartitionWorker:
                 return
             before = assignment.loop.rows
             try:
-                assignment.loop.take(n)
+                assignment.loop.run_step(n)
             except TakenOverError as error:
                 self._drop_partition(number, error)
                 return
@@ -364,7 +364,7 @@ class PartitionWorker:
         for number, assignment in list(self._assigned.items()):
             try:
                 if assignment.loop is not None:
-                    assignment.loop.checkpoint_if_due()
+                    assignment.loop.write_checkpoint_if_due()
             except TakenOverError as error:
                 self._drop_partition(number, error)
 

@@ -78,7 +78,7 @@ def open_sink(url: str, *, options: Mapping[str, Any] | None = None) -> KafkaSin
 class _Checkpoints(TopicCheckpoints):
     """Checkpoints in a topic, whose sinks are named by URL."""
 
-    def sink_of(self, url: str, options: Mapping[str, Any] | None = None) -> KafkaSink | None:
+    def try_open_sink(self, url: str, options: Mapping[str, Any] | None = None) -> KafkaSink | None:
         """Open a topic as a sink whose messages are committed with the checkpoints; None where it is of another cluster."""
         if not url.startswith("kafka://"):
             return None

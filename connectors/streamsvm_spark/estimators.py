@@ -18,7 +18,7 @@ from streamsvm.learners.refit import LineSearch, NormalEquations, SupportVectorB
 from streamsvm_spark.columns import RowsError, arrow_schema, collect_results, map_partitions, rows_of_batch
 from streamsvm_spark.models import BudgetedSVMClassificationModel, BudgetedSVMRegressionModel, SVMModel
 from streamsvm_spark.parameters import CLASSIFIERS, REGRESSORS, FitParams
-from streamsvm_spark.parts import PARTS, PartitionResult, Task, bytes_of, learner_of, merge_parts
+from streamsvm_spark.parts import PARTS, PartitionResult, Task, bytes_of, find_learner, merge_parts
 
 _SUMS = "part int, sums binary"
 _MOST_BYTES = 2**30  # of sums that meet in one Arrow column, whose offsets are of 32 bits
@@ -40,7 +40,7 @@ class _SumTask(NamedTuple):
 
     def of(self, batches: Iterator[pa.RecordBatch]) -> np.ndarray:
         """Return the sums of the rows, in one array. Memory is that of a batch and of the sums."""
-        model = learner_of(self.file)
+        model = find_learner(self.file)
         sums: Any = NormalEquations.zeros(model) if self.step is None else LineSearch.zeros()
         for batch in batches:
             rows = rows_of_batch(batch, skip=self.skip, classes=self.classes)

@@ -22,7 +22,7 @@ from streamsvm.core.sklearn_base import SklearnEstimator
 from streamsvm.files.messages import short_repr
 from streamsvm_spark.columns import MOST_CLASSES, RowsError, arrays_of, column_of, rows_of
 from streamsvm_spark.parameters import ScoreParams
-from streamsvm_spark.parts import bytes_of, learner_of, shared_learner_of
+from streamsvm_spark.parts import bytes_of, find_learner, shared_learner_of
 
 _DATA = "data"  # the folder of a saved model that holds the learner
 
@@ -55,7 +55,7 @@ class SVMModel(ScoreParams, MLReadable[Any], MLWritable):
 
         You can save and export it, and it can continue learning.
         """
-        return learner_of(self._file)
+        return find_learner(self._file)
 
     @property
     def numFeatures(self) -> int:
@@ -279,7 +279,7 @@ class _ModelReader(MLReader[Any]):
         rows = spark.read.parquet(os.path.join(path, _DATA)).collect()  # noqa: PTH118 - a URL
         if len(rows) != 1 or not isinstance(rows[0].asDict().get("learner"), bytes | bytearray):
             raise ValueError(f"{path} is no model, or not wholly written: its folder {_DATA} must have one learner")
-        model = self._kind(learner_of(bytes(rows[0].learner), path))
+        model = self._kind(find_learner(bytes(rows[0].learner), path))
         model._resetUid(metadata["uid"])
         DefaultParamsReader.getAndSetParams(model, metadata)
         return model

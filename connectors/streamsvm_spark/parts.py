@@ -13,7 +13,7 @@ from pyspark import TaskContext
 
 from streamsvm.files.model_file import serialize_parts
 from streamsvm.learners.budgeted import BudgetedEstimator
-from streamsvm.stream.checkpoint import checkpoint_of
+from streamsvm.stream.checkpoint import parse_checkpoint
 from streamsvm_spark.columns import RowsError, arrow_schema, check_widths, rows_of_batch
 
 
@@ -22,15 +22,15 @@ def bytes_of(learner: Any) -> bytes:
     return serialize_parts({"model": learner}, {"kind": "model"})
 
 
-def learner_of(file: bytes, place: str = "the model") -> Any:
+def find_learner(file: bytes, place: str = "the model") -> Any:
     """Return the learner that such bytes hold, which may be changed; messages name the place."""
-    return checkpoint_of(file, place).model
+    return parse_checkpoint(file, place).model
 
 
 @lru_cache(maxsize=4)
 def shared_learner_of(file: bytes) -> Any:
     """Return the learner that such bytes hold, to be read only: a process makes it once."""
-    return learner_of(file)
+    return find_learner(file)
 
 
 _MOST_ROWS = 16_000  # that the coefficients are fitted to
@@ -199,7 +199,7 @@ def merge_parts(parts: Sequence[PartitionResult]) -> Any:
     RowsError says that rows cannot be learned, models cannot be merged, or that there is no row.
     """
     ordered = sorted(parts, key=lambda part: part.part)
-    models = [(part, learner_of(part.model, f"partition {part.part}")) for part in ordered if part.model is not None]
+    models = [(part, find_learner(part.model, f"partition {part.part}")) for part in ordered if part.model is not None]
     models = [(part, model) for part, model in models if model.n_learned]  # rows without weight are not learned
     if not models:
         raise RowsError("there is no row to learn: the frame is empty, or all its rows were skipped or have no weight")

@@ -21,7 +21,7 @@ from streamsvm.stream.endpoints import Record, Sink, StreamError
 from streamsvm.stream.loop import LearningLoop
 from streamsvm.stream.open import open_checkpoints, open_sink
 from streamsvm.stream.progress import Progress
-from streamsvm.stream.rows import steps_of
+from streamsvm.stream.rows import split_pipeline
 from streamsvm_spark.columns import RowsError
 from streamsvm_spark.micro_batches import MicroBatches
 
@@ -161,7 +161,7 @@ class StreamLearner:
     def _begun_loop(self) -> LearningLoop:
         """Return a loop that goes on from the newest checkpoint."""
         model, metric, drift = copy.deepcopy((self._model, self._metric, self._drift))
-        source = MicroBatches(*self._columns, skip=self._skip, classes=not isinstance(steps_of(model)[1], base.Regressor))
+        source = MicroBatches(*self._columns, skip=self._skip, classes=not isinstance(split_pipeline(model)[1], base.Regressor))
         try:
             on_error: Any = "skip" if self._skip else _Refusing()
             if self._dead_letters is not None:
@@ -210,10 +210,10 @@ class StreamLearner:
             if not source.begin(batch, batch_id, batch.sparkSession.sparkContext.getLocalProperty(_QUERY)):
                 return
             try:
-                loop.take(sys.maxsize)
+                loop.run_step(sys.maxsize)
                 if self._closed:
                     raise StreamError(f"the learner was closed in batch {batch_id}, which a new one learns from its beginning")
-                loop.checkpoint(always=True)
+                loop.write_checkpoint(always=True)
             except BaseException:  # the model may have learned a part, and whether there is a checkpoint may not be known
                 self._loop = None
                 source.close()

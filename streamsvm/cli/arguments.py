@@ -276,9 +276,9 @@ def configure_logs(arguments: argparse.Namespace) -> Iterator[None]:
             raise UsageError("--log-level is about lines of JSON: give --log-format json, too")
         yield
         return
-    from streamsvm.stream.logs import json_lines  # noqa: PLC0415 - --help must be quick
+    from streamsvm.stream.logs import log_as_json  # noqa: PLC0415 - --help must be quick
 
-    with json_lines(sys.stderr, arguments.log_level or "info"):
+    with log_as_json(sys.stderr, arguments.log_level or "info"):
         yield
 
 

@@ -23,7 +23,7 @@ from streamsvm.export.formats import FORMATS, export, list_files
 from streamsvm.export.quantise import quantise_program
 from streamsvm.files.messages import shorten
 from streamsvm.learners.svm import SVMClassifier, SVMRegressor
-from streamsvm.stream.rows import learner_of
+from streamsvm.stream.rows import find_learner
 
 _OPTIONS = sorted(frozenset().union(*FORMATS.values()))
 _SHOWN = 20  # names of columns
@@ -89,7 +89,7 @@ def run_export(arguments: argparse.Namespace) -> None:
         print(needs)
     if needs is not None and not needs.fits_16_bits:
         print(f"too large for a processor whose int has 16 bits, such as an AVR: {_SMALLER}")
-    elif written is program and isinstance(learner_of(checkpoint.model), SVMClassifier | SVMRegressor):
+    elif written is program and isinstance(find_learner(checkpoint.model), SVMClassifier | SVMRegressor):
         nbytes = program.nbytes if needs is None else needs.table_bytes
         print(f"an ensemble of {nbytes:,} bytes of numbers: where that is much, {_SMALLER}")
 

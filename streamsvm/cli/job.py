@@ -28,8 +28,8 @@ from streamsvm.cli.parsing import (
 from streamsvm.cli.tables import parse_table_flags
 from streamsvm.core.checks import OnDrift
 from streamsvm.stream import DelayedLabels, StreamError
-from streamsvm.stream.open import format_of, name_of
-from streamsvm.stream.rows import listed
+from streamsvm.stream.open import detect_format, format_source_name
+from streamsvm.stream.rows import format_names
 from streamsvm.stream.schema.schema_inference import guess_label_column, read_column_names
 from streamsvm.stream.schema.source_sample import sample_files
 from streamsvm.stream.scores.score_set import ScoreSet
@@ -97,12 +97,12 @@ class StreamJob:
     @cached_property
     def text_format(self) -> str | None:
         """The format of the source; None for a URL."""
-        return format_of(self.source, self.format)
+        return detect_format(self.source, self.format)
 
     @cached_property
     def name(self) -> str:
         """The name of the source in messages, and the path or URL if it is one."""
-        return name_of(self.source)
+        return format_source_name(self.source)
 
     @cached_property
     def reporter(self) -> Reporter:
@@ -302,7 +302,7 @@ def _label_advice(place: str | list[str], text_format: str | None) -> str:
     beginning = sample_files(place, text_format)
     if beginning is None or not (names := read_column_names(beginning)):
         return ""
-    return f" {name_of(place)} has {listed(names, 20)}. Perhaps --label {shlex.quote(guess_label_column(names))}"
+    return f" {format_source_name(place)} has {format_names(names, 20)}. Perhaps --label {shlex.quote(guess_label_column(names))}"
 
 
 _OF_LABELS = ("key", "time", "max_age", "max_rows", "max_bytes", "expired")
@@ -339,9 +339,9 @@ def _parse_label_stream(text: str, job: StreamJob) -> LabelStream:
     """Return the stream of the labels of a job; raise a UsageError where it does not fit the other flags."""
     place, parameters = split_labels_flag(text)
     try:
-        labels_format = format_of(place)
+        labels_format = detect_format(place)
     except StreamError:
-        labels_format = format_of(place, job.format)
+        labels_format = detect_format(place, job.format)
     key, time = parameters["key"], parameters.get("time")
     if key in (time, job.label) or time == job.label:
         raise UsageError(f"--labels {text}: key, time and --label must be three columns or fields")

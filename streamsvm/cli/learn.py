@@ -42,10 +42,10 @@ from streamsvm.core.compiling.machine_code import describe_status, is_available
 from streamsvm.core.warning import warn
 from streamsvm.stream import CheckpointError, CheckpointFolder, DelayedLearningLoop, LearningLoop, StreamError, WeightedSource
 from streamsvm.stream.endpoints import Position
-from streamsvm.stream.merging import Merged, PartMerger
+from streamsvm.stream.merging import CheckpointMerger, MergeResult
 from streamsvm.stream.open import open_worker
 from streamsvm.stream.prediction_fields import make_conformal_fields
-from streamsvm.stream.rows import learner_of, listed, steps_of
+from streamsvm.stream.rows import find_learner, format_names, split_pipeline
 from streamsvm.stream.schema.schema_inference import infer_schema
 from streamsvm.stream.schema.source_sample import SourceSample, sample_files, sample_pipe, sample_topic
 from streamsvm.stream.tables.table_schema import TableOptions, TableSchema, format_flags, format_schema
@@ -70,7 +70,7 @@ def learn(job: LearnJob) -> bool:
         with warnings.catch_warnings(action="ignore"):  # the loop warns of the same
             saved = None if checkpoints is None else checkpoints.newest()
         begins: Position | None = None
-        if checkpoints is not None and saved is not None and saved.is_beginning:
+        if checkpoints is not None and saved is not None and saved.is_start:
             begins = saved.position(checkpoints.path)
             saved = None
         table = combine_table_options(job.table_flags, job.text_format, job.label, saved)
@@ -81,12 +81,12 @@ def learn(job: LearnJob) -> bool:
                 checkpoints.begin(begins)
         beginning = schema = None
         if saved is not None:
-            job = job.as_regression() if isinstance(learner_of(saved.model), base.Regressor) and not job.regression else job
+            job = job.as_regression() if isinstance(find_learner(saved.model), base.Regressor) and not job.regression else job
         elif (beginning := _beginning_of(job, begins)) is not None:
             if beginning.stream is not None:
                 stack.callback(beginning.stream.close)
             job, table, schema = _look_first(job, beginning)
-        room = None if saved is None else getattr(learner_of(saved.model), "max_features", None)
+        room = None if saved is None else getattr(find_learner(saved.model), "max_features", None)
         model = job.make_model(encoder=table.encoder, schema=schema, room=room)
         source, sink, on_error = stack.enter_context(open_streams(job, table, checkpoints=checkpoints, beginning=beginning))
         display = stack.enter_context(ProgressDisplay(job.reporter))
@@ -112,10 +112,11 @@ def learn(job: LearnJob) -> bool:
         compile_ahead([job.compile_target], say=display.show_compilation)
         with serve_metrics(job, loop), stop_on_signals(loop.stop):
             end = loop.run(job.max_rows)
-    decides = steps_of(loop.model)[1]
+    decides = split_pipeline(loop.model)[1]
     if missing := [label for label in getattr(decides, "costs", {}) if label not in getattr(decides, "labels", [label])]:
         warn(
-            f"{source.name}: no row has had the label {listed(missing, 5)}, whose cost or threshold was given. Is its name right?"
+            f"{source.name}: no row has had the label {format_names(missing, 5)}, whose cost or threshold was given. Is its name "
+            "right?"
         )
     if job.label_stream is None and end.rows and not end.learned and not end.interrupted:
         raise StreamError(f"{source.name}: none of {end.rows:,} rows had a label, so nothing was learned. Is its name right?")
@@ -271,7 +272,7 @@ def run_merge(arguments: argparse.Namespace) -> bool:
     reporter = Reporter(arguments.quiet, logs_json(arguments))
     checkpoints = open_checkpoint_store(arguments.into, arguments.trusted, sources=["merged"])
     try:
-        merger, stopped = PartMerger(arguments.sources, checkpoints, arguments.trusted), threading.Event()
+        merger, stopped = CheckpointMerger(arguments.sources, checkpoints, arguments.trusted), threading.Event()
         if arguments.every is None:
             with interruptible():
                 merged = merger.step()
@@ -292,7 +293,7 @@ def run_merge(arguments: argparse.Namespace) -> bool:
     return True
 
 
-def _show_merged(merged: Merged, reporter: Reporter) -> None:
+def _show_merged(merged: MergeResult, reporter: Reporter) -> None:
     if reporter.quiet:
         print(json.dumps({"event": "merged", "rows": merged.rows, "parts": merged.parts}), flush=True)
     n = len(merged.parts)

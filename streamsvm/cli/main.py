@@ -207,10 +207,10 @@ def _make_parser() -> tuple[argparse.ArgumentParser, dict[str, argparse.Argument
     )
     score.add_argument("--drift", metavar="DETECTOR", help=text)
     text = (
-        "what to do at a drift: count it (the default, because models adapt without help), or start a new model (anew), which "
+        "what to do at a drift: count it (the default, because models adapt without help), or start a new model (reset), which "
         "helps bsgd and bsca with abrupt drifts"
     )
-    score.add_argument("--on-drift", choices=["count", "anew"], help=text)
+    score.add_argument("--on-drift", choices=["count", "reset"], help=text)
     add_decision_flags(learn.add_argument_group("which label"), learns=True)
     run = learn.add_argument_group("the run")
     checkpoint_help = (

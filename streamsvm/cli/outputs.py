@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from streamsvm.cli import UsageError
-from streamsvm.stream.open import source_files
+from streamsvm.stream.open import list_source_files
 
 _BYTES = 4096
 _NO_SINK = frozenset({".parquet", ".arrow", ".feather", ".avro"})  # formats of sources alone
@@ -42,7 +42,7 @@ def check_outputs(
         raise UsageError(
             f"{' and '.join(option + ' -' * (option in sinks) for option in wanted)} both write to standard output: leave one out"
         )
-    several = source_files(source)
+    several = list_source_files(source)
     files: dict[str, Any] = {"SOURCE": None if several else source, "--labels": labels, **sinks}
     inputs = [option for option, name in files.items() if name == "-" and option not in sinks]
     for option, sink in sinks.items():

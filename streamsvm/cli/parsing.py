@@ -28,7 +28,15 @@ from streamsvm.learners.svm import SVMClassifier, SVMRegressor
 from streamsvm.learners.thresholds import TunedThresholdClassifier
 from streamsvm.stream.drift import DriftWatch
 from streamsvm.stream.prediction_fields import PROBABILITIES, ComputedFields, make_conformal_fields
-from streamsvm.stream.rows import LabelRules, gives_probabilities, learner_of, listed, parse_label, parse_libsvm_label, steps_of
+from streamsvm.stream.rows import (
+    LabelRules,
+    find_learner,
+    format_names,
+    has_probabilities,
+    parse_label,
+    parse_libsvm_label,
+    split_pipeline,
+)
 from streamsvm.stream.scores.probability_scores import PROBABILITY_SCORES
 from streamsvm.stream.scores.score_set import TABLES, ScoreSet
 from streamsvm.stream.tables import TableEncoder, TableModel
@@ -342,40 +350,42 @@ def _by_costs(text: str, text_format: str | None) -> ModelWrapper:
 
 def check_predicts(model: Any, place: Any) -> None:
     """Raise a CommandError unless the model of a place predicts labels or numbers row by row."""
-    last = steps_of(model)[1]
+    last = split_pipeline(model)[1]
     if not isinstance(last, base.Classifier | base.Regressor):
         raise CommandError(f"{place} holds a {type(last).__name__}, which predicts no label and no number of a row")
 
 
 def apply_decision(model: Any, decide: ModelWrapper, flag: str, abstain: float = 0.0) -> Any:
     """Let the last step of a model decide as a flag says, and return the model. Raises CommandError if it cannot."""
-    last = steps_of(model)[1]
-    if (asked := flag or f"--abstain {abstain:g}" * bool(abstain)) and not gives_probabilities(last):
+    last = split_pipeline(model)[1]
+    if (asked := flag or f"--abstain {abstain:g}" * bool(abstain)) and not has_probabilities(last):
         raise CommandError(f"{asked} chooses labels by their probabilities, and a {type(last).__name__} has none")
     if not flag:
         return model
-    labels = getattr(learner_of(last), "labels", None)
-    costs = getattr(decide(learner_of(last)), "costs", {})
+    labels = getattr(find_learner(last), "labels", None)
+    costs = getattr(decide(find_learner(last)), "costs", {})
     if labels and (unknown := [label for label in costs if label not in labels]):
-        raise CommandError(f"{flag}: the model has not learned the label {unknown[0]!r}, only {listed(labels, 10)}")
+        raise CommandError(f"{flag}: the model has not learned the label {unknown[0]!r}, only {format_names(labels, 10)}")
     return _replace_decision(model, decide)
 
 
 def find_positive_label(text: str | None, model: Any, text_format: str | None) -> Any:
     """Return the positive label: that of a flag, or whose threshold or cost the model has; else None. CommandError if unknown."""
-    labels = getattr(learner_of(model), "labels", None)
+    labels = getattr(find_learner(model), "labels", None)
     if text is not None:
-        if isinstance(learner_of(model), base.Regressor):
+        if isinstance(find_learner(model), base.Regressor):
             raise CommandError(f"--positive {text}: the model predicts numbers, no labels")
         positive = parse_positive(text, text_format)
         if labels and positive not in labels:
-            raise CommandError(f"--positive {text}: the model has not learned the label {positive!r}, only {listed(labels, 10)}")
+            raise CommandError(
+                f"--positive {text}: the model has not learned the label {positive!r}, only {format_names(labels, 10)}"
+            )
         return positive
-    last = steps_of(model)[1]
+    last = split_pipeline(model)[1]
     while not isinstance(last, CostSensitiveClassifier | TunedThresholdClassifier):
         if not isinstance(last, ConformalClassifier):
             return None
-        last = steps_of(last.classifier)[1]
+        last = split_pipeline(last.classifier)[1]
     candidates = list(last.costs) if isinstance(last, CostSensitiveClassifier) else [getattr(last.metric, "pos_val", None)]
     return candidates[0] if len(candidates) == 1 and (not labels or candidates[0] in labels) else None
 
@@ -396,16 +406,16 @@ def _replace_decision(model: Any, decide: ModelWrapper) -> Any:
 def make_extra_fields(model: Any, probabilities: bool, explained: int | None) -> list[ComputedFields]:
     """Return what predictions say beside the label, as flags ask for it; a CommandError where the model has no such thing."""
     fields = []
-    last = steps_of(model)[1]
+    last = split_pipeline(model)[1]
     if probabilities:
-        if not gives_probabilities(last):
+        if not has_probabilities(last):
             raise CommandError(f"--probabilities: a {type(last).__name__} has none")
         fields.append(PROBABILITIES)
     if (sure := make_conformal_fields(model)) is not None:
         fields.append(sure)
     if explained is not None:
-        if not hasattr(learner_of(model), "explain_one"):
-            raise CommandError(f"--explain: a {type(learner_of(model)).__name__} explains no decision")
+        if not hasattr(find_learner(model), "explain_one"):
+            raise CommandError(f"--explain: a {type(find_learner(model)).__name__} explains no decision")
 
         def why(model: Any, x: Any) -> list[Any]:
             parts = list(explain_one(model, x).contributions.items())[:explained]

@@ -23,7 +23,7 @@ from streamsvm.stream import CheckpointFolder, FollowedFolder, PredictionLoop, P
 from streamsvm.stream.checkpoint import read_model
 from streamsvm.stream.open import open_models
 from streamsvm.stream.prediction import FollowedModel
-from streamsvm.stream.rows import gives_probabilities, steps_of
+from streamsvm.stream.rows import has_probabilities, split_pipeline
 
 _WINDOW = 1000
 
@@ -49,8 +49,8 @@ def run_predict(arguments: argparse.Namespace) -> bool:
         if not isinstance(job.model, Path) and any(map(models.reads_from, (sink, on_error))):
             raise CommandError(f"{job.model} holds models: give predictions and refused rows another topic")
         model = apply_decision(saved.model, job.decide, job.decision.flag, job.abstain)
-        last = steps_of(model)[1]
-        usual = ["MAE"] if isinstance(last, base.Regressor) else ["Accuracy", *["LogLoss"] * gives_probabilities(last)]
+        last = split_pipeline(model)[1]
+        usual = ["MAE"] if isinstance(last, base.Regressor) else ["Accuracy", *["LogLoss"] * has_probabilities(last)]
         loop = PredictionLoop(
             drop_unlearned_columns(source, saved),
             model,

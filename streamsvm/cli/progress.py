@@ -18,7 +18,7 @@ from streamsvm.cli.arguments import Reporter
 from streamsvm.core.checks import finite_or_none
 from streamsvm.stream import LearningLoop, Progress
 from streamsvm.stream.progress import LearningCurve
-from streamsvm.stream.rows import learner_of
+from streamsvm.stream.rows import find_learner
 from streamsvm.stream.scores.base import ScoreReport
 
 _SECONDS_BETWEEN_LINES = {False: 5.0, True: 1.0}  # by whether it is quiet
@@ -127,7 +127,7 @@ def _progress_line(progress: Progress) -> str:
             line += format_guesses(progress.scores[0])
     if math.isfinite(progress.windowed):
         line += f"  last {min(progress.window, progress.learned):,} rows {progress.windowed:.4f}"
-    learner = learner_of(progress.model)
+    learner = find_learner(progress.model)
     line += "".join(f"  {getattr(learner, name):,} {what}" for name, what in _COUNTS.items() if hasattr(learner, name))
     counts = {**progress.refused, "without label": progress.unlabelled, "empty": progress.empty}
     counts |= {what: progress.delayed[name] for name, what in WAITING.items()} if progress.delayed is not None else {}
@@ -213,7 +213,7 @@ def scores_to_json(scores: Iterable[ScoreReport]) -> list[dict[str, Any]]:
 
 
 def _progress_facts(progress: Progress) -> dict[str, Any]:
-    learner = learner_of(progress.model)
+    learner = find_learner(progress.model)
     facts = {
         "event": "end" if progress.ended else "progress",
         "rows": progress.rows,

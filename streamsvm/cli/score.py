@@ -21,7 +21,7 @@ from streamsvm.stream import DelayedLearningLoop, PredictionLoop, Progress, Sink
 from streamsvm.stream.checkpoint import Checkpoint
 from streamsvm.stream.endpoints import Position, Record
 from streamsvm.stream.prediction_fields import make_conformal_fields
-from streamsvm.stream.rows import gives_probabilities, learner_of, steps_of
+from streamsvm.stream.rows import find_learner, has_probabilities, split_pipeline
 from streamsvm.stream.scores.score_set import ScoreSet
 from streamsvm.stream.stream_loop import StreamLoop
 
@@ -68,7 +68,7 @@ def run_score(arguments: argparse.Namespace) -> bool:
     first = sum(report.table is None for report in end.scores)
     for line in [*scores[:first], *([] if held is None else [held.line]), *scores[first:], *format_learning_curve(loop.curve)]:
         print(escape_unprintable(line))
-    if arguments.metric is None and positive is None and len(getattr(learner_of(model), "labels", ())) == 2:
+    if arguments.metric is None and positive is None and len(getattr(find_learner(model), "labels", ())) == 2:
         print("--positive LABEL shows more: ROCAUC, AveragePrecision and F1 of that label, and thresholds for it")
     return end.interrupted
 
@@ -148,12 +148,12 @@ class _CoverageSink(Sink):
 
 def choose_metrics(model: Any, named: str | None = None, positive: Any = None) -> Any:
     """Return the metrics that are asked for, or those that tell most about a model of its kind."""
-    regression = isinstance(learner_of(model), base.Regressor)
+    regression = isinstance(find_learner(model), base.Regressor)
     if named is not None:
         return make_metrics(named, _WINDOW, positive, regression)
     if regression:
         return ["MAE", "RMSE", "R2"]
-    if not gives_probabilities(steps_of(model)[1]):
+    if not has_probabilities(split_pipeline(model)[1]):
         return ["Accuracy", *["F1"] * (positive is not None), *_TABLES]
     of_positive = ["ROCAUC", "AveragePrecision", "F1"] if positive is not None else []
     return ["Accuracy", "LogLoss", *of_positive, *_TABLES, "Calibration", *["Thresholds"] * (positive is not None)]

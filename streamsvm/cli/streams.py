@@ -31,11 +31,11 @@ from streamsvm.stream import (
     open_sink,
     open_source,
 )
-from streamsvm.stream.checkpoint import Checkpoint, Checkpoints, check_holds_model, read_newest
+from streamsvm.stream.checkpoint import Checkpoint, Checkpoints, check_has_model, read_newest
 from streamsvm.stream.columns import ColumnMonitor
 from streamsvm.stream.endpoints import Position, WrappedSource
-from streamsvm.stream.open import format_of, open_checkpoints, open_models
-from streamsvm.stream.rows import ValidatingPipeline, columns_of
+from streamsvm.stream.open import detect_format, open_checkpoints, open_models
+from streamsvm.stream.rows import ValidatingPipeline, get_learned_columns
 from streamsvm.stream.schema.source_sample import SourceSample
 from streamsvm.stream.tables import TableParser
 from streamsvm.stream.tables.chunk import BadRow, Row, drop_columns
@@ -99,7 +99,7 @@ def open_streams(
         source = _source_of(job, table, stack, beginning, **more)
 
         def opened(spec: str) -> Sink:
-            sink = None if checkpoints is None else checkpoints.sink_of(spec)
+            sink = None if checkpoints is None else checkpoints.try_open_sink(spec)
             return stack.enter_context(open_sink(spec) if sink is None else sink)
 
         sink = None if job.to is None else opened(job.to)
@@ -230,8 +230,8 @@ def load_newest(place: Path | str, trusted: bool) -> Checkpoint:
             found = read_newest(place, trusted)
         except CheckpointError as error:
             raise CheckpointError(f"{error}{_if_table(place)}") from error
-        if found.is_beginning:
-            check_holds_model(place, found)
+        if found.is_start:
+            check_has_model(place, found)
         return found
     with contextlib.closing(open_models(place, trusted=trusted)) as models:
         checkpoint: Checkpoint = models.read()
@@ -241,7 +241,7 @@ def load_newest(place: Path | str, trusted: bool) -> Checkpoint:
 def _if_table(place: Path) -> str:
     """Return what to do where a table stands in the place of a model; "" where none does."""
     try:
-        kind = format_of(str(place)) if place.is_file() else None
+        kind = detect_format(str(place)) if place.is_file() else None
     except StreamError:
         return ""
     return f". By its name, it is a table ({kind}): the model goes in its place" if kind else ""
@@ -249,7 +249,7 @@ def _if_table(place: Path) -> str:
 
 def iter_first_rows(place: str, checkpoint: Checkpoint, most: int) -> Iterator[Row]:
     """Give the first rows of a table, read as ``predict`` reads it; a CommandError where one cannot be read."""
-    columns = ColumnMonitor(columns_of(checkpoint.model), ValidatingPipeline(checkpoint.model, learns=False).encoder)
+    columns = ColumnMonitor(get_learned_columns(checkpoint.model), ValidatingPipeline(checkpoint.model, learns=False).encoder)
     with open_source_for_model(StreamJob(source=place), checkpoint) as source:
         for row in itertools.islice(source, most):
             if isinstance(row, BadRow):

@@ -7,7 +7,7 @@ from typing import Any
 
 from streamsvm.cli import CommandError, UsageError
 from streamsvm.cli.arguments import as_usage_error, parse_names
-from streamsvm.stream.rows import learner_of, steps_of
+from streamsvm.stream.rows import find_learner, split_pipeline
 from streamsvm.stream.tables import TableEncoder, TableModel
 from streamsvm.stream.tables.column_kinds import DROP, NUMBER, OTHER_COLUMNS, format_columns, parse_columns
 from streamsvm.stream.tables.table_schema import (
@@ -130,11 +130,11 @@ def _mapping_of(facts: Mapping[str, Any], name: str) -> Mapping[str, Any]:
 
 
 def _encoder_of(model: Any) -> TableEncoder | None:
-    return next((step for step in steps_of(model)[0] if isinstance(step, TableEncoder)), None)
+    return next((step for step in split_pipeline(model)[0] if isinstance(step, TableEncoder)), None)
 
 
 def _learned_columns(model: Any) -> set[Any]:
-    columns = set(getattr(learner_of(model), "feature_names", ()))
+    columns = set(getattr(find_learner(model), "feature_names", ()))
     if (encoder := _encoder_of(model)) is not None:
         columns |= {name for name, kind in encoder.columns.items() if kind != DROP}
     return columns

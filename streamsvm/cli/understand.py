@@ -38,7 +38,7 @@ from streamsvm.files.model_file import write_file
 from streamsvm.stream import BadRow, StreamError
 from streamsvm.stream.checkpoint import Checkpoint
 from streamsvm.stream.page import render_page
-from streamsvm.stream.rows import learner_of
+from streamsvm.stream.rows import find_learner
 from streamsvm.stream.scores.base import ScoreReport
 
 _FIGURES = [
@@ -142,7 +142,7 @@ def _listed_names(names: list[Any]) -> str:
 
 def _checkpoint_facts(checkpoint: Checkpoint) -> dict[str, Any]:
     """Return all that a checkpoint says, and the figures of its model."""
-    learner = learner_of(checkpoint.model)
+    learner = find_learner(checkpoint.model)
     facts = checkpoint.header | {name: getattr(learner, name) for name in _FIGURES if hasattr(learner, name)}
     try:
         program = make_program(checkpoint.model)
@@ -249,7 +249,7 @@ def _given_rows(arguments: argparse.Namespace, checkpoint: Checkpoint) -> Report
         raise CommandError(f"{name} has no rows")
     xs, ys = [row.x for row in first], [row.y for row in first]
     model: Any = checkpoint.model
-    if not isinstance(learner_of(model), base.Classifier | base.Regressor):
+    if not isinstance(find_learner(model), base.Classifier | base.Regressor):
         return ReportRows(name, xs, ys)
     positive = find_positive_label(arguments.positive, model, job.text_format)
     with scoring_loop(job, checkpoint, model, choose_metrics(model, positive=positive), positive) as loop:

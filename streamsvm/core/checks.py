@@ -41,7 +41,7 @@ RegressionLoss = Literal["epsilon_insensitive", "squared_epsilon_insensitive"]
 #: What becomes of a row whose label does not come.
 ExpiryPolicy = Literal["drop", "dead-letter", "negative"]
 #: What a loop does about a drift.
-OnDrift = Literal["count", "anew"]
+OnDrift = Literal["count", "reset"]
 #: The type of an ONNX file's input.
 OnnxInputs = Literal["auto", "float", "double"]
 

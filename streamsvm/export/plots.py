@@ -21,7 +21,7 @@ from streamsvm.files.container import ModelFileError
 from streamsvm.files.messages import missing_package_error, short_repr
 from streamsvm.files.model_file import write_file
 from streamsvm.stream.progress import LearningCurve
-from streamsvm.stream.rows import learner_of, steps_of
+from streamsvm.stream.rows import find_learner, split_pipeline
 from streamsvm.stream.tables import TableEncoder
 
 if TYPE_CHECKING:
@@ -183,8 +183,8 @@ class _Boundary:
     """The decisions of a model on a grid, all computed before anything is drawn."""
 
     def __init__(self, model: Any, rows: LabelledRows) -> None:
-        self._steps, self.last = steps_of(model)
-        self._learner = learner_of(model)
+        self._steps, self.last = split_pipeline(model)
+        self._learner = find_learner(model)
         scaler = _scaler_of(model)
         self.names = _two_features(self._learner, scaler)
         try:

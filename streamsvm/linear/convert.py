@@ -22,9 +22,9 @@ from streamsvm.linear.block_writer import DEFAULT_LIMIT, files_of, mixing_writer
 from streamsvm.stream.arrow import KINDS, ArrowSource
 from streamsvm.stream.csv_source import CSVSource
 from streamsvm.stream.endpoints import Source, StreamError
-from streamsvm.stream.open import format_of
+from streamsvm.stream.open import detect_format
 from streamsvm.stream.rows import parse_label
-from streamsvm.stream.sources import parse_pairs
+from streamsvm.stream.sources import parse_libsvm_line
 from streamsvm.stream.tables.chunk import BadRow, Chunk, to_float_prefix
 
 _ROWS_IN_LIMIT = 16  # a row takes at most this part of the limit
@@ -33,7 +33,7 @@ _ROWS_IN_LIMIT = 16  # a row takes at most this part of the limit
 def kind_of(source: Path) -> str | None:
     """Return the format of a table, by the name of the file; None where it is no table."""
     try:
-        kind = format_of(source.name)
+        kind = detect_format(source.name)
     except StreamError:
         return None
     return kind if kind in ("csv", *KINDS) else None
@@ -383,7 +383,7 @@ def parse_libsvm(text: bytes, first: int, source: Path, line: int) -> Block:
 
 def _read_row(line: bytes, first: int) -> tuple[float, np.ndarray, np.ndarray] | None:
     """Return label, indices and values of a line that `read_sparse` does not read, None if it has no row; or say why not."""
-    row = parse_pairs(line.decode(errors="replace"))
+    row = parse_libsvm_line(line.decode(errors="replace"))
     if row is None:
         return None
     if type(row.y) not in (int, float):

@@ -12,7 +12,7 @@ from streamsvm.stream.drift import DriftWatch
 from streamsvm.stream.endpoints import DeadLetter, Position, Prediction, Sink, Source, StreamError
 from streamsvm.stream.json_objects import JSONLinesSource
 from streamsvm.stream.loop import LearningLoop
-from streamsvm.stream.merging import PartMerger, merged
+from streamsvm.stream.merging import CheckpointMerger, merge_models
 from streamsvm.stream.open import open_sink, open_source
 from streamsvm.stream.prediction import FollowedFolder, PredictionLoop
 from streamsvm.stream.progress import CurvePoint, LearningCurve, Progress
@@ -30,6 +30,7 @@ __all__ = [
     "Checkpoint",
     "CheckpointError",
     "CheckpointFolder",
+    "CheckpointMerger",
     "Chunk",
     "ColumnMonitor",
     "CurvePoint",
@@ -47,7 +48,6 @@ __all__ = [
     "LearningCurve",
     "LearningLoop",
     "Message",
-    "PartMerger",
     "PendingLabel",
     "Position",
     "Prediction",
@@ -63,7 +63,7 @@ __all__ = [
     "WeightedLabel",
     "WeightedSource",
     "load",
-    "merged",
+    "merge_models",
     "open_sink",
     "open_source",
 ]

@@ -12,7 +12,7 @@ import numpy as np
 
 from streamsvm.files.messages import missing_package_error
 from streamsvm.stream.endpoints import START_AFRESH, Position, StreamError
-from streamsvm.stream.lines import digest_of_ends
+from streamsvm.stream.lines import digest_file_ends
 from streamsvm.stream.sources import TableSource
 from streamsvm.stream.tables.chunk import Chunk, Row, Table, Values
 from streamsvm.stream.tables.column_kinds import DROP
@@ -96,7 +96,7 @@ class ArrowSource(TableSource):
         )
         try:
             size = Path(path).stat().st_size  # both formats have their index at the ends
-            self._digest = digest_of_ends(path, size, f"{size}:")
+            self._digest = digest_file_ends(path, size, f"{size}:")
             if self._kind == "parquet":
                 self._file: Any = self._open.enter_context(parquet.ParquetFile(path))
                 schema = self._file.schema_arrow

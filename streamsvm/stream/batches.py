@@ -10,7 +10,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from streamsvm.core.checks import LARGEST_FLOAT32
-from streamsvm.stream.rows import NUMBERS, RowError, ValidatingPipeline, checked_number, is_number
+from streamsvm.stream.rows import NUMBER_TYPES, RowError, ValidatingPipeline, is_number, parse_target
 from streamsvm.stream.tables.chunk import Chunk, Table, to_float_prefix
 
 _INT_LIMIT = 2**1023  # converting an int of this magnitude to float64 may overflow, so `to_float_prefix` refuses it
@@ -98,7 +98,7 @@ def _leading_targets(labels: list[Any]) -> list[Any]:
     targets: list[Any] = []
     for label in labels:
         try:
-            targets.append(None if label is None else checked_number(label))
+            targets.append(None if label is None else parse_target(label))
         except RowError:
             break
     return targets
@@ -149,7 +149,7 @@ def _first_refused_row(table: Table, start: int, stop: int) -> int:
             refused = np.flatnonzero(np.abs(numbers) > LARGEST_FLOAT32)
             stop = start + int(refused[0]) if len(refused) else stop
             continue
-        if n < len(values) and not any(issubclass(kind, NUMBERS) for kind in set(map(type, values))):
+        if n < len(values) and not any(issubclass(kind, NUMBER_TYPES) for kind in set(map(type, values))):
             continue  # a column of category names
         refused_early = (i for i in np.flatnonzero(~(np.abs(numbers) <= LARGEST_FLOAT32)).tolist() if values[i] is not None)
         refused_late = (

@@ -21,7 +21,7 @@ from streamsvm.files.container import CorruptFileError, ModelFileError, read_fil
 from streamsvm.files.locks import try_lock
 from streamsvm.files.model_file import is_model, read_metadata, read_parts, serialize_parts, sync_folder, write_file
 from streamsvm.stream.endpoints import Closeable, Sink
-from streamsvm.stream.logs import tell_checkpoint
+from streamsvm.stream.logs import log_checkpoint
 
 logger: logging.Logger = logging.getLogger(__name__)
 Model = TypeVar("Model")
@@ -60,7 +60,7 @@ class Checkpoint(NamedTuple):
     """
 
     @property
-    def is_beginning(self) -> bool:
+    def is_start(self) -> bool:
         """Whether it says where a run begins, and no more: the run had not read a row."""
         return self.header.get("kind") == _BEGINNING
 
@@ -87,11 +87,11 @@ class Checkpoints(Closeable):
     _trusting: str  # how classes of the user's own are trusted, in messages
 
     @property
-    def longest_seconds(self) -> float | None:
+    def max_seconds(self) -> float | None:
         """Within which time after a checkpoint the next one must be written; None if it may be any."""
         return None
 
-    def sink_of(self, url: str, options: Mapping[str, Any] | None = None) -> Sink | None:  # noqa: ARG002
+    def try_open_sink(self, url: str, options: Mapping[str, Any] | None = None) -> Sink | None:  # noqa: ARG002
         """Open a sink whose records count from the next checkpoint on; None if that of a URL is none of these."""
         return None
 
@@ -127,7 +127,7 @@ class Checkpoints(Closeable):
             raise
 
 
-def checkpoint_of(data: bytes, place: str, trusted: bool = False) -> Checkpoint:
+def parse_checkpoint(data: bytes, place: str, trusted: bool = False) -> Checkpoint:
     """Read the bytes of a checkpoint that are not in a file, but in a ``place``; as `read`."""
     return _read_checkpoint(place, trusted, data)
 
@@ -209,23 +209,23 @@ def load(path: str | Path, trusted: bool = False, *, kind: type[Model] | None = 
 def read_model(path: str | Path, trusted: bool = False) -> Checkpoint:
     """Read as `read_newest` does; CheckpointError if there is no model in it."""
     checkpoint = read_newest(path, trusted)
-    check_holds_model(path, checkpoint)
+    check_has_model(path, checkpoint)
     return checkpoint
 
 
-def check_holds_model(path: Path | str, checkpoint: Checkpoint) -> None:
+def check_has_model(path: Path | str, checkpoint: Checkpoint) -> None:
     """Raise a CheckpointError where a checkpoint is that of a run of predictions, or holds something else in a model's place."""
     if checkpoint.header.get("kind") == "predictions":
         raise CheckpointError(f"{path} belongs to a run of predictions and holds no model: name the file or folder of the model")
-    if checkpoint.is_beginning:
+    if checkpoint.is_start:
         raise CheckpointError(f"{path} holds no model yet: its learner has not had a row")
     if not is_model(checkpoint.model):
         raise CheckpointError(f"{path} holds a {type(checkpoint.model).__name__}, which is no model: name the file of a model")
 
 
-def check_says_rows(path: Path | str, checkpoint: Checkpoint) -> None:
+def check_row_count(path: Path | str, checkpoint: Checkpoint) -> None:
     """Raise a CheckpointError where a checkpoint has no model, or does not say how many rows it has seen: it was saved."""
-    check_holds_model(path, checkpoint)
+    check_has_model(path, checkpoint)
     try:
         validate_count("rows", checkpoint.header.get("rows"))
     except ValueError as error:
@@ -237,7 +237,7 @@ def check_says_rows(path: Path | str, checkpoint: Checkpoint) -> None:
 def read_newest(path: str | Path, trusted: bool = False) -> Checkpoint:
     """Read a checkpoint file, or the newest good checkpoint of a folder; see `load`."""
     path = Path(path)
-    checkpoint = CheckpointFolder.newest_in(path, trusted) if path.is_dir() else read(path, trusted)
+    checkpoint = CheckpointFolder.read_newest_in(path, trusted) if path.is_dir() else read(path, trusted)
     if checkpoint is None:
         raise CheckpointError(f"{path} holds no checkpoint")
     return checkpoint
@@ -335,7 +335,7 @@ class CheckpointFolder(Checkpoints):
             self._check_owned(path)  # who takes over removes a file that is half written
             text = error if isinstance(error, ModelFileError) else error.strerror
             raise CheckpointError(f"{path}: the checkpoint was not written: {text}") from error
-        tell_checkpoint(logger, str(path), rows, len(data), time.perf_counter() - began)
+        log_checkpoint(logger, str(path), rows, len(data), time.perf_counter() - began)
         return path
 
     def _check_owned(self, path: Path) -> None:
@@ -367,11 +367,11 @@ class CheckpointFolder(Checkpoints):
         self._known = good_files
 
     def newest(self) -> Checkpoint | None:
-        """Read the newest good checkpoint; None if the folder is empty. See `newest_in`."""
-        return self.newest_in(self.path, self._trusted)
+        """Read the newest good checkpoint; None if the folder is empty. See `read_newest_in`."""
+        return self.read_newest_in(self.path, self._trusted)
 
     @staticmethod
-    def newest_in(path: str | Path, trusted: bool = False) -> Checkpoint | None:
+    def read_newest_in(path: str | Path, trusted: bool = False) -> Checkpoint | None:
         """Read the newest good checkpoint of a folder, which is not locked, and warn about newer ones that are corrupt.
 
         The result is None if the folder is empty. A CheckpointError says that all checkpoints are corrupt (starting afresh would
@@ -387,7 +387,7 @@ class CheckpointFolder(Checkpoints):
             except CheckpointError:
                 if file.exists():
                     raise
-                return CheckpointFolder.newest_in(path, trusted)  # a learning process has replaced it by newer ones
+                return CheckpointFolder.read_newest_in(path, trusted)  # a learning process has replaced it by newer ones
             for error in errors:
                 warn(f"{error}. Continuing from {file.name}")
             return checkpoint

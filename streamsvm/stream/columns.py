@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 
 from streamsvm.core.saved import Resumable
-from streamsvm.stream.rows import listed
+from streamsvm.stream.rows import format_names
 from streamsvm.stream.tables.chunk import Table, Values, is_null
 from streamsvm.stream.tables.encoder import TableEncoder
 
@@ -132,7 +132,8 @@ class ColumnMonitor(Resumable):
         if never := facts["missing_columns"]:
             were, them, they = ("were", "them", "they count") if len(never) > 1 else ("was", "it", "it counts")
             sentences.append(
-                f"column{'s' * (len(never) > 1)} {listed(never, 10)} {were} learned, and no row has {them}: {they} as missing"
+                f"column{'s' * (len(never) > 1)} {format_names(never, 10)} {were} learned, and no row has {them}: "
+                f"{they} as missing"
             )
         for name, n in facts["unknown_columns"].items():
             alike = next((f". Is it {other!a}? It is written {name!a}" for other in never if _folded(other) == _folded(name)), "")
@@ -157,9 +158,9 @@ class ColumnMonitor(Resumable):
             return ""
         changes = []
         if gone := self.gone:
-            changes.append(f"{listed(gone, 5)} {'is' if len(gone) == 1 else 'are'} gone (it counts as missing)")
+            changes.append(f"{format_names(gone, 5)} {'is' if len(gone) == 1 else 'are'} gone (it counts as missing)")
         if new := [name for name, n in self._values.items() if name not in self._learned and 2 * n >= self.rows]:
-            changes.append(f"{listed(new, 5)} {'is' if len(new) == 1 else 'are'} new")
+            changes.append(f"{format_names(new, 5)} {'is' if len(new) == 1 else 'are'} new")
         return ", ".join(changes)
 
     @property
@@ -167,7 +168,7 @@ class ColumnMonitor(Resumable):
         """A sentence, if rows have columns, and none of them was learned; else an empty text."""
         if self._complete or not self._values or not self._learned.keys().isdisjoint(self._values):
             return ""
-        names = f"they have {listed(self._values, 5)}; learned were {listed(self._learned, 5)}"
+        names = f"they have {format_names(self._values, 5)}; learned were {format_names(self._learned, 5)}"
         return f"the rows have none of the columns that the model has learned ({names})"
 
 

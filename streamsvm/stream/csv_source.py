@@ -16,9 +16,9 @@ import numpy as np
 from streamsvm.core.text_rows import read_cells
 from streamsvm.files.messages import short_repr
 from streamsvm.stream.endpoints import StreamError
-from streamsvm.stream.lines import LONGEST_LINE, ByteStream
+from streamsvm.stream.lines import MAX_LINE_BYTES, ByteStream
 from streamsvm.stream.rows import parse_label
-from streamsvm.stream.sources import MOST_LINES, LinesChunk, TextSource, not_text
+from streamsvm.stream.sources import MAX_ROW_LINES, LinesChunk, TextSource, describe_decoding_error
 from streamsvm.stream.tables.chunk import BadRow, CachedTextParser, Chunk, Row, Table, UnparsedRows, Values, concatenate_rows
 from streamsvm.stream.tables.column_kinds import DATE, DROP
 from streamsvm.stream.tables.table_parser import TextParserOptions
@@ -100,13 +100,13 @@ class CSVSource(TextSource):
         lines = self._next_lines(1)
         if not lines and not self._reader.stream.stopped:
             raise StreamError(f"{self.name} is empty: its first line must name the columns")
-        if lines and len(lines[0]) > LONGEST_LINE:
-            raise self._header_error(f"the line is longer than {LONGEST_LINE:,} bytes")
+        if lines and len(lines[0]) > MAX_LINE_BYTES:
+            raise self._header_error(f"the line is longer than {MAX_LINE_BYTES:,} bytes")
         try:
             header, n, names = self._first_row(lines)
             header.decode(self._encoding)
         except UnicodeDecodeError as error:
-            raise self._header_error(not_text(self._encoding, error)) from None
+            raise self._header_error(describe_decoding_error(self._encoding, error)) from None
         except ValueError as error:
             if "new-line character" in str(error):
                 text = r"lines end with a carriage return alone. Convert it: tr '\r' '\n' < old.csv > new.csv"
@@ -148,10 +148,12 @@ class CSVSource(TextSource):
             while available:
                 for line in available:
                     n, size = n + 1, size + len(line)
-                    if n > MOST_LINES or size > LONGEST_LINE:
-                        raise csv.Error(f"a row has over {MOST_LINES:,} lines or {LONGEST_LINE:,} bytes: is a quote not closed?")
+                    if n > MAX_ROW_LINES or size > MAX_LINE_BYTES:
+                        raise csv.Error(
+                            f"a row has over {MAX_ROW_LINES:,} lines or {MAX_LINE_BYTES:,} bytes: is a quote not closed?"
+                        )
                     yield line.decode(self._encoding, errors="replace")
-                available = self._reader.lines(MOST_LINES, size)
+                available = self._reader.lines(MAX_ROW_LINES, size)
 
         try:
             cells: list[str] = next(self._reader_of(texts()), [])
@@ -217,14 +219,14 @@ class CSVSource(TextSource):
 
     def _n_lines_of_row(self, lines: list[bytes], first: int) -> int:
         """Return the number of lines of a row; 0 if some are missing, or if several are no row."""
-        texts = (lines[i].decode(self._encoding, errors="replace") for i in range(first, min(first + MOST_LINES, len(lines))))
+        texts = (lines[i].decode(self._encoding, errors="replace") for i in range(first, min(first + MAX_ROW_LINES, len(lines))))
         reader = self._reader_of(texts)
         try:
             cells: list[str] = next(reader, [])
         except csv.Error:
             return int(self.is_row(lines[first]))
         n: int = reader.line_num
-        fits = len(cells) == len(self._names) and sum(map(len, lines[first : first + n])) <= LONGEST_LINE
+        fits = len(cells) == len(self._names) and sum(map(len, lines[first : first + n])) <= MAX_LINE_BYTES
         return n if n == 1 or (fits and not self._is_header(cells)) else 0
 
     def _bad_chunk(self, row: BadRow) -> Chunk:

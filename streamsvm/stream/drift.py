@@ -34,7 +34,7 @@ class DriftWatch(Resumable):
         labels.
     on_drift
         What the loop does about a drift. ``"count"`` counts and logs it, and the model continues to follow it by learning.
-        ``"anew"`` also begins a new model, a clone that has learned nothing. This pays for learners that do not forget by
+        ``"reset"`` also begins a new model, a clone that has learned nothing. This pays for learners that do not forget by
         themselves if drifts are abrupt. With ADWIN, BSGD of 100 and 500 support vectors gained 1.0 points over 15 streams of
         10,000 to 16,000 rows, and up to 3.6 where labels were flipped; BSCA, which forgets, gained .2, and `SVMClassifier` .1.
         False alarms cost .4 points at most. Other detectors have more of them: ``benchmarks/drift.py``.
@@ -68,14 +68,14 @@ class DriftWatch(Resumable):
 
     def __init__(self, detector: Any, on_drift: OnDrift = "count") -> None:
         if on_drift not in get_args(OnDrift):
-            raise ValueError(f"on_drift must be 'count' or 'anew', not {on_drift!r}")
+            raise ValueError(f"on_drift must be 'count' or 'reset', not {on_drift!r}")
         if isinstance(detector, type) or not isinstance(detector, base.base.Base) or not hasattr(detector, "drift_detected"):
             raise ValueError(f"the detector must be one of river, such as river.drift.ADWIN(), not {short_repr(detector)}")
         if getattr(detector, "seed", 0) is None:
             raise ValueError(f"{type(detector).__name__} draws at random: give it a seed, so that a run can be repeated")
         self.detector: Any = detector
         self._binary = isinstance(detector, base.BinaryDriftDetector)  # for errors that are 0 or 1
-        self.renews: bool = on_drift == "anew"
+        self.resets_model: bool = on_drift == "reset"
         #: The detector and its parameters, taken before the first row, for some count in their parameters.
         self.description: str = f"{type(detector).__name__}({', '.join(f'{k}={v!r}' for k, v in detector._get_params().items())})"
         self._new = copy.deepcopy(detector)
@@ -84,12 +84,12 @@ class DriftWatch(Resumable):
         except Exception as error:  # noqa: BLE001 - river takes parameters as they are, until it computes with them
             raise ValueError(f"{self.description} cannot be fed: {error}") from None
         self.drifts: int = 0
-        self.due: bool = False
+        self.is_reset_due: bool = False
         self._name, self._regression = "", False
         # Since the last time that the detector told of something: errors, and how many; and their recent mean.
         self._sum, self._count, self._recent = 0.0, 0, 0.0
 
-    def begin(self, model: Any, regression: bool, name: str) -> None:
+    def start(self, model: Any, regression: bool, name: str) -> None:
         """Begin to watch a model over the stream of this name.
 
         A ValueError says that the detector is for labels and the model predicts numbers (``regression``), or the model cannot be
@@ -97,7 +97,7 @@ class DriftWatch(Resumable):
         """
         if self._binary and regression:
             raise ValueError(f"{self.description} is for errors of labels, and the model predicts numbers: try ADWIN")
-        if self.renews and not hasattr(model, "clone"):
+        if self.resets_model and not hasattr(model, "clone"):
             raise ValueError(f"a clone of the model is begun after a drift, and {type(model).__name__} has no clone()")
         self._name, self._regression = name, regression
 
@@ -125,9 +125,15 @@ class DriftWatch(Resumable):
         mean = self._sum / self._count
         if self._recent > mean:
             self.drifts += 1
-            self.due = self.renews
+            self.is_reset_due = self.resets_model
             fields = event(
-                "drift", source=self._name, row=row, drifts=self.drifts, recent_error=self._recent, error=mean, anew=self.renews
+                "drift",
+                source=self._name,
+                row=row,
+                drifts=self.drifts,
+                recent_error=self._recent,
+                error=mean,
+                reset=self.resets_model,
             )
             logger.warning(
                 "%s, row %d: drift: the error was %.4g, and is %.4g of late%s",
@@ -135,12 +141,12 @@ class DriftWatch(Resumable):
                 row,
                 mean,
                 self._recent,
-                ". A new model begins" if self.renews else "",
+                ". A new model begins" if self.resets_model else "",
                 extra=fields,
             )
         self._sum, self._count, self._recent = 0.0, 0, 0.0
 
-    def go_on(self, state: Any, detector: Any) -> None:
+    def restore(self, state: Any, detector: Any) -> None:
         """Continue from a saved `state` and its detector; ValueError if they are of another detector, or corrupt."""
         if isinstance(state, dict) and (before := str(state.get("description"))) != self.description:
             raise ValueError(f"drift was watched by {before[:_LONGEST]}, not {self.description}: ask for the same")

@@ -210,7 +210,7 @@ class _ZstdFile:
         """Leave the file to those who have opened it."""
 
 
-class HeldBytes(ByteStream):
+class BytesInMemory(ByteStream):
     """Bytes in memory, with the name of the stream that they are of."""
 
     def __init__(self, name: str, data: bytes) -> None:
@@ -226,9 +226,9 @@ class HeldBytes(ByteStream):
 
 
 #: A line is held in memory whole, so its length is bounded.
-LONGEST_LINE = 16 * 2**20
+MAX_LINE_BYTES = 16 * 2**20
 #: The end of a longer line is searched for within this many bytes.
-LONGEST_SKIPPED = 2**30
+MAX_SKIPPED_BYTES = 2**30
 #: A stream is recognised by digests of as many bytes at most: at its beginning, and before the position.
 FINGERPRINT_BYTES = 4096
 _END_BYTES = 2**16
@@ -239,7 +239,7 @@ def hex_digest(data: bytes) -> str:
     return hashlib.sha256(data).hexdigest()
 
 
-def digest_of_ends(path: str | Path, size: int, text: str) -> str:
+def digest_file_ends(path: str | Path, size: int, text: str) -> str:
     """Return a digest of a text, and of the first and the last 64 KiB of the first ``size`` bytes of a file."""
     with Path(path).open("rb") as file:
         digest = hashlib.sha256(text.encode() + file.read(min(_END_BYTES, size)))
@@ -249,7 +249,7 @@ def digest_of_ends(path: str | Path, size: int, text: str) -> str:
     return digest.hexdigest()
 
 
-def checked_encoding(name: str) -> str:
+def normalize_encoding(name: str) -> str:
     """Return the usual name of an encoding; raise a StreamError if it is unknown, or lines cannot be found in it."""
     try:
         usual = codecs.lookup(name).name
@@ -290,17 +290,17 @@ class LineReader:
         """Return the next lines with their newlines, at least one and at most ``most``, without consuming them.
 
         They begin ``after`` some bytes. At the end, the last line may have no newline; behind it, and if stopped, there is no
-        line. A line over `LONGEST_LINE` is cut.
+        line. A line over `MAX_LINE_BYTES` is cut.
         """
         begin = searched = self._at + after
         has_ended = False
-        while not has_ended and len(self._buffer) - begin <= LONGEST_LINE and self._buffer.find(b"\n", searched) < 0:
+        while not has_ended and len(self._buffer) - begin <= MAX_LINE_BYTES and self._buffer.find(b"\n", searched) < 0:
             searched = len(self._buffer)
             has_ended = not self._fill_buffer()
         rest = io.BytesIO(self._buffer)  # without a copy
         rest.seek(begin)
         lines = list(itertools.islice(rest, most))
-        is_part = lines and lines[-1][-1:] != b"\n" and len(lines[-1]) <= LONGEST_LINE
+        is_part = lines and lines[-1][-1:] != b"\n" and len(lines[-1]) <= MAX_LINE_BYTES
         return lines[:-1] if is_part and (self.stream.stopped or not has_ended) else lines
 
     def peek(self, size: int) -> bytes:
@@ -310,18 +310,18 @@ class LineReader:
     def consume(self, lines: Sequence[bytes]) -> None:
         """Consume lines that `lines` has returned; a line that was cut is consumed as a whole.
 
-        Raise a StreamError if it does not end within `LONGEST_SKIPPED` bytes: the stream may have no newlines at all.
+        Raise a StreamError if it does not end within `MAX_SKIPPED_BYTES` bytes: the stream may have no newlines at all.
         """
         first = self.offset
         self._at += sum(map(len, lines))
-        last, is_part = self.offset + LONGEST_SKIPPED, len(lines[-1]) > LONGEST_LINE and lines[-1][-1:] != b"\n"
+        last, is_part = self.offset + MAX_SKIPPED_BYTES, len(lines[-1]) > MAX_LINE_BYTES and lines[-1][-1:] != b"\n"
         while is_part:
             end = self._buffer.find(b"\n", self._at) + 1
             self._at = end or len(self._buffer)
             self._drop_consumed()
             if self.offset > last:
                 raise StreamError(
-                    f"{self.name}, after byte {first:,}: a line does not end within {LONGEST_SKIPPED:,} bytes. "
+                    f"{self.name}, after byte {first:,}: a line does not end within {MAX_SKIPPED_BYTES:,} bytes. "
                     "Is it text, with a row on each line?"
                 )
             is_part = not end and self._fill_buffer()

@@ -55,7 +55,7 @@ class RedactingFilter(logging.Filter):
 
 
 #: The filter that knows the secrets of this process: whoever is given one adds it.
-redacting: RedactingFilter = RedactingFilter()
+redacting_filter: RedactingFilter = RedactingFilter()
 
 
 class JSONFormatter(logging.Formatter):
@@ -97,14 +97,14 @@ def event(name: str, **fields: Any) -> dict[str, Any]:
     return {"fields": {"event": name, **fields}}
 
 
-def tell_checkpoint(logger: logging.Logger, path: str, rows: int, size: int, seconds: float) -> None:
+def log_checkpoint(logger: logging.Logger, path: str, rows: int, size: int, seconds: float) -> None:
     """Tell that a checkpoint was written: where, after how many rows, of how many bytes, and how long that took."""
     fields = event("checkpoint", path=path, rows=rows, seconds=round(seconds, 6), bytes=size)
     logger.info("checkpoint after %d rows, %d bytes in %.3f s: %s", rows, size, seconds, path, extra=fields)
 
 
 @contextmanager
-def json_lines(stream: TextIO, level: str = "info") -> Iterator[None]:
+def log_as_json(stream: TextIO, level: str = "info") -> Iterator[None]:
     """Write log records to a text stream as lines of JSON, without secrets, as long as the context lasts.
 
     ``level`` is the least of the records of this library and its connectors: ``"debug"``, ``"info"``, ``"warning"`` or
@@ -112,7 +112,7 @@ def json_lines(stream: TextIO, level: str = "info") -> Iterator[None]:
     """
     handler = logging.StreamHandler(stream)
     handler.setFormatter(JSONFormatter())
-    handler.addFilter(redacting)
+    handler.addFilter(redacting_filter)
     number: int = logging.getLevelNamesMapping()[level.upper()]
     handler.setLevel(number)
     root = logging.getLogger()

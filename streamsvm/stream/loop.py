@@ -15,17 +15,17 @@ from streamsvm.stream.drift import DriftWatch
 from streamsvm.stream.endpoints import START_AFRESH, Sink, Source
 from streamsvm.stream.progress import LearningCurve
 from streamsvm.stream.rows import (
-    MOST_LABELS,
+    MAX_LABELS,
     LabelRules,
     ValidatingPipeline,
-    checked_number,
-    columns_of,
-    differing_lines,
-    parameters_of,
+    describe_differences,
+    describe_parameters,
+    get_learned_columns,
+    parse_target,
 )
 from streamsvm.stream.stream_loop import LoopOptions, Metric, StreamLoop
 from streamsvm.stream.tables.chunk import Chunk
-from streamsvm.stream.weights import check_takes_weights
+from streamsvm.stream.weights import check_accepts_weights
 
 
 class LearningLoop(StreamLoop):
@@ -147,12 +147,12 @@ class LearningLoop(StreamLoop):
         if self._labels.classes is not None and len(self._labels.classes) > most:
             raise ValueError(f"{len(self._labels.classes)} classes are declared, and the model has max_classes={most}")
         if drift is not None:
-            drift.begin(model, self._regression, source.name)
-            self._at_once = self._at_once and not drift.renews  # for the next row is for another model
+            drift.start(model, self._regression, source.name)
+            self._at_once = self._at_once and not drift.resets_model  # for the next row is for another model
         self.drift = drift
         if source.weight is not None:
-            check_takes_weights(model, source.weight)
-        self._parameters = parameters_of(model)
+            check_accepts_weights(model, source.weight)
+        self._parameters = describe_parameters(model)
         self._begin_run()
 
     def _resume_run(self, folder: Path | str, checkpoint: Checkpoint) -> None:
@@ -170,7 +170,7 @@ class LearningLoop(StreamLoop):
             raise CheckpointError(text) from None
         if parameters != self._parameters:
             raise CheckpointError(
-                f"{folder} holds a model with other parameters: {differing_lines(str(parameters), self._parameters)}. "
+                f"{folder} holds a model with other parameters: {describe_differences(str(parameters), self._parameters)}. "
                 f"Ask for the same, {START_AFRESH}"
             )
         if scored != repr(self._scores):
@@ -180,17 +180,17 @@ class LearningLoop(StreamLoop):
                 f"{folder} was learned with the weight {weight!r}, not {self.source.weight!r}: ask for the same, {START_AFRESH}"
             )
         self._scores.resume(scores)
-        self._scores.labels.add_known_labels(self._labels.known)
+        self._scores.labels.add_known_labels(self._labels.known_labels)
         self._continue_at(folder, checkpoint)
         self.curve = curve
         self._pipeline = ValidatingPipeline(checkpoint.model)
-        self.columns.compare_with(columns_of(checkpoint.model), self._pipeline.encoder)
+        self.columns.compare_with(get_learned_columns(checkpoint.model), self._pipeline.encoder)
 
     def _resume_drift(self, folder: Path | str, facts: Any, detector: Any) -> None:
         if self.drift is None:
             raise CheckpointError(f"{folder} was learned with a detector of drift: give --drift, {START_AFRESH}")
         try:
-            self.drift.go_on(facts, detector)
+            self.drift.restore(facts, detector)
         except ValueError as error:
             raise CheckpointError(f"{folder}: {error}, {START_AFRESH}") from None
 
@@ -199,11 +199,11 @@ class LearningLoop(StreamLoop):
         if facts is not None:
             raise CheckpointError(f"{folder} was learned with labels from another stream: give --labels, {START_AFRESH}")
 
-    def _row_learner(self) -> Callable[..., Any]:
+    def _make_row_learner(self) -> Callable[..., Any]:
         # A weight is for the model alone; a row of weight 0 is scored and not learned. A label that is refused raises before
         # anything was learned.
         if not self._learns:
-            return super()._row_learner()
+            return super()._make_row_learner()
         pipeline, model, scores, labels = self._pipeline, self.model, self._scores, self._labels
         check, timings, regression, drift = pipeline.check_row, self.timings, self._regression, self.drift
         learned: set[Any] = set()  # labels that this model knows
@@ -211,14 +211,14 @@ class LearningLoop(StreamLoop):
         def learn(x: Any, y: Any, seen: Any, label: Any, probabilities: Any, w: float | None = None) -> Any:
             first = new = False
             if regression:
-                y = checked_number(y)
+                y = parse_target(y)
             else:
                 try:
                     first = y not in learned
                 except TypeError:
                     first = True
                 if first:
-                    new = labels.check(y)
+                    new = labels.check_is_new(y)
                     if pipeline.check_new_label is not None:
                         pipeline.check_new_label(seen, y)
             if check is not None:
@@ -237,11 +237,11 @@ class LearningLoop(StreamLoop):
                 return y
             self.learned += 1
             if new:
-                if not self._warned and (late := labels.late(y, self.learned - 1)):
+                if not self._warned and (late := labels.describe_late_label(y, self.learned - 1)):
                     self._warned = True
-                    warn(f"{self._row_place}: {late}")
+                    warn(f"{self._current_place}: {late}")
                 labels.add(y)
-            if first and len(learned) < MOST_LABELS:
+            if first and len(learned) < MAX_LABELS:
                 learned.add(y)
             if timings is not None:
                 timings.learned()
@@ -250,11 +250,11 @@ class LearningLoop(StreamLoop):
         return learn
 
     def _knows_label(self, y: Any) -> bool:
-        return y in self._labels.known
+        return y in self._labels.known_labels
 
-    def _take_all(self, chunk: Chunk) -> None:
+    def _process_chunk(self, chunk: Chunk) -> None:
         self._note_columns()
-        super()._take_all(chunk)
+        super()._process_chunk(chunk)
 
     def _note_columns(self) -> None:
         """Tell a new model in which order the source has its columns, if it has any."""
@@ -262,19 +262,19 @@ class LearningLoop(StreamLoop):
         if note is not None:
             note(self.source.columns)
 
-    def _take_one(self, chunk: Chunk, i: int) -> None:
-        super()._take_one(chunk, i)
-        if self.drift is not None and self.drift.due:
-            self.drift.due = False
+    def _process_row(self, chunk: Chunk, i: int) -> None:
+        super()._process_row(chunk, i)
+        if self.drift is not None and self.drift.is_reset_due:
+            self.drift.is_reset_due = False
             self._pipeline = ValidatingPipeline(self.model.clone())
             self._note_columns()
-            self._take = self._row_taker()
+            self._take = self._make_row_processor()
 
     @property
-    def _worth_saving(self) -> bool:
+    def _is_worth_saving(self) -> bool:
         return self.learned > 0
 
-    def _checkpoint_contents(self) -> tuple[Any, dict[str, Any], dict[str, Any]]:
+    def _make_checkpoint_parts(self) -> tuple[Any, dict[str, Any], dict[str, Any]]:
         facts = {
             "labels": self._labels.state,
             "parameters": self._parameters,

@@ -11,9 +11,9 @@ from river import base
 
 from streamsvm.core.transformers import merge_transformers
 from streamsvm.core.warning import warn
-from streamsvm.stream.checkpoint import Checkpoint, CheckpointError, Checkpoints, check_says_rows
+from streamsvm.stream.checkpoint import Checkpoint, CheckpointError, Checkpoints, check_row_count
 from streamsvm.stream.prediction import FollowedFolder
-from streamsvm.stream.rows import learner_of, listed, steps_of
+from streamsvm.stream.rows import find_learner, format_names, split_pipeline
 
 _KIND = "merged"
 _PARTS = "partition-*"
@@ -22,7 +22,7 @@ _READING = "label", "table", "key", "time"
 _MOST_NAMED = 5
 
 
-def merged(models: Sequence[Any]) -> Any:
+def merge_models(models: Sequence[Any]) -> Any:
     """Merge several models into one model of all the rows that they have learned.
 
     The models themselves stay as they are.
@@ -56,20 +56,20 @@ def merged(models: Sequence[Any]) -> Any:
     >>> models = [BoundedScaler() | BSGDClassifier(budget=50, scaling=None) for _ in range(2)]
     >>> for number, (x, y) in enumerate(datasets.Bananas()):
     ...     models[number % 2].learn_one(x, y)
-    >>> model = merged(models)
+    >>> model = merge_models(models)
     >>> model["BoundedScaler"].counts["1"], model["BSGDClassifier"].n_learned
     (5300, 5300)
     """
     if not models:
         raise ValueError("there is no model to merge: give at least one")
-    learner = learner_of(models[0])
+    learner = find_learner(models[0])
     if not hasattr(learner, "merge_with"):
         raise ValueError(
             f"models of {type(learner).__name__} cannot be merged: learn with BSGDClassifier or BSCAClassifier, their "
             "regressors, or a linear learner"
         )
     model = copy.deepcopy(models[0])
-    (transformers, last), *others = [steps_of(one) for one in (model, *models[1:])]
+    (transformers, last), *others = [split_pipeline(one) for one in (model, *models[1:])]
     if unlike := [steps for steps in others if len(steps[0]) != len(transformers) or type(steps[1]) is not type(last)]:
         raise ValueError(f"models of different steps cannot be merged: one ends in {last!r}, another one in {unlike[0][1]!r}")
     if not hasattr(last, "merge_with"):
@@ -87,14 +87,14 @@ def merged(models: Sequence[Any]) -> Any:
     return model
 
 
-class Merged(NamedTuple):
+class MergeResult(NamedTuple):
     """A model that was made of several: the rows that they have read together, its version, and those of each folder."""
 
     rows: int
     parts: dict[str, int]
 
 
-class PartMerger:
+class CheckpointMerger:
     """Merges the models in several folders of checkpoints, and writes the result as a checkpoint.
 
     Followers can use the merged model.
@@ -127,7 +127,7 @@ class PartMerger:
     ...         model.learn_one({"a": value}, value > 0.5)
     ...     with CheckpointFolder(parts / f"partition-{number}") as folder:
     ...         _ = folder.save(model, None, rows=2, position={})
-    >>> merger = PartMerger([parts], result)
+    >>> merger = CheckpointMerger([parts], result)
     >>> merger.step().rows, merger.step()
     (4, None)
     >>> result.newest().model.n_learned
@@ -146,12 +146,12 @@ class PartMerger:
         if newest is not None:
             if newest.header.get("kind") != _KIND:
                 raise CheckpointError(f"{checkpoints.path} holds checkpoints of a learner, not merged models: give another place")
-            check_says_rows(checkpoints.path, newest)
+            check_row_count(checkpoints.path, newest)
             _check_estimator(checkpoints.path, newest)
             self._rows = newest.header["rows"]
         self._part_folders()
 
-    def step(self) -> Merged | None:
+    def step(self) -> MergeResult | None:
         """Merge the newest models if one of them has changed since the last step.
 
         Return None if none has changed, or there is no model. A checkpoint that cannot be read gives a warning, once, and the
@@ -181,13 +181,13 @@ class PartMerger:
                 "begun anew? Give another place for the merged model"
             )
         try:
-            model = merged([part.model for part in parts.values()])
+            model = merge_models([part.model for part in parts.values()])
         except ValueError as error:
-            raise CheckpointError(f"{listed(paths, _MOST_NAMED)}: {error}") from error
+            raise CheckpointError(f"{format_names(paths, _MOST_NAMED)}: {error}") from error
         names = {path.name if len({part.name for part in counts}) == len(counts) else str(path): n for path, n in counts.items()}
         self._checkpoints.save(model, None, rows=rows, position=reading[0], kind=_KIND, parts=names)
         self._rows = rows
-        return Merged(rows, names)
+        return MergeResult(rows, names)
 
     def _part_folders(self) -> list[Path]:
         folders: dict[Path, Path] = {}

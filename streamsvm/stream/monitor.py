@@ -22,7 +22,7 @@ from streamsvm.stream.endpoints import Closeable
 from streamsvm.stream.loop import LearningLoop
 from streamsvm.stream.page import make_live_state, render_page, to_json_number
 from streamsvm.stream.progress import Progress, Timings
-from streamsvm.stream.rows import learner_of
+from streamsvm.stream.rows import find_learner
 from streamsvm.stream.stream_loop import StreamLoop
 
 logger: logging.Logger = logging.getLogger(__name__)
@@ -165,7 +165,7 @@ class Monitor(Closeable):
         facts, now, timings = [], time.monotonic(), self._loop.timings
         for partition, loop in loops.items():
             of = f" of partition {partition}" * bool(partition)
-            learner, saved = learner_of(loop.model), loop.saved_rows
+            learner, saved = find_learner(loop.model), loop.saved_rows
             verb = "saved"
             if not isinstance(loop, LearningLoop):
                 verb, saved = "in use", getattr(loop, "version", 0) or None
@@ -193,7 +193,7 @@ class Monitor(Closeable):
         loops, lag = self._named_loops(), self._stream.lag()
         progress = [self._progress_of(partition, loop) for partition, loop in loops.items()]
         learning = [one for one in progress if one.learns]
-        sizes = [getattr(learner_of(loop.model), "n_support", None) for loop in loops.values()]
+        sizes = [getattr(find_learner(loop.model), "n_support", None) for loop in loops.values()]
         return {
             "seconds": round(time.monotonic() - self._began, 2),
             "rows": sum(one.rows for one in progress),
@@ -282,7 +282,7 @@ class Families:
             self.counter("predicted_rows", "Rows that were predicted", progress.predicted)
         for kind, count in progress.refused.items():
             self.counter("refused_rows", "Rows that were refused, by kind of reason", count, reason=kind)
-        learner = learner_of(loop.model)
+        learner = find_learner(loop.model)
         for name, (of, text) in _GAUGES.items():
             if hasattr(learner, name):
                 self.gauge(of, text, getattr(learner, name))

@@ -18,7 +18,7 @@ from streamsvm.stream.checkpoint import Checkpoints
 from streamsvm.stream.csv_source import CSVSource
 from streamsvm.stream.endpoints import START_AFRESH, Position, Sink, Source, StreamError
 from streamsvm.stream.json_objects import JSONLinesSource
-from streamsvm.stream.lines import ByteStream, digest_of_ends
+from streamsvm.stream.lines import ByteStream, digest_file_ends
 from streamsvm.stream.sinks import FileSink
 from streamsvm.stream.sources import LIBSVMSource, TextSource
 from streamsvm.stream.tables.chunk import Chunk
@@ -30,14 +30,14 @@ from streamsvm.stream.weights import WeightedSource
 _PATTERN = frozenset("*?[")
 
 
-def source_files(spec: str | Sequence[str]) -> list[str]:
+def list_source_files(spec: str | Sequence[str]) -> list[str]:
     """Return the files that a folder or a pattern such as ``data/*.csv`` names, sorted by name, or each of several names.
 
     Of a folder, they are those with a suffix of a format whose names begin with neither ``.`` nor ``_``. Empty files are left
     out, and each file is read once. There are none for a name that is neither. A StreamError says that there are no such files.
     """
     if not isinstance(spec, str):
-        files = _distinct_paths(path for each in spec for path in source_files(each) or [each])
+        files = _distinct_paths(path for each in spec for path in list_source_files(each) or [each])
         if others := [path for path in files if not Path(path).is_file()]:
             raise StreamError(f"{others[0]} is no file: several sources are files, folders or patterns")
         return files
@@ -101,7 +101,7 @@ class FilesSource(Source):
             if self._stopped or self._done + 1 == len(self._paths):
                 return None
             self._check_columns()
-            self._digest = digest_of_ends(self._paths[self._done], size, f"{self._digest}:{size}:")
+            self._digest = digest_file_ends(self._paths[self._done], size, f"{self._digest}:{size}:")
             self._done += 1
             self._open_next()
 
@@ -147,7 +147,7 @@ class FilesSource(Source):
             self._check_columns()
             for path in self._paths[:done]:
                 size = _file_size(path)
-                self._digest = digest_of_ends(path, size, f"{self._digest}:{size}:")
+                self._digest = digest_file_ends(path, size, f"{self._digest}:{size}:")
             if self._digest != before:
                 raise StreamError(
                     f"{self.name}: the files before {self._paths[done]} are not those {done} of the checkpoint: one is gone, "
@@ -193,16 +193,16 @@ _TEXTS: dict[str, type[TextSource]] = {"csv": CSVSource, "jsonl": JSONLinesSourc
 _FORMATS = (*_TEXTS, *KINDS)
 
 
-def format_of(spec: str | Sequence[str], format: str | None = None) -> str | None:  # noqa: A002
+def detect_format(spec: str | Sequence[str], format: str | None = None) -> str | None:  # noqa: A002
     """The format of files or a text stream, from ``format`` or else from the suffix; None for a URL.
 
     A StreamError says that neither names one, or that files have several.
 
-    >>> format_of("rows.csv.gz"), format_of("-", "libsvm"), format_of("kafka://host:9092/topic")
+    >>> detect_format("rows.csv.gz"), detect_format("-", "libsvm"), detect_format("kafka://host:9092/topic")
     ('csv', 'libsvm', None)
     """
-    if files := source_files(spec):
-        formats = {format_of(path, format): path for path in files}
+    if files := list_source_files(spec):
+        formats = {detect_format(path, format): path for path in files}
         if len(formats) > 1:
             one, other = list(formats.values())[:2]
             raise StreamError(f"{one} and {other} have two formats: name those of one by a pattern, such as 'data/*.csv'")
@@ -225,10 +225,10 @@ def format_of(spec: str | Sequence[str], format: str | None = None) -> str | Non
     return format
 
 
-def name_of(spec: str | Sequence[str]) -> str:
+def format_source_name(spec: str | Sequence[str]) -> str:
     """The name of a source in messages.
 
-    >>> name_of("-"), name_of(["a.csv", "b.csv", "c.csv"])
+    >>> format_source_name("-"), format_source_name(["a.csv", "b.csv", "c.csv"])
     ('-', 'a.csv and 2 more')
     """
     return spec if isinstance(spec, str) else f"{spec[0]} and {len(spec) - 1} more"
@@ -299,7 +299,7 @@ def open_source(
             raise StreamError(f"{place}: column {weight!r} cannot hold the weight: it is the label, or dropped")
         if OTHER_COLUMNS in columns:
             reading["columns"] = {weight: NUMBER, **columns}
-    kind, files, name = format_of(place, format), source_files(place), name_of(place)
+    kind, files, name = detect_format(place, format), list_source_files(place), format_source_name(place)
     if kind is not None and start is not None:
         raise StreamError(f"{name} is read from its first row: to begin at {start} is for streams with a URL")
     if kind is not None and group is not None:
@@ -364,8 +364,8 @@ def open_worker(spec: str, **how: Any) -> Any:
 def open_checkpoints(spec: str, **how: Any) -> Checkpoints:
     """Open the stream with a URL as a place for checkpoints, where another process may follow them; as `open_worker`.
 
-    It stands where a `CheckpointFolder` does, and has ``group``, whose offsets it commits, and ``sink_of(url, options)``, a sink
-    whose messages count from the next checkpoint on, or None.
+    It stands where a `CheckpointFolder` does, and has ``group``, whose offsets it commits, and ``try_open_sink(url, options)``,
+    a sink whose messages count from the next checkpoint on, or None.
     """
     opened: Checkpoints = _open_by_package("open_checkpoints", spec, "takes no checkpoints: give a folder, or a topic", how)
     return opened

@@ -14,10 +14,10 @@ from river import base, compose
 from streamsvm.core.warning import warn
 from streamsvm.files.messages import short_repr
 from streamsvm.stream.batches import Batch, supports_batches
-from streamsvm.stream.checkpoint import Checkpoint, CheckpointError, CheckpointFolder, check_says_rows, read_newest
+from streamsvm.stream.checkpoint import Checkpoint, CheckpointError, CheckpointFolder, check_row_count, read_newest
 from streamsvm.stream.endpoints import Prediction, Sink, Source, StreamError
 from streamsvm.stream.logs import event
-from streamsvm.stream.rows import ValidatingPipeline, columns_of, gives_probabilities
+from streamsvm.stream.rows import ValidatingPipeline, get_learned_columns, has_probabilities
 from streamsvm.stream.stream_loop import LoopOptions, Metric, StreamLoop
 from streamsvm.stream.tables.chunk import Chunk
 
@@ -116,9 +116,9 @@ class FollowedFolder(Follower):
             return None
         self._seen = seen
         checkpoint = read_newest(self.path, self._trusted)
-        if checkpoint.is_beginning:
+        if checkpoint.is_start:
             return None
-        check_says_rows(self.path, checkpoint)
+        check_row_count(self.path, checkpoint)
         return checkpoint
 
     def _look_for_newest(self) -> Checkpoint | None:
@@ -227,8 +227,8 @@ class PredictionLoop(StreamLoop):
             ) from None
         self._continue_at(folder, checkpoint)
 
-    def _row_taker(self) -> Callable[[Any, Any], Prediction | None]:
-        take_row = super()._row_taker()
+    def _make_row_processor(self) -> Callable[[Any, Any], Prediction | None]:
+        take_row = super()._make_row_processor()
 
         def take(x: Any, y: Any) -> Prediction | None:
             prediction = take_row(x, y)
@@ -238,19 +238,19 @@ class PredictionLoop(StreamLoop):
 
         return take
 
-    def _take_all(self, chunk: Chunk) -> None:
+    def _process_chunk(self, chunk: Chunk) -> None:
         self._follow_on()
-        super()._take_all(chunk)
+        super()._process_chunk(chunk)
         if not self._told_foreign and (foreign := self.columns.foreign):
             self._told_foreign = True
             warn(f"{self.source.name}: {foreign}")
 
-    def _take_one(self, chunk: Chunk, i: int) -> None:
+    def _process_row(self, chunk: Chunk, i: int) -> None:
         self._follow_on()
-        super()._take_one(chunk, i)
+        super()._process_row(chunk, i)
 
-    def _take_together(self, rows: Batch) -> dict[str, Sequence[Any]] | None:
-        columns = super()._take_together(rows)
+    def _predict_batch(self, rows: Batch) -> dict[str, Sequence[Any]] | None:
+        columns = super()._predict_batch(rows)
         return columns if columns is None or self._follow is None else {**columns, "model": [self.version] * len(rows.y)}
 
     def _follow_on(self) -> None:
@@ -259,16 +259,16 @@ class PredictionLoop(StreamLoop):
                 pipeline = ValidatingPipeline(newer.model, learns=False)
             except ValueError as error:  # the place of the models is at fault, and not the row
                 warn(
-                    f"{self._row_place}: what came after {newer.version:,} rows cannot be used: {error}: "
+                    f"{self._current_place}: what came after {newer.version:,} rows cannot be used: {error}: "
                     "the model before it stays"
                 )
                 return
             self._pipeline = pipeline
-            self._has_probabilities = not self._regression and gives_probabilities(pipeline.last_step)
-            self.columns.compare_with(columns_of(newer.model), pipeline.encoder)
+            self._has_probabilities = not self._regression and has_probabilities(pipeline.last_step)
+            self.columns.compare_with(get_learned_columns(newer.model), pipeline.encoder)
             self.version = newer.version
             logger.info("predicting by the model after %d rows", newer.version, extra=event("model", version=newer.version))
-            self._take = self._row_taker()
+            self._take = self._make_row_processor()
             self._at_once = self._at_once and supports_batches(pipeline, learns=False)
 
     def _check_end(self) -> None:
@@ -278,5 +278,5 @@ class PredictionLoop(StreamLoop):
                 f"{self.source.name}: to the end, {foreign}: the predictions say nothing. Is it a model of these rows?"
             )
 
-    def _checkpoint_contents(self) -> tuple[Any, Any, dict[str, Any]]:
+    def _make_checkpoint_parts(self) -> tuple[Any, Any, dict[str, Any]]:
         return None, {"columns": self.columns.state}, {"kind": _KIND}

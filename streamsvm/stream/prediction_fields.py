@@ -12,7 +12,7 @@ from streamsvm.core.checks import finite_or_none, to_python_scalar
 from streamsvm.files.messages import short_repr
 from streamsvm.stream.checkpoint import CheckpointError
 from streamsvm.stream.endpoints import START_AFRESH, Sink, Source, StreamError
-from streamsvm.stream.rows import RowError, listed, steps_of
+from streamsvm.stream.rows import RowError, format_names, split_pipeline
 from streamsvm.stream.tables.chunk import Chunk, MessageColumns
 from streamsvm.stream.tables.table_parser import Names, validate_names
 
@@ -39,7 +39,7 @@ PROBABILITIES = ComputedFields(
 
 def make_conformal_fields(model: Any) -> ComputedFields | None:
     """Return fields for a conformal model's interval (``low``, ``high``) or label set (``labels``); None for other models."""
-    last_step = steps_of(model)[1]
+    last_step = split_pipeline(model)[1]
     if hasattr(last_step, "predict_interval_one"):
         return ComputedFields(
             ("low", "high"), lambda model, x: [*map(finite_or_none, _call_last_step(model, x, "predict_interval_one"))]
@@ -51,7 +51,7 @@ def make_conformal_fields(model: Any) -> ComputedFields | None:
 
 def _call_last_step(model: Any, x: Any, method_name: str) -> Any:
     """Call a method of a pipeline's last step with the transformed row."""
-    transformers, last_step = steps_of(model)
+    transformers, last_step = split_pipeline(model)
     for transformer in transformers:
         x = transformer.transform_one(x)
     return getattr(last_step, method_name)(x)
@@ -148,7 +148,8 @@ def to_json_columns(names: Sequence[str], columns: Sequence[Sequence[Any]]) -> l
         for row in zip(*converted, strict=True):
             if sum(len(value) for value in row if value.__class__ is str) > MAX_COPIED_CHARS:
                 raise RowError(
-                    "too long", f"the passthrough columns have more than {MAX_COPIED_CHARS:,} characters: {listed(names, 5)}"
+                    "too long",
+                    f"the passthrough columns have more than {MAX_COPIED_CHARS:,} characters: {format_names(names, 5)}",
                 )
     return converted
 

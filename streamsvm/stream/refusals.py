@@ -21,10 +21,10 @@ _GRACE = 100  # refused rows before a share is one
 _LEAVE_OUT = "To skip such rows: --on-error skip; to save them too: --on-error PATH; in Python: LearningLoop(on_error=...)"
 
 
-class Refusals(Resumable):
+class RefusedRowHandler(Resumable):
     """Decides what becomes of a row that was refused. The parameters are those of `LearningLoop` that begin with ``error``.
 
-    >>> refusals = Refusals("skip", limit=1)
+    >>> refusals = RefusedRowHandler("skip", limit=1)
     >>> refusals.add(7, "rows.csv, line 9", b"1,x", "malformed", "2 cells for 3 columns")
     >>> dict(refusals.counts)
     {'malformed': 1}

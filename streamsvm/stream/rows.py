@@ -22,8 +22,8 @@ from streamsvm.stream.tables.values import parse_number
 
 #: The largest number of float32.
 #: The types of numbers.
-NUMBERS = (int, float, np.number, np.bool_)
-LONGEST_NUMBER = 400  # characters
+NUMBER_TYPES = (int, float, np.number, np.bool_)
+MAX_NUMBER_CHARS = 400  # characters
 
 
 class RowError(ValueError):
@@ -59,14 +59,14 @@ class ValidatingPipeline:
         self.model = model
         #: Checks a row, and transforms it for `last_step`; None if neither is needed.
         self.prepare_row: Callable[[Any], Any] | None = None
-        steps, last = steps_of(model)
+        steps, last = split_pipeline(model)
         self._steps = steps
         #: The step that predicts; the model itself if it is no pipeline.
         self.last_step: Any = last
         if isinstance(model, type) or not (hasattr(last, "predict_one") and hasattr(last, "learn_one")):
             kind = repr(model) if model is None or isinstance(model, str | type) else f"a {type(model).__name__}"
             raise ValueError(f"the model must be a classifier or a regressor, or a pipeline that ends in one, not {kind}")
-        checker = last if hasattr(last, "check_one") else learner_of(last)
+        checker = last if hasattr(last, "check_one") else find_learner(last)
         #: Raises a ValueError where `last_step` would refuse to learn a row and its label; None if it cannot tell.
         self.check_row: Callable[[Any, Any], None] | None = getattr(checker, "check_one", None)
         #: Whether `last_step` is a learner of this library with nothing before it.
@@ -131,7 +131,7 @@ class ValidatingPipeline:
         return tuple(guilty[:1])
 
 
-def steps_of(model: Any) -> tuple[list[Any], Any]:
+def split_pipeline(model: Any) -> tuple[list[Any], Any]:
     """Return the transformers of a pipeline in their order, also of pipelines in it, and what stands at its end."""
     steps: list[Any] = []
     while isinstance(model, compose.Pipeline) and model.steps:
@@ -140,10 +140,10 @@ def steps_of(model: Any) -> tuple[list[Any], Any]:
     return steps, model
 
 
-def learner_of(model: Any) -> Any:
+def find_learner(model: Any) -> Any:
     """Return the learner of a model: the last step of a pipeline, or what it has within that scales targets or chooses labels."""
     while True:
-        model = steps_of(model)[1]
+        model = split_pipeline(model)[1]
         if hasattr(model, "wrapped_learner"):
             model = model.wrapped_learner
         elif isinstance(model, base.Wrapper) and hasattr(model, "regressor"):
@@ -152,7 +152,7 @@ def learner_of(model: Any) -> Any:
             return model
 
 
-def gives_probabilities(model: Any) -> bool:
+def has_probabilities(model: Any) -> bool:
     """Whether a classifier has probabilities, which not all of river's have."""
     own = getattr(type(model), "predict_proba_one", None)
     return own is not None and own is not base.Classifier.predict_proba_one
@@ -197,10 +197,10 @@ def check_numbers(x: Mapping[Any, Any]) -> None:
 
 def is_number(value: Any) -> bool:
     """Whether a value is a real number, of Python or numpy."""
-    return isinstance(value, NUMBERS) and not isinstance(value, np.complexfloating)
+    return isinstance(value, NUMBER_TYPES) and not isinstance(value, np.complexfloating)
 
 
-def reason_of(error: Exception, x: Any, pipeline: ValidatingPipeline) -> tuple[str, str]:
+def classify_error(error: Exception, x: Any, pipeline: ValidatingPipeline) -> tuple[str, str]:
     """The kind and the message of an error about a row, with the feature at fault if the message names none."""
     text = str(error) if isinstance(error, ValueError | TypeError) else f"{type(error).__name__}: {error}"
     if isinstance(error, RowError):
@@ -221,16 +221,16 @@ def reason_of(error: Exception, x: Any, pipeline: ValidatingPipeline) -> tuple[s
     return "model", text
 
 
-def checked_number(y: Any) -> float:
+def parse_target(y: Any) -> float:
     """Return a label that is a number to predict, which may be its text; RowError if it is not a finite number."""
     try:
-        is_text = isinstance(y, str) and len(y) < LONGEST_NUMBER
+        is_text = isinstance(y, str) and len(y) < MAX_NUMBER_CHARS
         return validate_target(parse_number(y) if is_text else float(y) if isinstance(y, numbers.Real | Decimal) else y)
     except (ValueError, OverflowError):
         raise RowError("label", f"label {short_repr(y)} is not a finite number to predict") from None
 
 
-def listed(names: Iterable[Any], most: int) -> str:
+def format_names(names: Iterable[Any], most: int) -> str:
     """The first ``most`` names, for a message."""
     names = list(map(repr, names))
     return ", ".join(names[:most]) + (", ..." if len(names) > most else "")
@@ -277,9 +277,9 @@ def parse_libsvm_label(text: str) -> Any:
 
 
 #: After so many rows, a new label is seldom meant, and a label that has not come is seldom late.
-SETTLED = 1000
+SETTLED_ROWS = 1000
 _PLAIN = (bool, int, float, str)
-MOST_LABELS = 4096  # that are remembered; a label beyond is checked each time
+MAX_LABELS = 4096  # that are remembered; a label beyond is checked each time
 
 
 class LabelRules:
@@ -290,7 +290,7 @@ class LabelRules:
 
     >>> rules = LabelRules()
     >>> rules.add(1)
-    >>> rules.check("1")
+    >>> rules.check_is_new("1")
     Traceback (most recent call last):
         ...
     streamsvm.stream.rows.RowError: label '1' is a str, but the labels before it are ints (such as 1). ...
@@ -301,37 +301,37 @@ class LabelRules:
             raise ValueError(f"classes must be a list of labels, not the text {classes!r}")
         self.classes: list[Any] | None = None if classes is None else [_plain_label(y) for y in classes]
         #: The labels that were learned, or are declared, as keys.
-        self.known: dict[Any, None] = {} if self.classes is None else dict.fromkeys(self.classes)
+        self.known_labels: dict[Any, None] = {} if self.classes is None else dict.fromkeys(self.classes)
         if self.classes is None:
             return
-        if len(self.known) != len(self.classes) or len(self.known) < 2 or not all(isinstance(y, _PLAIN) for y in self.known):
+        if not 2 <= len(self.known_labels) == len(self.classes) or not all(isinstance(y, _PLAIN) for y in self.classes):
             raise ValueError(f"classes must be at least two different bools, ints, floats or texts, not {self.classes!r}")
 
-    def check(self, y: Any) -> bool:
+    def check_is_new(self, y: Any) -> bool:
         """Whether a label is a new one; RowError if it is none of the stream."""
         try:
-            if y in self.known:
+            if y in self.known_labels:
                 return False
         except TypeError:
             raise RowError("label", f"label {y!r} is a {type(y).__name__}: a label must be a bool, an int or a str") from None
         y = _plain_label(y)
-        if y in self.known:
+        if y in self.known_labels:
             return False
         if self.classes is not None:
-            raise RowError("label", f"label {short_repr(y)} is not among those declared: {listed(self.classes, 10)}")
+            raise RowError("label", f"label {short_repr(y)} is not among those declared: {format_names(self.classes, 10)}")
         if y.__class__ is float and not math.isfinite(y):
             raise RowError("label", f"label {y!r} is no label: do not learn rows without one")
         if y.__class__ is str and not y.strip():
             raise RowError("label", f"label {short_repr(y)} is empty. {_DECLARE}")
         if y.__class__ is str and any("\ud800" <= letter <= "\udfff" for letter in y):
             raise RowError("label", f"label {short_repr(y)} is no text: it has half of a surrogate pair")
-        if not self.known:
+        if not self.known_labels:
             return True
-        first = next(iter(self.known))
+        first = next(iter(self.known_labels))
         if y.__class__ is first.__class__ or not isinstance(y, _PLAIN) or not isinstance(first, _PLAIN):
-            return len(self.known) < MOST_LABELS
+            return len(self.known_labels) < MAX_LABELS
         if {y.__class__, first.__class__} == {int, float} and float(y).is_integer() and float(first).is_integer():
-            return len(self.known) < MOST_LABELS
+            return len(self.known_labels) < MAX_LABELS
         numbers = "If they are numbers to predict: --regression, or a regressor. " * (is_number(first) and _reads_as_number(y))
         raise RowError(
             "label",
@@ -340,22 +340,22 @@ class LabelRules:
         )
 
     def add(self, y: Any) -> None:
-        """Know a label that `check` has called new, once its row was learned."""
-        self.known[_plain_label(y)] = None
+        """Know a label that `check_is_new` has called new, once its row was learned."""
+        self.known_labels[_plain_label(y)] = None
 
-    def late(self, y: Any, rows: int) -> str:
+    def describe_late_label(self, y: Any, rows: int) -> str:
         """Return a warning where a new label comes after so many rows that it may be a mistake; else an empty text."""
-        if rows < SETTLED or self.classes is not None:
+        if rows < SETTLED_ROWS or self.classes is not None:
             return ""
         return (
-            f"the label {short_repr(y)} is new after {rows:,} rows with {listed(self.known, 5)}. If it is a mistake, declare the "
-            "labels, and rows with another one are refused: --labels-are A,B, or LearningLoop(classes=[...])"
+            f"the label {short_repr(y)} is new after {rows:,} rows with {format_names(self.known_labels, 5)}. If it is a "
+            "mistake, declare the labels, and rows with another one are refused: --labels-are A,B, or LearningLoop(classes=[...])"
         )
 
     @property
     def state(self) -> dict[str, Any]:
         """The state that a checkpoint saves: the labels declared, and those known."""
-        known = [y for y in self.known if isinstance(y, _PLAIN)]
+        known = [y for y in self.known_labels if isinstance(y, _PLAIN)]
         return {"classes": self.classes, "seen": known}
 
     def resume(self, state: Any) -> None:
@@ -363,7 +363,7 @@ class LabelRules:
         classes, known = state["classes"], list(state["seen"])
         if self.classes is None:
             self.__init__(classes)  # type: ignore[misc]
-            self.known |= dict.fromkeys(known)
+            self.known_labels |= dict.fromkeys(known)
 
 
 _DECLARE = "If it is a label, declare all of them: --labels-are A,B,C, or LearningLoop(classes=[...])"
@@ -371,7 +371,7 @@ _DECLARE = "If it is a label, declare all of them: --labels-are A,B,C, or Learni
 
 def _reads_as_number(y: Any) -> bool:
     try:
-        return math.isfinite(float(y)) and len(str(y)) < LONGEST_NUMBER
+        return math.isfinite(float(y)) and len(str(y)) < MAX_NUMBER_CHARS
     except (TypeError, ValueError, OverflowError):
         return False
 
@@ -383,18 +383,18 @@ def _plain_label(y: Any) -> Any:
         raise RowError("label", f"label {error}") from None
 
 
-def columns_of(model: Any) -> list[Any]:
+def get_learned_columns(model: Any) -> list[Any]:
     """Return the columns that a model has learned; none where transformers make features of others, and do not tell."""
-    steps, last = steps_of(model)
+    steps, last = split_pipeline(model)
     if not steps:
-        return list(getattr(learner_of(last), "feature_names", ()))
+        return list(getattr(find_learner(last), "feature_names", ()))
     for name in ("learned_columns", "counts"):  # of an encoder, of a scaler
         if isinstance(learned := getattr(steps[0], name, None), list | Mapping):
             return list(learned)
     return []
 
 
-def parameters_of(model: Any) -> str:
+def describe_parameters(model: Any) -> str:
     """Return the parameters of a model that has learned nothing."""
     # Taken before the first row, for some models show state in their repr; without addresses in memory. A wrapper's repr says
     # of what it wraps the name only.
@@ -407,7 +407,7 @@ def parameters_of(model: Any) -> str:
     return re.sub(r" at 0x[0-9a-f]+", "", "\n".join(texts))
 
 
-def differing_lines(then: str, now: str) -> str:
+def describe_differences(then: str, now: str) -> str:
     """Say which lines of the parameters of two models differ."""
     before, after = (Counter(filter(None, (line.strip(" (),") for line in text.splitlines()))) for text in (then, now))
     learned, asked = (", ".join((one - other).elements()) for one, other in ((before, after), (after, before)))

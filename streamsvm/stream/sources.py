@@ -15,13 +15,13 @@ from streamsvm.core.checks import validate_count
 from streamsvm.core.text_rows import read_pairs
 from streamsvm.files.messages import short_repr
 from streamsvm.stream.endpoints import START_AFRESH, Position, Source, StreamError
-from streamsvm.stream.lines import LONGEST_LINE, ByteStream, LineReader, checked_encoding, hex_digest
+from streamsvm.stream.lines import MAX_LINE_BYTES, ByteStream, LineReader, hex_digest, normalize_encoding
 from streamsvm.stream.rows import parse_libsvm_label
 from streamsvm.stream.tables.chunk import BadRow, CachedTextParser, Chunk, Row, Table, UnparsedRows, concatenate_rows
 from streamsvm.stream.tables.table_parser import ParserOptions, TableParser, TextParserOptions
 from streamsvm.stream.tables.values import parse_number
 
-MOST_LINES = 1000  # of a row of CSV: a quote that is not closed within them is an error
+MAX_ROW_LINES = 1000  # of a row of CSV: a quote that is not closed within them is an error
 
 
 class TableSource(Source):
@@ -92,7 +92,7 @@ class TextSource(TableSource):
     ) -> None:
         encoding = parser_options.pop("encoding", "utf-8")
         super().__init__(label, parser_options)
-        self._encoding = checked_encoding(encoding)
+        self._encoding = normalize_encoding(encoding)
         self._reads = bool(self._options)
         if self._encoding != "utf-8":
             self._options["encoding"] = self._encoding
@@ -106,12 +106,12 @@ class TextSource(TableSource):
         """Return the next available rows, as `Source.read`."""
         self._begin()
         lines = [] if self._ended else self._next_lines(most)
-        if lines and lines[-1][-1:] != b"\n" and len(lines[-1]) <= LONGEST_LINE and not self._has_row(lines[-1]):
+        if lines and lines[-1][-1:] != b"\n" and len(lines[-1]) <= MAX_LINE_BYTES and not self._has_row(lines[-1]):
             lines.pop()  # the beginning of a row may be appended to it later
         if not lines:
             self._ended = True
             return None
-        n_blank = next((i for i, line in enumerate(lines) if len(line) > LONGEST_LINE or self._has_row(line)), len(lines))
+        n_blank = next((i for i, line in enumerate(lines) if len(line) > MAX_LINE_BYTES or self._has_row(line)), len(lines))
         if n_blank:
             self._consume(lines[:n_blank], n_blank)
         if n_blank == len(lines):
@@ -158,12 +158,12 @@ class TextSource(TableSource):
 
     def row_of(self, line: bytes, place: str) -> Row | BadRow:
         """Return the row of a line that is one."""
-        if len(line) > LONGEST_LINE:
-            return BadRow(place, line, f"the line is longer than {LONGEST_LINE:,} bytes")
+        if len(line) > MAX_LINE_BYTES:
+            return BadRow(place, line, f"the line is longer than {MAX_LINE_BYTES:,} bytes")
         try:
             return self._parse_line(line.decode(self._encoding))
         except UnicodeDecodeError as error:
-            reason = not_text(self._encoding, error)
+            reason = describe_decoding_error(self._encoding, error)
         except ValueError as error:
             reason = str(error)
         return BadRow(place, line, reason)
@@ -254,7 +254,7 @@ class TextSource(TableSource):
         """Read the lines before the first row, if the format has any."""
 
 
-def not_text(encoding: str, error: UnicodeDecodeError) -> str:
+def describe_decoding_error(encoding: str, error: UnicodeDecodeError) -> str:
     """Say that a line is not in an encoding."""
     return (
         f"not {encoding.upper()}: {error.reason} at byte {error.start} of the line. Fix it, or give the encoding, "
@@ -365,12 +365,12 @@ class LIBSVMSource(TextSource):
         return Table(tuple(names), list(X.T), _LIBSVM_LABELS.of(texts, odd), None, odd.rows)
 
     def _parse_line(self, line: str) -> Row:
-        if (row := parse_pairs(line)) is None:
+        if (row := parse_libsvm_line(line)) is None:
             raise ValueError("no row")
         return row
 
 
-def parse_pairs(line: str) -> Row | None:
+def parse_libsvm_line(line: str) -> Row | None:
     """Return the row of a line of LIBSVM text, None if it has none; ValueError says why it cannot be read."""
     label, *cells = line.partition("#")[0].split() or [""]
     if not label and not cells:

@@ -28,17 +28,17 @@ from streamsvm.stream.prediction_fields import (
     select_probabilities,
 )
 from streamsvm.stream.progress import LearningCurve, Progress, Timings
-from streamsvm.stream.refusals import Refusals
+from streamsvm.stream.refusals import RefusedRowHandler
 from streamsvm.stream.rows import (
-    SETTLED,
+    SETTLED_ROWS,
     LabelRules,
     RowError,
     ValidatingPipeline,
-    checked_number,
-    columns_of,
-    gives_probabilities,
-    listed,
-    reason_of,
+    classify_error,
+    format_names,
+    get_learned_columns,
+    has_probabilities,
+    parse_target,
 )
 from streamsvm.stream.scores.base import ProbabilityColumns, ScoreError
 from streamsvm.stream.scores.score_set import ScoreSet
@@ -79,8 +79,8 @@ MIN_ROWS_COMPARED, _ROWS_COMPARED = 50, 100
 class StreamLoop:
     """A run over a source that predicts and scores each row, can be stopped, and continues from its newest checkpoint.
 
-    `LearningLoop` and `PredictionLoop` are such. They say what becomes of a row and its label (`_row_learner`), what a checkpoint
-    holds (`_checkpoint_contents`), and how a run continues from it (`_resume_run`).
+    `LearningLoop` and `PredictionLoop` define how a row and its label are processed (`_make_row_learner`), the contents of a
+    checkpoint (`_make_checkpoint_parts`), and how a run continues from it (`_resume_run`).
     """
 
     _fields: tuple[str, ...] = (
@@ -120,7 +120,7 @@ class StreamLoop:
         self._pipeline, self._abstain = ValidatingPipeline(model, self._learns), abstain
         last = self._pipeline.last_step
         self._regression = isinstance(last, base.Regressor)
-        self._has_probabilities = not self._regression and gives_probabilities(last)
+        self._has_probabilities = not self._regression and has_probabilities(last)
         self._scores = ScoreSet(metric, window, positive, bool(getattr(model, "_multiclass", False)), self._regression)
         if not (self._regression or self._has_probabilities) and (wanting := self._scores.wants_probabilities):
             raise ValueError(f"{wanting} needs probabilities, which {type(last).__name__} does not give: try Accuracy or F1")
@@ -133,7 +133,7 @@ class StreamLoop:
         #: checkpoint.
         self.columns: ColumnMonitor = ColumnMonitor(ignored=self._extension.field_names)
         if not self._learns:
-            self.columns.compare_with(columns_of(model), self._pipeline.encoder)
+            self.columns.compare_with(get_learned_columns(model), self._pipeline.encoder)
         self.curve: LearningCurve = LearningCurve(self._scores.first.name, window)
         if not self._needs_labels:  # readings of the metric would take a third of the time of predictions
             self.curve.every = sys.maxsize
@@ -145,13 +145,13 @@ class StreamLoop:
         self.unlabelled: int = 0
         self.empty: int = 0
         self.abstained: int = 0
-        self._refusals = Refusals(on_error, error_limit, error_share)
+        self._refusals = RefusedRowHandler(on_error, error_limit, error_share)
         self._refuse_circles(predictions=sink, checkpoints=checkpoints, refused=self._refusals.sink)
         self._checkpoints, self._every, self._on_progress = checkpoints, checkpoint_every or sys.maxsize, on_progress
         self._saved_rows = -1
         self._seconds, self._saved_at = checkpoint_seconds or math.inf, time.monotonic()
         #: The time after which a checkpoint must be written.
-        self._longest = (None if checkpoints is None else checkpoints.longest_seconds) or math.inf
+        self._longest = (None if checkpoints is None else checkpoints.max_seconds) or math.inf
         self._at_once = not (sink is not None and computed_fields) and supports_batches(self._pipeline, self._learns)
         self._stopped = False
         #: Where the times of rows are counted; None: nowhere.
@@ -206,7 +206,7 @@ class StreamLoop:
         """Whether the probability of each predicted label is needed."""
         return self._has_probabilities and (self.sink is not None or self._abstain > 0.0)
 
-    def _row_predictor(self) -> Callable[[Any], tuple[Any, Any, Any, float | None]]:
+    def _make_row_predictor(self) -> Callable[[Any], tuple[Any, Any, Any, float | None]]:
         """Return the function that predicts a row: the row as the last step sees it, label, all probabilities, the label's.
 
         Probabilities are None unless scores need all of them, or predictions that of the label.
@@ -229,9 +229,9 @@ class StreamLoop:
 
         return predict
 
-    def _row_taker(self) -> Callable[[Any, Any], Prediction | None]:
+    def _make_row_processor(self) -> Callable[[Any, Any], Prediction | None]:
         """Return the function that takes a row: its features and label; what it returns goes into the sink."""
-        predict, learn = self._row_predictor(), self._row_learner()
+        predict, learn = self._make_row_predictor(), self._make_row_learner()
         wanted, timings = self.sink is not None, self.timings
 
         def take(x: Any, y: Any) -> Prediction | None:
@@ -252,7 +252,7 @@ class StreamLoop:
 
         return take
 
-    def _row_learner(self) -> Callable[..., Any]:
+    def _make_row_learner(self) -> Callable[..., Any]:
         """Return the function that scores the prediction of a row, and learns the row, if the loop does.
 
         It takes the row, its label, the row as the last step sees it, the predicted label, probabilities, and the weight of the
@@ -276,8 +276,8 @@ class StreamLoop:
             return None
         try:
             if self._regression:
-                return checked_number(y)
-            is_new = self._labels.check(y)
+                return parse_target(y)
+            is_new = self._labels.check_is_new(y)
         except RowError:
             if self._needs_labels:
                 raise
@@ -301,12 +301,12 @@ class StreamLoop:
         try:
             self._scores.labels.check_label(y)
         except ScoreError as error:
-            raise StreamError(f"{self._row_place}: {error}") from error
+            raise StreamError(f"{self._current_place}: {error}") from error
 
-    def _take_together(self, rows: Batch) -> dict[str, Sequence[Any]] | None:
-        """Take rows at once, as `_row_taker` takes each. Return their predictions as columns, without the numbers of the rows.
+    def _predict_batch(self, rows: Batch) -> dict[str, Sequence[Any]] | None:
+        """Predict, learn and score a batch, and return the predictions as columns, without the column ``row``.
 
-        None, and nothing has happened, where rows must be taken one by one.
+        Return None, without any effect, if the rows must be processed one by one.
         """
         learns, n = self._learns, len(rows.y)
         scored = rows.y if learns else self._scored_labels(rows.y)
@@ -362,7 +362,7 @@ class StreamLoop:
         """Whether a label is one that was learned before."""
         return True
 
-    def _checkpoint_contents(self) -> tuple[Any, Any, dict[str, Any]]:
+    def _make_checkpoint_parts(self) -> tuple[Any, Any, dict[str, Any]]:
         """Return what a checkpoint holds: the model, the state of the run, and facts."""
         raise NotImplementedError
 
@@ -394,7 +394,7 @@ class StreamLoop:
         )
 
     @property
-    def _worth_saving(self) -> bool:
+    def _is_worth_saving(self) -> bool:
         return True
 
     def _check_end(self) -> None:
@@ -413,7 +413,8 @@ class StreamLoop:
             counted = ", ".join(f"{kind} {count:,}" for kind, count in self.refused.items())
             raise StreamError(f"{end} was {done}: {self.unlabelled:,} had no label, and refused were {counted}")
         raise StreamError(
-            f"{end} had a label: nothing was {done}. Is its name right? The last row had {listed(self._x, 10) or 'no features'}"
+            f"{end} had a label: nothing was {done}. Is its name right? The last row had "
+            f"{format_names(self._x, 10) or 'no features'}"
         )
 
     def _compare_columns(self, min_rows: int = _ROWS_COMPARED) -> None:
@@ -427,12 +428,12 @@ class StreamLoop:
 
     def _warn_of_labels(self) -> None:
         """Warn, once, if no row has had a label yet."""
-        if self._warned or self.learned or self.scored or self._refusals.total or self.unlabelled < SETTLED:
+        if self._warned or self.learned or self.scored or self._refusals.total or self.unlabelled < SETTLED_ROWS:
             return
         self._warned, done = True, "learned" if self._learns else "scored"
         warn(
             f"{self.source.name}: none of the first {self.rows:,} rows has a label, so nothing is {done}. Is its name right? "
-            f"The last row had {listed(self._x, 10) or 'no features'}"
+            f"The last row had {format_names(self._x, 10) or 'no features'}"
         )
 
     def _refuse_circles(self, **places: object) -> None:
@@ -449,10 +450,10 @@ class StreamLoop:
         if (checkpoints := self._checkpoints) is None:
             return
         checkpoint = checkpoints.newest()
-        if checkpoint is not None and not checkpoint.is_beginning:
+        if checkpoint is not None and not checkpoint.is_start:
             self._resume_run(checkpoints.path, checkpoint)
             return
-        checkpoints.check(*self._checkpoint_contents()[:2])
+        checkpoints.check(*self._make_checkpoint_parts()[:2])
         if checkpoint is not None:
             self.source.seek(checkpoint.position(checkpoints.path))
         elif self.source.start_can_change:
@@ -522,24 +523,24 @@ class StreamLoop:
         """
         return self._run_guarded(max_rows, True)
 
-    def take(self, rows: int) -> Progress:
+    def run_step(self, max_rows: int) -> Progress:
         """Process up to so many rows, or those that are ready, without a checkpoint at the end; the next call continues."""
-        return self._run_guarded(rows, False)
+        return self._run_guarded(max_rows, False)
 
-    def checkpoint(self, always: bool = False) -> None:
+    def write_checkpoint(self, always: bool = False) -> None:
         """Write a checkpoint, if there is a place for it and rows have come since the last one.
 
         With ``always=True``, write it even if no row has come, because a source may have moved without giving a row.
         """
-        if self._checkpoints is not None and (always or (self._saved_rows != self.rows and self._worth_saving)):
+        if self._checkpoints is not None and (always or (self._saved_rows != self.rows and self._is_worth_saving)):
             self._save_checkpoint(self._checkpoints)
 
-    def checkpoint_if_due(self) -> None:
+    def write_checkpoint_if_due(self) -> None:
         """Write a checkpoint if it is time for one: between two calls of `take`, while no rows come."""
         if self._checkpoints is None or self._saved_rows == self.rows or not self.rows:
             return
         late = time.monotonic() - self._saved_at
-        if late >= self._longest or ((self.rows % self._every == 0 or late >= self._seconds) and self._worth_saving):
+        if late >= self._longest or ((self.rows % self._every == 0 or late >= self._seconds) and self._is_worth_saving):
             self._save_checkpoint(self._checkpoints)
 
     def _run_guarded(self, max_rows: int | None, ends: bool) -> Progress:
@@ -565,7 +566,7 @@ class StreamLoop:
         return progress
 
     def _run_chunks(self, last: int | None, ends: bool) -> Progress:
-        self._take = self._row_taker()
+        self._take = self._make_row_processor()
         began = last_shown = last_scored = time.perf_counter()
         rows_shown = first_row = self.rows
         if not self._has_read:
@@ -578,11 +579,11 @@ class StreamLoop:
                 break
             if len(chunk):
                 self._chunk = chunk
-                self._take_all(chunk)
+                self._process_chunk(chunk)
                 self._compare_columns()
                 if self._needs_labels:
                     self._warn_of_labels()
-            self.checkpoint_if_due()
+            self.write_checkpoint_if_due()
             now = time.perf_counter()
             if now - last_scored >= _PROGRESS_SECONDS:
                 self._scores.flush()
@@ -615,14 +616,16 @@ class StreamLoop:
             most = min(most, max(_MOST_PROBABILITIES // max(len(getattr(self._pipeline.last_step, "labels", ())), 1), 1))
         return most if self._checkpoints is None else min(most, self._every - self.rows % self._every)
 
-    def _take_all(self, chunk: Chunk) -> None:
+    def _process_chunk(self, chunk: Chunk) -> None:
         begin, n = 0, len(chunk)
         if self.timings is not None:  # which are those of single rows
-            self._take_one(chunk, 0)
+            self._process_row(chunk, 0)
             begin = 1
-        process_rows(begin, n, n, lambda first, end: self._take_part(chunk, first, end), lambda i: self._take_one(chunk, i))
+        process_rows(
+            begin, n, n, lambda first, end: self._process_batch(chunk, first, end), lambda i: self._process_row(chunk, i)
+        )
 
-    def _take_part(self, chunk: Chunk, first: int, end: int) -> int:
+    def _process_batch(self, chunk: Chunk, first: int, end: int) -> int:
         """Take rows at once, as many as can be from the first on; return how many, or -1 where a later one has to be left out."""
         if not self._at_once:
             return 0
@@ -630,14 +633,14 @@ class StreamLoop:
         n = 0 if rows is None else len(rows.X)
         if rows is None or n < MIN_ROWS_TOGETHER:
             for i in range(first, first + n):
-                self._take_one(chunk, i)
+                self._process_row(chunk, i)
             return n
         try:
             further = self._extension.copy_columns(chunk, first, first + n)
             messages = self._extension.copy_messages(chunk, first, first + n)
         except RowError:
             return -1
-        if (predictions := self._take_together(rows)) is None:
+        if (predictions := self._predict_batch(rows)) is None:
             return -1
         rows.update_encoder()
         if self.sink is not None:
@@ -645,7 +648,7 @@ class StreamLoop:
         self.rows += n
         return n
 
-    def _take_one(self, chunk: Chunk, i: int) -> None:
+    def _process_row(self, chunk: Chunk, i: int) -> None:
         row, self._index = chunk.row(i), i
         if type(row) is BadRow:
             self._refusals.add(self.rows, row[0], row[1], "malformed", row[2])
@@ -660,9 +663,9 @@ class StreamLoop:
             except (MemoryError, StreamError):
                 raise
             except Exception as error:  # noqa: BLE001 - of the learner, or of any step before it
-                kind, reason = reason_of(error, x, self._pipeline)
+                kind, reason = classify_error(error, x, self._pipeline)
                 raw = chunk.raw(i)
-                self._refusals.add(self.rows, self._row_place, (x, y) if raw is None else raw, kind, reason)
+                self._refusals.add(self.rows, self._current_place, (x, y) if raw is None else raw, kind, reason)
             else:
                 if self.sink is not None and prediction is not None:
                     record = {**prediction, **further}
@@ -675,12 +678,12 @@ class StreamLoop:
             self._add_point(self.rows)
 
     @property
-    def _row_place(self) -> str:
+    def _current_place(self) -> str:
         return self.source.name if self._chunk is None else self._chunk.place(self._index)
 
     def _save_checkpoint(self, checkpoints: Checkpoints) -> None:
         self._scores.flush()
-        model, state, facts = self._checkpoint_contents()
+        model, state, facts = self._make_checkpoint_parts()
         if self._extension.field_names:
             facts["further_fields"] = self._extension.field_names
         checkpoints.save(

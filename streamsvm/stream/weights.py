@@ -14,7 +14,7 @@ from streamsvm.core.checks import LARGEST_WEIGHT, to_python_scalar, validate_wei
 from streamsvm.core.warning import warn
 from streamsvm.files.messages import short_repr
 from streamsvm.stream.endpoints import Source, StreamError, WrappedSource
-from streamsvm.stream.rows import SETTLED, RowError, steps_of
+from streamsvm.stream.rows import SETTLED_ROWS, RowError, split_pipeline
 from streamsvm.stream.tables.chunk import Chunk, Row, Table, WeightedLabel
 from streamsvm.stream.tables.values import parse_number
 
@@ -52,7 +52,7 @@ class WeightedSource(WrappedSource):
     """
 
     def __init__(self, source: Source, weight: str) -> None:
-        super().__init__(source, lambda chunk: with_weights(chunk, weight), weight)
+        super().__init__(source, lambda chunk: extract_weights(chunk, weight), weight)
         self._rows = 0  # until one has a weight; -1 afterwards
         if not source.has_names:
             raise StreamError(f"{source.name}: there is no column {weight!r} for the weight: its rows are numbers without names")
@@ -69,7 +69,7 @@ class WeightedSource(WrappedSource):
             xs = (chunk.row(i)[0] for i in range(len(chunk)))
             has_weight = any(isinstance(x, Mapping) and self.weight in x for x in xs)
             self._rows = -1 if has_weight else self._rows + len(chunk)
-            if self._rows >= SETTLED:
+            if self._rows >= SETTLED_ROWS:
                 self._warn_of_none()
         return self._change(chunk) if chunk else chunk
 
@@ -80,14 +80,14 @@ class WeightedSource(WrappedSource):
         self._rows = -1
 
 
-def with_weights(chunk: Chunk, weight: str) -> Chunk:
+def extract_weights(chunk: Chunk, weight: str) -> Chunk:
     """Return a chunk whose column ``weight`` has become the weights of its rows."""
 
     def change_row(row: Row) -> Row:
         x, y = row
         if not isinstance(x, Mapping) or weight not in x:
             return row
-        w = weight_of(x[weight])
+        w = parse_weight(x[weight])
         y = y if y is None or w == 1.0 else WeightedLabel(y, w)
         return Row({name: value for name, value in x.items() if name != weight}, y)
 
@@ -101,7 +101,7 @@ def with_weights(chunk: Chunk, weight: str) -> Chunk:
         else:
             for i, value in enumerate(values):
                 try:
-                    weights[i] = weight_of(value)
+                    weights[i] = parse_weight(value)
                 except RowError:
                     odd.add(i)
         return replace(table.drop_columns([weight]), weights=weights, unparsed_rows=sorted(odd))
@@ -109,10 +109,10 @@ def with_weights(chunk: Chunk, weight: str) -> Chunk:
     return chunk.with_change(change_row, change_table, [weight])
 
 
-def weight_of(value: Any) -> float:
+def parse_weight(value: Any) -> float:
     """Convert a cell to a weight: a number of at least 0, or its text; 1 if it is empty. Raise a RowError if it is invalid.
 
-    >>> weight_of("0.5"), weight_of(2), weight_of(None), weight_of(" ")
+    >>> parse_weight("0.5"), parse_weight(2), parse_weight(None), parse_weight(" ")
     (0.5, 2.0, 1.0, 1.0)
     """
     if value is None or (isinstance(value, str) and not value.strip()):
@@ -124,10 +124,10 @@ def weight_of(value: Any) -> float:
         raise RowError("weight", f"weight {short_repr(value)} is no finite number of at least 0") from None
 
 
-def check_takes_weights(model: Any, weight: str) -> None:
+def check_accepts_weights(model: Any, weight: str) -> None:
     """Raise a ValueError if a model, or what it wraps, learns rows without weights only."""
     while True:
-        model = steps_of(model)[1]
+        model = split_pipeline(model)[1]
         parameters = inspect.signature(model.learn_one).parameters.values()
         if not any(parameter.name == "w" or parameter.kind is inspect.Parameter.VAR_KEYWORD for parameter in parameters):
             raise ValueError(

@@ -14,7 +14,7 @@ from streamsvm.learners.conformal import ConformalClassifier, ConformalRegressor
 from streamsvm.learners.costs import CostSensitiveClassifier
 from streamsvm.learners.thresholds import TunedThresholdClassifier
 from streamsvm.stream.prediction import FollowedModel
-from streamsvm.stream.rows import steps_of
+from streamsvm.stream.rows import split_pipeline
 
 pytestmark = pytest.mark.once  # these are many rows
 
@@ -56,7 +56,7 @@ def test_a_rare_label_is_predicted_more_often(rows, new, tmp_path, call, flags, 
     found = call(*common, *flags, "--checkpoint", tmp_path / "state").end
     scores = {each["name"]: each for each in found["scores"]}
     assert scores["F1"]["value"] > {each["name"]: each for each in plain["scores"]}["F1"]["value"] + 0.1
-    last = steps_of(load(tmp_path / "state"))[1]
+    last = split_pipeline(load(tmp_path / "state"))[1]
     assert type(last) is (TunedThresholdClassifier if "f1" in flags else CostSensitiveClassifier)
     # They are saved: predict, score and an exported model decide by them, and learn goes on with them.
     call("predict", new, "--model", tmp_path / "state", "--to", tmp_path / "out.jsonl", "--probabilities")
@@ -90,7 +90,7 @@ def test_a_run_in_pieces_is_the_run_as_a_whole(rows, tmp_path, call):
 
 def test_what_predictions_say_beside_the_label(rows, new, tmp_path, call):
     call("learn", rows, "--label", "y", "--learner", "bsgd", "--interval", ".9", "--checkpoint", tmp_path / "state", "--quiet")
-    assert type(steps_of(load(tmp_path / "state"))[1]) is ConformalClassifier
+    assert type(split_pipeline(load(tmp_path / "state"))[1]) is ConformalClassifier
     words = ["predict", new, "--model", tmp_path / "state", "--to", tmp_path / "out.jsonl", "--passthrough", "size"]
     done = call(*words, "--explain", "1", "--abstain", ".8")
     said = records(tmp_path / "out.jsonl")
@@ -150,7 +150,7 @@ def test_intervals_of_numbers(file, tmp_path, call):
     path, new = file("rows.csv", "size,y", *table[:1500]), file("new.csv", "size,y", *table[1500:])
     words = ["learn", path, "--label", "y", "--regression", "--learner", "bsgd", "--interval", ".8"]
     call(*words, "--checkpoint", tmp_path / "state", "--quiet", "--to", tmp_path / "learned.jsonl")
-    assert type(steps_of(load(tmp_path / "state"))[1]) is ConformalRegressor
+    assert type(split_pipeline(load(tmp_path / "state"))[1]) is ConformalRegressor
     call("predict", new, "--model", tmp_path / "state", "--to", tmp_path / "out.jsonl", "--explain", "2")
     for name, first in (("learned", 100), ("out", 0)):
         said = records(tmp_path / f"{name}.jsonl")[first:]

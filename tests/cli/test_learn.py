@@ -8,7 +8,7 @@ from river.datasets import synth
 
 from streamsvm.cli import parsing
 from streamsvm.stream import load
-from streamsvm.stream.rows import learner_of
+from streamsvm.stream.rows import find_learner
 
 LABELS = ("ham", "spam")
 
@@ -163,7 +163,7 @@ def test_detectors_of_drift(file, tmp_path, call):
     flipped = (f"{x[0]},{x[1]},{int(y) ^ (i >= 1000)}" for i, (x, y) in enumerate(synth.Sine(seed=1).take(2000)))
     path = file("rows.csv", "a,b,y", *flipped)
     words = ["learn", path, "--label", "y", "--learner", "bsgd,budget=30"]
-    words += ["--drift", "PageHinkley(threshold=20)", "--on-drift", "anew"]
+    words += ["--drift", "PageHinkley(threshold=20)", "--on-drift", "reset"]
     end = call(*words, "--quiet", "--checkpoint", tmp_path / "state").end
     assert end["drifts"] >= 1
     assert load(tmp_path / "state").n_learned < 2000
@@ -242,7 +242,7 @@ def test_weights_of_rows(file, tmp_path, call, kind, more):
     assert [line.split() for line in said.splitlines() if line.startswith("  w")] == [["w", "dropped"]]
     done = call(*words, "--weight", "w", "--checkpoint", state, "--quiet")
     assert (done.end["rows"], done.end["learned"], done.end["refused"]) == (80, 60, {})
-    assert learner_of(load(state)).feature_names == ["a"]
+    assert find_learner(load(state)).feature_names == ["a"]
     found = call("predict", path, "--model", state, "--to", "-", "--label", "y").rows
     assert [row["y_true"] for row in found] == [row["y"] for row in rows]
     call(*words, "--checkpoint", state, status=1)

@@ -18,7 +18,7 @@ from pairwise import pairwise
 from row_tables import stream
 from saved import dumps
 from streamsvm.stream import load
-from streamsvm.stream.rows import learner_of
+from streamsvm.stream.rows import find_learner
 
 pytestmark = pytest.mark.broker
 
@@ -135,7 +135,7 @@ def given(bootstrap, tmp_path_factory):
                 state, out = (folder / f"{name} {labels} {weight}" for name in ("state", "out"))
                 words = words_of(Given, {"source": "file", "labels": labels, "weight": weight})
                 assert main(["learn", *words, "--checkpoint", state, "--to", f"{out}.jsonl", "--on-error", "skip"]) == 0
-                return state, dumps(learner_of(load(state))), kept(records_of(bootstrap, f"{out}.jsonl"))
+                return state, dumps(find_learner(load(state))), kept(records_of(bootstrap, f"{out}.jsonl"))
 
             @staticmethod
             @cache
@@ -242,7 +242,7 @@ def test_learn(case, bootstrap, given, call, tmp_path, monkeypatch):
     assert (end["rows"], end["learned"], end["refused"]) == (N + n_bad + n_labels, learned, {"malformed": n_bad})
     check_records(case, bootstrap, sink, letters, expected)
     if case["checkpoint"] == "folder":
-        assert dumps(learner_of(load(checkpoint))) == model
+        assert dumps(find_learner(load(checkpoint))) == model
     elif case["checkpoint"] == "topic":
         call("export", checkpoint, "--to", "numpy", "--out", tmp_path)
     if case["group"] == "yes":
@@ -277,4 +277,4 @@ def test_workers(library, weight, metrics, bootstrap, given, call, tmp_path, mon
     run = partial(run_all, {"metrics": metrics, "resumed": "yes", "endless": "no", "source": "topic"})
     end = run(["learn", *words], N, call)["partitions"]["0"]
     assert (end["rows"], end["refused"]) == (N + N // EVERY, {"malformed": N // EVERY})
-    assert dumps(learner_of(load(tmp_path / "state" / "partition-0"))) == given.learned("inside", weight)[1]
+    assert dumps(find_learner(load(tmp_path / "state" / "partition-0"))) == given.learned("inside", weight)[1]

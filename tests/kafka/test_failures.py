@@ -23,8 +23,8 @@ from streamsvm.files import container
 from streamsvm.stream import CheckpointFolder, load
 from streamsvm.stream.checkpoint import TakenOverError
 from streamsvm.stream.endpoints import Row
-from streamsvm.stream.logs import json_lines
-from streamsvm.stream.rows import learner_of
+from streamsvm.stream.logs import log_as_json
+from streamsvm.stream.rows import find_learner
 from streamsvm_kafka import JSONCodec, KafkaSource, TopicCheckpoints, connection, publish, sink
 
 ROOT = Path(__file__).parents[2]
@@ -175,7 +175,7 @@ def test_what_follows_the_checkpoint_is_gone(told, bootstrap, new_topic, admin, 
     admin.delete_records({TopicPartition(topic, 0): 75})
     told(*words, **names)
     told(*words, "--from", "earliest", status=0, **names)
-    assert learner_of(load(tmp_path / "state")).n_learned == 85
+    assert find_learner(load(tmp_path / "state")).n_learned == 85
     admin.delete_topics([topic])
     until(lambda: topic not in admin.list_topics(), every=0.05)
     admin.create_topics({topic: {"num_partitions": 1, "replication_factor": 1}}, wait_for_metadata=True)
@@ -196,10 +196,10 @@ def test_what_a_transaction_hides_is_left(bootstrap, new_topic, producer, call, 
         other.flush()
         publish(rows_of(range(5)), bootstrap, topic, JSON)
         call(*words)
-        assert learner_of(load(tmp_path / "state")).n_learned == 50
+        assert find_learner(load(tmp_path / "state")).n_learned == 50
         other.commit_transaction()
     call(*words)
-    assert learner_of(load(tmp_path / "state")).n_learned == 65
+    assert find_learner(load(tmp_path / "state")).n_learned == 65
 
 
 @each_library
@@ -292,7 +292,7 @@ def test_a_message_of_12_megabytes(told, new_topic, bootstrap, producer, tmp_pat
     (letter,) = map(json.loads, letters.read_text().splitlines())
     assert letter["bytes"] > 12_000_000
     assert letters.stat().st_size < 200_000
-    assert learner_of(load(tmp_path / "state")).n_learned == 60
+    assert find_learner(load(tmp_path / "state")).n_learned == 60
 
 
 @pytest.mark.broker
@@ -311,7 +311,7 @@ def test_a_broker_that_goes_away(told, bootstrap, new_topic, caplog, monkeypatch
 def test_two_learners_with_one_name(told, bootstrap, new_topic):
     models, stream = new_topic(**{"cleanup.policy": "compact"}), io.StringIO()
     with (
-        json_lines(stream),
+        log_as_json(stream),
         TopicCheckpoints(bootstrap, models, "rows") as older,
         TopicCheckpoints(bootstrap, models, "rows") as newer,
     ):

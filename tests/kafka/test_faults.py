@@ -19,7 +19,7 @@ from patience import PATIENCE, until
 from saved import dumps
 from streamsvm.stream import IterableSource, LearningLoop, load
 from streamsvm.stream.endpoints import Row, StreamError
-from streamsvm.stream.rows import learner_of
+from streamsvm.stream.rows import find_learner
 from streamsvm_kafka import JSONCodec, PartitionWorker, partitions, publish
 
 pytestmark = [pytest.mark.broker, pytest.mark.usefixtures("client_library")]
@@ -136,7 +136,7 @@ def test_a_worker_is_told_of_what_is_gone(bootstrap, new_topic, admin, worker, t
     with pytest.raises(StreamError, match="holds offsets 250 to 300, the checkpoint continues at 200.*--from earliest"):
         run()
     run(start="earliest")
-    assert learner_of(load(tmp_path / "state" / "partition-0")).n_learned == 250
+    assert find_learner(load(tmp_path / "state" / "partition-0")).n_learned == 250
     admin.delete_topics([topic])
     until(lambda: topic not in admin.list_topics(), every=0.05)
     admin.create_topics({topic: {"num_partitions": 1, "replication_factor": 1}}, wait_for_metadata=True)
@@ -144,7 +144,7 @@ def test_a_worker_is_told_of_what_is_gone(bootstrap, new_topic, admin, worker, t
     with pytest.raises(StreamError, match="it was deleted and created again since the checkpoint.*--from earliest"):
         run()
     run(start="earliest")
-    assert learner_of(load(tmp_path / "state" / "partition-0")).n_learned == 260
+    assert find_learner(load(tmp_path / "state" / "partition-0")).n_learned == 260
 
 
 def test_a_worker_passes_over_what_retention_removes_while_it_reads(bootstrap, new_topic, admin, worker, tmp_path, caplog):
@@ -169,7 +169,7 @@ def test_a_worker_passes_over_what_retention_removes_while_it_reads(bootstrap, n
     # On a busy machine, the group may take the partition away and give it back, and then its checkpoint is what is behind.
     said = " ".join([caplog.text, *(str(each.message) for each in warned)])
     assert re.search("partition 0 holds offsets 120 to 300, .* 0.*: retention has removed 120 unread messages", said)
-    assert learner_of(load(tmp_path / "state" / "partition-0")).n_learned == 180
+    assert find_learner(load(tmp_path / "state" / "partition-0")).n_learned == 180
 
 
 @pytest.mark.kafka_python  # which publishes; the learners have each client library

@@ -26,7 +26,7 @@ from saved import dumps
 from streamsvm.stream import CheckpointFolder, IterableSource, LearningLoop, load
 from streamsvm.stream.endpoints import Row, StreamError
 from streamsvm.stream.monitor import Monitor
-from streamsvm.stream.rows import learner_of
+from streamsvm.stream.rows import find_learner
 from streamsvm_kafka import Float32Codec, JSONCodec, PartitionWorker, partitions, publish
 
 CODEC = Float32Codec(4)
@@ -375,7 +375,7 @@ def test_a_worker_goes_on_from_the_command_line(bootstrap, admin, new_topic, tmp
     assert told[0]["group"] == group
     came = {line["partition"]: line["rows"] for line in reversed(told) if line["event"] == "partition"}  # for the first time
     assert sum(came.values()) == 250
-    assert sum(learner_of(load(tmp_path / f"partition-{p}")).n_learned for p in range(2)) == 600
+    assert sum(find_learner(load(tmp_path / f"partition-{p}")).n_learned for p in range(2)) == 600
     (found,) = admin.list_group_offsets(group).values()
     assert {key.partition: each.offset for key, each in found.items()} == {0: 300, 1: 300}
 
@@ -398,7 +398,7 @@ def test_offsets_follow_the_checkpoints_of_one_model(bootstrap, admin, topic, tm
     ]
     assert committed == [{0: 300, 1: 300}]
     call(*words)
-    assert learner_of(load(tmp_path)).n_learned == 1000
+    assert find_learner(load(tmp_path)).n_learned == 1000
 
 
 @pytest.mark.parametrize(

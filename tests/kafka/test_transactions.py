@@ -77,9 +77,9 @@ def test_killed_amid_rows_and_transactions(bootstrap, new_topic, models):
 
 def test_predictions_are_seen_with_their_checkpoint(bootstrap, new_topic, models, opened):
     out, place = new_topic(), opened(models)
-    assert place.longest_seconds is None
+    assert place.max_seconds is None
     sink = place.open_sink(out)
-    assert place.longest_seconds == checkpoints.TRANSACTION_SECONDS / 2
+    assert place.max_seconds == checkpoints.TRANSACTION_SECONDS / 2
     assert place.newest() is None
     sink.write(prediction(0, 1, 1, None))
     assert sink.flush() == {"topic": out}

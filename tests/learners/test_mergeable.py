@@ -12,7 +12,7 @@ from streamsvm import BSCAClassifier, BSCARegressor, BSGDClassifier, BSGDRegress
 from streamsvm.core.budget import Removal
 from streamsvm.learners import BOGD, NOGD, RBP, Forgetron, OnlineLinearSVC, OnlineLinearSVR, Projectron, ProjectronPP
 from streamsvm.learners.preprocessing import BoundedScaler, BoundedTargetScaler
-from streamsvm.stream.merging import merged
+from streamsvm.stream.merging import merge_models
 
 EACH = 60 if DISABLE_JIT else 300  # rows of a model
 BUDGET = 20
@@ -182,7 +182,7 @@ def test_models_that_cannot_become_one_are_refused(kind, parameters, reason):
     ids=str,
 )
 def test_kinds_that_cannot_become_one_are_refused(model, other, reason):
-    refused(reason, getattr(model, "merge_with", lambda other: merged([model, other])), other)
+    refused(reason, getattr(model, "merge_with", lambda other: merge_models([model, other])), other)
 
 
 # Rules of the online kernel family ----------------------------------------------------------------------------------------------
@@ -288,7 +288,7 @@ def test_scales_are_pooled(kind):
         return np.array([model["OnlineLinearSVC"].decision_function_one(model["BoundedScaler"].transform_one(x)) for x in tests])
 
     expected = np.mean([answers(model) for model in models], axis=0)
-    np.testing.assert_allclose(answers(merged(models)), expected, rtol=1e-4, atol=1e-4)
+    np.testing.assert_allclose(answers(merge_models(models)), expected, rtol=1e-4, atol=1e-4)
 
 
 @pytest.mark.parametrize("kind", LINEAR)

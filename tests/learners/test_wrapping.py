@@ -17,7 +17,7 @@ from streamsvm.learners.conformal import ConformalClassifier, ConformalRegressor
 from streamsvm.learners.costs import CostSensitiveClassifier, compute_threshold_costs
 from streamsvm.learners.preprocessing import BoundedTargetScaler
 from streamsvm.learners.thresholds import TunedThresholdClassifier
-from streamsvm.stream.merging import merged
+from streamsvm.stream.merging import merge_models
 
 KINDS = (CostSensitiveClassifier, TunedThresholdClassifier, ConformalClassifier, ConformalRegressor)
 WRAPPERS = [(kind, parameters) for kind in KINDS for parameters in kind._unit_test_params()]
@@ -175,14 +175,14 @@ def test_merged_ones_choose_as_one(name):
     for model, labels in zip(models, [("fine", "fraud"), ("fraud", "fine")], strict=True):
         for x, y in list(rows(450, labels.index("fraud")))[:: 1 if labels[0] == "fine" else -1]:
             model.learn_one(x, y)
-    within = merged([model.classifier for model in models])
-    model = merged(models)
+    within = merge_models([model.classifier for model in models])
+    model = merge_models(models)
     assert dumps(model.classifier) == dumps(within)
     if name == "threshold":
         assert (model._counts == models[0]._counts + models[1]._counts).all()
         assert model.n_learned == 900
     raises("different costs or metrics", models[0].merge_with, type(model)(within, {"fine": 2.0} if name == "costs" else None))
-    raises("--interval", merged, [MADE["conformal"]()] * 2)
+    raises("--interval", merge_models, [MADE["conformal"]()] * 2)
 
 
 def test_a_threshold_is_merged_whichever_label_came_first():
@@ -194,7 +194,7 @@ def test_a_threshold_is_merged_whichever_label_came_first():
     models[1]._labels.reverse()  # as if the other one had come first
     models[1]._counts = models[1]._counts[::-1, ::-1].copy()
     straight = models[1]._counts[::-1, ::-1] + models[0]._counts
-    assert (merged(models)._counts == straight).all()
+    assert (merge_models(models)._counts == straight).all()
     raises("different costs or metrics", models[0].merge_with, other)
     other = TunedThresholdClassifier(BSGDClassifier(budget=20, seed=0))
     other.learn_one({"a": 1.0}, "third")

@@ -6,7 +6,7 @@ import pytest
 from spark_frames import framed, of_file, stacked
 from streamsvm.learners import OnlineLinearSVC, OnlineLinearSVR
 from streamsvm.learners.refit import LineSearch, NormalEquations, take_step
-from streamsvm.stream.merging import merged
+from streamsvm.stream.merging import merge_models
 from streamsvm_spark import BudgetedSVMClassificationModel, BudgetedSVMClassifier, BudgetedSVMRegressor, RowsError, estimators
 from streamsvm_spark.parameters import CLASSIFIERS
 
@@ -25,7 +25,7 @@ def test_a_linear_fit_is_that_of_each_partition_merged(spark, rows, signs, kind)
     for some in np.array_split(np.arange(600), 4):
         models.append(kind(C=0.5, max_features=3))
         models[-1].learn_many(X[some], y[some].astype(float))
-    one = merged(models)
+    one = merge_models(models)
     frame = framed(spark, X, y)
     assert of_file(estimator(learner="linear", C=0.5).fit(frame).learner()) == of_file(one)
     step = NormalEquations.from_rows(one, X, y.astype(float)).step(one)

@@ -253,7 +253,7 @@ def test_an_error_leaves_scores_and_detectors_as_they_were(spark, rows, tmp_path
     bad = frame_of(spark, [*X[300:], None], [*(1 - two[300:]).tolist(), 1])
     ends = []
     for name, batches in {"whole": [begin, end], "with errors": [bad, begin, bad, end]}.items():
-        watch = DriftWatch(drift.ADWIN(), "anew")
+        watch = DriftWatch(drift.ADWIN(), "reset")
         learner = learning(new_model(), tmp_path / name, metric=metrics.MacroF1(), drift=watch)
         number = 0
         for batch in batches:

@@ -298,8 +298,8 @@ def test_an_encoder_takes_tables_as_it_takes_rows(tmp_path, regression, suffix, 
     alone = []  # rows that are taken by themselves
     with opened() as source:
         loop = LearningLoop(source, model(), on_error="skip", error_share=1.0)
-        take = loop._take_one
-        loop._take_one = lambda chunk, i: (alone.append(i), take(chunk, i))
+        take = loop._process_row
+        loop._process_row = lambda chunk, i: (alone.append(i), take(chunk, i))
         loop.run()
     assert len(alone) < N / 2
 
@@ -378,7 +378,7 @@ def test_checkpoints_by_time(tmp_path, monkeypatch, asked, longest):
             return save(*arguments, rows=rows, **facts)
 
         monkeypatch.setattr(checkpoints, "save", noted)
-        monkeypatch.setattr(CheckpointFolder, "longest_seconds", longest)
+        monkeypatch.setattr(CheckpointFolder, "max_seconds", longest)
         how = {"checkpoints": checkpoints, "checkpoint_every": None, "checkpoint_seconds": asked}
         LearningLoop(Slow(rows_of(100)), BSGDClassifier(20, seed=0), **how).run()
     times = [moment for moment, _ in written]

@@ -105,7 +105,7 @@ def test_only_damage_is_a_reason_to_go_back(folder, model, monkeypatch):
         raises("version 9 of the format.*upgrade", read_it, error=CheckpointError)
     save(folder, model, 3)
     assert path.exists()
-    assert CheckpointFolder.newest_in(str(folder.path)).header["rows"] == 3
+    assert CheckpointFolder.read_newest_in(str(folder.path)).header["rows"] == 3
 
 
 def test_a_checkpoint_that_is_pruned_while_it_is_looked_for(folder, model, monkeypatch):
@@ -118,7 +118,7 @@ def test_a_checkpoint_that_is_pruned_while_it_is_looked_for(folder, model, monke
         return read(path, trusted)
 
     monkeypatch.setattr(checkpoint, "read", read_late)
-    assert CheckpointFolder.newest_in(folder.path).header["rows"] == 3
+    assert CheckpointFolder.read_newest_in(folder.path).header["rows"] == 3
 
 
 def test_nothing_is_written_after_the_end(folder, model):

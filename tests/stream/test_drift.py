@@ -16,7 +16,7 @@ from refused import raises
 from saved import dumps
 from streamsvm import BSGDClassifier, BSGDRegressor
 from streamsvm.stream import CheckpointFolder, DriftWatch, IterableSource, LearningLoop
-from streamsvm.stream.logs import json_lines
+from streamsvm.stream.logs import log_as_json
 from streamsvm.stream.monitor import Families
 
 DETECTORS = {"ADWIN": drift.ADWIN, "PageHinkley": lambda: drift.PageHinkley(threshold=20), "DDM": drift.binary.DDM}
@@ -31,7 +31,7 @@ def model_of():
     return preprocessing.StandardScaler() | BSGDClassifier(budget=30, seed=0)
 
 
-def twin(rows, model, detector, renews):
+def twin(rows, model, detector, resets_model):
     """The same in the plainest way: the number of drifts, and the model at the end."""
     errors, drifts = [], 0
     for x, y in rows:
@@ -47,12 +47,12 @@ def twin(rows, model, detector, renews):
                 recent += (error - recent) / min(i, 50)
             if recent > sum(errors) / len(errors):
                 drifts += 1
-                model = model.clone() if renews else model
+                model = model.clone() if resets_model else model
             errors = []
     return drifts, model
 
 
-@pytest.mark.parametrize("on_drift", ["count", "anew"])
+@pytest.mark.parametrize("on_drift", ["count", "reset"])
 @pytest.mark.parametrize(
     ("name", "learner"), [*((name, model_of) for name in DETECTORS), ("ADWIN", linear_model.LogisticRegression)]
 )
@@ -61,14 +61,14 @@ def test_a_twin_finds_the_same(name, learner, on_drift):
     watch, given = DriftWatch(DETECTORS[name](), on_drift), learner()
     loop = LearningLoop(IterableSource(rows), given, drift=watch)
     end = loop.run()
-    drifts, model = twin(rows, learner(), DETECTORS[name](), on_drift == "anew")
+    drifts, model = twin(rows, learner(), DETECTORS[name](), on_drift == "reset")
     assert end.drifts == watch.drifts == drifts
     assert drifts >= 1
     assert (loop.model is given) == (on_drift == "count")
     assert dumps(loop.model) == dumps(model)
 
 
-@pytest.mark.parametrize("on_drift", ["count", "anew"])
+@pytest.mark.parametrize("on_drift", ["count", "reset"])
 def test_rows_that_are_taken_together(on_drift):
     found = []
     for source in (IterableSource, InChunks):
@@ -108,11 +108,11 @@ def test_predictions_without_bounds_have_the_largest_error(predicted):
     for kind in (drift.ADWIN, drift.PageHinkley, *slow):
         watch, again = DriftWatch(kind()), DriftWatch(kind())
         for each in (watch, again):
-            each.begin(linear_model.LinearRegression(), True, "rows")
+            each.start(linear_model.LinearRegression(), True, "rows")
         for row in range(1000):
             watch.update(1.0, 0.5 if row < 500 else predicted, row)
         assert watch.drifts == 1
-        again.go_on(json.loads(json.dumps(watch.state, allow_nan=False)), watch.detector)
+        again.restore(json.loads(json.dumps(watch.state, allow_nan=False)), watch.detector)
         assert again.state == watch.state
 
 
@@ -125,13 +125,13 @@ def test_rows_that_are_not_predicted_yet_are_no_errors():
 
 def test_a_drift_is_told_and_shown():
     stream = io.StringIO()
-    loop = LearningLoop(IterableSource(rows_of(), "rows"), model_of(), drift=DriftWatch(drift.ADWIN(), "anew"))
-    with json_lines(stream):
+    loop = LearningLoop(IterableSource(rows_of(), "rows"), model_of(), drift=DriftWatch(drift.ADWIN(), "reset"))
+    with log_as_json(stream):
         loop.run()
     (line,) = [found for found in map(json.loads, stream.getvalue().splitlines()) if found.get("event") == "drift"]
     assert line["level"] == "warning"
     assert line["drifts"] == 1
-    assert line["anew"] is True
+    assert line["reset"] is True
     assert line["recent_error"] > line["error"]
     assert line["source"] == "rows"
     assert 1500 < line["row"] < 1800
@@ -176,7 +176,7 @@ def test_corrupt_states_are_refused(facts, detector, reason):
     if reason is None:
         detector._x_mean = "none"
         reason = "the checkpoint's detector is corrupt"
-    raises(reason, watch.go_on, saved, watch.detector if detector is None else detector)
+    raises(reason, watch.restore, saved, watch.detector if detector is None else detector)
     assert watch.drifts == 0
 
 
@@ -184,7 +184,7 @@ def test_a_detector_whose_compiled_code_panics_is_corrupt(monkeypatch):
     watch = DriftWatch(drift.PageHinkley())
     panics = Failing(None, 1, BaseException("index out of bounds"))  # as a panic of Rust, which is no Exception
     monkeypatch.setattr(drift.PageHinkley, "update", panics)
-    raises("the checkpoint's detector is corrupt: index out of bounds", watch.go_on, watch.state, drift.PageHinkley())
+    raises("the checkpoint's detector is corrupt: index out of bounds", watch.restore, watch.state, drift.PageHinkley())
 
 
 @pytest.mark.parametrize(
@@ -195,7 +195,7 @@ def test_a_detector_whose_compiled_code_panics_is_corrupt(monkeypatch):
         (lambda: DriftWatch(linear_model.LogisticRegression()), "must be one of river"),
         (lambda: DriftWatch(drift.KSWIN()), "KSWIN draws at random: give it a seed"),
         (lambda: DriftWatch(drift.PageHinkley(min_instances="x")), "cannot be fed"),
-        (lambda: DriftWatch(drift.ADWIN(), "stop"), "on_drift must be 'count' or 'anew', not 'stop'"),
+        (lambda: DriftWatch(drift.ADWIN(), "stop"), "on_drift must be 'count' or 'reset', not 'stop'"),
     ],
 )
 def test_mistakes(make, reason):
@@ -222,4 +222,4 @@ def test_a_model_that_cannot_begin_anew():
     class Model:
         predict_one = learn_one = None
 
-    raises(r"Model has no clone\(\)", DriftWatch(drift.ADWIN(), "anew").begin, Model(), False, "rows")
+    raises(r"Model has no clone\(\)", DriftWatch(drift.ADWIN(), "reset").start, Model(), False, "rows")

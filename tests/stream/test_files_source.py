@@ -7,7 +7,7 @@ from chunks import text_of, write_rows
 from reading import read_chunks
 from refused import raises
 from streamsvm.stream import StreamError, open_source
-from streamsvm.stream.open import format_of
+from streamsvm.stream.open import detect_format
 
 ROWS = [{"a": float(i), "b": i + 0.5, "y": i % 2} for i in range(9)]
 PARTS = [ROWS[:3], ROWS[3:4], ROWS[4:9]]
@@ -97,7 +97,7 @@ def test_which_files_a_folder_has(tmp_path):
     for name in ("_SUCCESS", ".part.csv", "_part.csv", "README.md"):
         (folder / name).write_text("other")
     (folder / "more.csv").mkdir()
-    assert format_of(str(folder)) == "csv"
+    assert detect_format(str(folder)) == "csv"
     with open_source(str(folder), label="y") as source:
         assert len(list(source)) == 9
     (folder / "z.jsonl").write_text("{}\n")

@@ -6,7 +6,7 @@ import logging
 
 import pytest
 
-from streamsvm.stream.logs import RedactingFilter, event, json_lines, redacting
+from streamsvm.stream.logs import RedactingFilter, event, log_as_json, redacting_filter
 
 SECRET = 'an "open" secret with ünicode'
 
@@ -24,12 +24,12 @@ SECRET = 'an "open" secret with ünicode'
 )
 @pytest.mark.parametrize("name", ["streamsvm", "streamsvm_kafka.sink", "kafka.a.logger.that.did.not.exist"])
 def test_no_line_shows_a_secret(tell, name, monkeypatch):
-    monkeypatch.setattr(redacting, "_secrets", set())
+    monkeypatch.setattr(redacting_filter, "_secrets", set())
     stream = io.StringIO()
-    with json_lines(stream, "debug"):
-        redacting.add(SECRET)
+    with log_as_json(stream, "debug"):
+        redacting_filter.add(SECRET)
         tell(logging.getLogger(name))
-        monkeypatch.setattr(redacting, "_secrets", set())
+        monkeypatch.setattr(redacting_filter, "_secrets", set())
         tell(logging.getLogger(name))
     hidden, *shown = map(json.loads, stream.getvalue().splitlines())
     assert hidden["message"] == "(not shown, as it holds a secret)"

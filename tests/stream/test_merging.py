@@ -17,7 +17,7 @@ from streamsvm.files.container import pack_container, unpack_container
 from streamsvm.learners import KernelPerceptron, merging
 from streamsvm.learners.preprocessing import BoundedScaler, BoundedTargetScaler
 from streamsvm.stream import CheckpointError, CheckpointFolder, FollowedFolder
-from streamsvm.stream.merging import PartMerger, merged
+from streamsvm.stream.merging import CheckpointMerger, merge_models
 from streamsvm.stream.tables import TableEncoder
 
 
@@ -25,7 +25,7 @@ from streamsvm.stream.tables import TableEncoder
 def test_same_models_give_same_bytes_and_stay_as_they_are(make):
     models = [learned(make, numbers(300, seed, far)) for seed, far in enumerate((0.0, 1.0, 3.0))]
     before = [dumps(model) for model in models]
-    results = [merged(models) for _ in range(2)]
+    results = [merge_models(models) for _ in range(2)]
     assert [dumps(model) for model in models] == before
     assert dumps(results[0]) == dumps(results[1])
     for x, y in numbers(50, seed=9):
@@ -39,7 +39,7 @@ def test_support_vectors_come_into_the_pooled_scale():
         return BoundedScaler(None) | BSGDClassifier(budget=500, kernel="linear", scaling=None, seed=0)
 
     models = [learned(make, numbers(150, seed, far)) for seed, far in enumerate((0.0, 5.0))]
-    model = merged(models)
+    model = merge_models(models)
     assert model["BSGDClassifier"].n_support == sum(each["BSGDClassifier"].n_support for each in models)
 
     def rows_of(each):
@@ -74,14 +74,14 @@ def test_scalers_become_that_of_all_rows(make):
 
 
 def test_targets_come_into_the_pooled_scale(monkeypatch):
-    monkeypatch.setattr(merging, "_fit_again", lambda *_: None)
+    monkeypatch.setattr(merging, "_refit_coefficients", lambda *_: None)
     models = []
     for seed, (offset, spread) in enumerate([(0.0, 1.0), (100.0, 50.0)]):
         x = np.random.default_rng(seed).random(150)
         rows = [({"a": value}, offset + spread * value) for value in x.tolist()]
         kind = partial(BSCARegressor, budget=500, scaling=None, gamma=2.0, seed=0)
         models.append(learned(lambda kind=kind: BoundedTargetScaler(kind()), rows))
-    model = merged(models)
+    model = merge_models(models)
     for a in (0.2, 0.5, 0.8):  # the mean of both, of which one is far from the other
         expected = np.mean([each.predict_one({"a": a}) for each in models])
         assert model.predict_one({"a": a}) == pytest.approx(expected, abs=0.01)
@@ -93,7 +93,7 @@ def test_encoders_know_what_each_knew():
         return encoder | BSGDClassifier(budget=60, scaling=None, seed=0)
 
     parts = [learned(make, [(x, y) for x, y in table(600, 7) if x["city"] in known]) for known in ("ab", "bc")]
-    model = merged(parts)
+    model = merge_models(parts)
     encoder = model["TableEncoder"]
     assert set(encoder.learned_columns) == {"a", "b", "city"}
     features = encoder.transform_one({"a": 0.0, "b": 0.0, "city": "c"})
@@ -120,7 +120,7 @@ def test_encoders_know_what_each_knew():
 )
 def test_what_cannot_become_one_is_refused(makers, reason):
     models = [learned(make, []) for make in makers]
-    raises(reason, merged, models)
+    raises(reason, merge_models, models)
 
 
 @pytest.mark.parametrize(
@@ -160,7 +160,7 @@ def result(tmp_path):
 
 
 def test_each_change_gives_a_model_that_followers_find(parts, result):
-    merger, follower = PartMerger([parts], result), FollowedFolder(result.path, seconds=0.0)
+    merger, follower = CheckpointMerger([parts], result), FollowedFolder(result.path, seconds=0.0)
     assert merger.step() == (200, {"partition-2": 120, "partition-10": 80})
     assert merger.step() is None
     assert follower.newer().version == 200
@@ -174,7 +174,7 @@ def test_each_change_gives_a_model_that_followers_find(parts, result):
 
 
 def test_a_corrupt_checkpoint_is_told_and_the_model_before_it_stays(parts, result):
-    merger = PartMerger([parts], result)
+    merger = CheckpointMerger([parts], result)
     merger.step()
     save(parts / "partition-2", 130, 2, label="y")
     for file in (parts / "partition-10").glob("*.ckpt"):
@@ -199,11 +199,11 @@ def test_a_part_that_cannot_be_read_is_left_out(parts, result, change, reason):
     (file,) = (parts / "partition-10").glob("*.ckpt")
     file.write_bytes(change(file.read_bytes()))
     with pytest.warns(UserWarning, match=f"{reason} merged without it"):
-        assert PartMerger([parts], result).step() == (120, {"partition-2": 120})
+        assert CheckpointMerger([parts], result).step() == (120, {"partition-2": 120})
 
 
 def test_what_is_no_set_of_parts_is_refused(parts, result, tmp_path):
-    merger = PartMerger([parts], result)
+    merger = CheckpointMerger([parts], result)
     merger.step()
     for file in (parts / "partition-10").glob("*.ckpt"):
         file.unlink()
@@ -211,16 +211,16 @@ def test_what_is_no_set_of_parts_is_refused(parts, result, tmp_path):
     raises("a model of 200 rows, and the parts have 130 together", merger.step, error=CheckpointError)
     save(parts / "partition-10", 200, 10, label="z")
     raises("read differently", merger.step, error=CheckpointError)
-    raises("named twice", PartMerger, [parts, parts / "partition-2"], result, error=CheckpointError)
-    raises("is no folder", PartMerger, [tmp_path / "none"], result, error=CheckpointError)
+    raises("named twice", CheckpointMerger, [parts, parts / "partition-2"], result, error=CheckpointError)
+    raises("is no folder", CheckpointMerger, [tmp_path / "none"], result, error=CheckpointError)
     with CheckpointFolder(parts / "partition-2") as own, pytest.raises(CheckpointError, match="of a learner, not merged"):
-        PartMerger([parts], own)
+        CheckpointMerger([parts], own)
 
 
 def test_a_folder_of_something_else_is_told(result, tmp_path):
     with CheckpointFolder(tmp_path / "thing") as folder:
         folder.save({"a": 1}, None, rows=3, position={})
-    merger = PartMerger([tmp_path / "thing"], result)
+    merger = CheckpointMerger([tmp_path / "thing"], result)
     with pytest.warns(UserWarning, match="holds a dict, which is no model"):
         assert merger.step() is None
 
@@ -233,9 +233,9 @@ def test_a_folder_of_something_else_is_told(result, tmp_path):
     ],
 )
 def test_a_merged_model_that_is_none_is_refused(parts, result, changes, message, monkeypatch):
-    PartMerger([parts], result).step()
+    CheckpointMerger([parts], result).step()
     newest = result.newest()
     model = newest.model if changes else CSMOClassifier()
     monkeypatch.setattr(result, "newest", lambda: newest._replace(model=model, header={**newest.header, **changes}))
     with pytest.raises(CheckpointError, match=f"merged {message}"):
-        PartMerger([parts], result)
+        CheckpointMerger([parts], result)

@@ -67,7 +67,7 @@ def flipped_model():
 
 def with_a_detector(name):
     def make(_, **how):
-        watch = DriftWatch(DETECTORS[name](), "anew")
+        watch = DriftWatch(DETECTORS[name](), "reset")
         return LearningLoop(IterableSource(FLIPPED[600:1400]), flipped_model(), drift=watch, **how)
 
     return make
@@ -75,7 +75,7 @@ def with_a_detector(name):
 
 def with_later_labels_and_a_detector(_, **how):
     source = JoinedSource(IterableSource(ROWS), IterableSource(LABELS), key="id", time="t")
-    watch, delayed = DriftWatch(drift.ADWIN(), "anew"), DelayedLabels(max_age=60.0)
+    watch, delayed = DriftWatch(drift.ADWIN(), "reset"), DelayedLabels(max_age=60.0)
     return DelayedLearningLoop(source, flipped_model(), delayed=delayed, drift=watch, **how)
 
 

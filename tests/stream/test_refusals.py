@@ -13,7 +13,7 @@ from refused import raises
 from saved import dumps
 from streamsvm import BSGDClassifier
 from streamsvm.stream import CheckpointError, CheckpointFolder, IterableSource, LearningLoop, StreamError, load
-from streamsvm.stream.refusals import LONGEST_RAW, Refusals
+from streamsvm.stream.refusals import LONGEST_RAW, RefusedRowHandler
 
 LEARNER = "bsgd,budget=20,max_classes=2"
 #: A row that is refused.
@@ -299,7 +299,7 @@ def test_a_stream_of_bad_rows_only_says_so(share):
 
 def test_long_and_binary_rows_in_dead_letters(tmp_path):
     dead = tmp_path / "dead.jsonl"
-    refusals = Refusals(dead)
+    refusals = RefusedRowHandler(dead)
     for raw in (("é" * 100_000).encode(), ("x" + "é" * 100_000).encode(), b"\xff" * 10, b"", None):
         refusals.add(0, "here", raw, "kind", "reason")
     refusals.close()

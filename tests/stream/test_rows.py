@@ -11,7 +11,7 @@ from saved import dumps
 from streamsvm import BSGDClassifier, BSGDRegressor
 from streamsvm.learners.preprocessing import BoundedScaler, BoundedTargetScaler
 from streamsvm.stream import FileSink, IterableSource, LearningLoop, PredictionLoop
-from streamsvm.stream.rows import parse_label, steps_of
+from streamsvm.stream.rows import parse_label, split_pipeline
 from streamsvm.stream.tables import TableEncoder
 
 PIPELINES = {
@@ -53,7 +53,7 @@ BAD = {
 def learned(rows, model):
     loop = LearningLoop(IterableSource(rows), model, on_error="skip", error_share=1.0)
     end = loop.run()
-    return end, (dumps(loop.model), dumps(steps_of(loop.model)[1]))
+    return end, (dumps(loop.model), dumps(split_pipeline(loop.model)[1]))
 
 
 @pytest.mark.parametrize(("name", "last"), ENDS)

@@ -77,7 +77,7 @@ def test_a_line_without_end_is_refused_within_bounded_memory(tmp_path, kind, mon
     assert rows[-1].reason == "the line is longer than 16,777,216 bytes"
     assert [type(row) for row in rows] == [Row, Row, Row, BadRow]
     assert peak < 60 * 2**20
-    monkeypatch.setattr(lines, "LONGEST_SKIPPED", 2**22)
+    monkeypatch.setattr(lines, "MAX_SKIPPED_BYTES", 2**22)
     raises(r"rows\..*, after byte \d+: a line does not end within 4,194,304 bytes", read, path, error=StreamError)
     with path.open("r+b") as file:
         file.truncate(2**24 + 2**22 - 2**18)

@@ -28,9 +28,9 @@ from streamsvm.stream import (
     WeightedSource,
     open_source,
 )
-from streamsvm.stream.rows import SETTLED, RowError
+from streamsvm.stream.rows import SETTLED_ROWS, RowError
 from streamsvm.stream.tables import TableEncoder
-from streamsvm.stream.weights import weight_of
+from streamsvm.stream.weights import parse_weight
 
 WEIGHTS = [0.5, None, 0.0, 2.0, 1.0]
 
@@ -100,13 +100,13 @@ def test_rows_together_are_as_row_by_row(as_table, regression, encoded):
 
 @pytest.mark.parametrize(("cell", "w"), [("", 1.0), (None, 1.0), ("1e-3", 0.001), (np.float32(2.0), 2.0), (3, 3.0), ("-0", 0.0)])
 def test_cells(cell, w):
-    assert weight_of(cell) == w
+    assert parse_weight(cell) == w
 
 
 @pytest.mark.parametrize("cell", [-1, -1e-300, math.nan, math.inf, "nan", "inf", "heavy", "1_0", True, [1.0], {}, 1e300, "-0.1"])
 def test_cells_that_are_no_weight(cell):
     with pytest.raises(RowError, match="is no finite number of at least 0"):
-        weight_of(cell)
+        parse_weight(cell)
 
 
 def test_targets_of_a_regression():
@@ -162,10 +162,10 @@ def test_columns_that_are_not_there(tmp_path):
         open_source(str(tmp_path / "rows.svm"), weight="w")
 
 
-@pytest.mark.parametrize("n", [20, SETTLED + 5])
+@pytest.mark.parametrize("n", [20, SETTLED_ROWS + 5])
 def test_a_column_that_no_row_has(n):
     rows = [(x, y) for x, y, _ in rows_of(n)]
-    with pytest.warns(UserWarning, match=f"none of the first {min(n, SETTLED):,} rows has a weight 'w': all count as 1"):
+    with pytest.warns(UserWarning, match=f"none of the first {min(n, SETTLED_ROWS):,} rows has a weight 'w': all count as 1"):
         LearningLoop(WeightedSource(IterableSource(rows), "w"), model()).run()
 
 

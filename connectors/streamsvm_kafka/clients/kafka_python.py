@@ -45,7 +45,7 @@ from kafka.structs import OffsetAndMetadata
 
 from streamsvm.core.records import HEADERS, KEY, OFFSET, SHORTEST, TIME, VALUE, find_fields
 from streamsvm.stream.endpoints import StreamError
-from streamsvm.stream.logs import redacting
+from streamsvm.stream.logs import redacting_filter
 from streamsvm_kafka.clients.messages import Headers, Messages, concatenate_messages
 from streamsvm_kafka.clients.protocol import (
     MAX_PENDING_BYTES,
@@ -253,7 +253,7 @@ def _client(kind: Any, connection: Connection, defaults: Mapping[str, Any], fixe
     if any(isinstance(value, Secret) for value in options.values()):
         # At level DEBUG, kafka-python shows each request, also the one with the password, to whatever handlers there are.
         for name in [name for name in logging.root.manager.loggerDict if name.startswith("kafka.")]:
-            logging.getLogger(name).addFilter(redacting)
+            logging.getLogger(name).addFilter(redacting_filter)
     tls = _tls_context(connection, options)
     if tls is not None:
         options = {name: value for name, value in options.items() if not name.startswith("ssl_")} | {"ssl_context": tls}

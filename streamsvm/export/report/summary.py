@@ -18,7 +18,7 @@ from streamsvm.learners.thresholds import TunedThresholdClassifier
 from streamsvm.stream.checkpoint import Checkpoint
 from streamsvm.stream.page import clean_text
 from streamsvm.stream.progress import LearningCurve
-from streamsvm.stream.rows import learner_of, steps_of
+from streamsvm.stream.rows import find_learner, split_pipeline
 from streamsvm.stream.scores.base import ScoreReport
 from streamsvm.stream.scores.score_set import TABLES
 from streamsvm.stream.tables import TableEncoder, TableModel
@@ -33,7 +33,7 @@ class ModelSummary:
     def __init__(self, checkpoint: Checkpoint) -> None:
         """Gather what a checkpoint, or a saved model, says of itself."""
         model, header = checkpoint.model, checkpoint.header
-        learner = learner_of(model)
+        learner = find_learner(model)
         self.columns: list[ColumnSchema]
         self.seen_rows: int
         self.columns, self.seen_rows = _columns_of(model, learner)
@@ -85,7 +85,7 @@ class ModelSummary:
 
 def _decision_words(model: Any) -> list[str]:
     """Return what each wrapper of a learner does, in words."""
-    last = steps_of(model)[1]
+    last = split_pipeline(model)[1]
     if isinstance(last, ConformalRegressor):
         return [*_decision_words(last.regressor), f"intervals that hold {100.0 * last.level:g} % of the numbers"]
     if isinstance(last, ConformalClassifier):

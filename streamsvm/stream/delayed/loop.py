@@ -15,7 +15,7 @@ from streamsvm.stream.delayed.events import ArrivedLabel, PendingLabel, pack_pre
 from streamsvm.stream.drift import DriftWatch
 from streamsvm.stream.endpoints import START_AFRESH, Prediction, Sink, Source, StreamError
 from streamsvm.stream.loop import LearningLoop
-from streamsvm.stream.rows import reason_of
+from streamsvm.stream.rows import classify_error
 from streamsvm.stream.stream_loop import MIN_ROWS_COMPARED, LoopOptions, Metric
 
 
@@ -103,8 +103,8 @@ class DelayedLearningLoop(LearningLoop):
         self._warned_of_expired = False
         super().__init__(source, model, metric, **options)
 
-    def _row_taker(self) -> Callable[[Any, Any], Prediction | None]:
-        self._predict, self._learn = self._row_predictor(), self._row_learner()
+    def _make_row_processor(self) -> Callable[[Any, Any], Prediction | None]:
+        self._predict, self._learn = self._make_row_predictor(), self._make_row_learner()
         return self._take_event
 
     def _take_event(self, x: Any, event: Any) -> Prediction | None:
@@ -121,7 +121,7 @@ class DelayedLearningLoop(LearningLoop):
         if type(event) is PendingLabel:
             prediction = self._take_row(x, event)
         elif (pending := delayed.add_label(*event)) is not None:
-            place = f"{self._row_place}: the label of row {pending.number:,}, key {event.key!r}"
+            place = f"{self._current_place}: the label of row {pending.number:,}, key {event.key!r}"
             self._learn_pending(pending, event.y, place)
         for expired in delayed.shrink():
             self._take_expired(expired)
@@ -166,7 +166,7 @@ class DelayedLearningLoop(LearningLoop):
             raise
         except Exception as error:  # noqa: BLE001 - of the learner, or of any step before it
             self.delayed.count_refused()
-            self._refusals.add(self.rows, place, (x, y), *reason_of(error, x, self._pipeline))
+            self._refusals.add(self.rows, place, (x, y), *classify_error(error, x, self._pipeline))
 
     def _take_expired(self, expired: ExpiredRow) -> None:
         """Learn a row without a label as a negative, or write it to the dead letters, or only count it."""
@@ -182,14 +182,14 @@ class DelayedLearningLoop(LearningLoop):
     def _warn_of_expired(self, n_expired: int, n_waiting: int, seconds: float) -> None:
         self._warned_of_expired = True
         warn(
-            f"{self._row_place}: the event time is {seconds:,.0f} s ahead of the message before, and {n_expired:,} of "
+            f"{self._current_place}: the event time is {seconds:,.0f} s ahead of the message before, and {n_expired:,} of "
             f"{n_waiting:,} rows and labels that waited for each other have expired at once "
             f"(max_age={self.delayed.max_age:,.0f}). Is a clock wrong, or have the streams paused? Then max_age must be longer "
             "than the pause. This is said once"
         )
 
     @property
-    def _worth_saving(self) -> bool:
+    def _is_worth_saving(self) -> bool:
         return True
 
     def _check_end(self) -> None:
@@ -209,8 +209,8 @@ class DelayedLearningLoop(LearningLoop):
             raise CheckpointError(f"{folder} was learned without labels from another stream: leave --labels out, {START_AFRESH}")
         self.delayed.restore(facts, parts["waiting"])
 
-    def _checkpoint_contents(self) -> tuple[Any, dict[str, Any], dict[str, Any]]:
-        model, parts, facts = super()._checkpoint_contents()
+    def _make_checkpoint_parts(self) -> tuple[Any, dict[str, Any], dict[str, Any]]:
+        model, parts, facts = super()._make_checkpoint_parts()
         return model, parts | {"waiting": self.delayed.serialise_entries()}, facts | {"delayed": self.delayed.state}
 
     @property

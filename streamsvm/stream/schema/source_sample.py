@@ -13,8 +13,8 @@ from typing import Any, NamedTuple
 
 from streamsvm.stream import Chunk, Row, Source, StreamError, open_source
 from streamsvm.stream.endpoints import Position
-from streamsvm.stream.lines import LONGEST_LINE, ByteStream, HeldBytes
-from streamsvm.stream.open import name_of, source_files
+from streamsvm.stream.lines import MAX_LINE_BYTES, BytesInMemory, ByteStream
+from streamsvm.stream.open import format_source_name, list_source_files
 from streamsvm.stream.tables import TableParser
 
 #: Rows that are looked at, and for how long the next one is waited for once there is one.
@@ -29,7 +29,7 @@ class SourceSample(NamedTuple):
     name: str
     """Name of the source in messages."""
     format: str | None
-    """As of `format_of`."""
+    """As of `detect_format`."""
     open_rows: Callable[..., Source]
     """Opens them, with the parameters ``label``, ``weight`` and those of the reading of `open_source`."""
     text: bytes = b""
@@ -44,7 +44,7 @@ class SourceSample(NamedTuple):
 
 def sample_files(place: str | list[str], text_format: str | None) -> SourceSample | None:
     """Return the rows of a file or of several; None where there is none."""
-    first = (source_files(place) or [str(place)])[0]
+    first = (list_source_files(place) or [str(place)])[0]
     if text_format is None or place == "-" or not Path(first).is_file():
         return None
     text = b""
@@ -54,7 +54,9 @@ def sample_files(place: str | list[str], text_format: str | None) -> SourceSampl
             text = stream.peek(_BYTES, 0, _BYTES, 0.0, bool)
     opened = partial(open_source, place, format=text_format)
     later = _LATER.get(text_format) if place == first else None
-    return SourceSample(name_of(place), text_format, opened, text, open_later_parts=later and partial(later, first, opened, text))
+    return SourceSample(
+        format_source_name(place), text_format, opened, text, open_later_parts=later and partial(later, first, opened, text)
+    )
 
 
 def sample_pipe(path: str, text_format: str, wait_on: Callable[[str], bool]) -> SourceSample:
@@ -66,13 +68,13 @@ def sample_pipe(path: str, text_format: str, wait_on: Callable[[str], bool]) -> 
     stream = ByteStream(path)
     try:
         least = 2 if text_format == "csv" else 1
-        data = stream.peek(SAMPLE_ROWS + 1, least, LONGEST_LINE, SAMPLE_WAIT_SECONDS, partial(wait_on, stream.name))
+        data = stream.peek(SAMPLE_ROWS + 1, least, MAX_LINE_BYTES, SAMPLE_WAIT_SECONDS, partial(wait_on, stream.name))
     except BaseException:
         stream.close()
         raise
 
     def opened(**how: Any) -> Source:
-        return open_source(path, format=text_format, stream=HeldBytes(stream.name, data), **how)
+        return open_source(path, format=text_format, stream=BytesInMemory(stream.name, data), **how)
 
     return SourceSample(stream.name, text_format, opened, data, stream)
 
@@ -149,7 +151,7 @@ def _later_lines(path: str, opened: Callable[..., Source], text: bytes, after: P
             end = begin + len(data)
             lines = head + data[data.find(b"\n") + 1 : data.rfind(b"\n") + 1]
             if not (text and any(line.count(b'"') % 2 for line in lines.split(b"\n"))):
-                yield opened(stream=HeldBytes(path, lines), **how)
+                yield opened(stream=BytesInMemory(path, lines), **how)
 
 
 def _later_groups(path: str, opened: Callable[..., Source], _: bytes, after: Position, **how: Any) -> Iterator[Source]:

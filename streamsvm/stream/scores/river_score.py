@@ -13,7 +13,7 @@ from river import utils
 
 from streamsvm.core.saved import Resumable
 from streamsvm.files.river_metrics import metrics
-from streamsvm.stream.rows import MOST_LABELS
+from streamsvm.stream.rows import MAX_LABELS
 from streamsvm.stream.scores.base import POSITIVE_LABEL_HINT, Score, format_score
 
 
@@ -46,7 +46,7 @@ class LabelFrequencyBaseline(Resumable):
         counts, n_labels = self._counts, len(self._counts)
         for y in ys if not counts.keys() >= set(ys) else ():
             if y not in counts:
-                counts[y if len(counts) < MOST_LABELS else None] = 0
+                counts[y if len(counts) < MAX_LABELS else None] = 0
         numbers = {y: number for number, y in enumerate(counts)}
         beyond = numbers.get(None, -1)
         codes = np.array([numbers.get(y, beyond) for y in ys], np.intp)
