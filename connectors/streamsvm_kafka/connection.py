@@ -235,7 +235,7 @@ class Connection:
                 self.user = form.format(options[name])
         self._was_led = False  # to an address that its brokers advertise
 
-    def connect(self, open_client: Callable[[], T]) -> T:
+    def open_with_retries(self, open_client: Callable[[], T]) -> T:
         """Open a client, and retry for ``outage_seconds`` while no broker answers.
 
         Raise a BrokerUnreachableError if none does, and another StreamError if the options are wrong, the broker's certificate

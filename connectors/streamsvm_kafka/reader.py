@@ -221,7 +221,7 @@ class TopicReader:
                 0 if by_time else min(self.max_messages // len(waiting), *(len(backlogs[p]) for p in waiting), self.max_messages)
             )
             if rounds:  # one message of each partition in turn, repeatedly
-                parts = [backlogs[p].take(rounds) for p in waiting]
+                parts = [backlogs[p].pop_first(rounds) for p in waiting]
                 self.next_offsets |= {p: int(part.offsets[-1]) + 1 for p, part in zip(waiting, parts, strict=True)}
                 run = parts[0]
                 if len(parts) > 1:
@@ -229,7 +229,7 @@ class TopicReader:
                         np.arange(rounds * len(parts)).reshape(len(parts), rounds).T.ravel()
                     )
             else:
-                run = backlogs[partition].take(1)
+                run = backlogs[partition].pop_first(1)
                 waiting.rotate(-1)
                 self.next_offsets[partition] = int(run.offsets[-1]) + 1
             self.next_partition = order[0] if by_time else waiting[0]

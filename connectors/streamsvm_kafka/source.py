@@ -375,7 +375,7 @@ class PartitionSource(MessageSource):
     def _take_messages(self, most: int) -> Messages | None:
         if not len(self._waiting):
             return None
-        messages = self._waiting.take(most)
+        messages = self._waiting.pop_first(most)
         self.offset = int(messages.offsets[-1]) + 1
         return messages
 

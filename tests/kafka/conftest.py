@@ -29,6 +29,15 @@ LIMITS = (
     "SESSION_SECONDS",
     "STALL_SECONDS",
 )
+#: Modules whose connections time out.
+CLIENT_MODULES = (
+    connection,
+    kafka_python.client,
+    kafka_python.consumer,
+    kafka_python.producer,
+    confluent.client,
+    confluent.producer,
+)
 
 
 @pytest.fixture(autouse=True)
@@ -53,7 +62,7 @@ def soon(monkeypatch: pytest.MonkeyPatch) -> Callable[[Callable[[], Any]], Any]:
 
     def called(check: Callable[[], Any]) -> Any:
         for seconds in (3.0, 90.0):
-            for module in connection, kafka_python, confluent:
+            for module in CLIENT_MODULES:
                 monkeypatch.setattr(module, "CONNECT_SECONDS", seconds)
             with contextlib.suppress(*[AssertionError, pytest.fail.Exception] * (seconds < 90.0)):
                 return check()

@@ -28,7 +28,7 @@ from streamsvm_kafka import (
     reader,
     topics,
 )
-from streamsvm_kafka.clients import kafka_python
+from streamsvm_kafka.clients.kafka_python import producer as kafka_python_producer
 
 pytestmark = [pytest.mark.broker, pytest.mark.usefixtures("client_library")]
 
@@ -333,7 +333,7 @@ def test_a_name_that_no_topic_can_have(bootstrap):
 
 
 def test_sink_without_its_topic(bootstrap, monkeypatch):
-    monkeypatch.setattr(kafka_python, "CONNECT_SECONDS", 0.5)
+    monkeypatch.setattr(kafka_python_producer, "CONNECT_SECONDS", 0.5)
     missing = f"streamsvm-test-{uuid.uuid4().hex}"
     with pytest.raises(StreamError, match=f"/{missing}: the topic does not exist and the broker does not create it"):
         KafkaSink(bootstrap, missing)

@@ -15,7 +15,7 @@ from streamsvm.stream import DelayedLabels, DelayedLearningLoop, FileSink, Joine
 from streamsvm.stream.prediction_fields import MAX_COPIED_MESSAGE_BYTES
 from streamsvm.stream.tables.chunk import Message, Row
 from streamsvm_kafka import ArrowCodec, Float32Codec, JSONCodec, KafkaSink, KafkaSource, NpyCodec, publish
-from streamsvm_kafka.clients import kafka_python
+from streamsvm_kafka.clients.kafka_python import producer as kafka_python_producer
 
 NOW = int(1000 * time.time())
 JSON = JSONCodec("y")
@@ -133,7 +133,7 @@ def test_marks_of_missing_weights_and_labels(embedded, producer, tmp_path, call)
 
 def test_the_bytes_that_wait_are_bounded(embedded, producer, source_of, monkeypatch):
     send(producer, "rows", 10, 1, headers=[("a", b"x" * 1000)])
-    monkeypatch.setattr(kafka_python, "MAX_PENDING_BYTES", 3000)
+    monkeypatch.setattr(kafka_python_producer, "MAX_PENDING_BYTES", 3000)
     out, flushed = KafkaSink(embedded.bootstrap, "out", client=embedded.client), []
     flush = out._sender._producer.flush
     monkeypatch.setattr(out._sender._producer, "flush", lambda seconds: flushed.append(flush(seconds)))

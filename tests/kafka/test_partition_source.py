@@ -6,7 +6,7 @@ import pytest
 from row_tables import float32_table
 from streamsvm.stream.endpoints import BadRow, Row, StreamError
 from streamsvm_kafka import JSONCodec, NpyCodec
-from streamsvm_kafka.clients.kafka_python import records_to_messages
+from streamsvm_kafka.clients.kafka_python.record_batches import records_to_messages
 from streamsvm_kafka.source import PartitionSource
 
 JSON = JSONCodec("y")

@@ -1,4 +1,4 @@
-"""Messages of a topic, in columns: as clients give them, and as sources take them."""
+"""Messages of a topic in columns: the form in which clients return them and sources read them."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from typing import Any, NamedTuple, Self, overload
 
 import numpy as np
 
-#: Those of a message: some clients have None for a value that is null.
+#: The headers of one message. Client libraries differ in whether a header with a null value has None.
 Headers = Sequence[tuple[str, bytes | None]]
 
 
@@ -20,7 +20,7 @@ class TopicMessage(NamedTuple):
     partition: int
     offset: int
     timestamp: int
-    """Milliseconds since 1970; negative if it has no time."""
+    """Milliseconds since 1970; negative if the message has no timestamp."""
     key: bytes | None
     value: bytes | None
     headers: Headers
@@ -38,14 +38,14 @@ class Messages(Sequence[TopicMessage]):
         self,
         partitions: int | list[int],
         offsets: np.ndarray,
-        times: np.ndarray,
+        timestamps: np.ndarray,
         keys: list[bytes | None] | None,
         headers: list[Headers] | None,
         values: tuple[bytes, np.ndarray, np.ndarray] | list[bytes | None],
     ) -> None:
         self.partitions: int | list[int] = partitions
         self.offsets: np.ndarray = offsets
-        self.timestamps: np.ndarray = times
+        self.timestamps: np.ndarray = timestamps
         self.keys: list[bytes | None] | None = keys
         self.headers: list[Headers] | None = headers
         self._values = values
@@ -55,26 +55,26 @@ class Messages(Sequence[TopicMessage]):
 
     @cached_property
     def values(self) -> list[bytes | None]:
-        """The values; None for those that are null."""
+        """The value of each message; None for a null value."""
         if isinstance(self._values, list):
             return self._values
-        data, begins, sizes = self._values
-        pairs = zip(begins.tolist(), sizes.tolist(), strict=True)
-        return [data[at : at + size] if size >= 0 else None for at, size in pairs]
+        data, starts, sizes = self._values
+        pairs = zip(starts.tolist(), sizes.tolist(), strict=True)
+        return [data[start : start + size] if size >= 0 else None for start, size in pairs]
 
     @property
     def joined_values(self) -> tuple[bytes, np.ndarray, np.ndarray]:
-        """The values behind each other: bytes, and int64 [n] where each begins and ends. None of them is null."""
+        """A buffer that contains all values, and int64 [n] positions where each starts and stops. No value may be null."""
         if isinstance(self._values, tuple):
-            data, begins, sizes = self._values
-            return data, begins, begins + sizes
+            data, starts, sizes = self._values
+            return data, starts, starts + sizes
         values: Any = self._values
-        ends = self.value_sizes.cumsum()
-        return b"".join(values), ends - self.value_sizes, ends
+        stops = self.value_sizes.cumsum()
+        return b"".join(values), stops - self.value_sizes, stops
 
     @cached_property
     def value_sizes(self) -> np.ndarray:
-        """The bytes of the values, int64 [n]; -1 for those that are null."""
+        """The size of each value in bytes, int64 [n]; -1 for a null value."""
         if isinstance(self._values, tuple):
             return self._values[2]
         return np.array([-1 if value is None else len(value) for value in self._values], dtype=np.int64)
@@ -86,10 +86,10 @@ class Messages(Sequence[TopicMessage]):
 
     @property
     def total_bytes(self) -> int:
-        """Bytes of values, keys and headers."""
+        """The total size of all values, keys and headers."""
         size = int(np.maximum(self.value_sizes, 0).sum())
         size += 0 if self.keys is None else sum(len(key or b"") for key in self.keys)
-        return size + sum(len(name) + len(value or b"") for each in self.headers or () for name, value in each)
+        return size + sum(len(name) + len(value or b"") for pairs in self.headers or () for name, value in pairs)
 
     @overload
     def __getitem__(self, i: int) -> TopicMessage: ...
@@ -97,31 +97,35 @@ class Messages(Sequence[TopicMessage]):
     def __getitem__(self, i: slice) -> Self: ...
     def __getitem__(self, i: int | slice) -> TopicMessage | Self:
         if isinstance(i, slice):
-            return self._picked_messages(i)
+            return self._index_columns(i)
         key = None if self.keys is None else self.keys[i]
         headers = [] if self.headers is None else self.headers[i]
         partition = self.partitions if isinstance(self.partitions, int) else self.partitions[i]
         return TopicMessage(partition, int(self.offsets[i]), int(self.timestamps[i]), key, self.values[i], headers)
 
-    def select_messages(self, which: np.ndarray) -> Self:
-        """Return messages by their numbers, int64, or those for which a bool [n] is true."""
-        return self._picked_messages(np.flatnonzero(which) if which.dtype == bool else which)
+    def select_messages(self, selection: np.ndarray) -> Self:
+        """Return the messages at int64 indices, or those where a bool [n] mask is true."""
+        return self._index_columns(np.flatnonzero(selection) if selection.dtype == bool else selection)
 
-    def _picked_messages(self, which: slice | np.ndarray) -> Self:
-        def of(column: Any) -> Any:
+    def _index_columns(self, index: slice | np.ndarray) -> Self:
+        def index_column(column: Any) -> Any:
             if column is None or isinstance(column, int):
                 return column
-            if isinstance(which, slice) or isinstance(column, np.ndarray):
-                return column[which]
-            return [column[i] for i in which.tolist()]
+            if isinstance(index, slice) or isinstance(column, np.ndarray):
+                return column[index]
+            return [column[i] for i in index.tolist()]
 
         values: Any = self._values
-        values = (values[0], of(values[1]), of(values[2])) if isinstance(values, tuple) else of(values)
-        return type(self)(of(self.partitions), of(self.offsets), of(self.timestamps), of(self.keys), of(self.headers), values)
+        if isinstance(values, tuple):
+            values = values[0], index_column(values[1]), index_column(values[2])
+        else:
+            values = index_column(values)
+        partitions, offsets, timestamps = map(index_column, (self.partitions, self.offsets, self.timestamps))
+        return type(self)(partitions, offsets, timestamps, index_column(self.keys), index_column(self.headers), values)
 
 
-_NONE = np.empty(0, dtype=np.int64)
-NO_MESSAGES: Messages = Messages(0, _NONE, _NONE, None, None, [])
+_EMPTY = np.empty(0, dtype=np.int64)
+NO_MESSAGES: Messages = Messages(0, _EMPTY, _EMPTY, None, None, [])
 
 
 def concatenate_messages(parts: Sequence[Messages]) -> Messages:
@@ -129,12 +133,12 @@ def concatenate_messages(parts: Sequence[Messages]) -> Messages:
     if len(parts) == 1:
         return parts[0]
 
-    def column(name: str, nothing: Any) -> list[Any] | None:
+    def concatenate_column(name: str, default: Any) -> list[Any] | None:
         columns = [getattr(part, name) for part in parts]
-        if all(each is None for each in columns):
+        if all(column is None for column in columns):
             return None
         pairs = zip(parts, columns, strict=True)
-        return [*chain.from_iterable(repeat(nothing, len(part)) if each is None else each for part, each in pairs)]
+        return [*chain.from_iterable(repeat(default, len(part)) if column is None else column for part, column in pairs)]
 
     partitions: Any = {part.partitions for part in parts if isinstance(part.partitions, int)}
     if len(partitions) == 1 and all(isinstance(part.partitions, int) for part in parts):
@@ -142,33 +146,33 @@ def concatenate_messages(parts: Sequence[Messages]) -> Messages:
     else:
         partitions = [*chain.from_iterable(part.partition_list for part in parts)]
     values: Any
-    tuples: list[Any] = [part._values for part in parts if isinstance(part._values, tuple)]
-    # A few messages of large batches are taken out of them.
-    if len(tuples) == len(parts) and sum(len(each[0]) for each in tuples) <= 2 * sum(int(each[2].sum()) for each in tuples):
-        firsts = np.cumsum([0, *[len(data) for data, _, _ in tuples[:-1]]])
-        begins = [each[1] + first for each, first in zip(tuples, firsts, strict=True)]
-        values = b"".join([each[0] for each in tuples]), np.concatenate(begins), np.concatenate([each[2] for each in tuples])
+    buffers: list[Any] = [part._values for part in parts if isinstance(part._values, tuple)]
+    # Buffers are joined only if the values are at least half of their bytes: otherwise, the copy would be mostly waste.
+    if len(buffers) == len(parts) and sum(len(data) for data, _, _ in buffers) <= 2 * sum(int(b[2].sum()) for b in buffers):
+        shifts = np.cumsum([0, *[len(data) for data, _, _ in buffers[:-1]]])
+        starts = np.concatenate([starts + shift for (_, starts, _), shift in zip(buffers, shifts, strict=True)])
+        values = b"".join([data for data, _, _ in buffers]), starts, np.concatenate([sizes for _, _, sizes in buffers])
     else:
         values = [*chain.from_iterable(part.values for part in parts)]
-    offsets, times = (np.concatenate([getattr(part, name) for part in parts]) for name in ("offsets", "timestamps"))
-    return Messages(partitions, offsets, times, column("keys", None), column("headers", []), values)
+    offsets, timestamps = (np.concatenate([getattr(part, name) for part in parts]) for name in ("offsets", "timestamps"))
+    return Messages(partitions, offsets, timestamps, concatenate_column("keys", None), concatenate_column("headers", []), values)
 
 
 class Backlog:
-    """Messages that wait for their turn, in order."""
+    """A queue of fetched messages that have not been read yet."""
 
     def __init__(self) -> None:
         self._parts: deque[Messages] = deque()
-        self._n = 0
-        #: Bytes of values, keys and headers.
+        self._count = 0
+        #: The total size of values, keys and headers.
         self.total_bytes: int = 0
 
     def __len__(self) -> int:
-        return self._n
+        return self._count
 
     @property
     def first_time(self) -> int:
-        """The time of the first message."""
+        """The timestamp of the first message, in milliseconds."""
         return int(self._parts[0].timestamps[0])
 
     @property
@@ -177,28 +181,28 @@ class Backlog:
         return int(self._parts[-1].offsets[-1])
 
     def extend(self, messages: Messages) -> None:
-        """Have more messages wait."""
+        """Append messages."""
         if len(messages):
             self._parts.append(messages)
-            self._n += len(messages)
+            self._count += len(messages)
             self.total_bytes += messages.total_bytes
 
-    def take(self, n: int) -> Messages:
-        """Take the first ``n`` messages, or all if there are fewer; there is at least one."""
-        taken, left = [], n
-        while left and self._parts:
+    def pop_first(self, n: int) -> Messages:
+        """Remove and return the first ``n`` messages, or all if there are fewer. The backlog must not be empty."""
+        parts, n_missing = [], n
+        while n_missing and self._parts:
             part = self._parts.popleft()
-            if len(part) > left:
-                self._parts.appendleft(part[left:])
-                part = part[:left]
-            taken.append(part)
-            left -= len(part)
-        messages = concatenate_messages(taken)
-        self._n -= len(messages)
+            if len(part) > n_missing:
+                self._parts.appendleft(part[n_missing:])
+                part = part[:n_missing]
+            parts.append(part)
+            n_missing -= len(part)
+        messages = concatenate_messages(parts)
+        self._count -= len(messages)
         self.total_bytes -= messages.total_bytes
         return messages
 
     def clear(self) -> None:
-        """Drop all messages."""
+        """Remove all messages."""
         self._parts.clear()
-        self._n = self.total_bytes = 0
+        self._count = self.total_bytes = 0

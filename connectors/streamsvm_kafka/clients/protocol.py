@@ -1,7 +1,7 @@
-"""The protocol of client libraries: a client for administration, a consumer of one topic, and a producer.
+"""Protocols that both client libraries implement: an admin client, a consumer of one topic, and a producer.
 
-Errors are of kafka-python's classes (`kafka.errors`), whichever library speaks to the broker. No method may be called by two
-threads at once, but for those that say so.
+Errors are kafka-python's classes (`kafka.errors`) with either library. A client is not thread-safe, except for the methods that
+say so.
 """
 
 from __future__ import annotations
@@ -12,100 +12,100 @@ from typing import Protocol
 from streamsvm_kafka.clients.messages import Headers, Messages
 from streamsvm_kafka.connection import TopicDescription
 
-#: The most messages of a producer that wait to be acknowledged, and the most bytes of them: a prediction may have the headers of
-#: its row's message.
+#: A producer waits if more unacknowledged messages or bytes are pending. (A prediction may have its row's headers.)
 MAX_PENDING_MESSAGES, MAX_PENDING_BYTES = 20_000, 1 << 24
-#: The most bytes of a message that is sent: a checkpoint. Topics have limits of their own.
+#: Maximum size of a message to send, for checkpoints. Topics have limits of their own.
 MAX_REQUEST_BYTES = (1 << 26) + (1 << 16)
-#: The most bytes of messages that are sent together, unless their topic takes fewer.
+#: Maximum size of a batch of messages to send, unless the topic's limit is lower.
 BATCH_BYTES = 1 << 17
-#: Called with the offsets that were to be committed, by partition, and with the error if they were not.
+#: Called after a commit with its offsets by partition, and with the error, or None if they were committed.
 CommitCallback = Callable[[Mapping[int, int], Exception | None], None]
 
 
-#: Called with the decision of a group and its partitions, perhaps by another thread. They are ``"assigned"``, and fetched after
-#: `TopicConsumer.resume_at`; ``"revoked"``, in order; or ``"lost"``: others may read them already. It must not block.
+#: Called when the group rebalances, with ``"assigned"`` (the partitions are paused until `TopicConsumer.resume_at`),
+#: ``"revoked"`` or ``"lost"`` (other members may already read them), and the partitions. It may run in another thread, and must
+#: not block.
 RebalanceListener = Callable[[str, set[int]], None]
 
 
 class TopicAdmin(Protocol):
-    """Asks for topics and the cluster, and creates topics."""
+    """Describes topics and the cluster, and creates topics."""
 
     def describe_topic(self, topic: str) -> TopicDescription:
-        """Return the identity and the partitions of a topic; raise the broker's error, retriable while it has no leader."""
+        """Return the id and the partitions of a topic; raise the broker's error, which is retriable if it has no leader yet."""
 
     def list_topics(self) -> list[str]:
         """Return the names of all topics."""
 
     def read_topic_config(self, topic: str, name: str) -> str | None:
-        """Return a setting of a topic; None if the broker does not tell it."""
+        """Return a configuration value of a topic; None if the broker does not report it."""
 
     def create_topic(self, topic: str, settings: Mapping[str, str]) -> None:
         """Create a topic with one partition."""
 
     def read_cluster_id(self) -> str | None:
-        """Return the identity of the cluster; None if the broker does not tell it."""
+        """Return the id of the cluster; None if the broker does not report it."""
 
     def close(self) -> None:
         """Close the connection."""
 
 
 class TopicConsumer(Protocol):
-    """Reads a topic. It commits nothing by itself, and skips nothing: an offset that there is not is an error of `poll`."""
+    """Reads a topic. It never commits on its own, and never resets an offset: `poll` raises an error if an offset is gone."""
 
     @property
     def group(self) -> str | None:
         """The consumer group."""
 
     def assign(self, offsets: Mapping[int, int]) -> None:
-        """Read these partitions and no others, each from its offset. Held partitions stay held."""
+        """Replace the assignment: read these partitions, each from its offset. Paused partitions stay paused."""
 
     def subscribe(self, listener: RebalanceListener) -> None:
-        """Read the partitions that the group assigns, once `resume_at` says from where."""
+        """Join the group. Each partition that it assigns is paused until `resume_at`."""
 
     def resume_at(self, partition: int, offset: int) -> None:
-        """Fetch a partition from an offset on; nothing happens if it is not assigned any more."""
+        """Fetch a partition from an offset on; do nothing if it is no longer assigned."""
 
     def pause_partition(self, partition: int) -> None:
-        """Fetch nothing more of a partition, until `resume_at`; nothing happens if it is not assigned any more."""
+        """Stop fetching from a partition until `resume_at`; do nothing if it is no longer assigned."""
 
     def poll(self, seconds: float) -> dict[int, Messages]:
-        """Return the messages that have come, by partition, after waiting for the first for so long."""
+        """Return newly fetched messages by partition; wait at most ``seconds`` for the first one."""
 
     def pause_and_resume(self, paused: Iterable[int], resumed: Iterable[int]) -> None:
-        """Pause some partitions, and resume others."""
+        """Pause fetching from some partitions, and resume it for others."""
 
     def position(self, partition: int) -> int | None:
-        """Return the offset behind all that was given, or passed over: the markers of transactions. None: not known yet."""
+        """Return the offset after the last message that was returned, or transaction marker that was skipped; None if unknown."""
 
     def cached_position(self, partition: int) -> int | None:
-        """Return `position` without a request to the broker. From any thread."""
+        """Return `position` without a request to the broker. Thread-safe."""
 
     def high_watermark(self, partition: int) -> int | None:
-        """Return the end of a partition as the broker told it last. From any thread."""
+        """Return the end offset of a partition from the broker's last response; None if unknown. Thread-safe."""
 
     def beginning_and_end_offsets(self, partitions: Sequence[int]) -> tuple[dict[int, int], dict[int, int]]:
-        """Ask for the first offset of each partition, and for the one behind the last that may be read."""
+        """Request the first offset of each partition, and the one after its last readable message."""
 
     def offsets_for_time(self, milliseconds: int, partitions: Sequence[int]) -> dict[int, int | None]:
-        """Ask for the first offset of each partition that is not older than a time; None where all are."""
+        """Request the offset of the first message of each partition at or after a time; None if there is no such message."""
 
     def commit_async(self, offsets: Mapping[int, int], callback: CommitCallback) -> None:
-        """Commit offsets for the group, without waiting."""
+        """Commit offsets for the group without waiting."""
 
     def commit_sync(self, offsets: Mapping[int, int], seconds: float) -> None:
-        """Commit offsets for the group. Nothing may be read afterwards: messages that come meanwhile may be dropped."""
+        """Commit offsets for the group. Do not poll afterwards: messages that arrive meanwhile may be dropped."""
 
     def close(self, seconds: float) -> None:
         """Leave the group, and close the connection."""
 
 
 class TopicProducer(Protocol):
-    """Sends messages, each acknowledged by all replicas, in order and without duplicates; or in transactions."""
+    """Sends messages in order and without duplicates, acknowledged by all replicas, optionally in transactions."""
 
     @property
     def delivery_error(self) -> BaseException | None:
-        """Why a message was not delivered; None if none is known to be lost."""
+        """The error of the first message that was not delivered; None if there is no such message so far."""
 
     def partitions_for(self, topic: str) -> set[int]:
         """Return the partitions of a topic."""
@@ -119,22 +119,22 @@ class TopicProducer(Protocol):
         headers: Sequence[Headers] | None,
         timestamps: Sequence[int | None] | None,
     ) -> None:
-        """Send messages, after waiting for those before them if they are too many. Without a partition, keys choose them."""
+        """Send messages. Wait if too many are unacknowledged. If ``partition`` is None, the key of each determines it."""
 
     def flush(self, seconds: float) -> None:
         """Wait until all messages are acknowledged, or have failed."""
 
     def init_transactions(self) -> None:
-        """Fence other producers with the transactional id. A KafkaTimeoutError may be tried again."""
+        """Fence other producers with the same transactional id. A KafkaTimeoutError may be retried."""
 
     def begin_transaction(self) -> None:
         """Begin a transaction."""
 
     def send_offsets_to_transaction(self, offsets: Mapping[tuple[str, int], int], group: str, seconds: float) -> None:
-        """Have the transaction commit offsets, by topic and partition."""
+        """Add offsets of a group, by topic and partition, to the transaction."""
 
     def commit_transaction(self, seconds: float) -> None:
-        """Commit the transaction. After a KafkaTimeoutError, it is not known whether it is committed."""
+        """Commit the transaction. After a KafkaTimeoutError, it is unknown whether it is committed."""
 
     def abort_transaction(self, seconds: float) -> None:
         """Abort the transaction."""

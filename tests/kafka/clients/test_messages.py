@@ -86,7 +86,7 @@ def test_what_waits_is_taken_in_order(pairs, takes):
         if not expected:
             break
         assert (backlog.first_time, backlog.last_offset) == (expected[0].timestamp, expected[-1].offset)
-        assert [*backlog.take(n)] == expected[:n]
+        assert [*backlog.pop_first(n)] == expected[:n]
         expected = expected[n:]
     backlog.clear()
     assert (len(backlog), backlog.total_bytes) == (0, 0)

@@ -18,13 +18,13 @@ from kafka.record.util import calc_crc32c
 from patience import until
 from streamsvm_kafka import JSONCodec, KafkaSource
 from streamsvm_kafka.clients import open_consumer
-from streamsvm_kafka.clients.kafka_python import _CompiledBatches, _make_partition_records, use_compiled_parsing
+from streamsvm_kafka.clients.kafka_python.record_batches import CompiledBatches, make_partition_records, use_compiled_parsing
 from streamsvm_kafka.clients.messages import Messages, TopicMessage
 from streamsvm_kafka.connection import Connection
 
 KEY = TopicPartition("rows", 3)
 OWN = Fetcher.PartitionRecords
-OURS = _make_partition_records(OWN)
+OURS = make_partition_records(OWN)
 GZIP = 1
 CODECS = [0, GZIP, *(number for number, has in ((2, has_snappy), (3, has_lz4), (4, has_zstd)) if has())]
 #: Where parts of the header are: its attributes, and all that the checksum is of.
@@ -123,7 +123,7 @@ def taken(of):
 
 def is_plain(batch):
     """Whether a batch is read at once."""
-    (first, *more) = iter(_CompiledBatches(KEY, MemoryRecords(batch)).next_batch())
+    (first, *more) = iter(CompiledBatches(KEY, MemoryRecords(batch)).next_batch())
     return not more and type(first.value) is Messages
 
 

@@ -8,7 +8,7 @@ import pytest
 from json_messages import NAMES
 from streamsvm.stream.tables.chunk import Table, to_float_prefix
 from streamsvm_kafka import JSONCodec
-from streamsvm_kafka.clients.kafka_python import records_to_messages
+from streamsvm_kafka.clients.kafka_python.record_batches import records_to_messages
 from streamsvm_kafka.decoding import MessageSource
 
 
