@@ -194,7 +194,7 @@ def test_a_broker_that_comes_late(embedded, caplog):
 
     late = threading.Thread(target=listen)
     late.start()
-    assert Connection(f"127.0.0.1:{port}", {"outage_seconds": 600}).connect(lambda: len(opened)) == 1
+    assert Connection(f"127.0.0.1:{port}", {"outage_seconds": 600}).open_with_retries(lambda: len(opened)) == 1
     late.join()
     opened[0].close()
 
