@@ -188,7 +188,7 @@ def add_neighbours(
 
 def add_ensemble(program: Program, model: Any, value: int) -> Answer:
     """Add the steps of an ensemble to a program, and return the answer; ``value`` is the index of the ensemble's features."""
-    v, record, n_outputs = model._store.views, model._rule_record[0], model._outputs
+    v, record, n_outputs = model._store.views, model._rule_record[0], model._n_outputs
     value = imputed = program.add("impute", value, float32=model._dtype is np.float32)
     if model.scale_in_use is not None:
         value = add_scale(program, value, *model.scale_in_use)
@@ -239,7 +239,7 @@ def _as_python(function: Any) -> Any:
 
 def _add_expert(program: Program, value: int, model: Any, number: int, expert: Any, stores: list[Any]) -> int:
     """Add the outputs of an expert and return their index: those of the last iterate, then those of the average if it has one."""
-    n_outputs = model._outputs
+    n_outputs = model._n_outputs
     half = 1.0 if n_outputs == 1 else 0.5  # in one-vs-rest, two outputs differ by twice their decision value
     if isinstance(expert, LastLabel):
         return _add_constants(program, value, _predict_from_last_label(model))
@@ -275,7 +275,7 @@ def _read_last_target(model: Any) -> np.ndarray:
 
 def _predict_from_last_label(model: Any) -> np.ndarray:
     """Return the outputs of the expert `LastLabel`, which predicts from the last label, [2 outputs]."""
-    record, views, n_outputs = model._rule_record[0], model._store.views, model._outputs
+    record, views, n_outputs = model._rule_record[0], model._store.views, model._n_outputs
     out = np.zeros((n_outputs, 2))
     arguments = views.transitions, views.counts, float(record["rows"]), int(record["last"]), n_outputs, out
     _as_python(predict_from_last_label)(*arguments)
@@ -284,7 +284,7 @@ def _predict_from_last_label(model: Any) -> np.ndarray:
 
 def _add_instance_memory(program: Program, value: int, model: Any, store: Any) -> int:
     """Add the predictions of the nearest neighbours among the rows that an expert stores (instance memory)."""
-    views, n_outputs = model._store.views, model._outputs
+    views, n_outputs = model._store.views, model._n_outputs
     h, n = store.views.header[0], store.n_rows
     width, is_classifier = int(h["row_width"]), isinstance(model, SVMClassifier)
     if n == 0:
@@ -330,7 +330,7 @@ def _add_forest_shift(program: Program, value: int, model: Any) -> int:
 
 def _add_classification_forest(program: Program, value: int, model: Any, store: Any) -> int:
     """Add the outputs of a forest: for each output a number from the share of its votes, then one from the logarithm."""
-    n_outputs = model._outputs
+    n_outputs = model._n_outputs
     if store.n_learned == 0:
         return _add_constants(program, value, np.zeros(2 * n_outputs))
     trees = [store.get_tree(number) for number in range(TREES)]
@@ -408,7 +408,7 @@ def add_forest(program: Program, value: int, trees: list[Any], votes: np.ndarray
 
 def _add_second_order(program: Program, value: int, model: Any, entry: Any) -> int:
     """Add the outputs of an expert that learns by second-order (Newton) steps, from its entry among the experts."""
-    v, n_outputs = model._store.views, model._outputs
+    v, n_outputs = model._store.views, model._n_outputs
     side, used = int(v.header[0]["side"]), int(v.header[0]["used"])
     features = min(used, side - 1)
     functions = 1

@@ -225,7 +225,7 @@ class _Boundary:
             return np.empty((0, 2))
         scale = getattr(self._learner, "scale_in_use", None)
         if scale is not None:
-            vectors = scale.undo(vectors)
+            vectors = scale.inverse_transform(vectors)
         at_zero = self._scaled_point(np.zeros(2))
         slopes = self._scaled_point(np.ones(2)) - at_zero
         candidates = [] if moments is None else [moments]

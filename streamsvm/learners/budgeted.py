@@ -48,7 +48,7 @@ class BudgetedEstimator(KernelEstimator, ScalingEstimator):
     #: Whether the strategy is compiled: not before the budget may be exceeded, as that takes seconds.
     _is_ready: bool = field(init=False)
 
-    _decide = staticmethod(decisions.compute_output)
+    _output_function = staticmethod(decisions.compute_output)
     _needs_gram = False
     _max_new_vectors = 1  # support vectors that one row can add
 
@@ -74,7 +74,7 @@ class BudgetedEstimator(KernelEstimator, ScalingEstimator):
 
     def _make_store_attributes(self, store: SupportVectorStore) -> dict[str, Any]:
         row = store.views.unscaled if self.scaling else store.views.rows[0]
-        return {**super()._make_store_attributes(store), "_row": row, "_outputs": store.n_outputs // 2, "_is_ready": False}
+        return {**super()._make_store_attributes(store), "_row": row, "_n_outputs": store.n_outputs // 2, "_is_ready": False}
 
     # One row --------------------------------------------------------------------------------------------------------------
 
@@ -84,7 +84,7 @@ class BudgetedEstimator(KernelEstimator, ScalingEstimator):
             if self._features.fill_row(self._row, x, True):
                 n_features = store.used
                 self._grow_columns(x)
-            if outputs != self._outputs:
+            if outputs != self._n_outputs:
                 self._resize(outputs)
             before = store.snapshot() if self._refuses_when_full and self.n_support == self.budget else None
             if not self._is_ready:
@@ -106,7 +106,7 @@ class BudgetedEstimator(KernelEstimator, ScalingEstimator):
     def _prepare_to_learn(self, rows: int | None = None) -> None:
         # For so many rows; None: for any number. Rows learned count so that a model that never fills its budget stops asking.
         if not self._is_ready and (rows is None or self.n_learned + self.n_support + rows * self._max_new_vectors > self.budget):
-            set_strategy(self._store, self._strategy, self._outputs > 1)
+            set_strategy(self._store, self._strategy, self._n_outputs > 1)
             self._is_ready = True
 
     def _raise_budget_error(self) -> NoReturn:
@@ -237,11 +237,11 @@ class BudgetedEstimator(KernelEstimator, ScalingEstimator):
         """
         live, n, views = self._store.n_outputs, self.n_support, self._store.views
         a, b = np.asarray(coefficients, np.float64), np.asarray(intercept, np.float64)
-        if a.shape != (self._outputs, n) or b.shape not in ((), (self._outputs,)):
-            raise ValueError(f"coefficients must be [{self._outputs}, {n}] and intercept [{self._outputs}] or one number")
+        if a.shape != (self._n_outputs, n) or b.shape not in ((), (self._n_outputs,)):
+            raise ValueError(f"coefficients must be [{self._n_outputs}, {n}] and intercept [{self._n_outputs}] or one number")
         if not ((np.abs(a) < LARGEST).all() and (np.abs(b) < LARGEST).all()):
             raise ValueError(f"coefficients and intercept must be numbers below {LARGEST:g}")
-        b = np.broadcast_to(b, (self._outputs,))
+        b = np.broadcast_to(b, (self._n_outputs,))
         views.coefficients[:live, :n], views.biases[:live] = np.repeat(a, 2, axis=0), np.repeat(b, 2)
         self._common["scale"], self._common["average_v"], self._common["average_u"] = 1.0, 1.0, 0.0
         if "fitted" in (self._rule_record.dtype.names or ()):
@@ -276,7 +276,7 @@ class BudgetedEstimator(KernelEstimator, ScalingEstimator):
 
     def __setstate__(self, state: dict[str, Any]) -> None:
         super().__setstate__(state)
-        if self._store.n_outputs != 2 * self._outputs:
+        if self._store.n_outputs != 2 * self._n_outputs:
             raise ValueError(
                 f"the saved model is corrupt: {self._store.n_outputs} rows of coefficients, where each output has two"
             )

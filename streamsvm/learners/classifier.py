@@ -90,7 +90,7 @@ class OnlineClassifier(OnlineEstimator, SupervisedEstimator, base.MiniBatchClass
             self._count_ignored(1, error)
         except BaseException as error:
             # An interrupt may come when the row is learned, or its strategy fail: then its label has its output, and stays.
-            if labels.outputs != self._outputs or (isinstance(error, Exception) and self._outputs == 1):
+            if labels.outputs != self._n_outputs or (isinstance(error, Exception) and self._n_outputs == 1):
                 labels.forget_after(n_labels)
             if weights is not None and isinstance(error, Exception):
                 weights.forget(y)
@@ -166,7 +166,7 @@ class OnlineClassifier(OnlineEstimator, SupervisedEstimator, base.MiniBatchClass
         ValueError
             A feature is not a finite number.
         """
-        decision = self._decide_row(x, self._find_output_code(output))
+        decision = self._compute_output(x, self._find_output_code(output))
         return self._scores_by_label() if self._labels.class_labels else decision
 
     def _scores_by_label(self) -> dict[Any, float]:
@@ -174,7 +174,7 @@ class OnlineClassifier(OnlineEstimator, SupervisedEstimator, base.MiniBatchClass
         return dict(zip(many, self._scores[: len(many)].tolist(), strict=True))
 
     def predict_one(self, x: Mapping[Any, Any], **_: Any) -> base.typing.ClfTarget | None:
-        label: base.typing.ClfTarget | None = self._labels.decode(self._decide_row(x, DECISION))
+        label: base.typing.ClfTarget | None = self._labels.decode(self._compute_output(x, DECISION))
         return label
 
     def predict_proba_one(self, x: Mapping[Any, Any], **_: Any) -> dict[base.typing.ClfTarget, float]:
@@ -188,7 +188,7 @@ class OnlineClassifier(OnlineEstimator, SupervisedEstimator, base.MiniBatchClass
         Before any row was learned the dict is empty; or, if the model has room for two classes only, it has False and True at
         0.5, as river expects of binary classifiers. The row and the errors are as in `predict_one`.
         """
-        positive = self._decide_row(x, PROBABILITY)
+        positive = self._compute_output(x, PROBABILITY)
         return self._scores_by_label() if self._labels.class_labels else self._labels.make_probabilities(positive)
 
     def learn_many(self, X: Any, y: Any, w: Any = 1.0) -> None:
@@ -280,13 +280,13 @@ class OnlineClassifier(OnlineEstimator, SupervisedEstimator, base.MiniBatchClass
         They are float64 [n], or a series if X is a frame. From the third label on they are float64 [n, labels], or a frame if X
         is one. A ValueError says that X is not a frame or array of finite numbers.
         """
-        answers, like = self._decide_rows(X, self._find_output_code(output))
+        answers, like = self._compute_outputs(X, self._find_output_code(output))
         if self._labels.class_labels:
             return to_frame(answers[:, 1:], self._labels.class_labels, like)
         return to_series(answers[:, 0], like)
 
     def _predict_rows(self, X: Any) -> Any:
-        decisions, like = self._decide_rows(X, DECISION)
+        decisions, like = self._compute_outputs(X, DECISION)
         return to_series(self._labels.decode_array(decisions[:, 0]), like)
 
     @overload
@@ -301,7 +301,7 @@ class OnlineClassifier(OnlineEstimator, SupervisedEstimator, base.MiniBatchClass
         `predict_proba_one` has labels: one while a text is the only label so far; and before any row was learned none, or two if
         the model has room for two classes only.
         """
-        return self._as_probabilities(*self._decide_rows(X, PROBABILITY))
+        return self._as_probabilities(*self._compute_outputs(X, PROBABILITY))
 
     def _as_probabilities(self, answers: np.ndarray, like: Any) -> Any:
         if self._labels.class_labels:
@@ -380,7 +380,7 @@ class BudgetedClassifier(OnlineClassifier, BudgetedEstimator):
         return sign
 
     def _grow_outputs(self, store: SupportVectorStore, outputs: int) -> None:
-        if self._outputs == 1:
+        if self._n_outputs == 1:
             positive, negative = (0, 1) if self._labels.is_positive_first else (1, 0)
             split_output(store.views, positive)
             targets = store.views.window_targets[: self.n_learned]
@@ -390,7 +390,7 @@ class BudgetedClassifier(OnlineClassifier, BudgetedEstimator):
     def __setstate__(self, state: dict[str, Any]) -> None:
         super().__setstate__(state)
         targets = self._store.views.window_targets
-        possible = range(self._outputs) if self._outputs > 1 else (-1.0, 0.0, 1.0)
+        possible = range(self._n_outputs) if self._n_outputs > 1 else (-1.0, 0.0, 1.0)
         if not np.isin(targets, list(possible)).all():
             raise ValueError("the saved model is corrupt: its window has rows of labels that it does not know")
 

@@ -104,7 +104,7 @@ class DualAscent(BudgetedEstimator):
             self._encode_targets(batch)  # all labels become known, so that below each has the target that it keeps
             targets, outputs = self._encode_targets(batch)
             columns = self._admit_features(batch)
-            if len(outputs) and outputs[-1] != self._outputs:
+            if len(outputs) and outputs[-1] != self._n_outputs:
                 self._resize(int(outputs[-1]))
         solution = DualSolution(self, batch, columns, targets)
         solution.learn(epochs, on_epoch)
@@ -130,7 +130,7 @@ class DualSolution:
         self._X = X.astype(np.float64)  # of one type, for which `learn_epoch` is compiled
         self._model, self._targets, self._weights, self._rows = model, targets, batch.weights, batch.numbers
         self._n_given = batch.n_in_call
-        self._coefficients = np.zeros((len(targets), model._outputs))
+        self._coefficients = np.zeros((len(targets), model._n_outputs))
         self._stamps = np.full(len(targets), -1)
         #: Rows that each pass has stepped.
         self.n_stepped: list[int] = []
@@ -166,7 +166,7 @@ class DualSolution:
                 return
 
     def _check_outputs(self) -> None:
-        if self._model._outputs != self._coefficients.shape[1]:
+        if self._model._n_outputs != self._coefficients.shape[1]:
             raise RuntimeError("the model has learned a label since that its rows did not have: learn them in epochs again")
 
     @property
@@ -200,7 +200,7 @@ class DualSolution:
         model, targets = self._model, self._targets
         S, a = model.support_vectors.astype(np.float64), model._coefficients_of(output).T
         f = self._decision_values(self._rows_in_columns(), S, a) + model.intercept  # which is none, but of a distilled model
-        if model._outputs > 1:
+        if model._n_outputs > 1:
             rows, own = np.arange(len(f)), targets.astype(np.intp)
             rivals = f.copy()
             rivals[rows, own] = -np.inf
@@ -219,7 +219,7 @@ class DualSolution:
         """
         self._check_outputs()
         model, a = self._model, self._coefficients
-        if model._outputs > 1:
+        if model._n_outputs > 1:
             gain = a[np.arange(len(a)), self._targets.astype(np.intp)].sum()
         elif model._common["loss"][0] == HINGE:
             gain = self._targets @ a[:, 0]

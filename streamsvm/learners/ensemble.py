@@ -1,6 +1,6 @@
-"""The base of ensembles: experts of several kinds in one block, which learn the same rows, and are combined.
+"""The base of ensembles: experts of several kinds in one block, which learn the same rows and whose predictions are combined.
 
-A table says which experts there are, where they lie in the memory, and how they begin.
+The tables `EXPERTS` and `REGRESSION_EXPERTS` specify the experts, with their hyperparameters, for each effort.
 """
 
 from __future__ import annotations
@@ -34,35 +34,35 @@ from streamsvm.learners.experts import (
     NumberForest,
     SecondOrder,
 )
-from streamsvm.learners.explained import find_vector_labels
+from streamsvm.learners.explained import KnownRows, find_vector_labels
 from streamsvm.learners.kernel_rls import FIRST_STATE
 from streamsvm.learners.scaling import ScalingEstimator
 
 
-def _machine_name(width: float, C: float, resets: bool) -> str:
+def _describe_machine(width: float, C: float, resets: bool) -> str:
     return f"{'resetting ' if resets else ''}dual ascent, gamma x {width:g}, C {C:g}"
 
 
-def _ascent_expert(width: float, C: float, resets: bool = False, budget: int = 150) -> BudgetedMachine:
+def _make_ascent_expert(width: float, C: float, resets: bool = False, budget: int = 150) -> BudgetedMachine:
     state = {"C": C, "relaxation": 1.5, "reprocess": 1, "tol": 0.3, "replay_steps": 1}
-    return BudgetedMachine(_machine_name(width, C, resets), state, width, budget, resets=resets)
+    return BudgetedMachine(_describe_machine(width, C, resets), state, width, budget, resets=resets)
 
 
-def _linear_expert(C: float) -> Linear:
+def _make_linear_expert(C: float) -> Linear:
     return Linear(f"linear, C {C:g}", {"C": C, "fit_intercept": 1.0})
 
 
-def _landmark_expert(number: int, width: float = 1.0, forgetting_factor: float = 1.0, kernel: int = RBF) -> Landmarks:
-    rows = "" if forgetting_factor == 1.0 else f", {1.0 / (1.0 - forgetting_factor):,.0f} rows"
+def _make_landmark_expert(budget: int, width: float = 1.0, forgetting_factor: float = 1.0, kernel: int = RBF) -> Landmarks:
+    horizon = "" if forgetting_factor == 1.0 else f", {1.0 / (1.0 - forgetting_factor):,.0f} rows"
     state = {"ridge": 0.3, "forgetting_factor": forgetting_factor, "max_swaps": 5, **FIRST_STATE}
-    of = "cubic" if kernel == POLY else f"gamma x {width:g}"
-    return Landmarks(f"least squares on {number} landmarks, {of}{rows}", state, width, number, kernel)
+    kernel_name = "cubic" if kernel == POLY else f"gamma x {width:g}"
+    return Landmarks(f"least squares on {budget} landmarks, {kernel_name}{horizon}", state, width, budget, kernel)
 
 
-def _regression_expert(
+def _make_regression_expert(
     width: float, C: float, resets: bool = False, budget: int = 150, corrects: Expert | None = None
 ) -> BudgetedMachine:
-    name = _machine_name(width, C, resets) + ("" if corrects is None else ", of what is not additive")
+    name = _describe_machine(width, C, resets) + ("" if corrects is None else ", of what is not additive")
     return BudgetedMachine(name, {"C": C, "relaxation": 0.5}, width, budget, resets=resets, corrects=corrects)
 
 
@@ -74,13 +74,13 @@ _ADDITIVE = Additive("additive of second order, 1,000 rows")
 _NEIGHBOURS = Neighbours("nearest neighbours")
 
 
-def _of_labels(budget: int) -> tuple[Expert, ...]:
-    # Two kernel machines have more support vectors: where there is much to resolve, they resolve it.
+def _make_classification_experts(budget: int) -> tuple[Expert, ...]:
+    """Return the experts of normal effort; ``budget`` is that of the two kernel machines that resolve fine detail."""
     return (
-        *(_ascent_expert(width, 1.0, budget=budget) for width in (1.0, 4.0)),
-        *(_ascent_expert(width, 1.0, resets=True) for width in (1.0, 4.0)),
-        _linear_expert(0.01),
-        _linear_expert(1.0),
+        *(_make_ascent_expert(width, 1.0, budget=budget) for width in (1.0, 4.0)),
+        *(_make_ascent_expert(width, 1.0, resets=True) for width in (1.0, 4.0)),
+        _make_linear_expert(0.01),
+        _make_linear_expert(1.0),
         _SECOND_ORDER[1],
         _ADDITIVE,
         _NEIGHBOURS,
@@ -89,56 +89,62 @@ def _of_labels(budget: int) -> tuple[Expert, ...]:
     )
 
 
-#: The experts of labels by effort.
+#: Experts of the classifier, by effort.
 EXPERTS: dict[str, tuple[Expert, ...]] = {
     "low": (
-        _ascent_expert(1.0, 1.0),
-        _ascent_expert(1.0, 1.0, resets=True),
-        _linear_expert(1.0),
+        _make_ascent_expert(1.0, 1.0),
+        _make_ascent_expert(1.0, 1.0, resets=True),
+        _make_linear_expert(1.0),
         _SECOND_ORDER[1],
         _ADDITIVE,
     ),
-    "normal": _of_labels(300),
-    "high": (*_of_labels(500), _landmark_expert(300), _landmark_expert(100, 1.0, 0.999), _landmark_expert(100, 0.25)),
+    "normal": _make_classification_experts(300),
+    "high": (
+        *_make_classification_experts(500),
+        _make_landmark_expert(300),
+        _make_landmark_expert(100, 1.0, 0.999),
+        _make_landmark_expert(100, 0.25),
+    ),
 }
 
-_IN_FEATURES = (
-    _linear_expert(0.01),
-    _linear_expert(0.1),
+_FEATURE_EXPERTS = (
+    _make_linear_expert(0.01),
+    _make_linear_expert(0.1),
     _SECOND_ORDER[0],
     _ADDITIVE,
     LastTarget("last target"),
 )
-_CORRECTING = _regression_expert(1.0, 1.0, resets=True, corrects=_ADDITIVE)
-_NARROW = _regression_expert(4.0, 1.0, budget=300, corrects=_ADDITIVE)
-#: Those of targets.
+_RESETTING_BOOSTER = _make_regression_expert(1.0, 1.0, resets=True, corrects=_ADDITIVE)
+_NARROW_BOOSTER = _make_regression_expert(4.0, 1.0, budget=300, corrects=_ADDITIVE)
+#: Experts of the regressor, by effort.
 REGRESSION_EXPERTS: dict[str, tuple[Expert, ...]] = {
-    "low": (*_IN_FEATURES, _regression_expert(1.0, 1.0), _CORRECTING),
+    "low": (*_FEATURE_EXPERTS, _make_regression_expert(1.0, 1.0), _RESETTING_BOOSTER),
     "normal": (
-        *_IN_FEATURES,
-        _landmark_expert(300),
-        _landmark_expert(300, kernel=POLY),
-        _NARROW,
-        _CORRECTING,
+        *_FEATURE_EXPERTS,
+        _make_landmark_expert(300),
+        _make_landmark_expert(300, kernel=POLY),
+        _NARROW_BOOSTER,
+        _RESETTING_BOOSTER,
         _NEIGHBOURS,
         NumberForest("rolling forest"),
     ),
     "high": (
-        *_IN_FEATURES,
+        *_FEATURE_EXPERTS,
         _SECOND_ORDER[1],
-        _landmark_expert(500),
-        _landmark_expert(300, kernel=POLY),
-        _landmark_expert(300, 0.25),
-        _NARROW,
-        _regression_expert(4.0, 0.1, corrects=_ADDITIVE),
-        _CORRECTING,
+        _make_landmark_expert(500),
+        _make_landmark_expert(300, kernel=POLY),
+        _make_landmark_expert(300, 0.25),
+        _NARROW_BOOSTER,
+        _make_regression_expert(4.0, 0.1, corrects=_ADDITIVE),
+        _RESETTING_BOOSTER,
         _NEIGHBOURS,
         NumberForest("rolling forest"),
     ),
 }
 
 
-_LEARNED = {
+# Ranges of the fields of the state that learning changes.
+_STATE_RANGES = {
     "choice": (0, 2),
     "last": (-1, 2**31),
     "last_target": (-8.0, 8.0),
@@ -150,44 +156,45 @@ _LEARNED = {
 
 
 class ExpertReport(NamedTuple):
-    """One entry of an ensemble's ``experts``: an output of an expert, its recent error and its weight."""
+    """The report on one output of an expert: its recent error, and its weight in the ensemble."""
 
     name: str
     output: str
-    """``"last"`` iterate or ``"average"``."""
+    """``"last"`` or ``"average"`` iterate, or the kind of the output for experts without iterates."""
     error: float
-    """Its prequential error over the last 1,000 rows or so: the share of wrong labels, or the mean absolute error."""
+    """The prequential error over about the last 1,000 rows: the fraction of wrong labels, or the mean absolute error."""
     weight: float
-    """Of its decision value in the stacks."""
+    """The weight of its decision value in the stacks."""
 
 
 @learner
 class Ensemble(ScalingEstimator):
-    """A model that is an ensemble of experts, and the rule of `streamsvm.core.steps.ensemble`."""
+    """The base of models that combine an ensemble of experts by stacking and voting (see `streamsvm.core.steps.ensemble`)."""
 
     effort: Literal["low", "normal", "high"] = parameter(default="normal", choices=EXPERTS, kw_only=False)
-    """The size of the ensemble: ``"low"``, ``"normal"`` or ``"high"``. A larger ensemble takes more time for each row: see
-    Notes. Use ``"low"`` if time is short.
+    """The size of the ensemble: ``"low"``, ``"normal"`` or ``"high"``. A larger ensemble is more accurate, but takes more time
+    per row: see the Notes.
     """
     scaling: Scaling = parameter(default="auto", choices=SCALINGS)
-    """``"auto"`` scales rows inside the model, so that you need no scaler in front of it. Each value is learned as its
-    deviation from the running mean of the feature, in running standard deviations, and bounded to 8 of these. Binary features,
-    of which all values are 0 or 1, stay so; if all features are binary, rare ones count more. None: rows are
-    learned as they are. The targets of a regressor are scaled in either case.
+    """``"auto"`` scales rows inside the model, so that you need no scaler in front of it: each value is standardised by the
+    running mean and standard deviation of its feature, and clipped to [-8, 8]. Binary features (all values are 0 or 1) are not
+    changed; if all features are binary, rare ones count more. None: rows are not scaled. The targets of a regressor are scaled
+    in both cases.
     """
     seed: int | None = None
     """Seed of the random choices, for repeatable runs. None picks a random one."""
 
-    #: Whether the experts are compiled, and what maintains their budgets: not before the first row, and one that may exceed them.
+    #: Whether the compiled functions of the experts are linked; they are at the first row.
     _is_connected: bool = field(init=False)
+    #: Whether budget maintenance is compiled; it is before the first row that may exceed a budget.
     _is_ready: bool = field(init=False)
 
-    _rule = Rule(ensemble.learn_one, STATE, _LEARNED)
-    _decide = staticmethod(ensemble.compute_output)
+    _rule = Rule(ensemble.learn_one, STATE, _STATE_RANGES)
+    _output_function = staticmethod(ensemble.compute_output)
     _has_targets = False
-    #: The experts by effort.
+    #: The specifications of the experts, by effort.
     _specs_by_effort: ClassVar[Mapping[str, tuple[Expert, ...]]]
-    #: The compiled module that combines them.
+    #: The compiled module that combines the experts' predictions.
     _combiner: ClassVar[Any]
 
     def __post_init__(self) -> None:
@@ -207,39 +214,41 @@ class Ensemble(ScalingEstimator):
         return np.float64
 
     def _make_store(self, outputs: int, columns: int) -> EnsembleStore:
-        team = self._expert_specs
-        places = [expert.place(outputs) for expert in team]
+        specs = self._expert_specs
+        places = [expert.place(outputs) for expert in specs]
         store = EnsembleStore(places, self.max_features, outputs, self._has_targets, columns)
         v = store.views
-        for entry, expert in zip(v.experts, team, strict=True):
+        for entry, expert in zip(v.experts, specs, strict=True):
             for name in ("width", "memory", "additive", "resets"):
                 entry[name] = getattr(expert, name, 0)
             if isinstance(expert, BudgetedMachine) and expert.corrects is not None:
-                entry["base_input"] = v.experts["first_input"][team.index(expert.corrects)]
+                entry["base_input"] = v.experts["first_input"][specs.index(expert.corrects)]
         newton.reset_curvature(v.newton_curvatures, v.newton_inverses, second_order.NEWTON_RIDGE)
         return store
 
     def _make_store_attributes(self, store: EnsembleStore) -> dict[str, Any]:
-        v, first = store.views, super()._make_store_attributes(store)
-        live = int(v.header[0]["n_outputs"])
-        return {**first, "_row": v.unscaled[0], "_scores": v.scores, "_outputs": live, "_is_connected": False, "_is_ready": False}
+        v, inherited = store.views, super()._make_store_attributes(store)
+        views = {"_row": v.unscaled[0], "_scores": v.scores, "_n_outputs": int(v.header[0]["n_outputs"])}
+        return {**inherited, **views, "_is_connected": False, "_is_ready": False}
 
     @property
     def _expert_specs(self) -> tuple[Expert, ...]:
+        """The specifications of this model's experts."""
         return self._specs_by_effort[self.effort]
 
     # Rows -----------------------------------------------------------------------------------------------------------------
 
-    def _decide_row(self, x: Mapping[Any, Any], what: int) -> float:
+    def _compute_output(self, x: Mapping[Any, Any], output: int) -> float:
         if not self._is_connected:
             self._connect_experts()
-        return super()._decide_row(x, what)
+        return super()._compute_output(x, output)
 
-    def _decide_matrix(self, matrix: np.ndarray, columns: np.ndarray, what: int, decisions: np.ndarray) -> None:
+    def _compute_matrix_outputs(self, matrix: np.ndarray, columns: np.ndarray, output: int, values: np.ndarray) -> None:
         self._connect_experts()
-        super()._decide_matrix(matrix, columns, what, decisions)
+        super()._compute_matrix_outputs(matrix, columns, output, values)
 
     def _connect_experts(self) -> None:
+        """Compile the functions of the experts, and write their addresses into the block."""
         ensemble.link_functions(self._store, (expert.functions for expert in self._expert_specs), self._combiner)
         self._is_connected = True
 
@@ -248,11 +257,11 @@ class Ensemble(ScalingEstimator):
             self._connect_experts()
         if self._is_ready:
             return
-        team = zip(self._expert_specs, self._store.stores, strict=True)
-        budgeted = [(expert.budget, stores[0]) for expert, stores in team if isinstance(expert, BudgetedMachine)]
+        experts = zip(self._expert_specs, self._store.stores, strict=True)
+        budgeted = [(expert.budget, stores[0]) for expert, stores in experts if isinstance(expert, BudgetedMachine)]
         if self.n_learned + rows > min(budget for budget, _ in budgeted):
             for _, store in budgeted:
-                set_strategy(store, choose_strategy("rbf", None), self._outputs > 1)
+                set_strategy(store, choose_strategy("rbf", None), self._n_outputs > 1)
             self._is_ready = True
 
     def _find_output_code(self, name: OutputName) -> int:
@@ -260,15 +269,15 @@ class Ensemble(ScalingEstimator):
             raise ValueError(f"output must be 'auto': {type(self).__name__} combines the last and the average iterates")
         return super()._find_output_code(name)
 
-    # What the model is ----------------------------------------------------------------------------------------------------
+    # Properties of the model ----------------------------------------------------------------------------------------------
 
     @property
     def experts(self) -> list[ExpertReport]:
-        """The outputs of each expert, with the error and the weight that each has now.
+        """The current error and weight of each output of each expert, a list of `ExpertReport`.
 
-        Each entry has a ``name``, an ``output`` (``"last"`` or ``"average"`` iterate), the ``error`` over the last 1,000 rows
-        or so (the fraction of wrong labels, or the mean absolute error in the unit of the target) and the ``weight`` of its
-        decision value in the stacks.
+        Each entry has the ``name`` of the expert, the ``output`` (such as ``"last"`` or ``"average"`` iterate), the ``error``
+        over about the last 1,000 rows (the fraction of wrong labels, or the mean absolute error in the unit of the target) and
+        the ``weight`` of its decision value in the stacks.
         """
         v, unit = self._store.views, self._error_unit
         names = [(expert.name, output) for expert in self._expert_specs for output in expert.outputs]
@@ -276,51 +285,47 @@ class Ensemble(ScalingEstimator):
         weights = shares @ v.weights / shares.sum()
         return [ExpertReport(*name, unit * float(v.errors[m]), float(weights[m])) for m, name in enumerate(names, FIRST_INPUT)]
 
-    def _find_known_rows(self, x: Mapping[Any, Any]) -> tuple[np.ndarray, np.ndarray, np.ndarray, str]:
-        self._decide_row(x, iterates.DECISION)
-        team = list(zip(self._expert_specs, self._store.stores, strict=True))
-        for memory in (stores[0] for expert, stores in team if isinstance(expert, Neighbours)):
-            n, v = memory.n_rows, memory.views  # which has just measured the distances
-            return memory.vectors, v.distances[:n].astype(np.float64), self._unscale_targets(v.targets[:n]), "rows"
-        machine = next(stores[0] for expert, stores in team if isinstance(expert, BudgetedMachine) and expert.resets)
-        vectors, of = machine.vectors, find_vector_labels(machine.coefficients[::2], not self._has_targets)
-        return vectors, compute_distances(self._store.views.scaled[: vectors.shape[1]], vectors), of, "support vectors"
+    def _find_known_rows(self, x: Mapping[Any, Any]) -> KnownRows:
+        self._compute_output(x, iterates.DECISION)  # computes the distances to the rows of an instance memory
+        experts = list(zip(self._expert_specs, self._store.stores, strict=True))
+        for memory in (stores[0] for expert, stores in experts if isinstance(expert, Neighbours)):
+            n, v = memory.n_rows, memory.views
+            return KnownRows(memory.vectors, v.distances[:n].astype(np.float64), self._unscale_targets(v.targets[:n]), "rows")
+        machine = next(stores[0] for expert, stores in experts if isinstance(expert, BudgetedMachine) and expert.resets)
+        vectors, labels = machine.vectors, find_vector_labels(machine.coefficients[::2], not self._has_targets)
+        distances = compute_distances(self._store.views.scaled[: vectors.shape[1]], vectors)
+        return KnownRows(vectors, distances, labels, "support vectors")
 
     def _unscale_targets(self, targets: np.ndarray) -> np.ndarray:
-        """Return targets as they were given, of labels their numbers."""
+        """Return scaled targets in their original unit; indices of labels are returned unchanged."""
         if not self._has_targets:
             return targets
         moments = self._store.views.target_moments[0]
         return moments[1] + self._error_unit * targets.astype(np.float64)
 
-    def merge_with(self, *others: Any, **units: Any) -> NoReturn:  # noqa: ARG002
-        """Refuse to merge with other models: ensembles cannot do what `BSGDClassifier.merge_with` does.
-
-        Raises
-        ------
-        ValueError
-            Always.
-        """
+    def merge_with(self, *models: Any, **units: Any) -> NoReturn:  # noqa: ARG002
+        """Raise a ValueError: ensembles cannot be merged, unlike a `BSGDClassifier` and other single learners."""
         raise ValueError(
             f"models of {type(self).__name__} cannot be merged: the stack of each is fitted to the decision values of its own "
-            "experts, and no rows are left to fit another one. Learn with BSGDClassifier or BSCAClassifier, their regressors, or "
-            "a linear learner"
+            "experts, and there are no rows to fit a new stack to. To merge models, use BSGDClassifier, BSCAClassifier, their "
+            "regressors, or a linear learner"
         )
 
     @property
     def _error_unit(self) -> float:
+        """The factor from errors of scaled targets to errors in the unit of the target."""
         return 1.0
 
     @property
     def active_combiner(self) -> str:
-        """The answer that is given: ``"stacks"``, ``"votes"`` (a weighted mean in regression) or ``"best"``, the best one."""
+        """The source of current predictions: ``"stacks"``, ``"votes"`` (in regression a weighted mean) or ``"best"`` expert."""
         return ("stacks", "votes", "best")[int(self._rule_record[0]["choice"])]
 
     def _check_experts(self) -> None:
-        # Raise a ValueError where experts that come from a file do not fit the parameters.
+        """Raise a ValueError if the state of an expert, which was read from a file, does not fit the parameters."""
         for expert, stores in zip(self._expert_specs, self._store.stores, strict=True):
             for store in stores:
-                expert.check(store, self._outputs, self._loss)
+                expert.check(store, self._n_outputs, self._loss)
 
     @classmethod
     def _unit_test_params(cls) -> Iterator[dict[str, Any]]:

@@ -1,9 +1,9 @@
-"""Explanations of a learner's decision: the features that moved it, and the nearest rows that the learner knows."""
+"""Explanations of a learner's decision: the contributions of features, and the nearest stored rows as examples."""
 
 from __future__ import annotations
 
 from collections.abc import Hashable, Mapping
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -12,91 +12,105 @@ from streamsvm.core.explaining import Examples, Explanation, find_nearest_exampl
 from streamsvm.core.steps import iterates
 from streamsvm.files.messages import short_repr
 
-_ROUNDING = 2e-6  # of a number that is kept in float32 as what it differs from a mean
+_ROUNDING = 2e-6  # relative error of a deviation from a mean that is stored in float32
+
+
+class KnownRows(NamedTuple):
+    """The rows that a model stores, and their distances to one row."""
+
+    rows: np.ndarray
+    """[m, features], scaled as in the model."""
+    distances: np.ndarray
+    """float64 [m]."""
+    targets: np.ndarray
+    """[m]: the index of each row's label, its target in regression, or None in models without either."""
+    kind: str
+    """``"rows"`` or ``"support vectors"``."""
 
 
 def explain(
     model: Any, x: Mapping[Any, Any], typical: Mapping[Any, Any] | None, groups: Mapping[Any, Hashable] | None, label: Any
 ) -> Explanation:
-    """Explain the decision of a learner for a row; see `OnlineEstimator.explain_one`."""
+    """Return the contribution of each feature to a learner's decision for a row; see `OnlineEstimator.explain_one`."""
     if not model.feature_names:
         raise ValueError("the model has learned nothing yet: there is no decision to explain")
     scale = getattr(model, "scale_in_use", None)
     if typical is not None:
-        base = _row_and_answer(model, typical)[0]
+        base = _read_row(model, typical)[0]
     else:
         base = np.zeros(len(model._used_row)) if scale is None else scale.location
-    row, chosen = _row_and_answer(model, x)
-    prediction, place = _explained_label(model, chosen, label)
+    row, decision = _read_row(model, x)
+    prediction, index = _choose_label(model, decision, label)
 
     def decide(rows: np.ndarray) -> np.ndarray:
-        found = np.empty((len(rows), 1 if model._outputs == 1 else model._outputs + 1))
-        columns = np.arange(rows.shape[1])
-        model._decide_matrix(np.require(rows, model._dtype, ["C", "W"]), columns, model._find_output_code("auto"), found)
-        return found[:, 1 + place] if model._outputs > 1 else found[:, 0] if place else -found[:, 0]
+        values = np.empty((len(rows), 1 if model._n_outputs == 1 else model._n_outputs + 1))
+        matrix = np.require(rows, model._dtype, ["C", "W"])
+        model._compute_matrix_outputs(matrix, np.arange(rows.shape[1]), model._find_output_code("auto"), values)
+        return values[:, 1 + index] if model._n_outputs > 1 else values[:, 0] if index else -values[:, 0]
 
-    names, given = _names_and_values(model, x)
-    return make_explanation(prediction, decide, row, base.astype(model._dtype), names, groups or {}, given)
+    names, values = _get_names_and_values(model, x)
+    return make_explanation(prediction, decide, row, base.astype(model._dtype), names, groups or {}, values)
 
 
 def find_examples(model: Any, x: Mapping[Any, Any], n: int) -> Examples:
-    """Find the rows that a learner knows and that are nearest to a row; see `OnlineEstimator.examples_one`."""
+    """Return the stored rows that are nearest to a row, n of each label; see `OnlineEstimator.examples_one`."""
     check_number("n", n, 1, inclusive=True, integer=True)
     if not model.feature_names:
         raise ValueError("the model stores no rows that could be examples: it has learned nothing yet")
-    rows, distances, of, what = model._find_known_rows(x)
-    d, scale = rows.shape[1], getattr(model, "scale_in_use", None)
-    given = np.asarray(rows, np.float64)
+    known = model._find_known_rows(x)
+    d, scale = known.rows.shape[1], getattr(model, "scale_in_use", None)
+    rows = np.asarray(known.rows, np.float64)
     if scale is not None:
-        moved = given * scale.spread[:d]
-        given = moved + scale.location[:d]
-        given[np.abs(given) < _ROUNDING * np.abs(moved)] = 0.0
-    labels = _labels_of(model)
-    targets = [labels[int(i)] for i in of] if labels else of.tolist()
-    seen = [label for label in labels if label in model._labels.targets]
-    return find_nearest_examples(_names_and_values(model, x)[0][:d], given, distances, targets, seen, n, what)
+        deviations = rows * scale.spread[:d]
+        rows = deviations + scale.location[:d]
+        rows[np.abs(rows) < _ROUNDING * np.abs(deviations)] = 0.0
+    labels = _list_labels(model)
+    targets = [labels[int(index)] for index in known.targets] if labels else known.targets.tolist()
+    seen_labels = [label for label in labels if label in model._labels.targets]
+    names = _get_names_and_values(model, x)[0][:d]
+    return find_nearest_examples(names, rows, known.distances, targets, seen_labels, n, known.kind)
 
 
-def _names_and_values(model: Any, x: Mapping[Any, Any]) -> tuple[list[Hashable], dict[Hashable, Any]]:
-    """Return the name of each feature, and its value in a row; where names are hashed, those that share a column in the row."""
+def _get_names_and_values(model: Any, x: Mapping[Any, Any]) -> tuple[list[Hashable], dict[Hashable, Any]]:
+    """Return the name of each feature column, and its value in a row; hashed names that share a column are joined and summed."""
     names: list[Hashable] = list(model.feature_names)
     if model.overflow != "hash" or len(names) < model.max_features:
         return names, {name: x.get(name, 0.0) for name in names}
-    sharing: dict[int, list[Any]] = {}
+    names_by_column: dict[int, list[Any]] = {}
     for name, column in zip(x, model._features.find_columns(x, False).tolist(), strict=True):
-        sharing.setdefault(column, []).append(name)
-    for column, found in sharing.items():
-        names[column] = found[0] if len(found) == 1 else ", ".join(map(str, found))
-    return names, {names[column]: float(sum(x[name] for name in found)) for column, found in sharing.items()}
+        names_by_column.setdefault(column, []).append(name)
+    for column, shared in names_by_column.items():
+        names[column] = shared[0] if len(shared) == 1 else ", ".join(map(str, shared))
+    return names, {names[column]: float(sum(x[name] for name in shared)) for column, shared in names_by_column.items()}
 
 
-def _row_and_answer(model: Any, x: Mapping[Any, Any]) -> tuple[np.ndarray, float]:
-    """Return a row as the model reads it, [features], and what it answers."""
-    chosen = model._decide_row(x, iterates.DECISION)  # or says what is wrong with it
+def _read_row(model: Any, x: Mapping[Any, Any]) -> tuple[np.ndarray, float]:
+    """Return a row as an array [features], and the model's output for it; raise a ValueError if the row is invalid."""
+    decision = model._compute_output(x, iterates.DECISION)
     model._features.fill_row(model._row, x, False)
-    return model._used_row.copy(), chosen
+    return model._used_row.copy(), decision
 
 
-def _explained_label(model: Any, chosen: float, label: Any) -> tuple[Any, int]:
-    """Return a label, or what is predicted, and the number of its decision value: of two, 1 is that of the positive one."""
-    labels, known = getattr(model, "_labels", None), _labels_of(model)
-    if label is not None and label not in known:
+def _choose_label(model: Any, decision: float, label: Any) -> tuple[Any, int]:
+    """Return the label to explain, by default the prediction, and its index; 1 is the positive one of two labels."""
+    encoder, labels = getattr(model, "_labels", None), _list_labels(model)
+    if label is not None and label not in labels:
         raise ValueError(f"the model has no label {short_repr(label)} to explain")
     if label is not None:
-        return label, known.index(label)
-    if labels is None:
-        return (chosen if hasattr(model, "predict_one") else None), 1
-    return labels.decode(chosen), int(chosen) if labels.class_labels else int(chosen > 0.0)
+        return label, labels.index(label)
+    if encoder is None:
+        return (decision if hasattr(model, "predict_one") else None), 1
+    return encoder.decode(decision), int(decision) if encoder.class_labels else int(decision > 0.0)
 
 
-def _labels_of(model: Any) -> list[Any]:
-    """Return the labels of a model in the order of their numbers: of two, the negative one first; of numbers none."""
-    labels = getattr(model, "_labels", None)
-    return [] if labels is None else labels.class_labels or [labels.decode(-1.0), labels.decode(1.0)]
+def _list_labels(model: Any) -> list[Any]:
+    """Return the labels of a model in the order of their indices, the negative one of two first; empty without labels."""
+    encoder = getattr(model, "_labels", None)
+    return [] if encoder is None else encoder.class_labels or [encoder.decode(-1.0), encoder.decode(1.0)]
 
 
-def find_vector_labels(coefficients: np.ndarray, labelled: bool) -> np.ndarray:
-    """Return the number of the label that each support vector speaks for, by coefficients [outputs, m]; without labels None."""
-    if not labelled:
+def find_vector_labels(coefficients: np.ndarray, has_labels: bool) -> np.ndarray:
+    """Return the index of the label of each support vector, from coefficients [outputs, m]; None for each without labels."""
+    if not has_labels:
         return np.full(coefficients.shape[1], None)
     return np.argmax(coefficients, 0) if len(coefficients) > 1 else coefficients[0] > 0.0

@@ -1,4 +1,4 @@
-"""The base of learners with support vectors, or landmarks, and a kernel."""
+"""The base of kernel learners, whose store has support vectors or landmarks."""
 
 from __future__ import annotations
 
@@ -15,16 +15,16 @@ from streamsvm.core.steps import iterates
 from streamsvm.core.steps.rescale import GAMMA_GIVEN
 from streamsvm.core.steps.step import GAMMA_ROWS
 from streamsvm.learners.estimator import OnlineEstimator, learner
-from streamsvm.learners.explained import find_vector_labels
+from streamsvm.learners.explained import KnownRows, find_vector_labels
 
 
 @learner
 class KernelEstimator(OnlineEstimator):
-    """The base of models whose store has support vectors, or landmarks, and a kernel."""
+    """The base of kernel models, whose store has support vectors or landmarks."""
 
     budget: int = field(default=100, kw_only=False)
-    """The maximum number of support vectors, B. A larger budget can represent more detail; memory and the time of a row grow
-    with it.
+    """The maximum number of support vectors, B. A larger budget can represent more detail, but memory and the time per row
+    grow with it.
     """
     kernel: KernelName = parameter(default="rbf", choices=KERNELS)
     """The kernel of a row x and a support vector or landmark s: ``"rbf"`` is exp(-gamma |x - s|^2), ``"linear"`` is x.s, and
@@ -34,8 +34,8 @@ class KernelEstimator(OnlineEstimator):
     """The kernel parameter: a number above 0, or ``"scale"``. It applies to rows after scaling. The larger it is, the narrower
     a Gaussian kernel is; the linear kernel ignores it. ``"scale"`` is one over the sum of the features' variances
     (scikit-learn's "scale", for features of equal mean and variance). With ``scaling="auto"`` that is one over the number of
-    features, of which binary ones count by their variance. Without scaling it is estimated from the first 500 rows, updated
-    with each of them and fixed from then on.
+    features, where a binary feature counts by its variance. Without scaling, it is estimated from the first 500 rows, updated
+    with each of them, and fixed from then on.
     """
     degree: int = parameter(default=3, least=1, high=100, integer=True)
     """The degree of the polynomial kernel, from 1 to 100. The other kernels ignore it."""
@@ -44,9 +44,9 @@ class KernelEstimator(OnlineEstimator):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        header, found = self._store.views.header, isinstance(self.gamma, str)
+        header, is_estimated = self._store.views.header, isinstance(self.gamma, str)
         header["kernel"], header["coef0"], header["degree"] = self._kernel_kind, self.coef0, self.degree
-        header["gamma"], self._common["gamma_rows"] = (1.0, 0) if found else (self.gamma, GAMMA_GIVEN)
+        header["gamma"], self._common["gamma_rows"] = (1.0, 0) if is_estimated else (self.gamma, GAMMA_GIVEN)
 
     def _make_store_attributes(self, store: Any) -> dict[str, Any]:
         return {**super()._make_store_attributes(store), "_row": store.views.rows[0], "_scores": store.views.scores}
@@ -61,39 +61,40 @@ class KernelEstimator(OnlineEstimator):
 
     @property
     def n_support(self) -> int:
-        """The number of support vectors, or landmarks, that the model has now; at most ``budget``."""
+        """The current number of support vectors or landmarks, at most ``budget``."""
         n: int = self._store.n_support
         return n
 
     @property
     def support_vectors(self) -> np.ndarray:
-        """A copy of the support vectors, or landmarks, float32 [n_support, features seen], columns as in `feature_names`.
+        """A copy of the support vectors or landmarks, float32 [n_support, features seen], with columns as in `feature_names`.
 
-        They are as the kernel sees them. With ``scaling="auto"`` they are scaled by `scale_in_use`, whose ``undo`` returns them
-        in the units of the rows.
+        With ``scaling="auto"`` they are scaled, as the kernel receives them: ``scale_in_use.inverse_transform`` returns them in
+        the units of the features.
         """
         vectors: np.ndarray = self._store.vectors
         return vectors
 
     @property
     def effective_gamma(self) -> float:
-        """The gamma in use, for rows as the kernel sees them: the number given, or that of ``"scale"`` now."""
+        """The current gamma of the kernel, for scaled rows: the parameter ``gamma``, or the current value of ``"scale"``."""
         return float(self._store.views.header[0]["gamma"])
 
-    def _find_known_rows(self, x: Mapping[Any, Any]) -> tuple[np.ndarray, np.ndarray, np.ndarray, str]:
+    def _find_known_rows(self, x: Mapping[Any, Any]) -> KnownRows:
         vectors = self._store.vectors
-        if self._kernel_kind not in KERNELS.values():  # frequencies are no rows
+        if self._kernel_kind not in KERNELS.values():  # random frequencies, which are not rows
             return super()._find_known_rows(x)
         if not len(vectors):
             raise ValueError("the model stores no rows that could be examples: it has no support vectors yet")
-        self._decide_row(x, iterates.DECISION)
+        self._compute_output(x, iterates.DECISION)
         distances = compute_distances(self._store.views.rows[0][: vectors.shape[1]], vectors)
-        return vectors, distances, find_vector_labels(self.coefficients, hasattr(self, "_labels")), "support vectors"  # type: ignore[attr-defined]
+        labels = find_vector_labels(self.coefficients, hasattr(self, "_labels"))  # type: ignore[attr-defined]
+        return KnownRows(vectors, distances, labels, "support vectors")
 
     def _list_fixed_fields(self) -> dict[str, Any]:
         header = self._store.views.header[0]
-        given = {} if self.gamma == "scale" else {"gamma": self.effective_gamma}
-        return {"kernel": header["kernel"], "degree": header["degree"], "coef0": header["coef0"], **given}
+        gamma = {} if self.gamma == "scale" else {"gamma": self.effective_gamma}
+        return {"kernel": header["kernel"], "degree": header["degree"], "coef0": header["coef0"], **gamma}
 
     def _list_learned_fields(self) -> dict[str, tuple[float, float]]:
         return {"gamma_rows": (0, GAMMA_ROWS)} if self.gamma == "scale" else {}

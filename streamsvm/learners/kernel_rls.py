@@ -99,7 +99,7 @@ class KernelRLS(KernelEstimator):
     """The most landmarks that may be swapped within 256 rows, at most 64. 0 keeps the landmarks of the first rows."""
 
     _rule = Rule(landmarks.learn_one, least_squares.STATE, least_squares.STATE_RANGES)
-    _decide = staticmethod(landmarks.compute_output)
+    _output_function = staticmethod(landmarks.compute_output)
     averaging = 1  # there is a second output to choose: that without corrections
 
     def __post_init__(self) -> None:
@@ -113,7 +113,7 @@ class KernelRLS(KernelEstimator):
         return LandmarkStore(self.budget, self.max_features, outputs, columns=columns)
 
     def _make_store_attributes(self, store: LandmarkStore) -> dict[str, Any]:
-        return {**super()._make_store_attributes(store), "_outputs": store.n_outputs}
+        return {**super()._make_store_attributes(store), "_n_outputs": store.n_outputs}
 
     # What the model is ------------------------------------------------------------------------------------------------------
 
@@ -133,7 +133,7 @@ class KernelRLS(KernelEstimator):
     def _output_weights(self, output: OutputName) -> np.ndarray:
         v, what, n = self._store.views, self._find_output_code(output), self.n_support + 1
         slow = what == AVERAGE_ITERATE or (what == DECISION and self.follows_average)
-        weights: np.ndarray = v.weights[: self._outputs, :n] + (0.0 if slow else v.corrections[: self._outputs, :n])
+        weights: np.ndarray = v.weights[: self._n_outputs, :n] + (0.0 if slow else v.corrections[: self._n_outputs, :n])
         return weights
 
     @property
@@ -194,12 +194,12 @@ class KernelRLSClassifier(OnlineClassifier, KernelRLS):
     max_classes: int = MAX_CLASSES
 
     def _grow_outputs(self, store: LandmarkStore, outputs: int) -> None:
-        grow_outputs(store.block, self._outputs, outputs, 0 if self._labels.is_positive_first else 1)
+        grow_outputs(store.block, self._n_outputs, outputs, 0 if self._labels.is_positive_first else 1)
 
     def __setstate__(self, state: dict[str, Any]) -> None:
         super().__setstate__(state)
         if self._labels.outputs != self._store.n_outputs or not holds_labels(self._store, self._rule_record[0]):
-            raise ValueError(f"the saved model is corrupt: {len(self.labels)} labels do not fit its {self._outputs} outputs")
+            raise ValueError(f"the saved model is corrupt: {len(self.labels)} labels do not fit its {self._n_outputs} outputs")
 
     @classmethod
     def _unit_test_params(cls) -> Iterator[dict[str, Any]]:

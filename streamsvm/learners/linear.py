@@ -68,7 +68,7 @@ class LinearEstimator(Mergeable):
             self._rollback_row(known, store)
             features.raise_for_row(x)
 
-    def _decide_row(self, x: Mapping[Any, Any], what: int) -> float:
+    def _compute_output(self, x: Mapping[Any, Any], what: int) -> float:
         f: float
         if self._features.try_fill_row(self._row, x):
             f = linear_step.compute_full_output(self._block, what)
@@ -89,7 +89,7 @@ class LinearEstimator(Mergeable):
     def _find_first_refused(self, matrix: np.ndarray, columns: np.ndarray) -> int:
         return int(linear_step.find_refused_row(self._block, matrix, columns))
 
-    def _decide_matrix(self, matrix: np.ndarray, columns: np.ndarray, what: int, decisions: np.ndarray) -> None:
+    def _compute_matrix_outputs(self, matrix: np.ndarray, columns: np.ndarray, what: int, decisions: np.ndarray) -> None:
         linear_step.compute_outputs(self._block, matrix, columns, what, decisions)
 
     @property

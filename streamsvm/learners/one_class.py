@@ -105,7 +105,7 @@ class OneClassBSGD(Descent, MergeableExpansion, base.AnomalyDetector):
         ValueError
             A feature is not a finite number.
         """
-        decision, (center, size) = self._decide_row(x, DECISION), self._recent_center_and_size()
+        decision, (center, size) = self._compute_output(x, DECISION), self._recent_center_and_size()
         if size == 0.0:
             return 0.0
         z = min(max((decision - center) / size, -_FARTHEST), _FARTHEST)
@@ -116,7 +116,7 @@ class OneClassBSGD(Descent, MergeableExpansion, base.AnomalyDetector):
 
         It is below 0 outside of the region that was learned, and 0 before any row was learned.
         """
-        return self._decide_row(x, DECISION)
+        return self._compute_output(x, DECISION)
 
     def _recent_center_and_size(self) -> tuple[float, float]:
         # The mean of recent decision values, and their mean deviation from it: 0 where all were the same.
@@ -138,7 +138,7 @@ class OneClassBSGD(Descent, MergeableExpansion, base.AnomalyDetector):
     def score_many(self, X: Any) -> Any: ...
     def score_many(self, X: Any) -> Any:
         """Return `score_one` of each row: float64 [n], or a series if X is a frame."""
-        decisions, like = self._decide_rows(X, DECISION)
+        decisions, like = self._compute_outputs(X, DECISION)
         center, size = self._recent_center_and_size()
         if size == 0.0:
             return to_series(np.zeros(len(decisions)), like)
@@ -151,5 +151,5 @@ class OneClassBSGD(Descent, MergeableExpansion, base.AnomalyDetector):
     def decision_function_many(self, X: Any) -> Any: ...
     def decision_function_many(self, X: Any) -> Any:
         """Return `decision_function_one` of each row: float64 [n], or a series if X is a frame."""
-        decisions, like = self._decide_rows(X, DECISION)
+        decisions, like = self._compute_outputs(X, DECISION)
         return to_series(decisions[:, 0], like)

@@ -60,7 +60,7 @@ class OnlineRegressor(OnlineEstimator, SupervisedEstimator, base.MiniBatchRegres
         self._features.check_names(x)
 
     def predict_one(self, x: Mapping[Any, Any], **_: Any) -> float:
-        return self._decide_row(x, DECISION)
+        return self._compute_output(x, DECISION)
 
     def learn_many(self, X: Any, y: Any, w: Any = 1.0) -> None:
         batch = make_batch(X, y, w, self._dtype)
@@ -111,7 +111,7 @@ class OnlineRegressor(OnlineEstimator, SupervisedEstimator, base.MiniBatchRegres
         return None if self._first_targets is not None else np.array(targets)
 
     def _predict_rows(self, X: Any) -> Any:
-        decisions, like = self._decide_rows(X, DECISION)
+        decisions, like = self._compute_outputs(X, DECISION)
         return to_series(decisions[:, 0], like)
 
 

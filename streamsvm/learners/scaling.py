@@ -1,4 +1,4 @@
-"""The base of learners that take whole rows: they may scale these themselves, and take many in one compiled call."""
+"""The base of learners that can scale rows themselves, and that predict and learn many rows in one compiled call."""
 
 from __future__ import annotations
 
@@ -15,49 +15,44 @@ from streamsvm.learners.estimator import OnlineEstimator
 
 
 class ScaleInUse(NamedTuple):
-    """The location and the spread of each feature, in the order of ``feature_names``.
-
-    A spread of 0 means that the feature is constant.
+    """The location and spread that each feature is standardised with, in the order of ``feature_names``.
 
     >>> scale = ScaleInUse(np.array([5.0, 0.0]), np.array([2.0, 0.0]))
     >>> scale.transform([[9.0, 1.0], [1000.0, 1.0]]).tolist()
     [[2.0, 0.0], [8.0, 0.0]]
-    >>> scale.undo([[2.0, 0.0]]).tolist()
+    >>> scale.inverse_transform([[2.0, 0.0]]).tolist()
     [[9.0, 0.0]]
     """
 
     location: np.ndarray
-    """float64 [features]."""
+    """float64 [features]: the mean of each feature, or 0 for a feature that is not centred."""
     spread: np.ndarray
-    """float64 [features]; 0 for a feature that is constant."""
+    """float64 [features]: the standard deviation of each feature, or 0 for a constant feature."""
 
     def transform(self, X: np.ndarray) -> np.ndarray:
-        """Scale rows float [n, features] as the kernel sees them, float64.
+        """Return scaled rows, float64 [n, features], as the kernel receives them.
 
-        Each value becomes the number of spreads from the location, bounded to 8.
+        Each value becomes its difference from the location, divided by the spread, and is clipped to [-8, 8].
         """
-        some = self.spread > 0.0
-        scaled = np.where(some, (np.asarray(X, np.float64) - self.location) / np.where(some, self.spread, 1.0), 0.0)
+        varies = self.spread > 0.0
+        scaled = np.where(varies, (np.asarray(X, np.float64) - self.location) / np.where(varies, self.spread, 1.0), 0.0)
         return np.clip(scaled, -float(MAX_SCALED_VALUE), float(MAX_SCALED_VALUE))
 
-    def undo(self, X: np.ndarray) -> np.ndarray:
-        """Return rows that the kernel sees, such as ``support_vectors``, in the units of the features.
-
-        The result is float64 [n, features].
-        """
+    def inverse_transform(self, X: np.ndarray) -> np.ndarray:
+        """Return scaled rows, such as ``support_vectors``, in the units of the features, float64 [n, features]."""
         return np.asarray(X, np.float64) * self.spread + self.location
 
 
 class ScalingEstimator(OnlineEstimator):
-    """The base of learners that take whole rows, and may scale these themselves."""
+    """The base of learners that can scale rows themselves."""
 
     scaling: Scaling
 
-    _refuses_when_full = False  # whether nothing maintains the budget: a support vector that is one too many is refused
+    _refuses_when_full = False  # whether there is no budget maintenance, so that a row is refused if it exceeds the budget
 
     @property
     def scale_in_use(self) -> ScaleInUse | None:
-        """The location and spread of each feature by which rows are scaled now; None without scaling."""
+        """The current location and spread of each feature, which rows are scaled with; None without scaling."""
         if self.scaling is None:
             return None
         v, used = self._store.views, self._store.used
@@ -71,10 +66,10 @@ class ScalingEstimator(OnlineEstimator):
         probability: bool | Literal["all"],
         weights: np.ndarray | None = None,
     ) -> tuple[list[Any], list[float | None] | dict[Any, np.ndarray] | None] | None:
-        """Predict each row and then learn it, in one compiled call.
+        """Predict and then learn each row, in one compiled call.
 
-        The result is the same as that of `predict_one` and `learn_one` row by row. This is for loops over streams: it handles
-        rows that bring nothing new, and leaves the others to the two methods.
+        The result is the same as with `predict_one` and `learn_one` row by row. It is meant for loops over streams: it only
+        accepts rows without new features or labels, and returns None for others, which need the two methods.
 
         Parameters
         ----------
@@ -85,15 +80,15 @@ class ScalingEstimator(OnlineEstimator):
         y
             The n labels or targets. A row with None is only predicted.
         probability
-            Whether to return the probabilities of the predicted labels too; ``"all"`` returns those of all labels.
+            Whether to return the probabilities of the predicted labels, too; ``"all"`` returns those of all labels.
         weights
-            The weights of the n rows, float64, at least 0. A row of weight 0 is only predicted. None: each is 1.
+            The weights of the n rows, float64, at least 0. A row of weight 0 is only predicted. None: all weights are 1.
 
         Returns
         -------
-        The prediction for each row, and the probabilities if you asked for them (None for a row that has none). Those of all
-        labels are float64 [n] by label, as `predict_proba_one` has them. If a row may be refused, or brings a new feature or
-        label, the result is None, and the model stays as it was.
+        The list of predictions, and the probabilities: None if not requested; a list, with None for rows without a probability;
+        or for ``"all"`` a dict of label to float64 [n]. If a row may be refused, or has a new feature or label, the method
+        returns None instead of both, and the model does not change.
 
         Examples
         --------
@@ -119,29 +114,33 @@ class ScalingEstimator(OnlineEstimator):
         if find_refused_row(self._row, X, columns, True, self.scaling is not None) >= 0:
             return None
         self._prepare_to_learn(len(X))
-        answers = np.empty((len(X), 1 + self._outputs if probability == "all" else 2 if probability else 1))
+        outputs = np.empty((len(X), 1 + self._n_outputs if probability == "all" else 2 if probability else 1))
         if weights is None:
             weights = np.ones(len(X))
-        addresses, model = (self._decide_address, self._rule.address), (self._block, self._used_row, self._scores, self._outputs)
+        addresses = self._output_address, self._rule.address
+        model = self._block, self._used_row, self._scores, self._n_outputs
         targets = np.where(weights > 0.0, targets, np.nan)
-        if rule.predict_then_learn(*addresses, *model, X, columns, targets, weights, answers) < len(X):
+        if rule.predict_then_learn(*addresses, *model, X, columns, targets, weights, outputs) < len(X):
             self._raise_full_error()
-        return self._decode_predictions(answers, probability)
+        return self._decode_predictions(outputs, probability)
 
     @property
     def can_learn_many(self) -> bool:
-        """Whether `predict_then_learn` may learn rows, or only predict rows without labels or targets.
+        """Whether `predict_then_learn` can learn rows, and not only predict them.
 
-        With ``class_weight`` it may not: rows are then learned one by one.
+        It cannot with ``class_weight``, or without budget maintenance.
         """
         return not self._refuses_when_full and getattr(self, "_class_weights", None) is None
 
     def _encode_known_targets(self, y: Sequence[Any]) -> np.ndarray | None:  # noqa: ARG002
-        """Labels or targets as compiled code takes them, float64 [n], NaN for None; None where one is new, or none at all."""
-        return None  # a model without labels and targets
+        """Return labels or targets as numbers, float64 [n], and NaN for None.
+
+        Return None if a label is new or a target is invalid, and for models without labels or targets.
+        """
+        return None
 
     def _decode_predictions(
-        self, answers: np.ndarray, probability: bool | Literal["all"]
+        self, outputs: np.ndarray, probability: bool | Literal["all"]
     ) -> tuple[list[Any], list[float | None] | dict[Any, np.ndarray] | None]:
-        """Return what `predict_then_learn` does, by answers [n, 1 and probabilities]: numbers, which have no probabilities."""
-        return answers[:, 0].tolist(), {} if probability == "all" else [None] * len(answers) if probability else None
+        """Convert outputs [n, 1 and probabilities] to the result of `predict_then_learn`; regressors have no probabilities."""
+        return outputs[:, 0].tolist(), {} if probability == "all" else [None] * len(outputs) if probability else None

@@ -89,7 +89,7 @@ class SVMClassifier(OnlineClassifier, Ensemble):
     _combiner: ClassVar[Any] = label_predictions
 
     def _grow_outputs(self, store: EnsembleStore, outputs: int) -> None:
-        v, before = store.views, self._outputs
+        v, before = store.views, self._n_outputs
         positive, negative = (0, 1) if self._labels.is_positive_first else (1, 0)
         if before == 1:
             weights = v.newton_weights
@@ -107,9 +107,9 @@ class SVMClassifier(OnlineClassifier, Ensemble):
 
     def __setstate__(self, state: dict[str, Any]) -> None:
         super().__setstate__(state)
-        if (live := int(self._store.views.header[0]["n_outputs"])) != self._outputs:
+        if (live := int(self._store.views.header[0]["n_outputs"])) != self._n_outputs:
             raise ValueError(f"the saved model is corrupt: {len(self.labels)} labels for {live} outputs")
-        last, most = self._rule_record[0]["last"], max(self._outputs, 2)
+        last, most = self._rule_record[0]["last"], max(self._n_outputs, 2)
         if last >= most:
             raise ValueError(f"the saved model is corrupt: its last label is number {last} of {most}")
         self._check_experts()

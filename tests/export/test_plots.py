@@ -69,7 +69,7 @@ def test_the_boundary_and_the_support_vectors_are_in_the_units_of_the_rows(scale
     support = axes.collections[-1].get_offsets()
     assert len(support) == last.n_support
     found = [[model[0].transform_one(dict(zip(names, point, strict=True)))[name] for name in names] for point in support.tolist()]
-    assert np.allclose(found, last.scale_in_use.undo(last.support_vectors), atol=1e-4)
+    assert np.allclose(found, last.scale_in_use.inverse_transform(last.support_vectors), atol=1e-4)
 
     (left, right), (bottom, top) = axes.get_xlim(), axes.get_ylim()
     assert all(left < x < right and bottom < y < top for x, y in support)
@@ -125,7 +125,7 @@ def test_a_regressor_whose_targets_are_scaled_is_drawn_as_itself():
     assert axes.get_title().startswith("BSGDRegressor, 30 support vectors, ")
     support = axes.collections[-1].get_offsets().tolist()
     scaled = [model[0].transform_one({"a": a, "b": b}) for a, b in support]
-    vectors = learner.scale_in_use.undo(learner.support_vectors)
+    vectors = learner.scale_in_use.inverse_transform(learner.support_vectors)
     assert np.allclose([[x["a"], x["b"]] for x in scaled], vectors, atol=1e-4)
 
 

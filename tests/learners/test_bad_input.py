@@ -276,9 +276,11 @@ def test_mutate_says_that_parameters_are_fixed(kind):
 def test_columns_that_a_model_does_not_know_are_warned_of():
     model = BSGDClassifier(budget=5)
     model.learn_many(np.arange(40.0).reshape(20, 2) % 7, [False, True] * 10)
-    with pytest.warns(UserWarning, match=r"none of the columns of X \('a', 'b'\), so its answers mean nothing: it knows 0, 1"):
+    with pytest.warns(
+        UserWarning, match=r"none of the columns of X \('a', 'b'\), so its predictions mean nothing: it knows 0, 1"
+    ):
         model.predict_many(pd.DataFrame({"a": [1.0], "b": [2.0]}))
-    with pytest.warns(UserWarning, match="X has 1 columns, and the model has learned 2 features: the others count as 0"):
+    with pytest.warns(UserWarning, match="X has 1 columns, but the model has learned 2 features: the others count as 0"):
         model.predict_many(np.ones((3, 1)))
     model.predict_many(pd.DataFrame({1: [1.0]}))  # sparse rows as a frame
     model.predict_many(np.ones((0, 1)))

@@ -51,7 +51,7 @@ def test_it_forgets_where_its_twin_forgets(numbers):
     targets = np.sin(X[:, 0]) * np.where(np.arange(420) < 300, 1.0, -1.0) if numbers else np.where(y == y[0], 1.0, -1.0)
     for number, (row, target) in enumerate(zip(X, targets.tolist(), strict=True)):
         x = dict(enumerate(row.tolist()))
-        got = [model._decide_row(x, iterate) for iterate in (0, 1)]
+        got = [model._compute_output(x, iterate) for iterate in (0, 1)]
         np.testing.assert_allclose(got, twin.decisions(row), atol=1e-4 * (sum(map(abs, twin.last)) + 1.0))
         model.learn_one(x, target if numbers else target > 0.0)
         twin.learn(row, target)

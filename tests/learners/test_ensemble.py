@@ -331,8 +331,8 @@ def iterates(common, u, v, biases, values):
 
 def said_by(model, number, x):
     """What expert ``number`` says of a row, [outputs, its inputs to the stacks]; for regression without what it corrects."""
-    expert, stores, z, live = model._expert_specs[number], model._store.stores[number], scaled(model, x), model._outputs
-    v, half = model._store.views, 1.0 if model._outputs == 1 else 0.5  # one against the rest
+    expert, stores, z, live = model._expert_specs[number], model._store.stores[number], scaled(model, x), model._n_outputs
+    v, half = model._store.views, 1.0 if model._n_outputs == 1 else 0.5  # one against the rest
     labelled = isinstance(model, SVMClassifier)
     names = names_of(model) if labelled else None
     if isinstance(expert, BudgetedMachine):
@@ -394,7 +394,7 @@ def test_inputs_to_the_stacks_are_what_each_expert_says_alone(effort, labels, sc
     model, data = made(kind, effort=effort, scaling=scaling), list(_turning(45 if config.DISABLE_JIT else 400, labels))
     learned_by(model, data[:-5])
     v, base, first = model._store.views, place_of(model, Additive)[1], 0
-    assert model._outputs == (labels if labels > 2 else 1)
+    assert model._n_outputs == (labels if labels > 2 else 1)
     for x, y in data[-5:]:
         model.predict_one(x)
         for number, expert in enumerate(model._expert_specs):
@@ -402,13 +402,13 @@ def test_inputs_to_the_stacks_are_what_each_expert_says_alone(effort, labels, sc
             if v.experts["base_input"][number]:
                 said = said + np.clip(v.inputs[0, base], -10.0, 10.0)
             found, expected = (
-                v.inputs[: model._outputs, first : first + said.shape[1]],
+                v.inputs[: model._n_outputs, first : first + said.shape[1]],
                 said if labels else said.clip(-10.0, 10.0),
             )
             np.testing.assert_allclose(found, expected, rtol=1e-4, atol=1e-4 * (1.0 + np.abs(said).max()), err_msg=expert.name)
             assert np.abs(said).max() > 0.0
         assert first + said.shape[1] == v.inputs.shape[1]
-        assert (v.inputs[:, 0] == float(model._outputs == 1)).all()
+        assert (v.inputs[:, 0] == float(model._n_outputs == 1)).all()
         model.learn_one(x, y)
     assert v.damping.any() == (effort != "low" and scaling == "auto" and not config.DISABLE_JIT)
 

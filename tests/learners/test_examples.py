@@ -49,7 +49,7 @@ def test_support_vectors_of_every_learner(kind):
     if hasattr(model, "effort"):
         return
     scale, vectors, row = getattr(model, "scale_in_use", None), model.support_vectors, np.array([[*x.values()]])
-    given = vectors if scale is None else scale.undo(vectors)
+    given = vectors if scale is None else scale.inverse_transform(vectors)
     distances = np.linalg.norm(vectors - (row if scale is None else scale.transform(row)), axis=1)
     negative = model.coefficients[0] <= 0.0
     parts = {"low": negative, "high": ~negative} if hasattr(model, "labels") else {None: np.full(len(vectors), True)}

@@ -13,13 +13,13 @@ from streamsvm import SVMClassifier, SVMRegressor, edge
 from streamsvm.core.memory.forest import COUNTS, FIRST_LABEL, LATEST_ROW, SECOND_LABEL
 from streamsvm.core.steps import forest
 from streamsvm.export.convert import make_program
-from streamsvm.learners.ensemble import _ADDITIVE, _ascent_expert, _regression_expert
+from streamsvm.learners.ensemble import _ADDITIVE, _make_ascent_expert, _make_regression_expert
 from streamsvm.learners.experts import Forest, Neighbours, NumberForest
 
 N = 70 if config.DISABLE_JIT else 450
 PLACES = 120
-FEW = (_ascent_expert(1.0, 1.0, budget=10), _ADDITIVE, Neighbours("neighbours", 64), Forest("forest", PLACES))
-CORRECTING = _regression_expert(1.0, 1.0, resets=True, budget=10, corrects=_ADDITIVE)
+FEW = (_make_ascent_expert(1.0, 1.0, budget=10), _ADDITIVE, Neighbours("neighbours", 64), Forest("forest", PLACES))
+CORRECTING = _make_regression_expert(1.0, 1.0, resets=True, budget=10, corrects=_ADDITIVE)
 FEW_OF_NUMBERS = (_ADDITIVE, CORRECTING, Neighbours("neighbours", 64), NumberForest("forest", PLACES))
 LABELS = [False, True, "a third", *range(3, 12)]
 
@@ -81,7 +81,7 @@ class Pair:
 
     def said(self):
         """What the forest has said of the row at hand, of each output two numbers."""
-        return self.model._store.views.inputs[: self.model._outputs, self.first : self.first + 2]
+        return self.model._store.views.inputs[: self.model._n_outputs, self.first : self.first + 2]
 
     def learn_by_model(self, x, y, weight):
         """Let the model learn a row, and the twin follow its anchors."""

@@ -28,7 +28,7 @@ def rows(X):
 def equations(model):
     """S, c and the prior of a model."""
     v, n, stride = model._store.views, model.n_support + 1, int(model._store.views.header[0]["stride"])
-    return unpacked(v.moments, stride, n), v.products[: model._outputs, :n].copy(), unpacked(v.prior, stride, n)
+    return unpacked(v.moments, stride, n), v.products[: model._n_outputs, :n].copy(), unpacked(v.prior, stride, n)
 
 
 def targets_of(y, outputs):
@@ -77,7 +77,7 @@ def test_corrections_are_normalised_least_mean_squares():
     for x, row, target in zip(X.astype(np.float32).astype(float), rows(X), y, strict=True):
         z = naive_rls.regressors([x], L, GAMMA)[0] if L else np.ones(1)
         slow = z @ model._output_weights("average")[0]
-        assert model._decide_row(row, LAST_ITERATE) == pytest.approx(slow + z @ v, abs=1e-5)
+        assert model._compute_output(row, LAST_ITERATE) == pytest.approx(slow + z @ v, abs=1e-5)
         v = 0.9 * v + 0.3 * (target - slow - z @ v) / (z @ z) * z
         model.learn_one(row, target)
         if model.n_support == size:

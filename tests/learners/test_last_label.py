@@ -8,10 +8,10 @@ from naive_neighbours import NaiveTable
 from problems import names_of, of_experts, place_of
 from streamsvm import SVMClassifier
 from streamsvm.core.steps.experts import predict_from_last_label
-from streamsvm.learners.ensemble import EXPERTS, _ascent_expert
+from streamsvm.learners.ensemble import EXPERTS, _make_ascent_expert
 from streamsvm.learners.experts import LastLabel, Neighbours
 
-TEAM = (_ascent_expert(1.0, 1.0, budget=5), EXPERTS["normal"][-1])
+TEAM = (_make_ascent_expert(1.0, 1.0, budget=5), EXPERTS["normal"][-1])
 
 
 def stream(names, n, seed=0):
@@ -25,7 +25,7 @@ def stream(names, n, seed=0):
 
 def said_by(model):
     first = place_of(model, LastLabel)[1]
-    return model._store.views.inputs[: model._outputs, first : first + 2]
+    return model._store.views.inputs[: model._n_outputs, first : first + 2]
 
 
 TWO = [[False, True], [True, False], ["ham", "spam"]]

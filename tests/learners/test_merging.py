@@ -100,8 +100,8 @@ def test_the_scale_is_that_of_all_rows():
     of_first.merge_with(parts(BSGDClassifier, of=sectors)[0])  # the scale in use lags by some percent, and comes up to date
     one = parts(BSGDClassifier, of=sectors)[0]
     np.testing.assert_allclose(
-        of_first.scale_in_use.undo(of_first.support_vectors)[np.lexsort(of_first.support_vectors.T)],
-        one.scale_in_use.undo(one.support_vectors)[np.lexsort(one.support_vectors.T)],
+        of_first.scale_in_use.inverse_transform(of_first.support_vectors)[np.lexsort(of_first.support_vectors.T)],
+        one.scale_in_use.inverse_transform(one.support_vectors)[np.lexsort(one.support_vectors.T)],
         rtol=1e-3,
         atol=1e-3,
     )

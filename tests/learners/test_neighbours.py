@@ -8,12 +8,12 @@ from naive_neighbours import NaiveMemory
 from problems import names_of, of_experts, place_of
 from streamsvm import SVMClassifier, SVMRegressor
 from streamsvm.core.memory import neighbours
-from streamsvm.learners.ensemble import _ADDITIVE, _ascent_expert, _regression_expert
+from streamsvm.learners.ensemble import _ADDITIVE, _make_ascent_expert, _make_regression_expert
 from streamsvm.learners.experts import Neighbours
 
 N = 90 if config.DISABLE_JIT else 400
-FEW = (_ascent_expert(1.0, 1.0, budget=10), _ADDITIVE, Neighbours("neighbours", 48))
-FEW_NUMBERS = (_regression_expert(1.0, 1.0, budget=10), _ADDITIVE, Neighbours("neighbours", 48))
+FEW = (_make_ascent_expert(1.0, 1.0, budget=10), _ADDITIVE, Neighbours("neighbours", 48))
+FEW_NUMBERS = (_make_regression_expert(1.0, 1.0, budget=10), _ADDITIVE, Neighbours("neighbours", 48))
 LABELS = [False, True, "a third", *range(2, 11)]
 
 
@@ -67,21 +67,21 @@ class Beside:
 
     def agree_on(self, said, x):
         expected = self.twin.say(*self.laid_out(x), () if self.numbers else names_of(self.model))
-        if not self.numbers and self.model._outputs == 1:
+        if not self.numbers and self.model._n_outputs == 1:
             expected = expected[1:]
         np.testing.assert_allclose(said, expected, atol=2e-4)
 
     def learn(self, x, y, weight):
-        model, twin, before, outputs = self.model, self.twin, scale_of(self.model), self.model._outputs
+        model, twin, before, outputs = self.model, self.twin, scale_of(self.model), self.model._n_outputs
         model.predict_one(x)
         model.learn_one(x, y, weight)
-        if outputs != model._outputs:
+        if outputs != model._n_outputs:
             twin.age()
             twin.rows = int(self.store.views.header[0]["rows"])
         twin.grow(len(model.feature_names))
         if model.scaling is not None:
             twin.move(before, scale_of(model))
-        v, outputs = model._store.views, model._outputs
+        v, outputs = model._store.views, model._n_outputs
         twin.damping = v.damping[0].copy()
         said = v.inputs[:outputs, self.first]
         self.agree_on(said, x)
@@ -116,7 +116,7 @@ class Beside:
         """It says so of a row that it does not learn, and only of that."""
         before = self.store.snapshot()
         self.model.predict_one(x)
-        self.agree_on(self.model._store.views.inputs[: self.model._outputs, self.first], x)
+        self.agree_on(self.model._store.views.inputs[: self.model._n_outputs, self.first], x)
         assert self.store.snapshot() == before
 
 

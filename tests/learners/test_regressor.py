@@ -21,7 +21,9 @@ def test_a_bias_that_is_not_fitted_stays():
     model._store.views.biases[:2] = twin.bias = twin.average_bias = 50.0  # as distillation brings it
     for row, target in zip(X, y + 50.0, strict=True):
         x = dict(enumerate(row))
-        np.testing.assert_allclose([model._decide_row(x, what) for what in (0, 1)], twin.decisions(np.float32(row)), rtol=1e-5)
+        np.testing.assert_allclose(
+            [model._compute_output(x, code) for code in (0, 1)], twin.decisions(np.float32(row)), rtol=1e-5
+        )
         model.learn_one(x, target)
         twin.learn(np.float32(row), target)
     assert model.intercept.tolist() == [50.0]

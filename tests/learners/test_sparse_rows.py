@@ -108,7 +108,7 @@ def test_too_many_columns():
     model = BSGDClassifier(max_features=4, overflow="ignore")
     model.learn_many(X, y)
     assert model.feature_names == [0, 1, 2, 3]
-    with pytest.warns(UserWarning, match="X has 2 columns, and the model has learned 4"):
+    with pytest.warns(UserWarning, match="X has 2 columns, but the model has learned 4"):
         model.predict_many(X[:, :2])
 
 

@@ -222,7 +222,7 @@ def test_experts_are_the_learners_themselves():
     for number, peer in peers:
         first, corrected = v.experts["first_input"][number], v.inputs[0, base] if v.experts["base_input"][number] else 0.0
         for output in (0, 1):
-            f = peer._decide_row(probe, output)
+            f = peer._compute_output(probe, output)
             assert v.inputs[0, first + output] == pytest.approx(corrected + f, rel=1e-5, abs=1e-6), team[number].name
 
 

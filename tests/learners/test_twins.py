@@ -78,7 +78,7 @@ def test_decisions_are_those_of_the_twin(make, options):
     for number, (row, y) in enumerate(rows):
         row = np.array(row, np.float32)
         x, expected = dict(enumerate(row.tolist())), twin.decisions(row)
-        decide, outputs = (model.decision_function_one, ("last", "average")) if classifier else (model._decide_row, (0, 1))
+        decide, outputs = (model.decision_function_one, ("last", "average")) if classifier else (model._compute_output, (0, 1))
         got = [decide(x, output) for output in outputs]
         np.testing.assert_allclose(got, expected, atol=atol * (sum(map(abs, twin.last)) + 1.0))
         weight = 1.0 if number % 7 or make is one_class else 0.5
