@@ -99,7 +99,9 @@ def folder(tmp_path):
 @pytest.fixture
 def call(capfd, monkeypatch):
     """Calls the command line in this process, with `with_a_model`; checks its status, and something that it says as an error."""
-    monkeypatch.setattr("streamsvm.stream.schema.table_inference._SECONDS", PATIENCE)  # so that a slow machine sees as many rows
+    monkeypatch.setattr(
+        "streamsvm.stream.schema.table_inference._MAX_READ_SECONDS", PATIENCE
+    )  # so that a slow machine sees as many rows
 
     def run(*words, status=0, says=""):
         capfd.readouterr()

@@ -83,8 +83,8 @@ def learn(job: LearnJob) -> bool:
         if saved is not None:
             job = job.as_regression() if isinstance(find_learner(saved.model), base.Regressor) and not job.regression else job
         elif (beginning := _beginning_of(job, begins)) is not None:
-            if beginning.stream is not None:
-                stack.callback(beginning.stream.close)
+            if beginning.byte_stream is not None:
+                stack.callback(beginning.byte_stream.close)
             job, table, schema = _look_first(job, beginning)
         room = None if saved is None else getattr(find_learner(saved.model), "max_features", None)
         model = job.make_model(encoder=table.encoder, schema=schema, room=room)
@@ -160,9 +160,9 @@ def _look_first(job: LearnJob, beginning: SourceSample) -> tuple[LearnJob, Table
         label,
         job.table_flags,
         regression=job.regression,
-        no_features=job.non_feature_columns,
+        non_feature_columns=job.non_feature_columns,
         rows_may_fail=job.on_error != "stop",
-        asks=job.ask,
+        asks_user=job.ask,
     )
     if seen.columns and job.reporter.shows_text:
         table = format_schema(beginning.name, seen.n_rows, seen.columns, format_flags)

@@ -136,9 +136,9 @@ def _open_beginning(place: str | list[str], beginning: SourceSample | None, **ho
     """Open a source that begins where its first rows were looked at."""
     if beginning is None:
         return open_source(place, **how)
-    source = open_source(place, stream=beginning.stream, **how)
-    if beginning.position is not None:
-        source.seek(beginning.position)
+    source = open_source(place, stream=beginning.byte_stream, **how)
+    if beginning.start_position is not None:
+        source.seek(beginning.start_position)
     return source
 
 

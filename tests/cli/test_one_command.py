@@ -110,11 +110,11 @@ def test_a_label_is_proposed(tmp_path, call, name, first, message):
 def test_how_text_is_written(tmp_path, data, label, given, found):
     for name, packed in (("rows.csv", data), ("rows.csv.gz", gzip.compress(data))):
         (tmp_path / name).write_bytes(packed)
-        assert detect_csv_options(sample_files(str(tmp_path / name), "csv").text, label, given) == found
+        assert detect_csv_options(sample_files(str(tmp_path / name), "csv").head, label, given) == found
 
 
 def test_what_cannot_be_seen_is_left_to_others(tmp_path):
     (tmp_path / "damaged.csv.gz").write_bytes(b"\x1f\x8b\x08")
-    assert sample_files(str(tmp_path / "damaged.csv.gz"), "csv").text == b""
+    assert sample_files(str(tmp_path / "damaged.csv.gz"), "csv").head == b""
     assert sample_files(str(tmp_path / "none.csv"), "csv") is None
     assert sample_files("-", "csv") is None

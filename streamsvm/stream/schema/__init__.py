@@ -1,1 +1,1 @@
-"""A first look at a table: what each column is, by the first rows, and the options that read it so."""
+"""Schema inference: the kind of each column of a table, guessed from a sample of its rows, and the options that read it."""

@@ -1,4 +1,4 @@
-"""A first look at a table: what each column is, and the options that read it so, or the question that is open."""
+"""Infers the schema of a table from a sample of its rows: column kinds and the options that read it, or the problem to solve."""
 
 from __future__ import annotations
 
@@ -31,13 +31,13 @@ from streamsvm.stream.tables.table_schema import (
 
 
 class SchemaProblem(NamedTuple):
-    """A matter that the rows do not decide, or why there is nothing to learn."""
+    """A problem that the user has to solve: the sample is ambiguous, or no column is left to learn from."""
 
     text: str
     options: Mapping[str, Any] = MappingProxyType({})
-    """Those to try."""
+    """Options that may solve it."""
     regression: bool = False
-    """Whether to try a regression."""
+    """Whether learning a regression may solve it."""
 
 
 class NoFeatureColumnsError(ValueError):
@@ -45,7 +45,7 @@ class NoFeatureColumnsError(ValueError):
 
 
 class ProposedOptions(NamedTuple):
-    """Options that read columns which cannot be learned as they are, or better otherwise."""
+    """Options for columns that cannot be learned without them, or that they read better."""
 
     columns: list[InferredColumn]
     """These columns."""
@@ -53,10 +53,11 @@ class ProposedOptions(NamedTuple):
 
     @property
     def problem(self) -> SchemaProblem:
-        """The question that names the columns, and the options to try."""
-        if odd := [column.name for column in self.columns if not column.name.isprintable() or column.name == OTHER_COLUMNS]:
+        """The problem that names these columns, and the options that may solve it."""
+        names = [column.name for column in self.columns]
+        if unwritable := [name for name in names if not name.isprintable() or name == OTHER_COLUMNS]:
             return SchemaProblem(
-                f"column {odd[0]!r} needs an answer, and its name cannot be written in one: give it another name"
+                f"column {unwritable[0]!r} needs an answer, and its name cannot be written in one: give it another name"
             )
         notes = ", ".join(f"{column.name} ({column.note or column.kind})" for column in self.columns[:10])
         count = "1 column needs an answer" if len(self.columns) == 1 else f"{len(self.columns)} columns need an answer"
@@ -67,233 +68,242 @@ def propose_options(
     columns: Iterable[InferredColumn],
     table: TableOptions,
     rows_may_fail: bool = False,
-    try_out: Callable[[Mapping[str, Any]], set[str]] | None = None,
+    find_unlearnable: Callable[[Mapping[str, Any]], set[str]] | None = None,
 ) -> ProposedOptions | None:
-    """Propose options for columns that cannot be learned as they are, or that are read better otherwise; None if none are needed.
+    """Propose options for columns that need them, or that are read better with them; None if there are no such columns.
 
-    Where rows may fail, a text among numbers costs its row and needs no answer. ``try_out`` returns the columns that cannot be
-    learned with some options. Raises NoFeatureColumnsError if no column is left to learn from.
+    If ``rows_may_fail``, a text in a numeric column only costs its row, and needs no option. ``find_unlearnable`` returns the
+    names of the columns that cannot be learned with given options: proposals are changed until there are none. Raises
+    NoFeatureColumnsError if no column is left to learn from.
     """
     columns = list(columns)
-    kinds = {name: ColumnKind.of(kind).kind for name, kind in table.columns.items()}
-    columns = [_as_number(column) if kinds.get(column.name) == NUMBER else column for column in columns]
-    open_ = [column for column in columns if column.required_options.keys() - ({"missing"} if rows_may_fail else set())]
+    kinds = {name: ColumnKind.parse(kind).kind for name, kind in table.columns.items()}
+    columns = [_declare_number(column) if kinds.get(column.name) == NUMBER else column for column in columns]
+    optional = {"missing"} if rows_may_fail else set()
     suggested = [
         column._replace(required_options=column.suggested_options)
         for column in columns
         if column.suggested_options and kinds.get(column.name) != NUMBER
     ]
-    if not open_ and not suggested:
+    undecided = [*suggested, *(column for column in columns if column.required_options.keys() - optional)]
+    if not undecided:
         return None
-    open_ = [*suggested, *open_]
-    if unnamed := [column._replace(is_ambiguous=True) for column in open_ if column.name == OTHER_COLUMNS]:
-        return ProposedOptions(unnamed, {})
-    options = _options_answered(open_, table)
-    if try_out is not None:
-        before = {name for name, kind in kinds.items() if kind in (CATEGORY, DATE)}
-        while bad := try_out(options) - before - _dropped_columns(options):
-            others = bad - {column.name for column in open_}
-            if unasked := [column for column in columns if column.name in others and column.required_options]:
-                open_ = [*open_, *unasked]  # whose texts would have cost their rows alone, without these options
+    if unwritable := [column._replace(is_ambiguous=True) for column in undecided if column.name == OTHER_COLUMNS]:
+        return ProposedOptions(unwritable, {})
+    options = _merge_column_options(undecided, table)
+    if find_unlearnable is not None:
+        declared = {name for name, kind in kinds.items() if kind in (CATEGORY, DATE)}
+        while unlearnable := find_unlearnable(options) - declared - _find_dropped(options):
+            other_names = unlearnable - {column.name for column in undecided}
+            if additional := [column for column in columns if column.name in other_names and column.required_options]:
+                undecided = [*undecided, *additional]  # without these options, their texts would only have cost their rows
             else:
-                features = [column for column in open_ if column.kind not in ("label", "target")]
-                reads_decimals = {column.name for column in features if "decimal" in column.required_options}
-                if reads_decimals and others:  # it does not suit the other columns
-                    bad = reads_decimals
-                named = {column.name: column for column in columns}
-                changed = [named[name]._replace(required_options=make_kind_option(name, DROP)) for name in bad if name in named]
-                open_ = [column for column in open_ if column.name not in bad] + changed
-            options = _options_answered(open_, table)
-        dropped = _dropped_columns(options)
+                features = [column for column in undecided if column.kind not in ("label", "target")]
+                with_decimal_mark = {column.name for column in features if "decimal" in column.required_options}
+                if with_decimal_mark and other_names:  # the decimal mark does not suit the other columns
+                    unlearnable = with_decimal_mark
+                by_name = {column.name: column for column in columns}
+                dropped_columns = [
+                    by_name[name]._replace(required_options=make_kind_option(name, DROP))
+                    for name in unlearnable
+                    if name in by_name
+                ]
+                undecided = [column for column in undecided if column.name not in unlearnable] + dropped_columns
+            options = _merge_column_options(undecided, table)
+        dropped = _find_dropped(options)
         if all(column.kind in ("label", "target", "dropped") or column.name in dropped for column in columns):
-            if suggested:  # better an id than nothing
-                return propose_options(
-                    [column._replace(suggested_options={}) for column in columns], table, rows_may_fail, try_out
-                )
-            seen = ", ".join(
+            if suggested:  # learning from an id is better than from nothing
+                columns = [column._replace(suggested_options={}) for column in columns]
+                return propose_options(columns, table, rows_may_fail, find_unlearnable)
+            notes = ", ".join(
                 f"{column.name} ({column.note or column.kind})" for column in columns if column.kind not in ("label", "target")
             )
-            raise NoFeatureColumnsError(f"no column is left to learn from: {shorten(seen, 400)}")
-    return ProposedOptions(open_, options)
+            raise NoFeatureColumnsError(f"no column is left to learn from: {shorten(notes, 400)}")
+    return ProposedOptions(undecided, options)
 
 
-def _dropped_columns(options: Mapping[str, Any]) -> set[str]:
+def _find_dropped(options: Mapping[str, Any]) -> set[str]:
+    """Return the names of the columns that options drop."""
     return {name for name, kind in options.get("columns", {}).items() if kind == DROP}
 
 
-def _as_number(column: InferredColumn) -> InferredColumn:
-    """Return a column that is said to hold numbers; where it holds something else, that is a question."""
+def _declare_number(column: InferredColumn) -> InferredColumn:
+    """Return a column that the user declared as numeric; it is ambiguous if its values are not numbers."""
     if column.proposed_kind == NUMBER:
         return column
     return column._replace(note=f"said to be a number, and has {column.values or 'none'}", is_ambiguous=True)
 
 
-def _options_answered(open_: Sequence[InferredColumn], table: TableOptions) -> dict[str, Any]:
-    """Return the options that answer for columns, merged with what was given before for these options."""
-    answers: dict[str, Any] = {}
-    for column in open_:
-        answers = merge_options(answers, column.required_options)
-    kinds = answers.pop("columns", {})
-    # Text is read as numbers where any option says how columns are read.
-    kinds = {name: kind for name, kind in kinds.items() if kind != NUMBER} or ({} if answers else kinds)
+def _merge_column_options(columns: Sequence[InferredColumn], table: TableOptions) -> dict[str, Any]:
+    """Return the required options of columns, merged with the values that the table already has for the same options."""
+    required: dict[str, Any] = {}
+    for column in columns:
+        required = merge_options(required, column.required_options)
+    kinds = required.pop("columns", {})
+    # With any option, numbers in text are parsed anyway: then the kind `number` need not be set.
+    kinds = {name: kind for name, kind in kinds.items() if kind != NUMBER} or ({} if required else kinds)
     if kinds:
-        answers["columns"] = kinds
+        required["columns"] = kinds
     options = {**table.encoder, "columns": table.columns}
-    return merge_options({name: options[name] for name in answers if options.get(name)}, answers)
+    return merge_options({name: options[name] for name in required if options.get(name)}, required)
 
 
 def find_unlearnable_columns(
-    beginning: SourceSample, label: str | None, table: TableOptions, options: Mapping[str, Any]
+    sample: SourceSample, label: str | None, table: TableOptions, options: Mapping[str, Any]
 ) -> set[str]:
-    """Return the columns that cannot be learned when first rows, those left out that cannot be read, are read with options."""
+    """Return the names of the columns with values that cannot be learned when the sample is read with some options.
+
+    Rows that cannot be read at all are ignored.
+    """
     parser_options = {name: value for name, value in {**table.encoder, **options}.items() if name in PARSER_OPTIONS}
-    parser, bad = TableParser(**parser_options), set()
-    text_format = {name: table.source[name] for name in ("delimiter", "encoding") if name in table.source}
-    with beginning.open_rows(label=label, **text_format, **parser_options) as source:
+    parser, unlearnable = TableParser(**parser_options), set()
+    text_options = {name: table.source[name] for name in ("delimiter", "encoding") if name in table.source}
+    with sample.open_rows(label=label, **text_options, **parser_options) as source:
         for row in itertools.islice(source, SAMPLE_ROWS):
             for name, value in row.x.items() if isinstance(row, Row) else ():
                 is_text = not parser.options and isinstance(value, str)
-                reads = isinstance(value, int | float) or (is_text and (not value.strip() or is_number(value)))
-                if not (reads or parser.get_kind(name) == CATEGORY):
-                    bad.add(str(name))
-    return bad
+                is_numeric = isinstance(value, int | float) or (is_text and (not value.strip() or is_number(value)))
+                if not (is_numeric or parser.get_kind(name) == CATEGORY):
+                    unlearnable.add(str(name))
+    return unlearnable
 
 
 class InferredSchema(NamedTuple):
-    """The findings of a first look."""
+    """The result of schema inference."""
 
     columns: list[ColumnSchema]
-    """The columns as they are read."""
+    """The columns, with the kinds that all options give them."""
     n_rows: int
-    """The number of rows that were seen."""
+    """Number of rows in the sample."""
     new_options: dict[str, Any]
-    """The options that were found."""
+    """The inferred options."""
     options: dict[str, Any]
-    """All options, those that were given too."""
+    """All options: the inferred ones and those of the user."""
     is_target: bool
-    """Whether the label looks like a number to predict, and nothing was said of it."""
+    """Whether the label looks like a number to predict, although no regression was requested."""
     problem: SchemaProblem | None
-    """The question that must be answered before the table is learned."""
+    """The problem that the user has to solve before the table is learned; None if there is none."""
 
     def make_schema(self, name: str, label: str | None, regression: bool) -> TableSchema:
-        """Return the reading that is kept with a model."""
+        """Return the `TableSchema` that is saved with a model."""
         return TableSchema(name, self.n_rows, label, regression, self.columns, self.options)
 
-    def format_error(self, name: str, written: Callable[[Mapping[str, Any]], str], regression: str) -> str:
-        """Return the question as an error says it.
+    def format_error(self, name: str, format_options: Callable[[Mapping[str, Any]], str], regression: str) -> str:
+        """Return the problem as an error message that proposes options; empty if there is no problem.
 
-        ``written`` says options as their reader would write them, and ``regression`` that the label is a number.
+        ``format_options`` writes options as flags or as arguments, and ``regression`` is the flag or argument of a regression.
         """
         if self.problem is None:
             return ""
-        said = ", ".join([regression] * self.problem.regression + [text for text in [written(self.problem.options)] if text])
-        return f"{name}: {self.problem.text}" + (f". Try: {said}" if said else "")
+        options_text = format_options(self.problem.options)
+        proposal = ", ".join(filter(None, (regression * self.problem.regression, options_text)))
+        return f"{name}: {self.problem.text}" + (f". Try: {proposal}" if proposal else "")
 
 
 def infer_schema(
-    beginning: SourceSample,
+    sample: SourceSample,
     label: str | None,
-    given: Mapping[str, Any],
+    options: Mapping[str, Any],
     *,
     regression: bool = False,
-    no_features: Iterable[str] = (),
+    non_feature_columns: Iterable[str] = (),
     rows_may_fail: bool = False,
-    asks: bool = False,
+    asks_user: bool = False,
 ) -> InferredSchema:
-    """Look at the first rows of a table, with the options that were ``given``.
+    """Infer the kind of each column of a table from a sample, and the options that read it.
 
-    ``no_features`` are columns that something else reads: keys, times and weights. Where ``rows_may_fail``, a row that cannot be
-    used is left out. Where it ``asks``, all that options could say is a question. A StreamError says that the source cannot be
-    read.
+    ``options`` are those that the user has set. ``non_feature_columns`` are keys, times and weights, which are not learned. If
+    ``rows_may_fail``, a row that cannot be learned is skipped. If ``asks_user``, any inferred option is a problem for the user to
+    decide. Raises StreamError if the source cannot be read.
     """
     new_options: dict[str, Any] = {}
-    if beginning.format == "csv":
-        new_options |= detect_csv_options(beginning.text, label, given)
-    options = new_options | dict(given)
-    seen = table = resolve_table_options(options, beginning.format)
-    if no_features:
-        seen = table._replace(encoder=merge_options(table.encoder, {"columns": dict.fromkeys(no_features, DROP)}))
-    n_rows, columns = infer_columns(beginning, label, seen, regression, rows_may_fail)
+    if sample.format == "csv":
+        new_options |= detect_csv_options(sample.head, label, options)
+    options = new_options | dict(options)
+    features = table = resolve_table_options(options, sample.format)
+    if non_feature_columns:
+        features = table._replace(encoder=merge_options(table.encoder, {"columns": dict.fromkeys(non_feature_columns, DROP)}))
+    n_rows, columns = infer_columns(sample, label, features, regression, rows_may_fail)
     is_target = any(column.note == TARGET_NOTE for column in columns)
-    proposed, problem = None, None
+    proposal, problem = None, None
     try:
-        proposed = propose_options(
-            columns, table, rows_may_fail, partial(find_unlearnable_columns, beginning, label, table) if columns else None
-        )
+        find_unlearnable = partial(find_unlearnable_columns, sample, label, table) if columns else None
+        proposal = propose_options(columns, table, rows_may_fail, find_unlearnable)
     except NoFeatureColumnsError as error:
         problem = SchemaProblem(str(error))
     if columns and all(column.kind in ("label", "target") for column in columns):
         problem = SchemaProblem(f"there is no column but {label}: nothing to learn from")
-    if proposed is not None and (asks or any(column.is_ambiguous for column in proposed.columns)):
-        problem = proposed.problem
-    elif asks and is_target:
+    if proposal is not None and (asks_user or any(column.is_ambiguous for column in proposal.columns)):
+        problem = proposal.problem
+    elif asks_user and is_target:
         problem = SchemaProblem(f"{label} looks like {TARGET_NOTE}", regression=True)
-    elif proposed is not None:
-        new_options, options = new_options | proposed.options, options | proposed.options
-    read = [ColumnSchema(*column[:4], column.alternative) for column in columns]
-    return InferredSchema(apply_kinds(read, options), n_rows, new_options, options, is_target, problem)
+    elif proposal is not None:
+        new_options, options = new_options | proposal.options, options | proposal.options
+    column_schemas = [ColumnSchema(*column[:4], column.alternative) for column in columns]
+    return InferredSchema(apply_kinds(column_schemas, options), n_rows, new_options, options, is_target, problem)
 
 
-def read_column_names(beginning: SourceSample) -> list[str]:
-    """Return the names of the columns, that of the label too; none where they cannot be seen."""
-    options = detect_csv_options(beginning.text, None, {}) if beginning.format == "csv" else {}
-    with contextlib.suppress(StreamError), beginning.open_rows(label=None, **options) as source:
+def read_column_names(sample: SourceSample) -> list[str]:
+    """Return the names of all columns, including the label; empty if they cannot be read."""
+    options = detect_csv_options(sample.head, None, {}) if sample.format == "csv" else {}
+    with contextlib.suppress(StreamError), sample.open_rows(label=None, **options) as source:
         row = next(iter(source), None)
         return list(map(str, source.columns or (row.x if isinstance(row, Row) else ())))
     return []
 
 
 def guess_label_column(names: Sequence[str]) -> str:
-    """Return which of some columns may be the label.
+    """Return the column that is probably the label: one with a usual name, or else the last one.
 
     >>> guess_label_column(["a", "Class", "b"]), guess_label_column(["a", "b"])
     ('Class', 'b')
     """
-    return next((name for name in names if name.lower() in _LABELS), names[-1])
+    return next((name for name in names if name.lower() in _USUAL_LABEL_NAMES), names[-1])
 
 
-_LABELS = {"y", "label", "target", "class", "outcome"}  # usual names
+_USUAL_LABEL_NAMES = {"y", "label", "target", "class", "outcome"}
 
 
-_FEW = 3  # lines
-_ROWS, _MOST = 20, 0.8  # and the part of them that must have as many cells as the first
+_MIN_WRONG_LINES = 3  # fewer lines that are not UTF-8 are damaged lines of a UTF-8 file
+_MAX_DIALECT_ROWS, _MIN_FITTING_SHARE = 20, 0.8  # rows for delimiter detection; share of them with as many cells as the header
 _DELIMITERS = ",;\t|"
-#: What text that is not UTF-8 may be: Windows writes it in Western Europe, and it holds all letters of Latin-1.
-_OTHER = "cp1252"
+#: Assumed encoding of text that is not UTF-8: that of Windows in Western Europe, which contains all letters of Latin-1.
+_FALLBACK_ENCODING = "cp1252"
 
 
-def detect_csv_options(data: bytes, label: str | None, given: Mapping[str, Any]) -> dict[str, str]:
-    r"""Return the ``encoding`` and the ``delimiter`` of a CSV file that begins so, as far as they are not usual, and not given.
+def detect_csv_options(head: bytes, label: str | None, options: Mapping[str, Any]) -> dict[str, str]:
+    r"""Detect ``encoding`` and ``delimiter`` of a CSV file from its first bytes.
+
+    Only those are returned that differ from UTF-8 and a comma, and are not among the user's ``options``.
 
     >>> detect_csv_options("Größe;Preis\n1,5;2\n".encode("latin-1"), "Preis", {})
     {'encoding': 'cp1252', 'delimiter': ';'}
     """
-    options: dict[str, str] = {}
-    encoding: Any = given.get("encoding") or _encoding_of(data)
-    if "encoding" not in given and encoding != "utf-8":
-        options["encoding"] = encoding
-    if "delimiter" not in given:
+    detected: dict[str, str] = {}
+    encoding: Any = options.get("encoding") or _detect_encoding(head)
+    if "encoding" not in options and encoding != "utf-8":
+        detected["encoding"] = encoding
+    if "delimiter" not in options:
         try:
-            text = codecs.getincrementaldecoder(encoding)(errors="replace").decode(data.removeprefix(codecs.BOM_UTF8))
-        except LookupError:  # is said where the file is opened
-            return options
-        if (delimiter := _delimiter_of(text, label)) != ",":
-            options["delimiter"] = delimiter
-    return options
+            text = codecs.getincrementaldecoder(encoding)(errors="replace").decode(head.removeprefix(codecs.BOM_UTF8))
+        except LookupError:  # an unknown encoding is reported when the file is opened
+            return detected
+        if (delimiter := _detect_delimiter(text, label)) != ",":
+            detected["delimiter"] = delimiter
+    return detected
 
 
-def _encoding_of(data: bytes) -> str:
-    """Return the encoding of the beginning of a text; a few lines after the first that are not UTF-8 are damaged."""
-    lines = [line for line in data.split(b"\n")[:-1] or [data] if not line.isascii()]
-    wrong = [line for line in lines if not _is_in("utf-8", line)]
-    is_first = bool(wrong) and data.startswith(wrong[0])
-    if not wrong or (not is_first and (len(wrong) < _FEW or len(wrong) < len(lines))):
+def _detect_encoding(head: bytes) -> str:
+    """Return the encoding of a text from its first bytes: UTF-8, unless many lines or the first one are not UTF-8."""
+    lines = [line for line in head.split(b"\n")[:-1] or [head] if not line.isascii()]
+    wrong = [line for line in lines if not _can_decode(line, "utf-8")]
+    is_first_line = bool(wrong) and head.startswith(wrong[0])
+    if not wrong or (not is_first_line and (len(wrong) < _MIN_WRONG_LINES or len(wrong) < len(lines))):
         return "utf-8"
-    return _OTHER if all(_is_in(_OTHER, line) for line in wrong) else "utf-8"
+    return _FALLBACK_ENCODING if all(_can_decode(line, _FALLBACK_ENCODING) for line in wrong) else "utf-8"
 
 
-def _is_in(encoding: str, line: bytes) -> bool:
-    """Whether a line can be of an encoding."""
+def _can_decode(line: bytes, encoding: str) -> bool:
     try:
         line.decode(encoding)
     except UnicodeDecodeError:
@@ -301,17 +311,17 @@ def _is_in(encoding: str, line: bytes) -> bool:
     return True
 
 
-def _delimiter_of(text: str, label: str | None) -> str:
-    """Return the delimiter that gives the most columns, among them the label."""
-    best, most = ",", 1
-    for mark in _DELIMITERS:
-        reader = csv.reader(io.StringIO(text, newline=""), delimiter=mark, skipinitialspace=True, strict=True)
+def _detect_delimiter(text: str, label: str | None) -> str:
+    """Return the delimiter that splits the header into the most columns, including the label."""
+    best, max_columns = ",", 1
+    for delimiter in _DELIMITERS:
+        reader = csv.reader(io.StringIO(text, newline=""), delimiter=delimiter, skipinitialspace=True, strict=True)
         try:
-            rows = [row for row in itertools.islice(reader, _ROWS) if row]
+            rows = [row for row in itertools.islice(reader, _MAX_DIALECT_ROWS) if row]
         except csv.Error:
             continue
         header = [cell.strip() for cell in rows[0]] if rows else []
-        n_fit = sum(len(row) == len(header) for row in rows)
-        if len(header) > most and n_fit >= _MOST * len(rows) and (label is None or label in header):
-            best, most = mark, len(header)
+        n_fitting = sum(len(row) == len(header) for row in rows)
+        if len(header) > max_columns and n_fitting >= _MIN_FITTING_SHARE * len(rows) and (label is None or label in header):
+            best, max_columns = delimiter, len(header)
     return best

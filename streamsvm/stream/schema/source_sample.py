@@ -1,4 +1,4 @@
-"""The first rows of a source, which can be looked at again and again before any of them is learned."""
+"""Samples the first rows of a file, pipe, topic or frame, for schema inference; learning reads the same rows again."""
 
 from __future__ import annotations
 
@@ -17,113 +17,114 @@ from streamsvm.stream.lines import MAX_LINE_BYTES, BytesInMemory, ByteStream
 from streamsvm.stream.open import format_source_name, list_source_files
 from streamsvm.stream.tables import TableParser
 
-#: Rows that are looked at, and for how long the next one is waited for once there is one.
+#: Maximum number of rows in a sample, and seconds to wait for the next row after the first one has come.
 SAMPLE_ROWS, SAMPLE_WAIT_SECONDS = 200, 2.0
-_BYTES = 2**22  # of a file, by which its encoding is told
-_PART = 2**18  # bytes at the end of a file
+_HEAD_BYTES = 2**22  # bytes of a file from which its encoding is detected
+_TAIL_BYTES = 2**18  # bytes at the end of a file that are sampled, too
 
 
 class SourceSample(NamedTuple):
-    """The first rows of a source, or all of them."""
+    """The first rows of a source, or all of them, which can be opened repeatedly."""
 
     name: str
     """Name of the source in messages."""
     format: str | None
-    """As of `detect_format`."""
+    """Format of the file, as `detect_format` returns it; None for topics and rows in memory."""
     open_rows: Callable[..., Source]
-    """Opens them, with the parameters ``label``, ``weight`` and those of the reading of `open_source`."""
-    text: bytes = b""
-    """The first bytes, where the source is a text."""
-    stream: ByteStream | None = None
-    """A function that gives the bytes of a pipe, the first ones too."""
-    position: Position | None = None
-    """Where they begin, if the source would begin elsewhere when it is opened later."""
+    """Open the sampled rows as a source. It takes the keyword arguments ``label``, ``weight`` and those of `TableParser`."""
+    head: bytes = b""
+    """The first bytes of a text source."""
+    byte_stream: ByteStream | None = None
+    """The opened pipe, which still yields the sampled bytes."""
+    start_position: Position | None = None
+    """Position of the first sampled row; None if the source starts there anyway when it is opened again."""
     open_later_parts: Callable[..., Iterator[Source]] | None = None
-    """Opens the middle and the end of a long file, after a position, as ``open_rows``."""
+    """Open parts in the middle and at the end of a long file, beyond a position; takes the same arguments as ``open_rows``."""
 
 
 def sample_files(place: str | list[str], text_format: str | None) -> SourceSample | None:
-    """Return the rows of a file or of several; None where there is none."""
+    """Return a sample of one file or several; None if there is no such file."""
     first = (list_source_files(place) or [str(place)])[0]
     if text_format is None or place == "-" or not Path(first).is_file():
         return None
-    text = b""
+    head = b""
     if text_format == "csv":
-        # Errors are said where its rows are read.
+        # An unreadable file is reported when its rows are read.
         with contextlib.suppress(StreamError), contextlib.closing(ByteStream(first)) as stream:
-            text = stream.peek(_BYTES, 0, _BYTES, 0.0, bool)
-    opened = partial(open_source, place, format=text_format)
-    later = _LATER.get(text_format) if place == first else None
-    return SourceSample(
-        format_source_name(place), text_format, opened, text, open_later_parts=later and partial(later, first, opened, text)
-    )
+            head = stream.peek(_HEAD_BYTES, 0, _HEAD_BYTES, 0.0, bool)
+    open_rows = partial(open_source, place, format=text_format)
+    open_parts = _PART_OPENERS.get(text_format) if place == first else None
+    open_later_parts = open_parts and partial(open_parts, first, open_rows, head)
+    return SourceSample(format_source_name(place), text_format, open_rows, head, open_later_parts=open_later_parts)
 
 
 def sample_pipe(path: str, text_format: str, wait_on: Callable[[str], bool]) -> SourceSample:
-    """Return the first rows of a pipe, CSV or JSON lines.
+    """Return a sample of a pipe with CSV or JSON lines.
 
-    One is waited for, unless ``wait_on``, which is called with the name of the source where none comes for a while, says no. A
-    StreamError says that the pipe cannot be opened or read.
+    If no row comes for a while, ``wait_on`` is called with the name of the source, and returns whether to wait longer. Raises
+    StreamError if the pipe cannot be opened or read.
     """
     stream = ByteStream(path)
     try:
-        least = 2 if text_format == "csv" else 1
-        data = stream.peek(SAMPLE_ROWS + 1, least, MAX_LINE_BYTES, SAMPLE_WAIT_SECONDS, partial(wait_on, stream.name))
+        min_lines = 2 if text_format == "csv" else 1
+        data = stream.peek(SAMPLE_ROWS + 1, min_lines, MAX_LINE_BYTES, SAMPLE_WAIT_SECONDS, partial(wait_on, stream.name))
     except BaseException:
         stream.close()
         raise
 
-    def opened(**how: Any) -> Source:
-        return open_source(path, format=text_format, stream=BytesInMemory(stream.name, data), **how)
+    def open_rows(**options: Any) -> Source:
+        return open_source(path, format=text_format, stream=BytesInMemory(stream.name, data), **options)
 
-    return SourceSample(stream.name, text_format, opened, data, stream)
+    return SourceSample(stream.name, text_format, open_rows, data, stream)
 
 
-def sample_topic(url: str, wait_on: Callable[[str], bool], position: Position | None = None, **how: Any) -> SourceSample | None:
-    """Return the first rows of a stream with a URL, after a position if one is given, as `sample_pipe`.
+def sample_topic(
+    url: str, wait_on: Callable[[str], bool], position: Position | None = None, **options: Any
+) -> SourceSample | None:
+    """Return a sample of the stream with a URL, from ``position`` on; None if its rows are numbers without names.
 
-    It is read by a source of its own, which is opened with the parameters ``how`` of `open_source`. None where rows are numbers
-    without names.
+    The sample is read by a separate source, opened by `open_source` with ``options``. ``wait_on`` is used as in `sample_pipe`.
     """
     rows: list[Row] = []
-    with open_source(url, label_needed=False, **how) as source:
+    with open_source(url, label_needed=False, **options) as source:
         if not source.has_names:
             return None
         if position is not None:
             source.seek(position)
         position = source.position
-        came, end = False, time.monotonic() + SAMPLE_WAIT_SECONDS
+        has_first_row, deadline = False, time.monotonic() + SAMPLE_WAIT_SECONDS
         while len(rows) < SAMPLE_ROWS and (chunk := source.read(SAMPLE_ROWS - len(rows))) is not None:
             rows += [row for row in map(chunk.row, range(len(chunk))) if isinstance(row, Row)]
-            if len(chunk) and not came:
-                came, end = True, time.monotonic() + SAMPLE_WAIT_SECONDS
-            elif time.monotonic() >= end:
-                if came or not wait_on(source.name):
+            if len(chunk) and not has_first_row:
+                has_first_row, deadline = True, time.monotonic() + SAMPLE_WAIT_SECONDS
+            elif time.monotonic() >= deadline:
+                if has_first_row or not wait_on(source.name):
                     break
-                end = math.inf
-    return sample_rows(source.name, len(rows), rows.__getitem__)._replace(position=position)
+                deadline = math.inf
+    return sample_rows(source.name, len(rows), rows.__getitem__)._replace(start_position=position)
 
 
-def sample_rows(name: str, n: int, row: Callable[[int], Row]) -> SourceSample:
-    """Return ``n`` rows in memory; ``row`` returns one by its number."""
-    return SourceSample(name, None, partial(_MemorySource, name, n, row))
+def sample_rows(name: str, n_rows: int, get_row: Callable[[int], Row]) -> SourceSample:
+    """Return a sample of ``n_rows`` rows in memory; ``get_row`` returns a row by its index."""
+    return SourceSample(name, None, partial(_MemorySource, name, n_rows, get_row))
 
 
 class _MemorySource(Source):
-    """Rows in memory, read as columns of a table; without labels if none is requested."""
+    """A source of rows in memory, parsed as a table. Without a label column, its rows have no labels."""
 
-    def __init__(self, name: str, n: int, row: Callable[[int], Row], label: str | None, **parser_options: Any) -> None:
+    def __init__(self, name: str, n_rows: int, get_row: Callable[[int], Row], label: str | None, **parser_options: Any) -> None:
         self.name: str = name
-        self._n, self._row, self._label, self._parser = n, row, label, TableParser(**parser_options)
+        self._n_rows, self._get_row, self._label = n_rows, get_row, label
+        self._parser = TableParser(**parser_options)
         self._next = 0
 
     def read(self, most: int) -> Chunk | None:
-        first, end = self._next, min(self._next + most, self._n)
-        self._next = end
-        rows = [self._read_row(*self._row(i)) for i in range(first, end)]
-        return Chunk(rows, lambda i: f"{self.name}, row {first + i + 1:,}") if rows else None
+        start, stop = self._next, min(self._next + most, self._n_rows)
+        self._next = stop
+        rows = [self._parse_row(*self._get_row(i)) for i in range(start, stop)]
+        return Chunk(rows, lambda i: f"{self.name}, row {start + i + 1:,}") if rows else None
 
-    def _read_row(self, x: dict[Any, Any], y: Any) -> Row:
+    def _parse_row(self, x: dict[Any, Any], y: Any) -> Row:
         y = None if self._label is None else y
         return Row(self._parser.parse_row(x.items()), self._parser.parse_label(y)) if self._parser.options else Row(x, y)
 
@@ -135,38 +136,46 @@ class _MemorySource(Source):
         self._next = int(position["rows"])
 
 
-def _later_lines(path: str, opened: Callable[..., Source], text: bytes, after: Position, **how: Any) -> Iterator[Source]:
-    """Open lines in the middle and at the end of a file, with the line before them that names their columns, if one does.
+def _open_later_lines(
+    path: str, open_rows: Callable[..., Source], head: bytes, position: Position, **options: Any
+) -> Iterator[Source]:
+    """Open lines in the middle and at the end of a text file, with the header line of a CSV file put before them.
 
-    Where a line has one quote of a pair, as those of a cell of several lines do, nothing tells which lines are rows.
+    Parts with an unpaired quote are skipped: a cell may span lines there, so that it is unclear where rows begin.
     """
-    head = text[: text.find(b"\n") + 1]
-    end, size = after["offset"], Path(path).stat().st_size
+    header = head[: head.find(b"\n") + 1]
+    read_bytes, size = position["offset"], Path(path).stat().st_size
     with contextlib.closing(ByteStream(path)) as stream:
-        for begin in (size // 2, size - _PART) if stream.can_skip_to(size) else ():
-            if begin <= end:
+        for offset in (size // 2, size - _TAIL_BYTES) if stream.can_skip_to(size) else ():
+            if offset <= read_bytes:
                 continue
-            stream.seek(begin)
+            stream.seek(offset)
             data = stream.read()
-            end = begin + len(data)
-            lines = head + data[data.find(b"\n") + 1 : data.rfind(b"\n") + 1]
-            if not (text and any(line.count(b'"') % 2 for line in lines.split(b"\n"))):
-                yield opened(stream=BytesInMemory(path, lines), **how)
+            read_bytes = offset + len(data)
+            lines = header + data[data.find(b"\n") + 1 : data.rfind(b"\n") + 1]
+            if not (head and any(line.count(b'"') % 2 for line in lines.split(b"\n"))):
+                yield open_rows(stream=BytesInMemory(path, lines), **options)
 
 
-def _later_groups(path: str, opened: Callable[..., Source], _: bytes, after: Position, **how: Any) -> Iterator[Source]:
-    """Open a Parquet file at its row groups in the middle and at the end."""
-    from pyarrow import parquet  # noqa: PLC0415 - of an extra
+def _open_later_row_groups(
+    path: str, open_rows: Callable[..., Source], _: bytes, position: Position, **options: Any
+) -> Iterator[Source]:
+    """Open a Parquet file at a row group in the middle, and at the last one."""
+    from pyarrow import parquet  # noqa: PLC0415 - an optional dependency
 
     metadata = parquet.read_metadata(path)
     n = metadata.num_row_groups
     sizes = [metadata.row_group(group).num_rows for group in range(n)]
-    first = list(itertools.accumulate(sizes, initial=0))
+    first_rows = list(itertools.accumulate(sizes, initial=0))
     for group in sorted({n // 2, n - 1}):
-        if first[group] >= after["rows"]:
-            source = opened(**how)
-            source.seek({**after, "rows": first[group]})
+        if first_rows[group] >= position["rows"]:
+            source = open_rows(**options)
+            source.seek({**position, "rows": first_rows[group]})
             yield source
 
 
-_LATER: dict[str, Callable[..., Iterator[Source]]] = {"csv": _later_lines, "jsonl": _later_lines, "parquet": _later_groups}
+_PART_OPENERS: dict[str, Callable[..., Iterator[Source]]] = {
+    "csv": _open_later_lines,
+    "jsonl": _open_later_lines,
+    "parquet": _open_later_row_groups,
+}

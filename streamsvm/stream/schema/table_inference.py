@@ -1,4 +1,4 @@
-"""How the columns of a table look, by the rows that were seen of it."""
+"""Infers the kinds of all columns of a table from a sample of its rows, and warns of an unusual header or labels."""
 
 from __future__ import annotations
 
@@ -35,59 +35,61 @@ from streamsvm.stream.tables.table_parser import TableParser, to_plain_value
 from streamsvm.stream.tables.table_schema import TableOptions
 from streamsvm.stream.tables.values import is_date, to_seconds
 
-#: The note on a label that is not named as a target.
+#: Note on a label column whose values look like numbers to predict, if no regression was requested.
 TARGET_NOTE = "a number to predict"
-#: The longest name of a column that is shown, in characters.
+#: Maximum number of characters of a column name in a note.
 MAX_NAME_LENGTH = 40
-_UNITS = "numbers with a unit stay names: take it off to predict them"
-_MANY_CLASSES = 100
-_POINTED = "or with points between thousands"
-_MOST_NAMES = 64  # of a column that is learned as names
-_LONGEST_CODE = 6  # of regions and the like, in letters
-_SECONDS = 0.9  # for which a file is read from its beginning
-_AT_ONCE, _SOME = 1000, 5  # rows that are read together beyond the first ones, and how many of them are looked at
-_LATER = 4  # times in the middle and at the end of a file
-_ODD = 20  # rows that are looked at because a column has a text for the first time, or because they are read one by one
-_TEXT_OPTIONS = ("delimiter", "encoding", "missing", "decimal")  # with which a table is looked at
+_UNIT_LABEL_NOTE = "numbers with a unit stay names: take it off to predict them"
+_MAX_CLASSES = 100  # more distinct whole numbers are numbers to predict
+_THOUSANDS_NOTE = "or with points between thousands"
+_MAX_CATEGORIES = 64  # distinct texts of a column that becomes categorical, if one of them is also a label
+_MAX_CODE_LENGTH = 6  # letters of a code such as a region's
+_MAX_READ_SECONDS = 0.9  # time to read a file from its beginning
+_CHUNK_ROWS, _ROWS_PER_CHUNK = 1000, 5  # rows read together beyond the sample, and how many of them are examined
+_CHUNKS_PER_PART = 4  # chunks read in the middle, and at the end of a file
+_MAX_EXCEPTIONS = (
+    20  # rows of a chunk examined because they are not in its table, and chunks in which a column's first text is examined
+)
+_SAMPLE_OPTIONS = ("delimiter", "encoding", "missing", "decimal")  # options with which the sample is read
 
 
 def infer_columns(
-    beginning: SourceSample, label: str | None, table: TableOptions, regression: bool = False, rows_may_fail: bool = False
+    sample: SourceSample, label: str | None, table: TableOptions, regression: bool = False, rows_may_fail: bool = False
 ) -> tuple[int, list[InferredColumn]]:
-    """Look at the first rows of a source, and at some of all of a file that can be read within a second.
+    """Infer the kind of each column from the first rows of a source, and from some others that are read within a second.
 
-    Of a file that is longer, and can be sought, some rows from its middle and its end are looked at, too. The ``label`` is shown
-    but needs no answer. Returned are the number of rows that were seen, and the columns in their order. A StreamError says that
-    the source cannot be read.
+    In a long seekable file, these include rows in its middle and at its end. The ``label`` is described, but never needs an
+    option. Returns the number of examined rows, and the columns in table order. Raises StreamError if the source cannot be read.
     """
     table_options = table.encoder | table.source
-    options = {name: table_options[name] for name in _TEXT_OPTIONS if name in table_options}
-    kinds = {name: ColumnKind.of(kind) for name, kind in table.encoder.get("columns", {}).items() if name != OTHER_COLUMNS}
+    options = {name: table_options[name] for name in _SAMPLE_OPTIONS if name in table_options}
+    kinds = {name: ColumnKind.parse(kind) for name, kind in table.encoder.get("columns", {}).items() if name != OTHER_COLUMNS}
     dropped = [name for name, kind in kinds.items() if kind.kind == DROP]
-    marked = {name: f"{NUMBER}={'|'.join(kind.marks)}" for name, kind in kinds.items() if kind.marks is not None}
-    options["columns"] = dict.fromkeys(dropped, DROP) | marked  # a dropped column with all that lies in it
-    with beginning.open_rows(label=label, **options) as source:
-        later = partial(beginning.open_later_parts, label=label, **options) if beginning.open_later_parts else None
-        rows, forms = _seen_rows(source, label, {label, *(name for name, kind in kinds.items() if kind.kind == DATE)}, later)
+    marked = {name: f"{NUMBER}={'|'.join(kind.markers)}" for name, kind in kinds.items() if kind.markers is not None}
+    options["columns"] = dict.fromkeys(dropped, DROP) | marked  # dropping an object drops all values within it
+    with sample.open_rows(label=label, **options) as source:
+        open_later = partial(sample.open_later_parts, label=label, **options) if sample.open_later_parts else None
+        date_columns = {name for name, kind in kinds.items() if kind.kind == DATE}
+        rows, date_formats = _examine_rows(source, label, {label, *date_columns}, open_later)
         names = [*source.columns, *(str(name) for row in rows for name in row), *dropped]
-    columns = _described_columns(rows, names, label, table, regression, rows_may_fail, forms)
-    if beginning.format == "csv":
-        _warn_of_header(beginning.name, columns, rows)
-    _warn_of_spellings(beginning.name, label, rows)
-    if beginning.format == "csv" and "decimal" not in options:
-        pointed = _pointed_columns(beginning, label, options, rows, columns)
+    columns = _infer_all(rows, names, label, table, regression, rows_may_fail, date_formats)
+    if sample.format == "csv":
+        _warn_of_header(sample.name, columns, rows)
+    _warn_of_spellings(sample.name, label, rows)
+    if sample.format == "csv" and "decimal" not in options:
+        with_thousands = _find_thousands_columns(sample, label, options, rows, columns)
         for i, column in enumerate(columns):
-            if column.name in pointed:
-                columns[i] = _noted_column(column._replace(note=_POINTED, alternative={"decimal": ","}), column.note)
+            if column.name in with_thousands:
+                columns[i] = _add_note(column._replace(note=_THOUSANDS_NOTE, alternative={"decimal": ","}), column.note)
     return len(rows), columns
 
 
 def _warn_of_header(name: str, columns: Sequence[InferredColumn], rows: Sequence[Mapping[Any, Any]]) -> None:
-    """Warn where all names of columns look like values of them, though not where they count the columns."""
+    """Warn if every column name looks like a value of its column, unless the names are consecutive numbers."""
     names = [column.name for column in columns]
     numbers = [float(name) for name in names if is_number(name)]
-    counted = numbers and [number - numbers[0] for number in numbers] == list(range(len(names)))
-    if len(names) > 1 and rows and not counted and all(_is_like_values(name, rows) for name in names):
+    are_consecutive = numbers and [number - numbers[0] for number in numbers] == list(range(len(names)))
+    if len(names) > 1 and rows and not are_consecutive and all(_resembles_values(name, rows) for name in names):
         warnings.warn(
             f"{name}: its first line looks like a row, and is taken for the names of the columns: "
             f"{shorten(', '.join(names), 80)}. "
@@ -96,7 +98,8 @@ def _warn_of_header(name: str, columns: Sequence[InferredColumn], rows: Sequence
         )
 
 
-def _is_like_values(name: str, rows: Sequence[Mapping[Any, Any]]) -> bool:
+def _resembles_values(name: str, rows: Sequence[Mapping[Any, Any]]) -> bool:
+    """Return whether a column name is a number, a date or a text like the values of its column."""
     values = {row[name] for row in rows if row.get(name) is not None}
     if all(isinstance(value, int | float) and not isinstance(value, bool) for value in values):
         return bool(values) and is_number(name)
@@ -105,231 +108,240 @@ def _is_like_values(name: str, rows: Sequence[Mapping[Any, Any]]) -> bool:
 
 
 def _warn_of_spellings(name: str, label: str | None, rows: Sequence[Mapping[Any, Any]]) -> None:
-    """Warn where two labels differ in nothing but capital letters."""
+    """Warn if two labels differ only in upper and lower case."""
     texts = dict.fromkeys(y for row in rows if isinstance(y := row.get(label), str))
-    spelled: dict[str, str] = {}
+    first_spellings: dict[str, str] = {}
     for text in texts:
-        if (other := spelled.setdefault(text.casefold(), text)) != text:
-            spellings = f"{short_repr(other)} and {short_repr(text)}"
+        if (first := first_spellings.setdefault(text.casefold(), text)) != text:
+            spellings = f"{short_repr(first)} and {short_repr(text)}"
             warnings.warn(f"{name}: {spellings} are two labels. If they mean one, write them alike", stacklevel=2)
             return
 
 
-def _pointed_columns(
-    beginning: SourceSample,
+def _find_thousands_columns(
+    sample: SourceSample,
     label: str | None,
     options: Mapping[str, Any],
     rows: Sequence[Mapping[Any, Any]],
     columns: Iterable[InferredColumn],
 ) -> set[str]:
-    """The columns of numbers of a CSV file whose points may stand between thousands, by their texts."""
-    named = [
+    """Return the numeric columns of a CSV file whose decimal points may be thousands separators, judged by their texts."""
+    candidates = [
         column.name
         for column in columns
         if column.kind == "number"
         and column.required_options.keys() <= {"missing"}
         and any(isinstance(value := row.get(column.name), float) and not value.is_integer() for row in rows)
     ]
-    if not named:
+    if not candidates:
         return set()
-    with beginning.open_rows(label=label, **{**options, "columns": dict.fromkeys(named, CATEGORY)}) as source:
-        seen = [row.x for row in itertools.islice(source, SAMPLE_ROWS) if isinstance(row, Row)]
-    return {name for name in named if may_group_thousands([str(row[name]) for row in seen if name in row])}
+    with sample.open_rows(label=label, **{**options, "columns": dict.fromkeys(candidates, CATEGORY)}) as source:
+        text_rows = [row.x for row in itertools.islice(source, SAMPLE_ROWS) if isinstance(row, Row)]
+    return {name for name in candidates if may_group_thousands([str(row[name]) for row in text_rows if name in row])}
 
 
-def _noted_column(column: InferredColumn, note: str) -> InferredColumn:
+def _add_note(column: InferredColumn, note: str) -> InferredColumn:
+    """Return a column with a further note before its own."""
     return column._replace(note="; ".join(filter(None, (note, column.note))))
 
 
-def _seen_rows(
-    source: Source, label: str | None, known: Collection[str | None], later: Callable[[Position], Iterator[Source]] | None
+def _examine_rows(
+    source: Source,
+    label: str | None,
+    excluded: Collection[str | None],
+    open_later: Callable[[Position], Iterator[Source]] | None,
 ) -> tuple[list[Mapping[Any, Any]], dict[Any, list[str | None]]]:
-    """Return rows that were looked at, with their labels, and the formats that dates may have, but for ``known`` columns.
+    """Return rows to examine, with their labels, and the possible formats of ambiguous date columns that are not ``excluded``.
 
-    They are the first rows, a few of the others, and those in which a column has a text for the first time.
+    The rows are the first ones, a few of each later chunk, and those in which a column has a text for the first time. Date
+    formats are narrowed down by the dates in all chunks.
     """
     rows: list[Mapping[Any, Any]] = []
-    forms: dict[Any, list[str | None]] | None = None
-    texts: Counter[Hashable] = Counter()  # chunks in which columns had some
-    for chunk in _chunks_to_see(source, rows, later):
-        first = len(rows) < SAMPLE_ROWS
-        places = range(min(len(chunk), SAMPLE_ROWS - len(rows))) if first else _worth_a_look(chunk, texts)
-        seen = [row for row in map(chunk.row, places) if isinstance(row, Row)]
-        rows += [row.x if label is None else row.x | {label: row.y} for row in seen]
-        if len(rows) >= SAMPLE_ROWS or forms is not None:
-            forms = _date_forms(rows, known) if forms is None else forms
-            _settle_formats(forms, chunk)
-    return rows, _date_forms(rows, known) if forms is None else forms
+    date_formats: dict[Any, list[str | None]] | None = None
+    n_text_chunks: Counter[Hashable] = Counter()  # by column, the number of chunks in which it had a text
+    for chunk in _read_chunks(source, rows, open_later):
+        is_beginning = len(rows) < SAMPLE_ROWS
+        indices = range(min(len(chunk), SAMPLE_ROWS - len(rows))) if is_beginning else _choose_rows(chunk, n_text_chunks)
+        readable_rows = [row for row in map(chunk.row, indices) if isinstance(row, Row)]
+        rows += [row.x if label is None else row.x | {label: row.y} for row in readable_rows]
+        if len(rows) >= SAMPLE_ROWS or date_formats is not None:
+            date_formats = _find_ambiguous_formats(rows, excluded) if date_formats is None else date_formats
+            _narrow_formats(date_formats, chunk)
+    return rows, _find_ambiguous_formats(rows, excluded) if date_formats is None else date_formats
 
 
-def _chunks_to_see(
-    source: Source, rows: Sequence[Mapping[Any, Any]], later: Callable[[Position], Iterator[Source]] | None
+def _read_chunks(
+    source: Source, rows: Sequence[Mapping[Any, Any]], open_later: Callable[[Position], Iterator[Source]] | None
 ) -> Iterator[Chunk]:
-    """Give the rows of a source for a second, until there are some; where it has more, also some of those further on."""
-    end = time.monotonic() + _SECONDS
-    while not rows or time.monotonic() < end:
-        if (chunk := source.read(_AT_ONCE)) is None:
+    """Yield chunks of a source for about a second, and until there are rows; then some chunks of its later parts."""
+    deadline = time.monotonic() + _MAX_READ_SECONDS
+    while not rows or time.monotonic() < deadline:
+        if (chunk := source.read(_CHUNK_ROWS)) is None:
             return
         yield chunk
-    with contextlib.suppress(StreamError):  # which is said when the rows before it are learned
-        for part in later(source.position) if later is not None else ():
+    with contextlib.suppress(StreamError):  # the error is reported when learning comes to these rows
+        for part in open_later(source.position) if open_later is not None else ():
             with part:
-                yield from itertools.islice(iter(partial(part.read, _AT_ONCE), None), _LATER)
+                yield from itertools.islice(iter(partial(part.read, _CHUNK_ROWS), None), _CHUNKS_PER_PART)
 
 
-def _worth_a_look(chunk: Chunk, texts: Counter[Hashable]) -> list[int]:
-    """Return the numbers of the rows of a chunk to look at, and count the columns with texts."""
+def _choose_rows(chunk: Chunk, n_text_chunks: Counter[Hashable]) -> list[int]:
+    """Return the indices of the rows of a chunk to examine, and count the columns that have texts in it."""
     n, table = len(chunk), chunk.table(())
-    places = {i * n // _SOME for i in range(_SOME)} if n > _SOME else set(range(n))
+    indices = {i * n // _ROWS_PER_CHUNK for i in range(_ROWS_PER_CHUNK)} if n > _ROWS_PER_CHUNK else set(range(n))
     if table is not None:
-        places |= set(itertools.islice(table.unparsed_rows, _ODD))
+        indices |= set(itertools.islice(table.unparsed_rows, _MAX_EXCEPTIONS))
         for name, values in zip(table.names, table.columns, strict=True):
-            if isinstance(values, list) and texts[name] < _ODD:
-                new = next((i for i, value in enumerate(values) if isinstance(value, str)), None)
-                if new is not None:
-                    texts[name] += 1
-                    places.add(new)
-    return sorted(places)
+            if isinstance(values, list) and n_text_chunks[name] < _MAX_EXCEPTIONS:
+                first_text = next((i for i, value in enumerate(values) if isinstance(value, str)), None)
+                if first_text is not None:
+                    n_text_chunks[name] += 1
+                    indices.add(first_text)
+    return sorted(indices)
 
 
-def _date_forms(rows: Sequence[Mapping[Any, Any]], known: Collection[str | None]) -> dict[Any, list[str | None]]:
-    values: dict[Any, list[Any]] = {}
+def _find_ambiguous_formats(rows: Sequence[Mapping[Any, Any]], excluded: Collection[str | None]) -> dict[Any, list[str | None]]:
+    """Return the possible formats of each date column that has more than one, except ``excluded`` columns."""
+    values_by_column: dict[Any, list[Any]] = {}
     for row in rows:
         for name, value in row.items():
-            if name not in known and value is not None:
-                values.setdefault(name, []).append(value)
-    forms_by_column = {name: infer_date_formats(split_missing_markers(texts)[1]) for name, texts in values.items()}
-    return {name: forms for name, forms in forms_by_column.items() if len(forms) > 1}
+            if name not in excluded and value is not None:
+                values_by_column.setdefault(name, []).append(value)
+    formats_by_column = {name: infer_date_formats(split_missing_markers(values)[1]) for name, values in values_by_column.items()}
+    return {name: formats for name, formats in formats_by_column.items() if len(formats) > 1}
 
 
-def _settle_formats(forms: dict[Any, list[str | None]], chunk: Chunk) -> None:
-    """Take away the formats that dates of a chunk do not have, as far as one is left."""
-    table = chunk.table(()) if any(len(formats) > 1 for formats in forms.values()) else None
+def _narrow_formats(formats_by_column: dict[Any, list[str | None]], chunk: Chunk) -> None:
+    """Remove the formats that do not fit a date of a chunk, but keep at least one of each column."""
+    is_ambiguous = any(len(formats) > 1 for formats in formats_by_column.values())
+    table = chunk.table(()) if is_ambiguous else None
     if table is None:
         return
-    for name, formats in forms.items():
+    for name, formats in formats_by_column.items():
         values = table.get_column(name)
         for text in {value.strip() for value in values if isinstance(value, str)} if isinstance(values, list) else ():
             if len(formats) > 1:
                 formats = [form for form in formats if is_date(text, form)] or formats
-        forms[name] = formats
+        formats_by_column[name] = formats
 
 
-def _described_columns(
+def _infer_all(
     rows: Sequence[Mapping[Any, Any]],
     names: Iterable[str],
     label: str | None,
     table: TableOptions,
     regression: bool = False,
     rows_may_fail: bool = False,
-    forms: Mapping[Any, list[str | None]] | None = None,
+    date_formats: Mapping[Any, list[str | None]] | None = None,
 ) -> list[InferredColumn]:
-    """Return the columns of rows, those of ``names`` first; as `infer_columns`."""
-    answered = table.encoder
-    parser = TableParser(answered.get("columns", ""))
+    """Infer all columns of rows, those of ``names`` first; as `infer_columns`."""
+    encoder_options = table.encoder
+    parser = TableParser(encoder_options.get("columns", ""))
     columns = []
     labels = {str(row[label]).strip().lower() for row in rows if row.get(label) is not None}
     for name in dict.fromkeys([*names, *(str(name) for row in rows for name in row)]):
         values = [
-            to_plain_value(value) for row in rows if (value := row.get(name)) is not None and not (answered and value != value)
+            to_plain_value(value)
+            for row in rows
+            if (value := row.get(name)) is not None and not (encoder_options and value != value)
         ]
         if name == label:
-            answers = _decimals_of(values) if "decimal" not in answered else {}
-            if answers and not all(is_number(TableParser(**answers).parse_label(str(y))) for y in values):
-                answers, note = {}, _UNITS
+            options = _infer_label_decimal(values) if "decimal" not in encoder_options else {}
+            if options and not all(is_number(TableParser(**options).parse_label(str(y))) for y in values):
+                options, note = {}, _UNIT_LABEL_NOTE
             else:
-                note = TARGET_NOTE if not regression and (answers or _are_targets(values)) else ""
-            columns.append(InferredColumn(name, "target" if regression else "label", format_most_common(values), note, answers))
+                note = TARGET_NOTE if not regression and (options or _are_targets(values)) else ""
+            columns.append(InferredColumn(name, "target" if regression else "label", format_most_common(values), note, options))
         elif (kind := parser.get_kind(name)) == DROP:
             columns.append(InferredColumn(name, "dropped", ""))
         elif kind == CATEGORY:
             columns.append(InferredColumn(name, "category", format_most_common(values)))
         elif kind == DATE:
-            columns.append(
-                InferredColumn(
-                    name, "date", format_most_common(values, 1), *find_invalid_dates(name, values, parser.get_date_format(name))
-                )
-            )
+            invalid = find_invalid_dates(name, values, parser.get_date_format(name))
+            columns.append(InferredColumn(name, "date", format_most_common(values, 1), *invalid))
         else:
-            columns.append(infer_column(name, values, bool(answered), rows_may_fail, (forms or {}).get(name)))
-        columns[-1] = _or_far(columns[-1], values, answered)
-        marks = [text for text in columns[-1].required_options.get("missing", ()) if text.lower() in labels]
-        if marks and name != label and columns[-1].kind != "number":  # which would mark labels as missing, too
-            kind = CATEGORY if len({str(value) for value in values}) <= _MOST_NAMES else DROP
-            columns[-1] = InferredColumn(
-                name, "text", format_most_common(values), f"{marks[0]!r} is also a label", make_kind_option(name, kind)
-            )
+            formats = (date_formats or {}).get(name)
+            columns.append(infer_column(name, values, bool(encoder_options), rows_may_fail, formats))
+        columns[-1] = _note_sentinels(columns[-1], values, encoder_options)
+        label_markers = [text for text in columns[-1].required_options.get("missing", ()) if text.lower() in labels]
+        if label_markers and name != label and columns[-1].kind != "number":  # as markers, they would make labels missing, too
+            kind = CATEGORY if len({str(value) for value in values}) <= _MAX_CATEGORIES else DROP
+            note = f"{label_markers[0]!r} is also a label"
+            columns[-1] = InferredColumn(name, "text", format_most_common(values), note, make_kind_option(name, kind))
         if 0 < len(values) < len(rows) and columns[-1].kind not in ("label", "target", "dropped"):
-            columns[-1] = _noted_column(columns[-1], f"missing in {len(rows) - len(values)}")
-    return _compared_columns(_with_own_marks(columns, rows, labels), rows, label)
+            columns[-1] = _add_note(columns[-1], f"missing in {len(rows) - len(values)}")
+    return _note_equal_columns(_localise_markers(columns, rows, labels), rows, label)
 
 
-def _or_far(column: InferredColumn, values: Sequence[Any], answered: Mapping[str, Any]) -> InferredColumn:
-    """Return a column of numbers or dates with a note on those that are repeated far outside all others."""
-    marked = list(dict.fromkeys([*answered.get("missing", ()), *column.required_options.get("missing", ())]))
-    kind = ColumnKind.of((answered.get("columns", {}) | column.required_options.get("columns", {})).get(column.name, NUMBER))
+def _note_sentinels(column: InferredColumn, values: Sequence[Any], encoder_options: Mapping[str, Any]) -> InferredColumn:
+    """Return a column of numbers or dates with a note on its sentinels: values repeated far outside all others, such as -999."""
+    markers = list(dict.fromkeys([*encoder_options.get("missing", ()), *column.required_options.get("missing", ())]))
+    kinds = encoder_options.get("columns", {}) | column.required_options.get("columns", {})
+    kind = ColumnKind.parse(kinds.get(column.name, NUMBER))
     if column.kind == "date":
-        marks = find_sentinel_dates(values, kind.format)
-    elif column.kind in ("number", "target") and kind.marks is None:
+        sentinels = find_sentinel_dates(values, kind.format)
+    elif column.kind in ("number", "target") and kind.markers is None:
         numbers = [value for value in values if isinstance(value, int | float) and abs(value) < math.inf]
-        marks = list(map(format_sentinel, find_sentinels(numbers)))
+        sentinels = list(map(format_sentinel, find_sentinels(numbers)))
     else:
         return column
-    if not marks or column.alternative:
+    if not sentinels or column.alternative:
         return column
-    marked += marks
-    otherwise = make_kind_option(column.name, f"{NUMBER}={'|'.join(marked)}") if column.kind == "number" else {"missing": marked}
-    note = f"{' and '.join(marks)}, far from all others, may mean missing"
-    return _noted_column(column, note)._replace(alternative=otherwise)
+    markers += sentinels
+    is_number_column = column.kind == "number"
+    alternative = make_kind_option(column.name, f"{NUMBER}={'|'.join(markers)}") if is_number_column else {"missing": markers}
+    note = f"{' and '.join(sentinels)}, far from all others, may mean missing"
+    return _add_note(column, note)._replace(alternative=alternative)
 
 
-def _with_own_marks(
+def _localise_markers(
     columns: Sequence[InferredColumn], rows: Sequence[Mapping[Any, Any]], labels: Collection[str]
 ) -> list[InferredColumn]:
-    """Return columns with marks of their own, where a mark is a label or a name in another column, as ``NA`` is of a region."""
-    names: set[str] = set()
+    """Restrict missing-value markers to their numeric column if they are labels, or values of another column (region ``NA``)."""
+    codes: set[str] = set()
     for column in columns:
-        if column.kind == "category" or (
-            column.kind == "text" and column.required_options == make_kind_option(column.name, CATEGORY)
-        ):
+        is_text_category = column.kind == "text" and column.required_options == make_kind_option(column.name, CATEGORY)
+        if column.kind == "category" or is_text_category:
             values = {str(value).strip() for row in rows if (value := row.get(column.name)) is not None}
-            if len(values) > 1 and all(value.isupper() and 1 < len(value) <= _LONGEST_CODE for value in values):
-                names |= values
+            if len(values) > 1 and all(value.isupper() and 1 < len(value) <= _MAX_CODE_LENGTH for value in values):
+                codes |= values
     changed = []
     for column in columns:
-        marks = column.required_options.get("missing", ())
-        if column.kind == "number" and any(mark in names or mark.lower() in labels for mark in marks):
-            column = column._replace(required_options=make_kind_option(column.name, f"{NUMBER}={'|'.join(marks)}"))
+        markers = column.required_options.get("missing", ())
+        if column.kind == "number" and any(marker in codes or marker.lower() in labels for marker in markers):
+            column = column._replace(required_options=make_kind_option(column.name, f"{NUMBER}={'|'.join(markers)}"))
         changed.append(column)
     return changed
 
 
-def _compared_columns(
+def _note_equal_columns(
     columns: Sequence[InferredColumn], rows: Sequence[Mapping[Any, Any]], label: str | None
 ) -> list[InferredColumn]:
-    """Return columns with a note where one has the values of another, or of the label, in each row."""
-    seen: dict[tuple[str, ...], str] = {}
-    noted: dict[str, InferredColumn] = {}
+    """Add a note to each column that has the same values as an earlier column, or as the label."""
+    first_columns: dict[tuple[str, ...], str] = {}
+    columns_by_name: dict[str, InferredColumn] = {}
     for column in sorted(columns, key=lambda column: column.name != label):  # the label first
-        values = tuple(_as_compared(row.get(column.name)) for row in rows)
-        other = seen.setdefault(values, column.name) if len(set(values)) > 1 and len(values) >= MIN_ROWS_TO_JUDGE else column.name
-        if other == label != column.name:
-            column = _noted_column(column, "equal to the label: is it known when a row is predicted?")
-        elif other != column.name:
-            column = _noted_column(column, f"equal to {shorten(other, MAX_NAME_LENGTH)!r}")
-        noted[column.name] = column
-    return [noted[column.name] for column in columns]
+        values = tuple(_to_comparable(row.get(column.name)) for row in rows)
+        is_comparable = len(set(values)) > 1 and len(values) >= MIN_ROWS_TO_JUDGE
+        equal_name = first_columns.setdefault(values, column.name) if is_comparable else column.name
+        if equal_name == label != column.name:
+            column = _add_note(column, "equal to the label: is it known when a row is predicted?")
+        elif equal_name != column.name:
+            column = _add_note(column, f"equal to {shorten(equal_name, MAX_NAME_LENGTH)!r}")
+        columns_by_name[column.name] = column
+    return [columns_by_name[column.name] for column in columns]
 
 
-def _as_compared(value: Any) -> str:
+def _to_comparable(value: Any) -> str:
+    """Return a value as text, so that equal numbers of different types have the same text."""
     try:
         return str(value if isinstance(value, bool) else float(value))
     except (TypeError, ValueError, OverflowError):
         return str(value)
 
 
-def _decimals_of(labels: Sequence[Any]) -> dict[str, str]:
-    """Return the ``decimal`` with which labels are numbers that people have written, if they are such, and many."""
+def _infer_label_decimal(labels: Sequence[Any]) -> dict[str, str]:
+    """Return the ``decimal`` option with which labels are formatted numbers; empty if they are not, or are few."""
     texts = [str(y) for y in labels]
     if len(set(texts)) <= MIN_ROWS_TO_JUDGE or all(map(is_number, texts)):
         return {}
@@ -337,33 +349,33 @@ def _decimals_of(labels: Sequence[Any]) -> dict[str, str]:
 
 
 def _are_targets(labels: Sequence[Any]) -> bool:
-    """Whether labels seem to be numbers to predict: with fractions, or as many as no classes are."""
+    """Return whether labels look like numbers to predict: with fractions, or with too many distinct values for classes."""
     if not all(isinstance(y, int | float | str) and not isinstance(y, bool) and is_number(y) for y in labels):
         return False
     distinct = set(map(float, labels))
     if len(distinct) > 2 and not all(map(float.is_integer, distinct)):
         return True
-    return len(distinct) > _MANY_CLASSES or (len(distinct) > MIN_ROWS_TO_JUDGE and 2 * len(distinct) > len(labels))
+    return len(distinct) > _MAX_CLASSES or (len(distinct) > MIN_ROWS_TO_JUDGE and 2 * len(distinct) > len(labels))
 
 
-# Values far from all others, which may be marks of missing values --------------------------------------------------------------
+# Sentinels: values far from all others, which may mean a missing value --------------------------------------------------------
 
-_MAX_MARKS = 3  # on each side of the other values
-_MIN_ROWS, _MIN_OTHERS = 20, 5  # rows, and other values than the marks
-#: A value this many widths of the other values away is far from them; fewer for a value that is often a mark.
-_FAR, _FAR_MARK = 5.0, 0.25
-_MIN_REPEATED = 3  # rows with the value; one fewer for a value that is often a mark
-_OFTEN_A_MARK = re.compile(r"-?(9{3,}|9{2,}8|32768|32767|2147483648|2147483647)")
-_HUGE, _MIN_BESIDE_ZERO = 1e30, 1000.0
-_MAX_ZEROS = 0.5  # of the rows
-_OFTEN_NO_DATES = tuple(map(to_seconds, ("0001-01-01", "1900-01-01", "1970-01-01", "9999-12-31")))
+_MAX_SENTINELS = 3  # below the other values, and above them
+_MIN_ROWS, _MIN_OTHER_VALUES = 20, 5  # rows, and distinct values beside the sentinels
+#: A sentinel is this many ranges of the other values away from them; a typical sentinel such as -999 may be nearer.
+_MIN_GAP, _MIN_GAP_TYPICAL = 5.0, 0.25
+_MIN_REPETITIONS = 3  # rows with the value; one fewer for a typical sentinel
+_TYPICAL_SENTINEL = re.compile(r"-?(9{3,}|9{2,}8|32768|32767|2147483648|2147483647)")
+_HUGE, _MIN_VALUE_BESIDE_ZERO = 1e30, 1000.0
+_MAX_ZERO_SHARE = 0.5  # if more rows have zero, it is a common value
+_TYPICAL_SENTINEL_DATES = tuple(map(to_seconds, ("0001-01-01", "1900-01-01", "1970-01-01", "9999-12-31")))
 
 
-def find_sentinels(numbers: Sequence[float], marks: Sequence[float] = ()) -> list[float]:
-    """Return the values that are repeated far outside the others, at most three on each side.
+def find_sentinels(numbers: Sequence[float], typical: Sequence[float] = ()) -> list[float]:
+    """Return the values that are repeated far outside all others, at most three on each side.
 
-    A value such as -999, 32767 or 1e38, or one of ``marks``, may be nearer than other values. Zero is far if all other values are
-    at least a thousand. It never is if most rows have it, as sums do.
+    A value such as -999, 32767 or 1e38, or one of ``typical``, may be nearer than other values. Zero is a sentinel if all other
+    values are at least a thousand, unless most rows have it, as is common for amounts.
 
     >>> ages = [20 + i * i % 61 for i in range(40)]
     >>> find_sentinels([*ages, -999, -999]), find_sentinels([*ages, 300, 300])
@@ -377,29 +389,31 @@ def find_sentinels(numbers: Sequence[float], marks: Sequence[float] = ()) -> lis
         return []
     counts = Counter(numbers)
     values = sorted(counts)
-    is_zero_usual = counts[0] >= _MAX_ZEROS * len(numbers)
-    far: list[float] = []
-    for low, high in itertools.product(range(_MAX_MARKS + 1), repeat=2):
-        others, ends = values[low : len(values) - high], (*values[:low], *values[len(values) - high :])
-        if len(others) < _MIN_OTHERS or len(ends) <= len(far) or (is_zero_usual and 0 in ends):
+    is_zero_common = counts[0] >= _MAX_ZERO_SHARE * len(numbers)
+    sentinels: list[float] = []
+    for n_low, n_high in itertools.product(range(_MAX_SENTINELS + 1), repeat=2):
+        inner = values[n_low : len(values) - n_high]
+        outer = (*values[:n_low], *values[len(values) - n_high :])
+        if len(inner) < _MIN_OTHER_VALUES or len(outer) <= len(sentinels) or (is_zero_common and 0 in outer):
             continue
-        n_ends = sum(counts[end] for end in ends)
-        if n_ends < len(numbers) and all(_is_far(end, others, counts[end], end in marks) for end in ends):
-            far = list(ends)
-    if not far and values[0] == 0 and len(values) > _MIN_OTHERS and values[1] >= _MIN_BESIDE_ZERO:
-        return [values[0]] if counts[0] >= _MIN_REPEATED and not is_zero_usual else []
-    return far
+        n_rows = sum(counts[value] for value in outer)
+        if n_rows < len(numbers) and all(_is_far(value, inner, counts[value], value in typical) for value in outer):
+            sentinels = list(outer)
+    if not sentinels and values[0] == 0 and len(values) > _MIN_OTHER_VALUES and values[1] >= _MIN_VALUE_BESIDE_ZERO:
+        return [values[0]] if counts[0] >= _MIN_REPETITIONS and not is_zero_common else []
+    return sentinels
 
 
-def _is_far(value: float, others: Sequence[float], count: int, is_mark: bool) -> bool:
-    is_mark = is_mark or abs(value) >= _HUGE or _OFTEN_A_MARK.fullmatch(format_sentinel(value)) is not None
-    least, largest = float(others[0]), float(others[-1])
-    gap = max(least - float(value), float(value) - largest)
-    return gap > (_FAR_MARK if is_mark else _FAR) * (largest - least) and count >= _MIN_REPEATED - is_mark
+def _is_far(value: float, inner: Sequence[float], count: int, is_typical: bool) -> bool:
+    """Return whether a value is repeated, and far outside the sorted ``inner`` values."""
+    is_typical = is_typical or abs(value) >= _HUGE or _TYPICAL_SENTINEL.fullmatch(format_sentinel(value)) is not None
+    smallest, largest = float(inner[0]), float(inner[-1])
+    gap = max(smallest - float(value), float(value) - largest)
+    return gap > (_MIN_GAP_TYPICAL if is_typical else _MIN_GAP) * (largest - smallest) and count >= _MIN_REPETITIONS - is_typical
 
 
 def format_sentinel(value: float) -> str:
-    """Return a number as a mark of missing values is written.
+    """Return a number as the text of a missing-value marker.
 
     >>> format_sentinel(-999.0), format_sentinel(1e38), format_sentinel(99.9)
     ('-999', '1e+38', '99.9')
@@ -407,13 +421,13 @@ def format_sentinel(value: float) -> str:
     return str(int(value)) if float(value).is_integer() and abs(value) < 1e15 else repr(float(value))
 
 
-def find_sentinel_dates(values: Iterable[Any], form: str | None) -> list[str]:
-    """Return the dates, and texts that are dates in a format, that are far from the others, as `find_sentinels` of numbers.
+def find_sentinel_dates(values: Iterable[Any], date_format: str | None) -> list[str]:
+    """Return the dates, or texts with dates in a format, that are sentinels as in `find_sentinels`.
 
     >>> find_sentinel_dates([f"2024-01-{i + 1:02d}" for i in range(30)] + ["9999-12-31"] * 2, None)
     ['9999-12-31']
     """
-    texts = [text for value in values if isinstance(value, str | date) and is_date(text := str(value).strip(), form)]
-    times = {text: to_seconds(text, form) for text in dict.fromkeys(texts)}
-    far = find_sentinels([times[text] for text in texts], _OFTEN_NO_DATES)
-    return [text for text, time in times.items() if time in far]
+    texts = [text for value in values if isinstance(value, str | date) and is_date(text := str(value).strip(), date_format)]
+    times = {text: to_seconds(text, date_format) for text in dict.fromkeys(texts)}
+    sentinels = find_sentinels([times[text] for text in texts], _TYPICAL_SENTINEL_DATES)
+    return [text for text, seconds in times.items() if seconds in sentinels]

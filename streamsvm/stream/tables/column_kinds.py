@@ -27,19 +27,19 @@ _KIND = re.compile("(drop|category|date|number)(?:=(.*))?", re.DOTALL)
 class ColumnKind(NamedTuple):
     """The kind of a column, and how its values are written.
 
-    >>> ColumnKind.of("date=%d.%m.%Y"), ColumnKind.of("number=NA|-").marks
-    (ColumnKind(kind='date', format='%d.%m.%Y', marks=None), ['NA', '-'])
+    >>> ColumnKind.parse("date=%d.%m.%Y"), ColumnKind.parse("number=NA|-").markers
+    (ColumnKind(kind='date', format='%d.%m.%Y', markers=None), ['NA', '-'])
     """
 
     kind: str
     """``drop``, ``number``, ``category`` or ``date``."""
     format: str | None = None
     """The format of dates; None for ISO 8601."""
-    marks: list[str] | None = None
+    markers: list[str] | None = None
     """The marks of missing values of this column; None for those of the table."""
 
     @classmethod
-    def of(cls, text: str) -> ColumnKind:
+    def parse(cls, text: str) -> ColumnKind:
         """Parse a kind, such as ``"category"`` or ``"date=%d.%m.%Y"``; ValueError if it is invalid."""
         match = _KIND.fullmatch(text) if isinstance(text, str) else None
         if match is None or (match[1] == DROP and match[2] is not None):
@@ -71,7 +71,7 @@ def parse_columns(columns: ColumnKinds) -> dict[str, str]:
     for name, kind in kinds.items():
         if not isinstance(name, str):
             raise ValueError(f"columns must have texts for names, not {short_repr(name)}")
-        ColumnKind.of(kind)
+        ColumnKind.parse(kind)
         if name == OTHER_COLUMNS and kind != DROP:
             raise ValueError(f"columns {short_repr(columns)}: * stands for all other columns, which can be dropped: *:drop")
     return kinds

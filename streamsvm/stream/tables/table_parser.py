@@ -110,7 +110,7 @@ class TableParser:
         self.columns: dict[str, str] = parse_columns(columns)
         self.missing: list[str] = validate_names("missing", missing)
         self._marks = _marks_of(self.missing)
-        self._kinds: dict[Hashable, ColumnKind] = {name: ColumnKind.of(kind) for name, kind in self.columns.items()}
+        self._kinds: dict[Hashable, ColumnKind] = {name: ColumnKind.parse(kind) for name, kind in self.columns.items()}
         self._other = self._kinds.pop(OTHER_COLUMNS, ColumnKind(NUMBER))
         self._readers = {name: self._reader_of(kind) for name, kind in self._kinds.items()}
         self._other_reader = self._reader_of(self._other)
@@ -170,7 +170,7 @@ class TableParser:
 
     def _reader_of(self, column: ColumnKind) -> Callable[..., Any]:
         kind, form, decimal = column.kind, column.format, self.decimal
-        texts, numbers = self._marks if column.marks is None else _marks_of(column.marks)
+        texts, numbers = self._marks if column.markers is None else _marks_of(column.markers)
 
         def read(value: Any, reads: Callable[[str], float] = parse_number) -> Any:
             if value is None:

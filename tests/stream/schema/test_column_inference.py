@@ -63,7 +63,7 @@ def test_units_of_numbers(values, note, answer):
     [
         (["2024-01-01T00:00", "2024-01-02T00:00Z"], "in some rows without a time zone, which is UTC then", False),
         (["2024-01-01 00:00 CET"], "with the zone name CET, which is not read", False),
-        (["2024-03-30 12:00 CET", "2024-03-31 12:00 CEST"], "zone names CEST and CET, of which no format tells the offset", True),
+        (["2024-03-30 12:00 CET", "2024-03-31 12:00 CEST"], "zone names CEST and CET, whose offsets are unknown", True),
     ],
 )
 def test_what_is_odd_about_time_zones(values, words, is_open):
