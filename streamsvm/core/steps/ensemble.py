@@ -1,15 +1,14 @@
-"""A row through an ensemble of experts, compiled: experts predict it, their predictions are combined, and all learn it.
+"""One row through an ensemble of experts, compiled: experts predict, their predictions are combined, and all learn the row.
 
-How predictions are combined depends on the target: see `label_predictions` and `target_predictions`, each of which has three
-functions that are called by address.
+Predictions are combined by three functions of `label_predictions` or `target_predictions`, which are called by address.
 
-Each expert has up to three functions, which are called by address, too. All take the block of the ensemble, the part of it with
-the expert's stores, and its number.
+Each expert has up to three functions, which are called by address, too. Their arguments begin with the block of the ensemble, the
+part of it with the expert's stores, and the expert's index.
 
 - ``predict`` writes the expert's predictions of the current row into ``inputs``, its inputs to the stacks.
-- ``update`` learns the current row, given its target, the number of its label, and its weight.
-- ``rescale`` follows an event: `NEW_FEATURES`, `NEW_SCALE`, `NEW_DAMPING` or `REVIEW_DUE`. It returns 1 if it has changed by how
-  much less features count, and 0 otherwise.
+- ``update`` learns the current row, given its target, its class index, and its weight.
+- ``rescale`` handles an event: `NEW_FEATURES`, `NEW_SCALE`, `NEW_DAMPING` or `REVIEW_DUE`. It returns 1 if it has changed the
+  damping of features, and 0 otherwise.
 """
 
 from __future__ import annotations
@@ -27,25 +26,25 @@ from streamsvm.core.steps.iterates import get_common_state
 from streamsvm.core.steps.rule import LEARN_SIGNATURE, LEARNED, OUTPUT_SIGNATURE, REFUSED, call_learn, call_output, get_rule_state
 from streamsvm.core.steps.step import rows_differ
 
-#: Events: there are new features; another scale is in use; kernel machines have another scale, or features count more or less for
-#: them; it is time to review by how much features count.
+#: Events: the model has new features; a new scale of rows is in use; the scale or the damping of features has changed for kernel
+#: machines; it is time to review the damping of features.
 NEW_FEATURES, NEW_SCALE, NEW_DAMPING, REVIEW_DUE = map(np.int64, range(4))
 
+#: Rows between two events `REVIEW_DUE`.
 ROWS_BETWEEN_REVIEWS = 16
 
-#: The largest weight of a row in least squares and in methods of second order.
+#: The largest weight of a row in least squares and second-order methods; larger weights are clipped.
 MAX_ROW_WEIGHT = 1e4
 
 _PREDICT = f"{BLOCK_TYPE} {BLOCK_TYPE} i8"
 _UPDATE = f"{BLOCK_TYPE} {BLOCK_TYPE} i8 f8 i8 f8"
 _RESCALE = f"{BLOCK_TYPE} {BLOCK_TYPE} i8 i8"
-_call_predict, _call_update, _call_rescale, _call_predict_row = (
-    make_caller(of, "i8") for of in (_PREDICT, _UPDATE, _RESCALE, BLOCK_TYPE)
-)
+_call_predict, _call_update, _call_rescale = (make_caller(signature, "i8") for signature in (_PREDICT, _UPDATE, _RESCALE))
+_call_predict_row = make_caller(BLOCK_TYPE, "i8")
 
 
 class ExpertFunctions(NamedTuple):
-    """The compiled functions of an expert; None: it has no such function. ``rule`` is that of a learner, for ``update``."""
+    """The compiled functions of an expert, or None. ``rule`` is its learner's function for a row, which ``update`` calls."""
 
     predict: Any
     update: Any = None
@@ -53,29 +52,31 @@ class ExpertFunctions(NamedTuple):
     rule: Any = None
 
 
-def link_functions(store: EnsembleStore, experts: Iterable[ExpertFunctions], answers: Any) -> None:
-    """Compile the functions of experts, or load them, and put their addresses into a store. ``answers`` is the module that
-    combines their predictions.
+def link_functions(store: EnsembleStore, experts: Iterable[ExpertFunctions], combiner: Any) -> None:
+    """Compile the functions of experts, or load them, and write their addresses into a store.
+
+    ``combiner`` is the module that combines predictions: `label_predictions` or `target_predictions`.
     """
     for entry, functions in zip(store.views.experts, experts, strict=True):
         signatures = _PREDICT, _UPDATE, _RESCALE, LEARN_SIGNATURE
         for name, function, signature in zip(functions._fields, functions, signatures, strict=True):
             entry[name] = 0 if function is None else get_address(function, signature, "i8")
     calls = store.views.calls[0]
-    calls["predict_row"] = get_address(answers.predict_row, BLOCK_TYPE, "i8")
-    calls["learn_row"] = get_address(answers.learn_row, LEARN_SIGNATURE, "i8")
-    calls["compute_output"] = get_address(answers.compute_output, OUTPUT_SIGNATURE, "f8")
+    calls["predict_row"] = get_address(combiner.predict_row, BLOCK_TYPE, "i8")
+    calls["learn_row"] = get_address(combiner.learn_row, LEARN_SIGNATURE, "i8")
+    calls["compute_output"] = get_address(combiner.compute_output, OUTPUT_SIGNATURE, "f8")
 
 
 @compiled(inline=True)
-def _store_of(block: np.ndarray, expert: int) -> np.ndarray:
+def _get_store(block: np.ndarray, expert: int) -> np.ndarray:
+    """Return the part of the block with an expert's stores, as a view."""
     e = ensemble_views(block).experts[expert]
     return block[e["begin"] : e["end"]]
 
 
 @compiled(inline=True)
 def predict_experts(block: np.ndarray) -> None:
-    """Fill ``inputs`` with the predictions of all experts for the current row, once."""
+    """Fill ``inputs`` with the predictions of all experts for the current row, unless they are those of this row already."""
     v = ensemble_views(block)
     h = v.header[0]
     used, n_outputs = h["used"], h["n_outputs"]
@@ -89,7 +90,7 @@ def predict_experts(block: np.ndarray) -> None:
     for k in range(n_outputs):
         v.inputs[k, 0] = 1.0 if n_outputs == 1 else 0.0
     for e in range(h["experts"]):
-        _call_predict(v.experts[e]["predict"], block, _store_of(block, e), e)
+        _call_predict(v.experts[e]["predict"], block, _get_store(block, e), e)
     for j in range(used):
         v.unscaled[1, j] = v.unscaled[0, j]
     v.cache[0]["valid"] = 1
@@ -97,17 +98,19 @@ def predict_experts(block: np.ndarray) -> None:
 
 @compiled(noinline=True)
 def _rescale_experts(block: np.ndarray, event: int) -> bool:
-    # Let experts follow an event; whether features count more or less than before.
-    v, changes = ensemble_views(block), 0
+    """Call the ``rescale`` function of all experts for an event; return whether the damping of features has changed."""
+    v, n_changes = ensemble_views(block), 0
     for e in range(v.header[0]["experts"]):
         if v.experts[e]["rescale"] != 0:
-            changes += _call_rescale(v.experts[e]["rescale"], block, _store_of(block, e), e, event)
-    return changes > 0
+            n_changes += _call_rescale(v.experts[e]["rescale"], block, _get_store(block, e), e, event)
+    return n_changes > 0
 
 
 @compiled(inline=True)
-def _follow_scale(block: np.ndarray) -> None:
-    # Let the scale in use follow the current row, which is about to be learned.
+def _update_scale(block: np.ndarray) -> None:
+    """Update the running scale of rows with the current row, before it is learned, and notify experts of new features or
+    scales.
+    """
     v, s = ensemble_views(block), get_rule_state(block, STATE)
     scaling, used, t = s["scaling"] != 0, v.header[0]["used"], get_common_state(block)["t"]
     if s["features"] != used:
@@ -127,23 +130,24 @@ def _follow_scale(block: np.ndarray) -> None:
 
 @compiled(noinline=True)
 def update_experts(block: np.ndarray, target: float, label: int, weight: float) -> None:
-    """Let all experts learn the current row: its target, or for several outputs its label."""
+    """Let all experts learn the current row: its target, or its class index if there are several outputs."""
     v = ensemble_views(block)
     for e in range(v.header[0]["experts"]):
         if v.experts[e]["update"] != 0:
-            _call_update(v.experts[e]["update"], block, _store_of(block, e), e, target, label, weight)
+            _call_update(v.experts[e]["update"], block, _get_store(block, e), e, target, label, weight)
 
 
 @compiled
 def learn_one(block: np.ndarray, target: float, weight: float) -> int:
-    """Learn the current row, of a target, of -1 or 1, or of the number of a class; `LEARNED`, or `REFUSED` where it is not finite
-    or too large. Nothing has changed then.
+    """Learn the current row. ``target`` is a regression target, -1 or 1, or a class index.
+
+    Returns `LEARNED`, or `REFUSED` for a row that is not finite or too large, which leaves the model unchanged.
     """
     v = ensemble_views(block)
     if _is_refused(block):
         return REFUSED
     get_common_state(block)["t"] += 1
-    _follow_scale(block)
+    _update_scale(block)
     cache = v.cache[0]
     if cache["valid"] == 0 or cache["answered"] == 0 or rows_differ(v.unscaled[0], v.unscaled[1], v.header[0]["used"]):
         _call_predict_row(v.calls[0]["predict_row"], block)
@@ -153,19 +157,19 @@ def learn_one(block: np.ndarray, target: float, weight: float) -> int:
 
 
 @compiled
-def compute_output(block: np.ndarray, what: int) -> float:
-    """Return the output ``what`` for the current row; NaN for a row that is not finite or too large."""
+def compute_output(block: np.ndarray, output_kind: int) -> float:
+    """Return an output of the ensemble for the current row; NaN for a row that is not finite or too large."""
     v = ensemble_views(block)
     if _is_refused(block):
         return np.nan
     _call_predict_row(v.calls[0]["predict_row"], block)
     v.cache[0]["answered"] = 1
-    return call_output(v.calls[0]["compute_output"], block, what)
+    return call_output(v.calls[0]["compute_output"], block, output_kind)
 
 
 @compiled
 def _is_refused(block: np.ndarray) -> bool:
-    # Whether the current row is not finite or too large.
+    """Return whether the current row is not finite, or too large."""
     v = ensemble_views(block)
     used = v.header[0]["used"]
     if get_rule_state(block, STATE)["scaling"] != 0:

@@ -1,6 +1,6 @@
 """Experts of an ensemble, compiled: kernel machines, linear learners, least squares on landmarks, the last label and target.
 
-The functions are those that `ensemble` calls. Learners of the library run over a store inside the block of the ensemble.
+`streamsvm.core.steps.ensemble` describes these functions. Each expert's store is a part of the block of the ensemble.
 """
 
 from __future__ import annotations
@@ -19,11 +19,11 @@ from streamsvm.core.steps.coordinate_ascent import detect_drift
 from streamsvm.core.steps.ensemble import MAX_ROW_WEIGHT, NEW_DAMPING, NEW_SCALE
 from streamsvm.core.steps.iterates import EPSILON_INSENSITIVE, PRIOR_ROWS, get_common_state, reset_state
 from streamsvm.core.steps.rule import call_learn, get_rule_state
-from streamsvm.core.steps.stack import MAX_ROW_COUNT, clip_prediction, compute_robust_weight, predict_class
+from streamsvm.core.steps.stack import MAX_FADING_WEIGHT, clip_prediction, compute_robust_weight, predict_class
 from streamsvm.core.steps.step import compute_scores
 
-_DEVIATIONS, _LEAST_VARIANCE = 3.0, 0.01  # of the chart by which an expert begins anew: see `detect_drift`
-_FADING = 0.998  # of what followed a label, each time that something follows it
+_DEVIATIONS, _MIN_VARIANCE = 3.0, 0.01  # of the drift detector that resets an expert: see `detect_drift`
+_TRANSITION_DECAY = 0.998  # the counts of labels after a label are multiplied by this when it occurs again
 
 
 # Kernel machines --------------------------------------------------------------------------------------------------------------
@@ -31,42 +31,47 @@ _FADING = 0.998  # of what followed a label, each time that something follows it
 
 @compiled
 def predict_kernel_machine(block: np.ndarray, store: np.ndarray, expert: int) -> int:
-    """Predict by a kernel machine: its last and its average iterate. One that corrects another expert is added to that."""
+    """Predict the current row by the last and the average iterate of a kernel machine.
+
+    If the machine corrects another expert, it predicts that expert's residual, which is added to the prediction of that expert.
+    """
     v, s = ensemble_views(block), views(store)
-    h, first, base = s.header[0], v.experts[expert]["first_input"], v.experts[expert]["base_input"]
+    h, first, corrected_input = s.header[0], v.experts[expert]["first_input"], v.experts[expert]["base_input"]
     for j in range(h["used"]):
         s.rows[0, j] = np.float32(v.scaled[j] * (1.0 - v.damping[0, j]))
     n_active, norm = scan_row(s.rows[0], h["used"], s.active[0])
     compute_scores(store, n_active, norm)
     s.cache[0]["scored"] = 1
-    added = clip_prediction(v.inputs[0, base]) if base > 0 else 0.0
+    base = clip_prediction(v.inputs[0, corrected_input]) if corrected_input > 0 else 0.0
     for k in range(v.header[0]["n_outputs"]):
-        v.inputs[k, first], v.inputs[k, first + 1] = s.scores[2 * k] + added, s.scores[2 * k + 1] + added
+        v.inputs[k, first], v.inputs[k, first + 1] = s.scores[2 * k] + base, s.scores[2 * k + 1] + base
     return 0
 
 
 @compiled
 def update_kernel_machine(block: np.ndarray, store: np.ndarray, expert: int, target: float, label: int, weight: float) -> int:
-    """Let a kernel machine learn the row, or by how much the expert that it corrects misses the target."""
+    """Let a kernel machine learn the current row, or the residual of the expert that it corrects; reset it after a concept
+    drift.
+    """
     v = ensemble_views(block)
     e = v.experts[expert]
-    first, base = e["first_input"], e["base_input"]
+    first, corrected_input = e["first_input"], e["base_input"]
     if e["resets"] != 0:
         if get_common_state(block)["loss"] == EPSILON_INSENSITIVE:
             error = min(abs(target - v.inputs[0, first]), 1.0)
         else:
             error = 1.0 if predict_class(v.inputs, v.header[0]["n_outputs"], first) != label else 0.0
-        if detect_drift(v.drifts[expert], error, _DEVIATIONS, _LEAST_VARIANCE):
+        if detect_drift(v.drifts[expert], error, _DEVIATIONS, _MIN_VARIANCE):
             get_rule_state(block, STATE)["resets"] += 1
             clear_vectors(store)
             reset_state(get_common_state(store))
-    call_learn(e["rule"], store, target - (clip_prediction(v.inputs[0, base]) if base > 0 else 0.0), weight)
+    call_learn(e["rule"], store, target - (clip_prediction(v.inputs[0, corrected_input]) if corrected_input > 0 else 0.0), weight)
     return 0
 
 
 @compiled
 def rescale_kernel_machine(block: np.ndarray, store: np.ndarray, expert: int, event: int) -> int:
-    """Bring support vectors to the scale in use, in which features count as they do now."""
+    """Convert the support vectors to the scale and the damping of features in use, and update gamma. Returns 0."""
     if event != NEW_DAMPING:
         return 0
     v, s, scaling = ensemble_views(block), views(store), get_rule_state(block, STATE)["scaling"] != 0
@@ -82,17 +87,17 @@ def rescale_kernel_machine(block: np.ndarray, store: np.ndarray, expert: int, ev
 
 
 @compiled(inline=True)
-def _share_of_output(n_outputs: int) -> float:
-    # One against the rest: two outputs differ by twice their decision value.
+def _get_output_share(n_outputs: int) -> float:
+    """Return the factor of decision values: 0.5 for one-against-rest outputs, which differ by twice their decision value."""
     return 1.0 if n_outputs == 1 else 0.5
 
 
 @compiled
 def predict_linear(block: np.ndarray, store: np.ndarray, expert: int) -> int:
-    """Predict by a linear learner, which has a store for each output: its last and its average iterate."""
+    """Predict the current row by the last and the average iterate of a linear learner, which has one store for each output."""
     v = ensemble_views(block)
     h, first = v.header[0], v.experts[expert]["first_input"]
-    share, size = _share_of_output(h["n_outputs"]), len(store) // h["outputs"]
+    share, size = _get_output_share(h["n_outputs"]), len(store) // h["outputs"]
     for k in range(h["n_outputs"]):
         last, average = linear_step.compute_dense_scores(store[k * size : (k + 1) * size], v.scaled)
         v.inputs[k, first], v.inputs[k, first + 1] = share * last, share * average
@@ -101,16 +106,16 @@ def predict_linear(block: np.ndarray, store: np.ndarray, expert: int) -> int:
 
 @compiled
 def update_linear(block: np.ndarray, store: np.ndarray, expert: int, target: float, label: int, weight: float) -> int:
-    """Let a linear learner learn the row."""
+    """Let a linear learner learn the current row: its target, or -1 or 1 for each output (one against the rest)."""
     v, norm = ensemble_views(block), 0.0
     h, first = v.header[0], v.experts[expert]["first_input"]
-    share, size, n_outputs = _share_of_output(h["n_outputs"]), len(store) // h["outputs"], h["n_outputs"]
+    share, size, n_outputs = _get_output_share(h["n_outputs"]), len(store) // h["outputs"], h["n_outputs"]
     for j in range(h["used"]):
         norm += np.float64(v.scaled[j]) * np.float64(v.scaled[j])
     for k in range(n_outputs):
-        wanted = target if n_outputs == 1 else (1.0 if k == label else -1.0)
-        part = store[k * size : (k + 1) * size]
-        linear_step.learn_dense_row(part, v.scaled, norm, v.inputs[k, first] / share, wanted, weight)
+        output_target = target if n_outputs == 1 else (1.0 if k == label else -1.0)
+        output_store = store[k * size : (k + 1) * size]
+        linear_step.learn_dense_row(output_store, v.scaled, norm, v.inputs[k, first] / share, output_target, weight)
     return 0
 
 
@@ -119,13 +124,13 @@ def update_linear(block: np.ndarray, store: np.ndarray, expert: int, target: flo
 
 @compiled
 def predict_landmarks(block: np.ndarray, store: np.ndarray, expert: int) -> int:
-    """Predict by least squares on landmarks: with corrections and without."""
+    """Predict the current row by least squares on landmarks, with corrections and without."""
     v, s = ensemble_views(block), landmark_views(store)
     n_outputs, first = v.header[0]["n_outputs"], v.experts[expert]["first_input"]
     for j in range(s.header[0]["used"]):
         s.rows[0, j] = v.scaled[j]
     landmarks.compute_scores(store)
-    share = _share_of_output(n_outputs)
+    share = _get_output_share(n_outputs)
     for k in range(n_outputs):
         v.inputs[k, first], v.inputs[k, first + 1] = share * s.scores[2 * k], share * s.scores[2 * k + 1]
     return 0
@@ -133,33 +138,33 @@ def predict_landmarks(block: np.ndarray, store: np.ndarray, expert: int) -> int:
 
 @compiled
 def update_landmarks(block: np.ndarray, store: np.ndarray, expert: int, target: float, label: int, weight: float) -> int:  # noqa: ARG001
-    """Let least squares learn the row, robustly if targets are numbers."""
+    """Let least squares on landmarks learn the current row; in regression, rows with a large error have a smaller weight."""
     v = ensemble_views(block)
     e = v.experts[expert]
-    slow = e["first_input"] + 1
+    uncorrected = e["first_input"] + 1
     weight = min(weight, MAX_ROW_WEIGHT)
     if get_common_state(block)["loss"] == EPSILON_INSENSITIVE:
-        weight *= compute_robust_weight(abs(target - v.inputs[0, slow]), v.errors[slow])
+        weight *= compute_robust_weight(abs(target - v.inputs[0, uncorrected]), v.errors[uncorrected])
     call_learn(e["rule"], store, target, weight)
     return 0
 
 
 @compiled
 def rescale_landmarks(block: np.ndarray, store: np.ndarray, expert: int, event: int) -> int:
-    """Bring landmarks, and the first rows, to the scale in use.
+    """Convert the landmarks and the first rows to the scale in use, and update gamma. Returns 0.
 
-    Once the window is full, the normal equations are of the kernel with these landmarks: these stay where they are, and so does
-    gamma, as behind a scaler.
+    Once the window of first rows is full, the normal equations depend on the landmarks and gamma, so that neither changes any
+    more.
     """
-    v, s, own = ensemble_views(block), landmark_views(store), get_rule_state(store, least_squares.STATE)
-    if event != NEW_SCALE or own["started"]:
+    v, s, state = ensemble_views(block), landmark_views(store), get_rule_state(store, least_squares.STATE)
+    if event != NEW_SCALE or state["started"]:
         return 0
     h, scaling = s.header[0], get_rule_state(block, STATE)["scaling"] != 0
     h["gamma"] = v.experts[expert]["width"] * rescale.compute_gamma(v.moments, v.spread, h["used"], scaling, v.damping[:0])
     s.cache[0]["valid"] = 0
     if scaling:
         h["largest_norm"] = rescale.rescale_vectors(s.vectors, s.norms, h["n_support"], h["used"], v.ratio, v.shift)
-        rescale.rescale_rows(s.window, own["held"], h["used"], v.ratio, v.shift)
+        rescale.rescale_rows(s.window, state["held"], h["used"], v.ratio, v.shift)
     return 0
 
 
@@ -170,10 +175,10 @@ def rescale_landmarks(block: np.ndarray, store: np.ndarray, expert: int, event: 
 def predict_from_last_label(
     follows: np.ndarray, counts: np.ndarray, rows: float, last: int, n_outputs: int, out: np.ndarray
 ) -> None:
-    """Predict the next label from the last one, into ``out`` float64 [n_outputs, 2].
+    """Predict the next label from the last one, into ``out`` float64 [n_outputs, 2]. O(n_outputs).
 
-    The two inputs are which label it was, and the log odds of what followed it before, over equal shares. ``last`` is -1 before
-    the first row. O(n_outputs).
+    Column 0 is whether an output's label was the last one. Column 1 is the log odds of the label after the last one, relative to
+    equal shares, estimated from ``transitions`` [last, next] and ``counts``. ``last`` is -1 before the first row.
     """
     for k in range(n_outputs):
         out[k, 0] = 0.0 if last < 0 else 2.0 * last - 1.0 if n_outputs == 1 else (0.5 if last == k else -0.5)
@@ -199,7 +204,7 @@ def predict_from_last_label(
 
 @compiled
 def predict_last_label(block: np.ndarray, store: np.ndarray, expert: int) -> int:  # noqa: ARG001
-    """Predict from the last label."""
+    """Predict the current row from the last label."""
     v, s = ensemble_views(block), get_rule_state(block, STATE)
     first = v.experts[expert]["first_input"]
     predict_from_last_label(
@@ -210,14 +215,14 @@ def predict_last_label(block: np.ndarray, store: np.ndarray, expert: int) -> int
 
 @compiled
 def update_last_label(block: np.ndarray, store: np.ndarray, expert: int, target: float, label: int, weight: float) -> int:  # noqa: ARG001
-    """Count which label follows which, and keep the last one."""
+    """Count the transition from the last label to that of the current row, and remember the label."""
     v, s = ensemble_views(block), get_rule_state(block, STATE)
     last, n = s["last"], v.header[0]["followed"]
     if 0 <= last < n:
         for k in range(n):
-            v.transitions[last, k] *= _FADING
+            v.transitions[last, k] *= _TRANSITION_DECAY
         if label < n:
-            v.transitions[last, label] += min(weight, MAX_ROW_COUNT)
+            v.transitions[last, label] += min(weight, MAX_FADING_WEIGHT)
     s["last"] = label
     return 0
 

@@ -1,20 +1,16 @@
-"""An expert that is a rolling forest, compiled: what its trees say, and how their leaves learn a row.
+"""The rolling forest expert of an ensemble, compiled: predictions of its trees, and how their leaves learn a row.
 
-Now and then a tree is grown of the latest rows, and takes the place of the oldest one: so the forest follows the stream (see
-`forest_growth`).
+Now and then, a tree is grown from the latest rows, and replaces the oldest tree, so that the forest follows the stream (see
+`forest_growth`). In between, leaves learn. In classification, a leaf of one label that gets a row of another label is split in
+two: it remembers its latest row, and the split is between the two rows, by a random feature as in a node. So every tree knows
+every row, also rows after it was grown. Leaves that cannot be split count their two most frequent labels. A tree votes with the
+shares of the labels in the leaf, weighted by exp(-4 e), where e is its recent error.
 
-Meanwhile leaves learn. A leaf of one label that gets a row of another one becomes two: it holds its latest row, and cuts
-between the two, by a feature that is drawn as for a node. So each tree knows each row at once, also those that came after it was
-grown. Leaves that cannot be cut count their two commonest labels.
-
-A tree votes with the share of each label in the leaf, by the weight exp(-4 e), where e is its recent error.
-
-Every other tree is of targets. What these follow in jumps, experts do not: rules on single features, and the last target along
-with a feature. The other trees are of what the experts before the forest miss, as the mean of their vote and of the best one has
-it: a tree that sees a row beside that prediction, and beside what was missed last, finds where experts are wrong together.
-
-A leaf is a running mean. Trees vote by 1 / (.01 + e)^2, where e is the mean
-absolute error, in deviations of the target.
+In regression, every other tree predicts targets: it follows jumps, rules on single features, and the last target together with a
+feature, which other experts do not. The other trees predict residuals of the experts before the forest (the mean of their vote
+and of the best one): a tree that sees that prediction and the last residual beside the row finds where the experts are wrong
+together. A leaf is a running mean. Trees vote with 1 / (0.01 + e)^2, where e is the mean absolute error, in standard deviations
+of the target.
 """
 
 from __future__ import annotations
@@ -53,33 +49,33 @@ from streamsvm.core.steps.forest_growth import LEAF_THRESHOLD, compute_threshold
 from streamsvm.core.steps.rule import get_rule_state
 from streamsvm.core.steps.stack import average_votes, clip_prediction, find_best_input
 
-#: The least share of a label of which an input tells.
+#: The smallest share of votes for which the logarithm is taken.
 MIN_LABEL_SHARE = 0.02
 
-#: Rows that an error is the mean of.
+#: The window of a tree's recent error, in rows.
 ERROR_WINDOW = 48
-_TRIES = 8  # features in which a leaf looks for a difference
-_LEVELS = 3  # that trees are walked between two looks whether they have come to a leaf
+_MAX_DRAWS = 8  # random features that are tried for splitting a leaf
+_LEVELS_PER_ROUND = 3  # levels that a row descends in all trees between two checks for leaves
 
 
-# What the trees say --------------------------------------------------------------------------------------------------------
+# Predictions --------------------------------------------------------------------------------------------------------------------
 
 
 @compiled
 def _fill_row(block: np.ndarray, store: np.ndarray) -> None:
-    """Fill in the features of the current row of an ensemble, less their anchors."""
+    """Write the features of the ensemble's current row, less their anchors, to the forest's row."""
     v, s = ensemble_views(block), forest_views(store)
     h = s.header[0]
-    added = h["extra_columns"]
-    for j in range(min(h["used"], h["row_width"] - added)):
-        s.row[j + added] = np.float32(min(max(v.unscaled[0, j] - s.anchors[j + added], -LARGEST_VALUE), LARGEST_VALUE))
+    n_extra = h["extra_columns"]
+    for j in range(min(h["used"], h["row_width"] - n_extra)):
+        s.row[j + n_extra] = np.float32(min(max(v.unscaled[0, j] - s.anchors[j + n_extra], -LARGEST_VALUE), LARGEST_VALUE))
 
 
 @compiled(noinline=True)
 def _walk_trees(store: np.ndarray) -> None:
-    """Bring the current row to a leaf of each tree.
+    """Find the leaf of the current row in each tree.
 
-    Trees go down in step, without branches: their reads from memory overlap.
+    All trees are descended in step and without branches, so that their memory reads overlap.
     """
     s = forest_views(store)
     nodes, thresholds, row = s.nodes, s.nodes.view(np.float32), s.row
@@ -88,52 +84,52 @@ def _walk_trees(store: np.ndarray) -> None:
         reached[t], depths[t], walking[t] = t * NODES, 0, t
     n = TREES
     while n > 0:
-        for _ in range(_LEVELS):
+        for _ in range(_LEVELS_PER_ROUND):
             for a in range(n):
                 tree = np.uint64(walking[a])
-                at = reached[tree]
-                link, threshold = np.int64(nodes[np.uint64(at), 0]), thresholds[np.uint64(at), 1]
+                node = reached[tree]
+                link, threshold = np.int64(nodes[np.uint64(node), 0]), thresholds[np.uint64(node), 1]
                 value = row[np.uint64((link >> FEATURE) & 0x3FFF)]
                 passes = np.int64(value <= threshold) & (np.int64(value == threshold) | (1 - (link >> EQUALITY)))
-                to = (link & LEFT) + 1 - passes
-                depths[tree] += np.int64(to != at)
-                reached[tree] = to
-        still = 0
+                child = (link & LEFT) + 1 - passes
+                depths[tree] += np.int64(child != node)
+                reached[tree] = child
+        n_walking = 0
         for a in range(n):
             tree = np.uint64(walking[a])
-            walking[still] = tree
-            still += int(thresholds[np.uint64(reached[tree]), 1] != LEAF_THRESHOLD)
-        n = still
+            walking[n_walking] = tree
+            n_walking += int(thresholds[np.uint64(reached[tree]), 1] != LEAF_THRESHOLD)
+        n = n_walking
     for t in range(TREES):
         s.landed[t] = t * LEAVES + (nodes[reached[t], 0] >> FEATURE)
 
 
 @compiled
-def _vote_by_trees(store: np.ndarray, labels: int) -> None:
-    # Compute the share of the votes that each label has, of the leaves that were reached.
+def _vote_by_trees(store: np.ndarray, n_labels: int) -> None:
+    """Compute the share of each label in the votes of all trees, into ``shares``."""
     s = forest_views(store)
     leaves, shares = s.leaves, s.shares
     total = 0.0
-    for k in range(labels):
+    for k in range(n_labels):
         shares[k] = 0.0
     for t in range(TREES):
         leaf = s.landed[t]
         counts = leaves[leaf, COUNTS]
-        first, second = counts & 255, counts >> 8
-        each = np.float64(s.votes[t]) / float(max(first + second, 1))
-        shares[leaves[leaf, FIRST_LABEL]] += each * first
-        shares[leaves[leaf, SECOND_LABEL]] += each * second
+        first_count, second_count = counts & 255, counts >> 8
+        vote = np.float64(s.votes[t]) / float(max(first_count + second_count, 1))
+        shares[leaves[leaf, FIRST_LABEL]] += vote * first_count
+        shares[leaves[leaf, SECOND_LABEL]] += vote * second_count
         total += np.float64(s.votes[t])
-    for k in range(labels):
+    for k in range(n_labels):
         shares[k] /= total
 
 
 @compiled
 def predict_labels(block: np.ndarray, store: np.ndarray, expert: int) -> int:
-    """Predict labels by the trees.
+    """Predict labels by the trees: write the forest's two inputs of each output. Returns 0, as all experts do.
 
-    Of each label, two inputs: twice its share of the votes less 1, and half the logarithm of the share, plus 1. Of two labels,
-    half of what these differ by.
+    They are twice the label's share of the votes less 1, and half the logarithm of the share, plus 1. With two labels, the single
+    output has half the difference between the labels.
     """
     v, s = ensemble_views(block), forest_views(store)
     h, n_outputs, first = s.header[0], v.header[0]["n_outputs"], v.experts[expert]["first_input"]
@@ -157,117 +153,121 @@ def predict_labels(block: np.ndarray, store: np.ndarray, expert: int) -> int:
     return 0
 
 
-# How leaves learn ----------------------------------------------------------------------------------------------------------
+# Learning ----------------------------------------------------------------------------------------------------------------------
 
 
 @compiled
 def update_labels(block: np.ndarray, store: np.ndarray, expert: int, target: float, label: int, weight: float) -> int:  # noqa: ARG001
-    """Learn the current row, which was predicted, and its label. It counts as one row, if it weighs anything."""
+    """Learn the current row and its label, after `predict_labels`. A row counts once if its weight is above 0."""
     damping = ensemble_views(block).damping[0]
     if weight > 0.0:
-        place = _keep_row(block, store)
-        forest_views(store).labels[place] = label
-        _teach_trees(store, damping, place, label)
+        position = _store_row(block, store)
+        forest_views(store).labels[position] = label
+        _update_leaves(store, damping, position, label)
         grow_tree(store, damping)
     return 0
 
 
 @compiled
-def _keep_row(block: np.ndarray, store: np.ndarray) -> int:
-    """Keep the current row of an ensemble in the place of the oldest one; its place."""
+def _store_row(block: np.ndarray, store: np.ndarray) -> int:
+    """Store the current row in place of the oldest one; return its position."""
     v, s = ensemble_views(block), forest_views(store)
     h = s.header[0]
-    place, added = h["n_learned"] % h["capacity"], h["extra_columns"]
-    for j in range(added):
-        s.rows[place, j] = s.row[j]
-    for j in range(min(h["used"], h["row_width"] - added)):
-        s.rows[place, j + added] = s.row[j + added]
+    position, n_extra = h["n_learned"] % h["capacity"], h["extra_columns"]
+    for j in range(n_extra):
+        s.rows[position, j] = s.row[j]
+    for j in range(min(h["used"], h["row_width"] - n_extra)):
+        s.rows[position, j + n_extra] = s.row[j + n_extra]
         if v.unscaled[0, j] != math.floor(v.unscaled[0, j]):
-            s.fractions[j + added] = 1
+            s.fractions[j + n_extra] = 1
     h["n_learned"] += 1
-    return place
+    return position
 
 
 @compiled
-def _teach_trees(store: np.ndarray, damping: np.ndarray, place: int, label: int) -> None:
-    # Let the leaf of each tree that the current row came to learn it, and the tree's error.
+def _update_leaves(store: np.ndarray, damping: np.ndarray, position: int, label: int) -> None:
+    """Update the leaves that the current row has reached with its label, and the recent error of each tree."""
     s = forest_views(store)
     leaves, errors, ages, landed, depths = s.leaves, s.errors, s.ages, s.landed, s.depths
     for t in range(TREES):
         leaf = landed[t]
-        known, counts = int(leaves[leaf, FIRST_LABEL]), int(leaves[leaf, COUNTS])
-        first, second = counts & 255, counts >> 8
+        first_label, counts = int(leaves[leaf, FIRST_LABEL]), int(leaves[leaf, COUNTS])
+        first_count, second_count = counts & 255, counts >> 8
         ages[t] = min(int(ages[t]) + 1, ERROR_WINDOW)
         rate = 1.0 / (ages[t] + 2.0)
         error = float(errors[t])
-        errors[t] = np.float32(error + rate * ((0.0 if known == label and first > 0 else 1.0) - error))
-        if known == label:
-            first += 1
-            leaves[leaf, LATEST_ROW] = place
-        elif second == 0 and depths[t] < DEPTH and _cut_leaf(store, damping, t, place, label):
+        errors[t] = np.float32(error + rate * ((0.0 if first_label == label and first_count > 0 else 1.0) - error))
+        if first_label == label:
+            first_count += 1
+            leaves[leaf, LATEST_ROW] = position
+        elif second_count == 0 and depths[t] < DEPTH and _split_leaf(store, damping, t, position, label):
             continue
         else:
-            other = int(leaves[leaf, SECOND_LABEL])
-            if second > 0 and other == label:
-                second += 1
-            elif second <= 1:
-                second, other = 1, label
+            second_label = int(leaves[leaf, SECOND_LABEL])
+            if second_count > 0 and second_label == label:
+                second_count += 1
+            elif second_count <= 1:
+                second_count, second_label = 1, label
             else:
-                second -= 1
-            if second > first:
-                first, second, other = second, first, known
-                leaves[leaf, FIRST_LABEL], leaves[leaf, LATEST_ROW] = label, place
-            leaves[leaf, SECOND_LABEL] = other
-        if first >= MAX_LEAF_COUNT:
-            first, second = (first + 1) >> 1, second >> 1
-        leaves[leaf, COUNTS] = first | (second << 8)
-    t = (s.header[0]["n_learned"] - 1) % TREES  # one tree's vote for each row
+                second_count -= 1
+            if second_count > first_count:
+                first_count, second_count, second_label = second_count, first_count, first_label
+                leaves[leaf, FIRST_LABEL], leaves[leaf, LATEST_ROW] = label, position
+            leaves[leaf, SECOND_LABEL] = second_label
+        if first_count >= MAX_LEAF_COUNT:
+            first_count, second_count = (first_count + 1) >> 1, second_count >> 1
+        leaves[leaf, COUNTS] = first_count | (second_count << 8)
+    t = (s.header[0]["n_learned"] - 1) % TREES  # the vote of one tree is updated per row
     s.votes[t] = compute_vote(float(errors[t]), False)
 
 
 @compiled
-def _cut_leaf(store: np.ndarray, damping: np.ndarray, t: int, place: int, label: int) -> bool:
-    # Cut the leaf of a tree between its latest row and the current row, of another label, if there is room and the rows differ.
+def _split_leaf(store: np.ndarray, damping: np.ndarray, t: int, position: int, label: int) -> bool:
+    """Split the leaf of a tree between its latest row and the current row, which has another label.
+
+    Returns False if the tree is full, or no random feature separates the two rows.
+    """
     s = forest_views(store)
     node, leaf = s.reached[t], s.landed[t]
     h, leaves, nodes, thresholds = s.header[0], s.leaves, s.nodes, s.nodes.view(np.float32)
-    known, latest, size = int(leaves[leaf, FIRST_LABEL]), int(leaves[leaf, LATEST_ROW]), int(s.sizes[t])
+    first_label, latest, size = int(leaves[leaf, FIRST_LABEL]), int(leaves[leaf, LATEST_ROW]), int(s.sizes[t])
     used = min(h["used"], h["row_width"])
-    if size + 2 > NODES or s.labels[latest] != known or used == 0:
+    if size + 2 > NODES or s.labels[latest] != first_label or used == 0:
         return False
-    random, j, tries = h["random"], 0, 0
+    random, j, n_draws = h["random"], 0, 0
     bits = np.uint64(0)
-    while tries < _TRIES:
+    while n_draws < _MAX_DRAWS:
         random += GOLDEN_GAMMA
         bits = next_random(random)
         j = draw_below(bits, used)
-        if s.rows[latest, j] != s.row[j] and (tries == _TRIES - 1 or not is_skipped(bits, damping[j])):
+        if s.rows[latest, j] != s.row[j] and (n_draws == _MAX_DRAWS - 1 or not is_skipped(bits, damping[j])):
             break
-        tries += 1
+        n_draws += 1
     h["random"] = random
-    if tries == _TRIES:
+    if n_draws == _MAX_DRAWS:
         return False
-    here, there = s.row[j], s.rows[latest, j]
+    new_value, old_value = s.row[j], s.rows[latest, j]
     equal = 1 if s.fractions[j] == 0 and bits >> np.uint64(63) else 0
-    threshold = here if equal else compute_threshold(here, there)
+    threshold = new_value if equal else compute_threshold(new_value, old_value)
     left = t * NODES + size
     s.sizes[t] = size + 2
     nodes[node, 0], thresholds[node, 1] = left | (j << FEATURE) | (equal << EQUALITY), threshold
-    mine = left if equal or here <= threshold else left + 1
-    before, new = leaf - t * LEAVES, (size + 1) // 2  # numbers of leaves: of two nodes more, one is
+    new_child = left if equal or new_value <= threshold else left + 1
+    old_leaf, new_leaf = leaf - t * LEAVES, (size + 1) // 2  # indices of leaves in the tree: two more nodes are one more leaf
     for child in range(left, left + 2):
-        nodes[child, 0], thresholds[child, 1] = child | ((new if child == mine else before) << FEATURE), LEAF_THRESHOLD
-    new += t * LEAVES
-    leaves[new, FIRST_LABEL], leaves[new, SECOND_LABEL], leaves[new, LATEST_ROW], leaves[new, COUNTS] = label, 0, place, 1
+        number = new_leaf if child == new_child else old_leaf
+        nodes[child, 0], thresholds[child, 1] = child | (number << FEATURE), LEAF_THRESHOLD
+    i = new_leaf + t * LEAVES
+    leaves[i, FIRST_LABEL], leaves[i, SECOND_LABEL], leaves[i, LATEST_ROW], leaves[i, COUNTS] = label, 0, position, 1
     return True
 
 
-# Where numbers are predicted ----------------------------------------------------------------------------------------------------
+# Regression --------------------------------------------------------------------------------------------------------------------
 
 
 @compiled
 def predict_targets(block: np.ndarray, store: np.ndarray, expert: int) -> int:
-    """Predict the target by the trees, and what the experts before predict and miss."""
+    """Predict the target, and the residual of the experts before the forest: write the forest's two inputs. Returns 0."""
     v, s = ensemble_views(block), forest_views(store)
     inputs, first = v.inputs[0], v.experts[expert]["first_input"]
     base = 0.5 * (average_votes(inputs, v.mistakes, first) + clip_prediction(inputs[find_best_input(v.errors, first)]))
@@ -288,24 +288,26 @@ def predict_targets(block: np.ndarray, store: np.ndarray, expert: int) -> int:
 
 @compiled
 def update_targets(block: np.ndarray, store: np.ndarray, expert: int, target: float, label: int, weight: float) -> int:  # noqa: ARG001
-    """Learn the current row, which was predicted, and its target in deviations. It counts as one row, if it weighs anything."""
+    """Learn the current row and its target (in standard deviations), after `predict_targets`, if its weight is above 0."""
     s = forest_views(store)
-    missed = target - np.float64(s.row[EXPERTS_VOTE])
+    residual = target - np.float64(s.row[EXPERTS_VOTE])
     if weight > 0.0:
-        place = _keep_row(block, store)
-        s.numbers[TARGET, place], s.numbers[RESIDUAL, place] = target, missed
+        position = _store_row(block, store)
+        s.numbers[TARGET, position], s.numbers[RESIDUAL, position] = target, residual
         for kind in range(2):
-            _teach_means(store, kind, missed if kind == RESIDUAL else target)
+            _update_means(store, kind, residual if kind == RESIDUAL else target)
         t = (s.header[0]["n_learned"] - 1) % TREES  # one tree's vote for each row
         s.votes[t] = compute_vote(float(s.errors[t]), True)
         grow_tree(store, ensemble_views(block).damping[0])
-    s.header[0]["last_residual"] = missed
+    s.header[0]["last_residual"] = residual
     return 0
 
 
 @compiled
-def _teach_means(store: np.ndarray, kind: int, number: float) -> None:
-    # Let the leaves of one kind of trees that the current row came to learn its number, and the trees' errors.
+def _update_means(store: np.ndarray, kind: int, target: float) -> None:
+    """Update the leaves reached by the current row in the trees of one kind with its target or residual, and the trees'
+    errors.
+    """
     s = forest_views(store)
     means = s.leaves.view(np.float32)
     for t in range(kind, TREES, 2):
@@ -313,46 +315,47 @@ def _teach_means(store: np.ndarray, kind: int, number: float) -> None:
         mean = np.float64(means[leaf, 0])
         s.ages[t] = min(int(s.ages[t]) + 1, ERROR_WINDOW)
         error = float(s.errors[t])
-        s.errors[t] = np.float32(error + (abs(number - mean) - error) / (s.ages[t] + 2.0))
+        s.errors[t] = np.float32(error + (abs(target - mean) - error) / (s.ages[t] + 2.0))
         rows = min(np.float64(means[leaf, 1]) + 1.0, float(MAX_MEAN_COUNT))
-        means[leaf, 0], means[leaf, 1] = np.float32(mean + (number - mean) / rows), np.float32(rows)
+        means[leaf, 0], means[leaf, 1] = np.float32(mean + (target - mean) / rows), np.float32(rows)
 
 
-# Anchors -------------------------------------------------------------------------------------------------------------------
+# Anchors of features -----------------------------------------------------------------------------------------------------------
 
-#: Deviations between a feature's mean and its anchor from which on it gets another one: float32 has 512 steps of one there.
+#: An anchor moves if the feature's mean is further away, in standard deviations: float32 resolves a deviation in 512 steps there.
 MAX_ANCHOR_DISTANCE = 2.0**15
 
 
 @compiled
 def rescale_forest(block: np.ndarray, store: np.ndarray, expert: int, event: int) -> int:  # noqa: ARG001
-    """Anchor the features again that are far from where they are anchored, at the current row."""
+    """Move the anchors of features whose mean is far from them to the current row, after a new scale. Returns 0."""
     if event != NEW_SCALE:
         return 0
     v, s = ensemble_views(block), forest_views(store)
     h = s.header[0]
     for j in range(min(h["used"], h["row_width"] - h["extra_columns"])):
-        away = abs(v.moments[j, 1] - s.anchors[j + h["extra_columns"]])
-        if away > MAX_ANCHOR_DISTANCE * v.spread[j] > 0.0 and abs(v.moments[j, 1] - v.unscaled[0, j]) < away:
+        distance = abs(v.moments[j, 1] - s.anchors[j + h["extra_columns"]])
+        if distance > MAX_ANCHOR_DISTANCE * v.spread[j] > 0.0 and abs(v.moments[j, 1] - v.unscaled[0, j]) < distance:
             _move_anchor(store, j + h["extra_columns"], v.unscaled[0, j])
     return 0
 
 
 @compiled
 def _move_anchor(store: np.ndarray, j: int, anchor: float) -> None:
-    # Anchor the feature of a column somewhere else, in the rows and in all cuts.
+    """Move the anchor of a column: shift its values in all stored rows and its thresholds in all trees."""
     s = forest_views(store)
     h, thresholds = s.header[0], s.nodes.view(np.float32)
     shift = s.anchors[j] - anchor
     s.anchors[j] = anchor
     for i in range(min(h["n_learned"], h["capacity"])):
-        s.rows[i, j] = _moved_value(s.rows[i, j], shift)
+        s.rows[i, j] = _shift_value(s.rows[i, j], shift)
     for t in range(TREES):
         for i in range(t * NODES, t * NODES + s.sizes[t]):
             if (s.nodes[i, 0] >> FEATURE) & 0x3FFF == j and thresholds[i, 1] != LEAF_THRESHOLD:
-                thresholds[i, 1] = _moved_value(thresholds[i, 1], shift)
+                thresholds[i, 1] = _shift_value(thresholds[i, 1], shift)
 
 
 @compiled(inline=True)
-def _moved_value(value: np.float32, shift: float) -> np.float32:
+def _shift_value(value: np.float32, shift: float) -> np.float32:
+    """Return a value plus a shift, clipped to the range of stored values."""
     return np.float32(min(max(float(value) + shift, -LARGEST_VALUE), LARGEST_VALUE))

@@ -1,10 +1,10 @@
-"""How a tree of a rolling forest is grown, compiled.
+"""Growing one tree of a rolling forest, compiled.
 
-A tree is grown of the latest rows, of which it draws most, in the place of the oldest tree. At a node it tries some features,
-each with some thresholds midway between two of the node's rows, and takes the test that leaves the labels purest (Gini's
-index), or the variance of numbers least, as about 64 of the rows have it. The features are drawn: that is what makes trees
-differ (Breiman 2001, Random forests). One that is damped is passed over: in full, in nine of ten draws. The next tree is due
-once rows have come for the work that this one was.
+A new tree is grown from a random sample of the latest rows, and replaces the oldest tree. At a node, it tries random features
+with random thresholds, each midway between two rows of the node, and keeps the split with the smallest Gini impurity of the
+labels, or the smallest variance of the targets, estimated on about 64 rows of the node. Random features make the trees differ
+(Breiman 2001, Random forests). A fully damped feature is skipped in nine of ten draws. The next tree is due once enough rows have
+arrived to pay for the work of this one.
 """
 
 from __future__ import annotations
@@ -41,128 +41,129 @@ from streamsvm.core.memory.forest import (
 )
 from streamsvm.core.memory.slots import GOLDEN_GAMMA, next_random
 
-#: Units of work on trees for each row, a value that is looked at being one; and where numbers are predicted.
+#: Work for growing trees per learned row, in values read: for classification and for regression.
 WORK_PER_ROW, WORK_PER_ROW_REGRESSION = 600, 1500
-_DRAWN = np.uint64(0.85 * 2.0**32)  # the share of the rows that a tree draws, over 2^-32
-_LEAST_BEGUN, _LEAST_DRAWN = 10, 4  # rows
-_PAUSE, _LONGEST_PAUSE = 2 * TREES, 100  # rows from one tree to the next: one in so many that were learned, at most so many
-_COUNTED = 64  # rows of a node of which tests are counted, up to twice
-_MANY, _VERY_FEW = 256, 6  # rows from which on twice the tests are tried, and below which a third
-_LEAST_CUT = 8  # rows of a node that is cut, where numbers are predicted
-_GROWN = 20  # rows that the first error of a new tree counts as
-_YOUNG = 1000  # rows until which it counts as none
-_PASSED_OVER = 0.9 * 2.0**31  # the share of the draws of a feature that is damped in full, over 2^-31
-_STEEP, _SHARP = 4.0, 0.01  # a vote is exp(-that times the error of the tree); of numbers 1 / (that + the error) ** 2
+_SAMPLE_SHARE = np.uint64(0.85 * 2.0**32)  # share of the latest rows in a tree's sample, times 2^32
+_MIN_LEARNED, _MIN_SAMPLE = 10, 4  # rows learned before the first tree, and rows that a tree is grown from
+_PAUSE_DIVISOR, _MAX_PAUSE = 2 * TREES, 100  # pause between two trees: this fraction of the rows learned, at most 100 rows
+_ROWS_PER_TEST = 64  # rows (up to twice as many) of a node on which splits are evaluated
+# Nodes with at least 256 rows try twice as many splits, nodes with less than 6 rows a third.
+_LARGE_NODE, _SMALL_NODE = 256, 6
+_MIN_SPLIT_ROWS = 8  # smallest node that is split in regression, in rows
+_INITIAL_AGE = 20  # weight of the initial error of a new tree, in rows
+_WARM_UP_ROWS = 1000  # rows learned before that; until then, the initial error has no weight
+_SKIPPED_SHARE = 0.9 * 2.0**31  # share of draws that skip a fully damped feature, times 2^31
+_VOTE_DECAY, _VOTE_OFFSET = 4.0, 0.01  # a tree votes with exp(-4 error); in regression with 1 / (0.01 + error)^2
 
-#: The threshold of a leaf.
+#: The threshold that marks a node as a leaf.
 LEAF_THRESHOLD = np.float32(np.inf)
 _HALF = np.float32(0.5)
 
-_tried_of = compiled(count_tried_features)
-_window_of = compiled(count_growing_rows)
-_columns_in_use = compiled(count_used_columns)
+_count_tried_features = compiled(count_tried_features)
+_count_growing_rows = compiled(count_growing_rows)
+_count_used_columns = compiled(count_used_columns)
 
 
 @compiled(inline=True)
 def draw_below(bits: np.uint64, n: int) -> int:
-    """A number below n, of the low half of random bits."""
+    """Return a random integer below n, from the low 32 of 64 random bits."""
     return np.int64(((bits & np.uint64(0xFFFFFFFF)) * np.uint64(n)) >> np.uint64(32))  # type: ignore[return-value]
 
 
 @compiled(inline=True)
 def is_skipped(bits: np.uint64, damping: float) -> bool:
-    """Whether a feature that was drawn is passed over, by the 33rd to the 63rd of random bits."""
-    return bool(damping * _PASSED_OVER > np.float64((bits >> np.uint64(32)) & np.uint64(0x7FFFFFFF)))
+    """Return whether a drawn feature is skipped because it is damped; uses bits 33 to 63 of the random bits."""
+    return bool(damping * _SKIPPED_SHARE > np.float64((bits >> np.uint64(32)) & np.uint64(0x7FFFFFFF)))
 
 
 @compiled(inline=True)
 def compute_threshold(a: np.float32, b: np.float32) -> np.float32:
-    """A threshold that has one of two values on each side."""
+    """Return a threshold between two different values: the smaller one is at most the threshold, the larger one is above."""
     middle = np.float32(_HALF * (a + b))
     return min(a, b) if middle == max(a, b) else middle
 
 
 @compiled(inline=True)
-def compute_vote(error: float, numbers: bool) -> np.float32:
-    """The vote of a tree, by its error."""
-    return np.float32(1.0 / ((_SHARP + error) * (_SHARP + error)) if numbers else math.exp(-_STEEP * error))
+def compute_vote(error: float, regression: bool) -> np.float32:
+    """Return the voting weight of a tree with a recent error."""
+    return np.float32(1.0 / ((_VOTE_OFFSET + error) * (_VOTE_OFFSET + error)) if regression else math.exp(-_VOTE_DECAY * error))
 
 
 @compiled
 def grow_tree(store: np.ndarray, damping: np.ndarray) -> None:
-    """Grow a tree in the place of the oldest one, if it is due; ``damping`` is float64 [features or more].
+    """Replace the oldest tree by a new one, if one is due. ``damping`` float64 [features or more] makes features rarer.
 
-    Its error is as that of the others, of the same kind.
+    The initial error of the new tree is the mean error of the other trees of its kind.
     """
     s = forest_views(store)
     h = s.header[0]
-    learned, tree, kinds = h["n_learned"], h["n_grown"] % TREES, 1 if h["labels"] > 0 else 2
-    if learned < max(_LEAST_BEGUN, h["next_growth"]):
+    n_learned, tree, n_kinds = h["n_learned"], h["n_grown"] % TREES, 1 if h["labels"] > 0 else 2
+    if n_learned < max(_MIN_LEARNED, h["next_growth"]):
         return
-    work, drawn = _draw_rows(store)
-    if drawn >= _LEAST_DRAWN:
-        work += _grow_nodes(store, damping, tree, drawn)
+    work, n_sampled = _draw_sample(store)
+    if n_sampled >= _MIN_SAMPLE:
+        work += _grow_nodes(store, damping, tree, n_sampled)
         error = 0.0
-        for t in range(tree % kinds, TREES, kinds):
+        for t in range(tree % n_kinds, TREES, n_kinds):
             error += float(s.errors[t]) if t != tree else 0.0
-        s.errors[tree] = np.float32(error / (TREES // kinds - 1))
-        s.votes[tree] = compute_vote(float(s.errors[tree]), kinds == 2)
-        s.ages[tree] = _GROWN if learned >= _YOUNG else 0
+        s.errors[tree] = np.float32(error / (TREES // n_kinds - 1))
+        s.votes[tree] = compute_vote(float(s.errors[tree]), n_kinds == 2)
+        s.ages[tree] = _INITIAL_AGE if n_learned >= _WARM_UP_ROWS else 0
         h["n_grown"] += 1
-    h["next_growth"] = learned + max(
-        min(learned // _PAUSE, _LONGEST_PAUSE), work // (WORK_PER_ROW if kinds == 1 else WORK_PER_ROW_REGRESSION), 1
+    h["next_growth"] = n_learned + max(
+        min(n_learned // _PAUSE_DIVISOR, _MAX_PAUSE), work // (WORK_PER_ROW if n_kinds == 1 else WORK_PER_ROW_REGRESSION), 1
     )
 
 
 @compiled
-def _draw_rows(store: np.ndarray) -> tuple[int, int]:
-    # Draw most of the latest rows; how many were looked at, and how many drawn.
+def _draw_sample(store: np.ndarray) -> tuple[int, int]:
+    """Draw a random sample of the latest rows into ``members``; return the number of rows visited, and of rows drawn."""
     s = forest_views(store)
     h, members, labels = s.header[0], s.members, s.labels
-    learned, places, drawn, random = h["n_learned"], h["capacity"], 0, h["random"]
-    some = min(learned, _window_of(places))
-    for back in range(some):
+    n_learned, capacity, n_sampled, random = h["n_learned"], h["capacity"], 0, h["random"]
+    n_visited = min(n_learned, _count_growing_rows(capacity))
+    for age in range(n_visited):
         random += GOLDEN_GAMMA
-        if next_random(random) >> np.uint64(32) < _DRAWN:
-            place = (learned - 1 - back) % places
-            members[0, drawn], members[1, drawn] = place, labels[place]
-            drawn += 1
+        if next_random(random) >> np.uint64(32) < _SAMPLE_SHARE:
+            position = (n_learned - 1 - age) % capacity
+            members[0, n_sampled], members[1, n_sampled] = position, labels[position]
+            n_sampled += 1
     h["random"] = random
-    return some, drawn
+    return n_visited, n_sampled
 
 
 @compiled
-def _grow_nodes(store: np.ndarray, damping: np.ndarray, tree: int, drawn: int) -> int:
-    # Grow a tree of the rows that were drawn, breadth first; the work that it was.
+def _grow_nodes(store: np.ndarray, damping: np.ndarray, tree: int, n_sampled: int) -> int:
+    """Grow a tree from the sampled rows, breadth first; return the work done, in values read."""
     s = forest_views(store)
     h, waiting, nodes, thresholds = s.header[0], s.waiting, s.nodes, s.nodes.view(np.float32)
-    root, node, size, leaves, work, numbers = tree * NODES, 0, 1, 0, 0, h["labels"] == 0
-    waiting[0, NODE_BEGIN], waiting[0, NODE_END], waiting[0, IS_MIXED], waiting[0, NODE_DEPTH] = 0, drawn, 1, 0
+    root, node, size, n_leaves, work, regression = tree * NODES, 0, 1, 0, 0, h["labels"] == 0
+    waiting[0, NODE_BEGIN], waiting[0, NODE_END], waiting[0, IS_MIXED], waiting[0, NODE_DEPTH] = 0, n_sampled, 1, 0
     while node < size:
-        begin, end, deep = int(waiting[node, NODE_BEGIN]), int(waiting[node, NODE_END]), int(waiting[node, NODE_DEPTH])
-        n, middle, best = end - begin, begin, -1
+        start, stop, depth = int(waiting[node, NODE_BEGIN]), int(waiting[node, NODE_END]), int(waiting[node, NODE_DEPTH])
+        n, middle, best = stop - start, start, -1
         work += 8
-        if waiting[node, IS_MIXED] and n >= 2 and size + 2 <= NODES and deep < DEPTH:
-            tried, tries = _draw_tests(store, damping, begin, n)
-            best = _best_test(store, tried, begin, end) if tried > 0 else -1
-            work += 3 * tries + tried * min(n, _COUNTED)
+        if waiting[node, IS_MIXED] and n >= 2 and size + 2 <= NODES and depth < DEPTH:
+            n_tests, n_draws = _draw_splits(store, damping, start, n)
+            best = _find_best_split(store, n_tests, start, stop) if n_tests > 0 else -1
+            work += 3 * n_draws + n_tests * min(n, _ROWS_PER_TEST)
         if best >= 0:
-            middle = _divide_rows(store, best, begin, end)
+            middle = _split_rows(store, best, start, stop)
             work += 2 * n
-        if middle in (begin, end):
-            nodes[root + node, 0], thresholds[root + node, 1] = (root + node) | (leaves << FEATURE), LEAF_THRESHOLD
-            if numbers:
-                _average_leaf(store, tree * LEAVES + leaves, begin, end)
+        if middle in (start, stop):
+            nodes[root + node, 0], thresholds[root + node, 1] = (root + node) | (n_leaves << FEATURE), LEAF_THRESHOLD
+            if regression:
+                _fill_mean_leaf(store, tree * LEAVES + n_leaves, start, stop)
             else:
-                _count_leaf(store, tree * LEAVES + leaves, begin, end, waiting[node, IS_MIXED] != 0)
-            leaves += 1
+                _fill_label_leaf(store, tree * LEAVES + n_leaves, start, stop, waiting[node, IS_MIXED] != 0)
+            n_leaves += 1
         else:
             nodes[root + node, 0] = (root + size) | (int(s.features[best]) << FEATURE) | (int(s.equal[best]) << EQUALITY)
             thresholds[root + node, 1] = s.thresholds[best]
             for child in range(size, size + 2):
-                first, last = (begin, middle) if child == size else (middle, end)
-                waiting[child, NODE_BEGIN], waiting[child, NODE_END], waiting[child, NODE_DEPTH] = first, last, deep + 1
-                waiting[child, IS_MIXED] = last - first >= _LEAST_CUT if numbers else _is_mixed(s.members[1, first:last])
+                first, last = (start, middle) if child == size else (middle, stop)
+                waiting[child, NODE_BEGIN], waiting[child, NODE_END], waiting[child, NODE_DEPTH] = first, last, depth + 1
+                waiting[child, IS_MIXED] = last - first >= _MIN_SPLIT_ROWS if regression else _is_mixed(s.members[1, first:last])
             size += 2
         node += 1
     s.sizes[tree] = size
@@ -171,6 +172,7 @@ def _grow_nodes(store: np.ndarray, damping: np.ndarray, tree: int, drawn: int) -
 
 @compiled
 def _is_mixed(labels: np.ndarray) -> bool:
+    """Return whether the labels are not all equal."""
     for label in labels:  # noqa: SIM110 - compiled
         if label != labels[0]:
             return True
@@ -178,50 +180,52 @@ def _is_mixed(labels: np.ndarray) -> bool:
 
 
 @compiled
-def _draw_tests(store: np.ndarray, damping: np.ndarray, begin: int, n: int) -> tuple[int, int]:
-    # Draw tests of features and of two of n rows that differ there; how many there are, and how often they were drawn.
+def _draw_splits(store: np.ndarray, damping: np.ndarray, start: int, n: int) -> tuple[int, int]:
+    """Draw random splits of a node with n rows; return the number of splits, and of draws.
+
+    A split has a feature, and a threshold between two rows that differ in it.
+    """
     s = forest_views(store)
     h, members, rows, random = s.header[0], s.members, s.rows, s.header[0]["random"]
-    used, tried, tries, added = _columns_in_use(h["used"], h["extra_columns"], h["row_width"]), 0, 0, h["extra_columns"]
-    wanted = TESTS * _tried_of(used)
-    wanted = min(2 * wanted if n >= _MANY else max(wanted // 3, 2) if n < _VERY_FEW else wanted, h["tests"])
-    passed = (
-        N_EXTRA_COLUMNS - 1 if added > 0 and h["n_grown"] & 1 != RESIDUAL else 0
-    )  # columns behind the first that are not for this tree
-    used -= passed
-    while tried < wanted and tries < 4 * wanted and used > 0:
-        tries += 1
+    used, n_tests, n_draws, n_extra = _count_used_columns(h["used"], h["extra_columns"], h["row_width"]), 0, 0, h["extra_columns"]
+    max_tests = TESTS * _count_tried_features(used)
+    max_tests = min(2 * max_tests if n >= _LARGE_NODE else max(max_tests // 3, 2) if n < _SMALL_NODE else max_tests, h["tests"])
+    # Trees of targets do not use the extra columns except the first.
+    n_hidden = N_EXTRA_COLUMNS - 1 if n_extra > 0 and h["n_grown"] & 1 != RESIDUAL else 0
+    used -= n_hidden
+    while n_tests < max_tests and n_draws < 4 * max_tests and used > 0:
+        n_draws += 1
         random += GOLDEN_GAMMA
         bits = next_random(random)
         j, equal = draw_below(bits, used), 0
-        j += passed if j > 0 else 0
-        a = rows[int(members[0, begin + draw_below(bits >> np.uint64(32), n)]), j]
+        j += n_hidden if j > 0 else 0
+        a = rows[int(members[0, start + draw_below(bits >> np.uint64(32), n)]), j]
         random += GOLDEN_GAMMA
         bits = next_random(random)
-        if added == 0 and is_skipped(bits, damping[j]):
+        if n_extra == 0 and is_skipped(bits, damping[j]):
             continue
-        b = rows[int(members[0, begin + draw_below(bits, n)]), j]
+        b = rows[int(members[0, start + draw_below(bits, n)]), j]
         threshold = compute_threshold(a, b)
         if s.fractions[j] == 0 and (a == b or bits >> np.uint64(63)):
             equal, threshold = 1, a
         elif a == b:
             continue
-        s.features[tried], s.equal[tried], s.thresholds[tried] = j, equal, threshold
-        tried += 1
+        s.features[n_tests], s.equal[n_tests], s.thresholds[n_tests] = j, equal, threshold
+        n_tests += 1
     h["random"] = random
-    return tried, tries
+    return n_tests, n_draws
 
 
 @compiled
-def _count_tests(store: np.ndarray, tried: int, begin: int, end: int, step: int) -> None:
-    # Count the labels of some of a node's rows on both sides of each test.
+def _count_labels(store: np.ndarray, n_tests: int, start: int, stop: int, step: int) -> None:
+    """Count the labels of every ``step``-th row of a node on both sides of each split."""
     s = forest_views(store)
     members, rows, counts, squares, beyond = s.members, s.rows, s.counts, s.squares, s.beyond
     features, equal, thresholds = s.features, s.equal, s.thresholds
-    counts[:tried], squares[:tried], beyond[:tried] = 0, 0, 0
-    for q in range(begin, end, step):
+    counts[:n_tests], squares[:n_tests], beyond[:n_tests] = 0, 0, 0
+    for q in range(start, stop, step):
         i, label = np.uint64(members[0, q]), np.uint64(members[1, q])
-        for c in range(tried):
+        for c in range(n_tests):
             value, threshold = rows[i, np.uint64(features[c])], thresholds[c]
             passes = np.int64(value <= threshold) & (np.int64(value == threshold) | (1 - int(equal[c])))
             side = np.uint64(1 - passes)
@@ -232,101 +236,104 @@ def _count_tests(store: np.ndarray, tried: int, begin: int, end: int, step: int)
 
 
 @compiled
-def _sum_numbers(store: np.ndarray, tried: int, begin: int, end: int, step: int) -> None:
-    # Sum the numbers of some of a node's rows that do not pass each test; test by test, so that sums are not in memory.
+def _sum_targets(store: np.ndarray, n_tests: int, start: int, stop: int, step: int) -> None:
+    """Sum the targets, and count the rows, of every ``step``-th row of a node that fail each split.
+
+    It loops over splits outside and rows inside, so that the sums stay in registers.
+    """
     s = forest_views(store)
     members, rows, numbers = s.members[0], s.rows, s.numbers[s.header[0]["n_grown"] & 1]
-    for c in range(tried):
+    for c in range(n_tests):
         j, threshold, equal = np.uint64(s.features[c]), s.thresholds[c], s.equal[c] == 1
         total, beyond = 0.0, 0
-        for q in range(begin, end, step):
+        for q in range(start, stop, step):
             i = np.uint64(members[q])
             value = rows[i, j]
             fails = (value > threshold) | (equal & (value != threshold))
-            total += np.float64(numbers[i]) * fails  # a branch would be foretold wrongly, half of the time
+            total += np.float64(numbers[i]) * fails  # a branch would be mispredicted half of the time
             beyond += fails
         s.sums[c], s.beyond[c] = total, beyond
 
 
 @compiled
-def _best_test(store: np.ndarray, tried: int, begin: int, end: int) -> int:
-    # The test that leaves the labels purest, or the variance of numbers least; -1 where all rows lie on one side of each.
+def _find_best_split(store: np.ndarray, n_tests: int, start: int, stop: int) -> int:
+    """Return the split with the purest labels or the smallest variance of targets; -1 if no split separates any rows."""
     s = forest_views(store)
-    numbers, step = s.header[0]["labels"] == 0, max((end - begin) // _COUNTED, 1)
-    counted = (end - begin + step - 1) // step
-    best, purest, total = -1, -1.0, 0.0
-    if numbers:
-        _sum_numbers(store, tried, begin, end, step)
-        for q in range(begin, end, step):
+    regression, step = s.header[0]["labels"] == 0, max((stop - start) // _ROWS_PER_TEST, 1)
+    n_rows = (stop - start + step - 1) // step
+    best, max_purity, total = -1, -1.0, 0.0
+    if regression:
+        _sum_targets(store, n_tests, start, stop, step)
+        for q in range(start, stop, step):
             total += np.float64(s.numbers[s.header[0]["n_grown"] & 1, s.members[0, q]])
     else:
-        _count_tests(store, tried, begin, end, step)
-    for c in range(tried):
-        right = int(s.beyond[c])
-        left = counted - right
-        if left > 0 and right > 0:
-            if numbers:
-                passed = total - s.sums[c]
-                pure = passed * passed / left + s.sums[c] * s.sums[c] / right
+        _count_labels(store, n_tests, start, stop, step)
+    for c in range(n_tests):
+        n_right = int(s.beyond[c])
+        n_left = n_rows - n_right
+        if n_left > 0 and n_right > 0:
+            if regression:
+                total_left = total - s.sums[c]
+                purity = total_left * total_left / n_left + s.sums[c] * s.sums[c] / n_right
             else:
-                pure = np.float64(s.squares[c, 0]) / left + np.float64(s.squares[c, 1]) / right
-            if pure > purest:
-                purest, best = pure, c
+                purity = np.float64(s.squares[c, 0]) / n_left + np.float64(s.squares[c, 1]) / n_right
+            if purity > max_purity:
+                max_purity, best = purity, c
     return best
 
 
 @compiled
-def _divide_rows(store: np.ndarray, c: int, begin: int, end: int) -> int:
-    # Bring a node's rows that pass a test to the front; where the others begin.
+def _split_rows(store: np.ndarray, c: int, start: int, stop: int) -> int:
+    """Move a node's rows that pass split ``c`` to the front; return the position of the first row that fails."""
     s = forest_views(store)
     members, rows, feature, equal, threshold = s.members, s.rows, int(s.features[c]), int(s.equal[c]), s.thresholds[c]
-    first, last = begin, end - 1
+    first, last = start, stop - 1
     while first <= last:
-        place, label = members[0, first], members[1, first]
-        value = rows[int(place), feature]
+        position, label = members[0, first], members[1, first]
+        value = rows[int(position), feature]
         if (value == threshold) if equal else (value <= threshold):
             first += 1
         else:
             members[0, first], members[1, first] = members[0, last], members[1, last]
-            members[0, last], members[1, last] = place, label
+            members[0, last], members[1, last] = position, label
             last -= 1
     return first
 
 
 @compiled
-def _average_leaf(store: np.ndarray, leaf: int, begin: int, end: int) -> None:
-    # Let a leaf be the mean of the numbers of some of a node's rows.
+def _fill_mean_leaf(store: np.ndarray, leaf: int, start: int, stop: int) -> None:
+    """Set a leaf to the mean of the targets of some of a node's rows, with its weight in rows."""
     s = forest_views(store)
     means, total, n = s.leaves.view(np.float32), 0.0, 0
-    for q in range(begin, end, max((end - begin) // _COUNTED, 1)):
+    for q in range(start, stop, max((stop - start) // _ROWS_PER_TEST, 1)):
         total += np.float64(s.numbers[s.header[0]["n_grown"] & 1, s.members[0, q]])
         n += 1
-    means[leaf, 0], means[leaf, 1] = np.float32(total / n), np.float32(min(end - begin, MAX_MEAN_COUNT))
+    means[leaf, 0], means[leaf, 1] = np.float32(total / n), np.float32(min(stop - start, MAX_MEAN_COUNT))
 
 
 @compiled
-def _count_leaf(store: np.ndarray, leaf: int, begin: int, end: int, mixed: bool) -> None:
-    # Let a leaf have the two commonest labels, as some of a node's rows have them.
+def _fill_label_leaf(store: np.ndarray, leaf: int, start: int, stop: int, mixed: bool) -> None:
+    """Set a leaf to the two most frequent labels of some of a node's rows, with their counts."""
     s = forest_views(store)
     members, counts = s.members, s.counts[0, 0]
-    step = max((end - begin) // _COUNTED, 1) if mixed else end - begin
+    step = max((stop - start) // _ROWS_PER_TEST, 1) if mixed else stop - start
     counts[:] = 0
-    for q in range(begin, end, step):
+    for q in range(start, stop, step):
         counts[members[1, q]] += 1
-    label, other, latest = int(members[1, begin]), 0, begin
-    for q in range(begin, end, step):
+    label, second_label, latest = int(members[1, start]), 0, start
+    for q in range(start, stop, step):
         if counts[members[1, q]] > counts[label]:
             label = int(members[1, q])
-    first, second = int(counts[label]), 0
-    for q in range(begin, end, step):
+    first_count, second_count = int(counts[label]), 0
+    for q in range(start, stop, step):
         k = int(members[1, q])
         if k == label:
             latest = q
-        elif counts[k] > second:
-            second, other = int(counts[k]), k
+        elif counts[k] > second_count:
+            second_count, second_label = int(counts[k]), k
     if not mixed:
-        first = end - begin
-    if first >= MAX_LEAF_COUNT:
-        first, second = MAX_LEAF_COUNT - 1, second * (MAX_LEAF_COUNT - 1) // first
-    s.leaves[leaf, FIRST_LABEL], s.leaves[leaf, SECOND_LABEL] = label, other
-    s.leaves[leaf, LATEST_ROW], s.leaves[leaf, COUNTS] = members[0, latest], first | (second << 8)
+        first_count = stop - start
+    if first_count >= MAX_LEAF_COUNT:
+        first_count, second_count = MAX_LEAF_COUNT - 1, second_count * (MAX_LEAF_COUNT - 1) // first_count
+    s.leaves[leaf, FIRST_LABEL], s.leaves[leaf, SECOND_LABEL] = label, second_label
+    s.leaves[leaf, LATEST_ROW], s.leaves[leaf, COUNTS] = members[0, latest], first_count | (second_count << 8)

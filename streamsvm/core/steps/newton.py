@@ -1,9 +1,9 @@
-"""Newton's method on the logistic loss, online and with a fading memory, compiled.
+"""Newton's method on the logistic or squared loss, online and with a fading memory, compiled.
 
-A model of weights w has the curvature A, the sum over rows of memory^age h z z', and the ridge. With each row z it takes the step
-w += A^-1 (t - p) z. The inverse of A follows by a rank-one update, in O(n^2), and is computed anew from A every
-`ROWS_PER_INVERSE` rows: so it stays symmetric and positive definite, and rounding does not add up, however long and however quiet
-the stream is.
+A model with weights w has the curvature matrix A: the sum over rows z of h z z', each multiplied by the forgetting factor once
+per later row, plus the ridge. Each row z changes the weights by A^-1 (t - p) z. The inverse of A is updated by rank-one updates
+in O(n^2), and computed again from A every `ROWS_PER_INVERSE` rows, so that it stays symmetric and positive definite, and rounding
+errors do not accumulate, however long or constant the stream is.
 """
 
 from __future__ import annotations
@@ -15,9 +15,9 @@ import numpy as np
 from streamsvm.core.compiling.functions import compiled
 from streamsvm.core.kernels import FAST, dot
 
-#: Rows after which an inverse is computed anew.
+#: Rows between two computations of the inverse from the curvature.
 ROWS_PER_INVERSE = 64
-#: The least p (1 - p) of a row: a row that is predicted with certainty counts as this.
+#: The smallest p (1 - p) of a row: a row that is predicted with certainty has this curvature.
 MIN_CURVATURE = 0.02
 
 
@@ -28,8 +28,8 @@ def reset_curvature(curvature: np.ndarray, inverse: np.ndarray, ridge: float) ->
 
 
 @compiled(inline=True)
-def clipped_sigmoid(f: float) -> float:
-    """The probability of log odds f, bounded to 30 either way."""
+def compute_sigmoid(f: float) -> float:
+    """Return the probability of log odds f, which are clipped to [-30, 30]."""
     return 1.0 / (1.0 + math.exp(-min(max(f, -30.0), 30.0)))
 
 
@@ -40,15 +40,15 @@ def add_to_curvature(
     row: np.ndarray,
     n: int,
     h: float,
-    memory: float,
+    forgetting_factor: float,
     ridge: float,
     direction: np.ndarray,
 ) -> None:
-    """Add a row to the curvature, and fill ``direction`` with the inverse, as it is then, times the row. O(n^2).
+    """Add a row to the curvature and update its inverse; fill ``direction`` with the new inverse times the row. O(n^2).
 
     ``curvature`` and ``inverse`` are float64 [n or more, n or more], ``row`` and ``direction`` float64 [n or more]. ``h`` is the
-    second derivative of the loss, p (1 - p) times the row's weight. By the factor ``memory`` all rows before it fade, but not the
-    ``ridge``, the diagonal that A begins with.
+    second derivative of the loss, p (1 - p) times the row's weight. Earlier rows are multiplied by ``forgetting_factor``, but not
+    the ``ridge``, which is the diagonal of the initial A.
     """
     square = 0.0
     for j in range(n):
@@ -57,23 +57,23 @@ def add_to_curvature(
             total += inverse[j, k] * row[k]
         direction[j] = total
         square += row[j] * total
-    grown = memory + h * square
+    denominator = forgetting_factor + h * square
     for j in range(n):
-        a, b = h * row[j], h / grown * direction[j]
+        a, b = h * row[j], h / denominator * direction[j]
         for k in range(n):
-            curvature[j, k] = memory * curvature[j, k] + a * row[k]
-            inverse[j, k] = (inverse[j, k] - b * direction[k]) / memory
-        curvature[j, j] += (1.0 - memory) * ridge
+            curvature[j, k] = forgetting_factor * curvature[j, k] + a * row[k]
+            inverse[j, k] = (inverse[j, k] - b * direction[k]) / forgetting_factor
+        curvature[j, j] += (1.0 - forgetting_factor) * ridge
     for j in range(n):
-        direction[j] /= grown
+        direction[j] /= denominator
 
 
 @compiled(fastmath=FAST, noinline=True)
 def invert_curvature(curvature: np.ndarray, inverse: np.ndarray, n: int, rows: np.ndarray) -> None:
     """Compute the inverse of the curvature; ``rows`` float64 [2, n or more] is scratch. O(n^3).
 
-    By Gauss-Jordan elimination of the upper triangle, two rows at once, as each number is loaded and stored once for both. It
-    needs no pivots here, as the ridge bounds the curvature from below.
+    It is Gauss-Jordan elimination of the upper triangle, two rows at a time, so that each value is loaded and stored once for
+    both. It needs no pivoting, because the ridge bounds the curvature from below.
     """
     r, s = rows[0], rows[1]
     for j in range(n):
@@ -85,7 +85,7 @@ def invert_curvature(curvature: np.ndarray, inverse: np.ndarray, n: int, rows: n
         for k in range(i, n):
             r[k] = inverse[i, k]
         p, f, q = 1.0 / r[i], 0.0, 0.0
-        if i + 1 < n:  # the next row, as the elimination of this one leaves it
+        if i + 1 < n:  # the next row, after the elimination of this one
             f = p * r[i + 1]
             for j in range(i):
                 s[j] = inverse[j, i + 1] - f * r[j]
@@ -119,7 +119,7 @@ def invert_curvature(curvature: np.ndarray, inverse: np.ndarray, n: int, rows: n
 def apply_ridge(
     inverse: np.ndarray, weights: np.ndarray, centre: np.ndarray, n: int, force: float, direction: np.ndarray
 ) -> None:
-    """Step against the ridge's own gradient, ``force`` times the weights less their centre. O(n^2)."""
+    """Step against the gradient of the ridge: ``force`` times the weights less their centre. O(n^2)."""
     for j in range(n):
         direction[j] = force * (weights[j] - centre[j])
     for j in range(n):

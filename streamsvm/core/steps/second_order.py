@@ -1,6 +1,7 @@
-"""Experts of second order in an ensemble, compiled: Newton's method on features or functions of them.
+"""Second-order experts of an ensemble, compiled: Newton's method on features, or on functions of single features.
 
-That is logistic regression of labels, and recursive least squares of targets, of which a row that is missed by far counts less.
+They are logistic regression for labels, and recursive least squares for targets, with a smaller weight of rows with a large
+error.
 """
 
 from __future__ import annotations
@@ -17,31 +18,31 @@ from streamsvm.core.steps.newton import (
     ROWS_PER_INVERSE,
     add_to_curvature,
     apply_ridge,
-    clipped_sigmoid,
+    compute_sigmoid,
     invert_curvature,
 )
 from streamsvm.core.steps.rule import get_rule_state
 from streamsvm.core.steps.stack import compute_robust_weight, softmax
 
-#: The ridge of the experts.
+#: The ridge of second-order experts.
 NEWTON_RIDGE = 1.0
-#: Deviations from the mean to which features are bounded, and where the functions of one bend: a fifth of a normal distribution
-#: lies beyond.
+#: Features are clipped to this number of standard deviations. The functions of a feature have kinks at +-`KNOT` deviations; a
+#: fifth of a normal distribution lies beyond.
 FEATURE_CLIP, KNOT = 5.0, 0.8
 
-_REACH = np.float32(FEATURE_CLIP)
+_FEATURE_CLIP = np.float32(FEATURE_CLIP)
 
 
 @compiled(inline=True)
 def count_functions(side: int, used: int) -> int:
-    """Return how many functions of each of so many features there are, for which there is room in a matrix of this side."""
-    room = (side - 1) // max(used, 1)
-    return 4 if room >= 4 else 2 if room >= 2 else 1
+    """Return how many functions of each feature fit into a matrix with this number of rows: 4, 2 or 1."""
+    max_functions = (side - 1) // max(used, 1)
+    return 4 if max_functions >= 4 else 2 if max_functions >= 2 else 1
 
 
 @compiled(inline=True)
-def _fill_row(block: np.ndarray, expert: int) -> int:
-    # Fill ``squares[0]`` with the current row as an expert of second order takes it, 1 first; its length.
+def _fill_regressors(block: np.ndarray, expert: int) -> int:
+    """Fill ``squares[0]`` with the regressors of the current row, beginning with the constant 1; return their number."""
     v = ensemble_views(block)
     h, z = v.header[0], v.squares[0]
     functions = 1
@@ -50,20 +51,20 @@ def _fill_row(block: np.ndarray, expert: int) -> int:
     features = min(h["used"], h["side"] - 1)
     z[0] = 1.0
     for j in range(features):
-        x = np.float64(min(max(v.scaled[j], -_REACH), _REACH))
-        place = 1 + functions * j
-        z[place] = x
+        x = np.float64(min(max(v.scaled[j], -_FEATURE_CLIP), _FEATURE_CLIP))
+        position = 1 + functions * j
+        z[position] = x
         if functions > 1:
-            z[place + 1] = abs(x) - KNOT
+            z[position + 1] = abs(x) - KNOT
         if functions > 2:
-            z[place + 2], z[place + 3] = max(x - KNOT, 0.0), max(-x - KNOT, 0.0)
+            z[position + 2], z[position + 3] = max(x - KNOT, 0.0), max(-x - KNOT, 0.0)
     return 1 + functions * features
 
 
 @compiled
 def predict_second_order(block: np.ndarray, store: np.ndarray, expert: int) -> int:  # noqa: ARG001
-    """Predict by an expert of second order."""
-    v, n = ensemble_views(block), _fill_row(block, expert)
+    """Predict the current row by a second-order expert."""
+    v, n = ensemble_views(block), _fill_regressors(block, expert)
     e = v.experts[expert]
     for k in range(v.header[0]["n_outputs"]):
         v.inputs[k, e["first_input"]] = dot(v.newton_weights[e["number"], k, :n], v.squares[0])
@@ -72,7 +73,7 @@ def predict_second_order(block: np.ndarray, store: np.ndarray, expert: int) -> i
 
 @compiled
 def reset_functions(block: np.ndarray, store: np.ndarray, expert: int, event: int) -> int:  # noqa: ARG001
-    """Let the additive expert begin anew where there are so many features that each can have fewer functions."""
+    """Reset the additive expert when the number of functions per feature must shrink for new features. Returns 0."""
     v, s = ensemble_views(block), get_rule_state(block, STATE)
     functions = count_functions(v.header[0]["side"], v.header[0]["used"])
     if event != NEW_FEATURES or functions == s["functions"]:
@@ -90,23 +91,23 @@ def reset_functions(block: np.ndarray, store: np.ndarray, expert: int, event: in
 
 @compiled
 def update_second_order(block: np.ndarray, store: np.ndarray, expert: int, target: float, label: int, weight: float) -> int:  # noqa: ARG001
-    """Learn the current row. The expert's recent error has it already.
+    """Learn the current row. The recent error of the expert contains the row already.
 
-    Several outputs share the curvature of the one that is least sure.
+    Several outputs share one curvature, that of the output with the least certain prediction.
     """
     v = ensemble_views(block)
     e, n_outputs, weight = v.experts[expert], v.header[0]["n_outputs"], min(weight, MAX_ROW_WEIGHT)
-    place, number = e["first_input"], e["number"]
-    n, z, direction, h = _fill_row(block, expert), v.squares[0], v.squares[1], MIN_CURVATURE
+    input_index, number = e["first_input"], e["number"]
+    n, z, direction, h = _fill_regressors(block, expert), v.squares[0], v.squares[1], MIN_CURVATURE
     for k in range(n_outputs):
-        v.scores[k] = v.inputs[k, place]
+        v.scores[k] = v.inputs[k, input_index]
     if get_common_state(block)["loss"] == EPSILON_INSENSITIVE:
-        missing = target - v.scores[0]
-        h = weight * compute_robust_weight(abs(missing), v.errors[place])
-        v.scores[0] = h * missing
+        residual = target - v.scores[0]
+        h = weight * compute_robust_weight(abs(residual), v.errors[input_index])
+        v.scores[0] = h * residual
     else:
         if n_outputs == 1:
-            v.scores[0] = clipped_sigmoid(v.scores[0])
+            v.scores[0] = compute_sigmoid(v.scores[0])
         else:
             softmax(v.scores, n_outputs)
         for k in range(n_outputs):
@@ -118,21 +119,21 @@ def update_second_order(block: np.ndarray, store: np.ndarray, expert: int, targe
     for k in range(n_outputs):
         for j in range(n):
             v.newton_weights[number, k, j] += v.scores[k] * direction[j]
-    _renew_inverse(block, expert, n)
+    _refresh_inverse(block, expert, n)
     return 0
 
 
 @compiled
-def _renew_inverse(block: np.ndarray, expert: int, n: int) -> None:
-    # Compute the inverse anew now and then, experts in turn, and let the ridge have its effect, not with the same row.
+def _refresh_inverse(block: np.ndarray, expert: int, n: int) -> None:
+    """Compute the inverse again, or apply the ridge, if it is an expert's turn: every 64 rows, each on another row."""
     v = ensemble_views(block)
-    number, memory, z = v.experts[expert]["number"], v.experts[expert]["memory"], v.squares[0]
-    place = (get_common_state(block)["t"] + 16 * number) % ROWS_PER_INVERSE
-    if place == 0:
+    number, forgetting_factor, z = v.experts[expert]["number"], v.experts[expert]["memory"], v.squares[0]
+    phase = (get_common_state(block)["t"] + 16 * number) % ROWS_PER_INVERSE
+    if phase == 0:
         invert_curvature(v.newton_curvatures[number], v.newton_inverses[number], n, v.squares)
-    elif place == ROWS_PER_INVERSE // 2:
+    elif phase == ROWS_PER_INVERSE // 2:
         for j in range(n):
             z[j] = 0.0
         for k in range(v.header[0]["n_outputs"]):
-            force = ROWS_PER_INVERSE * (1.0 - memory) * NEWTON_RIDGE
+            force = ROWS_PER_INVERSE * (1.0 - forgetting_factor) * NEWTON_RIDGE
             apply_ridge(v.newton_inverses[number], v.newton_weights[number, k], z, n, force, v.squares[1])

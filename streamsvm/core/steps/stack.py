@@ -1,14 +1,14 @@
-"""Stacks of experts, votes and the best expert, and the choice among the three, compiled: what labels and targets share.
+"""Stacking of experts, voting, and choosing the best expert, compiled: what classification and regression share.
 
-Each expert has inputs to the stacks, its decision values, for each output of the model: ``inputs`` is float64 [outputs, m], of
-which input 0 is the constant and input 1 the outcome of the votes. There are two stacks: one of short memory, which soon is where
-the stream has gone, and one of long memory and a stronger ridge towards equal weights, for where following does not pay. What
-they say is averaged; each has the share exp(-rate times its fading loss). Votes weigh each expert's input by exp(-rate times its
-fading mistakes).
+Each expert has inputs to the stacks, its decision values, for each output of the model: ``inputs`` is float64 [outputs, m]. Input
+0 is the constant 1, and input 1 the result of the vote. There are two stacks: one with a short memory, which adapts quickly to
+drift, and one with a long memory and a stronger ridge towards equal weights, for stationary streams. Their predictions are
+averaged, each with the weight exp(-rate times its fading loss). In the vote, each expert's input has the weight exp(-rate times
+its fading mistakes).
 
-Answers are classes: 0 and 1 of one output, else the number of an output; or targets. By an input, values that are nearly equal
-are a tie, whose answer is the first class: neighbours often are as many for one label as for another, and rounding must not
-choose, which differs where a model is exported.
+Predictions are class indices (0 and 1 for one output, otherwise the index of the output), or targets. Values of an input that are
+nearly equal are a tie, which the first class wins: nearest neighbours often have as many votes for two labels, and rounding
+errors must not decide, because exported models round differently.
 """
 
 from __future__ import annotations
@@ -22,59 +22,61 @@ from streamsvm.core.memory.ensemble import ensemble_views
 from streamsvm.core.steps.iterates import EPSILON_INSENSITIVE, get_common_state
 from streamsvm.core.steps.newton import ROWS_PER_INVERSE, add_to_curvature, apply_ridge, invert_curvature
 
-#: The three that a model chooses from.
+#: The three ways to combine experts: the stacks, the vote, or the best expert.
 STACK, VOTES, BEST = 0, 1, 2
-#: The input that is the outcome of the votes, and the first one of an expert.
+#: The input with the result of the vote, and the first input of an expert.
 VOTE_INPUT, FIRST_INPUT = 1, 2
-#: The most rows that one counts as in fading sums, whatever its weight.
-MAX_ROW_COUNT = 10.0
-#: Rows of recent errors, and the largest share of one row in them.
+#: The largest weight of a row in fading sums.
+MAX_FADING_WEIGHT = 10.0
+#: The window of recent errors in rows, and the largest share of one row in them.
 ERROR_WINDOW, MAX_SHARE = 1000.0, 0.1
-#: An expert has the share exp(-rate times its fading mistakes) in the votes.
+#: The rate of the vote: an expert has the weight exp(-rate times its fading mistakes).
 VOTING_RATE = 0.1
 
-#: Values of an input that differ by no more are equal to its answer.
+#: Values of an input are tied if they differ by at most this.
 TIE_TOLERANCE = 2.0**-16
 
-_MEMORIES = (1.0 - 1.0 / 1000.0, 1.0 - 1.0 / 3000.0)  # the factor by which rows fade in each stack
-_LARGEST = 10.0  # size of a decision value, in standard deviations of the target
-_BEND = 1.5  # mean absolute errors up to which a row counts in full
+_FORGETTING_FACTORS = (1.0 - 1.0 / 1000.0, 1.0 - 1.0 / 3000.0)  # of the two stacks, per row
+_MAX_PREDICTION = 10.0  # in standard deviations of the target
+_HUBER_BEND = 1.5  # rows with a larger error, in mean absolute errors, have a smaller weight
 
 
 @compiled(inline=True)
 def clip_prediction(value: float) -> float:
-    """A decision value of a target, bounded."""
-    return min(max(value, -_LARGEST), _LARGEST)
+    """Clip a prediction of a target, in standard deviations."""
+    return min(max(value, -_MAX_PREDICTION), _MAX_PREDICTION)
 
 
 @compiled
-def average_votes(inputs: np.ndarray, mistakes: np.ndarray, end: int) -> float:
-    """The mean of the inputs of experts up to ``end``, bounded, which are weighed by exp(-rate times their fading errors)."""
-    fewest, total, voted = mistakes[FIRST_INPUT:end].min(), 0.0, 0.0
-    for m in range(FIRST_INPUT, end):
-        share = math.exp(-VOTING_RATE * (mistakes[m] - fewest))
+def average_votes(inputs: np.ndarray, mistakes: np.ndarray, n_inputs: int) -> float:
+    """Return the weighted mean of the clipped inputs of experts before input ``n_inputs``; weights decrease with their fading
+    errors.
+    """
+    min_mistakes, total, weighted_sum = mistakes[FIRST_INPUT:n_inputs].min(), 0.0, 0.0
+    for m in range(FIRST_INPUT, n_inputs):
+        share = math.exp(-VOTING_RATE * (mistakes[m] - min_mistakes))
         total += share
-        voted += share * clip_prediction(inputs[m])
-    return voted / total
+        weighted_sum += share * clip_prediction(inputs[m])
+    return weighted_sum / total
 
 
 @compiled(inline=True)
 def compute_robust_weight(error: float, mean_error: float) -> float:
-    """The weight of a row that is missed by ``error``, where ``mean_error`` is the mean absolute error; that row is in it."""
-    return 1.0 if error <= _BEND * mean_error else _BEND * mean_error / error
+    """Return the weight of a row with an error (Huber): 1 up to a multiple of the mean absolute error, then decreasing."""
+    return 1.0 if error <= _HUBER_BEND * mean_error else _HUBER_BEND * mean_error / error
 
 
 @compiled(inline=True)
 def compute_share(weight: float, rate: float) -> float:
-    """The share of a row in a recent error, in which a row of weight 1 has the share ``rate``."""
+    """Return the share of a row in a recent error: ``rate`` for a row of weight 1, in proportion to the weight, within limits."""
     return min(weight * rate, max(rate, MAX_SHARE))
 
 
 @compiled
-def find_best_input(errors: np.ndarray, end: int) -> int:
-    """The input of an expert, of those up to ``end``, with the least recent error."""
+def find_best_input(errors: np.ndarray, n_inputs: int) -> int:
+    """Return the index of the expert input with the smallest recent error, among the inputs before ``n_inputs``."""
     best = FIRST_INPUT
-    for m in range(FIRST_INPUT + 1, end):
+    for m in range(FIRST_INPUT + 1, n_inputs):
         if errors[m] < errors[best]:
             best = m
     return best
@@ -82,7 +84,7 @@ def find_best_input(errors: np.ndarray, end: int) -> int:
 
 @compiled
 def predict_class(inputs: np.ndarray, n_outputs: int, m: int) -> int:
-    """The answer by one input: the first class whose value is the largest, or nearly."""
+    """Return the class that input m predicts: the first class whose value is the largest, up to a tolerance."""
     if n_outputs == 1:
         return int(inputs[0, m] > TIE_TOLERANCE)
     largest = inputs[0, m]
@@ -95,40 +97,42 @@ def predict_class(inputs: np.ndarray, n_outputs: int, m: int) -> int:
 
 
 @compiled(inline=True)
-def _error_of(target: float, number: float, label: int, numbers: bool) -> float:
-    return abs(target - number) if numbers else (1.0 if label != target else 0.0)
+def _compute_error(target: float, prediction: float, label: int, regression: bool) -> float:
+    """Return the absolute error of a predicted target, or 1 for a wrong label and 0 for the right one."""
+    return abs(target - prediction) if regression else (1.0 if label != target else 0.0)
 
 
 @compiled
 def update_errors(block: np.ndarray, target: float, weight: float) -> None:
-    """Update the recent error of each input, and its fading mistakes, by the row's target or the number of its class.
+    """Update the recent error and the fading mistakes of each input with the row's target or class index.
 
-    A row counts as so many as it weighs, within bounds.
+    The row's weight multiplies its share, within limits.
     """
     v, c = ensemble_views(block), get_common_state(block)
-    n_outputs, numbers = v.header[0]["n_outputs"], c["loss"] == EPSILON_INSENSITIVE
-    rate, counted = compute_share(weight, 1.0 / min(c["t"] + 1.0, ERROR_WINDOW)), min(weight, MAX_ROW_COUNT)
+    n_outputs, regression = v.header[0]["n_outputs"], c["loss"] == EPSILON_INSENSITIVE
+    rate, fading_weight = compute_share(weight, 1.0 / min(c["t"] + 1.0, ERROR_WINDOW)), min(weight, MAX_FADING_WEIGHT)
     for m in range(FIRST_INPUT, v.header[0]["inputs"]):
-        error = _error_of(target, v.inputs[0, m], 0 if numbers else predict_class(v.inputs, n_outputs, m), numbers)
+        error = _compute_error(target, v.inputs[0, m], 0 if regression else predict_class(v.inputs, n_outputs, m), regression)
         v.errors[m] += rate * (error - v.errors[m])
-        v.mistakes[m] = v.mistakes[m] * (1.0 - 1.0 / ERROR_WINDOW) + counted * error
+        v.mistakes[m] = v.mistakes[m] * (1.0 - 1.0 / ERROR_WINDOW) + fading_weight * error
 
 
 @compiled
 def choose_combination(block: np.ndarray, target: float, weight: float) -> int:
-    """Update the recent errors of the stacks, the votes and the best expert, and choose: the stacks, unless another's error is
-    less by more than chance. A row counts as so many as it weighs, within bounds.
+    """Update the recent errors of stacks, vote and best expert, and return the combination to use.
+
+    It is the stacks, unless the error of another combination is smaller by more than chance.
     """
     v, c = ensemble_views(block), get_common_state(block)
-    errors, numbers = v.choice_errors, c["loss"] == EPSILON_INSENSITIVE
+    errors, regression = v.choice_errors, c["loss"] == EPSILON_INSENSITIVE
     rate = 1.0 / min(c["t"] + 1.0, ERROR_WINDOW)
     for i in range(3):
-        errors[i] += compute_share(weight, rate) * (_error_of(target, v.numbers[i], v.answers[i], numbers) - errors[i])
+        errors[i] += compute_share(weight, rate) * (_compute_error(target, v.numbers[i], v.answers[i], regression) - errors[i])
     chosen = STACK
     for i in range(1, 3):
         error = errors[chosen]
         limit = error * (1.0 - 0.5 * math.sqrt(rate))
-        if not numbers:
+        if not regression:
             limit = error - 0.5 * math.sqrt(max(error * (1.0 - error), 1e-4) * rate)
         if errors[i] < limit:
             chosen = i
@@ -136,33 +140,33 @@ def choose_combination(block: np.ndarray, target: float, weight: float) -> int:
 
 
 @compiled
-def update_stack(block: np.ndarray, i: int, row: np.ndarray, h: float, size: float, ridge: float, total: float) -> None:
-    """Let stack number i learn a row of inputs [m], by a step of Newton's method; see `newton`.
+def update_stack(block: np.ndarray, i: int, row: np.ndarray, h: float, step_size: float, ridge: float, total: float) -> None:
+    """Update the weights of stack number i by one Newton step on a row of inputs [m]; see `newton`.
 
-    ``h`` is the second derivative of the loss of the row, and ``size`` minus the first one; ``total`` as in
+    ``h`` is the second derivative of the loss of the row, ``step_size`` minus the first derivative; ``total`` as in
     `fill_initial_weights`.
     """
-    v, t, n, memory = ensemble_views(block), get_common_state(block)["t"], len(row), _MEMORIES[i]
+    v, t, n, forgetting_factor = ensemble_views(block), get_common_state(block)["t"], len(row), _FORGETTING_FACTORS[i]
     w, curvature, inverse, rows = v.weights[i], v.curvatures[i], v.inverses[i], v.row_inputs
-    add_to_curvature(curvature, inverse, row, n, h, memory, ridge, rows[1])
+    add_to_curvature(curvature, inverse, row, n, h, forgetting_factor, ridge, rows[1])
     for m in range(n):
-        w[m] += size * rows[1, m]
-    if (t + 8 + 16 * i) % ROWS_PER_INVERSE == 0:  # in turn, with those of experts, too
+        w[m] += step_size * rows[1, m]
+    if (t + 8 + 16 * i) % ROWS_PER_INVERSE == 0:  # on other rows than the other inverses
         invert_curvature(curvature, inverse, n, rows)
         fill_initial_weights(rows[0], total)
-        apply_ridge(inverse, w, rows[0], n, ROWS_PER_INVERSE * (1.0 - memory) * ridge, rows[1])
+        apply_ridge(inverse, w, rows[0], n, ROWS_PER_INVERSE * (1.0 - forgetting_factor) * ridge, rows[1])
 
 
 @compiled
 def fill_initial_weights(weights: np.ndarray, total: float) -> None:
-    """Fill in the weights before the first row, whose sum is ``total``: all experts' inputs count alike."""
+    """Fill in the weights before the first row: equal weights for all inputs of experts, with the sum ``total``."""
     for m in range(len(weights)):
         weights[m] = total / (len(weights) - FIRST_INPUT) if m >= FIRST_INPUT else 0.0
 
 
 @compiled
 def softmax(scores: np.ndarray, n_outputs: int) -> np.ndarray:
-    """Turn log odds into probabilities, in place; they are returned, too."""
+    """Turn log odds into probabilities, in place (softmax), and return them."""
     largest, total = scores[0], 0.0
     for k in range(1, n_outputs):
         largest = max(largest, scores[k])

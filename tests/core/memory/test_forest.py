@@ -25,7 +25,7 @@ def learn(store, n, seed=0, labels=3):
         v.labels[place] = int(v.row[0] + rng.integers(2)) % labels
         h["n_learned"] += 1
         forest._walk_trees(store.block)
-        forest._teach_trees(store.block, damping, place, int(v.labels[place]))
+        forest._update_leaves(store.block, damping, place, int(v.labels[place]))
         grow_tree(store.block, damping)
     return store
 
@@ -42,7 +42,7 @@ def learn_numbers(store, n, seed=0):
         h["n_learned"] += 1
         forest._walk_trees(store.block)
         for kind in range(2):
-            forest._teach_means(store.block, kind, float(v.numbers[kind, place]))
+            forest._update_means(store.block, kind, float(v.numbers[kind, place]))
         grow_tree(store.block, np.zeros(1))
     return store
 
