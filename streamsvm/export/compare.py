@@ -1,4 +1,4 @@
-"""Compares the answers of a program that was made smaller with those of the original one."""
+"""Compares the predictions of two programs, such as those of a model before and after quantisation."""
 
 from __future__ import annotations
 
@@ -10,38 +10,39 @@ from streamsvm.edge.predictor import Predictor
 from streamsvm.edge.program import Program
 from streamsvm.export.convert import make_program
 
-_MOST_CHANGED = 0.01  # of the labels
-#: Of numbers, in their deviations, root mean square. Errors of 30 % of the deviation, those of a good model, grow by 0.5 %.
-_MOST_AWAY = 0.03
+_MAX_CHANGED_LABELS = 0.01  # share of the rows
+#: Maximum root mean square difference of numbers, in standard deviations. If a good model has errors of 30 % of the standard
+#: deviation, they grow by 0.5 %.
+_MAX_RELATIVE_RMSE = 0.03
 
 
 class Comparison(NamedTuple):
-    """How the answers of two programs differ."""
+    """The differences between the predictions of two programs."""
 
     n_rows: int
-    """Number of the rows that were compared."""
+    """Number of rows that were compared."""
     n_changed_labels: int | None
-    """Number of the rows with another label; None of programs without labels."""
+    """Number of rows with a different label; None if the programs do not predict labels."""
     max_difference: float
-    """Largest difference: of a probability, of a decision value where there are none, of a number, or of an anomaly score."""
+    """Largest absolute difference of probabilities, of decision values if there are none, of numbers, or of anomaly scores."""
     quantity: str
-    """The kind of values that differ so much, in the plural, such as ``"probabilities"``."""
+    """The quantity of `max_difference`, in the plural, such as ``"probabilities"``."""
     relative_rmse: float | None
-    """Of numbers and scores, the root mean square difference, in deviations of those of the first program; None of labels."""
+    """Root mean square difference of numbers or anomaly scores, in standard deviations of the first's; None for labels."""
 
     @property
     def is_large(self) -> bool:
-        """Whether more than 1 % of the labels differ, or numbers by more than 3 % of their deviation."""
+        """Whether more than 1 % of the labels differ, or numbers by more than 3 % of their standard deviation."""
         if self.n_changed_labels is not None:
-            return self.n_changed_labels > _MOST_CHANGED * self.n_rows
-        return self.relative_rmse is not None and self.relative_rmse > _MOST_AWAY
+            return self.n_changed_labels > _MAX_CHANGED_LABELS * self.n_rows
+        return self.relative_rmse is not None and self.relative_rmse > _MAX_RELATIVE_RMSE
 
     @property
     def warning(self) -> str:
-        """The limit beyond which differences are large, as a sentence that says that they are."""
+        """A sentence to warn of large differences, with the limit that they exceed."""
         if self.n_changed_labels is not None:
-            return f"over {100.0 * _MOST_CHANGED:g}% of labels differ"
-        return f"{self.quantity} differ by more than {100.0 * _MOST_AWAY:g}% of their deviation"
+            return f"over {100.0 * _MAX_CHANGED_LABELS:g}% of labels differ"
+        return f"{self.quantity} differ by more than {100.0 * _MAX_RELATIVE_RMSE:g}% of their deviation"
 
     def __str__(self) -> str:
         if self.n_changed_labels is None:
@@ -54,20 +55,20 @@ class Comparison(NamedTuple):
 
 
 def compare_programs(program: Any, other: Any, X: Any, *, single: bool = False) -> Comparison:
-    """Compare the answers of two programs on rows, both computed by numpy.
+    """Compare the predictions of two programs on rows, both computed with numpy.
 
-    Code in C answers as numpy does, but for rounding to float32 while it computes.
+    Exported C predicts as numpy does, except for its rounding to float32.
 
     Parameters
     ----------
     program
         A model, or its program from `make_program`.
     other
-        What was made of it, such as by `quantise_program` or `reduce_program`, or another model of the same labels.
+        A program made from it, such as by `quantise_program` or `reduce_program`, or another model of the same labels.
     X
         Rows, an array [n, columns] in the order of the columns of a program, or a frame with columns of these names.
     single
-        Whether the other program is given the rows in float32, as C takes them.
+        Whether to round the rows to float32 for the other program, because C takes rows in float32.
 
     Returns
     -------
@@ -76,7 +77,7 @@ def compare_programs(program: Any, other: Any, X: Any, *, single: bool = False) 
     Raises
     ------
     ValueError
-        X has no rows or another number of columns, or holds something that is not a number; or the two have other labels.
+        X has no rows, another number of columns, or a value that is not a number; or the programs have different labels.
 
     Notes
     -----
@@ -91,26 +92,26 @@ def compare_programs(program: Any, other: Any, X: Any, *, single: bool = False) 
     >>> for value in range(20):
     ...     model.learn_one({"a": value}, value > 9)
     >>> program = make_program(model)
-    >>> found = compare_programs(program, quantise_program(program, bits=16), [[0.0], [7.5], [19.0]])
-    >>> found.n_rows, found.n_changed_labels, found.quantity, found.is_large
+    >>> comparison = compare_programs(program, quantise_program(program, bits=16), [[0.0], [7.5], [19.0]])
+    >>> comparison.n_rows, comparison.n_changed_labels, comparison.quantity, comparison.is_large
     (3, 0, 'probabilities', False)
     """
-    program, other = (some if isinstance(some, Program) else make_program(some) for some in (program, other))
+    program, other = (model if isinstance(model, Program) else make_program(model) for model in (program, other))
     if (program.answer.kind, program.answer.labels) != (other.answer.kind, other.answer.labels):
-        raise ValueError("there is no comparison of programs with other labels, or of labels with numbers")
-    before, after = Predictor(program), Predictor(other)
-    rows = before._read_matrix(X)
+        raise ValueError("programs can only be compared if both predict numbers, or the same labels")
+    predictors = Predictor(program), Predictor(other)
+    rows = predictors[0]._read_matrix(X)
     if not len(rows):
-        raise ValueError("there are no rows to compare programs on: give at least one")
+        raise ValueError("there are no rows to compare programs on: X must have at least one")
     with np.errstate(over="ignore"):
-        given = rows.astype(np.float32).astype(np.float64) if single else rows
-    answers, others = before.predict_many(rows), after.predict_many(given)
-    if before.kind != "class":
-        spread = float(answers.std())
-        away = float(np.sqrt(np.square(others - answers).mean())) / spread if spread > 0.0 else None
-        unit = "anomaly scores" if before.kind == "anomaly" else "numbers"
-        return Comparison(len(rows), None, float(np.abs(others - answers).max()), unit, away)
-    asked = (each.predict_proba_many if program.answer.calibration else each.decision_function_many for each in (before, after))
-    values = [ask(some) for ask, some in zip(asked, (rows, given), strict=True)]
-    unit = "probabilities" if program.answer.calibration else "decision values"
-    return Comparison(len(rows), int((answers != others).sum()), float(np.abs(values[1] - values[0]).max()), unit, None)
+        inputs = rows, rows.astype(np.float32).astype(np.float64) if single else rows
+    before, after = (predictor.predict_many(part) for predictor, part in zip(predictors, inputs, strict=True))
+    if program.answer.kind != "class":
+        deviation = float(before.std())
+        relative_rmse = float(np.sqrt(np.square(after - before).mean())) / deviation if deviation > 0.0 else None
+        quantity = "anomaly scores" if program.answer.kind == "anomaly" else "numbers"
+        return Comparison(len(rows), None, float(np.abs(after - before).max()), quantity, relative_rmse)
+    quantity = "probabilities" if program.answer.calibration else "decision values"
+    method = "predict_proba_many" if program.answer.calibration else "decision_function_many"
+    values = [getattr(predictor, method)(part) for predictor, part in zip(predictors, inputs, strict=True)]
+    return Comparison(len(rows), int((before != after).sum()), float(np.abs(values[1] - values[0]).max()), quantity, None)

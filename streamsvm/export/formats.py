@@ -1,4 +1,4 @@
-"""Models as files: saved with the program by which they predict elsewhere, or exported as C, ONNX, JSON, or for numpy."""
+"""Writes models to files: saves them, and exports them as C, ONNX, JSON, or for numpy."""
 
 from __future__ import annotations
 
@@ -19,40 +19,40 @@ from streamsvm.files.container import DTYPES, ModelFileError, pack_container
 from streamsvm.files.messages import short_repr
 from streamsvm.files.model_file import is_model, serialize_parts, write_file
 
-#: The forms, and what their writers may be told.
+#: The export formats, and the options of each.
 FORMATS: Mapping[str, frozenset[str]] = {
     "c": frozenset({"bits"}),
     "onnx": frozenset({"inputs"}),
     "numpy": frozenset(),
     "json": frozenset(),
 }
-_NAME = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.-]{0,99}")
-_DTYPES = {dtype: name for name, dtype in DTYPES.items()}
+_FILE_NAME = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.-]{0,99}")
+_DTYPE_NAMES = {dtype: name for name, dtype in DTYPES.items()}
 
 
 def export(
     model: Any, to: str, out: str | Path, name: str = "model", *, max_bytes: int | None = None, X: Any = None, **options: Any
 ) -> list[Path]:
-    """Write a model in a form that predicts without streamsvm.
+    """Export a model to files that predict without streamsvm.
 
     Parameters
     ----------
     model
-        A learner, a fitted machine, a pipeline with one at its end, or a `Program`.
+        A learner, a fitted machine, a pipeline that ends with one, or a `Program`.
     to
-        The form. ``"c"``: NAME.h and NAME.c, C99 without any library. ``"onnx"``: NAME.onnx. ``"numpy"``:
+        The format. ``"c"``: NAME.h and NAME.c, C99 without any library. ``"onnx"``: NAME.onnx. ``"numpy"``:
         NAME.safetensors, which `streamsvm.edge.load` reads. ``"json"``: NAME.json, the program as text.
     out
-        Path of the folder, which is created if it does not exist.
+        Path of the folder. It is created if it does not exist.
     name
         Name of the files, and of the functions in C.
     max_bytes
         Maximum bytes of the tables in C. If they have more, `streamsvm.export.reduce.reduce_program` makes the model smaller, and
         the file says what that cost. None sets no limit.
     X
-        Rows on which a smaller model has to decide as before.
+        Rows on which a smaller model must predict as before, for `reduce_program`.
     options
-        Options of the form. For C: ``bits``, as in `streamsvm.export.c.write_c`. For ONNX: ``inputs``, as in
+        Options of the format. For C: ``bits``, as in `streamsvm.export.c.write_c`. For ONNX: ``inputs``, as in
         `streamsvm.export.onnx.write_onnx`.
 
     Returns
@@ -63,13 +63,13 @@ def export(
     Raises
     ------
     ExportError
-        The model has no such form, or the files cannot be written there; the message says why.
+        The model cannot be exported in this format, or the files cannot be written; the message names the reason.
 
     Warns
     -----
     UserWarning
-        A feature has a mean so large beside its deviations that these are lost in float32, in which C takes rows, and ONNX with
-        ``inputs="float"``.
+        The mean of a feature is so large, compared with its standard deviation, that float32 loses the differences of its values.
+        C takes rows in float32, and so does ONNX with ``inputs="float"``.
 
     Examples
     --------
@@ -82,15 +82,15 @@ def export(
     ('model.safetensors', 'yes')
     """
     if to not in FORMATS:
-        raise ExportError(f"there is no form {to!r:.40}: {', '.join(FORMATS)} are the forms")
+        raise ExportError(f"unknown format {to!r:.40}: the formats are {', '.join(FORMATS)}")
     if unknown := options.keys() - FORMATS[to]:
-        known = f"it takes {', '.join(sorted(FORMATS[to]))}" if FORMATS[to] else "it takes no options"
-        raise ExportError(f"{min(unknown)} means nothing for {to}: {known}")
-    if not _NAME.fullmatch(name):
-        raise ExportError(f"{name!r:.100} is no name of a file: give letters, digits, _, - and .")
+        supported = f"it has {', '.join(sorted(FORMATS[to]))}" if FORMATS[to] else "it has no options"
+        raise ExportError(f"{min(unknown)} is not an option of the format {to}: {supported}")
+    if not _FILE_NAME.fullmatch(name):
+        raise ExportError(f"invalid file name {name!r:.100}: use letters, digits, _, - and .")
     program, folder = model if isinstance(model, Program) else make_program(model), Path(out)
     if to == "c" or options.get("inputs") == "float":
-        _warn_of_lost(program, to)
+        _warn_of_float32(program, to)
     if max_bytes is not None:
         from streamsvm.export.reduce import reduce_program  # noqa: PLC0415 - scikit-learn takes a second
 
@@ -107,7 +107,7 @@ def export(
 
             write_onnx(program, files[0], **options)
         else:
-            write_file(files[0], _container_bytes(program) if to == "numpy" else _json_bytes(program))
+            write_file(files[0], _serialise_container(program) if to == "numpy" else _serialise_json(program))
         return files
     except OSError as error:
         raise ExportError(f"{error.filename or folder}: {error.strerror}") from error
@@ -116,61 +116,63 @@ def export(
 
 
 def list_files(to: str, out: str | Path, name: str) -> list[Path]:
-    """Return the files that `export` writes in a form."""
+    """Return the paths of the files that `export` writes in a format."""
     suffixes = {"c": ("h", "c"), "numpy": ("safetensors",)}.get(to, (to,))
     return [Path(out) / f"{name}.{suffix}" for suffix in suffixes]
 
 
-def _warn_of_lost(program: Program, to: str) -> None:
-    """Warn of features that float32 rounds to a part of their deviations."""
-    if lost := find_fields_lost_in_float32(program):
+def _warn_of_float32(program: Program, to: str) -> None:
+    """Warn of features whose differences float32 rounds too much."""
+    if fields := find_fields_lost_in_float32(program):
+        names = ", ".join(map(short_repr, fields[:5])) + ", ..." * (len(fields) > 5)
         warnings.warn(
-            f"{to} takes rows in float32, which lose the differences of {', '.join(map(short_repr, lost[:5]))}"
-            f"{', ...' * (len(lost) > 5)}: the mean is far larger than the deviations. Learn the feature less an offset, or "
-            "predict with numpy, json or onnx, whose rows can be float64",
+            f"{to} takes rows in float32, which lose the differences of {names}: the mean is far larger than the standard "
+            "deviation. Subtract an offset from the feature before learning, or predict with numpy, json or onnx, whose rows can "
+            "be float64",
             stacklevel=3,
         )
 
 
-def _container_bytes(program: Program) -> bytes:
+def _serialise_container(program: Program) -> bytes:
     text, arrays = program.serialise()
     return pack_container(arrays, {"kind": "program", PROGRAM_KEY: text})
 
 
-def _json_bytes(program: Program) -> bytes:
+def _serialise_json(program: Program) -> bytes:
     text, arrays = program.serialise()
     saved = json.loads(text)
     saved["format"] = "streamsvm program"
-    for places in (*(step["arrays"] for step in saved["steps"]), *saved.get("tables", ())):
-        places.update({key: _as_json(arrays[place]) for key, place in places.items()})
+    # The JSON refers to arrays by key. Replace each key by the array itself.
+    for references in (*(step["arrays"] for step in saved["steps"]), *saved.get("tables", ())):
+        references.update({name: _array_to_json(arrays[key]) for name, key in references.items()})
     return json.dumps(saved, separators=(",", ":"), allow_nan=False).encode()
 
 
-def _as_json(array: np.ndarray) -> dict[str, Any]:
-    """Return an array as its type, its shape and its numbers in a row, with as few digits as tell them apart in their type."""
+def _array_to_json(array: np.ndarray) -> dict[str, Any]:
+    """Return an array as its dtype, shape and flat numbers, which have as few digits as restore them exactly."""
     numbers = array.ravel().tolist() if array.dtype != np.float32 else [float(str(number)) for number in array.ravel()]
-    return {"dtype": _DTYPES[array.dtype.newbyteorder("<")], "shape": list(array.shape), "data": numbers}
+    return {"dtype": _DTYPE_NAMES[array.dtype.newbyteorder("<")], "shape": list(array.shape), "data": numbers}
 
 
 def save(model: Any, path: str | Path, trusted: bool = False) -> None:
     """Save a model, or a pipeline with one, to a file. The file is written completely or not at all.
 
     `streamsvm.load` reads it back, and the model continues learning. `streamsvm.edge.load` reads it where there is only numpy,
-    and predicts. A model that has no form for that is saved without it, and the file says why.
+    and predicts. A model that cannot be exported can still be saved: the file has the reason in place of the program.
 
     Parameters
     ----------
     model
-        Any estimator of streamsvm or river, or a pipeline of them.
+        An estimator of streamsvm or river, or a pipeline of them.
     path
         Path of the file; an existing file is replaced.
     trusted
-        Whether the file may hold classes and functions of your own. To load such a file, you have to trust it.
+        Whether the file may contain classes and functions of your own. To load such a file, one has to trust it.
 
     Raises
     ------
     ModelFileError
-        The model holds something that a file cannot hold, or the file cannot be written.
+        The model contains an object that a file cannot hold, or the file cannot be written.
 
     Examples
     --------
@@ -184,7 +186,7 @@ def save(model: Any, path: str | Path, trusted: bool = False) -> None:
     """
     path = Path(path)
     if not is_model(model):
-        raise ModelFileError(f"{path} was not written: a {type(model).__name__} is no model")
+        raise ModelFileError(f"{path} was not written: a {type(model).__name__} is not a model of streamsvm or river")
     try:
         text, arrays = make_program(model).serialise()
         strings = {PROGRAM_KEY: text}

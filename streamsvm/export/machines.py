@@ -1,4 +1,4 @@
-"""Programs of fitted batch and linear machines, which have scikit-learn's conventions."""
+"""Converts fitted batch and linear machines, which are scikit-learn estimators, to programs."""
 
 from __future__ import annotations
 
@@ -16,16 +16,16 @@ from streamsvm.core.kernels import KERNELS, SIGMOID
 from streamsvm.edge.program import Answer, Column, ExportError, Program
 from streamsvm.linear.fit import OutOfCoreLinear
 
-_KERNELS = {number: name for name, number in KERNELS.items()} | {SIGMOID: "sigmoid"}
+_KERNEL_NAMES = {number: name for name, number in KERNELS.items()} | {SIGMOID: "sigmoid"}
 
 
 def make_machine_program(model: Any) -> Program:
-    """Return the program of a fitted machine; an ExportError where it is not fitted, or has no such form."""
+    """Convert a fitted machine to a program. Raises ExportError if it is not fitted, or cannot be exported."""
     try:
         check_is_fitted(model)
     except NotFittedError:
         raise ExportError("it has not learned yet: there is nothing to predict by") from None
-    if isinstance(model, KernelMachine) and model._kernel.kind not in _KERNELS:
+    if isinstance(model, KernelMachine) and model._kernel.kind not in _KERNEL_NAMES:
         raise ExportError(f"a {type(model).__name__} with kernel={model.kernel!r:.80} cannot be exported: named kernels can")
     names = getattr(model, "feature_names_in_", None)
     names = list(range(model.n_features_in_)) if names is None else [str(name) for name in names]
@@ -37,30 +37,32 @@ def make_machine_program(model: Any) -> Program:
         weights, biases = np.atleast_2d(model.coef_), np.atleast_1d(model.intercept_)
         value = program.add("linear", value, weights=weights.astype(np.float64), biases=biases.astype(np.float64))
     else:
-        raise ExportError(f"a {type(model).__name__} has no form that predicts without streamsvm")
-    program.answer = _answer_of(program, model, value)
+        raise ExportError(f"a {type(model).__name__} cannot be exported")
+    program.answer = _make_answer(program, model, value)
     return program
 
 
 def _add_expansion(program: Program, value: int, model: KernelMachine) -> int:
+    """Add the kernel expansion of a machine, or the forest of its local expansions; return the index of the decision values."""
     kernel = model._kernel
     vectors = model.support_vectors_
     vectors = vectors.toarray() if sparse.issparse(vectors) else np.ascontiguousarray(vectors)
-    given: dict[str, Any] = {
+    kernel_arguments: dict[str, Any] = {
         "vectors": vectors,
-        "kind": _KERNELS[kernel.kind],
+        "kind": _KERNEL_NAMES[kernel.kind],
         "gamma": float(kernel.gamma),
         "coef0": float(kernel.coef0),
         "degree": int(kernel.degree),
     }
     if model._is_expansion:
-        value = program.add("kernel", value, **given)
+        value = program.add("kernel", value, **kernel_arguments)
         return program.add("linear", value, weights=model._coefficients, biases=model._intercepts)
-    value = program.add("trees", value, **given, **model._forest._asdict())
+    value = program.add("trees", value, **kernel_arguments, **model._forest._asdict())
     return program.add("linear", value, weights=np.eye(len(model._intercepts)), biases=model._intercepts)
 
 
-def _answer_of(program: Program, model: Any, value: int) -> Answer:
+def _make_answer(program: Program, model: Any, value: int) -> Answer:
+    """Return the answer for the decision values of a machine, whose index is ``value``; one-vs-one classifiers add steps."""
     if is_outlier_detector(model):
         return Answer("class", value, value, (-1, 1), at_zero=1)
     if not is_classifier(model):

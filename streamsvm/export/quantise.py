@@ -1,4 +1,4 @@
-"""Vectors as whole numbers of 16 or 8 bits, with a unit and a middle for each feature, and coefficients that make up for it."""
+"""Quantises programs: vectors become 16- or 8-bit integers, and coefficients are refitted to the rounded vectors."""
 
 from __future__ import annotations
 
@@ -12,21 +12,21 @@ from streamsvm.edge.operations import compute_kernel_values
 from streamsvm.edge.program import ExportError, Program
 from streamsvm.edge.step import MAX_NUMBERS_AT_ONCE, Step, dequantise_vectors
 
-_LEAST_UNIT = 1e-19  # whose square float has, and which makes of no row of up to 1e18 a number that it has not
-_TYPES = {16: np.int16, 8: np.int8}
-_MOST_REFITTED = 5000  # vectors whose coefficients are fitted: a matrix of kernel values has 200 MB then
-_RIDGE = 1e-9  # of the diagonal: vectors that were rounded to the same numbers share what they have to make up for
-_MOST_LOST = 0.1  # of the norm: up to there, 1 % of labels change, or numbers by less than a tenth of their deviation
+_MIN_SCALE = 1e-19  # a smaller one has a square below float32's range, or makes rows of up to 1e18 overflow
+_DTYPES = {16: np.int16, 8: np.int8}
+_MAX_REFITTED_VECTORS = 5000  # the kernel matrix of the refit has 200 MB then
+_RIDGE = 1e-9  # relative to the diagonal: vectors that are rounded to the same integers share a correction
+_MAX_LOSS = 0.1  # of the norm: up to here, 1 % of labels change, or numbers by less than a tenth of their standard deviation
 
 
 def quantise_program(program: Program, bits: int) -> Program:
-    """Return a program whose vectors are whole numbers of few bits, times a unit for each feature.
+    """Return a program whose vectors are integers of few bits, multiplied by a scale per feature.
 
-    The unit of a feature is its largest size in the vectors, divided by 32,767 or 127. Of a Gaussian kernel it is half the range
-    of the feature, divided by the same, and numbers count from the middle of the range. The coefficients are then fitted so that
-    the sum of the kernel values is the nearest one to what it was, in the space of the kernel. Vectors of trees and of random
-    Fourier features stay as they are. Rows that vote as neighbours have 16 bits at least, because no coefficient makes up for
-    their rounding.
+    The scale of a feature is the largest absolute value in the vectors, divided by 32,767 or 127. For a Gaussian kernel, the
+    integers count from the middle of the feature's range, and the scale is half the range, divided by the same. The coefficients
+    are then refitted, so that the kernel expansion is as close as possible to the original one in the space of the kernel.
+    Vectors of trees and of random Fourier features are not quantised. Rows that vote as nearest neighbours have at least 16
+    bits, because they have no coefficients that could make up for their rounding.
 
     Parameters
     ----------
@@ -38,13 +38,12 @@ def quantise_program(program: Program, bits: int) -> Program:
     Raises
     ------
     ExportError
-        There is no such number of bits, or the sums of a kernel lose their shape: more than a tenth of their norm in the space of
-        the kernel.
+        ``bits`` has another value, or a kernel expansion changes by more than a tenth of its norm in the space of the kernel.
 
     Notes
     -----
-    O(m^2 (m + features)) for m vectors. Coefficients of a sigmoid kernel, which is no product in a space, and of more than 5,000
-    vectors stay as they are.
+    O(m^2 (m + features)) for m vectors. The coefficients are not refitted for a sigmoid kernel, which is not positive definite,
+    and for more than 5,000 vectors.
 
     Examples
     --------
@@ -57,101 +56,104 @@ def quantise_program(program: Program, bits: int) -> Program:
     >>> quantise_program(program, bits=8).nbytes < program.nbytes
     True
     """
-    if bits not in (32, *_TYPES):
+    if bits not in (32, *_DTYPES):
         raise ExportError(f"bits must be 32, 16 or 8, not {bits!r}")
-    made = _refitted_program(program, round_vectors(program, bits))
-    _refuse_lossy(program, made, bits)
-    return made
+    refitted = _refit_coefficients(program, round_vectors(program, bits))
+    _check_loss(program, refitted, bits)
+    return refitted
 
 
 def round_vectors(program: Program, bits: int) -> Program:
-    """Return a program with rounded vectors, and coefficients as they were: as many bytes as `quantise_program` gives it."""
+    """Return a program with quantised vectors and the original coefficients; its size is that of `quantise_program`'s result."""
     return program.with_steps(
-        step if bits == 32 or step.op not in ("kernel", "neighbours") else _rounded_step(step, bits) for step in program.steps
+        step if bits == 32 or step.op not in ("kernel", "neighbours") else _round_step(step, bits) for step in program.steps
     )
 
 
-def _rounded_step(step: Step, bits: int) -> Step:
-    bits, given = bits if step.op == "kernel" else 16, step.arrays["vectors"]
-    if given.dtype.kind == "i" and 8 * given.itemsize <= bits:
+def _round_step(step: Step, bits: int) -> Step:
+    """Return a step with quantised vectors, unless they already have so few bits."""
+    bits, stored = bits if step.op == "kernel" else 16, step.arrays["vectors"]
+    if stored.dtype.kind == "i" and 8 * stored.itemsize <= bits:
         return step
     vectors, arrays = dequantise_vectors(step), dict(step.arrays)
-    if len(vectors) and step.options.get("kind") == "rbf":  # of a product, that of the middle would have to be added
+    # A Gaussian kernel ignores a shift of rows and vectors. For kernels of products, a center would need a correction term.
+    if len(vectors) and step.options.get("kind") == "rbf":
         arrays["center"] = (0.5 * vectors.min(axis=0) + 0.5 * vectors.max(axis=0)).astype(np.float32).astype(np.float64)
         vectors = vectors - arrays["center"]
-    unit = np.abs(vectors).max(axis=0, initial=0.0) / (2 ** (bits - 1) - 1)
-    unit[unit < _LEAST_UNIT] = 1.0  # of a feature that is the same in all vectors, or as good as that
-    numbers = np.rint(vectors / unit).astype(_TYPES[bits])
-    return replace(step, arrays={**arrays, "vectors": numbers, "scale": unit})
+    scale = np.abs(vectors).max(axis=0, initial=0.0) / (2 ** (bits - 1) - 1)
+    scale[scale < _MIN_SCALE] = 1.0  # the feature is (nearly) the same in all vectors
+    integers = np.rint(vectors / scale).astype(_DTYPES[bits])
+    return replace(step, arrays={**arrays, "vectors": integers, "scale": scale})
 
 
-class _Sums:
-    """The sums of a kernel's values, by the ``linear`` step with the number ``number``, in a program and in another one."""
+class _ExpansionPair:
+    """A kernel expansion (the ``linear`` step with the value ``number``, and its kernel) in a program and in a changed one."""
 
-    def __init__(self, program: Program, other: Program, number: int) -> None:
-        before, after = (some.steps[number - 1].arrays["weights"] for some in (program, other))
-        self.step, self.moved = (some.steps[program.steps[number - 1].inputs[0] - 1] for some in (program, other))
-        self.weights, self.others = before, after
-        self.vectors, self.moved_vectors = dequantise_vectors(self.step), dequantise_vectors(self.moved)
+    def __init__(self, program: Program, changed: Program, number: int) -> None:
+        self.weights, self.new_weights = (p.steps[number - 1].arrays["weights"] for p in (program, changed))
+        self.kernel, self.new_kernel = (p.steps[program.steps[number - 1].inputs[0] - 1] for p in (program, changed))
+        self.vectors, self.new_vectors = dequantise_vectors(self.kernel), dequantise_vectors(self.new_kernel)
 
-    def changes(self, X: np.ndarray) -> np.ndarray:
-        """Return what the sums at rows X [n, width] lack of what they were, float64 [n, outputs]."""
-        return _step_values(self.step, self.vectors, self.weights, X) - _step_values(
-            self.moved, self.moved_vectors, self.others, X
+    def compute_differences(self, X: np.ndarray) -> np.ndarray:
+        """Return the original expansion minus the changed one at rows X [n, width], float64 [n, outputs]."""
+        return _evaluate_expansion(self.kernel, self.vectors, self.weights, X) - _evaluate_expansion(
+            self.new_kernel, self.new_vectors, self.new_weights, X
         )
 
-    def norms(self) -> np.ndarray:
-        """Return how far the sums are from what they were in the space of the kernel, float64 [outputs], rounding included."""
-        squares = (self.weights * self.changes(self.vectors).T).sum(axis=1)
-        squares -= (self.others * self.changes(self.moved_vectors).T).sum(axis=1)
-        sizes = np.abs(self.weights).sum(axis=1) + np.abs(self.others).sum(axis=1)
+    def compute_norms(self) -> np.ndarray:
+        """Return the norm of the difference in the space of the kernel, plus a bound on its rounding error, float64 [outputs]."""
+        squares = (self.weights * self.compute_differences(self.vectors).T).sum(axis=1)
+        squares -= (self.new_weights * self.compute_differences(self.new_vectors).T).sum(axis=1)
+        sizes = np.abs(self.weights).sum(axis=1) + np.abs(self.new_weights).sum(axis=1)
         return np.asarray(np.sqrt(np.maximum(squares, 0.0) + np.finfo(np.float64).eps * np.square(sizes)))
 
 
-def _step_values(step: Step, vectors: np.ndarray, weights: np.ndarray, X: np.ndarray) -> np.ndarray:
-    values, size = np.empty((len(X), len(weights))), max(MAX_NUMBERS_AT_ONCE // max(len(vectors), 1), 1)
-    for begin in range(0, len(X), size):
-        values[begin : begin + size] = compute_kernel_values(step, vectors, X[begin : begin + size]) @ weights.T
+def _evaluate_expansion(kernel: Step, vectors: np.ndarray, weights: np.ndarray, X: np.ndarray) -> np.ndarray:
+    """Return a kernel expansion at rows X, without biases, float64 [n, outputs]."""
+    values, chunk_rows = np.empty((len(X), len(weights))), max(MAX_NUMBERS_AT_ONCE // max(len(vectors), 1), 1)
+    for start in range(0, len(X), chunk_rows):
+        chunk = slice(start, start + chunk_rows)
+        values[chunk] = compute_kernel_values(kernel, vectors, X[chunk]) @ weights.T
     return values
 
 
-def _moved_sums(program: Program, other: Program) -> Iterator[tuple[int, _Sums]]:
-    """Give the sums of kernels whose vectors have moved, with the numbers of their values."""
+def _iter_changed_expansions(program: Program, changed: Program) -> Iterator[tuple[int, _ExpansionPair]]:
+    """Yield the kernel expansions whose vectors differ between two programs, with the indices of their values."""
     for number, reader in enumerate(program.steps, 1):
-        place = reader.inputs[0] - 1
-        if reader.op == "linear" and place >= 0 and program.steps[place].op == "kernel":
-            found = _Sums(program, other, number)
-            if (found.vectors != found.moved_vectors).any():
-                yield number, found
+        input_step = reader.inputs[0] - 1
+        if reader.op == "linear" and input_step >= 0 and program.steps[input_step].op == "kernel":
+            pair = _ExpansionPair(program, changed, number)
+            if (pair.vectors != pair.new_vectors).any():
+                yield number, pair
 
 
-def _refitted_program(program: Program, made: Program) -> Program:
-    """Return a program with other coefficients, by which its sums are the projections of what they were.
+def _refit_coefficients(program: Program, rounded: Program) -> Program:
+    """Return a program with rounded vectors and new coefficients: its expansions are projections of the original ones.
 
-    The changes of the sums at the moved vectors are what the changes of the coefficients have to make up for: what is left is
-    orthogonal to the kernels at all moved vectors.
+    The differences at the rounded vectors determine the corrections of the coefficients. What remains of the difference is
+    orthogonal to the kernel functions of all rounded vectors.
     """
-    steps = list(made.steps)
-    for number, sums in _moved_sums(program, made):
-        if sums.step.options["kind"] == "sigmoid" or len(sums.vectors) > _MOST_REFITTED:
+    steps = list(rounded.steps)
+    for number, pair in _iter_changed_expansions(program, rounded):
+        if pair.kernel.options["kind"] == "sigmoid" or len(pair.vectors) > _MAX_REFITTED_VECTORS:
             continue
-        G = compute_kernel_values(sums.moved, sums.moved_vectors, sums.moved_vectors)
+        G = compute_kernel_values(pair.new_kernel, pair.new_vectors, pair.new_vectors)
         G[np.diag_indices(len(G))] *= 1.0 + _RIDGE
-        G[np.diag_indices(len(G))] += np.finfo(np.float64).tiny  # of a vector of zeros in a product
-        more = np.linalg.solve(G, sums.changes(sums.moved_vectors))
-        weights = np.ascontiguousarray(sums.weights + more.T)
+        G[np.diag_indices(len(G))] += np.finfo(np.float64).tiny  # a zero vector has a zero row in a kernel of products
+        corrections = np.linalg.solve(G, pair.compute_differences(pair.new_vectors))
+        weights = np.ascontiguousarray(pair.weights + corrections.T)
         steps[number - 1] = replace(steps[number - 1], arrays={**steps[number - 1].arrays, "weights": weights})
-    return made.with_steps(steps)
+    return rounded.with_steps(steps)
 
 
-def _refuse_lossy(program: Program, made: Program, bits: int) -> None:
-    """Raise an ExportError if the sums of a kernel are others than they were; a sigmoid kernel has no norm that would tell."""
-    for _, sums in _moved_sums(program, made):
-        before = (sums.weights * _step_values(sums.step, sums.vectors, sums.weights, sums.vectors).T).sum()
-        lost = math.sqrt(np.square(sums.norms()).sum() / max(float(before), np.finfo(np.float64).tiny))
-        if sums.step.options["kind"] != "sigmoid" and lost > _MOST_LOST:
-            share, more = 100.0 * min(lost, 1.0), 16 if bits == 8 else 32
+def _check_loss(program: Program, quantised: Program, bits: int) -> None:
+    """Raise ExportError if a kernel expansion has changed too much; a sigmoid kernel has no norm to measure that by."""
+    for _, pair in _iter_changed_expansions(program, quantised):
+        before = (pair.weights * _evaluate_expansion(pair.kernel, pair.vectors, pair.weights, pair.vectors).T).sum()
+        loss = math.sqrt(np.square(pair.compute_norms()).sum() / max(float(before), np.finfo(np.float64).tiny))
+        if pair.kernel.options["kind"] != "sigmoid" and loss > _MAX_LOSS:
+            percent, more_bits = 100.0 * min(loss, 1.0), 16 if bits == 8 else 32
             raise ExportError(
-                f"vectors of {bits} bits would lose {share:.0f}% of a kernel's sums, as they do where a value of "
-                f"a feature is far from all others: ask for {more} bits, or learn with scaling"
+                f"vectors of {bits} bits would lose {percent:.0f}% of a kernel's sums, as they do where a value of "
+                f"a feature is far from all others: ask for {more_bits} bits, or learn with scaling"
             )

@@ -1,4 +1,4 @@
-"""Programs made smaller: fewer vectors, until the tables in C have no more than so many bytes."""
+"""Makes programs smaller: fewer vectors (reduced sets), so that the tables of the exported C fit a number of bytes."""
 
 from __future__ import annotations
 
@@ -18,13 +18,13 @@ from streamsvm.export.c.text import names_bytes
 from streamsvm.export.c.writer import count_table_bytes
 from streamsvm.export.quantise import quantise_program, round_vectors
 
-_SHRINKING = "kernel", "neighbours"
-_PLACES = "scale", "center"  # of vectors that are whole numbers
-_ROWS_A_VECTOR, _LEAST_ROWS, _MOST_ROWS = 20, 5000, 20_000  # of least squares
+_SHRINKABLE = "kernel", "neighbours"  # operations whose number of vectors can be reduced
+_QUANTISATION = "scale", "center"  # arrays that only quantised vectors have
+_ROWS_PER_VECTOR, _MIN_ROWS, _MAX_ROWS = 20, 5000, 20_000  # rows for least squares
 
 
 class Reduction(NamedTuple):
-    """A program that was made smaller, and what that cost."""
+    """A program that was made smaller, and the loss of accuracy."""
 
     program: Program
     n_vectors: tuple[int, int]
@@ -32,9 +32,9 @@ class Reduction(NamedTuple):
     table_bytes: int
     """Bytes of the tables in C."""
     label_agreement: float | None
-    """Share of the given rows whose label is the same as before; None without rows or labels."""
+    """Share of the rows X for which the label is the same as before; None without rows or labels."""
     rmse: float | None
-    """Root mean square difference of the decision values on the given rows; None without rows."""
+    """Root mean square difference of the decision values on the rows X; None without rows."""
 
     def __str__(self) -> str:
         before, after = self.n_vectors
@@ -51,28 +51,28 @@ def reduce_program(
 ) -> Reduction:
     """Make a program small enough that its tables in C take at most ``max_bytes``.
 
-    It chooses vectors that are far from each other, those of large coefficients first, moves them so that decision values on
-    rows stay as they were, fits their coefficients by least squares, and rounds the vectors to ``bits`` (`quantise_program`).
-    Rows near the boundary count most. The kernels of an ensemble lose the same share of their vectors each, and its memory the
-    same share of the rows that vote as nearest neighbours, by chance; or where more rows of X keep their label so, all of them,
-    and votes as they do on average. Trees that would take more than half of the bytes always vote as they do on average. A
-    program that is small enough stays as it is.
+    It chooses vectors that are far from each other, starting with large coefficients. It moves them so that the decision values
+    on rows change as little as possible, fits the coefficients by least squares, and rounds the vectors to ``bits``
+    (`quantise_program`). Rows near the decision boundary have the largest weights. All kernels of an ensemble lose the same share
+    of their vectors, and its nearest neighbours the same share of their rows, chosen at random. If more rows of X keep their
+    label that way, all neighbours are replaced by their mean vote. A forest that would take more than half of the bytes is also
+    replaced by its mean vote. A program that is small enough is not changed.
 
     Parameters
     ----------
     program
         Program of a model, from `make_program`; it is not changed.
     max_bytes
-        Maximum bytes of the constant tables, as `write_c` counts them; names and code do not count.
+        Maximum bytes of the constant tables, as `write_c` counts them, without names and code.
     X
-        Rows like those to predict, [n, columns], without labels. They are used on top of the vectors and rows between them, and
-        to measure what the reduction costs.
+        Rows like those to predict, [n, columns], without labels. They are used in addition to the vectors and rows between them,
+        and to measure the loss of accuracy.
     bits
         Bits of the vectors, as in `quantise_program`.
     passes
         Maximum number of passes over the rows in which the vectors of a Gaussian kernel are moved.
     seed
-        Seed of the choice of vectors and rows.
+        Seed for the choice of vectors and rows.
 
     Returns
     -------
@@ -81,15 +81,14 @@ def reduce_program(
     Raises
     ------
     ExportError
-        A single vector is too much, or the program has vectors whose number is fixed (those of trees, random Fourier features
-        or a sigmoid kernel).
+        Even a single vector exceeds ``max_bytes``, or the number of vectors cannot be reduced (those of trees, random Fourier
+        features or a sigmoid kernel).
     ValueError
         X has another number of columns.
 
     Notes
     -----
-    A pass costs O(r B (B + d)) for B vectors that stay and r = 20 B rows, at least 5,000: 2 seconds for B = 100 and 22
-    features.
+    A pass costs O(r B (B + d)) for B remaining vectors and r = 20 B rows, at least 5,000: 2 seconds for B = 100 and 22 features.
 
     References
     ----------
@@ -102,204 +101,202 @@ def reduce_program(
     >>> model = BSGDClassifier(budget=100, gamma=4.0, seed=0)
     >>> for value in range(300):
     ...     model.learn_one({"a": value % 20}, value % 20 > 10)
-    >>> found = reduce_program(make_program(model), 200)
-    >>> found.table_bytes <= 200, found.n_vectors[1] < found.n_vectors[0]
+    >>> reduction = reduce_program(make_program(model), 200)
+    >>> reduction.table_bytes <= 200, reduction.n_vectors[1] < reduction.n_vectors[0]
     (True, True)
     """
     rows = None if X is None else Predictor(program)._read_matrix(X)
-    given = program
+    candidate = program
     if count_table_bytes(round_vectors(program, bits)) > max_bytes:
-        without = _forgetful_program(program, "forest")
-        if 2 * (count_table_bytes(program) - count_table_bytes(without)) > max_bytes:  # trees take over half of it
-            given = without
-    if count_table_bytes(round_vectors(given, bits)) <= max_bytes:
-        small = given if bits == 32 else quantise_program(given, bits)
+        without_forest = _replace_by_mean_vote(program, "forest")
+        if 2 * (count_table_bytes(program) - count_table_bytes(without_forest)) > max_bytes:
+            candidate = without_forest
+    if count_table_bytes(round_vectors(candidate, bits)) <= max_bytes:
+        small = candidate if bits == 32 else quantise_program(candidate, bits)
     else:
-        how = max_bytes, rows, bits, passes
-        remembers = rows is not None and len(rows) and any(step.op == "neighbours" for step in given.steps)
-        ways = [given, _forgetful_program(given)] if remembers else [given]
-        tried = [_fitting_program(way, *how, np.random.default_rng(seed)) for way in ways]
-        small = min(tried, key=lambda found: _worse_by(*_cost_of(program, found, rows)))
-    counts = tuple(sum(len(step.arrays["vectors"]) for step in some.steps if step.op in _SHRINKING) for some in (program, small))
-    found = Reduction(small, (counts[0], counts[1]), count_table_bytes(small), *_cost_of(program, small, rows))
-    if counts[1] < counts[0] or given is not program:
-        small.metadata = {**program.metadata, "made smaller": str(found)}
-    return found
+        settings = max_bytes, rows, bits, passes
+        has_neighbours = rows is not None and len(rows) and any(step.op == "neighbours" for step in candidate.steps)
+        candidates = [candidate, _replace_by_mean_vote(candidate, "neighbours")] if has_neighbours else [candidate]
+        reduced = [_reduce_vectors(option, *settings, np.random.default_rng(seed)) for option in candidates]
+        small = min(reduced, key=lambda option: _loss_key(*_measure_loss(program, option, rows)))
+    before, after = (sum(len(step.arrays["vectors"]) for step in p.steps if step.op in _SHRINKABLE) for p in (program, small))
+    reduction = Reduction(small, (before, after), count_table_bytes(small), *_measure_loss(program, small, rows))
+    if after < before or candidate is not program:
+        small.metadata = {**program.metadata, "made smaller": str(reduction)}
+    return reduction
 
 
-def _worse_by(same: float | None, difference: float | None) -> tuple[float, float]:
-    return -(same or 0.0), difference or 0.0
+def _loss_key(label_agreement: float | None, rmse: float | None) -> tuple[float, float]:
+    """Return the key by which the program with the smallest loss of accuracy is the first."""
+    return -(label_agreement or 0.0), rmse or 0.0
 
 
-def _cost_of(program: Program, small: Program, rows: np.ndarray | None) -> tuple[float | None, float | None]:
+def _measure_loss(program: Program, small: Program, rows: np.ndarray | None) -> tuple[float | None, float | None]:
+    """Return the label agreement and the RMSE of a `Reduction`; None for what cannot be measured."""
     if rows is None or not len(rows):
         return None, None
     before, after = Predictor(program), Predictor(small)
-    difference = np.asarray(before.decision_function_many(rows) - after.decision_function_many(rows))
-    same = float((before.predict_many(rows) == after.predict_many(rows)).mean()) if before.kind == "class" else None
-    return same, float(np.sqrt(np.square(difference).mean()))
+    differences = np.asarray(before.decision_function_many(rows) - after.decision_function_many(rows))
+    agreement = float((before.predict_many(rows) == after.predict_many(rows)).mean()) if before.kind == "class" else None
+    return agreement, float(np.sqrt(np.square(differences).mean()))
 
 
-def _fitting_program(
+def _reduce_vectors(
     program: Program, max_bytes: int, rows: np.ndarray | None, bits: int, passes: int, rng: np.random.Generator
 ) -> Program:
+    """Return a program with as many vectors as ``max_bytes`` allows. Raises ExportError if not even one vector fits."""
     for step in program.steps:
         if step.op in ("trees", "fourier") or (step.op == "kernel" and step.options["kind"] not in KERNELS):
-            of = f"a {step.options['kind']} kernel" if step.op == "kernel" else f"a step {step.op!r}"
-            raise ExportError(f"a model with {of} cannot be made smaller: learn it with another kernel, or a smaller budget")
-    most = max((len(step.arrays["vectors"]) for step in program.steps if step.op in _SHRINKING), default=0)
-    low, high = 0, most  # of the step with the most vectors: low are too few to ask, high too many
+            part = f"a {step.options['kind']} kernel" if step.op == "kernel" else f"a step {step.op!r}"
+            raise ExportError(f"a model with {part} cannot be made smaller: learn it with another kernel, or a smaller budget")
+    largest = max((len(step.arrays["vectors"]) for step in program.steps if step.op in _SHRINKABLE), default=0)
+    low, high = 0, largest  # bisection over the vectors of the largest step: ``low`` fit, ``high`` do not
     while high - low > 1:
         middle = (low + high) // 2
-        fits = count_table_bytes(round_vectors(_cut_program(program, middle, most), bits)) <= max_bytes
+        fits = count_table_bytes(round_vectors(_truncate_vectors(program, middle, largest), bits)) <= max_bytes
         low, high = (middle, high) if fits else (low, middle)
     if low == 0:
-        least = count_table_bytes(round_vectors(_cut_program(program, min(most, 1), most), bits))
-        what = "with one vector" if most else "without a support vector"
-        names = f" ({of_names:,} of them for names)" if (of_names := names_bytes(program)) else ""
-        raise ExportError(f"{what} its tables have {least:,} bytes{names}, more than max_bytes={max_bytes:,}: allow as many")
-    return _replaced_vectors(_remembering_program(program, low, most, rng), low, most, rows, bits, passes, rng)
+        nbytes = count_table_bytes(round_vectors(_truncate_vectors(program, min(largest, 1), largest), bits))
+        problem = "with one vector" if largest else "without a support vector"
+        names = f" ({n_bytes:,} of them for names)" if (n_bytes := names_bytes(program)) else ""
+        raise ExportError(f"{problem} its tables have {nbytes:,} bytes{names}, more than max_bytes={max_bytes:,}: allow as many")
+    program = _sample_neighbours(program, low, largest, rng)
+    return _fit_fewer_vectors(program, low, largest, rows, bits, passes, rng)
 
 
-def _remembering_program(program: Program, vectors: int, most: int, rng: np.random.Generator | None = None) -> Program:
-    """Return a program of which fewer rows vote as neighbours: the first ones, or any."""
+def _sample_neighbours(program: Program, n_vectors: int, largest: int, rng: np.random.Generator | None = None) -> Program:
+    """Return a program with fewer rows that vote as nearest neighbours: random ones, or without ``rng`` the first ones."""
     steps = []
     for step in program.steps:
         arrays = step.arrays
         if step.op == "neighbours":
-            n, count = len(arrays["vectors"]), _count_kept(step, vectors, most)
-            kept = np.arange(count) if rng is None else np.sort(rng.permutation(n)[:count])
-            arrays = {**arrays, **{name: arrays[name][kept] for name in ("vectors", "targets", "weights")}}
+            n, count = len(arrays["vectors"]), _count_remaining(step, n_vectors, largest)
+            sample = np.arange(count) if rng is None else np.sort(rng.permutation(n)[:count])
+            arrays = {**arrays, **{name: arrays[name][sample] for name in ("vectors", "targets", "weights")}}
         steps.append(replace(step, arrays=arrays))
     return program.with_steps(steps)
 
 
-def _forgetful_program(program: Program, what: str = "neighbours") -> Program:
-    """Return a program in which the mean vote of all rows stands for that of neighbours, or the mean of leaves for a forest."""
+def _replace_by_mean_vote(program: Program, op: str) -> Program:
+    """Return a program in which the steps ``op`` (neighbours or forest) are replaced by the mean of all their votes or leaves."""
     steps, widths = [], program.widths
     for step, width in zip(program.steps, widths[1:], strict=True):
-        if step.op == what:
-            targets, weights = _told_by(step)
-            each = targets[:, None] == np.arange(width) if step.options["labels"] else targets[:, None]
-            arrays = {"weights": np.zeros((width, widths[step.inputs[0]])), "biases": weights @ each / weights.sum()}
+        if step.op == op:
+            targets, weights = _read_votes(step)
+            votes = targets[:, None] == np.arange(width) if step.options["labels"] else targets[:, None]
+            arrays = {"weights": np.zeros((width, widths[step.inputs[0]])), "biases": weights @ votes / weights.sum()}
             step = Step("linear", step.inputs, arrays, {})
         steps.append(step)
     return program.with_steps(steps)
 
 
-def _told_by(step: Step) -> tuple[np.ndarray, np.ndarray]:
-    """Return the targets that rows or leaves tell of, and what each weighs."""
-    a = step.arrays
-    if "means" in a:
-        return a["means"].astype(np.float64), np.ones(len(a["means"]))
-    weights = a["weights" if step.op == "neighbours" else "counts"]
-    return a["targets"].astype(np.float64).ravel(), weights.astype(np.float64).ravel()
+def _read_votes(step: Step) -> tuple[np.ndarray, np.ndarray]:
+    """Return the targets of all neighbours or leaves of a step, and their weights, float64 [n] each."""
+    arrays = step.arrays
+    if "means" in arrays:
+        return arrays["means"].astype(np.float64), np.ones(len(arrays["means"]))
+    weights = arrays["weights" if step.op == "neighbours" else "counts"]
+    return arrays["targets"].astype(np.float64).ravel(), weights.astype(np.float64).ravel()
 
 
-def _count_kept(step: Step, vectors: int, most: int) -> int:
-    """Return how many vectors a step keeps where that with the most keeps ``vectors`` of ``most``."""
-    return math.ceil(len(step.arrays["vectors"]) * vectors / most) if most else 0
+def _count_remaining(step: Step, n_vectors: int, largest: int) -> int:
+    """Return how many vectors a step keeps if the largest step keeps ``n_vectors`` of its ``largest``."""
+    return math.ceil(len(step.arrays["vectors"]) * n_vectors / largest) if largest else 0
 
 
-def _cut_program(program: Program, vectors: int, most: int) -> Program:
-    """Return a program with as many vectors as the one sought, whichever they are."""
-    program = _remembering_program(program, vectors, most)
-    kept = {
-        number: np.arange(_count_kept(step, vectors, most)) for number, step in enumerate(program.steps, 1) if step.op == "kernel"
-    }
-    new = {number: dequantise_vectors(program.steps[number - 1])[some] for number, some in kept.items()}
-    return _with_vectors(
-        program, new, {i: step.arrays["weights"][:, kept[step.inputs[0]]] for i, step in _kernel_readers(program)}
-    )
+def _truncate_vectors(program: Program, n_vectors: int, largest: int) -> Program:
+    """Return a program with the first vectors of each step only, to measure the size of a reduced program."""
+    program = _sample_neighbours(program, n_vectors, largest)
+    counts = {i: _count_remaining(step, n_vectors, largest) for i, step in enumerate(program.steps, 1) if step.op == "kernel"}
+    vectors = {i: dequantise_vectors(program.steps[i - 1])[:count] for i, count in counts.items()}
+    weights = {i: step.arrays["weights"][:, : counts[step.inputs[0]]] for i, step in _find_kernel_readers(program)}
+    return _with_vectors(program, vectors, weights)
 
 
-def _kernel_readers(program: Program) -> list[tuple[int, Step]]:
-    """Return the steps that read kernel values, which are all ``linear``, with the numbers of their values."""
+def _find_kernel_readers(program: Program) -> list[tuple[int, Step]]:
+    """Return the steps that read kernel values, with the indices of their values. Raises ExportError if one is not ``linear``."""
     kernels = {number for number, step in enumerate(program.steps, 1) if step.op == "kernel"}
-    found = [(number, step) for number, step in enumerate(program.steps, 1) if kernels.intersection(step.inputs)]
-    if any(step.op != "linear" for _, step in found):
-        raise ExportError("a model with a step that reads kernel values, and is no sum, cannot be made smaller")
-    return found
+    readers = [(number, step) for number, step in enumerate(program.steps, 1) if kernels.intersection(step.inputs)]
+    if any(step.op != "linear" for _, step in readers):
+        raise ExportError("a model whose kernel values are not summed up cannot be made smaller")
+    return readers
 
 
 def _with_vectors(program: Program, vectors: dict[int, np.ndarray], weights: dict[int, np.ndarray]) -> Program:
-    """Return a program with other vectors and weights, by the numbers of the values."""
+    """Return a program with new vectors and weights, by the indices of their steps' values."""
     steps = []
     for number, step in enumerate(program.steps, 1):
-        arrays = {name: array for name, array in step.arrays.items() if name not in _PLACES or number not in vectors}
-        for name, given in (("vectors", vectors), ("weights", weights)):
-            if number in given:
-                arrays[name] = np.ascontiguousarray(given[number])
+        arrays = {name: array for name, array in step.arrays.items() if name not in _QUANTISATION or number not in vectors}
+        for name, replacements in (("vectors", vectors), ("weights", weights)):
+            if number in replacements:
+                arrays[name] = np.ascontiguousarray(replacements[number])
         steps.append(replace(step, arrays=arrays))
     return program.with_steps(steps)
 
 
-def _replaced_vectors(
-    program: Program, vectors: int, most: int, rows: np.ndarray | None, bits: int, passes: int, rng: np.random.Generator
+def _fit_fewer_vectors(
+    program: Program, n_vectors: int, largest: int, rows: np.ndarray | None, bits: int, passes: int, rng: np.random.Generator
 ) -> Program:
-    readers, new, problems = _kernel_readers(program), {}, {}
+    """Return a program with fewer vectors in all its kernels, fitted to the original decision values, and quantised."""
+    readers, vectors, problems = _find_kernel_readers(program), {}, {}
     for number, step in enumerate(program.steps, 1):
-        count = _count_kept(step, vectors, most) if step.op == "kernel" else 0
+        count = _count_remaining(step, n_vectors, largest) if step.op == "kernel" else 0
         if count:
-            given = _rows_of_step(program, step, rows, count, rng)
-            problems[number] = _least_squares_of(
-                program, number, given, [reader for _, reader in readers if reader.inputs == (number,)]
-            )
-            new[number] = _moved_step(step, problems[number], readers, number, count, passes, rng)
+            fit_rows = _collect_fit_rows(program, step, rows, count, rng)
+            own_readers = [reader for _, reader in readers if reader.inputs == (number,)]
+            problems[number] = _make_least_squares(program, number, fit_rows, own_readers)
+            vectors[number] = _choose_and_move_vectors(step, problems[number], own_readers, count, passes, rng)
     weights = {i: step.arrays["weights"] for i, step in readers}
     for number, problem in problems.items():
-        solved, begin = problem.solve_coefficients(new[number]).T, 0
+        solution, start = problem.solve_coefficients(vectors[number]).T, 0
         for i, reader in readers:
             if reader.inputs == (number,):
-                weights[i] = solved[begin : begin + len(reader.arrays["biases"])]
-                begin += len(weights[i])
-    return quantise_program(_with_vectors(program, new, weights), bits)
+                weights[i] = solution[start : start + len(reader.arrays["biases"])]
+                start += len(weights[i])
+    return quantise_program(_with_vectors(program, vectors, weights), bits)
 
 
-def _rows_of_step(program: Program, step: Step, rows: np.ndarray | None, count: int, rng: np.random.Generator) -> np.ndarray:
-    """Return rows in the space of a step's vectors, float32: the vectors, rows between them, and as many of those given.
+def _collect_fit_rows(program: Program, step: Step, X: np.ndarray | None, count: int, rng: np.random.Generator) -> np.ndarray:
+    """Return rows in the space of a step's vectors, float32: the vectors, rows between them, and rows of X, up to half of all.
 
-    Rows that are given may be of one kind, while vectors are of all.
+    X alone would not do: it may contain rows of one kind only, while the vectors come from all kinds.
     """
-    needed = min(max(_ROWS_A_VECTOR * count, _LEAST_ROWS), _MOST_ROWS)
-    own = dequantise_vectors(step).astype(np.float32)
-    parts = [own] if len(own) <= needed else []
-    if rows is not None and len(rows):
-        given = rows if 2 * len(rows) <= needed else rows[np.sort(rng.permutation(len(rows))[: needed // 2])]
+    n_rows = min(max(_ROWS_PER_VECTOR * count, _MIN_ROWS), _MAX_ROWS)
+    vectors = dequantise_vectors(step).astype(np.float32)
+    parts = [vectors] if len(vectors) <= n_rows else []
+    if X is not None and len(X):
+        sample = X if 2 * len(X) <= n_rows else X[np.sort(rng.permutation(len(X))[: n_rows // 2])]
         number = step.inputs[0]
-        before = program.with_steps(program.steps[:number])
-        before.answer = program.answer._replace(decision=number, choice=number)
-        parts.append(run_program(before, given)[0].astype(np.float32))
-    between = max(needed - sum(map(len, parts)), len(own))
-    return np.concatenate([*parts, interpolate_rows(own, between, rng)])
+        prefix = program.with_steps(program.steps[:number])
+        prefix.answer = program.answer._replace(decision=number, choice=number)
+        parts.append(run_program(prefix, sample)[0].astype(np.float32))
+    n_between = max(n_rows - sum(map(len, parts)), len(vectors))
+    return np.concatenate([*parts, interpolate_rows(vectors, n_between, rng)])
 
 
-def _least_squares_of(program: Program, number: int, rows: np.ndarray, readers: list[Step]) -> ReducedSet:
+def _make_least_squares(program: Program, number: int, rows: np.ndarray, readers: list[Step]) -> ReducedSet:
+    """Return the problem to fit vectors and coefficients to the decision values of a kernel's readers at rows."""
     step = program.steps[number - 1]
     weights, biases = (np.concatenate([reader.arrays[name] for reader in readers]) for name in ("weights", "biases"))
     o = step.options
     kernel = Kernel(KERNELS[o["kind"]], o["gamma"], o["coef0"], o["degree"])
     targets = compute_kernel_values(step, dequantise_vectors(step), rows.astype(np.float64)) @ weights.T
-    counts = np.ones(len(rows))
+    row_weights = np.ones(len(rows))
     if program.answer.kind == "class" and any(reader is program.steps[program.answer.choice - 1] for reader in readers):
         f = targets + biases
         ordered = np.sort(f, axis=1)
-        counts = 1.0 / (1.0 + np.square(f[:, 0] if f.shape[1] == 1 else ordered[:, -1] - ordered[:, -2]))
-    return ReducedSet(kernel, rows, targets, counts)
+        margins = f[:, 0] if f.shape[1] == 1 else ordered[:, -1] - ordered[:, -2]
+        row_weights = 1.0 / (1.0 + np.square(margins))
+    return ReducedSet(kernel, rows, targets, row_weights)
 
 
-def _moved_step(
-    step: Step,
-    problem: ReducedSet,
-    readers: list[tuple[int, Step]],
-    number: int,
-    count: int,
-    passes: int,
-    rng: np.random.Generator,
+def _choose_and_move_vectors(
+    step: Step, problem: ReducedSet, readers: list[Step], count: int, passes: int, rng: np.random.Generator
 ) -> np.ndarray:
-    S = dequantise_vectors(step)
-    sizes = np.max([np.abs(reader.arrays["weights"]).max(axis=0) for _, reader in readers if reader.inputs == (number,)], axis=0)
-    chosen = choose_vectors(problem.kernel, S, sizes, count, rng)
+    """Return ``count`` new vectors for a kernel, float32: chosen among its own by their coefficients, then moved."""
+    vectors = dequantise_vectors(step)
+    sizes = np.max([np.abs(reader.arrays["weights"]).max(axis=0) for reader in readers], axis=0)
+    chosen = choose_vectors(problem.kernel, vectors, sizes, count, rng)
     if not len(chosen):
         chosen = np.arange(min(count, 1))  # all coefficients are 0
-    return problem.move_vectors(S[chosen], passes).astype(np.float32)
+    return problem.move_vectors(vectors[chosen], passes).astype(np.float32)

@@ -144,7 +144,7 @@ def test_checkpoints_are_exported(bananas, tmp_path, call):
         (["--to", "numpy", "--sample", "rows.csv"], 2, "only a model of fewer bits or bytes answers otherwise: add --bits"),
         (["--to", "pickle"], 2, "invalid choice: 'pickle'"),
         ([], 2, "required: --to"),
-        (["--to", "numpy", "--name", "a/b"], 1, "was not exported: 'a/b' is no name of a file"),
+        (["--to", "numpy", "--name", "a/b"], 1, "was not exported: invalid file name 'a/b'"),
         (["--to", "numpy", "--out", "/dev/null/new"], 1, "was not exported: /dev/null/new: Not a directory"),
     ],
 )

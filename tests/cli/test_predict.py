@@ -117,7 +117,7 @@ def test_a_file_without_a_model_is_told(rows, tmp_path, call):
     (tmp_path / "seven").write_bytes(pack_container({"tree": np.frombuffer(json.dumps(tree).encode(), np.uint8)}, facts))
     call("predict", rows, "--model", tmp_path / "seven", "--to", "-", status=1, says="seven holds a int, which is no model")
     raises("seven holds a int, which is no model: name the file", load, tmp_path / "seven", error=CheckpointError)
-    raises("a int is no model", save, 7, tmp_path / "eight", error=ModelFileError)
+    raises("a int is not a model", save, 7, tmp_path / "eight", error=ModelFileError)
     save(StandardScaler(), tmp_path / "scaler")
     call("predict", rows, "--model", tmp_path / "scaler", "--to", "-", status=1, says="a StandardScaler, which predicts no label")
 

@@ -138,7 +138,7 @@ def test_a_number_with_the_name_of_a_statistic_is_refused():
     model = TableEncoder("a:category", max_values=0) | BSGDClassifier(budget=10)
     for number in range(20):
         model.learn_one({"a": number % 3, "a~1": 1.0}, number % 2)
-    refused("a column has the name of a statistic of names, 'a~1': rename it", make_program, model, error=edge.ExportError)
+    refused("a column has the name of a target encoding, 'a~1': rename it", make_program, model, error=edge.ExportError)
 
 
 def test_programs_made_smaller_keep_their_names(tmp_path):

@@ -220,7 +220,7 @@ def test_names_of_features_that_are_numbers(tmp_path):
     assert [type(name) for name in predictor.columns] == [int]
     check(model, predictor, [{3: 0.0}, {np.int64(3): 1.0}])
     model.learn_one({math.inf: 1.0}, 1)
-    refused("the feature inf has a name that is no text or finite number", saved, model, tmp_path, error=edge.ExportError)
+    refused("inf has a name that is neither a text nor a finite number", saved, model, tmp_path, error=edge.ExportError)
     assert streamsvm.load(tmp_path / "model.safetensors").n_learned == 21
 
 

@@ -101,11 +101,11 @@ def test_bits_of_vectors(bits, tmp_path):
 @pytest.mark.parametrize(
     ("given", "reason"),
     [
-        ({"to": "pickle"}, "there is no form 'pickle': c, onnx, numpy, json are the forms"),
-        ({"to": "numpy", "name": "../evil"}, "is no name of a file"),
-        ({"to": "numpy", "name": ""}, "is no name of a file"),
-        ({"to": "numpy", "bits": 8}, "bits means nothing for numpy: it takes no options"),
-        ({"to": "onnx", "bits": 8}, "bits means nothing for onnx: it takes inputs"),
+        ({"to": "pickle"}, "unknown format 'pickle': the formats are c, onnx, numpy, json"),
+        ({"to": "numpy", "name": "../evil"}, "invalid file name"),
+        ({"to": "numpy", "name": ""}, "invalid file name"),
+        ({"to": "numpy", "bits": 8}, "bits is not an option of the format numpy: it has no options"),
+        ({"to": "onnx", "bits": 8}, "bits is not an option of the format onnx: it has inputs"),
         ({"to": "c", "bits": 7}, "bits must be 32, 16 or 8, not 7"),
     ],
 )

@@ -16,7 +16,7 @@ from streamsvm.edge.step import dequantise_vectors
 from streamsvm.export import quantise
 from streamsvm.export.compare import compare_programs
 from streamsvm.export.convert import make_program
-from streamsvm.export.quantise import _refitted_program, quantise_program, round_vectors
+from streamsvm.export.quantise import _refit_coefficients, quantise_program, round_vectors
 from streamsvm.learners import OneClassBSGD
 
 
@@ -60,7 +60,7 @@ def values(made, X):
 )
 def test_what_is_lost_is_orthogonal_to_all_that_is_left(m, d, outputs, kind, bits, seed):
     before = random_expansion(m, d, outputs, kind, seed)
-    after = _refitted_program(before, round_vectors(before, bits))  # be it lossy
+    after = _refit_coefficients(before, round_vectors(before, bits))  # be it lossy
     step = after.steps[1]
     kept = dequantise_vectors(step)
     assert step.arrays["vectors"].dtype == {8: np.int8, 16: np.int16}[bits]
@@ -121,7 +121,7 @@ def test_what_no_coefficient_makes_up_for_keeps_its_own(monkeypatch):
     sigmoid = random_expansion(10, 2, kind="sigmoid")
     np.testing.assert_array_equal(quantise_program(sigmoid, 8).steps[2].arrays["weights"], sigmoid.steps[2].arrays["weights"])
     before = random_expansion(10, 2)
-    monkeypatch.setattr(quantise, "_MOST_REFITTED", 9)
+    monkeypatch.setattr(quantise, "_MAX_REFITTED_VECTORS", 9)
     after = quantise_program(before, 8)
     np.testing.assert_array_equal(after.steps[2].arrays["weights"], before.steps[2].arrays["weights"])
 

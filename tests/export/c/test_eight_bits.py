@@ -8,7 +8,7 @@ from c_model import CModel
 from c_sanitized import run_random_rows
 from streamsvm.edge.program import Answer, Column, Program, run_program
 from streamsvm.export.c.library import takes_eight_bits
-from streamsvm.export.quantise import _refitted_program, round_vectors
+from streamsvm.export.quantise import _refit_coefficients, round_vectors
 
 pytestmark = [needs_compiler, pytest.mark.thorough]
 
@@ -23,7 +23,7 @@ def expansion(vectors, outputs, gamma, biases=0.0, seed=0):
     value = program.add("linear", value, weights=weights, biases=np.full(outputs, biases))
     labels = tuple(range(outputs)) if outputs > 1 else (0, 1)
     program.answer = Answer("class", value, value, labels)
-    return _refitted_program(program, round_vectors(program, 8))  # be it lossy
+    return _refit_coefficients(program, round_vectors(program, 8))  # be it lossy
 
 
 @pytest.mark.parametrize(
