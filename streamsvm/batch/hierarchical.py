@@ -206,7 +206,7 @@ class HierarchicalMachine(PathMachine):
             (tree.cuts, np.array([each.weights for each in some]) / len(trees))
             for tree, some in zip(trees, solutions, strict=True)
         )
-        forest = join_trees(scaled, prepared.training.counted[prepared.groups.row_of_group])
+        forest = join_trees(scaled, prepared.training.used_rows[prepared.groups.row_of_group])
         b = np.zeros((len(problems), len(prepared.groups)))
         for tree, some in zip(trees, solutions, strict=True):
             for of_machine, each in zip(b, some, strict=True):
@@ -238,7 +238,7 @@ class HierarchicalMachine(PathMachine):
     def _prepare_predictor(self) -> None:
         self._predictor = pack_forest(self._forest, np.ascontiguousarray(self.support_vectors_), self._kernel)
 
-    def _compute_decisions(self, X: Any, settled: SettledTest | None = None) -> np.ndarray:  # noqa: ARG002 - they are quick as they are
+    def _compute_decisions(self, X: Any, find_settled: SettledTest | None = None) -> np.ndarray:  # noqa: ARG002 - they are quick as they are
         out = np.tile(self._intercepts, (X.shape[0], 1))
 
         def decide(begin: int) -> None:

@@ -1,4 +1,4 @@
-"""Kernel machines that are fitted to all rows at once: their parameters, predictions and saved state."""
+"""The base of all kernel machines that are fitted to all rows at once: parameters, predictions and saved state."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from sklearn.base import RegressorMixin, is_classifier, is_outlier_detector, is_
 from sklearn.utils.validation import _check_sample_weight, validate_data
 
 from streamsvm.batch.distillation import to_budget
-from streamsvm.batch.kernel_sums import FEW, KernelSums
+from streamsvm.batch.kernel_sums import MIN_CHUNK_ROWS, KernelSums
 from streamsvm.core.checks import MachineGamma, MachineKernel, check_number, check_one_of, check_parameters, parameter
 from streamsvm.core.kernels import KERNELS, LARGEST_KERNEL, POLY, SIGMOID, Kernel
 from streamsvm.core.sklearn_base import SklearnClassifier, SklearnEstimator, check_targets, is_finite_array
@@ -21,37 +21,38 @@ from streamsvm.core.threads import Workers, limit_blas_threads, resolve_n_jobs
 from streamsvm.learners.budgeted import BudgetedEstimator
 
 _NO_FIT = "the saved model is corrupt: its support vectors and coefficients do not fit together"
-_NO_CSR = "the saved model is corrupt: its sparse support vectors are no CSR matrix"
-_CSR = {"csr_array": sparse.csr_array, "csr_matrix": sparse.csr_matrix}
-_WITH_COEF0 = (POLY, SIGMOID)  # kernels; that of others is 0
+_NO_CSR = "the saved model is corrupt: its sparse support vectors are not a valid CSR matrix"
+_CSR_CLASSES = {"csr_array": sparse.csr_array, "csr_matrix": sparse.csr_matrix}
+_KERNELS_WITH_COEF0 = (POLY, SIGMOID)  # the others ignore coef0
 
-#: Says which rows' predictions are settled, bool [n], by decision values and how far they may be off, float64 [n, machines].
+#: A function of decision values and bounds of their errors, float64 [n, machines] each. It returns a mask, bool [n], of the rows
+#: whose prediction is the same for all decision values within these bounds: they need no exact decision values.
 SettledTest = Callable[[np.ndarray, np.ndarray], np.ndarray]
 
 
 class TrainingData(NamedTuple):
-    """The n rows of a fit, checked."""
+    """The n checked rows of a fit, with their labels or targets and weights."""
 
-    X: Any  # array or CSR matrix, float64 [n, features]; for a function as the kernel, rows of any form
+    X: Any  # array or CSR matrix, float64 [n, features]; rows of any type if the kernel is a function
     y: Any
-    weights: np.ndarray  # float64 [n]: of the rows, times those of their classes
-    counted: np.ndarray  # int64: numbers of the rows whose weight is above 0
+    weights: np.ndarray  # float64 [n]: the weight of each row times the weight of its class
+    used_rows: np.ndarray  # int64: positions of the rows whose weight is above 0
     labels: np.ndarray | None = None  # Classification: index of each row's class, int64 [n]
     targets: np.ndarray | None = None  # Regression: float64 [n]
 
 
 @dataclass(eq=False, repr=False)
 class KernelMachine(SklearnEstimator):
-    """An expansion over support vectors for each of one or more machines: classifiers of several classes have several.
+    """One or more kernel expansions over shared support vectors: with more than two classes, there are several machines.
 
     Fits set ``_kernel``, ``support_``, ``support_vectors_``, ``_coefficients`` float64 [machines, n_support], ``_intercepts``
-    [machines], and ``_predictor``: what predictions read, which is computed from these and not saved. A machine whose decision
-    values are another function of its support vectors overrides `_prepare_predictor` and `_compute_decisions`.
+    [machines], and ``_predictor``, which computes decision values; it is made from the others and not saved. Subclasses whose
+    decision values are not such expansions override `_prepare_predictor` and `_compute_decisions`.
     """
 
     C: float = 1.0
-    """Upper bound of the sizes of the dual coefficients, above 0; it is multiplied by the weight of the row, and in
-    classification by that of its class. A larger C fits the rows more closely. `CSMOClassifier` and `CSMORegressor` count
+    """Upper bound of the absolute values of the dual coefficients, above 0; it is multiplied by the weight of the row, and in
+    classification by that of its class. A larger C fits the rows more closely. `CSMOClassifier` and `CSMORegressor` treat
     infinity as 1e10.
     """
     _: KW_ONLY
@@ -61,7 +62,7 @@ class KernelMachine(SklearnEstimator):
     """
     gamma: MachineGamma = "scale"
     """Factor gamma of the kernel: a number of at least 0, ``"scale"`` or ``"auto"``. ``"scale"`` is one over the sum of the
-    features' variances about their common mean, in which rows count by their weights. ``"auto"`` is one over the number of
+    features' variances about their common mean, where rows count by their weights. ``"auto"`` is one over the number of
     features. With the Gaussian kernel, a larger gamma makes the model follow the rows in more detail.
     """
     degree: int = parameter(default=3, least=0, high=100, integer=True)
@@ -69,7 +70,7 @@ class KernelMachine(SklearnEstimator):
     coef0: float = parameter(default=0.0, least=0.0)
     """Constant term of the kernel ``"poly"``, at least 0. Other kernels ignore it."""
 
-    #: The kernels that there are, by their names.
+    #: The supported kernels: their numbers by name.
     _kernels: ClassVar[Mapping[str, int]] = KERNELS
     #: Whether decision values are kernel values with the support vectors times ``dual_coef_``, plus the intercept.
     _is_expansion = True
@@ -85,17 +86,17 @@ class KernelMachine(SklearnEstimator):
         return self._intercepts
 
     def to_budget(self, budget: int | None = None, X: Any = None, **parameters: Any) -> BudgetedEstimator:
-        """Return a budgeted learner that decides like this machine and continues learning on a stream.
+        """Return a budgeted learner that predicts like this machine and can continue learning on a stream.
 
-        The budget is a number of support vectors, or with ``loss=0.2`` it is the smallest that costs about 0.2 % of the
-        decisions. The parameters are those of `streamsvm.batch.to_budget`.
+        ``budget`` is its number of support vectors; with ``loss=0.2`` in place of it, the smallest budget is searched for which
+        changes at most about 0.2 % of the predictions. The parameters are those of `streamsvm.batch.to_budget`.
         """
         return to_budget(self, budget, X, **parameters)
 
     # Fits -------------------------------------------------------------------------------------------------------------------
 
     def _check_parameters(self, Cs: Iterable[float]) -> None:
-        """Raise a ValueError that names a parameter which is out of its range."""
+        """Raise a ValueError that names the parameter if one is out of range."""
         check_parameters(self)
         for C in Cs:
             check_number("C", C, 0.0)
@@ -105,57 +106,52 @@ class KernelMachine(SklearnEstimator):
             check_number("gamma", self.gamma, 0.0, inclusive=True)
 
     def _prepare_training(self, X: Any, y: Any, sample_weight: Any) -> TrainingData:
-        """Return the checked rows, labels or targets, and weights; set the kernel."""
+        """Check and return the rows, labels or targets, and weights of a fit; set ``_kernel``."""
         X, y = self._check_training_rows(X, y)
         weights = self._check_weights(sample_weight, X)
-        counted = np.flatnonzero(weights > 0.0)
-        if not len(counted):
+        used_rows = np.flatnonzero(weights > 0.0)
+        if not len(used_rows):
             raise ValueError(
                 "Invalid input - all samples have zero or negative weights: give at least one row a sample_weight above 0"
             )
         self._kernel = self._make_kernel(X, weights)
-        return self._add_targets(TrainingData(X, y, weights, counted))
+        return self._add_targets(TrainingData(X, y, weights, used_rows))
 
     def _add_targets(self, training: TrainingData) -> TrainingData:
-        """Return the rows of a fit with class numbers and class weights, or with regression targets."""
+        """Return the training data with class indices and class weights, or with regression targets."""
         return training
 
     def _check_weights(self, sample_weight: Any, X: Any) -> np.ndarray:
-        """Return the weights of rows, at least 0, float64 [n]."""
+        """Check and return the weights of the rows, float64 [n], at least 0; None means 1 for each row."""
         return _check_sample_weight(sample_weight, X, dtype=np.float64, ensure_non_negative=True)
 
     def _check_training_rows(self, X: Any, y: Any) -> tuple[Any, Any]:
-        """Return rows to learn and their labels or targets, checked."""
-        how: dict[str, Any] = {"accept_sparse": "csr", "dtype": np.float64, "accept_large_sparse": True}
-        if (
-            is_finite_array(X)
-            and type(y) is np.ndarray
-            and y.shape == (len(X),)
-            and y.dtype.kind in "biuf"
-            and np.isfinite(y).all()
-        ):
+        """Check and return the rows X, and their labels or targets y (None for outlier detectors)."""
+        options: dict[str, Any] = {"accept_sparse": "csr", "dtype": np.float64, "accept_large_sparse": True}
+        is_valid_y = type(y) is np.ndarray and y.dtype.kind in "biuf" and np.isfinite(y).all()
+        if is_valid_y and is_finite_array(X) and y.shape == (len(X),):  # scikit-learn's checks take longer
             self.n_features_in_: int = X.shape[1]
             self.__dict__.pop("feature_names_in_", None)
             return X, y
         if is_outlier_detector(self):
-            return validate_data(self, X, **how), None
-        return validate_data(self, X, y, y_numeric=is_regressor(self), **how)
+            return validate_data(self, X, **options), None
+        return validate_data(self, X, y, y_numeric=is_regressor(self), **options)
 
     def _make_kernel(self, X: Any, weights: np.ndarray) -> Kernel:
-        """Return the kernel for rows of such weights."""
+        """Return the kernel for rows X with the given weights, which ``gamma="scale"`` depends on."""
         kind = self._kernels[str(self.kernel)]
         if kind == POLY and self.degree == 0:
-            return Kernel(POLY, 0.0, 1.0, 1)  # 1 everywhere, in a form that compiled code takes: there powers are at least 1
-        coef0 = float(self.coef0) if kind in _WITH_COEF0 else 0.0
+            return Kernel(POLY, 0.0, 1.0, 1)  # equal to 1 everywhere; compiled code needs a degree of at least 1
+        coef0 = float(self.coef0) if kind in _KERNELS_WITH_COEF0 else 0.0
         return Kernel(kind, _resolve_gamma(self.gamma, X, weights), coef0, max(int(self.degree), 1))
 
     @property
     def _epsilon(self) -> float | None:
-        """The error that costs nothing; None for a classifier."""
+        """Epsilon of the epsilon-insensitive loss; None for classifiers."""
         return None
 
     def _set_solution(self, X: Any, coefficients: np.ndarray, intercepts: np.ndarray, support: np.ndarray) -> None:
-        """Take coefficients of all rows, float64 [machines, n], and the numbers of the support vectors among them."""
+        """Set the fitted attributes, given the coefficients of all rows, float64 [machines, n], and the positions ``support``."""
         self.support_: np.ndarray = support.astype(np.int32)
         self._coefficients = np.ascontiguousarray(coefficients[:, self.support_])
         self._intercepts = np.asarray(intercepts, np.float64)
@@ -163,10 +159,11 @@ class KernelMachine(SklearnEstimator):
         self._prepare_predictor()
 
     def _take_support_vectors(self, X: Any) -> Any:
+        """Return the support vectors among the rows X."""
         return X[self.support_]
 
     def _prepare_predictor(self) -> None:
-        """Set ``_predictor``: the support vectors as predictions take them."""
+        """Set ``_predictor``, which computes decision values from the support vectors."""
         self._predictor: Any = KernelSums(self.support_vectors_, self._coefficients, self._kernel)
 
     def __sklearn_is_fitted__(self) -> bool:
@@ -174,39 +171,41 @@ class KernelMachine(SklearnEstimator):
 
     # Predictions ------------------------------------------------------------------------------------------------------------
 
-    def _compute_decisions(self, X: Any, settled: SettledTest | None = None) -> np.ndarray:
+    def _compute_decisions(self, X: Any, find_settled: SettledTest | None = None) -> np.ndarray:
         """Return the machines' decision values, float64 [n, machines].
 
-        Where ``settled`` says that a row's prediction is settled by rough values, they may be these, from float32. Predictions
-        are those of exact values to the last bit, which depends on the rows beside a row.
+        With ``find_settled``, rows may have float32 decision values if these settle the prediction. Predictions are then equal to
+        those of exact decision values to the last bit, which depends on the other rows of the chunk.
         """
         out = np.empty((X.shape[0], len(self._intercepts)))
-        size, least = self._predictor.choose_chunk_rows(X), 1e-10 * np.abs(self._coefficients).sum(axis=1)
+        size, tolerances = self._predictor.choose_chunk_rows(X), 1e-10 * np.abs(self._coefficients).sum(axis=1)
 
-        def decide(begin: int) -> None:
-            chunk, values = X[begin : begin + size], out[begin : begin + size]
-            found = None if settled is None else self._predictor.compute_float32(chunk)
-            if settled is not None and found is not None:
-                values[:] = found[0] + self._intercepts
-                doubtful = np.flatnonzero(~settled(values, found[1]))
+        def decide_chunk(start: int) -> None:
+            chunk, values = X[start : start + size], out[start : start + size]
+            rough_sums = None if find_settled is None else self._predictor.compute_float32(chunk)
+            if find_settled is not None and rough_sums is not None:
+                sums, errors = rough_sums
+                values[:] = sums + self._intercepts
+                doubtful = np.flatnonzero(~find_settled(values, errors))
                 values[doubtful] = self._predictor.compute_exact(chunk[doubtful]) + self._intercepts
-                if settled(values[doubtful], np.broadcast_to(least, (len(doubtful), len(least)))).all():
+                if find_settled(values[doubtful], np.broadcast_to(tolerances, (len(doubtful), len(tolerances)))).all():
                     return
-            values[:] = self._predictor.compute_exact(chunk) + self._intercepts  # where a row is at the boundary, to the last bit
+            # A row lies so close to the decision boundary that the last bit counts.
+            values[:] = self._predictor.compute_exact(chunk) + self._intercepts
 
-        with limit_blas_threads() if X.shape[0] > FEW else nullcontext():  # which takes longer than a few rows
-            self._run_chunks(decide, range(0, X.shape[0], size))
+        with limit_blas_threads() if X.shape[0] > MIN_CHUNK_ROWS else nullcontext():  # the limit takes longer than a few rows
+            self._run_chunks(decide_chunk, range(0, X.shape[0], size))
         return out
 
-    def _run_chunks(self, decide: Callable[[int], None], begins: range) -> None:
-        """Call a function for the begin of each chunk of rows, in threads if the machine has some."""
-        threads = min(resolve_n_jobs(getattr(self, "n_jobs", None)), len(begins))
+    def _run_chunks(self, decide_chunk: Callable[[int], None], starts: range) -> None:
+        """Call a function with the first position of each chunk of rows, in ``n_jobs`` threads if the machine has this parameter."""
+        threads = min(resolve_n_jobs(getattr(self, "n_jobs", None)), len(starts))
         if threads > 1:
             with Workers(threads) as workers:
-                workers.for_each(decide, begins)
+                workers.for_each(decide_chunk, starts)
             return
-        for begin in begins:
-            decide(begin)
+        for start in starts:
+            decide_chunk(start)
 
     # Saved models -----------------------------------------------------------------------------------------------------------
 
@@ -216,7 +215,7 @@ class KernelMachine(SklearnEstimator):
         if "_kernel" in state:
             state["_kernel"] = tuple(state["_kernel"])
         vectors: Any = state.get("support_vectors_")
-        if sparse.issparse(vectors) and vectors.format == "csr":  # as what a file can hold
+        if sparse.issparse(vectors) and vectors.format == "csr":  # files hold arrays and tuples, but no sparse matrices
             state["support_vectors_"] = type(vectors).__name__, vectors.shape, vectors.data, vectors.indices, vectors.indptr
         return state
 
@@ -224,43 +223,43 @@ class KernelMachine(SklearnEstimator):
         if "_predictor" in state:
             raise ValueError("the saved model is corrupt: it has the attribute '_predictor', which is never saved")
         state = dict(state)
-        fitted = "support_vectors_" in state
+        is_fitted = "support_vectors_" in state
         try:
             if "_kernel" in state:
                 state["_kernel"] = _check_saved_kernel(self._kernels, *state["_kernel"])
-            if fitted and isinstance(state["support_vectors_"], tuple):
+            if is_fitted and isinstance(state["support_vectors_"], tuple):
                 state["support_vectors_"] = _rebuild_csr(*state["support_vectors_"])
-            if fitted:
+            if is_fitted:
                 machines = self._count_machines(_count_saved_classes(state.get("classes_"))) if is_classifier(self) else 1
                 self._check_saved(state, machines)
-        except (KeyError, TypeError) as error:  # a part is missing, or of another type
+        except (KeyError, TypeError) as error:  # a part is missing, or has another type
             raise ValueError(f"the saved model is corrupt: {error!r}") from None
         super().__setstate__(state)
-        if fitted:
+        if is_fitted:
             self._prepare_predictor()
 
     def _check_saved(self, state: dict[str, Any], machines: int) -> None:
-        """Raise a ValueError where the arrays of a saved solution do not fit together: compiled code relies on it."""
+        """Raise a ValueError if the arrays of a saved model do not match: compiled code does not check their sizes."""
         check_coefficients(state, machines)
         shape = state.get("shape_fit_", (1,))
         if not (isinstance(shape, tuple) and shape and all(type(size) is int for size in shape)):
             raise ValueError(_NO_FIT)
         vectors, n = state["support_vectors_"], len(state["support_"])
         values = vectors
-        if sparse.issparse(vectors) and vectors.format == "csr":  # of `_rebuild_csr`
+        if sparse.issparse(vectors) and vectors.format == "csr":  # from `_rebuild_csr`
             values = _check_csr_values(vectors.shape, vectors.data, vectors.indices, vectors.indptr)
-        whole = has_type_and_shape(values, np.float64, getattr(values, "shape", ())) and np.isfinite(values).all()
-        if not whole or vectors.shape != (n, state["n_features_in_"]) or "_kernel" not in state:
+        is_valid = has_type_and_shape(values, np.float64, getattr(values, "shape", ())) and np.isfinite(values).all()
+        if not is_valid or vectors.shape != (n, state["n_features_in_"]) or "_kernel" not in state:
             raise ValueError(_NO_FIT)
 
     def _count_machines(self, classes: int) -> int:
-        """Return the number of machines that a classifier of so many classes has."""
+        """Return the number of machines of a classifier with this number of classes."""
         raise NotImplementedError
 
 
 @dataclass(eq=False, repr=False, kw_only=True)
 class KernelClassifier(SklearnClassifier):
-    """The conventions of a classifier, with one machine for two classes, else one for each class against all others.
+    """Mixin of classifiers: two classes have one machine; with more, each class has a machine against all others.
 
     Attributes
     ----------
@@ -269,16 +268,16 @@ class KernelClassifier(SklearnClassifier):
     """
 
     class_weight: dict[Any, float] | Literal["balanced"] | None = None
-    """Weights of the classes, by which C is multiplied. A dictionary maps labels to weights; labels that it lacks have weight
-    1. ``"balanced"`` is n / (classes * rows of the class), in which rows count by their weights. None gives every class weight
-    1. Use ``"balanced"`` when one class is rare.
+    """Factors of C for the classes. A dictionary maps labels to weights; missing labels have weight 1.
+    ``"balanced"`` is n / (classes * rows of the class), where rows count by their weights. None gives every class weight 1. Use
+    ``"balanced"`` if one class is rare.
     """
 
-    #: Whether machines vote where there are three or more classes: scores are then not linear in their decision values.
+    #: Whether pairs of classes vote if there are three or more: class scores are then not linear in the decision values.
     _uses_votes = False
 
     def _add_targets(self, training: TrainingData) -> TrainingData:
-        labels = self._index_classes(training.y, training.counted)
+        labels = self._index_classes(training.y, training.used_rows)
         self.class_weight_: np.ndarray = self._class_weights(labels, training.weights)
         return training._replace(labels=labels, weights=training.weights * self.class_weight_[labels])
 
@@ -289,7 +288,7 @@ class KernelClassifier(SklearnClassifier):
         return self._predict_from_decisions(self._compute_decisions(X, self._find_settled))
 
     def _find_settled(self, f: np.ndarray, error: np.ndarray) -> np.ndarray:
-        """Return whether no decision values within the errors give another label, bool [n]; see `SettledTest`."""
+        """Return a mask, bool [n], of the rows whose label is the same for all decision values within the errors."""
         if f.shape[1] == 1:
             return is_sign_settled(f, error)
         best = f.argmax(axis=1)[:, np.newaxis]
@@ -301,20 +300,20 @@ class KernelClassifier(SklearnClassifier):
         return f[:, 0] if len(self.classes_) == 2 else f
 
     def _compute_class_values(self, f: np.ndarray) -> np.ndarray:
-        """Return a value for each of three or more classes, float64 [n, classes], linear in the machines' decision values."""
+        """Return one value for each of three or more classes, float64 [n, classes]: linear functions of the decision values."""
         return f
 
     def _compute_soft_votes(self, f: np.ndarray) -> np.ndarray:
-        """Return a continuous value for each class whose largest is that of the class predicted, where ``_uses_votes``."""
+        """Return a continuous score of each class, float64 [n, classes], largest for the predicted class, if pairs vote."""
         raise NotImplementedError
 
 
 @dataclass(eq=False, repr=False, kw_only=True)
 class KernelRegressor(RegressorMixin):  # type: ignore[misc]
-    """The conventions of a regressor with the epsilon-insensitive loss; it has one machine."""
+    """Mixin of regressors with the epsilon-insensitive loss, which have one machine."""
 
     epsilon: float = parameter(default=0.1, least=0.0)
-    """Largest error that costs nothing, in the units of y; at least 0. A larger epsilon gives fewer support vectors."""
+    """Largest error without a loss, in the units of y; at least 0. A larger epsilon gives fewer support vectors."""
 
     def _add_targets(self, training: TrainingData) -> TrainingData:
         targets = training.y.astype(np.float64)
@@ -330,35 +329,33 @@ class KernelRegressor(RegressorMixin):  # type: ignore[misc]
 
 
 def predict_finite_rows(model: Any, rows: np.ndarray) -> np.ndarray:
-    """Return the labels or values [n] that any fitted model predicts for finite rows float64 [n, features].
+    """Return the labels or values [n] that a fitted model predicts for finite rows float64 [n, features].
 
-    A `KernelMachine` does not check them again, which takes most of the time of one row.
+    Unlike ``predict``, a `KernelMachine` does not check the rows again: the check takes most of the time of a single row.
     """
     return model._predict_checked(rows) if isinstance(model, KernelMachine) else model.predict(rows)
 
 
 def compute_decision_values(model: Any, rows: np.ndarray) -> np.ndarray:
-    """Return the decision values [n] or [n, classes] of any fitted classifier for rows as in `predict_finite_rows`."""
-    return (
-        model._compute_scores(model._compute_decisions(rows))
-        if isinstance(model, KernelMachine)
-        else model.decision_function(rows)
-    )
+    """Return the decision values [n] or [n, classes] of a fitted classifier for finite rows, as in `predict_finite_rows`."""
+    if isinstance(model, KernelMachine):
+        return model._compute_scores(model._compute_decisions(rows))
+    return model.decision_function(rows)
 
 
 def is_sign_settled(f: np.ndarray, error: np.ndarray) -> np.ndarray:
-    """Return where no decision value within the errors has another sign, bool [n]; see `SettledTest`."""
+    """Return a mask, bool [n], of the rows whose decision values cannot change their sign within the errors."""
     return (np.abs(f) > error).all(axis=1)
 
 
 def _resolve_gamma(gamma: MachineGamma, X: Any, weights: np.ndarray) -> float:
-    """Return the number that ``gamma`` stands for, as in scikit-learn's SVC; rows count by their weights."""
+    """Return the number that the parameter ``gamma`` means, as in scikit-learn's SVC, except that rows count by their weights."""
     if gamma == "auto":
         return 1.0 / X.shape[1]
     if gamma != "scale":
         return float(gamma)
     relative = weights / weights.sum() / X.shape[1]
-    with np.errstate(over="ignore", invalid="ignore"):  # rows that are too large are refused later
+    with np.errstate(over="ignore", invalid="ignore"):  # the solver refuses rows that are too large
         mean = float((X.T @ relative).sum())
         if sparse.issparse(X):
             variance = float((X.multiply(X).T @ relative).sum()) - mean * mean
@@ -368,11 +365,12 @@ def _resolve_gamma(gamma: MachineGamma, X: Any, weights: np.ndarray) -> float:
 
 
 def _check_saved_kernel(kernels: Mapping[str, int], kind: int, gamma: float, coef0: float, degree: int) -> Kernel:
+    """Return the kernel of a saved model; raise a ValueError if one of its numbers is out of range."""
     try:
         check_one_of("kernel", kind, kernels.values())
         check_number("gamma", gamma, 0.0, inclusive=True)
         check_number("degree", degree, 1, inclusive=True, high=100, integer=True)
-        low, high = (-LARGEST_KERNEL, LARGEST_KERNEL) if kind in _WITH_COEF0 else (0.0, 0.0)
+        low, high = (-LARGEST_KERNEL, LARGEST_KERNEL) if kind in _KERNELS_WITH_COEF0 else (0.0, 0.0)
         check_number("coef0", coef0, low, inclusive=True, high=high)
         return Kernel(int(kind), float(gamma), float(coef0), int(degree))
     except ValueError as error:
@@ -380,33 +378,34 @@ def _check_saved_kernel(kernels: Mapping[str, int], kind: int, gamma: float, coe
 
 
 def _count_saved_classes(classes: Any) -> int:
+    """Return the number of classes of a saved classifier; raise a ValueError unless there are two or more different labels."""
     if not isinstance(classes, np.ndarray) or classes.ndim != 1 or not len(set(classes.tolist())) == len(classes) >= 2:
         raise ValueError("the saved model is corrupt: its classes are not two or more different labels")
     return len(classes)
 
 
 def check_coefficients(state: dict[str, Any], machines: int) -> None:
-    """Raise a ValueError where saved coefficients are not those of so many machines and their support vectors."""
+    """Raise a ValueError if saved coefficients or intercepts do not match the number of machines or support vectors."""
     for name, shape in {"_coefficients": (machines, len(state["support_"])), "_intercepts": (machines,)}.items():
         if not has_type_and_shape(state[name], np.float64, shape) or not np.isfinite(state[name]).all():
             raise ValueError(_NO_FIT)
 
 
 def has_type_and_shape(value: Any, dtype: Any, shape: tuple[int, ...]) -> bool:
-    """Whether a value of a saved state is an array of a type and shape."""
+    """Return whether a value of a saved state is an array with this type and shape."""
     return isinstance(value, np.ndarray) and value.dtype == dtype and value.shape == shape
 
 
 def _rebuild_csr(kind: Any, shape: Any, values: Any, indices: Any, starts: Any) -> Any:
-    """Return the CSR array or matrix that a saved model took apart; raise a ValueError where it is none."""
-    whole = type(shape) is tuple and len(shape) == 2 and all(type(n) is int and 0 <= n < 2**63 for n in shape)
-    if kind not in _CSR or not whole:
+    """Return the CSR array or matrix that ``__getstate__`` took apart; raise a ValueError if the parts do not match."""
+    is_shape = type(shape) is tuple and len(shape) == 2 and all(type(n) is int and 0 <= n < 2**63 for n in shape)
+    if kind not in _CSR_CLASSES or not is_shape:
         raise ValueError(_NO_CSR)
-    return _CSR[kind]((_check_csr_values(shape, values, indices, starts), indices, starts), shape=shape)
+    return _CSR_CLASSES[kind]((_check_csr_values(shape, values, indices, starts), indices, starts), shape=shape)
 
 
 def _check_csr_values(shape: tuple[int, int], values: Any, indices: Any, starts: Any) -> Any:
-    """Return the values of a CSR matrix; raise a ValueError where its indices lead out of its arrays."""
+    """Return the values of a CSR matrix; raise a ValueError if its indices are out of range."""
     n, d = shape
     if (
         not all(isinstance(array, np.ndarray) and array.ndim == 1 for array in (values, indices, starts))

@@ -1,4 +1,4 @@
-"""Kernel machines that are fitted for several values of C together."""
+"""The base of machines that are fitted for several values of C together, and share the work that does not depend on C."""
 
 from __future__ import annotations
 
@@ -15,43 +15,45 @@ from streamsvm.batch.problem import Bounds, RowGroups, check_bounds
 from streamsvm.core.checks import check_number, check_one_of
 from streamsvm.core.sklearn_base import PathEstimator
 
-_FEW_FEATURES = 12
-_SIZES, _LARGE_SIZES = (256, 50), (512, 100)  # of leaves and skeletons, for few features and for more
-_MANY_ROWS, _LARGEST_FACTOR = 50_000, 4.0  # fewer rows have larger leaves and skeletons, which cost less there
+_MAX_FEW_FEATURES = 12
+# (rows of a leaf, rank) for up to _MAX_FEW_FEATURES features, and for more.
+_SIZES, _SIZES_FOR_MANY_FEATURES = (256, 50), (512, 100)
+# Fits to fewer rows use larger leaves and ranks, up to this factor: they are affordable there.
+_ROWS_FOR_BASE_SIZES, _MAX_SIZE_FACTOR = 50_000, 4.0
 
 
 def choose_forest_sizes(n: int, d: int) -> tuple[int, int]:
-    """Return the rows of a leaf, at most, and the rank that a forest has by default for n rows of d features."""
-    leaf_size, rank = _SIZES if d <= _FEW_FEATURES else _LARGE_SIZES
-    factor = min(max(_MANY_ROWS / n, 1.0), _LARGEST_FACTOR)
+    """Return the default maximum number of rows of a leaf, and the default rank, for n rows of d features."""
+    leaf_size, rank = _SIZES if d <= _MAX_FEW_FEATURES else _SIZES_FOR_MANY_FEATURES
+    factor = min(max(_ROWS_FOR_BASE_SIZES / n, 1.0), _MAX_SIZE_FACTOR)
     return int(factor * leaf_size), int(factor * rank)
 
 
-#: The most values of a sparse X that is made dense.
-LARGEST_DENSE = 1e9
+#: A sparse X with more values than this, zeros included, is not converted to a dense array.
+MAX_DENSE_VALUES = 1e9
 
 
 class PathData(NamedTuple):
-    """Rows, weights and bounds that the fits of all C share."""
+    """The rows, weights and bounds that the fits for all values of C share."""
 
     training: TrainingData
-    weights: np.ndarray  # float64 [counted]: of the rows that count
-    positives: list[np.ndarray | None]  # of each machine, which of these are of its positive class; None: regression
-    X: np.ndarray  # all rows as an array
+    weights: np.ndarray  # float64 [m]: the weights above 0, those of training.used_rows
+    positives: list[np.ndarray | None]  # for each machine a mask of its positive class among these rows; None: regression
+    X: np.ndarray  # all rows, dense
     groups: RowGroups
-    unit_bounds: list[Bounds]  # of each machine, the bounds at C = 1
+    unit_bounds: list[Bounds]  # for each machine the bounds at C = 1
 
     def expand_coefficients(self, b: Iterable[np.ndarray], C: float) -> np.ndarray:
-        """Return the coefficients of all rows, float64 [machines, n], from those of each machine's groups, for one C."""
+        """Return the coefficients of all rows for one C, float64 [machines, n], given those of the groups, ``b``."""
         out = np.zeros((len(self.positives), len(self.training.weights)))
-        for row, of_groups, positive in zip(out, b, self.positives, strict=True):
-            row[self.training.counted] = self.groups.split_coefficients(of_groups, C * self.weights, positive)
+        for row, group_coefficients, positive in zip(out, b, self.positives, strict=True):
+            row[self.training.used_rows] = self.groups.split_coefficients(group_coefficients, C * self.weights, positive)
         return out
 
 
 @dataclass(eq=False, repr=False, kw_only=True)
 class PathMachine(PathEstimator, KernelMachine):
-    """A machine whose fits share what does not depend on C; of more than two classes, each has a machine against all others.
+    """A kernel machine whose fits for several C share work. Each of three or more classes has a machine against all others.
 
     Raises
     ------
@@ -72,39 +74,39 @@ class PathMachine(PathEstimator, KernelMachine):
         super()._check_parameters(Cs)
         check_one_of("kernel", self.kernel, self._kernels)
 
-    def _check_or_auto(self, name: str, least: float, **how: Any) -> None:
-        """Check a parameter that is a number or ``"auto"``."""
+    def _check_or_auto(self, name: str, least: float, **options: Any) -> None:
+        """Raise a ValueError unless the parameter is ``"auto"``, or a number that `check_number` accepts."""
         value = getattr(self, name)
         if isinstance(value, str):
             check_one_of(name, value, ("auto",))
         else:
-            check_number(name, value, least, inclusive=True, **how)
+            check_number(name, value, least, inclusive=True, **options)
 
     def _prepare_path(self, Cs: Sequence[float], X: Any, y: Any, sample_weight: Any) -> PathData:
-        """Check parameters and rows, and make what the fits of all C share."""
+        """Check the parameters and rows, and return the data that the fits for all ``Cs`` share."""
         self._check_parameters(Cs)
         training = self._prepare_training(X, y, sample_weight)
-        counted, targets = training.counted, training.targets
-        weights, sides = training.weights[counted], self._find_positive_rows(training)
+        used_rows, targets = training.used_rows, training.targets
+        weights, positives = training.weights[used_rows], self._find_positive_rows(training)
         for C in Cs:
             check_bounds(C * weights)
-        dense = self._to_dense(training.X)
-        groups = RowGroups(dense, counted, None if targets is None else targets[counted])
-        units = [groups.compute_bounds(weights, positive) for positive in sides]
-        return PathData(training, weights, sides, dense, groups, units)
+        X = self._to_dense(training.X)
+        groups = RowGroups(X, used_rows, None if targets is None else targets[used_rows])
+        unit_bounds = [groups.compute_bounds(weights, positive) for positive in positives]
+        return PathData(training, weights, positives, X, groups, unit_bounds)
 
     @staticmethod
     def _find_positive_rows(training: TrainingData) -> list[np.ndarray | None]:
-        """Return for each machine which of the rows that count are of its positive class, bool [n]; None: regression."""
+        """Return for each machine a mask of its positive class among the used rows, bool [m]; ``[None]`` for regression."""
         if training.labels is None:
             return [None]
-        labels = training.labels[training.counted]
+        labels = training.labels[training.used_rows]
         classes = int(labels.max()) + 1
         return [labels == k for k in range(1 if classes == 2 else 0, classes)]
 
     def _to_dense(self, X: Any) -> np.ndarray:
         if not sparse.issparse(X):
             return X
-        if float(X.shape[0]) * X.shape[1] > LARGEST_DENSE:
+        if float(X.shape[0]) * X.shape[1] > MAX_DENSE_VALUES:
             raise ValueError(f"a sparse X of shape {X.shape} is too large to be made dense: project its features to fewer")
         return np.asarray(X.toarray())

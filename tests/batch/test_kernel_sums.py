@@ -54,7 +54,7 @@ def test_sums(m, n, d, form, machines):
         if found is not None:
             assert (np.abs(found[0] - expected) <= found[1]).all()
             assert found[1].max() < 3e-3 * size or n == 0
-    assert m <= kernel_sums.FEW or sums.compute_float32(array(X)) is not None
+    assert m <= kernel_sums.MIN_CHUNK_ROWS or sums.compute_float32(array(X)) is not None
 
 
 @pytest.mark.parametrize("kernel", ["linear", "poly", "sigmoid"])
@@ -109,8 +109,8 @@ def test_no_label_changes_at_the_boundary(far):
 def test_float32_decides_most_rows(monkeypatch):
     X, y, _ = problem()
     model, asked = CSMOClassifier(gamma=0.2).fit(X, y), []
-    exact = KernelSums.exact
-    monkeypatch.setattr(KernelSums, "exact", lambda sums, rows: (asked.append(len(rows)), exact(sums, rows))[1])
+    exact = KernelSums.compute_exact
+    monkeypatch.setattr(KernelSums, "compute_exact", lambda sums, rows: (asked.append(len(rows)), exact(sums, rows))[1])
     labels = model.predict(X)
     assert sum(asked) < 0.02 * len(X)
     np.testing.assert_array_equal(labels, (model.decision_function(X) > 0.0).astype(int))

@@ -316,7 +316,7 @@ def fit_sigmoids(machine: Any, training: TrainingData, weights: np.ndarray, rand
     ``machine`` is not fitted; it learns all folds but one, with the weights of ``training``. Sigmoids take the ``weights`` of the
     rows alone. The folds have equal parts of each class, in a random order.
     """
-    counted, labels = training.counted, training.labels[training.counted]  # type: ignore[index]
+    counted, labels = training.used_rows, training.labels[training.used_rows]  # type: ignore[index]
     sizes = np.bincount(labels)
     if sizes.min() < 2:
         raise ValueError("probability=True needs two or more rows of each class, whose sample_weight is above 0")

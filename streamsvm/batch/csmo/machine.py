@@ -69,7 +69,7 @@ class DualFit:
     def __post_init__(self) -> None:
         self.coefficients: np.ndarray = np.zeros((len(self.machines), len(self.C)))
         self.begun: dict[int, DualSolution] = {}
-        self._counted_labels = self.labels[self.training.counted]
+        self._counted_labels = self.labels[self.training.used_rows]
 
     @cached_property
     def largest(self) -> int:
@@ -94,7 +94,7 @@ class DualFit:
 
     def solve(self, k: int, buffer: np.ndarray, workers: Workers) -> DualSolution:
         """Solve machine number k, from where it was begun; write its coefficients."""
-        (first, second), counted, shared = self.machines[k], self.training.counted, self.shared
+        (first, second), counted, shared = self.machines[k], self.training.used_rows, self.shared
         which = counted[(self._counted_labels == first) | (self._counted_labels == second)]
         C, targets = self.C[which], self.training.targets
         positive = None if first == second else self.labels[which] == second
@@ -304,7 +304,7 @@ class CSMO(KernelMachine):
         """Add what probabilities need to the solution."""
 
     def _solve_dual(self, training: TrainingData, dual_coef_init: Any, shared: SharedFitData) -> list[DualSolution]:
-        n, counted = len(training.weights), training.counted
+        n, counted = len(training.weights), training.used_rows
         labels, machines = self._assign_machines(training)
         start = _check_dual_start(dual_coef_init, n, len(machines))
         C = _make_finite(self.C) * training.weights
@@ -409,7 +409,7 @@ class CSMO(KernelMachine):
             return PrecomputedRows.from_matrix(call_kernel_function(self.kernel, X, X, (n, n)))
         if self._kernel.kind == PRECOMPUTED:
             return PrecomputedRows.from_matrix(X)
-        counted, targets = training.counted, training.targets
+        counted, targets = training.used_rows, training.targets
         few = is_small(len(counted), self.cache_size)
         rows = choose_row_form(X, self._kernel, few)
         if not few:
@@ -448,9 +448,9 @@ class CSMO(KernelMachine):
         check_is_fitted(self)
         return super()._check_rows(X) if self._kernel.kind != PRECOMPUTED or self._kernel_function is None else X
 
-    def _compute_decisions(self, X: Any, settled: SettledTest | None = None) -> np.ndarray:
+    def _compute_decisions(self, X: Any, find_settled: SettledTest | None = None) -> np.ndarray:
         if self._kernel.kind != PRECOMPUTED:
-            return super()._compute_decisions(X, settled)
+            return super()._compute_decisions(X, find_settled)
         n, m = _num_samples(X), len(self.support_)
         out = np.tile(self._intercepts, (n, 1))
         size = max(_VALUES // max(m, 1), 1)

@@ -71,7 +71,7 @@ def make_problem(
         X = compute_gram_rows(X, kernel)
     given, rows, tiles = X if isinstance(X, PrecomputedRows) else None, None, None
     if given is None:
-        rows, tiles, kernel = _make_training_rows(X, kernel, groups.each)
+        rows, tiles, kernel = _make_training_rows(X, kernel, groups.for_each)
     linear = 1.0 if epsilon is None else epsilon
     return Problem(rows, tiles, given, kernel, groups.targets, linear, epsilon is None, *bounds, total)
 
