@@ -198,7 +198,7 @@ class KernelMachine(SklearnEstimator):
         return out
 
     def _run_chunks(self, decide_chunk: Callable[[int], None], starts: range) -> None:
-        """Call a function with the first position of each chunk of rows, in ``n_jobs`` threads if the machine has this parameter."""
+        """Call a function with the first position of each chunk, in ``n_jobs`` threads if the machine has this parameter."""
         threads = min(resolve_n_jobs(getattr(self, "n_jobs", None)), len(starts))
         if threads > 1:
             with Workers(threads) as workers:

@@ -192,6 +192,6 @@ def test_a_kernel_that_is_not_symmetric_is_refused():
     noise = 1e-7 * np.abs(K).max() * np.random.default_rng(0).normal(size=K.shape)
     assert CSMOClassifier(kernel="precomputed").fit(K + noise, y).fit_status_ == 0  # as of values that were rounded
     K[3, 7] += 1.0
-    refused("the kernel is not symmetric: of rows 3 and 7 its values are", CSMOClassifier(kernel="precomputed").fit, K, y)
+    refused("the kernel is not symmetric: of rows 3 and 7, its values are", CSMOClassifier(kernel="precomputed").fit, K, y)
     with pytest.raises(ValueError, match="the kernel is not symmetric"):
         CSMOClassifier(kernel=lambda A, B: A @ np.triu(np.ones((3, 3))) @ B.T).fit(X, y)

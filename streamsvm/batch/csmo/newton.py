@@ -15,7 +15,7 @@ from scipy.linalg import LinAlgError, cho_factor, cho_solve
 from streamsvm.batch.csmo.small import RIDGE
 from streamsvm.batch.csmo.state import SolverState
 from streamsvm.batch.csmo.steps import WorkingSet
-from streamsvm.batch.csmo.values import kernel_values
+from streamsvm.batch.csmo.values import compute_kernel_values
 from streamsvm.core.threads import raise_if_stopped
 
 _MOST = 3000  # variables whose equations are solved
@@ -183,4 +183,4 @@ def compute_kernel_matrix(state: SolverState, which: np.ndarray) -> np.ndarray:
     if p.precomputed is not None:
         return p.precomputed.gather_values(which, which)
     rows = p.rows[which]
-    return kernel_values(rows, rows, p.kernel)
+    return compute_kernel_values(rows, rows, p.kernel)

@@ -1,4 +1,4 @@
-"""Rows of which only the kernel values are known: a Gram matrix, precomputed or returned by a function."""
+"""Rows that are known by their kernel values only: a precomputed Gram matrix, or one that a kernel function returned."""
 
 from __future__ import annotations
 
@@ -11,13 +11,15 @@ from scipy import sparse
 from streamsvm.core.compiling.functions import compiled
 from streamsvm.core.kernels import LARGEST_KERNEL
 
-_ASYMMETRY = 1e-5  # of the largest value, which rounding to float32 may make; of more, a fit might never end
-_COPIED = 2_000_000  # bytes of a matrix that is copied where compiled functions would be compiled anew for its form
-_TILE = 64  # rows and columns of a tile
+# Largest difference of K[i, j] and K[j, i], relative to the largest value: float32 may round by as much. A fit might not converge
+# if the matrix is less symmetric.
+_MAX_ASYMMETRY = 1e-5
+_MAX_COPIED_BYTES = 2_000_000  # a matrix up to this size is copied if compiled functions would need a compilation for its layout
+_TILE_SIZE = 64  # rows and columns of a tile
 
 
 class PrecomputedRows:
-    """The n rows ``which`` by their kernel values: those of a symmetric ``matrix``, float64."""
+    """The n rows at the positions ``which`` int64 [n] of a symmetric Gram matrix, float64 [N, N]; all rows by default."""
 
     def __init__(self, matrix: np.ndarray, which: np.ndarray | None = None) -> None:
         self.matrix: np.ndarray = matrix
@@ -26,8 +28,8 @@ class PrecomputedRows:
 
     @classmethod
     def from_matrix(cls, K: np.ndarray) -> PrecomputedRows:
-        """Return the rows of a Gram matrix, float64 [n, n]; raise a ValueError where it is not symmetric."""
-        if K.nbytes <= _COPIED:
+        """Return all rows of a Gram matrix, float64 [n, n]; raise a ValueError if it is asymmetric, or has too large values."""
+        if K.nbytes <= _MAX_COPIED_BYTES:
             K = np.require(K, requirements=["C", "W"])
         _check_square(K)
         return cls(K)
@@ -36,86 +38,85 @@ class PrecomputedRows:
         return len(self.which)
 
     def group_equal_rows(self) -> np.ndarray:
-        """Return the number of each row's group of equal rows, int64 [n], from 0 in the order of the matrix."""
-        there = np.zeros(len(self.matrix), bool)
-        there[self.which] = True
-        return (np.cumsum(there) - 1)[self.which]
+        """Return the group of each row, int64 [n], numbered from 0: rows at the same position of the matrix are equal."""
+        is_present = np.zeros(len(self.matrix), bool)
+        is_present[self.which] = True
+        return (np.cumsum(is_present) - 1)[self.which]
 
     def __getitem__(self, which: np.ndarray) -> PrecomputedRows:
         return PrecomputedRows(self.matrix, self.which[which])
 
-    def gather_values(self, rows: np.ndarray, others: np.ndarray) -> np.ndarray:
-        """Return the kernel values of m with k of the n rows, float64 [m, k]."""
-        out = np.empty((len(rows), len(others)))
-        self.write_values(rows, others, out)
+    def gather_values(self, rows: np.ndarray, columns: np.ndarray) -> np.ndarray:
+        """Return the kernel values between rows and columns, both int64 numbers among the n rows; float64 [rows, columns]."""
+        out = np.empty((len(rows), len(columns)))
+        self.write_values(rows, columns, out)
         return out
 
-    def write_values(self, rows: np.ndarray, others: np.ndarray, out: np.ndarray) -> None:
-        """Write the kernel values of m with k of the n rows into ``out``, float32 or float64 [m, k]."""
-        gather_submatrix(self.matrix, self.which[rows], self.which[others], out)
+    def write_values(self, rows: np.ndarray, columns: np.ndarray, out: np.ndarray) -> None:
+        """Write the values that `gather_values` returns into ``out``, float32 or float64 [rows, columns]."""
+        gather_submatrix(self.matrix, self.which[rows], self.which[columns], out)
 
     @property
     def contiguous_matrix(self) -> np.ndarray | None:
-        """The matrix, float64 [n, n], if its rows, or else columns, lie in one piece: it is symmetric.
+        """The whole matrix, float64 [N, N], C-contiguous: if its columns are contiguous, its transpose, which is equal.
 
-        None, too, if it is read-only: what reads it here would be compiled anew.
+        None if it is not contiguous, or read-only: compiled functions would need another compilation.
         """
         if not (self.matrix.flags.forc and self.matrix.flags.writeable):
             return None
         return self.matrix if self.matrix.flags.c_contiguous else self.matrix.T
 
     def get_matrix(self) -> np.ndarray:
-        """Return the kernel values of all n rows, float64 [n, n]."""
-        if len(self) == len(self.matrix):  # all of them, ascending
+        """Return the kernel values of all n rows with each other, float64 [n, n], C-contiguous; perhaps the matrix itself."""
+        if len(self) == len(self.matrix):  # all rows, in ascending order
             return np.ascontiguousarray(self.matrix if self.matrix.flags.c_contiguous else self.matrix.T)
         return self.gather_values(np.arange(len(self)), np.arange(len(self)))
 
     def diagonal(self) -> np.ndarray:
-        """Return the self-kernels, float64 [n]."""
+        """Return the kernel value of each row with itself, float64 [n]."""
         return self.matrix.diagonal()[self.which]
 
-    def add_kernel_products(self, b: np.ndarray, columns: np.ndarray, which: np.ndarray, out: np.ndarray) -> None:
-        """Add the rows ``which`` of K b, where b is that of the ``columns``, to ``out`` float64 [m]."""
+    def add_kernel_products(self, b: np.ndarray, columns: np.ndarray, rows: np.ndarray, out: np.ndarray) -> None:
+        """Add K b to ``out`` float64 [rows], where b [columns] are coefficients; ``rows`` and ``columns`` are numbers of rows."""
         support = np.flatnonzero(b)
-        _add_scaled_rows(self.matrix, self.which[columns[support]], b[support], self.which[which], out)
+        _add_scaled_rows(self.matrix, self.which[columns[support]], b[support], self.which[rows], out)
 
 
 def call_kernel_function(kernel: Callable[[Any, Any], Any], X: Any, Z: Any, shape: tuple[int, int]) -> np.ndarray:
-    """Return what a kernel function gives for rows X and Z, float64; ValueError where it is of another shape, or not finite."""
+    """Return the values of a kernel function for rows X and Z, float64; raise a ValueError if the shape or a value is wrong."""
     values = kernel(X, Z)
     values = np.asarray(values.toarray() if sparse.issparse(values) else values, np.float64)
     if values.shape != shape:
-        raise ValueError(
-            f"the kernel function must return an array of shape {list(shape)} for so many rows, not of shape {list(values.shape)}"
-        )
+        shapes = f"of shape {list(shape)} for these rows, not of shape {list(values.shape)}"
+        raise ValueError(f"the kernel function must return an array {shapes}")
     if not np.isfinite(values).all():
         raise ValueError("the kernel function returned a value that is not finite")
     return values
 
 
 def _check_square(K: np.ndarray) -> None:
-    """Raise a ValueError where kernel values of rows with each other, float64 [n, n], are too large or not symmetric."""
-    largest, off, i, j = _find_asymmetry(K)
+    """Raise a ValueError if a Gram matrix, float64 [n, n], has too large values or is not symmetric."""
+    largest, difference, i, j = _find_asymmetry(K)
     if not largest < LARGEST_KERNEL:
         raise ValueError(f"a kernel value is beyond {LARGEST_KERNEL:g}: scale the kernel")
-    if off > _ASYMMETRY * largest:
+    if difference > _MAX_ASYMMETRY * largest:
         raise ValueError(
-            f"the kernel is not symmetric: of rows {i} and {j} its values are {K[i, j]:g} and {K[j, i]:g}, by the order in which "
-            "they are given; take the mean of both"
+            f"the kernel is not symmetric: of rows {i} and {j}, its values are {K[i, j]:g} and {K[j, i]:g}, in either order; "
+            "average the matrix with its transpose"
         )
 
 
 @compiled(nogil=True)
 def _find_asymmetry(K: np.ndarray) -> tuple[float, float, int, int]:
-    """Return the largest size of a value, by how much two values that should be equal differ, and where they are.
+    """Return the largest absolute value, the largest |K[i, j] - K[j, i]|, and i and j.
 
-    Tiles of both lie in the processor's cache.
+    The matrix is read in pairs of tiles, so that both stay in the processor's cache.
     """
     n, largest, most, at_i, at_j = len(K), 0.0, 0.0, 0, 0
-    for begin in range(0, n, _TILE):
-        for first in range(0, begin + 1, _TILE):
-            for i in range(begin, min(begin + _TILE, n)):
-                for j in range(first, min(first + _TILE, i + 1)):
+    for start in range(0, n, _TILE_SIZE):
+        for first in range(0, start + 1, _TILE_SIZE):
+            for i in range(start, min(start + _TILE_SIZE, n)):
+                for j in range(first, min(first + _TILE_SIZE, i + 1)):
                     a, b = K[i, j], K[j, i]
                     largest = max(largest, abs(a), abs(b))
                     if abs(a - b) > most:
@@ -124,20 +125,20 @@ def _find_asymmetry(K: np.ndarray) -> tuple[float, float, int, int]:
 
 
 @compiled(nogil=True)
-def gather_submatrix(K: np.ndarray, rows: np.ndarray, others: np.ndarray, out: np.ndarray) -> None:
-    """Write ``K[rows][:, others]`` into ``out`` in one step."""
+def gather_submatrix(K: np.ndarray, rows: np.ndarray, columns: np.ndarray, out: np.ndarray) -> None:
+    """Write ``K[rows][:, columns]`` into ``out``, without the copy of the rows that numpy would make."""
     for i in range(len(rows)):
         row = K[rows[i]]
-        for j in range(len(others)):
-            out[i, j] = row[others[j]]
+        for j in range(len(columns)):
+            out[i, j] = row[columns[j]]
 
 
 @compiled(nogil=True)
 def _add_scaled_rows(K: np.ndarray, rows: np.ndarray, b: np.ndarray, which: np.ndarray, out: np.ndarray) -> None:
-    """Add b_s K[which, s] to ``out`` for each of some rows s; these lie in one piece, and are columns, too."""
+    """Add b_s K[which, s] to ``out`` for each row s; reads rows of the symmetric K, because they are contiguous."""
     for k in range(len(rows)):
         row, factor = K[rows[k]], b[k]
-        if len(which) == len(row):  # all of them, ascending
+        if len(which) == len(row):  # all rows, in ascending order
             for i in range(len(row)):
                 out[i] += factor * row[i]
         else:

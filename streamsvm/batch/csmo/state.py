@@ -20,8 +20,8 @@ from streamsvm.batch.csmo.tiles import (
 from streamsvm.batch.csmo.values import (
     NormedRows,
     add_kernel_sums,
+    compute_kernel_values,
     compute_self_kernels,
-    kernel_values,
     to_clean_csr,
     to_dense,
     write_kernel_values,
@@ -123,7 +123,7 @@ def compute_gram_rows(X: Any, kernel: Kernel) -> PrecomputedRows:
     if dense and kernel.kind == RBF:
         X -= X.mean(axis=0)
     rows = NormedRows(X)
-    K = kernel_values(rows, rows, kernel)
+    K = compute_kernel_values(rows, rows, kernel)
     _check_magnitudes(0.0, K.diagonal())
     return PrecomputedRows(K)
 
@@ -238,7 +238,7 @@ class SolverState:
     def _exact_values(self, of: np.ndarray, to: np.ndarray) -> np.ndarray:
         """Return the kernel values of rows that are too far from the mean for products in float32 with any m, float64 [k, m]."""
         p = self.problem
-        return kernel_values(p.rows[of], p.rows[to], p.kernel)
+        return compute_kernel_values(p.rows[of], p.rows[to], p.kernel)
 
     def fill_matrix(self) -> np.ndarray:
         """Write the kernel matrix of the working set unless it is there; return it."""

@@ -1,4 +1,4 @@
-"""Kernel values in float64: by products of rows, or by differences of rows so far from 0 that squared norms would cancel."""
+"""Kernel values in float64: from products of rows, or from differences if squared norms are so large that they would cancel."""
 
 from __future__ import annotations
 
@@ -22,14 +22,15 @@ from streamsvm.core.kernels import (
 )
 from streamsvm.core.threads import ForEach, call_for_each, raise_if_stopped
 
-_FAR = 1e5  # gamma times a row's squared norm, up to which products hold exponents to 1e-10
-_DENSE_TILE = 256  # rows and columns of a tile of values, which stays in the second-level cache
-_SPARSE_TILE = 64, 4096  # rows and columns of a tile of sparse rows: the products of one row stay in the first-level cache
-_MAX_VALUES_AT_ONCE = 2**17  # values up to which one tile has all columns: calls for each tile would take longer
+# gamma |x|^2 of a row: up to this value, the exponent of a kernel value from products is exact to 1e-10.
+_MAX_SQUARED_NORM = 1e5
+_DENSE_TILE_SIZE = 256  # rows and columns of a tile of values, which stays in the second-level cache
+_SPARSE_TILE_SHAPE = 64, 4096  # of a tile of sparse rows: the products of one row stay in the first-level cache
+_MAX_VALUES_AT_ONCE = 2**17  # up to this many values, one tile has all columns: calls for each tile would take longer
 
 
 class NormedRows:
-    """n rows, an array or CSR without duplicates, float64 [n, d], with their squared norms, float64 [n]."""
+    """n rows float64 [n, d], an array or a CSR matrix without duplicate entries, with their squared norms, float64 [n]."""
 
     def __init__(self, X: Any, squares: np.ndarray | None = None) -> None:
         self.X: Any = X
@@ -39,25 +40,25 @@ class NormedRows:
         return len(self.squares)
 
     def __getitem__(self, which: Any) -> NormedRows:
-        """Return the rows with the numbers ``which``, int64 [m], or those of a slice."""
+        """Return the rows at the positions ``which``, int64 [m], or in a slice."""
         return NormedRows(self.X[which], self.squares[which])
 
     @cached_property
     def by_feature(self) -> Any:
-        """The rows feature by feature: a contiguous array [d, n], or a CSC array [n, d]."""
+        """The rows, stored feature by feature: a contiguous array [d, n], or a CSC array [n, d]."""
         return self.X.tocsc() if sparse.issparse(self.X) else np.ascontiguousarray(self.X.T)
 
     @cached_property
     def tiles(self) -> list[tuple[int, NormedRows]]:
-        """The rows that belong to each tile of columns, and the number of the first."""
-        size = _SPARSE_TILE[1] if sparse.issparse(self.X) else _DENSE_TILE
+        """The rows, split into tiles: the position of each tile's first row, and its rows."""
+        size = _SPARSE_TILE_SHAPE[1] if sparse.issparse(self.X) else _DENSE_TILE_SIZE
         return [(first, self[first : first + size]) for first in range(0, len(self), size)]
 
 
 def to_clean_csr(X: Any) -> Any:
-    """Return a copy of X as a CSR array without duplicates and stored zeros; ValueError where 32-bit indices do not suffice."""
+    """Return a CSR copy of X without duplicate entries and stored zeros; raise a ValueError if it has 2^31 features."""
     if X.shape[1] >= 2**31:
-        raise ValueError(f"X has {X.shape[1]:,} features, and 2^31 or more are too many: hash them into fewer")
+        raise ValueError(f"X has {X.shape[1]:,} features, but must have fewer than 2^31: hash them into fewer")
     X = sparse.csr_array(X, copy=True)
     X.sum_duplicates()
     X.eliminate_zeros()
@@ -65,14 +66,14 @@ def to_clean_csr(X: Any) -> Any:
 
 
 def compute_squared_norms(X: Any) -> np.ndarray:
-    """Return the squared norms of rows, an array or CSR, float64 [n]."""
+    """Return the squared norm of each row, float64 [n]; the rows are an array or a CSR matrix."""
     if sparse.issparse(X):
         return sparse.csr_array((np.square(X.data, dtype=np.float64), X.indices, X.indptr), X.shape) @ np.ones(X.shape[1])
     return np.einsum("ij,ij->i", X, X)
 
 
 def to_dense(X: Any) -> np.ndarray:
-    """Return rows, an array or sparse matrix, as an array."""
+    """Return rows as an array, whether they are an array or a sparse matrix."""
     return X.toarray() if sparse.issparse(X) else X
 
 
@@ -85,12 +86,11 @@ def compute_self_kernels(rows: NormedRows, kernel: Kernel) -> np.ndarray:
     return values[0]
 
 
-@np.errstate(over="ignore", invalid="ignore")  # of huge rows
-def kernel_values(A: NormedRows, B: NormedRows, kernel: Kernel, memory: np.ndarray | None = None) -> np.ndarray:
+@np.errstate(over="ignore", invalid="ignore")  # huge rows have infinite distances
+def compute_kernel_values(A: NormedRows, B: NormedRows, kernel: Kernel, memory: np.ndarray | None = None) -> np.ndarray:
     """Return the kernel values of rows A [m, d] with rows B [k, d], float64 [m, k]. O(m k d).
 
-    Those of rows with each other, where both are the same object, are symmetric. They lie in the ``memory``, float64 [at least
-    m k], if there is some.
+    If A is B, the values are symmetric. The result may use the ``memory``, float64 with m k numbers or more.
     """
     far = _find_far_rows(A, B, kernel)
     if len(far) == len(A) > 0:
@@ -103,27 +103,27 @@ def kernel_values(A: NormedRows, B: NormedRows, kernel: Kernel, memory: np.ndarr
 
 
 def _find_far_rows(A: NormedRows, B: NormedRows, kernel: Kernel) -> np.ndarray:
-    """Return the numbers of the rows A whose squared distances from some of B would cancel, int64."""
+    """Return the positions of rows in A, int64, whose squared norms would cancel products; all rows if B has such norms."""
     if kernel.kind != RBF:
         return np.arange(0)
-    if not kernel.gamma * B.squares.max(initial=0.0) <= _FAR:
+    if not kernel.gamma * B.squares.max(initial=0.0) <= _MAX_SQUARED_NORM:
         return np.arange(len(A))
-    return np.flatnonzero(~(kernel.gamma * A.squares <= _FAR))
+    return np.flatnonzero(~(kernel.gamma * A.squares <= _MAX_SQUARED_NORM))
 
 
 def _compute_products(A: NormedRows, B: NormedRows, memory: np.ndarray | None) -> np.ndarray:
-    """Return the products of rows A with rows B, float64 [m, k]; see `kernel_values`."""
+    """Return the inner products of rows A with rows B, float64 [m, k], in the ``memory`` if it is given."""
     out = np.empty((len(A), len(B))) if memory is None else memory[: len(A) * len(B)].reshape(len(A), len(B))
     if not (sparse.issparse(A.X) and sparse.issparse(B.X)):
         if sparse.issparse(A.X) or sparse.issparse(B.X):
             out[:] = A.X @ B.X.T
             return out
-        # Of rows with their own transpose, numpy computes one triangle, which makes the result symmetric and a small tile slow.
+        # Given a matrix and its own transpose, numpy computes one triangle only: symmetric, but slow for small tiles.
         return np.matmul(A.X, B.X.T if memory is None else B.by_feature, out=out)
-    X, of = A.X, B.by_feature
+    X, transposed = A.X, B.by_feature
     out[:] = 0.0
-    members = of.indices.astype(np.int32, copy=False).view(np.uint32)  # signed indices may be negative, which takes a test each
-    _add_sparse_products(X.indptr, X.indices, X.data, of.indptr, members, of.data, out)
+    members = transposed.indices.astype(np.int32, copy=False).view(np.uint32)  # unsigned, so that no index is tested for its sign
+    _add_sparse_products(X.indptr, X.indices, X.data, transposed.indptr, members, transposed.data, out)
     return out
 
 
@@ -137,7 +137,7 @@ def _add_sparse_products(
     entries: np.ndarray,
     out: np.ndarray,
 ) -> None:
-    """Add the products of the rows of a CSR matrix with those of a CSC matrix to ``out``, through the features they share."""
+    """Add the inner products of the rows of a CSR matrix with those of a CSC matrix to ``out``, feature by feature."""
     for i in range(len(out)):
         row = out[i]
         for t in range(starts[i], starts[i + 1]):
@@ -147,81 +147,82 @@ def _add_sparse_products(
 
 
 def _compute_from_differences(A: NormedRows, B: NormedRows, gamma: float) -> np.ndarray:
-    """Return the values of the Gaussian kernel, float64 [m, k], from squared differences, which do not cancel."""
-    others = np.ascontiguousarray(to_dense(B.X).T) if sparse.issparse(B.X) else B.by_feature
+    """Return the values of the Gaussian kernel, float64 [m, k], from differences of features, which do not cancel."""
+    columns = np.ascontiguousarray(to_dense(B.X).T) if sparse.issparse(B.X) else B.by_feature
     values = np.empty((len(A), len(B)))
-    _write_from_differences(np.require(to_dense(A.X), np.float64, ["C", "W"]), others, gamma, values)
+    _write_from_differences(np.require(to_dense(A.X), np.float64, ["C", "W"]), columns, gamma, values)
     return values
 
 
 @compiled(nogil=True, fastmath=FAST)
-def _write_from_differences(rows: np.ndarray, others: np.ndarray, gamma: float, out: np.ndarray) -> None:
-    """Write the values of the Gaussian kernel of rows [m, d] with others, feature by feature [d, k], into ``out``."""
+def _write_from_differences(rows: np.ndarray, columns: np.ndarray, gamma: float, out: np.ndarray) -> None:
+    """Write the Gaussian kernel values of rows [m, d] with ``columns`` [d, k], which are stored by feature, into ``out``."""
     n, d = out.shape[1], rows.shape[1]
     distances = np.empty(n)
     for i in range(len(rows)):
         distances[:] = 0.0
-        add_squared_differences(others, rows[i], d, n, distances)
+        add_squared_differences(columns, rows[i], d, n, distances)
         exp2d(distances, -gamma * LOG2E, n, out[i])
 
 
-def write_kernel_values(A: NormedRows, B: NormedRows, kernel: Kernel, out: np.ndarray, each: ForEach = call_for_each) -> None:
-    """Write what `kernel_values` returns into ``out``, float32 [m, k], tile by tile; exponentials are in float32, too."""
+def write_kernel_values(A: NormedRows, B: NormedRows, kernel: Kernel, out: np.ndarray, for_each: ForEach = call_for_each) -> None:
+    """Write the values of `compute_kernel_values` into ``out``, float32 [m, k], tile by tile, with exponentials in float32."""
     size, tiles = _choose_tile_rows(A), _choose_tiles(A, B)
 
-    def write(begin: int) -> None:
-        rows = A[begin : begin + size]
+    def write_rows(start: int) -> None:
+        rows = A[start : start + size]
         memory = _allocate_tile(len(rows), tiles)
-        for first, others in tiles:
-            if len(_find_far_rows(rows, others, kernel)):
-                out[begin : begin + size, first : first + len(others)] = kernel_values(rows, others, kernel)
+        for first, columns in tiles:
+            if len(_find_far_rows(rows, columns, kernel)):
+                out[start : start + size, first : first + len(columns)] = compute_kernel_values(rows, columns, kernel)
             else:
-                _write_tile(_compute_products(rows, others, memory), rows.squares, others.squares, kernel, begin, first, out)
+                _write_tile(_compute_products(rows, columns, memory), rows.squares, columns.squares, kernel, start, first, out)
 
-    each(write, range(0, len(A), size))
+    for_each(write_rows, range(0, len(A), size))
 
 
 @compiled(nogil=True, fastmath=FAST)
 def _write_tile(
-    products: np.ndarray, squares: np.ndarray, others: np.ndarray, kernel: Kernel, begin: int, first: int, out: np.ndarray
+    products: np.ndarray, squares: np.ndarray, other_squares: np.ndarray, kernel: Kernel, start: int, first: int, out: np.ndarray
 ) -> None:
-    """Write the kernel values of products [m, k] into the rows from ``begin`` and the columns from ``first`` on."""
+    """Write the kernel values of a tile of products [m, k] into ``out``, from row ``start`` and column ``first`` on."""
     n, scale = products.shape[1], -kernel.gamma * LOG2E
     for i in range(len(products)):
-        row, to, square = products[i], out[begin + i, first : first + n], squares[i]
+        row, to, square = products[i], out[start + i, first : first + n], squares[i]
         if kernel.kind == RBF:
             for j in range(np.uint64(n)):
-                to[j] = exp2(np.float32(scale * ((square + others[j]) - 2.0 * row[j])))
+                to[j] = exp2(np.float32(scale * ((square + other_squares[j]) - 2.0 * row[j])))
         else:
             for j in range(n):
                 to[j] = compute_from_product(kernel, row[j])
 
 
 def add_kernel_sums(
-    A: NormedRows, B: NormedRows, coefficients: np.ndarray, kernel: Kernel, out: np.ndarray, each: ForEach = call_for_each
+    A: NormedRows, B: NormedRows, coefficients: np.ndarray, kernel: Kernel, out: np.ndarray, for_each: ForEach = call_for_each
 ) -> None:
-    """Add K c to ``out`` float64 [m, ...], of rows A [m, d] with rows B [k, d] and c float64 [k, ...]. O(m k d), tile by tile."""
+    """Add K c to ``out`` float64 [m, ...], for kernel values K of A [m, d] and B [k, d], and c float64 [k, ...]. O(m k d)."""
     size, tiles = _choose_tile_rows(A), _choose_tiles(A, B)
 
-    def add(begin: int) -> None:
+    def add_rows(start: int) -> None:
         raise_if_stopped()
-        rows, sums = A[begin : begin + size], out[begin : begin + size]
+        rows, sums = A[start : start + size], out[start : start + size]
         memory = _allocate_tile(len(rows), tiles)
-        for first, others in tiles:
-            sums += kernel_values(rows, others, kernel, memory) @ coefficients[first : first + len(others)]
+        for first, columns in tiles:
+            sums += compute_kernel_values(rows, columns, kernel, memory) @ coefficients[first : first + len(columns)]
 
-    each(add, range(0, len(A), size))
+    for_each(add_rows, range(0, len(A), size))
 
 
 def _choose_tile_rows(rows: NormedRows) -> int:
-    return _SPARSE_TILE[0] if sparse.issparse(rows.X) else _DENSE_TILE
+    """Return the number of rows of a tile."""
+    return _SPARSE_TILE_SHAPE[0] if sparse.issparse(rows.X) else _DENSE_TILE_SIZE
 
 
-def _choose_tiles(rows: NormedRows, others: NormedRows) -> list[tuple[int, NormedRows]]:
-    """Return the tiles of others: all at once beside few rows."""
-    return [(0, others)] if len(rows) * len(others) <= _MAX_VALUES_AT_ONCE else others.tiles
+def _choose_tiles(rows: NormedRows, columns: NormedRows) -> list[tuple[int, NormedRows]]:
+    """Return the column tiles for kernel values of ``rows`` with ``columns``: only one if there are few values."""
+    return [(0, columns)] if len(rows) * len(columns) <= _MAX_VALUES_AT_ONCE else columns.tiles
 
 
 def _allocate_tile(rows: int, tiles: list[tuple[int, NormedRows]]) -> np.ndarray:
-    """Return memory for the values of so many rows in each tile: new memory for each would be zeroed by the operating system."""
-    return np.empty(rows * max((len(others) for _, others in tiles), default=0))
+    """Return memory for tiles with this many rows, which all of them share: the system would zero new memory for each tile."""
+    return np.empty(rows * max((len(tile) for _, tile in tiles), default=0))

@@ -22,9 +22,9 @@ N = 60 if SLOW else 700
 @pytest.fixture(autouse=True)
 def small(monkeypatch):
     monkeypatch.setattr(tiles, "ROWS", 16)
-    monkeypatch.setattr(tiles, "_PARTS", N)
-    monkeypatch.setattr(tiles, "_LEAST", (16, 16))
-    monkeypatch.setattr(tiles, "_VALUES", 1)
+    monkeypatch.setattr(tiles, "_ITEMS", N)
+    monkeypatch.setattr(tiles, "_MIN_ITEM_ROWS", (16, 16))
+    monkeypatch.setattr(tiles, "_MIN_ITEM_VALUES", 1)
     monkeypatch.setattr(solver, "_FEW", 100)
     monkeypatch.setattr(solver, "_BLOCK", 128)
     monkeypatch.setattr(solver, "_NEW", 64)

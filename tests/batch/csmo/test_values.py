@@ -24,8 +24,8 @@ def rare(rng, n, d):
 )
 @pytest.mark.parametrize("tile", [30, 256])
 def test_values(name, gamma, tile, monkeypatch):
-    monkeypatch.setattr(values, "_DENSE_TILE", tile)
-    monkeypatch.setattr(values, "_SPARSE_TILE", (tile, 2 * tile))
+    monkeypatch.setattr(values, "_DENSE_TILE_SIZE", tile)
+    monkeypatch.setattr(values, "_SPARSE_TILE_SHAPE", (tile, 2 * tile))
     monkeypatch.setattr(values, "_MAX_VALUES_AT_ONCE", tile)
     rng, kernel = np.random.default_rng(0), Kernel(MACHINE_KERNELS[name], gamma, 0.5 if name in ("poly", "sigmoid") else 0.0, 3)
     X, Z = rng.normal(size=(70, 6)), rng.normal(size=(40, 6))
@@ -34,7 +34,7 @@ def test_values(name, gamma, tile, monkeypatch):
     X, Z, S, T, dense_S, dense_T = (values.NormedRows(rows) for rows in (X, Z, S, T, array(S), array(T)))
     for A, B in ((X, Z), (X, X), (Z, X), (S, T), (S, S), (dense_S, T), (S, dense_T), (X[:1], X[:0])):
         expected = naive_batch.kernel_matrix(array(A.X), array(B.X), name, gamma, kernel.coef0)
-        found = values.kernel_values(A, B, kernel)
+        found = values.compute_kernel_values(A, B, kernel)
         np.testing.assert_allclose(found, expected, rtol=1e-9, atol=1e-13)
         if A is B:
             np.testing.assert_array_equal(found, found.T)
