@@ -55,7 +55,7 @@ with EmbeddedBroker() as broker:
 plt.style.use("seaborn-v0_8-colorblind")
 figure, axis = plt.subplots(figsize=(7, 4.2), layout="constrained")
 for name, style in {"whole": {"color": "C5", "linewidth": 7}, "killed": {"color": "black", "linewidth": 1.5}}.items():
-    curve = LearningCurve.of(header(name)["curve"], header(name)["rows"])
+    curve = LearningCurve.from_state(header(name)["curve"], header(name)["rows"])
     label = {"whole": "Read from beginning to end", "killed": "Killed and started again"}[name]
     axis.plot([point.rows for point in curve.points], [100.0 * point.windowed for point in curve.points], label=label, **style)
 axis.axvline(killed_at, color="black", linestyle=":", linewidth=1)

@@ -81,7 +81,7 @@ def run_demo(arguments: argparse.Namespace) -> None:
         f"accuracy {end['metric']:.4f}, last {end['window']:,} rows {end['windowed']:.4f}, {end['n_support']} support vectors"
     )
     learned = read_newest(out / "killed" / "checkpoints")
-    curve = LearningCurve.of(learned.header["curve"], learned.header["rows"])
+    curve = LearningCurve.from_state(learned.header["curve"], learned.header["rows"])
     with as_command_error("", plots.DrawingError):
         plots.save_plot(picture, learned.model, curve, rows[: len(rows) // _PASSES])
     _say_line(f"drawn: {picture}")

@@ -71,14 +71,14 @@ def learn(job: LearnJob) -> bool:
             saved = None if checkpoints is None else checkpoints.newest()
         begins: Position | None = None
         if checkpoints is not None and saved is not None and saved.is_start:
-            begins = saved.position(checkpoints.path)
+            begins = saved.get_position(checkpoints.path)
             saved = None
         table = combine_table_options(job.table_flags, job.text_format, job.label, saved)
         if begins is None and saved is None and checkpoints is not None and job.text_format is None:
             # Saved before the first row arrives: a run that is killed while it waits loses no row.
             begins = read_start_position(job, table)
             if begins is not None:
-                checkpoints.begin(begins)
+                checkpoints.save_start(begins)
         beginning = schema = None
         if saved is not None:
             job = job.as_regression() if isinstance(find_learner(saved.model), base.Regressor) and not job.regression else job

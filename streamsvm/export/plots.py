@@ -143,7 +143,7 @@ def draw_curve(axes: Axes, curve: LearningCurve) -> None:
     axes
         Axes of matplotlib.
     curve
-        The learning curve of a `LearningLoop`, or from the header of its checkpoint (`LearningCurve.of`).
+        The learning curve of a `LearningLoop`, or from the header of its checkpoint (`LearningCurve.from_state`).
     """
     rows, metric, windowed, guess = np.reshape([point[:4] for point in curve.points], (-1, 4)).T
     axes.plot(rows, metric, color="black", label="all rows so far")

@@ -64,7 +64,7 @@ class Checkpoint(NamedTuple):
         """Whether it says where a run begins, and no more: the run had not read a row."""
         return self.header.get("kind") == _BEGINNING
 
-    def position(self, place: Path | str) -> dict[str, Any]:
+    def get_position(self, place: Path | str) -> dict[str, Any]:
         """Return where the next row is; CheckpointError, with the place of the checkpoint, where it does not say so."""
         try:
             return dict(validate_mapping("position", self.header.get("position")))
@@ -99,7 +99,7 @@ class Checkpoints(Closeable):
         """Write a checkpoint wholly or not at all; CheckpointError if it cannot be written."""
         raise NotImplementedError
 
-    def begin(self, position: Mapping[str, Any]) -> None:
+    def save_start(self, position: Mapping[str, Any]) -> None:
         """Save where a run begins, before it has read a row. A run that is started again begins there, with any model."""
         self.save(None, None, rows=0, position=position, kind=_BEGINNING)
 

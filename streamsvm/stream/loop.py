@@ -148,12 +148,12 @@ class LearningLoop(StreamLoop):
             raise ValueError(f"{len(self._labels.classes)} classes are declared, and the model has max_classes={most}")
         if drift is not None:
             drift.start(model, self._regression, source.name)
-            self._at_once = self._at_once and not drift.resets_model  # for the next row is for another model
+            self._uses_batches = self._uses_batches and not drift.resets_model  # for the next row is for another model
         self.drift = drift
         if source.weight is not None:
             check_accepts_weights(model, source.weight)
         self._parameters = describe_parameters(model)
-        self._begin_run()
+        self._resume_or_start()
 
     def _resume_run(self, folder: Path | str, checkpoint: Checkpoint) -> None:
         header = checkpoint.header
@@ -163,7 +163,7 @@ class LearningLoop(StreamLoop):
             if (watched := header.get("drift")) is not None:
                 self._resume_drift(folder, watched, checkpoint.state["detector"])
             self._resume_delayed(folder, header.get("delayed"), checkpoint.state)
-            curve, scores = LearningCurve.of(header["curve"], self.rows), checkpoint.state["scores"]
+            curve, scores = LearningCurve.from_state(header["curve"], self.rows), checkpoint.state["scores"]
             self._labels.resume(header["labels"])
         except (LookupError, TypeError, ValueError) as error:
             text = f"{folder}: its checkpoint was not written by a learning loop ({error}): give another folder"
@@ -181,7 +181,7 @@ class LearningLoop(StreamLoop):
             )
         self._scores.resume(scores)
         self._scores.labels.add_known_labels(self._labels.known_labels)
-        self._continue_at(folder, checkpoint)
+        self._resume_streams(folder, checkpoint)
         self.curve = curve
         self._pipeline = ValidatingPipeline(checkpoint.model)
         self.columns.compare_with(get_learned_columns(checkpoint.model), self._pipeline.encoder)
@@ -224,7 +224,7 @@ class LearningLoop(StreamLoop):
             if check is not None:
                 check(seen, y)
             if scores.binary:
-                self._admit_label(y)
+                self._check_positive_label(y)
             if w is None:
                 model.learn_one(x, y)
             elif w:
@@ -237,14 +237,14 @@ class LearningLoop(StreamLoop):
                 return y
             self.learned += 1
             if new:
-                if not self._warned and (late := labels.describe_late_label(y, self.learned - 1)):
-                    self._warned = True
+                if not self._has_warned_of_labels and (late := labels.describe_late_label(y, self.learned - 1)):
+                    self._has_warned_of_labels = True
                     warn(f"{self._current_place}: {late}")
                 labels.add(y)
             if first and len(learned) < MAX_LABELS:
                 learned.add(y)
             if timings is not None:
-                timings.learned()
+                timings.observe_learning()
             return y
 
         return learn
@@ -268,7 +268,7 @@ class LearningLoop(StreamLoop):
             self.drift.is_reset_due = False
             self._pipeline = ValidatingPipeline(self.model.clone())
             self._note_columns()
-            self._take = self._make_row_processor()
+            self._process = self._make_row_processor()
 
     @property
     def _is_worth_saving(self) -> bool:

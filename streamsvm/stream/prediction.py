@@ -209,11 +209,11 @@ class PredictionLoop(StreamLoop):
     ) -> None:
         self._follow, self._needs_labels = follow, needs_labels
         if follow is not None:
-            self._fields = (*self._fields, "model")
+            self._field_names = (*self._field_names, "model")
         super().__init__(source, model, metric, sink=sink, **options)
         self.version: int = version
         self._told_foreign = False
-        self._begin_run()
+        self._resume_or_start()
 
     def _resume_run(self, folder: Path | str, checkpoint: Checkpoint) -> None:
         try:
@@ -225,7 +225,7 @@ class PredictionLoop(StreamLoop):
             raise CheckpointError(
                 f"{folder}: its checkpoint was not written by a prediction loop ({error}): give another folder"
             ) from None
-        self._continue_at(folder, checkpoint)
+        self._resume_streams(folder, checkpoint)
 
     def _make_row_processor(self) -> Callable[[Any, Any], Prediction | None]:
         take_row = super()._make_row_processor()
@@ -268,8 +268,8 @@ class PredictionLoop(StreamLoop):
             self.columns.compare_with(get_learned_columns(newer.model), pipeline.encoder)
             self.version = newer.version
             logger.info("predicting by the model after %d rows", newer.version, extra=event("model", version=newer.version))
-            self._take = self._make_row_processor()
-            self._at_once = self._at_once and supports_batches(pipeline, learns=False)
+            self._process = self._make_row_processor()
+            self._uses_batches = self._uses_batches and supports_batches(pipeline, learns=False)
 
     def _check_end(self) -> None:
         super()._check_end()

@@ -150,7 +150,7 @@ class LearningCurve:
     --------
     >>> curve = LearningCurve("Accuracy", window=1000)
     >>> for rows in range(1, 1001):
-    ...     if rows == curve.next_after(rows - 1):
+    ...     if rows == curve.find_next_row(rows - 1):
     ...         curve.add(rows, 1 - 1 / rows, 1.0)
     >>> curve.every, len(curve.points), curve.points[-1]
     (8, 125, CurvePoint(rows=1000, metric=0.999, windowed=1.0, guess=nan, refused=None, drifts=None))
@@ -165,7 +165,7 @@ class LearningCurve:
     def __repr__(self) -> str:
         return f"LearningCurve({self.metric!r}, window={self.window}): {len(self.points)} points, one every {self.every:,} rows"
 
-    def next_after(self, rows: int) -> int:
+    def find_next_row(self, rows: int) -> int:
         """Return the number of rows at which the next point is due."""
         return (rows // self.every + 1) * self.every
 
@@ -193,7 +193,7 @@ class LearningCurve:
         return {"metric": self.metric, "window": self.window, "every": self.every, "points": points}
 
     @classmethod
-    def of(cls, state: Any, rows: Any) -> LearningCurve:
+    def from_state(cls, state: Any, rows: Any) -> LearningCurve:
         """Make the curve of a saved `state` after so many rows, neither of which is trusted; ValueError where it is none."""
         try:
             curve = cls(state["metric"], validate_count("window", state["window"]))
@@ -224,16 +224,16 @@ class Timings:
         self.learn: Any = learn
         self._since = 0.0
 
-    def began(self) -> None:
+    def start_row(self) -> None:
         """Note that a row has come."""
         self._since = time.perf_counter()
 
-    def predicted(self) -> None:
+    def observe_prediction(self) -> None:
         """Observe the time since the row has come."""
         now = time.perf_counter()
         self.predict.observe(now - self._since)
         self._since = now
 
-    def learned(self) -> None:
+    def observe_learning(self) -> None:
         """Observe the time since the row was predicted."""
         self.learn.observe(time.perf_counter() - self._since)

@@ -1,4 +1,4 @@
-"""The rows that a stream's model or source refuses: counted, written as dead letters, and no more of them than a limit."""
+"""Rows that a source or a model refuses: they are counted, limited, and written as dead letters."""
 
 from __future__ import annotations
 
@@ -14,21 +14,23 @@ from streamsvm.core.saved import Resumable
 from streamsvm.stream.endpoints import DeadLetter, Sink, StreamError
 from streamsvm.stream.open import open_sink
 
-LONGEST_RAW = 2**17  # bytes of a row in a dead letter, which must fit into a message of Kafka
-_LONGEST_REASON = 1000
-_WINDOW = 1000  # rows of which a share may be refused
-_GRACE = 100  # refused rows before a share is one
-_LEAVE_OUT = "To skip such rows: --on-error skip; to save them too: --on-error PATH; in Python: LearningLoop(on_error=...)"
+MAX_RAW_BYTES = 2**17  # of a row in a dead letter, which must fit into a Kafka message
+_MAX_REASON_CHARS = 1000
+_WINDOW_ROWS = 1000  # a refused row has 1 / e of its weight in the share of refused rows after this many further rows
+_MIN_REFUSED_ROWS = 100  # the share of refused rows is not limited before
+_SKIP_ADVICE = "To skip such rows: --on-error skip; to save them too: --on-error PATH; in Python: LearningLoop(on_error=...)"
 
 
 class RefusedRowHandler(Resumable):
-    """Decides what becomes of a row that was refused. The parameters are those of `LearningLoop` that begin with ``error``.
+    """Counts refused rows, writes them to a sink of dead letters, and ends the run if there are too many.
+
+    ``on_error``, ``limit`` and ``share`` are the parameters ``on_error``, ``error_limit`` and ``error_share`` of `LearningLoop`.
 
     >>> refusals = RefusedRowHandler("skip", limit=1)
-    >>> refusals.add(7, "rows.csv, line 9", b"1,x", "malformed", "2 cells for 3 columns")
+    >>> refusals.handle_row(7, "rows.csv, line 9", b"1,x", "malformed", "2 cells for 3 columns")
     >>> dict(refusals.counts)
     {'malformed': 1}
-    >>> refusals.add(8, "rows.csv, line 10", b"1,y", "malformed", "2 cells for 3 columns")
+    >>> refusals.handle_row(8, "rows.csv, line 10", b"1,y", "malformed", "2 cells for 3 columns")
     Traceback (most recent call last):
         ...
     streamsvm.stream.endpoints.StreamError: rows.csv, line 10: 2 cells for 3 columns. It is the 2nd row that was refused...
@@ -41,114 +43,117 @@ class RefusedRowHandler(Resumable):
             raise ValueError(f"the limit of refused rows must be at least 0, not {limit}")
         if not 0.0 <= share <= 1.0:
             raise ValueError(f"the share of refused rows must be from 0 to 1, not {share}")
-        self._stops = on_error == "stop"
+        self._stops_at_first = on_error == "stop"
         self._limit, self._share = limit, share
-        self._spec = "" if not isinstance(on_error, str | Path) or on_error in ("stop", "skip") else str(on_error)
-        self._given: Sink | None = on_error if not isinstance(on_error, str | Path) else None
+        self._sink_spec = "" if not isinstance(on_error, str | Path) or on_error in ("stop", "skip") else str(on_error)
+        self._user_sink: Sink | None = on_error if not isinstance(on_error, str | Path) else None
         self._sink: Sink | None = None
-        self._position: Any = None  # after the dead letters that are durable; None if there were none
-        self.counts: Counter[str] = Counter()  # of refused rows, by kind
-        # Refused rows, each worth less by a factor e after every `_WINDOW` rows; and the row when that was computed.
+        self._position: Any = None  # the position after the last durable dead letter; None before the first
+        self.counts: Counter[str] = Counter()  # refused rows by kind of reason
+        # The exponentially decayed number of refused rows, and the number of the row at which it was computed.
         self._recent, self._recent_row = 0.0, 0
 
     @property
     def sink(self) -> Sink | None:
-        """The sink of dead letters; None if there is none, or it is not open yet."""
-        return self._given if self._sink is None else self._sink
+        """The sink for dead letters; None if the run has none, or has not opened it yet."""
+        return self._user_sink if self._sink is None else self._sink
 
     @property
-    def total(self) -> int:
-        """All rows that were refused."""
+    def n_refused(self) -> int:
+        """Number of refused rows."""
         return sum(self.counts.values())
 
-    def add(self, row: int, place: str, raw: Any, kind: str, reason: str) -> None:
-        """Count a row, its bytes or a Python object, and write it where dead letters go.
+    def handle_row(self, row: int, place: str, raw: Any, kind: str, reason: str) -> None:
+        """Count a refused row, and write its dead letter.
 
-        A StreamError says that the row is to stop the process, or is one too many, or its dead letter cannot be written.
+        ``row`` is its number, ``place`` its line or offset for messages, and ``raw`` its bytes or Python object. Raises a
+        StreamError if the first refused row ends the run, if a limit is exceeded, or if the dead letter cannot be written.
         """
-        reason = reason if len(reason) <= _LONGEST_REASON else f"{reason[:_LONGEST_REASON]}..."
-        if self._stops:
-            raise StreamError(f"{place}: {reason}{'' if reason.endswith('.') else '.'} {_LEAVE_OUT}")
-        self.report(row, place, raw, kind, reason)
+        reason = reason if len(reason) <= _MAX_REASON_CHARS else f"{reason[:_MAX_REASON_CHARS]}..."
+        if self._stops_at_first:
+            raise StreamError(f"{place}: {reason}{'' if reason.endswith('.') else '.'} {_SKIP_ADVICE}")
+        self.write_dead_letter(row, place, raw, kind, reason)
         self.counts[kind] += 1
-        self._recent = self._recent * math.exp((self._recent_row - row) / _WINDOW) + 1.0
+        self._recent = self._recent * math.exp((self._recent_row - row) / _WINDOW_ROWS) + 1.0
         self._recent_row = row
-        total = self.total
+        total = self.n_refused
         if self._limit is not None and total > self._limit:
-            raise self._too_many(
-                f"{place}: {reason}. It is the {_ordinal_text(total)} row that was refused, and at most {self._limit:,} may be"
+            raise self._limit_error(
+                f"{place}: {reason}. It is the {_format_ordinal(total)} row that was refused, and at most {self._limit:,} may be"
             )
-        window = math.expm1(-(row + 1) / _WINDOW) / math.expm1(-1 / _WINDOW)  # the sum, had all been refused
-        if total >= _GRACE and self._recent > self._share * window * (1.0 + 1e-9):
-            share = f"of the last rows {self._recent / window:.0%} were refused, and at most {self._share:.0%} may be"
-            raise self._too_many(f"{place}: {reason}. Now {share}")
+        decayed_rows = math.expm1(-(row + 1) / _WINDOW_ROWS) / math.expm1(-1 / _WINDOW_ROWS)  # as `_recent`, of all rows
+        if total >= _MIN_REFUSED_ROWS and self._recent > self._share * decayed_rows * (1.0 + 1e-9):
+            share = f"of the last rows {self._recent / decayed_rows:.0%} were refused, and at most {self._share:.0%} may be"
+            raise self._limit_error(f"{place}: {reason}. Now {share}")
 
-    def _too_many(self, text: str) -> StreamError:
+    def _limit_error(self, text: str) -> StreamError:
         counted = ", ".join(f"{kind} {count:,}" for kind, count in self.counts.items())
         return StreamError(f"{text} (so far: {counted}). Is it the right stream? If so, raise the limit")
 
-    def report(self, row: int, place: str, raw: Any, kind: str, reason: str) -> None:
-        """Write a row where dead letters go, if they go anywhere, without counting it; as `add`."""
+    def write_dead_letter(self, row: int, place: str, raw: Any, kind: str, reason: str) -> None:
+        """Write a row to the sink for dead letters, if there is one, without counting it. Parameters are as in `handle_row`."""
         self.open()
         if self._sink is not None:
             time = datetime.now(UTC).isoformat(timespec="milliseconds")
-            size, text, encoding = _shown_row(raw)
+            size, text, encoding = _encode_raw(raw)
             letter = DeadLetter(
                 row=row, place=place, kind=kind, reason=reason, time=time, bytes=size, raw=text, encoding=encoding
             )
             self._sink.write(letter)
 
     def open(self) -> None:
-        """Open the file or connection for dead letters, if there is one, behind those that are durable, which it must hold."""
-        if self._sink is None and (self._spec or self._given is not None):
-            self._sink = open_sink(self._spec) if self._given is None else self._given
+        """Open the sink for dead letters, if there is one, and continue after the last durable dead letter."""
+        if self._sink is None and (self._sink_spec or self._user_sink is not None):
+            self._sink = open_sink(self._sink_spec) if self._user_sink is None else self._user_sink
             if self._position is not None:
                 self._sink.seek(self._position)
 
     def flush(self) -> Any:
-        """Make dead letters durable, and return the position after them; StreamError if that fails."""
+        """Make dead letters durable, and return the position after them, or None; raise a StreamError if that fails."""
         if self._sink is not None:
             self._position = dict(self._sink.flush())
         return self._position
 
     def close(self) -> None:
-        """Make dead letters durable, and close the file or connection; `open` goes on with it."""
+        """Make dead letters durable, and close the sink if this object has opened it. `open` continues it."""
         if self._sink is not None:
             try:
                 self.flush()
             finally:
-                if self._given is None:
+                if self._user_sink is None:
                     sink, self._sink = self._sink, None
                     sink.close()
 
     @property
     def state(self) -> dict[str, Any]:
-        """The state that a checkpoint saves: counts, the position of the dead letters, and what the limit is computed of."""
+        """The state that a checkpoint saves: the counts, the decayed number of refused rows, and the position of dead letters."""
         return super().state | {"dead_letters": self.flush()}
 
     def resume(self, state: Any) -> None:
-        """Go on from a saved `state`; an error if it is none. `open` then drops the dead letters after it, if the medium can.
+        """Continue from a saved `state`; raise a ValueError or TypeError if it is invalid.
 
-        A run without a sink holds the position for the next run with one.
+        `open` then drops the dead letters after the saved position, if the sink can. A run without a sink only passes the
+        position on, to the next run that has one.
         """
         saved = dict(state)
         self._position = None if (letters := saved.pop("dead_letters")) is None else validate_mapping("dead_letters", letters)
         super().resume(saved)
 
 
-def _shown_row(raw: Any) -> tuple[int, str, str]:
+def _encode_raw(raw: Any) -> tuple[int, str, str]:
+    """Return the length of a row, the text for its dead letter (its beginning, if it is long), and the encoding of the text."""
     if not isinstance(raw, bytes):
         text = repr(raw)
-        return len(text), text[:LONGEST_RAW], "repr"
-    begin = raw[:LONGEST_RAW]
+        return len(text), text[:MAX_RAW_BYTES], "repr"
+    start = raw[:MAX_RAW_BYTES]
     try:
-        return len(raw), begin.decode(), "utf-8"
+        return len(raw), start.decode(), "utf-8"
     except UnicodeDecodeError as error:
-        if error.reason == "unexpected end of data" and len(begin) < len(raw) and error.end == len(begin):
-            return len(raw), begin[: error.start].decode(), "utf-8"
-        return len(raw), base64.b64encode(begin).decode(), "base64"
+        if error.reason == "unexpected end of data" and len(start) < len(raw) and error.end == len(start):
+            return len(raw), start[: error.start].decode(), "utf-8"
+        return len(raw), base64.b64encode(start).decode(), "base64"
 
 
-def _ordinal_text(number: int) -> str:
+def _format_ordinal(number: int) -> str:
     ending = "th" if number % 100 in (11, 12, 13) else {1: "st", 2: "nd", 3: "rd"}.get(number % 10, "th")
     return f"{number:,}{ending}"

@@ -80,7 +80,7 @@ def test_the_check_of_health(monkeypatch):
         assert code != command[-1]
         check = [sys.executable, *command[1:-1], code]
         assert subprocess.run(check, check=False).returncode == 0
-        loop._unusable = "has failed"
+        loop._unusable_reason = "has failed"
         assert subprocess.run(check, capture_output=True, check=False).returncode != 0
 
 

@@ -307,7 +307,7 @@ def test_a_follower_waits_for_a_topic(bootstrap, opened, caplog):
         waiting.start()
         until(lambda: "waiting for the first checkpoint in" in caplog.text)
         place = opened(models)
-        place.begin({})
+        place.save_start({})
         save(place, 7)
         waiting.join(PATIENCE)
         assert waited[0].header["rows"] == 7

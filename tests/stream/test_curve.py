@@ -28,7 +28,7 @@ def curve_of(rows, first=1):
         if row == due:
             if row >= first:
                 curve.add(row, 1.0 / row, float(row))
-            due = curve.next_after(row)
+            due = curve.find_next_row(row)
     return curve
 
 
@@ -45,10 +45,10 @@ def test_points_lie_evenly_and_are_bounded(rows, first):
 @given(st.integers(0, 2000), st.integers(0, 2000))
 def test_a_saved_curve_goes_on_as_if_it_had_never_been_saved(before, after):
     curve = curve_of(before)
-    resumed = LearningCurve.of(json.loads(json.dumps(curve.state)), before)
+    resumed = LearningCurve.from_state(json.loads(json.dumps(curve.state)), before)
     assert resumed.state == curve.state
     for row in range(before + 1, before + after + 1):
-        if row == resumed.next_after(row - 1):
+        if row == resumed.find_next_row(row - 1):
             resumed.add(row, 1.0 / row, float(row))
     assert resumed.state == curve_of(before + after).state
 
@@ -60,7 +60,7 @@ def test_what_has_no_value_is_none_in_the_file():
     state = curve.state
     saved = [[1, None, 0.5], [2, None, 0.5], [3, None, 0.5], [4, 1e300, 0.5], [5, 0.123457, 0.5]]
     assert state["points"] == [[*point, None, None, None] for point in saved]
-    assert json.dumps(LearningCurve.of(state, 5).state, allow_nan=False) == json.dumps(state)
+    assert json.dumps(LearningCurve.from_state(state, 5).state, allow_nan=False) == json.dumps(state)
 
 
 @pytest.mark.parametrize(
@@ -77,18 +77,18 @@ def test_what_has_no_value_is_none_in_the_file():
 )
 def test_a_corrupt_curve_is_refused(place, value):
     state = curve_of(40).state
-    LearningCurve.of(state, 40)
+    LearningCurve.from_state(state, 40)
     changed = copy.deepcopy(state)
     part = changed
     for name in place[:-1]:
         part = part[name]
     part[place[-1]] = value
-    raises("the learning curve is corrupt", LearningCurve.of, changed, 40)
+    raises("the learning curve is corrupt", LearningCurve.from_state, changed, 40)
 
 
 @pytest.mark.parametrize(("state", "rows"), [(None, 40), ({}, 40), (curve_of(40).state, 39), (curve_of(40).state, "40")])
 def test_what_is_no_curve_of_these_rows_is_refused(state, rows):
-    raises("the learning curve is corrupt", LearningCurve.of, state, rows)
+    raises("the learning curve is corrupt", LearningCurve.from_state, state, rows)
 
 
 def make_loop(folder=None):
@@ -142,4 +142,4 @@ def test_a_curve_has_a_short_name_and_values_that_a_picture_holds():
     assert curve.metric == "x" * 100
     assert math.isnan(curve.points[0].metric)
     assert math.isnan(curve.points[0].windowed)
-    assert LearningCurve.of(curve.state, 2).points[1:] == curve.points[1:] == [CurvePoint(2, 1e60, -1e60)]
+    assert LearningCurve.from_state(curve.state, 2).points[1:] == curve.points[1:] == [CurvePoint(2, 1e60, -1e60)]

@@ -75,7 +75,7 @@ def test_rows_that_are_taken_together(on_drift):
         watch = DriftWatch(drift.ADWIN(), on_drift)
         loop = LearningLoop(source(rows_of()), BSGDClassifier(budget=30, seed=0), drift=watch)
         loop.run()
-        assert loop._at_once is (on_drift == "count")
+        assert loop._uses_batches is (on_drift == "count")
         found.append((watch.state, dumps(loop.model), dumps(watch.detector)))
     assert found[0] == found[1]
     assert found[0][0]["drifts"] == 1

@@ -139,8 +139,8 @@ def test_rows_together_are_as_row_by_row(tmp_path, as_table):
         with FileSink(tmp_path / f"{at_once}.jsonl") as sink:
             source = InChunks(rows, as_table, kind=Copied)
             loop = LearningLoop(source, BSGDClassifier(budget=10), sink=sink, passthrough="id", on_error="skip")
-            assert loop._at_once
-            loop._at_once = at_once
+            assert loop._uses_batches
+            loop._uses_batches = at_once
             loop.run()
         refused.append(loop.refused)
         left.append(read(tmp_path / f"{at_once}.jsonl"))

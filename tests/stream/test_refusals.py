@@ -13,7 +13,7 @@ from refused import raises
 from saved import dumps
 from streamsvm import BSGDClassifier
 from streamsvm.stream import CheckpointError, CheckpointFolder, IterableSource, LearningLoop, StreamError, load
-from streamsvm.stream.refusals import LONGEST_RAW, RefusedRowHandler
+from streamsvm.stream.refusals import MAX_RAW_BYTES, RefusedRowHandler
 
 LEARNER = "bsgd,budget=20,max_classes=2"
 #: A row that is refused.
@@ -60,7 +60,7 @@ def test_fifty_kinds_of_poison(streams, tmp_path, scale, call):
     assert done.stderr == ""
     letters = letters_of(dead)
     assert [(letter["row"], raw_of(letter).strip(b"\n")) for letter in letters] == [
-        (number, raw.strip(b"\n")[:LONGEST_RAW]) for number, raw, _ in bad
+        (number, raw.strip(b"\n")[:MAX_RAW_BYTES]) for number, raw, _ in bad
     ]
     wrong = [
         (raw[:60], of, letter["kind"], letter["reason"])
@@ -92,7 +92,7 @@ def test_predict_has_the_same_policy(streams, tmp_path, call):
     with dead.open(newline="") as file:
         letters = list(csv.DictReader(file))
     assert [letter["kind"] for letter in letters] == refused
-    assert [raw_of(letter).strip(b"\r\n") for letter in letters] == [raw.strip(b"\r\n")[:LONGEST_RAW] for raw, _ in bad]
+    assert [raw_of(letter).strip(b"\r\n") for letter in letters] == [raw.strip(b"\r\n")[:MAX_RAW_BYTES] for raw, _ in bad]
     call(*words, status=1, says="--on-error skip")
 
 
@@ -301,11 +301,11 @@ def test_long_and_binary_rows_in_dead_letters(tmp_path):
     dead = tmp_path / "dead.jsonl"
     refusals = RefusedRowHandler(dead)
     for raw in (("é" * 100_000).encode(), ("x" + "é" * 100_000).encode(), b"\xff" * 10, b"", None):
-        refusals.add(0, "here", raw, "kind", "reason")
+        refusals.handle_row(0, "here", raw, "kind", "reason")
     refusals.close()
     letters = letters_of(dead)
     expected = [(200_000, "utf-8"), (200_001, "utf-8"), (10, "base64"), (0, "utf-8"), (4, "repr")]
     assert [(letter["bytes"], letter["encoding"]) for letter in letters] == expected
-    assert letters[0]["raw"] == "é" * (LONGEST_RAW // 2)
-    assert letters[1]["raw"] == "x" + "é" * (LONGEST_RAW // 2 - 1)
+    assert letters[0]["raw"] == "é" * (MAX_RAW_BYTES // 2)
+    assert letters[1]["raw"] == "x" + "é" * (MAX_RAW_BYTES // 2 - 1)
     assert base64.b64decode(letters[2]["raw"]) == b"\xff" * 10

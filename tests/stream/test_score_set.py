@@ -86,7 +86,7 @@ def test_of_many_labels_fewer_rows_are_taken_together(monkeypatch):
 
     rows = list(synth.Waveform(seed=1).take(300))
     for most in (2**21, 60):
-        monkeypatch.setattr(stream_loop, "_MOST_PROBABILITIES", most)
+        monkeypatch.setattr(stream_loop, "_MAX_BATCH_PROBABILITIES", most)
         found.append(LearningLoop(Noted(rows), BSGDClassifier(20, seed=1), "LogLoss").run().scores)
     assert found[0] == found[1]
     assert (max(sizes), sizes[-1]) == (1000, 20)

@@ -93,7 +93,7 @@ def test_rows_together_are_as_row_by_row(as_table, regression, encoded):
         found.append((dumps(loop.model), end.rows, end.learned, end.refused, end.metric, end.majority))
     assert found[0] == found[1]
     assert found[0][3] == {"malformed": 8}
-    assert loop._at_once
+    assert loop._uses_batches
     with pytest.raises(StreamError, match="row 8: weight -1.0 is no finite number of at least 0"):
         LearningLoop(WeightedSource(InChunks(rows, as_table), "w"), learner.clone()).run()
 

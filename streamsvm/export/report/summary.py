@@ -73,7 +73,7 @@ class ModelSummary:
         """The fault of the learning curve."""
         if "curve" in header:
             try:
-                self.curve = LearningCurve.of(header["curve"], header.get("rows"))
+                self.curve = LearningCurve.from_state(header["curve"], header.get("rows"))
             except ValueError as error:
                 self.corrupt = str(error)
         self.reports: tuple[ScoreReport, ...] = _last_reports(checkpoint, self.curve)

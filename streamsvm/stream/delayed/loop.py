@@ -79,7 +79,7 @@ class DelayedLearningLoop(LearningLoop):
     (2000, 1000, 0)
     """
 
-    _fields = (*LearningLoop._fields, "key")
+    _field_names = (*LearningLoop._field_names, "key")
 
     abstained: int
     empty: int
@@ -139,7 +139,7 @@ class DelayedLearningLoop(LearningLoop):
             label = None
         packed, y = pack_prediction(label, probabilities), None
         if self.timings is not None:
-            self.timings.predicted()
+            self.timings.observe_prediction()
         early = delayed.get_early_label(key)
         if early is None:
             delayed.add_row(key, PendingRow(event.time, self.rows, event.packed, packed))
@@ -166,7 +166,7 @@ class DelayedLearningLoop(LearningLoop):
             raise
         except Exception as error:  # noqa: BLE001 - of the learner, or of any step before it
             self.delayed.count_refused()
-            self._refusals.add(self.rows, place, (x, y), *classify_error(error, x, self._pipeline))
+            self._refusals.handle_row(self.rows, place, (x, y), *classify_error(error, x, self._pipeline))
 
     def _take_expired(self, expired: ExpiredRow) -> None:
         """Learn a row without a label as a negative, or write it to the dead letters, or only count it."""
@@ -177,7 +177,7 @@ class DelayedLearningLoop(LearningLoop):
         elif self.delayed.expired == "dead-letter":
             reason = f"no label came while it waited ({_LIMITS[expired.reason]})"
             row = {"key": expired.key, "x": unpack_row(pending.row)}
-            self._refusals.report(pending.number, place, row, "expired", reason)
+            self._refusals.write_dead_letter(pending.number, place, row, "expired", reason)
 
     def _warn_of_expired(self, n_expired: int, n_waiting: int, seconds: float) -> None:
         self._warned_of_expired = True
@@ -193,7 +193,7 @@ class DelayedLearningLoop(LearningLoop):
         return True
 
     def _check_end(self) -> None:
-        self._compare_columns(MIN_ROWS_COMPARED)
+        self._warn_of_changed_columns(MIN_ROWS_COMPARED)
         if not self.rows:
             raise StreamError(f"{self.source.name} have no rows: there is nothing to learn")
         counts = self.delayed.counts

@@ -1,0 +1,331 @@
+"""The base of all loops: a run over a source that writes checkpoints, can be stopped, and continues from its newest one."""
+
+from __future__ import annotations
+
+import math
+import sys
+import time
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Any
+
+from streamsvm.core.checks import validate_count, validate_mapping
+from streamsvm.files.messages import short_repr
+from streamsvm.stream.checkpoint import Checkpoint, CheckpointError, Checkpoints
+from streamsvm.stream.endpoints import START_AFRESH, Sink, Source, StreamError
+from streamsvm.stream.prediction_fields import PredictionExtension, check_same_fields
+from streamsvm.stream.progress import Progress
+from streamsvm.stream.refusals import RefusedRowHandler
+from streamsvm.stream.tables.chunk import Chunk
+
+_PROGRESS_SECONDS = 0.25  # time between two calls of `on_progress`
+_MAX_CHUNK_ROWS = 1000  # a signal waits until a chunk has been processed
+_SAVED_COUNTS = ("learned", "unlabelled", "empty", "abstained")  # in the header of a checkpoint, beside ``rows``
+
+
+class ResumableRun:
+    """A run that reads a source chunk by chunk, and writes checkpoints at fixed numbers of rows, or after some time.
+
+    A subclass defines how a chunk is processed (`_process_chunk`), the contents of a checkpoint (`_make_checkpoint_parts`), how
+    a run continues from one (`_resume_run`), and its `Progress` (`_make_progress`).
+    """
+
+    def __init__(
+        self,
+        source: Source,
+        sink: Sink | None,
+        extension: PredictionExtension,
+        refusals: RefusedRowHandler,
+        checkpoints: Checkpoints | None,
+        checkpoint_every: int | None,
+        checkpoint_seconds: float | None,
+        on_progress: Callable[[Progress], None] | None,
+    ) -> None:
+        self.source: Source = source
+        self.sink: Sink | None = sink
+        self.rows: int = 0
+        self.learned: int = 0
+        self.unlabelled: int = 0
+        self.empty: int = 0
+        self.abstained: int = 0
+        self._extension, self._refusals = extension, refusals
+        self._check_no_feedback(predictions=sink, checkpoints=checkpoints, refused=refusals.sink)
+        self._checkpoints, self._checkpoint_every = checkpoints, checkpoint_every or sys.maxsize
+        self._checkpoint_seconds = checkpoint_seconds or math.inf
+        self._max_checkpoint_seconds = (None if checkpoints is None else checkpoints.max_seconds) or math.inf
+        self._saved_rows, self._save_time = -1, time.monotonic()
+        self._on_progress = on_progress
+        self._stopped = self._running = self._has_started = False
+        self._unusable_reason = ""  # "has failed" or "was stopped" if no further run is possible
+        self._chunk: Chunk | None = None  # the current chunk
+        self._row_index = 0  # index of the current row in the chunk
+
+    @property
+    def refused(self) -> Mapping[str, int]:
+        """Number of refused rows, by kind of reason."""
+        return dict(self._refusals.counts)
+
+    @property
+    def state(self) -> str:
+        """``"new"``, ``"running"``, ``"failed"``, ``"stopped"`` or ``"ended"``, after which you can run the loop again."""
+        if self._unusable_reason:
+            return self._unusable_reason.removeprefix("has ").removeprefix("was ")
+        return "running" if self._running else "ended" if self._has_started else "new"
+
+    @property
+    def saved_rows(self) -> int | None:
+        """Number of rows at the newest checkpoint; None if there is none."""
+        return None if self._saved_rows < 0 else self._saved_rows
+
+    @property
+    def progress(self) -> Progress:
+        """The progress now, without rates and times. You can read it from another thread."""
+        return self._make_progress(math.nan, math.nan)
+
+    def stop(self) -> None:
+        """End the run after the current row, with a checkpoint. You can call it from a signal handler or another thread."""
+        self._stopped = True
+        self.source.stop()
+
+    def run(self, max_rows: int | None = None) -> Progress:
+        """Learn or predict until the stream ends or `stop` is called, and write a checkpoint at the end.
+
+        Parameters
+        ----------
+        max_rows
+            Number of rows after which to end; you can call `run` again to continue. None sets no limit.
+
+        Returns
+        -------
+        Progress
+
+        Raises
+        ------
+        StreamError
+            The stream failed; a refused row ends the run (the message names its place); or the run was in vain, as no row had a
+            label, or a feature that the model knows. The checkpoints stay as they were.
+        CheckpointError
+            A checkpoint cannot be written.
+        ValueError
+            ``max_rows`` is negative.
+        RuntimeError
+            An earlier run of this loop has failed or was stopped. A new loop continues from the checkpoint.
+        """
+        return self._run_guarded(max_rows, True)
+
+    def run_step(self, max_rows: int) -> Progress:
+        """Process up to ``max_rows`` of the available rows, without a checkpoint at the end; the next call continues."""
+        return self._run_guarded(max_rows, False)
+
+    def write_checkpoint(self, always: bool = False) -> None:
+        """Write a checkpoint, if the run has a checkpoint store and has read rows since the last one.
+
+        With ``always=True``, write it even without new rows, because a source may have moved without returning a row.
+        """
+        if self._checkpoints is not None and (always or (self._saved_rows != self.rows and self._is_worth_saving)):
+            self._save_checkpoint(self._checkpoints)
+
+    def write_checkpoint_if_due(self) -> None:
+        """Write a checkpoint if enough rows or seconds have passed: between two calls of `run_step`, when rows are rare."""
+        if self._checkpoints is None or self._saved_rows == self.rows or not self.rows:
+            return
+        seconds = time.monotonic() - self._save_time
+        is_due = self.rows % self._checkpoint_every == 0 or seconds >= self._checkpoint_seconds
+        if seconds >= self._max_checkpoint_seconds or (is_due and self._is_worth_saving):
+            self._save_checkpoint(self._checkpoints)
+
+    def _run_guarded(self, max_rows: int | None, ends: bool) -> Progress:
+        """Run once, and make the loop unusable if that fails or it is stopped. ``ends`` is False for a step of a longer run."""
+        if self._unusable_reason:
+            raise RuntimeError(
+                f"this loop {self._unusable_reason}. Make a new source, sink and loop to continue from the newest checkpoint"
+            )
+        if max_rows is not None and max_rows < 0:
+            raise ValueError(f"max_rows must be at least 0, not {max_rows}")
+        try:
+            self._running = True
+            self._refusals.open()
+            self._check_no_feedback(refused=self._refusals.sink)
+            progress = self._run_chunks(None if max_rows is None else self.rows + max_rows, ends)
+        except BaseException:  # also Ctrl-C: the model may have learned half a row
+            self._unusable_reason = "has failed"
+            raise
+        finally:
+            self._running = False
+            self._refusals.close()
+        if self._stopped:
+            self._unusable_reason = "was stopped"
+        return progress
+
+    def _run_chunks(self, last_row: int | None, ends: bool) -> Progress:
+        """Process chunks up to the row number ``last_row``, or the end of the stream."""
+        self._prepare_run()
+        start_time = progress_time = flush_time = time.perf_counter()
+        progress_rows = first_row = self.rows
+        if not self._has_started:
+            self._has_started, self._save_time = True, time.monotonic()
+        while not self._stopped and self.rows != last_row:
+            # Read the first row alone, because it may have to wait for the compiler.
+            if (chunk := self.source.read(1 if self.rows == first_row else self._choose_chunk_rows(last_row))) is None:
+                if ends and not self._stopped:
+                    self._check_end()
+                break
+            if len(chunk):
+                self._chunk = chunk
+                self._process_chunk(chunk)
+                self._warn_after_chunk()
+            self.write_checkpoint_if_due()
+            now = time.perf_counter()
+            if now - flush_time >= _PROGRESS_SECONDS:
+                self._flush_scores()
+                flush_time = now
+            if self._on_progress is not None:
+                if progress_rows == first_row < self.rows:  # the rate leaves out the first chunk, which is slow
+                    progress_time, progress_rows = now, self.rows
+                elif now - progress_time >= _PROGRESS_SECONDS:
+                    rate = (self.rows - progress_rows) / (now - progress_time)
+                    self._on_progress(self._make_progress(rate, now - start_time))
+                    progress_time, progress_rows = now, self.rows
+        self._flush_scores()
+        seconds = time.perf_counter() - start_time
+        if not ends:
+            return self.progress
+        if self._checkpoints is not None and not self.rows:
+            self._save_start(self._checkpoints)
+        elif self._checkpoints is not None and self._saved_rows != self.rows:
+            self._save_checkpoint(self._checkpoints)
+        elif self.sink is not None:
+            self.sink.flush()
+        rate = (self.rows - progress_rows) / max(time.perf_counter() - progress_time, 1e-9)
+        progress = self._make_progress(rate, seconds, ended=True)
+        if self._on_progress is not None:
+            self._on_progress(progress)
+        return progress
+
+    def _choose_chunk_rows(self, last_row: int | None) -> int:
+        """Return the maximum size of the next chunk, so that a checkpoint or the end is due after its last row, not within it."""
+        max_rows = self._max_batch_rows()
+        if last_row is not None:
+            max_rows = min(max_rows, last_row - self.rows)
+        return (
+            max_rows if self._checkpoints is None else min(max_rows, self._checkpoint_every - self.rows % self._checkpoint_every)
+        )
+
+    def _max_batch_rows(self) -> int:
+        return _MAX_CHUNK_ROWS
+
+    def _prepare_run(self) -> None:
+        """Prepare for a further run or step."""
+
+    def _process_chunk(self, chunk: Chunk) -> None:
+        """Process all rows of a chunk, and add them to `rows`."""
+        raise NotImplementedError
+
+    def _warn_after_chunk(self) -> None:
+        """Warn, once, of rows that are probably not the intended ones."""
+
+    def _check_end(self) -> None:
+        """Raise a StreamError if the stream has ended and the run was in vain."""
+
+    def _flush_scores(self) -> None:
+        """Update the scores with rows that were only collected so far."""
+
+    def _make_progress(self, rows_per_second: float, seconds: float, ended: bool = False) -> Progress:
+        raise NotImplementedError
+
+    @property
+    def _current_place(self) -> str:
+        """The stream, and the line, offset or number of the current row in it, for messages."""
+        return self.source.name if self._chunk is None else self._chunk.place(self._row_index)
+
+    @property
+    def _is_worth_saving(self) -> bool:
+        """Whether the run has results for a checkpoint."""
+        return True
+
+    def _check_no_feedback(self, **outputs: object) -> None:
+        """Raise a StreamError if the source would read what the run writes to one of its outputs."""
+        for name, output in outputs.items():
+            if output is not None and self.source.reads_from(output):
+                contents = "rows that were refused" if name == "refused" else name
+                raise StreamError(
+                    f"{self.source.name} is where {contents} would go, and this run would read them there: give another topic"
+                )
+
+    def _resume_or_start(self) -> None:
+        """Continue from the newest checkpoint; without one, save the start of a source whose start can change."""
+        if (checkpoints := self._checkpoints) is None:
+            return
+        checkpoint = checkpoints.newest()
+        if checkpoint is not None and not checkpoint.is_start:
+            self._resume_run(checkpoints.path, checkpoint)
+            return
+        checkpoints.check(*self._make_checkpoint_parts()[:2])
+        if checkpoint is not None:
+            self.source.seek(checkpoint.get_position(checkpoints.path))
+        elif self.source.start_can_change:
+            self._save_start(checkpoints)
+
+    def _resume_run(self, folder: Path | str, checkpoint: Checkpoint) -> None:
+        """Continue from a checkpoint of the same kind of run; raise a CheckpointError if it is of another run."""
+        raise NotImplementedError
+
+    def _save_start(self, checkpoints: Checkpoints) -> None:
+        checkpoints.save_start(_validate_position(self.source.name, "position", self.source.position))
+        self.source.on_checkpoint()
+
+    def _resume_counts(self, header: Mapping[str, Any]) -> None:
+        """Continue the counts in the header of a checkpoint; raise an error if they are missing or invalid."""
+        counts = {name: validate_count(name, header[name]) for name in ("rows", *_SAVED_COUNTS)}
+        if max(counts.values()) > counts["rows"]:
+            raise ValueError(f"the counts {counts} have more than all rows")
+        vars(self).update(counts)
+
+    def _resume_streams(self, folder: Path | str, checkpoint: Checkpoint) -> None:
+        """Continue source, sink and dead letters at their positions in a checkpoint; CheckpointError if they do not fit."""
+        header, saved = checkpoint.header, checkpoint.header.get("sink")
+        if self.sink is not None and saved is None:
+            raise CheckpointError(f"{folder} was written without a sink: leave it out, {START_AFRESH}")
+        if self.sink is None and saved is not None:
+            name = saved.get("name", "of another kind") if isinstance(saved, dict) else short_repr(saved)
+            raise CheckpointError(f"{folder} was written with a sink of predictions, {name}: give it too, {START_AFRESH}")
+        check_same_fields(folder, header, self._extension.field_names)
+        try:
+            self._refusals.resume(header["refused"])
+            sink_position = None if saved is None else validate_mapping("sink", saved)
+        except (LookupError, TypeError, ValueError) as error:
+            raise CheckpointError(f"{folder}: the checkpoint is corrupt ({error}): give another folder") from None
+        self.source.seek(checkpoint.get_position(folder))
+        if self.sink is not None and sink_position is not None:  # last, because it drops the predictions after the checkpoint
+            self.sink.seek(sink_position)
+        self._saved_rows = self.rows
+
+    def _make_checkpoint_parts(self) -> tuple[Any, Any, dict[str, Any]]:
+        """Return the contents of a checkpoint: the model, the state of the run, and further fields of the header."""
+        raise NotImplementedError
+
+    def _save_checkpoint(self, checkpoints: Checkpoints) -> None:
+        self._flush_scores()
+        model, state, facts = self._make_checkpoint_parts()
+        if self._extension.field_names:
+            facts["further_fields"] = self._extension.field_names
+        checkpoints.save(
+            model,
+            state,
+            rows=self.rows,
+            **{name: getattr(self, name) for name in _SAVED_COUNTS},
+            refused=self._refusals.state,
+            position=_validate_position(self.source.name, "position", self.source.position),
+            sink=None if self.sink is None else _validate_position(self.sink.name, "flush()", self.sink.flush()),
+            source=self.source.name,
+            **facts,
+        )
+        self._saved_rows, self._save_time = self.rows, time.monotonic()
+        self.source.on_checkpoint()
+
+
+def _validate_position(name: str, method: str, position: Any) -> dict[str, Any]:
+    """Return a position of a user's own source or sink as a dict; raise a StreamError if it is not a mapping."""
+    if not isinstance(position, Mapping):
+        raise StreamError(f"{name}: its {method} must return its position as a mapping, not {position!r}")
+    return dict(position)
