@@ -39,7 +39,7 @@ def grow_outputs(block: np.ndarray, before: int, outputs: int, positive: int) ->
         for rows in (v.products, v.weights, v.corrections):
             one = rows[0].copy()
             rows[positive], rows[1 - positive] = one, -one
-        for targets in (v.window_targets[: s["held"]], v.targets[: s["gathered"]]):
+        for targets in (v.window_targets[: s["n_stored"]], v.targets[: s["n_buffered"]]):
             targets[:] = np.where(targets > 0.0, positive, 1 - positive)
         before = 2
     v.products[before:outputs, :size] = v.prior[:size] - v.moments[:size]
@@ -52,7 +52,7 @@ def holds_labels(store: LandmarkStore, s: np.void) -> bool:
     """Whether the targets that a classifier holds are labels: the number of an output, or 1 and -1 of one output."""
     v = store.views
     possible = range(store.n_outputs) if store.n_outputs > 1 else (-1.0, 1.0)
-    held = np.append(v.window_targets[: s["held"]], v.targets[: s["gathered"]])
+    held = np.append(v.window_targets[: s["n_stored"]], v.targets[: s["n_buffered"]])
     return bool(np.isin(held, list(possible)).all())
 
 
@@ -62,7 +62,7 @@ def check_work(store: LandmarkStore, s: Any) -> None:
     ``s`` is a record of `streamsvm.core.steps.least_squares.STATE`.
     """
     v, n, stride, window = store.views, store.n_support + 1, int(store.views.header[0]["stride"]), len(store.views.window)
-    held, started = int(s["held"]), bool(s["started"])
+    held, started = int(s["n_stored"]), bool(s["is_full"])
     diagonal = [row_start(j, stride) + j for j in range(n)]
     is_filled = held == window if started else held < s["next_refit"] <= window
     if not is_filled or (started and not (v.factor[diagonal] > 0.0).all()):

@@ -253,5 +253,5 @@ def test_forests_and_logarithms_need_their_options():
 
 
 def test_ties_are_those_of_the_learners():
-    learned = of_learners.ROUNDING_SHIFT, of_learners.MIN_DISTANCE, stack.TIE_TOLERANCE
+    learned = of_learners.ROUNDING_OFFSET, of_learners.MIN_DISTANCE, stack.TIE_TOLERANCE
     assert learned == (ensembles.ROUNDING_OFFSET, ensembles.MIN_DISTANCE, ensembles.TIE_TOLERANCE)

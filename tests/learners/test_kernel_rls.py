@@ -53,7 +53,7 @@ def test_the_equations_are_those_of_all_rows_and_the_weights_solve_them(classes,
     expected_R = naive_rls.prior(L, GAMMA, 0.3)
     np.testing.assert_allclose(R, expected_R, rtol=2e-5, atol=1e-7)
     expected_S, expected_c, taken = naive_rls.normal_equations(Z, T, w, expected_R, forgetting)
-    assert ROWS - taken == model._rule_record[0]["gathered"]
+    assert ROWS - taken == model._rule_record[0]["n_buffered"]
     scale = np.abs(expected_S).max()
     np.testing.assert_allclose(S, expected_S, rtol=1e-5, atol=1e-6 * scale)
     np.testing.assert_allclose(c, expected_c, rtol=1e-5, atol=1e-6 * scale)

@@ -60,9 +60,9 @@ STATES = {
         lambda: KernelRLSClassifier(10),
         530,
         {
-            "held": [10**6, 499],
-            "started": [0, 2],
-            "gathered": [64],
+            "n_stored": [10**6, 499],
+            "is_full": [0, 2],
+            "n_buffered": [64],
             "jitter": [0.0, np.nan],
             "ridge": [1.0],
             "max_swaps": [4],

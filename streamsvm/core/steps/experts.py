@@ -157,14 +157,14 @@ def rescale_landmarks(block: np.ndarray, store: np.ndarray, expert: int, event: 
     more.
     """
     v, s, state = ensemble_views(block), landmark_views(store), get_rule_state(store, least_squares.STATE)
-    if event != NEW_SCALE or state["started"]:
+    if event != NEW_SCALE or state["is_full"]:
         return 0
     h, scaling = s.header[0], get_rule_state(block, STATE)["scaling"] != 0
     h["gamma"] = v.experts[expert]["width"] * rescale.compute_gamma(v.moments, v.spread, h["used"], scaling, v.damping[:0])
     s.cache[0]["valid"] = 0
     if scaling:
         h["largest_norm"] = rescale.rescale_vectors(s.vectors, s.norms, h["n_support"], h["used"], v.ratio, v.shift)
-        rescale.rescale_rows(s.window, state["held"], h["used"], v.ratio, v.shift)
+        rescale.rescale_rows(s.window, state["n_stored"], h["used"], v.ratio, v.shift)
     return 0
 
 

@@ -1,8 +1,8 @@
-"""The rule of kernel recursive least squares, compiled: how landmarks are chosen and swapped, and when the equations take rows.
+"""The update rule of kernel recursive least squares, compiled: choosing and swapping landmarks, and updating the equations.
 
-The first rows are held in a window, and become landmarks where no landmark is near. At growing intervals all is computed anew
-from the window (a refit), as new landmarks need sums over earlier rows and gamma="scale" has moved. Later rows are gathered, and
-now and then rows that were predicted badly and that no landmark is near take the places of landmarks that no rows come near.
+The first rows are stored in a window, and become landmarks if no landmark is near. At growing intervals everything is recomputed
+from the window (a refit), because new landmarks need sums over earlier rows, and gamma="scale" has changed. Later rows are
+buffered. Now and then, rows with a large error and no landmark nearby replace landmarks that few rows come near.
 """
 
 from __future__ import annotations
@@ -30,38 +30,39 @@ from streamsvm.core.steps.rule import LEARNED, REFUSED, get_rule_state
 from streamsvm.core.steps.step import GAMMA_ROWS, compute_scale_gamma, observe_variances, rows_differ, track_errors
 from streamsvm.core.steps.triangle import row_start
 
-_GROWTH = 0.25  # rows until the next refit, over those so far; and until the next factor
-_LARGEST_AGE = 1024  # rows until the next factor, at most
-_START_NOVELTY = 0.1  # 1 - the largest squared cosine with a landmark, of a row that becomes one at the start
-_NOVELTY = 0.3  # the same later
-_PERIOD = 256  # rows between swaps
-_UNUSED = 0.5  # a landmark is swapped where its usage is at most this, over the mean usage
-_CENTRE_PRIOR = np.float32(1.0)  # of the intercept
-_SLACK = 1.0 + 1e-5  # on the diagonal of the prior
-_RIDGE = 1e-4  # of a projection
+_REFIT_GROWTH = 0.25  # rows until the next refit, or factor, over the rows so far
+_MAX_FACTOR_AGE = 1024  # largest number of rows between two factors
+# Smallest novelty of a row that becomes a landmark in the window: 1 - its largest squared cosine with a landmark.
+_MIN_INITIAL_NOVELTY = 0.1
+_MIN_NOVELTY = 0.3  # the same for later rows
+_SWAP_PERIOD = 256  # rows between two swaps of landmarks
+_MAX_RELATIVE_USAGE = 0.5  # largest usage of a replaced landmark, over the mean usage
+_CENTRE_PRIOR = np.float32(1.0)  # prior of the intercept
+_DIAGONAL_SLACK = 1.0 + 1e-5  # factor of the diagonal of the prior
+_PROJECTION_RIDGE = 1e-4
 _ZERO = np.float32(0.0)
 
 
 @compiled
-def _take_row(block: np.ndarray, norm: float, target: float, weight: float) -> None:
-    """Let the normal equations take the current row, whose regressors are in ``kernel_rows[0]``.
+def _add_row(block: np.ndarray, norm: float, target: float, weight: float) -> None:
+    """Update the normal equations with the current row: ``kernel_rows[0]`` are its regressors, ``scores`` its decision values.
 
-    ``scores`` are its decision values, ``norm`` is its squared norm.
+    ``norm`` is its squared norm.
     """
     v, s = landmark_views(block), get_rule_state(block, STATE)
-    if not s["started"]:
-        _hold_row(block, norm, target, weight)
-        if s["held"] >= s["next_refit"]:
+    if not s["is_full"]:
+        _store_first_row(block, norm, target, weight)
+        if s["n_stored"] >= s["next_refit"]:
             _refit(block)
         return
-    _watch_candidate(block, norm, target, weight)
-    buffer_row(block, s["gathered"], v.kernel_rows[0], target, weight)
-    s["gathered"] = (s["gathered"] + 1) % CHUNK_ROWS
-    s["age"] = min(s["age"] + 1, _LARGEST_AGE)
-    if s["gathered"] == 0:
-        swapped = s["period"] >= _PERIOD and _swap_landmarks(block)
+    _update_candidates(block, norm, target, weight)
+    buffer_row(block, s["n_buffered"], v.kernel_rows[0], target, weight)
+    s["n_buffered"] = (s["n_buffered"] + 1) % CHUNK_ROWS
+    s["age"] = min(s["age"] + 1, _MAX_FACTOR_AGE)
+    if s["n_buffered"] == 0:
+        swapped = s["period"] >= _SWAP_PERIOD and _swap_landmarks(block)
         add_buffered_rows(block, CHUNK_ROWS)
-        if swapped or s["age"] >= min(_GROWTH * get_common_state(block)["t"], _LARGEST_AGE):
+        if swapped or s["age"] >= min(_REFIT_GROWTH * get_common_state(block)["t"], _MAX_FACTOR_AGE):
             compute_factor(block)
         step_weights(block)
 
@@ -70,23 +71,25 @@ def _take_row(block: np.ndarray, norm: float, target: float, weight: float) -> N
 
 
 @compiled
-def _hold_row(block: np.ndarray, norm: float, target: float, weight: float) -> None:
+def _store_first_row(block: np.ndarray, norm: float, target: float, weight: float) -> None:
+    """Store the current row in the window, and make it a landmark if it is novel and the budget allows."""
     v, s = landmark_views(block), get_rule_state(block, STATE)
-    h, place = v.header[0], s["held"]
+    h, position = v.header[0], s["n_stored"]
     for j in range(h["used"]):
-        v.window[place, j] = v.rows[0, j]
-    v.window_targets[place], v.window_weights[place] = target, weight
-    s["held"] = place + 1
-    own = compute_self_kernel(h["kernel"], h["gamma"], h["coef0"], h["degree"], norm)
-    if h["n_support"] == h["budget"] or own < LEAST_SELF_KERNEL:
+        v.window[position, j] = v.rows[0, j]
+    v.window_targets[position], v.window_weights[position] = target, weight
+    s["n_stored"] = position + 1
+    own_kernel = compute_self_kernel(h["kernel"], h["gamma"], h["coef0"], h["degree"], norm)
+    if h["n_support"] == h["budget"] or own_kernel < LEAST_SELF_KERNEL:
         return
-    if _novelty_of_row(block, v.kernel_rows[0], own) > _START_NOVELTY:
-        _put_landmark(block, v.rows[0], h["n_support"], norm)
+    if _compute_novelty(block, v.kernel_rows[0], own_kernel) > _MIN_INITIAL_NOVELTY:
+        _write_landmark(block, v.rows[0], h["n_support"], norm)
         h["n_support"] += 1
 
 
 @compiled
-def _put_landmark(block: np.ndarray, row: np.ndarray, slot: int, norm: float) -> None:
+def _write_landmark(block: np.ndarray, row: np.ndarray, slot: int, norm: float) -> None:
+    """Write a row to a landmark slot."""
     v = landmark_views(block)
     h = v.header[0]
     for j in range(h["used"]):
@@ -97,28 +100,29 @@ def _put_landmark(block: np.ndarray, row: np.ndarray, slot: int, norm: float) ->
 
 
 @compiled
-def _novelty_of_row(block: np.ndarray, regressors: np.ndarray, own: float) -> float:
-    # 1 - the largest squared cosine of a row, whose self-kernel is `own`, with a landmark.
+def _compute_novelty(block: np.ndarray, regressors: np.ndarray, own_kernel: float) -> float:
+    """Return 1 - the largest squared cosine of a row with a landmark in feature space; ``own_kernel`` is its self-kernel."""
     v = landmark_views(block)
     h = v.header[0]
     if h["kernel"] == RBF:
-        bits, most = regressors.view(np.int32), np.int32(0)  # of numbers above 0 they are in order, and compared by SIMD code
+        # Integer comparison of positive floats, which compiles to SIMD code.
+        bits, max_bits = regressors.view(np.int32), np.int32(0)
         for i in range(1, h["n_support"] + 1):
-            most = max(most, bits[i])
-        nearest = np.float64(np.int32(most).view(np.float32))
+            max_bits = max(max_bits, bits[i])
+        nearest = np.float64(np.int32(max_bits).view(np.float32))
         return 1.0 - nearest * nearest
     largest = 0.0
     for i in range(h["n_support"]):
         k = np.float64(regressors[i + 1])
-        other = compute_self_kernel(h["kernel"], h["gamma"], h["coef0"], h["degree"], np.float64(v.norms[i]))
-        if other >= LEAST_SELF_KERNEL:
-            largest = max(largest, k / own * (k / other))
+        landmark_kernel = compute_self_kernel(h["kernel"], h["gamma"], h["coef0"], h["degree"], np.float64(v.norms[i]))
+        if landmark_kernel >= LEAST_SELF_KERNEL:
+            largest = max(largest, k / own_kernel * (k / landmark_kernel))
     return 1.0 - largest
 
 
 @compiled
 def _refit(block: np.ndarray) -> None:
-    # Compute all anew from the rows that are held; once the window is full, for the last time.
+    """Compute everything again from the rows in the window; for the last time when the window is full."""
     v, s, c = landmark_views(block), get_rule_state(block, STATE), get_common_state(block)
     h = v.header[0]
     if c["gamma_rows"] >= 0:
@@ -126,25 +130,26 @@ def _refit(block: np.ndarray) -> None:
     v.cache[0]["valid"] = 0
     for j in range(h["n_support"] + 1):
         _compute_prior(block, j)
-    held = s["held"]
-    for begin in range(0, held, CHUNK_ROWS):
-        count = min(CHUNK_ROWS, held - begin)
+    n_rows = s["n_stored"]
+    for start in range(0, n_rows, CHUNK_ROWS):
+        count = min(CHUNK_ROWS, n_rows - start)
         for t in range(count):
-            place = begin + t
+            position = start + t
             for j in range(h["used"]):
-                v.rows[1, j] = v.window[place, j]
+                v.rows[1, j] = v.window[position, j]
             n_active, norm = scan_row(v.rows[1], h["used"], v.active[1])
             compute_regressors(block, 1, n_active, norm)
-            buffer_row(block, t, v.kernel_rows[1], v.window_targets[place], v.window_weights[place])
+            buffer_row(block, t, v.kernel_rows[1], v.window_targets[position], v.window_weights[position])
         add_buffered_rows(block, count)
     compute_factor(block)
     step_weights(block)
-    s["next_refit"], s["started"] = min(held + max(int(_GROWTH * held), 1), h["window"]), 1 if held == h["window"] else 0
+    s["next_refit"] = min(n_rows + max(int(_REFIT_GROWTH * n_rows), 1), h["window"])
+    s["is_full"] = 1 if n_rows == h["window"] else 0
 
 
 @compiled
 def _compute_prior(block: np.ndarray, j: int) -> None:
-    # Let regressor j have the prior alone.
+    """Reset the sums of regressor j to the prior: the ridge times its kernel values with all landmarks."""
     v, s = landmark_views(block), get_rule_state(block, STATE)
     h = v.header[0]
     n, stride = h["n_support"] + 1, h["stride"]
@@ -159,8 +164,8 @@ def _compute_prior(block: np.ndarray, j: int) -> None:
         compute_regressors(block, 1, n_active, norm)
         for i in range(j + 1, n):
             v.prior[start + i] = np.float32(s["ridge"]) * v.kernel_rows[1, i]
-        own = compute_self_kernel(h["kernel"], h["gamma"], h["coef0"], h["degree"], norm)
-        v.prior[start + j] = np.float32(s["ridge"] * own * _SLACK)
+        own_kernel = compute_self_kernel(h["kernel"], h["gamma"], h["coef0"], h["degree"], norm)
+        v.prior[start + j] = np.float32(s["ridge"] * own_kernel * _DIAGONAL_SLACK)
     for i in range(j, n):
         v.moments[start + i] = np.float64(v.prior[start + i])
     for k in range(h["n_outputs"]):
@@ -172,21 +177,21 @@ def _compute_prior(block: np.ndarray, j: int) -> None:
 
 
 @compiled
-def _watch_candidate(block: np.ndarray, norm: float, target: float, weight: float) -> None:
-    # Whether the current row is a candidate for a landmark: the best of a period are.
+def _update_candidates(block: np.ndarray, norm: float, target: float, weight: float) -> None:
+    """Make the current row a candidate for a landmark, if it promises more than the worst candidate of this period."""
     v, s = landmark_views(block), get_rule_state(block, STATE)
     h = v.header[0]
-    s["period"] = min(s["period"] + 1, _PERIOD)
-    own = compute_self_kernel(h["kernel"], h["gamma"], h["coef0"], h["degree"], norm)
-    if s["max_swaps"] == 0 or own < LEAST_SELF_KERNEL:
+    s["period"] = min(s["period"] + 1, _SWAP_PERIOD)
+    own_kernel = compute_self_kernel(h["kernel"], h["gamma"], h["coef0"], h["degree"], norm)
+    if s["max_swaps"] == 0 or own_kernel < LEAST_SELF_KERNEL:
         return
-    novelty = _novelty_of_row(block, v.kernel_rows[0], own)
-    if novelty <= _NOVELTY:
+    novelty = _compute_novelty(block, v.kernel_rows[0], own_kernel)
+    if novelty <= _MIN_NOVELTY:
         return
-    square = 0.0
+    squared_error = 0.0
     for k in range(h["n_outputs"]):
-        square += (compute_output_target(target, k, h["n_outputs"]) - v.scores[2 * k + 1]) ** 2
-    promise, worst = min(square * novelty * weight, 1e90), 0
+        squared_error += (compute_output_target(target, k, h["n_outputs"]) - v.scores[2 * k + 1]) ** 2
+    promise, worst = min(squared_error * novelty * weight, 1e90), 0
     for c in range(1, s["max_swaps"]):
         if v.candidates[c] < v.candidates[worst]:
             worst = c
@@ -198,19 +203,20 @@ def _watch_candidate(block: np.ndarray, norm: float, target: float, weight: floa
 
 @compiled
 def _swap_landmarks(block: np.ndarray) -> bool:
-    # Whether a candidate of the period has become a landmark.
+    """Try to make each candidate of the period a landmark; return whether any became one."""
     v, s = landmark_views(block), get_rule_state(block, STATE)
-    before = s["n_swaps"]
+    old_n_swaps = s["n_swaps"]
     for candidate in range(s["max_swaps"]):
         if v.candidates[candidate] > 0.0:
             _swap_landmark(block, candidate)
             v.candidates[candidate] = 0.0
     s["period"] = 0
-    return s["n_swaps"] != before
+    return s["n_swaps"] != old_n_swaps
 
 
 @compiled
 def _swap_landmark(block: np.ndarray, candidate: int) -> None:
+    """Make a candidate a landmark, in a free slot or in place of the least used landmark, if it is still novel."""
     v, s = landmark_views(block), get_rule_state(block, STATE)
     h = v.header[0]
     row = v.rows[1]
@@ -218,79 +224,81 @@ def _swap_landmark(block: np.ndarray, candidate: int) -> None:
         row[j] = v.window[candidate, j]
     n_active, norm = scan_row(row, h["used"], v.active[1])
     compute_regressors(block, 1, n_active, norm)
-    own = compute_self_kernel(h["kernel"], h["gamma"], h["coef0"], h["degree"], norm)
-    if _novelty_of_row(block, v.kernel_rows[1], own) <= _NOVELTY:
-        return  # another candidate that was near has become a landmark
+    own_kernel = compute_self_kernel(h["kernel"], h["gamma"], h["coef0"], h["degree"], norm)
+    if _compute_novelty(block, v.kernel_rows[1], own_kernel) <= _MIN_NOVELTY:
+        return  # a similar candidate has become a landmark
     if h["n_support"] < h["budget"]:
-        place = h["n_support"] + 1
-        h["n_support"] = place
-        v.kernel_rows[1, place] = _ZERO
+        regressor = h["n_support"] + 1
+        h["n_support"] = regressor
+        v.kernel_rows[1, regressor] = _ZERO
     else:
-        place = _least_used(block)
-        if place < 0:
+        regressor = _find_least_used(block)
+        if regressor < 0:
             return
-    _project_row(block, place, own)
-    _put_landmark(block, row, place - 1, norm)
+    _replace_regressor(block, regressor, own_kernel)
+    _write_landmark(block, row, regressor - 1, norm)
     s["n_swaps"] = min(s["n_swaps"] + 1, 2**31 - 1)
 
 
 @compiled
-def _least_used(block: np.ndarray) -> int:
-    # The landmark that rows come near to least, or -1 where they do come near.
+def _find_least_used(block: np.ndarray) -> int:
+    """Return the regressor of the landmark with the smallest usage, or -1 if it is not far below the mean usage."""
     v = landmark_views(block)
     h = v.header[0]
-    least, place, total = np.inf, 1, 0.0
+    min_usage, regressor, total = np.inf, 1, 0.0
     for i in range(1, h["n_support"] + 1):
-        own = compute_self_kernel(h["kernel"], h["gamma"], h["coef0"], h["degree"], np.float64(v.norms[i - 1]))
-        usage = v.usage[i] / max(own, LEAST_SELF_KERNEL)
+        own_kernel = compute_self_kernel(h["kernel"], h["gamma"], h["coef0"], h["degree"], np.float64(v.norms[i - 1]))
+        usage = v.usage[i] / max(own_kernel, LEAST_SELF_KERNEL)
         total += usage
-        if usage < least:
-            least, place = usage, i
-    return place if least <= _UNUSED * total / h["n_support"] else -1
+        if usage < min_usage:
+            min_usage, regressor = usage, i
+    return regressor if min_usage <= _MAX_RELATIVE_USAGE * total / h["n_support"] else -1
 
 
 @compiled
-def _find_neighbours(block: np.ndarray, place: int) -> int:
-    # The regressors but `place` whose kernel values with ``kernel_rows[1]`` are largest, into ``starts``; how many.
+def _find_neighbours(block: np.ndarray, regressor: int) -> int:
+    """Find the regressors most similar to ``kernel_rows[1]``, except ``regressor``, into ``starts``; return their number."""
     v = landmark_views(block)
     h = v.header[0]
     values, count = v.direction[0], 0
     for i in range(1, h["n_support"] + 1):
-        if i == place:
+        if i == regressor:
             continue
-        other = compute_self_kernel(h["kernel"], h["gamma"], h["coef0"], h["degree"], np.float64(v.norms[i - 1]))
+        landmark_kernel = compute_self_kernel(h["kernel"], h["gamma"], h["coef0"], h["degree"], np.float64(v.norms[i - 1]))
         k = np.float64(v.kernel_rows[1, i])
-        value = k * k / max(other, LEAST_SELF_KERNEL)
+        value = k * k / max(landmark_kernel, LEAST_SELF_KERNEL)
         if count < N_NEIGHBOURS:
-            at = count
+            rank = count
             count += 1
         elif value > values[N_NEIGHBOURS - 1]:
-            at = N_NEIGHBOURS - 1
+            rank = N_NEIGHBOURS - 1
         else:
             continue
-        while at > 0 and values[at - 1] < value:
-            values[at], v.starts[at] = values[at - 1], v.starts[at - 1]
-            at -= 1
-        values[at], v.starts[at] = value, i
+        while rank > 0 and values[rank - 1] < value:
+            values[rank], v.starts[rank] = values[rank - 1], v.starts[rank - 1]
+            rank -= 1
+        values[rank], v.starts[rank] = value, i
     return count
 
 
 @compiled(inline=True)
-def _element_place(i: int, j: int, stride: int) -> int:
-    # The place of element (i, j) of a symmetric matrix.
+def _element_position(i: int, j: int, stride: int) -> int:
+    """Return the position of element (i, j) of a packed symmetric matrix."""
     return row_start(min(i, j), stride) + max(i, j)
 
 
 @compiled
 def _solve_projection(block: np.ndarray, count: int) -> None:
-    # The coefficients of the neighbours in ``starts`` whose sum is nearest to ``kernel_rows[1]``, into the last row of ``small``.
+    """Compute the coefficients of the projection of ``kernel_rows[1]`` on the neighbours in ``starts``, into the last row of
+    ``small``.
+    """
     v, s = landmark_views(block), get_rule_state(block, STATE)
     stride, A, x = v.header[0]["stride"], v.small, v.small[N_NEIGHBOURS]
     for a in range(count):
         i = v.starts[a]
         for b in range(a + 1):
-            A[a, b] = np.float64(v.prior[_element_place(i, v.starts[b], stride)])
-        A[a, a] *= 1.0 + _RIDGE
+            A[a, b] = np.float64(v.prior[_element_position(i, v.starts[b], stride)])
+        A[a, a] *= 1.0 + _PROJECTION_RIDGE
         x[a] = s["ridge"] * np.float64(v.kernel_rows[1, i])
     for a in range(count):
         for b in range(a + 1):
@@ -309,43 +317,46 @@ def _solve_projection(block: np.ndarray, count: int) -> None:
 
 
 @compiled(noinline=True)
-def _project_row(block: np.ndarray, place: int, own: float) -> None:
-    # Regressor `place` becomes that of ``kernel_rows[1]``: for rows so far, its values are those of its projection on neighbours.
+def _replace_regressor(block: np.ndarray, regressor: int, own_kernel: float) -> None:
+    """Replace a regressor by the row of ``kernel_rows[1]``.
+
+    Sums over earlier rows are estimated: their kernel values with the new landmark are those with its projection on neighbours.
+    """
     v, s = landmark_views(block), get_rule_state(block, STATE)
     h = v.header[0]
     n, stride = h["n_support"] + 1, h["stride"]
-    count = _find_neighbours(block, place)
+    count = _find_neighbours(block, regressor)
     _solve_projection(block, count)
     row, x = v.direction[0], v.small[N_NEIGHBOURS]
     row[:n] = 0.0
-    explained = square = 0.0
+    explained = projected_square = 0.0
     for a in range(count):
         q = v.starts[a]
         for i in range(n):
-            row[i] += x[a] * v.moments[_element_place(i, q, stride)]
+            row[i] += x[a] * v.moments[_element_position(i, q, stride)]
         explained += x[a] * np.float64(v.kernel_rows[1, q])
     for a in range(count):
-        square += x[a] * row[v.starts[a]]
-    row[place] = square + s["ridge"] * max(own * _SLACK - explained, own * _RIDGE)
+        projected_square += x[a] * row[v.starts[a]]
+    row[regressor] = projected_square + s["ridge"] * max(own_kernel * _DIAGONAL_SLACK - explained, own_kernel * _PROJECTION_RIDGE)
     usage = 0.0
     for i in range(n):
-        at = _element_place(i, place, stride)
-        v.moments[at] = row[i]
-        v.prior[at] = np.float32(s["ridge"]) * v.kernel_rows[1, i]
+        position = _element_position(i, regressor, stride)
+        v.moments[position] = row[i]
+        v.prior[position] = np.float32(s["ridge"]) * v.kernel_rows[1, i]
         usage += v.usage[i]
-    v.prior[_element_place(0, place, stride)] = _ZERO
-    v.prior[_element_place(place, place, stride)] = np.float32(s["ridge"] * own * _SLACK)
-    v.usage[place] = (usage - v.usage[0] - v.usage[place]) / (n - 1)
+    v.prior[_element_position(0, regressor, stride)] = _ZERO
+    v.prior[_element_position(regressor, regressor, stride)] = np.float32(s["ridge"] * own_kernel * _DIAGONAL_SLACK)
+    v.usage[regressor] = (usage - v.usage[0] - v.usage[regressor]) / (n - 1)
     for k in range(h["n_outputs"]):
         total = 0.0
         for a in range(count):
             total += x[a] * v.products[k, v.starts[a]]
-        v.products[k, place], v.weights[k, place], v.corrections[k, place] = total, 0.0, 0.0
-    for t in range(CHUNK_ROWS):  # the rows that S has not taken
+        v.products[k, regressor], v.weights[k, regressor], v.corrections[k, regressor] = total, 0.0, 0.0
+    for t in range(CHUNK_ROWS):  # buffered rows, which are not in S yet
         total = 0.0
         for a in range(count):
             total += x[a] * np.float64(v.regressors[t, v.starts[a]])
-        v.regressors[t, place] = np.float32(total)
+        v.regressors[t, regressor] = np.float32(total)
 
 
 # The rule ---------------------------------------------------------------------------------------------------------------------
@@ -353,7 +364,7 @@ def _project_row(block: np.ndarray, place: int, own: float) -> None:
 
 @compiled
 def _compute_scores(block: np.ndarray, n_active: int, norm: float) -> None:
-    # The regressors of a row that was predicted are those that it is learned with.
+    """Compute the decision values of the current row; its regressors are cached, so that learning it reuses them."""
     v = landmark_views(block)
     used = v.header[0]["used"]
     if v.cache[0]["valid"] == 0 or rows_differ(v.rows[0], v.rows[2], used):
@@ -366,7 +377,7 @@ def _compute_scores(block: np.ndarray, n_active: int, norm: float) -> None:
 
 @compiled
 def learn_one(block: np.ndarray, target: float, weight: float) -> int:
-    """Learn the current row, which is in ``rows[0]``; `LEARNED`, or `REFUSED` where it is not finite or too large."""
+    """Learn the current row ``rows[0]``; returns `LEARNED`, or `REFUSED` for a row that is not finite or too large."""
     v, c = landmark_views(block), get_common_state(block)
     h = v.header[0]
     n_active, norm = scan_row(v.rows[0], h["used"], v.active[0])
@@ -378,13 +389,13 @@ def learn_one(block: np.ndarray, target: float, weight: float) -> int:
     _compute_scores(block, n_active, norm)
     track_errors(c, v.scores, 2 * h["n_outputs"], target)
     update_corrections(block, v.kernel_rows[0], target, weight)
-    _take_row(block, norm, target, weight)
+    _add_row(block, norm, target, weight)
     return LEARNED
 
 
 @compiled
 def compute_scores(block: np.ndarray) -> bool:
-    """Compute the decision values of the current row, two for each output; False for a row that is not finite or too large."""
+    """Compute two decision values of the current row per output; return False for a row that is not finite or too large."""
     v = landmark_views(block)
     n_active, norm = scan_row(v.rows[0], v.header[0]["used"], v.active[0])
     if n_active < 0:
@@ -394,12 +405,14 @@ def compute_scores(block: np.ndarray) -> bool:
 
 
 @compiled
-def compute_output(block: np.ndarray, what: int) -> float:
-    """Return the output ``what`` for the current row, as `streamsvm.core.steps.decisions.compute_output` does.
+def compute_output(block: np.ndarray, output_kind: int) -> float:
+    """Return an output for the current row, as `streamsvm.core.steps.decisions.compute_output` does.
 
-    The last iterate is that with corrections, the average that without.
+    The decision values with corrections take the place of the last iterate, those without of the average iterate.
     """
     v = landmark_views(block)
     return (
-        select_output(get_common_state(block), v.scores, 2 * v.header[0]["n_outputs"], what) if compute_scores(block) else np.nan
+        select_output(get_common_state(block), v.scores, 2 * v.header[0]["n_outputs"], output_kind)
+        if compute_scores(block)
+        else np.nan
     )

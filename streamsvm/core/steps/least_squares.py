@@ -1,9 +1,9 @@
 """Recursive least squares on kernel values with landmarks, compiled: the normal equations S w = c, in chunks of rows.
 
-Rows are gathered. `CHUNK_ROWS` of them change S and c together, so that S is read and written once a chunk. Sums are in float64:
-in float32 the rounding errors of a row that repeats (a sensor that stands still) add up, until S is no longer positive definite.
-Then w takes one step of steepest descent on the quadratic, preconditioned by a Cholesky factor of an earlier S and of exact
-length along its direction: a factor that is out of date makes it slower, never wrong.
+Rows are buffered; after `CHUNK_ROWS` rows, S and c are updated with all of them, so that S is read and written once per chunk.
+Sums are in float64: in float32, the rounding errors of a repeated row (a sensor that stands still) accumulate until S is not
+positive definite. Then w takes one step of preconditioned steepest descent with exact line search. The preconditioner is a
+Cholesky factor of an earlier S: an outdated factor makes the step slower, never wrong.
 """
 
 from __future__ import annotations
@@ -24,50 +24,53 @@ from streamsvm.core.steps.triangle import (
     solve_factored,
 )
 
-#: The jitter that makes a factor in float32 exist is doubled where it does not; its range.
-MIN_JITTER, _LARGEST_JITTER = 2e-6, 1.0
+#: The range of the jitter, which is doubled until the Cholesky factor exists in float32.
+MIN_JITTER, _MAX_JITTER = 2e-6, 1.0
 
-#: The parameters, and what has come.
+#: The state of the rule: parameters, and counters.
 STATE = np.dtype(
     [
         ("ridge", "f8"),
         ("forgetting_factor", "f8"),
-        ("jitter", "f8"),  # on the diagonal of what is factored, over its largest element, which is 1
-        ("max_swaps", "i4"),  # of landmarks, in a period
+        ("jitter", "f8"),  # added to the diagonal of the factored matrix, whose largest element is 1
+        ("max_swaps", "i4"),  # largest number of landmarks that are swapped in a period
         ("n_swaps", "i4"),
-        ("held", "i4"),  # of the first rows, those in the window
-        ("next_refit", "i4"),  # comes when so many are held
-        ("started", "i4"),  # whether the window was full, and rows are gathered
-        ("gathered", "i4"),  # rows
-        ("age", "i4"),  # rows since the factor was made
-        ("period", "i4"),  # rows since landmarks were swapped
+        ("n_stored", "i4"),  # first rows that are in the window
+        ("next_refit", "i4"),  # number of rows in the window at the next refit
+        ("is_full", "i4"),  # 1 once the window was full: later rows are buffered
+        ("n_buffered", "i4"),  # rows in the buffer
+        ("age", "i4"),  # rows since the factor was computed
+        ("period", "i4"),  # rows since the last swap of landmarks
     ]
 )
-#: Fields of it that learning changes, with the least and the largest value that they can have.
+#: The fields of `STATE` that learning changes, with their smallest and largest value.
 STATE_RANGES: dict[str, tuple[float, float]] = {
-    "jitter": (MIN_JITTER, _LARGEST_JITTER),
-    **dict.fromkeys(("n_swaps", "held", "next_refit", "age", "period"), (0, 2**31 - 1)),
-    "started": (0, 1),
-    "gathered": (0, CHUNK_ROWS - 1),
+    "jitter": (MIN_JITTER, _MAX_JITTER),
+    **dict.fromkeys(("n_swaps", "n_stored", "next_refit", "age", "period"), (0, 2**31 - 1)),
+    "is_full": (0, 1),
+    "n_buffered": (0, CHUNK_ROWS - 1),
 }
 
-_EASING = 0.95  # of the jitter, with each factor that exists
-_ROUNDING = 1e-9  # added to the diagonal for each regressor, relative to the sum: rounding errors of many equal rows add up
-_LEAST_PIVOT = 0.25  # of a factor, over that
-_FADING, _RATE = 0.9, 0.3  # of corrections
-_LARGEST_REGRESSOR = 1e8  # rows with larger kernel values count less
-_USAGE_ROWS = 2000.0  # rows that the usage of landmarks is a mean of
-_LINE = 16  # numbers of a cache line; the stride is a multiple of it
+_JITTER_DECAY = 0.95  # the jitter is multiplied by this after each factor
+_RELATIVE_JITTER = 1e-9  # added to the diagonal per regressor, relative to the sum: rounding errors of many equal rows accumulate
+_RELATIVE_PIVOT = 0.25  # smallest pivot of a factor, over the jitter
+_CORRECTION_DECAY, _CORRECTION_RATE = 0.9, 0.3  # decay and learning rate of corrections
+_MAX_REGRESSOR = 1e8  # rows with larger regressors are scaled down
+_USAGE_ROWS = 2000.0  # window of the mean usage of landmarks, in rows
+_LINE_VALUES = 16  # float32 values in a cache line; the stride is a multiple of it
 _ZERO = np.float32(0.0)
 
 
 @compiled
-def compute_regressors(block: np.ndarray, place: int, n_active: int, norm: float) -> None:
-    """Compute the regressors of ``rows[place]`` (0 or 1), of which `scan_row` gave the rest, into ``kernel_rows[place]``."""
+def compute_regressors(block: np.ndarray, i: int, n_active: int, norm: float) -> None:
+    """Compute the regressors of ``rows[i]`` (i is 0 or 1) into ``kernel_rows[i]``: 1, and the kernel values with all landmarks.
+
+    ``n_active`` and ``norm`` are those of `scan_row`.
+    """
     v = landmark_views(block)
-    out = v.kernel_rows[place]
+    out = v.kernel_rows[i]
     out[0] = np.float32(1.0)
-    compare_with_vectors(v, place, n_active, norm, v.kernel_rows[2], out[1:])
+    compare_with_vectors(v, i, n_active, norm, v.kernel_rows[2], out[1:])
 
 
 @compiled
@@ -82,7 +85,7 @@ def compute_regressor_scores(block: np.ndarray, regressors: np.ndarray) -> None:
 
 @compiled(inline=True)
 def compute_output_target(target: float, output: int, n_outputs: int) -> float:
-    """The value that an output should have: the target of the only one, else 1 or -1."""
+    """Return the target value of an output: the target itself for a single output, otherwise 1 or -1."""
     if n_outputs == 1:
         return target
     return 1.0 if int(target) == output else -1.0
@@ -90,17 +93,18 @@ def compute_output_target(target: float, output: int, n_outputs: int) -> float:
 
 @compiled(fastmath=FAST)
 def _step_corrections(regressors: np.ndarray, corrections: np.ndarray, error: float, n: int) -> None:
+    """Step the corrections of an output against an error (normalised least mean squares), after they decay."""
     square = 0.0
     for i in range(n):
         square += np.float64(regressors[i]) * np.float64(regressors[i])
-    step = _RATE * error / square
+    step = _CORRECTION_RATE * error / square
     for i in range(n):
-        corrections[i] = _FADING * corrections[i] + step * np.float64(regressors[i])
+        corrections[i] = _CORRECTION_DECAY * corrections[i] + step * np.float64(regressors[i])
 
 
 @compiled
 def update_corrections(block: np.ndarray, regressors: np.ndarray, target: float, weight: float) -> None:
-    """Step the corrections towards a row's target (normalised least mean squares), where ``scores`` are its decision values."""
+    """Step the corrections towards a row's target by normalised least mean squares; ``scores`` are the row's decision values."""
     v = landmark_views(block)
     h = v.header[0]
     for k in range(h["n_outputs"]):
@@ -109,31 +113,32 @@ def update_corrections(block: np.ndarray, regressors: np.ndarray, target: float,
 
 
 @compiled
-def buffer_row(block: np.ndarray, place: int, regressors: np.ndarray, target: float, weight: float) -> None:
-    """Gather a row: it becomes row ``place`` of those that the normal equations take next."""
+def buffer_row(block: np.ndarray, position: int, regressors: np.ndarray, target: float, weight: float) -> None:
+    """Store a row at a position of the buffer of rows that update the normal equations next."""
     v = landmark_views(block)
-    n, row, largest = v.header[0]["n_support"] + 1, v.regressors[place], np.float32(1.0)
+    n, row, largest = v.header[0]["n_support"] + 1, v.regressors[position], np.float32(1.0)
     for i in range(n):
         row[i] = regressors[i]
     if v.header[0]["kernel"] != RBF:
         for i in range(n):
             largest = max(largest, abs(regressors[i]))
-    if largest > _LARGEST_REGRESSOR:  # products of such numbers would leave float32; row[0] says by what the row was divided
-        factor = np.float32(_LARGEST_REGRESSOR / np.float64(largest))
+    if largest > _MAX_REGRESSOR:  # products of larger values would overflow float32; row[0] keeps the divisor
+        factor = np.float32(_MAX_REGRESSOR / np.float64(largest))
         for i in range(n):
             row[i] *= factor
-    v.targets[place], v.row_weights[place] = target, weight
+    v.targets[position], v.row_weights[position] = target, weight
 
 
 @compiled(fastmath=FAST)
-def _add_multiple(row: np.ndarray, factor: float, out: np.ndarray, n: int) -> None:
+def _add_scaled_row(row: np.ndarray, factor: float, out: np.ndarray, n: int) -> None:
+    """Add a multiple of a row to ``out``."""
     for i in range(n):
         out[i] += factor * np.float64(row[i])
 
 
 @compiled(noinline=True)
 def add_buffered_rows(block: np.ndarray, count: int) -> None:
-    """Let S and c take so many gathered rows, and compute the residuals c - S w."""
+    """Update S and c with the first ``count`` buffered rows, and compute the residuals c - S w."""
     v = landmark_views(block)
     h = v.header[0]
     n, stride, n_outputs, decay = (
@@ -148,7 +153,7 @@ def add_buffered_rows(block: np.ndarray, count: int) -> None:
                 v.products[k, i] *= decay
         for t in range(count):
             row = v.regressors[t]
-            _add_multiple(
+            _add_scaled_row(
                 row, v.row_weights[t] * compute_output_target(v.targets[t], k, n_outputs) * np.float64(row[0]), v.products[k], n
             )
         v.residuals[k, :n] = 0.0
@@ -163,7 +168,7 @@ def add_buffered_rows(block: np.ndarray, count: int) -> None:
 
 @compiled
 def _add_to_two_rows(block: np.ndarray, j: int, count: int, decay: float) -> None:
-    # Let rows j and j + 1 of S take the rows, and the residuals the product of these rows with the weights.
+    """Update rows j and j + 1 of S with the buffered rows, and add the product of both rows with the weights to the residuals."""
     v = landmark_views(block)
     h = v.header[0]
     n, stride = h["n_support"] + 1, h["stride"]
@@ -172,24 +177,25 @@ def _add_to_two_rows(block: np.ndarray, j: int, count: int, decay: float) -> Non
         row, weight = v.regressors[t], v.row_weights[t]
         factors[0, t] = weight * np.float64(row[j])
         factors[1, t] = weight * np.float64(row[j + 1]) if j + 1 < n else 0.0
-    # From a cache line on and to the end of one, where regressors are zeros: SIMD code without a rest.
-    first, end = j // _LINE * _LINE, (n + _LINE - 1) // _LINE * _LINE
-    sums[:, first:end] = 0.0
+    # From the start of a cache line to the end of one, where regressors are 0: SIMD code without a scalar remainder.
+    first, stop = j // _LINE_VALUES * _LINE_VALUES, (n + _LINE_VALUES - 1) // _LINE_VALUES * _LINE_VALUES
+    sums[:, first:stop] = 0.0
     values = v.regressors.reshape(CHUNK_ROWS * stride)
-    add_two_rows(values, v.starts, factors[0], factors[1], count, first, end, sums)
+    add_two_rows(values, v.starts, factors[0], factors[1], count, first, stop, sums)
     for row_number in range(j, min(j + 2, n)):
         start = row_start(row_number, stride)
         row_of_s = v.moments[start + row_number : start + n]
         products = sums[row_number - j, row_number:n]
         v.usage[row_number] += min(count / _USAGE_ROWS, 1.0) * (products[0] / count - v.usage[row_number])
-        _take_sums(row_of_s, v.prior[start + row_number : start + n], products, decay)
-        row_of_s[0] += _ROUNDING * n * products[0]
+        _update_moments(row_of_s, v.prior[start + row_number : start + n], products, decay)
+        row_of_s[0] += _RELATIVE_JITTER * n * products[0]
         for k in range(h["n_outputs"]):
             multiply_row(row_of_s, v.weights[k], row_number, n, v.residuals[k])
 
 
 @compiled(fastmath=FAST, inline=True)
-def _take_sums(row: np.ndarray, prior: np.ndarray, sums: np.ndarray, decay: float) -> None:
+def _update_moments(row: np.ndarray, prior: np.ndarray, sums: np.ndarray, decay: float) -> None:
+    """Add sums to a row of S; with a decay below 1, older rows fade towards the prior."""
     if decay < 1.0:
         for i in range(len(row)):
             row[i] = decay * row[i] + (1.0 - decay) * np.float64(prior[i]) + sums[i]
@@ -200,7 +206,7 @@ def _take_sums(row: np.ndarray, prior: np.ndarray, sums: np.ndarray, decay: floa
 
 @compiled(noinline=True)
 def step_weights(block: np.ndarray) -> None:
-    """Let the weights take a step."""
+    """Take one step of preconditioned steepest descent with exact line search on the weights of each output."""
     v = landmark_views(block)
     h = v.header[0]
     n, stride, direction, product, solution = h["n_support"] + 1, h["stride"], v.direction[0], v.direction[1], v.sums[0]
@@ -227,30 +233,30 @@ def step_weights(block: np.ndarray) -> None:
 
 @compiled(noinline=True)
 def compute_factor(block: np.ndarray) -> None:
-    """Compute the factor of S, with as much jitter as it takes."""
+    """Compute the Cholesky factor of S, with the jitter that it needs."""
     v, s = landmark_views(block), get_rule_state(block, STATE)
     n, stride = v.header[0]["n_support"] + 1, v.header[0]["stride"]
     j = s["age"] = 0
     while j < n:
         if j == 0:
             _copy_moments(block)
-        least = np.float32(_LEAST_PIVOT * s["jitter"])
-        if factor_two_rows(v.factor, stride, j, n, least, v.starts, v.multipliers[0], v.multipliers[1], v.sums):
+        min_pivot = np.float32(_RELATIVE_PIVOT * s["jitter"])
+        if factor_two_rows(v.factor, stride, j, n, min_pivot, v.starts, v.multipliers[0], v.multipliers[1], v.sums):
             j += 2
-        elif s["jitter"] < _LARGEST_JITTER:
-            s["jitter"], j = min(s["jitter"] * 2.0, _LARGEST_JITTER), 0
-        else:  # nothing that learning leads to; a step along the gradient is right for any S: the identity
+        elif s["jitter"] < _MAX_JITTER:
+            s["jitter"], j = min(s["jitter"] * 2.0, _MAX_JITTER), 0
+        else:  # Learning does not lead here. The identity is right for any S: the step then follows the gradient.
             for k in range(n):
                 start = row_start(k, stride)
                 v.factor[start + k : start + n] = _ZERO
                 v.factor[start + k] = np.float32(1.0)
             j = n
-    s["jitter"] = max(s["jitter"] * _EASING, MIN_JITTER)
+    s["jitter"] = max(s["jitter"] * _JITTER_DECAY, MIN_JITTER)
 
 
 @compiled
 def _copy_moments(block: np.ndarray) -> None:
-    # S over its largest diagonal element, with the jitter on the diagonal.
+    """Copy S, divided by its largest diagonal element and with the jitter on the diagonal, to ``factor``."""
     v, s = landmark_views(block), get_rule_state(block, STATE)
     n, stride, factor, largest = v.header[0]["n_support"] + 1, v.header[0]["stride"], v.factor, LEAST_SELF_KERNEL
     for j in range(n):
@@ -263,5 +269,6 @@ def _copy_moments(block: np.ndarray) -> None:
 
 @compiled
 def _scale_values(values: np.ndarray, factor: float, out: np.ndarray) -> None:
+    """Write values times a factor into ``out``, float32."""
     for i in range(len(values)):
         out[i] = np.float32(values[i] * factor)

@@ -1,7 +1,7 @@
-"""The rule of the linear learners, compiled: coordinate ascent in the dual, taken on the weights themselves.
+"""The update rule of linear learners, compiled: dual coordinate ascent on the weights themselves.
 
-A row is given by the columns of its features, int64 [k], which may be -1 (no column) or repeat (hashed), and their values,
-float32 [k]. Every step takes O(k).
+A row is given by the columns of its features, int64 [k], which may be -1 (unknown feature) or repeat (hashed features), and their
+values, float32 [k]. Every step takes O(k).
 """
 
 from __future__ import annotations
@@ -29,10 +29,13 @@ STATE = np.dtype([("C", "f8"), ("fit_intercept", "f8")])
 
 
 @compiled
-def _lay_out(block: np.ndarray, columns: np.ndarray, values: np.ndarray) -> tuple[int, float]:
-    # As `scan_row`: the number of features that are not zero, and the squared norm; -1 where that is too large or not finite.
+def _scatter_row(block: np.ndarray, columns: np.ndarray, values: np.ndarray) -> tuple[int, float]:
+    """Write a row's values into the block, adding repeated columns; return the number of non-zero features and the squared norm.
+
+    The number is -1 if the norm is too large or not finite, as in `scan_row`.
+    """
     v = weight_views(block)
-    n, rising, last = 0, True, -1
+    n, is_sorted, previous = 0, True, -1
     for k in range(len(columns)):
         j = columns[k]
         if j < 0 or values[k] == np.float32(0.0):
@@ -44,9 +47,9 @@ def _lay_out(block: np.ndarray, columns: np.ndarray, values: np.ndarray) -> tupl
         v.row[j] = values[k]
         v.active[n] = j
         n += 1
-        rising = rising and j > last
-        last = j
-    if not rising:  # sums must not depend on the order of a row's keys
+        is_sorted = is_sorted and j > previous
+        previous = j
+    if not is_sorted:  # sums must not depend on the order of a row's features
         v.active[:n].sort()
     norm = 0.0
     for k in range(n):
@@ -57,8 +60,8 @@ def _lay_out(block: np.ndarray, columns: np.ndarray, values: np.ndarray) -> tupl
 
 
 @compiled
-def _row_products(block: np.ndarray, n: int) -> tuple[float, float]:
-    # Of the current row, which has n features that are not zero, with the two rows of coefficients.
+def _compute_row_products(block: np.ndarray, n: int) -> tuple[float, float]:
+    """Return the dot products of the current row, which has n non-zero features, with both rows of coefficients."""
     v = weight_views(block)
     a = b = 0.0
     for k in range(n):
@@ -70,22 +73,24 @@ def _row_products(block: np.ndarray, n: int) -> tuple[float, float]:
 
 
 @compiled(inline=True)
-def _bounded_step(step: float, limit: float) -> float:
+def _clip_step(step: float, limit: float) -> float:
+    """Clip a step to [-limit, limit]."""
     return min(max(step, -limit), limit)
 
 
 @compiled(noinline=True)
 def _learn_row(block: np.ndarray, n: int, norm: float, target: float, weight: float) -> None:
+    """Learn the current row, which has n non-zero features and a squared norm, by a clipped dual coordinate step."""
     v, c, s = weight_views(block), get_common_state(block), get_rule_state(block, STATE)
     c["t"] += 1
-    a, b = _row_products(block, n)
+    a, b = _compute_row_products(block, n)
     f = c["scale"] * a + v.biases[0]
     rate = compute_smoothing_rate(c)
     track_iterate(c, 0, f, target, rate)
     track_iterate(c, 1, c["average_v"] * b + c["average_u"] * a + v.biases[1], target, rate)
-    missing, curvature = compute_shortfall(c, f, target), norm + s["fit_intercept"]
-    if missing != 0.0 and curvature > 0.0:
-        step = _bounded_step(missing / curvature, s["C"] * weight)
+    shortfall, curvature = compute_shortfall(c, f, target), norm + s["fit_intercept"]
+    if shortfall != 0.0 and curvature > 0.0:
+        step = _clip_step(shortfall / curvature, s["C"] * weight)
         for k in range(n):
             j = v.active[k]
             add_to_iterates(c, v.weights[0], v.weights[1], j, step * np.float64(v.row[j]))
@@ -94,18 +99,19 @@ def _learn_row(block: np.ndarray, n: int, norm: float, target: float, weight: fl
 
 
 @compiled
-def _decide_row(block: np.ndarray, n: int, what: int) -> float:
+def _compute_row_output(block: np.ndarray, n: int, output_kind: int) -> float:
+    """Return an output (see `iterates`) for the current row, which has n non-zero features."""
     v, c = weight_views(block), get_common_state(block)
-    iterate = select_iterate(c, what)
-    a, b = _row_products(block, n)
+    iterate = select_iterate(c, output_kind)
+    a, b = _compute_row_products(block, n)
     f = (c["average_v"] * b + c["average_u"] * a if iterate else c["scale"] * a) + v.biases[iterate]
-    return compute_probability(c, iterate, f) if what == PROBABILITY else f
+    return compute_probability(c, iterate, f) if output_kind == PROBABILITY else f
 
 
 @compiled
 def learn_one(block: np.ndarray, columns: np.ndarray, values: np.ndarray, target: float, weight: float) -> bool:
-    """Learn a row; whether it was not refused as not finite or too large."""
-    n, norm = _lay_out(block, columns, values)
+    """Learn a row; return False if it is refused, because it is not finite or too large."""
+    n, norm = _scatter_row(block, columns, values)
     if n >= 0:
         _learn_row(block, n, norm, target, weight)
     return n >= 0
@@ -113,7 +119,7 @@ def learn_one(block: np.ndarray, columns: np.ndarray, values: np.ndarray, target
 
 @compiled
 def learn_full_row(block: np.ndarray, target: float, weight: float) -> bool:
-    """`learn_one` of a row that has all features, which are in ``row``."""
+    """Learn the row in ``row``, which has values of all features, as `learn_one` does."""
     v = weight_views(block)
     n, norm = scan_row(v.row, v.header[0]["used"], v.active)
     if n >= 0:
@@ -122,24 +128,26 @@ def learn_full_row(block: np.ndarray, target: float, weight: float) -> bool:
 
 
 @compiled
-def compute_output(block: np.ndarray, columns: np.ndarray, values: np.ndarray, what: int) -> float:
-    """The decision value of a row, or the probability of the positive label; ``what`` as in `iterates`. NaN where a row would be
-    refused.
+def compute_output(block: np.ndarray, columns: np.ndarray, values: np.ndarray, output_kind: int) -> float:
+    """Return the decision value of a row, or the probability of the positive label; NaN for a row that would be refused.
+
+    ``output_kind`` is one of the constants of `iterates`.
     """
-    n = _lay_out(block, columns, values)[0]
-    return _decide_row(block, n, what) if n >= 0 else np.nan
+    n = _scatter_row(block, columns, values)[0]
+    return _compute_row_output(block, n, output_kind) if n >= 0 else np.nan
 
 
 @compiled
-def compute_full_output(block: np.ndarray, what: int) -> float:
-    """`compute_output` for a row that has all features, which are in ``row``."""
+def compute_full_output(block: np.ndarray, output_kind: int) -> float:
+    """Return an output for the row in ``row``, which has values of all features, as `compute_output` does."""
     v = weight_views(block)
     n = scan_row(v.row, v.header[0]["used"], v.active)[0]
-    return _decide_row(block, n, what) if n >= 0 else np.nan
+    return _compute_row_output(block, n, output_kind) if n >= 0 else np.nan
 
 
 @compiled(fastmath=FAST)
-def _dense_products(row: np.ndarray, weights: np.ndarray, used: int) -> tuple[float, float]:
+def _compute_dense_products(row: np.ndarray, weights: np.ndarray, used: int) -> tuple[float, float]:
+    """Return the dot products of a row that has all features with both rows of coefficients."""
     a = b = 0.0
     for j in range(used):
         x = np.float64(row[j])
@@ -150,24 +158,24 @@ def _dense_products(row: np.ndarray, weights: np.ndarray, used: int) -> tuple[fl
 
 @compiled
 def compute_dense_scores(block: np.ndarray, row: np.ndarray) -> tuple[float, float]:
-    """The decision values of a row that has all features, float32 [used or more], by the last and by the average iterate."""
+    """Return the decision values of a row with all features, float32 [used or more], by the last and the average iterate."""
     v, c = weight_views(block), get_common_state(block)
-    a, b = _dense_products(row, v.weights, v.header[0]["used"])
+    a, b = _compute_dense_products(row, v.weights, v.header[0]["used"])
     return c["scale"] * a + v.biases[0], c["average_v"] * b + c["average_u"] * a + v.biases[1]
 
 
 @compiled
 def learn_dense_row(block: np.ndarray, row: np.ndarray, norm: float, f: float, target: float, weight: float) -> None:
-    """Learn a row that has all features, of squared norm ``norm``, whose decision value by the last iterate is f.
+    """Learn a row that has all features, with the squared norm ``norm``, and the decision value f by the last iterate.
 
-    This is for ensembles: recent errors and probabilities are not followed, as nobody asks for those of an expert.
+    It is for ensembles: recent errors and probabilities are not updated, because experts do not need them.
     """
     v, c, s = weight_views(block), get_common_state(block), get_rule_state(block, STATE)
     used = v.header[0]["used"]
     c["t"] += 1
-    missing, curvature = compute_shortfall(c, f, target), norm + s["fit_intercept"]
-    if missing != 0.0 and curvature > 0.0:
-        step = _bounded_step(missing / curvature, s["C"] * weight)
+    shortfall, curvature = compute_shortfall(c, f, target), norm + s["fit_intercept"]
+    if shortfall != 0.0 and curvature > 0.0:
+        step = _clip_step(shortfall / curvature, s["C"] * weight)
         for j in range(used):
             add_to_iterates(c, v.weights[0], v.weights[1], j, step * np.float64(row[j]))
         v.biases[0] += step * s["fit_intercept"]
@@ -176,22 +184,22 @@ def learn_dense_row(block: np.ndarray, row: np.ndarray, norm: float, f: float, t
 
 @compiled
 def learn_rows(block: np.ndarray, X: np.ndarray, columns: np.ndarray, targets: np.ndarray, weights: np.ndarray) -> None:
-    """Learn the rows of X float32 [n, features], one after the other."""
+    """Learn the rows of X float32 [n, features] in order."""
     for i in range(X.shape[0]):
         learn_one(block, columns, X[i], targets[i], weights[i])
 
 
 @compiled
-def compute_outputs(block: np.ndarray, X: np.ndarray, columns: np.ndarray, what: int, out: np.ndarray) -> None:
-    """`compute_output` for each row of X float32 [n, features], into float64 [n, 1]."""
+def compute_outputs(block: np.ndarray, X: np.ndarray, columns: np.ndarray, output_kind: int, out: np.ndarray) -> None:
+    """Compute an output of each row of X float32 [n, features] into ``out`` float64 [n, 1]; see `compute_output`."""
     for i in range(X.shape[0]):
-        out[i, 0] = compute_output(block, columns, X[i], what)
+        out[i, 0] = compute_output(block, columns, X[i], output_kind)
 
 
 @compiled
 def find_refused_row(block: np.ndarray, X: np.ndarray, columns: np.ndarray) -> int:
-    """The number of the first row of X that `learn_one` would refuse, or -1."""
+    """Return the index of the first row of X that `learn_one` would refuse, or -1."""
     for i in range(X.shape[0]):
-        if _lay_out(block, columns, X[i])[0] < 0:
+        if _scatter_row(block, columns, X[i])[0] < 0:
             return i
     return -1

@@ -1,18 +1,19 @@
-"""An expert that remembers rows, compiled: what the nearest of them say, how much each feature counts, which rows are kept.
+"""The nearest-neighbour expert (kNN) of an ensemble, compiled: its predictions, feature weights, and which rows it stores.
 
-A distance is the sum over features of what the feature counts times the difference, which is in standard deviations and bounded:
-so a feature whose numbers are names only says whether two rows have the same, and an outlier is far in one feature alone. The
-nearest rows vote, each by its weight over the third power of its distance. Which rows are nearest is decided by distances that
-are rounded to 1/1024. Where features are whole numbers, many rows are equally far, and without that the order of rounding errors
-would choose among them: another one in each program that the model is exported as.
+The distance of two rows is a weighted sum, over features, of absolute differences in standard deviations. Each difference is
+capped at `MAX_DIFFERENCE`: for a feature of integer codes, it then matters only whether the codes are equal, and an outlier is
+far away in one feature alone. Each of the nearest rows votes with its weight, divided by the third power of its distance.
 
-What a feature counts is learned as ReliefF does (Kononenko 1994, Estimating attributes: analysis and extensions of RELIEF): among
-the nearest rows, a feature that is relevant differs more where the target differs. The most relevant feature counts 1, and one
-that says nothing a fifth, or where numbers are predicted a twentieth, as it may yet. Where labels are predicted, a feature also
-counts as much less as it is damped.
+Neighbours are ranked by distances rounded to 1/1024. With integer features, many rows are equally far away, and rounding errors
+would rank them, in another order in each form that a model is exported to.
 
-Rows that the ensemble or the memory itself missed are kept, and one in ten of the others: what is known well needs few rows. The
-oldest makes room. Until half of the room is taken, all rows are kept.
+Feature weights are learned by ReliefF (Kononenko 1994, Estimating attributes: analysis and extensions of RELIEF): among the
+nearest rows, a relevant feature differs more where the target differs. The most relevant feature has weight 1; an irrelevant one
+keeps 0.2 in classification and 0.05 in regression, since it may become relevant. In classification, the damping of features
+reduces weights further.
+
+The expert stores the rows that the ensemble or the expert itself has mispredicted, and one in ten of the others: regions that are
+predicted well need few rows. It stores all rows until the store is half full. In a full store, a new row replaces the oldest one.
 """
 
 from __future__ import annotations
@@ -31,219 +32,252 @@ from streamsvm.core.steps.rescale import rescale_vectors
 from streamsvm.core.steps.rule import get_rule_state
 from streamsvm.core.steps.stack import STACK, compute_share, predict_class
 
-#: Deviations to which a difference in a feature is bounded.
+#: The largest difference in a feature, in standard deviations; larger ones are capped.
 MAX_DIFFERENCE = 1.0
-#: What is added to a distance before its power is taken, and the power.
+#: Votes are weight / (distance + offset)^power.
 DISTANCE_OFFSET, DISTANCE_POWER = 1e-3, 3
-#: Distances below that count as this: a row that is there already is at 0, or wherever rounding put it.
+#: Smaller distances count as this: an identical stored row has the distance 0, up to rounding errors.
 MIN_DISTANCE = 2.0**-15
-#: What is added to distances when they are compared, in float32: the sum has them to 1/1024.
-ROUNDING_SHIFT = np.float32(8192.0)
+#: Adding this to a float32 distance rounds it to 1/1024.
+ROUNDING_OFFSET = np.float32(8192.0)
 
-#: What a feature counts at least, where targets are labels, and where they are numbers.
+#: The smallest weight of a feature in classification, and in regression.
 MIN_WEIGHT_CLASSIFICATION, MIN_WEIGHT_REGRESSION = 0.2, 0.05
-#: Rows that must have said something of the features before these count unequally.
+#: The number of relevance updates before which all features have equal weights.
 MIN_UPDATES = 50.0
-_TOLD = 2000.0  # rows that relevance remembers
-_KEPT = 10  # one in so many rows that were not missed is kept
-_LIGHTEST = 1e-30  # a weight that float32 has
+_RELEVANCE_WINDOW = 2000.0  # of the running mean of relevance, in updates
+_STORE_EVERY = 10  # one in ten well predicted rows is stored
+_MIN_ROW_WEIGHT = 1e-30  # the smallest stored weight of a row, a normal float32
 _ZERO = np.float32(0.0)
-_CHUNK = 16  # rows among which one is looked for that is near enough
+_CHUNK_ROWS = 16  # rows that are skipped at once if none is near enough
 
-_TELLING = 0.01  # the relevance of the first feature from which on it is taken at its word
-_DAMPED_OFF = 0.05  # by which what a feature counts may be off
-_MOST_OF_NUMBERS = 0.8  # of damping, where targets are numbers
-_REACHED = 0.1  # of the largest relevance: where targets are labels, damping is none from that on, and most below minus that
-_RISE, _HORIZON = 0.5, 10_000.0  # the share of what it lacks by which damping rises with a row: that over the rows so far
+_MIN_RELEVANCE = 0.01  # a largest relevance below this reduces the damping
+_DAMPING_TOLERANCE = 0.05  # damping in use is replaced when it differs from the current one by more
+_MAX_DAMPING_REGRESSION = 0.8
+# In classification, damping decreases from its maximum to 0 between minus and plus this share of the largest relevance.
+_DAMPING_RAMP = 0.1
+# In classification, damping rises slowly: per row, by this share of the gap over the number of rows, at most the second number.
+_DAMPING_RISE, _DAMPING_WINDOW = 0.5, 10_000.0
 
-_stride_of = compiled(compute_stride)
+_compute_stride = compiled(compute_stride)
 
 
 @compiled(inline=True)
-def _stride_in_use(block: np.ndarray) -> int:
+def _current_stride(block: np.ndarray) -> int:
+    """Return the current capacity in rows, which is the distance between two features of a row in ``cells``."""
     h = neighbour_views(block).header[0]
-    return _stride_of(h["cells"], h["rows"], h["row_width"])
+    return _compute_stride(h["cells"], h["rows"], h["row_width"])
 
 
 @compiled
 def compute_factors(
-    relevance: np.ndarray, units: np.ndarray, laid: int, told: float, least: float, damping: np.ndarray, factors: np.ndarray
+    relevance: np.ndarray,
+    units: np.ndarray,
+    n_features: int,
+    n_updates: float,
+    min_weight: float,
+    damping: np.ndarray,
+    factors: np.ndarray,
 ) -> None:
-    """Compute ``factors`` float32 [2, laid or more]: what a difference of 1 in each feature counts, and up to which one.
+    """Compute the weight of each feature in distances, and the cap of differences, into ``factors`` float32 [2, n_features or
+    more].
 
-    A feature counts ``least`` at least, less its ``damping``, float64 [laid or more], or [0] where none is damped.
+    Weights are at least ``min_weight``, multiplied by 1 - ``damping``, float64 [n_features or more], or [0] for no damping.
     """
     largest = 0.0
-    for j in range(laid if told > MIN_UPDATES else 0):
+    for j in range(n_features if n_updates > MIN_UPDATES else 0):
         largest = max(largest, relevance[j])
-    for j in range(laid):
+    for j in range(n_features):
         unit = np.float64(units[j])
-        counts = least + (1.0 - least) * max(relevance[j], 0.0) / largest if largest > 0.0 else 1.0
-        counts *= 1.0 - damping[j] if len(damping) > 0 else 1.0
-        factors[0, j], factors[1, j] = (counts / unit, MAX_DIFFERENCE * unit) if unit > 0.0 else (0.0, 0.0)
+        weight = min_weight + (1.0 - min_weight) * max(relevance[j], 0.0) / largest if largest > 0.0 else 1.0
+        weight *= 1.0 - damping[j] if len(damping) > 0 else 1.0
+        factors[0, j], factors[1, j] = (weight / unit, MAX_DIFFERENCE * unit) if unit > 0.0 else (0.0, 0.0)
 
 
 @compiled(fastmath=FAST)
 def compute_distances(
-    row: np.ndarray, factors: np.ndarray, cells: np.ndarray, laid: int, stride: int, n: int, out: np.ndarray
+    row: np.ndarray, factors: np.ndarray, cells: np.ndarray, n_features: int, stride: int, n: int, out: np.ndarray
 ) -> None:
-    """Compute the distances of a row, float32 [laid], to n rows into ``out`` float32 [n or more]. O(n laid)."""
+    """Compute the distances from a row, float32 [n_features], to n stored rows into ``out`` float32 [n or more]. O(n
+    n_features).
+    """
     for i in range(n):
         out[i] = _ZERO
-    for j in range(0, laid - 1, 2):  # two at once, so that sums are loaded and stored half as often
-        x, factor, reach, column = row[j], factors[0, j], factors[1, j], cells[j * stride : j * stride + n]
-        y, other, limit, beside = row[j + 1], factors[0, j + 1], factors[1, j + 1], cells[(j + 1) * stride : (j + 1) * stride + n]
+    for j in range(0, n_features - 1, 2):  # two features at a time, so that sums are loaded and stored half as often
+        x, factor, cap, column = row[j], factors[0, j], factors[1, j], cells[j * stride : j * stride + n]
+        x2, factor2, cap2, column2 = (
+            row[j + 1],
+            factors[0, j + 1],
+            factors[1, j + 1],
+            cells[(j + 1) * stride : (j + 1) * stride + n],
+        )
         for i in range(n):
-            out[i] = (out[i] + factor * min(abs(x - column[i]), reach)) + other * min(abs(y - beside[i]), limit)
-    for j in range(laid - laid % 2, laid):
-        x, factor, reach, column = row[j], factors[0, j], factors[1, j], cells[j * stride : j * stride + n]
+            out[i] = (out[i] + factor * min(abs(x - column[i]), cap)) + factor2 * min(abs(x2 - column2[i]), cap2)
+    for j in range(n_features - n_features % 2, n_features):
+        x, factor, cap, column = row[j], factors[0, j], factors[1, j], cells[j * stride : j * stride + n]
         for i in range(n):
-            out[i] += factor * min(abs(x - column[i]), reach)
+            out[i] += factor * min(abs(x - column[i]), cap)
 
 
 @compiled
-def find_nearest(distances: np.ndarray, n: int, nearest: np.ndarray, found: np.ndarray) -> int:
-    """Find the smallest of n distances float32, as they are rounded, in their order, of equal ones the first: places into
-    ``nearest`` int64 [`N_NEAREST`], distances into ``n_nearest`` float64 [`N_NEAREST`]; how many there are.
+def find_nearest(distances: np.ndarray, n: int, positions: np.ndarray, nearest_distances: np.ndarray) -> int:
+    """Find the `N_NEAREST` smallest of the first n float32 distances, in ascending order; return their number.
+
+    Distances are compared as rounded to 1/1024; of equal ones, the first comes first. Writes ``positions`` int64 [N_NEAREST] and
+    ``nearest_distances`` float64 [N_NEAREST], which are not rounded.
     """
-    count, limit = 0, np.float32(np.inf)
-    for begin in range(0, n, _CHUNK):
-        some, near = distances[begin : min(begin + _CHUNK, n)], 0
-        for i in range(len(some)):  # in SIMD: few have one
-            near += some[i] + ROUNDING_SHIFT < limit
-        for i in range(len(some) if near > 0 else 0):
-            rounded = some[i] + ROUNDING_SHIFT
-            if rounded >= limit:
+    count, cutoff = 0, np.float32(np.inf)
+    for start in range(0, n, _CHUNK_ROWS):
+        chunk, n_below = distances[start : min(start + _CHUNK_ROWS, n)], 0
+        for i in range(len(chunk)):  # a SIMD loop that skips most chunks
+            n_below += chunk[i] + ROUNDING_OFFSET < cutoff
+        for i in range(len(chunk) if n_below > 0 else 0):
+            rounded = chunk[i] + ROUNDING_OFFSET
+            if rounded >= cutoff:
                 continue
-            p = count if count < N_NEAREST else N_NEAREST - 1
-            while p > 0 and np.float32(found[p - 1]) + ROUNDING_SHIFT > rounded:
-                found[p], nearest[p] = found[p - 1], nearest[p - 1]
-                p -= 1
-            found[p], nearest[p] = some[i], begin + i
+            rank = count if count < N_NEAREST else N_NEAREST - 1
+            while rank > 0 and np.float32(nearest_distances[rank - 1]) + ROUNDING_OFFSET > rounded:
+                nearest_distances[rank], positions[rank] = nearest_distances[rank - 1], positions[rank - 1]
+                rank -= 1
+            nearest_distances[rank], positions[rank] = chunk[i], start + i
             count = min(count + 1, N_NEAREST)
             if count == N_NEAREST:
-                limit = np.float32(found[N_NEAREST - 1]) + ROUNDING_SHIFT
+                cutoff = np.float32(nearest_distances[N_NEAREST - 1]) + ROUNDING_OFFSET
     return count
 
 
 @compiled
-def find_neighbours(block: np.ndarray, least: float, damping: np.ndarray) -> float:
-    """Find the rows nearest to the current row, which is in ``row``, and their votes; the sum of these.
+def find_neighbours(block: np.ndarray, min_weight: float, damping: np.ndarray) -> float:
+    """Find the stored rows nearest to the current row ``row``, and compute their votes; return the sum of the votes.
 
-    ``least`` and ``damping`` are those of `compute_factors`.
+    ``min_weight`` and ``damping`` are those of `compute_factors`.
     """
     v = neighbour_views(block)
     h = v.header[0]
-    compute_factors(v.relevance, v.units, h["row_width"], h["n_informative"], least, damping, v.factors)
-    compute_distances(v.row, v.factors, v.cells, h["row_width"], _stride_in_use(block), h["n_rows"], v.distances)
+    compute_factors(v.relevance, v.units, h["row_width"], h["n_informative"], min_weight, damping, v.factors)
+    compute_distances(v.row, v.factors, v.cells, h["row_width"], _current_stride(block), h["n_rows"], v.distances)
     n = find_nearest(v.distances, h["n_rows"], v.nearest, v.votes[0])
     v.n_nearest[0] = n
     total = 0.0
     for p in range(n):
-        far = max(v.votes[0, p], MIN_DISTANCE) + DISTANCE_OFFSET
-        v.votes[1, p] = np.float64(v.weights[v.nearest[p]]) / (far * far * far)
+        distance = max(v.votes[0, p], MIN_DISTANCE) + DISTANCE_OFFSET
+        v.votes[1, p] = np.float64(v.weights[v.nearest[p]]) / (distance * distance * distance)
         total += v.votes[1, p]
     return total
 
 
 @compiled
-def _learn_row(block: np.ndarray, target: float, weight: float, missed: bool, numbers: bool) -> None:
-    # Learn the current row, of which `find_neighbours` has found the nearest rows: what features count, and the row itself.
-    # ``missed``: whether its target was predicted badly. ``numbers``: whether targets are numbers, rather than classes.
-    _learn_relevance(block, target, weight, numbers)
+def _learn_row(block: np.ndarray, target: float, weight: float, mispredicted: bool, regression: bool) -> None:
+    """Update the relevance of features with the current row, after `find_neighbours`, and store the row if it is due."""
+    _update_relevance(block, target, weight, regression)
     v = neighbour_views(block)
     h = v.header[0]
-    stride = _stride_in_use(block)
-    h["n_correct"] += 0 if missed else 1
-    if weight <= 0.0 or stride == 0 or not (missed or h["n_correct"] >= _KEPT or 2 * h["n_rows"] < stride):
+    capacity = _current_stride(block)
+    h["n_correct"] += 0 if mispredicted else 1
+    if weight <= 0.0 or capacity == 0 or not (mispredicted or h["n_correct"] >= _STORE_EVERY or 2 * h["n_rows"] < capacity):
         return
-    place = h["n_rows"]
-    if place < stride:
+    position = h["n_rows"]
+    if position < capacity:
         h["n_rows"] += 1
     else:
-        place = h["next_slot"]
-        h["next_slot"] = (place + 1) % stride
-    h["n_correct"] %= _KEPT
+        position = h["next_slot"]
+        h["next_slot"] = (position + 1) % capacity
+    h["n_correct"] %= _STORE_EVERY
     for j in range(h["row_width"]):
-        v.cells[j * stride + place] = v.row[j]
-    v.targets[place], v.weights[place] = target, max(weight, _LIGHTEST)
+        v.cells[j * capacity + position] = v.row[j]
+    v.targets[position], v.weights[position] = target, max(weight, _MIN_ROW_WEIGHT)
 
 
 @compiled
-def _learn_relevance(block: np.ndarray, target: float, weight: float, numbers: bool) -> None:
-    # ReliefF's step: the covariance, among the nearest rows, of the difference in a feature with that of the target.
+def _update_relevance(block: np.ndarray, target: float, weight: float, regression: bool) -> None:
+    """Update the relevance of each feature with the current row (ReliefF).
+
+    It is the covariance, among the nearest rows, of the capped difference in the feature and the difference in the target,
+    divided by the standard deviations of the feature and of the latter difference.
+    """
     v = neighbour_views(block)
     h = v.header[0]
     n = v.n_nearest[0]
-    mean = square = 0.0
-    deviations = v.votes[1]  # the votes have been counted
+    mean = total_squares = 0.0
+    deviations = v.votes[1]  # the votes are no longer needed
     for p in range(n):
-        other = v.targets[v.nearest[p]]
-        deviations[p] = error = abs(other - target) if numbers else (1.0 if other != target else 0.0)
-        mean += error
-        square += error * error
+        stored_target = v.targets[v.nearest[p]]
+        deviations[p] = difference = abs(stored_target - target) if regression else (1.0 if stored_target != target else 0.0)
+        mean += difference
+        total_squares += difference * difference
     if n == 0 or weight <= 0.0:
         return
     mean /= n
-    variance = square / n - mean * mean
-    if variance <= 1e-12 * square:
+    variance = total_squares / n - mean * mean
+    if variance <= 1e-12 * total_squares:
         return
     h["n_informative"] += 1.0
-    rate, stride = compute_share(weight, 1.0 / min(h["n_informative"], _TOLD)), _stride_in_use(block)
-    size = 1.0 / (n * math.sqrt(variance))
+    rate, stride = compute_share(weight, 1.0 / min(h["n_informative"], _RELEVANCE_WINDOW)), _current_stride(block)
+    factor = 1.0 / (n * math.sqrt(variance))
     for p in range(n):
         deviations[p] -= mean
     for j in range(h["row_width"]):
-        x, reach, column, covariance = v.row[j], v.factors[1, j], v.cells[j * stride : (j + 1) * stride], 0.0
+        x, cap, column, covariance = v.row[j], v.factors[1, j], v.cells[j * stride : (j + 1) * stride], 0.0
         for p in range(n):
-            covariance += deviations[p] * np.float64(min(abs(x - column[v.nearest[p]]), reach))
-        unit = np.float64(v.units[j])
-        v.relevance[j] += rate * ((size * covariance / unit if unit > 0.0 else 0.0) - v.relevance[j])
+            covariance += deviations[p] * np.float64(min(abs(x - column[v.nearest[p]]), cap))
+        deviation = np.float64(v.units[j])
+        v.relevance[j] += rate * ((factor * covariance / deviation if deviation > 0.0 else 0.0) - v.relevance[j])
 
 
 @compiled
-def _unrolled_values(values: np.ndarray, first: int, dropped: int, spare: np.ndarray, out: np.ndarray) -> None:
-    # The values of rows from the oldest on, which is at ``first``, without so many of the oldest.
-    n = len(values)
-    for i in range(n - dropped):
-        spare[i] = values[(first + dropped + i) % n]
-    for i in range(n - dropped):
-        out[i] = spare[i]
+def _copy_from_oldest(ring: np.ndarray, oldest: int, n_evicted: int, scratch: np.ndarray, out: np.ndarray) -> None:
+    """Copy a ring buffer in order of age, without its oldest values. ``out`` may overlap it, hence the copy in ``scratch``."""
+    n = len(ring)
+    for i in range(n - n_evicted):
+        scratch[i] = ring[(oldest + n_evicted + i) % n]
+    for i in range(n - n_evicted):
+        out[i] = scratch[i]
 
 
 @compiled
-def _lay_out(block: np.ndarray) -> None:
-    # Lay out the rows for all features that there are, the new ones 0; where there is room for fewer rows, the newest stay.
+def _add_features(block: np.ndarray) -> None:
+    """Change the layout of the stored rows so that they have all features of the ensemble; new features are 0.
+
+    The oldest rows are evicted if fewer rows fit.
+    """
     v = neighbour_views(block)
     h = v.header[0]
-    before, held, old = h["row_width"], h["n_rows"], _stride_in_use(block)
+    old_n_features, old_n_rows, old_capacity = h["row_width"], h["n_rows"], _current_stride(block)
     h["row_width"] = min(h["used"], MAX_COLUMNS)
-    new = _stride_in_use(block)
-    first, kept = h["next_slot"] if held == old else 0, min(held, new)
-    for j in range(before):
-        _unrolled_values(v.cells[j * old : j * old + held], first, held - kept, v.distances, v.cells[j * new : j * new + kept])
-        v.cells[j * new + kept : (j + 1) * new] = _ZERO
-    v.cells[before * new :] = _ZERO
+    capacity = _current_stride(block)
+    oldest, n_rows = h["next_slot"] if old_n_rows == old_capacity else 0, min(old_n_rows, capacity)
+    for j in range(old_n_features):
+        _copy_from_oldest(
+            v.cells[j * old_capacity : j * old_capacity + old_n_rows],
+            oldest,
+            old_n_rows - n_rows,
+            v.distances,
+            v.cells[j * capacity : j * capacity + n_rows],
+        )
+        v.cells[j * capacity + n_rows : (j + 1) * capacity] = _ZERO
+    v.cells[old_n_features * capacity :] = _ZERO
     for values in (v.weights, v.targets):
-        _unrolled_values(values[:held], first, held - kept, v.distances, values[:kept])
-        values[kept:] = _ZERO
-    h["n_rows"], h["next_slot"] = kept, 0
+        _copy_from_oldest(values[:old_n_rows], oldest, old_n_rows - n_rows, v.distances, values[:n_rows])
+        values[n_rows:] = _ZERO
+    h["n_rows"], h["next_slot"] = n_rows, 0
 
 
 @compiled
 def predict_neighbours(block: np.ndarray, store: np.ndarray, expert: int) -> int:
-    """Predict by the nearest rows: twice the share of the votes that each label has, less 1; or the mean of targets, which is
-    weighted by the votes.
+    """Predict the current row by the nearest rows. Returns 0, as all experts do.
+
+    In classification, each output's input is twice its label's share of the votes, less 1; in regression, the input is the mean
+    of the targets, weighted by the votes.
     """
     v, s = ensemble_views(block), neighbour_views(store)
     scaling, n_outputs = get_rule_state(block, STATE)["scaling"] != 0, v.header[0]["n_outputs"]
     for j in range(s.header[0]["row_width"]):
         s.row[j] = v.scaled[j]
         s.units[j] = (1.0 if v.spread[j] > 0.0 else 0.0) if scaling else v.spread[j]
-    numbers, first = get_common_state(block)["loss"] == EPSILON_INSENSITIVE, v.experts[expert]["first_input"]
+    regression, first = get_common_state(block)["loss"] == EPSILON_INSENSITIVE, v.experts[expert]["first_input"]
     total = (
         find_neighbours(store, MIN_WEIGHT_REGRESSION, v.damping[0, :0])
-        if numbers
+        if regression
         else find_neighbours(store, MIN_WEIGHT_CLASSIFICATION, v.damping[0])
     )
     for k in range(n_outputs):
@@ -256,7 +290,7 @@ def predict_neighbours(block: np.ndarray, store: np.ndarray, expert: int) -> int
             v.inputs[int(target), first] += share
         else:
             v.inputs[0, first] += share * target
-    if not numbers:
+    if not regression:
         for k in range(n_outputs):
             v.inputs[k, first] = 2.0 * v.inputs[k, first] - 1.0
     return 0
@@ -266,57 +300,75 @@ def predict_neighbours(block: np.ndarray, store: np.ndarray, expert: int) -> int
 def update_neighbours(block: np.ndarray, store: np.ndarray, expert: int, target: float, label: int, weight: float) -> int:
     """Learn the current row.
 
-    It is missed where the stacks or the nearest rows miss its label, or the stacks its target by more than they do on average.
+    It counts as mispredicted if the stacks or the nearest rows predict another label, or if the error of the stacks exceeds their
+    mean error in regression.
     """
     v = ensemble_views(block)
     if get_common_state(block)["loss"] == EPSILON_INSENSITIVE:
         _learn_row(store, target, weight, abs(target - v.numbers[STACK]) > v.choice_errors[STACK], True)
     else:
-        said = predict_class(v.inputs, v.header[0]["n_outputs"], v.experts[expert]["first_input"])
-        _learn_row(store, float(label), weight, v.answers[STACK] != label or said != label, False)
+        predicted_class = predict_class(v.inputs, v.header[0]["n_outputs"], v.experts[expert]["first_input"])
+        _learn_row(store, float(label), weight, v.answers[STACK] != label or predicted_class != label, False)
     return 0
 
 
 @compiled
 def rescale_neighbours(block: np.ndarray, store: np.ndarray, expert: int, event: int) -> int:  # noqa: ARG001
-    """Lay out the rows for new features, or bring them to the scale in use; or review by how much features count."""
+    """Handle an event: lay out the rows for new features, convert them to a new scale, or review the damping of features.
+
+    Returns 1 if damping has changed, otherwise 0.
+    """
     v, s = ensemble_views(block), neighbour_views(store)
     h, scaling = s.header[0], get_rule_state(block, STATE)["scaling"] != 0
     if event == NEW_FEATURES and h["row_width"] < min(h["used"], MAX_COLUMNS):
-        _lay_out(store)
+        _add_features(store)
     elif event == NEW_SCALE and scaling:
-        laid, stride = h["row_width"], _stride_in_use(store)
-        rescale_vectors(s.cells[: laid * stride].reshape(laid, stride), s.distances, h["n_rows"], laid, v.ratio, v.shift)
+        n_features, stride = h["row_width"], _current_stride(store)
+        rescale_vectors(
+            s.cells[: n_features * stride].reshape(n_features, stride), s.distances, h["n_rows"], n_features, v.ratio, v.shift
+        )
     elif event == REVIEW_DUE and h["n_informative"] > MIN_UPDATES:
-        return 1 if _review_features(block, store) else 0
+        return 1 if _review_damping(block, store) else 0
     return 0
 
 
 @compiled(inline=True)
-def _damping_of(relevance: float, largest: float, numbers: bool) -> float:
-    # Where targets are numbers, by how far the relevance is below the largest one. Where they are labels, what is not relevant to
-    # them is below 0: a row that is near though it differs there is nearer in what is relevant.
-    below = largest - relevance if numbers else (_REACHED * largest - relevance) / (2.0 * _REACHED)
-    return (_MOST_OF_NUMBERS if numbers else MOST_DAMPED) * (min(max(below, 0.0), largest) / max(largest, _TELLING))
+def _compute_damping(relevance: float, largest: float, regression: bool) -> float:
+    """Return the damping of a feature by its relevance: 0 for relevant features.
+
+    In regression, it grows with the distance to the largest relevance. In classification, irrelevant features have a relevance
+    below 0: a row that is near although it differs in one of them is nearer in the relevant features.
+    """
+    deficit = largest - relevance if regression else (_DAMPING_RAMP * largest - relevance) / (2.0 * _DAMPING_RAMP)
+    return (_MAX_DAMPING_REGRESSION if regression else MOST_DAMPED) * (
+        min(max(deficit, 0.0), largest) / max(largest, _MIN_RELEVANCE)
+    )
 
 
 @compiled
-def _review_features(block: np.ndarray, memory: np.ndarray) -> bool:
-    # Let features count by their relevance; whether that has changed. Where targets are labels, one that was relevant continues
-    # to count for a while: concepts come back. Where there are more features than the memory takes, all count in full.
+def _review_damping(block: np.ndarray, memory: np.ndarray) -> bool:
+    """Update the damping of features by their relevance; return whether the damping in use has changed.
+
+    In classification, damping rises slowly, because concepts recur. With more features than the store holds, no feature is
+    damped.
+    """
     v, s = ensemble_views(block), neighbour_views(memory)
-    used, largest, moved = v.header[0]["used"], 0.0, False
-    numbers, t = get_common_state(block)["loss"] == EPSILON_INSENSITIVE, np.float64(get_common_state(block)["t"])
+    used, largest, has_changed = v.header[0]["used"], 0.0, False
+    regression, t = get_common_state(block)["loss"] == EPSILON_INSENSITIVE, np.float64(get_common_state(block)["t"])
     for j in range(used if used <= MAX_COLUMNS else 0):
         largest = max(largest, s.relevance[j])
-    rate = min(_RISE * ROWS_BETWEEN_REVIEWS / min(t, _HORIZON), 1.0)
+    rate = min(_DAMPING_RISE * ROWS_BETWEEN_REVIEWS / min(t, _DAMPING_WINDOW), 1.0)
     for j in range(used):
-        sought, before = _damping_of(s.relevance[j], largest, numbers), v.damping[1, j]
-        v.damping[1, j] = before + rate * (sought - before) if sought > before and not numbers else sought
-        moved = moved or abs(v.damping[1, j] - v.damping[0, j]) > _DAMPED_OFF
-    if moved:
+        target_damping, old_damping = _compute_damping(s.relevance[j], largest, regression), v.damping[1, j]
+        v.damping[1, j] = (
+            old_damping + rate * (target_damping - old_damping)
+            if target_damping > old_damping and not regression
+            else target_damping
+        )
+        has_changed = has_changed or abs(v.damping[1, j] - v.damping[0, j]) > _DAMPING_TOLERANCE
+    if has_changed:
         for j in range(used):
             damping = v.damping[1, j]
             v.ratio[j], v.shift[j] = (1.0 - damping) / (1.0 - v.damping[0, j]), 0.0
             v.damping[0, j] = damping
-    return moved
+    return has_changed

@@ -1,7 +1,7 @@
-"""Symmetric and triangular matrices of which the upper triangle is stored, row after row, compiled.
+"""Symmetric and triangular matrices in packed storage, compiled: the upper triangle is stored row by row.
 
-Of a matrix with room for ``stride`` rows the element (j, i), i >= j, lies at ``row_start(j, stride) + i``. So half of the numbers
-need no memory and no cache, and each row is one run of memory, which loops along it turn into SIMD code.
+In a matrix with room for ``stride`` rows, the element (j, i), i >= j, is at ``row_start(j, stride) + i``. The lower half takes no
+memory and no cache, and each row is contiguous, so that loops along it become SIMD code.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ _ZERO, _ONE = np.float32(0.0), np.float32(1.0)
 
 @compiled(inline=True)
 def row_start(j: int, stride: int) -> int:
-    """The place of element (j, i) less i."""
+    """Return the position of element (j, i) in packed storage, less i."""
     return j * stride - j * (j + 1) // 2
 
 
@@ -26,10 +26,11 @@ def row_start(j: int, stride: int) -> int:
 def add_two_rows(
     values: np.ndarray, starts: np.ndarray, a: np.ndarray, b: np.ndarray, count: int, first: int, n: int, out: np.ndarray
 ) -> None:
-    """Add sums of rows: ``out[0, i] += sum_k a[k] r_k[i]``, ``out[1, i] += sum_k b[k] r_k[i]`` for ``first <= i < n``.
+    """Add two weighted sums of rows: ``out[0, i] += sum_k a[k] r_k[i]`` and ``out[1, i] += sum_k b[k] r_k[i]`` for first <= i <
+    n.
 
-    Row k of ``count`` is ``values[starts[k]:]``. Sums have the precision of ``a``, ``b`` and ``out``. Two rows at once and
-    four terms a sweep: each number that is loaded is used twice, each sum is loaded and stored once for four terms.
+    Row k of ``count`` is ``values[starts[k]:]``. Sums have the precision of ``a``, ``b`` and ``out``. Two sums and four rows at a
+    time: each value loaded is used twice, and each sum is loaded and stored once per four rows.
     """
     size = n - first
     u, v = out[0, first:n], out[1, first:n]
@@ -56,7 +57,10 @@ def add_two_rows(
 
 @compiled(fastmath=FAST)
 def multiply_row(row: np.ndarray, x: np.ndarray, j: int, n: int, out: np.ndarray) -> None:
-    """Add what row j of a symmetric matrix (``row``, float64 [n - j], from the diagonal on) has in its product with x."""
+    """Add the contribution of row j of a symmetric matrix to its product with x, into ``out``.
+
+    ``row`` float64 [n - j] is the row from the diagonal on.
+    """
     size, total, factor = n - j, row[0] * x[j], x[j]
     y, z = x[j:n], out[j:n]
     for i in range(1, size):
@@ -68,7 +72,7 @@ def multiply_row(row: np.ndarray, x: np.ndarray, j: int, n: int, out: np.ndarray
 
 @compiled
 def multiply_symmetric(matrix: np.ndarray, stride: int, x: np.ndarray, n: int, out: np.ndarray) -> None:
-    """Compute ``out[:n] = matrix x[:n]``, float64. O(n^2)."""
+    """Compute the product ``out[:n] = matrix x[:n]`` of a packed symmetric matrix, in float64. O(n^2)."""
     out[:n] = 0.0
     for j in range(n):
         start = row_start(j, stride)
@@ -76,10 +80,10 @@ def multiply_symmetric(matrix: np.ndarray, stride: int, x: np.ndarray, n: int, o
 
 
 @compiled(fastmath=FAST, inline=True)
-def _finish_row(row: np.ndarray, sums: np.ndarray, least: np.float32, size: int) -> bool:
-    # row = (row - sums) / sqrt(its first number); whether that was above `least`.
+def _finish_row(row: np.ndarray, sums: np.ndarray, min_pivot: np.float32, size: int) -> bool:
+    """Compute a row of a Cholesky factor: (row - sums) / sqrt(pivot); return whether the pivot was above ``min_pivot``."""
     pivot = row[0] - sums[0]
-    if not pivot > least:
+    if not pivot > min_pivot:
         return False
     factor = _ONE / np.float32(math.sqrt(pivot))
     row[0] = pivot * factor
@@ -94,19 +98,18 @@ def factor_two_rows(
     stride: int,
     j: int,
     n: int,
-    least: np.float32,
+    min_pivot: np.float32,
     starts: np.ndarray,
     a: np.ndarray,
     b: np.ndarray,
     sums: np.ndarray,
 ) -> bool:
-    """Compute rows j and j + 1 of the factor U, U'U = matrix (Cholesky), in place, where the rows before them are done.
+    """Compute rows j and j + 1 of the Cholesky factor U, U'U = matrix, in place, after the rows before them.
 
-    ``matrix`` float32 has rows of U before row j, and of the matrix from there on; row j + 1 is left out where there is none.
-    ``starts`` int64 [n], ``a`` and ``b`` float32 [n] and ``sums`` float32 [2, n] are scratch.
+    ``matrix`` float32 contains rows of U before row j, and rows of the matrix from there on; row j + 1 is skipped if j is the
+    last row. ``starts`` int64 [n], ``a`` and ``b`` float32 [n] and ``sums`` float32 [2, n] are scratch.
 
-    Returns whether both pivots are above the ``least`` one; if not, the matrix is not positive definite, as far as float32 can
-    tell.
+    Returns whether both pivots are above ``min_pivot``; otherwise, the matrix is not positive definite in float32.
     """
     for k in range(j):
         start = row_start(k, stride)
@@ -116,7 +119,7 @@ def factor_two_rows(
     sums[:, j:n] = _ZERO
     add_two_rows(matrix, starts, a, b, j, j, n, sums)
     start = row_start(j, stride)
-    if not _finish_row(matrix[start + j : start + n], sums[0, j:n], least, n - j):
+    if not _finish_row(matrix[start + j : start + n], sums[0, j:n], min_pivot, n - j):
         return False
     if j + 1 < n:
         upper = matrix[start + j : start + n]
@@ -124,13 +127,13 @@ def factor_two_rows(
         for i in range(1, n - j):
             sums[1, j + i] += factor * upper[i]
         start = row_start(j + 1, stride)
-        return _finish_row(matrix[start + j + 1 : start + n], sums[1, j + 1 : n], least, n - j - 1)
+        return _finish_row(matrix[start + j + 1 : start + n], sums[1, j + 1 : n], min_pivot, n - j - 1)
     return True
 
 
 @compiled(fastmath=FAST)
 def solve_factored(factor: np.ndarray, stride: int, x: np.ndarray, n: int) -> None:
-    """Solve U'U z = x for the factor U, float32, in place. O(n^2)."""
+    """Solve U'U z = x for a packed Cholesky factor U, float32, in place of x. O(n^2)."""
     for j in range(n):
         start = row_start(j, stride)
         row = factor[start + j : start + n]

@@ -20,7 +20,7 @@ def learn(store, x, target, weight=1.0):
 
 def grown(store, features):
     store.used = features
-    neighbours._lay_out(store.block)
+    neighbours._add_features(store.block)
     return store
 
 
