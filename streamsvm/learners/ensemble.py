@@ -204,7 +204,7 @@ class Ensemble(ScalingEstimator):
         seed = make_random_state(self.seed)
         for number, (expert, stores) in enumerate(zip(self._expert_specs, self._store.stores, strict=True)):
             for store in stores:
-                expert.initialize(store, (seed + number) % 2**64, self._loss)
+                expert.initialize_store(store, (seed + number) % 2**64, self._loss)
         for curvature, inverse, ridge, weights in zip(v.curvatures, v.inverses, self._combiner.RIDGES, v.weights, strict=True):
             newton.reset_curvature(curvature, inverse, ridge)
             fill_initial_weights(weights, self._combiner.INITIAL_WEIGHT_SUM)
@@ -215,7 +215,7 @@ class Ensemble(ScalingEstimator):
 
     def _make_store(self, outputs: int, columns: int) -> EnsembleStore:
         specs = self._expert_specs
-        places = [expert.place(outputs) for expert in specs]
+        places = [expert.plan_memory(outputs) for expert in specs]
         store = EnsembleStore(places, self.max_features, outputs, self._has_targets, columns)
         v = store.views
         for entry, expert in zip(v.experts, specs, strict=True):
@@ -325,7 +325,7 @@ class Ensemble(ScalingEstimator):
         """Raise a ValueError if the state of an expert, which was read from a file, does not fit the parameters."""
         for expert, stores in zip(self._expert_specs, self._store.stores, strict=True):
             for store in stores:
-                expert.check(store, self._n_outputs, self._loss)
+                expert.check_store(store, self._n_outputs, self._loss)
 
     @classmethod
     def _unit_test_params(cls) -> Iterator[dict[str, Any]]:

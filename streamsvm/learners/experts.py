@@ -1,4 +1,4 @@
-"""The kinds of experts that an ensemble consists of: their memory and compiled functions, and their state in Python."""
+"""The kinds of experts in an ensemble. A class specifies the memory, the compiled functions and the initial state of a kind."""
 
 from __future__ import annotations
 
@@ -25,117 +25,123 @@ from streamsvm.learners.classifier import split_output
 from streamsvm.learners.estimator import check_record
 from streamsvm.learners.kernel_rls import check_work, grow_outputs, holds_labels
 
-_AVERAGING, _EPSILON = 3000, 0.1  # rows, and an error, as by default in the learners themselves
+_AVERAGING, _EPSILON = 3000, 0.1  # the defaults of these parameters in the learners themselves
 
 
 def read_common(store: Any) -> Any:
-    """Return the record of an expert's store that all learners have."""
+    """Return the common state of an expert's store: the record that all learners have."""
     return view_record(store.block, STATE_BEGIN, iterates.COMMON_STATE)
 
 
 @dataclass(frozen=True)
 class Expert:
-    """An expert of an ensemble."""
+    """The specification of an expert."""
 
     name: str
 
-    #: The names of its inputs to the stacks.
+    #: The names of its outputs, which are inputs of the stacks.
     outputs: ClassVar[tuple[str, ...]] = ("last", "average")
     functions: ClassVar[ExpertFunctions]
 
-    def place(self, outputs: int) -> Place:  # noqa: ARG002
-        """Return the room that it needs."""
+    def plan_memory(self, outputs: int) -> Place:  # noqa: ARG002
+        """Return the memory that the expert needs in a model with this number of outputs."""
         return Place(len(self.outputs))
 
-    def initialize(self, store: Any, random: int, loss: int) -> None:
-        """Set the state of a new store."""
+    def initialize_store(self, store: Any, random: int, loss: int) -> None:
+        """Initialise a new store. ``random`` seeds its random choices; ``loss`` is a loss of `iterates`."""
 
-    def grow(self, stores: Sequence[Any], before: int, outputs: int, positive: int) -> None:
-        """Continue with more outputs than ``before``: one output f becomes f of label number ``positive`` and -f of the other."""
+    def grow_outputs(self, stores: Sequence[Any], before: int, outputs: int, positive: int) -> None:
+        """Increase the number of outputs from ``before`` to ``outputs``, without changing decisions.
 
-    def check(self, store: Any, outputs: int, loss: int) -> None:
-        """Raise a ValueError if the state of a store from a file does not fit the model."""
+        A single output f becomes two: f for the label with the index ``positive``, and -f for the other one.
+        """
+
+    def check_store(self, store: Any, outputs: int, loss: int) -> None:
+        """Raise a ValueError if the state of a store, which was read from a file, does not fit the model."""
 
 
 @dataclass(frozen=True)
 class Learner(Expert):
-    """An expert that is a learner of the library."""
+    """An expert that learns by the update rule of a learner of this library."""
 
     state: Mapping[str, float]
-    """The first numbers of its rule."""
+    """Initial values of its update rule's state; other fields are 0."""
     dtype: ClassVar[np.dtype[np.void]]
     learned: ClassVar[Mapping[str, Any]] = iterates.COMMON_RANGES
 
-    def states(self, store: Any) -> tuple[Any, Any]:
-        """Return the records of a store: what all learners have, and the rule's."""
+    def get_states(self, store: Any) -> tuple[Any, Any]:
+        """Return the two records of a store: the common state, and the state of the update rule."""
         return read_common(store), view_record(store.block, iterates.RULE_STATE_OFFSET, self.dtype)
 
-    def _first_states(self, loss: int) -> tuple[Any, Any]:
-        common, own = np.zeros(1, iterates.COMMON_STATE)[0], np.zeros(1, self.dtype)[0]
+    def _make_initial_states(self, loss: int) -> tuple[Any, Any]:
+        """Return the two records of a new store."""
+        common, rule_record = np.zeros(1, iterates.COMMON_STATE)[0], np.zeros(1, self.dtype)[0]
         epsilon = _EPSILON if loss == iterates.EPSILON_INSENSITIVE else 0.0
-        first = {"scale": 1.0, "average_v": 1.0, "slope": iterates.INITIAL_SLOPE, "horizon": _AVERAGING, "gamma_rows": -1}
-        for name, value in {**first, "loss": loss, "epsilon": epsilon}.items():
+        initial = {"scale": 1.0, "average_v": 1.0, "slope": iterates.INITIAL_SLOPE, "horizon": _AVERAGING, "gamma_rows": -1}
+        for name, value in {**initial, "loss": loss, "epsilon": epsilon}.items():
             common[name] = value
         for name, value in self.state.items():
-            own[name] = value
-        return common, own
+            rule_record[name] = value
+        return common, rule_record
 
-    def initialize(self, store: Any, random: int, loss: int) -> None:
-        common, own = self._first_states(loss)
+    def initialize_store(self, store: Any, random: int, loss: int) -> None:
+        common, rule_record = self._make_initial_states(loss)
         common["random"] = random
-        state = np.frombuffer(common.tobytes() + own.tobytes(), np.uint8)
+        state = np.frombuffer(common.tobytes() + rule_record.tobytes(), np.uint8)
         store.block[STATE_BEGIN : STATE_BEGIN + len(state)] = state
 
-    def check(self, store: Any, outputs: int, loss: int) -> None:  # noqa: ARG002
-        for saved, first in zip(self.states(store), self._first_states(loss), strict=True):
-            check_record(saved, first, self.learned)
+    def check_store(self, store: Any, outputs: int, loss: int) -> None:  # noqa: ARG002
+        for saved, initial in zip(self.get_states(store), self._make_initial_states(loss), strict=True):
+            check_record(saved, initial, self.learned)
 
 
 @dataclass(frozen=True)
 class KernelLearner(Learner):
-    """A learner with a kernel."""
+    """The base of learners with a kernel."""
 
     width: float = 1.0
-    """Its gamma over that of the ensemble."""
+    """Its gamma, as a multiple of the ensemble's gamma."""
     budget: int = 150
-    """Its support vectors or landmarks."""
+    """The maximum number of support vectors or landmarks."""
     kernel: int = RBF
-    outputs_each: ClassVar[int]
-    """Rows of coefficients of an output that are in use."""
+    rows_per_output: ClassVar[int]
+    """The number of rows of coefficients for each output."""
 
     @property
     def _kernel_numbers(self) -> dict[str, float]:
         return {"kernel": self.kernel, "degree": 3, "coef0": 1.0 if self.kernel == POLY else 0.0}
 
-    def initialize(self, store: Any, random: int, loss: int) -> None:
-        super().initialize(store, random, loss)
+    def initialize_store(self, store: Any, random: int, loss: int) -> None:
+        super().initialize_store(store, random, loss)
         for name, value in {**self._kernel_numbers, "gamma": self.width}.items():
             store.views.header[name] = value
 
-    def check(self, store: Any, outputs: int, loss: int) -> None:
-        super().check(store, outputs, loss)
-        for name, value in {"n_outputs": self.outputs_each * outputs, **self._kernel_numbers}.items():
+    def check_store(self, store: Any, outputs: int, loss: int) -> None:
+        super().check_store(store, outputs, loss)
+        for name, value in {"n_outputs": self.rows_per_output * outputs, **self._kernel_numbers}.items():
             if store.views.header[0][name] != value:
                 raise ValueError(f"the saved model is corrupt: {name} of an expert is {store.views.header[0][name]}, not {value}")
 
 
 @dataclass(frozen=True)
 class BudgetedMachine(KernelLearner):
-    """Coordinate ascent in the dual with a budget. It may begin anew where the stream drifts, or correct another expert."""
+    """Budgeted coordinate ascent in the dual. It may reset itself on concept drift, or learn the error of another expert."""
 
     resets: bool = False
+    """Whether it starts from scratch when its errors increase."""
     corrects: Expert | None = None
+    """The expert whose error it learns (boosting); None if it learns the target itself."""
 
-    outputs_each: ClassVar[int] = 2
+    rows_per_output: ClassVar[int] = 2
     functions: ClassVar[ExpertFunctions] = ExpertFunctions(
         experts.predict_kernel_machine, experts.update_kernel_machine, experts.rescale_kernel_machine, ascent.learn_one
     )
     dtype: ClassVar[np.dtype[np.void]] = ascent.state
 
-    def place(self, outputs: int) -> Place:
+    def plan_memory(self, outputs: int) -> Place:
         return Place(2, SupportVectorStore, {"budget": self.budget, "outputs": 2 * outputs})
 
-    def grow(self, stores: Sequence[Any], before: int, outputs: int, positive: int) -> None:
+    def grow_outputs(self, stores: Sequence[Any], before: int, outputs: int, positive: int) -> None:
         if before == 1:
             split_output(stores[0].views, positive)
         stores[0].n_outputs = 2 * outputs
@@ -143,68 +149,68 @@ class BudgetedMachine(KernelLearner):
 
 @dataclass(frozen=True)
 class Linear(Learner):
-    """A linear learner of first order, which has a store for each output."""
+    """A linear learner of first order, with one store for each output."""
 
     functions: ClassVar[ExpertFunctions] = ExpertFunctions(experts.predict_linear, experts.update_linear)
     dtype: ClassVar[np.dtype[np.void]] = linear_step.STATE
 
-    def place(self, outputs: int) -> Place:  # noqa: ARG002
+    def plan_memory(self, outputs: int) -> Place:  # noqa: ARG002
         return Place(2, WeightStore, {"takes_rows": False})
 
-    def grow(self, stores: Sequence[Any], before: int, outputs: int, positive: int) -> None:  # noqa: ARG002
+    def grow_outputs(self, stores: Sequence[Any], before: int, outputs: int, positive: int) -> None:  # noqa: ARG002
         if before == 1:
             stores[1].block[:] = stores[0].block
             weights = stores[1 - positive].views
             for numbers in (weights.weights, weights.biases):
-                np.subtract(0.0, numbers, out=numbers)  # no -0.0, which is not saved of features to come
+                np.subtract(0.0, numbers, out=numbers)  # and not -numbers: unused columns must stay 0.0, not -0.0
         common = read_common(stores[0])
         for store in list(stores)[max(before, 2) :]:
-            self.initialize(store, int(common["random"]), int(common["loss"]))
+            self.initialize_store(store, int(common["random"]), int(common["loss"]))
 
 
 @dataclass(frozen=True)
 class Landmarks(KernelLearner):
-    """Recursive least squares on kernel values with landmarks."""
+    """Recursive least squares on the kernel values with landmarks."""
 
-    outputs_each: ClassVar[int] = 1
+    rows_per_output: ClassVar[int] = 1
     functions: ClassVar[ExpertFunctions] = ExpertFunctions(
         experts.predict_landmarks, experts.update_landmarks, experts.rescale_landmarks, landmarks.learn_one
     )
     dtype: ClassVar[np.dtype[np.void]] = least_squares.STATE
     learned: ClassVar[Mapping[str, Any]] = MappingProxyType({**iterates.COMMON_RANGES, **least_squares.STATE_RANGES})
 
-    def place(self, outputs: int) -> Place:
+    def plan_memory(self, outputs: int) -> Place:
         return Place(2, LandmarkStore, {"budget": self.budget, "outputs": outputs})
 
-    def grow(self, stores: Sequence[Any], before: int, outputs: int, positive: int) -> None:
+    def grow_outputs(self, stores: Sequence[Any], before: int, outputs: int, positive: int) -> None:
         grow_outputs(stores[0].block, before, outputs, positive)
 
-    def check(self, store: Any, outputs: int, loss: int) -> None:
-        super().check(store, outputs, loss)
-        own = self.states(store)[1]
-        check_work(store, own)
-        if loss == iterates.HINGE and not holds_labels(store, own):
-            raise ValueError("the saved model is corrupt: an expert holds targets that are no labels")
+    def check_store(self, store: Any, outputs: int, loss: int) -> None:
+        super().check_store(store, outputs, loss)
+        rule_record = self.get_states(store)[1]
+        check_work(store, rule_record)
+        if loss == iterates.HINGE and not holds_labels(store, rule_record):
+            raise ValueError("the saved model is corrupt: an expert stores targets that are not labels")
 
 
 @dataclass(frozen=True)
 class SecondOrder(Expert):
-    """Newton's method on the features."""
+    """A linear learner of second order: Newton's method on the features."""
 
     memory: float = 1.0 - 1e-3
-    """The factor by which rows fade."""
+    """The forgetting factor: the weight of all earlier rows is multiplied by it with each row."""
     additive: ClassVar[bool] = False
 
     outputs: ClassVar[tuple[str, ...]] = ("last",)
     functions: ClassVar[ExpertFunctions] = ExpertFunctions(newton.predict_second_order, newton.update_second_order)
 
-    def place(self, outputs: int) -> Place:  # noqa: ARG002
+    def plan_memory(self, outputs: int) -> Place:  # noqa: ARG002
         return Place(1, is_second_order=True)
 
 
 @dataclass(frozen=True)
 class Additive(SecondOrder):
-    """Newton's method on functions of one feature each."""
+    """An additive model: Newton's method on functions of one feature each."""
 
     functions: ClassVar[ExpertFunctions] = ExpertFunctions(
         newton.predict_second_order, newton.update_second_order, newton.reset_functions
@@ -214,7 +220,7 @@ class Additive(SecondOrder):
 
 @dataclass(frozen=True)
 class LastLabel(Expert):
-    """The last label, and what followed it before."""
+    """Predicts the last label, and the labels that followed the last label earlier in the stream."""
 
     outputs: ClassVar[tuple[str, ...]] = ("last", "what follows it")
     functions: ClassVar[ExpertFunctions] = ExpertFunctions(experts.predict_last_label, experts.update_last_label)
@@ -222,7 +228,7 @@ class LastLabel(Expert):
 
 @dataclass(frozen=True)
 class LastTarget(Expert):
-    """The last target."""
+    """Predicts the last target."""
 
     outputs: ClassVar[tuple[str, ...]] = ("last",)
     functions: ClassVar[ExpertFunctions] = ExpertFunctions(experts.predict_last_target)
@@ -230,7 +236,7 @@ class LastTarget(Expert):
 
 @dataclass(frozen=True)
 class Neighbours(Expert):
-    """A memory of rows, of which the nearest vote."""
+    """An instance memory: the nearest stored rows vote (k nearest neighbours)."""
 
     rows: int = 2000
 
@@ -239,45 +245,45 @@ class Neighbours(Expert):
         neighbours.predict_neighbours, neighbours.update_neighbours, neighbours.rescale_neighbours
     )
 
-    def place(self, outputs: int) -> Place:
+    def plan_memory(self, outputs: int) -> Place:
         return Place(1, NeighbourStore, {"rows": self.rows if outputs == 1 else 2 * self.rows})
 
-    def grow(self, stores: Sequence[Any], before: int, outputs: int, positive: int) -> None:  # noqa: ARG002
+    def grow_outputs(self, stores: Sequence[Any], before: int, outputs: int, positive: int) -> None:  # noqa: ARG002
         if before == 1:
             targets = stores[0].views.targets[: stores[0].n_rows]
             targets[:] = np.where(targets == 1.0, positive, 1 - positive)
 
-    def check(self, store: Any, outputs: int, loss: int) -> None:
+    def check_store(self, store: Any, outputs: int, loss: int) -> None:
         if loss == iterates.HINGE and not np.isin(store.views.targets, np.arange(max(outputs, 2))).all():
-            raise ValueError("the saved model is corrupt: its memory of rows holds targets that are no labels")
+            raise ValueError("the saved model is corrupt: its instance memory has targets that are not labels")
 
 
 @dataclass(frozen=True)
 class Forest(Expert):
-    """A rolling forest that votes for labels."""
+    """A rolling forest of classification trees."""
 
     rows: int = 2400
 
     outputs: ClassVar[tuple[str, ...]] = ("share", "logarithm")
     functions: ClassVar[ExpertFunctions] = ExpertFunctions(forest.predict_labels, forest.update_labels, forest.rescale_forest)
 
-    def place(self, outputs: int) -> Place:
+    def plan_memory(self, outputs: int) -> Place:
         return Place(2, ForestStore, {"rows": self.rows, "labels": max(outputs, 2)})
 
-    def initialize(self, store: Any, random: int, loss: int) -> None:  # noqa: ARG002
+    def initialize_store(self, store: Any, random: int, loss: int) -> None:  # noqa: ARG002
         store.views.header["random"] = random
 
-    def grow(self, stores: Sequence[Any], before: int, outputs: int, positive: int) -> None:  # noqa: ARG002
+    def grow_outputs(self, stores: Sequence[Any], before: int, outputs: int, positive: int) -> None:  # noqa: ARG002
         if before == 1 and positive == 0:
             stores[0].swap_labels()
 
 
 @dataclass(frozen=True)
 class NumberForest(Forest):
-    """A rolling forest that predicts targets, and what other experts miss of them."""
+    """A rolling forest of regression trees, which predict the target or the error of the other experts."""
 
     outputs: ClassVar[tuple[str, ...]] = ("target", "what others miss")
     functions: ClassVar[ExpertFunctions] = ExpertFunctions(forest.predict_targets, forest.update_targets, forest.rescale_forest)
 
-    def place(self, outputs: int) -> Place:  # noqa: ARG002
+    def plan_memory(self, outputs: int) -> Place:  # noqa: ARG002
         return Place(2, ForestStore, {"rows": self.rows, "labels": 0})

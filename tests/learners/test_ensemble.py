@@ -220,12 +220,12 @@ def of_memory(field, value):
 #: By what the message says: fields of the state with their values, or functions that change a model.
 OF_BOTH = {"its choice is 3": {"choice": [3]}, "its scaling is 0": {"scaling": [0]}, "2 outputs": {"n_outputs": [2]}}
 OF_LABELS = OF_BOTH | {
-    "its last label is number 7": {"last": [7]},
+    "the index of its last label is 7": {"last": [7]},
     "transitions hold": {("transitions", (1, 0)): [-1.0, np.nan]},
     "weights hold nan": {("weights", (0, 0)): [np.nan]},
     "not positive definite": {("curvatures", (0, 0, 0)): [-1.0], ("newton_inverses", (0, 1, 2)): [1e9]},
     "drifts hold numbers of no detector": {("drifts", (2, 1)): [1.5], ("drifts", (0, 0)): [1.0]},
-    "targets that are no labels": [of_memory(("targets", 0), target) for target in (2.0, 0.5, -1.0)],
+    "targets that are not labels": [of_memory(("targets", 0), target) for target in (2.0, 0.5, -1.0)],
     "an expert has 3 features": [lambda m: setattr(first_of(m, Linear), "used", 3)],
     "400 support vectors": [of_expert("n_support", 400)],
     "4 outputs": [of_expert("n_outputs", 4)],
@@ -249,7 +249,7 @@ OF_NUMBERS = OF_BOTH | {
 def of_landmarks(change):
     def changed(model):
         store = first_of(model, Landmarks)
-        spoil(store.views, *change, Landmarks("landmarks", {}).states(store)[1])
+        spoil(store.views, *change, Landmarks("landmarks", {}).get_states(store)[1])
 
     return changed
 
@@ -260,7 +260,7 @@ OF_LEAST_SQUARES = {
     "kernel of an expert": [of_landmarks(("kernel", 1))],
     "the rows that it holds": [of_landmarks(("n_stored", 10**6))],
     "its ridge is 0": [of_landmarks(("ridge", 0.0))],
-    "targets that are no labels": [of_landmarks((("window_targets", ...), 0.5))],
+    "targets that are not labels": [of_landmarks((("window_targets", ...), 0.5))],
 }
 
 
