@@ -1,6 +1,6 @@
-"""Classifiers that learn online: labels to targets, and decision values to labels and probabilities.
+"""The bases of online classifiers, which encode labels and turn decision values into labels and probabilities.
 
-`Baseline` is the base of the rules that budgeted SVMs are compared with.
+`Baseline` is the base of the algorithms that budgeted SVMs are compared with.
 """
 
 from __future__ import annotations
@@ -28,34 +28,32 @@ from streamsvm.learners.river_base import SupervisedEstimator
 
 @learner
 class OnlineClassifier(OnlineEstimator, SupervisedEstimator, base.MiniBatchClassifier):
-    """The base of classifiers with river's protocol, which weight rows by class."""
+    """The base of classifiers with river's protocol, and class weights."""
 
     class_weight: ClassWeight = None
-    """The factors by which the weights of rows are multiplied: a mapping of label to factor (1 for labels that are not in it),
-    ``"balanced"``, or None for a factor of 1. ``"balanced"`` gives a row of class c the factor n / (k n_c), as in scikit-learn,
-    but at most 100. Here k is the number of classes so far, n the number of rows so far, and n_c the number of rows of class c.
-    Each class counts one row more than it has had, so that the first rows weigh about 1. Use it when a rare class matters as
-    much as a frequent one.
+    """Factors for the weights of rows: a mapping of label to factor (1 for labels that are not in it), ``"balanced"``, or None
+    for a factor of 1. ``"balanced"`` gives a row of class c the factor n / (k n_c), as in scikit-learn, but at most 100. Here k
+    is the number of classes so far, n the number of rows so far, and n_c the number of rows of class c. Each class is counted
+    with one row more than it has had, so that the first rows weigh about 1. Use it if a rare class matters as much as a frequent
+    one.
     """
 
-    #: None where all classes weigh the same.
+    #: None if all classes have the same weight.
     _class_weights: ClassWeights | None = field(init=False)
     _labels: Labels = field(init=False)
-
-    #: Rows that were ignored, as their label was one too many.
+    #: The number of rows that were ignored because their label exceeded ``max_classes``.
     _ignored: int = field(init=False)
 
     max_classes = 2
-    """The maximum number of labels. Two classes share one output. With three or more labels, each class has an output of its
-    own, on the same support vectors or landmarks, and the loss of support vector machines is that of Crammer and Singer. Memory
-    grows with each new label (see ``nbytes``), and so does the time of a row. Once there are ``max_classes`` labels, rows with
-    another one are ignored: the first one gives a warning, ``n_ignored`` counts them all, and the other rows are learned as
-    ever.
+    """The maximum number of labels. Two classes share one output. With three or more labels, each class has its own output, on
+    the same support vectors or landmarks, and support vector machines minimise the loss of Crammer and Singer. Memory and the
+    time per row grow with each new label (see ``nbytes``). Once there are ``max_classes`` labels, rows with other labels are
+    ignored: the first one causes a warning, and ``n_ignored`` counts them.
     """
 
     def __post_init__(self) -> None:
         if isinstance(self.class_weight, Mapping):
-            self.class_weight = dict(self.class_weight)  # the caller may change the other one
+            self.class_weight = dict(self.class_weight)  # a copy, which the caller cannot change
         self._class_weights = None if self.class_weight is None else ClassWeights(self.class_weight)
         self._labels, self._ignored = Labels(self.max_classes), 0
         super().__post_init__()
@@ -79,7 +77,7 @@ class OnlineClassifier(OnlineEstimator, SupervisedEstimator, base.MiniBatchClass
             except TooManyLabelsError as error:
                 self._count_ignored(1, error)
                 return
-            w = min(w * weights.learn(y), LARGEST_WEIGHT)
+            w = min(w * weights.count_row(y), LARGEST_WEIGHT)
             if w == 0.0:
                 return
         n_labels = len(labels.targets)
@@ -89,29 +87,29 @@ class OnlineClassifier(OnlineEstimator, SupervisedEstimator, base.MiniBatchClass
         except TooManyLabelsError as error:
             self._count_ignored(1, error)
         except BaseException as error:
-            # An interrupt may come when the row is learned, or its strategy fail: then its label has its output, and stays.
+            # If the row was learned before an interrupt or an error of the strategy, the label has its output, and stays.
             if labels.outputs != self._n_outputs or (isinstance(error, Exception) and self._n_outputs == 1):
                 labels.forget_after(n_labels)
             if weights is not None and isinstance(error, Exception):
-                weights.forget(y)
+                weights.uncount_row(y)
             raise
 
     def _count_ignored(self, rows: int, error: TooManyLabelsError) -> None:
-        # Count rows whose label is one too many; the error is that of the first.
+        """Count ignored rows, and warn once, with the error of the first one."""
         self._ignored += rows
         if self._ignored == rows:
-            warn(f"{error}. Rows with such labels are ignored from here on, and counted as n_ignored")
+            warn(f"{error}. From now on, rows with new labels are ignored, and counted by n_ignored")
 
     @property
     def n_ignored(self) -> int:
-        """The number of rows that were ignored because they had a new label when there were ``max_classes`` already."""
+        """The number of rows that were ignored because their label was new when there were ``max_classes`` labels already."""
         return self._ignored
 
     def check_one(self, x: Mapping[Any, Any], y: Any) -> None:
-        """Check the feature names and the label of a row as `learn_one` does, without learning it.
+        """Check the feature names and the label of a row as `learn_one` does, without learning them.
 
-        In a pipeline, transformers learn a row before the last step has a chance to refuse it. To be sure that `learn_one` will
-        accept a row, transform it first, predict it (which checks its numbers), and then call this method.
+        In a pipeline, transformers learn a row before the last step can refuse it. To make sure that `learn_one` will accept a
+        row, transform it, predict it (which checks its numbers), and then call this method.
 
         Parameters
         ----------
@@ -121,9 +119,8 @@ class OnlineClassifier(OnlineEstimator, SupervisedEstimator, base.MiniBatchClass
         Raises
         ------
         ValueError
-            There are more features than ``max_features``, with ``overflow="raise"``; a new name is too long; or the label is
-            missing, or a text that is too long; or it is one more than ``max_classes``, so that `learn_one` would ignore the
-            row.
+            There are more features than ``max_features``, with ``overflow="raise"``; a new feature name is too long; or the
+            label is missing, too long, or exceeds ``max_classes``, so that `learn_one` would ignore the row.
 
         Examples
         --------
@@ -137,10 +134,10 @@ class OnlineClassifier(OnlineEstimator, SupervisedEstimator, base.MiniBatchClass
         """
         labels = self._labels
         try:
-            known = y in labels.targets
-        except TypeError:
-            known = False
-        if not known:
+            is_known = y in labels.targets
+        except TypeError:  # not hashable
+            is_known = False
+        if not is_known:
             labels.check_label(y)
         self._features.check_names(x)
 
@@ -152,14 +149,13 @@ class OnlineClassifier(OnlineEstimator, SupervisedEstimator, base.MiniBatchClass
         x
             The row: a mapping of feature names to numbers.
         output
-            Which output decides: ``"last"`` is the last iterate, ``"average"`` is the average of the iterates, if the model has
-            one, and ``"auto"`` is the one that has made fewer errors recently, which predictions follow. `SVMClassifier`
-            accepts ``"auto"`` only.
+            The iterate to use: ``"last"``, ``"average"`` (the last one in models without averaging), or ``"auto"``, the one that
+            has made fewer errors recently, which predictions follow. `SVMClassifier` only accepts ``"auto"``.
 
         Returns
         -------
-        A float, above 0 for the positive label, and 0 before any row was learned. With three or more labels, a dict of label to
-        value.
+        A float, above 0 for the positive label, and 0 before the first row was learned. With three or more labels, a dict of
+        label to decision value.
 
         Raises
         ------
@@ -170,23 +166,38 @@ class OnlineClassifier(OnlineEstimator, SupervisedEstimator, base.MiniBatchClass
         return self._scores_by_label() if self._labels.class_labels else decision
 
     def _scores_by_label(self) -> dict[Any, float]:
-        many = self._labels.class_labels
-        return dict(zip(many, self._scores[: len(many)].tolist(), strict=True))
+        """Return the values of all outputs of the row that was computed last, for three or more labels."""
+        labels = self._labels.class_labels
+        return dict(zip(labels, self._scores[: len(labels)].tolist(), strict=True))
 
     def predict_one(self, x: Mapping[Any, Any], **_: Any) -> base.typing.ClfTarget | None:
         label: base.typing.ClfTarget | None = self._labels.decode(self._compute_output(x, DECISION))
         return label
 
     def predict_proba_one(self, x: Mapping[Any, Any], **_: Any) -> dict[base.typing.ClfTarget, float]:
-        """Predict the probability of each label of one row: a dict, in which the most probable label is the one of `predict_one`.
+        """Predict the probability of each label of one row. The most probable label is that of `predict_one`.
 
-        Decision values become log odds by one factor, which is fitted row by row (temperature scaling: Guo et al. 2017, On
-        calibration of modern neural networks). The result is mixed with equal probabilities, which count as much as two rows:
-        after n rows, no probability is above (n + 2) / (n + 3). `SVMClassifier` gets its probabilities in another way; see its
+        Parameters
+        ----------
+        x
+            The row, as in `predict_one`.
+
+        Returns
+        -------
+        A dict of label to probability. Before the first row was learned it is empty; or, if ``max_classes`` is 2, False and True
+        have 0.5, as river expects of binary classifiers.
+
+        Raises
+        ------
+        ValueError
+            A feature is not a finite number.
+
+        Notes
+        -----
+        Decision values are multiplied by a factor, which is fitted row by row, to become log odds (temperature scaling: Guo et
+        al. 2017, On calibration of modern neural networks). Probabilities are smoothed as by two rows with equal probabilities,
+        so that after n rows they are at most (n + 2) / (n + 3). The probabilities of `SVMClassifier` are different; see its
         Notes.
-
-        Before any row was learned the dict is empty; or, if the model has room for two classes only, it has False and True at
-        0.5, as river expects of binary classifiers. The row and the errors are as in `predict_one`.
         """
         positive = self._compute_output(x, PROBABILITY)
         return self._scores_by_label() if self._labels.class_labels else self._labels.make_probabilities(positive)
@@ -204,31 +215,33 @@ class OnlineClassifier(OnlineEstimator, SupervisedEstimator, base.MiniBatchClass
             self._count_ignored(len(excess), excess[0])
 
     def _drop_excess_labels(self, batch: Batch) -> tuple[Batch, list[TooManyLabelsError]]:
-        # The rows that `learn_one` would not ignore, and the errors of the others.
+        """Return the rows that `learn_one` would not ignore, and an error for each of the others."""
         excess: list[TooManyLabelsError] = []
         try:
             if len(self._labels.targets.keys() | set(batch.y)) <= self.max_classes:
                 return batch, excess
-        except TypeError:  # of a label that is refused below
+        except TypeError:  # a label that is not hashable is refused below
             pass
-        labels, given = Labels(self.max_classes), {} if self._class_weights is None else self._class_weights.given or {}
+        labels = Labels(self.max_classes)
+        fixed_weights = {} if self._class_weights is None else self._class_weights.fixed_weights or {}
         labels.restore_labels(self.labels)
-        held = []
+        rows = []
         for i, y in enumerate(batch.y):
             try:
                 labels.check_label(y)
-                if given.get(y, 1.0) != 0.0:  # else it is not learned, and takes no room
+                if fixed_weights.get(y, 1.0) != 0.0:  # labels of weight 0 are not learned, and do not count
                     labels.encode(y)
             except TooManyLabelsError as error:
                 excess.append(error)
                 continue
-            except ValueError:  # refused below, with its number
+            except ValueError:  # refused below, with the number of the row
                 pass
-            held.append(i)
-        return (batch.select_rows(np.array(held, np.int64)) if excess else batch), excess
+            rows.append(i)
+        return (batch.select_rows(np.array(rows, np.int64)) if excess else batch), excess
 
     @contextmanager
     def _weight_batch(self, batch: Batch, together: bool) -> Iterator[Batch]:
+        """Multiply weights by class weights, and count the rows; after an error, uncount the rows that were not learned."""
         weights, before, labels = self._class_weights, self.n_learned, batch.y
         if weights is None:
             yield batch
@@ -238,15 +251,15 @@ class OnlineClassifier(OnlineEstimator, SupervisedEstimator, base.MiniBatchClass
                 self._labels.check_label(label)
             except ValueError as error:
                 batch.raise_for_row(i, error)
-        factors = [weights.learn(label) for label in labels]
+        factors = [weights.count_row(label) for label in labels]
         if together:
-            factors = [weights.weight_of(label) for label in labels]
+            factors = [weights.get_weight(label) for label in labels]
         weighted = batch.scale_weights(np.array(factors, np.float64))
         try:
             yield weighted
-        except BaseException:  # after an interrupt, some rows are learned
+        except BaseException:  # after an interrupt, some rows have been learned
             for label in weighted.y[self.n_learned - before :]:
-                weights.forget(label)
+                weights.uncount_row(label)
             raise
 
     @contextmanager
@@ -275,15 +288,28 @@ class OnlineClassifier(OnlineEstimator, SupervisedEstimator, base.MiniBatchClass
     @overload
     def decision_function_many(self, X: Any, output: OutputName = ...) -> Any: ...
     def decision_function_many(self, X: Any, output: OutputName = "auto") -> Any:
-        """Return the decision values of the rows of X. Arguments are as in `learn_many` and `decision_function_one`.
+        """Return the decision values of rows.
 
-        They are float64 [n], or a series if X is a frame. From the third label on they are float64 [n, labels], or a frame if X
-        is one. A ValueError says that X is not a frame or array of finite numbers.
+        Parameters
+        ----------
+        X
+            The rows [n, features], as in `learn_many`.
+        output
+            The iterate to use, as in `decision_function_one`.
+
+        Returns
+        -------
+        float64 [n], or a series if X is a frame. With three or more labels, float64 [n, labels], or a frame if X is a frame.
+
+        Raises
+        ------
+        ValueError
+            X is not a frame or array of finite numbers.
         """
-        answers, like = self._compute_outputs(X, self._find_output_code(output))
+        values, like = self._compute_outputs(X, self._find_output_code(output))
         if self._labels.class_labels:
-            return to_frame(answers[:, 1:], self._labels.class_labels, like)
-        return to_series(answers[:, 0], like)
+            return to_frame(values[:, 1:], self._labels.class_labels, like)
+        return to_series(values[:, 0], like)
 
     def _predict_rows(self, X: Any) -> Any:
         decisions, like = self._compute_outputs(X, DECISION)
@@ -294,66 +320,73 @@ class OnlineClassifier(OnlineEstimator, SupervisedEstimator, base.MiniBatchClass
     @overload
     def predict_proba_many(self, X: Any) -> Any: ...
     def predict_proba_many(self, X: Any) -> Any:
-        """Predict the probability of each label for the rows of X, which are as in `predict_many`, with its errors.
+        """Predict the probability of each label for rows.
 
-        Returned are float64 [n, labels], or a frame with a column for each label if X is a frame. Columns are in the order of
-        `labels`, but while there are two of them, the negative label comes first. There are as many columns as
-        `predict_proba_one` has labels: one while a text is the only label so far; and before any row was learned none, or two if
-        the model has room for two classes only.
+        Parameters
+        ----------
+        X
+            The rows [n, features], as in `learn_many`.
+
+        Returns
+        -------
+        float64 [n, labels], or a frame with a column for each label if X is a frame. Columns are in the order of `labels`, but
+        the negative one of two labels comes first. There is a column for each label of `predict_proba_one`: one if the only label
+        so far is a text; and none before the first row was learned, or two if ``max_classes`` is 2.
+
+        Raises
+        ------
+        ValueError
+            X is not a frame or array of finite numbers; the message has the number of the row.
         """
-        return self._as_probabilities(*self._compute_outputs(X, PROBABILITY))
-
-    def _as_probabilities(self, answers: np.ndarray, like: Any) -> Any:
+        values, like = self._compute_outputs(X, PROBABILITY)
         if self._labels.class_labels:
-            return to_frame(answers[:, 1:], self._labels.class_labels, like)
-        probabilities = self._labels.make_probabilities(answers[:, 0])
-        values = np.column_stack(list(probabilities.values())) if probabilities else np.empty((len(answers), 0))
-        return to_frame(values, probabilities, like)
+            return to_frame(values[:, 1:], self._labels.class_labels, like)
+        columns = self._labels.make_probabilities(values[:, 0])
+        return to_frame(np.column_stack(list(columns.values())) if columns else np.empty((len(values), 0)), columns, like)
 
     @property
     def labels(self) -> list[Any]:
-        """The labels seen so far, in the order of arrival."""
+        """The labels seen so far, in order of arrival."""
         return self._labels.seen
 
     @property
     def positive_label(self) -> Any:
-        """The label of decision values above 0, while there are two; None before it is known."""
+        """The label of decision values above 0; None with three or more labels, or before it has been seen."""
         return self._labels.positive
 
     def _encode_known_targets(self, y: Sequence[Any]) -> np.ndarray | None:
-        known = self._labels.targets
+        targets = self._labels.targets
         try:
-            return np.array([np.nan if label is None else known[label] for label in y])
+            return np.array([np.nan if label is None else targets[label] for label in y])
         except (KeyError, TypeError):
             return None
 
     def _decode_predictions(
-        self, answers: np.ndarray, probability: bool | Literal["all"]
+        self, outputs: np.ndarray, probability: bool | Literal["all"]
     ) -> tuple[list[Any], list[float | None] | dict[Any, np.ndarray] | None]:
         labels = self._labels
-        decided = labels.decode_list(answers[:, 0])
+        predictions = labels.decode_list(outputs[:, 0])
         if probability != "all":
-            return decided, labels.find_largest(answers[:, 1]) if probability else None
-        each = (
-            dict(zip(labels.class_labels, answers[:, 1:].T, strict=True))
-            if labels.class_labels
-            else labels.make_probabilities(answers[:, 1])
-        )
-        return decided, each
+            return predictions, labels.find_largest(outputs[:, 1]) if probability else None
+        if labels.class_labels:
+            return predictions, dict(zip(labels.class_labels, outputs[:, 1:].T, strict=True))
+        return predictions, labels.make_probabilities(outputs[:, 1])
 
     def _set_start_labels(self, labels: Sequence[Any] | None, outputs: int) -> float:
         if labels is None or outputs != (len(labels) if len(labels) > 2 else 1) or len(labels) < 2:
-            raise ValueError(f"labels must be two for one output, or as many as outputs, and there are {outputs}; not {labels!r}")
+            raise ValueError(
+                f"labels must be two for one output, or one for each of several outputs; got {labels!r} for {outputs} outputs"
+            )
         for label in labels:
             self._labels.encode(label)
         if len(self._labels.targets) != len(labels):
-            raise ValueError(f"labels must be different: {labels!r}")
+            raise ValueError(f"labels must be different, not {labels!r}")
         return 1.0 if len(labels) > 2 or self._labels.targets[labels[1]] > 0.0 else -1.0
 
     def __getstate__(self) -> dict[str, Any]:
-        counted = {} if self._class_weights is None else {"label_counts": self._class_weights.list_counts(self.labels)}
+        label_counts = {} if self._class_weights is None else {"label_counts": self._class_weights.list_counts(self.labels)}
         ignored = {"ignored": self._ignored} if self._ignored else {}
-        return {**super().__getstate__(), "labels": self.labels, **counted, **ignored}
+        return {**super().__getstate__(), "labels": self.labels, **label_counts, **ignored}
 
     def _restore_labels(self, state: dict[str, Any]) -> int:
         self._labels.restore_labels(state["labels"])
@@ -363,15 +396,12 @@ class OnlineClassifier(OnlineEstimator, SupervisedEstimator, base.MiniBatchClass
         super().__setstate__(state)
         self._ignored = state.get("ignored", 0)
         if self._class_weights is not None:
-            self._class_weights.restore(self.labels, state["label_counts"])
+            self._class_weights.restore_counts(self.labels, state["label_counts"])
 
 
 @learner
 class BudgetedClassifier(OnlineClassifier, BudgetedEstimator):
-    """The base of classifiers with support vectors.
-
-    Two classes share one output. If there are more, each class has its own.
-    """
+    """The base of classifiers with support vectors. Two classes share one output; with more classes, each has its own."""
 
     def _set_start_labels(self, labels: Sequence[Any] | None, outputs: int) -> float:
         sign = super()._set_start_labels(labels, outputs)
@@ -390,33 +420,33 @@ class BudgetedClassifier(OnlineClassifier, BudgetedEstimator):
     def __setstate__(self, state: dict[str, Any]) -> None:
         super().__setstate__(state)
         targets = self._store.views.window_targets
-        possible = range(self._n_outputs) if self._n_outputs > 1 else (-1.0, 0.0, 1.0)
-        if not np.isin(targets, list(possible)).all():
-            raise ValueError("the saved model is corrupt: its window has rows of labels that it does not know")
+        valid_targets = range(self._n_outputs) if self._n_outputs > 1 else (-1.0, 0.0, 1.0)
+        if not np.isin(targets, list(valid_targets)).all():
+            raise ValueError("the saved model is corrupt: its window has rows with unknown labels")
 
 
 def split_output(v: Views, positive: int) -> None:
-    """Make one output f two: f / 2 of the positive label, whose number is ``positive``, and -f / 2 of the negative one."""
+    """Split one output f into two: f / 2 for the positive label, with the index ``positive``, and -f / 2 for the negative one."""
     for rows in (v.coefficients, v.biases):
         half = 0.5 * rows[:2]
         rows[2 * positive : 2 * positive + 2], rows[2 - 2 * positive : 4 - 2 * positive] = half, -half
 
 
-#: Of a coefficient, either way: rules that change more than the newest one could make it grow for ever.
-LARGEST = 1e30
+#: Maximum absolute value of a coefficient. Update rules that change old coefficients could let them grow without limit.
+MAX_COEFFICIENT = 1e30
 
 
 @compiled
 def add_bounded(block: np.ndarray, slot: int, step: float) -> None:
-    """Add ``step`` to a support vector's coefficient, which stays within `LARGEST`."""
+    """Add ``step`` to a support vector's coefficient, and clip it to +-`MAX_COEFFICIENT`."""
     a = get_common_state(block)["scale"] * views(block).coefficients[0, slot]
-    add_to_coefficient(block, slot, min(max(a + step, -LARGEST), LARGEST) - a)
+    add_to_coefficient(block, slot, min(max(a + step, -MAX_COEFFICIENT), MAX_COEFFICIENT) - a)
 
 
 class Baseline(BudgetedClassifier):
-    """The base of rules that budgeted SVMs are compared with.
+    """The base of algorithms from the literature that budgeted SVMs are compared with, for two classes.
 
-    They are for two classes, and only rules that never remove a support vector can average.
+    Averaging is only available in algorithms that never remove a support vector.
     """
 
     eta0: float
@@ -431,10 +461,10 @@ class Baseline(BudgetedClassifier):
 
 @learner
 class Reference(Baseline):
-    """The base of rules without a budget: the support vector that would be one too many is refused."""
+    """The base of algorithms without budget maintenance. They refuse a row that would exceed the budget."""
 
     budget: int = field(default=10_000, kw_only=False)
-    """The maximum number of support vectors. One more raises a RuntimeError, and leaves the model as it was."""
+    """The maximum number of support vectors. A row that exceeds it raises a RuntimeError, and does not change the model."""
     averaging: int = 0
 
     _refuses_when_full = True

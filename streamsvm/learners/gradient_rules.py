@@ -15,7 +15,7 @@ from streamsvm.core.steps.iterates import get_common_state
 from streamsvm.core.steps.rule import FITTED_RANGE, get_rule_state, rule
 from streamsvm.core.steps.step import CurrentRow, add_support_vector, draw_slot
 from streamsvm.learners.bsgd import Descent
-from streamsvm.learners.classifier import LARGEST, Baseline, Reference
+from streamsvm.learners.classifier import MAX_COEFFICIENT, Baseline, Reference
 from streamsvm.learners.estimator import learner
 from streamsvm.learners.merging import MergeableExpansion
 
@@ -87,7 +87,7 @@ def bogd_step(block: np.ndarray, row: CurrentRow) -> None:
     if row.self_kernel > 0.0 and row.target * f < 1.0:
         if h["n_support"] == n:
             remove_vector(block, draw_slot(block))
-            limit = LARGEST / c["scale"]  # a support vector that survives for long grows each time
+            limit = MAX_COEFFICIENT / c["scale"]  # a support vector that survives for long grows each time
             for i in range(n - 1):
                 v.coefficients[0, i] = min(max(v.coefficients[0, i] * n / (n - 1.0), -limit), limit)
         add_support_vector(block, row, s["eta0"] * row.weight * row.target)
@@ -156,7 +156,7 @@ def bpas_step(block: np.ndarray, row: CurrentRow) -> None:
     if loss > 0.0 and row.self_kernel >= LEAST_SELF_KERNEL:
         coefficient = row.target * min(s["C"] * row.weight, loss / row.self_kernel)
         if h["n_support"] == h["budget"]:
-            coefficient = min(max(coefficient + _replace_vector(block, row.self_kernel), -LARGEST), LARGEST)
+            coefficient = min(max(coefficient + _replace_vector(block, row.self_kernel), -MAX_COEFFICIENT), MAX_COEFFICIENT)
         add_support_vector(block, row, coefficient)
 
 

@@ -1,4 +1,4 @@
-"""The labels of a model, found as they come, and the weights of their classes."""
+"""Label encoding for classifiers that discover their labels in a stream, and class weights."""
 
 from __future__ import annotations
 
@@ -12,20 +12,20 @@ from streamsvm.core.checks import LARGEST_WEIGHT, PLAIN_TYPES, check_number, to_
 from streamsvm.core.memory.features import LONGEST_NAME
 from streamsvm.files.messages import short_repr
 
-#: The most labels of a model by default. Each costs memory and time of every row; more are usually numbers or names.
+#: Default maximum number of labels. Each costs memory and time per row; more distinct values are usually numbers or identifiers.
 MAX_CLASSES = 128
 
 
 class TooManyLabelsError(ValueError):
-    """A label is new, and there are ``max_classes`` labels already."""
+    """A label is new, but there are ``max_classes`` labels already."""
 
 
 class Labels:
-    """Labels to targets and back.
+    """Encodes labels as numeric targets, and decodes decision values to labels. New labels are added as they arrive.
 
-    While there are two, a target is a sign: True and 1 are positive; False, 0 and -1 negative; any other label takes the side
-    that is free, the negative one first. A side whose label was not seen yet is called by the number or bool opposite to the one
-    that was. With three or more labels, a target is the number of the label, in the order of arrival.
+    With up to two labels, targets are signs: True and 1 are positive; False, 0 and -1 negative; another label gets the sign that
+    is free, the negative one first. If only one label has been seen and it is a number or bool, the other one is assumed to be
+    its opposite. With three or more labels, the target is the index of the label, in order of arrival.
 
     >>> labels = Labels(max_classes=3)
     >>> [labels.encode(y) for y in ("ham", "spam", "ham", "eggs", "ham")]
@@ -40,30 +40,30 @@ class Labels:
         self.targets: dict[Hashable, float] = {}
         self._negative: Any = False
         self._positive: Any = True
-        #: All labels, from the third one on; and the outputs that they need, one for two labels.
+        #: All labels if there are at least three, otherwise empty; and the number of outputs, which is 1 for up to two labels.
         self.class_labels: list[Any] = []
         self.outputs: int = 1
 
     @property
     def seen(self) -> list[Any]:
-        """Labels seen, in the order of arrival."""
+        """The labels seen so far, in order of arrival."""
         return list(self.targets)
 
     @property
     def n_seen(self) -> int:
-        """How many labels were seen."""
+        """The number of labels seen so far."""
         return len(self.targets)
 
     @property
     def is_positive_first(self) -> bool:
-        """Whether the first label is the positive one, where there are two."""
+        """Whether the first one of two labels is the positive one."""
         return self.seen[0] == self._positive
 
     def encode(self, y: Any) -> float:
-        """The target that a label, which becomes known with it, stands for.
+        """Return the target of a label; a new label is added.
 
-        A ValueError says that it is None, NaN, not hashable, a text of more than 1,024 characters, or one too many (a
-        `TooManyLabelsError`).
+        Raises a ValueError if the label is None, NaN, not hashable or longer than 1,024 characters, and a `TooManyLabelsError`
+        if it exceeds ``max_classes``.
         """
         try:
             return self.targets[y]
@@ -73,86 +73,89 @@ class Labels:
             raise ValueError(f"label {y!r} is a {type(y).__name__}: a label must be a bool, an int or a str") from None
 
     def check_label(self, y: Any) -> None:
-        """Raise the ValueError that `encode` would raise, without knowing the label then."""
+        """Raise the ValueError that `encode` would raise, without adding the label."""
         try:
             if y in self.targets:
                 return
         except TypeError:
             self.encode(y)
-        self._admissible_label(y)
+        self._validate_label(y)
 
-    def forget_after(self, known: int) -> None:
-        """Forget all labels but the first ``known``: the row that brought the others was refused."""
-        if known < len(self.targets):
-            self.restore_labels(self.seen[:known])
+    def forget_after(self, n_labels: int) -> None:
+        """Remove all labels but the first ``n_labels``, because the row that added the others was refused."""
+        if n_labels < len(self.targets):
+            self.restore_labels(self.seen[:n_labels])
 
     def restore_labels(self, labels: Iterable[Any]) -> None:
-        """Take back what `seen` gave; raise a ValueError where they are not labels, or too many."""
-        fresh = Labels(self.max_classes)
+        """Replace all labels, such as by `seen` of a saved model; raise a ValueError if one is invalid."""
+        restored = Labels(self.max_classes)
         for y in labels:
-            fresh.encode(y)
-        self.__dict__.update(fresh.__dict__)  # at once: an interrupt finds the labels before or after
+            restored.encode(y)
+        self.__dict__.update(restored.__dict__)  # one update, so that an interrupt leaves either the old or the new labels
 
     def decode(self, decision: float) -> Any:
-        """The label of a decision value, or from the third label on of the number of an output; None before a label was seen."""
+        """Return the label of a decision value, or with three or more labels that of an index; None before the first label."""
         if self.class_labels:
             return self.class_labels[int(decision)]
         if not self.targets:
             return None
-        if len(self.targets) == 1 and not self._are_numeric:
+        if len(self.targets) == 1 and not self._are_binary_numbers:
             return next(iter(self.targets))
         return self._positive if decision > 0.0 else self._negative
 
     @property
     def positive(self) -> Any:
-        """The label of decision values above 0, while there are two; None before it was seen."""
+        """The label of decision values above 0; None with three or more labels, or before it has been seen."""
         return next((label for label, target in self.targets.items() if target > 0.0 and not self.class_labels), None)
 
     def decode_array(self, decisions: np.ndarray) -> np.ndarray:
-        """`of`, for an array [n] of decisions."""
+        """Return the labels of an array [n] of decision values or indices, as in `decode`, in an array."""
         values = as_array(self.class_labels or [self.decode(-1.0), self.decode(1.0)])
         return values[(decisions if self.class_labels else decisions > 0.0).astype(np.intp)]
 
     def decode_list(self, decisions: np.ndarray) -> list[Any]:
-        """`of`, for an array [n] of decisions, as a list."""
+        """Return the labels of an array [n] of decision values or indices, as in `decode`, in a list."""
         if self.class_labels:
-            return [self.class_labels[int(number)] for number in decisions.tolist()]
+            return [self.class_labels[int(index)] for index in decisions.tolist()]
         negative, positive = self.decode(-1.0), self.decode(1.0)
-        return [positive if above else negative for above in (decisions > 0.0).tolist()]
+        return [positive if is_positive else negative for is_positive in (decisions > 0.0).tolist()]
 
     def find_largest(self, probabilities: np.ndarray) -> list[float | None]:
-        """The probability of the best label of each row, from that of the positive one, or of several the best one's."""
+        """Return the probability of the predicted label of each row.
+
+        ``probabilities`` [n] are those of the positive label, or already those of the predicted one with three or more labels.
+        """
         if self.class_labels:
-            best: list[float | None] = probabilities.tolist()
-            return best
-        each = self.make_probabilities(probabilities).values()
-        return np.max(list(each), axis=0).tolist() if each else [None] * len(probabilities)
+            largest: list[float | None] = probabilities.tolist()
+            return largest
+        columns = self.make_probabilities(probabilities).values()
+        return np.max(list(columns), axis=0).tolist() if columns else [None] * len(probabilities)
 
     def make_probabilities(self, positive: Any) -> dict[Any, Any]:
-        """Label to probability while there are two, from that of the positive label, a number or an array.
+        """Return a dict of label to probability for up to two labels, given that of the positive one, a number or an array.
 
-        It is empty before a label was seen; where two labels are the most, it has False and True, as river asks.
+        Before the first label it is empty; or, if ``max_classes`` is 2, it has False and True, as river expects.
         """
         if not self.targets and self.max_classes > 2:
             return {}
-        if len(self.targets) == 1 and not self._are_numeric:
+        if len(self.targets) == 1 and not self._are_binary_numbers:
             return {next(iter(self.targets)): 0.0 * positive + 1.0}
         return {self._negative: 1.0 - positive, self._positive: positive}
 
     @property
-    def _are_numeric(self) -> bool:
-        # Labels whose other side has a name before it was seen.
+    def _are_binary_numbers(self) -> bool:
+        """Whether all labels are 0, 1, -1 or bools, so that the opposite label is known before it arrives."""
         return all(y in (0, 1, -1) for y in self.targets)
 
     def _admit_label(self, y: Any) -> float:
-        y = self._admissible_label(y)
+        y = self._validate_label(y)
         if y in self.targets:
             return self.targets[y]
         n = len(self.targets)
         if n >= 2:
-            many = [*self.targets, y]
-            targets = {label: float(i) for i, label in enumerate(many)}
-            self.__dict__.update(targets=targets, class_labels=many, outputs=n + 1)  # at once, as in `restore`
+            class_labels = [*self.targets, y]
+            targets = {label: float(i) for i, label in enumerate(class_labels)}
+            self.__dict__.update(targets=targets, class_labels=class_labels, outputs=n + 1)  # one update, as in `restore_labels`
             return float(n)
         sign = 1.0 if y == 1 else -1.0
         if sign in self.targets.values():
@@ -169,10 +172,10 @@ class Labels:
                 self._positive = type(y)(1)
         return sign
 
-    def _admissible_label(self, y: Any) -> Any:
-        # A new label, as a scalar of Python; ValueError if it cannot be one.
+    def _validate_label(self, y: Any) -> Any:
+        """Return a new label as a plain Python object; raise a ValueError if it is invalid or exceeds ``max_classes``."""
         if is_missing(y):
-            raise ValueError(f"label {y!r} is no label: do not learn rows without one")
+            raise ValueError(f"label {y!r} is missing or not finite: leave out rows without a label")
         if type(y) not in PLAIN_TYPES:
             try:
                 y = to_plain(y)
@@ -185,17 +188,16 @@ class Labels:
         n = len(self.targets)
         if n >= self.max_classes:
             seen = ", ".join(map(repr, self.seen[:10]))
-            number = ", or take a regressor if labels are numbers to predict" if isinstance(y, int | float) else ""
+            regressor = ", or use a regressor if the labels are numbers to predict" if isinstance(y, int | float) else ""
             raise TooManyLabelsError(
-                f"label {y!r} is one too many: this model is for max_classes={self.max_classes} labels and has learned "
-                f"{seen}{', ...' if n > 10 else ''}. Make one with a larger max_classes, if it has that parameter, "
-                f"or wrap it in river.multiclass.OneVsRestClassifier{number}"
+                f"label {y!r} exceeds max_classes={self.max_classes}: the model has learned {seen}{', ...' if n > 10 else ''}. "
+                f"Use a model with a larger max_classes, or wrap it in river.multiclass.OneVsRestClassifier{regressor}"
             )
         return y
 
 
 def as_array(labels: list[Any]) -> np.ndarray:
-    """Return labels as an array that gives them back: numpy would unite labels of two types, and take tuples for rows."""
+    """Return labels as an array whose items equal them; of dtype object where numpy would convert types or unpack tuples."""
     if len({type(label) for label in labels}) == 1 and isinstance(labels[0], bool | int | float | str):
         values = np.array(labels)
         if values.tolist() == labels:
@@ -206,77 +208,80 @@ def as_array(labels: list[Any]) -> np.ndarray:
 
 
 def is_missing(y: Any) -> bool:
-    """Whether a label or target says that there is none: None, NaN, NaT, pandas' NA, or an infinite number."""
+    """Return whether a label or target is missing: None, NaN, NaT, pandas' NA, or an infinite number."""
     if y is None or (isinstance(y, float | np.floating) and not math.isfinite(y)):
         return True
     try:
         return bool(y != y)  # NaT
-    except (TypeError, ValueError):  # pandas' NA has no truth value
+    except (TypeError, ValueError):  # the truth value of pandas' NA is undefined
         return True
 
 
-#: The parameter ``class_weight``.
+#: The type of the parameter ``class_weight``.
 ClassWeight = Mapping[Any, float] | Literal["balanced"] | None
 
-#: The largest weight of a balanced class: one that comes after very many rows of others must not outweigh them all at once.
-LARGEST_RATIO = 100.0
+#: Maximum weight of a balanced class: the first rows of a class that arrives late must not outweigh all earlier rows.
+MAX_BALANCED_WEIGHT = 100.0
 
 
 class ClassWeights:
-    """Weights of classes: given, or ``"balanced"``: by the counts of their rows so far.
+    """Class weights: a fixed mapping of label to weight, or ``"balanced"`` by the class counts so far.
 
-    A row of class c then weighs n / (k n_c), as in scikit-learn, where k classes have come, n_c rows of class c so far and n of
-    all. The row counts itself, and each class has one row more than it had, so that the first rows of a class weigh little more
-    than others. No class weighs more than 100. A ValueError names a weight that is not a number from 0 to 1e9.
+    A balanced row of class c has the weight n / (k n_c), as in scikit-learn, but at most 100. Here k is the number of classes so
+    far, n_c the number of rows of class c, and n the number of all rows. The counts include the row itself, and one more row for
+    each class, so that the weights of the first rows of a class are not much above 1. The constructor raises a ValueError for
+    a weight that is not a number from 0 to 1e9.
 
     >>> weights = ClassWeights("balanced")
-    >>> [weights.learn(y) for y in ("ham", "ham", "ham", "spam", "ham")]
+    >>> [weights.count_row(y) for y in ("ham", "ham", "ham", "spam", "ham")]
     [1.0, 1.0, 1.0, 1.5, 0.7]
     >>> weights.counts
     {'ham': 4, 'spam': 1}
     """
 
-    def __init__(self, given: Mapping[Any, float] | Literal["balanced"]) -> None:
-        if isinstance(given, Mapping):
-            for label, weight in given.items():
+    def __init__(self, class_weight: Mapping[Any, float] | Literal["balanced"]) -> None:
+        if isinstance(class_weight, Mapping):
+            for label, weight in class_weight.items():
                 check_number(f"class_weight[{short_repr(label)}]", weight, 0.0, inclusive=True, high=LARGEST_WEIGHT)
-        elif not isinstance(given, str) or given != "balanced":
-            raise ValueError(f"class_weight must be a mapping of label to weight, 'balanced' or None, not {short_repr(given)}")
-        #: Label to weight; None: balanced.
-        self.given: dict[Any, float] | None = (
-            {label: float(weight) for label, weight in given.items()} if isinstance(given, Mapping) else None
+        elif not isinstance(class_weight, str) or class_weight != "balanced":
+            raise ValueError(
+                f"class_weight must be a mapping of label to weight, 'balanced' or None, not {short_repr(class_weight)}"
+            )
+        #: The fixed weight of each label; None if weights are balanced.
+        self.fixed_weights: dict[Any, float] | None = (
+            {label: float(weight) for label, weight in class_weight.items()} if isinstance(class_weight, Mapping) else None
         )
-        #: Rows of each label so far, where weights are balanced; and of all.
+        #: The number of rows of each label so far, and of all rows, if weights are balanced.
         self.counts: dict[Hashable, int] = {}
         self.n_rows: int = 0
 
-    def learn(self, y: Any) -> float:
-        """Count a row of a label, where weights are balanced; the weight of its class."""
-        if self.given is None:
+    def count_row(self, y: Any) -> float:
+        """Count a row, if weights are balanced, and return its weight."""
+        if self.fixed_weights is None:
             self.counts[y] = self.counts.get(y, 0) + 1
             self.n_rows += 1
-        return self.weight_of(y)
+        return self.get_weight(y)
 
-    def forget(self, y: Any) -> None:
-        """Undo the last `learn`, of the same label."""
-        if self.given is None:
+    def uncount_row(self, y: Any) -> None:
+        """Undo the last `count_row` of this label."""
+        if self.fixed_weights is None:
             self.n_rows -= 1
             self.counts[y] -= 1
             if not self.counts[y]:
                 del self.counts[y]
 
-    def weight_of(self, y: Any) -> float:
-        """The weight of a class now."""
-        if self.given is not None:
-            return self.given.get(y, 1.0)
+    def get_weight(self, y: Any) -> float:
+        """Return the current weight of a class."""
+        if self.fixed_weights is not None:
+            return self.fixed_weights.get(y, 1.0)
         k = len(self.counts)
-        return min((self.n_rows + k) / (k * (self.counts[y] + 1)), LARGEST_RATIO)
+        return min((self.n_rows + k) / (k * (self.counts[y] + 1)), MAX_BALANCED_WEIGHT)
 
     def list_counts(self, labels: Iterable[Any]) -> list[int]:
-        """The rows of each of the labels, to be saved."""
+        """Return the number of rows of each of the labels, to be saved."""
         return [self.counts.get(y, 0) for y in labels]
 
-    def restore(self, labels: list[Any], counts: list[int]) -> None:
-        """Take back what `list_counts` gave for these labels."""
+    def restore_counts(self, labels: list[Any], counts: list[int]) -> None:
+        """Replace the counts by those that `list_counts` returned for these labels."""
         self.counts = {y: n for y, n in zip(labels, counts, strict=True) if n}
         self.n_rows = sum(counts)

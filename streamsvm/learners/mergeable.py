@@ -222,7 +222,7 @@ def _merge_counts(merged: Any, models: Sequence[Any]) -> None:
         merged._ignored = sum(one._ignored for one in models)
     if getattr(merged, "class_weight", None) is not None:
         each = [one._class_weights.list_counts(merged.labels) for one in models]
-        merged._class_weights.restore(merged.labels, [sum(of_label) for of_label in zip(*each, strict=True)])
+        merged._class_weights.restore_counts(merged.labels, [sum(of_label) for of_label in zip(*each, strict=True)])
 
 
 def _copy_merged_state(model: Any, merged: Any) -> None:
@@ -233,6 +233,6 @@ def _copy_merged_state(model: Any, merged: Any) -> None:
         model._labels.restore_labels(merged.labels)
         model._ignored = merged._ignored
         if model._class_weights is not None:
-            model._class_weights.restore(merged.labels, merged._class_weights.list_counts(merged.labels))
+            model._class_weights.restore_counts(merged.labels, merged._class_weights.list_counts(merged.labels))
     if hasattr(model, "_first_targets"):
         model._first_targets = None

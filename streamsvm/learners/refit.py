@@ -139,7 +139,7 @@ def check_refit_rows(model: Any, X: Any, y: Any, w: Any = 1.0) -> RefitRows:
         raise ValueError("X has values that are not finite: fill them in, or leave those rows out")
     weights, of_class = batch.weights, getattr(model, "_class_weights", None)
     if of_class is not None:
-        weights = weights * np.array([of_class.weight_of(label) for label in batch.y])
+        weights = weights * np.array([of_class.get_weight(label) for label in batch.y])
     return RefitRows(matrix, wanted, weights)
 
 

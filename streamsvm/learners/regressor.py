@@ -1,4 +1,4 @@
-"""Regressors that learn online: numbers to learn and to predict."""
+"""The base of online regressors."""
 
 from __future__ import annotations
 
@@ -16,19 +16,19 @@ from streamsvm.core.warning import warn
 from streamsvm.learners.estimator import OnlineEstimator, learner
 from streamsvm.learners.river_base import SupervisedEstimator
 
-_FIRST_TARGETS = 100  # that are looked at
-_FARTHEST_MEAN, _SMALLEST_DEVIATION, _LARGEST_DEVIATION = 3.0, 1.0 / 3.0, 3.0
+_N_CHECKED_TARGETS = 100  # the first targets, whose mean and deviation are checked
+_MAX_ABS_MEAN, _MIN_DEVIATION, _MAX_DEVIATION = 3.0, 1.0 / 3.0, 3.0  # values beyond these cause a warning
 
 
 @learner
 class OnlineRegressor(OnlineEstimator, SupervisedEstimator, base.MiniBatchRegressor):
     """The base of regressors with river's protocol.
 
-    Epsilon, C and learning rates are meant for targets of about 0, and about 1 in size. A model whose first targets are far
-    from that warns.
+    The defaults of epsilon, C and learning rates suit targets with a mean near 0 and a standard deviation near 1. A model warns
+    if its first targets differ much from that.
     """
 
-    #: The first targets, until they were looked at; None from then on, and for a model that was given or loaded.
+    #: The first targets, until their scale has been checked. None after that, and in models that were loaded or started.
     _first_targets: list[float] | None = field(init=False)
 
     _loss = EPSILON_INSENSITIVE
@@ -46,15 +46,20 @@ class OnlineRegressor(OnlineEstimator, SupervisedEstimator, base.MiniBatchRegres
                 self._check_target_scale([target])
 
     def check_one(self, x: Mapping[Any, Any], y: float) -> None:
-        """Check the feature names and the target of a row as `learn_one` does, without learning it.
+        """Check the feature names and the target of a row as `learn_one` does, without learning them.
 
-        `OnlineClassifier.check_one` says when you need this.
+        Use it in pipelines, as described in `OnlineClassifier.check_one`.
+
+        Parameters
+        ----------
+        x, y
+            As in `learn_one`.
 
         Raises
         ------
         ValueError
-            There are more features than ``max_features``, with ``overflow="raise"``; a new name is too long; or the target is
-            not a finite number.
+            There are more features than ``max_features``, with ``overflow="raise"``; a new feature name is too long; or the
+            target is not a finite number.
         """
         validate_target(y)
         self._features.check_names(x)
@@ -66,24 +71,24 @@ class OnlineRegressor(OnlineEstimator, SupervisedEstimator, base.MiniBatchRegres
         batch = make_batch(X, y, w, self._dtype)
         self._learn_batch(batch)
         if self._first_targets is not None:
-            self._check_target_scale(batch.y[:_FIRST_TARGETS])
+            self._check_target_scale(batch.y[:_N_CHECKED_TARGETS])
 
     def expect_scaled_targets(self) -> None:
-        """Do not warn about unscaled targets: something in front of this regressor scales them."""
+        """Do not warn of unscaled targets, because a wrapper scales them."""
         self._first_targets = None
 
     def _check_target_scale(self, targets: Sequence[Any]) -> None:
-        # Warn where the first targets, which are learned by now, are far from what the parameters are for.
+        """Warn once if the first targets, which have just been learned, are not roughly standardised."""
         first = self._first_targets = (self._first_targets or []) + [float(y) for y in targets]
-        if len(first) < _FIRST_TARGETS:
+        if len(first) < _N_CHECKED_TARGETS:
             return
         self._first_targets = None
         mean, deviation = float(np.mean(first)), float(np.std(first))
-        if deviation > 0.0 and not (abs(mean) <= _FARTHEST_MEAN and _SMALLEST_DEVIATION <= deviation <= _LARGEST_DEVIATION):
+        if deviation > 0.0 and not (abs(mean) <= _MAX_ABS_MEAN and _MIN_DEVIATION <= deviation <= _MAX_DEVIATION):
             name = type(self).__name__
             warn(
-                f"the first {len(first)} targets have mean {mean:.4g} and standard deviation {deviation:.4g}, and {name} is for "
-                f"targets of about 0 and 1: wrap it in streamsvm.learners.preprocessing.BoundedTargetScaler({name}(...))"
+                f"the first {len(first)} targets have mean {mean:.4g} and standard deviation {deviation:.4g}, but {name} expects "
+                f"about 0 and 1: wrap it in streamsvm.learners.preprocessing.BoundedTargetScaler({name}(...))"
             )
 
     def _set_start_labels(self, labels: Sequence[Any] | None, outputs: int) -> float:
@@ -119,6 +124,6 @@ class EpsilonInsensitiveRegressor(OnlineRegressor):
     """The base of regressors whose loss has the parameter epsilon."""
 
     epsilon: float
-    """The largest error that costs nothing, at least 0. The model learns nothing from rows that it predicts within epsilon.
-    Raise it for noisy targets, and for fewer support vectors.
+    """The half width of the epsilon-insensitive tube, at least 0: absolute errors up to epsilon have no loss, and such rows are
+    not learned. Increase it for noisy targets, and for fewer support vectors.
     """

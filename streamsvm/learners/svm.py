@@ -149,9 +149,9 @@ class SVMRegressor(OnlineRegressor, Ensemble):
 
     *Experts.* Those of second order only use the first 64 features. The instance memory of 2,000 rows is as in `SVMClassifier`;
     it predicts the mean target of the neighbours, and keeps the rows with an above-average error of the stacks, and one in ten
-    of the others. The forest has as many trees as that of `SVMClassifier`. Eight predict the target from the features and the last
-    target. Eight predict the residual of a prediction, which is the mean of the other experts' vote and of the best of them, from
-    the features, the last target, that prediction and its last residual. A leaf predicts the mean of its targets, which is
+    of the others. The forest has as many trees as that of `SVMClassifier`. Eight predict the target from the features and the
+    last target. Eight predict the residual of a prediction, which is the mean of the other experts' vote and of the best of them,
+    from the features, the last target, that prediction and its last residual. A leaf predicts the mean of its targets, which is
     updated with every row; below the root, a node of fewer than 8 rows is not split.
 
     *Loss.* In everything that is fitted by least squares, a row has the weight min(1, 1.5 m / e), where e is its absolute error

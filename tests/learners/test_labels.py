@@ -14,7 +14,7 @@ from problems import dicts, learned_by, snapshot
 from refused import refused
 from streamsvm import BSGDClassifier, learners
 from streamsvm.learners.classifier import OnlineClassifier
-from streamsvm.learners.labels import LARGEST_RATIO, ClassWeights, Labels
+from streamsvm.learners.labels import MAX_BALANCED_WEIGHT, ClassWeights, Labels
 
 
 @pytest.mark.parametrize(
@@ -107,7 +107,7 @@ def balanced(labels):
         so_far = labels[: i + 1]
         classes = set(so_far)
         n, n_c = len(so_far) + len(classes), so_far.count(label) + 1
-        weights.append(min(n / (len(classes) * n_c), LARGEST_RATIO))
+        weights.append(min(n / (len(classes) * n_c), MAX_BALANCED_WEIGHT))
     return weights
 
 
@@ -193,17 +193,17 @@ def test_passes_have_the_weights_of_all_rows():
 @given(st.lists(st.sampled_from("abc"), min_size=1, max_size=40))
 def test_balanced_weights_are_those_of_the_twin(labels):
     weights = ClassWeights("balanced")
-    assert [weights.learn(label) for label in labels] == pytest.approx(balanced(labels))
+    assert [weights.count_row(label) for label in labels] == pytest.approx(balanced(labels))
     for label in reversed(labels):
-        weights.forget(label)
+        weights.uncount_row(label)
     assert (weights.counts, weights.n_rows) == ({}, 0)
 
 
 def test_a_class_that_comes_late_is_bounded():
     weights = ClassWeights("balanced")
     for _ in range(10_000):
-        weights.learn(False)
-    assert weights.learn(True) == LARGEST_RATIO
+        weights.count_row(False)
+    assert weights.count_row(True) == MAX_BALANCED_WEIGHT
 
 
 def test_a_label_of_0_alone_has_the_other_number_on_its_other_side():

@@ -112,7 +112,7 @@ def test_labels_that_came_in_another_order_are_the_same_labels(names, kind):
 def test_a_third_label_is_one_too_many():
     X, y = rows(OnlineLinearSVC, 100)
     model, other = (learned(OnlineLinearSVC(), X, np.where(y, label, "a").tolist()) for label in "bc")
-    refused("label 'c' is one too many", model.merge_with, other)
+    refused("label 'c' exceeds max_classes", model.merge_with, other)
 
 
 @pytest.mark.parametrize("kind", [BSGDClassifier, OnlineLinearSVC])

@@ -197,7 +197,7 @@ def test_rows_of_a_label_too_many_are_refused_whatever_stands_before_the_learner
     loop, peer = learn(rows, model(), on_error="skip"), learn(good, model())
     assert (loop.refused, loop.learned) == ({"label": 6}, 30)
     assert dumps(loop.model) == dumps(peer.model)
-    with pytest.raises(StreamError, match="row 16: label 'more 0' is one too many.*max_classes=3.*--on-error skip"):
+    with pytest.raises(StreamError, match="row 16: label 'more 0' exceeds max_classes=3.*--on-error skip"):
         learn(rows, model())
     with CheckpointFolder(tmp_path) as folder:  # labels that are declared may still be too many, with those of an earlier run
         learn(good[:1], model(), checkpoints=folder)

@@ -286,7 +286,7 @@ def test_what_is_refused_leaves_no_trace(learned):
         ("label None", lambda: model.learn_one({"a": 1.0}, None)),
         ("w must be", lambda: model.learn_one({"a": 1.0}, 1, -1.0)),
         ("row 1: feature 'b' is nan", lambda: model.learn_many(good.assign(b=[0.0, None]), [0, 1])),
-        ("row 2: label 'z' is one too many", lambda: model.learn_many(np.ones((3, 1)), [0, 1, "z"])),
+        ("row 2: label 'z' exceeds max_classes", lambda: model.learn_many(np.ones((3, 1)), [0, 1, "z"])),
         ("X has 2 rows, y 1", lambda: model.learn_many(good, [1])),
     ):
         refused(match, learn)
