@@ -17,7 +17,7 @@ from streamsvm.stream.sources import TableSource
 from streamsvm.stream.tables.chunk import Chunk, Row, Table, Values
 from streamsvm.stream.tables.column_kinds import DROP
 from streamsvm.stream.tables.table_parser import ParserOptions, TableParser
-from streamsvm.stream.tables.values import DEEPEST
+from streamsvm.stream.tables.values import MAX_DEPTH
 
 #: The formats.
 KINDS = ("parquet", "arrow")
@@ -265,7 +265,7 @@ class _Column(NamedTuple):
 def _leaf_columns(column: _Column, kind: Any) -> Iterator[_Column]:
     """Give the columns that one of a type is read as: of structs those that are in them."""
     fields = [kind.field(i) for i in range(kind.num_fields)] if str(kind).startswith("struct<") else []
-    if not fields or len(column.path) == DEEPEST:
+    if not fields or len(column.path) == MAX_DEPTH:
         yield column
         return
     for place, field in enumerate(fields):

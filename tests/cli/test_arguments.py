@@ -72,7 +72,7 @@ OF_LEARN = [
     (["--columns", ":drop"], "a name is empty"),
     (["--columns", "a:drop,*:drop"], "nothing is left to learn from"),
     (["--columns", "a:drop,y:category"], "y is the label"),
-    (["--columns", "a:drop=x"], "a is dropped, and neither has a format nor marks of missing values"),
+    (["--columns", "a:drop=x"], "a is dropped, and can have neither a format nor missing-value markers"),
     (["--columns", '"a:drop'], '"a:drop cannot be read'),
 ]
 OF_OTHERS = [

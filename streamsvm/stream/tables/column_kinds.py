@@ -1,4 +1,4 @@
-"""What the columns of a table hold: a mapping from column to kind, and the text that stands for it on a command line."""
+"""The kinds of the columns of a table (number, category, date, drop), and their text form on the command line."""
 
 from __future__ import annotations
 
@@ -11,21 +11,21 @@ from streamsvm.files.messages import quote_name, short_repr
 #: The kind of each column, such as ``{"id": "drop", "since": "date=%d.%m.%Y"}``, or the text ``"id:drop,since:date=%d.%m.%Y"``.
 ColumnKinds = str | Mapping[str, str]
 
-#: The key of all columns that are not named.
+#: The name that stands for all columns that are not named.
 OTHER_COLUMNS = "*"
 DROP, NUMBER, CATEGORY, DATE = "drop", "number", "category", "date"
 _USAGE = (
-    "it is NAME:KIND,..., where KIND is drop, category, date, date=FORMAT or number; or, with the marks of missing values of "
-    "that column, category=MARK|MARK or number=MARK"
+    "it is NAME:KIND,..., where KIND is drop, category, date, date=FORMAT or number; or, with missing-value markers for that "
+    "column, category=MARKER|MARKER or number=MARKER"
 )
-_NAME = r'\s*("(?:[^"]|"")*"|[^",:]*?)\s*'  # perhaps in quotes
+_NAME = r'\s*("(?:[^"]|"")*"|[^",:]*?)\s*'  # optionally in double quotes
 _FORMAT = r'\s*("(?:[^"]|"")*"|[^",]*?)\s*'
 _COLUMN = re.compile(f"{_NAME}:\\s*(drop|category|date|number)(?:={_FORMAT})?\\s*(?:,|$)")
 _KIND = re.compile("(drop|category|date|number)(?:=(.*))?", re.DOTALL)
 
 
 class ColumnKind(NamedTuple):
-    """The kind of a column, and how its values are written.
+    """The kind of a column, and the format of its values.
 
     >>> ColumnKind.parse("date=%d.%m.%Y"), ColumnKind.parse("number=NA|-").markers
     (ColumnKind(kind='date', format='%d.%m.%Y', markers=None), ['NA', '-'])
@@ -34,9 +34,9 @@ class ColumnKind(NamedTuple):
     kind: str
     """``drop``, ``number``, ``category`` or ``date``."""
     format: str | None = None
-    """The format of dates; None for ISO 8601."""
+    """Format of dates; None for ISO 8601."""
     markers: list[str] | None = None
-    """The marks of missing values of this column; None for those of the table."""
+    """Missing-value markers of this column; None to use those of the table."""
 
     @classmethod
     def parse(cls, text: str) -> ColumnKind:
@@ -47,16 +47,16 @@ class ColumnKind(NamedTuple):
         kind, detail = match.groups()
         if kind == DATE:
             return cls(kind, detail or None)
-        return cls(kind, None, None if detail is None else [mark for mark in detail.split("|") if mark])
+        return cls(kind, None, None if detail is None else [marker for marker in detail.split("|") if marker])
 
 
 def parse_columns(columns: ColumnKinds) -> dict[str, str]:
-    """Return the kind of each column as a mapping, from such a mapping or its text.
+    """Return the kind of each column as a dict, given a mapping or its text form.
 
     Raises
     ------
     ValueError
-        The text is not NAME:KIND,..., it names a column twice, or a kind is invalid.
+        The text is not of the form NAME:KIND,..., it names a column twice, or a kind is invalid.
 
     Examples
     --------
@@ -67,41 +67,41 @@ def parse_columns(columns: ColumnKinds) -> dict[str, str]:
     """
     if not isinstance(columns, str | Mapping):
         raise ValueError(f"columns must be a text or a mapping of columns to kinds, not {short_repr(columns)}: {_USAGE}")
-    kinds = _parse_text(columns) if isinstance(columns, str) else dict(columns)
+    kinds = _parse_kinds_text(columns) if isinstance(columns, str) else dict(columns)
     for name, kind in kinds.items():
         if not isinstance(name, str):
-            raise ValueError(f"columns must have texts for names, not {short_repr(name)}")
+            raise ValueError(f"names of columns must be str, not {short_repr(name)}")
         ColumnKind.parse(kind)
         if name == OTHER_COLUMNS and kind != DROP:
-            raise ValueError(f"columns {short_repr(columns)}: * stands for all other columns, which can be dropped: *:drop")
+            raise ValueError(f"columns {short_repr(columns)}: * stands for all other columns, which can only be dropped: *:drop")
     return kinds
 
 
-def _parse_text(text: str) -> dict[str, str]:
+def _parse_kinds_text(text: str) -> dict[str, str]:
     kinds: dict[str, str] = {}
     position = 0
     while position < len(text):
         if OTHER_COLUMNS in kinds:
-            raise ValueError(f"columns {text}: *:drop is about all other columns, and stands at the end")
+            raise ValueError(f"columns {text}: *:drop must come last: it drops all other columns")
         if (match := _COLUMN.match(text, position)) is None:
-            raise ValueError(f"columns {text}: {text[position:]} cannot be read: {_USAGE}; other names stand in double quotes")
+            raise ValueError(f"columns {text}: {text[position:]} cannot be read: {_USAGE}; put other names in double quotes")
         position, (name, kind, detail) = match.end(), match.groups()
         if not name:
             raise ValueError(f"columns {text}: a name is empty: {_USAGE}")
         if detail is not None and kind == DROP:
-            raise ValueError(f"columns {text}: {name} is dropped, and neither has a format nor marks of missing values")
-        if (name := _without_quotes(name)) in kinds:
-            raise ValueError(f"columns {text}: {name} stands there twice")
-        kinds[name] = kind if detail is None else f"{kind}={_without_quotes(detail)}"
+            raise ValueError(f"columns {text}: {name} is dropped, and can have neither a format nor missing-value markers")
+        if (name := _unquote(name)) in kinds:
+            raise ValueError(f"columns {text}: {name} is named twice")
+        kinds[name] = kind if detail is None else f"{kind}={_unquote(detail)}"
     return kinds
 
 
-def _without_quotes(text: str) -> str:
+def _unquote(text: str) -> str:
     return text[1:-1].replace('""', '"') if text.startswith('"') else text
 
 
 def format_columns(kinds: Mapping[str, str]) -> str:
-    """Return a mapping from column to kind as the text that `parse_columns` reads.
+    """Format a mapping from column to kind as text that `parse_columns` parses.
 
     >>> format_columns({"id": "drop", "*": "drop", "last, first": "category", "since": "date=%d, %m"})
     'id:drop,"last, first":category,since:date="%d, %m",*:drop'
@@ -115,17 +115,17 @@ def format_columns(kinds: Mapping[str, str]) -> str:
     return ",".join([*parts, "*:drop"] if OTHER_COLUMNS in kinds else parts)
 
 
-def merge_options(options: Mapping[str, Any], others: Mapping[str, Any]) -> dict[str, Any]:
-    """Return options of a table with others added: kinds by column, texts of lists; else the last one counts.
+def merge_options(options: Mapping[str, Any], updates: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the options of a table with updates: mappings and lists are merged, other values are replaced.
 
     >>> merge_options({"columns": {"a": "drop"}, "missing": ["NA"]}, {"columns": {"b": "date"}, "missing": ["-"]})
     {'columns': {'a': 'drop', 'b': 'date'}, 'missing': ['NA', '-']}
     """
     merged = dict(options)
-    for name, value in others.items():
-        before = merged.get(name)
+    for name, value in updates.items():
+        old_value = merged.get(name)
         if isinstance(value, Mapping):
-            merged[name] = {**(before or {}), **value}
+            merged[name] = {**(old_value or {}), **value}
         else:
-            merged[name] = list(dict.fromkeys([*(before or []), *value])) if isinstance(value, list) else value
+            merged[name] = list(dict.fromkeys([*(old_value or []), *value])) if isinstance(value, list) else value
     return merged

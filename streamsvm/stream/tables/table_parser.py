@@ -1,4 +1,4 @@
-"""How to read a table: the columns to use, their kinds, and the marks of missing values."""
+"""Parses the values of a table by the kinds of its columns, and recognises missing values."""
 
 from __future__ import annotations
 
@@ -29,29 +29,34 @@ from streamsvm.stream.tables.values import LEAST_EPOCH, datetime_to_seconds, par
 Names = str | Iterable[str]
 
 _SIGN = "[-+\u2212]"
-_CODES = "USD EUR GBP JPY CHF CNY INR AUD CAD NZD SEK NOK DKK PLN CZK HUF RON RUB UAH TRY ILS ZAR BRL MXN ARS KRW SGD HKD THB"
-_CURRENCY = f"(?:[$€£¥₹]|{_CODES.replace(' ', '|')})"
+_CURRENCY_CODES = (
+    "USD EUR GBP JPY CHF CNY INR AUD CAD NZD SEK NOK DKK PLN CZK HUF RON RUB UAH TRY ILS ZAR BRL MXN ARS KRW SGD HKD THB"
+)
+_CURRENCY = f"(?:[$€£¥₹]|{_CURRENCY_CODES.replace(' ', '|')})"
 _BLANKS = " \u00a0\u2009\u202f"
-_GROUPS = {".": ",", ",": "."}  # what stands between groups of three digits, by the decimal mark
-#: Numbers as people write them, by their decimal mark: with marks between groups of three digits, a currency or a percent sign,
-#: and the sign before or after.
-_WRITTEN = {
+_THOUSANDS_SEPARATORS = {".": ",", ",": "."}  # by decimal mark
+#: Patterns of numbers that are formatted for people, by decimal mark: with thousands separators, a currency or percent sign, and
+#: the sign before or after the digits.
+_FORMATTED_NUMBERS = {
     mark: re.compile(
         rf"({_SIGN})?{_CURRENCY}?[{_BLANKS}]?({_SIGN})?"
         rf"((?={re.escape(mark)}?[0-9])(?:[1-9][0-9]{{0,2}}(?:[{group}'\u2019{_BLANKS}][0-9]{{3}})+|[0-9]+)?"
         rf"(?:{re.escape(mark)}[0-9]*)?(?:[eE][-+]?[0-9]+)?)[{_BLANKS}]?(?:%|{_CURRENCY})?({_SIGN})?"
     )
-    for mark, group in _GROUPS.items()
+    for mark, group in _THOUSANDS_SEPARATORS.items()
 }
-_IN_PARENTHESES = re.compile(rf"({_CURRENCY}?)[{_BLANKS}]?\(([^()]*)\)")  # of accountants: a negative number
-_PLAIN = {mark: str.maketrans({**dict.fromkeys(["'", "\u2019", *_BLANKS, group]), mark: "."}) for mark, group in _GROUPS.items()}
+_IN_PARENTHESES = re.compile(rf"({_CURRENCY}?)[{_BLANKS}]?\(([^()]*)\)")  # an accountant's notation of a negative number
+_TRANSLATIONS = {  # from formatted digits to those that float() parses
+    mark: str.maketrans({**dict.fromkeys(["'", "\u2019", *_BLANKS, group]), mark: "."})
+    for mark, group in _THOUSANDS_SEPARATORS.items()
+}
 _DIGITS = re.compile(r"[-+]?\d[\d.,'\s]*")
 _NANS = frozenset({"nan", "NaN", "NAN"})
-_READ_AS_TEXT = (bytes, Decimal)  # types whose values become the texts of categories
+_TEXT_CATEGORY_TYPES = (bytes, Decimal)  # typed values whose text is the name of their category
 
 
 class ParserOptions(TypedDict, total=False):
-    """The arguments of `TableParser`."""
+    """Keyword arguments of `TableParser`."""
 
     columns: ColumnKinds
     missing: Names
@@ -59,23 +64,21 @@ class ParserOptions(TypedDict, total=False):
 
 
 class TextParserOptions(ParserOptions, total=False):
-    """The arguments of `TableParser`, and the encoding of a table that is text."""
+    """Keyword arguments of `TableParser`, and the encoding of a text file."""
 
     encoding: str
 
 
 class TableParser:
-    """Reads the values of a table by the kinds of its columns.
+    """Parses the values of a table by the kinds of its columns; it has no learned state.
 
-    Nothing is learned here.
+    - A number may come as text, in ASCII digits: ``2020_01`` and ``٣`` are not parsed.
+    - A category becomes text without blanks around it, whatever its type in the file. An encoder also takes ``75001.0`` for
+      ``75001`` and ``True`` for ``true``, but keeps ``007`` and ``1.10``.
+    - A date becomes seconds since 1970. The unit of a number (s, ms, us or ns) is inferred from its size.
+    - Empty text, None, NaN, and the NaT and NA of frames are missing values, and omitted.
 
-    - A number is a number, even if it comes as text (in ASCII digits: ``2020_01`` and ``٣`` are not read).
-    - The name of a category is text, without blanks around it, whatever type a format has for it: a typed decimal is its text. An
-      encoder also reads ``75001.0`` as ``75001`` and ``True`` as ``true``; ``007`` and ``1.10`` stay as they are.
-    - A date becomes seconds since 1970; of a number, its size tells the unit (s, ms, us or ns).
-    - Empty text, None, NaN, and the NaT and NA of frames are missing, and left out.
-
-    A value that is not of the kind of its column stays as it is: the learner of the row refuses it.
+    A value that is not of its column's kind is returned unchanged: the learner refuses its row.
 
     Parameters
     ----------
@@ -83,13 +86,13 @@ class TableParser:
         The kind of each column, as a mapping or as text: ``{"id": "drop", "since": "date=%d.%m.%Y"}`` is the same as
         ``"id:drop,since:date=%d.%m.%Y"``. Kinds are ``drop``, ``category``, ``date`` (ISO 8601, or epochs), ``date=FORMAT`` (as
         in `datetime.datetime.strptime`, or the unit of numbers: ``s``, ``ms``, ``us`` or ``ns``) and ``number``. All other
-        columns are numbers, or with ``"*": "drop"`` left out. ``number=NA|-`` and ``category=`` have marks of missing values of
-        their own, in the place of ``missing``: ``"country:category="`` for a column in which ``NA`` is a name.
+        columns are numbers, or dropped with ``"*": "drop"``. ``number=NA|-`` and ``category=`` set missing-value markers of
+        one column, in place of ``missing``: ``"country:category="`` for a column where ``NA`` is a name.
     missing
-        Texts and numbers that mean a missing value or a missing label: ``["NA", "-999"]``.
+        Missing-value markers, also of labels: ``["NA", "-999"]``.
     decimal
-        The decimal mark, ``"."`` or ``","``, of numbers in text that are written for people: with marks between groups of three
-        digits, a currency or a percent sign, ``1.209,28 €``. None: as programs write them.
+        The decimal mark, ``"."`` or ``","``, of numbers that are formatted for people, such as ``1.209,28 €``: with thousands
+        separators, a currency or a percent sign. None: numbers are written as by programs.
 
     Raises
     ------
@@ -109,20 +112,20 @@ class TableParser:
         self.decimal = decimal
         self.columns: dict[str, str] = parse_columns(columns)
         self.missing: list[str] = validate_names("missing", missing)
-        self._marks = _marks_of(self.missing)
+        self._markers = _split_markers(self.missing)
         self._kinds: dict[Hashable, ColumnKind] = {name: ColumnKind.parse(kind) for name, kind in self.columns.items()}
         self._other = self._kinds.pop(OTHER_COLUMNS, ColumnKind(NUMBER))
-        self._readers = {name: self._reader_of(kind) for name, kind in self._kinds.items()}
-        self._other_reader = self._reader_of(self._other)
+        self._value_parsers = {name: self._make_value_parser(kind) for name, kind in self._kinds.items()}
+        self._other_parser = self._make_value_parser(self._other)
 
     @property
     def options(self) -> dict[str, Any]:
-        """The parameters that differ from the defaults, as plain values."""
+        """The parameters that differ from their defaults."""
         options = {"columns": self.columns, "missing": self.missing, "decimal": self.decimal}
         return {name: value for name, value in options.items() if value}
 
     def columns_of_kind(self, kind: str) -> list[str]:
-        """Return the named columns of a kind."""
+        """Return the names of the columns that were declared to have a kind."""
         return [str(name) for name, column in self._kinds.items() if column.kind == kind]
 
     def get_kind(self, name: Hashable) -> str:
@@ -134,10 +137,10 @@ class TableParser:
         return self._kinds.get(name, self._other).format
 
     def find_column_problem(self, columns: Sequence[str], label: str | None, within: Collection[str] = ()) -> str:
-        """Say why a table with these columns cannot be read; the result is empty if it can be.
+        """Return the reason why a table with these columns cannot be parsed; empty if it can be.
 
-        It cannot if a column that you name is not there, or if two columns have the same name. ``within`` has the objects that
-        columns are in, which can be dropped, too.
+        Reasons are a missing label or declared column, and two columns with one name. ``within`` are the objects that contain
+        nested columns, which can be dropped, too.
         """
         if len(set(columns)) < len(columns):
             return f"two columns have one name, {short_repr(next(name for name in columns if columns.count(name) > 1))}"
@@ -152,82 +155,83 @@ class TableParser:
         return f"there is no column {missing}. It has: {', '.join(columns)}"
 
     def parse_row(
-        self, cells: Iterable[tuple[Hashable, Any]], reads: Callable[[str], float] = parse_number
+        self, cells: Iterable[tuple[Hashable, Any]], to_number: Callable[[str], float] = parse_number
     ) -> dict[Hashable, Any]:
-        """Return the values of a row by column, without dropped columns and missing values.
+        """Parse the pairs of column name and value of a row; return the values by column, without dropped and missing ones.
 
-        ``reads`` reads numbers in text: float does where the text has nothing that only Python takes for one.
+        ``to_number`` converts numbers in text: ``float`` is faster, and correct for text in ASCII without underscores.
         """
-        readers, other, x = self._readers, self._other_reader, {}
+        value_parsers, other_parser, x = self._value_parsers, self._other_parser, {}
         for name, value in cells:
-            if (given := readers.get(name, other)(value, reads)) is not None:
-                x[name] = given
+            if (parsed := value_parsers.get(name, other_parser)(value, to_number)) is not None:
+                x[name] = parsed
         return x
 
     def get_value_parser(self, name: Hashable) -> Callable[[Any], Any]:
-        """Return the function that reads a value of a column; it returns None for missing values and dropped columns."""
-        return self._readers.get(name, self._other_reader)
+        """Return the function that parses a value of a column; it returns None for missing values and dropped columns."""
+        return self._value_parsers.get(name, self._other_parser)
 
-    def _reader_of(self, column: ColumnKind) -> Callable[..., Any]:
-        kind, form, decimal = column.kind, column.format, self.decimal
-        texts, numbers = self._marks if column.markers is None else _marks_of(column.markers)
+    def _make_value_parser(self, column: ColumnKind) -> Callable[..., Any]:
+        kind, date_format, decimal = column.kind, column.format, self.decimal
+        texts, numbers = self._markers if column.markers is None else _split_markers(column.markers)
 
-        def read(value: Any, reads: Callable[[str], float] = parse_number) -> Any:
+        def parse_value(value: Any, to_number: Callable[[str], float] = parse_number) -> Any:
             if value is None:
                 return None
-            given = type(value)
-            if given is str:
+            value_type = type(value)
+            if value_type is str:
                 value = value.strip()
                 if not value or value in texts:
                     return None
                 if kind == NUMBER:
                     try:
-                        value = reads(value) if decimal is None else parse_number(self.normalize_number(value))
+                        value = to_number(value) if decimal is None else parse_number(self.normalize_number(value))
                     except ValueError:
                         if value in _NANS:
                             return None
-            elif given is not float and given is not int and given is not bool:
-                if kind == CATEGORY and given in _READ_AS_TEXT:
-                    return _typed_name(value, texts, numbers)
+            elif value_type is not float and value_type is not int and value_type is not bool:
+                if kind == CATEGORY and value_type in _TEXT_CATEGORY_TYPES:
+                    return _decode_category(value, texts, numbers)
                 value = to_plain_value(value)
-                if is_null(value) or (texts and isinstance(value, date) and not texts.isdisjoint(_written(value))):
+                if is_null(value) or (texts and isinstance(value, date) and not texts.isdisjoint(_format_moment(value))):
                     return None
             if type(value) is float and value != value:
                 return None
             if numbers and type(value) in (float, int) and value in numbers:
                 return None
-            return _name_text(value) if kind == CATEGORY else value
+            return _to_category(value) if kind == CATEGORY else value
 
-        def read_date(value: Any, reads: Callable[[str], float] = parse_number) -> Any:  # noqa: ARG001
-            if (value := read(value)) is None:
+        def parse_date(value: Any, to_number: Callable[[str], float] = parse_number) -> Any:  # noqa: ARG001
+            if (value := parse_value(value)) is None:
                 return None
             try:
-                if form is None and type(value) is str and value[4:5] == "-" and value.isascii():  # the usual one, faster
+                # A shortcut for the most common format.
+                if date_format is None and type(value) is str and value[4:5] == "-" and value.isascii():
                     return datetime_to_seconds(datetime.fromisoformat(value))
             except ValueError:
                 pass
             try:
-                seconds = to_seconds(value, form)
+                seconds = to_seconds(value, date_format)
             except (ValueError, TypeError, OverflowError):
                 return value
             return None if seconds != seconds else seconds
 
-        def drop(value: Any, reads: Callable[[str], float] = parse_number) -> None:  # noqa: ARG001
+        def drop_value(value: Any, to_number: Callable[[str], float] = parse_number) -> None:  # noqa: ARG001
             return None
 
-        return {DROP: drop, DATE: read_date}.get(kind, read)
+        return {DROP: drop_value, DATE: parse_date}.get(kind, parse_value)
 
     def parse_iso_dates(self, name: Hashable, texts: Iterable[str]) -> np.ndarray | None:
-        """Return dates in ISO 8601 that are all written alike, as `parse_row` reads each; None if one is not."""
+        """Parse the texts of an ISO 8601 date column to seconds, float64; None if the texts have different or other formats."""
         if self.get_kind(name) != DATE or self.get_date_format(name) is not None:
             return None
         texts = list(texts)
         seconds = parse_iso_seconds(texts)
-        return seconds if seconds is None or self._marks[0].isdisjoint(texts) else None
+        return seconds if seconds is None or self._markers[0].isdisjoint(texts) else None
 
     def parse_column(self, name: Hashable, values: Values) -> Values:
-        """Return the values of a column that is not dropped, each as in `parse_row`."""
-        kind, _, own = self._kinds.get(name, self._other)
+        """Parse the values of a column that is not dropped, each as in `parse_row`."""
+        kind, _, column_markers = self._kinds.get(name, self._other)
         if kind == DATE and isinstance(values, list):
             types = set(map(type, values))
             if types == {str} and (seconds := self.parse_iso_dates(name, values)) is not None:
@@ -237,41 +241,41 @@ class TableParser:
             kind == NUMBER
             or (kind == DATE and values.dtype.kind == "f" and not (np.abs(to_float_prefix(values)[0]) >= LEAST_EPOCH).any())
         ):
-            marks = (self._marks if own is None else _marks_of(own))[1]
-            if not marks or values.dtype == bool:
+            _, number_markers = self._markers if column_markers is None else _split_markers(column_markers)
+            if not number_markers or values.dtype == bool:
                 return values
-            missing = np.isin(values, list(marks))
+            missing = np.isin(values, list(number_markers))
             if values.dtype.kind == "f" or not missing.any():
                 return np.where(missing, np.nan, values) if missing.any() else values
-            return [None if mark else value for mark, value in zip(missing.tolist(), values.tolist(), strict=True)]
-        read = self.get_value_parser(name)
+            return [None if is_missing else value for is_missing, value in zip(missing.tolist(), values.tolist(), strict=True)]
+        parse_value = self.get_value_parser(name)
 
-        def read_or_leave(value: Any) -> Any:
+        def parse_or_keep(value: Any) -> Any:
             try:
-                return read(value)
-            except ValueError:  # of a signalling NaN: the row is refused for it by itself
+                return parse_value(value)
+            except ValueError:  # a signalling NaN: its row is refused later, when it is processed singly
                 return value
 
-        return list(map(read_or_leave, values.tolist() if isinstance(values, np.ndarray) else values))
+        return list(map(parse_or_keep, values.tolist() if isinstance(values, np.ndarray) else values))
 
     def parse_table(self, table: Table) -> Table:
-        """Return a table with all columns that are not dropped, read."""
-        kept = [place for place, name in enumerate(table.names) if self.get_kind(name) != DROP]
-        columns = [self.parse_column(table.names[place], table.columns[place]) for place in kept]
+        """Return a table with parsed columns and labels, without the dropped columns."""
+        positions = [position for position, name in enumerate(table.names) if self.get_kind(name) != DROP]
+        columns = [self.parse_column(table.names[position], table.columns[position]) for position in positions]
         y = None if table.y is None else [self.parse_label(y) for y in table.y]
-        return replace(table, names=tuple(table.names[place] for place in kept), columns=columns, y=y)
+        return replace(table, names=tuple(table.names[position] for position in positions), columns=columns, y=y)
 
     def has_plain_numbers(self, name: Hashable) -> bool:
-        """Whether the texts of a column are numbers as programs write them."""
+        """Return whether the texts of a column are numbers that ``float`` parses, without thousands separators or currencies."""
         return self.get_kind(name) == NUMBER and self.decimal is None
 
     def normalize_number(self, text: str) -> str:
-        """Return a number in text as Python writes it.
+        """Convert a number that is formatted for people to the notation of Python.
 
         Raises
         ------
         ValueError
-            It is not a number, or has another decimal mark.
+            The text is not a number with the parser's decimal mark.
 
         Examples
         --------
@@ -280,21 +284,21 @@ class TableParser:
         >>> TableParser(decimal=",").normalize_number("0.512")
         Traceback (most recent call last):
             ...
-        ValueError: '0.512' is no number with the decimal mark ','
+        ValueError: '0.512' is not a number with the decimal mark ','
         """
         if self.decimal is None:
             return text
         stripped = text.strip()
         if ")" in stripped and (negative := _IN_PARENTHESES.fullmatch(stripped)) is not None:
             stripped = f"-{negative[1]}{negative[2]}"
-        match = _WRITTEN[self.decimal].fullmatch(stripped)
-        sign, inner, digits, after = ("", "", "", "") if match is None else match.groups("")
-        if match is None or len(signs := sign + inner + after) > 1:
-            raise ValueError(f"{text!r} is no number with the decimal mark {self.decimal!r}")
-        return "-" * (signs not in ("", "+")) + digits.translate(_PLAIN[self.decimal])
+        match = _FORMATTED_NUMBERS[self.decimal].fullmatch(stripped)
+        sign_before, sign_inside, digits, sign_after = ("", "", "", "") if match is None else match.groups("")
+        if match is None or len(signs := sign_before + sign_inside + sign_after) > 1:
+            raise ValueError(f"{text!r} is not a number with the decimal mark {self.decimal!r}")
+        return "-" * (signs not in ("", "+")) + digits.translate(_TRANSLATIONS[self.decimal])
 
     def parse_label(self, y: Any) -> Any:
-        """Return a label as a number is written in this table, or None if it is one of the marks for no value.
+        """Parse a label: None for missing-value markers, Python notation for formatted numbers; other labels are unchanged.
 
         Examples
         --------
@@ -302,12 +306,12 @@ class TableParser:
         >>> [parser.parse_label(y) for y in ("NA", -999.0, "-999,0", "spam", "1.209,28", "3 %", 1)]
         [None, None, None, 'spam', '1209.28', '3 %', 1]
         """
-        texts, numbers = self._marks
+        texts, numbers = self._markers
         if isinstance(y, str):
             if y.strip() in texts:
                 return None
             with contextlib.suppress(ValueError):
-                if _DIGITS.fullmatch(y.strip()):  # a name such as "EUR 3" stays one
+                if _DIGITS.fullmatch(y.strip()):  # with a currency or a unit, such as "EUR 3", it remains a class label
                     y = self.normalize_number(y)
                 if numbers and parse_number(y) in numbers:
                     return None
@@ -316,29 +320,31 @@ class TableParser:
         return None if is_number and y in numbers else y
 
 
-def _marks_of(texts: Iterable[str]) -> tuple[set[str], set[float]]:
-    marks, numbers = set(texts), set()
-    for text in marks:
+def _split_markers(texts: Iterable[str]) -> tuple[set[str], set[float]]:
+    """Return missing-value markers as texts, and those that are numbers also as floats."""
+    markers, numbers = set(texts), set()
+    for text in markers:
         with contextlib.suppress(ValueError):
             numbers.add(parse_number(text))
-    return marks, numbers
+    return markers, numbers
 
 
-def _typed_name(value: bytes | Decimal, texts: set[str], numbers: set[float]) -> str | None:
-    """Return the text of a value that is typed, and is a name; None if it is one of some marks."""
+def _decode_category(value: bytes | Decimal, texts: set[str], numbers: set[float]) -> str | None:
+    """Return bytes or a decimal as the name of a category; None if it is empty or one of the missing-value markers."""
     text = value.decode(errors="replace").strip() if isinstance(value, bytes) else str(value)
-    absent = not text or text in texts or is_null(value)
-    if isinstance(value, Decimal) and not absent:
-        absent = float(value) in numbers
-    return None if absent else text
+    is_missing = not text or text in texts or is_null(value)
+    if isinstance(value, Decimal) and not is_missing:
+        is_missing = float(value) in numbers
+    return None if is_missing else text
 
 
-def _written(moment: date) -> tuple[str, str]:
+def _format_moment(moment: date) -> tuple[str, str]:
+    """Return the texts that a missing-value marker may use for a date: with a time at midnight, and without it."""
     return str(moment), str(moment).removesuffix(" 00:00:00")
 
 
 def to_plain_value(value: Any) -> Any:
-    """Return a number of numpy or the decimal module as one of Python, a duration in seconds, and other values as they are."""
+    """Convert NumPy scalars and decimals to Python numbers, and durations to seconds; other values are unchanged."""
     if isinstance(value, np.number | np.bool_):
         value = value.item()
     if isinstance(value, timedelta):
@@ -346,7 +352,8 @@ def to_plain_value(value: Any) -> Any:
     return float(value) if isinstance(value, Decimal) else value
 
 
-def _name_text(value: Any) -> str:
+def _to_category(value: Any) -> str:
+    """Return a value as the name of a category, so that equal values have one name in all file formats."""
     if isinstance(value, str):
         return str(value)
     if isinstance(value, bool):
@@ -357,12 +364,12 @@ def _name_text(value: Any) -> str:
 
 
 def validate_names(parameter: str, names: Names) -> list[str]:
-    """Return one name or several as a list; ValueError if one is not text, or comes twice."""
+    """Return one name or several as a list; raise ValueError if one is not text, or is repeated."""
     if not isinstance(names, Iterable):
         raise ValueError(f"{parameter} must be a text or a list of texts, not {names!r}")
     names = [names] if isinstance(names, str) else list(names)
-    if wrong := [name for name in names if not isinstance(name, str)]:
-        raise ValueError(f"{parameter} must be names of columns, not {wrong[0]!r}" if parameter != "missing" else _NOT_TEXT)
+    if invalid := [name for name in names if not isinstance(name, str)]:
+        raise ValueError(f"{parameter} must be names of columns, not {invalid[0]!r}" if parameter != "missing" else _NOT_TEXT)
     if len(set(names)) < len(names):
         raise ValueError(f"{parameter} has {next(name for name in names if names.count(name) > 1)!r} more than once")
     return names

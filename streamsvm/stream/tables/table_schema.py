@@ -1,4 +1,4 @@
-"""How a table is read: as options, on a command line and in Python, and as a first look has found it, for people and a model."""
+"""The schema of a table, inferred or set by the user, and the options that read the table, as flags or as Python arguments."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from streamsvm.stream.tables.table_parser import TableParser
 
 PARSER_OPTIONS = ("columns", "missing", "decimal")
 TEXT_OPTIONS = ("delimiter", "encoding")
-#: The options that each format can be read with; a URL has none, because messages name their fields and have their encoding.
+#: Options that apply to each file format. Topics have none: the codec of the messages defines fields and encoding.
 OPTIONS_BY_FORMAT: dict[str, tuple[str, ...]] = {
     "csv": (*PARSER_OPTIONS, *TEXT_OPTIONS),
     "jsonl": (*PARSER_OPTIONS, "encoding"),
@@ -23,25 +23,27 @@ OPTIONS_BY_FORMAT: dict[str, tuple[str, ...]] = {
 
 
 class TableOptions(NamedTuple):
-    """How a table is read, for those who read it."""
+    """The options of a table, split by who uses them."""
 
     source: dict[str, Any]
     """Options of `open_source`."""
     encoder: dict[str, Any]
-    """Parameters of `TableEncoder`; empty where no encoder is needed."""
+    """Parameters of `TableEncoder`; empty if no encoder is needed."""
     columns: Mapping[str, str]
-    """The kind of each column that was named."""
+    """The kind of each named column."""
 
 
 def resolve_table_options(options: Mapping[str, Any], text_format: str | None) -> TableOptions:
-    """Return how a table of a format, None for a URL and rows in Python, is read; ValueError if an option is invalid."""
+    """Split the options of a table by who uses them; raise ValueError if one is invalid.
+
+    ``text_format`` is the format of the file; None for topics and rows in Python.
+    """
     columns = TableParser(**{name: value for name, value in options.items() if name in PARSER_OPTIONS}).columns
     if OTHER_COLUMNS in columns and set(columns.values()) == {DROP}:
         raise ValueError(f"columns {format_columns(columns)}: all columns are dropped, and nothing is left to learn from")
     encoder = {name: value for name, value in options.items() if name not in TEXT_OPTIONS}
-    if (
-        text_format == "csv" and set(columns.values()) == {NUMBER} and encoder.keys() == {"columns"}
-    ):  # CSV is read so without options
+    has_only_numbers = set(columns.values()) == {NUMBER} and encoder.keys() == {"columns"}
+    if text_format == "csv" and has_only_numbers:  # the default for CSV
         encoder = {}
     source = {
         name: options[name]
@@ -52,70 +54,71 @@ def resolve_table_options(options: Mapping[str, Any], text_format: str | None) -
 
 
 def format_flags(options: Mapping[str, Any]) -> str:
-    """Return options as they stand on a command line.
+    """Format options as command-line flags.
 
     >>> format_flags({"missing": ["NA", "?"], "columns": {"id": "drop", "since": "date=%d.%m.%Y", "to": "date"}})
     "--columns id:drop,since:date=%d.%m.%Y,to:date --missing 'NA,?'"
     """
     parts = []
-    for name, value in _as_arguments(options).items():
+    for name, value in _format_kinds(options).items():
         text = join_names(value) if isinstance(value, list) else str(value)
-        between = "=" if text.startswith("-") else " "
-        parts.append(f"--{name.replace('_', '-')}{between}{shlex.quote(text)}")
+        separator = "=" if text.startswith("-") else " "
+        parts.append(f"--{name.replace('_', '-')}{separator}{shlex.quote(text)}")
     return " ".join(parts)
 
 
 def format_arguments(options: Mapping[str, Any]) -> str:
-    """Return options as they stand in a call in Python.
+    """Format options as keyword arguments of a Python call.
 
     >>> format_arguments({"missing": ["NA", "?"], "columns": {"id": "drop", "since": "date=%d.%m.%Y", "to": "date"}})
     "columns='id:drop,since:date=%d.%m.%Y,to:date', missing=['NA', '?']"
     """
-    return ", ".join(f"{name}={value!r}" for name, value in _as_arguments(options).items())
+    return ", ".join(f"{name}={value!r}" for name, value in _format_kinds(options).items())
 
 
-def _as_arguments(options: Mapping[str, Any]) -> dict[str, Any]:
+def _format_kinds(options: Mapping[str, Any]) -> dict[str, Any]:
+    """Return options with the column kinds, if there are any, as text and first."""
     columns = format_columns(options.get("columns", {}))
     return ({"columns": columns} if columns else {}) | {name: value for name, value in options.items() if name != "columns"}
 
 
-_LONGEST_NAME = 40  # characters
-_MOST_COLUMNS = 40
+_MAX_NAME_LENGTH = 40  # characters of a column name that are shown
+_MAX_SHOWN_COLUMNS = 40
 
 
 class ColumnSchema(NamedTuple):
-    """A column of a table."""
+    """A column of a `TableSchema`."""
 
     name: str
     kind: str
     """``number``, ``category``, ``date``, ``dropped``, ``label`` or ``target``."""
     values: str
-    """Some of its values."""
+    """Some of its values, or their range, as text."""
     note: str = ""
-    """The thing that is odd about it."""
+    """Remark on anything unusual."""
     alternative: Mapping[str, Any] | None = None
-    """Options for the other reading that the note mentions."""
+    """Options for the other interpretation that the note mentions."""
 
 
 class TableSchema:
-    """How a table is read: what kind each of its columns is, and the options that say so.
+    """The schema of a table: the kind of each column, and the options that read it.
 
-    `streamsvm.table_model` makes it and the model: ``print(model.schema)``.
+    `streamsvm.table_model` infers it, and stores it in the model: ``print(model.schema)``.
 
     Parameters
     ----------
     name
         Name of the table.
     n_rows
-        The number of rows that were looked at.
+        Number of rows from which it was inferred.
     label
-        Name of the column with the labels or targets. None if rows come with them.
+        Name of the column with the labels or targets. None if they come beside the rows.
     regression
         Whether the label is a number to predict.
     columns
         The columns.
     options
-        How they are read, as options of a source and an encoder.
+        Options of the source and the encoder that read the table.
 
     Examples
     --------
@@ -150,27 +153,29 @@ class TableSchema:
         self.options: dict[str, Any] = dict(options)
 
     def __repr__(self) -> str:
-        said = format_arguments(self.options)
-        return f"TableSchema(label={self.label!r}{', regression=True' * self.regression}{said and f', {said}'})"
+        arguments = format_arguments(self.options)
+        return f"TableSchema(label={self.label!r}{', regression=True' * self.regression}{arguments and f', {arguments}'})"
 
     def __str__(self) -> str:
-        said = ", ".join(filter(None, ("regression=True" * self.regression, format_arguments(self.options))))
-        return format_schema(self.name, self.n_rows, self.columns, format_arguments) + (f"\nread with {said}" if said else "")
+        arguments = ", ".join(filter(None, ("regression=True" * self.regression, format_arguments(self.options))))
+        return format_schema(self.name, self.n_rows, self.columns, format_arguments) + (
+            f"\nread with {arguments}" if arguments else ""
+        )
 
     @property
     def source_options(self) -> dict[str, Any]:
-        """Options of `streamsvm.stream.open_source` for a CSV file like this table; other formats have no ``delimiter``."""
+        """Options of `streamsvm.stream.open_source` for a CSV file with this table. Other formats do not take ``delimiter``."""
         return resolve_table_options(self.options, "csv").source
 
     @property
     def encoder_options(self) -> dict[str, Any]:
-        """Parameters of a `TableEncoder`."""
+        """Parameters of a `TableEncoder` for this table."""
         return resolve_table_options(self.options, None).encoder
 
     def with_options(self, **options: Any) -> TableSchema:
-        """Return another reading, with other options: ``columns``, ``missing``, ``decimal`` and others of `table_model`.
+        """Return a changed schema, with other values of ``columns``, ``missing``, ``decimal`` or other options of `table_model`.
 
-        ``columns`` is about the columns that it names, such as ``"id:number,zip:category"``; the others stay as they are.
+        ``columns``, such as ``"id:number,zip:category"``, only changes the columns that it names.
 
         Raises
         ------
@@ -195,28 +200,30 @@ _SHOWN_KINDS = {"drop": "dropped", "category": "category", "date": "date", "numb
 
 
 def apply_kinds(columns: Sequence[ColumnSchema], options: Mapping[str, Any]) -> list[ColumnSchema]:
-    """Return columns with the kinds that options give them."""
-    named = options.get("columns", {})
+    """Return columns with the kinds that options set; a label or target stays one."""
+    kinds = options.get("columns", {})
     changed = []
     for column in columns:
-        text = named.get(column.name, named.get(OTHER_COLUMNS))
-        is_fixed = text is None or column.kind in ("label", "target")
-        changed.append(column if is_fixed else column._replace(kind=_SHOWN_KINDS[text.partition("=")[0]]))
+        kind = kinds.get(column.name, kinds.get(OTHER_COLUMNS))
+        is_fixed = kind is None or column.kind in ("label", "target")
+        changed.append(column if is_fixed else column._replace(kind=_SHOWN_KINDS[kind.partition("=")[0]]))
     return changed
 
 
-def format_schema(name: str, n_rows: int, columns: Sequence[ColumnSchema], written: Callable[[Mapping[str, Any]], str]) -> str:
-    """Return the table that is shown; ``written`` says options as their reader would write them."""
+def format_schema(
+    name: str, n_rows: int, columns: Sequence[ColumnSchema], format_options: Callable[[Mapping[str, Any]], str]
+) -> str:
+    """Format a schema as a table for the user; ``format_options`` formats alternative options as flags or as arguments."""
     lines = [f"first look at {name}" + (f", {n_rows:,} rows" if n_rows > 1 else "")]
     rows = [("column", "kind", "values", "")]
-    for column in columns[:_MOST_COLUMNS]:
-        note = column.note + (f" ({written(column.alternative)})" if column.alternative else "")
-        rows.append((shorten(column.name, _LONGEST_NAME), column.kind, column.values, note))
+    for column in columns[:_MAX_SHOWN_COLUMNS]:
+        note = column.note + (f" ({format_options(column.alternative)})" if column.alternative else "")
+        rows.append((shorten(column.name, _MAX_NAME_LENGTH), column.kind, column.values, note))
     widths = [max(len(row[i]) for row in rows) for i in range(3)]
     for *cells, note in rows:
         padded = "  ".join(cell.ljust(width) for cell, width in zip(cells, widths, strict=True))
         lines.append(f"  {padded}  {note}".rstrip())
-    if len(columns) > _MOST_COLUMNS:
-        kinds = Counter(column.kind for column in columns[_MOST_COLUMNS:])
+    if len(columns) > _MAX_SHOWN_COLUMNS:
+        kinds = Counter(column.kind for column in columns[_MAX_SHOWN_COLUMNS:])
         lines.append("  and " + ", ".join(f"{count} of {kind}" for kind, count in kinds.items()))
     return "\n".join(lines)

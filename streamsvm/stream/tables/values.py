@@ -1,4 +1,4 @@
-"""Values of cells: numbers in text, dates and times as seconds, and the format that a date has."""
+"""Parses single values of tables: numbers in text, dates and times, date formats, and objects within rows of JSON."""
 
 from __future__ import annotations
 
@@ -18,40 +18,39 @@ _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 _NAIVE_EPOCH = datetime(1970, 1, 1)
 _SECOND = timedelta(seconds=1)
 
-#: The length in seconds of each cycle that a date can be placed in; a year is the mean one of the calendar.
+#: Length of each cycle in seconds; a year has the mean length of the calendar's years.
 CYCLES = {"day": 86_400.0, "week": 604_800.0, "year": 31_556_952.0}
 
-#: Formats of numbers: the units since 1970, with how many make a second, and the least size that means each of them if none is
-#: named (1973 in that unit; in the unit before it, the year 5138).
+#: Units of numeric times since 1970: the number of units in a second, and the smallest absolute value for which the unit is
+#: assumed if none is given (the year 1973 in this unit; in the next larger unit, it would be the year 5138).
 UNITS = {"s": (1.0, 0.0), "ms": (1e3, 1e11), "us": (1e6, 1e14), "ns": (1e9, 1e17)}
 
-LEAST_EPOCH = UNITS["ms"][1]  # a float that is smaller is in seconds
+LEAST_EPOCH = UNITS["ms"][1]  # smaller floats are seconds
 
-_LAST_YEARS = 5e10  # seconds since 1970 for which there are dates
-_DIGITS = 8  # of a day such as 20240131
-_YEARS, _DAYS = (1900, 2100), (19_000_101, 21_001_231)  # of a number that is a year, or a day such as 20240131
+_MAX_DATE_SECONDS = 5e10  # seconds since 1970 that are formatted as dates
+_N_DAY_DIGITS = 8  # as in 20240131
+_YEAR_RANGE, _DAY_RANGE = (1900, 2100), (19_000_101, 21_001_231)  # whole numbers that are years, and days such as 20240131
 
 
 def parse_number(text: str) -> float:
-    """Return the number that a text is.
+    """Parse a number in text; raise ValueError if it is not one.
 
-    This is stricter than Python's float: digits are ASCII, without underscores between them. Raises ValueError for
-    other texts.
+    Unlike Python's ``float``, it accepts neither underscores nor digits outside ASCII.
 
     >>> parse_number(" 1e3 "), parse_number("-.5")
     (1000.0, -0.5)
     >>> parse_number("2020_01")
     Traceback (most recent call last):
         ...
-    ValueError: '2020_01' is no number
+    ValueError: '2020_01' is not a number
     """
     if "_" in text or not text.isascii():
-        raise ValueError(f"{text!r} is no number")
+        raise ValueError(f"{text!r} is not a number")
     return float(text)
 
 
 def normalize_label(y: Any) -> Any:
-    """Return a typed label as all formats have it: a text without blanks around it, whether it comes as text or as bytes.
+    """Convert a typed label to the form it has in text formats: decoded from bytes, without blanks around, decimals as numbers.
 
     >>> normalize_label("yes "), normalize_label(b"yes"), normalize_label(1)
     ('yes', 'yes', 1)
@@ -64,61 +63,62 @@ def normalize_label(y: Any) -> Any:
     return y.strip() if isinstance(y, str) else y
 
 
-#: Objects within objects.
-DEEPEST = 16
+#: Maximum depth of nested objects in a row.
+MAX_DEPTH = 16
 
 
 def flatten_row(row: Mapping[str, Any], label: str | None = None, dropped: Iterable[str] = ()) -> dict[str, Any]:
-    """Return a row with the values of objects within it as columns of their own, named by their path.
+    """Flatten nested objects of a row: their values become columns named by their path, such as ``after.a``.
 
-    What is in a list stays there. The column ``label`` stays as it is, though it were an object: a label may not become features.
-    ``dropped`` are columns, or paths, that are left out with all that is in them. A ValueError says that two values have one
-    path, or objects lie more than 16 deep.
+    Lists are not flattened, nor is the value of ``label``, so that no part of a label becomes a feature. ``dropped`` are columns
+    or paths to omit, with all values within them. Raises ValueError if two values have one path, or objects are nested more than
+    16 deep.
 
     >>> flatten_row({"op": "c", "after": {"a": 1, "at": {"x": 2}}, "before": {"a": 0}}, "y", ["before"])
     {'op': 'c', 'after.a': 1, 'after.at.x': 2}
     """
     flat: dict[str, Any] = {}
-    left_out = set(dropped)
+    dropped_paths = set(dropped)
 
-    def add(values: Mapping[str, Any], path: str, depth: int) -> None:
+    def add_values(values: Mapping[str, Any], prefix: str, depth: int) -> None:
         for name, value in values.items():
-            here = path + name
-            if here in left_out and here != label:
+            path = prefix + name
+            if path in dropped_paths and path != label:
                 continue
-            if isinstance(value, Mapping) and here != label:
-                if depth == DEEPEST:
-                    raise ValueError(f"objects within objects, more than {DEEPEST} deep")
-                add(value, f"{here}.", depth + 1)
-            elif here in flat:
-                raise ValueError(f"two values have the path {here!r}")
+            if isinstance(value, Mapping) and path != label:
+                if depth == MAX_DEPTH:
+                    raise ValueError(f"objects within objects, more than {MAX_DEPTH} deep")
+                add_values(value, f"{path}.", depth + 1)
+            elif path in flat:
+                raise ValueError(f"two values have the path {path!r}")
             else:
-                flat[here] = value
+                flat[path] = value
 
-    add(row, "", 1)
+    add_values(row, "", 1)
     return flat
 
 
 def get_nested_value(row: Mapping[str, Any], path: str) -> Any:
-    """Return the value or object at a path, as `flatten_row` names it; None if the row has none.
+    """Return the value or object at a path as in `flatten_row`; None if the row does not have it.
 
     >>> get_nested_value({"op": "c", "after": {"a": 1, "at": {"x": 2}}}, "after.at.x")
     2
     """
     if (value := row.get(path)) is not None:
         return value
-    for end in (i for i, letter in enumerate(path) if letter == "."):
-        if isinstance(inner := row.get(path[:end]), Mapping) and (value := get_nested_value(inner, path[end + 1 :])) is not None:
+    for dot in (i for i, letter in enumerate(path) if letter == "."):
+        inner = row.get(path[:dot])
+        if isinstance(inner, Mapping) and (value := get_nested_value(inner, path[dot + 1 :])) is not None:
             return value
     return None
 
 
 def to_seconds(value: Any, form: str | None = None) -> float:
-    """Return a date or time as seconds since 1970, in UTC if it names no time zone. Raises ValueError for other values.
+    """Convert a date or time to seconds since 1970, in UTC unless it has a time zone; raise ValueError for other values.
 
-    ``form`` is the format of text, as in `datetime.datetime.strptime`; or of numbers, the unit ``"s"``, ``"ms"``, ``"us"`` or
-    ``"ns"``. None: text is ISO 8601, and the size of a number tells its unit; a whole number may also be a year (2024) or a day
-    (20240131). A float of fewer than 1e11 is in seconds already, whatever the format: what this function returns stays as it is.
+    ``form`` is the format of text, as in `datetime.datetime.strptime`, or the unit of numbers: ``"s"``, ``"ms"``, ``"us"`` or
+    ``"ns"``. None: text is ISO 8601, and the unit of a number is inferred from its size; a whole number may also be a year (2024)
+    or a day (20240131). A float below 1e11 is in seconds regardless of the format, so that results are not converted again.
 
     >>> to_seconds("1970-01-02"), to_seconds("1970-01-01T01:00+01:00"), to_seconds("02.01.1970 00:30", "%d.%m.%Y %H:%M")
     (86400.0, 0.0, 88200.0)
@@ -128,41 +128,41 @@ def to_seconds(value: Any, form: str | None = None) -> float:
     True
     """
     if isinstance(value, str):
-        value = _in_text(value, form)
+        value = _parse_time_text(value, form)
     elif isinstance(value, date) and not isinstance(value, datetime):
         value = datetime(value.year, value.month, value.day, tzinfo=UTC)
     if isinstance(value, datetime):
         return datetime_to_seconds(value)
     is_whole = isinstance(value, int) and not isinstance(value, bool)
-    if is_whole and form is None and _YEARS[0] <= value <= _YEARS[1]:
+    if is_whole and form is None and _YEAR_RANGE[0] <= value <= _YEAR_RANGE[1]:
         return to_seconds(date(value, 1, 1))
-    if is_whole and form is None and _DAYS[0] <= value <= _DAYS[1]:
+    if is_whole and form is None and _DAY_RANGE[0] <= value <= _DAY_RANGE[1]:
         return to_seconds(datetime.strptime(str(value), "%Y%m%d"))
-    since = float(value)
-    unit = form if is_whole and form in UNITS else guess_epoch_unit(since)
-    return since / UNITS[unit][0]
+    number = float(value)
+    unit = form if is_whole and form in UNITS else guess_epoch_unit(number)
+    return number / UNITS[unit][0]
 
 
 def datetime_to_seconds(moment: datetime) -> float:
-    """Return a moment as seconds since 1970, in UTC if it names no time zone."""
+    """Convert a datetime to seconds since 1970, in UTC unless it has a time zone."""
     return (moment - (_EPOCH if moment.tzinfo is not None else _NAIVE_EPOCH)) / _SECOND
 
 
-def format_date(since: float) -> str:
-    """Return seconds since 1970 as the date that they are, as people read it.
+def format_date(seconds: float) -> str:
+    """Format seconds since 1970 as a date, with a time unless it is midnight; as a number if there is no such date.
 
     >>> format_date(86400.0), format_date(5400.5), format_date(1e300)
     ('1970-01-02', '1970-01-01 01:30:00', '1e+300')
     """
-    if not abs(since) < _LAST_YEARS:
-        return f"{since:g}"
-    return (datetime(1970, 1, 1) + timedelta(seconds=int(since))).isoformat(" ").removesuffix(" 00:00:00")
+    if not abs(seconds) < _MAX_DATE_SECONDS:
+        return f"{seconds:g}"
+    return (datetime(1970, 1, 1) + timedelta(seconds=int(seconds))).isoformat(" ").removesuffix(" 00:00:00")
 
 
 def parse_iso_seconds(texts: Sequence[str]) -> np.ndarray | None:
-    """Return dates that are all written alike, YYYY-MM-DD with HH:MM or HH:MM:SS or without, as `to_seconds` does each, float64.
+    """Parse texts that all have the same format, YYYY-MM-DD with HH:MM or HH:MM:SS or without, to seconds since 1970, float64.
 
-    None where one is written otherwise.
+    Returns None if a text has another format. Results are those of `to_seconds`.
 
     >>> parse_iso_seconds(["1970-01-02 00:00", "1970-01-01 01:00"])
     array([86400.,  3600.])
@@ -172,14 +172,12 @@ def parse_iso_seconds(texts: Sequence[str]) -> np.ndarray | None:
         return None
     data = text.encode()
     letters = np.frombuffer(data, np.uint8).reshape(len(texts), size)
-    marks = [place for place in _ISO_MARKS if place < size]
-    digits = np.delete(letters, marks, axis=1)
+    separators = [position for position in _ISO_SEPARATORS if position < size]
+    digits = np.delete(letters, separators, axis=1)
     if not ((digits >= _ZERO) & (digits <= _NINE)).all():
         return None
-    if (
-        not all(np.isin(letters[:, place], _ISO_MARKS[place]).all() for place in marks)
-        or (digits[:, :4] == _ZERO).all(axis=1).any()
-    ):
+    has_separators = all(np.isin(letters[:, position], _ISO_SEPARATORS[position]).all() for position in separators)
+    if not has_separators or (digits[:, :4] == _ZERO).all(axis=1).any():
         return None
     try:
         return np.frombuffer(data, f"S{size}").astype("datetime64[s]").astype(np.int64).astype(np.float64)
@@ -187,54 +185,55 @@ def parse_iso_seconds(texts: Sequence[str]) -> np.ndarray | None:
         return None
 
 
-_ISO_SIZES = (10, 16, 19)
-_ISO_MARKS = {4: (ord("-"),), 7: (ord("-"),), 10: (ord(" "), ord("T")), 13: (ord(":"),), 16: (ord(":"),)}
+_ISO_SIZES = (10, 16, 19)  # characters
+_ISO_SEPARATORS = {4: (ord("-"),), 7: (ord("-"),), 10: (ord(" "), ord("T")), 13: (ord(":"),), 16: (ord(":"),)}
 _ZERO, _NINE = ord("0"), ord("9")
 
 
-def _in_text(text: str, form: str | None) -> datetime | int | float:
+def _parse_time_text(text: str, form: str | None) -> datetime | int | float:
+    """Parse the text of a time: a date in the format, or a number."""
     if form not in UNITS:
         try:
             return parse_datetime(text, form)
         except ValueError:
             if form is not None:
                 raise
-    since = parse_number(text)
-    return int(since) if since.is_integer() else since
+    number = parse_number(text)
+    return int(number) if number.is_integer() else number
 
 
 def guess_epoch_unit(value: float) -> str:
-    """Return the unit that the size of a number since 1970 tells.
+    """Return the probable unit of a numeric time since 1970, judged by its size.
 
     >>> guess_epoch_unit(1_700_000_000), guess_epoch_unit(1_700_000_000_000)
     ('s', 'ms')
     """
-    return next(unit for unit, (_, least) in reversed(UNITS.items()) if not abs(value) < least)
+    return next(unit for unit, (_, minimum) in reversed(UNITS.items()) if not abs(value) < minimum)
 
 
 def parse_datetime(text: str, form: str | None = None) -> datetime:
-    """Return the date in a text, in the formats that `to_seconds` reads; ValueError for other texts.
+    """Parse a date or time in text, in a format as in `to_seconds`; raise ValueError for other texts.
 
-    The name of a zone in brackets after its offset says nothing more, 24:00 is the end of a day, and of nanoseconds the last
-    three digits are left out.
+    The name of a time zone in brackets after an offset is ignored, 24:00 is the end of a day, and nanoseconds are cut to
+    microseconds.
 
     >>> parse_datetime("31.12.2024", "%d.%m.%Y"), parse_datetime("2024-12-30T24:00")
     (datetime.datetime(2024, 12, 31, 0, 0), datetime.datetime(2024, 12, 31, 0, 0))
     """
-    if text[-1:] in _CLOSING and not (form or "").endswith(_CLOSING):
+    if text[-1:] in _CLOSING_BRACKETS and not (form or "").endswith(_CLOSING_BRACKETS):
         text = _NAMED_OFFSET.sub(r"\1", text)
     try:
         return _parse_date(text, form)
     except ValueError:
-        midnight, fine = _MIDNIGHT.search(text), _NANOSECONDS.search(text)
+        midnight, nanoseconds = _MIDNIGHT.search(text), _NANOSECONDS.search(text)
         if midnight is not None:
             return _parse_date(f"{text[: midnight.start()]}00{text[midnight.start() + 2 :]}", form) + timedelta(days=1)
-        if fine is None or "%f" not in (form or ""):
+        if nanoseconds is None or "%f" not in (form or ""):
             raise
-        return _parse_date(text[: fine.start()] + text[fine.end() :], form)
+        return _parse_date(text[: nanoseconds.start()] + text[nanoseconds.end() :], form)
 
 
-_CLOSING = ("]", ")")
+_CLOSING_BRACKETS = ("]", ")")
 _NAMED_OFFSET = re.compile(r"([+-]\d\d:?\d\d|Z)\s?(?:\[[^\[\]]+\]|\([^()]+\))$")
 _MIDNIGHT = re.compile(r"(?<![\d:.])24(?=(?::00){1,2}(?:[.,]0+)?(?![\d:.,]))")
 _NANOSECONDS = re.compile(r"(?<=\.\d{6})\d{1,3}(?!\d)")
@@ -242,14 +241,15 @@ _NANOSECONDS = re.compile(r"(?<=\.\d{6})\d{1,3}(?!\d)")
 
 def _parse_date(text: str, form: str | None) -> datetime:
     if form is None:
-        if not text.isascii() or (text.replace(".", "").isdigit() and len(text) != _DIGITS):  # Python takes some epochs for dates
+        # Python would parse some numeric times as dates.
+        if not text.isascii() or (text.replace(".", "").isdigit() and len(text) != _N_DAY_DIGITS):
             raise ValueError(f"{text!r} is not ISO 8601")
         return datetime.fromisoformat(text)
     return datetime.strptime(text, form)
 
 
 def is_date(value: Any, form: str | None) -> bool:
-    """Whether a text is a date in a format."""
+    """Return whether a text is a date in a format, as in `to_seconds`."""
     try:
         to_seconds(value, form) if form in UNITS else parse_datetime(value, form)
     except (ValueError, TypeError, OverflowError):
@@ -265,14 +265,14 @@ _TOKEN = re.compile(
     r"|(?P<clock>(?<!\d)\d{1,2}:\d\d(?P<S>:\d\d)?(?P<f>(?<=:\d\d:\d\d)[.,]\d{1,9})?)(?!\d)|(?P<p>(?<![A-Za-z])[AaPp][Mm]\b)"
     r"|(?P<z>(?<=[\dTC ])[+-]\d\d:?\d\d\b)|(?P<Y>(?<!\d)\d{4}(?!\d))|(?P<n>(?<!\d)\d{1,2}(?!\d))"
 )
-_BETWEEN = re.compile(r"(?:[^A-Za-z\d%]|\bUTC\b|\bGMT\b|Z$|(?<=\d)T(?=\d)|\bat\b|\bde\b)*")
+_SEPARATOR = re.compile(r"(?:[^A-Za-z\d%]|\bUTC\b|\bGMT\b|Z$|(?<=\d)T(?=\d)|\bat\b|\bde\b)*")
 _ZONE = re.compile(r"(?<=[\dMm] )(?!UTC\b|GMT\b)[A-Z]{3,5}\b")
-_MACHINES = (
-    *("%Y:%m:%d %H:%M:%S", "%Y-%m-%d-%H.%M.%S.%f", "%Y-%m-%d-%H.%M.%S"),  # of cameras and of DB2
-    *("%d-%b-%y %I.%M.%S.%f %p", "%d-%b-%y %I.%M.%S %p", "%d-%b-%y %I.%M.%S.%f %p %z", "%d-%b-%y %H.%M.%S.%f"),  # of Oracle
+_SYSTEM_FORMATS = (
+    *("%Y:%m:%d %H:%M:%S", "%Y-%m-%d-%H.%M.%S.%f", "%Y-%m-%d-%H.%M.%S"),  # cameras, DB2
+    *("%d-%b-%y %I.%M.%S.%f %p", "%d-%b-%y %I.%M.%S %p", "%d-%b-%y %I.%M.%S.%f %p %z", "%d-%b-%y %H.%M.%S.%f"),  # Oracle
 )
-_LONGEST = 64  # characters of a date
-_ORDERS = {
+_MAX_DATE_LENGTH = 64  # characters
+_FIELD_ORDERS = {  # by the sequence of fields (n: one or two digits, M: name of a month), the possible formats
     ("Y", "n", "n"): ("Ymd",),
     ("n", "n", "Y"): ("dmY", "mdY"),
     ("n", "n", "n"): ("dmy", "mdy", "ymd"),
@@ -287,7 +287,7 @@ _ORDERS = {
 
 
 def find_date_formats(texts: Sequence[str]) -> list[str | None]:
-    """Return the formats in which all texts are dates: None for ISO 8601 alone, several where day and month cannot be told.
+    """Return the formats that fit all texts: only None for ISO 8601, several if day and month are indistinguishable.
 
     >>> find_date_formats(["2024-03-01T12:00"])
     [None]
@@ -300,45 +300,47 @@ def find_date_formats(texts: Sequence[str]) -> list[str | None]:
         return []
     if all(is_date(text, None) for text in texts):
         return [None]
-    formats = [form for form in _guessed_formats(texts[0].strip()) if all(is_date(text.strip(), form) for text in texts)]
-    return [form for form in formats if "%B" not in form or form.replace("%B", "%b") not in formats]  # of May alone
+    formats = [form for form in _guess_date_formats(texts[0].strip()) if all(is_date(text.strip(), form) for text in texts)]
+    # May is both a short and a long name: of two formats that differ only in this, the short one is kept.
+    return [form for form in formats if "%B" not in form or form.replace("%B", "%b") not in formats]
 
 
-def _guessed_formats(text: str) -> Iterable[str]:
-    """The formats that a text may have, in the order of their likelihood."""
+def _guess_date_formats(text: str) -> Iterable[str]:
+    """Yield the date formats that a text may have, the most likely ones first."""
     text = _NAMED_OFFSET.sub(r"\1", text)
-    if len(text) > _LONGEST:
+    if len(text) > _MAX_DATE_LENGTH:
         return
-    yield from (form for form in _MACHINES if is_date(text, form))
-    parts: list[str] = []  # text between tokens, and tokens, in turns
-    end, half_days = 0, False
+    yield from (form for form in _SYSTEM_FORMATS if is_date(text, form))
+    parts: list[str] = []  # alternately the text between tokens, and the kind of a token
+    position, has_am_pm = 0, False
     for token in _TOKEN.finditer(text):
         kind = token.lastgroup or ""
         kind = "clock" if kind in ("S", "f") else kind
-        parts += [text[end : token.start()], kind if kind != "clock" else _clock_format(token)]
-        half_days = half_days or kind == "p"
-        end = token.end()
-    parts.append(text[end:])
+        parts += [text[position : token.start()], kind if kind != "clock" else _make_clock_format(token)]
+        has_am_pm = has_am_pm or kind == "p"
+        position = token.end()
+    parts.append(text[position:])
     zone = _ZONE.search(text)
-    named = "" if zone is None else zone[0]
-    if not all(_BETWEEN.fullmatch(between.replace(f" {named}", "", 1) if named else between) for between in parts[::2]):
+    zone_name = "" if zone is None else zone[0]
+    separators = (text.replace(f" {zone_name}", "", 1) if zone_name else text for text in parts[::2])
+    if not all(map(_SEPARATOR.fullmatch, separators)):
         return
     tokens = parts[1::2]
-    places = [i for i, kind in enumerate(tokens) if kind in ("Y", "n", "b", "B")]
-    order = tuple("M" if tokens[i] in "bB" else tokens[i] for i in places)
-    for letters in _ORDERS.get(order, ()):
+    positions = [i for i, kind in enumerate(tokens) if kind in ("Y", "n", "b", "B")]
+    order = tuple("M" if tokens[i] in "bB" else tokens[i] for i in positions)
+    for letters in _FIELD_ORDERS.get(order, ()):
         kinds = list(tokens)
-        for i, letter in zip(places, letters, strict=True):
+        for i, letter in zip(positions, letters, strict=True):
             kinds[i] = tokens[i] if letter == "M" else letter
-        forms = [f"%{kind}" if len(kind) == 1 else kind.replace("%H", "%I") if half_days else kind for kind in kinds]
-        form = "".join(between + form for between, form in zip(parts[::2], [*forms, ""], strict=True))
+        forms = [f"%{kind}" if len(kind) == 1 else kind.replace("%H", "%I") if has_am_pm else kind for kind in kinds]
+        form = "".join(separator + form for separator, form in zip(parts[::2], [*forms, ""], strict=True))
         yield form
-        if "may" in text.lower():  # which is short and long
+        if "may" in text.lower():  # both a short and a long name
             yield form.replace("%b", "%B")
 
 
 def find_zone_names(texts: Iterable[str]) -> list[str]:
-    """Return the names of time zones, but UTC, that stand in texts which are dates but for them.
+    """Return the names of time zones, except UTC and GMT, in texts that are dates otherwise; empty if the texts are not dates.
 
     >>> find_zone_names(["2024-03-30 12:00 CET", "2024-03-31 12:00 CEST"]), find_zone_names(["5 ABC"])
     (['CEST', 'CET'], [])
@@ -351,15 +353,13 @@ def find_zone_names(texts: Iterable[str]) -> list[str]:
     return sorted(names) if names and find_date_formats(texts_without_zone) else []
 
 
-def _clock_format(token: re.Match[str]) -> str:
+def _make_clock_format(token: re.Match[str]) -> str:
     fraction = token["f"]
     return "%H:%M" + ":%S" * (token["S"] is not None) + (fraction[0] + "%f" if fraction else "")
 
 
 def encode_cycle(time: float, cycle: str) -> tuple[float, float]:
-    """Return sine and cosine of a time's place in a cycle.
-
-    With both, the end of a cycle is near its beginning.
+    """Encode a time's phase in a cycle as sine and cosine, so that the end of a cycle is near its beginning.
 
     >>> [round(part, 2) for part in encode_cycle(3 * 3600.0, "day")]
     [0.71, 0.71]

@@ -50,7 +50,7 @@ def test_dates(value, form, seconds):
 
 
 INVALID_COLUMNS = {
-    "a:drop,a:category": "a stands there twice",
+    "a:drop,a:category": "a is named twice",
     "a:categorical": "a:categorical cannot be read",
     **dict.fromkeys(["*:number", "*:drop,a:number"], "all other columns"),
 }
@@ -60,7 +60,7 @@ INVALID_KINDS = [
     ({"a": None}, "None is not"),
     *((columns, "columns must be a text or a mapping") for columns in (None, 3, ["a:category"])),
 ]
-INVALID_KINDS += [({1: "drop"}, "texts for names, not 1"), ({"*": "date"}, "all other columns")]
+INVALID_KINDS += [({1: "drop"}, "names of columns must be str, not 1"), ({"*": "date"}, "all other columns")]
 OUT_OF_RANGE = {"when_missing": "median", "cycles": "month", "max_values": -1, "buckets": 0, "scaler": "minmax"}
 OUT_OF_RANGE["max_columns"] = 1.5
 
