@@ -431,11 +431,11 @@ class _Cells:
             ):
                 columns.append(dates)
             elif cell in self._texts:
-                columns.append(self._texts[cell].of(texts_of(cell), odd))
+                columns.append(self._texts[cell].parse_texts(texts_of(cell), odd))
             else:
                 numbers = X[:, self._columns[cell]]
                 columns.append(source._parser.parse_column(source._names[cell], numbers) if source._reads else numbers)
-        y = self._label.of(texts_of(source._at), odd) if source._at >= 0 else None
+        y = self._label.parse_texts(texts_of(source._at), odd) if source._at >= 0 else None
         names = tuple(source._names[cell] for cell in self._features)
         kept = [
             [self._text_of(text) or None for text in texts_of(source._names.index(name))] for name in source.passthrough_names

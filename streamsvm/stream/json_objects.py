@@ -77,7 +77,7 @@ class JSONObjects:
                     looks -= 1
                     if self._add_columns(self._fields_of(rows.row)):
                         break
-                if odd.are_many(rows.i):
+                if odd.add_and_check_limit(rows.i):
                     return None
                 rows.leave_out()
             else:
@@ -142,13 +142,13 @@ class JSONObjects:
             names.append(name)
             if (texts := self._columns[name]) is not None:
                 dates = None if self._parser is None else self._parser.parse_iso_dates(name, rows.inner_texts(name))
-                columns.append(texts.of(rows.texts(name), odd) if dates is None else dates)
+                columns.append(texts.parse_texts(rows.texts(name), odd) if dates is None else dates)
                 continue
             values = rows.typed(name) if exact else rows.numbers(name)
             columns.append(values if self._parser is None else self._parser.parse_column(name, values))
         if self._names.skipped:
             rows.check_letters(odd)
-        y = [None] * len(rows) if self._label is None else self._labels.of(rows.texts(self._label), odd)
+        y = [None] * len(rows) if self._label is None else self._labels.parse_texts(rows.texts(self._label), odd)
         return Table(tuple(names), columns, y, None, odd.rows)
 
 

@@ -358,11 +358,11 @@ class LIBSVMSource(TextSource):
         i, rows = 0, np.frombuffer(data, np.uint8)
         while (i := read_pairs(rows, begins, ends, i, columns, X, X.view(np.uint64), labels)) < n:
             X[i], labels[i] = np.nan, 0
-            if odd.are_many(i):
+            if odd.add_and_check_limit(i):
                 return None
             i += 1
         texts = [data[begin:end] for begin, end in labels.tolist()]
-        return Table(tuple(names), list(X.T), _LIBSVM_LABELS.of(texts, odd), None, odd.rows)
+        return Table(tuple(names), list(X.T), _LIBSVM_LABELS.parse_texts(texts, odd), None, odd.rows)
 
     def _parse_line(self, line: str) -> Row:
         if (row := parse_libsvm_line(line)) is None:

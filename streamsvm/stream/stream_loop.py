@@ -34,7 +34,7 @@ from streamsvm.stream.rows import (
 )
 from streamsvm.stream.scores.base import ProbabilityColumns, ScoreError
 from streamsvm.stream.scores.score_set import ScoreSet
-from streamsvm.stream.tables.chunk import MIN_ROWS_TOGETHER, BadRow, Chunk, WeightedLabel, process_rows
+from streamsvm.stream.tables.chunk import MIN_BATCH_ROWS, BadRow, Chunk, WeightedLabel, process_rows
 from streamsvm.stream.tables.table_parser import Names
 
 #: A river metric, or the name of one.
@@ -213,7 +213,7 @@ class StreamLoop(ResumableRun):
             return 0
         batch = next_batch(chunk, start, stop, self._pipeline, self._learns, self._knows_label, self._regression)
         n = 0 if batch is None else len(batch.X)
-        if batch is None or n < MIN_ROWS_TOGETHER:
+        if batch is None or n < MIN_BATCH_ROWS:
             for i in range(start, start + n):
                 self._process_row(chunk, i)
             return n

@@ -1,4 +1,4 @@
-"""Rows of a stream that were read together: as columns, and as rows where somebody needs them."""
+"""Chunks of a stream: rows that were read together, available as a table of columns and as single rows."""
 
 from __future__ import annotations
 
@@ -13,22 +13,22 @@ import numpy as np
 
 
 def is_null(value: Any) -> bool:
-    """Whether a value is a NaN, or what else frames have in empty cells: NaT, or the NA of pandas."""
+    """Return whether a value is null as in frames: NaN, NaT, or the NA of pandas. None is not."""
     try:
         return bool(value != value)
-    except (TypeError, ValueError, ArithmeticError):  # of pandas' NA, which is neither equal nor unequal; of an array; of sNaN
+    except (TypeError, ValueError, ArithmeticError):  # raised by NA, arrays and signalling NaN
         return type(value).__name__ == "NAType"
 
 
 class Row(NamedTuple):
-    """One row of a stream: its features, and its label, or None if it has none."""
+    """One row of a stream: its features, and its label; None if it is unlabelled."""
 
     x: dict[Hashable, Any]
     y: Any = None
 
 
 class WeightedLabel(NamedTuple):
-    """A label with the weight of its row, in the place of the label."""
+    """A label with the weight of its row; it takes the place of the label in a `Row`."""
 
     y: Any
     w: float
@@ -36,40 +36,40 @@ class WeightedLabel(NamedTuple):
 
 @final
 class BadRow(NamedTuple):
-    """A row that its source cannot read, although it can read the next one."""
+    """A row that its source cannot parse; the next one can still be read."""
 
     place: str
-    """The stream, and the line, offset or number of the row in it."""
+    """Where the row is, for messages: the stream, and the line, offset or row number in it."""
     raw: bytes | None
-    """The bytes of the row; None if the stream has none."""
+    """The bytes of the row; None if the source does not have them."""
     reason: str
+    """Why it cannot be parsed."""
 
 
 class Message(NamedTuple):
-    """The facts that the prediction of a topic's row keeps of the row's message, if it goes to a topic too."""
+    """Key, timestamp and headers of a Kafka message, which are passed on to the message with its row's prediction."""
 
     key: bytes | None
-    """None if the message has none."""
     timestamp: int | None
-    """Milliseconds since 1970; None if the message has no time."""
+    """Milliseconds since 1970."""
     headers: list[tuple[str, bytes]]
 
     @property
     def size(self) -> int:
-        """Number of bytes of key and headers, with 16 more for each header."""
+        """Bytes of key and headers, including 16 of overhead for each header."""
         return len(self.key or b"") + sum(len(name.encode()) + len(value) + 16 for name, value in self.headers)
 
 
 @final
 @dataclass(frozen=True, slots=True)
 class MessageColumns(Sequence[Message]):
-    """Key, time and headers that predictions keep of the messages of their rows, in columns."""
+    """A sequence of `Message`, stored as columns."""
 
     keys: Sequence[bytes | None]
     timestamps: Sequence[int | None]
     headers: Sequence[list[tuple[str, bytes]]]
     largest: int
-    """No message has a larger `size`."""
+    """An upper bound of the `size` of each message."""
 
     def __len__(self) -> int:
         return len(self.keys)
@@ -84,14 +84,14 @@ class MessageColumns(Sequence[Message]):
         return Message(self.keys[i], self.timestamps[i], self.headers[i])
 
 
-#: The values of a column: numbers [n] of any width, in which NaN is missing; or n objects, in which None is missing.
+#: The values of a column: a numeric array [n] of any width, with NaN for missing; or a list of n objects, with None for missing.
 Values = np.ndarray | list[Any]
 
 
 @final
 @dataclass(frozen=True, slots=True)
 class Table:
-    """Rows in columns.
+    """Rows as columns, with their labels and weights.
 
     Examples
     --------
@@ -105,19 +105,19 @@ class Table:
     columns: list[Values]
     """The values of each column."""
     y: list[Any] | None = None
-    """The n labels, in which None means that the row has none. None if no row has a label."""
+    """The n labels, with None for unlabelled rows. None if no row has a label."""
     weights: np.ndarray | None = None
-    """The weight of each row, float64 [n]; None if they have none."""
+    """The weight of each row, float64 [n]; None if rows have no weights."""
     unparsed_rows: Sequence[int] = field(default=())
-    """The numbers of the rows that are not in the columns, ascending: they must be read one by one."""
+    """Ascending indices of the rows that are not in the columns, and must be read singly."""
     rows_with_nulls: Sequence[int] = field(default=())
-    """The numbers of the rows that have a value which is None or NaN, and not just none: learners refuse these."""
+    """Indices of the rows with an explicit None or NaN, which learners refuse, unlike a missing feature."""
 
     def __len__(self) -> int:
         return len(self.columns[0]) if self.columns else len(self.y or ())
 
     def row(self, i: int) -> Row:
-        """Return row number ``i``, without the values that are missing."""
+        """Return row ``i``, without its missing values."""
         x = {}
         for name, values in zip(self.names, self.columns, strict=True):
             value = values[i].item() if isinstance(values, np.ndarray) else values[i]
@@ -127,41 +127,42 @@ class Table:
         return Row(x, y if self.weights is None or y is None else WeightedLabel(y, float(self.weights[i])))
 
     def get_column(self, name: Hashable) -> Values | None:
-        """Return the values of a column; None if the table does not have it."""
+        """Return the values of a column; None if there is no such column."""
         return self.columns[self.names.index(name)] if name in self.names else None
 
     def drop_columns(self, names: Iterable[Hashable]) -> Table:
-        """Return the rows without some columns."""
-        left_out = set(names)
-        if left_out.isdisjoint(self.names):
+        """Return the table without some columns."""
+        dropped = set(names)
+        if dropped.isdisjoint(self.names):
             return self
-        kept = [place for place, name in enumerate(self.names) if name not in left_out]
-        return replace(self, names=tuple(self.names[place] for place in kept), columns=[self.columns[place] for place in kept])
+        positions = [position for position, name in enumerate(self.names) if name not in dropped]
+        columns = [self.columns[position] for position in positions]
+        return replace(self, names=tuple(self.names[position] for position in positions), columns=columns)
 
     @classmethod
     def from_rows(cls, rows: Sequence[Row | BadRow]) -> Table | None:
-        """Return rows as a table; None if they have more columns than it would be worth."""
+        """Convert rows to a table; return None if most of its cells would be empty."""
         n = len(rows)
-        odd = [i for i, row in enumerate(rows) if type(row) is BadRow or not isinstance(row[0], Mapping)]
-        readable = [Row({}) if i in set(odd) else row for i, row in enumerate(rows)] if odd else rows
-        xs: list[Any] = [row[0] for row in readable]
+        unparsed_rows = [i for i, row in enumerate(rows) if type(row) is BadRow or not isinstance(row[0], Mapping)]
+        parsed_rows = [Row({}) if i in set(unparsed_rows) else row for i, row in enumerate(rows)] if unparsed_rows else rows
+        xs: list[Any] = [row[0] for row in parsed_rows]
         names = dict.fromkeys(name for x in xs for name in x)
-        cells = sum(map(len, xs))
-        if n * len(names) > _SPARSE * cells + _FEW_CELLS:
+        n_values = sum(map(len, xs))
+        if n * len(names) > _MAX_CELLS_PER_VALUE * n_values + _MAX_EXTRA_CELLS:
             return None
         columns: list[Any] = [[x.get(name) for x in xs] for name in names]
-        absent = n * len(names) - cells
-        blank = (
+        n_missing = n * len(names) - n_values
+        rows_with_nulls = (
             [i for i, x in enumerate(xs) if any(value is None or _is_nan(value) for value in x.values())]
-            if sum(value is None for values in columns for value in values) > absent or any(map(_has_nan, columns))
+            if sum(value is None for values in columns for value in values) > n_missing or any(map(_has_nan, columns))
             else []
         )
-        ys: list[Any] = [row[1] for row in readable]
+        ys: list[Any] = [row[1] for row in parsed_rows]
         weights = None
         if any(type(y) is WeightedLabel for y in ys):
             weights = np.array([y.w if type(y) is WeightedLabel else 1.0 for y in ys])
             ys = [y.y if type(y) is WeightedLabel else y for y in ys]
-        return cls(tuple(names), columns, ys, weights, odd, blank)
+        return cls(tuple(names), columns, ys, weights, unparsed_rows, rows_with_nulls)
 
 
 def _has_nan(values: list[Any]) -> bool:
@@ -172,44 +173,47 @@ def _is_nan(value: Any) -> bool:
     return isinstance(value, float | np.floating) and bool(value != value)
 
 
-_SPARSE, _FEW_CELLS = 8, 4096  # a table may have this many times the cells of its rows, plus a constant
+_MAX_CELLS_PER_VALUE, _MAX_EXTRA_CELLS = 8, 4096  # cells of a table: at most this many per value of its rows, plus a constant
 
 
-class _Change(NamedTuple):
+class _ChunkChange(NamedTuple):
+    """A change of the rows of a chunk: the functions that change a row and a table, and the columns that these need."""
+
     row: Callable[[Row], Row]
     table: Callable[[Table], Table]
     names: frozenset[Hashable]
 
 
 class Chunk:
-    """Rows that a source has read together.
+    """Rows that a source has read together, available singly and as a `Table`.
 
-    A subclass reads its rows lazily: it overrides `read_row` and `parse_table`, and whatever else its rows have.
+    A subclass can parse its rows lazily: it overrides `read_row` and `parse_table`, and other methods if needed.
 
     Parameters
     ----------
     rows
-        The rows, or a `Table` of them. The one is made of the other when it is needed.
+        The rows, or a `Table` of them. The other form is made when it is needed.
     place
-        Function that returns the stream, and the line, offset or number of a row in it, for messages, by its number in the chunk.
+        Function that returns where a row is, for messages: the stream, and the line, offset or row number in it. Its argument is
+        the index of the row in the chunk.
     raw
-        Function that returns the bytes of a row, which go into its dead letter. None: there are none.
+        Function that returns the bytes of a row, for its dead letter. None: there are no bytes.
     passthrough_names
         Features that are copied into predictions: the ``passthrough_names`` of the source.
     passthrough_columns
         The values that are copied into predictions, if they are not among the features: a sequence of n values for each field.
     messages
-        Key, time and headers of each row. None: the rows are no messages.
+        Key, timestamp and headers of each row. None: the rows are not from Kafka.
     """
 
     _rows: Sequence[Row | BadRow] | None = None
     _passthrough_columns: Sequence[Sequence[Any]] | None = None
     _message_columns: MessageColumns | None = None
-    _has_table: bool = False  # also when there can be none
+    _has_table: bool = False  # whether `_table` is final, which may be None
     _table: Table | None = None
-    _changes: tuple[_Change, ...] = ()
-    _before: Table | None = None  # the table to which the changes were made,
-    _changed: Table | None = None  # and the one with them
+    _changes: tuple[_ChunkChange, ...] = ()
+    _unchanged_table: Table | None = None  # the table to which the changes were applied last,
+    _changed_table: Table | None = None  # and their result
 
     def __init__(
         self,
@@ -233,7 +237,7 @@ class Chunk:
         return self._n
 
     def row(self, i: int) -> Row | BadRow:
-        """Return row number ``i``."""
+        """Return row ``i``, or the `BadRow` that says why it cannot be read."""
         row = self.read_row(i)
         for change in self._changes:
             if type(row) is BadRow:
@@ -245,31 +249,31 @@ class Chunk:
         return row
 
     def table(self, known: Sequence[Hashable]) -> Table | None:
-        """Return all rows in columns; None if they are rows only.
+        """Return all rows as a table; None if they can only be read singly.
 
-        ``known`` are the features that the model knows, if it takes numbers alone: a format without a header looks for these.
+        ``known`` are the features of a model that takes only numbers: formats without a header look for these. Empty: all.
         """
         if not self._changes:
             return self.read_table(known)
         names = [*known, *(name for change in self._changes for name in change.names)] if known else known
         if (table := self.read_table(names)) is None:
             return None
-        if table is not self._before:
-            self._before = table
+        if table is not self._unchanged_table:
+            self._unchanged_table = table
             for change in self._changes:
                 table = change.table(table)
-            self._changed = table
-        return self._changed
+            self._changed_table = table
+        return self._changed_table
 
     def read_row(self, i: int) -> Row | BadRow:
-        """Read row number ``i``, before any change."""
+        """Read row ``i``, without the changes of `with_change`."""
         if self._rows is not None:
             return self._rows[i]
         table: Any = self._table
         return table.row(i)
 
     def read_table(self, known: Sequence[Hashable]) -> Table | None:
-        """Read all rows in columns, before any change; as `table`."""
+        """Read all rows as a table, without the changes of `with_change`; otherwise as `table`."""
         if self._has_table:
             return self._table
         self._has_table = True
@@ -282,84 +286,90 @@ class Chunk:
         return self._table
 
     def parse_table(self, known: Sequence[Hashable]) -> Table | None:  # noqa: ARG002
-        """Parse all rows in one call, if the format can; None where many of them have to be read one by one."""
+        """Parse all rows in one call; return None if the format cannot, or if many rows have to be parsed singly."""
         return None
 
     def place(self, i: int) -> str:
-        """Return the stream, and the line, offset or number of row number ``i`` in it, for messages."""
+        """Return where row ``i`` is, for messages: the stream, and the line, offset or row number in it."""
         return self._place(i)
 
     def raw(self, i: int) -> bytes | None:
-        """Return the bytes of row number ``i``, which go into its dead letter; None if there are none."""
+        """Return the bytes of row ``i``, for its dead letter; None if the source does not have them."""
         return None if self._raw is None else self._raw(i)
 
     def passthrough_columns(self, first: int, end: int) -> list[Sequence[Any]]:
-        """Return the columns that `Source.request_passthrough` asked for, of rows ``first`` to ``end - 1``: one list for each."""
+        """Return the requested passthrough columns of rows ``first`` to ``end - 1`` (see `Source.request_passthrough`)."""
         if self._passthrough_columns is not None:
             return [values[first:end] for values in self._passthrough_columns]
         rows = [self.read_row(i)[0] for i in range(first, end)]
         return [[x.get(name) if isinstance(x, Mapping) else None for x in rows] for name in self._passthrough_names]
 
     def messages(self, first: int, end: int) -> MessageColumns | None:
-        """Return the messages of the rows ``first`` to ``end - 1``; None if the stream has none."""
+        """Return the messages of rows ``first`` to ``end - 1``; None if the rows are not from Kafka."""
         return None if self._message_columns is None else self._message_columns[first:end]
 
     def get_key_and_time(self, i: int) -> tuple[str | bytes | None, float | None]:  # noqa: ARG002
-        """Return the key of the message of row number ``i``, and its time in seconds since 1970; None where it is missing."""
+        """Return the key of row ``i``'s message, and its time in seconds since 1970; each is None if it is missing."""
         return None, None
 
-    def with_change(self, row: Callable[[Row], Row], table: Callable[[Table], Table], names: Iterable[Hashable] = ()) -> Self:
-        """Return the chunk with a change to its rows, and the same change to its table.
+    def with_change(
+        self,
+        change_row: Callable[[Row], Row],
+        change_table: Callable[[Table], Table],
+        names: Iterable[Hashable] = (),
+    ) -> Self:
+        """Return the chunk with changed rows; both functions make the same change, one to a row and one to the table.
 
-        A ValueError of ``row`` refuses the row. ``names`` are columns that a table must have for the change, whether the model
-        knows them or not.
+        If ``change_row`` raises ValueError, the row is refused. ``names`` are the columns that the change needs, even if the
+        model does not know them.
         """
-        made = copy.copy(self)
-        made._changes, made._before = (*self._changes, _Change(row, table, frozenset(names))), None
-        return made
+        changed = copy.copy(self)
+        changed._changes = (*self._changes, _ChunkChange(change_row, change_table, frozenset(names)))
+        changed._unchanged_table = None
+        return changed
 
 
 def drop_columns(chunk: Chunk, names: Iterable[Hashable]) -> Chunk:
-    """Return a chunk without some columns, which are no features."""
-    left_out = frozenset(names)
+    """Return a chunk without some columns."""
+    dropped = frozenset(names)
 
     def change_row(row: Row) -> Row:
         x, y = row
-        return Row({name: value for name, value in x.items() if name not in left_out}, y) if isinstance(x, Mapping) else row
+        return Row({name: value for name, value in x.items() if name not in dropped}, y) if isinstance(x, Mapping) else row
 
-    return chunk.with_change(change_row, lambda table: table.drop_columns(left_out), left_out)
+    return chunk.with_change(change_row, lambda table: table.drop_columns(dropped), dropped)
 
 
-#: Fewer rows are taken one by one: a call for several costs more.
-MIN_ROWS_TOGETHER = 8
-_ROWS_AFTER_ONE = 32  # rows that are tried together after one that was taken alone
+#: Minimum number of rows in a batch: processing fewer rows singly is faster.
+MIN_BATCH_ROWS = 8
+_ROWS_AFTER_SINGLE = 32  # rows of the first batch after a row that was processed singly
 
 
 def process_rows(
-    begin: int, end: int, most: int, take_many: Callable[[int, int], int], take_one: Callable[[int], object]
+    start: int, stop: int, max_rows: int, process_batch: Callable[[int, int], int], process_one: Callable[[int], object]
 ) -> None:
-    """Take the rows from ``begin`` to before ``end`` in their order: up to ``most`` in one call, the others one by one.
+    """Process the rows from ``start`` to ``stop - 1`` in order: in batches of up to ``max_rows``, and singly where needed.
 
-    ``take_many(first, stop)`` takes rows from the first one on, up to one that must be taken alone, and returns their number.
-    If it returns -1, it has taken none, and is called again for half of them.
+    ``process_batch(first, end)`` processes rows from ``first`` on, up to one that must be processed singly, and returns their
+    number. If it returns -1, it has processed none, and is called again for half of them.
     """
-    size = most
-    while begin < end:
-        stop = min(begin + size, end)
-        taken = take_many(begin, stop) if stop - begin >= MIN_ROWS_TOGETHER else 0
-        if taken < 0:
-            size = (stop - begin) // 2
+    size = max_rows
+    while start < stop:
+        end = min(start + size, stop)
+        n_processed = process_batch(start, end) if end - start >= MIN_BATCH_ROWS else 0
+        if n_processed < 0:
+            size = (end - start) // 2
             continue
-        begin += taken
-        # A row that had to be taken alone is often followed by others: few rows are tried after it.
-        size = min(4 * size, most) if begin == stop else max(2 * taken, _ROWS_AFTER_ONE)
-        if begin < stop:
-            take_one(begin)
-            begin += 1
+        start += n_processed
+        # Rows that must be processed singly often come in groups: the next batch is small.
+        size = min(4 * size, max_rows) if start == end else max(2 * n_processed, _ROWS_AFTER_SINGLE)
+        if start < end:
+            process_one(start)
+            start += 1
 
 
 def to_float_prefix(values: Values) -> tuple[np.ndarray, int]:
-    """Return the values of a column as float64, NaN if missing, up to the first one that is no number; and how many there are.
+    """Convert the values of a column to float64 (missing: NaN), up to the first that is not a number; also return their count.
 
     >>> to_float_prefix([1, True, None, "two", 3])
     (array([ 1.,  1., nan]), 3)
@@ -371,78 +381,78 @@ def to_float_prefix(values: Values) -> tuple[np.ndarray, int]:
         n = next(i for i, value in enumerate(values) if not isinstance(value, _NUMBERS))
     try:
         return np.array(values[:n], np.float64), n
-    except OverflowError:  # of a whole number
-        n = next(i for i, value in enumerate(values[:n]) if isinstance(value, int) and abs(value) > _LARGEST_WHOLE)
+    except OverflowError:  # a whole number exceeds float64
+        n = next(i for i, value in enumerate(values[:n]) if isinstance(value, int) and abs(value) > _MAX_INTEGER)
         return np.array(values[:n], np.float64), n
 
 
 _NUMBERS = (int, float, np.floating, np.integer, np.bool_, type(None))
-_LARGEST_WHOLE = int(math.ldexp(1.0, 1023))
+_MAX_INTEGER = int(math.ldexp(1.0, 1023))
 
 
-_MOST_TEXTS, _LONG = 4096, 256  # that are remembered, and bytes of one that is not
-_FEW = 32  # that may all be new, and come again
-_ODD_SHARE, _FEW_ODD = 8, 16  # one in 8 rows may be odd, and 16 more
+_MAX_CACHED_TEXTS, _MAX_CACHED_BYTES = 4096, 256  # texts in a cache; bytes of a text in it
+_MIN_DISTINCT_TEXTS = 32  # a chunk with fewer new texts is always cached
+_ROWS_PER_UNPARSED, _EXTRA_UNPARSED = 8, 16  # limit of unparsed rows: one in 8 rows, and 16 more
 
 
 class UnparsedRows:
-    """The numbers of rows that were not read, in their order."""
+    """Collects the indices of rows that a parser of many rows left out, up to a limit."""
 
     def __init__(self, n: int) -> None:
-        self._most = n // _ODD_SHARE + _FEW_ODD
+        self._limit = n // _ROWS_PER_UNPARSED + _EXTRA_UNPARSED
         self._rows: set[int] = set()
 
     def add(self, row: int) -> None:
-        """Add a row."""
+        """Add the index of a row."""
         self._rows.add(row)
 
-    def are_many(self, row: int) -> bool:
-        """Add a row, and return whether there are too many now: then all rows are better read one by one."""
+    def add_and_check_limit(self, row: int) -> bool:
+        """Add the index of a row; return whether the limit is exceeded, so that it is faster to parse all rows singly."""
         self._rows.add(row)
-        return len(self._rows) > self._most
+        return len(self._rows) > self._limit
 
     @property
     def rows(self) -> list[int]:
-        """The rows."""
+        """The indices in ascending order."""
         return sorted(self._rows)
 
 
 class CachedTextParser:
-    """Reads the values of texts, and caches them.
+    """Parses lists of texts with many repetitions, and caches the parsed values.
 
-    ``read`` returns the value of a text. Where it raises a ValueError, the row is odd.
+    ``parse`` converts one text; if it raises ValueError, the row of the text is unparsed.
     """
 
-    def __init__(self, read: Callable[[Any], Any]) -> None:
-        self._read = read
+    def __init__(self, parse: Callable[[Any], Any]) -> None:
+        self._parse = parse
         self._cache: dict[Any, Any] = {}
 
-    def of(self, texts: list[Any], odd: UnparsedRows) -> list[Any]:
-        """Return the value of each text, None of an odd row."""
+    def parse_texts(self, texts: list[Any], unparsed_rows: UnparsedRows) -> list[Any]:
+        """Return the value of each text, in order; None for those that cannot be parsed, which are added to ``unparsed_rows``."""
         cache = self._cache
         new = set(texts) - cache.keys()
         if not new:
             return list(map(cache.__getitem__, texts))
-        if len(new) > max(len(texts) // 2, _FEW):  # they will hardly come again
+        if len(new) > max(len(texts) // 2, _MIN_DISTINCT_TEXTS):  # they are unlikely to be repeated
             with contextlib.suppress(ValueError):
-                return list(map(self._read, texts))
-        if len(cache) + len(new) > _MOST_TEXTS:
+                return list(map(self._parse, texts))
+        if len(cache) + len(new) > _MAX_CACHED_TEXTS:
             self._cache = cache = {}
             new = set(texts)
         for text in new:
             try:
-                cache[text] = self._read(text)
+                cache[text] = self._parse(text)
             except ValueError:
-                for row in (i for i, other in enumerate(texts) if other == text):
-                    odd.add(row)
+                for row in (i for i, row_text in enumerate(texts) if row_text == text):
+                    unparsed_rows.add(row)
         values = list(map(cache.get, texts))
         for text in new:
-            if len(text) > _LONG:
+            if len(text) > _MAX_CACHED_BYTES:
                 cache.pop(text, None)
         return values
 
 
 def concatenate_rows(rows: Sequence[bytes]) -> tuple[bytes, np.ndarray, np.ndarray]:
-    """Return rows behind each other: their bytes, and int64 [rows] where each begins and ends."""
+    """Concatenate rows; return all bytes, and the offsets at which each row begins and ends, int64 [rows]."""
     ends = np.fromiter(map(len, rows), np.int64, len(rows)).cumsum()
     return b"".join(rows), np.concatenate([[0], ends[:-1]]), ends

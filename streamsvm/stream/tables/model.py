@@ -15,7 +15,7 @@ from river import base, compose
 from streamsvm.core.checks import validate_weight
 from streamsvm.core.frames import to_columns, to_list
 from streamsvm.core.warning import warn
-from streamsvm.stream.tables.chunk import MIN_ROWS_TOGETHER, Table, is_null, process_rows
+from streamsvm.stream.tables.chunk import MIN_BATCH_ROWS, Table, is_null, process_rows
 from streamsvm.stream.tables.table_parser import TableParser
 from streamsvm.stream.tables.table_schema import TableSchema
 from streamsvm.stream.tables.values import format_date, parse_number
@@ -232,7 +232,7 @@ class TableModel(compose.Pipeline):
         encoded = encoder.encode(table, first, first + len(y), w > 0.0, set(last.feature_names), y, w)
         n = len(encoded.X)
         if (
-            n < MIN_ROWS_TOGETHER
+            n < MIN_BATCH_ROWS
             or last.predict_then_learn(encoded.X, encoded.names, y[:n], False, w[:n] if is_weighted else None) is None
         ):
             return 0
