@@ -32,7 +32,7 @@ def values(model, X):
 @pytest.mark.parametrize("kernel", KERNELS, ids=lambda kernel: kernel["kernel"])
 @pytest.mark.parametrize("kind", [CSMOClassifier, CSMORegressor, CSMOOneClass])
 def test_given_values_are_computed_ones(kind, kernel, monkeypatch):
-    monkeypatch.setattr(solver, "_SHRINK_EVERY", 20)
+    monkeypatch.setattr(solver, "_STEPS_BETWEEN_SHRINKS", 20)
     X, y = problem(kind)
     K = naive_batch.kernel_matrix(X, X, **kernel)
     Z = X[::3] + 0.1

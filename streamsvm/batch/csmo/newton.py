@@ -1,7 +1,7 @@
-"""Newton steps: all variables between their bounds at once, by linear equations.
+"""Newton steps of the exact solver: linear equations for all variables between their bounds at once.
 
-Steps along pairs soon find which variables end between their bounds. Where C is large, they then take long: the valley is long,
-but these variables are few, and their equations cost little.
+SMO steps soon find which variables end between their bounds. If C is large, they then converge slowly, although these variables
+are few and their equations can be solved quickly.
 """
 
 from __future__ import annotations
@@ -18,167 +18,172 @@ from streamsvm.batch.csmo.steps import WorkingSet
 from streamsvm.batch.csmo.values import compute_kernel_values
 from streamsvm.core.threads import raise_if_stopped
 
-_MOST = 3000  # variables whose equations are solved
-_MEMORY = 0.2  # of that of the cache, which their matrix may take, too
-_STOPS = 50  # variables that may reach a bound in one Newton step
-_TOGETHER = 32  # of those that may be next
-_SHARE = 0.25  # of the variables between bounds: so many of the others may move, too
-_WORST = 0.5  # of the worst violation, above which one of them does
-_NEAR = 300.0  # times the tolerance, which the gap has to be below
-_ROUNDS = 200  # of steps in float64, at most
-_BLUR = 0.1  # of the tolerance, by which the ridge may blur slopes
-_CUBE, _SQUARE = 1 / 40, 30.0  # operations of steps along pairs that take as long, for each m^3 and m^2 of m variables
-_PATIENCE = 0.25  # of the time of a Newton step, which others take before it is due; doubled each time that it fails
+_MAX_EQUATIONS = 3000
+_MEMORY_SHARE = 0.2  # of the memory for the cache that the matrix of the equations may take in addition
+_MAX_STOPS = 50  # variables that may reach a bound in one Newton step
+_SOLVED_TOGETHER = 32  # columns of the inverse that are solved for at a time, for the variables that may reach a bound next
+_BOUNDED_SHARE = 0.25  # bounded variables that may move, relative to the number of free ones
+_VIOLATION_SHARE = 0.5  # a bounded variable moves only if its violation exceeds this share of the largest one
+_MAX_GAP_FACTOR = 300.0  # Newton steps begin when the gap is below this times the tolerance
+_MAX_EXACT_STEPS = 200
+_RIDGE_SHARE = 0.1  # of the tolerance: the largest error of slopes that the ridge may cause
+# Operations of SMO steps that take as long as a Newton step for m variables, for each m^3 and m^2.
+_OPERATIONS_PER_CUBE, _OPERATIONS_PER_SQUARE = 1 / 40, 30.0
+# A Newton step is due after SMO steps have taken this share of its time; the share doubles each time that it fails.
+_PATIENCE = 0.25
 
 
 class NewtonSteps:
-    """Newton steps among others, where they are worth their time."""
+    """Decides when a Newton step between SMO steps is worth its time, and runs it."""
 
     def __init__(self, tol: float) -> None:
         self._tol, self._patience = tol, _PATIENCE
-        self.spent: float = 0.0  # operations of the steps in between
+        self.spent: float = 0.0  # operations of the SMO steps since the last Newton step
 
     def run_if_due(self, state: SolverState) -> None:
-        """Do a Newton step if it is due after other steps."""
+        """Run a Newton step if enough SMO steps were made since the last one."""
         rises, falls, gap = state.compute_slopes()
-        free = int(np.count_nonzero(rises == falls))
-        wait = self._patience * (_CUBE * free**3 + _SQUARE * free**2)
-        if gap > _NEAR * self._tol or not 2 <= free <= _find_max_equations(state) or self.spent < wait:
+        m = int(np.count_nonzero(rises == falls))
+        cost = self._patience * (_OPERATIONS_PER_CUBE * m**3 + _OPERATIONS_PER_SQUARE * m**2)
+        if gap > _MAX_GAP_FACTOR * self._tol or not 2 <= m <= _find_max_equations(state) or self.spent < cost:
             return
         self.spent = 0.0
-        run_newton_step(state, _BLUR * self._tol, exactly=state.is_float64)
+        run_newton_step(state, _RIDGE_SHARE * self._tol, is_exact=state.is_float64)
         self._patience = _PATIENCE if state.compute_slopes()[2] < 0.5 * gap else 2.0 * self._patience
 
 
 def _find_max_equations(state: SolverState) -> int:
-    """Return of how many variables the equations may be."""
-    return min(_MOST, math.isqrt(int(_MEMORY * state.memory) // 8))
+    """Return the largest number of equations whose matrix fits into the allowed memory."""
+    return min(_MAX_EQUATIONS, math.isqrt(int(_MEMORY_SHARE * state.memory) // 8))
 
 
-def run_newton_step(state: SolverState, blur: float, exactly: bool) -> bool:
-    """Move variables between their bounds, and some others, to the minimum or towards it; return whether that gains anything.
+def run_newton_step(state: SolverState, slope_error: float, is_exact: bool) -> bool:
+    """Run a Newton step on the variables between their bounds and a few others; return whether it lowers the objective.
 
-    Slopes at the minimum are 0 to ``blur``; ``exactly``: gradients take the changes in float64. For m variables, O(m^3), O(m^2)
-    for each that reaches a bound, and O(n m d).
+    The slopes at the solution are 0 up to ``slope_error``. If ``is_exact``, the gradient is updated in float64. O(m^3) for m
+    variables, plus O(m^2) for each that reaches a bound, and O(n m d).
     """
-    a, room = state.working, _find_movable_variables(state)
-    change = _solve_newton_equations(compute_kernel_matrix(state, state.which[room.which]), state, room, blur)
-    gradient, add = a.gradient.copy(), state.add_change_exactly if exactly else state.add_change
-    add(change, state.which[room.which], state.which, gradient)
-    gains = bool(change @ (room.slopes + 0.5 * (gradient - a.gradient)[room.which]) < 0.0)  # else rounding decides the equations
-    if gains:
-        state.working = a._replace(b=_apply_change(a, room, change), gradient=gradient)
-    return gains
+    a, movable = state.working, _find_movable_variables(state)
+    K = compute_kernel_matrix(state, state.which[movable.which])
+    change = _solve_newton_equations(K, state, movable, slope_error)
+    gradient, add_change = a.gradient.copy(), state.add_change_exactly if is_exact else state.add_change
+    add_change(change, state.which[movable.which], state.which, gradient)
+    # The objective may rise if rounding errors dominate the equations.
+    is_better = bool(change @ (movable.slopes + 0.5 * (gradient - a.gradient)[movable.which]) < 0.0)
+    if is_better:
+        state.working = a._replace(b=_apply_change(a, movable, change), gradient=gradient)
+    return is_better
 
 
 def run_exact_steps(state: SolverState, gap: float, tol: float) -> float:
-    """Do Newton steps in float64 alone, where float32 does not suffice, as long as they gain; return the gap then.
+    """Run Newton steps in float64 as long as they lower the objective, and return the gap: for when float32 does not suffice.
 
-    All rows must be in the working set. For m of n variables that move, O(n m d + m^3) a step.
+    All rows must be in the working set. O(n m d + m^3) for each step that moves m of n variables.
     """
-    state.working = state.working._replace(gradient=state.exact_gradient(state.which))
-    for _ in range(_ROUNDS):
+    state.working = state.working._replace(gradient=state.compute_exact_gradient(state.which))
+    for _ in range(_MAX_EXACT_STEPS):
         raise_if_stopped()
         rises, falls, _ = state.compute_slopes()
-        free = np.count_nonzero(rises == falls)
-        if gap <= tol or not 2 <= free <= _find_max_equations(state) or not run_newton_step(state, 0.0, exactly=True):
+        m = np.count_nonzero(rises == falls)
+        if gap <= tol or not 2 <= m <= _find_max_equations(state) or not run_newton_step(state, 0.0, is_exact=True):
             break
         gap = state.compute_slopes()[2]
     return state.check_gap()
 
 
-def _solve_newton_equations(M: np.ndarray, state: SolverState, room: _MovableVariables, blur: float) -> np.ndarray:
-    """Return the changes of the variables that may move, float64 [m]; 0 where there are none. Destroys their kernel matrix M."""
-    M[np.diag_indices(len(M))] += RIDGE * M.diagonal().mean() + blur / state.problem.largest_bound
+def _solve_newton_equations(K: np.ndarray, state: SolverState, movable: _MovableVariables, slope_error: float) -> np.ndarray:
+    """Return the changes of the movable variables, float64 [m]; 0 without a solution. Overwrites their kernel matrix K."""
+    K[np.diag_indices(len(K))] += RIDGE * K.diagonal().mean() + slope_error / state.problem.largest_bound
     try:
-        change = _minimise_model(cho_factor(M.T, lower=True, overwrite_a=True, check_finite=False), room)
+        change = _minimise_model(cho_factor(K.T, lower=True, overwrite_a=True, check_finite=False), movable)
     except LinAlgError:  # the kernel is not positive definite
-        return np.zeros(len(M))
-    return change if np.isfinite(change).all() else np.zeros(len(M))
+        return np.zeros(len(K))
+    return change if np.isfinite(change).all() else np.zeros(len(K))
 
 
-def _apply_change(a: WorkingSet, room: _MovableVariables, change: np.ndarray) -> np.ndarray:
-    """Return the variables after the change, exactly on the bounds and kinks that they reach."""
+def _apply_change(a: WorkingSet, movable: _MovableVariables, change: np.ndarray) -> np.ndarray:
+    """Return all variables after the change, exactly on the bounds and kinks that they reach."""
     b = a.b.copy()
-    b[room.which] += change
-    risen = room.which[(change > 0.0) & (change == room.up)]
-    fallen = room.which[(change < 0.0) & (change == room.down)]
-    b[risen] = np.where(a.b < a.kink, a.kink, a.upper)[risen]
-    b[fallen] = np.where(a.b > a.kink, a.kink, a.lower)[fallen]
+    b[movable.which] += change
+    raised = movable.which[(change > 0.0) & (change == movable.max_change)]
+    lowered = movable.which[(change < 0.0) & (change == movable.min_change)]
+    b[raised] = np.where(a.b < a.kink, a.kink, a.upper)[raised]
+    b[lowered] = np.where(a.b > a.kink, a.kink, a.lower)[lowered]
     return b
 
 
 class _MovableVariables(NamedTuple):
-    """m variables that may move: their places, their slopes float64 [m], and by how much they may change, float64 [m]."""
+    """m variables that a Newton step may move, and how far they are from the next bound or kink. Arrays [m], float64."""
 
-    which: np.ndarray
+    which: np.ndarray  # int64: their positions
     slopes: np.ndarray
-    down: np.ndarray
-    up: np.ndarray
+    min_change: np.ndarray  # at most 0
+    max_change: np.ndarray  # at least 0
 
 
 def _find_movable_variables(state: SolverState) -> _MovableVariables:
-    """Return the variables between their bounds, and those at a bound or kink that violate optimality most."""
+    """Return the free variables, and the variables at a bound or kink that violate optimality most."""
     a, (rises, falls, _) = state.working, state.compute_slopes()
-    free = rises == falls
-    middle, some = float(np.median(rises[free])), int(np.count_nonzero(free))
-    most = min(int(_SHARE * some), _find_max_equations(state) - some)
-    to_rise, to_fall = np.where(free, 0.0, middle - rises), np.where(free, 0.0, falls - middle)
+    is_free = rises == falls
+    middle, n_free = float(np.median(rises[is_free])), int(np.count_nonzero(is_free))
+    n_bounded = min(int(_BOUNDED_SHARE * n_free), _find_max_equations(state) - n_free)
+    to_rise, to_fall = np.where(is_free, 0.0, middle - rises), np.where(is_free, 0.0, falls - middle)
     violation = np.maximum(to_rise, to_fall)
-    least = max(_WORST * violation.max(), np.partition(violation, -most - 1)[-most - 1], 0.0)
-    rising, falling = to_rise > least, to_fall > least
-    which = np.flatnonzero(free | rising | falling)
+    threshold = max(_VIOLATION_SHARE * violation.max(), np.partition(violation, -n_bounded - 1)[-n_bounded - 1], 0.0)
+    rising, falling = to_rise > threshold, to_fall > threshold
+    which = np.flatnonzero(is_free | rising | falling)
     b, kink = a.b[which], a.kink[which]
-    down = np.where(b > kink, kink, a.lower[which]) - b
-    up = np.where(b < kink, kink, a.upper[which]) - b
-    down[rising[which]] = up[falling[which]] = 0.0
-    return _MovableVariables(which, np.where(falling, falls, rises)[which], down, up)
+    min_change = np.where(b > kink, kink, a.lower[which]) - b
+    max_change = np.where(b < kink, kink, a.upper[which]) - b
+    min_change[rising[which]] = max_change[falling[which]] = 0.0
+    return _MovableVariables(which, np.where(falling, falls, rises)[which], min_change, max_change)
 
 
-def _minimise_model(factor: tuple[np.ndarray, bool], room: _MovableVariables) -> np.ndarray:
-    """Return the changes of m variables, float64 [m], whose sum is 0: down to the minimum of the quadratic model.
+def _minimise_model(factor: tuple[np.ndarray, bool], movable: _MovableVariables) -> np.ndarray:
+    """Return the changes of m variables, float64 [m], with sum 0, that minimise the quadratic model, or lead towards the minimum.
 
-    Where a variable reaches the end of its room on the way, it stays there, and the way goes on without it. ``factor`` is the
-    Cholesky factor of the Hessian H. With the gradient g, each direction d minimises d'Hd / 2 + g'd where 1'd = 0, and d is 0 in
-    variables that stay: d = -z - Pμ, with z = H^-1 g and P = H^-1 B. The columns of B are 1, and the units of these variables.
+    When a variable reaches its largest or smallest change, it stays there, and the other variables continue. ``factor`` is the
+    Cholesky factor of the Hessian H. With the gradient g, each direction d minimises d'Hd / 2 + g'd subject to 1'd = 0, and is 0
+    for variables that stay: d = -z - Pμ, with z = H^-1 g and P = H^-1 B. The columns of B are 1, and the unit vectors of the
+    variables that stay.
     """
-    m = len(room.which)
-    most = min(_STOPS, m - 1)
-    x, stopped, absent = np.zeros(m), np.empty(most, np.int64), np.ones(m, bool)
-    inverse: dict[int, np.ndarray] = {}  # columns of H^-1, which are solved for together
-    z = cho_solve(factor, room.slopes, check_finite=False)
-    P, BP = np.empty((m, most + 1), order="F"), np.empty((most + 1, most + 1))
+    m = len(movable.which)
+    max_stops = min(_MAX_STOPS, m - 1)
+    x, stopped, is_unsolved = np.zeros(m), np.empty(max_stops, np.int64), np.ones(m, bool)
+    inverse: dict[int, np.ndarray] = {}  # the columns of H^-1 that have been solved for
+    z = cho_solve(factor, movable.slopes, check_finite=False)
+    P, BP = np.empty((m, max_stops + 1), order="F"), np.empty((max_stops + 1, max_stops + 1))
     P[:, 0] = cho_solve(factor, np.ones(m), check_finite=False)
-    for k in range(most + 1):
+    for k in range(max_stops + 1):
         BP[0, k] = BP[k, 0] = P[:, k].sum()
         BP[1 : k + 1, k] = BP[k, 1 : k + 1] = P[stopped[:k], k]
         d = -z - P[:, : k + 1] @ np.linalg.solve(BP[: k + 1, : k + 1], np.append(-z.sum(), -z[stopped[:k]]))
         d[stopped[:k]] = 0.0
-        moves = np.flatnonzero(d)
-        d[moves] -= d.sum() / max(len(moves), 1)  # it rounds
-        moves = np.flatnonzero(d)
-        steps = (np.where(d > 0.0, room.up, room.down) - x)[moves] / d[moves]
+        moving = np.flatnonzero(d)
+        d[moving] -= d.sum() / max(len(moving), 1)  # the sum is not 0 because of rounding errors
+        moving = np.flatnonzero(d)
+        steps = (np.where(d > 0.0, movable.max_change, movable.min_change) - x)[moving] / d[moving]
         step = min(max(steps.min(initial=1.0), 0.0), 1.0)
         x += step * d
         z += step * d
-        if step == 1.0 or k == most:
+        if step == 1.0 or k == max_stops:
             break
-        i = moves[steps.argmin()]
-        x[i] = room.up[i] if d[i] > 0.0 else room.down[i]
+        i = moving[steps.argmin()]
+        x[i] = movable.max_change[i] if d[i] > 0.0 else movable.min_change[i]
         stopped[k] = i
-        if absent[i]:
-            absent[i], others = False, moves[np.argsort(steps)]
-            some = np.append(i, others[absent[others]][: _TOGETHER - 1])
-            units, absent[some] = np.zeros((m, len(some)), order="F"), False
-            units[some, np.arange(len(some))] = 1.0
+        if is_unsolved[i]:
+            is_unsolved[i], candidates = False, moving[np.argsort(steps)]
+            solved = np.append(i, candidates[is_unsolved[candidates]][: _SOLVED_TOGETHER - 1])
+            units, is_unsolved[solved] = np.zeros((m, len(solved)), order="F"), False
+            units[solved, np.arange(len(solved))] = 1.0
             columns = cho_solve(factor, units, overwrite_b=True, check_finite=False)
-            inverse |= dict(zip(some.tolist(), columns.T, strict=True))
+            inverse |= dict(zip(solved.tolist(), columns.T, strict=True))
         P[:, k + 1] = inverse[int(i)]
     return x
 
 
 def compute_kernel_matrix(state: SolverState, which: np.ndarray) -> np.ndarray:
-    """Return the kernel values of some rows with each other, float64 [m, m]."""
+    """Return the kernel values of the rows ``which`` int64 [m] with each other, float64 [m, m]."""
     p = state.problem
     if p.precomputed is not None:
         return p.precomputed.gather_values(which, which)

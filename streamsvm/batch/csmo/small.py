@@ -1,6 +1,6 @@
-"""Small problems, whose kernel values in float64 are all there: a machine, or all those of one fit, in one compiled call.
+"""Small problems with their Gram matrix in float64: one machine, or all machines of a fit, are solved in one compiled call.
 
-With many classes there are hundreds of them, of some dozen rows each, which take less time than calls do.
+A fit with many classes has hundreds of such machines with some dozen rows each, and solving one takes less time than a call.
 """
 
 from __future__ import annotations
@@ -10,31 +10,42 @@ from typing import NamedTuple
 import numpy as np
 
 from streamsvm.batch.csmo.precomputed import gather_submatrix
-from streamsvm.batch.csmo.steps import CHUNK, CONVERGED, SPREAD, Scratch, WorkingSet, run_steps, slope_downwards, slope_upwards
+from streamsvm.batch.csmo.steps import (
+    CHUNK_ROWS,
+    CONVERGED,
+    MAX_FLOAT32_SPREAD,
+    Scratch,
+    WorkingSet,
+    compute_fall,
+    compute_rise,
+    run_steps,
+)
 from streamsvm.batch.problem import distribute_coefficients
 from streamsvm.core.compiling.functions import compiled
 from streamsvm.core.kernels import FAST
 
-RIDGE = 1e-10  # of the mean self-kernel: of the solutions of equations that depend on each other, it takes one nearby
-_STEP, _CUBE, _SQUARE, _LINEAR = 200, 0.1, 20.0, 2.0  # of the time of a step, its fixed part, and four times that of equations
-_LANES = 16  # variables of a problem are a multiple of it, so that loops over them have no rest that is not SIMD code
-PART = 0.1  # of the gap to which a block of variables is solved, or a small problem in float32
+RIDGE = 1e-10  # added to the diagonal, relative to its mean: for singular equations, it selects one of the solutions
+# Time estimates that decide when the free variables are solved for: that of a step is _STEP_TIME + n, that of the equations for m
+# of n variables _CUBE_TIME m^3 + _SQUARE_TIME m^2 + _LINEAR_TIME n m.
+_STEP_TIME, _CUBE_TIME, _SQUARE_TIME, _LINEAR_TIME = 200, 0.1, 20.0, 2.0
+_SIMD_LANES = 16  # the number of variables is padded to a multiple of it, so that loops need no scalar remainder
+GAP_SHARE = 0.1  # a block, or a small problem in float32, is solved until this share of its first gap remains
 
 
 class SmallOptions(NamedTuple):
     """Options of the solver for small problems."""
 
     tol: float
-    goal: float  # the gap at which steps end
+    goal: float  # the steps end when the gap is at most this
     conjugate: bool
     max_iter: int
-    most_free: int  # variables between their bounds, at most, whose last digits are solved for
+    max_free: int  # the largest number of variables between their bounds that are solved for to the last digits
 
 
 @compiled(nogil=True)
 def solve_machines(
     K: np.ndarray,
-    places: np.ndarray,
+    matrix_rows: np.ndarray,
     C: np.ndarray,
     labels: np.ndarray,
     targets: np.ndarray,
@@ -44,21 +55,23 @@ def solve_machines(
     share: float,
     options: SmallOptions,
     coefficients: np.ndarray,
-    found: np.ndarray,
+    results: np.ndarray,
 ) -> None:
-    """Solve machines, int64 [machines, 2] of two classes each, one after the other.
+    """Solve the machines of a fit one after the other.
 
-    The n rows have places in K, int64 [n], the same where they are equal, and bounds C, 0 where they do not count. Rows of the
-    first class of a machine may have negative coefficients, and those of its second class positive ones. Coefficients are written
-    into ``coefficients`` [machines, n], and what `solve_small` returns into ``found`` [machines, 5].
+    K float64 [N, N] is the Gram matrix; ``matrix_rows`` int64 [n] are the positions of the n rows in it, equal for equal rows. C
+    are the rows' bounds, 0 for unused rows, ``labels`` int64 [n] their classes, and ``machines`` int64 [machines, 2] the two
+    classes of each machine: rows of the first may have negative coefficients, rows of the second positive ones. ``share`` is the
+    sum of the coefficients relative to that of the bounds. Writes ``coefficients`` [machines, n], and the values that
+    `solve_small` returns into ``results`` [machines, 5].
     """
     N, classes = len(K), labels.max() + 1
     bounds, row_of, rows, sums = np.zeros((classes, N)), np.zeros((classes, N), np.int64), np.zeros(classes), np.zeros(classes)
-    which, wanted, b_of = np.empty(N, np.int64), np.zeros(N), np.zeros(N)
-    for i in range(len(places)):
+    which, group_targets, group_b = np.empty(N, np.int64), np.zeros(N), np.zeros(N)
+    for i in range(len(matrix_rows)):
         if C[i] > 0.0:
-            label, g = labels[i], places[i]
-            wanted[g], row_of[label, g] = targets[i], i
+            label, g = labels[i], matrix_rows[i]
+            group_targets[g], row_of[label, g] = targets[i], i
             bounds[label, g] += C[i]
             rows[label] += 1.0
             sums[label] += share * C[i]
@@ -68,28 +81,30 @@ def solve_machines(
             if bounds[first, g] > 0.0 or bounds[second, g] > 0.0:
                 which[m] = g
                 m += 1
-        some, lowest, highest, values = which[:m], 0.0 - bounds[first], bounds[second], K
-        lower, upper, total, several = lowest[some], highest[some], sums[first], rows[first] > m
+        groups, lowest, highest, values = which[:m], 0.0 - bounds[first], bounds[second], K
+        lower, upper, total, has_equal_rows = lowest[groups], highest[groups], sums[first], rows[first] > m
         if first != second:
-            total, several = total + sums[second], rows[first] + rows[second] > m
+            total, has_equal_rows = total + sums[second], rows[first] + rows[second] > m
         if m < N:
             values = np.empty((m, m))
-            gather_submatrix(K, some, some, values)
+            gather_submatrix(K, groups, groups, values)
         b = np.empty(m)
         write_first_point(upper, total, b)
-        found[p] = solve_small(values, b, wanted[some], lower, upper, lower + upper, epsilon, classification, total, options)
-        if several:
-            b_of[some] = b
-            distribute_coefficients(places, C, labels, first, second, b_of, lowest, highest, coefficients[p])
+        results[p] = solve_small(
+            values, b, group_targets[groups], lower, upper, lower + upper, epsilon, classification, total, options
+        )
+        if has_equal_rows:
+            group_b[groups] = b
+            distribute_coefficients(matrix_rows, C, labels, first, second, group_b, lowest, highest, coefficients[p])
             continue
         for k in range(m):
             label = second if upper[k] > 0.0 else first
-            coefficients[p, row_of[label, some[k]]] = b[k]
+            coefficients[p, row_of[label, groups[k]]] = b[k]
 
 
 @compiled(nogil=True)
 def write_first_point(upper: np.ndarray, total: float, out: np.ndarray) -> None:
-    """Write variables, float64 [n], whose sum is the total: from the first on, they are at their upper bound."""
+    """Write variables float64 [n] with the given sum: the first ones are at their upper bound, the remaining ones 0."""
     left = total
     for k in range(len(upper)):
         out[k] = min(max(left, 0.0), upper[k])
@@ -109,14 +124,15 @@ def solve_small(
     total: float,
     options: SmallOptions,
 ) -> tuple[float, float, float, float, float]:
-    """Solve a problem by one run of steps from ``b``, which follows, and to the last digits if that converges.
+    """Solve a problem with its Gram matrix K float64 [n, n], starting from ``b``, which becomes the solution.
 
-    Return the intercept, the gap, the dual and the primal objective, and the number of steps. K float64 [n, n].
+    Once the steps converge, the free variables are solved for to the last digits. Returns the intercept, the gap, the dual and
+    the primal objective, and the number of steps.
     """
-    n, size, done, since = len(b), -(-len(b) // _LANES) * _LANES, 0, 0
+    n, size, n_steps, n_since = len(b), -(-len(b) // _SIMD_LANES) * _SIMD_LANES, 0, 0
     wide, diagonal, free = np.zeros((5, size)), np.zeros(size, np.float32), np.empty(n, np.int64)
     wide[0, :n], wide[2, :n], wide[3, :n], wide[4, :n] = b, lower, upper, kink
-    padded = WorkingSet(wide[0], wide[1], wide[2], wide[3], wide[4], diagonal)  # with variables that cannot move
+    padded = WorkingSet(wide[0], wide[1], wide[2], wide[3], wide[4], diagonal)  # the padding has bounds of 0, and cannot move
     a = WorkingSet(wide[0][:n], wide[1][:n], lower, upper, kink, diagonal)
     gap, spread, m = recompute_slopes(K, a, targets, epsilon, free)
     if gap > options.goal:
@@ -126,37 +142,38 @@ def solve_small(
                 columns[i * size + j] = K[i, j]
             diagonal[i] = K[i, i]
         limit = min(max(1000, 2_000_000 // n), options.max_iter)
-        support, listed, gains = np.empty(size, np.int64), np.zeros(size, np.bool_), np.empty(CHUNK, np.float32)
+        support, listed, gains = np.empty(size, np.int64), np.zeros(size, np.bool_), np.empty(CHUNK_ROWS, np.float32)
         few, more = np.zeros((3, size), np.float32), np.zeros((3, size))
         single = Scratch(few[0], few[1], few[2], gains, np.zeros(size), support, listed)
         double = Scratch(more[0], more[1], more[2], gains, np.zeros(size), support, listed)
-        while gap > options.goal and done < limit:
-            goal = max(options.goal, PART * gap)
-            if spread < SPREAD * goal:
-                status, some = run_steps(padded, single, columns, epsilon, goal, options.conjugate, limit - done)
+        while gap > options.goal and n_steps < limit:
+            goal = max(options.goal, GAP_SHARE * gap)
+            if spread < MAX_FLOAT32_SPREAD * goal:
+                status, n_new = run_steps(padded, single, columns, epsilon, goal, options.conjugate, limit - n_steps)
             else:
-                status, some = run_steps(padded, double, columns, epsilon, goal, options.conjugate, limit - done)
+                status, n_new = run_steps(padded, double, columns, epsilon, goal, options.conjugate, limit - n_steps)
             wide[1, n:] = 0.0
-            done += some
+            n_steps += n_new
             gap, spread, m = recompute_slopes(K, a, targets, epsilon, free)
-            since += some
-            due = gap <= options.goal or since * (_STEP + n) > _CUBE * m**3 + _SQUARE * m * m + _LINEAR * n * m
-            if 1 < m <= options.most_free and due:
-                gap, since = solve_free_variables(K, a, epsilon, free[:m], gap), 0
-            if status != CONVERGED or some == 0:
+            n_since += n_new
+            cost = _CUBE_TIME * m**3 + _SQUARE_TIME * m * m + _LINEAR_TIME * n * m
+            is_due = gap <= options.goal or n_since * (_STEP_TIME + n) > cost
+            if 1 < m <= options.max_free and is_due:
+                gap, n_since = solve_free_variables(K, a, epsilon, free[:m], gap), 0
+            if status != CONVERGED or n_new == 0:
                 break
     b[:] = a.b
     bias, objective, primal = compute_objectives(a, targets, epsilon, classification, total)
-    return bias, max(gap, 0.0), objective, primal, np.float64(done)
+    return bias, max(gap, 0.0), objective, primal, np.float64(n_steps)
 
 
 @compiled(nogil=True)
 def solve_free_variables(K: np.ndarray, a: WorkingSet, epsilon: float, free: np.ndarray, gap: float) -> float:
-    """Solve for the variables that lie between their bounds, in float64; return the gap then.
+    """Solve for the variables between their bounds exactly, in float64; return the gap, which is the old one if that fails.
 
-    Conditions of optimality are linear equations for them, if all others stay where they are. The solution is kept where the
-    variables stay between their bounds, and objective and gap are smaller. K float64 [n, n] are the kernel values of all, and
-    ``free`` int64 [m] has the places of these. The gradient must be that of float64. O(n m + m^3).
+    If all other variables stay, the optimality conditions are linear equations. Their solution is accepted if the variables stay
+    between their bounds, and objective and gap decrease. K float64 [n, n] is the Gram matrix, ``free`` int64 [m] the positions of
+    these variables. The gradient must have been computed in float64. O(n m + m^3).
     """
     m = len(free)
     equations, right, change = np.empty((m - 1, m - 1)), np.empty(m), np.empty(m)
@@ -166,21 +183,21 @@ def solve_free_variables(K: np.ndarray, a: WorkingSet, epsilon: float, free: np.
         return gap
     change[-1] = -change[:-1].sum()
     b, gradient = a.b.copy(), a.gradient.copy()
-    found = _move_free(K, a, epsilon, free, change, right)
-    if not found < gap:
+    new_gap = _move_free_variables(K, a, epsilon, free, change, right)
+    if not new_gap < gap:
         a.b[:], a.gradient[:] = b, gradient
         return gap
-    return found
+    return new_gap
 
 
 @compiled(nogil=True, fastmath=FAST)
 def _solve_equations(A: np.ndarray, x: np.ndarray) -> bool:
-    """Solve A x = b, where A is symmetric: b becomes x. Return whether A is positive definite.
+    """Solve A x = b for a symmetric A, where ``x`` holds b and becomes the solution; return whether A is positive definite.
 
-    A is read on and above the diagonal, and destroyed.
+    Only the upper triangle of A is read; it is overwritten.
     """
     size, flat, one = np.uint64(len(x)), A.ravel(), np.uint64(1)
-    for k in range(size):  # a row of the Cholesky factor, whose diagonal is inverted: short sums would take longer
+    for k in range(size):  # row by row of the Cholesky factor, with inverted diagonal: dot products would be too short for SIMD
         if not A[k, k] > 0.0:
             return False
         A[k, k] = 1.0 / np.sqrt(A[k, k])
@@ -204,9 +221,9 @@ def _solve_equations(A: np.ndarray, x: np.ndarray) -> bool:
 def recompute_slopes(
     K: np.ndarray, a: WorkingSet, targets: np.ndarray, epsilon: float, free: np.ndarray
 ) -> tuple[float, float, int]:
-    """Compute the gradient anew, from kernel values float64 [n, n]; return the gap, and the largest difference of two slopes.
+    """Recompute the gradient from the Gram matrix K float64 [n, n]; return the gap, the largest spread of slopes, and m.
 
-    The third is the number of variables between their bounds: their places are in the first so many of ``free`` then.
+    m is the number of variables between their bounds; their positions are written into ``free[:m]``.
     """
     b, gradient, lower, upper, kink, n = a.b, a.gradient, a.lower, a.upper, a.kink, len(a.b)
     for k in range(n):
@@ -216,8 +233,8 @@ def recompute_slopes(
             _add_row(K, j, b[j], gradient)
     low_rise, high_rise, low_fall, high_fall, m = np.inf, -np.inf, np.inf, -np.inf, 0
     for k in range(n):
-        rise = gradient[k] + slope_upwards(b[k], upper[k], kink[k], epsilon)
-        fall = gradient[k] + slope_downwards(b[k], lower[k], kink[k], epsilon)
+        rise = gradient[k] + compute_rise(b[k], upper[k], kink[k], epsilon)
+        fall = gradient[k] + compute_fall(b[k], lower[k], kink[k], epsilon)
         low_rise, high_fall = min(low_rise, rise), max(high_fall, fall)
         if rise < np.inf:
             high_rise = max(high_rise, rise)
@@ -231,6 +248,7 @@ def recompute_slopes(
 
 @compiled(nogil=True, forceinline=True)
 def _add_row(K: np.ndarray, j: int, factor: float, out: np.ndarray) -> None:
+    """Add a multiple of row j of K to ``out``."""
     for k in range(np.uint64(len(out))):
         out[k] += factor * K[j, k]
 
@@ -239,11 +257,11 @@ def _add_row(K: np.ndarray, j: int, factor: float, out: np.ndarray) -> None:
 def _write_equations(
     K: np.ndarray, a: WorkingSet, epsilon: float, free: np.ndarray, equations: np.ndarray, right: np.ndarray
 ) -> None:
-    """Write minus the slopes of m free variables, [m], and the equations of all but the last, which takes what these leave it."""
+    """Write minus the slopes of m free variables into ``right`` [m], and the equations of the first m - 1 of them."""
     b, gradient, upper, kink, m, trace, last = a.b, a.gradient, a.upper, a.kink, len(free), 0.0, free[-1]
     for i in range(m):
         k = free[i]
-        right[i] = -(gradient[k] + slope_upwards(b[k], upper[k], kink[k], epsilon))
+        right[i] = -(gradient[k] + compute_rise(b[k], upper[k], kink[k], epsilon))
         trace += K[k, k]
     for i in range(m - 1):
         k = free[i]
@@ -253,8 +271,10 @@ def _write_equations(
 
 
 @compiled(nogil=True)
-def _move_free(K: np.ndarray, a: WorkingSet, epsilon: float, free: np.ndarray, change: np.ndarray, right: np.ndarray) -> float:
-    """Add the change to free variables, and to the gradient of all; return the gap, infinite where they may not move so."""
+def _move_free_variables(
+    K: np.ndarray, a: WorkingSet, epsilon: float, free: np.ndarray, change: np.ndarray, right: np.ndarray
+) -> float:
+    """Add the change to the free variables, and update the gradient; return the gap, or infinity if the change is not allowed."""
     b, lower, upper, kink, gradient, rises = a.b, a.lower, a.upper, a.kink, a.gradient, 0.0
     for i in range(len(free)):
         k = free[i]
@@ -262,15 +282,15 @@ def _move_free(K: np.ndarray, a: WorkingSet, epsilon: float, free: np.ndarray, c
         if not (lower[k] < moved < upper[k] and (moved > kink[k]) == (b[k] > kink[k])):
             return np.inf
         rises -= change[i] * right[i]
-    if rises > 0.0:  # of a kernel like the sigmoid, it may be a maximum
+    if rises > 0.0:  # for an indefinite kernel, as the sigmoid, the solution may be a maximum
         return np.inf
     for i in range(len(free)):
         b[free[i]] += change[i]
         _add_row(K, free[i], change[i], gradient)
     least, most = np.inf, -np.inf
     for k in range(len(b)):
-        least = min(least, gradient[k] + slope_upwards(b[k], upper[k], kink[k], epsilon))
-        most = max(most, gradient[k] + slope_downwards(b[k], lower[k], kink[k], epsilon))
+        least = min(least, gradient[k] + compute_rise(b[k], upper[k], kink[k], epsilon))
+        most = max(most, gradient[k] + compute_fall(b[k], lower[k], kink[k], epsilon))
     return most - least
 
 
@@ -278,12 +298,12 @@ def _move_free(K: np.ndarray, a: WorkingSet, epsilon: float, free: np.ndarray, c
 def compute_objectives(
     a: WorkingSet, targets: np.ndarray, epsilon: float, classification: bool, total: float
 ) -> tuple[float, float, float]:
-    """Return the intercept, and the dual and the primal objective."""
+    """Return the intercept, the dual objective and the primal objective for the current variables."""
     b, gradient, lower, upper, kink = a.b, a.gradient, a.lower, a.upper, a.kink
     least, most, free, slopes, square, linear, bends, widths = np.inf, -np.inf, 0, 0.0, 0.0, 0.0, 0.0, 0.0
     for k in range(len(b)):
-        rise = gradient[k] + slope_upwards(b[k], upper[k], kink[k], epsilon)
-        fall = gradient[k] + slope_downwards(b[k], lower[k], kink[k], epsilon)
+        rise = gradient[k] + compute_rise(b[k], upper[k], kink[k], epsilon)
+        fall = gradient[k] + compute_fall(b[k], lower[k], kink[k], epsilon)
         least, most = min(least, rise), max(most, fall)
         if rise == fall:
             free, slopes = free + 1, slopes + rise

@@ -1,9 +1,9 @@
 """Conjugate SMO with shrinking: steps in blocks or on the whole working set, and checks of the solution in float64.
 
-Steps need columns of the kernel matrix, and a column costs more than a step. So rounds choose a block of variables, those between
-their bounds and some of those that violate optimality, and solve for it on its own small matrix; then the gradient of all rows
-takes all changes at once (`solve_blocks`). Where the working set is small, or most of its variables are between their bounds and
-its whole matrix fits, steps are on all of it.
+Steps need columns of the kernel matrix, and a column costs more than a step. Therefore each round chooses a block of variables,
+those between their bounds and some that violate optimality, and solves the problem for them on their small kernel matrix; then
+the gradients of all rows are updated at once (`solve_blocks`). If the working set is small, or most of its variables are between
+their bounds and its whole kernel matrix fits into the cache, the steps use the whole working set.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ import numpy as np
 
 from streamsvm.batch.csmo.newton import NewtonSteps, run_exact_steps
 from streamsvm.batch.csmo.small import (
-    PART,
+    GAP_SHARE,
     SmallOptions,
     compute_objectives,
     recompute_slopes,
@@ -26,120 +26,125 @@ from streamsvm.batch.csmo.small import (
     solve_small,
     write_first_point,
 )
-from streamsvm.batch.csmo.state import PAUSE, GramCache, Problem, SolverState, make_feasible
-from streamsvm.batch.csmo.steps import CONVERGED, RUNNING, SPREAD, STALLED, Scratch, WorkingSet, run_steps
+from streamsvm.batch.csmo.state import MAX_UNINTERRUPTED_OPERATIONS, GramCache, Problem, SolverState, make_feasible
+from streamsvm.batch.csmo.steps import CONVERGED, MAX_FLOAT32_SPREAD, RUNNING, STALLED, Scratch, WorkingSet, run_steps
 from streamsvm.core.threads import Workers, raise_if_stopped
 
-_NEW = 512  # violators that come into a block, at most
-_BLOCK = 1024  # variables that a block has where there are so many
-_FEW = 2000  # rows that are too few for blocks
-_SMALL = 500  # rows whose whole kernel matrix takes little time in float64, too
-_FREE = 0.25  # of a working set whose matrix fits, from which part of free variables on steps on all of it win
-_WORST = 0.1  # of the worst violation, above which a violator is chosen for a block
-_STEPS = 20  # for each variable of a block, at most
-_GOLDEN = 0.618034  # multiples of it lie everywhere between two integers
+_MAX_NEW_VARIABLES = 512  # violators that enter a block
+_BLOCK_SIZE = 1024  # variables in a block
+_MIN_ROWS_FOR_BLOCKS = 2000
+_MAX_SMALL_ROWS = 500  # problems up to this size take little time in float64, with their whole kernel matrix
+# If the kernel matrix of the working set fits, and at least this share of its variables is free, steps on all of it are faster.
+_MIN_FREE_SHARE = 0.25
+_VIOLATION_SHARE = 0.1  # a variable enters a block if its violation exceeds this share of the largest one
+_MAX_STEPS_PER_VARIABLE = 20  # of a block
+_GOLDEN_RATIO = 0.618034  # multiples of it, modulo 1, are spread evenly
 _MEGABYTE = 2**20
-_SHRINK_EVERY = 1000  # steps
-_LEFT, _LEFT_OF_MATRIX = 0.9, 0.7  # of the working set, at most, where it shrinks; the latter where its matrix has to be moved
-_FAILED = 3  # checks that find no half of the gap before, after which steps in float64 are tried
-_GOAL = 0.9  # of the tolerance, which steps reach: float32 may be off by the rest
-_MOST_FREE = 150  # variables between their bounds, whose last digits are solved for
-_AT_ONCE = 64  # machines that are solved before a signal can be handled, each in milliseconds
-_CHECKS = 100  # at most so many checks in float64, each followed by more steps, before a tolerance is given up
+_STEPS_BETWEEN_SHRINKS = 1000
+# The working set shrinks if at most this share of it remains; the second, if its kernel matrix must be compacted.
+_MAX_REMAINING_SHARE, _MAX_REMAINING_SHARE_OF_MATRIX = 0.9, 0.7
+_MAX_FAILED_CHECKS = 3  # checks that find less than half of the gap gone; then float64 steps are tried
+_GOAL_SHARE = 0.9  # the steps aim at this share of the tolerance, the rest allows for float32 errors
+_MAX_POLISHED_VARIABLES = 150  # if more are between their bounds, they are not solved for to the last digits
+_MACHINES_BETWEEN_SIGNALS = 64  # small machines that are solved before a signal is handled; each takes milliseconds
+_MAX_CHECKS = 100  # checks in float64, each followed by more steps, before the solver gives up on the tolerance
 
 
 class SolverOptions(NamedTuple):
-    """Parameters of the estimators that say how to solve a problem."""
+    """Parameters of the estimators that control the solver."""
 
     tol: float
     conjugate: bool
     shrinking: bool
-    max_iter: int  # steps of a machine, at most
+    max_iter: int  # maximum number of steps of a machine
     verbose: bool
-    megabytes: float = 0.0  # that the cache may take, where its buffer takes less
+    megabytes: float = 0.0  # limit of the cache; small problems use less
 
 
 def solve_blocks(state: SolverState, options: SolverOptions, goal: float) -> int:
-    """Solve block after block, until the gap of the working set is at most ``goal``, or steps on all of it win; return why.
+    """Solve block after block, until the gap of the working set is at most ``goal``, or steps on all of it are faster.
 
-    O(n d m) a block in which m coefficients change. The matrix of a block lies in the memory of that of the working set.
+    Returns `CONVERGED`, `RUNNING` if single steps should continue, or `STALLED` if a block made no progress. O(n d m) for each
+    block, where m coefficients change. The matrix of a block overwrites the matrix of the working set.
     """
-    p, largest = state.problem, max(math.isqrt(len(state.buffer)), 2)
-    before, number = np.arange(0), 0
-    while len(state.which) > min(_FEW, largest) and state.n_iter < options.max_iter:
+    p, max_size = state.problem, max(math.isqrt(len(state.buffer)), 2)
+    previous, number = np.arange(0), 0
+    while len(state.which) > min(_MIN_ROWS_FOR_BLOCKS, max_size) and state.n_iter < options.max_iter:
         raise_if_stopped()
         if options.shrinking:
-            state.shrink_rows(_LEFT)
+            state.shrink_rows(_MAX_REMAINING_SHARE)
         n, (ascents, descents, gap) = len(state.which), state.compute_slopes()
         if gap <= goal:
             return CONVERGED
-        if n <= largest and np.count_nonzero(ascents == descents) > _FREE * n:
+        if n <= max_size and np.count_nonzero(ascents == descents) > _MIN_FREE_SHARE * n:
             break
-        which = _choose_block(ascents, descents, _find_positions(before, state.which), largest, number)
+        which = _choose_block(ascents, descents, _find_positions(previous, state.which), max_size, number)
         a, m = state.working, len(which)
         block = WorkingSet(*(array[which] for array in a))
         start, values = block.b.copy(), state.reserve_matrix(m)
         state.write_matrix(which, values)
-        limit = min(_STEPS * m, int(PAUSE / (4 * m)), options.max_iter - state.n_iter)
+        limit = int(MAX_UNINTERRUPTED_OPERATIONS / (4 * m))
+        limit = min(_MAX_STEPS_PER_VARIABLE * m, limit, options.max_iter - state.n_iter)
         scratch = Scratch.allocate(m, np.float32)
-        _, done = run_steps(block, scratch, values.ravel(), p.epsilon, max(PART * gap, goal), options.conjugate, limit)
+        _, n_steps = run_steps(block, scratch, values.ravel(), p.epsilon, max(GAP_SHARE * gap, goal), options.conjugate, limit)
         changed = np.flatnonzero(block.b != start)
         if not len(changed):
-            return RUNNING if n <= largest else STALLED  # steps on the whole working set may have more precision
+            return RUNNING if n <= max_size else STALLED  # steps on the whole working set may be in float64
         gradient, b = a.gradient.copy(), a.b.copy()
         b[which] = block.b
         state.add_change((block.b - start)[changed], state.which[which[changed]], state.which, gradient)
-        state.working, state.n_iter = a._replace(b=b, gradient=gradient), state.n_iter + done
-        before, number = state.which[which], number + 1
+        state.working, state.n_iter = a._replace(b=b, gradient=gradient), state.n_iter + n_steps
+        previous, number = state.which[which], number + 1
         if options.verbose:
             sys.stderr.write(f"block {number}: gap {gap:.3g}, {state.n_iter:,} steps, {n:,} rows in the working set\n")
     return RUNNING
 
 
 def _find_positions(rows: np.ndarray, which: np.ndarray) -> np.ndarray:
-    """Return where those of the ``rows`` that are still in the working set ``which``, ascending, lie in it."""
-    places = np.searchsorted(which, rows)
-    places[places == len(which)] = 0
-    return places[which[places] == rows]
+    """Return the positions of ``rows`` in the ascending working set ``which``, without rows that have left it."""
+    positions = np.searchsorted(which, rows)
+    positions[positions == len(which)] = 0
+    return positions[which[positions] == rows]
 
 
 def _estimate_middle_slope(ascents: np.ndarray, descents: np.ndarray, free: np.ndarray) -> float:
-    """Return about where ascents and descents will meet: where those of the ``free`` variables do."""
+    """Estimate the slope that all variables will have at the optimum: the median slope of the ``free`` variables."""
     least, most = ascents.min(), descents.max()
     middle = float(np.median(ascents[free])) if len(free) else 0.5 * (least + most)
-    return float(np.clip(middle, least + _WORST * (most - least), most - _WORST * (most - least)))
+    return float(np.clip(middle, least + _VIOLATION_SHARE * (most - least), most - _VIOLATION_SHARE * (most - least)))
 
 
-def _choose_block(ascents: np.ndarray, descents: np.ndarray, before: np.ndarray, largest: int, number: int) -> np.ndarray:
-    """Return the variables of block number ``number``, int64 ascending: free ones, violators, and others of the block before.
+def _choose_block(ascents: np.ndarray, descents: np.ndarray, previous: np.ndarray, max_size: int, number: int) -> np.ndarray:
+    """Return the variables of block ``number``, int64 ascending: free ones, violators, and others of the ``previous`` block.
 
-    They are at most ``largest``. Violators are taken from all over the rows, and not the worst ones: these lie beside each other,
-    and what one of them gains the others lose. So a block is like the problem.
+    A block has at most ``max_size`` variables. Violators are sampled evenly over all rows, not by their violation: the worst ones
+    are similar rows, where a gain for one is a loss for the others. A block should resemble the whole problem.
     """
     free = np.flatnonzero(ascents == descents)
     middle = _estimate_middle_slope(ascents, descents, free)
-    wanted = np.zeros(len(ascents), bool)
-    wanted[ascents.argmin()] = wanted[descents.argmax()] = True
-    room = min(_NEW, max(largest // 2, 2)) // 2
+    is_chosen = np.zeros(len(ascents), bool)
+    is_chosen[ascents.argmin()] = is_chosen[descents.argmax()] = True
+    n_violators = min(_MAX_NEW_VARIABLES, max(max_size // 2, 2)) // 2
     for violation in (middle - ascents, descents - middle):
-        violators = np.flatnonzero(violation > _WORST * violation.max())
-        wanted[_pick_spread(violators, min(room, largest - int(np.count_nonzero(wanted))), number)] = True
-    wanted[_pick_spread(free, largest - int(np.count_nonzero(wanted)), number)] = True
-    others = before[~wanted[before]]
-    wanted[others[: max(min(_BLOCK, largest) - np.count_nonzero(wanted), 0)]] = True
-    return np.flatnonzero(wanted)
+        violators = np.flatnonzero(violation > _VIOLATION_SHARE * violation.max())
+        n_left = max_size - int(np.count_nonzero(is_chosen))
+        is_chosen[_pick_spread(violators, min(n_violators, n_left), number)] = True
+    is_chosen[_pick_spread(free, max_size - int(np.count_nonzero(is_chosen)), number)] = True
+    candidates = previous[~is_chosen[previous]]
+    is_chosen[candidates[: max(min(_BLOCK_SIZE, max_size) - np.count_nonzero(is_chosen), 0)]] = True
+    return np.flatnonzero(is_chosen)
 
 
 def _pick_spread(variables: np.ndarray, n: int, number: int) -> np.ndarray:
-    """Return at most n variables from all over the given ones, others for each block number."""
+    """Return at most n of the variables, evenly spread; each block ``number`` gets different ones."""
     if len(variables) <= n:
         return variables
     stride = len(variables) / max(n, 1)
-    return variables[(stride * (np.arange(n) + number * _GOLDEN % 1.0)).astype(np.int64)]
+    return variables[(stride * (np.arange(n) + number * _GOLDEN_RATIO % 1.0)).astype(np.int64)]
 
 
 class DualSolution(NamedTuple):
-    """A solution: ``objective`` is that of the dual, which is minimised, and ``primal`` that of the primal."""
+    """The solution of a dual problem; ``objective`` is the dual objective, which is minimised, ``primal`` the primal one."""
 
     b: np.ndarray
     bias: float
@@ -150,25 +155,26 @@ class DualSolution(NamedTuple):
     interrupted: bool
 
     def has_ended(self, options: SolverOptions) -> bool:
-        """Whether nothing is left to do: the gap is small enough, or there may be no more steps."""
+        """Return whether the gap is small enough, or the maximum number of steps is reached."""
         return self.gap <= options.tol or self.n_iter >= options.max_iter
 
 
 def is_small(n: int, megabytes: float) -> bool:
-    """Whether n rows are best given by their Gram matrix in float64: it takes little time, and fits beside all columns."""
-    return n <= min(_SMALL, _FEW) and 12 * n * n <= megabytes * _MEGABYTE
+    """Return whether a problem of n rows is best solved with its whole Gram matrix in float64, which the cache must hold."""
+    return n <= min(_MAX_SMALL_ROWS, _MIN_ROWS_FOR_BLOCKS) and 12 * n * n <= megabytes * _MEGABYTE
 
 
 def allocate_gram(n: int, megabytes: float) -> GramCache | None:
-    """Return memory for the kernel values of n rows, if there is room for them beside as many in a `allocate_buffer`.
+    """Return memory for the Gram matrix of n rows that several fits share, if the cache has room for it and for a working copy.
 
-    None, too, where fits begin with blocks, which share next to nothing.
+    Returns None also if the fits begin with blocks, which share little.
     """
-    return GramCache(n) if n <= _FEW and 8.0 * n * n + 64.0 * n <= megabytes * _MEGABYTE else None
+    has_room = 8.0 * n * n + 64.0 * n <= megabytes * _MEGABYTE
+    return GramCache(n) if n <= _MIN_ROWS_FOR_BLOCKS and has_room else None
 
 
 def allocate_buffer(megabytes: float, n: int) -> np.ndarray:
-    """Return memory for kernel matrices of up to n variables. The operating system provides it only as they are written."""
+    """Return memory for kernel matrices of up to n variables, within the limit. The system provides pages as they are written."""
     return np.empty(max(min(int(megabytes * _MEGABYTE) // 4, n * n), 2 * n), np.float32)
 
 
@@ -178,53 +184,52 @@ def solve_problem(
     options: SolverOptions,
     buffer: np.ndarray,
     workers: Workers | None = None,
-    done: int = 0,
+    n_done: int = 0,
     gram: GramCache | None = None,
 ) -> DualSolution:
-    """Solve a problem from coefficients ``start`` float64 [n], or from the first point, with a cache in a `allocate_buffer`.
+    """Solve a dual problem, starting from coefficients ``start`` float64 [n], or from `write_first_point` without them.
 
-    O(n) a step, and O(n d) for each new column. An interrupt, or `raise_if_stopped`, ends it with the point so far. ``done``
-    steps were done before, to get to ``start``. ``gram`` is memory of all kernel values, by which fits to the same rows share
-    them.
+    ``buffer`` comes from `allocate_buffer`, and ``gram`` from `allocate_gram`. ``n_done`` is the number of steps that led to
+    ``start``. An interrupt, or `raise_if_stopped`, ends the solver with the current solution. O(n) for each step, O(n d) for each
+    new column of the kernel matrix.
     """
     if start is None:
         b = np.empty(len(problem.upper))
         write_first_point(problem.upper, problem.total, b)
     else:
         b = make_feasible(problem, start)
-    goal, interrupted, n = _GOAL * options.tol, False, len(problem.targets)
-    K = (
-        problem.precomputed.get_matrix()
-        if problem.precomputed is not None and n <= min(_SMALL, _FEW) and n * n <= len(buffer)
-        else None
-    )
-    if K is not None and not done:
+    goal, interrupted, n = _GOAL_SHARE * options.tol, False, len(problem.targets)
+    K = None
+    if problem.precomputed is not None and n <= min(_MAX_SMALL_ROWS, _MIN_ROWS_FOR_BLOCKS) and n * n <= len(buffer):
+        K = problem.precomputed.get_matrix()
+    if K is not None and not n_done:
         try:
             raise_if_stopped()
             solution = _solve_small_problem(problem, K, b, options)
             if solution.has_ended(options):
                 return solution
-            done = solution.n_iter
+            n_done = solution.n_iter
         except KeyboardInterrupt:
             interrupted = True
     state = SolverState(problem, b, buffer, workers, options.tol, int(options.megabytes * _MEGABYTE), gram)
-    state.n_iter = done
-    checks, failed, gap = 0, 0, np.inf
+    state.n_iter = n_done
+    n_checks, n_failed, gap = 0, 0, np.inf
     try:
         while not interrupted:
             status = solve_blocks(state, options, goal)
             if status == RUNNING:
                 status = _run_single_steps(state, options, goal)
             state.restore_rows()
-            before, gap, checks = gap, state.check_gap(), checks + 1
-            failed += gap > 0.5 * before
-            stuck = checks == _CHECKS or (status == STALLED and gap > 0.5 * before)
-            if options.tol < gap and state.n_iter < options.max_iter and (stuck or failed == _FAILED):
+            previous_gap, gap, n_checks = gap, state.check_gap(), n_checks + 1
+            n_failed += gap > 0.5 * previous_gap
+            is_stuck = n_checks == _MAX_CHECKS or (status == STALLED and gap > 0.5 * previous_gap)
+            needs_float64 = is_stuck or n_failed == _MAX_FAILED_CHECKS
+            if options.tol < gap and state.n_iter < options.max_iter and needs_float64:
                 gap = run_exact_steps(state, gap, options.tol)
-            if gap <= options.tol or state.n_iter >= options.max_iter or stuck:
+            if gap <= options.tol or state.n_iter >= options.max_iter or is_stuck:
                 break
             if options.shrinking:
-                state.shrink_rows(_LEFT)
+                state.shrink_rows(_MAX_REMAINING_SHARE)
     except KeyboardInterrupt:
         interrupted = True
     state.restore_rows()
@@ -238,12 +243,14 @@ def solve_problem(
 
 
 def _make_small_options(options: SolverOptions) -> SmallOptions:
-    return SmallOptions(options.tol, _GOAL * options.tol, options.conjugate, options.max_iter, _MOST_FREE)
+    """Return the options that the compiled solver of small problems needs."""
+    goal = _GOAL_SHARE * options.tol
+    return SmallOptions(options.tol, goal, options.conjugate, options.max_iter, _MAX_POLISHED_VARIABLES)
 
 
 def solve_small_machines(
     K: np.ndarray,
-    places: np.ndarray,
+    matrix_rows: np.ndarray,
     C: np.ndarray,
     labels: np.ndarray,
     targets: np.ndarray,
@@ -253,69 +260,75 @@ def solve_small_machines(
     options: SolverOptions,
     coefficients: np.ndarray,
 ) -> dict[int, DualSolution]:
-    """Return the solutions of all machines, of few rows each, and write their ``coefficients``, float64 [machines, n].
+    """Solve all machines of a fit to few rows; write their ``coefficients`` float64 [machines, n], and return the solutions.
 
-    The other arguments are those of `streamsvm.batch.csmo.small.solve_machines`. Some solutions may not have ended.
+    The other arguments are those of `streamsvm.batch.csmo.small.solve_machines`. Solutions may be above the tolerance.
     """
     values, small = np.empty((len(machines), 5)), _make_small_options(options)
-    linear = 1.0 if epsilon is None else epsilon
-    for begin in range(0, len(machines), _AT_ONCE):
+    slope = 1.0 if epsilon is None else epsilon
+    for start in range(0, len(machines), _MACHINES_BETWEEN_SIGNALS):
         raise_if_stopped()
-        part = slice(begin, begin + _AT_ONCE)
+        part = slice(start, start + _MACHINES_BETWEEN_SIGNALS)
         solve_machines(
-            K, places, C, labels, targets, machines[part], linear, epsilon is None, share, small, coefficients[part], values[part]
-        )
+            K, matrix_rows, C, labels, targets, machines[part], slope, epsilon is None, share, small, coefficients[part],
+            values[part],
+        )  # fmt: skip
     return {k: _make_solution(coefficients[k], row, options) for k, row in enumerate(values.tolist())}
 
 
 def _solve_small_problem(p: Problem, K: np.ndarray, b: np.ndarray, options: SolverOptions) -> DualSolution:
-    """Return the solution of a problem of few rows, from ``b``, which is written. K float64 [n, n]."""
-    values = solve_small(
-        K, b, p.targets, p.lower, p.upper, p.kink, p.epsilon, p.classification, p.total, _make_small_options(options)
-    )
+    """Solve a problem of few rows with its Gram matrix K float64 [n, n], starting from ``b``, which is overwritten."""
+    small = _make_small_options(options)
+    values = solve_small(K, b, p.targets, p.lower, p.upper, p.kink, p.epsilon, p.classification, p.total, small)
     return _make_solution(b, values, options)
 
 
 def _make_solution(b: np.ndarray, values: Sequence[float], options: SolverOptions) -> DualSolution:
-    bias, gap, objective, primal, done = values
+    """Return the coefficients ``b`` and the five values that `solve_small` returned as a `DualSolution`."""
+    bias, gap, objective, primal, n_steps = values
     if options.verbose:
-        sys.stderr.write(f"{done:,.0f} steps, all rows in the working set\n")
-    return DualSolution(b, bias, gap, objective, primal, int(done), interrupted=False)
+        sys.stderr.write(f"{n_steps:,.0f} steps, all rows in the working set\n")
+    return DualSolution(b, bias, gap, objective, primal, int(n_steps), interrupted=False)
 
 
 def _polish_solution(p: Problem, K: np.ndarray, a: WorkingSet, tol: float) -> float:
-    """Compute the gradient in float64, and solve for free variables where the gap is at most ``tol``; return the gap."""
+    """Recompute the gradient in float64; if the gap is at most ``tol``, solve for the free variables exactly. Return the gap."""
     free = np.empty(len(a.b), np.int64)
     gap, _, m = recompute_slopes(K, a, p.targets, p.epsilon, free)
-    return max(solve_free_variables(K, a, p.epsilon, free[:m], gap) if gap <= tol and 1 < m <= _MOST_FREE else gap, 0.0)
+    if gap <= tol and 1 < m <= _MAX_POLISHED_VARIABLES:
+        gap = solve_free_variables(K, a, p.epsilon, free[:m], gap)
+    return max(gap, 0.0)
 
 
 def _run_single_steps(state: SolverState, options: SolverOptions, goal: float) -> int:
-    """Do steps on the whole working set until its gap is below ``goal``; return why they ended."""
-    p, since, newton = state.problem, 0, NewtonSteps(options.tol)
+    """Run steps on the whole working set until its gap is below ``goal``; return the status with which they ended."""
+    p, n_since_shrink, newton = state.problem, 0, NewtonSteps(options.tol)
     while state.n_iter < options.max_iter:
         raise_if_stopped()
         m, (ascents, descents, gap) = len(state.which), state.compute_slopes()
         if gap < goal:
             return CONVERGED
         spread = max(_compute_spread(ascents), _compute_spread(descents))
-        scratch = Scratch.allocate(m, np.float32 if spread < SPREAD * max(goal, PART * gap) else np.float64)
-        at_once = min(max(_SHRINK_EVERY, 2_000_000 // m), max(int(PAUSE / (8 * m)), 50))
-        limit = min(at_once, options.max_iter - state.n_iter)
+        is_float32_enough = spread < MAX_FLOAT32_SPREAD * max(goal, GAP_SHARE * gap)
+        scratch = Scratch.allocate(m, np.float32 if is_float32_enough else np.float64)
+        limit = max(int(MAX_UNINTERRUPTED_OPERATIONS / (8 * m)), 50)
+        limit = min(max(_STEPS_BETWEEN_SHRINKS, 2_000_000 // m), limit, options.max_iter - state.n_iter)
         values = state.fill_matrix().ravel()
-        status, done = run_steps(state.working, scratch, values, p.epsilon, goal, options.conjugate, limit)
-        state.n_iter, since, newton.spent = state.n_iter + done, since + done, newton.spent + float(done * m)
+        status, n_steps = run_steps(state.working, scratch, values, p.epsilon, goal, options.conjugate, limit)
+        state.n_iter, n_since_shrink = state.n_iter + n_steps, n_since_shrink + n_steps
+        newton.spent += float(n_steps * m)
         if options.verbose:
             sys.stderr.write(f"{state.n_iter:,} steps, {m:,} of {len(state.b):,} rows in the working set\n")
         if status != RUNNING:
             return status
         newton.run_if_due(state)
-        if options.shrinking and since >= _SHRINK_EVERY:
-            since = 0
-            state.shrink_rows(_LEFT_OF_MATRIX)
+        if options.shrinking and n_since_shrink >= _STEPS_BETWEEN_SHRINKS:
+            n_since_shrink = 0
+            state.shrink_rows(_MAX_REMAINING_SHARE_OF_MATRIX)
     return RUNNING
 
 
 def _compute_spread(slopes: np.ndarray) -> float:
+    """Return the difference of the largest and the smallest finite slope; 0 if all are infinite."""
     finite = slopes[np.isfinite(slopes)]
     return float(finite.max() - finite.min()) if len(finite) else 0.0

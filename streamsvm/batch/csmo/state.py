@@ -1,4 +1,4 @@
-"""The problem as conjugate SMO takes it, also of rows of which only kernel values are known, and its solution so far."""
+"""The dual problem as conjugate SMO takes it, and the state of the solver: current solution, working set and kernel matrix."""
 
 from __future__ import annotations
 
@@ -31,18 +31,18 @@ from streamsvm.core.compiling.functions import compiled
 from streamsvm.core.kernels import LARGEST_FEATURE, LARGEST_KERNEL, LINEAR, RBF, Kernel
 from streamsvm.core.threads import ForEach, Workers
 
-_LARGEST_DENSE = 1e8  # values of a sparse matrix that may be made dense
-_FEW_DENSE = 250_000  # values of few rows, which are dense however many of them are 0
-_SPARSE = 0.1  # of the values of sparse rows are not zero, at most
+_MAX_DENSE_VALUES = 1e8  # a sparse matrix with more values, zeros included, stays sparse
+_MAX_SMALL_DENSE_VALUES = 250_000  # small problems up to this size become dense, however sparse they are
+_MAX_DENSITY = 0.1  # rows with a larger share of nonzero values become dense
 
 
 class Problem(NamedTuple):
-    """The dual of `streamsvm.batch.problem`. Arrays float64 [n].
+    """The dual problem of `streamsvm.batch.problem`. Arrays are float64 [n].
 
-    The rows are in float64, and as ``tiles`` of float32 unless these are not for them.
+    The rows are known in float64 and, if float32 is accurate enough, in float32; or their kernel values are precomputed.
     """
 
-    rows: Any  # `NormedRows`; None where only kernel values are known
+    rows: Any  # `NormedRows`; None for precomputed kernel values
     float32_rows: CheckedFloat32Rows | None
     precomputed: PrecomputedRows | None
     kernel: Kernel
@@ -52,7 +52,7 @@ class Problem(NamedTuple):
     lower: np.ndarray
     upper: np.ndarray
     kink: np.ndarray
-    total: float  # of all variables
+    total: float  # the sum of all variables
 
     @property
     def largest_bound(self) -> float:
@@ -60,67 +60,76 @@ class Problem(NamedTuple):
 
 
 def make_problem(
-    groups: RowGroups, bounds: Bounds, kernel: Kernel, epsilon: float | None, total: float = 0.0, few: bool = False
+    groups: RowGroups, bounds: Bounds, kernel: Kernel, epsilon: float | None, total: float = 0.0, is_small: bool = False
 ) -> Problem:
-    """Return the problem of some groups: regression with ``epsilon``, else classification; ``total`` is the variables' sum.
+    """Return the dual problem for groups of equal rows: regression with ``epsilon``, otherwise classification.
 
-    With ``few``, the rows are given by their Gram matrix.
+    ``total`` is the sum of all variables. If the problem ``is_small``, the whole Gram matrix of the rows is computed at once.
     """
     X = groups.take_rows()
-    if few and not isinstance(X, PrecomputedRows):
+    if is_small and not isinstance(X, PrecomputedRows):
         X = compute_gram_rows(X, kernel)
-    given, rows, tiles = X if isinstance(X, PrecomputedRows) else None, None, None
-    if given is None:
-        rows, tiles, kernel = _make_training_rows(X, kernel, groups.for_each)
-    linear = 1.0 if epsilon is None else epsilon
-    return Problem(rows, tiles, given, kernel, groups.targets, linear, epsilon is None, *bounds, total)
+    precomputed, rows, float32_rows = X if isinstance(X, PrecomputedRows) else None, None, None
+    if precomputed is None:
+        rows, float32_rows, kernel = _make_training_rows(X, kernel, groups.for_each)
+    slope = 1.0 if epsilon is None else epsilon
+    return Problem(rows, float32_rows, precomputed, kernel, groups.targets, slope, epsilon is None, *bounds, total)
 
 
-def choose_row_form(X: Any, kernel: Kernel, few: bool) -> Any:
-    """Return X in the form whose kernel values are computed quickest, an array or CSR without duplicates; ``few``: of all."""
-    dense, size = not sparse.issparse(X), X.shape[0] * X.shape[1]
-    if few and size <= _FEW_DENSE:
+def choose_row_form(X: Any, kernel: Kernel, is_small: bool) -> Any:
+    """Return X as a dense array or as CSR without duplicate entries, whichever gives faster kernel values.
+
+    ``is_small`` tells whether the whole Gram matrix will be computed.
+    """
+    is_dense, size = not sparse.issparse(X), X.shape[0] * X.shape[1]
+    if is_small and size <= _MAX_SMALL_DENSE_VALUES:
         return to_dense(X)
-    if dense and (np.count_nonzero(X) > _SPARSE * size or (kernel.kind == RBF and _has_one_value(X[:100][X[:100] != 0.0]))):
+    # A Gaussian kernel of rows with two values is faster on indicators, which are computed from dense rows.
+    may_be_indicators = kernel.kind == RBF and is_dense and _has_one_value(X[:100][X[:100] != 0.0])
+    if is_dense and (may_be_indicators or np.count_nonzero(X) > _MAX_DENSITY * size):
         return X
     rows = to_clean_csr(X)
-    if size > _LARGEST_DENSE:
+    if size > _MAX_DENSE_VALUES:
         return rows
-    if rows.nnz > _SPARSE * size or (kernel.kind == RBF and _has_one_value(rows.data)):
-        return X if dense else rows.toarray()
+    if rows.nnz > _MAX_DENSITY * size or (kernel.kind == RBF and _has_one_value(rows.data)):
+        return X if is_dense else rows.toarray()
     return rows
 
 
 def _has_one_value(values: np.ndarray) -> bool:
-    """Whether there is one value beside 0: rows may then be indicators, and equal ones are found where they are dense."""
+    """Return whether there are values and all of them are equal."""
     return len(values) > 0 and bool((values == values[0]).all())
 
 
-def _make_training_rows(X: Any, kernel: Kernel, each: ForEach) -> tuple[NormedRows, CheckedFloat32Rows | None, Kernel]:
-    """Return X in float64, as tiles take it, and the kernel for these; ValueError if too large. Destroys a dense X."""
+def _make_training_rows(X: Any, kernel: Kernel, for_each: ForEach) -> tuple[NormedRows, CheckedFloat32Rows | None, Kernel]:
+    """Return X in float64 and float32, and the kernel for these rows. Raise a ValueError if X is too large. Overwrites a dense X.
+
+    Two-valued features become indicators, and gamma changes with them. If float32 is too inaccurate, there are no float32 rows.
+    """
     values = X.data if sparse.issparse(X) else X
     largest = max(values.max(initial=0.0), -values.min(initial=0.0))
     if not sparse.issparse(X):
-        rows, kernel = convert_to_indicators(X, kernel, each)
+        rows, kernel = convert_to_indicators(X, kernel, for_each)
         if rows is X and kernel.kind == RBF:
-            X -= 0.5 * (X.min(axis=0) + X.max(axis=0))  # distances stay the same, and have more digits
+            X -= 0.5 * (X.min(axis=0) + X.max(axis=0))  # distances stay the same, and lose fewer digits
         X = rows
-    stored = NormedRows(X)
-    _check_magnitudes(largest, compute_self_kernels(stored, kernel))
-    return stored, check_float32_rows(X, kernel), kernel
+    normed = NormedRows(X)
+    _check_magnitudes(largest, compute_self_kernels(normed, kernel))
+    return normed, check_float32_rows(X, kernel), kernel
 
 
-def _check_magnitudes(largest: float, compute_self_kernels: np.ndarray) -> None:
-    if not (largest < LARGEST_FEATURE and np.abs(compute_self_kernels).max() < LARGEST_KERNEL):
+def _check_magnitudes(largest: float, self_kernels: np.ndarray) -> None:
+    """Raise a ValueError if the largest absolute value of X, or a self-kernel, exceeds the limit."""
+    if not (largest < LARGEST_FEATURE and np.abs(self_kernels).max() < LARGEST_KERNEL):
         hint = "scale its features. The dual coefficients or intercepts are not finite then"
         raise ValueError(f"X has values that are too large for this kernel: {hint}")
 
 
 def compute_gram_rows(X: Any, kernel: Kernel) -> PrecomputedRows:
-    """Return rows X, an array or CSR, by their whole Gram matrix, in float64. Destroys a dense X. O(n^2 d)."""
-    dense, values = not sparse.issparse(X), X.data if sparse.issparse(X) else X
+    """Compute the whole Gram matrix of the rows X, an array or CSR, in float64. Overwrites a dense X. O(n^2 d)."""
+    is_dense, values = not sparse.issparse(X), X.data if sparse.issparse(X) else X
     _check_magnitudes(max(values.max(initial=0.0), -values.min(initial=0.0)), np.ones(1))
-    if dense and kernel.kind == RBF:
+    if is_dense and kernel.kind == RBF:
         X -= X.mean(axis=0)
     rows = NormedRows(X)
     K = compute_kernel_values(rows, rows, kernel)
@@ -129,7 +138,7 @@ def compute_gram_rows(X: Any, kernel: Kernel) -> PrecomputedRows:
 
 
 def make_feasible(problem: Problem, b: np.ndarray) -> np.ndarray:
-    """Return ``b`` float64 [n] clipped to the bounds, the larger of its two signs scaled down so that its sum is the total."""
+    """Return ``b`` float64 [n] clipped to the bounds; then one sign is scaled down so that the sum is the problem's total."""
     b = np.clip(b, problem.lower, problem.upper)
     excess = b.sum() - problem.total
     side = b > 0.0 if excess > 0.0 else b < 0.0
@@ -138,42 +147,46 @@ def make_feasible(problem: Problem, b: np.ndarray) -> np.ndarray:
     return b
 
 
-#: Operations before a signal can be handled: a fraction of a second.
-PAUSE = 1e9
+#: Kernel operations after which a signal must be handled: a fraction of a second.
+MAX_UNINTERRUPTED_OPERATIONS = 1e9
 
-_ROUNDED = 1e-5  # thrice what products in float32 round of a kernel value: times the largest bound, it must be below ``tol``
+# Three times the rounding error of a kernel value from float32 products. Float32 is used if this times the largest bound is below
+# ``tol``.
+_FLOAT32_ERROR = 1e-5
 
 
 class _ShrunkRows(NamedTuple):
-    """Rows that left the working set together: their numbers and gradients, and that working set with its coefficients."""
+    """Rows that left the working set together, and the working set at that time."""
 
-    rows: np.ndarray
-    gradient: np.ndarray
-    which: np.ndarray
-    b: np.ndarray
+    rows: np.ndarray  # int64: positions of the rows that left
+    gradient: np.ndarray  # float64: their gradients at that time
+    which: np.ndarray  # int64: positions of the working set, these rows included
+    b: np.ndarray  # float64: coefficients of the working set, to which the gradients belong
 
 
 class GramCache:
-    """Memory of all kernel values of n rows, float32, which fits to the same rows share."""
+    """Memory for the float32 Gram matrix of n rows, which several fits to the same rows share."""
 
     def __init__(self, n: int) -> None:
         self.values: np.ndarray = np.empty((n, n), np.float32)
-        self.source: tuple[Any, bool] | None = None  # the rows whose values they are, and whether by float64
+        self.source: tuple[Any, bool] | None = (
+            None  # the rows of the matrix, and whether float64 products were used; None if empty
+        )
 
 
 class SolverState:
-    """The solution so far: of the rows in the working set in ``working``, of the others in ``b``.
+    """The current solution and the working set: ``working`` has the variables of the working set, ``b`` those of all rows.
 
-    Kernel values for steps are products in float64 where float32 would be too coarse for ``tol``: where C is large.
+    Kernel values for the steps are computed in float64 if float32 is too inaccurate for ``tol``, as for large C.
 
-    Rows that leave the working set keep their gradient, and what it was computed at: when they come back, only coefficients that
-    have changed since are added. Methods assign what belongs together last and at once, since an interrupt may come between any
-    two statements.
+    Rows that leave the working set keep their gradients, and the coefficients to which these belong. When they return, only the
+    coefficients that have changed since are added. Methods compute first and assign attributes last, all in one statement, since
+    an interrupt may come between any two statements.
     """
 
-    which: np.ndarray  # int64 ascending: the rows in the working set
+    which: np.ndarray  # int64, ascending: positions of the rows in the working set
     working: WorkingSet
-    values: np.ndarray | None  # float32 [m, m]: the kernel matrix of the working set, if it is there
+    values: np.ndarray | None  # float32 [m, m]: the kernel matrix of the working set; None if it was not computed
     dropped: list[_ShrunkRows]
 
     def __init__(
@@ -187,39 +200,38 @@ class SolverState:
         gram: GramCache | None = None,
     ) -> None:
         n = len(b)
-        self.memory: int = max(memory, buffer.nbytes)  # bytes that the cache may take
+        self.memory: int = max(memory, buffer.nbytes)  # bytes that the user allows for the cache
         self.problem: Problem = problem
         self.workers: Workers = workers or Workers()
         self.n_iter: int = 0
         self.b: np.ndarray = b
-        own = (
-            compute_self_kernels(problem.rows, problem.kernel) if problem.precomputed is None else problem.precomputed.diagonal()
-        )
-        self.diagonal: np.ndarray = own.astype(np.float32)
-        rounded = problem.kernel.kind == RBF and _ROUNDED * problem.largest_bound > tol
-        #: Whether float32 is too coarse for ``tol``, or for the rows.
-        self.is_float64: bool = problem.precomputed is None and (
-            problem.float32_rows is None or (rounded and not problem.float32_rows.is_exact)
-        )
+        precomputed, float32_rows = problem.precomputed, problem.float32_rows
+        diagonal = compute_self_kernels(problem.rows, problem.kernel) if precomputed is None else precomputed.diagonal()
+        self.diagonal: np.ndarray = diagonal.astype(np.float32)
+        is_inexact = problem.kernel.kind == RBF and _FLOAT32_ERROR * problem.largest_bound > tol
+        is_coarse = float32_rows is None or (is_inexact and not float32_rows.is_exact)
+        #: Whether kernel values are computed in float64, because float32 is too inaccurate for ``tol`` or for the rows.
+        self.is_float64: bool = precomputed is None and is_coarse
         self.buffer: np.ndarray = buffer
         self._gram = gram
-        everything, nothing = np.arange(n), np.arange(0)
-        self.which, self.dropped = nothing, [_ShrunkRows(everything, -problem.targets, everything, np.zeros(n))]
+        all_rows, no_rows = np.arange(n), np.arange(0)
+        self.which, self.dropped = no_rows, [_ShrunkRows(all_rows, -problem.targets, all_rows, np.zeros(n))]
         self.restore_rows()
 
     @property
     def _value_source(self) -> tuple[Any, bool]:
+        """The rows of the kernel matrix, and whether it is computed in float64; compared with that of a `GramCache`."""
         return self.problem.precomputed or self.problem.rows, self.is_float64
 
     def reserve_matrix(self, n: int) -> np.ndarray:
-        """Return memory for the kernel matrix of n variables, float32 [n, n]; the one of the working set is lost."""
+        """Return memory for the kernel matrix of n variables, float32 [n, n]. It overwrites the matrix of the working set."""
         self.values = None
         return self.buffer[: n * n].reshape(n, n)
 
     # Kernel values ------------------------------------------------------------------------------------------------------------
 
     def write_matrix(self, variables: np.ndarray, out: np.ndarray) -> None:
-        """Write the kernel matrix of m variables, numbers in the working set, ascending, into ``out``, float32 [m, m]."""
+        """Write the kernel matrix of m variables, ascending positions in the working set, into ``out``, float32 [m, m]."""
         p, which = self.problem, self.which[variables]
         if p.precomputed is not None:
             p.precomputed.write_values(which, which, out)
@@ -232,56 +244,54 @@ class SolverState:
         tiles = tiles if len(variables) == tiles.n_rows else tiles.take_rows(variables)
         write_kernel_block(tiles, tiles, out, self.workers.for_each)
         if len(far := np.flatnonzero(~p.float32_rows.is_near[which])):
-            out[far] = self._exact_values(which[far], which)
+            out[far] = self._compute_exact_values(which[far], which)
             out[:, far] = out[far].T
 
-    def _exact_values(self, of: np.ndarray, to: np.ndarray) -> np.ndarray:
-        """Return the kernel values of rows that are too far from the mean for products in float32 with any m, float64 [k, m]."""
+    def _compute_exact_values(self, rows: np.ndarray, columns: np.ndarray) -> np.ndarray:
+        """Return the kernel values between rows and columns in float64 [rows, columns]: for rows too far from the mean."""
         p = self.problem
-        return compute_kernel_values(p.rows[of], p.rows[to], p.kernel)
+        return compute_kernel_values(p.rows[rows], p.rows[columns], p.kernel)
 
     def fill_matrix(self) -> np.ndarray:
-        """Write the kernel matrix of the working set unless it is there; return it."""
+        """Return the kernel matrix of the working set, float32 [m, m]; compute it unless it was computed before."""
         n, gram = len(self.which), self._gram if len(self.which) == len(self.b) else None
         if self.values is None and gram is not None and gram.source is not None:
-            (rows, precise), (own, own_precise) = gram.source, self._value_source
-            if rows is own and precise == own_precise:
+            (gram_rows, gram_is_float64), (rows, is_float64) = gram.source, self._value_source
+            if gram_rows is rows and gram_is_float64 == is_float64:
                 self.values = gram.values
         if self.values is None:
-            everything, values = np.arange(n), self.reserve_matrix(n) if gram is None else gram.values
-            self.write_matrix(everything, values)
+            variables, values = np.arange(n), self.reserve_matrix(n) if gram is None else gram.values
+            self.write_matrix(variables, values)
             self.values = values
             if gram is not None:
                 gram.source = self._value_source
         return self.values
 
     def add_change(self, change: np.ndarray, columns: np.ndarray, which: np.ndarray, gradient: np.ndarray) -> None:
-        """Add K b to a gradient, float64 [m], of the rows ``which``, int64 [m]; b is ``change`` in the rows ``columns``."""
-        p, moved = self.problem, np.flatnonzero(change)
-        if not len(moved):
+        """Add K b to the ``gradient`` float64 [m] of the rows ``which``; b is ``change`` in ``columns``, and 0 elsewhere."""
+        p, changed = self.problem, np.flatnonzero(change)
+        if not len(changed):
             return
-        change, columns = change[moved], columns[moved]
+        change, columns = change[changed], columns[changed]
         if p.float32_rows is None:
             self.add_change_exactly(change, columns, which, gradient)
             return
-        everything, near = p.float32_rows.rows, p.float32_rows.is_near
-        rows = self._tiles if which is self.which and self._tiles else everything.take_rows(which)
-        far = np.flatnonzero(~near[which])
-        before = gradient[far]
-        add_kernel_products(
-            rows, everything.take_rows(columns), np.where(near[columns], change, 0.0), gradient, self.workers.for_each
-        )
-        if len(apart := np.flatnonzero(~near[columns])):
-            gradient += change[apart] @ self._exact_values(columns[apart], which)
+        all_rows, is_near = p.float32_rows.rows, p.float32_rows.is_near
+        rows = self._tiles if which is self.which and self._tiles else all_rows.take_rows(which)
+        far = np.flatnonzero(~is_near[which])
+        before, near_change = gradient[far], np.where(is_near[columns], change, 0.0)
+        add_kernel_products(rows, all_rows.take_rows(columns), near_change, gradient, self.workers.for_each)
+        if len(far_columns := np.flatnonzero(~is_near[columns])):
+            gradient += change[far_columns] @ self._compute_exact_values(columns[far_columns], which)
         if len(far):
-            gradient[far] = before + self._exact_values(which[far], columns) @ change
+            gradient[far] = before + self._compute_exact_values(which[far], columns) @ change
 
     def add_change_exactly(self, change: np.ndarray, columns: np.ndarray, which: np.ndarray, gradient: np.ndarray) -> None:
-        """Do as `add_change` does, in float64."""
+        """Do the same as `add_change`, in float64."""
         p = self.problem
         if p.precomputed is not None:
             p.precomputed.add_kernel_products(change, columns, which, gradient)
-        elif p.kernel.kind == LINEAR:  # the weights of the features are enough
+        elif p.kernel.kind == LINEAR:  # the feature weights are enough
             gradient += p.rows.X[which] @ (change @ p.rows.X[columns])
         else:
             add_kernel_sums(p.rows[which], p.rows[columns], change, p.kernel, gradient, self.workers.for_each)
@@ -289,36 +299,36 @@ class SolverState:
     # The working set ----------------------------------------------------------------------------------------------------------
 
     def restore_rows(self) -> None:
-        """Put all rows into the working set, with the gradient at the present point."""
+        """Put all rows back into the working set, with their gradients at the current solution."""
         if not self.dropped:
             return
         p, n = self.problem, len(self.b)
         b, gradient = self.b.copy(), np.empty(n)
         if len(self.which):
             b[self.which], gradient[self.which] = self.working.b, self.working.gradient
-        for rows, at, which, before in self.dropped:
-            found = at.copy()
-            self.add_change(b[which] - before, which, rows, found)
-            gradient[rows] = found
+        for rows, old_gradient, which, old_b in self.dropped:
+            new_gradient = old_gradient.copy()
+            self.add_change(b[which] - old_b, which, rows, new_gradient)
+            gradient[rows] = new_gradient
         working = WorkingSet(b.copy(), gradient, p.lower, p.upper, p.kink, self.diagonal)
         self._tiles = p.float32_rows and p.float32_rows.rows
         self.b, self.which, self.working, self.dropped, self.values = b, np.arange(n), working, [], None
 
     def compute_slopes(self) -> tuple[np.ndarray, np.ndarray, float]:
-        """Return the slopes of the objective in each variable of the working set, upwards and downwards, and the gap."""
+        """Return the slopes of the objective for raising and for lowering each variable, float64 [m] each, and the gap."""
         ascents, descents = np.empty(len(self.which)), np.empty(len(self.which))
         least, most = write_slopes(self.working, self.problem.epsilon, 0.0, ascents, descents)
         return ascents, descents, most - least
 
-    def shrink_rows(self, part: float) -> None:
-        """Drop bounded variables that the most violating pair would leave at their bound or kink, if at most a part is left."""
+    def shrink_rows(self, max_share: float) -> None:
+        """Drop variables at a bound or kink that the most violating pair would not move, unless more than a share remains."""
         ascents, descents, _ = self.compute_slopes()
-        keep = (ascents <= descents.max()) | (descents >= ascents.min())
-        kept = np.flatnonzero(keep)
-        if not 2 <= len(kept) <= part * len(self.which):
+        stays = (ascents <= descents.max()) | (descents >= ascents.min())
+        kept = np.flatnonzero(stays)
+        if not 2 <= len(kept) <= max_share * len(self.which):
             return
-        a, left = self.working, np.flatnonzero(~keep)
-        dropped = [*self.dropped, _ShrunkRows(self.which[left], a.gradient[left], self.which, a.b)]
+        a, leaving = self.working, np.flatnonzero(~stays)
+        dropped = [*self.dropped, _ShrunkRows(self.which[leaving], a.gradient[leaving], self.which, a.b)]
         working = WorkingSet(*(array[kept] for array in a))
         b = self.b.copy()
         b[self.which] = a.b
@@ -331,39 +341,39 @@ class SolverState:
         self.b, self.which, self.working, self.dropped, self.values = b, self.which[kept], working, dropped, values
 
     def check_gap(self) -> float:
-        """Return the gap in float64. All rows must be in the working set; the gradients that decide the gap are computed anew.
+        """Return the gap, computed in float64. All rows must be in the working set; the gradients that determine it are updated.
 
-        A row cannot decide it if its float32 gradient excludes it by more than four times the largest error found so far. Kernels
-        other than the Gaussian one can have values, and errors, of any size: all their rows are computed anew.
+        A row cannot determine the gap if its float32 gradient excludes that by more than four times the largest error so far. For
+        other kernels than the Gaussian, values and errors can have any size: all their gradients are recomputed.
         """
         p, a = self.problem, self.working
         if p.precomputed is not None:
-            a.gradient[:] = self.exact_gradient(self.which)
+            a.gradient[:] = self.compute_exact_gradient(self.which)
             return max(self.compute_slopes()[2], 0.0)
-        exact = np.zeros(len(self.b), bool)
+        is_exact = np.zeros(len(self.b), bool)
         error = 1e-7 * float(np.sqrt(np.sum(a.b**2) * np.abs(self.diagonal).max()))
         while True:
             rises, falls, gap = self.compute_slopes()
-            doubt = (rises <= rises.min() + 8.0 * error) | (falls >= falls.max() - 8.0 * error)
-            doubt |= p.kernel.kind != RBF
-            new = np.flatnonzero(doubt & ~exact)
+            is_doubtful = (rises <= rises.min() + 8.0 * error) | (falls >= falls.max() - 8.0 * error)
+            is_doubtful |= p.kernel.kind != RBF
+            new = np.flatnonzero(is_doubtful & ~is_exact)
             if not len(new):
                 return max(gap, 0.0)
-            gradient = self.exact_gradient(new)
+            gradient = self.compute_exact_gradient(new)
             error = max(error, float(np.abs(a.gradient[new] - gradient).max()))
-            a.gradient[new], exact[new] = gradient, True
+            a.gradient[new], is_exact[new] = gradient, True
 
-    def exact_gradient(self, which: np.ndarray) -> np.ndarray:
-        """Return the gradient of the rows ``which``, int64 [m], in float64, where all rows are in the working set."""
+    def compute_exact_gradient(self, which: np.ndarray) -> np.ndarray:
+        """Return the gradient of the rows ``which`` int64 [m] in float64; all rows must be in the working set."""
         gradient, support = -self.problem.targets[which], np.flatnonzero(self.working.b)
         self.add_change_exactly(self.working.b[support], support, which, gradient)
         return gradient
 
 
 @compiled(nogil=True)
-def _compact_matrix(values: np.ndarray, n: int, kept: np.ndarray, out: np.ndarray) -> None:
-    """Write a kernel matrix of n variables, float32 [n n], for those that are ``kept``, ascending, to ``out``: maybe itself."""
-    m = len(kept)
+def _compact_matrix(values: np.ndarray, n: int, positions: np.ndarray, out: np.ndarray) -> None:
+    """Copy rows and columns at ascending ``positions`` of a matrix float32 [n n] to ``out``, which may be the same memory."""
+    m = len(positions)
     for i in range(m):
         for j in range(m):
-            out[i * m + j] = values[kept[i] * n + kept[j]]
+            out[i * m + j] = values[positions[i] * n + positions[j]]

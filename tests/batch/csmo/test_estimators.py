@@ -136,8 +136,8 @@ def test_two_valued_features_are_packed_and_equal_rows_merged():
 @pytest.mark.once
 @pytest.mark.parametrize("conjugate", [True, False])
 def test_shrinking_changes_nothing_but_time(conjugate, monkeypatch):
-    monkeypatch.setattr(solver, "_SHRINK_EVERY", 20)
-    monkeypatch.setattr(solver, "PAUSE", 1.0)  # the least number of steps at a time
+    monkeypatch.setattr(solver, "_STEPS_BETWEEN_SHRINKS", 20)
+    monkeypatch.setattr(solver, "MAX_UNINTERRUPTED_OPERATIONS", 1.0)  # the least number of steps at a time
     for model, (X, y) in ((CSMOClassifier, two_classes(noise=1.0)), (CSMORegressor, curve())):
         objectives = [
             model(C=50.0, gamma=0.5, shrinking=shrinking, conjugate=conjugate, tol=1e-4).fit(X, y).objective_
@@ -305,9 +305,9 @@ def test_interrupted_fit_keeps_the_last_iterate(monkeypatch):
     X, y = two_classes()
     steps = Failing(solver.run_steps, 3)
     monkeypatch.setattr(solver, "run_steps", steps)
-    monkeypatch.setattr(solver, "_SHRINK_EVERY", 20)
-    monkeypatch.setattr(solver, "PAUSE", 1.0)
-    monkeypatch.setattr(solver, "_SMALL", 0)
+    monkeypatch.setattr(solver, "_STEPS_BETWEEN_SHRINKS", 20)
+    monkeypatch.setattr(solver, "MAX_UNINTERRUPTED_OPERATIONS", 1.0)
+    monkeypatch.setattr(solver, "_MAX_SMALL_ROWS", 0)
     model = CSMOClassifier(C=10.0, gamma=0.5, shrinking=False)
     interrupts(model.fit, X, y)
     assert model.n_iter_.tolist() == [100]
@@ -329,7 +329,7 @@ def test_progress_is_shown(capsys):
 @pytest.mark.parametrize("megabytes", [0.3, 200.0])  # no room for all kernel values, and room for them twice
 @pytest.mark.parametrize("kind", [CSMOClassifier, CSMORegressor])
 def test_a_path_has_the_models_of_fits(kind, megabytes, monkeypatch):
-    monkeypatch.setattr(solver, "_SMALL", 0)
+    monkeypatch.setattr(solver, "_MAX_SMALL_ROWS", 0)
     X, y = two_classes() if kind is CSMOClassifier else curve()
     weights, model = np.random.default_rng(0).integers(0, 3, len(y)) / 2.0, kind(gamma=0.5, tol=1e-5, cache_size=megabytes)
     path = model.fit_path(X, y, [0.1, 1.0, 1000.0, 2.0], sample_weight=weights)

@@ -62,7 +62,7 @@ def test_all_forms_of_rows_have_one_solution(kind, kernel):
 def test_it_is_kept_where_it_is_better(kind, C, kernel, monkeypatch):
     X, y = rows_of(kind)
     finished = kind(C=C, **kernel).fit(X, y)
-    monkeypatch.setattr(solver, "_MOST_FREE", 0)
+    monkeypatch.setattr(solver, "_MAX_POLISHED_VARIABLES", 0)
     plain = kind(C=C, **kernel).fit(X, y)
     assert finished.gap_ <= plain.gap_
     assert finished.objective_ <= plain.objective_ + 1e-5 * abs(plain.objective_)  # the latter has columns of float32
@@ -78,7 +78,7 @@ def test_it_is_given_up_where_variables_would_leave_their_bounds():
 
 def test_an_interrupt_keeps_the_last_iterate(monkeypatch):
     X, y = rows_of(CSMOClassifier)
-    monkeypatch.setattr(solver, "_SMALL", 0)
+    monkeypatch.setattr(solver, "_MAX_SMALL_ROWS", 0)
     for calls in (1, 2):
         monkeypatch.setattr(solver, "run_steps", Failing(run_steps, calls))
         model = CSMOClassifier()
@@ -89,7 +89,7 @@ def test_an_interrupt_keeps_the_last_iterate(monkeypatch):
 
 def test_large_problems_are_left_as_they_are(monkeypatch):
     X, y = rows_of(CSMOClassifier)
-    for name in ("_SMALL", "_MOST_FREE"):
+    for name in ("_MAX_SMALL_ROWS", "_MAX_POLISHED_VARIABLES"):
         with monkeypatch.context() as patch:
             patch.setattr(solver, name, 0)
             assert 1e-8 < CSMOClassifier().fit(X, y).gap_ <= 1e-3
@@ -101,7 +101,7 @@ def test_one_call_finds_what_steps_on_large_problems_find(kind, monkeypatch):
     X, y = rng.integers(0, 3, (N, 3)).astype(float), rng.integers(0, 3, N)  # equal rows of all classes, and of two weights
     weights, given = rng.integers(0, 3, N) / 2.0, {"kernel": "rbf", "gamma": 0.7, "tol": 1e-6}
     found = kind(**given).fit(X, y, sample_weight=weights)
-    monkeypatch.setattr(solver, "_SMALL", 0)
+    monkeypatch.setattr(solver, "_MAX_SMALL_ROWS", 0)
     other = kind(**given).fit(X, y, sample_weight=weights)
     assert found.gap_ <= 1e-6
     assert found.objective_ == pytest.approx(other.objective_, rel=1e-6)

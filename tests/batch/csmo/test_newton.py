@@ -57,7 +57,7 @@ def test_the_way_is_that_of_the_twin(m, width, seed):
 
 
 def test_stops_are_bounded(monkeypatch):
-    monkeypatch.setattr(newton, "_STOPS", 3)
+    monkeypatch.setattr(newton, "_MAX_STOPS", 3)
     rng = np.random.default_rng(0)
     A = rng.normal(size=(40, 40))
     room = newton._MovableVariables(np.arange(40), rng.normal(size=40), np.full(40, -0.01), np.full(40, 0.01))
@@ -71,7 +71,7 @@ def test_the_sum_stays_where_equations_are_ill_conditioned():
     K = naive_batch.kernel_matrix(X, X, "rbf", 0.5) + 1e-10 * np.eye(150)
     room = newton._MovableVariables(np.arange(150), rng.normal(size=150), -1e6 * rng.random(150), 1e6 * rng.random(150))
     x = newton._minimise_model(cho_factor(K, lower=True), room)
-    assert ((x == room.down) | (x == room.up)).sum() > 10
+    assert ((x == room.min_change) | (x == room.max_change)).sum() > 10
     assert abs(x.sum()) < 1e-12 * np.abs(x).sum()
 
 
@@ -83,11 +83,11 @@ def always(monkeypatch):
         done.append(original(*given, **more))
         return done[-1]
 
-    for name, value in (("_NEAR", 1e9), ("_PATIENCE", 0.0), ("_MEMORY", 1e9)):
+    for name, value in (("_MAX_GAP_FACTOR", 1e9), ("_PATIENCE", 0.0), ("_MEMORY_SHARE", 1e9)):
         monkeypatch.setattr(newton, name, value)
     monkeypatch.setattr(newton, "run_newton_step", counted)
-    monkeypatch.setattr(solver, "PAUSE", 1.0)  # 50 steps
-    monkeypatch.setattr(solver, "_SMALL", 0)
+    monkeypatch.setattr(solver, "MAX_UNINTERRUPTED_OPERATIONS", 1.0)  # 50 steps
+    monkeypatch.setattr(solver, "_MAX_SMALL_ROWS", 0)
     return done
 
 
@@ -137,7 +137,7 @@ def test_kernel_values_are_exact_in_all_forms(form):
     of = state.SolverState(problem, np.zeros(len(groups)), solver.allocate_buffer(10.0, N))
     some = rng.permutation(len(groups))[:20]
     first = groups.row_of_group[some] if form != "given" else some
-    np.testing.assert_allclose(newton.kernel_matrix(of, some), expected[np.ix_(first, first)], rtol=1e-12)
+    np.testing.assert_allclose(newton.compute_kernel_matrix(of, some), expected[np.ix_(first, first)], rtol=1e-12)
 
 
 def test_variables_at_kinks_and_bounds_get_there_exactly(monkeypatch):
@@ -163,6 +163,6 @@ def test_they_are_due_after_other_steps_only(monkeypatch):
     CSMOClassifier(C=100.0, gamma=0.7).fit(X, y)
     assert not done
     monkeypatch.setattr(newton, "_PATIENCE", 0.0)
-    monkeypatch.setattr(newton, "_MEMORY", 0.0)
+    monkeypatch.setattr(newton, "_MEMORY_SHARE", 0.0)
     CSMOClassifier(C=100.0, gamma=0.7).fit(X, y)
     assert not done

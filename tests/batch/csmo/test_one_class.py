@@ -103,7 +103,7 @@ def test_refused():
 
 
 def test_all_at_their_bound_in_blocks(monkeypatch):
-    monkeypatch.setattr(solver, "_FEW", 30)
+    monkeypatch.setattr(solver, "_MIN_ROWS_FOR_BLOCKS", 30)
     model = CSMOOneClass(nu=1.0).fit(rows())  # the only point there is
     np.testing.assert_array_equal(model.dual_coef_[0], np.ones(N))
     assert model.gap_ == 0.0

@@ -17,7 +17,7 @@ N = 150
 
 @pytest.fixture(autouse=True)
 def small(monkeypatch):
-    for name, value in (("_FEW", 40), ("_BLOCK", 24), ("_NEW", 12)):
+    for name, value in (("_MIN_ROWS_FOR_BLOCKS", 40), ("_BLOCK_SIZE", 24), ("_MAX_NEW_VARIABLES", 12)):
         monkeypatch.setattr(solver, name, value)
 
 
@@ -101,13 +101,13 @@ def test_a_block_is_free_variables_and_violators_from_all_over():
         which = solver._choose_block(ascents, descents, np.arange(5), largest, number)
         assert (np.diff(which) > 0).all()
         assert set(free) | {ascents.argmin(), descents.argmax()} <= set(which.tolist())
-        assert len(which) <= 30 + solver._NEW + 7
+        assert len(which) <= 30 + solver._MAX_NEW_VARIABLES + 7
         seen[which] = True
-    violators = middle - ascents > solver._WORST * (middle - ascents.min())
+    violators = middle - ascents > solver._VIOLATION_SHARE * (middle - ascents.min())
     assert seen[violators].all()  # in the end, each of them
     assert not seen[~violators & ~np.isfinite(descents)][5:].any()
     filled = solver._choose_block(ascents, descents, np.arange(500), largest, 0)
-    assert solver._BLOCK <= len(filled) <= largest
+    assert solver._BLOCK_SIZE <= len(filled) <= largest
 
 
 @pytest.mark.parametrize("largest", [2, 3, 5])
@@ -169,7 +169,7 @@ def test_an_interrupt_leaves_the_block_before(monkeypatch):
     add = Failing(state.add_kernel_products, 3)
     monkeypatch.setattr(state, "add_kernel_products", add)
     interrupts(solver.solve_blocks, of, solver.SolverOptions(1e-6, True, False, 10**6, False), 9e-7)
-    exact = of.exact_gradient(np.arange(N))
+    exact = of.compute_exact_gradient(np.arange(N))
     np.testing.assert_allclose(of.working.gradient, exact, atol=1e-4)
     done = of.n_iter
     assert done > 0
@@ -200,4 +200,4 @@ def test_rows_that_come_back_take_what_changed_since_they_left():
         of.working = a._replace(b=a.b + change, gradient=gradient)
     del of.compute_slopes
     of.restore_rows()
-    np.testing.assert_allclose(of.working.gradient, of.exact_gradient(np.arange(N)), atol=1e-5)
+    np.testing.assert_allclose(of.working.gradient, of.compute_exact_gradient(np.arange(N)), atol=1e-5)

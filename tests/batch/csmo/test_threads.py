@@ -25,10 +25,10 @@ def small(monkeypatch):
     monkeypatch.setattr(tiles, "_ITEMS", N)
     monkeypatch.setattr(tiles, "_MIN_ITEM_ROWS", (16, 16))
     monkeypatch.setattr(tiles, "_MIN_ITEM_VALUES", 1)
-    monkeypatch.setattr(solver, "_FEW", 100)
-    monkeypatch.setattr(solver, "_BLOCK", 128)
-    monkeypatch.setattr(solver, "_NEW", 64)
-    monkeypatch.setattr(solver, "_SHRINK_EVERY", 100)
+    monkeypatch.setattr(solver, "_MIN_ROWS_FOR_BLOCKS", 100)
+    monkeypatch.setattr(solver, "_BLOCK_SIZE", 128)
+    monkeypatch.setattr(solver, "_MAX_NEW_VARIABLES", 64)
+    monkeypatch.setattr(solver, "_STEPS_BETWEEN_SHRINKS", 100)
 
 
 def rows(seed=0):
