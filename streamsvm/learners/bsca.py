@@ -1,4 +1,4 @@
-"""Budgeted stochastic coordinate ascent."""
+"""Budgeted stochastic coordinate ascent in the dual: the estimators. The update rule is in `core.steps.coordinate_ascent`."""
 
 from __future__ import annotations
 
@@ -17,30 +17,30 @@ from streamsvm.learners.regressor import EpsilonInsensitiveRegressor
 
 @learner
 class BSCAClassifier(BudgetedClassifier, DualAscent, MergeableExpansion):
-    """A kernel SVM that learns row by row in the dual, within a budget of support vectors.
+    """A kernel SVM that learns row by row by coordinate ascent in the dual, with a budget of support vectors.
 
-    It maximises the dual objective of a support vector machine by coordinate ascent, with one coordinate for each row. A row
-    inside the margin becomes a support vector. Its coefficient, at most C, is the one that moves the row onto the margin, so
-    there is no learning rate. When there is one support vector too many, two are merged into one. Memory is allocated when the
-    model is made, and grows with new labels alone.
+    It maximises the dual objective of a support vector machine, in which each row has a coefficient between 0 and C. A row inside
+    the margin becomes a support vector, with the coefficient that moves it onto the margin, so that no learning rate is needed.
+    When the budget is exceeded, two support vectors are merged. Memory only grows with new features and labels.
 
     Notes
     -----
-    A row costs O(B d) for d features. A row inside the margin costs three times as much, plus B table look-ups.
+    *Time.* A row takes O(B d) for d features and B support vectors. A row inside the margin takes three times as long, plus B
+    table look-ups.
 
-    In a single pass, a row is stepped once: a step that is too long is not taken back, and one that is too short is not
-    repeated. With ``averaging``, two limits make up for this. First, no row moves its own decision value by more than 2. This
-    limit falls, to .1 at the least, as the average iterate errs less than the last one, which is a sign that steps follow
-    noise. Second, as long as C times the number of rows so far is below 3,000, it counts as 3,000. With these limits, over
-    10,000 rows any C from .01 to 1000 is within .2 points of the best accuracy on average over 17 streams, and within 2 points
-    on each. Neither limit applies to `learn_epochs`, whose passes reach the solution for C, or with ``averaging=0``.
+    *Single pass.* In a single pass, each row takes one step, which is never corrected. With ``averaging``, two limits compensate
+    for this. First, no row changes its own decision value by more than 2. This limit decreases, down to .1, while the average
+    iterate makes fewer errors than the last one, which is a sign of noise. Second, C times the number of rows counts as at least
+    3,000. With these limits, any C from .01 to 1000 is within .2 percentage points of the best accuracy with 10,000 rows, on
+    average over 17 streams, and within 2 points on each. The limits do not apply with ``averaging=0``, nor in `learn_epochs`,
+    whose passes converge to the solution for C.
 
-    Steps only add to the model, so that what it has learned of a concept that is over would stay until it is merged away. With
-    ``averaging``, the model therefore watches the share of its errors, and where that of the last 50 rows or so is above that of
-    the last 500 by more than chance, it halves all coefficients and begins to average anew. What is left over is a start, and
-    gives way as rows contradict it. Rows of a weight other than 1, as class weights make them, do not count in this share. On
-    streams that drift this gains 2 points of accuracy in the mean. It costs 3.5 where what is new appears beside what still
-    holds, as do the fields of chess, and up to as much where wrong labels come in bursts of ten to forty rows, which look alike.
+    *Concept drift.* Steps only add to the model, so that an outdated concept would remain until it is merged away. With
+    ``averaging``, the model therefore detects drift: if its error rate over about the last 50 rows is significantly above that of
+    the last 500, it halves all coefficients and restarts the average. Later rows then correct the remaining model. Rows with a
+    weight other than 1, such as by class weights, do not count in the error rates. On streams with drift this gains 2 percentage
+    points of accuracy on average. It costs 3.5 points if new concepts appear while old ones remain valid, as on a chessboard,
+    and up to as much with bursts of ten to forty wrong labels, which look like drift.
 
     References
     ----------
@@ -64,22 +64,22 @@ class BSCAClassifier(BudgetedClassifier, DualAscent, MergeableExpansion):
     averaging: int = 3000
     relaxation: float = parameter(default=1.5, above=0.0, high=2.0)
     reprocess: int = parameter(default=1, least=0, high=1000, integer=True)
-    """How many random support vectors take another step after each new one. Such a step can only enlarge a coefficient. 0 turns
-    it off.
+    """The number of random support vectors that take another step after each new one. These steps only increase coefficients.
+    0 turns reprocessing off.
     """
     tol: float = parameter(default=0.3, least=0.0, high=1e15)
-    """By how much a row may miss the margin without being learned. A larger value means that fewer rows become support vectors,
-    and fewer are merged. The algorithm of the paper has no such tolerance; it is ``relaxation=1.0, reprocess=0, tol=0.0,
+    """The tolerance of the margin: a row is not learned if it misses the margin by at most this. With a larger value, fewer rows
+    become support vectors, and fewer are merged. The algorithm of the paper is ``relaxation=1.0, reprocess=0, tol=0.0,
     averaging=0``.
     """
     replay: int = parameter(default=0, least=0, high=2**31 - 1, integer=True)
-    """The size of a window of the latest rows, from which the model learns rows again; 0 turns replay off. Replay takes time,
-    and makes the model more accurate, but not on a stream that drifts. Each row of the window takes 24 bytes, and 4 more for
-    each of ``max_features``.
+    """The number of recent rows to keep in a window and to learn again (experience replay); 0 turns replay off. Replay takes
+    time, and makes the model more accurate on streams without drift. Each row of the window takes 24 bytes, and 4 more for each
+    of ``max_features``.
     """
     replay_steps: int = parameter(default=1, least=1, high=1000, integer=True)
-    """How many rows of that window, drawn at random, are learned again after each new row. They are learned as if they were
-    new. Continuing from the coefficients that they had is less accurate, because most have been merged since.
+    """The number of random rows of the window to learn again after each new row. They are learned like new rows: to continue
+    from their earlier coefficients would be less accurate, because most have been merged since.
     """
     max_classes: int = MAX_CLASSES
     seed: int | None = None
@@ -99,18 +99,19 @@ class BSCAClassifier(BudgetedClassifier, DualAscent, MergeableExpansion):
 
 @learner
 class BSCARegressor(EpsilonInsensitiveRegressor, DualAscent, MergeableExpansion):
-    """Kernel support vector regression that learns row by row in the dual, within a budget.
+    """Kernel support vector regression that learns row by row by coordinate ascent in the dual, with a budget of support vectors.
 
-    A row whose prediction is off by more than ``epsilon`` becomes a support vector. Its coefficient, at most C, moves the
-    prediction back towards the target, so there is no learning rate. When there is one support vector too many, two are merged
-    into one. Where the stream drifts, it forgets as `BSCAClassifier` does: an error of 1 or more counts as a wrong label.
+    A row with an absolute error above ``epsilon`` becomes a support vector. Its coefficient, at most C, moves the prediction
+    towards the target, so that no learning rate is needed. When the budget is exceeded, two support vectors are merged. It
+    detects drift as `BSCAClassifier` does, where an absolute error of 1 or more counts as an error.
 
-    Targets should be about 0, and about 1 in size: wrap the model in `streamsvm.learners.preprocessing.BoundedTargetScaler`.
+    Targets should have a mean near 0 and a standard deviation near 1: wrap the model in
+    `streamsvm.learners.preprocessing.BoundedTargetScaler`.
 
     References
     ----------
-    The dual of the epsilon-insensitive loss (Smola, A., Schoelkopf, B. (2004). A tutorial on support vector regression), by one
-    coordinate a row as in Qaadan et al. (2019), algorithm 2. A row costs O(B d).
+    The dual of the epsilon-insensitive loss (Smola, A., Schoelkopf, B. (2004). A tutorial on support vector regression), with
+    one coordinate per row as in Qaadan et al. (2019), algorithm 2. A row takes O(B d).
 
     Examples
     --------

@@ -1,4 +1,4 @@
-"""Budgeted stochastic gradient descent on the regularised loss: the compiled step, and the estimators."""
+"""Budgeted stochastic gradient descent on the regularised loss: the compiled update rule, and the estimators."""
 
 from __future__ import annotations
 
@@ -20,6 +20,7 @@ from streamsvm.learners.labels import MAX_CLASSES
 from streamsvm.learners.merging import MergeableExpansion
 from streamsvm.learners.regressor import EpsilonInsensitiveRegressor
 
+#: Codes of learning rate schedules; see `Descent.learning_rate`.
 PEGASOS, CONSTANT, FLOOR, CAPPED = 0, 1, 2, 3
 
 STATE = np.dtype([("schedule", "i8"), ("fit_intercept", "i8"), ("l2", "f8"), ("eta0", "f8"), ("fitted", "i8")])
@@ -27,7 +28,7 @@ STATE = np.dtype([("schedule", "i8"), ("fit_intercept", "i8"), ("l2", "f8"), ("e
 
 @rule(STATE, ranges=FITTED_RANGE)
 def step(block: np.ndarray, row: CurrentRow) -> None:
-    """One step down the regularised loss (Wang, Crammer and Vucetic 2012, algorithm 1)."""
+    """Take a stochastic gradient step on the regularised loss (Wang, Crammer and Vucetic 2012, algorithm 1)."""
     v, c, s = views(block), get_common_state(block), get_rule_state(block, STATE)
     live = v.header[0]["n_outputs"]
     rising, falling, missing = compute_violation(block, row.target)
@@ -39,16 +40,16 @@ def step(block: np.ndarray, row: CurrentRow) -> None:
     elif s["schedule"] == CAPPED:
         eta = min(eta, s["eta0"])
     shrink = 1.0 - s["l2"] * eta
-    if shrink > 0.0:  # it is 0 in Pegasos' first step, when there is nothing to shrink
+    if shrink > 0.0:  # it is 0 in the first step of Pegasos, when the model is empty
         c["scale"] *= shrink
-    if c["loss"] == ONE_CLASS:  # the intercept is minus the threshold: driven up, not regularised
+    if c["loss"] == ONE_CLASS:  # the intercept is minus the threshold, which is not regularised but maximised
         v.biases[0] -= eta * s["l2"]
-    elif shrink > 0.0 and s["fit_intercept"]:  # an intercept that is not fitted, as after distillation, stays
+    elif shrink > 0.0 and s["fit_intercept"]:  # without fit_intercept, an intercept from `start_from` does not change
         for k in range(0, live, 2):
             v.biases[k] *= shrink
     if missing != 0.0:
         size = eta * row.weight if missing > 0.0 else -eta * row.weight
-        if falling >= 0:  # two outputs move, so that for two classes each moves by half
+        if falling >= 0:  # two outputs change, each by half, so that two classes learn as with one output
             size *= 0.5
         if row.self_kernel > 0.0:
             add_support_vector(block, row, size, rising, falling)
@@ -58,36 +59,36 @@ def step(block: np.ndarray, row: CurrentRow) -> None:
                 v.biases[2 * falling] -= size
 
 
-#: Learning rates by name.
+#: The code of each learning rate schedule.
 SCHEDULES = {"pegasos": PEGASOS, "constant": CONSTANT, "floor": FLOOR, "capped": CAPPED}
 
 
 class Descent(BudgetedEstimator):
-    """A model that learns by steps down the gradient."""
+    """The base of models that learn by stochastic gradient descent."""
 
     _rule = step
 
     l2: float
-    """The strength of regularisation, above 0: the papers' lambda, which is 1 / (n C) for n rows and the C of other SVMs.
-    Smaller values fit the rows more closely. Over 10,000 rows, all values from 1e-3 down to 1e-7 (C from .1 to 1000) are within
-    .7 points of the best accuracy of `BSGDClassifier`, on average over 17 streams. With 1e-2, the model is so smooth that it
-    loses 5 points.
+    """The strength of regularisation, above 0: lambda in the papers, which is 1 / (n C) for n rows and the C of other SVMs.
+    Smaller values fit the rows more closely. With 10,000 rows, all values from 1e-3 down to 1e-7 (C from .1 to 1000) are within
+    .7 percentage points of the best accuracy of `BSGDClassifier`, on average over 17 streams. With 1e-2 the model is too smooth,
+    and loses 5 points.
     """
     eta0: float = 1.0
-    """The step size that ``learning_rate`` refers to, above 0. ``"pegasos"`` ignores it. For ``"constant"`` and ``"floor"``,
-    ``eta0 * l2`` must be below 1.
+    """The step size eta0 of the ``learning_rate`` schedule, above 0. ``"pegasos"`` ignores it. With ``"constant"`` and
+    ``"floor"``, ``eta0 * l2`` must be below 1.
     """
     fit_intercept = False
-    """Whether to add a constant to the kernel expansion. It is regularised like the expansion."""
+    """Whether to fit an intercept. It is regularised like the kernel expansion."""
 
     @property
     def learning_rate(self) -> LearningRate:
-        """The schedule of the step size eta at row t:
+        """The schedule of the step size at row t:
 
-        - ``"capped"``: 1 / (l2 t), but at most eta0. It is eta0 for the first 1 / (l2 eta0) rows, and shrinks after that.
-        - ``"constant"``: eta0 throughout, which keeps following a stream that drifts.
-        - ``"pegasos"``: 1 / (l2 t), as in the paper. The first steps are about 1 / l2 long, and so are the first predictions:
-          if l2 is small, the result of one pass is left to chance.
+        - ``"capped"``: 1 / (l2 t), but at most eta0. It is eta0 for the first 1 / (l2 eta0) rows, and decreases after that.
+        - ``"constant"``: always eta0, which adapts to concept drift.
+        - ``"pegasos"``: 1 / (l2 t), as in the paper. The first steps are as large as 1 / l2, so that with a small l2 the result
+          of a single pass depends on chance.
         - ``"floor"``: 1 / (l2 t), but at least eta0.
         """
         return "pegasos"
@@ -103,21 +104,20 @@ class Descent(BudgetedEstimator):
 
 @learner
 class BSGDClassifier(BudgetedClassifier, Descent, MergeableExpansion):
-    """A kernel SVM that learns row by row by gradient descent, within a budget of support vectors.
+    """A kernel SVM that learns row by row by stochastic gradient descent, with a budget of support vectors.
 
-    It minimises the hinge loss of a support vector machine by stochastic gradient descent on the primal. A row inside the
-    margin becomes a support vector. When there is one support vector too many, two are merged into one. Memory is allocated
-    when the model is made, and grows with new labels alone.
+    It minimises the regularised hinge loss of a support vector machine in the primal. A row inside the margin becomes a support
+    vector. When the budget is exceeded, two support vectors are merged. Memory only grows with new features and labels.
 
     Notes
     -----
-    A row costs O(B d) for d features. For sparse rows with z values that is O(B z), and O(d) for the scale. A merge costs as
-    much again, plus B table look-ups. Changing the scale costs O(B d). The Gaussian kernel only looks at differences between
-    rows, so if the mean of a feature is within two standard deviations of 0, its location is set to 0: sparse rows stay sparse.
+    A row takes O(B d) for d features and B support vectors; a sparse row with z values takes O(B z + d). A merge takes about as
+    much again, plus B table look-ups. Rescaling the support vectors takes O(B d). The Gaussian kernel only depends on differences
+    between rows, so the location of a feature is 0 if its mean is within two standard deviations of 0: sparse rows stay sparse.
 
-    The decision value of a row is computed before the coefficients shrink, as in Pegasos. The factor of the first step, 1 - 1/t
-    = 0, meets an empty model. The average is exponential with a polynomial start. Its coefficients belong to the same support
-    vectors, and a merge projects both iterates onto the new one.
+    The decision value of a row is computed before the coefficients shrink, as in Pegasos. The shrinking factor of the first
+    step, 1 - 1/t = 0, is applied to an empty model. The average of the iterates is polynomial at first, and exponential later. It
+    has its own coefficients for the same support vectors; a merge projects both iterates onto the merged vector.
 
     References
     ----------
@@ -157,18 +157,18 @@ class BSGDClassifier(BudgetedClassifier, Descent, MergeableExpansion):
 
 @learner
 class BSGDRegressor(EpsilonInsensitiveRegressor, Descent, MergeableExpansion):
-    """Kernel support vector regression that learns row by row by gradient descent, within a budget.
+    """Kernel support vector regression that learns row by row by stochastic gradient descent, with a budget of support vectors.
 
-    It minimises the epsilon-insensitive loss by stochastic gradient descent. A row whose prediction is off by more than
-    ``epsilon`` becomes a support vector. When there is one support vector too many, two are merged into one. Memory is
-    allocated when the model is made, and never grows.
+    It minimises the regularised epsilon-insensitive loss. A row with an absolute error above ``epsilon`` becomes a support
+    vector. When the budget is exceeded, two support vectors are merged. Memory only grows with new features.
 
-    Targets should be about 0, and about 1 in size: wrap the model in `streamsvm.learners.preprocessing.BoundedTargetScaler`.
+    Targets should have a mean near 0 and a standard deviation near 1: wrap the model in
+    `streamsvm.learners.preprocessing.BoundedTargetScaler`.
 
     References
     ----------
     Wang, Z., Crammer, K., Vucetic, S. (2012), algorithm 1, with the loss of Smola, A., Schoelkopf, B. (2004), A tutorial on
-    support vector regression. A row costs O(B d).
+    support vector regression. A row takes O(B d).
 
     Examples
     --------

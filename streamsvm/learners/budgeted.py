@@ -1,4 +1,4 @@
-"""The base of the budgeted learners: a compiled rule over a store of support vectors."""
+"""The base of budgeted learners: models with support vectors, which a compiled update rule changes row by row."""
 
 from __future__ import annotations
 
@@ -24,33 +24,33 @@ from streamsvm.learners.estimator import learner
 from streamsvm.learners.kernel_estimator import KernelEstimator
 from streamsvm.learners.scaling import ScalingEstimator
 
-_CHUNK_VALUES = 1_000_000  # of the vectors that a model starts from: those that are dense at a time
+_MAX_CHUNK_VALUES = 1_000_000  # `start_from` makes sparse vectors dense in chunks of at most this many numbers
 
 
 @learner
 class BudgetedEstimator(KernelEstimator, ScalingEstimator):
-    """The base of models with support vectors, which a compiled rule learns row by row.
+    """The base of models with support vectors, which a compiled update rule changes row by row.
 
-    The file of a learner has its rule and its parameters. This class hands rows to the rule, and the classes below it say what
-    a target is.
+    A learner's own file has the update rule and its parameters. This class passes rows to the rule; its subclasses for
+    classification and regression encode targets.
     """
 
     scaling: Scaling = parameter(default="auto", choices=SCALINGS)
-    """``"auto"`` scales rows inside the model, so that you need no scaler in front of it. The kernel then sees each value as a
-    number of standard deviations from the location of the feature (its mean, or 0), bounded to 8. Location and standard
-    deviation follow about the last 10,000 rows, even if absurd values are among them. When they have moved by a few per cent,
-    all support vectors move to the new scale too, so that yesterday's rows are compared on today's scale. A feature counts from
-    the first row in which it varies. Binary features, of which all values are 0 or 1, stay so; if all features are binary, rare
-    ones count more. None leaves rows as they are. The targets of a regressor are not scaled in either case.
+    """``"auto"`` scales rows inside the model, so that you need no scaler in front of it: each value is standardised by the
+    location (mean, or 0) and standard deviation of its feature, and clipped to [-8, 8]. Location and standard deviation follow
+    about the last 10,000 rows, and are robust against outliers. When they have changed by a few per cent, all support vectors
+    are rescaled, so that old and new rows are compared on the same scale. A feature has an effect from the first row on in which
+    it varies. Binary features (all values are 0 or 1) are not changed; if all features are binary, rare ones count more. None:
+    rows are not scaled. The targets of a regressor are not scaled in either case.
     """
 
     _strategy: Strategy = field(init=False)
-    #: Whether the strategy is compiled: not before the budget may be exceeded, as that takes seconds.
+    #: Whether the strategy is compiled. It is when the budget may be exceeded for the first time, because it takes seconds.
     _is_ready: bool = field(init=False)
 
     _output_function = staticmethod(decisions.compute_output)
     _needs_gram = False
-    _max_new_vectors = 1  # support vectors that one row can add
+    _max_new_vectors = 1  # the number of support vectors that one row can add
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -64,11 +64,11 @@ class BudgetedEstimator(KernelEstimator, ScalingEstimator):
         return np.float32 if self.scaling is None else np.float64
 
     def _make_store(self, outputs: int, columns: int) -> SupportVectorStore:
-        # A learner without the parameter has a rule that maintains the budget, or none.
+        # In a learner without the parameter ``maintenance``, the update rule maintains the budget, or nothing does.
         self._strategy = choose_strategy(self.kernel, self.maintenance) if hasattr(self, "maintenance") else Refusal()
         gram = self._needs_gram or self._strategy.needs_gram
         window = getattr(self, "replay", 0)
-        # Rows of coefficients: of the last iterate and of the average.
+        # Each output has two rows of coefficients: those of the last iterate and of the average.
         sizes = self.budget, self.max_features, 2 * outputs, gram, window
         return SupportVectorStore(*sizes, scaled=self.scaling is not None, columns=columns)
 
@@ -89,7 +89,7 @@ class BudgetedEstimator(KernelEstimator, ScalingEstimator):
             before = store.snapshot() if self._refuses_when_full and self.n_support == self.budget else None
             if not self._is_ready:
                 self._prepare_to_learn(1)
-        except BaseException:  # an interrupt as well
+        except BaseException:  # also for an interrupt
             self._rollback_row(store.used if n_features < 0 else n_features, store)
             raise
         status = self._rule.learn_one(self._block, target, weight)
@@ -104,22 +104,23 @@ class BudgetedEstimator(KernelEstimator, ScalingEstimator):
             self._raise_budget_error()
 
     def _prepare_to_learn(self, rows: int | None = None) -> None:
-        # For so many rows; None: for any number. Rows learned count so that a model that never fills its budget stops asking.
+        """Compile the strategy if learning this number of rows could exceed the budget; None stands for any number of rows."""
+        # Learned rows are counted, too, so that a model that never fills its budget is not checked forever.
         if not self._is_ready and (rows is None or self.n_learned + self.n_support + rows * self._max_new_vectors > self.budget):
             set_strategy(self._store, self._strategy, self._n_outputs > 1)
             self._is_ready = True
 
     def _raise_budget_error(self) -> NoReturn:
         raise RuntimeError(
-            f"{type(self).__name__} has no budget maintenance, and no room for more than {self.budget} support vectors: give it "
-            "a larger budget, or take a learner with maintenance"
+            f"{type(self).__name__} has no budget maintenance, and the row exceeds its budget of {self.budget} support vectors: "
+            "use a larger budget, or a learner with budget maintenance"
         )
 
     def _raise_strategy_error(self) -> NoReturn:
         remove_vector(self._block, self.n_support - 1)  # the slot of the next row
         raise RuntimeError(
-            f"{self._strategy!r} has not brought the model back to its budget of {self.budget} support vectors: its event must "
-            "remove one. The newest support vector was removed instead"
+            f"{self._strategy!r} has not reduced the model to its budget of {self.budget} support vectors: its event must remove "
+            "one. The newest support vector was removed instead"
         )
 
     # Many rows --------------------------------------------------------------------------------------------------------------
@@ -142,7 +143,7 @@ class BudgetedEstimator(KernelEstimator, ScalingEstimator):
             self._raise_budget_error()
         self._raise_strategy_error()
 
-    # A model that is given ----------------------------------------------------------------------------------------------------
+    # Starting from another model ------------------------------------------------------------------------------------------------
 
     def start_from(
         self,
@@ -156,8 +157,8 @@ class BudgetedEstimator(KernelEstimator, ScalingEstimator):
     ) -> None:
         """Start from the support vectors and coefficients of another model.
 
-        Both the last and the average iterate become the given model. If there are more support vectors than the budget allows,
-        some are merged or removed.
+        Both the last and the average iterate are set. Support vectors that exceed the budget are merged or removed by the
+        strategy.
 
         Parameters
         ----------
@@ -168,46 +169,48 @@ class BudgetedEstimator(KernelEstimator, ScalingEstimator):
         intercept
             The intercepts, float [outputs], or one number.
         feature_names
-            The names of the d columns. None names them 0, 1, ..., d - 1.
+            The names of the d columns. None: 0, 1, ..., d - 1.
         labels
-            The labels of a classifier. If there are two, the second one is the label of decision values above 0 here. The model
-            itself calls True or 1 positive, and so may hold the negative of the coefficients: see `positive_label`. If there
-            are more, each has an output, in this order.
+            The labels of a classifier. Of two labels, the second one is that of decision values above 0 in the other model. This
+            model decides by itself which label is positive (see `positive_label`), and negates the coefficients if necessary.
+            With three or more labels, there is one output for each, in this order.
         n_learned
-            The number of rows that count as learned. Learning rates fall with it.
+            The number of rows that count as learned. Some learning rates decrease with it.
 
         Raises
         ------
         ValueError
-            The model has already learned something, scales rows itself or has ``gamma="scale"``; or shapes, names or numbers do
-            not fit.
+            This model has already learned something, or has ``scaling="auto"`` or ``gamma="scale"``; or the shapes, names or
+            numbers do not fit.
 
         Notes
         -----
-        This costs O(m d), and O(B d) more for each of the m - B support vectors beyond the budget B.
+        This takes O(m d), and O(B d) for each of the m - B support vectors that exceed the budget B.
         """
         self._check_unlearned(n_learned)
         if self.gamma == "scale" and self.kernel != "linear":
-            raise ValueError('start_from needs a gamma that is a number: "scale" would be computed from rows to come')
+            raise ValueError('start_from needs a gamma that is a number: "scale" would be estimated from later rows')
         if self.scaling is not None:
-            raise ValueError("start_from needs scaling=None: support vectors that are given are compared with rows as they are")
+            raise ValueError(
+                "start_from needs scaling=None: the support vectors of another model are compared with unscaled rows"
+            )
         vectors = vectors.tocsr() if hasattr(vectors, "tocsr") else np.asarray(vectors)
         if vectors.ndim != 2 or vectors.dtype.kind not in "fiub":
             raise ValueError(f"vectors must be a matrix of numbers, not {vectors.ndim}-D of {vectors.dtype}")
         m, d = vectors.shape
         if m > self.budget and isinstance(self._strategy, Refusal):
             raise ValueError(
-                f"vectors must be at most budget={self.budget}, as {type(self).__name__} has no maintenance; not {m}"
+                f"there are {m} vectors, but {type(self).__name__} has no budget maintenance and budget={self.budget}"
             )
         names = self._check_start_names(d, feature_names)
         coefficients = np.atleast_2d(np.asarray(coefficients, np.float64))
         n_outputs, intercept = len(coefficients), np.asarray(intercept, np.float64)
         if coefficients.shape != (n_outputs, m):
-            raise ValueError(f"coefficients must be [outputs, {m}], one for each support vector, not {list(coefficients.shape)}")
+            raise ValueError(f"coefficients must have the shape [outputs, {m}], not {list(coefficients.shape)}")
         if not (np.isfinite(coefficients).all() and np.isfinite(intercept).all() and intercept.shape in ((), (n_outputs,))):
             raise ValueError(f"coefficients and intercept must be finite numbers, one intercept for each of {n_outputs} outputs")
-        columns, size = np.arange(d), max(_CHUNK_VALUES // max(d, 1), 1)
-        chunks = [vectors[begin : begin + size] for begin in range(0, m, size)]
+        columns, chunk_rows = np.arange(d), max(_MAX_CHUNK_VALUES // max(d, 1), 1)
+        chunks = [vectors[start : start + chunk_rows] for start in range(0, m, chunk_rows)]
         before = self._store.snapshot()
         try:
             with self._rollback_names_on_error():
@@ -217,28 +220,39 @@ class BudgetedEstimator(KernelEstimator, ScalingEstimator):
                 for number, chunk in enumerate(_to_dense_rows(chunk, self._dtype) for chunk in chunks):
                     row = self._find_first_refused(chunk, columns)
                     if row >= 0:
-                        self._raise_row_error(chunk[row], names, number * size + row)
+                        self._raise_row_error(chunk[row], names, number * chunk_rows + row)
                 self._prepare_to_learn()
                 for number, chunk in enumerate(_to_dense_rows(chunk, self._dtype) for chunk in chunks):
-                    part = np.ascontiguousarray(sign * coefficients[:, number * size :][:, : len(chunk)].T)
+                    part = np.ascontiguousarray(sign * coefficients[:, number * chunk_rows :][:, : len(chunk)].T)
                     if not add_expansion(self._block, chunk, columns, np.ones(len(chunk)), part):
                         self._raise_strategy_error()
-                self.set_coefficients(self._coefficients_of("last"), sign * intercept)
+                self.set_coefficients(self._get_coefficients("last"), sign * intercept)
         except BaseException:
             self._store.restore(before, trusted=True)
             raise
         self._common["t"], self._common["slope"] = n_learned, 0.0
 
     def set_coefficients(self, coefficients: Any, intercept: Any = 0.0) -> None:
-        """Replace the coefficients of the support vectors and the intercept, in both iterates.
+        """Replace the coefficients of the support vectors and the intercepts, in both iterates.
 
-        They are float [outputs, n_support] and [outputs], in the order and with the signs of the attributes of the same names. A
-        ValueError says that the shape does not fit, or a number is not finite.
+        Parameters
+        ----------
+        coefficients
+            float [outputs, n_support], in the order and with the signs of the attribute ``coefficients``.
+        intercept
+            float [outputs], or one number.
+
+        Raises
+        ------
+        ValueError
+            A shape does not fit, or a number is not finite or too large.
         """
         live, n, views = self._store.n_outputs, self.n_support, self._store.views
         a, b = np.asarray(coefficients, np.float64), np.asarray(intercept, np.float64)
         if a.shape != (self._n_outputs, n) or b.shape not in ((), (self._n_outputs,)):
-            raise ValueError(f"coefficients must be [{self._n_outputs}, {n}] and intercept [{self._n_outputs}] or one number")
+            raise ValueError(
+                f"coefficients must have the shape [{self._n_outputs}, {n}], and intercept [{self._n_outputs}] or be one number"
+            )
         if not ((np.abs(a) < LARGEST).all() and (np.abs(b) < LARGEST).all()):
             raise ValueError(f"coefficients and intercept must be numbers below {LARGEST:g}")
         b = np.broadcast_to(b, (self._n_outputs,))
@@ -247,26 +261,27 @@ class BudgetedEstimator(KernelEstimator, ScalingEstimator):
         if "fitted" in (self._rule_record.dtype.names or ()):
             self._rule_record["fitted"] = 1
 
-    # What the model is ------------------------------------------------------------------------------------------------------
+    # Properties of the model ------------------------------------------------------------------------------------------------
 
     @property
     def coefficients(self) -> np.ndarray:
         """The coefficients of the iterate that predictions follow, float64 [outputs, n_support].
 
-        With three or more classes, each class has an output.
+        With three or more classes, there is one output for each class.
         """
-        return self._coefficients_of("auto")
+        return self._get_coefficients("auto")
 
-    def _coefficients_of(self, output: OutputName) -> np.ndarray:
-        c, rows, what = self._common[0], self._store.coefficients, self._find_output_code(output)
+    def _get_coefficients(self, output: OutputName) -> np.ndarray:
+        """Return the coefficients of an iterate, float64 [outputs, n_support]."""
+        c, rows, code = self._common[0], self._store.coefficients, self._find_output_code(output)
         u, v = rows[::2], rows[1::2]
-        if what == AVERAGE_ITERATE or (what == DECISION and self.follows_average):
+        if code == AVERAGE_ITERATE or (code == DECISION and self.follows_average):
             return c["average_v"] * v + c["average_u"] * u
         return c["scale"] * u
 
     @property
     def intercept(self) -> np.ndarray:
-        """The intercepts of the iterate that predictions follow, float64 [outputs]; 0 if none is fitted."""
+        """The intercepts of the iterate that predictions follow, float64 [outputs]; 0 if intercepts are not fitted."""
         return self._store.views.biases[int(self.follows_average) : self._store.n_outputs : 2].copy()
 
     @property
@@ -278,7 +293,7 @@ class BudgetedEstimator(KernelEstimator, ScalingEstimator):
         super().__setstate__(state)
         if self._store.n_outputs != 2 * self._n_outputs:
             raise ValueError(
-                f"the saved model is corrupt: {self._store.n_outputs} rows of coefficients, where each output has two"
+                f"the saved model is corrupt: {self._store.n_outputs} rows of coefficients, but each output needs two"
             )
 
     def _list_learned_fields(self) -> dict[str, tuple[float, float]]:
@@ -286,6 +301,6 @@ class BudgetedEstimator(KernelEstimator, ScalingEstimator):
 
 
 def _to_dense_rows(rows: Any, dtype: Any) -> np.ndarray:
-    # [n, features], of an array or a sparse matrix
-    with np.errstate(over="ignore"):  # numbers beyond float32 become infinite, and are refused by name
+    """Return rows of an array or sparse matrix as a dense array [n, features]."""
+    with np.errstate(over="ignore"):  # numbers beyond float32 become infinite, and are refused later, with their feature's name
         return np.ascontiguousarray(rows.toarray() if hasattr(rows, "toarray") else rows, dtype)

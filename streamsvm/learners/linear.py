@@ -1,4 +1,4 @@
-"""Linear support vector machines that learn row by row."""
+"""Online linear support vector machines, for sparse rows with many features."""
 
 from __future__ import annotations
 
@@ -22,18 +22,18 @@ from streamsvm.learners.regressor import EpsilonInsensitiveRegressor
 
 @learner
 class LinearEstimator(Mergeable):
-    """A model that is a weight for each feature, and the rule of `linear_step`."""
+    """The base of linear models, which have a weight for each feature, and learn by the update rule of `linear_step`."""
 
     C: float = parameter(default=1.0, above=0.0, high=1e15, kw_only=False)
-    """The largest coefficient of a row, above 0; the weight of the row multiplies it. Lower it for noisy labels, and raise it
-    for a stream that drifts. Targets are usually noisy, so the default is lower in regression.
+    """The maximum coefficient of a row, above 0, which is multiplied by the weight of the row. Decrease it for noisy labels, and
+    increase it for concept drift. Targets are usually noisy, so the default is smaller in regression.
     """
     fit_intercept: bool = parameter(default=True, boolean=True)
-    """Whether to learn an intercept, as the weight of a feature that is 1 in all rows."""
+    """Whether to fit an intercept, as the weight of a feature that is 1 in all rows."""
     averaging: int = 3000
     max_features: int = 2**16
-    """The maximum number of feature names. Each takes 29 bytes, and what Python takes for a name. Memory grows with those that
-    come.
+    """The maximum number of feature names. Memory grows with the number of names seen: each takes 29 bytes, in addition to the
+    name in Python.
     """
 
     _rule = Rule(linear_step.learn_one, linear_step.STATE, {})
@@ -50,30 +50,30 @@ class LinearEstimator(Mergeable):
 
     def _learn_row(self, x: Mapping[Any, Any], target: float, weight: float, outputs: int = 1) -> None:  # noqa: ARG002
         features, store = self._features, self._store
-        known = len(features)
+        n_known = len(features)
         try:
-            packed = features.try_fill_row(self._row, x)
-            if not packed:
+            is_full = features.try_fill_row(self._row, x)
+            if not is_full:
                 columns, values = features.make_sparse_row(x, True)
-                if len(features) != known:
+                if len(features) != n_known:
                     self._grow_columns()
-        except BaseException:  # an interrupt as well
-            self._rollback_row(known, store)
+        except BaseException:  # also for an interrupt
+            self._rollback_row(n_known, store)
             raise
-        if packed:
-            learned = linear_step.learn_full_row(self._block, target, weight)
+        if is_full:
+            is_learned = linear_step.learn_full_row(self._block, target, weight)
         else:
-            learned = linear_step.learn_one(self._block, columns, values, target, weight)
-        if not learned:
-            self._rollback_row(known, store)
+            is_learned = linear_step.learn_one(self._block, columns, values, target, weight)
+        if not is_learned:
+            self._rollback_row(n_known, store)
             features.raise_for_row(x)
 
-    def _compute_output(self, x: Mapping[Any, Any], what: int) -> float:
+    def _compute_output(self, x: Mapping[Any, Any], output: int) -> float:
         f: float
         if self._features.try_fill_row(self._row, x):
-            f = linear_step.compute_full_output(self._block, what)
+            f = linear_step.compute_full_output(self._block, output)
         else:
-            f = linear_step.compute_output(self._block, *self._features.make_sparse_row(x, False), what)
+            f = linear_step.compute_output(self._block, *self._features.make_sparse_row(x, False), output)
         if f != f:
             self._features.raise_for_row(x)
         return f
@@ -83,24 +83,24 @@ class LinearEstimator(Mergeable):
             targets, _ = self._encode_targets(batch)
             columns = self._admit_features(batch)
         for part in iter_slices(batch.matrix, self._store.used):
-            some = gather_columns(batch.matrix[part], columns)
-            linear_step.learn_rows(self._block, *some, targets[part], batch.weights[part])
+            X, part_columns = gather_columns(batch.matrix[part], columns)
+            linear_step.learn_rows(self._block, X, part_columns, targets[part], batch.weights[part])
 
     def _find_first_refused(self, matrix: np.ndarray, columns: np.ndarray) -> int:
         return int(linear_step.find_refused_row(self._block, matrix, columns))
 
-    def _compute_matrix_outputs(self, matrix: np.ndarray, columns: np.ndarray, what: int, decisions: np.ndarray) -> None:
-        linear_step.compute_outputs(self._block, matrix, columns, what, decisions)
+    def _compute_matrix_outputs(self, matrix: np.ndarray, columns: np.ndarray, output: int, values: np.ndarray) -> None:
+        linear_step.compute_outputs(self._block, matrix, columns, output, values)
 
     @property
     def coefficients(self) -> np.ndarray:
-        """The weights that predictions follow, float64 [features seen], in the order of `feature_names`."""
+        """The weights of the iterate that predictions follow, float64 [features seen], in the order of `feature_names`."""
         c, (u, v) = self._common[0], self._store.views.weights[:, : self._store.used]
         return c["average_v"] * v + c["average_u"] * u if self.follows_average else c["scale"] * u
 
     @property
     def intercept(self) -> float:
-        """The intercept that predictions follow; 0 if none is fitted."""
+        """The intercept of the iterate that predictions follow; 0 if it is not fitted."""
         return float(self._store.views.biases[int(self.follows_average)])
 
     def start_from(
@@ -112,17 +112,33 @@ class LinearEstimator(Mergeable):
         labels: Sequence[Any] | None = None,
         n_learned: int = 0,
     ) -> None:
-        """Start from the weights of another linear model, float [d]; the arguments are as in `BSGDClassifier.start_from`.
+        """Start from the weights of another linear model. Both the last and the average iterate are set.
 
-        Both the last and the average iterate become the given model. Of two ``labels``, the second one is the label of decision
-        values above 0 here. The model itself calls True or 1 positive, and so may hold the negative of the weights: see
-        `positive_label`. A ValueError says that the model has already learned something, or that shapes, names or numbers do not
-        fit.
+        Parameters
+        ----------
+        weights
+            The weights, float [d].
+        intercept
+            The intercept.
+        feature_names
+            The names of the d features. None: 0, 1, ..., d - 1.
+        labels
+            The two labels of a classifier. The second one is that of decision values above 0 in the other model. This model
+            decides by itself which label is positive (see `positive_label`), and negates the weights if necessary.
+        n_learned
+            The number of rows that count as learned.
+
+        Raises
+        ------
+        ValueError
+            This model has already learned something, or shapes, names or numbers do not fit.
         """
         self._check_unlearned(n_learned)
         weights = np.asarray(weights, np.float64)
         if weights.ndim != 1 or not ((np.abs(weights) < LARGEST).all() and abs(intercept) < LARGEST):
-            raise ValueError(f"weights must be an array [d] of numbers below {LARGEST:g}, and so must be the intercept")
+            raise ValueError(
+                f"weights must be an array [d] of numbers, and the intercept a number, with absolute values below {LARGEST:g}"
+            )
         names = self._check_start_names(len(weights), feature_names)
         with self._rollback_names_on_error():
             sign = self._set_start_labels(labels, 1)
@@ -134,48 +150,59 @@ class LinearEstimator(Mergeable):
     def set_coefficients(self, coefficients: Any, intercept: float = 0.0) -> None:
         """Replace the weights of the features and the intercept, in both iterates.
 
-        They are float [features seen], and a number, in the order and with the signs of the attributes of the same names. A
-        ValueError says that the shape does not fit, or a number is not finite.
+        Parameters
+        ----------
+        coefficients
+            The weights, float [features seen], in the order and with the signs of the attribute ``coefficients``.
+        intercept
+            The intercept.
+
+        Raises
+        ------
+        ValueError
+            The shape does not fit, or a number is not finite or too large.
         """
         weights, used = np.asarray(coefficients, np.float64), self._store.used
         if weights.shape != (used,):
-            raise ValueError(f"coefficients must be [{used}], one for each feature, not {list(weights.shape)}")
+            raise ValueError(f"coefficients must have the shape [{used}], one for each feature, not {list(weights.shape)}")
         if not ((np.abs(weights) < LARGEST).all() and abs(intercept) < LARGEST):
             raise ValueError(f"coefficients and intercept must be numbers below {LARGEST:g}")
         self._store.views.weights[:, :used], self._store.views.biases[:] = weights, intercept
         self._common["scale"], self._common["average_v"], self._common["average_u"] = 1.0, 1.0, 0.0
 
-    def _merge_sources(self, models: Sequence[MergeSource], rows: tuple[Any, ...] | None) -> None:
+    def _merge_sources(self, sources: Sequence[MergeSource], rows: tuple[Any, ...] | None) -> None:
         if rows is not None:
-            raise ValueError("linear models become one by the mean of their weights: merge them without rows")
-        self._merge_counters(models)
+            raise ValueError("linear models are merged by averaging their weights: merge them without rows")
+        self._merge_counters(sources)
         weights, constants, shares = np.zeros((3, self._store.used))
-        for part in models:
-            # A factor of 0 is that of a feature that was 0 in all rows: it has no weight.
-            moved = np.divide(part.coefficients[0], part.factors, out=np.zeros(len(part.columns)), where=part.factors != 0.0)
-            weights[part.columns] += part.share * moved
-            constants[part.columns] -= part.share * moved * part.shifts
-            shares[part.columns] += part.share * (moved != 0.0)
+        for source in sources:
+            # A feature that was 0 in all rows has the factor 0. Its weight is ignored.
+            scaled = np.divide(
+                source.coefficients[0], source.factors, out=np.zeros(len(source.columns)), where=source.factors != 0.0
+            )
+            weights[source.columns] += source.share * scaled
+            constants[source.columns] -= source.share * scaled * source.shifts
+            shares[source.columns] += source.share * (scaled != 0.0)
         weights, constants = (
             np.divide(sums, shares, out=np.zeros_like(sums), where=shares > 0.0) for sums in (weights, constants)
         )
-        intercept = sum(part.share * float(part.intercept[0]) for part in models) + float(constants.sum())
+        intercept = sum(source.share * float(source.intercept[0]) for source in sources) + float(constants.sum())
         self.set_coefficients(weights, intercept)
 
 
 @learner
 class OnlineLinearSVC(OnlineClassifier, LinearEstimator):
-    """A linear SVM for two classes that learns row by row, fast on sparse rows of many features.
+    """A linear SVM for two classes that learns row by row, fast for sparse rows with many features.
 
-    The time per row depends only on how many features the row has. A row inside the margin moves the weights just so far that
-    it comes onto the margin, with a coefficient of at most C times the weight of the row. That is a step of coordinate ascent
-    in the dual, from a coefficient of 0 for each new row, so there is no learning rate. For more than two classes, wrap the
-    model in ``river.multiclass.OneVsRestClassifier``. It does not scale rows.
+    The time per row only depends on the number of features in the row. A row inside the margin changes the weights by the
+    smallest step that moves it onto the margin, with a coefficient of at most C times the weight of the row (passive-aggressive
+    learning). This is a step of coordinate ascent in the dual from 0, so that no learning rate is needed. For more than two
+    classes, wrap the model in ``river.multiclass.OneVsRestClassifier``. It does not scale rows.
 
     Notes
     -----
-    A row costs O(k) for the k features that it has; the others count as 0. Every few times ``averaging`` rows, all weights are
-    rescaled.
+    A row with k features takes O(k); missing features count as 0. All weights are rescaled once in several times ``averaging``
+    rows.
 
     References
     ----------
@@ -193,7 +220,7 @@ class OnlineLinearSVC(OnlineClassifier, LinearEstimator):
     0.88
     """
 
-    max_features: int = LinearEstimator.max_features  # a dataclass takes the default of the first base otherwise
+    max_features: int = LinearEstimator.max_features  # or else the dataclass would use the default of its first base
 
     @classmethod
     def _unit_test_params(cls) -> Iterator[dict[str, Any]]:
@@ -203,11 +230,11 @@ class OnlineLinearSVC(OnlineClassifier, LinearEstimator):
 
 @learner
 class OnlineLinearSVR(EpsilonInsensitiveRegressor, LinearEstimator):
-    """Linear support vector regression that learns row by row, fast on sparse rows of many features.
+    """Linear support vector regression that learns row by row, fast for sparse rows with many features.
 
-    A row whose prediction is off by more than ``epsilon`` moves the weights just so far that the error becomes epsilon, with a
-    coefficient of at most C times the weight of the row: see `OnlineLinearSVC`. Targets should be about 0, and about 1 in size:
-    wrap the model in `streamsvm.learners.preprocessing.BoundedTargetScaler`. The model does not scale rows either.
+    A row with an absolute error above ``epsilon`` changes the weights by the smallest step that reduces the error to epsilon,
+    with a coefficient of at most C times the weight of the row: see `OnlineLinearSVC`. Targets should have a mean near 0 and a
+    standard deviation near 1: wrap the model in `streamsvm.learners.preprocessing.BoundedTargetScaler`. It does not scale rows.
 
     References
     ----------

@@ -89,7 +89,7 @@ class MergeableExpansion(Mergeable, BudgetedEstimator):
             vectors[first : first + part.model.n_support, part.columns] = _unscale_vectors(part)
             first += part.model.n_support
         if not len(vectors):  # nor is there a coefficient to fit
-            self.set_coefficients(self._coefficients_of("last"), intercept)
+            self.set_coefficients(self._get_coefficients("last"), intercept)
             return
         weights = np.concatenate([part.model._store.views.weights[: part.model.n_support] for part in parts]).astype(np.float64)
         sizes = np.square(coefficients).sum(axis=0)
@@ -102,7 +102,7 @@ class MergeableExpansion(Mergeable, BudgetedEstimator):
         sorted_coefficients = np.ascontiguousarray(coefficients[:, order].T)
         if not add_expansion(self._block, vectors[order], np.arange(vectors.shape[1]), weights[order], sorted_coefficients):
             self._raise_strategy_error()
-        self.set_coefficients(self._coefficients_of("last"), intercept)
+        self.set_coefficients(self._get_coefficients("last"), intercept)
         if fits:
             _refit_coefficients(self, parts, _make_margin_rows(self, parts, vectors, checked))
             if checked is not None:
@@ -169,7 +169,7 @@ def _make_margin_rows(merged: Any, parts: Sequence[MergeSource], vectors: np.nda
 def _refit_coefficients(merged: Any, parts: Sequence[MergeSource], asked: _MarginRows) -> None:
     kernel, numbers = read_kernel_parameters(merged), merged._common["loss"][0] == EPSILON_INSENSITIVE
     Z = merged.support_vectors.astype(np.float64)
-    start, intercept = merged._coefficients_of("last"), merged.intercept
+    start, intercept = merged._get_coefficients("last"), merged.intercept
     between = compute_kernel_matrix(*kernel, Z, Z)
     penalty = _choose_trust(parts) * float(np.mean(np.diag(between))) * between
     chunks = _KernelChunks(kernel, asked.X, Z)

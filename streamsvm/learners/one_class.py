@@ -1,4 +1,4 @@
-"""The one-class support vector machine, an anomaly detector."""
+"""An online one-class support vector machine for anomaly detection."""
 
 from __future__ import annotations
 
@@ -17,32 +17,32 @@ from streamsvm.learners.bsgd import CAPPED, Descent
 from streamsvm.learners.estimator import learner
 from streamsvm.learners.merging import MergeableExpansion
 
-_FARTHEST = 1e100  # deviation that a score tells from a smaller one, before floating point does
+_MAX_DEVIATION = 1e100  # larger deviations are clipped, so that their squares do not overflow
 
 
 @learner
 class OneClassBSGD(Descent, MergeableExpansion, base.AnomalyDetector):
-    """A one-class SVM that detects anomalies, learning row by row within a budget of support vectors.
+    """A one-class SVM for anomaly detection that learns row by row, with a budget of support vectors.
 
-    It needs no labels. It learns where most rows are, as a threshold on the kernel expansion that about a fraction ``nu`` of
-    the rows falls below. `score_one` returns how anomalous a row is, from 0 to 1 like river's ``HalfSpaceTrees``, so that
-    river's metrics and filters work with it.
+    It needs no labels. It learns the region of most rows, by a threshold on the kernel expansion that about a fraction ``nu`` of
+    the rows is below. `score_one` returns an anomaly score from 0 to 1, as river's ``HalfSpaceTrees`` does, so that river's
+    metrics and filters can be used.
 
     Notes
     -----
-    A score compares the decision value of a row with those of recent rows. It is the distribution function of Student's t with
-    two degrees of freedom, at the deviation from their mean in mean absolute deviations. A usual row has about 0.5. At any
-    moment, the larger the decision value, the smaller the score. But scores of different times compare with different rows, as
-    decision values drift.
+    A score compares the decision value of a row with those of recent rows: it is the distribution function of Student's t with
+    two degrees of freedom, at the difference from their mean, divided by their mean absolute deviation. A typical row has about
+    0.5. At any one time, a larger decision value means a smaller score. Scores of different times compare with different rows,
+    because decision values drift.
 
-    To call a fixed fraction of rows anomalous, use ``river.anomaly.QuantileFilter``. The threshold that was learned is where
-    `decision_function_one` is 0, and minus ``intercept``.
+    To mark a fixed fraction of rows as anomalous, use ``river.anomaly.QuantileFilter``. The learned threshold is minus
+    ``intercept``; `decision_function_one` is 0 there.
 
     References
     ----------
     Schoelkopf, B., Platt, J., Shawe-Taylor, J., Smola, A., Williamson, R. (2001). Estimating the support of a high-dimensional
     distribution. The objective is nu/2 |f|^2 - nu rho + mean of max(0, rho - f(x)), which is theirs times nu, by the steps of
-    `BSGDClassifier` with l2 = nu. A row costs O(B d).
+    `BSGDClassifier` with l2 = nu. A row takes O(B d).
 
     Examples
     --------
@@ -60,18 +60,18 @@ class OneClassBSGD(Descent, MergeableExpansion, base.AnomalyDetector):
     """
 
     nu: float = parameter(default=0.1, least=1e-9, high=1.0)
-    """The fraction of rows that should lie outside the learned region: above 0, and at most 1."""
+    """The fraction of rows to leave outside the learned region: above 0, and at most 1."""
     maintenance: Strategy | None = None
     averaging: int = 2000
-    """The number of rows that the average of the iterates remembers; 0 turns averaging off. Scores follow the average or the
-    last iterate, as the attribute ``follows_average`` says.
+    """The number of recent rows that the average of the iterates represents; 0 turns averaging off. The attribute
+    ``follows_average`` tells whether scores follow the average or the last iterate.
     """
     seed: int | None = None
 
     _loss = ONE_CLASS
 
     def _make_rule_state(self) -> dict[str, Any]:
-        # Uncapped, the first step of the threshold would be 1 / nu, and many rows would be needed to come back.
+        # With another schedule, the first step of the threshold would be 1 / nu, and take many rows to correct.
         return {"schedule": CAPPED, "eta0": 1.0, "l2": self.nu, "fit_intercept": True}
 
     @classmethod
@@ -80,25 +80,33 @@ class OneClassBSGD(Descent, MergeableExpansion, base.AnomalyDetector):
         yield {"budget": 20, "nu": 0.5, "maintenance": Removal("random")}
 
     def learn_one(self, x: Mapping[Any, Any]) -> None:
-        """Learn one row: a mapping of feature names to numbers. Features that it does not have count as 0.
-
-        A ValueError says that a feature is not a finite number, or that there are more than ``max_features`` with
-        ``overflow="raise"``. The model stays as it was.
-        """
-        self._learn_row(x, 0.0, 1.0)
-
-    def score_one(self, x: Mapping[Any, Any]) -> float:
-        """Return how anomalous a row is, from 0 to 1.
+        """Learn one row.
 
         Parameters
         ----------
         x
-            The row: a mapping of feature names to numbers. Features that were never learned are ignored.
+            The row: a mapping of feature names to numbers. Missing features count as 0.
+
+        Raises
+        ------
+        ValueError
+            A feature is not a finite number, or there are more than ``max_features`` with ``overflow="raise"``. The model does
+            not change.
+        """
+        self._learn_row(x, 0.0, 1.0)
+
+    def score_one(self, x: Mapping[Any, Any]) -> float:
+        """Return the anomaly score of a row, from 0 to 1.
+
+        Parameters
+        ----------
+        x
+            The row: a mapping of feature names to numbers. Features that the model has not learned are ignored.
 
         Returns
         -------
-        A number from 0 to 1, larger for more anomalous rows, and about 0.5 for a row like the others. Until two different rows
-        have been learned it is 0, because river's filters only learn rows of small scores.
+        The score: larger for more anomalous rows, and about 0.5 for a typical row. Until two different rows have been learned it
+        is 0, because river's filters only learn rows with small scores.
 
         Raises
         ------
@@ -108,23 +116,30 @@ class OneClassBSGD(Descent, MergeableExpansion, base.AnomalyDetector):
         decision, (center, size) = self._compute_output(x, DECISION), self._recent_center_and_size()
         if size == 0.0:
             return 0.0
-        z = min(max((decision - center) / size, -_FARTHEST), _FARTHEST)
+        z = min(max((decision - center) / size, -_MAX_DEVIATION), _MAX_DEVIATION)
         return 0.5 - 0.5 * z / math.sqrt(2.0 + z * z)
 
     def decision_function_one(self, x: Mapping[Any, Any]) -> float:
-        """Return the decision value of a row, as in `score_one`: the kernel expansion minus the threshold.
+        """Return the decision value of a row: the kernel expansion minus the threshold.
 
-        It is below 0 outside of the region that was learned, and 0 before any row was learned.
+        Parameters
+        ----------
+        x
+            The row, as in `score_one`.
+
+        Returns
+        -------
+        A float, below 0 outside the learned region, and 0 before the first row was learned.
         """
         return self._compute_output(x, DECISION)
 
     def _recent_center_and_size(self) -> tuple[float, float]:
-        # The mean of recent decision values, and their mean deviation from it: 0 where all were the same.
+        """Return the mean of recent decision values, and their mean absolute deviation, which is 0 if all were equal."""
         common, iterate = self._common[0], int(self.follows_average)
         return float(common["center"][iterate]), float(common["size"][iterate])
 
     def learn_many(self, X: Any) -> None:
-        """Learn the rows of a frame or a 2-D array, sparse or not, in order, exactly as `learn_one` learns each."""
+        """Learn the rows of a frame or 2-D array, dense or sparse, in order, with the same result as by `learn_one`."""
         matrix, names, _ = to_matrix(X, self._dtype)
         n = matrix.shape[0]
         self._learn_batch(Batch(matrix, names, [], np.ones(n), np.arange(n), n))
@@ -137,12 +152,12 @@ class OneClassBSGD(Descent, MergeableExpansion, base.AnomalyDetector):
     @overload
     def score_many(self, X: Any) -> Any: ...
     def score_many(self, X: Any) -> Any:
-        """Return `score_one` of each row: float64 [n], or a series if X is a frame."""
+        """Return the anomaly score of each row, as in `score_one`: float64 [n], or a series if X is a frame."""
         decisions, like = self._compute_outputs(X, DECISION)
         center, size = self._recent_center_and_size()
         if size == 0.0:
             return to_series(np.zeros(len(decisions)), like)
-        z = np.clip((decisions[:, 0] - center) / size, -_FARTHEST, _FARTHEST)
+        z = np.clip((decisions[:, 0] - center) / size, -_MAX_DEVIATION, _MAX_DEVIATION)
         return to_series(0.5 - 0.5 * z / np.sqrt(2.0 + z * z), like)
 
     @overload
@@ -150,6 +165,6 @@ class OneClassBSGD(Descent, MergeableExpansion, base.AnomalyDetector):
     @overload
     def decision_function_many(self, X: Any) -> Any: ...
     def decision_function_many(self, X: Any) -> Any:
-        """Return `decision_function_one` of each row: float64 [n], or a series if X is a frame."""
+        """Return the decision value of each row, as in `decision_function_one`: float64 [n], or a series if X is a frame."""
         decisions, like = self._compute_outputs(X, DECISION)
         return to_series(decisions[:, 0], like)

@@ -105,7 +105,7 @@ def test_what_does_not_fit_is_refused_and_leaves_no_trace():
     for match, arguments, keywords in (
         ("vectors must be a matrix", (S[0], A), {}),
         ("vectors must be a matrix", (S.astype(object), A), {}),
-        ("coefficients must be", (S, A[:2]), {}),
+        ("coefficients must have the shape", (S, A[:2]), {}),
         ("finite", (S, np.full(6, np.nan)), {}),
         ("finite numbers, one intercept", (S, A, [1.0, 2.0]), {}),
         ("row 0|row 1|row 2|row 3|row 4|row 5", (np.where(S > 1.0, np.inf, S), A), {}),
@@ -123,7 +123,7 @@ def test_what_cannot_start_says_so():
     refused("gamma that is a number", BSGDClassifier(budget=10).start_from, S, A, labels=[0, 1])
     refused("scaling=None", BSGDClassifier(budget=10, gamma=0.7).start_from, S, A, labels=[0, 1])
     refused("frequencies", FOGD(budget=10).start_from, S, A, labels=[0, 1])
-    refused("at most budget=5", Stoptron(budget=5, gamma=1.0, scaling=None).start_from, S, A, labels=[0, 1])
+    refused("no budget maintenance and budget=5", Stoptron(budget=5, gamma=1.0, scaling=None).start_from, S, A, labels=[0, 1])
 
 
 @njit
@@ -138,7 +138,7 @@ class Useless(Strategy):
 
 def test_a_strategy_that_fails_is_named_and_the_budget_holds():
     model = BSGDClassifier(budget=3, gamma=0.7, scaling=None, maintenance=Useless(), averaging=0)
-    with pytest.raises(RuntimeError, match="Useless.* has not brought the model back to its budget of 3"):
+    with pytest.raises(RuntimeError, match="Useless.* has not reduced the model to its budget of 3"):
         model.start_from(S, A, labels=[False, True])
     assert model.n_support == 0
     learned_by(model, zip(dicts(X[:3]), [True, False, True], strict=True))

@@ -44,7 +44,7 @@ def test_steps_are_those_of_the_twin(kind, options):
     twins = np.array([twin.decisions(x) for x in X])
     for column, output in enumerate(("last", "average") if "averaging" in options else ("last",)):
         S = model.support_vectors
-        got = np.array([[naive.rbf(x, s, 0.8) for s in S] for x in X]) @ model._coefficients_of(output)[0]
+        got = np.array([[naive.rbf(x, s, 0.8) for s in S] for x in X]) @ model._get_coefficients(output)[0]
         np.testing.assert_allclose(got, twins[:, column], atol=5e-3)
     assert model.n_merges > 5
 
@@ -182,7 +182,7 @@ def test_the_primal_objective_of_the_average():
     solution = model.learn_epochs(X, y, epochs=2)
     sign = np.where(y == 1, 1.0, -1.0)
     for output in ("last", "average"):
-        S, a = model.support_vectors.astype(float), model._coefficients_of(output)[0]
+        S, a = model.support_vectors.astype(float), model._get_coefficients(output)[0]
         f = np.array([[naive.rbf(x, s, 0.8) for s in S] for x in X]) @ a
         primal = 0.5 * a @ gram(S) @ a + 0.9 * np.maximum(1.0 - sign * f, 0.0).sum()
         assert solution.primal(output) == pytest.approx(primal, rel=1e-9)
@@ -308,12 +308,12 @@ def test_a_label_learned_since_is_noticed():
             model.learn_one({0: 0.0, 1: 0.0}, label)
 
     model = BSCAClassifier(budget=20, tol=0.0, **EXACT)
-    raises("a label since", model.learn_epochs, X, y, on_epoch=learn_others, error=RuntimeError)
+    raises("a label that is not in these rows", model.learn_epochs, X, y, on_epoch=learn_others, error=RuntimeError)
     model = BSCAClassifier(budget=20, **EXACT)
     solution = model.learn_epochs(X, y, epochs=1)
     model.learn_one({0: 0.0, 1: 0.0}, "another")
     for ask in (solution.primal, solution.dual, solution.learn):
-        refused("a label since", ask, error=RuntimeError)
+        refused("a label that is not in these rows", ask, error=RuntimeError)
     assert solution.coefficients.shape == (ROWS,)
 
 

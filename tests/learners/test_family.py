@@ -116,7 +116,9 @@ def test_references_refuse_what_is_over_their_cap_and_stay_as_they_were(kind):
         try:
             model.learn_one(x, y)
         except RuntimeError as error:
-            assert f"{kind.__name__} has no budget maintenance, and no room for more than 10 support vectors" in str(error)
+            assert f"{kind.__name__} has no budget maintenance, and the row exceeds its budget of 10 support vectors" in str(
+                error
+            )
             assert pickle.dumps(model) == before
             over += 1
     assert over > 0

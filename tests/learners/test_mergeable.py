@@ -308,7 +308,7 @@ def test_units_move_weights_and_a_feature_that_one_has_not_seen_is_that_of_the_o
 
 def test_coefficients_that_do_not_fit_are_refused():
     (model,) = parts(OnlineLinearSVC, n=1)
-    refused(r"coefficients must be \[2\], one for each feature, not \[3\]", model.set_coefficients, [1.0, 2.0, 3.0])
+    refused(r"coefficients must have the shape \[2\], one for each feature, not \[3\]", model.set_coefficients, [1.0, 2.0, 3.0])
     refused("numbers below", model.set_coefficients, [1.0, np.nan])
 
 

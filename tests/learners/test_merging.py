@@ -266,7 +266,7 @@ def test_models_that_take_no_rows():
         model.learn_many(X, y)
     for detector in detectors:
         detector.learn_many(X)
-    refused("linear models become one by the mean", linear[0].merge_with, linear[1], rows=(X, y))
+    refused("linear models are merged by averaging", linear[0].merge_with, linear[1], rows=(X, y))
     refused("OneClassBSGD has no labels or targets to fit", detectors[0].merge_with, detectors[1], rows=(X, y))
 
 
