@@ -187,7 +187,7 @@ def use_sources() -> None:
     from streamsvm.stream.tables import TableEncoder
     from streamsvm.stream.tables.chunk import Table, concatenate_rows
 
-    found = JSONObjects("y", json.loads).table(*concatenate_rows([b'{"a": 1.5, "y": 0}']), ["a"])
+    found = JSONObjects("y", json.loads).parse_table(*concatenate_rows([b'{"a": 1.5, "y": 0}']), ["a"])
     assert found is not None
     assert found.y == [0]
     assert find_fields(np.frombuffer(b"\x0c" + bytes(6), np.uint8), 0, np.empty((1, 7), np.int64)) == 6

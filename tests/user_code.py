@@ -153,15 +153,15 @@ class Zeros(Source):
     name = "zeros"
     _n = 0
 
-    def read(self, most: int) -> Chunk:
-        self._n += most
+    def read(self, max_rows: int) -> Chunk:
+        self._n += max_rows
         one = Chunk([Row({"a": 0.0}, True)], "zero {}".format)
         assert_type(one.row(0), Row | BadRow)
         assert_type(one.table(["a"]), Table | None)
         return (
             one
-            if most == 1
-            else Chunk(Table(("a",), [np.zeros(most)], [True] * most), str, passthrough_names=self.passthrough_names)
+            if max_rows == 1
+            else Chunk(Table(("a",), [np.zeros(max_rows)], [True] * max_rows), str, passthrough_names=self.passthrough_names)
         )
 
     @property

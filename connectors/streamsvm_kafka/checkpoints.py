@@ -471,9 +471,9 @@ class FollowedTopic(Follower):
         check_row_count(self.path, checkpoint)
         return checkpoint
 
-    def reads_from(self, place: object) -> bool:
+    def reads_from(self, output: object) -> bool:
         """Return whether a sink is this topic."""
-        return isinstance(place, TopicEndpoint) and place.is_same_topic(self._connection, self._topic)
+        return isinstance(output, TopicEndpoint) and output.is_same_topic(self._connection, self._topic)
 
     def close(self) -> None:
         """Close the connection."""

@@ -172,9 +172,9 @@ class MessageSource(Source):
         """Return the next available messages that are not null; None at the end."""
         raise NotImplementedError
 
-    def read(self, most: int) -> Chunk | None:
+    def read(self, max_rows: int) -> Chunk | None:
         if self._open is None:
-            if (messages := self._take_messages(1 if self._has_tables else most)) is None:
+            if (messages := self._take_messages(1 if self._has_tables else max_rows)) is None:
                 return None
             if not isinstance(self.codec, TableCodec) or not len(messages):
                 return MessageChunk(self, messages)
@@ -183,7 +183,7 @@ class MessageSource(Source):
             except ValueError as error:
                 bad = BadRow(self.place_of(messages[0]), messages.values[0], str(error))
                 return MessageChunk(self, messages, range(1), [bad], [[None]] * len(self.passthrough_names))
-        chunk = self._open.take(self, most)
+        chunk = self._open.take(self, max_rows)
         if self._open.n_read == len(self._open.rows):
             self._open = None
         return chunk

@@ -231,9 +231,9 @@ class KafkaSource(MessageSource):
         if self._consumer.group is not None:
             self._reader.topic_offsets.commit_async({int(p): offset for p, offset in self.position["offsets"].items()})
 
-    def reads_from(self, place: object) -> bool:
-        """Return whether a sink, or a place of checkpoints, is this topic."""
-        return isinstance(place, TopicEndpoint) and place.is_same_topic(self._connection, self.topic)
+    def reads_from(self, output: object) -> bool:
+        """Return whether a sink or a checkpoint store is this topic."""
+        return isinstance(output, TopicEndpoint) and output.is_same_topic(self._connection, self.topic)
 
     def stop(self) -> None:
         """End the iteration before its next row, or within a fraction of a second if it waits for one.

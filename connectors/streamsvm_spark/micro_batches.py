@@ -113,9 +113,9 @@ class MicroBatches(Source):
         check_widths(len(self._names), width)
         return self._names
 
-    def read(self, most: int) -> Chunk | None:
+    def read(self, max_rows: int) -> Chunk | None:
         """Return the next rows of the micro-batch; None at its end."""
-        self._most = most
+        self._most = max_rows
         return None if self._rows is None else next(self._rows, None)
 
     @property

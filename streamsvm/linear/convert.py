@@ -81,12 +81,12 @@ class _TextLabels(CSVSource):
     def __init__(self, path: Path, label: str | None) -> None:
         super().__init__(path, label, label_needed=False)
         try:
-            self._begin()
+            self._start_reading()
         except StreamError:
             self.close()
             raise
 
-    def label_of(self, text: str) -> str | None:
+    def parse_label_cell(self, text: str) -> str | None:
         return text.strip() or None
 
 

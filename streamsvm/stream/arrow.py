@@ -122,8 +122,8 @@ class ArrowSource(TableSource):
         self._batch: tuple[Any, int] = None, 0  # that is being read, and the number of its rows that were returned
         self._batches: Iterator[Any] | None = None
 
-    def read(self, most: int) -> Chunk | None:
-        self._begun = True
+    def read(self, max_rows: int) -> Chunk | None:
+        self._has_started = True
         if self._batches is None:
             self._batches = self._batches_after(self._rows)
         batch, n_read = self._batch
@@ -134,7 +134,7 @@ class ArrowSource(TableSource):
                 return None
         if self._stopped:
             return None
-        part, first = batch.slice(n_read, most), self._rows + 1
+        part, first = batch.slice(n_read, max_rows), self._rows + 1
         self._batch = batch, n_read + part.num_rows
         with self._reading_after(self._rows):
             columns = self._read_columns(part)
@@ -199,11 +199,11 @@ class ArrowSource(TableSource):
     @property
     def position(self) -> Position:
         """Where the next row is: the number of rows returned, a digest of the file, the label, and how columns are read."""
-        return self._columns_read | {"rows": self._rows, "file_digest": self._digest, "label": self._label}
+        return self._parser_position | {"rows": self._rows, "file_digest": self._digest, "label": self._label}
 
     def seek(self, position: Position) -> None:
         """Continue at ``position``, as `Source.seek`; another label, and columns that are read in another way are errors, too."""
-        self._check_new()
+        self._check_not_started()
         rows = position.get("rows")
         if not {"rows", "file_digest", "label"} <= position.keys() or type(rows) is not int or not 0 <= rows < 2**63:
             raise self._foreign_position_error(position)

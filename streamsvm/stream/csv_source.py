@@ -1,4 +1,4 @@
-"""Rows of CSV text."""
+"""Reads rows of CSV text."""
 
 from __future__ import annotations
 
@@ -24,17 +24,17 @@ from streamsvm.stream.tables.column_kinds import DATE, DROP
 from streamsvm.stream.tables.table_parser import TextParserOptions
 from streamsvm.stream.tables.values import parse_number
 
-#: Delimiters by which lines can be split, and encodings in which every byte is a letter or which can be cut anywhere.
-_DELIMITERS = ",;\t|"
-_ENCODINGS = ("utf-8", "iso8859-1", "cp1252", "ascii")
-_FEW_TEXTS = 8  # in a column of numbers: from this number on, it becomes a column of texts
+#: The compiled reader splits lines by these delimiters, and in these encodings.
+_COMPILED_DELIMITERS = ",;\t|"
+_COMPILED_ENCODINGS = ("utf-8", "iso8859-1", "cp1252", "ascii")
+_MIN_TEXTS = 8  # a column of numbers with this many texts becomes a column of texts
 
 
 class CSVSource(TextSource):
     r"""Rows of a CSV file whose first line names the columns.
 
-    A cell that is a number becomes a float, and an empty cell is a missing feature. Other text stays text, which a learner
-    refuses and a `streamsvm.stream.tables.TableEncoder` in front of it encodes. `TextSource` describes how a source resumes.
+    A cell with a number becomes a float, and an empty cell is a missing feature. Other cells stay text, which a learner refuses
+    unless a `streamsvm.stream.tables.TableEncoder` in front of it encodes them. `TextSource` describes how a source resumes.
 
     Parameters
     ----------
@@ -88,22 +88,22 @@ class CSVSource(TextSource):
             self._options["delimiter"] = delimiter
 
     _names: list[str]
-    _at: int  # of the label
+    _label_index: int  # position of the label among the columns; -1 without a label
     _features: list[str]
     _longest_name = b""
-    _before: LinesChunk | None = None  # the chunk before the current one
+    _previous_chunk: LinesChunk | None = None
     _has_warned = False
-    _has_long_rows = False  # some have had several lines
-    _cells_of: _Cells
+    _has_multiline_rows = False  # whether a row with several lines was read
+    _column_reader: _CSVColumnReader
 
-    def _begin_rows(self) -> None:
+    def _read_header(self) -> None:
         lines = self._next_lines(1)
         if not lines and not self._reader.stream.stopped:
             raise StreamError(f"{self.name} is empty: its first line must name the columns")
         if lines and len(lines[0]) > MAX_LINE_BYTES:
             raise self._header_error(f"the line is longer than {MAX_LINE_BYTES:,} bytes")
         try:
-            header, n, names = self._first_row(lines)
+            header, n, names = self._read_first_row(lines)
             header.decode(self._encoding)
         except UnicodeDecodeError as error:
             raise self._header_error(describe_decoding_error(self._encoding, error)) from None
@@ -119,30 +119,30 @@ class CSVSource(TextSource):
         if problem and n:
             mark = next((mark for mark in ";\t|" if len(self._names) == 1 and mark in self._names[0]), None)
             hint = "" if mark is None else f". Is {mark!r} the delimiter?"
-            if 2 * sum(isinstance(_cell_value(name), float) for name in self._names) >= len(self._names) > 1:
+            if 2 * sum(isinstance(_parse_cell(name), float) for name in self._names) >= len(self._names) > 1:
                 hint = ". Is its first line a row? Put a line with names before it"
             raise self._header_error(problem + hint)
         if n and (missing := [name for name in self.passthrough_names if name not in self._names]):
             raise self._header_error(f"there is no column {missing[0]!r} to pass through. It has: {', '.join(self._names)}")
         self._longest_name = max(self._names, key=len, default="").encode(self._encoding, "replace")
-        self._at = self._names.index(self._label) if self._label in self._names else -1
-        self._features = [name for i, name in enumerate(self._names) if i != self._at]
+        self._label_index = self._names.index(self._label) if self._label in self._names else -1
+        self._features = [name for i, name in enumerate(self._names) if i != self._label_index]
         self.columns: Sequence[str] = list(self._names)
-        self._cells_of = _Cells(self)
+        self._column_reader = _CSVColumnReader(self)
         if n:
-            self._consume([header], n)
+            self._consume_lines([header], n)
 
     def _header_error(self, message: str) -> StreamError:
         return StreamError(f"{self.name}, line 1: {message}")
 
-    def _first_row(self, lines: list[bytes]) -> tuple[bytes, int, list[str]]:
-        """Return the bytes of the row that begins with the first line, its number of lines, and its cells; 0 if stopped in it.
+    def _read_first_row(self, lines: list[bytes]) -> tuple[bytes, int, list[str]]:
+        """Parse the row that begins with the first line, and return its bytes, number of lines and cells.
 
-        A ValueError says why it cannot be read.
+        The number of lines is 0 if the source was stopped within the row. Raises a ValueError if the row is unreadable.
         """
         size = n = 0
 
-        def texts() -> Iterator[str]:
+        def decode_lines() -> Iterator[str]:
             nonlocal size, n
             available = lines
             while available:
@@ -156,60 +156,62 @@ class CSVSource(TextSource):
                 available = self._reader.lines(MAX_ROW_LINES, size)
 
         try:
-            cells: list[str] = next(self._reader_of(texts()), [])
+            cells: list[str] = next(self._make_csv_reader(decode_lines()), [])
         except csv.Error as error:
             if self._reader.stream.stopped:
                 return b"", 0, []
             raise ValueError(str(error)) from None
         return self._reader.peek(size), n, cells
 
-    def _reader_of(self, texts: Iterable[str]) -> Any:
+    def _make_csv_reader(self, texts: Iterable[str]) -> Any:
         return csv.reader(texts, strict=True, delimiter=self._delimiter, skipinitialspace=True)
 
     def _has_row(self, line: bytes) -> bool:
         return bool(line.rstrip(b"\r\n"))
 
-    def _chunk_of(self, lines: list[bytes]) -> tuple[Chunk | None, list[bytes], int]:
-        chunk, place = self._good_rows(lines), f"{self.name}, line {self._line + 1:,}"
-        if not len(chunk):  # the row has several lines, which are not all available, or its first line is at fault
+    def _make_chunk(self, lines: list[bytes]) -> tuple[Chunk | None, list[bytes], int]:
+        chunk, place = self._read_valid_rows(lines), f"{self.name}, line {self._line + 1:,}"
+        if not len(chunk):  # more lines must be read for the row, or its first line is invalid
             try:
-                row, n, _ = self._first_row(lines)
+                row, n, _ = self._read_first_row(lines)
             except ValueError as error:
-                return self._bad_chunk(BadRow(place, lines[0], str(error))), lines[:1], 1
+                return self._make_bad_chunk(BadRow(place, lines[0], str(error))), lines[:1], 1
             if not n:
                 return None, [], 0
             chunk = LinesChunk(self, [row], self._line + 1)
-            if isinstance(bad := chunk.row(0), BadRow):  # perhaps its first line opened a quote by mistake
-                return self._bad_chunk(BadRow(place, lines[0], bad.reason)), lines[:1], 1
-            self._has_long_rows = True
-        n = chunk.line_of(len(chunk)) - chunk.line_of(0) if self._has_long_rows else len(chunk)
+            if isinstance(bad := chunk.row(0), BadRow):  # perhaps its first line has an unclosed quote
+                return self._make_bad_chunk(BadRow(place, lines[0], bad.reason)), lines[:1], 1
+            self._has_multiline_rows = True
+        n = chunk.get_line_number(len(chunk)) - chunk.get_line_number(0) if self._has_multiline_rows else len(chunk)
         if n > len(chunk) and not self._has_warned:
-            self._warn_of_rows_within(chunk)
-        self._before = chunk
+            self._warn_of_unclosed_quote(chunk)
+        self._previous_chunk = chunk
         return chunk, chunk.lines, n
 
-    def _good_rows(self, lines: list[bytes]) -> LinesChunk:
-        """Return the rows that lines begin with, up to one of several lines that are not all there, or that cannot be read."""
-        chunk = self._lines_chunk(self._joined(lines) if self._has_long_rows else lines)
-        if not self._has_long_rows and len(chunk) < len(lines) and self._has_row(lines[len(chunk)]):
-            self._has_long_rows = True
-            chunk = self._lines_chunk(self._joined(lines))
-        if not self._has_long_rows or not any(map(_has_lines, chunk.lines)):
+    def _read_valid_rows(self, lines: list[bytes]) -> LinesChunk:
+        """Parse rows, up to one with several lines that is unreadable or needs more lines."""
+        chunk = self._make_lines_chunk(self._join_lines(lines) if self._has_multiline_rows else lines)
+        if not self._has_multiline_rows and len(chunk) < len(lines) and self._has_row(lines[len(chunk)]):
+            self._has_multiline_rows = True
+            chunk = self._make_lines_chunk(self._join_lines(lines))
+        if not self._has_multiline_rows or not any(map(_has_several_lines, chunk.lines)):
             return chunk
         table = chunk.table(())
         for i in range(len(chunk)) if table is None else table.unparsed_rows:
-            if _has_lines(chunk.lines[i]) and isinstance(chunk.row(i), BadRow):
-                return self._lines_chunk(chunk.lines[:i])
+            if _has_several_lines(chunk.lines[i]) and isinstance(chunk.row(i), BadRow):
+                return self._make_lines_chunk(chunk.lines[:i])
         return chunk
 
-    def _joined(self, lines: list[bytes]) -> list[bytes]:
-        """Return rows that may have several lines, up to one whose lines are not all there or are no row."""
+    def _join_lines(self, lines: list[bytes]) -> list[bytes]:
+        """Join the lines of each row, up to a row that is unreadable or needs more lines."""
         rows: list[bytes] = []
         i = 0
         while i < len(lines):
             row = lines[i]
-            if not i or row.count(b'"') % 2:  # a quote may be left open without that, which only ends the rows before it
-                if not (n := self._n_lines_of_row(lines, i)):
+            if (
+                not i or row.count(b'"') % 2
+            ):  # an even number of quotes may also leave one open: then the compiled reader stops there
+                if not (n := self._count_row_lines(lines, i)):
                     break
                 row = b"".join(lines[i : i + n])
                 i += n - 1
@@ -217,115 +219,120 @@ class CSVSource(TextSource):
             i += 1
         return rows
 
-    def _n_lines_of_row(self, lines: list[bytes], first: int) -> int:
-        """Return the number of lines of a row; 0 if some are missing, or if several are no row."""
+    def _count_row_lines(self, lines: list[bytes], first: int) -> int:
+        """Return the number of lines of the row that begins at ``first``; 0 if it needs more lines, or is unreadable."""
         texts = (lines[i].decode(self._encoding, errors="replace") for i in range(first, min(first + MAX_ROW_LINES, len(lines))))
-        reader = self._reader_of(texts)
+        reader = self._make_csv_reader(texts)
         try:
             cells: list[str] = next(reader, [])
         except csv.Error:
-            return int(self.is_row(lines[first]))
+            return int(self.is_complete_row(lines[first]))
         n: int = reader.line_num
         fits = len(cells) == len(self._names) and sum(map(len, lines[first : first + n])) <= MAX_LINE_BYTES
         return n if n == 1 or (fits and not self._is_header(cells)) else 0
 
-    def _bad_chunk(self, row: BadRow) -> Chunk:
+    def _make_bad_chunk(self, row: BadRow) -> Chunk:
         return Chunk([row], lambda _: row.place, lambda _: row.raw, passthrough_columns=[[None]] * len(self.passthrough_names))
 
-    def _warn_of_rows_within(self, chunk: LinesChunk) -> None:
-        """Warn once where a cell of several lines has one that looks like a row: perhaps a quote was not closed."""
+    def _warn_of_unclosed_quote(self, chunk: LinesChunk) -> None:
+        """Warn once if a line within a quoted cell looks like a row, because a quote before it is probably not closed."""
         for i, row in enumerate(chunk.lines):
-            of_width = []
-            for line in row.removesuffix(b"\n").split(b"\n")[1:-1] if _has_lines(row) else ():
+            candidates = []  # cells of the inner lines that have as many cells as a row
+            for line in row.removesuffix(b"\n").split(b"\n")[1:-1] if _has_several_lines(row) else ():
                 with contextlib.suppress(ValueError):
-                    cells = self.cells_of(line.decode(self._encoding, errors="replace"))
+                    cells = self.split_cells(line.decode(self._encoding, errors="replace"))
                     if len(cells) == len(self._names):
-                        of_width.append(cells)
-            numbers = self._numbers_before(chunk, i) if of_width else []
-            if numbers and any(all(isinstance(_cell_value(cells[at]), float) for at in numbers) for cells in of_width):
+                        candidates.append(cells)
+            numeric = self._find_numeric_columns(chunk, i) if candidates else []
+            if numeric and any(all(isinstance(_parse_cell(cells[at]), float) for at in numeric) for cells in candidates):
                 self._has_warned = True
                 warnings.warn(
-                    f"{self.name}, lines {chunk.line_of(i):,} to {chunk.line_of(i + 1) - 1:,}: a cell in quotes has a line that "
-                    "looks like a row. If it is one, a quote before it is not closed",
+                    f"{self.name}, lines {chunk.get_line_number(i):,} to {chunk.get_line_number(i + 1) - 1:,}: a cell in quotes "
+                    "has a line that looks like a row. If it is one, a quote before it is not closed",
                     stacklevel=2,
                 )
                 return
 
-    def _numbers_before(self, chunk: LinesChunk, i: int) -> list[int]:
-        """Return which columns have numbers in the last row that can be read before row number ``i`` of a chunk."""
-        before = self._before
-        earlier = () if before is None else map(before.read_row, reversed(range(len(before))))
+    def _find_numeric_columns(self, chunk: LinesChunk, i: int) -> list[int]:
+        """Return the indices of the columns that have numbers in the last readable row before row ``i`` of a chunk."""
+        previous = self._previous_chunk
+        earlier = () if previous is None else map(previous.read_row, reversed(range(len(previous))))
         rows = itertools.chain(map(chunk.read_row, reversed(range(i))), earlier)
         x: dict[Any, Any] = next((row.x for row in rows if isinstance(row, Row)), {})
         return [
             self._names.index(name)
             for name, value in x.items()
-            if isinstance(value, float) and self._parser.get_kind(name) != DATE  # which were text
+            if isinstance(value, float) and self._parser.get_kind(name) != DATE  # dates were text
         ]
 
     def _is_header(self, cells: Sequence[str]) -> bool:
         return cells[0].strip() == self._names[0] and [cell.strip() for cell in cells] == self._names
 
-    def _problem_with(self, cells: Sequence[str]) -> str:
+    def _describe_problem(self, cells: Sequence[str]) -> str:
         if len(cells) == len(self._names):
             return "the line that names the columns stands here again"
         return f"{len(cells)} cells for {len(self._names)} columns: {short_repr(','.join(cells))}"
 
-    def _row_of(self, cells: list[str], is_plain: bool) -> Row:
-        y = self.label_of(cells.pop(self._at) if self._at >= 0 else "")
-        reads = float if is_plain else parse_number  # float takes more for numbers than is plain
-        if self._reads:
-            return Row(self._parser.parse_row(zip(self._features, cells, strict=True), reads), y)
+    def _make_row(self, cells: list[str], is_plain: bool) -> Row:
+        y = self.parse_label_cell(cells.pop(self._label_index) if self._label_index >= 0 else "")
+        parse = float if is_plain else parse_number  # float() accepts some texts that are no plain numbers
+        if self._uses_parser:
+            return Row(self._parser.parse_row(zip(self._features, cells, strict=True), parse), y)
         x: dict[Any, Any]
         try:
-            x = dict(zip(self._features, map(reads, cells), strict=True))
+            x = dict(zip(self._features, map(parse, cells), strict=True))
         except ValueError:
-            x = {name: _cell_value(cell) for name, cell in zip(self._features, cells, strict=True) if cell.strip()}
+            x = {name: _parse_cell(cell) for name, cell in zip(self._features, cells, strict=True) if cell.strip()}
         return Row(x, y)
 
-    def _lines_chunk(self, lines: list[bytes]) -> LinesChunk:
-        if len(self._names) == 1:  # an empty line, which is no row, looks like an empty cell
+    def _make_lines_chunk(self, lines: list[bytes]) -> LinesChunk:
+        if len(self._names) == 1:  # a blank line, which is not a row, looks like an empty cell
             lines = list(itertools.takewhile(self._has_row, lines))
         text = b"".join(lines)
-        are_usual = self._encoding in _ENCODINGS and self._delimiter in _DELIMITERS and text.count(b"\r") == text.count(b"\r\n")
-        if are_usual and len(lines) > 1 and max(map(len, lines)) <= csv.field_size_limit():
-            return self._cells_of.read(lines, self._line + 1)
-        return super()._lines_chunk(list(itertools.takewhile(self.is_row, lines)))
+        can_compile = self._encoding in _COMPILED_ENCODINGS and self._delimiter in _COMPILED_DELIMITERS
+        if (
+            can_compile
+            and text.count(b"\r") == text.count(b"\r\n")
+            and len(lines) > 1
+            and max(map(len, lines)) <= csv.field_size_limit()
+        ):
+            return self._column_reader.read(lines, self._line + 1)
+        return super()._make_lines_chunk(list(itertools.takewhile(self.is_complete_row, lines)))
 
-    def is_row(self, line: bytes) -> bool:
-        """Whether a line is a row by itself, though it may be one that cannot be read."""
+    def is_complete_row(self, line: bytes) -> bool:
+        """Return whether a line is a whole row, readable or not, and not the beginning of a row with several lines."""
         if b'"' not in line:
             return self._has_row(line)
         try:
-            self.cells_of(line.decode(self._encoding, errors="replace"))
+            self.split_cells(line.decode(self._encoding, errors="replace"))
         except ValueError as error:
             return "unexpected end" not in str(error)
         return True
 
-    def names_columns(self, line: bytes) -> bool:
-        """Whether a line is one that names the columns."""
+    def is_header_line(self, line: bytes) -> bool:
+        """Return whether a line repeats the header."""
         try:
-            return self._is_header(self.cells_of(line.decode(self._encoding)))
+            return self._is_header(self.split_cells(line.decode(self._encoding)))
         except ValueError:
             return False
 
-    def label_of(self, text: str) -> Any:
-        """Return the label of a cell."""
-        y = self._parser.parse_label(text) if self._reads else text
+    def parse_label_cell(self, text: str) -> Any:
+        """Parse the label in a cell; None if it is missing."""
+        y = self._parser.parse_label(text) if self._uses_parser else text
         return None if y is None else parse_label(y)
 
-    def cells_of(self, line: str) -> list[str]:
-        """Return the cells of a line, a row by itself."""
+    def split_cells(self, line: str) -> list[str]:
+        """Split the line of a row into cells; raise a ValueError if it is malformed."""
         text = line.removesuffix("\n").removesuffix("\r")
         if '"' not in text and "\r" not in text and len(text) <= csv.field_size_limit():
             return [cell.lstrip(" ") for cell in text.split(self._delimiter)]
         try:
-            return next(self._reader_of([line]), [])
+            return next(self._make_csv_reader([line]), [])
         except csv.Error as error:
             raise ValueError(str(error)) from None
 
     def _parse_passthrough(self, line: str) -> Sequence[Any]:
-        cells = self.cells_of(line)
+        cells = self.split_cells(line)
         return (
             [cells[self._names.index(name)] or None for name in self.passthrough_names]
             if len(cells) == len(self._names) and not self._is_header(cells)
@@ -333,78 +340,78 @@ class CSVSource(TextSource):
         )
 
     def _parse_line(self, line: str) -> Row:
-        cells = self.cells_of(line)
+        cells = self.split_cells(line)
         if len(cells) != len(self._names) or self._is_header(cells):
-            raise ValueError(self._problem_with(cells))
-        return self._row_of(cells, "_" not in line and line.isascii())
+            raise ValueError(self._describe_problem(cells))
+        return self._make_row(cells, "_" not in line and line.isascii())
 
 
-class _Cells:
-    """Reads lines of CSV text to columns.
+class _CSVColumnReader:
+    """Parses lines of CSV text into columns, with the compiled `read_cells`.
 
-    A column holds numbers until some of its cells are texts; then these are read one by one, each once as long as it is
-    remembered.
+    A column holds numbers until it has had `_MIN_TEXTS` texts. Then it becomes a column of texts, which are parsed in Python and
+    cached.
     """
 
     def __init__(self, source: CSVSource) -> None:
         self._source, parser = source, source._parser
-        self._label = CachedTextParser(lambda text: source.label_of(self._text_of(text)))
-        self._texts: dict[int, CachedTextParser] = {}  # by the place of a column
-        self._dropped = {i for i, name in enumerate(source._names) if i != source._at and parser.get_kind(name) == DROP}
+        self._label = CachedTextParser(lambda text: source.parse_label_cell(self._decode_cell(text)))
+        self._texts: dict[int, CachedTextParser] = {}  # by index of the column
+        self._dropped = {i for i, name in enumerate(source._names) if i != source._label_index and parser.get_kind(name) == DROP}
         for i, name in enumerate(source._names):
-            if i != source._at and i not in self._dropped and not parser.has_plain_numbers(name):
-                self._add_text(i)
-        self._plan_columns()
+            if i != source._label_index and i not in self._dropped and not parser.has_plain_numbers(name):
+                self._add_text_column(i)
+        self._assign_columns()
 
-    def _add_text(self, place: int) -> None:
+    def _add_text_column(self, index: int) -> None:
         source = self._source
-        read = source._parser.get_value_parser(source._names[place]) if source._reads else _cell_or_none
-        self._texts[place] = CachedTextParser(lambda text: read(self._text_of(text)))
+        read = source._parser.get_value_parser(source._names[index]) if source._uses_parser else _parse_optional_cell
+        self._texts[index] = CachedTextParser(lambda text: read(self._decode_cell(text)))
 
-    def _text_of(self, cell: str | bytes) -> str:
+    def _decode_cell(self, cell: str | bytes) -> str:
         return cell if isinstance(cell, str) else cell.decode(self._source._encoding)
 
-    def _plan_columns(self) -> None:
+    def _assign_columns(self) -> None:
         source, n = self._source, len(self._source._names)
         self._columns, self._places = np.full(n, -1), np.full(n, -1)
-        kept = {source._names.index(name) for name in source.passthrough_names}
-        numbers = [i for i in range(n) if i not in self._dropped and i not in self._texts and i != source._at]
-        texts = sorted({*self._texts, *kept, *([source._at] if source._at >= 0 else [])})
+        passthrough = {source._names.index(name) for name in source.passthrough_names}
+        numbers = [i for i in range(n) if i not in self._dropped and i not in self._texts and i != source._label_index]
+        texts = sorted({*self._texts, *passthrough, *([source._label_index] if source._label_index >= 0 else [])})
         self._columns[numbers], self._places[texts] = np.arange(len(numbers)), np.arange(len(texts))
         self._n_numbers, self._n_texts = len(numbers), len(texts)
-        self._features = [i for i in range(n) if i not in self._dropped and i != source._at]
+        self._features = [i for i in range(n) if i not in self._dropped and i != source._label_index]
 
-    def read(self, lines: list[bytes], first: int) -> LinesChunk:
-        """Return the lines up to one that is not a row by itself. ``first`` is the number of the first line."""
+    def read(self, lines: list[bytes], first_line: int) -> LinesChunk:
+        """Parse lines, up to one that is not a whole row. ``first_line`` is the number of the first one."""
         source, n, (data, begins, ends) = self._source, len(lines), concatenate_rows(lines)
-        may_be_names = source._longest_name in data
-        again = {i for i, line in enumerate(lines) if source.names_columns(line)} if may_be_names else set()
+        may_have_header = source._longest_name in data
+        header_lines = {i for i, line in enumerate(lines) if source.is_header_line(line)} if may_have_header else set()
         X, places = np.empty((n, self._n_numbers)), np.zeros((n, self._n_texts, 2), np.int64)
         rows, bits = np.frombuffer(data, np.uint8), X.view(np.uint64)
-        odd, failed, i = UnparsedRows(n), Counter[int](), 0
+        unparsed, n_texts, i = UnparsedRows(n), Counter[int](), 0
         while True:
             i, cell = read_cells(rows, begins, ends, i, ord(source._delimiter), self._columns, self._places, X, bits, places)
             if i == n:
                 break
             if cell >= 0 and self._columns[cell] >= 0 and cell not in self._texts:
-                failed[int(cell)] += 1
-                if failed[int(cell)] >= _FEW_TEXTS:
-                    self._add_text(int(cell))
-                    self._plan_columns()
-                    return self.read(lines, first)
-            if not source.is_row(lines[i]):  # the end of one, or its beginning, or none
+                n_texts[int(cell)] += 1
+                if n_texts[int(cell)] >= _MIN_TEXTS:
+                    self._add_text_column(int(cell))
+                    self._assign_columns()
+                    return self.read(lines, first_line)
+            if not source.is_complete_row(lines[i]):  # it is only a part of a row
                 n = i
                 break
             X[i], places[i] = np.nan, 0
-            odd.add(i)
+            unparsed.add(i)
             i += 1
-        for i in again:
+        for i in header_lines:
             if i < n:
-                odd.add(i)
-        return self._chunk_of(lines[:n], first, data, X[:n], places[:n], odd)
+                unparsed.add(i)
+        return self._make_chunk(lines[:n], first_line, data, X[:n], places[:n], unparsed)
 
-    def _chunk_of(
-        self, lines: list[bytes], first: int, data: bytes, X: np.ndarray, places: np.ndarray, odd: UnparsedRows
+    def _make_chunk(
+        self, lines: list[bytes], first_line: int, data: bytes, X: np.ndarray, places: np.ndarray, unparsed: UnparsedRows
     ) -> LinesChunk:
         source = self._source
         try:
@@ -415,52 +422,52 @@ class _Cells:
                 try:
                     line.decode(source._encoding)
                 except UnicodeDecodeError:
-                    odd.add(i)
+                    unparsed.add(i)
                     places[i] = 0
-        text = text if len(text) == len(data) else data  # where a letter is a byte, texts are cut out of the text
+        text = text if len(text) == len(data) else data  # slice the text if each letter is one byte
 
-        def texts_of(cell: int) -> list[Any]:
+        def slice_cells(cell: int) -> list[Any]:
             return list(map(text.__getitem__, map(slice, *places[:, self._places[cell]].T.tolist())))
 
         columns: list[Values] = []
         for cell in self._features:
             name = source._names[cell]
-            if (
-                cell in self._texts
-                and (dates := source._parser.parse_iso_dates(name, map(self._text_of, texts_of(cell)))) is not None
-            ):
-                columns.append(dates)
-            elif cell in self._texts:
-                columns.append(self._texts[cell].parse_texts(texts_of(cell), odd))
+            if cell in self._texts:
+                texts = slice_cells(cell)
+                dates = source._parser.parse_iso_dates(name, map(self._decode_cell, texts))
+                columns.append(self._texts[cell].parse_texts(texts, unparsed) if dates is None else dates)
             else:
                 numbers = X[:, self._columns[cell]]
-                columns.append(source._parser.parse_column(source._names[cell], numbers) if source._reads else numbers)
-        y = self._label.parse_texts(texts_of(source._at), odd) if source._at >= 0 else None
+                columns.append(source._parser.parse_column(source._names[cell], numbers) if source._uses_parser else numbers)
+        y = self._label.parse_texts(slice_cells(source._label_index), unparsed) if source._label_index >= 0 else None
         names = tuple(source._names[cell] for cell in self._features)
-        kept = [
-            [self._text_of(text) or None for text in texts_of(source._names.index(name))] for name in source.passthrough_names
+        passthrough = [
+            [self._decode_cell(text) or None for text in slice_cells(source._names.index(name))]
+            for name in source.passthrough_names
         ]
-        for i in odd.rows if kept else ():
-            for values, value in zip(kept, source.read_passthrough(lines[i]), strict=True):
+        for i in unparsed.rows if passthrough else ():
+            for values, value in zip(passthrough, source.read_passthrough(lines[i]), strict=True):
                 values[i] = value
-        return LinesChunk(source, lines, first, Table(names, columns, y, None, odd.rows), kept)
+        return LinesChunk(source, lines, first_line, Table(names, columns, y, None, unparsed.rows), passthrough)
 
 
-def _has_lines(row: bytes) -> bool:
+def _has_several_lines(row: bytes) -> bool:
     return b"\n" in row[:-1]
 
 
-def _cell_value(text: str) -> float | str:
+def _parse_cell(text: str) -> float | str:
+    """Parse a cell as a number, or return its text."""
     try:
         return parse_number(text)
     except ValueError:
         return text
 
 
-def _cell_or_none(text: str) -> float | str | None:
+def _parse_optional_cell(text: str) -> float | str | None:
+    """Parse a cell as a number or text; None if it is blank. Raise a ValueError if it is NaN."""
     if not text.strip():
         return None
-    value = _cell_value(text)
+    value = _parse_cell(text)
     if value != value:
-        raise ValueError("NaN is no missing value here")
+        raise ValueError("NaN is not a missing value here")
     return value

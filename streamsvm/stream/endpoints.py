@@ -1,4 +1,4 @@
-"""The loops' view of a stream: rows, from a source with a resumable position, and a sink of predictions."""
+"""What loops read and write: the base classes of sources and sinks, and the records of predictions and dead letters."""
 
 from __future__ import annotations
 
@@ -8,10 +8,10 @@ from typing import Any, NotRequired, Self, TypedDict
 from streamsvm.files.messages import short_repr
 from streamsvm.stream.tables.chunk import BadRow, Chunk, MessageColumns, Row
 
-#: Where a source or sink goes on, as plain JSON (dicts, lists, strings, numbers). Only the source itself reads inside.
+#: Where a source or sink continues, as plain JSON (dicts, lists, strings, numbers). Only the source itself interprets it.
 Position = Mapping[str, Any]
 
-#: How messages about a checkpoint that does not fit end.
+#: End of messages about a checkpoint of another run.
 START_AFRESH = "or give another checkpoint folder to start from scratch"
 
 
@@ -23,11 +23,12 @@ class StreamError(Exception):
 
 
 class DeadLetter(TypedDict):
-    """A row that was refused, as it is written for somebody to look at."""
+    """A refused row, with the reason: the record that a sink of dead letters writes."""
 
     row: int
     """Number of rows of the source before this one."""
     place: str
+    """The stream, and the line, offset or number of the row in it."""
     kind: str
     """Short name of the reason; refused rows are counted by it."""
     reason: str
@@ -44,7 +45,7 @@ class DeadLetter(TypedDict):
 class Prediction(TypedDict):
     """The model's prediction of a row, made before the row is learned.
 
-    Further fields are the columns and messages that predictions keep of their rows, and what ``computed_fields`` add.
+    There may be more fields: passthrough columns, partition and offset of a message, and ``computed_fields``.
     """
 
     row: int
@@ -58,7 +59,7 @@ class Prediction(TypedDict):
     model: NotRequired[int]
     """Version of a model that is replaced while the loop runs: the number of rows that it had seen."""
     key: NotRequired[str]
-    """The key by which a label from another stream will find the row."""
+    """The key of the row, for its label from another stream."""
 
 
 #: What goes into a sink: the fields of a prediction or a dead letter, by name.
@@ -66,7 +67,7 @@ Record = Mapping[str, Any]
 
 
 class Closeable:
-    """Something that a ``with`` statement closes at its end."""
+    """An object that a ``with`` statement closes at its end."""
 
     def close(self) -> None:
         """Release the file or connection."""
@@ -81,42 +82,42 @@ class Closeable:
 class Source(Closeable):
     """A stream of rows that can be resumed: the base of all sources.
 
-    A source of your own derives from it, and gives `name`, `read`, `position` and `seek`; all else has a default here.
+    A source of your own derives from it, and defines `name`, `read`, `position` and `seek`. All other methods and attributes
+    have defaults.
 
     A stream is read once. `position` is always the position *after* the rows that were read last. A process that saves it
     together with the model that learned those rows, and later passes it to `seek` of a new source, sees every row exactly once.
 
-    A row that cannot be read, although the next one can, is given as a `BadRow`. A `StreamError` is for a stream that cannot
-    continue.
+    If a single row is unreadable, `read` returns a `BadRow` in its place. A `StreamError` means that the stream cannot continue.
     """
 
     name: str
     """Name of the stream in messages (a path, a URL)."""
     columns: Sequence[str] = ()
-    """Names of the columns, label included, if the format is a table and its first row was read; else none."""
+    """Names of the columns of a table, including the label; empty for other formats, and before the first row was read."""
     has_names: bool = True
-    """Whether features have names, and not numbers alone."""
+    """Whether features have names; False if they are only numbered."""
     weight: str | None = None
-    """Name of the column of weights; None if rows have none."""
+    """Name of the column of weights; None if rows have no weights."""
     may_block: bool = False
-    """Whether the next row may have to be waited for, as of a pipe or a topic."""
+    """Whether `read` may have to wait for the next row, as with a pipe or a topic."""
     is_endless: bool = False
     """Whether the stream never ends."""
     has_messages: bool = False
-    """Whether rows are messages, which have a key and a time of their own (`Chunk.event`, `Chunk.messages`)."""
+    """Whether rows are messages with a key and a timestamp (`Chunk.event`, `Chunk.messages`)."""
     start_can_change: bool = False
-    """Whether where the stream begins depends on when it is opened, as of a topic: that is saved before the first row."""
+    """Whether the first row depends on the time of opening, as with a topic. Loops then save the start before they read a row."""
 
-    def read(self, most: int) -> Chunk | None:
-        """Return the next rows that are at hand, up to ``most``.
+    def read(self, max_rows: int) -> Chunk | None:
+        """Return the next available rows, at most ``max_rows``; None if the stream has ended or was stopped.
 
-        There are none if no row came within a fraction of a second. None means that the stream has ended or was stopped.
+        The chunk is empty if no row has arrived within a fraction of a second.
         """
         raise NotImplementedError
 
     @property
     def position(self) -> Position:
-        """Where the next row is."""
+        """The position of the next row."""
         raise NotImplementedError
 
     def seek(self, position: Position) -> None:
@@ -136,61 +137,60 @@ class Source(Closeable):
         return StreamError(f"{self.name}: {text}")
 
     def request_passthrough(self, names: Sequence[str]) -> list[str]:
-        """Have chunks copy columns (`Chunk.passthrough_columns`), and return the names of all that they copy.
+        """Ask chunks to copy columns into `Chunk.passthrough_columns`, and return the names of all columns that they will copy.
 
-        Only before the first row was read; raise a StreamError if the stream cannot. By default, the columns are those of the
-        features, and the chunk is made with these names (`passthrough_names`).
+        Call it before the first row is read. Raise a StreamError if the stream has no such column. By default, the columns are
+        features, and `read` passes `passthrough_names` to its chunks.
         """
         self.passthrough_names = list(names)
         return self.passthrough_names
 
     passthrough_names: Sequence[str] = ()
-    """The columns that `request_passthrough` has asked for."""
+    """The columns that were requested by `request_passthrough`."""
 
     def prepare_for_join(self) -> None:
-        """Be read as one of two streams of a `JoinedSource`.
+        """Prepare to be one of the two streams of a `JoinedSource`; raise a StreamError if the stream cannot be joined.
 
-        An endless stream gives an empty chunk then only where it has read all that there is, and then at once. Raise a
-        StreamError if the stream cannot be joined.
+        From then on, an endless stream returns an empty chunk only after it has read all available rows, and without waiting.
         """
 
     def on_checkpoint(self) -> None:
-        """Take note that a checkpoint holds the present `position`."""
+        """React to a checkpoint with the current `position`, for example by committing offsets. By default, do nothing."""
 
-    def reads_from(self, place: object) -> bool:  # noqa: ARG002
-        """Return whether what is written to a sink, or to a place of checkpoints, would be read here as rows."""
+    def reads_from(self, output: object) -> bool:  # noqa: ARG002
+        """Return whether this stream is the one that a sink or a checkpoint store writes to."""
         return False
 
     def lag(self) -> dict[Any, int] | None:
-        """Return how many rows are waiting to be read, by part of the stream; None if that is not known."""
+        """Return the number of unread rows by partition; None if it is unknown."""
         return None
 
     def stop(self) -> None:
-        """End a wait for rows, from a signal handler or another thread. Rows that have come may still be given."""
+        """End a wait for rows, from a signal handler or another thread. `read` may still return rows that have arrived."""
 
     def __iter__(self) -> Iterator[Row | BadRow]:
-        """Give the rows one by one; `position` is after the one that was given last."""
+        """Yield the rows one by one; `position` is after the row that was yielded last."""
         while (chunk := self.read(1)) is not None:
             if len(chunk):
                 yield chunk.row(0)
 
 
 class Sink(Closeable):
-    """Takes predictions or dead letters: the base of all sinks."""
+    """A destination of predictions or dead letters: the base of all sinks."""
 
     name: str
     """Name of the sink in messages (a path, a URL)."""
     accepts_messages: bool = False
-    """Whether the messages of a topic's rows are to come with their predictions."""
+    """Whether `write_many` is to receive the messages of the rows, if they come from a topic."""
     hint: str = ""
-    """Advice that would make it quicker, in words; empty if nothing is known."""
+    """Advice for the user on how to make the sink faster; empty without advice."""
 
     def write(self, record: Record) -> None:
         """Write a prediction or a dead letter; raise a StreamError if that fails."""
         raise NotImplementedError
 
     def write_many(self, columns: Mapping[str, Sequence[Any]], messages: MessageColumns | None = None) -> None:  # noqa: ARG002
-        """Write predictions whose fields are columns, each with the message of its row, if the sink takes messages."""
+        """Write predictions, given as one column for each field, with the messages of their rows if the sink accepts them."""
         for values in zip(*columns.values(), strict=True):
             self.write(dict(zip(columns, values, strict=True)))
 
@@ -209,10 +209,10 @@ class Sink(Closeable):
 
 
 class WrappedSource(Source):
-    """A source whose chunks a function changes. All else is asked of the source."""
+    """A source that applies a function to each non-empty chunk of another source, and otherwise behaves like that source."""
 
-    def __init__(self, source: Source, change: Callable[[Chunk], Chunk], weight: str | None = None) -> None:
-        self._source, self._change = source, change
+    def __init__(self, source: Source, change_chunk: Callable[[Chunk], Chunk], weight: str | None = None) -> None:
+        self._source, self._change_chunk = source, change_chunk
         self.name: str = source.name
         self.weight: str | None = source.weight if weight is None else weight
         self.has_names: bool = source.has_names
@@ -221,9 +221,9 @@ class WrappedSource(Source):
         self.has_messages: bool = source.has_messages
         self.start_can_change: bool = source.start_can_change
 
-    def read(self, most: int) -> Chunk | None:
-        chunk = self._source.read(most)
-        return self._change(chunk) if chunk else chunk
+    def read(self, max_rows: int) -> Chunk | None:
+        chunk = self._source.read(max_rows)
+        return self._change_chunk(chunk) if chunk else chunk
 
     @property
     def columns(self) -> Sequence[str]:  # type: ignore[override]
@@ -245,8 +245,8 @@ class WrappedSource(Source):
     def on_checkpoint(self) -> None:
         self._source.on_checkpoint()
 
-    def reads_from(self, place: object) -> bool:
-        return self._source.reads_from(place)
+    def reads_from(self, output: object) -> bool:
+        return self._source.reads_from(output)
 
     def lag(self) -> dict[Any, int] | None:
         return self._source.lag()

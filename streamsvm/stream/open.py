@@ -91,10 +91,10 @@ class FilesSource(Source):
     def columns(self) -> Sequence[str]:  # type: ignore[override]
         return self._source.columns
 
-    def read(self, most: int) -> Chunk | None:
+    def read(self, max_rows: int) -> Chunk | None:
         while True:
             size = _file_size(self._paths[self._done])  # before it is read: what is appended then may not be
-            chunk = self._source.read(most)
+            chunk = self._source.read(max_rows)
             if chunk is not None:
                 self._check_columns()
                 return chunk

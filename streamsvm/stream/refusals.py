@@ -50,7 +50,7 @@ class RefusedRowHandler(Resumable):
         self._sink: Sink | None = None
         self._position: Any = None  # the position after the last durable dead letter; None before the first
         self.counts: Counter[str] = Counter()  # refused rows by kind of reason
-        # The exponentially decayed number of refused rows, and the number of the row at which it was computed.
+        # The exponentially decayed number of refused rows, and the row number for which it was computed.
         self._recent, self._recent_row = 0.0, 0
 
     @property

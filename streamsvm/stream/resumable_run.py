@@ -74,7 +74,7 @@ class ResumableRun:
 
     @property
     def saved_rows(self) -> int | None:
-        """Number of rows at the newest checkpoint; None if there is none."""
+        """Number of rows at the newest checkpoint; None before the first."""
         return None if self._saved_rows < 0 else self._saved_rows
 
     @property
@@ -244,7 +244,7 @@ class ResumableRun:
         return True
 
     def _check_no_feedback(self, **outputs: object) -> None:
-        """Raise a StreamError if the source would read what the run writes to one of its outputs."""
+        """Raise a StreamError if the source is also an output of the run, because it would read its own output."""
         for name, output in outputs.items():
             if output is not None and self.source.reads_from(output):
                 contents = "rows that were refused" if name == "refused" else name

@@ -1,4 +1,4 @@
-"""Sources of rows: what all text shares (plain, gzip, or standard input), LIBSVM text, and any iterable."""
+"""The base classes of sources of tables and of text, and the sources of LIBSVM text and of iterables."""
 
 from __future__ import annotations
 
@@ -21,37 +21,37 @@ from streamsvm.stream.tables.chunk import BadRow, CachedTextParser, Chunk, Row, 
 from streamsvm.stream.tables.table_parser import ParserOptions, TableParser, TextParserOptions
 from streamsvm.stream.tables.values import parse_number
 
-MAX_ROW_LINES = 1000  # of a row of CSV: a quote that is not closed within them is an error
+MAX_ROW_LINES = 1000  # of one CSV row: a quote that is not closed within them is an error
 
 
 class TableSource(Source):
-    """A source whose rows have columns, read with `TableParser`; it remembers the label and how columns are read."""
+    """The base of sources whose rows have columns. Its position holds the label and the options of its `TableParser`."""
 
-    _begun = False
+    _has_started = False
 
     def __init__(self, label: str | None, parser_options: ParserOptions) -> None:
         self._label = label
         self._parser = TableParser(**parser_options)
-        self._options = self._parser.options  # where columns are not read as usual
+        self._options = self._parser.options  # those that differ from the defaults
 
     @property
-    def _columns_read(self) -> dict[str, Any]:
+    def _parser_position(self) -> dict[str, Any]:
+        """The part of a position that holds the parser options; empty if all have their defaults."""
         return {"table": self._options} if self._options else {}
 
-    def _check_new(self) -> None:
-        if self._begun:
+    def _check_not_started(self) -> None:
+        if self._has_started:
             raise RuntimeError(f"{self.name}: rows were read already. To continue at a position, open a new source")
 
     def _check_columns(self, position: Position) -> None:
-        """Raise a StreamError where a position is that of rows with another label, or read in another way."""
+        """Raise a StreamError if the rows before a position had another label or other parser options."""
         if (label := position["label"]) != self._label:
             raise StreamError(
                 f"{self.name}: the checkpoint was learned with the label {label!r}, not {self._label!r}. "
                 f"Ask for the same, {START_AFRESH}"
             )
         if (table := position.get("table", {})) != self._options:
-            both = table, self._options
-            then, now = (", ".join(f"{k}={v!r}" for k, v in options.items()) or "no options" for options in both)
+            then, now = (", ".join(f"{k}={v!r}" for k, v in x.items()) or "no options" for x in (table, self._options))
             raise StreamError(
                 f"{self.name}: the checkpoint was learned from columns read with {then}, not with {now}. "
                 f"Ask for the same, {START_AFRESH}"
@@ -61,8 +61,8 @@ class TableSource(Source):
 class TextSource(TableSource):
     """The base of all sources that read lines of text.
 
-    A row is returned as soon as its line has arrived, those of a file many at a time, and `stop` ends a wait for the next one. A
-    line that is malformed, too long or not in the encoding is returned as a `BadRow`.
+    A row is returned as soon as its line has arrived. The rows of a file are returned in large chunks. `stop` ends a wait for the
+    next row. A line that is malformed, too long or not in the encoding is returned as a `BadRow`.
 
     The position is an offset in bytes of the uncompressed stream, with digests of the stream's first bytes and of those before
     the offset. You can append rows to a file between two runs, but the rows that were learned must not change. A plain file is
@@ -93,40 +93,40 @@ class TextSource(TableSource):
         encoding = parser_options.pop("encoding", "utf-8")
         super().__init__(label, parser_options)
         self._encoding = normalize_encoding(encoding)
-        self._reads = bool(self._options)
+        self._uses_parser = bool(self._options)
         if self._encoding != "utf-8":
             self._options["encoding"] = self._encoding
         self._reader = LineReader(path)
         self.name: str = self._reader.name
-        self._line = self._rows = 0  # lines and rows that were returned
+        self._line = self._rows = 0  # number of lines and rows that were returned
         self._ended = False
         self.may_block: bool = self._reader.stream.is_pipe
 
-    def read(self, most: int) -> Chunk | None:
+    def read(self, max_rows: int) -> Chunk | None:
         """Return the next available rows, as `Source.read`."""
-        self._begin()
-        lines = [] if self._ended else self._next_lines(most)
+        self._start_reading()
+        lines = [] if self._ended else self._next_lines(max_rows)
         if lines and lines[-1][-1:] != b"\n" and len(lines[-1]) <= MAX_LINE_BYTES and not self._has_row(lines[-1]):
-            lines.pop()  # the beginning of a row may be appended to it later
+            lines.pop()  # a row may be appended to this unfinished line later
         if not lines:
             self._ended = True
             return None
         n_blank = next((i for i, line in enumerate(lines) if len(line) > MAX_LINE_BYTES or self._has_row(line)), len(lines))
         if n_blank:
-            self._consume(lines[:n_blank], n_blank)
+            self._consume_lines(lines[:n_blank], n_blank)
         if n_blank == len(lines):
             return Chunk([], str)
-        chunk, taken, n_lines = self._chunk_of(lines[n_blank:])
+        chunk, chunk_lines, n_lines = self._make_chunk(lines[n_blank:])
         if chunk is None:  # stopped within a row
             return None
-        self._consume(taken, n_lines)
+        self._consume_lines(chunk_lines, n_lines)
         self._rows += len(chunk)
         return chunk
 
-    def _begin(self) -> None:
-        if not self._begun:
-            self._begun = True
-            self._begin_rows()
+    def _start_reading(self) -> None:
+        if not self._has_started:
+            self._has_started = True
+            self._read_header()
 
     def _next_lines(self, most: int) -> list[bytes]:
         lines = self._reader.lines(most)
@@ -135,29 +135,29 @@ class TextSource(TableSource):
             lines[0] = lines[0].removeprefix(codecs.BOM_UTF8)
         return lines
 
-    def _consume(self, lines: list[bytes], n_lines: int) -> None:
+    def _consume_lines(self, lines: list[bytes], n_lines: int) -> None:
         self._reader.consume(lines)
         self._line += n_lines
 
     def _has_row(self, line: bytes) -> bool:
-        """Whether a line has something of a row."""
+        """Return whether a line is not blank."""
         if b"!" <= line[:1] <= b"~":
             return True
         with contextlib.suppress(UnicodeDecodeError):
             return bool(line.decode(self._encoding).strip())
         return True
 
-    def _chunk_of(self, lines: list[bytes]) -> tuple[Chunk | None, list[bytes], int]:
-        """Return rows that begin with the first line, their bytes, and how many lines they take; None if stopped within a row."""
+    def _make_chunk(self, lines: list[bytes]) -> tuple[Chunk | None, list[bytes], int]:
+        """Parse rows from the first line on, and return a chunk (None if stopped within a row), its bytes and number of lines."""
         n = next((i for i, line in enumerate(lines) if i and not self._has_row(line)), len(lines))
-        return self._lines_chunk(lines[:n]), lines[:n], n
+        return self._make_lines_chunk(lines[:n]), lines[:n], n
 
-    def _lines_chunk(self, lines: list[bytes]) -> LinesChunk:
-        """Return lines that are a row each, or that cannot be read."""
+    def _make_lines_chunk(self, lines: list[bytes]) -> LinesChunk:
+        """Return a chunk of lines, each with one row or an unreadable one."""
         return LinesChunk(self, lines, self._line + 1)
 
-    def row_of(self, line: bytes, place: str) -> Row | BadRow:
-        """Return the row of a line that is one."""
+    def parse_row(self, line: bytes, place: str) -> Row | BadRow:
+        """Parse the line of a row; return a BadRow if it is unreadable."""
         if len(line) > MAX_LINE_BYTES:
             return BadRow(place, line, f"the line is longer than {MAX_LINE_BYTES:,} bytes")
         try:
@@ -168,34 +168,34 @@ class TextSource(TableSource):
             reason = str(error)
         return BadRow(place, line, reason)
 
-    def table_of(self, lines: list[bytes], known: Sequence[Hashable]) -> Table | None:  # noqa: ARG002
-        """Return lines as a table, as `Chunk.table`; None where many of them have to be read one by one."""
+    def parse_table(self, lines: list[bytes], known_features: Sequence[Hashable]) -> Table | None:  # noqa: ARG002
+        """Parse lines into a table, as `Chunk.table` does; None if many of them must be parsed one by one."""
         return None
 
     def read_passthrough(self, line: bytes) -> Sequence[Any]:
-        """Return what is copied of the row of a line."""
+        """Return the passthrough columns of a line; None for each if the line is unreadable."""
         try:
             return self._parse_passthrough(line.decode(self._encoding))
         except ValueError:
             return [None] * len(self.passthrough_names)
 
     def _parse_passthrough(self, line: str) -> Sequence[Any]:
-        """Return the columns of a line that `request_passthrough` has requested, unchanged."""
+        """Return the columns `passthrough_names` of a line, with their values as in the text."""
         raise NotImplementedError
 
     def _parse_line(self, line: str) -> Row:
-        """Return the row of a line; ValueError says why it cannot be read."""
+        """Parse a line into a row; raise a ValueError with the reason if it is unreadable."""
         raise NotImplementedError
 
     @property
     def position(self) -> Position:
-        """Where the next row is.
+        """The position of the next row.
 
-        It has the offset, and the numbers of lines and rows before it, digests of the bytes before it, the label, and how columns
-        are read.
+        It holds the offset in bytes, the number of lines and rows before it, digests of the bytes before it, the label, and the
+        parser options.
         """
         reader = self._reader
-        return self._columns_read | {
+        return self._parser_position | {
             "offset": reader.offset,
             "line": self._line,
             "rows": self._rows,
@@ -207,9 +207,9 @@ class TextSource(TableSource):
     def seek(self, position: Position) -> None:
         """Continue at ``position``, as `Source.seek`.
 
-        Another label, columns that are read in another way, and bytes that have changed before it are a StreamError, too.
+        Also raises a StreamError if the label, the parser options, or the bytes before the position have changed.
         """
-        self._check_new()
+        self._check_not_started()
         try:
             offset, line, rows = (validate_count(key, position[key]) for key in ("offset", "line", "rows"))
             head, tail, _ = (position[key] for key in ("head_digest", "tail_digest", "label"))
@@ -224,7 +224,7 @@ class TextSource(TableSource):
             )
         if offset == 0:
             return
-        self._begin()
+        self._start_reading()
         self._reader.skip_to(offset)
         last = self._reader.last_bytes
         if hex_digest(last) != tail:
@@ -232,7 +232,7 @@ class TextSource(TableSource):
                 f"{self.name} was changed before byte {offset:,}, up to which the checkpoint has learned it. "
                 f"Put it back, {START_AFRESH}"
             )
-        if not last.endswith(b"\n") and (rest := self._reader.lines(1)):  # the last row had no newline then
+        if not last.endswith(b"\n") and (rest := self._reader.lines(1)):  # the last row had no newline when it was learned
             if rest[0].strip():
                 raise StreamError(
                     f"{self.name}, line {line:,}: the line has grown since it was learned, for it had no newline at its end. "
@@ -243,19 +243,19 @@ class TextSource(TableSource):
         self._rows = rows
 
     def stop(self) -> None:
-        """End a wait for rows. The beginning of an incomplete row is left for the next run."""
+        """End a wait for rows. An incomplete row is left for the next run."""
         self._reader.stream.stop()
 
     def close(self) -> None:
         """Close the file. Standard input stays open."""
         self._reader.stream.close()
 
-    def _begin_rows(self) -> None:
-        """Read the lines before the first row, if the format has any."""
+    def _read_header(self) -> None:
+        """Read the lines before the first row, if the format has such lines."""
 
 
 def describe_decoding_error(encoding: str, error: UnicodeDecodeError) -> str:
-    """Say that a line is not in an encoding."""
+    """Return the message for a line that is not in ``encoding``."""
     return (
         f"not {encoding.upper()}: {error.reason} at byte {error.start} of the line. Fix it, or give the encoding, "
         "such as latin-1 or cp1252"
@@ -263,49 +263,50 @@ def describe_decoding_error(encoding: str, error: UnicodeDecodeError) -> str:
 
 
 class LinesChunk(Chunk):
-    """Lines of text that are a row each, or several that are one, and are parsed by their source lazily.
+    """Rows of text, each with its bytes, that their source parses when they are needed.
 
-    A source that has parsed them already passes their ``table``, and the ``passthrough_columns`` for predictions.
+    A row may have several lines. ``first_line`` is the number of the first line. A source that has parsed the rows already passes
+    their ``table`` and ``passthrough_columns``.
     """
 
     def __init__(
         self,
         source: TextSource,
         lines: list[bytes],
-        first: int,
+        first_line: int,
         table: Table | None = None,
         passthrough_columns: list[list[Any]] | None = None,
     ) -> None:
         self.lines: list[bytes] = lines
-        self._source, self._first, self._passthrough_columns = source, first, passthrough_columns
+        self._source, self._first_line, self._passthrough_columns = source, first_line, passthrough_columns
         self._has_table, self._table = table is not None, table
-        self._numbers: list[int] = []  # of the first line of each row, and of the line behind the rows
-        self._known: list[Hashable] = []  # the features that the model knew when the table was read
+        self._line_numbers: list[int] = []  # number of the first line of each row, and of the line after the last row
+        self._known_features: list[Hashable] = []  # the features that the model knew when the table was parsed
 
     def __len__(self) -> int:
         return len(self.lines)
 
     def read_row(self, i: int) -> Row | BadRow:
-        return self._source.row_of(self.lines[i], self.place(i)) if self._rows is None else self._rows[i]
+        return self._source.parse_row(self.lines[i], self.place(i)) if self._rows is None else self._rows[i]
 
-    def read_table(self, known: Sequence[Hashable]) -> Table | None:
-        if self._has_table and self._rows is None and not self._source.has_names:  # more columns are found once they are known
-            self._has_table = self._known == list(known)
-        return super().read_table(known)
+    def read_table(self, known_features: Sequence[Hashable]) -> Table | None:
+        if self._has_table and self._rows is None and not self._source.has_names:  # LIBSVM tables have known features only
+            self._has_table = self._known_features == list(known_features)
+        return super().read_table(known_features)
 
-    def parse_table(self, known: Sequence[Hashable]) -> Table | None:
-        self._known = list(known)
-        return self._source.table_of(self.lines, known)
+    def parse_table(self, known_features: Sequence[Hashable]) -> Table | None:
+        self._known_features = list(known_features)
+        return self._source.parse_table(self.lines, known_features)
 
     def place(self, i: int) -> str:
-        return f"{self._source.name}, line {self.line_of(i):,}"
+        return f"{self._source.name}, line {self.get_line_number(i):,}"
 
-    def line_of(self, i: int) -> int:
-        """Return the number of the first line of row number ``i``; of the line behind the rows if that is their number."""
-        if not self._numbers:
+    def get_line_number(self, i: int) -> int:
+        """Return the number of the first line of row ``i``; of the line after the chunk if ``i`` is the number of rows."""
+        if not self._line_numbers:
             counts = [line.count(b"\n") + (line[-1:] != b"\n") for line in self.lines]
-            self._numbers = list(itertools.accumulate(counts, initial=self._first))
-        return self._numbers[i]
+            self._line_numbers = list(itertools.accumulate(counts, initial=self._first_line))
+        return self._line_numbers[i]
 
     def raw(self, i: int) -> bytes:
         return self.lines[i]
@@ -322,8 +323,8 @@ class LinesChunk(Chunk):
 class LIBSVMSource(TextSource):
     """Rows of LIBSVM text, ``label index:value ...``, one on each line.
 
-    Features are named by their index. The label comes first in the line and has no name, so ``label`` is ignored. `TextSource`
-    describes the parameters.
+    Features are named by their index. The label is the first item of a line and has no name, so ``label`` is ignored.
+    `TextSource` describes the parameters.
     """
 
     def __init__(self, path: str | Path | ByteStream, label: str | None = None) -> None:  # noqa: ARG002
@@ -332,7 +333,7 @@ class LIBSVMSource(TextSource):
     has_names = False
 
     def request_passthrough(self, names: Sequence[str]) -> list[str]:
-        """Raise a StreamError if columns are to be copied: LIBSVM text has none but numbers."""
+        """Raise a StreamError if ``names`` is not empty: LIBSVM text has no named columns."""
         if names := list(names):
             raise StreamError(
                 f"{self.name}: column {names[0]!r} cannot be passed through: LIBSVM text has numbers without names only"
@@ -346,23 +347,23 @@ class LIBSVMSource(TextSource):
             return bool(line.decode().partition("#")[0].strip())
         return True
 
-    def table_of(self, lines: list[bytes], known: Sequence[Hashable]) -> Table | None:
-        """Return lines as a table of the features that are ``known``; a row with others is odd."""
-        names: list[Any] = [name for name in known if type(name) is int and 0 <= name < _LARGEST_INDEX]
+    def parse_table(self, lines: list[bytes], known_features: Sequence[Hashable]) -> Table | None:
+        """Parse lines into a table of the known features; a row with other features is left unparsed. None if there are many."""
+        names: list[Any] = [name for name in known_features if type(name) is int and 0 <= name < _LARGEST_INDEX]
         if not names:
             return None
         n, (data, begins, ends) = len(lines), concatenate_rows(lines)
         columns = np.full(max(names) + 1, -1)
         columns[names] = np.arange(len(names))
-        X, labels, odd = np.empty((n, len(names))), np.zeros((n, 2), np.int64), UnparsedRows(n)
+        X, labels, unparsed = np.empty((n, len(names))), np.zeros((n, 2), np.int64), UnparsedRows(n)
         i, rows = 0, np.frombuffer(data, np.uint8)
         while (i := read_pairs(rows, begins, ends, i, columns, X, X.view(np.uint64), labels)) < n:
             X[i], labels[i] = np.nan, 0
-            if odd.add_and_check_limit(i):
+            if unparsed.add_and_check_limit(i):
                 return None
             i += 1
-        texts = [data[begin:end] for begin, end in labels.tolist()]
-        return Table(tuple(names), list(X.T), _LIBSVM_LABELS.parse_texts(texts, odd), None, odd.rows)
+        texts = [data[start:stop] for start, stop in labels.tolist()]
+        return Table(tuple(names), list(X.T), _LIBSVM_LABELS.parse_texts(texts, unparsed), None, unparsed.rows)
 
     def _parse_line(self, line: str) -> Row:
         if (row := parse_libsvm_line(line)) is None:
@@ -371,12 +372,12 @@ class LIBSVMSource(TextSource):
 
 
 def parse_libsvm_line(line: str) -> Row | None:
-    """Return the row of a line of LIBSVM text, None if it has none; ValueError says why it cannot be read."""
+    """Parse a line of LIBSVM text; None if it is blank. Raise a ValueError with the reason if it is unreadable."""
     label, *cells = line.partition("#")[0].split() or [""]
     if not label and not cells:
         return None
     x: dict[Hashable, Any] = {}
-    strict = "_" in line or not line.isascii()  # Python reads some of that as numbers
+    strict = "_" in line or not line.isascii()  # float() accepts some numbers with these
     for cell in cells:
         index, _, value = cell.partition(":")
         try:
@@ -392,17 +393,17 @@ def parse_libsvm_line(line: str) -> Row | None:
     return Row(x, parse_libsvm_label(label))
 
 
-def _label_of(text: bytes) -> Any:
+def _parse_label(text: bytes) -> Any:
     (label,) = text.decode().split()
     return parse_libsvm_label(label)
 
 
 _LARGEST_INDEX = 1 << 24
-_LIBSVM_LABELS = CachedTextParser(_label_of)
+_LIBSVM_LABELS = CachedTextParser(_parse_label)
 
 
 class IterableSource(Source):
-    """Rows of any iterable of ``(x, y)``, such as a river dataset.
+    """Rows of an iterable of ``(x, y)``, such as a river dataset.
 
     To resume, pass an iterable that starts from the beginning.
 
@@ -426,7 +427,7 @@ class IterableSource(Source):
         self._iterator = iter(rows)
         self._rows = 0
 
-    def read(self, most: int) -> Chunk | None:  # noqa: ARG002 - what comes next may have to be waited for
+    def read(self, max_rows: int) -> Chunk | None:  # noqa: ARG002 - one row, because the iterable may block
         pair = next(self._iterator, _END)
         if pair is _END:
             return None
@@ -441,7 +442,7 @@ class IterableSource(Source):
 
     @property
     def position(self) -> Position:
-        """Where the next row is: the number of rows that were read."""
+        """The number of rows that were read."""
         return {"rows": self._rows}
 
     def seek(self, position: Position) -> None:
@@ -449,13 +450,13 @@ class IterableSource(Source):
         if self._rows:
             raise RuntimeError(f"{self.name}: rows were read already. To continue at a position, make a new source")
         try:
-            (wanted,) = (validate_count(key, position[key]) for key in {"rows", *position})
+            (n_rows,) = (validate_count(key, position[key]) for key in {"rows", *position})
         except (KeyError, ValueError):
             raise self._foreign_position_error(position) from None
-        for rows in range(wanted):
+        for rows in range(n_rows):
             if next(self._iterator, None) is None:
-                raise StreamError(f"{self.name} has only {rows:,} rows; the checkpoint has learned {wanted:,}")
-        self._rows = wanted
+                raise StreamError(f"{self.name} has only {rows:,} rows; the checkpoint has learned {n_rows:,}")
+        self._rows = n_rows
 
 
 _END: Any = object()

@@ -57,8 +57,8 @@ class WeightedSource(WrappedSource):
         if not source.has_names:
             raise StreamError(f"{source.name}: there is no column {weight!r} for the weight: its rows are numbers without names")
 
-    def read(self, most: int) -> Chunk | None:
-        chunk = self._source.read(most)
+    def read(self, max_rows: int) -> Chunk | None:
+        chunk = self._source.read(max_rows)
         if chunk is not None and self.columns and self.weight not in self.columns:
             raise StreamError(
                 f"{self.name}: there is no column {self.weight!r} for the weight. It has: {', '.join(self.columns)}"
@@ -71,7 +71,7 @@ class WeightedSource(WrappedSource):
             self._rows = -1 if has_weight else self._rows + len(chunk)
             if self._rows >= SETTLED_ROWS:
                 self._warn_of_none()
-        return self._change(chunk) if chunk else chunk
+        return self._change_chunk(chunk) if chunk else chunk
 
     def _warn_of_none(self) -> None:
         warn(

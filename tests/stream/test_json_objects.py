@@ -45,7 +45,7 @@ def test_rows_are_what_they_are_one_by_one(parser, label, known):
     objects = JSONObjects(label, parse)
     for _ in range(300):
         texts = [message(rng, label) for _ in range(rng.randint(1, 12))]
-        if (table := objects.table(*concatenate_rows(texts), known)) is None:
+        if (table := objects.parse_table(*concatenate_rows(texts), known)) is None:
             continue
         for i in range(len(texts)):
             if i in table.unparsed_rows:
@@ -99,7 +99,7 @@ def test_columns_of_each_kind_are_read(parser, escaped, options):
     n_odd = 0
     for first in range(0, 900, 300):
         some = texts[first : first + 300]
-        table = objects.table(*concatenate_rows(some), ())
+        table = objects.parse_table(*concatenate_rows(some), ())
         n_odd += len(table.unparsed_rows)
         for i in set(range(len(some))).difference(table.unparsed_rows):
             x, y = expected(parse, some[i], "y", reading)
@@ -116,7 +116,7 @@ def test_what_is_no_row_is_odd_and_costs_nobody_else():
     }  # fmt: skip
     for i, text in bad.items():
         rows[i] = text
-    table = JSONObjects(None, json.loads).table(*concatenate_rows(rows), ())
+    table = JSONObjects(None, json.loads).parse_table(*concatenate_rows(rows), ())
     assert table.unparsed_rows == sorted(bad)
     assert [table.row(i).x for i in range(200) if i not in bad] == [json.loads(rows[i]) for i in range(200) if i not in bad]
 
@@ -135,16 +135,16 @@ ODD = [
 @pytest.mark.parametrize(("good", "odd", "reading"), ODD)
 def test_a_row_that_is_none_is_odd_whatever_is_left_out(good, odd, reading):
     objects = JSONObjects("y", json.loads, reading)
-    assert objects.table(*concatenate_rows([good] * 30), ()).unparsed_rows == []
-    assert objects.table(*concatenate_rows([*[good] * 30, odd]), ()).unparsed_rows == [30]
+    assert objects.parse_table(*concatenate_rows([good] * 30), ()).unparsed_rows == []
+    assert objects.parse_table(*concatenate_rows([*[good] * 30, odd]), ()).unparsed_rows == [30]
 
 
 def test_rows_with_ever_new_names_are_left_to_others():
     rng, objects = random.Random(5), JSONObjects(None, json.loads)
     for _ in range(30):
         rows = [json.dumps({f"f{rng.randint(0, 10**6)}": 1.0 for _ in range(5)}).encode() for _ in range(200)]
-        assert objects.table(*concatenate_rows(rows), ()) is None
-        assert objects.table(*concatenate_rows(rows), [f"f{k}" for k in range(5000)]) is None
+        assert objects.parse_table(*concatenate_rows(rows), ()) is None
+        assert objects.parse_table(*concatenate_rows(rows), [f"f{k}" for k in range(5000)]) is None
 
 
 @pytest.mark.parametrize("name", ["u", "\u00fc", "\ud800"])
@@ -155,33 +155,33 @@ def test_a_column_becomes_one_of_texts_behind_any_name(name):
         ]
 
     objects = JSONObjects(None, json.loads)
-    assert objects.table(*concatenate_rows(rows((i, 1.5) for i in range(300))), ()).unparsed_rows == []
-    table = objects.table(*concatenate_rows(rows((i, f"t{i % 3}") for i in range(300))), ())
+    assert objects.parse_table(*concatenate_rows(rows((i, 1.5) for i in range(300))), ()).unparsed_rows == []
+    table = objects.parse_table(*concatenate_rows(rows((i, f"t{i % 3}") for i in range(300))), ())
     assert (table.unparsed_rows, table.get_column("a")[:3]) == ([], ["t0", "t1", "t2"])
 
 
 def test_one_odd_name_costs_nobody_else():
     objects, rows = JSONObjects(None, json.loads), ['{"\u00fc": 1.5}'.encode()] * 40
-    assert objects.table(*concatenate_rows([*rows, b'{"\\ud800": 1.0}', *rows]), ()).unparsed_rows == []
-    assert objects.table(*concatenate_rows(rows), ()).unparsed_rows == []
+    assert objects.parse_table(*concatenate_rows([*rows, b'{"\\ud800": 1.0}', *rows]), ()).unparsed_rows == []
+    assert objects.parse_table(*concatenate_rows(rows), ()).unparsed_rows == []
 
 
 def test_names_that_come_later_are_found():
     objects = JSONObjects(None, json.loads)
     rows = [json.dumps({"a": 0.5} | ({"b": "x"} if i > 90 else {})).encode() for i in range(100)]
-    table = objects.table(*concatenate_rows(rows), ())
+    table = objects.parse_table(*concatenate_rows(rows), ())
     assert (table.names, table.unparsed_rows, table.columns[1][90:92]) == (("a", "b"), [], [None, "x"])
-    assert objects.table(*concatenate_rows(rows[:50]), ()).names == ("a",)
+    assert objects.parse_table(*concatenate_rows(rows[:50]), ()).names == ("a",)
 
 
 @pytest.mark.parametrize("name", ['a"b', "a\\b", "a/b", "\t", "", "\u00fc", "\ud800"])
 def test_names_are_found_as_they_are_written(name):
     objects = JSONObjects(None, json.loads)
     rows = [json.dumps({name: i + 0.5, "c": 1.5}).encode() for i in range(30)]
-    table = objects.table(*concatenate_rows(rows), ())
+    table = objects.parse_table(*concatenate_rows(rows), ())
     assert table.names == (name, "c")
     assert table.columns[0].tolist() == [i + 0.5 for i in range(30)]
 
 
 def test_a_row_that_is_too_long_is_not_read():
-    assert JSONObjects(None, json.loads).table(*concatenate_rows([b" " * 2**21 + b'{"a": 1}']), ()) is None
+    assert JSONObjects(None, json.loads).parse_table(*concatenate_rows([b" " * 2**21 + b'{"a": 1}']), ()) is None

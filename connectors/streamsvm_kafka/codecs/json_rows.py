@@ -9,7 +9,7 @@ import numpy as np
 import orjson
 
 from streamsvm.files.messages import short_repr
-from streamsvm.stream.json_objects import STRICT, JSONObjects
+from streamsvm.stream.json_objects import STRICT_DECODER, JSONObjects
 from streamsvm.stream.tables.chunk import Row, Table
 from streamsvm.stream.tables.values import flatten_row, get_nested_value, normalize_label
 from streamsvm_kafka.codecs.protocol import MAX_MESSAGE_BYTES, MessageCodec, make_fields
@@ -68,7 +68,7 @@ class JSONCodec(MessageCodec):
             name = next(name for name, item in fields.items() if type(item) is list)
             raise ValueError(f"field {short_repr(name)} holds an array; a row has one value a field")
         if value.count(b":") >= len(fields) + value.count(b"{"):  # in a text, or after a name that stands twice
-            STRICT.decode(value.decode())
+            STRICT_DECODER.decode(value.decode())
         y = normalize_label(fields.pop(self.label, None)) if self.label is not None else None
         if b"null" in value:
             fields = {name: item for name, item in fields.items() if item is not None}
@@ -80,7 +80,7 @@ class JSONCodec(MessageCodec):
         They lie in ``data``, each from where it begins to where it ends, int64 [messages]. Those whose values are not told for
         certain are odd in the table; None where these are many. ``known`` is as for `Chunk.table`.
         """
-        return self._objects.table(data, begins, ends, known)
+        return self._objects.parse_table(data, begins, ends, known)
 
     def encode(self, row: Row) -> bytes:
         """Encode a row as a JSON object.

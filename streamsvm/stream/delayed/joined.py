@@ -171,7 +171,7 @@ class JoinedSource(Source):
         for side, source in enumerate(self._sources):
             self._ended[side] = in_a_pass and ended[side] and not source.is_endless
 
-    def read(self, most: int) -> Chunk | None:  # noqa: ARG002
+    def read(self, max_rows: int) -> Chunk | None:  # noqa: ARG002
         """Return the next row or label of either stream; none if both have nothing more for the moment, None at the end."""
         for side in (0, 1):
             if (chunk := self._look_ahead(side)) is not None:
@@ -258,9 +258,9 @@ class JoinedSource(Source):
         for source in self._sources:
             source.on_checkpoint()
 
-    def reads_from(self, place: object) -> bool:
+    def reads_from(self, output: object) -> bool:
         """Return whether what is written there would be read as rows or labels."""
-        return any(source.reads_from(place) for source in self._sources)
+        return any(source.reads_from(output) for source in self._sources)
 
     def stop(self) -> None:
         """End a wait for messages of either stream."""

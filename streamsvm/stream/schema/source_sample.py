@@ -118,8 +118,8 @@ class _MemorySource(Source):
         self._parser = TableParser(**parser_options)
         self._next = 0
 
-    def read(self, most: int) -> Chunk | None:
-        start, stop = self._next, min(self._next + most, self._n_rows)
+    def read(self, max_rows: int) -> Chunk | None:
+        start, stop = self._next, min(self._next + max_rows, self._n_rows)
         self._next = stop
         rows = [self._parse_row(*self._get_row(i)) for i in range(start, stop)]
         return Chunk(rows, lambda i: f"{self.name}, row {start + i + 1:,}") if rows else None
