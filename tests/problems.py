@@ -6,7 +6,7 @@ from numba import config
 import naive_batch
 from saved import dumps
 from streamsvm.core.memory.block import STATE_BEGIN, view_record
-from streamsvm.core.memory.ensemble import EnsembleStore, Place
+from streamsvm.core.memory.ensemble import EnsembleStore, ExpertSpec
 from streamsvm.core.steps import newton, stack, target_predictions
 from streamsvm.core.steps.iterates import COMMON_STATE, EPSILON_INSENSITIVE
 
@@ -103,7 +103,7 @@ def of_experts(kind, *team, **parameters):
 def ensemble_of(answers, outputs):
     """The block of an ensemble of two experts, its arrays, and the state that all learners have."""
     numbers = answers is target_predictions
-    store = EnsembleStore([Place(2), Place(2)], 1, outputs, numbers)
+    store = EnsembleStore([ExpertSpec(2), ExpertSpec(2)], 1, outputs, numbers)
     v, c = store.views, view_record(store.block, STATE_BEGIN, COMMON_STATE)
     if numbers:
         c["loss"] = EPSILON_INSENSITIVE

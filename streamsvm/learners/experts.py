@@ -11,7 +11,7 @@ import numpy as np
 
 from streamsvm.core.kernels import POLY, RBF
 from streamsvm.core.memory.block import STATE_BEGIN, view_record
-from streamsvm.core.memory.ensemble import Place
+from streamsvm.core.memory.ensemble import ExpertSpec
 from streamsvm.core.memory.forest import ForestStore
 from streamsvm.core.memory.landmarks import LandmarkStore
 from streamsvm.core.memory.neighbours import NeighbourStore
@@ -43,9 +43,9 @@ class Expert:
     outputs: ClassVar[tuple[str, ...]] = ("last", "average")
     functions: ClassVar[ExpertFunctions]
 
-    def plan_memory(self, outputs: int) -> Place:  # noqa: ARG002
+    def plan_memory(self, outputs: int) -> ExpertSpec:  # noqa: ARG002
         """Return the memory that the expert needs in a model with this number of outputs."""
-        return Place(len(self.outputs))
+        return ExpertSpec(len(self.outputs))
 
     def initialize_store(self, store: Any, random: int, loss: int) -> None:
         """Initialise a new store. ``random`` seeds its random choices; ``loss`` is a loss of `iterates`."""
@@ -138,8 +138,8 @@ class BudgetedMachine(KernelLearner):
     )
     dtype: ClassVar[np.dtype[np.void]] = ascent.state
 
-    def plan_memory(self, outputs: int) -> Place:
-        return Place(2, SupportVectorStore, {"budget": self.budget, "outputs": 2 * outputs})
+    def plan_memory(self, outputs: int) -> ExpertSpec:
+        return ExpertSpec(2, SupportVectorStore, {"budget": self.budget, "outputs": 2 * outputs})
 
     def grow_outputs(self, stores: Sequence[Any], before: int, outputs: int, positive: int) -> None:
         if before == 1:
@@ -154,8 +154,8 @@ class Linear(Learner):
     functions: ClassVar[ExpertFunctions] = ExpertFunctions(experts.predict_linear, experts.update_linear)
     dtype: ClassVar[np.dtype[np.void]] = linear_step.STATE
 
-    def plan_memory(self, outputs: int) -> Place:  # noqa: ARG002
-        return Place(2, WeightStore, {"takes_rows": False})
+    def plan_memory(self, outputs: int) -> ExpertSpec:  # noqa: ARG002
+        return ExpertSpec(2, WeightStore, {"takes_rows": False})
 
     def grow_outputs(self, stores: Sequence[Any], before: int, outputs: int, positive: int) -> None:  # noqa: ARG002
         if before == 1:
@@ -179,8 +179,8 @@ class Landmarks(KernelLearner):
     dtype: ClassVar[np.dtype[np.void]] = least_squares.STATE
     learned: ClassVar[Mapping[str, Any]] = MappingProxyType({**iterates.COMMON_RANGES, **least_squares.STATE_RANGES})
 
-    def plan_memory(self, outputs: int) -> Place:
-        return Place(2, LandmarkStore, {"budget": self.budget, "outputs": outputs})
+    def plan_memory(self, outputs: int) -> ExpertSpec:
+        return ExpertSpec(2, LandmarkStore, {"budget": self.budget, "outputs": outputs})
 
     def grow_outputs(self, stores: Sequence[Any], before: int, outputs: int, positive: int) -> None:
         grow_outputs(stores[0].block, before, outputs, positive)
@@ -204,8 +204,8 @@ class SecondOrder(Expert):
     outputs: ClassVar[tuple[str, ...]] = ("last",)
     functions: ClassVar[ExpertFunctions] = ExpertFunctions(newton.predict_second_order, newton.update_second_order)
 
-    def plan_memory(self, outputs: int) -> Place:  # noqa: ARG002
-        return Place(1, is_second_order=True)
+    def plan_memory(self, outputs: int) -> ExpertSpec:  # noqa: ARG002
+        return ExpertSpec(1, is_second_order=True)
 
 
 @dataclass(frozen=True)
@@ -245,8 +245,8 @@ class Neighbours(Expert):
         neighbours.predict_neighbours, neighbours.update_neighbours, neighbours.rescale_neighbours
     )
 
-    def plan_memory(self, outputs: int) -> Place:
-        return Place(1, NeighbourStore, {"rows": self.rows if outputs == 1 else 2 * self.rows})
+    def plan_memory(self, outputs: int) -> ExpertSpec:
+        return ExpertSpec(1, NeighbourStore, {"rows": self.rows if outputs == 1 else 2 * self.rows})
 
     def grow_outputs(self, stores: Sequence[Any], before: int, outputs: int, positive: int) -> None:  # noqa: ARG002
         if before == 1:
@@ -267,8 +267,8 @@ class Forest(Expert):
     outputs: ClassVar[tuple[str, ...]] = ("share", "logarithm")
     functions: ClassVar[ExpertFunctions] = ExpertFunctions(forest.predict_labels, forest.update_labels, forest.rescale_forest)
 
-    def plan_memory(self, outputs: int) -> Place:
-        return Place(2, ForestStore, {"rows": self.rows, "labels": max(outputs, 2)})
+    def plan_memory(self, outputs: int) -> ExpertSpec:
+        return ExpertSpec(2, ForestStore, {"rows": self.rows, "labels": max(outputs, 2)})
 
     def initialize_store(self, store: Any, random: int, loss: int) -> None:  # noqa: ARG002
         store.views.header["random"] = random
@@ -285,5 +285,5 @@ class NumberForest(Forest):
     outputs: ClassVar[tuple[str, ...]] = ("target", "what others miss")
     functions: ClassVar[ExpertFunctions] = ExpertFunctions(forest.predict_targets, forest.update_targets, forest.rescale_forest)
 
-    def plan_memory(self, outputs: int) -> Place:  # noqa: ARG002
-        return Place(2, ForestStore, {"rows": self.rows, "labels": 0})
+    def plan_memory(self, outputs: int) -> ExpertSpec:  # noqa: ARG002
+        return ExpertSpec(2, ForestStore, {"rows": self.rows, "labels": 0})

@@ -224,7 +224,7 @@ OF_LABELS = OF_BOTH | {
     "transitions hold": {("transitions", (1, 0)): [-1.0, np.nan]},
     "weights hold nan": {("weights", (0, 0)): [np.nan]},
     "not positive definite": {("curvatures", (0, 0, 0)): [-1.0], ("newton_inverses", (0, 1, 2)): [1e9]},
-    "drifts hold numbers of no detector": {("drifts", (2, 1)): [1.5], ("drifts", (0, 0)): [1.0]},
+    "drifts hold numbers of experts without": {("drifts", (2, 1)): [1.5], ("drifts", (0, 0)): [1.0]},
     "targets that are not labels": [of_memory(("targets", 0), target) for target in (2.0, 0.5, -1.0)],
     "an expert has 3 features": [lambda m: setattr(first_of(m, Linear), "used", 3)],
     "400 support vectors": [of_expert("n_support", 400)],
@@ -288,7 +288,7 @@ def test_models_of_before_with_other_experts_are_refused_with_a_reason():
     model = made(SVMClassifier)
     parts = model._store.snapshot()
     last = len(model._store.stores[-2][0].snapshot()) + 8  # that of the forest, before the last label, which has none
-    refused("other experts.*learn anew; streamsvm.edge.load reads", model._store.restore, parts[:-last])
+    refused("other experts.*train a new model; streamsvm.edge.load can still", model._store.restore, parts[:-last])
     refused("is cut off", model._store.restore, parts[:-1])
 
 

@@ -154,7 +154,7 @@ def at(place, value):
     ("change", "match"),
     [
         (at(WeightStore._layout.header.fields["columns"][1], b"\xff" * 8), "the snapshot's columns is -1, the store's 32"),
-        (at(WeightStore._layout.header.fields["taken"][1], bytes(8)), "the snapshot's taken is 0, the store's 32"),
+        (at(WeightStore._layout.header.fields["row_columns"][1], bytes(8)), "the snapshot's row_columns is 0, the store's 32"),
         (at(WeightStore._layout.header.fields["used"][1], b"\xff" * 8), "does not fit"),
         (at(WeightStore._layout.header.fields["used"][1], (41).to_bytes(8, "little")), "does not fit"),
         (at(WeightStore._layout.header.fields["used"][1], (29).to_bytes(8, "little")), "bytes, not"),

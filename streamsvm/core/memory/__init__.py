@@ -1,1 +1,1 @@
-"""The memory of a model: one block of bytes, fixed in size until a label comes that needs more."""
+"""The memory of online models: one block of bytes each, whose size changes only when a model needs another output or column."""

@@ -1,11 +1,11 @@
-"""Blocks of memory, as arrays for Python and for compiled code.
+"""Blocks of memory: all arrays of a model in one contiguous array of bytes, for Python and for compiled code.
 
-A block is all that a model holds, as one run of bytes: a compiled function takes it as one argument, and opens the arrays that it
-uses. One table lists them, and `Layout` derives from it where they lie, how large they are and which numbers they can hold.
+A compiled function takes a block as one argument, and opens the arrays that it uses. A table lists the arrays of a kind of model,
+and `Layout` derives their offsets, shapes and allowed values from it.
 
 The table is a NamedTuple whose fields are annotated with an `Array` each. Its first field is the header, a record at the start of
-the block: the lengths of dimensions that arrays name, and the fields that the table lists. Then comes room for the learner's
-state, up to `STATE_END`, and then the other arrays in their order, each from a cache line on.
+the block with the sizes of dimensions and the scalars that the table lists. The learner's state follows, up to `STATE_END`, and
+then the other arrays in their order, each aligned to a cache line.
 """
 
 from __future__ import annotations
@@ -21,46 +21,46 @@ import numpy.typing
 
 from streamsvm.core.compiling.functions import Intrinsic
 
-#: The bytes of a block that hold the learner's state: its step counter, schedule, random state, statistics.
+#: The bytes of a block with the learner's state: its step counter, schedule, random state and statistics.
 STATE_BEGIN, STATE_END = 128, 384
 
-#: Bytes of a cache line: every array of a block starts on one.
+#: Bytes of a cache line. Every array of a block starts at a multiple of it.
 LINE = 64
 
-#: The largest number that a model can hold.
+#: Upper limit of most numbers in a model.
 LARGEST = 1e100
-#: The largest coefficient after a projection: from short vectors to long ones and back, it could grow for ever.
+#: Upper limit of coefficients after a projection. Without it, projections between short and long vectors could grow them forever.
 LARGEST_COEFFICIENT = 1e40
 
 
-def allocate_block(size: int, what: str) -> np.ndarray:
-    """Return zeros, uint8 [size], that begin on a cache line.
+def allocate_block(size: int, parameters: str) -> np.ndarray:
+    """Allocate zeros, uint8 [size], aligned to a cache line.
 
-    Where they do not fit into memory, the message of the ValueError begins with ``what``, the sizes to blame.
+    Raises ValueError if memory is exhausted. Its message begins with ``parameters``, which the user should lower.
     """
     try:
         memory = np.zeros(size + LINE, np.uint8)
     except (MemoryError, ValueError) as error:
-        raise ValueError(f"{what} need {size:,} bytes, more than this machine has: lower one of them") from error
+        raise ValueError(f"{parameters} need {size:,} bytes, more than this machine has: lower one of them") from error
     start = -memory.ctypes.data % LINE
     return memory[start : start + size]
 
 
-def check_size(name: str, size: object, least: int) -> None:
-    """Raise a ValueError that names a size which is not an integer from ``least`` to 2^31 - 1."""
-    if isinstance(size, bool) or not isinstance(size, int | np.integer) or not least <= size < 2**31:
-        raise ValueError(f"{name} must be an integer between {least} and 2^31 - 1, not {size!r}")
+def check_size(name: str, size: object, minimum: int) -> None:
+    """Raise ValueError with the parameter's name if a size is not an integer from ``minimum`` to 2^31 - 1."""
+    if isinstance(size, bool) or not isinstance(size, int | np.integer) or not minimum <= size < 2**31:
+        raise ValueError(f"{name} must be an integer between {minimum} and 2^31 - 1, not {size!r}")
 
 
 def round_up_to_lines(n: int) -> int:
-    """Return ``n`` rounded up so that so many numbers of 4 bytes fill whole cache lines."""
+    """Return ``n`` rounded up to a multiple of 16, the numbers of 4 bytes in a cache line."""
     return (4 * n + LINE - 1) // LINE * LINE // 4
 
 
 def choose_columns(features: int, max_features: int) -> int:
-    """Return how many columns a block has in which so many of ``max_features`` features are known.
+    """Return the number of columns for which a block with this number of features has room: a power of two.
 
-    It is the next power of two, so that a block is copied a few times in all, and equal models have equal blocks.
+    So a growing block is copied a few times only, and equal models have equal blocks.
 
     >>> [choose_columns(features, 20) for features in (0, 2, 3, 8, 9, 17, 20)]
     [2, 2, 4, 8, 16, 32, 32]
@@ -69,18 +69,18 @@ def choose_columns(features: int, max_features: int) -> int:
 
 
 def resolve_columns(max_features: int, columns: int | None) -> int:
-    """Return ``columns``, or where it is None those for all of ``max_features``, rounded up to whole cache lines."""
+    """Return ``columns`` unless it is None, and else ``max_features`` rounded up to whole cache lines."""
     return round_up_to_lines(int(max_features)) if columns is None else columns
 
 
 def view_array(block: np.ndarray, start: int, shape: tuple[int, ...], dtype: np.typing.DTypeLike) -> np.ndarray:
-    """Return the array of a block (uint8 [bytes]) that begins at byte ``start``, without a copy."""
+    """Return an array inside a block (uint8 [bytes]) that begins at byte ``start``, without a copy."""
     dtype = np.dtype(dtype)
     return block[start : start + math.prod(shape) * dtype.itemsize].view(dtype).reshape(shape)
 
 
 def _record_at(block: np.ndarray, start: int, dtype: np.typing.DTypeLike) -> Any:
-    """Return the record of a block that begins at byte ``start``, to read and write, in Python and in compiled code."""
+    """Return a view of the record that begins at byte ``start`` of a block, in Python and in compiled code."""
     return view_array(block, start, (1,), dtype)[0]
 
 
@@ -92,10 +92,11 @@ V = TypeVar("V", bound=NamedTuple)
 
 @dataclass(frozen=True)
 class Array:
-    """A line of the table: numbers from ``low`` to ``high``, of a type of 4 bytes at least but in the last array of a table.
+    """The declaration of an array in a table: its dtype, shape, and the range of its values, ``low`` to ``high``.
 
-    ``shape`` has the length of each dimension: a number, or the name of a field of the header. An array that is not ``saved`` is
-    no part of snapshots: it is scratch, which follows what is saved.
+    ``shape`` contains the length of each dimension, an integer or the name of a header field. An array that is not ``saved`` is
+    scratch memory, which comes after all saved arrays and is not part of snapshots. Items have at least 4 bytes, except in the
+    last array of a table.
     """
 
     dtype: Any
@@ -106,12 +107,12 @@ class Array:
 
 
 class Layout(Generic[V]):
-    """The way to open and to check the blocks of a ``table``, a NamedTuple.
+    """The memory layout of the blocks of a ``table``, a NamedTuple; it opens and checks such blocks.
 
-    ``in_lines`` are the fields of the header that are multiples of 16: arrays along them fill whole cache lines. ``sizes`` are
-    those that decide the layout. ``start`` is where the first array begins; the others begin at multiples of ``line`` bytes.
-    ``views`` opens a block (uint8 [nbytes]) as the table, without a copy, in Python and in compiled code, where an array that a
-    caller does not use costs nothing.
+    Attributes: ``sizes`` are the names of the header fields that determine the layout. ``in_lines`` are those whose values are
+    multiples of 16, so that arrays along them fill whole cache lines. ``start`` is the offset of the first array after the
+    header; arrays are aligned to ``line`` bytes. ``views`` opens a block (uint8 [nbytes]) as an instance of the table, without a
+    copy, in Python and in compiled code, where unused arrays cost nothing.
     """
 
     def __init__(self, table: type[V], in_lines: tuple[str, ...]) -> None:
@@ -127,43 +128,44 @@ class Layout(Generic[V]):
         self.header: np.dtype[np.void] = np.dtype([*((name, "i8") for name in self.sizes), *fields.descr])
 
         @lru_cache(maxsize=256)  # an ensemble has hundreds of stores with the same sizes
-        def places(*sizes: int) -> tuple[list[tuple[tuple[int, ...], np.dtype[Any], int]], int, int]:
-            # Shape, type and place of each array; where what is saved ends, and where all ends.
-            named, at, saved, found = dict(zip(self.sizes, sizes, strict=True)), STATE_END, STATE_END, []
+        def compute_offsets(*sizes: int) -> tuple[list[tuple[tuple[int, ...], np.dtype[Any], int]], int, int]:
+            # Return the shape, dtype and offset of each array, the end of the last saved array, and the end of the block.
+            size_of, offset, saved_end, entries = dict(zip(self.sizes, sizes, strict=True)), STATE_END, STATE_END, []
             for array in self.arrays.values():
-                shape = tuple(named[n] if isinstance(n, str) else n for n in array.shape)
-                at = (at + LINE - 1) // LINE * LINE
-                found.append((shape, np.dtype(array.dtype), at))
-                at += math.prod(shape) * np.dtype(array.dtype).itemsize
-                saved = at if array.saved else saved
-            return found, saved, at
+                shape = tuple(size_of[n] if isinstance(n, str) else n for n in array.shape)
+                offset = (offset + LINE - 1) // LINE * LINE
+                entries.append((shape, np.dtype(array.dtype), offset))
+                offset += math.prod(shape) * np.dtype(array.dtype).itemsize
+                saved_end = offset if array.saved else saved_end
+            return entries, saved_end, offset
 
         def views(block: np.ndarray) -> V:
             header = view_array(block, 0, (1,), self.header)
-            arrays = places(*(int(header[0][name]) for name in self.sizes))[0]
-            return table(header, *(np.ndarray(shape, dtype, block, at) for shape, dtype, at in arrays))  # type: ignore[call-overload]
+            entries = compute_offsets(*(int(header[0][name]) for name in self.sizes))[0]
+            return table(header, *(np.ndarray(shape, dtype, block, at) for shape, dtype, at in entries))  # type: ignore[call-overload]
 
-        self._places = places
-        name, of = table.__qualname__, [(name, array.dtype, array.shape) for name, array in arrays.items()]
-        compiled_from = name, self.start, self.line, str(self.header), list(map(str, of)), sorted(in_lines)
+        self._compute_offsets = compute_offsets
+        name, declared = table.__qualname__, [(name, array.dtype, array.shape) for name, array in arrays.items()]
+        compiled_from = name, self.start, self.line, str(self.header), list(map(str, declared)), sorted(in_lines)
         self.views: Callable[[np.ndarray], V] = Intrinsic(
             lambda codegen: codegen.implement_views(views, self, name), views, compiled_from
         )
 
     def compute_nbytes(self, sizes: Mapping[str, int], saved: bool = False) -> int:
-        """Return the bytes of a block with these sizes, or of the part that is saved."""
-        _, saved_end, end = self._places(*(int(sizes[name]) for name in self.sizes))
+        """Return the number of bytes of a block with these sizes, or of its ``saved`` part only."""
+        _, saved_end, end = self._compute_offsets(*(int(sizes[name]) for name in self.sizes))
         return saved_end if saved else end
 
     def check(self, views: V, used: Mapping[str, int]) -> None:
-        """Raise a ValueError where a saved array is corrupt: it holds a number out of its range, or one other than 0 beyond the
-        part in use. ``used`` has the length in use of each dimension that may have a rest.
+        """Raise ValueError if a saved array contains a number out of its range, or a non-zero number outside the part in use.
+
+        ``used`` maps the names of dimensions to the length that is in use. Other dimensions are used completely.
         """
         for name, array in self.arrays.items():
             if not array.saved:
                 continue
             numbers = getattr(views, name)
-            # Of NaN neither holds. Nothing is made of the numbers before one is known to be wrong.
+            # Both comparisons are False for NaN. The mask is made only if a number is invalid.
             if numbers.size and not (numbers.min() >= array.low and numbers.max() <= array.high):
                 valid = (numbers >= array.low) & (numbers <= array.high)
                 raise ValueError(
@@ -175,32 +177,36 @@ class Layout(Generic[V]):
 
 
 class Store(Generic[V]):
-    """A block of memory, allocated at construction, with room for ``columns`` features.
+    """The base class of stores: a model's memory block with room for ``columns`` features, and its arrays.
 
-    The header of the layout has the fields ``columns`` and ``used``. What else is ``given`` decides the sizes, its fields that
-    are fixed. There may ever be ``max_features``, at least 1; ``columns`` None is room for all of them, rounded up to a multiple
-    of 16. ``within``, zeros uint8 on a cache line, is the part of a larger block that the store takes, from its start; None: it
-    allocates. If there is no room, it is a ValueError whose message begins with ``what``, the sizes to blame.
+    ``max_features``, at least 1, limits the number of features. ``columns=None`` is room for all of them, rounded up to a
+    multiple of 16. The sizes of the layout, fixed header fields, follow from ``columns`` and ``parameters``. The store uses the
+    start of ``within``, aligned zeros in a larger block, or allocates its own block if it is None. Raises ValueError if memory is
+    exhausted; its message begins with ``shown_parameters``.
     """
 
     _layout: ClassVar[Layout[Any]]
-    #: The sizes, but for ``columns``, by the number of columns and what is given.
+    #: Returns the sizes, except ``columns``, from the number of columns and the parameters.
     _compute_sizes: ClassVar[Callable[..., dict[str, int]]]
-    #: What it saves, in words, where a snapshot has another number of bytes.
-    _saves: ClassVar[str] = "that saves {:,}"
+    #: Describes the store in the error about a snapshot of another size in bytes.
+    _size_description: ClassVar[str] = "that saves {:,}"
 
     def __init__(
-        self, max_features: int, what: str, within: np.ndarray | None = None, columns: int | None = None, **given: int
+        self,
+        max_features: int,
+        shown_parameters: str,
+        within: np.ndarray | None = None,
+        columns: int | None = None,
+        **parameters: int,
     ) -> None:
         check_size("max_features", max_features, 1)
         layout = self._layout
         self.columns: int = resolve_columns(max_features, columns)
         self.max_features: int = min(int(max_features), self.columns)
-        sizes = {**self._compute_sizes(self.columns, **given), "columns": self.columns}
-        #: The whole store as one array, uint8 [nbytes], which compiled functions take.
-        self.block: np.ndarray = (
-            allocate_block(layout.compute_nbytes(sizes), what) if within is None else within[: layout.compute_nbytes(sizes)]
-        )
+        sizes = {**self._compute_sizes(self.columns, **parameters), "columns": self.columns}
+        nbytes = layout.compute_nbytes(sizes)
+        #: The whole store as one array, uint8 [nbytes], the argument of compiled functions.
+        self.block: np.ndarray = allocate_block(nbytes, shown_parameters) if within is None else within[:nbytes]
         self._saved = self.block[: layout.compute_nbytes(sizes, saved=True)]
         self._header = self.block[: layout.header.itemsize].view(layout.header)
         for name, size in sizes.items():
@@ -209,19 +215,19 @@ class Store(Generic[V]):
         self.views: V = layout.views(self.block)
 
     @classmethod
-    def compute_nbytes(cls, columns: int, **given: int) -> int:
-        """Return the ``nbytes`` of a store with so many columns, for which the same is given."""
-        return cls._layout.compute_nbytes({**cls._compute_sizes(columns, **given), "columns": columns})
+    def compute_nbytes(cls, columns: int, **parameters: int) -> int:
+        """Return the number of bytes of a store with these parameters, before it is created."""
+        return cls._layout.compute_nbytes({**cls._compute_sizes(columns, **parameters), "columns": columns})
 
     @property
     def nbytes(self) -> int:
-        """Bytes of the block, by the formula of the class."""
+        """Number of bytes of the block; the docstring of the class has the formula."""
         return self.block.nbytes
 
     def copy_from(self, other: Any) -> None:
-        """Become a copy of a store with other outputs or columns; the numbers of those that it lacks stay as they are.
+        """Copy the contents of a store that may have another number of outputs or columns.
 
-        The store has at least those that are in use.
+        This store must have room for all outputs and columns in use. Those that the other store does not have stay unchanged.
         """
         if all(other._header[name] == self._header[name] for name in self._layout.sizes):
             self.block[:] = other.block
@@ -233,23 +239,23 @@ class Store(Generic[V]):
         for name, array in self._layout.arrays.items():
             if array.saved:
                 theirs, ours = getattr(other.views, name), getattr(self.views, name)
-                both = tuple(map(slice, map(min, theirs.shape, ours.shape)))
-                ours[both] = theirs[both]
+                shared = tuple(map(slice, map(min, theirs.shape, ours.shape)))
+                ours[shared] = theirs[shared]
 
     def snapshot(self) -> bytes:
-        """Return all that the store holds as bytes: one copy. Equal stores give equal bytes."""
+        """Return the saved part of the block as bytes, in one copy. Equal stores give equal bytes."""
         return self._saved.tobytes()
 
     def restore(self, snapshot: bytes, trusted: bool = False) -> None:
-        """Restore a `snapshot` of a store of the same sizes. Nothing changes unless all of it is valid.
+        """Restore a `snapshot` of a store with the same sizes. The store changes only if all of it is valid.
 
-        A ``trusted`` one has never left this process, and needs no check. Otherwise it is a ValueError if it is of another size
-        or layout, or corrupt; the state of a learner is for the learner to check.
+        A ``trusted`` snapshot has never left this process, and is not checked. Otherwise, raises ValueError if the snapshot is
+        corrupt or has another size or layout. The learner checks its own state.
         """
         size = len(self._saved)
         if len(snapshot) != size:
-            raise ValueError(f"a snapshot of {len(snapshot):,} bytes does not fit a store {self._saves.format(size)}")
-        block = np.zeros_like(self.block)  # pages of it that nothing writes to cost nothing
+            raise ValueError(f"a snapshot of {len(snapshot):,} bytes does not fit a store {self._size_description.format(size)}")
+        block = np.zeros_like(self.block)  # the operating system does not allocate pages that are never written
         block[:size] = np.frombuffer(snapshot, np.uint8)
         if not trusted:
             self._check_block(block)
@@ -258,11 +264,11 @@ class Store(Generic[V]):
             self.views.cache["valid"] = 0  # type: ignore[attr-defined]
 
     def _check_block(self, block: np.ndarray) -> None:
-        """Raise a ValueError where a block is corrupt: compiled code trusts the counts, indices and orders in it."""
+        """Raise ValueError if a block is corrupt, because compiled code trusts the counts and indices in it."""
         raise NotImplementedError
 
     def _read_header(self, block: np.ndarray, names: Iterable[str]) -> Any:
-        """Return the header of a block; a ValueError where one of these sizes is another one."""
+        """Return the header of a block. Raises ValueError if one of the named sizes differs from this store's."""
         header = block[: self._header.nbytes].view(self._header.dtype)[0]
         self._check_sizes(header, names)
         return header
@@ -274,7 +280,7 @@ class Store(Generic[V]):
 
     @property
     def used(self) -> int:
-        """The number of columns that have a feature."""
+        """The number of columns in use, one for each feature."""
         return int(self._header["used"][0])
 
     @used.setter
@@ -286,13 +292,13 @@ W = TypeVar("W", bound=Any)  # a table with ``vectors`` and ``cache``
 
 
 class VectorStore(Store[W]):
-    """A `Store` whose header has the fields ``budget``, ``n_support`` and ``n_outputs`` too."""
+    """The base class of stores of vectors. Its header has the fields ``budget``, ``n_support`` and ``n_outputs``, too."""
 
-    _saves = "whose snapshots have {:,} bytes: it is of a model with other sizes or labels, or cut off"
+    _size_description = "whose snapshots have {:,} bytes: it is of a model with other sizes or labels, or cut off"
 
     @property
     def budget(self) -> int:
-        """The most vectors between two rows."""
+        """The maximum number of vectors after a row was learned."""
         return int(self._header["budget"][0])
 
     @property
@@ -302,24 +308,27 @@ class VectorStore(Store[W]):
 
     @property
     def n_outputs(self) -> int:
-        """The number of outputs in use; of support vectors, of rows of coefficients, two for each output."""
+        """The number of outputs in use. In `SupportVectorStore`, it counts rows of coefficients, of which each output has two."""
         return int(self._header["n_outputs"][0])
 
     @n_outputs.setter
-    def n_outputs(self, rows: int) -> None:
-        self._header["n_outputs"] = rows
+    def n_outputs(self, count: int) -> None:
+        self._header["n_outputs"] = count
 
     @property
     def vectors(self) -> np.ndarray:
         """A copy of the vectors, float32 [n_support, used]."""
         return np.ascontiguousarray(self.views.vectors[: self.used, : self.n_support].T)
 
-    def _check_header(self, block: np.ndarray, what: str, least_live: int, ranges: Mapping[str, tuple[float, float]]) -> Any:
-        """Return the header of a block; a ValueError where its sizes are others, or a number is out of its range."""
+    def _check_header(self, block: np.ndarray, vectors: str, min_outputs: int, ranges: Mapping[str, tuple[float, float]]) -> Any:
+        """Return the header of a block. Raises ValueError if it does not fit this store, or a number is out of its range.
+
+        ``vectors`` is the word for vectors in messages; ``ranges`` are those of header fields.
+        """
         h = self._read_header(block, ("budget", *self._layout.sizes))
-        n, used, live = int(h["n_support"]), int(h["used"]), int(h["n_outputs"])
-        if not (0 <= n <= self.budget and 0 <= used <= self.max_features and least_live <= live <= int(h["outputs"])):
-            raise ValueError(f"a snapshot with {n} {what}, {used} features and {live} outputs does not fit the store")
+        n, used, n_outputs = int(h["n_support"]), int(h["used"]), int(h["n_outputs"])
+        if not (0 <= n <= self.budget and 0 <= used <= self.max_features and min_outputs <= n_outputs <= int(h["outputs"])):
+            raise ValueError(f"a snapshot with {n} {vectors}, {used} features and {n_outputs} outputs does not fit the store")
         for name, (low, high) in ranges.items():
             if not low <= h[name] <= high:
                 raise ValueError(f"the snapshot is corrupt: its {name} is {h[name]}")

@@ -1,4 +1,4 @@
-"""The fixed-size memory of an ensemble: one block with the memories of its experts inside, and what combines them."""
+"""The memory of an ensemble: one block with the stores of its experts, and the weights and statistics that combine them."""
 
 from __future__ import annotations
 
@@ -13,60 +13,60 @@ from streamsvm.core.memory.block import LINE, Array, Layout, Store, allocate_blo
 from streamsvm.core.memory.moments import N_FIRST, N_MOMENTS, check_moments
 from streamsvm.core.memory.weights import WeightStore, WeightStores
 
-#: The most features, or functions of them, that an expert of second order takes: its memory and time grow with their square.
-MOST_SQUARED = 64
+#: Maximum number of features, or functions of them, of a second-order expert: its memory and time grow with their square.
+MAX_SECOND_ORDER_INPUTS = 64
 
-#: Stacks, which combine the experts.
-STACKS = 2
+#: Number of stacked models that combine the experts.
+N_STACKS = 2
 
-#: The largest recent error: of labels 1, of bounded targets and predictions 18 deviations.
+#: Upper limit of recent errors: those of labels are at most 1, those of bounded targets at most 18 standard deviations.
 LARGEST_ERROR = 20.0
 
-#: By how much less a feature may count.
-MOST_DAMPED = 0.98
+#: Maximum damping of a feature, where 1 would ignore it.
+MAX_DAMPING = 0.98
 
-#: Labels that the table of which label follows which has room for: the first ones.
-MOST_FOLLOWED = 64
+#: Maximum number of labels in the transition table, which contains the first ones.
+MAX_TRANSITION_LABELS = 64
 
-#: The state of an ensemble, beside what all learners have.
+#: The state of an ensemble, in addition to that of all learners.
 STATE = np.dtype(
     [
         ("scaling", "i8"),
-        ("choice", "i8"),  # what predictions follow: a number of `stack`
-        ("last", "i8"),  # the last row's class; of one output 0 or 1; -1 before there was one
+        ("choice", "i8"),  # the source of predictions, a constant of `streamsvm.core.steps.stack`
+        ("last", "i8"),  # class index of the last row, 0 or 1 with one output; -1 before the first row
         ("last_target", "f8"),  # in standard deviations from the mean
-        ("features", "i8"),  # columns that experts are prepared for
-        ("functions", "i8"),  # of each feature, that the additive expert takes; 0 before there are features
-        ("resets", "i8"),  # of experts, as the stream drifted
-        ("rows", "f8"),  # of all classes, by weight
+        ("features", "i8"),  # columns for which the experts are prepared
+        ("functions", "i8"),  # functions of each feature in the additive expert; 0 before the first feature
+        ("resets", "i8"),  # number of resets of experts after concept drift
+        ("rows", "f8"),  # total weight of the rows of all classes
     ]
 )
 
-#: Fields of the header, beside the sizes.
+#: Header fields in addition to the sizes.
 HEADER = np.dtype(
     [
-        ("used", "i8"),  # columns that have a feature
+        ("used", "i8"),  # columns in use
         ("n_outputs", "i8"),  # outputs in use
     ]
 )
 
 
-#: An expert. The addresses are those of its compiled functions (see `streamsvm.core.steps.ensemble`), 0: none.
+#: An expert. The first four are addresses of its compiled functions (see `streamsvm.core.steps.ensemble`), or 0.
 EXPERT = np.dtype(
     [
         ("predict", "u8"),
         ("update", "u8"),
         ("rescale", "u8"),
         ("rule", "u8"),  # of a kernel machine or of least squares
-        ("begin", "i8"),  # the bytes of the block that are its stores
+        ("begin", "i8"),  # byte range of its stores in the block
         ("end", "i8"),
-        ("first_input", "i8"),  # of its inputs to the stacks
-        ("base_input", "i8"),  # the first input of the expert that it corrects; 0: none
-        ("number", "i8"),  # among the experts of second order
-        ("additive", "i8"),  # whether it takes several functions of each feature
-        ("resets", "i8"),  # whether it begins anew where the stream drifts
-        ("width", "f8"),  # its gamma over that of the ensemble
-        ("memory", "f8"),  # the factor by which rows fade
+        ("first_input", "i8"),  # index of its first input to the stacks
+        ("base_input", "i8"),  # first input of the expert whose errors it corrects; 0 without one
+        ("number", "i8"),  # index among the second-order experts
+        ("additive", "i8"),  # whether its inputs are several functions of each feature
+        ("resets", "i8"),  # whether it is reset after concept drift
+        ("width", "f8"),  # its gamma divided by that of the ensemble
+        ("memory", "f8"),  # decay factor of rows
     ]
 )
 #: The addresses of the compiled functions that combine experts.
@@ -74,66 +74,66 @@ CALLS = np.dtype([("predict_row", "u8"), ("learn_row", "u8"), ("compute_output",
 
 
 class EnsembleViews(NamedTuple):
-    """The arrays inside a block, by the sizes of its `HEADER`."""
+    """The arrays of a block; the header contains their sizes."""
 
     header: Annotated[np.ndarray, Array(HEADER)]
     moments: Annotated[np.ndarray, Array(np.float64, ("columns", N_MOMENTS))]
-    """Of each feature, as `streamsvm.core.memory.moments` has them."""
+    """Moments of each feature; see `streamsvm.core.memory.moments`."""
     first: Annotated[np.ndarray, Array(np.float64, ("columns", N_FIRST), -LARGEST_FLOAT32, LARGEST_FLOAT32)]
     location: Annotated[np.ndarray, Array(np.float64, ("columns",))]
     spread: Annotated[np.ndarray, Array(np.float64, ("columns",), 0.0)]
-    """The scale that rows are brought to, and that stored vectors have; 0 for a feature that is constant."""
-    damping: Annotated[np.ndarray, Array(np.float64, (2, "columns"), 0.0, MOST_DAMPED)]
-    """By how much less each feature counts for the kernel machines of dual ascent, and where targets are labels for the nearest
-    rows and the forest, too: 0 for one that counts in full. The second row is what the first one is to follow."""
+    """The scale of the scaled rows and of stored vectors; 0 for a constant feature."""
+    damping: Annotated[np.ndarray, Array(np.float64, (2, "columns"), 0.0, MAX_DAMPING)]
+    """Damping of each feature in the kernel machines by dual ascent, and in classification also in the nearest neighbours and the
+    forest; 0 is undamped. The second row is the goal to which the first one is adapted."""
     target_moments: Annotated[np.ndarray, Array(np.float64, ("targets", N_MOMENTS))]
     target_first: Annotated[np.ndarray, Array(np.float64, ("targets", N_FIRST))]
-    weights: Annotated[np.ndarray, Array(np.float64, (STACKS, "inputs"))]
-    """Of each stack."""
-    curvatures: Annotated[np.ndarray, Array(np.float64, (STACKS, "inputs", "inputs"))]
-    inverses: Annotated[np.ndarray, Array(np.float64, (STACKS, "inputs", "inputs"))]
-    losses: Annotated[np.ndarray, Array(np.float64, (STACKS,), 0.0, 1e6)]
-    """The log losses of each stack, or its absolute errors, fading."""
+    weights: Annotated[np.ndarray, Array(np.float64, (N_STACKS, "inputs"))]
+    """Weights of each stack."""
+    curvatures: Annotated[np.ndarray, Array(np.float64, (N_STACKS, "inputs", "inputs"))]
+    inverses: Annotated[np.ndarray, Array(np.float64, (N_STACKS, "inputs", "inputs"))]
+    losses: Annotated[np.ndarray, Array(np.float64, (N_STACKS,), 0.0, 1e6)]
+    """Exponentially decaying sum of the log losses of each stack, or of its absolute errors in regression."""
     errors: Annotated[np.ndarray, Array(np.float64, ("inputs",), 0.0, LARGEST_ERROR)]
-    """The recent error of each expert's outputs: a share of rows, or a mean of absolute errors in deviations of the target."""
+    """Recent error of each expert's outputs: an error rate, or a mean absolute error in standard deviations of the target."""
     mistakes: Annotated[np.ndarray, Array(np.float64, ("inputs",), 0.0, 1e6)]
-    """Their mistakes, or the sum of their errors, fading."""
+    """Exponentially decaying sum of their mistakes, or of their absolute errors in regression."""
     choice_errors: Annotated[np.ndarray, Array(np.float64, (3,), 0.0, LARGEST_ERROR)]
-    """The recent error of the stacks, of the votes and of the best expert."""
+    """Recent errors of the stacks, of the weighted vote and of the best expert."""
     newton_weights: Annotated[np.ndarray, Array(np.float64, ("newtons", "outputs", "side"))]
     newton_curvatures: Annotated[np.ndarray, Array(np.float64, ("newtons", "side", "side"))]
     newton_inverses: Annotated[np.ndarray, Array(np.float64, ("newtons", "side", "side"))]
     drifts: Annotated[np.ndarray, Array(np.float64, ("experts", 3), 0.0)]
-    """The state of each resetting expert's detector of drift."""
+    """State of the drift detector of each expert that is reset after drift."""
     counts: Annotated[np.ndarray, Array(np.float64, ("outputs",), 0.0, 1e100)]
-    """The rows of each class, by weight; of one output those of the positive one."""
-    transitions: Annotated[np.ndarray, Array(np.float64, ("followed", "followed"), 0.0, 1e6)]
-    """How often the class of the column followed that of the row, fading."""
+    """Total weight of the rows of each class; with one output, of the positive class."""
+    transitions: Annotated[np.ndarray, Array(np.float64, ("transition_labels", "transition_labels"), 0.0, 1e6)]
+    """Exponentially decaying counts of label transitions, from the class of the row to that of the column."""
     unscaled: Annotated[np.ndarray, Array(np.float64, (2, "columns"), saved=False)]
-    """The current row as it is given, and the one that ``inputs`` belongs to."""
+    """The current row before scaling, and the row for which ``inputs`` were computed."""
     scaled: Annotated[np.ndarray, Array(np.float32, ("columns",), saved=False)]
-    """The current row as experts take it."""
+    """The current row as the experts see it."""
     ratio: Annotated[np.ndarray, Array(np.float64, ("columns",), saved=False)]
     shift: Annotated[np.ndarray, Array(np.float64, ("columns",), saved=False)]
-    """From the old scale to the new one, when stored vectors are brought to it."""
+    """Factors and offsets from the old to the new scale, when stored vectors are rescaled."""
     squares: Annotated[np.ndarray, Array(np.float64, (2, "side"), saved=False)]
-    """The current row as an expert of second order takes it, and its direction."""
+    """The inputs of a second-order expert for the current row, and its update direction."""
     inputs: Annotated[np.ndarray, Array(np.float64, ("outputs", "inputs"), saved=False)]
     """The inputs of the stacks, for each output."""
-    odds: Annotated[np.ndarray, Array(np.float64, (STACKS, "outputs"), saved=False)]
-    """The log odds of the current row by each stack, or its decision value."""
+    odds: Annotated[np.ndarray, Array(np.float64, (N_STACKS, "outputs"), saved=False)]
+    """Log odds of the current row by each stack, or its decision values."""
     row_inputs: Annotated[np.ndarray, Array(np.float64, (2, "inputs"), saved=False)]
-    """Those that a stack learns of the current row, and the direction."""
+    """The inputs from which a stack learns the current row, and its update direction."""
     scores: Annotated[np.ndarray, Array(np.float64, ("outputs",), saved=False)]
     """Decision values of the current row, or its probabilities."""
     answers: Annotated[np.ndarray, Array(np.int64, (3,), saved=False)]
-    """The class that the stacks, the votes and the best expert choose."""
+    """Class indices predicted by the stacks, by the weighted vote and by the best expert."""
     numbers: Annotated[np.ndarray, Array(np.float64, (3,), saved=False)]
-    """The target that they predict, in its deviations from the mean."""
+    """Targets that they predict, in standard deviations from the mean."""
     experts: Annotated[np.ndarray, Array(EXPERT, ("experts",), saved=False)]
     calls: Annotated[np.ndarray, Array(CALLS, saved=False)]
     cache: Annotated[np.ndarray, Array(np.dtype([("valid", "i8"), ("answered", "i8")]), saved=False)]
-    """Whether ``inputs`` is that of ``unscaled[1]``, and if so whether ``answers`` or ``numbers`` are, and ``odds``."""
+    """``valid``: whether ``inputs`` belong to ``unscaled[1]``; ``answered``: whether ``odds`` and the predictions do, too."""
 
 
 _LAYOUT = Layout(EnsembleViews, in_lines=())
@@ -142,121 +142,123 @@ _LAYOUT = Layout(EnsembleViews, in_lines=())
 ensemble_views: Callable[[np.ndarray], EnsembleViews] = _LAYOUT.views
 
 
-class Place(NamedTuple):
-    """The room that an expert needs."""
+class ExpertSpec(NamedTuple):
+    """The memory that an expert needs."""
 
     inputs: int
-    """Its inputs to the stacks."""
+    """Number of its inputs to the stacks."""
     store: Any = None
-    """The class of its stores, if it has any."""
+    """Class of its stores; None without stores."""
     sizes: Mapping[str, int] = MappingProxyType({})
-    """Their sizes, beside columns."""
+    """Parameters of its stores, except the number of columns."""
     is_second_order: bool = False
-    """Whether it has matrices of features by features."""
+    """Whether it needs matrices [features, features]."""
 
-    def count(self, outputs: int) -> int:
-        """Return the number of its stores: of a linear expert, each output has one."""
+    def count_stores(self, outputs: int) -> int:
+        """Return the number of its stores: one, or one for each output of a linear expert."""
         return 0 if self.store is None else outputs if self.store is WeightStore else 1
 
 
 class EnsembleStore(Store[EnsembleViews]):
-    """Room for an ensemble of experts: one block, in which each expert's own store lies.
+    """The store of an ensemble: one block that also contains the stores of all experts.
 
-    There is room for ``outputs`` classes; it is 1 for two classes, and for ``targets``, which are learned in place of labels.
-    ``columns`` is as in `Store`. It is a ValueError if a size is not a positive integer, or the store would not fit into memory.
+    ``outputs`` is the number of classes, or 1 for two classes and for regression (``targets``). ``columns`` is as in `Store`.
+    Raises ValueError if a size is not a positive integer, or memory is exhausted.
 
     Notes
     -----
-    With D columns, it has ``404 D`` bytes, and those of its experts' stores; ``16 S^2`` for each expert of second order,
-    S = min(4 D, 4 max_features, 64) + 1; and ``8 F^2``, F = min(labels, 64), for which follows which.
+    With D columns, it has ``404 D`` bytes, plus those of its experts' stores; ``16 S^2`` for each second-order expert with
+    S = min(4 D, 4 max_features, 64) + 1; and ``8 F^2`` for label transitions with F = min(labels, 64).
     """
 
     _layout, _compute_sizes = _LAYOUT, staticmethod(lambda _, **sizes: sizes)
 
     def __init__(
-        self, places: Sequence[Place], max_features: int, outputs: int = 1, targets: bool = False, columns: int | None = None
+        self, specs: Sequence[ExpertSpec], max_features: int, outputs: int = 1, targets: bool = False, columns: int | None = None
     ) -> None:
         check_size("max_features", max_features, 1)
         columns = resolve_columns(max_features, columns)
         sizes = {
-            "experts": len(places),
-            "inputs": 2 + sum(place.inputs for place in places),
+            "experts": len(specs),
+            "inputs": 2 + sum(spec.inputs for spec in specs),
             "outputs": outputs,
-            "followed": 0 if targets else min(max(outputs, 2), MOST_FOLLOWED),
-            "newtons": sum(place.is_second_order for place in places),
-            "side": min(4 * min(columns, int(max_features)), MOST_SQUARED) + 1,
+            "transition_labels": 0 if targets else min(max(outputs, 2), MAX_TRANSITION_LABELS),
+            "newtons": sum(spec.is_second_order for spec in specs),
+            "side": min(4 * min(columns, int(max_features)), MAX_SECOND_ORDER_INPUTS) + 1,
             "targets": int(targets),
         }
-        end = _rounded_to_lines(_LAYOUT.compute_nbytes({**sizes, "columns": columns}))
-        rooms = [(place.count(outputs), self._room_of(place, columns)) for place in places]
-        what = f"max_features={max_features} and outputs={outputs}"
-        block = allocate_block(end + sum(count * size for count, size in rooms), what)
-        super().__init__(max_features, what, block, columns, **sizes)
+        end = _round_up_to_lines(_LAYOUT.compute_nbytes({**sizes, "columns": columns}))
+        store_counts_and_bytes = [(spec.count_stores(outputs), self._compute_store_bytes(spec, columns)) for spec in specs]
+        parameters = f"max_features={max_features} and outputs={outputs}"
+        block = allocate_block(end + sum(count * nbytes for count, nbytes in store_counts_and_bytes), parameters)
+        super().__init__(max_features, parameters, block, columns, **sizes)
         self.block = block
         self._header["n_outputs"] = outputs
         #: The stores of each expert: none, one, or one for each output.
         self.stores: list[Any] = []
-        first, number = 2, 0
-        for expert, place, (count, size) in zip(self.views.experts, places, rooms, strict=True):
-            begin, end = end, end + count * size
-            for name, value in {"begin": begin, "end": end, "first_input": first, "number": number}.items():
-                expert[name] = value
-            part = block[begin:end].reshape(count, size)
-            if place.store is WeightStore:
-                self.stores.append(WeightStores(max_features, columns, part))
+        first_input, second_order_index = 2, 0
+        for expert, spec, (count, nbytes) in zip(self.views.experts, specs, store_counts_and_bytes, strict=True):
+            start, end = end, end + count * nbytes
+            expert["begin"], expert["end"], expert["first_input"], expert["number"] = start, end, first_input, second_order_index
+            parts = block[start:end].reshape(count, nbytes)
+            if spec.store is WeightStore:
+                self.stores.append(WeightStores(max_features, columns, parts))
             else:
-                given = {**place.sizes, "max_features": max_features, "columns": columns}
-                self.stores.append([place.store(**given, within=one) for one in part])
-            first, number = first + place.inputs, number + place.is_second_order
+                sizes_of_store = {**spec.sizes, "max_features": max_features, "columns": columns}
+                self.stores.append([spec.store(**sizes_of_store, within=part) for part in parts])
+            first_input, second_order_index = first_input + spec.inputs, second_order_index + spec.is_second_order
 
     @staticmethod
-    def _room_of(place: Place, columns: int) -> int:
-        return 0 if place.store is None else _rounded_to_lines(place.store.compute_nbytes(columns=columns, **place.sizes))
+    def _compute_store_bytes(spec: ExpertSpec, columns: int) -> int:
+        """Return the number of bytes of one store of an expert, rounded up to cache lines; 0 without stores."""
+        return 0 if spec.store is None else _round_up_to_lines(spec.store.compute_nbytes(columns=columns, **spec.sizes))
 
     @property
     def used(self) -> int:
-        """The number of columns that have a feature."""
+        """The number of columns in use, one for each feature."""
         return super().used
 
     @used.setter
     def used(self, columns: int) -> None:
         self._header["used"] = columns
         self.views.cache["valid"] = 0
-        for store in self._together:
+        for store in self._grouped_stores:
             store.used = columns
 
     @property
-    def _all(self) -> list[Any]:
+    def _all_stores(self) -> list[Any]:
         return [store for stores in self.stores for store in stores]
 
     @property
-    def _together(self) -> list[Any]:
-        # The same, but those of a linear expert together.
+    def _grouped_stores(self) -> list[Any]:
+        """All stores of experts, but one `WeightStores` for all outputs of a linear expert."""
         return [store for stores in self.stores for store in ([stores] if isinstance(stores, WeightStores) else stores)]
 
     def copy_from(self, other: EnsembleStore) -> None:
+        """Copy the contents of the store of another ensemble with the same experts; see `Store.copy_from`."""
         super().copy_from(other)
-        for store, theirs in zip(self._together, other._together, strict=True):
+        for store, theirs in zip(self._grouped_stores, other._grouped_stores, strict=True):
             store.copy_from(theirs)
         self.used = other.used
 
     def snapshot(self) -> bytes:
-        """Return all that the store holds as bytes: its own arrays, then the snapshot of each expert's stores, each after its
-        length in 8 bytes. Equal stores give equal bytes.
+        """Return the saved contents as bytes. Equal stores give equal bytes.
+
+        These are the ensemble's own arrays and the snapshot of each expert's store, each preceded by its length in 8 bytes.
         """
-        parts = [self._saved.tobytes(), *(store.snapshot() for store in self._all)]
+        parts = [self._saved.tobytes(), *(store.snapshot() for store in self._all_stores)]
         return b"".join(len(part).to_bytes(8, "little") + part for part in parts)
 
     def restore(self, snapshot: bytes, trusted: bool = False) -> None:
         """Restore a `snapshot`; see `Store.restore`."""
-        parts = _snapshot_parts(snapshot, 1 + len(self._all))
+        parts = _split_snapshot(snapshot, 1 + len(self._all_stores))
         before = self.block.copy()
         try:
             super().restore(parts[0], trusted)
-            for store, part in zip(self._all, parts[1:], strict=True):
+            for store, part in zip(self._all_stores, parts[1:], strict=True):
                 store.restore(part, trusted)
                 if store.used != self.used:
-                    raise ValueError(f"the snapshot is corrupt: an expert has {store.used} features, and others {self.used}")
+                    raise ValueError(f"the snapshot is corrupt: an expert has {store.used} features, the ensemble {self.used}")
         except ValueError:
             self.block[:] = before
             raise
@@ -272,34 +274,36 @@ class EnsembleStore(Store[EnsembleViews]):
         check_moments(v.moments)
         check_moments(v.target_moments)
         if v.drifts[self.views.experts["resets"] == 0].any() or (v.drifts[:, 1:] > 1.0).any():
-            raise ValueError("the snapshot is corrupt: drifts hold numbers of no detector, or means above 1")
+            raise ValueError("the snapshot is corrupt: drifts hold numbers of experts without a drift detector, or means above 1")
         for matrix in (*v.curvatures, *v.inverses, *v.newton_curvatures, *v.newton_inverses):
-            if not _is_positive(matrix):
+            if not _is_positive_definite(matrix):
                 raise ValueError("the snapshot is corrupt: a matrix of a stack or of an expert is not positive definite")
 
 
-def _rounded_to_lines(size: int) -> int:
-    # Bytes, rounded up so that the next array begins on a cache line.
-    return (size + LINE - 1) // LINE * LINE
+def _round_up_to_lines(nbytes: int) -> int:
+    """Round a number of bytes up to a multiple of the cache line."""
+    return (nbytes + LINE - 1) // LINE * LINE
 
 
-def _snapshot_parts(snapshot: bytes, n: int) -> list[bytes]:
-    parts, at = [], 0
-    while at < len(snapshot):
-        size = int.from_bytes(snapshot[at : at + 8], "little")
-        parts.append(snapshot[at + 8 : at + 8 + size])
-        at += 8 + size
-    if at != len(snapshot):
+def _split_snapshot(snapshot: bytes, n_parts: int) -> list[bytes]:
+    """Split the snapshot of an ensemble into those of its stores. Raises ValueError if it is cut off, or has other experts."""
+    parts, offset = [], 0
+    while offset < len(snapshot):
+        size = int.from_bytes(snapshot[offset : offset + 8], "little")
+        parts.append(snapshot[offset + 8 : offset + 8 + size])
+        offset += 8 + size
+    if offset != len(snapshot):
         raise ValueError(f"a snapshot of {len(snapshot):,} bytes is cut off")
-    if len(parts) != n:
+    if len(parts) != n_parts:
         raise ValueError(
-            "the snapshot is of an ensemble with other experts, as versions of streamsvm before had them: learn anew; "
-            "streamsvm.edge.load reads files of such models, and predicts"
+            "the snapshot is of an ensemble with other experts, which earlier versions of streamsvm had: train a new model; "
+            "streamsvm.edge.load can still predict with its file"
         )
     return parts
 
 
-def _is_positive(matrix: np.ndarray) -> bool:
+def _is_positive_definite(matrix: np.ndarray) -> bool:
+    """Return whether a matrix is symmetric within rounding, and has a Cholesky factor."""
     if not np.allclose(matrix, matrix.T, rtol=1e-6, atol=1e-9):
         return False
     try:

@@ -1,7 +1,7 @@
-"""The fixed-size memory of an expert that remembers rows: one block with rows, their targets, and what each feature counts.
+"""The memory of a k-nearest-neighbours expert: one block with rows, their targets, and the relevance of each feature.
 
-Rows lie feature by feature: feature j of all rows is one run of memory, ``stride`` numbers long. The room for numbers is fixed:
-the more features there are, the fewer rows are held (`compute_stride`). When features come, the rows are laid out anew.
+Rows are stored feature-major: the values of a feature are contiguous, ``stride`` numbers. The total number of values is fixed, so
+the more features there are, the fewer rows fit (`compute_stride`). If a feature is added, the rows are laid out again.
 """
 
 from __future__ import annotations
@@ -14,50 +14,50 @@ import numpy as np
 from streamsvm.core.checks import LARGEST_WEIGHT
 from streamsvm.core.memory.block import STATE_END, Array, Layout, Store, check_size, round_up_to_lines
 
-#: Features that are remembered at most, and the numbers that a memory has room for: those of 2,000 rows with 64 features.
+#: Maximum number of features, and of values in total: those of 2,000 rows with 64 features.
 MAX_COLUMNS, MAX_CELLS = 512, 128_000
-#: The rows that an answer is taken from.
+#: Number of nearest neighbours that vote.
 N_NEAREST = 13
 
-_LINE = 16  # numbers of 4 bytes
+_LINE = 16  # numbers of 4 bytes in a cache line
 _LARGEST_VALUE = 1e30
-_LARGEST_RELEVANCE = 1.01  # of a correlation with differences of at most 1, and rounding
+_LARGEST_RELEVANCE = 1.01  # a correlation with differences of at most 1, plus rounding
 
-#: Fields of the header, beside the sizes.
+#: Header fields in addition to the sizes.
 HEADER = np.dtype(
     [
-        ("used", "i8"),  # columns that have a feature
-        ("row_width", "i8"),  # columns that the rows are laid out for
-        ("n_rows", "i8"),  # rows
-        ("next_slot", "i8"),  # the place of the next row, once all places are taken
-        ("n_correct", "i8"),  # rows that were not missed, since one of ten was kept
-        ("n_informative", "f8"),  # rows that said something of the features
+        ("used", "i8"),  # columns in use
+        ("row_width", "i8"),  # columns of the stored rows
+        ("n_rows", "i8"),  # number of stored rows
+        ("next_slot", "i8"),  # slot of the next row, once all slots are occupied
+        ("n_correct", "i8"),  # correctly predicted rows since one of them was stored; one of ten is
+        ("n_informative", "f8"),  # number of rows from which relevances were learned
     ]
 )
 
 
 class NeighbourViews(NamedTuple):
-    """The arrays inside a block, by the sizes of its `HEADER`."""
+    """The arrays of a block; the header contains their sizes."""
 
     header: Annotated[np.ndarray, Array(HEADER)]
     cells: Annotated[np.ndarray, Array(np.float32, ("cells",), -_LARGEST_VALUE, _LARGEST_VALUE)]
-    """The rows: feature j of row i is at ``j * stride + i``."""
+    """The values of the rows: feature j of row i is at ``j * stride + i``."""
     targets: Annotated[np.ndarray, Array(np.float32, ("rows",), -_LARGEST_VALUE, _LARGEST_VALUE)]
-    """Numbers of their classes (of two labels 0 and 1), or their targets."""
+    """Their class indices, 0 or 1 for two labels; or their targets."""
     weights: Annotated[np.ndarray, Array(np.float32, ("rows",), 0.0, LARGEST_WEIGHT)]
     relevance: Annotated[np.ndarray, Array(np.float64, ("columns",), -_LARGEST_RELEVANCE, _LARGEST_RELEVANCE)]
-    """How much a feature tells rows of unlike targets apart: the mean over rows, which may be below 0."""
+    """How well each feature separates rows of different targets: a mean over rows, which can be negative."""
     row: Annotated[np.ndarray, Array(np.float32, ("columns",), saved=False)]
     """The current row."""
     units: Annotated[np.ndarray, Array(np.float32, ("columns",), saved=False)]
-    """The standard deviation of each feature in rows; 0 of one that is constant."""
+    """Standard deviation of each feature; 0 for a constant feature."""
     factors: Annotated[np.ndarray, Array(np.float32, (2, "columns"), saved=False)]
-    """The share that a difference of 1 in each feature adds to a distance, and the difference beyond which it adds no more."""
+    """What a difference of 1 in each feature adds to a distance, and the difference above which it adds no more."""
     distances: Annotated[np.ndarray, Array(np.float32, ("rows",), saved=False)]
     nearest: Annotated[np.ndarray, Array(np.int64, (N_NEAREST,), saved=False)]
-    """Places of the rows nearest to the current row, of which there are ``n_nearest[0]``."""
+    """Slots of the ``n_nearest[0]`` nearest neighbours of the current row."""
     votes: Annotated[np.ndarray, Array(np.float64, (2, N_NEAREST), saved=False)]
-    """Their distances, and the votes that they have."""
+    """Their distances, and the weights of their votes."""
     n_nearest: Annotated[np.ndarray, Array(np.int64, (1,), saved=False)]
 
 
@@ -67,21 +67,24 @@ _LAYOUT = Layout(NeighbourViews, in_lines=("cells", "rows"))
 neighbour_views: Callable[[np.ndarray], NeighbourViews] = _LAYOUT.views
 
 
-def compute_stride(cells: int, rows: int, laid: int) -> int:
-    """Return how many rows there is room for where they have so many features: whole cache lines."""
-    return min(rows, cells // laid // _LINE * _LINE) if laid > 0 else rows
+def compute_stride(cells: int, rows: int, row_width: int) -> int:
+    """Return the number of rows with ``row_width`` features that fit into ``cells`` values, at most ``rows``.
+
+    It is a multiple of 16, so that each feature fills whole cache lines.
+    """
+    return min(rows, cells // row_width // _LINE * _LINE) if row_width > 0 else rows
 
 
 def _array_sizes(columns: int, rows: int) -> dict[str, int]:
     rows = round_up_to_lines(int(rows))
-    return {"rows": rows, "cells": min(rows * columns, MAX_CELLS)}  # room for rows if features are few, and for their numbers
+    return {"rows": rows, "cells": min(rows * columns, MAX_CELLS)}
 
 
 class NeighbourStore(Store[NeighbourViews]):
-    """Room for ``rows`` rows, or for fewer of many features: 128,000 numbers in all. It is allocated at construction.
+    """The store of a k-nearest-neighbours expert, with room for ``rows`` rows, but at most 128,000 values in total.
 
-    Of more than 512 features, it takes the first 512. ``within`` and ``columns`` are as in `Store`. It is a ValueError if a size
-    is not a positive integer, or would not fit into memory.
+    It stores the first 512 features only. ``within`` and ``columns`` are as in `Store`. Raises ValueError if a size is not a
+    positive integer, or memory is exhausted.
 
     With N = rows, rounded up to a multiple of 16, and D columns, it has about ``4 min(N D, 128,000) + 12 N + 24 D + 1,000``
     bytes.
@@ -99,49 +102,49 @@ class NeighbourStore(Store[NeighbourViews]):
 
     @property
     def n_rows(self) -> int:
-        """The number of rows."""
+        """The number of stored rows."""
         return int(self._header["n_rows"][0])
 
     @property
     def stride(self) -> int:
-        """The number of rows that there is room for, with the features that there are."""
+        """The number of rows for which there is room, with the present number of features."""
         h = self._header[0]
         return compute_stride(int(h["cells"]), int(h["rows"]), int(h["row_width"]))
 
     @property
     def vectors(self) -> np.ndarray:
-        """A copy of the rows, float32 [held, laid]."""
-        laid, stride = int(self._header["row_width"][0]), self.stride
-        return np.ascontiguousarray(self.views.cells[: laid * stride].reshape(laid, stride)[:, : self.n_rows].T)
+        """A copy of the rows, float32 [n_rows, row_width]."""
+        width, stride = int(self._header["row_width"][0]), self.stride
+        return np.ascontiguousarray(self.views.cells[: width * stride].reshape(width, stride)[:, : self.n_rows].T)
 
     def copy_from(self, other: NeighbourStore) -> None:
-        """Become a copy of a store with other columns, or one that has room for fewer rows."""
+        """Copy the rows and statistics of a store with another number of columns, or with room for fewer rows."""
         h, theirs, v = self._header, other._header, other.views
         for name in ("used", "row_width", "n_rows", "n_correct", "n_informative"):
             h[name] = theirs[name]
-        used, held, laid, stride = self.used, self.n_rows, int(h["row_width"][0]), self.stride
+        used, n, width, stride = self.used, self.n_rows, int(h["row_width"][0]), self.stride
         self.views.relevance[:used] = v.relevance[:used]
         first = 0
-        if self.columns != other.columns:  # rows have the same places
+        if self.columns != other.columns:  # rows stay in their slots
             h["next_slot"] = theirs["next_slot"]
-        elif held == other.stride:  # the oldest one comes first
+        elif n == other.stride:  # begin with the oldest row
             first = int(theirs["next_slot"][0])
-        age = (np.arange(held) + first) % max(held, 1)
-        self.views.targets[:held], self.views.weights[:held] = v.targets[age], v.weights[age]
-        self.views.cells[: laid * stride].reshape(laid, stride)[:, :held] = other.vectors[age].T
+        slots = (np.arange(n) + first) % max(n, 1)
+        self.views.targets[:n], self.views.weights[:n] = v.targets[slots], v.weights[slots]
+        self.views.cells[: width * stride].reshape(width, stride)[:, :n] = other.vectors[slots].T
 
     def _check_block(self, block: np.ndarray) -> None:
         h = self._read_header(block, self._layout.sizes)
-        used, laid, held = int(h["used"]), int(h["row_width"]), int(h["n_rows"])
-        if not (0 <= used <= self.max_features and 0 <= laid <= min(used, MAX_COLUMNS)):
-            raise ValueError(f"a snapshot of rows with {laid} of {used} features does not fit the store")
-        stride = compute_stride(int(h["cells"]), int(h["rows"]), laid)
-        counted = 0 <= h["n_correct"] < 2**62 and 0.0 <= h["n_informative"] < 2**62
-        places = stride if held == stride else 1  # the oldest row is the first one until all places are taken
-        if not (counted and 0 <= held <= stride and 0 <= h["next_slot"] < max(places, 1)):
-            raise ValueError(f"the snapshot is corrupt: {held} rows, where there is room for {stride}")
+        used, width, n = int(h["used"]), int(h["row_width"]), int(h["n_rows"])
+        if not (0 <= used <= self.max_features and 0 <= width <= min(used, MAX_COLUMNS)):
+            raise ValueError(f"a snapshot of rows with {width} of {used} features does not fit the store")
+        stride = compute_stride(int(h["cells"]), int(h["rows"]), width)
+        are_counts_valid = 0 <= h["n_correct"] < 2**62 and 0.0 <= h["n_informative"] < 2**62
+        slots = stride if n == stride else 1  # until all slots are occupied, the oldest row is in the first one
+        if not (are_counts_valid and 0 <= n <= stride and 0 <= h["next_slot"] < max(slots, 1)):
+            raise ValueError(f"the snapshot is corrupt: {n} rows, where there is room for {stride}")
         v = _LAYOUT.views(block)
-        _LAYOUT.check(v, {"rows": held, "columns": laid})
-        cells = v.cells[: laid * stride].reshape(laid, stride)
-        if cells[:, held:].any() or v.cells[laid * stride :].any() or block[_LAYOUT.header.itemsize : STATE_END].any():
+        _LAYOUT.check(v, {"rows": n, "columns": width})
+        cells = v.cells[: width * stride].reshape(width, stride)
+        if cells[:, n:].any() or v.cells[width * stride :].any() or block[_LAYOUT.header.itemsize : STATE_END].any():
             raise ValueError("the snapshot is corrupt: cells hold numbers beyond the rows")

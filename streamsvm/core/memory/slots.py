@@ -1,4 +1,4 @@
-"""The slots of a store, compiled: support vectors are appended, removed and compared with all others."""
+"""Compiled functions that append, remove and compare the support vectors in the slots of a `SupportVectorStore`."""
 
 from __future__ import annotations
 
@@ -8,13 +8,13 @@ from streamsvm.core.compiling.functions import compiled
 from streamsvm.core.kernels import LARGEST_NORM, compare_with_vectors
 from streamsvm.core.memory.support_vectors import views
 
-#: By which the state of a generator of random numbers moves on.
+#: Increment of the state of the SplitMix64 generator for each random number.
 GOLDEN_GAMMA = np.uint64(0x9E3779B97F4A7C15)
 
 
 @compiled(inline=True)
 def next_random(state: np.uint64) -> np.uint64:
-    """Return the output of the SplitMix64 generator (Steele et al. 2014) for its state, a counter."""
+    """Return the random number of the SplitMix64 generator (Steele et al. 2014) for a state, which is a counter."""
     z = state
     z = (z ^ (z >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
     z = (z ^ (z >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)
@@ -23,9 +23,10 @@ def next_random(state: np.uint64) -> np.uint64:
 
 @compiled
 def scan_row(row: np.ndarray, used: int, active: np.ndarray) -> tuple[int, float]:
-    """List the columns of the non-zero features of ``row`` float32 [used or more] in ``active`` int64 [used or more].
+    """Write the columns of the non-zero features of ``row``, float32 [used or more], into ``active``, int64 [used or more].
 
-    Returns the number of these, or -1 where the squared norm is too large or not finite; and the squared norm.
+    Returns the number of these columns and the squared norm of the row; -1 in place of the number if the squared norm is too
+    large or not finite.
     """
     n, norm = 0, 0.0
     for j in range(used):
@@ -39,9 +40,9 @@ def scan_row(row: np.ndarray, used: int, active: np.ndarray) -> tuple[int, float
 
 @compiled(inline=True)
 def append_vector(block: np.ndarray, row: np.ndarray, norm: float, weight: float) -> int:
-    """Append ``row`` float32 [used or more] as a support vector of this weight, with coefficients of 0; return its slot.
+    """Append ``row``, float32 [used or more], as a support vector with this weight and coefficients of 0. Return its slot.
 
-    There is room for B + 1 support vectors. O(used).
+    The store has room for budget + 1 support vectors, and must not be full. O(used).
     """
     v = views(block)
     h = v.header[0]
@@ -58,7 +59,7 @@ def append_vector(block: np.ndarray, row: np.ndarray, norm: float, weight: float
 
 @compiled
 def stamp_vector(block: np.ndarray, slot: int, norm: float) -> None:
-    """Give the support vector in a slot a new stamp and this squared norm."""
+    """Set the squared norm of the support vector in a slot, and its stamp to the next one, as if it were new."""
     v = views(block)
     h = v.header[0]
     v.norms[slot] = np.float32(norm)
@@ -70,9 +71,9 @@ def stamp_vector(block: np.ndarray, slot: int, norm: float) -> None:
 
 @compiled(noinline=True)
 def remove_vector(block: np.ndarray, slot: int) -> None:
-    """Remove a support vector. The last one takes its slot; unused slots hold zeros, so that equal models are equal bytes.
+    """Remove a support vector, and move the last one into its slot. O(used).
 
-    O(used).
+    Unused slots are set to zeros, so that equal models have equal bytes.
     """
     v = views(block)
     h = v.header[0]
@@ -91,7 +92,7 @@ def remove_vector(block: np.ndarray, slot: int) -> None:
 
 @compiled
 def clear_vectors(block: np.ndarray) -> None:
-    """Remove all support vectors, and set the intercepts to 0. O(B used)."""
+    """Remove all support vectors, and set the intercepts to 0. O(budget * used)."""
     v = views(block)
     h = v.header[0]
     n, live = h["n_support"], h["n_outputs"]
@@ -107,7 +108,7 @@ def clear_vectors(block: np.ndarray) -> None:
 
 @compiled(noinline=True)
 def compute_slot_kernels(block: np.ndarray, slot: int) -> None:
-    """Compute the kernel values of a support vector with all, and the squared distances, into ``kernel_rows[2:]``."""
+    """Write the kernel values of a support vector with all others into ``kernel_rows[2]``, and squared distances into [3]."""
     v = views(block)
     h = v.header[0]
     for j in range(h["used"]):

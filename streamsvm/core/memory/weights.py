@@ -1,4 +1,4 @@
-"""The fixed-size memory of a linear model: one block of bytes with a weight for each feature that there is room for."""
+"""The memory of a linear model: one block with the weights of all columns."""
 
 from __future__ import annotations
 
@@ -9,29 +9,29 @@ import numpy as np
 
 from streamsvm.core.memory.block import LARGEST, STATE_END, Array, Layout, Store
 
-#: Fields of the header, beside the sizes.
+#: Header fields in addition to the sizes.
 HEADER = np.dtype(
     [
-        ("used", "i8"),  # columns that have a feature
+        ("used", "i8"),  # columns in use
     ]
 )
 _ITERATES = 2
 
 
 class WeightViews(NamedTuple):
-    """The arrays inside a block, by the sizes of its `HEADER`."""
+    """The arrays of a block; the header contains their sizes."""
 
     header: Annotated[np.ndarray, Array(HEADER)]
     biases: Annotated[np.ndarray, Array(np.float64, (_ITERATES,))]
-    """Of the last iterate and of the average."""
+    """Intercepts of the last and of the average iterate."""
     weights: Annotated[np.ndarray, Array(np.float64, (_ITERATES, "columns"))]
     """The two rows of coefficients that `streamsvm.core.steps.iterates` describes."""
-    row: Annotated[np.ndarray, Array(np.float32, ("taken",), saved=False)]
-    """The current row, valid where it is ``active``."""
-    active: Annotated[np.ndarray, Array(np.int64, ("taken",), saved=False)]
-    """Columns of its features that are not zero, rising."""
-    marks: Annotated[np.ndarray, Array(np.uint8, ("taken",), saved=False)]
-    """1 for a column that is being filled, and 0 before and after."""
+    row: Annotated[np.ndarray, Array(np.float32, ("row_columns",), saved=False)]
+    """The current row. Values of columns that are not ``active`` are undefined."""
+    active: Annotated[np.ndarray, Array(np.int64, ("row_columns",), saved=False)]
+    """Columns of its non-zero features, in ascending order."""
+    marks: Annotated[np.ndarray, Array(np.uint8, ("row_columns",), saved=False)]
+    """1 for columns of the row while it is written, else 0."""
 
 
 _LAYOUT = Layout(WeightViews, in_lines=())
@@ -41,17 +41,17 @@ weight_views: Callable[[np.ndarray], WeightViews] = _LAYOUT.views
 
 
 def _array_sizes(columns: int, takes_rows: bool = True) -> dict[str, int]:
-    return {"taken": columns if takes_rows else 0}
+    return {"row_columns": columns if takes_rows else 0}
 
 
 class WeightStore(Store[WeightViews]):
-    """Room for the weights of features, of the last iterate and of the average, allocated at construction.
+    """The store of a linear model: its weights and intercepts, of the last and of the average iterate.
 
-    ``max_features``, ``within`` and ``columns`` are as in `Store`. Without ``takes_rows``, it has no room for a row: an ensemble
-    has the current row. It is a ValueError if ``max_features`` is not a positive integer, or would not fit into memory.
+    ``max_features``, ``within`` and ``columns`` are as in `Store`. With ``takes_rows=False``, it has no room for the current row,
+    because its ensemble has one. Raises ValueError if ``max_features`` is not a positive integer, or memory is exhausted.
 
-    It has ``448 + 29 D`` bytes, with D columns, or ``448 + 16 D`` without room for a row; up to 200 more with less than 64
-    columns, since arrays begin on cache lines.
+    It has ``448 + 29 D`` bytes with D columns, or ``448 + 16 D`` without room for a row. With less than 64 columns, alignment to
+    cache lines can add up to 200.
 
     >>> store = WeightStore(max_features=1000)
     >>> store.used, store.nbytes, len(store.snapshot())
@@ -66,22 +66,22 @@ class WeightStore(Store[WeightViews]):
         super().__init__(max_features, f"max_features={max_features}", within, columns, takes_rows=takes_rows)
 
     def snapshot(self) -> bytes:
-        """Return all that the store holds as bytes: 400 and 16 for each column in use. Equal stores give equal bytes."""
-        fixed = self.block[:STATE_END].tobytes() + self.views.biases.tobytes()
-        return fixed + np.ascontiguousarray(self.views.weights[:, : self.used]).tobytes()
+        """Return the saved contents: 400 bytes, and 16 for each column in use. Equal stores give equal bytes."""
+        fixed_part = self.block[:STATE_END].tobytes() + self.views.biases.tobytes()
+        return fixed_part + np.ascontiguousarray(self.views.weights[:, : self.used]).tobytes()
 
-    def restore(self, snapshot: bytes, trusted: bool = False) -> None:  # noqa: ARG002 - it is checked anyway
+    def restore(self, snapshot: bytes, trusted: bool = False) -> None:  # noqa: ARG002 - trusted snapshots are checked, too
         """Restore a `snapshot`; see `Store.restore`."""
-        fixed = STATE_END + 8 * _ITERATES
-        if len(snapshot) < fixed:
+        fixed_bytes = STATE_END + 8 * _ITERATES
+        if len(snapshot) < fixed_bytes:
             raise ValueError(f"a snapshot of {len(snapshot):,} bytes is cut off")
         header = np.frombuffer(snapshot, _LAYOUT.header, 1)[0]
         used = int(header["used"])
-        self._check_sizes(header, ("columns", "taken"))
+        self._check_sizes(header, ("columns", "row_columns"))
         if not 0 <= used <= self.max_features:
             raise ValueError(f"a snapshot with {used} columns does not fit a store of {self.max_features}")
-        if len(snapshot) != fixed + 16 * used:
-            raise ValueError(f"a snapshot of {used} columns has {fixed + 16 * used:,} bytes, not {len(snapshot):,}")
+        if len(snapshot) != fixed_bytes + 16 * used:
+            raise ValueError(f"a snapshot of {used} columns has {fixed_bytes + 16 * used:,} bytes, not {len(snapshot):,}")
         numbers = np.frombuffer(snapshot, np.float64, offset=STATE_END)
         if not (np.abs(numbers) < LARGEST).all():
             raise ValueError("the snapshot is corrupt: its weights or biases are not finite, or too large")
@@ -92,9 +92,9 @@ class WeightStore(Store[WeightViews]):
 
 
 class WeightStores:
-    """The stores of a linear expert of an ensemble, one for each output, without room for rows; opened when they are asked for.
+    """A sequence of the `WeightStore` of each output of a linear expert in an ensemble. A store is opened when it is indexed.
 
-    ``within`` are zeros, uint8 [outputs, bytes of a store], a part of the ensemble's block.
+    ``within`` is a part of the ensemble's block, zeros uint8 [outputs, bytes of a store].
     """
 
     def __init__(self, max_features: int, columns: int, within: np.ndarray) -> None:
@@ -114,7 +114,7 @@ class WeightStores:
 
     @property
     def used(self) -> int:
-        """The number of columns that have a feature."""
+        """The number of columns in use, one for each feature."""
         return self[0].used
 
     @used.setter
@@ -122,7 +122,7 @@ class WeightStores:
         self.within[:, : _LAYOUT.header.itemsize].view(_LAYOUT.header)["used"] = columns
 
     def copy_from(self, other: WeightStores) -> None:
-        """Become a copy of the stores of as many outputs or fewer; those that it lacks stay as they are."""
+        """Copy the stores of an expert with at most as many outputs. The stores of further outputs stay unchanged."""
         if self.columns == other.columns:
             self.within[: len(other)] = other.within
             return

@@ -217,7 +217,7 @@ def predict_last_label(block: np.ndarray, store: np.ndarray, expert: int) -> int
 def update_last_label(block: np.ndarray, store: np.ndarray, expert: int, target: float, label: int, weight: float) -> int:  # noqa: ARG001
     """Count the transition from the last label to that of the current row, and remember the label."""
     v, s = ensemble_views(block), get_rule_state(block, STATE)
-    last, n = s["last"], v.header[0]["followed"]
+    last, n = s["last"], v.header[0]["transition_labels"]
     if 0 <= last < n:
         for k in range(n):
             v.transitions[last, k] *= _TRANSITION_DECAY

@@ -14,7 +14,7 @@ import math
 import numpy as np
 
 from streamsvm.core.compiling.functions import compiled
-from streamsvm.core.memory.ensemble import STACKS, STATE, ensemble_views
+from streamsvm.core.memory.ensemble import N_STACKS, STATE, ensemble_views
 from streamsvm.core.steps import stack
 from streamsvm.core.steps.ensemble import MAX_ROW_WEIGHT, predict_experts, update_experts
 from streamsvm.core.steps.iterates import ABOVE_HALF, PRIOR_ROWS, PROBABILITY, get_common_state
@@ -148,7 +148,7 @@ def learn_row(block: np.ndarray, target: float, weight: float) -> int:
     clipped_weight = min(weight, MAX_ROW_WEIGHT)
     stack.update_errors(block, float(label), clipped_weight)
     s["choice"] = stack.choose_combination(block, float(label), clipped_weight)
-    for i in range(STACKS):
+    for i in range(N_STACKS):
         learn_stack(block, label, clipped_weight, i)
     update_experts(block, target, label, weight)
     s["rows"] += clipped_weight

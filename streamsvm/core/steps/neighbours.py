@@ -24,7 +24,7 @@ import numpy as np
 
 from streamsvm.core.compiling.functions import compiled
 from streamsvm.core.kernels import FAST
-from streamsvm.core.memory.ensemble import MOST_DAMPED, STATE, ensemble_views
+from streamsvm.core.memory.ensemble import MAX_DAMPING, STATE, ensemble_views
 from streamsvm.core.memory.neighbours import MAX_COLUMNS, N_NEAREST, compute_stride, neighbour_views
 from streamsvm.core.steps.ensemble import NEW_FEATURES, NEW_SCALE, REVIEW_DUE, ROWS_BETWEEN_REVIEWS
 from streamsvm.core.steps.iterates import EPSILON_INSENSITIVE, get_common_state
@@ -340,7 +340,7 @@ def _compute_damping(relevance: float, largest: float, regression: bool) -> floa
     below 0: a row that is near although it differs in one of them is nearer in the relevant features.
     """
     deficit = largest - relevance if regression else (_DAMPING_RAMP * largest - relevance) / (2.0 * _DAMPING_RAMP)
-    return (_MAX_DAMPING_REGRESSION if regression else MOST_DAMPED) * (
+    return (_MAX_DAMPING_REGRESSION if regression else MAX_DAMPING) * (
         min(max(deficit, 0.0), largest) / max(largest, _MIN_RELEVANCE)
     )
 

@@ -17,7 +17,7 @@ import numpy as np
 
 from streamsvm.core.compiling.functions import compiled
 from streamsvm.core.kernels import dot
-from streamsvm.core.memory.ensemble import STACKS, STATE, ensemble_views
+from streamsvm.core.memory.ensemble import N_STACKS, STATE, ensemble_views
 from streamsvm.core.memory.moments import learn_stream_value
 from streamsvm.core.steps import stack
 from streamsvm.core.steps.ensemble import MAX_ROW_WEIGHT, predict_experts, update_experts
@@ -43,7 +43,7 @@ def combine_predictions(block: np.ndarray) -> None:
         inputs[m] = clip_prediction(inputs[m])
     inputs[VOTE_INPUT] = stack.average_votes(inputs, v.mistakes, n_inputs)
     min_loss, total, weighted_sum = losses.min(), 0.0, 0.0
-    for i in range(STACKS):
+    for i in range(N_STACKS):
         v.odds[i, 0] = clip_prediction(dot(v.weights[i], inputs))
         share = math.exp(-LOSS_RATE * (losses[i] - min_loss))
         total += share
@@ -86,7 +86,7 @@ def learn_row(block: np.ndarray, target: float, weight: float) -> int:
     scaled = min(max((target - moments[1]) / deviation, -TARGET_CLIP), TARGET_CLIP) if deviation > 0.0 else 0.0
     stack.update_errors(block, scaled, weight)
     s["choice"] = stack.choose_combination(block, scaled, weight)
-    for i in range(STACKS):
+    for i in range(N_STACKS):
         learn_stack(block, scaled, min(weight, MAX_ROW_WEIGHT), i)
     update_experts(block, scaled, 0, weight)
     s["last_target"] = scaled

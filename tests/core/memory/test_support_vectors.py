@@ -80,7 +80,7 @@ NUMBERS = {
         ("biases", 0): [np.nan],
     },
     "corrupt: its norms": {("vectors", (0, 0)): [3e3]},
-    "corrupt: two support vectors have one stamp": {("stamps", 1): [0]},
+    "corrupt: the stamps of support vectors are repeated": {("stamps", 1): [0]},
     "corrupt: .* hold numbers beyond the part in use": {
         ("vectors", (0, 7)): [1.0],
         ("vectors", (2, 0)): [1.0],
