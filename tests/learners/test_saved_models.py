@@ -108,7 +108,7 @@ def test_pickles_with_other_parameters_or_names_are_refused(model):
             BSGDClassifier.__new__(BSGDClassifier).__setstate__({**state, "parameters": {**state["parameters"], name: value}})
     for key, value, match in (
         ("features", ["a"], "1 feature names for 2 columns"),
-        ("features", ["a", "a"], "one of them twice"),
+        ("features", ["a", "a"], "a repeated name"),
         ("labels", [True, False, 7], "of a model with other sizes or labels"),
         ("attributes", {"_learn_row": bool}, "'_learn_row'"),
         ("attributes", {"_rule": bool}, "'_rule'"),

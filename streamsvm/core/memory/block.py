@@ -69,7 +69,7 @@ def choose_columns(features: int, max_features: int) -> int:
 
 
 def resolve_columns(max_features: int, columns: int | None) -> int:
-    """Return ``columns`` unless it is None, and else ``max_features`` rounded up to whole cache lines."""
+    """Return ``columns``, or ``max_features`` rounded up to whole cache lines in place of None."""
     return round_up_to_lines(int(max_features)) if columns is None else columns
 
 
@@ -181,7 +181,7 @@ class Store(Generic[V]):
 
     ``max_features``, at least 1, limits the number of features. ``columns=None`` is room for all of them, rounded up to a
     multiple of 16. The sizes of the layout, fixed header fields, follow from ``columns`` and ``parameters``. The store uses the
-    start of ``within``, aligned zeros in a larger block, or allocates its own block if it is None. Raises ValueError if memory is
+    start of ``within``, aligned zeros in a larger block, or allocates its own block if None. Raises ValueError if memory is
     exhausted; its message begins with ``shown_parameters``.
     """
 
@@ -308,7 +308,7 @@ class VectorStore(Store[W]):
 
     @property
     def n_outputs(self) -> int:
-        """The number of outputs in use. In `SupportVectorStore`, it counts rows of coefficients, of which each output has two."""
+        """The number of outputs in use. In `SupportVectorStore`, it counts rows of coefficients, two for each class or target."""
         return int(self._header["n_outputs"][0])
 
     @n_outputs.setter

@@ -52,7 +52,7 @@ class NeighbourViews(NamedTuple):
     units: Annotated[np.ndarray, Array(np.float32, ("columns",), saved=False)]
     """Standard deviation of each feature; 0 for a constant feature."""
     factors: Annotated[np.ndarray, Array(np.float32, (2, "columns"), saved=False)]
-    """What a difference of 1 in each feature adds to a distance, and the difference above which it adds no more."""
+    """The contribution of a difference of 1 in each feature to a distance, and the limit to which differences are clipped."""
     distances: Annotated[np.ndarray, Array(np.float32, ("rows",), saved=False)]
     nearest: Annotated[np.ndarray, Array(np.int64, (N_NEAREST,), saved=False)]
     """Slots of the ``n_nearest[0]`` nearest neighbours of the current row."""

@@ -163,7 +163,7 @@ def of_node(link=None, threshold=None, leaf=None, inner=True):
     return changed
 
 
-NOWHERE, LEAF = "leads nowhere", "no label, row or count"
+NOWHERE, LEAF = "invalid child, feature or threshold", "invalid label, row or count"
 
 
 OF_LABELS = {
@@ -181,8 +181,8 @@ OF_LABELS = {
         ("votes", 3): [0.0, np.inf],
         ("ages", 3): [-3],
     },
-    "labels or numbers that there are not": {("labels", 0): [3]},
-    "misses more rows than there are": {("errors", 3): [1.5]},
+    "invalid labels, or an invalid last residual": {("labels", 0): [3]},
+    "an error rate above 1": {("errors", 3): [1.5]},
     NOWHERE: [
         *(of_node(threshold=value) for value in (np.nan, -np.inf, np.inf)),
         of_node(threshold=0.5, inner=False),
@@ -199,9 +199,11 @@ OF_LABELS = {
 }
 OF_NUMBERS = {
     "the snapshot's .* is .*, the store's": {"labels": [3], "target_rows": [5], "extra_columns": [0]},
-    "labels or numbers that there are not": {"last_residual": [np.nan, 21.0], ("labels", 0): [1]},
+    "invalid labels, or an invalid last residual": {"last_residual": [np.nan, 21.0], ("labels", 0): [1]},
     " hold ": {("numbers", (1, 0)): [np.nan], ("numbers", (0, 0)): [-21.0]},
-    "a mean or a count": [of_node(leaf=leaf, inner=False) for leaf in ((1, 0x7FFF), (1, 0x42FF), (3, 0x42FF), (3, -0x4100))],
+    "an invalid mean or count": [
+        of_node(leaf=leaf, inner=False) for leaf in ((1, 0x7FFF), (1, 0x42FF), (3, 0x42FF), (3, -0x4100))
+    ],
     NOWHERE: [of_node(link=lambda link, _: link | 67 << 16)],
 }
 
