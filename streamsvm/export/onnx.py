@@ -1,7 +1,7 @@
-"""Programs as ONNX, in a graph of primitive operators: any runtime of ONNX executes them, in float32.
+"""Exports programs as ONNX: a graph of primitive operators, which every ONNX runtime executes, in float32.
 
-Where inputs are float64, so is the *front* of the graph, which comes from the columns through nothing but ``impute``, ``scale``
-and ``select``: scaled numbers are near 0, where float32 has them.
+If the input is float64, so are the leading ``impute``, ``scale`` and ``select`` steps of the graph. Scaled numbers are near 0,
+where float32 is precise enough.
 """
 
 from __future__ import annotations
@@ -19,14 +19,16 @@ from streamsvm.edge.ensembles import MAX_EXPERT_LOG_ODDS, MAX_EXPERT_TARGET, MIN
 from streamsvm.edge.operations import MAX_KERNEL_VALUE, MIN_KERNEL_VALUE
 from streamsvm.edge.program import ExportError, Program
 from streamsvm.edge.step import Step, dequantise_vectors
-from streamsvm.export.onnx_graph import Graph, convert_labels, measure_depth, model_bytes
+from streamsvm.export.onnx_graph import Graph, convert_labels, measure_depth, serialise_graph
 from streamsvm.export.pipelines import count_scaling_steps, find_fields_lost_in_float32
 from streamsvm.files.container import ModelFileError
 from streamsvm.files.model_file import write_file
 
-_LARGEST = 1e18  # of a row, as in C
-_NEAR = 100.0  # gamma times squared lengths up to which distances are found from products: float32 then has them to 1e-5
-_LEAD = 1e-5  # of the answer before others that are as probable: float32 has no less
+_MAX_INPUT = 1e18  # features are clipped to this, as in C
+#: gamma times the largest squared length of a vector up to which squared distances are computed from products: up to here,
+#: float32 has them to 1e-5.
+_MAX_SQUARES_FOR_PRODUCTS = 100.0
+_WINNER_LEAD = 1e-5  # lead of the predicted label over equally probable ones, the smallest that float32 represents
 _ABOVE_HALF = 0.5 + 2.0**-23
 
 
@@ -36,22 +38,22 @@ def write_onnx(
     *,
     inputs: OnnxInputs = "auto",
 ) -> None:
-    """Write a program as an ONNX model.
+    """Export a program as an ONNX model.
 
     The input is ``X``, float32 or float64 [rows, columns], in the order of the program's columns. A number that is not finite is
     missing, and a number beyond 1e18 after scaling counts as 1e18. The outputs come in the order that skl2onnx gives them:
 
-    - Of a classifier: ``label`` [rows] (int64, bool or float64 if all labels are such, else text); ``probabilities``, float32
-      [rows, labels], if the program has them; and ``decision``, float32 [rows], or [rows, labels] if there are several.
-    - Of a regressor: ``variable``, float32 [rows, 1].
-    - Of an anomaly detector: ``score``, float32 [rows], from 0 to 1, and ``decision``, float32 [rows].
+    - For a classifier: ``label`` [rows] (int64, bool or float64 if all labels have that type, else text); ``probabilities``,
+      float32 [rows, labels], if the program has them; and ``decision``, float32 [rows], or [rows, labels] if there are several.
+    - For a regressor: ``variable``, float32 [rows, 1].
+    - For an anomaly detector: ``score``, float32 [rows], from 0 to 1, and ``decision``, float32 [rows].
 
-    Decision values are the program's, but for the rounding of float32: about 1e-5 of their deviations. If two labels are as near
-    as that, rounding decides between them.
+    Decision values are those of the program, up to the rounding of float32: about 1e-5 of their standard deviation. If the values
+    of two labels are closer than that, rounding decides between them.
 
-    The metadata holds JSON: ``columns``, the names of the input's columns; ``labels``, as ``label`` gives them, in the order of
-    the columns of ``probabilities``; and ``facts`` about the model. The fact ``order`` says whose order the columns have:
-    ``"table"``, or ``"natural"`` if the model knows no order of a table.
+    The metadata contains JSON: ``columns``, the names of the input columns; ``labels``, in the order of the columns of
+    ``probabilities`` and with the type of ``label``; and ``facts``, the metadata of the model. Its entry ``order`` is the origin
+    of the order of the columns: ``"table"``, or ``"natural"`` if the model was not learned from a table.
 
     Parameters
     ----------
@@ -61,13 +63,13 @@ def write_onnx(
         Path of the file.
     inputs
         ``"float"`` or ``"double"``, the type of the input, as FloatTensorType and DoubleTensorType in skl2onnx. Doubles are
-        scaled as such, and all else is float32. ``"auto"``: double if a feature has a mean so large beside its deviations that
-        these are lost in float32, else float.
+        scaled in double precision; the rest is computed in float32. ``"auto"``: double if the mean of a feature is so large,
+        compared with its standard deviation, that float32 would lose its differences, else float.
 
     Raises
     ------
     ExportError
-        The program has a step that has no such form, the package onnx is missing, or the file cannot be written.
+        A step of the program is not supported in ONNX, the package onnx is missing, or the file cannot be written.
 
     Examples
     --------
@@ -90,81 +92,86 @@ def write_onnx(
     if inputs not in get_args(OnnxInputs):
         raise ExportError(f"inputs must be 'auto', 'float' or 'double', not {inputs!r}")
     graph = Graph(inputs == "double" or (inputs == "auto" and bool(find_fields_lost_in_float32(program))))
-    finite = graph.op("Not", graph.op("Or", graph.op("IsNaN", "X"), graph.op("IsInf", "X")))
-    values = [graph.op("Where", finite, "X", np.nan)]
-    front = count_scaling_steps(program)
+    is_finite = graph.op("Not", graph.op("Or", graph.op("IsNaN", "X"), graph.op("IsInf", "X")))
+    values = [graph.op("Where", is_finite, "X", np.nan)]
+    n_scaling_steps = count_scaling_steps(program)
     for number, step in enumerate(program.steps):
-        if number == front:
-            values = graph.narrow(values, _used_values(program, number))
-        taken = [values[place] for place in step.inputs]
-        values.append(_take_columns(graph, step, taken[0] if len(taken) == 1 else graph.op("Concat", *taken, axis=1)))
-    _answer_nodes(graph, program, graph.narrow(values, _used_values(program, len(program.steps))))
-    facts = {"columns": json.dumps([column.name for column in program.columns]), "facts": json.dumps(program.metadata)}
+        if number == n_scaling_steps:
+            values = graph.switch_to_float32(values, _find_used_values(program, number))
+        inputs_of_step = [values[index] for index in step.inputs]
+        x = inputs_of_step[0] if len(inputs_of_step) == 1 else graph.op("Concat", *inputs_of_step, axis=1)
+        values.append(_add_step(graph, step, x))
+    _add_answer(graph, program, graph.switch_to_float32(values, _find_used_values(program, len(program.steps))))
+    metadata = {"columns": json.dumps([column.name for column in program.columns]), "facts": json.dumps(program.metadata)}
     if program.answer.kind == "class":
-        facts["labels"] = json.dumps(convert_labels(program.answer.labels)[1])
+        metadata["labels"] = json.dumps(convert_labels(program.answer.labels)[1])
     try:
-        write_file(Path(path), model_bytes(graph, len(program.columns), facts))
+        write_file(Path(path), serialise_graph(graph, len(program.columns), metadata))
     except ModelFileError as error:
         raise ExportError(f"{path} was not written: {error}") from error
 
 
-def _used_values(program: Program, first: int) -> set[int]:
-    """Return the numbers of the values that are used from a step on."""
-    used = {place for step in program.steps[first:] for place in step.inputs}
+def _find_used_values(program: Program, first: int) -> set[int]:
+    """Return the indices of the values that the answer, or steps from ``first`` on, use."""
+    used = {index for step in program.steps[first:] for index in step.inputs}
     return used | {program.answer.decision, program.answer.choice}
 
 
-def _take_columns(graph: Graph, step: Step, x: str) -> str:
-    if step.op not in _STEPS:
-        raise ExportError(f"a step {step.op!r} has no form in ONNX: model.to_budget(500) makes a learner of a forest, which has")
-    return _STEPS[step.op](graph, step, x)
+def _add_step(graph: Graph, step: Step, x: str) -> str:
+    """Add the nodes of a step with the input x, and return the name of its value. Raises ExportError if it is not supported."""
+    if step.op not in _STEP_FUNCTIONS:
+        raise ExportError(f"a step {step.op!r} is not supported in ONNX: model.to_budget(500) makes a learner, which is")
+    return _STEP_FUNCTIONS[step.op](graph, step, x)
 
 
 def _to_float32(array: np.ndarray) -> np.ndarray:
+    """Return an array as float32; numbers that float32 cannot hold are clipped."""
     return np.clip(array, -LARGEST_FLOAT32, LARGEST_FLOAT32).astype(np.float32)
 
 
-def _less_location(graph: Graph, x: str, location: np.ndarray) -> str:
-    """X less a location: one that float32 has not exactly in two parts."""
+def _subtract_location(graph: Graph, x: str, location: np.ndarray) -> str:
+    """Return x - location. In float32, the location is split into two terms, so that its rounding is not lost."""
     if graph.real is np.float64:
         return graph.op("Sub", x, location)
     first = _to_float32(location)
     return graph.op("Sub", graph.op("Sub", x, first), _to_float32(location - first))
 
 
-def _clip_to(graph: Graph, x: str, bound: float) -> str:
+def _clip(graph: Graph, x: str, bound: float) -> str:
     return graph.op("Clip", x, -bound, bound)
 
 
-def _fill_nodes(graph: Graph, step: Step, x: str) -> str:  # noqa: ARG001
-    # Of larger numbers products and squares would be infinite, and their differences no number.
-    return _clip_to(graph, graph.op("Where", graph.op("IsNaN", x), 0.0, x), _LARGEST)
+def _add_impute(graph: Graph, step: Step, x: str) -> str:  # noqa: ARG001
+    # Products and squares of larger numbers would be infinite, and differences of these NaN.
+    return _clip(graph, graph.op("Where", graph.op("IsNaN", x), 0.0, x), _MAX_INPUT)
 
 
-def _scale_nodes(graph: Graph, step: Step, x: str) -> str:
+def _add_scale(graph: Graph, step: Step, x: str) -> str:
     spread = step.arrays["spread"]
     factor = np.divide(1.0, spread, out=np.zeros(len(spread)), where=spread > 0.0)
     factor = np.minimum(factor, np.finfo(graph.real).max)
-    scaled = graph.op("Mul", _less_location(graph, x, step.arrays["location"]), factor)
+    scaled = graph.op("Mul", _subtract_location(graph, x, step.arrays["location"]), factor)
     if step.options["bound"] is None:
         return scaled
-    bounded = _clip_to(graph, scaled, step.options["bound"])
-    return graph.op("Where", graph.op("IsNaN", x), x, bounded)  # runtimes differ in what Clip makes of NaN
+    bounded = _clip(graph, scaled, step.options["bound"])
+    return graph.op("Where", graph.op("IsNaN", x), x, bounded)  # runtimes differ in whether Clip keeps NaN
 
 
-def _bend_nodes(graph: Graph, step: Step, x: str) -> str:
+def _add_hinges(graph: Graph, step: Step, x: str) -> str:
     knot = step.options["knot"]
     functions = [x, graph.op("Sub", graph.op("Abs", x), knot)]
     if step.options["functions"] == 4:
         functions.append(graph.op("Max", graph.op("Sub", x, knot), 0.0))
         functions.append(graph.op("Max", graph.op("Sub", graph.op("Neg", x), knot), 0.0))
-    return graph.op("Flatten", graph.op("Concat", *(graph.op("Unsqueeze", each, np.array([2])) for each in functions), axis=2))
+    return graph.op(
+        "Flatten", graph.op("Concat", *(graph.op("Unsqueeze", function, np.array([2])) for function in functions), axis=2)
+    )
 
 
-def _kernel_nodes(graph: Graph, step: Step, x: str) -> str:
+def _add_kernel(graph: Graph, step: Step, x: str) -> str:
     vectors, kind, gamma = dequantise_vectors(step), step.options["kind"], step.options["gamma"]
     if kind == "rbf":
-        values = graph.op("Exp", graph.op("Mul", _distance_nodes(graph, vectors, gamma, x), -gamma))
+        values = graph.op("Exp", graph.op("Mul", _add_squared_distances(graph, vectors, gamma, x), -gamma))
         return graph.op("ThresholdedRelu", values, alpha=MIN_KERNEL_VALUE)
     products = graph.op("MatMul", x, _to_float32(vectors.T))
     if kind == "linear":
@@ -172,14 +179,15 @@ def _kernel_nodes(graph: Graph, step: Step, x: str) -> str:
     products = graph.op("Add", graph.op("Mul", products, gamma), step.options["coef0"])
     if kind == "sigmoid":
         return graph.op("Tanh", products)
-    return _clip_to(graph, graph.op("Pow", products, float(step.options["degree"])), MAX_KERNEL_VALUE)
+    return _clip(graph, graph.op("Pow", products, float(step.options["degree"])), MAX_KERNEL_VALUE)
 
 
-def _distance_nodes(graph: Graph, vectors: np.ndarray, gamma: float, x: str) -> str:
-    middle = vectors.mean(axis=0) if len(vectors) else np.zeros(vectors.shape[1])
-    x, vectors = _less_location(graph, x, middle), vectors - middle
-    last, squares = graph.constant(np.array([1])), np.square(vectors).sum(axis=1)
-    if gamma * squares.max(initial=0.0) > _NEAR:
+def _add_squared_distances(graph: Graph, vectors: np.ndarray, gamma: float, x: str) -> str:
+    """Add the squared distances of x to vectors: from differences, or, if float32 is precise enough for that, from products."""
+    mean = vectors.mean(axis=0) if len(vectors) else np.zeros(vectors.shape[1])
+    x, vectors = _subtract_location(graph, x, mean), vectors - mean
+    last, squares = graph.add_constant(np.array([1])), np.square(vectors).sum(axis=1)
+    if gamma * squares.max(initial=0.0) > _MAX_SQUARES_FOR_PRODUCTS:
         differences = graph.op("Sub", graph.op("Unsqueeze", x, last), _to_float32(vectors))
         return graph.op("ReduceSumSquare", differences, np.array([2]), keepdims=0)
     products = graph.op("MatMul", x, _to_float32(-2.0 * vectors.T))
@@ -187,155 +195,162 @@ def _distance_nodes(graph: Graph, vectors: np.ndarray, gamma: float, x: str) -> 
     return graph.op("Max", graph.op("Add", total, products), 0.0)
 
 
-def _neighbour_nodes(graph: Graph, step: Step, x: str) -> str:
-    vectors, labels, flat = dequantise_vectors(step), step.options["labels"], graph.constant(np.array([1]))
-    ways = graph.op("Abs", graph.op("Sub", graph.op("Unsqueeze", x, np.array([2])), _to_float32(vectors.T)))
-    ways = graph.op("Min", ways, step.options["max_difference"])  # [rows, features, vectors]
-    distances = graph.op("Squeeze", graph.op("MatMul", _to_float32(step.arrays["feature_weights"][None]), ways), flat)
-    places = graph.least(graph.op("Add", distances, float(ROUNDING_OFFSET)), min(step.options["neighbours"], len(vectors)))
-    near = graph.op("Max", graph.op("GatherElements", distances, places, axis=1), MIN_DISTANCE)
-    away = graph.op("Add", near, step.options["offset"])
-    ratios = graph.op("Div", graph.op("ReduceMin", away, flat, keepdims=1), away)
+def _add_neighbours(graph: Graph, step: Step, x: str) -> str:
+    vectors, labels, axis_1 = dequantise_vectors(step), step.options["labels"], graph.add_constant(np.array([1]))
+    differences = graph.op("Abs", graph.op("Sub", graph.op("Unsqueeze", x, np.array([2])), _to_float32(vectors.T)))
+    differences = graph.op("Min", differences, step.options["max_difference"])  # [rows, features, vectors]
+    feature_weights = _to_float32(step.arrays["feature_weights"][None])
+    distances = graph.op("Squeeze", graph.op("MatMul", feature_weights, differences), axis_1)
+    rounded = graph.op("Add", distances, float(ROUNDING_OFFSET))
+    nearest = graph.find_smallest(rounded, min(step.options["neighbours"], len(vectors)))
+    nearest_distances = graph.op("Max", graph.op("GatherElements", distances, nearest, axis=1), MIN_DISTANCE)
+    divisors = graph.op("Add", nearest_distances, step.options["offset"])
+    ratios = graph.op("Div", graph.op("ReduceMin", divisors, axis_1, keepdims=1), divisors)
     votes = graph.op("Pow", ratios, float(step.options["power"]))
-    votes = graph.op("Mul", votes, graph.op("Gather", _to_float32(step.arrays["weights"]), places))
-    shares = graph.op("Div", votes, graph.op("ReduceSum", votes, flat, keepdims=1))
+    votes = graph.op("Mul", votes, graph.op("Gather", _to_float32(step.arrays["weights"]), nearest))
+    shares = graph.op("Div", votes, graph.op("ReduceSum", votes, axis_1, keepdims=1))
     if not labels:
-        targets = graph.op("Gather", _to_float32(step.arrays["targets"]), places)
-        return graph.op("ReduceSum", graph.op("Mul", shares, targets), flat, keepdims=1)
-    numbers = graph.op("Gather", step.arrays["targets"].astype(np.int64), places)
-    chosen = _one_hot(graph, graph.op("Unsqueeze", numbers, flat), labels)  # [rows, labels, neighbours]
-    return graph.op("ReduceSum", graph.op("Mul", chosen, graph.op("Unsqueeze", shares, flat)), np.array([2]), keepdims=0)
+        targets = graph.op("Gather", _to_float32(step.arrays["targets"]), nearest)
+        return graph.op("ReduceSum", graph.op("Mul", shares, targets), axis_1, keepdims=1)
+    targets = graph.op("Gather", step.arrays["targets"].astype(np.int64), nearest)
+    is_label = _add_one_hot(graph, graph.op("Unsqueeze", targets, axis_1), labels)  # [rows, labels, neighbours]
+    return graph.op("ReduceSum", graph.op("Mul", is_label, graph.op("Unsqueeze", shares, axis_1)), np.array([2]), keepdims=0)
 
 
-def _forest_nodes(graph: Graph, step: Step, x: str) -> str:
-    a, labels, flat = step.arrays, step.options["labels"], graph.constant(np.array([1]))
-    inner, nodes = a["left"] >= 0, np.arange(len(a["left"]))
-    # A leaf has itself for a child, and all numbers pass: who is there stays, and all trees take as many steps.
-    left, feature = np.where(inner, a["left"], nodes).astype(np.int64), np.where(inner, a["feature"], 0).astype(np.int64)
-    thresholds = _to_float32(np.where(inner, a["thresholds"], np.inf))
-    rows = graph.op("Gather", graph.op("Shape", x), np.array([0]))
-    place = graph.op("Expand", a["roots"].astype(np.int64)[None], graph.op("Concat", rows, np.array([len(a["roots"])]), axis=0))
-    for _ in range(measure_depth(a["left"])):
-        value = graph.op("GatherElements", x, graph.op("Gather", feature, place), axis=1)
-        threshold = graph.op("Gather", thresholds, place)
+def _add_forest(graph: Graph, step: Step, x: str) -> str:
+    arrays, labels, axis_1 = step.arrays, step.options["labels"], graph.add_constant(np.array([1]))
+    is_inner, nodes = arrays["left"] >= 0, np.arange(len(arrays["left"]))
+    # ONNX has no loop that ends early. So a leaf is its own child, and all rows take as many steps as the deepest tree has.
+    left = np.where(is_inner, arrays["left"], nodes).astype(np.int64)
+    feature = np.where(is_inner, arrays["feature"], 0).astype(np.int64)
+    thresholds = _to_float32(np.where(is_inner, arrays["thresholds"], np.inf))
+    n_rows = graph.op("Gather", graph.op("Shape", x), np.array([0]))
+    shape = graph.op("Concat", n_rows, np.array([len(arrays["roots"])]), axis=0)
+    node = graph.op("Expand", arrays["roots"].astype(np.int64)[None], shape)
+    for _ in range(measure_depth(arrays["left"])):
+        value = graph.op("GatherElements", x, graph.op("Gather", feature, node), axis=1)
+        threshold = graph.op("Gather", thresholds, node)
         passes = graph.op("LessOrEqual", value, threshold)
-        if a["equal"].any():
-            smaller = graph.op("Greater", 0.5, graph.op("Gather", _to_float32(a["equal"]), place))
-            passes = graph.op("And", passes, graph.op("Or", graph.op("Equal", value, threshold), smaller))
-        place = graph.op("Add", graph.op("Gather", left, place), graph.op("Where", passes, np.array(0), np.array(1)))
-    place, votes = graph.op("Gather", a["feature"].astype(np.int64), place), a["votes"] / a["votes"].sum()  # of leaves
+        if arrays["equal"].any():
+            is_less_test = graph.op("Greater", 0.5, graph.op("Gather", _to_float32(arrays["equal"]), node))
+            passes = graph.op("And", passes, graph.op("Or", graph.op("Equal", value, threshold), is_less_test))
+        node = graph.op("Add", graph.op("Gather", left, node), graph.op("Where", passes, np.array(0), np.array(1)))
+    leaf, votes = graph.op("Gather", arrays["feature"].astype(np.int64), node), arrays["votes"] / arrays["votes"].sum()
     if not labels:
-        return graph.op("MatMul", graph.op("Gather", _to_float32(a["means"]), place), _to_float32(votes[:, None]))
-    counts = a["counts"] / np.maximum(a["counts"].sum(axis=1, keepdims=True), 1)
+        return graph.op("MatMul", graph.op("Gather", _to_float32(arrays["means"]), leaf), _to_float32(votes[:, None]))
+    counts = arrays["counts"] / np.maximum(arrays["counts"].sum(axis=1, keepdims=True), 1)
     sums = []
-    for j in range(2):
-        shares = graph.op("Mul", graph.op("Gather", _to_float32(counts[:, j]), place), _to_float32(votes[None]))
-        targets = graph.op("Gather", a["targets"][:, j].astype(np.int64), place)
-        chosen = _one_hot(graph, graph.op("Unsqueeze", targets, flat), labels)  # [rows, labels, trees]
-        voted = graph.op("Mul", chosen, graph.op("Unsqueeze", shares, flat))
-        sums.append(graph.op("ReduceSum", voted, np.array([2]), keepdims=0))
+    for j in range(2):  # the two labels of a leaf
+        shares = graph.op("Mul", graph.op("Gather", _to_float32(counts[:, j]), leaf), _to_float32(votes[None]))
+        targets = graph.op("Gather", arrays["targets"][:, j].astype(np.int64), leaf)
+        is_label = _add_one_hot(graph, graph.op("Unsqueeze", targets, axis_1), labels)  # [rows, labels, trees]
+        label_shares = graph.op("Mul", is_label, graph.op("Unsqueeze", shares, axis_1))
+        sums.append(graph.op("ReduceSum", label_shares, np.array([2]), keepdims=0))
     return graph.op("Add", *sums)
 
 
-def _fourier_nodes(graph: Graph, step: Step, x: str) -> str:
+def _add_fourier(graph: Graph, step: Step, x: str) -> str:
     angles = graph.op("MatMul", x, _to_float32(step.options["factor"] * dequantise_vectors(step).T))
     return graph.op("Concat", graph.op("Cos", angles), graph.op("Sin", angles), axis=1)
 
 
-def _linear_nodes(graph: Graph, step: Step, x: str) -> str:
+def _add_linear(graph: Graph, step: Step, x: str) -> str:
     return graph.op("Add", graph.op("MatMul", x, _to_float32(step.arrays["weights"].T)), _to_float32(step.arrays["biases"]))
 
 
-def _of_pairs(classes: int) -> np.ndarray:
-    """The matrix that sums the numbers of pairs for their second class and against their first."""
+def _make_pair_matrix(classes: int) -> np.ndarray:
+    """Return the matrix [pairs, classes] that adds the number of a pair to its second class and subtracts it from its first."""
     first, second = np.triu_indices(classes, 1)
     matrix = np.zeros((len(first), classes), np.float32)
     matrix[np.arange(len(first)), first], matrix[np.arange(len(first)), second] = -1.0, 1.0
     return matrix
 
 
-def _counting_nodes(graph: Graph, step: Step, x: str, compare: str) -> str:
+def _add_pair_votes(graph: Graph, step: Step, x: str, comparison: str) -> str:
+    """Add the number of votes of each class; a pair votes for its second class if its number passes the comparison with 0."""
     classes = step.options["classes"]
-    sides = graph.op("Where", graph.op(compare, x, 0.0), 0.5, -0.5)
-    return graph.op("Add", graph.op("MatMul", sides, _of_pairs(classes)), 0.5 * (classes - 1))
+    votes = graph.op("Where", graph.op(comparison, x, 0.0), 0.5, -0.5)
+    return graph.op("Add", graph.op("MatMul", votes, _make_pair_matrix(classes)), 0.5 * (classes - 1))
 
 
-def _pair_scores(graph: Graph, step: Step, x: str) -> str:
-    sums = graph.op("MatMul", x, _of_pairs(step.options["classes"]))
-    size = graph.op("Add", graph.op("Mul", graph.op("Abs", sums), 3.0), 3.0)
-    return graph.op("Add", _counting_nodes(graph, step, x, "Greater"), graph.op("Div", sums, size))
+def _add_pair_scores(graph: Graph, step: Step, x: str) -> str:
+    sums = graph.op("MatMul", x, _make_pair_matrix(step.options["classes"]))
+    divisors = graph.op("Add", graph.op("Mul", graph.op("Abs", sums), 3.0), 3.0)
+    return graph.op("Add", _add_pair_votes(graph, step, x, "Greater"), graph.op("Div", sums, divisors))
 
 
 # Ensembles ---------------------------------------------------------------------------------------------------------------------
 
 
-def _expert_nodes(graph: Graph, step: Step, x: str) -> str:
+def _add_experts(graph: Graph, step: Step, x: str) -> str:
     votes, outputs = step.arrays["votes"], step.options["outputs"]
     votes = votes / votes.sum()
     if step.options["task"] == "regression":
-        return _number_nodes(graph, step, x, votes)
-    said = graph.op("Transpose", graph.op("Reshape", x, np.array([-1, len(votes), outputs])), perm=[0, 2, 1])
+        return _add_regression_experts(graph, step, x, votes)
+    predictions = graph.op("Transpose", graph.op("Reshape", x, np.array([-1, len(votes), outputs])), perm=[0, 2, 1])
     if outputs == 1:
-        sides = graph.op("Where", graph.op("Greater", said, TIE_TOLERANCE), 1.0, -1.0)
+        winners = graph.op("Where", graph.op("Greater", predictions, TIE_TOLERANCE), 1.0, -1.0)
     else:
-        sides = _one_hot(graph, _first_alike(graph, said, TIE_TOLERANCE), outputs)
-    voted = graph.op("MatMul", sides, _to_float32(votes[:, None]))
-    bounded = _clip_to(graph, graph.op("Concat", voted, said, axis=2), MAX_EXPERT_LOG_ODDS)
+        winners = _add_one_hot(graph, _find_first_largest(graph, predictions, TIE_TOLERANCE), outputs)
+    voted = graph.op("MatMul", winners, _to_float32(votes[:, None]))
+    clipped = _clip(graph, graph.op("Concat", voted, predictions, axis=2), MAX_EXPERT_LOG_ODDS)
     weights, shares = step.arrays["weights"], step.arrays["shares"]
-    mean = shares @ weights / shares.sum()  # stacks are linear
-    stacked = graph.op("MatMul", bounded, _to_float32(mean[1:, None]))
+    mean_weights = shares @ weights / shares.sum()  # stacking models are linear, so their mean is one, too
+    stacked = graph.op("MatMul", clipped, _to_float32(mean_weights[1:, None]))
     if outputs == 1:
-        stacked = graph.op("Add", stacked, mean[0])
-    best = graph.op("Gather", said, np.array([step.options["best"]]), axis=2)
-    sources = [graph.op("Squeeze", each, np.array([2])) for each in (stacked, voted, best)]
-    followed, alike = sources[step.options["follows"]], TIE_TOLERANCE if step.options["follows"] else 0.0
+        stacked = graph.op("Add", stacked, mean_weights[0])
+    best = graph.op("Gather", predictions, np.array([step.options["best"]]), axis=2)
+    sources = [graph.op("Squeeze", source, np.array([2])) for source in (stacked, voted, best)]
+    followed, tolerance = sources[step.options["follows"]], TIE_TOLERANCE if step.options["follows"] else 0.0
     if outputs == 1:
-        return _log_odds(graph, step, sources[0], graph.op("Greater", followed, alike))
-    chosen = _one_hot(graph, _first_alike(graph, followed, alike), outputs)
-    ahead = graph.op("Add", graph.op("ReduceMax", sources[0], np.array([1]), keepdims=1), _LEAD)
-    return graph.op("Where", graph.op("Greater", chosen, 0.5), ahead, sources[0])
+        return _add_log_odds(graph, step, sources[0], graph.op("Greater", followed, tolerance))
+    is_winner = _add_one_hot(graph, _find_first_largest(graph, followed, tolerance), outputs)
+    lead = graph.op("Add", graph.op("ReduceMax", sources[0], np.array([1]), keepdims=1), _WINNER_LEAD)
+    return graph.op("Where", graph.op("Greater", is_winner, 0.5), lead, sources[0])
 
 
-def _first_alike(graph: Graph, values: str, alike: float) -> str:
-    """The first place along axis 1 whose number is the largest, or less by at most ``alike``."""
-    bound = graph.op("Sub", graph.op("ReduceMax", values, np.array([1]), keepdims=1), alike)
+def _find_first_largest(graph: Graph, values: str, tolerance: float) -> str:
+    """Add the first index along axis 1 whose number is the largest, or smaller by at most ``tolerance``."""
+    bound = graph.op("Sub", graph.op("ReduceMax", values, np.array([1]), keepdims=1), tolerance)
     return graph.op("ArgMax", graph.op("Where", graph.op("GreaterOrEqual", values, bound), 1.0, 0.0), axis=1, keepdims=1)
 
 
-def _one_hot(graph: Graph, numbers: str, outputs: int) -> str:
-    """1 where a number [rows, 1, ...] is that of the output, along axis 1, else 0."""
-    shape = graph.op("Shape", numbers)
+def _add_one_hot(graph: Graph, indices: str, outputs: int) -> str:
+    """Add the one-hot encoding of indices [rows, 1, ...] along axis 1, float32 [rows, outputs, ...]."""
+    shape = graph.op("Shape", indices)
     ranks = graph.op("Reshape", np.arange(outputs), np.array([1, outputs]))
-    # [1, outputs] stands beside [rows, 1], and [1, outputs, 1] beside [rows, 1, experts].
-    dimensions = graph.op("Sub", graph.op("Size", shape), np.array(2))
-    ones = graph.op("Expand", np.array([1]), graph.op("Reshape", dimensions, np.array([1])))
+    # Broadcasting compares [rows, 1] with [1, outputs], and [rows, 1, experts] with [1, outputs, 1].
+    extra_dimensions = graph.op("Sub", graph.op("Size", shape), np.array(2))
+    ones = graph.op("Expand", np.array([1]), graph.op("Reshape", extra_dimensions, np.array([1])))
     ranks = graph.op("Reshape", ranks, graph.op("Concat", np.array([1, outputs]), ones, axis=0))
-    return graph.op("Where", graph.op("Equal", numbers, ranks), 1.0, 0.0)
+    return graph.op("Where", graph.op("Equal", indices, ranks), 1.0, 0.0)
 
 
-def _log_odds(graph: Graph, step: Step, stacked: str, positive: str) -> str:
+def _add_log_odds(graph: Graph, step: Step, stacked: str, is_positive: str) -> str:
+    """Add the log odds of an ensemble with two labels, which agree with the predicted label (``is_positive``)."""
     prior, share = step.options["prior"], step.options["share"]
-    agree = graph.op("Equal", positive, graph.op("Greater", stacked, 0.0))
-    odds = _clip_to(graph, stacked, 30.0)
-    sides = []
-    for f, of in ((odds, share), (graph.op("Neg", odds), 1.0 - share)):  # each by itself: 1 - p would lose a small one
+    agree = graph.op("Equal", is_positive, graph.op("Greater", stacked, 0.0))
+    log_odds = _clip(graph, stacked, 30.0)
+    probabilities = []
+    # Compute the probability of each label separately: 1 - p would lose the digits of a small one.
+    for f, frequency in ((log_odds, share), (graph.op("Neg", log_odds), 1.0 - share)):
         p = graph.op("Where", agree, graph.op("Sigmoid", f), 0.5)
-        sides.append(graph.op("Add", graph.op("Mul", p, 1.0 - prior), prior * of))
-    f = graph.op("Log", graph.op("Div", *sides))
-    least = graph.constant(float(np.log(_ABOVE_HALF / (1.0 - _ABOVE_HALF))))
-    return graph.op("Where", positive, graph.op("Max", f, least), graph.op("Min", f, 0.0))
+        probabilities.append(graph.op("Add", graph.op("Mul", p, 1.0 - prior), prior * frequency))
+    f = graph.op("Log", graph.op("Div", *probabilities))
+    min_positive = graph.add_constant(float(np.log(_ABOVE_HALF / (1.0 - _ABOVE_HALF))))
+    return graph.op("Where", is_positive, graph.op("Max", f, min_positive), graph.op("Min", f, 0.0))
 
 
-def _number_nodes(graph: Graph, step: Step, x: str, votes: np.ndarray) -> str:
+def _add_regression_experts(graph: Graph, step: Step, x: str, votes: np.ndarray) -> str:
     corrects, n = step.arrays["corrects"], len(votes)
     if (corrects >= 0).any():
-        # Those that are corrected come first, and correct nothing themselves: one product adds what is bounded.
+        # Corrected experts correct no others themselves, so that one product adds all of their clipped predictions.
         add = np.zeros((n, n), np.float32)
         add[corrects[corrects >= 0], np.flatnonzero(corrects >= 0)] = 1.0
         if (corrects[corrects[corrects >= 0]] >= 0).any():
-            raise ExportError("experts that correct experts that correct others have no form in ONNX")
-        x = graph.op("Add", x, graph.op("MatMul", _clip_to(graph, x, MAX_EXPERT_TARGET), add))
-    x = _clip_to(graph, x, MAX_EXPERT_TARGET)
+            raise ExportError("experts that correct experts that correct others are not supported in ONNX")
+        x = graph.op("Add", x, graph.op("MatMul", _clip(graph, x, MAX_EXPERT_TARGET), add))
+    x = _clip(graph, x, MAX_EXPERT_TARGET)
     voted = graph.op("MatMul", x, _to_float32(votes[:, None]))
     follows = step.options["follows"]
     if follows == 1:
@@ -344,96 +359,100 @@ def _number_nodes(graph: Graph, step: Step, x: str, votes: np.ndarray) -> str:
         return graph.op("Gather", x, np.array([step.options["best"]]), axis=1)
     weights, shares = step.arrays["weights"], step.arrays["shares"]
     stacked = graph.op("MatMul", graph.op("Concat", voted, x, axis=1), _to_float32(weights[:, 1:].T))
-    stacked = _clip_to(graph, graph.op("Add", stacked, _to_float32(weights[:, 0])), MAX_EXPERT_TARGET)
+    stacked = _clip(graph, graph.op("Add", stacked, _to_float32(weights[:, 0])), MAX_EXPERT_TARGET)
     return graph.op("MatMul", stacked, _to_float32(shares[:, None] / shares.sum()))
 
 
-_STEPS: Mapping[str, Callable[[Graph, Step, str], str]] = {
-    "impute": _fill_nodes,
-    "scale": _scale_nodes,
+_STEP_FUNCTIONS: Mapping[str, Callable[[Graph, Step, str], str]] = {
+    "impute": _add_impute,
+    "scale": _add_scale,
     "select": lambda graph, step, x: graph.op("Gather", x, step.arrays["columns"].astype(np.int64), axis=1),
-    "clip": lambda graph, step, x: _clip_to(graph, x, step.options["bound"]),
-    "hinges": _bend_nodes,
-    "kernel": _kernel_nodes,
-    "fourier": _fourier_nodes,
-    "neighbours": _neighbour_nodes,
-    "forest": _forest_nodes,
+    "clip": lambda graph, step, x: _clip(graph, x, step.options["bound"]),
+    "hinges": _add_hinges,
+    "kernel": _add_kernel,
+    "fourier": _add_fourier,
+    "neighbours": _add_neighbours,
+    "forest": _add_forest,
     "log": lambda graph, step, x: graph.op("Log", graph.op("Max", x, step.options["least"])),
-    "linear": _linear_nodes,
+    "linear": _add_linear,
     "concat": lambda _graph, _step, x: x,
-    "votes": lambda graph, step, x: _counting_nodes(graph, step, x, "GreaterOrEqual"),
-    "pair_scores": _pair_scores,
-    "experts": _expert_nodes,
+    "votes": lambda graph, step, x: _add_pair_votes(graph, step, x, "GreaterOrEqual"),
+    "pair_scores": _add_pair_scores,
+    "experts": _add_experts,
 }
 
 
 # Answers ------------------------------------------------------------------------------------------------------------------
 
 
-def _answer_nodes(graph: Graph, program: Program, values: list[str]) -> None:
+def _add_answer(graph: Graph, program: Program, values: list[str]) -> None:
+    """Add the outputs of a program, from the names of its values."""
     answer = program.answer
     decision, choice = values[answer.decision], values[answer.choice]
-    several = len(answer.labels) > 2
+    has_many_labels = len(answer.labels) > 2
     if answer.kind == "number":
-        graph.output("variable", decision, 1)
+        graph.add_output("variable", decision, 1)
         return
-    values_of = decision if several else graph.op("Squeeze", decision, np.array([1]))
+    decision_output = decision if has_many_labels else graph.op("Squeeze", decision, np.array([1]))
     if answer.kind == "class":
-        _class_nodes(graph, program, decision, choice)
+        _add_class_outputs(graph, program, decision, choice)
     else:
-        graph.output("score", _score_nodes(graph, values_of, answer.center, answer.size))
-    graph.output("decision", values_of, program.widths[answer.decision] if several else None)
+        graph.add_output("score", _add_anomaly_score(graph, decision_output, answer.center, answer.size))
+    graph.add_output("decision", decision_output, program.widths[answer.decision] if has_many_labels else None)
 
 
-def _class_nodes(graph: Graph, program: Program, decision: str, choice: str) -> None:
-    answer, several = program.answer, len(program.answer.labels) > 2
-    p = None if answer.calibration is None else _probability_nodes(graph, answer.calibration, decision, several)
+def _add_class_outputs(graph: Graph, program: Program, decision: str, choice: str) -> None:
+    """Add the outputs ``label`` and, if the program has them, ``probabilities``."""
+    answer, has_many_labels = program.answer, len(program.answer.labels) > 2
+    p = None if answer.calibration is None else _add_probabilities(graph, answer.calibration, decision, has_many_labels)
     if answer.costs is not None:
-        number = graph.op("ArgMax", graph.op("Mul", p, _to_float32(np.array(answer.costs))), axis=1, keepdims=0)
-    elif several:
-        number = graph.op("ArgMax", choice, axis=1, keepdims=0)
+        index = graph.op("ArgMax", graph.op("Mul", p, _to_float32(np.array(answer.costs))), axis=1, keepdims=0)
+    elif has_many_labels:
+        index = graph.op("ArgMax", choice, axis=1, keepdims=0)
     else:
-        compare = "GreaterOrEqual" if answer.at_zero else "Greater"
-        number = graph.op("Cast", graph.op(compare, graph.op("Squeeze", choice, np.array([1])), 0.0), to=7)
+        comparison = "GreaterOrEqual" if answer.at_zero else "Greater"
+        index = graph.op("Cast", graph.op(comparison, graph.op("Squeeze", choice, np.array([1])), 0.0), to=7)
     if len(answer.labels) == 1:
-        number = graph.op("Mul", number, np.array(0))
-    graph.label(answer.labels, number)
+        index = graph.op("Mul", index, np.array(0))
+    graph.add_label_output(answer.labels, index)
     if p is None:
         if len(answer.labels) > 1:
             return
         p = graph.op("Add", graph.op("Mul", decision, 0.0), 1.0)
-    graph.output("probabilities", p, len(answer.labels))
+    graph.add_output("probabilities", p, len(answer.labels))
 
 
-def _score_nodes(graph: Graph, f: str, center: float, size: float) -> str:
+def _add_anomaly_score(graph: Graph, f: str, center: float, size: float) -> str:
     if size == 0.0:
         return graph.op("Mul", f, 0.0)
     z = graph.op("Div", graph.op("Sub", f, center), size)
-    z = _clip_to(graph, z, 1e15)  # whose square float32 has
-    size_of = graph.op("Sqrt", graph.op("Add", graph.op("Mul", z, z), 2.0))
-    return graph.op("Sub", 0.5, graph.op("Mul", graph.op("Div", z, size_of), 0.5))
+    z = _clip(graph, z, 1e15)  # so that float32 can hold the square
+    length = graph.op("Sqrt", graph.op("Add", graph.op("Mul", z, z), 2.0))
+    return graph.op("Sub", 0.5, graph.op("Mul", graph.op("Div", z, length), 0.5))
 
 
-def _probability_nodes(graph: Graph, odds: MarginCalibration | LogOddsCalibration, f: str, several: bool) -> str:
-    margin, prior = isinstance(odds, MarginCalibration), odds.prior
-    f = graph.op("Mul", f, odds.factor if isinstance(odds, MarginCalibration) else 1.0)
-    if several:
+def _add_probabilities(graph: Graph, calibration: MarginCalibration | LogOddsCalibration, f: str, has_many_labels: bool) -> str:
+    """Add the probabilities of a calibration from decision values f, float32 [rows, labels]."""
+    prior = calibration.prior
+    f = graph.op("Mul", f, calibration.factor if isinstance(calibration, MarginCalibration) else 1.0)
+    if has_many_labels:
         p = graph.op("Softmax", f, axis=1)
-        if isinstance(odds, MarginCalibration):
-            count = graph.op("Cast", graph.op("Gather", graph.op("Shape", f), np.array(1)), to=1)
-            return graph.op("Add", graph.op("Mul", p, 1.0 - prior), graph.op("Div", prior, count))
-        p = graph.op("Add", graph.op("Mul", p, 1.0 - prior), _to_float32(prior * np.array(odds.shares)))
-        return _with_a_lead(graph, p, _one_hot(graph, graph.op("ArgMax", f, axis=1, keepdims=1), len(odds.shares)))
-    f = _clip_to(graph, f, 30.0)
+        if isinstance(calibration, MarginCalibration):
+            n_labels = graph.op("Cast", graph.op("Gather", graph.op("Shape", f), np.array(1)), to=1)
+            return graph.op("Add", graph.op("Mul", p, 1.0 - prior), graph.op("Div", prior, n_labels))
+        p = graph.op("Add", graph.op("Mul", p, 1.0 - prior), _to_float32(prior * np.array(calibration.shares)))
+        winner = graph.op("ArgMax", f, axis=1, keepdims=1)
+        return _lift_winner(graph, p, _add_one_hot(graph, winner, len(calibration.shares)))
+    f = _clip(graph, f, 30.0)
     p = graph.op("Sigmoid", graph.op("Concat", graph.op("Neg", f), f, axis=1))
-    if not margin:
+    if isinstance(calibration, LogOddsCalibration):
         return p
     return graph.op("Add", graph.op("Mul", p, 1.0 - prior), 0.5 * prior)
 
 
-def _with_a_lead(graph: Graph, p: str, chosen: str) -> str:
-    """Probabilities with that of the label that is chosen, 1 in ``chosen``, above the others: frequencies may have lifted one."""
-    others = graph.op("ReduceMax", graph.op("Sub", p, chosen), np.array([1]), keepdims=1)
-    own = graph.op("ReduceSum", graph.op("Mul", p, chosen), np.array([1]), keepdims=1)
-    missing = graph.op("Max", graph.op("Sub", graph.op("Mul", others, 1.0 + _LEAD), own), 0.0)
-    return graph.op("Div", graph.op("Add", p, graph.op("Mul", chosen, missing)), graph.op("Add", missing, 1.0))
+def _lift_winner(graph: Graph, p: str, is_winner: str) -> str:
+    """Lift the probability of the predicted label (1 in ``is_winner``) above the others, which the mixing may have lifted."""
+    rivals = graph.op("ReduceMax", graph.op("Sub", p, is_winner), np.array([1]), keepdims=1)
+    own = graph.op("ReduceSum", graph.op("Mul", p, is_winner), np.array([1]), keepdims=1)
+    missing = graph.op("Max", graph.op("Sub", graph.op("Mul", rivals, 1.0 + _WINNER_LEAD), own), 0.0)
+    return graph.op("Div", graph.op("Add", p, graph.op("Mul", is_winner, missing)), graph.op("Add", missing, 1.0))

@@ -59,7 +59,7 @@ CASES += [(name, {"inputs": "double"}) for name in FORESTS]
 def test_every_model_answers_alike(name, how, tmp_path):
     given = program(name)
     if any(step.op == "trees" for step in given.steps):
-        refused("no form in ONNX: model.to_budget", write_onnx, given, tmp_path / "model.onnx", error=edge.ExportError)
+        refused("not supported in ONNX: model.to_budget", write_onnx, given, tmp_path / "model.onnx", error=edge.ExportError)
         return
     check(given, tmp_path, **how)
 
