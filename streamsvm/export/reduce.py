@@ -14,7 +14,7 @@ from streamsvm.edge.operations import compute_kernel_values
 from streamsvm.edge.predictor import Predictor
 from streamsvm.edge.program import ExportError, Program, run_program
 from streamsvm.edge.step import Step, dequantise_vectors
-from streamsvm.export.c.text import names_bytes
+from streamsvm.export.c.text import count_category_bytes
 from streamsvm.export.c.writer import count_table_bytes
 from streamsvm.export.quantise import quantise_program, round_vectors
 
@@ -158,7 +158,7 @@ def _reduce_vectors(
     if low == 0:
         nbytes = count_table_bytes(round_vectors(_truncate_vectors(program, min(largest, 1), largest), bits))
         problem = "with one vector" if largest else "without a support vector"
-        names = f" ({n_bytes:,} of them for names)" if (n_bytes := names_bytes(program)) else ""
+        names = f" ({n_bytes:,} of them for names)" if (n_bytes := count_category_bytes(program)) else ""
         raise ExportError(f"{problem} its tables have {nbytes:,} bytes{names}, more than max_bytes={max_bytes:,}: allow as many")
     program = _sample_neighbours(program, low, largest, rng)
     return _fit_fewer_vectors(program, low, largest, rows, bits, passes, rng)

@@ -75,7 +75,7 @@ def test_tables_and_a_file_are_written(parity, monkeypatch, tmp_path, capsys):
     parity.main()
     printed = capsys.readouterr().out
     assert "RBP, 2 labels" in printed
-    assert "HierarchicalSVR: a step 'trees' has no form in C" in printed
+    assert "HierarchicalSVR: a step 'trees' is not supported in C" in printed
     assert [model["model"] for model in json.loads(out.read_text())["models"]] == ["RBP", "HierarchicalSVR"]
 
 

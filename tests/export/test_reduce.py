@@ -13,7 +13,7 @@ from refused import refused
 from streamsvm import BSCAClassifier, BSGDClassifier, BSGDRegressor, SVMClassifier, SVMRegressor, edge
 from streamsvm.edge.program import ExportError
 from streamsvm.export.c import write_c
-from streamsvm.export.c.text import names_bytes
+from streamsvm.export.c.text import count_category_bytes
 from streamsvm.export.c.writer import count_table_bytes
 from streamsvm.export.convert import make_program
 from streamsvm.export.formats import export
@@ -29,9 +29,9 @@ def rows_of(given, n=2000):
 def test_every_model_fits_or_says_why_not(name, bits, tmp_path):
     given = program(name)
     if any(step.op == "trees" for step in given.steps):
-        refused("a step 'trees' has no form in C", reduce_program, given, 100, error=edge.ExportError)
+        refused("a step 'trees' is not supported in C", reduce_program, given, 100, error=edge.ExportError)
         return
-    names = names_bytes(given)  # which stay
+    names = count_category_bytes(given)  # which stay
     most = names + (count_table_bytes(given) - names) * (2 if bits == 32 else 1) // 3
     fixed = any(step.op == "fourier" or step.options.get("kind") == "sigmoid" for step in given.steps)
     vectors = [len(step.arrays["vectors"]) for step in given.steps if step.op in ("kernel", "neighbours")]

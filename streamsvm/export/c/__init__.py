@@ -1,6 +1,6 @@
-"""Programs as C99: one header and one source that need no library.
+"""Programs as C99: one header and one source, which need no library.
 
-The only memory that they use is constants and the stack.
+They use constants and the stack only, and no other memory.
 """
 
 from streamsvm.export.c.writer import write_c

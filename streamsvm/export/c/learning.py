@@ -1,4 +1,4 @@
-"""Learners in C99, which is C++11, too, that go on learning on a device, and their state on its way back."""
+"""Exports learners as C that continues learning on a device, and restores the state that comes back from it."""
 
 from __future__ import annotations
 
@@ -13,16 +13,16 @@ import numpy as np
 from streamsvm.core.steps.rescale import MAX_SCALED_VALUE
 from streamsvm.edge.program import Column, ExportError
 from streamsvm.export.c.text import (
-    CHECKED,
-    c_comment,
-    c_string,
-    checked_prefix,
-    header_text,
-    number,
-    read_c,
+    FLAG_CHECKS,
+    check_prefix,
+    declare_row_type,
+    escape_comment,
+    format_float,
+    make_header,
+    quote_c_string,
+    read_c_file,
     read_sections,
-    row_type,
-    write_pair,
+    write_c_files,
 )
 from streamsvm.export.convert import describe_order, find_column_order
 from streamsvm.export.learners import list_labels
@@ -31,30 +31,30 @@ from streamsvm.learners.bsgd import CAPPED, CONSTANT, FLOOR, BSGDClassifier
 
 Learner = BSGDClassifier | BSCAClassifier
 
-_PARTS = read_sections("learner_steps.c")
-_LONGEST = 0.999e18  # of a row: longer ones no learner of Python takes
+_SECTIONS = read_sections("learner_steps.c")
+_MAX_ROW_LENGTH = 0.999e18  # learners do not accept rows with a larger norm
 
 
 class LearningFiles(NamedTuple):
-    """The files that `write_learning_c` has written, and the bytes that they need."""
+    """The files that `write_learning_c` has written, and the memory that they need."""
 
     header: Path
     source: Path
     state_bytes: int
-    """Bytes that ``NAME_learn_state`` gives."""
+    """Bytes of the state that ``NAME_learn_state`` returns."""
     ram_bytes: int
-    """Bytes of all variables: the state, a second state for one that is restored, and what a row is compared with."""
+    """Bytes of all variables: the state, a second one for `NAME_learn_restore`, and buffers."""
 
 
 def write_learning_c(model: Learner, folder: str | Path, name: str = "model") -> LearningFiles:
     """Write a learner as C that continues learning on a device, in a fixed amount of memory.
 
-    ``NAME_learn(x, label)`` learns a row; its label is the first or the second of ``NAME_learn_labels``. ``NAME_learn_predict``
-    and ``NAME_learn_decision`` predict. ``NAME_learn_state`` gives ``NAME_LEARN_BYTES`` bytes, which ``NAME_learn_restore`` on
-    the device and `restore_state` in Python check and take back. The steps are those of the learner itself: the same merges, and
-    the same vectors apart from rounding. Rows are scaled by the scale in use, which stays as it is on the device. With
-    ``scaling=None``, numbers are bounded by 1e18 over the root of the number of features, because no learner accepts longer
-    rows. The files are C99 and later, and C++11 and later. A double must have 64 bits: avr-gcc has shorter ones.
+    ``NAME_learn(x, label)`` learns a row; ``label`` is 0 or 1, an index of ``NAME_learn_labels``. ``NAME_learn_predict`` and
+    ``NAME_learn_decision`` predict. ``NAME_learn_state`` returns ``NAME_LEARN_BYTES`` bytes. ``NAME_learn_restore`` on the device
+    and `restore_state` in Python check them and continue from them. The device computes the same steps as the learner: the same
+    merges, and the same vectors up to rounding. Rows are scaled by the scale in use, which does not change on the device. With
+    ``scaling=None``, numbers are clipped to 1e18 over the square root of the number of features, because learners do not accept
+    longer rows. The files are C99 and later, and C++11 and later. A double must have 64 bits, which excludes avr-gcc's.
 
     Parameters
     ----------
@@ -63,12 +63,12 @@ def write_learning_c(model: Learner, folder: str | Path, name: str = "model") ->
     folder
         Path of an existing folder. The files in it are ``NAME_learn.h`` and ``NAME_learn.c``.
     name
-        Name of the files, and the beginning of all symbols: a C identifier.
+        Name of the files, and prefix of all symbols: a C identifier.
 
     Raises
     ------
     ExportError
-        The model is of another kind, or a file cannot be written.
+        The model is not supported, or a file cannot be written.
 
     Examples
     --------
@@ -76,101 +76,104 @@ def write_learning_c(model: Learner, folder: str | Path, name: str = "model") ->
     >>> model = BSGDClassifier(budget=10)
     >>> for value in range(10):
     ...     model.learn_one({"a": value}, value > 4)
-    >>> written = write_learning_c(model, tempfile.mkdtemp())
-    >>> written.header.name, written.state_bytes
+    >>> files = write_learning_c(model, tempfile.mkdtemp())
+    >>> files.header.name, files.state_bytes
     ('model_learn.h', 456)
     """
-    name, folder = checked_prefix(name), Path(folder)
-    _check_learns(model)
-    state = _state_of(model)
-    source = read_c("learner.c")
-    location, spread = _scale_arrays(model)
+    name, folder = check_prefix(name), Path(folder)
+    _check_supported(model)
+    state = _make_state(model)
+    source = read_c_file("learner.c")
+    location, spread = _get_scale(model)
     first = location.astype(np.float32)
-    filled = {
-        "@HEAD": f" * {_head_text(model)} See the header.",
-        "@CHECKED": CHECKED,
+    values = {
+        "@HEAD": f" * {_make_title(model)} See the header.",
+        "@CHECKED": FLAG_CHECKS,
         "@NAME": name,
         "@FEATURES": str(len(model.feature_names)),
         "@BUDGET": str(model.budget),
-        "@STATE": _initial_state(state),
-        "@LOCATION": _number_list(first),
-        "@REST": _number_list(location - first),
-        "@FACTOR": _number_list(np.divide(1.0, spread, out=np.zeros(len(spread)), where=spread > 0.0)),
-        "@BOUND": number(_LONGEST / math.sqrt(len(model.feature_names)) if model.scaling is None else float(MAX_SCALED_VALUE)),
+        "@STATE": _format_initial_state(state),
+        "@LOCATION": _format_numbers(first),
+        "@REST": _format_numbers(location - first),
+        "@FACTOR": _format_numbers(np.divide(1.0, spread, out=np.zeros(len(spread)), where=spread > 0.0)),
+        "@BOUND": format_float(
+            _MAX_ROW_LENGTH / math.sqrt(len(model.feature_names)) if model.scaling is None else float(MAX_SCALED_VALUE)
+        ),
         "@GAMMA": repr(model.effective_gamma),
         "@HORIZON_OR_ONE": repr(float(model.averaging or 1)),
         "@HORIZON": repr(float(model.averaging)),
-        "@STEP": _step_text(model),
-        "@LABELS": ", ".join(c_string(label) for label in list_labels(model)),
-        "@MADE_FOR": str(_made_for(model)),
-        **(_CHART_TEXTS if _forgets(model) else dict.fromkeys(_CHART_TEXTS, "")),
+        "@STEP": _make_step_functions(model),
+        "@LABELS": ", ".join(quote_c_string(label) for label in list_labels(model)),
+        "@MADE_FOR": str(_compute_model_checksum(model)),
+        **(_DRIFT_TEXTS if _watches_drift(model) else dict.fromkeys(_DRIFT_TEXTS, "")),
         "@GAP": "gap, " if "gap" in (state.dtype.names or ()) else "",
     }
-    for mark, text in filled.items():
-        source = source.replace(mark, text)
+    for placeholder, text in values.items():
+        source = source.replace(placeholder, text)
     ram = 2 * state.nbytes + 4 * (len(model.feature_names) + 2 * (model.budget + 1))
-    paths = write_pair(folder, f"{name}_learn", name, _header_text(model, state.nbytes, ram), source)
+    paths = write_c_files(folder, f"{name}_learn", name, _make_header_text(model, state.nbytes, ram), source)
     return LearningFiles(*paths, state.nbytes, ram)
 
 
 def serialise_state(model: Learner) -> bytes:
-    """Return the state of a model as ``NAME_learn_restore`` takes it.
+    """Return the state of a model as bytes for ``NAME_learn_restore``.
 
-    It brings to the device what the model has learned since its C code was written.
+    It updates the device with all that the model has learned since its C code was written.
 
     Raises
     ------
     ExportError
-        The model has no such C code, as in `write_learning_c`.
+        The model is not supported, as in `write_learning_c`.
     """
-    _check_learns(model)
-    data = bytearray(_state_of(model).tobytes())
+    _check_supported(model)
+    data = bytearray(_make_state(model).tobytes())
     data[-4:] = zlib.crc32(data[:-4]).to_bytes(4, "little")
     return bytes(data)
 
 
 def restore_state(model: Learner, data: bytes) -> Learner:
-    """Return a model that continues from the state of a device, as ``NAME_learn_state`` gives it.
+    """Return a copy of a model that continues from the state of a device.
 
     Parameters
     ----------
     model
-        The model that `write_learning_c` has written; it stays as it is.
+        The model that `write_learning_c` has written; it is not changed.
     data
-        The bytes of the state. The device must be little-endian.
+        The bytes that ``NAME_learn_state`` has returned. The device must be little-endian.
 
     Raises
     ------
     ExportError
-        The bytes are not a state of this model's device, or they are corrupt.
+        The bytes are not a state of this model, or they are corrupt.
     """
-    _check_learns(model)
-    dtype = _row_dtype(model)
+    _check_supported(model)
+    dtype = _make_state_dtype(model)
     if len(data) != dtype.itemsize:
-        raise ExportError(f"a state of {len(data):,} bytes is none of this model, whose states have {dtype.itemsize:,}")
+        raise ExportError(f"a state of {len(data):,} bytes is not one of this model, whose states have {dtype.itemsize:,}")
     state = np.frombuffer(data, dtype, 1)[0]
     if state["sum"] != zlib.crc32(data[:-4]):
-        raise ExportError("the state is corrupt: its sum is wrong")
-    if state["made_for"] != _made_for(model):
+        raise ExportError("the state is corrupt: its checksum is wrong")
+    if state["made_for"] != _compute_model_checksum(model):
         raise ExportError("the state is of a model with other features, scale or parameters")
     n, used = int(state["n"]), len(model.feature_names)
     if n > model.budget:
         raise ExportError(f"the state is corrupt: it has {n:,} support vectors, more than the budget")
-    taken = copy.deepcopy(model)
+    restored = copy.deepcopy(model)
     try:
         with np.errstate(over="ignore", invalid="ignore"):
-            _fill_state(taken, state, n, used)
-        return copy.deepcopy(taken)  # through the checks of a model that comes from a file
+            _fill_state(restored, state, n, used)
+        return copy.deepcopy(restored)  # copying runs the checks for models from files
     except (ValueError, OverflowError) as error:
         raise ExportError(f"the state is corrupt: {error}") from None
 
 
 def _fill_state(model: Learner, state: Any, n: int, used: int) -> None:
+    """Write a device's state with n support vectors into a model with ``used`` features."""
     v, c = model._store.views, model._common
     h = v.header[0]
     for array in (v.vectors, v.coefficients, v.weights, v.stamps, v.norms):
         array[:] = 0
-    v.vectors[_feature_places(model), :n] = state["vectors"][:n].T
+    v.vectors[_find_feature_order(model), :n] = state["vectors"][:n].T
     v.coefficients[0, :n], v.coefficients[1, :n] = state["coefficients"][:n], state["averages"][:n]
     v.weights[:n], v.stamps[:n] = state["weights"][:n], state["stamps"][:n]
     v.norms[:n] = np.square(v.vectors[:used, :n].astype(np.float64)).sum(axis=0)
@@ -180,97 +183,103 @@ def _fill_state(model: Learner, state: Any, n: int, used: int) -> None:
     for name in ("scale", "average_v", "average_u", "error", "size", "slope", "curvature", "t", "random"):
         c[name] = state[name]
     c["n_merges"] = state["merges"]
-    for name in _CHART if _forgets(model) else ():
+    for name in _DRIFT_FIELDS if _watches_drift(model) else ():
         model._rule_record[name] = state[name]
     v.cache[0]["valid"] = 0
 
 
-def _check_learns(model: Any) -> None:
-    """Raise an ExportError where a model has no form that learns in C."""
-    kind = type(model).__name__
-    if not issubclass(type(model), Learner):  # isinstance is true of pipelines with one at their end
-        raise ExportError(f"a {kind} has no form in C that learns: a BSGDClassifier or BSCAClassifier has")
-    reasons = {
+def _check_supported(model: Any) -> None:
+    """Raise ExportError if a model cannot be exported as C that learns."""
+    name = type(model).__name__
+    if not issubclass(type(model), Learner):  # isinstance is also true for pipelines that end with one
+        raise ExportError(f"a {name} cannot learn in C: a BSGDClassifier or BSCAClassifier can")
+    problems = {
         "it has not learned two labels yet": len(model.labels) != 2,
         "it has not learned a feature yet": not model.feature_names,
-        f"kernel={model.kernel!r}: the Gaussian one has": model.kernel != "rbf",
-        "its budget is not kept by Merge('lookup-wd')": str(model.maintenance) not in ("None", "Merge(search='lookup-wd')"),
-        "class_weight is not counted on a device: None is needed": model.class_weight is not None,
-        "gamma='scale' is still being found: learn 500 rows, or give a number": 0 <= int(model._common[0]["gamma_rows"]) < 500,
+        f"kernel={model.kernel!r}, and 'rbf' is needed": model.kernel != "rbf",
+        "maintenance must be Merge('lookup-wd')": str(model.maintenance) not in ("None", "Merge(search='lookup-wd')"),
+        "class_weight is not supported on a device: None is needed": model.class_weight is not None,
+        "gamma='scale' is not determined yet: learn 500 rows, or pass a number": 0 <= int(model._common[0]["gamma_rows"]) < 500,
         "replay needs a window of rows: replay=0 is needed": getattr(model, "replay", 0) != 0,
     }
-    if found := [reason for reason, holds in reasons.items() if holds]:
-        raise ExportError(f"this {kind} has no form in C that learns: {found[0]}")
+    if reasons := [problem for problem, applies in problems.items() if applies]:
+        raise ExportError(f"this {name} cannot learn in C: {reasons[0]}")
 
 
-#: The state of a learner that forgets where its stream drifts.
-_CHART = "drifts", "forgotten"
+#: Fields of the state of a learner that watches for concept drift.
+_DRIFT_FIELDS = "drifts", "forgotten"
 
 
-def _forgets(model: Learner) -> bool:
+def _watches_drift(model: Learner) -> bool:
+    """Return whether a learner forgets old rows when it detects concept drift."""
     return isinstance(model, BSCAClassifier) and bool(model._rule_record[0]["one_pass"])
 
 
-def _row_dtype(model: Learner) -> np.dtype[Any]:
+def _make_state_dtype(model: Learner) -> np.dtype[Any]:
+    """Return the record dtype of a state, with the memory layout of the C struct."""
     slots, features = model.budget + 1, len(model.feature_names)
     fields: list[Any] = [("coefficients", "<f8", slots), ("averages", "<f8", slots), ("bias", "<f8", 2)]
     fields += [(name, "<f8") for name in ("scale", "average_v", "average_u")]
     fields += [(name, "<f8", 2) for name in ("error", "size", "slope", "curvature")]
-    forgets = _forgets(model)
-    fields += [("drifts", "<f8", 3)] * forgets
-    fields += [(name, "<u8") for name in ("t", "random", "merges", *["forgotten"] * forgets)]
+    has_drift = _watches_drift(model)
+    fields += [("drifts", "<f8", 3)] * has_drift
+    fields += [(name, "<u8") for name in ("t", "random", "merges", *["forgotten"] * has_drift)]
     fields += [("vectors", "<f4", (slots, features)), ("weights", "<f4", slots), ("stamps", "<u4", slots)]
     fields += [(name, "<u4") for name in ("next_stamp", "n", "made_for")]
     size = np.dtype(fields).itemsize
-    if size % 8 == 0:  # the sum stands last, and a struct of C fills its size up to 8 bytes
+    if size % 8 == 0:  # the checksum must be at the very end, and C pads a struct to a multiple of 8 bytes
         fields.append(("gap", "<u4"))
     return np.dtype([*fields, ("sum", "<u4")])
 
 
-def _state_of(model: Learner) -> Any:
-    state = np.zeros(1, _row_dtype(model))
+def _make_state(model: Learner) -> Any:
+    """Return the state of a model as a record array [1], without its checksum."""
+    state = np.zeros(1, _make_state_dtype(model))
     v, c, n = model._store.views, model._common[0], model.n_support
-    one = state[0]
-    one["coefficients"][:n], one["averages"][:n] = v.coefficients[0, :n], v.coefficients[1, :n]
-    one["bias"] = v.biases[:2]
+    record = state[0]
+    record["coefficients"][:n], record["averages"][:n] = v.coefficients[0, :n], v.coefficients[1, :n]
+    record["bias"] = v.biases[:2]
     for name in ("scale", "average_v", "average_u", "error", "size", "slope", "curvature", "t", "random"):
-        one[name] = c[name]
-    for name in _CHART if _forgets(model) else ():
-        one[name] = model._rule_record[0][name]
-    one["merges"], one["vectors"][:n] = c["n_merges"], v.vectors[_feature_places(model), :n].T
-    one["weights"][:n], one["stamps"][:n] = v.weights[:n], v.stamps[:n]
-    one["next_stamp"], one["n"], one["made_for"] = v.header[0]["next_stamp"], n, _made_for(model)
+        record[name] = c[name]
+    for name in _DRIFT_FIELDS if _watches_drift(model) else ():
+        record[name] = model._rule_record[0][name]
+    record["merges"], record["vectors"][:n] = c["n_merges"], v.vectors[_find_feature_order(model), :n].T
+    record["weights"][:n], record["stamps"][:n] = v.weights[:n], v.stamps[:n]
+    record["next_stamp"], record["n"], record["made_for"] = v.header[0]["next_stamp"], n, _compute_model_checksum(model)
     return state
 
 
-def _feature_places(model: Learner) -> np.ndarray:
-    """Return the places of the features in the order in which the device takes them."""
+def _find_feature_order(model: Learner) -> np.ndarray:
+    """Return the indices of the features in the input order of the device."""
     names: list[Any] = model.feature_names
     return find_column_order([Column(name, name) for name in names], model._features.order)
 
 
-def _feature_names(model: Learner) -> list[Any]:
-    return [model.feature_names[place] for place in _feature_places(model)]
+def _list_feature_names(model: Learner) -> list[Any]:
+    return [model.feature_names[index] for index in _find_feature_order(model)]
 
 
-def _scale_arrays(model: Learner) -> tuple[np.ndarray, np.ndarray]:
+def _get_scale(model: Learner) -> tuple[np.ndarray, np.ndarray]:
+    """Return location and spread of the features in the input order of the device; 0 and 1 without scaling."""
     scale = model.scale_in_use
-    n, places = len(model.feature_names), _feature_places(model)
-    return (np.zeros(n), np.ones(n)) if scale is None else (scale.location[places], scale.spread[places])
+    n, order = len(model.feature_names), _find_feature_order(model)
+    return (np.zeros(n), np.ones(n)) if scale is None else (scale.location[order], scale.spread[order])
 
 
-def _made_for(model: Learner) -> int:
-    """Return a sum of all that a state does not say, but must fit."""
-    parts = [repr(_feature_names(model)), repr(list_labels(model)), repr(model.effective_gamma), str(_step_text(model))]
-    return zlib.crc32("|".join([*parts, *(array.tobytes().hex() for array in _scale_arrays(model))]).encode())
+def _compute_model_checksum(model: Learner) -> int:
+    """Return a checksum of the parts of a model that are not in a state, but must be equal to restore it."""
+    parts = [repr(_list_feature_names(model)), repr(list_labels(model)), repr(model.effective_gamma)]
+    parts += [_make_step_functions(model), *(array.tobytes().hex() for array in _get_scale(model))]
+    return zlib.crc32("|".join(parts).encode())
 
 
-def _initial_state(state: Any) -> str:
+def _format_initial_state(state: Any) -> str:
+    """Return a state as the initializer of a C struct."""
     parts = []
     for name in state.dtype.names:
         array = np.atleast_1d(state[name][0])
         if array.dtype.kind == "f":
-            values = [repr(float(value)) if array.dtype.itemsize == 8 else number(float(value)) for value in array.ravel()]
+            values = [repr(float(value)) if array.dtype.itemsize == 8 else format_float(float(value)) for value in array.ravel()]
         else:
             values = [f"{int(value)}u" for value in array.ravel()]
         text = ", ".join(values)
@@ -280,18 +289,19 @@ def _initial_state(state: Any) -> str:
     return "{\n    " + ",\n    ".join(parts) + "\n}"
 
 
-def _number_list(array: np.ndarray) -> str:
-    return ", ".join(number(float(value)) for value in array)
+def _format_numbers(array: np.ndarray) -> str:
+    return ", ".join(format_float(float(value)) for value in array)
 
 
-def _step_text(model: Learner) -> str:
+def _make_step_functions(model: Learner) -> str:
+    """Return the C functions of a learning step, with the hyperparameters of the model as numbers."""
     own = model._rule_record[0]
     if isinstance(model, BSCAClassifier):
-        names = {"C": own["C"], "RELAXATION": own["relaxation"], "TOL": own["tol"], "REPROCESS": own["reprocess"]}
-        text = _PARTS["ascent"].replace("$LIMIT", _PARTS["one_pass_limit"] if own["one_pass"] else "    return $C;")
-        text = text.replace("$FORGET\n", _PARTS["forget"] + "\n\n" if own["one_pass"] else "")
-        text = text.replace("$WATCH\n", _PARTS["watch"] + "\n" if own["one_pass"] else "")
-        for name, value in names.items():
+        numbers = {"C": own["C"], "RELAXATION": own["relaxation"], "TOL": own["tol"], "REPROCESS": own["reprocess"]}
+        text = _SECTIONS["ascent"].replace("$LIMIT", _SECTIONS["one_pass_limit"] if own["one_pass"] else "    return $C;")
+        text = text.replace("$FORGET\n", _SECTIONS["forget"] + "\n\n" if own["one_pass"] else "")
+        text = text.replace("$WATCH\n", _SECTIONS["watch"] + "\n" if own["one_pass"] else "")
+        for name, value in numbers.items():
             text = text.replace(f"${name}", repr(value.item()))
         return text
     schedule = int(own["schedule"])
@@ -299,7 +309,7 @@ def _step_text(model: Learner) -> str:
     shrink = "    if (shrink > 0.0) s.bias[0] *= shrink;\n" if own["fit_intercept"] else ""
     bias = "    s.bias[0] += size;\n" if own["fit_intercept"] else ""
     text = (
-        _PARTS["descent"]
+        _SECTIONS["descent"]
         .replace("    eta = $SCHEDULE;\n", "" if eta == "eta" else f"    eta = {eta};\n")
         .replace("$SHRINK\n", shrink)
         .replace("$BIAS\n", bias)
@@ -307,30 +317,31 @@ def _step_text(model: Learner) -> str:
     return text.replace("$L2", repr(float(own["l2"]))).replace("$ETA0", repr(float(own["eta0"])))
 
 
-#: What the marks of the chart in learner.c stand for.
-_CHART_TEXTS = {
+#: Texts for the placeholders of drift detection in learner.c.
+_DRIFT_TEXTS = {
     "@DRIFTS": ", drifts[3]",
     "@FORGOTTEN": ", forgotten",
     "@CHART": " + 3",
-    "@CHECK_CHART": _PARTS["check_chart"] + "\n",
+    "@CHECK_CHART": _SECTIONS["check_chart"] + "\n",
 }
 
 
-def _head_text(model: Learner) -> str:
+def _make_title(model: Learner) -> str:
     return f"{type(model).__name__} that keeps learning, after {model.n_learned:,} rows."
 
 
-def _header_text(model: Learner, nbytes: int, ram: int) -> str:
+def _make_header_text(model: Learner, nbytes: int, ram: int) -> str:
+    """Return the text of the header, for a state of ``nbytes`` and variables of ``ram`` bytes."""
     order = describe_order("natural" if model._features.order is None else "table")
     head = [
-        _head_text(model),
+        _make_title(model),
         f"Variables: {ram:,} bytes. A call needs at most 1,024 bytes of stack compiled with -Os, -O2 or -O3.",
         "",
         f"x holds these numbers in {order}, as they are; what is not finite is missing.",
-        *(f"  x[{place}]  {c_comment(name)}" for place, name in enumerate(_feature_names(model))),
+        *(f"  x[{index}]  {escape_comment(name)}" for index, name in enumerate(_list_feature_names(model))),
     ]
-    defined = [f"#define @UP_LEARN_FEATURES {len(model.feature_names)}", f"#define @UP_LEARN_BYTES {nbytes}"]
-    lines = row_type(_feature_names(model), "@_learn_row", "@UP_LEARN_FEATURES")
+    definitions = [f"#define @UP_LEARN_FEATURES {len(model.feature_names)}", f"#define @UP_LEARN_BYTES {nbytes}"]
+    lines = declare_row_type(_list_feature_names(model), "@_learn_row", "@UP_LEARN_FEATURES")
     lines += ["extern const char *const @_learn_labels[2];", ""]
     lines += ["/* Learn a row of label 0 or 1; 0 for another label, with which nothing is learned, else 1. */"]
     lines += ["int @_learn(const float *x, int label);", "", "/* The number of the label. */"]
@@ -342,4 +353,4 @@ def _header_text(model: Learner, nbytes: int, ram: int) -> str:
         "/* Take such bytes back; 0, and nothing has changed, where they are corrupt. */",
     ]
     lines += ["int @_learn_restore(const unsigned char *bytes, unsigned n);", ""]
-    return header_text("@UP_LEARN_H", head, defined, lines)
+    return make_header("@UP_LEARN_H", head, definitions, lines)

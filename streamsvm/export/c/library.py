@@ -1,7 +1,7 @@
-"""Functions in C for sums over vectors, and which of the fixed functions in ``runtime.c`` a model needs.
+"""C functions for sums over vectors, and the choice of the functions of ``runtime.c`` that a model needs.
 
-Vectors lie in groups of 16, feature by feature, so that the innermost loop has a fixed length and no sum is reordered:
-compilers make SIMD code of it where there is any.
+Vectors are stored in groups of 16, feature by feature. So the innermost loop has a fixed length, and compilers turn it into SIMD
+code without reordering a sum.
 """
 
 from __future__ import annotations
@@ -14,110 +14,111 @@ import numpy as np
 
 from streamsvm.edge.program import Program
 from streamsvm.edge.step import dequantise_vectors
-from streamsvm.export.c.text import RUNTIME, TEMPLATES, CSource, fill_marks, number
+from streamsvm.export.c.text import RUNTIME, TEMPLATES, CSource, fill_template, format_float
 
-#: Vectors of a group.
+#: Vectors in a group.
 LANES = 16
 
 
-def sums_function(kind: str, number: str) -> tuple[str, str]:
-    """Return the name and the text of the function that sums over features: ``"squares"``, ``"products"`` or ``"ways"``.
+def make_sum_function(kind: str, c_type: str) -> tuple[str, str]:
+    """Return the name and the text of a C function that sums over features: ``"squares"``, ``"products"`` or ``"ways"``.
 
-    ``number`` is the type of the vectors. For squares of whole numbers x is given in their units, whose squares it takes. Ways
-    are sizes of differences up to ``reach``, times relevance; for those from whole numbers it takes the units.
+    ``c_type`` is the type of the vectors. ``squares`` are squared differences; for integer vectors, x must be in their units, and
+    the squares of the units are an argument. ``ways`` are absolute differences up to a maximum, times feature weights, for
+    nearest neighbours; for integer vectors, the units are an argument.
     """
-    name = f"{kind}_{number.removesuffix('_t')}"
-    section = kind if kind == "products" else f"{kind}_{'float' if number == 'float' else 'whole'}"
-    return name, TEMPLATES[section].replace("@NAME", name).replace("@T ", f"{number} ")
+    name = f"{kind}_{c_type.removesuffix('_t')}"
+    section = kind if kind == "products" else f"{kind}_{'float' if c_type == 'float' else 'whole'}"
+    return name, TEMPLATES[section].replace("@NAME", name).replace("@T ", f"{c_type} ")
 
 
-def in_groups(vectors: np.ndarray) -> np.ndarray:
-    """Return vectors [m, features] as the functions of `sums_function` read them: floats, or whole numbers as they are."""
-    groups = [vectors[begin : begin + LANES].T.ravel() for begin in range(0, len(vectors), LANES)]
-    laid = np.concatenate(groups) if groups else np.zeros(0, vectors.dtype)
-    return laid.astype(np.float32) if laid.dtype.kind == "f" else laid
+def group_vectors(vectors: np.ndarray) -> np.ndarray:
+    """Return vectors [m, features] in the memory layout of `make_sum_function`, flat: float32, or integers as they are."""
+    groups = [vectors[start : start + LANES].T.ravel() for start in range(0, len(vectors), LANES)]
+    grouped = np.concatenate(groups) if groups else np.zeros(0, vectors.dtype)
+    return grouped.astype(np.float32) if grouped.dtype.kind == "f" else grouped
 
 
-def functions_for(used: Iterable[str]) -> list[str]:
-    """Return the fixed functions of these names, and those that they need, in an order in which a compiler reads them."""
+def collect_functions(used: Iterable[str]) -> list[str]:
+    """Return the texts of functions of ``runtime.c`` and of those that they call, in the order of definition."""
     needed = set(used)
-    for name, others in _NEEDS.items():
+    for name, called in _DEPENDENCIES.items():
         if name in needed:
-            needed.update(others)
+            needed.update(called)
     return [text for name, text in RUNTIME.items() if name in needed]
 
 
-_NEEDS = {"tanh": ("tanh_of", "fade"), "exp": ("fade",)}
+_DEPENDENCIES = {"tanh": ("tanh_of", "fade"), "exp": ("fade",)}
 
 
-# A Gaussian kernel with vectors of 8 bits: |x - s|^2 is |x|^2 + |s|^2 - 2 x s, and x s a sum of products of whole numbers, once x
-# is turned into such: a multiplication is an instruction or two for a feature, also where a processor has no floating-point unit.
-# |s|^2 is a whole number of 16 bits, and the coefficients make up for its rounding. Vectors lie in groups of four.
-_GROUP = 4  # of vectors: as many sums fit into the registers of a small processor
-_UNROLLED = 12  # outputs that have a variable each
-_BITS = math.log2(math.e)
-#: Of gamma |s|^2 log2(e), up to which float has the differences of such numbers to 1e-4.
-_LONGEST = 400.0
-_ZERO = 128.0  # kernel values of 2 to the minus so much are 0
+# A Gaussian kernel with 8-bit vectors. |x - s|^2 = |x|^2 + |s|^2 - 2 x s, and x s is a sum of integer products after x is
+# quantised: one or two instructions per feature, also on processors without a floating-point unit. |s|^2 is a 16-bit integer; the
+# coefficients make up for its rounding. Vectors are stored in groups of four.
+_GROUP = 4  # vectors in a group: their sums fit into the registers of a small processor
+_MAX_UNROLLED_OUTPUTS = 12  # up to here, each output is a local variable
+_LOG2_E = math.log2(math.e)
+#: Largest gamma |s|^2 log2(e) for which float has the differences of such exponents to 1e-4.
+_MAX_NORM_EXPONENT = 400.0
+_ZERO_EXPONENT = 128.0  # kernel values below 2^-128 are 0
 
 
-def takes_eight_bits(program: Program, i: int) -> bool:
-    """Return whether a kernel whose values one ``linear`` step sums is written by `eight_bits`."""
+def can_use_eight_bits(program: Program, i: int) -> bool:
+    """Return whether `write_eight_bit_kernel` supports step i, a kernel that only one ``linear`` step reads."""
     step = program.steps[i]
     if step.options["kind"] != "rbf" or step.arrays["vectors"].dtype != np.int8 or "center" not in step.arrays:
         return False
-    return bool(_norm_exponents(program, i).max(initial=0.0) <= _LONGEST)
+    return bool(_compute_norm_exponents(program, i).max(initial=0.0) <= _MAX_NORM_EXPONENT)
 
 
-def _norm_exponents(program: Program, i: int) -> np.ndarray:
-    """Return the exponents of vectors by themselves, from the middle, to the base 2: gamma |s|^2 log2(e), float64 [m]."""
+def _compute_norm_exponents(program: Program, i: int) -> np.ndarray:
+    """Return gamma |s|^2 log2(e) of the vectors s of step i, relative to their center, float64 [m]."""
     step = program.steps[i]
-    return np.square(dequantise_vectors(step) - step.arrays["center"]).sum(axis=1) * (step.options["gamma"] * _BITS)
+    return np.square(dequantise_vectors(step) - step.arrays["center"]).sum(axis=1) * (step.options["gamma"] * _LOG2_E)
 
 
-def eight_bits(source: CSource, program: Program, i: int, x: str, out: str) -> None:
-    """Write a Gaussian kernel of vectors of 8 bits, and the ``linear`` step behind it: a function of their own."""
+def write_eight_bit_kernel(source: CSource, program: Program, i: int, x: str, out: str) -> None:
+    """Write a Gaussian kernel with 8-bit vectors (step i) and the ``linear`` step after it as one function."""
     step, reader = program.steps[i], program.steps[i + 1]
-    vectors, gamma, norms = step.arrays["vectors"], step.options["gamma"], _norm_exponents(program, i)
+    vectors, gamma, exponents = step.arrays["vectors"], step.options["gamma"], _compute_norm_exponents(program, i)
     (m, features), outputs = vectors.shape, len(reader.arrays["biases"])
     groups = -(-m // _GROUP)
-    unit = max(norms.max(initial=0.0) / (2**15 - 1), 1e-30)
-    whole = np.rint(norms / unit).astype(np.int16)
-    filled = np.zeros((groups * _GROUP, features), np.int8)
-    filled[:m] = vectors
-    laid = filled.reshape(groups, _GROUP, features).transpose(0, 2, 1).ravel()
+    exponent_unit = max(exponents.max(initial=0.0) / (2**15 - 1), 1e-30)
+    norms = np.rint(exponents / exponent_unit).astype(np.int16)
+    padded = np.zeros((groups * _GROUP, features), np.int8)
+    padded[:m] = vectors
+    grouped = padded.reshape(groups, _GROUP, features).transpose(0, 2, 1).ravel()
     weights = np.zeros((groups * _GROUP, outputs))
-    weights[:m] = reader.arrays["weights"].T * np.exp2(whole * unit - norms)[:, None]
-    unrolled = outputs <= _UNROLLED
-    if not unrolled:
+    weights[:m] = reader.arrays["weights"].T * np.exp2(norms * exponent_unit - exponents)[:, None]
+    is_unrolled = outputs <= _MAX_UNROLLED_OUTPUTS
+    if not is_unrolled:
         weights = weights.reshape(groups, _GROUP, outputs).transpose(0, 2, 1)
-    longest = math.sqrt(norms.max(initial=0.0)) + math.sqrt(_ZERO)
-    biases = source.keep(f"biases{i + 1}", reader.arrays["biases"])
-    names: dict[str, Any] = {
+    max_length = math.sqrt(exponents.max(initial=0.0)) + math.sqrt(_ZERO_EXPONENT)  # all kernel values of longer rows are 0
+    biases = source.add_table(f"biases{i + 1}", reader.arrays["biases"])
+    values: dict[str, Any] = {
         "i": i,
-        "vectors": source.keep(f"vectors{i}", laid, f"in groups of {_GROUP}, feature by feature"),
-        "norms": source.keep(f"norms{i}", np.pad(whole, (0, groups * _GROUP - m))),
-        "weights": source.keep(f"weights{i + 1}", weights.ravel()),
-        "middle": source.keep(f"middle{i}", step.arrays["center"]),
-        "unit": source.keep(f"unit{i}", np.where(vectors.any(axis=0), step.arrays["scale"], 0.0)),
+        "vectors": source.add_table(f"vectors{i}", grouped, f"in groups of {_GROUP}, feature by feature"),
+        "norms": source.add_table(f"norms{i}", np.pad(norms, (0, groups * _GROUP - m))),
+        "weights": source.add_table(f"weights{i + 1}", weights.ravel()),
+        "middle": source.add_table(f"middle{i}", step.arrays["center"]),
+        "unit": source.add_table(f"unit{i}", np.where(vectors.any(axis=0), step.arrays["scale"], 0.0)),
         "features": features,
         "groups": groups,
-        "limit": number(longest * longest / (gamma * _BITS) if gamma else 3e38),
-        "once": number(gamma * _BITS),
-        "twice": number(-2.0 * gamma * _BITS),
-        "norm": number(unit),
+        "limit": format_float(max_length * max_length / (gamma * _LOG2_E) if gamma else 3e38),
+        "once": format_float(gamma * _LOG2_E),
+        "twice": format_float(-2.0 * gamma * _LOG2_E),
+        "norm": format_float(exponent_unit),
     }
-    if unrolled:
-        each = range(outputs)
-        names |= {"declared": "".join(f", o{k} = {biases}[{k}]" for k in each), "k": "", "begin": "", "sum": ""}
-        names |= {"use": " ".join(f"o{k} += *weights++ * value;" for k in each)}
-        names |= {"end": " ".join(f"out[{k}] = o{k};" for k in each)}
+    if is_unrolled:
+        indices = range(outputs)
+        values |= {"declared": "".join(f", o{k} = {biases}[{k}]" for k in indices), "k": "", "begin": "", "sum": ""}
+        values |= {"use": " ".join(f"o{k} += *weights++ * value;" for k in indices)}
+        values |= {"end": " ".join(f"out[{k}] = o{k};" for k in indices)}
     else:
-        names |= {"declared": ", values[4]", "k": ", k", "use": "values[i] = value;", "end": ""}
-        names["begin"] = f"for (k = 0; k < {outputs}; k++) out[k] = {biases}[k];"
+        values |= {"declared": ", values[4]", "k": ", k", "use": "values[i] = value;", "end": ""}
+        values["begin"] = f"for (k = 0; k < {outputs}; k++) out[k] = {biases}[k];"
         sums = "(weights[0] * values[0] + weights[1] * values[1]) + (weights[2] * values[2] + weights[3] * values[3])"
-        names["sum"] = f"for (k = 0; k < {outputs}; k++, weights += 4) out[k] += {sums};"
+        values["sum"] = f"for (k = 0; k < {outputs}; k++, weights += 4) out[k] += {sums};"
     source.used |= {"away", "whole", "dots", "halved"}
-    source.functions[f"kernel{i}"] = fill_marks(TEMPLATES["eight_bit_kernel"], names)
-    source.takes(features + 2 * _GROUP + min(outputs, _UNROLLED))
+    source.functions[f"kernel{i}"] = fill_template(TEMPLATES["eight_bit_kernel"], values)
+    source.count_stack(features + 2 * _GROUP + min(outputs, _MAX_UNROLLED_OUTPUTS))
     source.body.append(f"@_kernel{i}({x}, {out});")

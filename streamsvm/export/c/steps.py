@@ -1,93 +1,51 @@
-"""Each step of a program as C, an ensemble's answer too: tables, and statements that compute its value."""
+"""Writes each step of a program as C: its constant tables, and the statements that compute its value."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
 from streamsvm.edge.ensembles import MAX_EXPERT_LOG_ODDS, MAX_EXPERT_TARGET, MIN_DISTANCE, ROUNDING_OFFSET, TIE_TOLERANCE
 from streamsvm.edge.program import ExportError, Program
 from streamsvm.edge.step import Step, dequantise_vectors
-from streamsvm.export.c.library import LANES, eight_bits, in_groups, sums_function, takes_eight_bits
-from streamsvm.export.c.text import LARGEST, TEMPLATES, CSource, fill_marks, number, type_of
+from streamsvm.export.c.library import LANES, can_use_eight_bits, group_vectors, make_sum_function, write_eight_bit_kernel
+from streamsvm.export.c.text import MAX_TABLE_FLOAT, TEMPLATES, CSource, fill_template, format_float, get_c_type
 
 
-def experts(source: CSource, program: Program, i: int, x: str, out: str) -> None:
-    """Write the step ``experts``, as `streamsvm.edge.operations` describes it."""
-    step = program.steps[i]
-    votes, outputs = step.arrays["votes"], step.options["outputs"]
-    place = source.keep(f"votes{i}", votes / votes.sum())
-    names: dict[str, Any] = {"x": x, "out": out, "votes": place, "n": len(votes), "k": outputs}
-    names |= {"best": step.options["best"], "follows": step.options["follows"], "alike": number(TIE_TOLERANCE)}
-    names["at"] = names["alike"] if step.options["follows"] else number(0.0)
-    weights, shares = step.arrays["weights"], step.arrays["shares"] / step.arrays["shares"].sum()
-    if step.options["task"] == "regression":
-        text = TEMPLATES["stacked_numbers"]
-        names |= {"weights": source.keep(f"stacks{i}", weights), "shares": source.keep(f"shares{i}", shares)}
-        names |= {"corrects": source.keep(f"corrects{i}", step.arrays["corrects"].astype(np.int32)), "stacks": len(weights)}
-        names |= {"said": number(MAX_EXPERT_TARGET), "width": weights.shape[1]}
-    else:
-        text = TEMPLATES["stacked_decision"] if outputs == 1 else TEMPLATES["stacked_decisions"]
-        names |= {
-            "weights": source.keep(f"stacks{i}", shares @ weights, "of both stacks, by their shares"),
-            "said": number(MAX_EXPERT_LOG_ODDS),
-        }
-        if outputs == 1:
-            source.used |= {"exp", "log"}
-            prior, share = step.options["prior"], step.options["share"]
-            names |= {"kept": number(1.0 - prior), "for": number(prior * share), "against": number(prior * (1.0 - share))}
-    source.takes(len(votes) if step.options["task"] == "regression" else 2 * outputs if outputs > 1 else 0)
-    source.body += fill_marks(text, names).split("\n")
+def write_step(source: CSource, program: Program, i: int) -> None:
+    """Write step i of a program. Value k of the program is the C array ``vk``.
 
-
-def forest(source: CSource, program: Program, i: int, x: str, out: str) -> None:
-    """Write the step ``forest``, as `streamsvm.edge.ensembles` describes it: a function of its own."""
-    step = program.steps[i]
-    floats = [name for name in ("thresholds", "means") if name in step.arrays]
-    arrays = {name: _smallest_integers(array) for name, array in step.arrays.items() if name not in {*floats, "votes"}}
-    arrays |= {name: step.arrays[name] for name in floats} | {"votes": step.arrays["votes"] / step.arrays["votes"].sum()}
-    names: dict[str, Any] = {"leaf": TEMPLATES["counted_leaf"] if step.options["labels"] else TEMPLATES["mean_leaf"]}
-    names |= {name: source.keep(f"{name}{i}", array) for name, array in arrays.items()}
-    names |= {"i": i, "trees": len(arrays["roots"]), "width": step.options["labels"] or 1}
-    source.functions[f"forest{i}"] = fill_marks(TEMPLATES["forest"], names)
-    source.body.append(f"@_forest{i}({x}, {out});")
-
-
-def _smallest_integers(array: np.ndarray) -> np.ndarray:
-    """Return whole numbers in the smallest signed type."""
-    return array.astype(np.result_type(np.int8, np.min_scalar_type(-int(array.max(initial=0)) - 1)))
-
-
-def add_step(source: CSource, program: Program, number_of: int) -> None:
-    """Write a step. Value i is the array ``vi``.
-
-    A ``linear`` step behind a ``kernel`` is one function with it, which needs no room for the kernel values.
+    A ``kernel`` and the ``linear`` step after it become one function, which does not store the kernel values. Raises ExportError
+    if the step is not supported in C.
     """
-    step, out = program.steps[number_of], number_of + (2 if is_fused(program, number_of) else 1)
-    if step.op not in _STEPS:
-        raise ExportError(f"a step {step.op!r} has no form in C: model.to_budget(500) makes a learner of a forest, which has")
-    _STEPS[step.op](source, program, number_of, f"v{step.inputs[0]}", f"v{out}")
+    step, out = program.steps[i], i + (2 if is_fused(program, i) else 1)
+    if step.op not in _STEP_WRITERS:
+        raise ExportError(f"a step {step.op!r} is not supported in C: model.to_budget(500) makes a learner, which is")
+    _STEP_WRITERS[step.op](source, program, i, f"v{step.inputs[0]}", f"v{out}")
 
 
-def is_fused(program: Program, number_of: int) -> bool:
-    """Whether a step is a ``kernel`` that one ``linear`` step alone reads, the next one."""
-    readers = [place for place, step in enumerate(program.steps) if number_of + 1 in step.inputs]
+def is_fused(program: Program, i: int) -> bool:
+    """Return whether step i is a ``kernel`` whose only reader is the next step, a ``linear`` one."""
+    readers = [number for number, step in enumerate(program.steps) if i + 1 in step.inputs]
     answer = program.answer
     return (
-        program.steps[number_of].op == "kernel"
-        and readers == [number_of + 1]
-        and program.steps[number_of + 1].op == "linear"
-        and number_of + 1 not in (answer.decision, answer.choice)
+        program.steps[i].op == "kernel"
+        and readers == [i + 1]
+        and program.steps[i + 1].op == "linear"
+        and i + 1 not in (answer.decision, answer.choice)
     )
 
 
-def _each_loop(n: int, statement: str) -> str:
+# Each function below writes step i, from the C array x to the array out.
+
+
+def _make_loop(n: int, statement: str) -> str:
     return f"for (j = 0; j < {n}; j++) {statement}"
 
 
-def _write_fill(source: CSource, program: Program, i: int, x: str, out: str) -> None:
+def _write_impute(source: CSource, program: Program, i: int, x: str, out: str) -> None:
     source.used.add("fill")
     source.body.append(f"@_fill({x}, {program.widths[i + 1]}, {out});")
 
@@ -97,122 +55,143 @@ def _write_scale(source: CSource, program: Program, i: int, x: str, out: str) ->
     source.used.add("scale")
     location, spread = step.arrays["location"], step.arrays["spread"]
     first = location.astype(np.float32)
-    names = [
-        source.keep(f"location{i}", first),
-        source.keep(f"rest{i}", location - first, "of the location, that float has not"),
-        source.keep(f"factor{i}", np.divide(1.0, spread, out=np.zeros(len(spread)), where=spread > 0.0), "1 / spread"),
+    tables = [
+        source.add_table(f"location{i}", first),
+        source.add_table(f"rest{i}", location - first, "of the location, that float has not"),
+        source.add_table(f"factor{i}", np.divide(1.0, spread, out=np.zeros(len(spread)), where=spread > 0.0), "1 / spread"),
     ]
-    bound = LARGEST if step.options["bound"] is None else step.options["bound"]
-    source.body.append(f"@_scale({x}, {', '.join(names)}, {number(bound)}, {n}, {out});")
+    bound = MAX_TABLE_FLOAT if step.options["bound"] is None else step.options["bound"]
+    source.body.append(f"@_scale({x}, {', '.join(tables)}, {format_float(bound)}, {n}, {out});")
 
 
 def _write_select(source: CSource, program: Program, i: int, x: str, out: str) -> None:
-    columns = source.keep(f"columns{i}", program.steps[i].arrays["columns"])
-    source.body.append(_each_loop(program.widths[i + 1], f"{out}[j] = {x}[{columns}[j]];"))
+    columns = source.add_table(f"columns{i}", program.steps[i].arrays["columns"])
+    source.body.append(_make_loop(program.widths[i + 1], f"{out}[j] = {x}[{columns}[j]];"))
 
 
 def _write_clip(source: CSource, program: Program, i: int, x: str, out: str) -> None:
-    bound = number(program.steps[i].options["bound"])
+    bound = format_float(program.steps[i].options["bound"])
     clipped = f"{x}[j] > {bound} ? {bound} : {x}[j] < -{bound} ? -{bound} : {x}[j]"
-    source.body.append(_each_loop(program.widths[i + 1], f"{out}[j] = {clipped};"))
+    source.body.append(_make_loop(program.widths[i + 1], f"{out}[j] = {clipped};"))
 
 
 def _write_log(source: CSource, program: Program, i: int, x: str, out: str) -> None:
     source.used.add("log")
-    least = number(program.steps[i].options["least"])
-    source.body.append(_each_loop(program.widths[i + 1], f"{out}[j] = @_log({x}[j] > {least} ? {x}[j] : {least});"))
+    least = format_float(program.steps[i].options["least"])
+    source.body.append(_make_loop(program.widths[i + 1], f"{out}[j] = @_log({x}[j] > {least} ? {x}[j] : {least});"))
 
 
 def _write_hinges(source: CSource, program: Program, i: int, x: str, out: str) -> None:
     source.used.add("hinges")
-    functions, knot = program.steps[i].options["functions"], number(program.steps[i].options["knot"])
+    functions, knot = program.steps[i].options["functions"], format_float(program.steps[i].options["knot"])
     source.body.append(f"@_hinges({x}, {program.widths[i + 1] // functions}, {functions}, {knot}, {out});")
 
 
-def _write_vectors(source: CSource, step: Step, i: int, kind: str) -> tuple[list[str], str]:
-    """Write a step's vectors; return statements that bring x to their units, and a call that sums over features of a group."""
+class _VectorSums(NamedTuple):
+    """C for the sums over features between x and a group of vectors."""
+
+    declarations: list[str]
+    conversions: list[str]
+    """Statements that convert x to the units of quantised vectors."""
+    call: str
+    """The call that writes the sums of the group from vector ``first`` on."""
+
+
+def _write_vectors(source: CSource, step: Step, i: int, kind: str) -> _VectorSums:
+    """Write the vectors of a step as a table, and return the C of the sums of this kind (see `make_sum_function`)."""
     vectors, features = step.arrays["vectors"], step.arrays["vectors"].shape[1]
-    laid = in_groups(vectors)
-    place = source.keep(f"vectors{i}", laid, f"in groups of {LANES}, feature by feature")
-    name, text = sums_function(kind, type_of(laid))
+    grouped = group_vectors(vectors)
+    table = source.add_table(f"vectors{i}", grouped, f"in groups of {LANES}, feature by feature")
+    name, text = make_sum_function(kind, get_c_type(grouped))
     source.functions.setdefault(name, text)
-    call = f"@_{name}(x, {place} + first * {features}, {features}, n, sums);"
+    call = f"@_{name}(x, {table} + first * {features}, {features}, n, sums);"
     if "scale" not in step.arrays:
-        return [], call
+        return _VectorSums([], [], call)
     unit = step.arrays["scale"]
-    given = [f"float scaled[{max(features, 1)}];"]
-    factor = source.keep(f"unit{i}", 1.0 / unit if kind == "squares" else unit, "1 / unit" if kind == "squares" else "unit")
-    away = f"(x[j] - {source.keep(f'middle{i}', step.arrays['center'])}[j])" if "center" in step.arrays else "x[j]"
-    given.append(_each_loop(features, f"scaled[j] = {away} * {factor}[j];"))
-    extra = f"{source.keep(f'squares{i}', unit * unit, 'unit squared')}, " if kind == "squares" else ""
-    return given, call.replace("(x, ", "(scaled, ").replace(f", {features}, n", f", {extra}{features}, n")
+    factor, comment = (1.0 / unit, "1 / unit") if kind == "squares" else (unit, "unit")
+    factors = source.add_table(f"unit{i}", factor, comment)
+    shifted = f"(x[j] - {source.add_table(f'middle{i}', step.arrays['center'])}[j])" if "center" in step.arrays else "x[j]"
+    squares = f"{source.add_table(f'squares{i}', unit * unit, 'unit squared')}, " if kind == "squares" else ""
+    return _VectorSums(
+        [f"float scaled[{max(features, 1)}];"],
+        [_make_loop(features, f"scaled[j] = {shifted} * {factors}[j];")],
+        call.replace("(x, ", "(scaled, ").replace(f", {features}, n", f", {squares}{features}, n"),
+    )
 
 
 def _write_kernel(source: CSource, program: Program, i: int, x: str, out: str) -> None:
-    if is_fused(program, i) and takes_eight_bits(program, i):
-        eight_bits(source, program, i, x, out)
+    if is_fused(program, i) and can_use_eight_bits(program, i):
+        write_eight_bit_kernel(source, program, i, x, out)
         return
     step, m = program.steps[i], program.widths[i + 1]
-    given, call = _write_vectors(source, step, i, "squares" if step.options["kind"] == "rbf" else "products")
+    vectors = _write_vectors(source, step, i, "squares" if step.options["kind"] == "rbf" else "products")
     if is_fused(program, i):
-        room, begin, use, end = _write_sums(source, program.steps[i + 1], i + 1)
+        reader = _write_reader(source, program.steps[i + 1], i + 1)
     else:
-        room, begin, use, end = [], [], ["for (i = 0; i < n; i++) out[first + i] = sums[i];"], []
-    declared = [line for line in given if line.startswith("float")]
-    counters = ["first", "i"] + (["k"] if begin else []) + (["j"] if given else [])
-    outputs = len(program.steps[i + 1].arrays["biases"]) if room else 0
-    source.takes(LANES * (1 + outputs) + (step.arrays["vectors"].shape[1] if given else 0))
+        reader = _Reader([], [], ["for (i = 0; i < n; i++) out[first + i] = sums[i];"], [])
+    counters = ["first", "i"] + (["k"] if reader.before else []) + (["j"] if vectors.conversions else [])
+    outputs = len(program.steps[i + 1].arrays["biases"]) if reader.declarations else 0
+    source.count_stack(LANES * (1 + outputs) + (step.arrays["vectors"].shape[1] if vectors.conversions else 0))
     lines = [
-        *declared,
-        *room,
+        *vectors.declarations,
+        *reader.declarations,
         f"float sums[{LANES}];",
         f"int {', '.join(counters)};",
-        *(line for line in given if line not in declared),
-        *begin,
+        *vectors.conversions,
+        *reader.before,
         f"for (first = 0; first < {m}; first += {LANES}) {{",
         f"    const int n = {m} - first < {LANES} ? {m} - first : {LANES};",
-        f"    {call}",
-        f"    for (i = 0; i < {LANES}; i++) sums[i] = {_value_expression(source, step)};",
-        *(f"    {line}" for line in use),
+        f"    {vectors.call}",
+        f"    for (i = 0; i < {LANES}; i++) sums[i] = {_make_kernel_expression(source, step)};",
+        *(f"    {line}" for line in reader.inside),
         "}",
-        *end,
+        *reader.after,
     ]
     head = f"static void @_kernel{i}(const float *@UP_RESTRICT x, float *@UP_RESTRICT out)"
     source.functions[f"kernel{i}"] = "\n".join([head, "{", *(f"    {line}" for line in lines), "}"])
     source.body.append(f"@_kernel{i}({x}, {out});")
 
 
-def _write_sums(source: CSource, step: Step, i: int) -> tuple[list[str], list[str], list[str], list[str]]:
-    """Write the sums of a ``linear`` step over kernel values: arrays, and statements before, in and behind the loop of groups."""
+class _Reader(NamedTuple):
+    """C that uses kernel values, group by group: declarations, and statements before, inside and after the loop over groups."""
+
+    declarations: list[str]
+    before: list[str]
+    inside: list[str]
+    after: list[str]
+
+
+def _write_reader(source: CSource, step: Step, i: int) -> _Reader:
+    """Write the tables of a ``linear`` step (step i), and return the C that sums up kernel values with its weights."""
     weights, (outputs, m) = step.arrays["weights"], step.arrays["weights"].shape
-    biases = source.keep(f"biases{i}", step.arrays["biases"])
-    if outputs > LANES:  # a loop over outputs is long enough; partial sums of all would take much of the stack
-        place = source.keep(f"weights{i}", weights.T.ravel(), "vector by vector")
-        begin = [f"for (k = 0; k < {outputs}; k++) out[k] = {biases}[k];"]
-        use = ["for (i = 0; i < n; i++)"]
-        use.append(f"    for (k = 0; k < {outputs}; k++) out[k] += {place}[(first + i) * {outputs} + k] * sums[i];")
-        return [], begin, use, []
-    padded = -(-m // LANES) * LANES
-    filled = np.zeros((outputs, padded))
-    filled[:, :m] = weights
-    place = source.keep(f"weights{i}", filled)
-    begin = [f"for (i = 0; i < {outputs * LANES}; i++) parts[i] = 0.0f;"]
-    use = [f"for (k = 0; k < {outputs}; k++)"]
-    use.append(f"    for (i = 0; i < {LANES}; i++) parts[k * {LANES} + i] += {place}[k * {padded} + first + i] * sums[i];")
-    end = [f"for (k = 0; k < {outputs}; k++) {{", f"    float sum = {biases}[k];"]
-    end += [f"    for (i = 0; i < {LANES}; i++) sum += parts[k * {LANES} + i];", "    out[k] = sum;", "}"]
-    return [f"float parts[{outputs * LANES}];"], begin, use, end
+    biases = source.add_table(f"biases{i}", step.arrays["biases"])
+    if outputs > LANES:  # the loop over outputs is long enough for SIMD, and partial sums would take much of the stack
+        table = source.add_table(f"weights{i}", weights.T.ravel(), "vector by vector")
+        before = [f"for (k = 0; k < {outputs}; k++) out[k] = {biases}[k];"]
+        inside = ["for (i = 0; i < n; i++)"]
+        inside.append(f"    for (k = 0; k < {outputs}; k++) out[k] += {table}[(first + i) * {outputs} + k] * sums[i];")
+        return _Reader([], before, inside, [])
+    padded_m = -(-m // LANES) * LANES
+    padded = np.zeros((outputs, padded_m))
+    padded[:, :m] = weights
+    table = source.add_table(f"weights{i}", padded)
+    before = [f"for (i = 0; i < {outputs * LANES}; i++) parts[i] = 0.0f;"]
+    inside = [f"for (k = 0; k < {outputs}; k++)"]
+    inside.append(f"    for (i = 0; i < {LANES}; i++) parts[k * {LANES} + i] += {table}[k * {padded_m} + first + i] * sums[i];")
+    after = [f"for (k = 0; k < {outputs}; k++) {{", f"    float sum = {biases}[k];"]
+    after += [f"    for (i = 0; i < {LANES}; i++) sum += parts[k * {LANES} + i];", "    out[k] = sum;", "}"]
+    return _Reader([f"float parts[{outputs * LANES}];"], before, inside, after)
 
 
-def _value_expression(source: CSource, step: Step) -> str:
-    """Return the expression of a kernel value from ``sums[i]``."""
+def _make_kernel_expression(source: CSource, step: Step) -> str:
+    """Return the C expression of a kernel value from ``sums[i]``, a squared distance or a product."""
     o = step.options
     if o["kind"] == "rbf":
         source.used.add("fade")
-        return f"@_fade({number(o['gamma'])} * sums[i])"
+        return f"@_fade({format_float(o['gamma'])} * sums[i])"
     if o["kind"] == "linear":
         return "sums[i]"
-    product = f"{number(o['gamma'])} * sums[i] + {number(o['coef0'])}"
+    product = f"{format_float(o['gamma'])} * sums[i] + {format_float(o['coef0'])}"
     if o["kind"] == "sigmoid":
         source.used.add("tanh")
         return f"@_tanh({product})"
@@ -222,28 +201,28 @@ def _value_expression(source: CSource, step: Step) -> str:
 
 def _write_fourier(source: CSource, program: Program, i: int, x: str, out: str) -> None:
     step, m = program.steps[i], program.widths[i + 1] // 2
-    angles = dequantise_vectors(step) * step.options["factor"]
-    place = source.keep(f"vectors{i}", angles, "times the factor")
+    frequencies = dequantise_vectors(step) * step.options["factor"]
+    table = source.add_table(f"vectors{i}", frequencies, "times the factor")
     source.used |= {"circle", "fourier"}
-    source.body.append(f"@_fourier({x}, {place}, {m}, {angles.shape[1]}, {out});")
+    source.body.append(f"@_fourier({x}, {table}, {m}, {frequencies.shape[1]}, {out});")
 
 
 def _write_linear(source: CSource, program: Program, i: int, x: str, out: str) -> None:
     if i and program.steps[i].inputs == (i,) and is_fused(program, i - 1):
-        return  # it is a part of the kernel before it
+        return  # `_write_kernel` has written it
     step = program.steps[i]
-    weights, biases = (source.keep(f"{name}{i}", step.arrays[name]) for name in ("weights", "biases"))
+    weights, biases = (source.add_table(f"{name}{i}", step.arrays[name]) for name in ("weights", "biases"))
     source.used.add("linear")
     source.body.append(
         f"@_linear({x}, {weights}, {biases}, {step.arrays['weights'].shape[1]}, {len(step.arrays['biases'])}, {out});"
     )
 
 
-def _write_join(source: CSource, program: Program, i: int, x: str, out: str) -> None:  # noqa: ARG001 - of several values
-    begin = 0
-    for part in program.steps[i].inputs:
-        source.body.append(_each_loop(program.widths[part], f"{out}[{begin} + j] = v{part}[j];"))
-        begin += program.widths[part]
+def _write_concat(source: CSource, program: Program, i: int, x: str, out: str) -> None:  # noqa: ARG001 - it has several inputs
+    start = 0
+    for value in program.steps[i].inputs:
+        source.body.append(_make_loop(program.widths[value], f"{out}[{start} + j] = v{value}[j];"))
+        start += program.widths[value]
 
 
 def _write_votes(source: CSource, program: Program, i: int, x: str, out: str) -> None:
@@ -254,62 +233,111 @@ def _write_votes(source: CSource, program: Program, i: int, x: str, out: str) ->
 def _write_pair_scores(source: CSource, program: Program, i: int, x: str, out: str) -> None:
     classes = program.steps[i].options["classes"]
     source.used.add("pair_scores")
-    source.takes(classes)
+    source.count_stack(classes)
     source.body += ["{", f"    float sums[{classes}];", f"    @_pair_scores({x}, {classes}, sums, {out});", "}"]
 
 
-def neighbours(source: CSource, program: Program, i: int, x: str, out: str) -> None:
-    """Write the step ``neighbours``, as `streamsvm.edge.operations` describes it: a function of its own."""
+# Operations of ensembles (see `streamsvm.edge.ensembles`) -----------------------------------------------------------------------
+
+
+def _write_experts(source: CSource, program: Program, i: int, x: str, out: str) -> None:
+    step = program.steps[i]
+    votes, outputs = step.arrays["votes"], step.options["outputs"]
+    votes_table = source.add_table(f"votes{i}", votes / votes.sum())
+    values: dict[str, Any] = {"x": x, "out": out, "votes": votes_table, "n": len(votes), "k": outputs}
+    values |= {"best": step.options["best"], "follows": step.options["follows"], "alike": format_float(TIE_TOLERANCE)}
+    values["at"] = values["alike"] if step.options["follows"] else format_float(0.0)
+    weights, shares = step.arrays["weights"], step.arrays["shares"] / step.arrays["shares"].sum()
+    if step.options["task"] == "regression":
+        template = TEMPLATES["stacked_numbers"]
+        values |= {"weights": source.add_table(f"stacks{i}", weights), "shares": source.add_table(f"shares{i}", shares)}
+        corrects = step.arrays["corrects"].astype(np.int32)
+        values |= {"corrects": source.add_table(f"corrects{i}", corrects), "stacks": len(weights)}
+        values |= {"said": format_float(MAX_EXPERT_TARGET), "width": weights.shape[1]}
+    else:
+        template = TEMPLATES["stacked_decision"] if outputs == 1 else TEMPLATES["stacked_decisions"]
+        values["weights"] = source.add_table(f"stacks{i}", shares @ weights, "of both stacks, by their shares")
+        values["said"] = format_float(MAX_EXPERT_LOG_ODDS)
+        if outputs == 1:
+            source.used |= {"exp", "log"}
+            prior, share = step.options["prior"], step.options["share"]
+            values |= {"for": format_float(prior * share), "against": format_float(prior * (1.0 - share))}
+            values["kept"] = format_float(1.0 - prior)
+    source.count_stack(len(votes) if step.options["task"] == "regression" else 2 * outputs if outputs > 1 else 0)
+    source.body += fill_template(template, values).split("\n")
+
+
+def _write_forest(source: CSource, program: Program, i: int, x: str, out: str) -> None:
+    step = program.steps[i]
+    floats = [name for name in ("thresholds", "means") if name in step.arrays]
+    arrays = {name: _to_smallest_integers(array) for name, array in step.arrays.items() if name not in {*floats, "votes"}}
+    arrays |= {name: step.arrays[name] for name in floats} | {"votes": step.arrays["votes"] / step.arrays["votes"].sum()}
+    values: dict[str, Any] = {"leaf": TEMPLATES["counted_leaf"] if step.options["labels"] else TEMPLATES["mean_leaf"]}
+    values |= {name: source.add_table(f"{name}{i}", array) for name, array in arrays.items()}
+    values |= {"i": i, "trees": len(arrays["roots"]), "width": step.options["labels"] or 1}
+    source.functions[f"forest{i}"] = fill_template(TEMPLATES["forest"], values)
+    source.body.append(f"@_forest{i}({x}, {out});")
+
+
+def _to_smallest_integers(array: np.ndarray) -> np.ndarray:
+    """Return an array in the smallest signed integer type that can hold its numbers, which are -1 or larger."""
+    return array.astype(np.result_type(np.int8, np.min_scalar_type(-int(array.max(initial=0)) - 1)))
+
+
+_ADD_TO_LABEL = "out[$targets$[which[i]]] += near[i] / total;"
+_ADD_TO_MEAN = "out[0] += near[i] / total * $targets$[which[i]];"
+
+
+def _write_neighbours(source: CSource, program: Program, i: int, x: str, out: str) -> None:
     step, options = program.steps[i], program.steps[i].options
     vectors, targets, labels = step.arrays["vectors"], step.arrays["targets"], options["labels"]
     (n, features), nearest = vectors.shape, min(options["neighbours"], len(vectors))
-    laid = in_groups(vectors)
-    given = [f"{source.keep(f'vectors{i}', laid, f'in groups of {LANES}, feature by feature')} + first * {features}"]
-    given += [source.keep(f"{name}{i}", step.arrays[name]) for name in ("scale", "feature_weights") if name in step.arrays]
-    weights = source.keep(f"weights{i}", step.arrays["weights"])
+    grouped = group_vectors(vectors)
+    arguments = [f"{source.add_table(f'vectors{i}', grouped, f'in groups of {LANES}, feature by feature')} + first * {features}"]
+    arguments += [
+        source.add_table(f"{name}{i}", step.arrays[name]) for name in ("scale", "feature_weights") if name in step.arrays
+    ]
+    weights = source.add_table(f"weights{i}", step.arrays["weights"])
     if labels:
         targets = targets.astype(np.min_scalar_type(-labels))
-    name, text = sums_function("ways", type_of(laid))
-    source.functions.setdefault(name, text)
-    source.takes(LANES + 2 * nearest)
-    names = {
-        "call": f"@_{name}(x, {', '.join(given)}, {number(options['max_difference'])}, {features}, size, sums)",
-        "share": _SHARE if labels else _MEAN,
+    function, text = make_sum_function("ways", get_c_type(grouped))
+    source.functions.setdefault(function, text)
+    source.count_stack(LANES + 2 * nearest)
+    max_difference = format_float(options["max_difference"])
+    values = {
+        "call": f"@_{function}(x, {', '.join(arguments)}, {max_difference}, {features}, size, sums)",
+        "share": _ADD_TO_LABEL if labels else _ADD_TO_MEAN,
         "i": i,
         "k": nearest,
         "n": n,
         "lanes": LANES,
-        "far": number(LARGEST),
-        "nearest": number(MIN_DISTANCE),
-        "offset": number(options["offset"]),
+        "far": format_float(MAX_TABLE_FLOAT),
+        "nearest": format_float(MIN_DISTANCE),
+        "offset": format_float(options["offset"]),
         "power": options["power"],
         "weights": weights,
-        "targets": source.keep(f"targets{i}", targets),
+        "targets": source.add_table(f"targets{i}", targets),
         "width": program.widths[i + 1],
     }
-    source.functions["rounded"] = fill_marks(TEMPLATES["rounded"], {"rounding": number(float(ROUNDING_OFFSET))})
-    source.functions[f"neighbours{i}"] = fill_marks(TEMPLATES["neighbours"], names)
+    source.functions["rounded"] = fill_template(TEMPLATES["rounded"], {"rounding": format_float(float(ROUNDING_OFFSET))})
+    source.functions[f"neighbours{i}"] = fill_template(TEMPLATES["neighbours"], values)
     source.body.append(f"@_neighbours{i}({x}, {out});")
 
 
-_SHARE = "out[$targets$[which[i]]] += near[i] / total;"
-_MEAN = "out[0] += near[i] / total * $targets$[which[i]];"
-
-
-_STEPS: Mapping[str, Callable[[CSource, Program, int, str, str], None]] = {
-    "impute": _write_fill,
+_STEP_WRITERS: Mapping[str, Callable[[CSource, Program, int, str, str], None]] = {
+    "impute": _write_impute,
     "scale": _write_scale,
     "select": _write_select,
     "clip": _write_clip,
     "hinges": _write_hinges,
     "kernel": _write_kernel,
     "fourier": _write_fourier,
-    "neighbours": neighbours,
-    "forest": forest,
+    "neighbours": _write_neighbours,
+    "forest": _write_forest,
     "log": _write_log,
     "linear": _write_linear,
-    "concat": _write_join,
+    "concat": _write_concat,
     "votes": _write_votes,
     "pair_scores": _write_pair_scores,
-    "experts": experts,
+    "experts": _write_experts,
 }

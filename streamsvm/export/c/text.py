@@ -1,4 +1,4 @@
-"""C source: names, texts, tables and statements."""
+"""Building blocks of C files: identifiers, strings, comments, constant tables, headers, and templates."""
 
 from __future__ import annotations
 
@@ -21,41 +21,41 @@ auto break case char const continue default do double else enum extern float for
 short signed sizeof static struct switch typedef union unsigned void volatile while _Bool _Complex _Imaginary main
 assert complex ctype errno fenv inttypes iso646 limits locale math setjmp signal stdarg stdbool stddef stdint stdio stdlib string
 tgmath time wchar wctype
-"""  # NAME.h must be no header of C, either, which it would hide from who includes that
+"""  # NAME.h must not have the name of a C header, because it would be included in place of it
 
-#: Words of C, and names of its headers.
+#: Keywords of C, and names of its headers.
 KEYWORDS: frozenset[str] = frozenset(_WORDS.split())
 _IDENTIFIER = re.compile("[A-Za-z][A-Za-z0-9_]{0,40}")
 _TYPES = {"f": "float", "b": "int8_t", "h": "int16_t", "i": "int32_t", "l": "int32_t", "q": "int32_t", "d": "float"}
 _TYPES |= {"I": "uint32_t", "L": "uint32_t"}
-_WIDTH = 120  # characters of a line
+_MAX_LINE_CHARACTERS = 120
 
 
-def read_c(name: str) -> str:
-    """Read a C file of this package."""
+def read_c_file(name: str) -> str:
+    """Return the text of a C file of this package."""
     return files("streamsvm.export.c").joinpath(name).read_text("utf-8")
 
 
 def read_sections(name: str) -> dict[str, str]:
-    """Read the sections of a C file of this package, which begin with ``/* section: NAME */``, by their names."""
-    _, *parts = re.split(r"^/\* section: (\w+) \*/\n", read_c(name), flags=re.MULTILINE)
+    """Return the sections of a C file of this package by their names; each begins with ``/* section: NAME */``."""
+    _, *parts = re.split(r"^/\* section: (\w+) \*/\n", read_c_file(name), flags=re.MULTILINE)
     return {section: text.strip("\n") for section, text in zip(parts[::2], parts[1::2], strict=True)}
 
 
-#: The functions of every model, in C under the name ``model``, with ``@`` in its place.
+#: The fixed functions of runtime.c by name. ``@_`` and ``@UP`` stand for the name of the model (see `write_c_files`).
 RUNTIME: Mapping[str, str] = {
     name: text.replace("MODEL_", "@UP_").replace("model_", "@_") for name, text in read_sections("runtime.c").items()
 }
-#: Statements and functions with marks that `fill_marks` replaces.
+#: Statements and functions with placeholders for `fill_template`.
 TEMPLATES: Mapping[str, str] = read_sections("templates.c")
 
 
-def checked_prefix(name: str) -> str:
-    """Return a name that all symbols of a file begin with, if it can be one.
+def check_prefix(name: str) -> str:
+    """Return the prefix of all symbols in a file. Raises ExportError if it is not a C identifier.
 
-    >>> checked_prefix("model")
+    >>> check_prefix("model")
     'model'
-    >>> checked_prefix("2x")
+    >>> check_prefix("2x")
     Traceback (most recent call last):
         ...
     streamsvm.edge.step.ExportError: the name must be a C identifier of at most 41 characters, no word or header of C, not '2x'
@@ -65,96 +65,99 @@ def checked_prefix(name: str) -> str:
     return name
 
 
-def c_string(value: Any) -> str:
-    r"""Return a text as a C string of UTF-8, which no reader takes for more.
+def quote_c_string(value: Any) -> str:
+    r"""Return the text of a value as a C string literal in UTF-8.
 
-    What is not plain ASCII is written in octal; ? of trigraphs and the @ of marks that writers fill in, too.
+    Characters other than printable ASCII are octal escapes. So are ``?``, because of trigraphs, and ``@``, which is a
+    placeholder.
 
-    >>> c_string('a"b\\n??=')
+    >>> quote_c_string('a"b\\n??=')
     '"a\\"b\\\\n\\077\\077="'
     """
     text = value if isinstance(value, str) else str(value)
-    return '"' + "".join(map(_escaped_character, text.encode("utf-8", "surrogatepass"))) + '"'
+    return '"' + "".join(map(_escape_byte, text.encode("utf-8", "surrogatepass"))) + '"'
 
 
-def _escaped_character(code: int) -> str:
+def _escape_byte(code: int) -> str:
     if code in b'"\\':
         return "\\" + chr(code)
     return chr(code) if 32 <= code < 127 and code not in b"?@" else f"\\{code:03o}"
 
 
-def c_comment(text: Any) -> str:
-    """Return a text as it can stand in a comment.
+def escape_comment(text: Any) -> str:
+    """Return the text of a value in a form that is safe in a C comment.
 
-    >>> c_comment("a*/ /*b")
+    >>> escape_comment("a*/ /*b")
     'a* / / *b'
     """
     plain = "".join(letter if 32 <= ord(letter) < 127 and letter != "\\" else "_" for letter in str(text))
     return re.sub(r"(?<=[*/])(?=[*/])|(?<=\?)(?=\?)|(?<=@)(?=_|UP)", " ", plain)
 
 
-def fill_marks(text: str, names: Mapping[str, Any]) -> str:
-    r"""Return a text with ``$name$`` replaced for each name, without the lines that are blank then.
+def fill_template(text: str, values: Mapping[str, Any]) -> str:
+    r"""Return a template with each placeholder ``$name$`` replaced by its value, and without blank lines.
 
-    >>> fill_marks("int $i$;\n$rest$\n", {"i": 7, "rest": ""})
+    >>> fill_template("int $i$;\n$rest$\n", {"i": 7, "rest": ""})
     'int 7;'
     """
-    for name, value in names.items():
+    for name, value in values.items():
         text = text.replace(f"${name}$", str(value))
     return "\n".join(line for line in text.split("\n") if line.strip())
 
 
-def number(value: float) -> str:
-    """Return a number as a C constant of type float."""
+def format_float(value: float) -> str:
+    """Return a number as a C literal of type float."""
     single = np.float32(min(max(value, -3.4e38), 3.4e38))
     text = np.format_float_scientific(single, unique=True, trim="0")
     return f"{text}f"
 
 
-def type_of(array: np.ndarray) -> str:
+def get_c_type(array: np.ndarray) -> str:
     """Return the C type of an array's numbers."""
     return _TYPES[array.dtype.char]
 
 
-def c_table(name: str, array: np.ndarray, what: str = "") -> list[str]:
-    """Return the lines of a constant array, which has a number at least: an empty one is no C."""
+def format_table(name: str, array: np.ndarray, comment: str = "") -> list[str]:
+    """Return the lines that define a constant array. An empty array gets one 0, because C has no empty arrays."""
     flat = array.ravel()
     if not flat.size:
         flat = np.zeros(1, array.dtype)
     kind, suffix = array.dtype.kind, "u" if array.dtype.kind == "u" else ""
-    numbers = map(number, flat.tolist()) if kind == "f" else (f"{value}{suffix}" for value in flat.tolist())
-    note = f" /* {what} */" if what else ""
-    return [f"static const @UP_TABLE {type_of(array)} {name}[{flat.size}] = {{{note}", *_wrapped_numbers(numbers), "};"]
+    numbers = map(format_float, flat.tolist()) if kind == "f" else (f"{value}{suffix}" for value in flat.tolist())
+    note = f" /* {comment} */" if comment else ""
+    return [f"static const @UP_TABLE {get_c_type(array)} {name}[{flat.size}] = {{{note}", *_wrap_numbers(numbers), "};"]
 
 
-def _wrapped_numbers(numbers: Iterable[str]) -> Iterable[str]:
+def _wrap_numbers(numbers: Iterable[str]) -> Iterable[str]:
+    """Yield indented lines of numbers that are separated by commas."""
     line = "   "
     for text in numbers:
-        if len(line) + len(text) + 2 > _WIDTH:
+        if len(line) + len(text) + 2 > _MAX_LINE_CHARACTERS:
             yield line
             line = "   "
         line += f" {text},"
     yield line
 
 
-#: The first lines of a source: an error for flags under which missing numbers are lost.
-CHECKED: str = TEMPLATES["checked"]
-#: Words that C and C++ spell in two ways, or that only some compilers have.
+#: The first lines of a source: a compile-time error for compiler flags that break the detection of missing numbers.
+FLAG_CHECKS: str = TEMPLATES["checked"]
+#: Macros for keywords that differ between C, C++ and compilers.
 MACROS: str = TEMPLATES["macros"]
 
-#: The largest float that is written.
-LARGEST = 3.0e38
+#: Numbers in tables are clipped to this.
+MAX_TABLE_FLOAT = 3.0e38
 
 
 @dataclass
 class CSource:
-    """The parts of a source file that are written so far."""
+    """The parts of a C source file that have been written so far, and their sizes."""
 
     tables: list[str] = field(default_factory=list)
+    """Lines of the constant tables."""
     functions: dict[str, str] = field(default_factory=dict)
-    """Texts of functions for vectors and steps, by name, in their order."""
+    """Texts of functions for sums and steps, by name, in the order of definition."""
     used: set[str] = field(default_factory=set)
-    """Functions of the library."""
+    """Names of the functions of runtime.c that are called."""
     body: list[str] = field(default_factory=list)
     """Statements of the function that computes all values; value i is the array ``vi``."""
     nbytes: int = 0
@@ -162,121 +165,120 @@ class CSource:
     largest: int = 0
     """Bytes of the largest table."""
     stack_bytes: int = 0
-    """Bytes of the arrays of that step which has the most of its own."""
+    """Largest number of bytes that a single step has on the stack in arrays of its own."""
 
-    def takes(self, numbers: int) -> None:
-        """Count the numbers of four bytes that a step keeps on the stack while it is computed."""
+    def count_stack(self, numbers: int) -> None:
+        """Record that a step has this many numbers of four bytes on the stack while it is computed."""
         self.stack_bytes = max(self.stack_bytes, 4 * numbers)
 
-    def keep(self, name: str, array: np.ndarray, what: str = "") -> str:
-        """Write an array as a table, and return its name."""
+    def add_table(self, name: str, array: np.ndarray, comment: str = "") -> str:
+        """Add a constant table with the numbers of an array, and return its name in C."""
         if array.dtype.kind == "f":
-            array = np.clip(array, -LARGEST, LARGEST).astype(np.float32)
+            array = np.clip(array, -MAX_TABLE_FLOAT, MAX_TABLE_FLOAT).astype(np.float32)
         elif array.dtype.itemsize > 4:
             array = array.astype(np.int32)
-        self.tables += c_table(f"@_{name}", array, what)
-        taken = max(array.nbytes, array.itemsize)
-        self.nbytes, self.largest = self.nbytes + taken, max(self.largest, taken)
+        self.tables += format_table(f"@_{name}", array, comment)
+        nbytes = max(array.nbytes, array.itemsize)
+        self.nbytes, self.largest = self.nbytes + nbytes, max(self.largest, nbytes)
         return f"@_{name}"
 
 
-def header_text(guard: str, head: Sequence[str], defined: Sequence[str], declared: Sequence[str]) -> str:
-    """Return a header: a comment of the lines of ``head``, definitions, and declarations that C++ takes as those of C."""
-    lines = ["/*", *(f" * {line}".rstrip() for line in head), " */", f"#ifndef {guard}", f"#define {guard}", "", *defined]
-    lines += ["", "#ifdef __cplusplus", 'extern "C" {', "#endif", "", *declared]
+def make_header(guard: str, comment: Sequence[str], definitions: Sequence[str], declarations: Sequence[str]) -> str:
+    """Return the text of a header with an include guard, a comment, definitions, and declarations with C linkage in C++."""
+    lines = ["/*", *(f" * {line}".rstrip() for line in comment), " */", f"#ifndef {guard}", f"#define {guard}", "", *definitions]
+    lines += ["", "#ifdef __cplusplus", 'extern "C" {', "#endif", "", *declarations]
     return "\n".join([*lines, "#ifdef __cplusplus", "}", "#endif", "", "#endif", ""])
 
 
-def write_pair(folder: Path, stem: str, name: str, header: str, source: str) -> tuple[Path, Path]:
-    """Write a header and a source, and return their paths; in their texts ``@_`` and ``@UP`` stand for the name of the model."""
+def write_c_files(folder: Path, stem: str, name: str, header: str, source: str) -> tuple[Path, Path]:
+    """Write a header and a source, and return their paths. In the texts, ``@_`` and ``@UP`` are replaced by the model's name."""
     paths = folder / f"{stem}.h", folder / f"{stem}.c"
     texts = [text.replace("@_", f"{name}_").replace("@UP", name.upper()).encode("ascii") for text in (header, source)]
     try:
         write_files(dict(zip(paths, texts, strict=True)))
-    except ModelFileError as problem:
-        raise ExportError(f"{paths[1]} was not written: {problem}") from problem
+    except ModelFileError as error:
+        raise ExportError(f"{paths[1]} was not written: {error}") from error
     return paths
 
 
-#: What the header says of the function.
-OF_NAMES = """\
+#: The comment of the function ``NAME_name`` in the header.
+NAME_COMMENT = """\
 /* The number x[place] of a name, text in UTF-8: 0 if the model does not know it, or if x[place] is of no names. Give text as the
    model learned it: without blanks around it, whole numbers without a point, true and false in small letters. */"""
 
 
-def has_names(program: Program) -> bool:
-    """Return whether a program has numbers of names."""
+def has_target_encodings(program: Program) -> bool:
+    """Return whether a column of a program is looked up in a table of target encodings."""
     return any(column.table is not None for column in program.columns)
 
 
-def _column_places(program: Program) -> dict[int, list[int]]:
-    """Return the places in each table that columns have numbers of."""
-    used = sorted({column.table for column in program.columns if column.table is not None})
-    found: dict[int, list[int]] = {}
-    for number, place in used:
-        found.setdefault(number, []).append(place)
-    return found
+def _find_used_table_columns(program: Program) -> dict[int, list[int]]:
+    """Return, for each table that is used, the indices of its columns that are."""
+    used_pairs = sorted({column.table for column in program.columns if column.table is not None})
+    used: dict[int, list[int]] = {}
+    for table, table_column in used_pairs:
+        used.setdefault(table, []).append(table_column)
+    return used
 
 
-def names_bytes(program: Program) -> int:
-    """Return how many bytes the tables of names have in C."""
-    return sum(
-        4 * max(len(program.tables[number].keys), 1) * (1 + len(places)) for number, places in _column_places(program).items()
-    )
+def count_category_bytes(program: Program) -> int:
+    """Return the bytes of the tables of target encodings in C."""
+    used = _find_used_table_columns(program)
+    return sum(4 * max(len(program.tables[table].keys), 1) * (1 + len(columns)) for table, columns in used.items())
 
 
-def add_names(source: CSource, program: Program) -> str:
-    """Write the tables of names, and return the function that finds a name in them; nothing if there are none."""
-    if not has_names(program):
+def add_category_tables(source: CSource, program: Program) -> str:
+    """Add the tables of target encodings, and return the C function that looks up a category in them; "" without tables."""
+    if not has_target_encodings(program):
         return ""
-    for number, places in _column_places(program).items():
-        keys, values = program.tables[number]
-        source.keep(f"keys{number}", keys, "CRC-32 of names")
-        for place in places:
-            source.keep(f"values{number}_{place}", values[:, place])
+    for table, table_columns in _find_used_table_columns(program).items():
+        keys, values = program.tables[table]
+        source.add_table(f"keys{table}", keys, "CRC-32 of names")
+        for table_column in table_columns:
+            source.add_table(f"values{table}_{table_column}", values[:, table_column])
     cases = []
-    for place, column in enumerate(program.columns):
+    for number, column in enumerate(program.columns):
         if column.table is not None:
-            number, within = column.table
-            count = len(program.tables[number].keys)
-            found = f"keys = @_keys{number}; values = @_values{number}_{within}; count = {count};"
-            cases.append(f"    case {place}: key = {compute_column_seed(column.field)}u; {found} break;")
+            table, table_column = column.table
+            count = len(program.tables[table].keys)
+            lookup = f"keys = @_keys{table}; values = @_values{table}_{table_column}; count = {count};"
+            cases.append(f"    case {number}: key = {compute_column_seed(column.field)}u; {lookup} break;")
     return "\n" + TEMPLATES["name"].replace("$cases$", "\n".join(cases)) + "\n"
 
 
-# Words of C++, and what compilers and headers of C may have defined in small letters.
-_MORE = """
+# Keywords of C++, and lower-case macros of C compilers and headers.
+_CPP_WORDS = """
 alignas alignof and and_eq asm bitand bitor bool catch char8_t char16_t char32_t class compl concept consteval constexpr
 constinit const_cast co_await co_return co_yield decltype delete dynamic_cast explicit export false friend mutable namespace new
 noexcept not not_eq nullptr operator or or_eq private protected public reinterpret_cast requires static_assert static_cast
 template this thread_local throw true try typeid typename typeof using virtual wchar_t xor xor_eq
 far i386 interrupt linux near pascal stderr stdin stdout unix
 """
-_TAKEN = KEYWORDS | frozenset(_MORE.split())
-_SAFE = re.compile("(?=.*[a-z])[A-Za-z][A-Za-z0-9_]*")  # what is written in capital letters may be a macro
-_LONGEST = 60
+_RESERVED_WORDS = KEYWORDS | frozenset(_CPP_WORDS.split())
+_SAFE_NAME = re.compile("(?=.*[a-z])[A-Za-z][A-Za-z0-9_]*")  # a name in capital letters could be a macro
+_MAX_NAME_CHARACTERS = 60
 
 
-def members_of(names: Iterable[Any]) -> list[str]:
-    """Return a name of C and C++ for each name, all different. One that is none, or may be taken, begins with ``x_``.
+def make_member_names(names: Iterable[Any]) -> list[str]:
+    """Return a distinct C and C++ identifier for each name, with the prefix ``x_`` if the name is invalid or may be reserved.
 
-    >>> members_of(["age", "Sepal length", "class", "PI", 3, "age", "a-b", "a.b"])
+    >>> make_member_names(["age", "Sepal length", "class", "PI", 3, "age", "a-b", "a.b"])
     ['age', 'Sepal_length', 'x_class', 'x_PI', 'x_3', 'age_2', 'a_b', 'a_b_2']
     """
-    found: dict[str, None] = {}
+    members: dict[str, None] = {}
     counts: dict[str, int] = {}
     for name in names:
-        plain = re.sub("[^A-Za-z0-9_]", "_", str(name))[:_LONGEST]
-        member = stem = plain if _SAFE.fullmatch(plain) and plain not in _TAKEN else f"x_{plain}"
-        while member in found:
+        plain = re.sub("[^A-Za-z0-9_]", "_", str(name))[:_MAX_NAME_CHARACTERS]
+        member = stem = plain if _SAFE_NAME.fullmatch(plain) and plain not in _RESERVED_WORDS else f"x_{plain}"
+        while member in members:
             counts[stem] = counts.get(stem, 1) + 1
             member = f"{stem}_{counts[stem]}"
-        found[member] = None
-    return list(found)
+        members[member] = None
+    return list(members)
 
 
-def row_type(names: list[Any], row: str, size: str) -> list[str]:
-    """Return the lines of a header that declare a row of numbers; none if there are no names."""
+def declare_row_type(names: list[Any], row: str, size: str) -> list[str]:
+    """Return the lines of a header that declare the type of a row with named members; an empty list if there are no names."""
     if not names:
         return []
     return [
@@ -284,7 +286,7 @@ def row_type(names: list[Any], row: str, size: str) -> list[str]:
         "typedef union {",
         f"    float x[{size}];",
         "    struct {",
-        *(f"        float {member};" for member in members_of(names)),
+        *(f"        float {member};" for member in make_member_names(names)),
         "    } at;",
         f"}} {row};",
         "",

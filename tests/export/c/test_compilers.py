@@ -13,7 +13,7 @@ from edge_models import matrix, program
 from learners_in_c import KINDS, learner, rows
 from streamsvm.export.c import write_c
 from streamsvm.export.c.learning import write_learning_c
-from streamsvm.export.c.steps import _STEPS
+from streamsvm.export.c.steps import _STEP_WRITERS
 
 pytestmark = pytest.mark.thorough
 COMPILERS = ({"zig": ZIG} if HAS_ZIG else {}) | {name: (name,) for name in ("gcc", "clang") if shutil.which(name)}
@@ -50,7 +50,7 @@ def sources(tmp_path_factory):
         given = program(name)
         seen |= {step.op for step in given.steps}
         write_c(given, folder, f"model{number}", bits=(32, 8)[number % 2])
-    assert seen == set(_STEPS)
+    assert seen == set(_STEP_WRITERS)
     for number, (kind, parameters) in enumerate(KINDS[1::2]):
         write_learning_c(learner(kind, parameters), folder, f"learner{number}")
     return folder

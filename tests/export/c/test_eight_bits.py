@@ -7,7 +7,7 @@ from c_compilers import COMPILERS, FLAGS, needs_compiler
 from c_model import CModel
 from c_sanitized import run_random_rows
 from streamsvm.edge.program import Answer, Column, Program, run_program
-from streamsvm.export.c.library import takes_eight_bits
+from streamsvm.export.c.library import can_use_eight_bits
 from streamsvm.export.quantise import _refit_coefficients, round_vectors
 
 pytestmark = [needs_compiler, pytest.mark.thorough]
@@ -41,7 +41,7 @@ def expansion(vectors, outputs, gamma, biases=0.0, seed=0):
 def test_rows_at_all_distances(n, features, outputs, gamma, is_short):
     rng = np.random.default_rng(n)
     program = expansion(3.0 * rng.uniform(-1.0, 1.0, (n, features)), outputs, gamma)
-    assert takes_eight_bits(program, 1) == is_short
+    assert can_use_eight_bits(program, 1) == is_short
     X = rng.normal(size=(400, features)).astype(np.float32)
     X[:100] = rng.uniform(-3.0, 3.0, (100, features))
     X[100:300] *= np.geomspace(0.1, 1e18, 200)[:, None]  # from where all values count to where none is above 0

@@ -14,7 +14,7 @@ from learners_in_c import KINDS, assert_equal, learner, rows
 from lists import in_turn
 from refused import raises, refused
 from streamsvm import BSCAClassifier, BSGDClassifier, Removal, SVMClassifier, edge
-from streamsvm.export.c.learning import _row_dtype, restore_state, serialise_state, write_learning_c
+from streamsvm.export.c.learning import _make_state_dtype, restore_state, serialise_state, write_learning_c
 
 pytestmark = [needs_compiler, pytest.mark.thorough]
 NAMES = (f"learner{number}" for number in itertools.count())  # a library is loaded once
@@ -85,7 +85,7 @@ def test_it_forgets_as_in_python(tmp_path):
     assert taken._rule_record == model._rule_record
     assert_equal(model, taken, 1e-3)
     wrong = bytearray(serialise_state(model))
-    np.frombuffer(wrong, _row_dtype(model))["drifts"][0, 1] = 1.5  # a mean of errors, which are at most 1
+    np.frombuffer(wrong, _make_state_dtype(model))["drifts"][0, 1] = 1.5  # a mean of errors, which are at most 1
     wrong[-4:] = zlib.crc32(wrong[:-4]).to_bytes(4, "little")
     assert not device.restore(bytes(wrong))
     raises("its drifts is", restore_state, model, bytes(wrong), error=edge.ExportError)
@@ -176,14 +176,14 @@ def without_features():
 @pytest.mark.parametrize(
     ("make", "reason"),
     [
-        (SVMClassifier, "a SVMClassifier has no form in C that learns"),
+        (SVMClassifier, "a SVMClassifier cannot learn in C"),
         (BSGDClassifier, "has not learned two labels"),
         (lambda: learner(BSGDClassifier, {"kernel": "linear"}), "kernel='linear'"),
-        (lambda: learner(BSGDClassifier, {"maintenance": Removal()}), "is not kept by Merge"),
+        (lambda: learner(BSGDClassifier, {"maintenance": Removal()}), "maintenance must be Merge"),
         (lambda: learner(BSGDClassifier, {"class_weight": "balanced"}), "class_weight"),
-        (lambda: learner(BSGDClassifier, {"scaling": None}), "still being found"),
+        (lambda: learner(BSGDClassifier, {"scaling": None}), "is not determined yet"),
         (lambda: learner(BSCAClassifier, {"replay": 10}), "replay=0"),
-        (lambda: preprocessing.StandardScaler() | learner(BSGDClassifier, {}), "a Pipeline has no form in C that learns"),
+        (lambda: preprocessing.StandardScaler() | learner(BSGDClassifier, {}), "a Pipeline cannot learn in C"),
         (without_features, "has not learned a feature yet"),
     ],
 )

@@ -64,7 +64,7 @@ TRIED = set()
 def test_every_model_answers_alike(name, tmp_path):
     given = program(name)
     if any(step.op == "trees" for step in given.steps):
-        refused("no form in C: model.to_budget", write_c, given, tmp_path, error=edge.ExportError)
+        refused("not supported in C: model.to_budget", write_c, given, tmp_path, error=edge.ExportError)
         return
     code = re.sub(r"(?s)= \{.*?\};|/\*.*?\*/|-?[\d.]+(e[-+]?\d+)?", "", write_c(given, tmp_path).source.read_text())
     if code not in TRIED:  # of models whose C differs by its numbers only, one is compiled
