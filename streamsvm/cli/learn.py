@@ -109,7 +109,7 @@ def learn(job: LearnJob) -> bool:
             rows=loop.rows,
             source=source.name,
         )
-        compile_ahead([job.compile_target], say=display.show_compilation)
+        compile_ahead([job.compile_target], show_progress=display.show_compilation)
         with serve_metrics(job, loop), stop_on_signals(loop.stop):
             end = loop.run(job.max_rows)
     decides = split_pipeline(loop.model)[1]
@@ -313,7 +313,7 @@ def run_compile(arguments: argparse.Namespace) -> bool:
             print(f"compiling {done + 1} of {functions}: {name}", end=end, file=sys.stderr)
 
     with as_usage_error(""):
-        compiled = compile_ahead(uses, say=say)
+        compiled = compile_ahead(uses, show_progress=say)
     if compiled:
         print(f"compiled {compiled} functions")
     else:

@@ -107,7 +107,7 @@ def test_a_support_vector_is_stepped_up_to_the_margin(classes):
     for _ in range(60):
         before = model._store.coefficients.copy()
         average = [model.decision_function_one({0: a, 1: b}, "average") for a, b in X[:3]]
-        coordinate_ascent._reprocess_vectors(model._block)
+        coordinate_ascent._reprocess_vector(model._block)
         after = model._store.coefficients
         changed = np.flatnonzero((before != after).any(axis=0))
         assert len(changed) <= 1

@@ -1,4 +1,5 @@
-"""How the library's functions are compiled: by numba when they are first called, or beforehand, for a wheel.
+"""Compilation of the library's functions: by numba when they are first called, or ahead of time for a wheel.
 
-`functions` has the decorator and the calls by address. Nothing else in the package imports numba.
+`functions` has the decorator `compiled`, and calls of compiled functions by their address. Nothing else in the package imports
+numba.
 """

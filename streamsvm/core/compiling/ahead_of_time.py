@@ -1,8 +1,8 @@
-"""Compiles what a use of the library needs in several processes side by side: before it begins, or at its first row.
+"""Compiles the functions of an estimator in several processes at once, ahead of time or when its first row arrives.
 
-What is needed is listed in ``entries.json``, which ``release/entries.py`` writes: for each public estimator, and for each learner
-of the command line. Processes share the work through the files of `stored`: who meets a function that another one is compiling
-waits for its file.
+``entries.json`` lists the functions of each component: a public estimator, a learner of the command line, or the readers of
+sources. ``release/entries.py`` writes it. Processes share the work through the files of `disk_cache`: a process that needs a
+function that another one is compiling waits for its file.
 """
 
 from __future__ import annotations
@@ -25,175 +25,183 @@ from streamsvm.core.compiling.common import INTERPRETED, expected_components, im
 from streamsvm.core.compiling.signatures import to_numba_types
 
 ENTRIES_PATH = Path(__file__).with_name("entries.json")
-#: The most processes, unless STREAMSVM_COMPILE_PROCESSES says otherwise: a use has no more large functions.
+#: The largest number of processes by default: a component has no more large functions.
 _MAX_PROCESSES = 8
-#: Modules that only processes have which do a share of some larger work, beside others.
+#: Modules that are only loaded in worker processes of Spark and joblib.
 _WORKER_MODULES = "pyspark.worker", "joblib.externals.loky.backend.popen_loky_posix"
-_END_SECONDS = 5.0
+_EXIT_WAIT_SECONDS = 5.0
 
 logger: logging.Logger = logging.getLogger("streamsvm")
-_helpers: list[subprocess.Popen[bytes]] = []  # of first uses
+_helpers: list[subprocess.Popen[bytes]] = []  # processes that `start_helpers` has started
 
-#: A function, and the types of its arguments.
+#: A function, and its argument types.
 _Entry = tuple[Any, tuple[Any, ...]]
 
 
 @cache
-def _entries_table() -> dict[str, Any]:
+def _read_entries() -> dict[str, Any]:
+    """Return the content of ``entries.json``."""
     table: dict[str, Any] = json.loads(ENTRIES_PATH.read_bytes())
     return table
 
 
 def list_components() -> list[str]:
-    """Return the names of the uses that can be compiled: estimators, and learners of the command line."""
-    return list(_entries_table()["components"])
+    """Return the names of the components that can be compiled: estimators, learners of the command line, and sources."""
+    return list(_read_entries()["components"])
 
 
-def list_entries(uses: Iterable[str]) -> list[tuple[str, str]]:
-    """Return the places and signatures of the functions that uses need, sorted."""
-    used = (_entries_table()["components"][use].items() for use in uses)
-    return sorted({(place, signature) for places in used for place, signatures in places for signature in signatures})
+def list_entries(components: Iterable[str]) -> list[tuple[str, str]]:
+    """Return the import paths and signatures of the functions that components need, sorted."""
+    entries = (_read_entries()["components"][component].items() for component in components)
+    return sorted({(path, signature) for paths in entries for path, signatures in paths for signature in signatures})
 
 
-def _functions_of(uses: Iterable[str]) -> list[_Entry]:
-    """Return the functions that uses need, with the types of their arguments."""
-    return [(import_object(place), to_numba_types(signature.partition(" -> ")[0])) for place, signature in list_entries(uses)]
+def _find_functions(components: Iterable[str]) -> list[_Entry]:
+    """Return the functions that components need, with their argument types."""
+    return [(import_object(path), to_numba_types(signature.partition(" -> ")[0])) for path, signature in list_entries(components)]
 
 
-def _share_of_work(parts: list[dict[Any, int]], process: int, processes: int) -> list[int]:
-    """Return the numbers of the functions that a process compiles: its share, then those of others, last first.
+def _share_work(sizes: list[dict[Any, int]], process: int, n_processes: int) -> list[int]:
+    """Return the indices of the functions that a process compiles: its share, then those of other processes in reverse order.
 
-    ``parts`` has the callees of each function, with their sizes. Functions that share callees go to one process, because another
-    one would wait for these. All processes divide the same list, and skip functions that are in a file by then.
+    ``sizes`` has the callees of each function with their sizes. Functions that share callees go to the same process, because
+    another one would wait for these. All processes divide the same list, and skip functions that are already in a file.
     """
-    own: list[list[int]] = [[] for _ in range(processes)]
-    made: list[dict[Any, int]] = [{} for _ in range(processes)]
+    shares: list[list[int]] = [[] for _ in range(n_processes)]
+    compiled_sizes: list[dict[Any, int]] = [{} for _ in range(n_processes)]
 
-    def time_with(number: int, at: int) -> int:
-        loads = [sum((of | parts[number] if here == at else of).values()) for here, of in enumerate(made)]
-        return max(loads) + sum(loads)
+    def estimate_time(index: int, process_index: int) -> int:
+        callees = [done | sizes[index] if i == process_index else done for i, done in enumerate(compiled_sizes)]
+        work = [sum(of_process.values()) for of_process in callees]
+        return max(work) + sum(work)
 
-    for number in sorted(range(len(parts)), key=lambda number: -sum(parts[number].values())):
-        best = min(range(processes), key=lambda at: time_with(number, at))
-        own[best].append(number)
-        made[best] |= parts[number]
-    return own[process] + [number for other in range(processes) if other != process for number in reversed(own[other])]
+    for index in sorted(range(len(sizes)), key=lambda index: -sum(sizes[index].values())):
+        best = min(range(n_processes), key=lambda process_index: estimate_time(index, process_index))
+        shares[best].append(index)
+        compiled_sizes[best] |= sizes[index]
+    other_shares = shares[:process] + shares[process + 1 :]
+    return shares[process] + [index for share in other_shares for index in reversed(share)]
 
 
-def _in_order(functions: list[_Entry], process: int, processes: int) -> list[_Entry]:
-    """Return the functions in the order in which a process compiles them."""
+def _order_functions(functions: list[_Entry], process: int, n_processes: int) -> list[_Entry]:
+    """Return the functions in the order that a process compiles them in."""
     sizes = [measure_callees(function) for function, _ in functions]
-    return [functions[number] for number in _share_of_work(sizes, process, processes)]
+    return [functions[index] for index in _share_work(sizes, process, n_processes)]
 
 
-def compile_ahead(uses: Iterable[str], say: Callable[[int, int, str], object] | None = None) -> int:
-    """Compile what uses of the library need, and return how many functions were compiled.
+def compile_ahead(components: Iterable[str], show_progress: Callable[[int, int, str], object] | None = None) -> int:
+    """Compile the functions of components that are not in the cache yet, and return their number.
 
-    ``uses`` are names from `list_components`; others raise a ValueError. `count_processes` processes compile. ``say`` is called
-    with the number of functions that are compiled, the number of all, and the name of the next one.
+    ``components`` are names from `list_components`; other names raise a ValueError. The work is shared by `count_processes`
+    processes. ``show_progress`` is called with the number of compiled functions, the number of all functions, and the name of the
+    next one.
     """
-    uses = list(uses)
-    if unknown := [use for use in uses if use not in list_components()]:
+    components = list(components)
+    if unknown := [component for component in components if component not in list_components()]:
         raise ValueError(f"{unknown[0]!r} is not one of {', '.join(list_components())}")
     if INTERPRETED or machine_code.is_available():
         return 0
-    functions = _functions_of(uses)
-    missing = {(function, kinds) for function, kinds in functions if not function.is_stored(kinds)}
+    functions = _find_functions(components)
+    missing = {(function, argument_types) for function, argument_types in functions if not function.is_stored(argument_types)}
     if not missing:
         return 0
     n = min(count_processes(), len(missing))
-    waiting = [entry for entry in _in_order(functions, 0, n) if entry in missing]
-    helpers = [_start_helper(process, n, uses) for process in range(1, n)]
+    entries = [entry for entry in _order_functions(functions, 0, n) if entry in missing]
+    helpers = [_start_helper(process, n, components) for process in range(1, n)]
     try:
-        for number, (function, kinds) in enumerate(waiting):
-            if say is not None:
-                say(number, len(waiting), function.py_func.__qualname__)
-            function.compile_entry(kinds)
+        for index, (function, argument_types) in enumerate(entries):
+            if show_progress is not None:
+                show_progress(index, len(entries), function.py_func.__qualname__)
+            function.compile_entry(argument_types)
     finally:
         _end_helpers(helpers)
-    return len(waiting)
+    return len(entries)
 
 
 def count_processes() -> int:
-    """Return how many processes compile: the environment variable STREAMSVM_COMPILE_PROCESSES, or one for each processor."""
+    """Return how many processes compile: environment variable STREAMSVM_COMPILE_PROCESSES, or one per core, at most 8."""
     if count := os.environ.get("STREAMSVM_COMPILE_PROCESSES"):
         if not count.isdecimal() or int(count) == 0:
-            raise ValueError(f"STREAMSVM_COMPILE_PROCESSES must be a whole number of at least 1, not {count!r}")
+            raise ValueError(f"STREAMSVM_COMPILE_PROCESSES must be an integer of at least 1, not {count!r}")
         return int(count)
     cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
     return min(cores, _MAX_PROCESSES)
 
 
 def start_helpers(function: Any, arguments: tuple[Any, ...]) -> None:
-    """Start processes that compile what an expected use needs, if a function that it calls first is in no file.
+    """Start helper processes that compile the functions of an estimator, if its first function is not in the cache.
 
-    This process continues with that function. When it needs another one, a helper has compiled it, or is waited for.
+    It is called for the first function that is compiled in this process after an estimator was created (see `expect_component`).
+    This process compiles that function; when it needs the next one, a helper has compiled it, or is waited for.
     """
     for helper in _helpers:
-        helper.poll()  # one that has ended is a process of the system until then
-    place = f"{function.py_func.__module__}:{function.py_func.__qualname__}"
-    uses = [use for use in list(expected_components) if place in _entries_table()["components"].get(use, ())]
-    if not uses or function.is_stored(arguments):
+        helper.poll()  # reap helpers that have ended
+    path = f"{function.py_func.__module__}:{function.py_func.__qualname__}"
+    components = [name for name in list(expected_components) if path in _read_entries()["components"].get(name, ())]
+    if not components or function.is_stored(arguments):
         return
-    use = uses[-1]
-    expected_components.pop(use, None)  # another thread may have taken it
-    missing = sum(not other.is_stored(kinds) for other, kinds in _functions_of([use]))
+    component = components[-1]
+    expected_components.pop(component, None)  # unless another thread was faster
+    missing = sum(not needed.is_stored(argument_types) for needed, argument_types in _find_functions([component]))
     n = min(count_processes(), missing) if _may_start_processes() else 1
     if n > 1:
-        logger.info("compiling %d functions of %s in %d processes, once on this machine", missing, use, n)
+        logger.info("compiling %d functions of %s in %d processes, once on this machine", missing, component, n)
         if not _helpers:
             atexit.register(_end_at_exit, os.getpid())
         try:
-            _helpers.extend(_start_helper(process, n, [use]) for process in range(1, n))
-        except OSError as error:  # a limit of processes or files, or a working directory that was removed
+            _helpers.extend(_start_helper(process, n, [component]) for process in range(1, n))
+        except OSError as error:  # a limit of processes or files, or a removed working directory
             logger.info("compiling in this process alone: no other one can be started (%s)", error)
 
 
 def _may_start_processes() -> bool:
-    # Not where this process is one of several that share some work, nor where a program has Python within it.
+    """Return False in worker processes of Spark, joblib or multiprocessing, and in programs that embed Python."""
     multiprocessing = sys.modules.get("multiprocessing.process")
-    started_by = getattr(multiprocessing, "parent_process", lambda: None)()
+    parent = getattr(multiprocessing, "parent_process", lambda: None)()
     main = getattr(getattr(sys.modules["__main__"], "__spec__", None), "name", "")
-    is_worker = started_by is not None or main in _WORKER_MODULES or _WORKER_MODULES[0] in sys.modules
+    is_worker = parent is not None or main in _WORKER_MODULES or _WORKER_MODULES[0] in sys.modules
     return not is_worker and "python" in Path(sys.executable or "").name
 
 
-def _end_at_exit(process: int) -> None:
-    if os.getpid() == process:  # not a fork of it
+def _end_at_exit(process_id: int) -> None:
+    """End the helpers when the process that started them ends, but not when a fork of it ends."""
+    if os.getpid() == process_id:
         _end_helpers(_helpers)
 
 
 def _end_helpers(helpers: list[subprocess.Popen[bytes]]) -> None:
+    """Terminate helper processes, and wait for them."""
     for helper in helpers:
         helper.terminate()
     for helper in helpers:
         try:
-            helper.communicate(timeout=_END_SECONDS)
-        except subprocess.TimeoutExpired:  # it has been stopped
+            helper.communicate(timeout=_EXIT_WAIT_SECONDS)
+        except subprocess.TimeoutExpired:  # the process is suspended
             helper.kill()
             helper.communicate()
 
 
-def _start_helper(process: int, processes: int, uses: list[str]) -> subprocess.Popen[bytes]:
+def _start_helper(process: int, n_processes: int, components: list[str]) -> subprocess.Popen[bytes]:
+    """Start a process that runs `help_to_compile` as helper number ``process`` of ``n_processes``."""
     code = "import sys; from streamsvm.core.compiling.ahead_of_time import help_to_compile; help_to_compile(*sys.argv[1:])"
-    words = [sys.executable, "-P", "-c", code, str(process), str(processes), *uses]
-    # It imports what this process imports: -P, for files of the folder where it was started are not among that.
+    command = [sys.executable, "-P", "-c", code, str(process), str(n_processes), *components]
+    # The helper imports from the same paths as this process. -P: not from the working directory, unless it is among them.
     paths = os.pathsep.join(path or str(Path.cwd()) for path in sys.path)
     environment = {**os.environ, "PYTHONPATH": paths, "STREAMSVM_COMPILE_PROCESSES": "1"}
-    return subprocess.Popen(  # noqa: S603 - this interpreter, and names that were checked
-        words, stdin=subprocess.PIPE, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, env=environment
+    return subprocess.Popen(  # noqa: S603 - this interpreter, and valid component names
+        command, stdin=subprocess.PIPE, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, env=environment
     )
 
 
-def help_to_compile(process: str, processes: str, *uses: str) -> None:
-    """Compile what uses need, until all is compiled, or until the process at the other end of the standard input has ended."""
+def help_to_compile(process: str, n_processes: str, *components: str) -> None:
+    """Compile the functions of components in a helper process, until all are compiled or the parent process ends."""
     threading.Thread(target=lambda: (sys.stdin.buffer.read(), os._exit(0)), daemon=True).start()
-    compile_share(uses, int(process), int(processes))
-    os._exit(0)  # a thread that waits for its standard input cannot be ended in order
+    compile_share(components, int(process), int(n_processes))
+    os._exit(0)  # a thread that reads standard input cannot be ended otherwise
 
 
-def compile_share(uses: Iterable[str], process: int, processes: int) -> None:
-    """Compile what uses need as one of several processes: first its share, then functions that no other process has compiled."""
-    for function, kinds in _in_order(_functions_of(uses), process, processes):
-        if not function.is_stored(kinds):
-            function.compile_entry(kinds)
+def compile_share(components: Iterable[str], process: int, n_processes: int) -> None:
+    """Compile functions of components as one of several processes: first its own share, then what others have not compiled."""
+    for function, argument_types in _order_functions(_find_functions(components), process, n_processes):
+        if not function.is_stored(argument_types):
+            function.compile_entry(argument_types)

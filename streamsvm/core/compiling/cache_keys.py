@@ -1,8 +1,8 @@
-"""Keys of compiled functions: what a function is compiled from, as a hash.
+"""Keys of the disk cache: a hash of everything that a compiled function is compiled from.
 
-The key of a function depends on its bytecode, its constants and options, and on all that it refers to: the values of globals, and
-the keys of the functions that it calls, in whatever file they are. So a change to a callee gives its callers new keys, and a
-change to a comment or a docstring gives none.
+The key of a function depends on its bytecode, constants and options, and on everything it refers to: the values of globals, and
+the keys of the functions that it calls, in any module. So a change of a callee changes the keys of its callers, and a change of a
+comment or docstring changes none.
 """
 
 from __future__ import annotations
@@ -19,137 +19,149 @@ import numpy as np
 
 from streamsvm.core.compiling.common import OVERLOADS
 
-#: The modules that tell numba how to generate code: keys depend on them.
+#: The modules that extend numba's code generation: all keys depend on them.
 _GENERATORS = "streamsvm.core.compiling.codegen", "streamsvm.core.compiling.numba_functions"
-#: What numba implements itself, or nothing that is compiled calls.
+#: Top-level modules that numba implements itself, or that compiled code does not call.
 _LIBRARIES = sys.stdlib_module_names | {"numpy", "scipy", "numba"}
-_WITHIN = "what describes it"
-_NUMBERS = int | float | complex | str | bytes | None | EllipsisType | np.generic | np.dtype
+_RECURSIVE = "recursive"
+_SIMPLE_TYPES = int | float | complex | str | bytes | None | EllipsisType | np.generic | np.dtype
 
 
 def compute_key(function: Any) -> str:
-    """Return the key of a compiled function, in hexadecimal digits; a TypeError where something that it refers to has none."""
-    # A global that is set anew once numba has compiled the function is not seen, as numba itself does not see it.
-    return _digest_versions(_digest_generators(), *_described_thing(function, ()))
+    """Return the key of a compiled function, in hexadecimal digits. Raises TypeError if it refers to an object without a key."""
+    # Like numba, it ignores globals that change after the function was compiled.
+    return _digest_texts(_digest_generators(), *_describe_object(function, ()))
 
 
 def measure_callees(function: Any) -> dict[Any, int]:
-    """Return the Python functions that a function is compiled from, with the bytes of bytecode of each: so long do they take."""
-    found: dict[Any, int] = {}
-    waiting = [function]
-    while waiting:
-        python = getattr(waiting.pop(), "py_func", None)
-        if python is None or python in found:
+    """Return the sizes of a function and of all its direct and indirect callees, in bytes of bytecode: they predict compile
+    time.
+    """
+    sizes: dict[Any, int] = {}
+    queue = [function]
+    while queue:
+        py_func = getattr(queue.pop(), "py_func", None)
+        if py_func is None or py_func in sizes:
             continue
-        found[python] = len(python.__code__.co_code)
-        for value in (python.__globals__.get(name) for name in _names_in_code(python.__code__)):
-            waiting += (
-                [getattr(value, name, None) for name in _names_in_code(python.__code__)]
+        sizes[py_func] = len(py_func.__code__.co_code)
+        for value in (py_func.__globals__.get(name) for name in _list_names(py_func.__code__)):
+            queue += (
+                [getattr(value, name, None) for name in _list_names(py_func.__code__)]
                 if isinstance(value, ModuleType)
                 else [value]
             )
-    return found
+    return sizes
 
 
 @cache
 def _digest_generators() -> str:
+    """Return a digest of the code of the modules that extend numba's code generation."""
     loaders: list[Any] = [importlib.util.find_spec(name).loader for name in _GENERATORS]  # type: ignore[union-attr]
     codes = [loader.get_code(name) for loader, name in zip(loaders, _GENERATORS, strict=True)]
-    return _digest_versions(*(part for code in codes for part in _described_code(code, None)))
+    return _digest_texts(*(part for code in codes for part in _describe_code(code, None)))
 
 
-def _digest_versions(*parts: str) -> str:
+def _digest_texts(*parts: str) -> str:
+    """Return a SHA-256 digest of a sequence of texts, in hexadecimal digits."""
     return hashlib.sha256("\0".join(parts).encode()).hexdigest()
 
 
-def _described_thing(thing: Any, within: tuple[Any, ...]) -> tuple[str, ...]:
-    # ``within``: the functions that are being described, of which one may refer to another or to itself.
-    if isinstance(thing, _NUMBERS):
-        return type(thing).__name__, repr(thing)
-    if isinstance(thing, tuple | list):
-        fields = getattr(thing, "_fields", ())
-        parts = [part for item in thing for part in (*_described_thing(item, within), "then")]
-        return type(thing).__name__, *fields, *parts, "end"
-    if isinstance(thing, CodeType):
-        return "code", *_described_code(thing, None), "end"
-    if isinstance(thing, dict):
-        return "dict", *_described_thing(list(thing.items()), within)
-    if isinstance(thing, set | frozenset):
-        return "set", *sorted(map(repr, thing)), "end"
-    if isinstance(thing, np.ndarray):
-        return "array", str(thing.dtype), str(thing.shape), hashlib.sha256(thing.tobytes()).hexdigest()
-    if isinstance(thing, EnumType):
-        members: dict[str, Any] = dict(thing.__members__)
+def _describe_object(value: Any, enclosing: tuple[Any, ...]) -> tuple[str, ...]:
+    """Return texts that describe a value: equal values have equal texts. Raises TypeError for values without a key.
+
+    ``enclosing`` are the functions and modules that are being described, to which the value may refer back.
+    """
+    if isinstance(value, _SIMPLE_TYPES):
+        return type(value).__name__, repr(value)
+    if isinstance(value, tuple | list):
+        fields = getattr(value, "_fields", ())
+        parts = [part for item in value for part in (*_describe_object(item, enclosing), "then")]
+        return type(value).__name__, *fields, *parts, "end"
+    if isinstance(value, CodeType):
+        return "code", *_describe_code(value, None), "end"
+    if isinstance(value, dict):
+        return "dict", *_describe_object(list(value.items()), enclosing)
+    if isinstance(value, set | frozenset):
+        return "set", *sorted(map(repr, value)), "end"
+    if isinstance(value, np.ndarray):
+        return "array", str(value.dtype), str(value.shape), hashlib.sha256(value.tobytes()).hexdigest()
+    if isinstance(value, EnumType):
+        members: dict[str, Any] = dict(value.__members__)
         members = {name: member.value for name, member in members.items()}
-        return "enum", thing.__module__, thing.__qualname__, *_described_thing(members, within)
-    if isinstance(thing, type) and type(thing).__module__.startswith("numba."):  # whose methods are compiled, too
-        raise TypeError(f"{thing.__qualname__} has no key")
-    if isinstance(thing, ModuleType | type | BuiltinFunctionType | MethodDescriptorType | np.ufunc):
-        fields = *getattr(thing, "_fields", ()), *map(str, getattr(thing, "_field_defaults", {}).items())
-        return "name", getattr(thing, "__module__", None) or "", getattr(thing, "__qualname__", thing.__name__), *fields
-    if hasattr(thing, "compiled_from"):  # a function that numba knows by other means
-        return "made from", *_described_thing(thing.compiled_from, within)
-    if any(thing is other for other in within):
-        return _WITHIN, thing.__qualname__
-    if isinstance(thing, FunctionType) and thing in OVERLOADS:
-        return "overload", *_described_thing(OVERLOADS[thing], (*within, thing))
-    if hasattr(thing, "py_func"):
-        return _described_compiled(thing, (*within, thing))
-    if isinstance(thing, FunctionType) and thing.__module__.partition(".")[0] not in _LIBRARIES:
-        return _described_function(thing, (*within, thing))
-    if isinstance(thing, FunctionType):
-        return "name", thing.__module__, thing.__qualname__
-    raise TypeError(f"an object of {type(thing).__module__}.{type(thing).__qualname__} has no key")
+        return "enum", value.__module__, value.__qualname__, *_describe_object(members, enclosing)
+    if isinstance(value, type) and type(value).__module__.startswith("numba."):  # numba compiles their methods, too
+        raise TypeError(f"{value.__qualname__} has no key")
+    if isinstance(value, ModuleType | type | BuiltinFunctionType | MethodDescriptorType | np.ufunc):
+        fields = *getattr(value, "_fields", ()), *map(str, getattr(value, "_field_defaults", {}).items())
+        return "name", getattr(value, "__module__", None) or "", getattr(value, "__qualname__", value.__name__), *fields
+    if hasattr(value, "compiled_from"):  # an `Intrinsic`
+        return "made from", *_describe_object(value.compiled_from, enclosing)
+    if any(value is outer for outer in enclosing):
+        return _RECURSIVE, value.__qualname__
+    if isinstance(value, FunctionType) and value in OVERLOADS:
+        return "overload", *_describe_object(OVERLOADS[value], (*enclosing, value))
+    if hasattr(value, "py_func"):
+        return _describe_compiled(value, (*enclosing, value))
+    if isinstance(value, FunctionType) and value.__module__.partition(".")[0] not in _LIBRARIES:
+        return _describe_function(value, (*enclosing, value))
+    if isinstance(value, FunctionType):
+        return "name", value.__module__, value.__qualname__
+    raise TypeError(f"an object of {type(value).__module__}.{type(value).__qualname__} has no key")
 
 
-def _described_compiled(function: Any, within: tuple[Any, ...]) -> tuple[str, ...]:
-    known = function.__dict__.get("_described")
-    if known is None:
-        given = function.targetoptions.items()
-        options = sorted(f"{name}={sorted(value) if isinstance(value, set) else value}" for name, value in given)
+def _describe_compiled(function: Any, enclosing: tuple[Any, ...]) -> tuple[str, ...]:
+    """Return texts that describe a compiled function: its options and its Python function, or a cached key in their place."""
+    description = function.__dict__.get("_described")
+    if description is None:
+        target_options = function.targetoptions.items()
+        options = sorted(f"{name}={sorted(value) if isinstance(value, set) else value}" for name, value in target_options)
         options += ["noinline"] if getattr(function, "noinline", False) else []
-        known = "compiled", *options, *_described_thing(function.py_func, within)
-        if _WITHIN not in known:  # what refers back is described differently from elsewhere
-            known = function.__dict__["_described"] = ("key", _digest_versions(*known))
-    return known
+        description = "compiled", *options, *_describe_object(function.py_func, enclosing)
+        if _RECURSIVE not in description:  # a recursive function has another description in each place
+            description = function.__dict__["_described"] = ("key", _digest_texts(*description))
+    return description
 
 
-def _described_function(function: FunctionType, within: tuple[Any, ...]) -> tuple[str, ...]:
+def _describe_function(function: FunctionType, enclosing: tuple[Any, ...]) -> tuple[str, ...]:
+    """Return texts that describe a Python function: its code, defaults, closure, and the globals that it uses."""
     code = function.__code__
     cells = [cell.cell_contents for cell in function.__closure__ or ()]
-    parts = ["function", function.__module__, function.__qualname__, *_described_code(code, function.__doc__)]
-    for thing in (function.__defaults__ or (), function.__kwdefaults__ or {}, *cells):
-        parts += _described_thing(thing, within)
-    names = set(_names_in_code(code))
+    parts = ["function", function.__module__, function.__qualname__, *_describe_code(code, function.__doc__)]
+    for value in (function.__defaults__ or (), function.__kwdefaults__ or {}, *cells):
+        parts += _describe_object(value, enclosing)
+    names = set(_list_names(code))
     for name in sorted(names & function.__globals__.keys()):
-        parts += name, *_refers_to(function.__globals__[name], names, within)
+        parts += name, *_describe_reference(function.__globals__[name], names, enclosing)
     return tuple(parts)
 
 
-def _refers_to(thing: Any, names: set[str], within: tuple[Any, ...]) -> tuple[str, ...]:
-    if isinstance(thing, ModuleType) and thing.__name__.partition(".")[0] not in _LIBRARIES:
-        if any(thing is other for other in within):
-            return "module", thing.__name__
-        found = sorted(names & vars(thing).keys())
-        inner = [part for name in found for part in (name, *_refers_to(vars(thing)[name], names, (*within, thing)))]
-        return "module", thing.__name__, *inner, "end"
-    return _described_thing(thing, within)
+def _describe_reference(value: Any, names: set[str], enclosing: tuple[Any, ...]) -> tuple[str, ...]:
+    """Return texts that describe a global value; of a module of this package, only the attributes named in ``names``."""
+    if isinstance(value, ModuleType) and value.__name__.partition(".")[0] not in _LIBRARIES:
+        if any(value is outer for outer in enclosing):
+            return "module", value.__name__
+        used = sorted(names & vars(value).keys())
+        inner = [part for name in used for part in (name, *_describe_reference(vars(value)[name], names, (*enclosing, value)))]
+        return "module", value.__name__, *inner, "end"
+    return _describe_object(value, enclosing)
 
 
-def _described_code(code: CodeType, doc: str | None) -> tuple[str, ...]:
+def _describe_code(code: CodeType, doc: str | None) -> tuple[str, ...]:
+    """Return texts that describe a code object, without its docstring ``doc`` and its line numbers."""
     constants = code.co_consts[1:] if doc is not None and code.co_consts[:1] == (doc,) else code.co_consts
     arguments = code.co_argcount, code.co_posonlyargcount, code.co_kwonlyargcount, code.co_flags
     parts = [code.co_code.hex(), code.co_exceptiontable.hex(), str(arguments)]
     parts += map(str, (code.co_names, code.co_varnames, code.co_freevars, code.co_cellvars))
     for constant in constants:
-        parts += _described_thing(constant, ())
+        parts += _describe_object(constant, ())
     return tuple(parts)
 
 
-def _names_in_code(code: CodeType) -> tuple[str, ...]:
-    inner = (name for constant in code.co_consts if isinstance(constant, CodeType) for name in _names_in_code(constant))
+def _list_names(code: CodeType) -> tuple[str, ...]:
+    """Return the names of globals and attributes that a code object uses, with its inner functions."""
+    inner = (name for constant in code.co_consts if isinstance(constant, CodeType) for name in _list_names(constant))
     return *code.co_names, *inner
 
 
-#: What compiled code depends on beside its sources.
+#: The version of Python, on which compiled code depends.
 PYTHON_ABI = f"{sys.implementation.cache_tag}{getattr(sys, 'abiflags', '')}"

@@ -1,4 +1,4 @@
-"""The part that the decorator, keys and numba's side of compiled functions share."""
+"""Settings, registries and helpers that the modules of this package share."""
 
 from __future__ import annotations
 
@@ -8,36 +8,36 @@ from importlib import import_module
 from types import SimpleNamespace
 from typing import Any, Self
 
-#: Whether nothing is compiled.
+#: Whether compilation is disabled, by the environment variable NUMBA_DISABLE_JIT.
 INTERPRETED = os.environ.get("NUMBA_DISABLE_JIT", "0") not in {"", "0"}
 
-#: The compiled implementations of Python functions, as `overload` has collected them.
+#: Implementations for compiled code, by the Python functions that they replace; `overload` adds them.
 OVERLOADS: dict[Any, Callable[..., Any]] = {}
 
-#: The seconds that this process has compiled functions of the library, or loaded them.
+#: The time that this process has spent compiling or loading functions of the library, in seconds.
 compilation: SimpleNamespace = SimpleNamespace(seconds=0.0)
 
-#: The names of estimators that were created, for which no functions were compiled ahead yet.
+#: The names of estimators that were created in this process, but not compiled ahead of time.
 expected_components: dict[str, None] = {}
 
 
-def expect_component(kind: type) -> None:
-    """Note that an estimator was created. If its first function has to be compiled, several processes compile the others."""
-    name = next((base.__name__ for base in kind.__mro__ if base.__module__.startswith("streamsvm.")), "")
+def expect_component(estimator_class: type) -> None:
+    """Note that an estimator was created: when its first function must be compiled, helper processes compile the others."""
+    name = next((base.__name__ for base in estimator_class.__mro__ if base.__module__.startswith("streamsvm.")), "")
     expected_components[name] = None
 
 
-def import_object(place: str) -> Any:
-    """Return the function of a place, ``module:name``."""
-    module, _, path = place.partition(":")
-    found: Any = import_module(module)
-    for name in path.split("."):
-        found = getattr(found, name)
-    return found
+def import_object(path: str) -> Any:
+    """Import and return the object of an import path, ``module:name`` or ``module:name.name``."""
+    module, _, names = path.partition(":")
+    value: Any = import_module(module)
+    for name in names.split("."):
+        value = getattr(value, name)
+    return value
 
 
 class PickledByName:
-    """A compiled function, of which there is one: a copy is itself, and a pickle is its place."""
+    """Base class of compiled functions: copies are the object itself, and pickles contain its import path."""
 
     py_func: Callable[..., Any]
 

@@ -1,8 +1,9 @@
-"""Compiled functions on disk: one file for each function and types of arguments, named after what it was compiled from.
+"""The disk cache of compiled functions: one file per function and argument types, named by a hash of its sources.
 
-Numba's own cache does not see that a callee in another file has changed. Here a changed function has another key, and so have its
-callers (see `keys`); what no run has used for two months is deleted. While a process compiles a function, others that need it
-wait, so that several processes share the work of compiling. Files are executed: who else could have written them is not trusted.
+Numba's own cache does not notice that a callee in another file has changed. Here, a changed function has another key, and so have
+its callers (see `cache_keys`). Files that were not used for 60 days are deleted. While a process compiles a function, other
+processes that need it wait, so that several processes share the work. The files contain machine code that is executed; files that
+other users could have written are ignored.
 """
 
 from __future__ import annotations
@@ -34,24 +35,24 @@ from streamsvm.core.warning import warn
 from streamsvm.files.locks import try_lock, unlock
 
 _MAGIC = b"streamsvm function 3\n"
-_DIGEST = 32
-_UNUSED = 60 * 24 * 3600.0
-_DAY = 24 * 3600.0
-#: Seconds after which a process compiles what another one has not compiled yet, which may have been stopped.
-_PATIENCE = 120.0
-#: The end of the names of files of compiled functions, and of their locks.
-_OURS = re.compile(r"-[0-9a-f]{40}\.(code|lock)$")
-#: Bytes of a file; those of the largest function have a fiftieth of it.
-_LARGEST = 1 << 28
+_DIGEST_BYTES = 32
+_MAX_UNUSED_SECONDS = 60 * 24 * 3600.0
+_DAY_SECONDS = 24 * 3600.0
+#: A process stops waiting for another one after this time, and compiles the function itself: the other process may be suspended.
+_LOCK_WAIT_SECONDS = 120.0
+#: The end of the names of cached functions and their lock files.
+_CACHE_FILE = re.compile(r"-[0-9a-f]{40}\.(code|lock)$")
+#: The largest accepted file, about 50 times the size of the largest function.
+_MAX_FILE_BYTES = 1 << 28
 
-#: The names of the functions that this process has compiled, because no file had them.
+#: The names of the functions that this process has compiled, and not loaded from a file.
 compiled_names: list[str] = []
-#: Set once this process has waited for a lock in vain: who was stopped may hold more, and it waits for none any more.
-_gave_up = threading.Event()
+#: Set when this process has waited for a lock in vain: a suspended process may hold more locks, so that it does not wait again.
+_stopped_waiting = threading.Event()
 
 
 class FunctionCache(_Cache):  # type: ignore[misc] # numba has no types
-    """The files of a function, where numba looks for compiled code and leaves it."""
+    """The disk cache of one function, with the interface of numba's caches."""
 
     def __init__(self, function: Any) -> None:
         self._function = function
@@ -61,28 +62,28 @@ class FunctionCache(_Cache):  # type: ignore[misc] # numba has no types
     def load_overload(self, sig: Any, target_context: Any) -> Any:
         target_context.refresh()
         name = self._name(sig, target_context, self._function.is_entry)
-        found = _find_stored(name)
-        if found is None and name is not None and (place := find_cache_folder()) is not None:
-            self._lock(place / name)
-            found = _find_stored(name)  # by who had the lock
-        if found is not None:
-            with contextlib.suppress(Exception):  # whatever a file may do that was written by another numba, say
-                return _rebuilt_function(target_context, pickle.loads(found))  # noqa: S301 - only this user or root could write it
+        content = _find_file(name)
+        if content is None and name is not None and (folder := find_cache_folder()) is not None:
+            self._lock(folder / name)
+            content = _find_file(name)  # another process may have written it before it released the lock
+        if content is not None:
+            with contextlib.suppress(Exception):  # such as a file written by another version of numba
+                return _deserialise_function(target_context, pickle.loads(content))  # noqa: S301 - only this user or root could write it
         compiled_names.append(self._function.py_func.__qualname__)
         return None
 
     def has(self, sig: Any, target_context: Any) -> bool:
-        """Return whether there is a file of the function as an entry, for types of arguments."""
-        return _find_stored(self._name(sig, target_context, True)) is not None
+        """Return whether a file has the function for argument types, in a form that Python can call."""
+        return _find_file(self._name(sig, target_context, True)) is not None
 
     def save_overload(self, sig: Any, data: Any) -> None:
-        name, place = self._name(sig, data.target_context, self._function.is_entry), find_cache_folder()
-        if name is not None and place is not None:
-            _write_whole(place / name, _packed_function(data, self._function.is_entry))
+        name, folder = self._name(sig, data.target_context, self._function.is_entry), find_cache_folder()
+        if name is not None and folder is not None:
+            _write_file(folder / name, _serialise_function(data, self._function.is_entry))
 
-    def release(self, held: int) -> None:
-        """Let other processes go on that wait for what this one has compiled since it held so many locks."""
-        while len(self._locked) > held:
+    def release(self, n_locks: int) -> None:
+        """Release the locks that were taken since this cache held ``n_locks`` locks, so that waiting processes continue."""
+        while len(self._locked) > n_locks:
             path, file = self._locked.pop()
             with contextlib.suppress(OSError):
                 path.unlink(missing_ok=True)
@@ -91,37 +92,46 @@ class FunctionCache(_Cache):  # type: ignore[misc] # numba has no types
 
     @property
     def held(self) -> int:
-        """How many locks this process holds for the function: more than one while it is compiled for itself."""
+        """The number of locks that this process holds for the function; more than one if it is compiled for itself
+        recursively.
+        """
         return len(self._locked)
 
-    def _name(self, sig: Any, target_context: Any, entry: bool) -> str | None:
+    def _name(self, sig: Any, target_context: Any, is_entry: bool) -> str | None:
+        """Return the name of the file of the function for argument types; None if it cannot be cached."""
         if not self._enabled:
             return None
         try:
             key = compute_key(self._function)
-        except TypeError:  # a user's function, which refers to something that may be another in the next process
+        except TypeError:  # a user's function that refers to an object without a stable key
             return None
         arguments = "|".join(map(str, getattr(sig, "args", sig)))
-        parts = key, arguments, "entry" if entry else "callee", str(target_context.codegen().magic_tuple()), _surroundings_key()
+        parts = (
+            key,
+            arguments,
+            "entry" if is_entry else "callee",
+            str(target_context.codegen().magic_tuple()),
+            _describe_environment(),
+        )
         name = "".join(c if c.isalnum() or c in "._" else "-" for c in self._function.py_func.__qualname__)[:80]
         return f"{name}-{hashlib.sha256(chr(0).join(parts).encode()).hexdigest()[:40]}.code"
 
     def _lock(self, path: Path) -> None:
-        """Wait until no other process compiles the function; not longer than `_PATIENCE`, for it may have been stopped."""
-        lock, deadline = path.with_suffix(".lock"), time.monotonic() + _PATIENCE
+        """Lock the file of the function, waiting while another process compiles it, for at most `_LOCK_WAIT_SECONDS`."""
+        lock, deadline = path.with_suffix(".lock"), time.monotonic() + _LOCK_WAIT_SECONDS
         with contextlib.suppress(OSError):
             while True:
                 file = _open_safely(lock, os.O_RDWR | os.O_CREAT)
                 try:
-                    if try_lock(file) and _is_there(lock, file):
+                    if try_lock(file) and _is_same_file(lock, file):
                         self._locked.append((lock, file))
                         return
                 except BaseException:
                     file.close()
                     raise
                 file.close()
-                if _gave_up.is_set() or time.monotonic() > deadline:
-                    _gave_up.set()
+                if _stopped_waiting.is_set() or time.monotonic() > deadline:
+                    _stopped_waiting.set()
                     return
                 time.sleep(0.02)
 
@@ -136,11 +146,11 @@ class FunctionCache(_Cache):  # type: ignore[misc] # numba has no types
         self._enabled = False
 
     def flush(self) -> None:
-        """Forget nothing: another source has other files."""
+        """Do nothing: changed sources have other files."""
 
 
-def _is_there(path: Path, file: IO[bytes]) -> bool:
-    """Return whether a path is still that of an open file, which who held its lock may have deleted."""
+def _is_same_file(path: Path, file: IO[bytes]) -> bool:
+    """Return whether a path is still that of an open file, which the previous owner of its lock may have deleted."""
     try:
         return os.path.samestat(path.stat(), os.fstat(file.fileno()))
     except FileNotFoundError:
@@ -148,115 +158,119 @@ def _is_there(path: Path, file: IO[bytes]) -> bool:
 
 
 @cache
-def _surroundings_key() -> str:
+def _describe_environment() -> str:
+    """Return the versions and settings that compiled code depends on."""
     versions = numba.__version__, llvmlite.__version__, np.__version__, PYTHON_ABI
     options = "OPT", "LOOP_VECTORIZE", "SLP_VECTORIZE", "ENABLE_AVX", "BOUNDSCHECK", "USING_SVML", "DEBUGINFO_DEFAULT"
     return "|".join(map(str, (*versions, *(getattr(numba.config, name, None) for name in options))))
 
 
-def _find_stored(name: str | None) -> bytes | None:
-    """Return the pickled function of a file of this name, in one of the folders; None if there is none that is whole."""
-    for place in iter_readable_folders() if name is not None else ():
-        if (found := _read_whole(place / str(name))) is not None:
-            return found
+def _find_file(name: str | None) -> bytes | None:
+    """Return the serialised function in the file of a name, from one of the folders; None without a valid file."""
+    for folder in iter_readable_folders() if name is not None else ():
+        if (content := _read_file(folder / str(name))) is not None:
+            return content
     return None
 
 
-def _read_whole(path: Path) -> bytes | None:
+def _read_file(path: Path) -> bytes | None:
+    """Return the content of a cached file after its digest; None if the file is missing, damaged or untrusted."""
     try:
         with _open_safely(path, os.O_RDONLY) as file:
             age, content = time.time() - os.fstat(file.fileno()).st_mtime, file.read()
     except OSError:
         return None
-    start = len(_MAGIC) + _DIGEST
-    if content[:start] != _MAGIC + _digest_of_file(path.name, content[start:]):
+    start = len(_MAGIC) + _DIGEST_BYTES
+    if content[:start] != _MAGIC + _digest_file(path.name, content[start:]):
         return None
-    if age > _DAY:
+    if age > _DAY_SECONDS:
         with contextlib.suppress(OSError):
-            os.utime(path)  # it is in use
+            os.utime(path)  # its age counts from its last use
     return content[start:]
 
 
-def _digest_of_file(name: str, content: bytes) -> bytes:
-    # With the name, lest a file is taken for that of another function.
+def _digest_file(name: str, content: bytes) -> bytes:
+    """Return the digest of a file's name and content, so that a file is never mistaken for another function."""
     return hashlib.sha256(name.encode() + b"\0" + content).digest()
 
 
 def _open_safely(path: Path, flags: int) -> IO[bytes]:
-    """Open a file without following a link or waiting for a pipe; an OSError if others may have put it there."""
+    """Open a file without following links or blocking on a pipe. Raises OSError if other users may have written it."""
     flags |= getattr(os, "O_NOFOLLOW", 0) | getattr(os, "O_NONBLOCK", 0) | getattr(os, "O_BINARY", 0)
     file = os.fdopen(os.open(path, flags, 0o600), "r+b" if flags & os.O_RDWR else "rb")
-    about = os.fstat(file.fileno())
-    if stat.S_ISREG(about.st_mode) and is_trusted(about) and about.st_size <= _LARGEST:
+    status = os.fstat(file.fileno())
+    if stat.S_ISREG(status.st_mode) and is_trusted(status) and status.st_size <= _MAX_FILE_BYTES:
         return file
     file.close()
-    raise PermissionError(f"{path} is no file of this user alone")
+    raise PermissionError(f"{path} is not a regular file that only this user can write")
 
 
-def _write_whole(path: Path, content: bytes) -> None:
+def _write_file(path: Path, content: bytes) -> None:
+    """Write a cached file atomically. A failure is warned of once, and otherwise ignored."""
     part = path.with_name(f"{TEMPORARY_PREFIX}{secrets.token_hex(8)}")
     try:
         _delete_unused(path.parent)
         try:
             with part.open("xb") as file:
                 part.chmod(stat.S_IMODE(os.fstat(file.fileno()).st_mode) & 0o755)
-                file.write(_MAGIC + _digest_of_file(path.name, content) + content)
+                file.write(_MAGIC + _digest_file(path.name, content) + content)
             part.replace(path)
         finally:
             part.unlink(missing_ok=True)
     except OSError as error:
-        _tell_of_disk(error.errno or 0)
+        _warn_of_disk(error.errno or 0)
 
 
 @cache
-def _tell_of_disk(number: int) -> None:
-    why = os.strerror(number)
-    warn(f"compiled code cannot be kept on disk, so every process compiles it again: {why}", RuntimeWarning)
+def _warn_of_disk(error_number: int) -> None:
+    """Warn, once per error number, that compiled code cannot be cached."""
+    reason = os.strerror(error_number)
+    warn(f"compiled code cannot be kept on disk, so every process compiles it again: {reason}", RuntimeWarning)
 
 
 @cache
-def _delete_unused(place: Path) -> None:
-    # Once in a process that compiles.
-    for path in place.iterdir():
-        if path.name.startswith(TEMPORARY_PREFIX) or _OURS.search(path.name):
+def _delete_unused(folder: Path) -> None:
+    """Delete cached files and temporary files that were not used for 60 days; once per process."""
+    for path in folder.iterdir():
+        if path.name.startswith(TEMPORARY_PREFIX) or _CACHE_FILE.search(path.name):
             with contextlib.suppress(OSError):
-                if time.time() - path.stat().st_mtime > _UNUSED:
+                if time.time() - path.stat().st_mtime > _MAX_UNUSED_SECONDS:
                     path.unlink()
 
 
-def _packed_function(result: Any, entry: bool) -> bytes:
-    """Return a compiled function as bytes. Only an entry has machine code; both have LLVM code, for callers."""
+def _serialise_function(result: Any, is_entry: bool) -> bytes:
+    """Serialise a compiled function. All have LLVM code for callers; only functions that Python calls have machine code."""
     library, fndesc = result.library, result.fndesc
-    shared = library._get_module_for_linking()
-    symbols = {value.name for value in (*shared.functions, *shared.global_variables) if not value.is_declaration}
-    noinline = [(*callee, _symbol_of(*callee)) for callee in vars(library).get("noinline_callees", ())]
-    machine_code = library._get_compiled_object() if entry else None
-    fndesc.typemap = fndesc.calltypes = None  # as numba's own cache
+    module = library._get_module_for_linking()
+    symbols = {value.name for value in (*module.functions, *module.global_variables) if not value.is_declaration}
+    noinline = [(*callee, _get_symbol(*callee)) for callee in vars(library).get("noinline_callees", ())]
+    machine_code = library._get_compiled_object() if is_entry else None
+    fndesc.typemap = fndesc.calltypes = None  # as numba's own cache does
     return dumps(
         (
-            (library.name, machine_code, symbols, shared.as_bitcode(), noinline),
+            (library.name, machine_code, symbols, module.as_bitcode(), noinline),
             (fndesc, result.environment, result.signature, result.reload_init),
         )
     )
 
 
-def _symbol_of(function: Any, arguments: tuple[Any, ...]) -> str:
-    """Return the name by which callers find a function that is kept noinline."""
+def _get_symbol(function: Any, arguments: tuple[Any, ...]) -> str:
+    """Return the symbol name of a noinline function, which callers link to."""
     return str(function.overloads[arguments].fndesc.llvm_func_name)
 
 
-def _rebuilt_function(target_context: Any, found: Any) -> Any:
-    """Return numba's result for a compiled function. Its LLVM code is read when a caller is compiled."""
-    (name, machine_code, symbols, bitcode, noinline), (fndesc, environment, signature, reload_init) = found
+def _deserialise_function(target_context: Any, content: Any) -> Any:
+    """Deserialise a compiled function to numba's compile result. Its LLVM code is parsed when a caller is compiled."""
+    (name, machine_code, symbols, bitcode, noinline), (fndesc, environment, signature, reload_init) = content
     for function in reload_init:
         function()
     library = target_context.codegen().create_library(name)
     library.noinline_callees = {}
-    for place, arguments, symbol in noinline:
-        function = getattr(place, "dispatcher", place)
+    for callee, arguments, symbol in noinline:
+        function = getattr(callee, "dispatcher", callee)
         function.compile(arguments)
         library.noinline_callees[function, arguments] = function.overloads[arguments].library
-        if _symbol_of(function, arguments) != symbol:  # LLVM would end the process
+        if _get_symbol(function, arguments) != symbol:  # LLVM would abort the process
             raise LookupError(f"{symbol} was compiled with other settings")
 
     def module_for_linking() -> Any:

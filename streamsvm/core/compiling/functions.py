@@ -1,11 +1,12 @@
-"""The decorator of compiled functions, what numba must know to compile them, and calls of them by address.
+"""The decorator `compiled`, registration of functions with numba, and calls of compiled functions by their address.
 
-A function under `compiled` is one of three things. Where machine code was shipped that fits, it is a `Shipped` function, and
-numba is not even imported. Otherwise it is a dispatcher of numba's, which compiles it for its callers (see `numba_functions`).
-Under ``NUMBA_DISABLE_JIT=1`` it stays what it is, a Python function.
+A function under `compiled` becomes one of three things. If precompiled machine code was shipped and fits, it is a
+`PrecompiledFunction`, and numba is not imported. Otherwise it is a numba dispatcher (see `numba_functions`). Under
+``NUMBA_DISABLE_JIT=1`` it stays a Python function.
 
-Numba compiles a function together with all that it calls by name, and optimises that again in each of its callers. What is called
-by address is compiled once, and when it is asked for; what is kept apart is compiled once, with the first of its callers.
+Numba compiles a function together with all functions that it calls by name, and optimises these again in each caller. A function
+that is called by address is compiled once, when its address is requested; a ``noinline`` function is compiled once, with its
+first caller.
 """
 
 from __future__ import annotations
@@ -22,31 +23,31 @@ from streamsvm.core.compiling.signatures import BLOCK_TYPE
 
 __all__ = ["BLOCK_TYPE", "Intrinsic", "compiled", "get_address", "load_backend", "make_caller", "overload", "register_with_numba"]
 
-_untold: deque[Callable[[], object]] = deque()
+_pending_registrations: deque[Callable[[], object]] = deque()
 _numba: Any = None
-_telling = threading.RLock()  # what is told may need numba itself
+_registration_lock = threading.RLock()  # reentrant, because a registration may load the backend itself
 
 
 def load_backend() -> Any:
-    """Import numba, tell it what it must know, and return `numba_functions`, or `plain_numba` in its place."""
+    """Import numba, run the pending registrations, and return `numba_functions`, or `plain_numba` in its place."""
     global _numba  # noqa: PLW0603 - set once
     if _numba is None:
-        with _telling:
-            module = _import_with_numba()
-            _tell_once()
+        with _registration_lock:
+            module = _import_backend()
+            _run_registrations()
             _numba = module
-            _tell_once()  # what another thread has added meanwhile
+            _run_registrations()  # registrations that another thread has added in the meantime
     return _numba
 
 
 @cache
-def _import_with_numba() -> Any:
-    # Half a second, which machine code saves.
+def _import_backend() -> Any:
+    """Import numba, which takes half a second, and return the module that compiles; a warning is logged for `plain_numba`."""
     import numba  # noqa: PLC0415
 
     if numba.config.DISABLE_JIT:
-        why = "disable_jit in numba's configuration file is not seen in time: set NUMBA_DISABLE_JIT=1 in the environment"
-        raise ImportError(why)
+        message = "disable_jit in numba's configuration file is not seen in time: set NUMBA_DISABLE_JIT=1 in the environment"
+        raise ImportError(message)
     try:
         from streamsvm.core.compiling import numba_functions  # noqa: PLC0415
     except (ImportError, AttributeError) as error:
@@ -54,28 +55,29 @@ def _import_with_numba() -> Any:
 
         from streamsvm.core.compiling import plain_numba  # noqa: PLC0415
 
-        why = f"numba {numba.__version__} compiles without the library's changes, in about twice the time: {error}"
-        logging.getLogger("streamsvm").warning(why)
+        message = f"numba {numba.__version__} compiles without the library's changes, in about twice the time: {error}"
+        logging.getLogger("streamsvm").warning(message)
         return plain_numba
     return numba_functions
 
 
-def register_with_numba(tell: Callable[[], object]) -> None:
-    """Call ``tell``, which registers something with numba, once numba is needed."""
+def register_with_numba(register: Callable[[], object]) -> None:
+    """Call ``register``, which registers something with numba: at once if numba is loaded, otherwise when it is needed."""
     if INTERPRETED:
         return
-    _untold.append(tell)
+    _pending_registrations.append(register)
     if _numba is not None:
-        _tell_once()
+        _run_registrations()
 
 
-def _tell_once() -> None:
+def _run_registrations() -> None:
+    """Run the pending registrations. Each runs once, even if several threads call this function."""
     while True:
         try:
-            tell = _untold.popleft()
-        except IndexError:  # or another thread has taken the last one
+            register = _pending_registrations.popleft()
+        except IndexError:  # another thread may have taken the last one
             return
-        tell()
+        register()
 
 
 def compiled(
@@ -87,12 +89,12 @@ def compiled(
     forceinline: bool = False,
     noinline: bool = False,
 ) -> Any:
-    """Compile a function when it is called for the first time. Division by 0 gives what numpy gives.
+    """Decorator: compile a function when it is called for the first time. Division by 0 follows numpy.
 
-    ``fastmath`` is what the compiler may assume of arithmetic; see `streamsvm.core.kernels.FAST`. ``inline`` writes the function
-    out in its callers before types are known: it has none of its own. ``nogil`` releases the interpreter's lock while it runs,
-    and ``forceinline`` writes the machine code out in the callers. A ``noinline`` function is compiled once, and its callers
-    have no copy of it: that pays if it is long and has many callers.
+    ``fastmath`` is a set of permitted floating point optimisations; see `streamsvm.core.kernels.FAST`. ``inline`` copies the body
+    into its callers before types are inferred, so that the function itself is never compiled. ``nogil`` releases the interpreter
+    lock while the function runs, and ``forceinline`` copies its machine code into the callers. A ``noinline`` function is
+    compiled once, and its callers have no copy of it: that pays if it is long and has many callers.
     """
     options: dict[str, Any] = {"error_model": "numpy"}
     options |= {"fastmath": fastmath} if fastmath else {}
@@ -101,35 +103,35 @@ def compiled(
     options |= {"forceinline": True} if forceinline else {}
     options |= {"noinline": True} if noinline else {}
 
-    def make(function: Any) -> Any:
+    def decorate(function: Any) -> Any:
         if INTERPRETED:
             return function
         if machine_code.is_available():
             return machine_code.PrecompiledFunction(function, options, load_backend)
         return load_backend().CompiledFunction(function, options)
 
-    return make if function is None else make(function)
+    return decorate if function is None else decorate(function)
 
 
 def overload(function: Any) -> Callable[[Any], Any]:
-    """Give compiled code its own implementation of a Python function, as ``numba.extending.overload`` does."""
+    """Decorator: register an implementation of a Python function for compiled code, as ``numba.extending.overload`` does."""
 
-    def keep(implementation: Any) -> Any:
+    def register(implementation: Any) -> Any:
         OVERLOADS[function] = implementation
         register_with_numba(lambda: load_backend().overload(function)(implementation))
         return implementation
 
-    return keep
+    return register
 
 
-_FUNCTIONS: dict[int, Any] = {}  # by address; compiled code lives as long as its function
+_FUNCTIONS_BY_ADDRESS: dict[int, Any] = {}  # keeps functions alive, and with them their compiled code
 
 
 @cache
 def get_address(function: Any, arguments: str, result: str) -> int:
-    """Return the address of a compiled function for a signature, which is compiled, or loaded from the disk cache.
+    """Return the address of a compiled function for a signature; compile it, or load it from the disk cache, if necessary.
 
-    It is a TypeError if it is not compiled by numba, or returns another type.
+    Raises TypeError if the function is not compiled by numba, or returns another type.
     """
     if INTERPRETED:
         address = id(function)
@@ -139,20 +141,23 @@ def get_address(function: Any, arguments: str, result: str) -> int:
         )
     else:
         address = load_backend().get_address(function, arguments, result)
-    _FUNCTIONS[address] = function
+    _FUNCTIONS_BY_ADDRESS[address] = function
     return address
 
 
 class Intrinsic:
-    """A function for compiled code that is written in the compiler's terms.
+    """A function for compiled code that is implemented in LLVM terms (a numba intrinsic).
 
-    ``find`` returns what numba knows it as, from `streamsvm.core.compiling.codegen`, and is called once numba is needed. Beside
-    its code and constants, ``compiled_from`` tells it from others. ``interpreted`` is what Python code calls.
+    ``find_implementation`` returns it from the module `streamsvm.core.compiling.codegen`, and is called when numba is needed.
+    ``interpreted`` is the function that Python code calls. ``compiled_from`` distinguishes intrinsics with the same code in cache
+    keys.
     """
 
-    def __init__(self, find: Callable[[Any], Any], interpreted: Callable[..., Any], compiled_from: object = ()) -> None:
-        self._find, self._interpreted = find, interpreted
-        code = find.__code__
+    def __init__(
+        self, find_implementation: Callable[[Any], Any], interpreted: Callable[..., Any], compiled_from: object = ()
+    ) -> None:
+        self._find_implementation, self._interpreted = find_implementation, interpreted
+        code = find_implementation.__code__
         self.compiled_from: tuple[Any, ...] = code.co_code, code.co_names, code.co_consts, compiled_from
 
     def __call__(self, *values: Any) -> Any:
@@ -160,14 +165,16 @@ class Intrinsic:
 
     @cached_property
     def _numba_type_(self) -> Any:
-        numba = load_backend()
-        return numba.resolve_type(self._find(numba.codegen))
+        backend = load_backend()
+        return backend.resolve_type(self._find_implementation(backend.codegen))
 
 
 def make_caller(arguments: str, result: str) -> Any:
-    """Return a function, for Python and for compiled code, of an address and arguments: it calls what is at the address."""
+    """Return a function, for Python and for compiled code, that calls the function at an address: ``call(address,
+    *arguments)``.
+    """
     return Intrinsic(
         lambda codegen: codegen.make_caller(arguments, result),
-        lambda address, *values: _FUNCTIONS[int(address)](*values),
+        lambda address, *values: _FUNCTIONS_BY_ADDRESS[int(address)](*values),
         (arguments, result),
     )

@@ -1,8 +1,8 @@
-"""Machine code that was compiled beforehand, and shipped in the wheel of a platform.
+"""Precompiled machine code, which is shipped in the wheel of a platform.
 
-It is a module of Python in C, made by ``release/machine_code.py``, with a function for each entry of ``entries.json``. It is used
-if it is whole, if the sources are those that it was made from, and if the processor has what it needs; otherwise numba compiles,
-and `describe_status` says why.
+It is a C extension module, made by ``release/machine_code.py``, with one function per entry of ``entries.json``. It is used if
+its file is intact, if it was made from the installed sources, and if the processor supports it; otherwise numba compiles, and
+`describe_status` gives the reason.
 """
 
 from __future__ import annotations
@@ -24,9 +24,10 @@ from streamsvm.core.compiling.common import INTERPRETED, PickledByName
 LIBRARY_PATH = Path(__file__).with_name("_machine_code.abi3.so")
 METADATA_PATH = LIBRARY_PATH.with_name("_machine_code.json")
 
-#: The parts of the package that machine code is made from.
+#: The subpackages that contain compiled functions.
 _SOURCES = ("batch", "core", "learners", "linear")
-#: What processors must have, as numpy names it, by the name that LLVM has for their level. The module itself asks for the rest.
+#: The required processor features, in numpy's names, by LLVM's name of the processor level. The module itself checks further
+#: features.
 _FEATURES = {"x86-64-v3": ("AVX2", "FMA3", "F16C"), "generic": ()}
 
 
@@ -36,7 +37,7 @@ def compute_sources_digest() -> str:
     for name in _SOURCES:
         path = package / name
         for file in sorted(path.rglob("*.py")) if path.is_dir() else [path]:
-            if not file.stem.isidentifier():  # what editors leave beside a file
+            if not file.stem.isidentifier():  # skip temporary files of editors
                 continue
             digest.update(file.relative_to(package).as_posix().encode())
             digest.update(file.read_bytes())
@@ -44,36 +45,39 @@ def compute_sources_digest() -> str:
 
 
 def _processor_features() -> dict[str, bool]:
+    """Return which features this processor has, by numpy's names."""
     from numpy._core._multiarray_umath import __cpu_features__  # type: ignore[import-not-found] # noqa: PLC0415
 
     return dict(__cpu_features__)
 
 
 def _read_metadata() -> dict[str, str]:
-    """Return what is known of the library; nothing if the file is damaged."""
+    """Return the metadata of the library; empty if the file is damaged."""
     with contextlib.suppress(ValueError, RecursionError):
-        about = json.loads(METADATA_PATH.read_bytes())
-        if isinstance(about, dict) and all(isinstance(about.get(name), str) for name in ("library", "processor", "sources")):
-            return about
+        metadata = json.loads(METADATA_PATH.read_bytes())
+        if isinstance(metadata, dict) and all(
+            isinstance(metadata.get(name), str) for name in ("library", "processor", "sources")
+        ):
+            return metadata
     return {}
 
 
 @cache
 def _load_library() -> tuple[Any, str]:
-    """Return the module and where it is, or None and why it is not used."""
+    """Load the extension module; return it and a description, or None and the reason why it is not used."""
     if os.environ.get("STREAMSVM_MACHINE_CODE") == "0":
         return None, "STREAMSVM_MACHINE_CODE=0"
     if not METADATA_PATH.is_file():
         return None, "this installation has none"
     try:
-        if not (about := _read_metadata()):
+        if not (metadata := _read_metadata()):
             return None, f"{METADATA_PATH} is damaged"
-        if hashlib.sha256(LIBRARY_PATH.read_bytes()).hexdigest() != about["library"]:
+        if hashlib.sha256(LIBRARY_PATH.read_bytes()).hexdigest() != metadata["library"]:
             return None, f"{LIBRARY_PATH} is damaged"
-        needed, has = _FEATURES.get(about["processor"], (about["processor"],)), _processor_features()
-        if lacking := [name for name in needed if not has.get(name)]:
-            return None, f"the processor lacks {', '.join(lacking)}"
-        if about["sources"] != compute_sources_digest():
+        required, available = _FEATURES.get(metadata["processor"], (metadata["processor"],)), _processor_features()
+        if missing := [name for name in required if not available.get(name)]:
+            return None, f"the processor lacks {', '.join(missing)}"
+        if metadata["sources"] != compute_sources_digest():
             return None, "the sources have changed since it was made"
         loader = importlib.machinery.ExtensionFileLoader("streamsvm.core.compiling._machine_code", str(LIBRARY_PATH))
         spec = importlib.util.spec_from_file_location(loader.name, LIBRARY_PATH, loader=loader)
@@ -81,24 +85,27 @@ def _load_library() -> tuple[Any, str]:
         loader.exec_module(module)
     except (OSError, ImportError, MemoryError) as error:
         return None, f"{LIBRARY_PATH} cannot be loaded: {error}"
-    return module, f"{about['processor']}, {LIBRARY_PATH}"
+    return module, f"{metadata['processor']}, {LIBRARY_PATH}"
 
 
 def is_available() -> bool:
-    """Return whether there is machine code that fits this machine and these sources."""
+    """Return whether precompiled machine code fits this machine and the installed sources."""
     return _load_library()[0] is not None
 
 
 def describe_status() -> str:
-    """Return which machine code is in use, or why there is none."""
+    """Return a line that says which machine code is in use, or why none is."""
     if INTERPRETED:
-        return "machine code: none is in use, for NUMBA_DISABLE_JIT is set: nothing is compiled"
-    module, why = _load_library()
-    return f"machine code: {why}" if module is not None else f"machine code: none ({why}), so numba compiles"
+        return "machine code: not in use, because NUMBA_DISABLE_JIT is set: nothing is compiled"
+    module, description = _load_library()
+    return f"machine code: {description}" if module is not None else f"machine code: none ({description}), so numba compiles"
 
 
-class _Shipped(PickledByName, getattr(_load_library()[0], "Function", object)):  # type: ignore[misc]
-    """A function with machine code for some types of arguments. Numba compiles it for others, and for functions of users."""
+class _PrecompiledFunction(PickledByName, getattr(_load_library()[0], "Function", object)):  # type: ignore[misc]
+    """A function with precompiled machine code for some argument types.
+
+    Numba compiles it for other types, and as a callee of users' functions.
+    """
 
     def __new__(cls, py_func: Callable[..., Any], *_: object) -> Any:
         return super().__new__(cls, f"{py_func.__module__}:{py_func.__qualname__}")
@@ -111,7 +118,7 @@ class _Shipped(PickledByName, getattr(_load_library()[0], "Function", object)): 
 
     @cached_property
     def dispatcher(self) -> Any:
-        """The function as numba compiles it."""
+        """The numba dispatcher of the function."""
         return self._load_backend().CompiledFunction(self.py_func, self.options)
 
     @property
@@ -120,26 +127,26 @@ class _Shipped(PickledByName, getattr(_load_library()[0], "Function", object)): 
 
     @property
     def targetoptions(self) -> Any:
-        """Numba's options, which it looks for in what it writes out in callers."""
+        """Numba's options, which it reads when it inlines the function."""
         return self.dispatcher.targetoptions
 
     @property
     def noinline(self) -> bool:
-        """Whether its callers have no copy of it."""
+        """Whether callers have no copy of the function."""
         return bool(self.dispatcher.noinline)
 
     @property
     def signatures(self) -> list[Any]:
-        """The types of arguments for which numba has compiled the function."""
+        """The argument types for which numba has compiled the function."""
         return list(self.dispatcher.signatures) if "dispatcher" in self.__dict__ else []
 
     def __get__(self, instance: Any, owner: Any = None) -> Any:
         return self if instance is None else MethodType(self, instance)
 
     def shipped_address(self, arguments: str, result: str) -> int:
-        """Return the address of the machine code for a signature; 0 if there is none."""
+        """Return the address of the precompiled function for a signature, or 0 without one."""
         return int(self.shipped_entry(f"{arguments} -> {result}"))
 
 
-#: What `compiled` makes of a function where there is machine code.
-PrecompiledFunction: Any = _Shipped
+#: The class of functions under `compiled` if precompiled machine code is available.
+PrecompiledFunction: Any = _PrecompiledFunction

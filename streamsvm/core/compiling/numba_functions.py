@@ -1,23 +1,25 @@
-"""Functions that numba compiles, for the library's own callers: once, no more than is called, and kept on disk.
+"""Numba dispatchers for the library's functions, which compile no more than is called, and are cached on disk.
 
-All dealings with numba's private parts are here, in `streamsvm.core.compiling.disk_cache` and in
-`streamsvm.core.compiling.codegen`. If numba has renamed one that is replaced here, the import raises an error, and
-`streamsvm.core.compiling.plain_numba` takes over. The functions differ from numba's own in these:
+All uses of numba's private parts are here, in `streamsvm.core.compiling.disk_cache` and in `streamsvm.core.compiling.codegen`. If
+numba has renamed one that is replaced here, the import raises an error, and `streamsvm.core.compiling.plain_numba` takes over.
+The functions differ from numba's own:
 
-- **Callees have no machine code.** Numba gives each function two wrappers, for Python and for C, and machine code. A function
-  that only compiled functions call needs neither: its callers take its LLVM code. It gets them when Python first calls it.
-- **A callee that is kept apart has machine code, and no copies.** Its callers find it by a name that is made from its key, so a
-  caller in a file needs no other than the callee of its sources, whichever process compiled that.
-- **Copies are local.** Numba compiles a function together with copies of all that it calls, and optimises these once more. The
-  copies are weak symbols: of two with one name, the process executes the one that it loaded first, and a name has a number in it
-  that counts the functions of the process that compiled it. So which copies share a name, and which of them is executed,
-  depended on what was cached, and on the order in which functions were loaded; and copies that were optimised in different
-  callers add up a sum in different orders, where `streamsvm.core.kernels.FAST` lets them. Local copies make results the same to
-  the last bit in every process. Names begin with a number of the process, lest two functions from two files share one.
-- **Literals are numbers.** Numba compiles a function anew for each number that a caller writes out.
-- **Nothing is collected.** Python's collector of garbage takes a fifth of the time that numba takes, and finds next to nothing.
-- **What is written out in callers is read once.** Numba reads such a function anew for each call of it, and copies it twice: each
-  time with all variables once more for each of its blocks. And its message on slices of two shapes takes a second to compile.
+- **Callees have no machine code.** Numba gives each function machine code, and wrappers for Python and for C. A function that
+  only compiled functions call needs none of these, because its callers use its LLVM code. They are added when Python first calls
+  it.
+- **A noinline callee has machine code, and no copies.** Its callers link to it by a name that is made from its key, so that a
+  cached caller works with any callee that was compiled from the same sources, by whichever process.
+- **Copies are local.** Numba compiles a function together with copies of all its callees, and optimises these once more. The
+  copies are weak symbols: of two with the same name, the process executes the one that it loaded first, and names contain a
+  counter of the functions of the process. So which copies share a name, and which one is executed, would depend on the
+  content of the cache, and on the order of loading; and copies that were optimised in different callers sum in different orders,
+  where `streamsvm.core.kernels.FAST` allows it. Local copies make results equal to the last bit in every process. The counter
+  starts at a random number in each process, so that two functions from two files never share a name.
+- **Literals are numbers.** Numba compiles a function again for each number literal that a caller passes.
+- **No garbage collection.** Python's garbage collector takes a fifth of the compile time, and finds next to nothing.
+- **Inlined functions are read once.** Numba analyses an inlined function again for each call of it, and copies it twice, each
+  time with all variables once more for each of its blocks. And its error message about slices of different shapes takes a second
+  to compile.
 """
 
 from __future__ import annotations
@@ -57,8 +59,8 @@ from streamsvm.core.compiling.signatures import NO_RESULT, to_numba_types
 __all__ = ["CompiledFunction", "codegen", "get_address", "overload", "resolve_type"]
 
 _Library = numba_codegen.JITCodeLibrary
-#: The private parts of numba that are replaced or called here. Where numba has renamed one, `plain_numba` takes over.
-_PARTS = {
+#: The private parts of numba that are replaced or called here. If numba has renamed one, `plain_numba` takes over.
+_PRIVATE_PARTS = {
     _Library: "add_linking_library _finalize_final_module get_pointer_to_function _finalize_dynamic_globals "
     "_verify_declare_only_symbols _ensure_finalized _get_module_for_linking _get_compiled_object _set_compiled_object "
     "enable_object_caching",
@@ -71,38 +73,40 @@ _PARTS = {
     CPUDispatcher: "_compile_for_args get_call_template get_compile_result add_overload compile",
     _dynfunc: "make_function",
 }
-for _part, _names in _PARTS.items():
+for _part, _names in _PRIVATE_PARTS.items():
     for _name in _names.split():
-        getattr(_part, _name)  # before anything is replaced
+        getattr(_part, _name)  # raises AttributeError before anything is replaced
 
 
 class _State(threading.local):
-    """The function that a thread compiles."""
+    """The compilation that a thread is in."""
 
     entry: Any = None
-    """The function that shall be one that Python can call, or that is called by address."""
+    """The function that is compiled as an entry, for calls from Python or by address."""
     depth = 0
-    """How many functions of the library are being compiled, each for the one before."""
+    """The number of nested compilations of functions of the library, each as a callee of the previous one."""
     compiles_ours = False
-    """Whether what is compiled at the moment is a function of the library."""
+    """Whether the innermost compilation is of a function of the library."""
 
 
 _state = _State()
-_noinline_functions: dict[Any, CompiledFunction] = {}  # the functions that are kept apart, by what they are in Python
+_noinline_functions: dict[Any, CompiledFunction] = {}  # noinline functions, by their Python functions
 
 
 @contextmanager
 def _as_entry(function: Any) -> Iterator[None]:
-    before, _state.entry = _state.entry, function
+    """Within the body, compile a function as an entry, which Python can call."""
+    previous, _state.entry = _state.entry, function
     try:
         yield
     finally:
-        _state.entry = before
+        _state.entry = previous
 
 
 @contextmanager
-def _counting_seconds() -> Iterator[None]:
-    collects, began = gc.isenabled(), time.perf_counter()
+def _measure_compilation() -> Iterator[None]:
+    """Within the body, disable garbage collection, and add the time to ``compilation.seconds``."""
+    gc_was_enabled, start = gc.isenabled(), time.perf_counter()
     gc.disable()
     _state.depth += 1
     try:
@@ -110,38 +114,39 @@ def _counting_seconds() -> Iterator[None]:
     finally:
         _state.depth -= 1
         if _state.depth == 0:
-            compilation.seconds += time.perf_counter() - began
-        if collects:
+            compilation.seconds += time.perf_counter() - start
+        if gc_was_enabled:
             gc.enable()
 
 
 class CompiledFunction(PickledByName, CPUDispatcher):  # type: ignore[misc] # numba has no types
-    """A compiled function of the library: ``py_func``, in Python, with the ``options`` of ``numba.njit``."""
+    """A compiled function of the library. ``py_func`` is the Python function, ``options`` are those of ``numba.njit``."""
 
     def __init__(self, py_func: Any, options: dict[str, Any]) -> None:
-        # What is not said here, numba takes from the first caller, whoever that is: a user's, too.
+        # Numba takes options that are not set here from the first caller, which may be a user's function.
         options = {"nopython": True, "boundscheck": None, "fastmath": False, "forceinline": False, **options}
         self.noinline: bool = options.pop("noinline", False)
         super().__init__(py_func, targetoptions=options)
         if self.noinline:
             _noinline_functions[py_func] = self
         self._by_python = self._as_entry = False
-        self._entries: set[tuple[Any, ...]] = set()  # argument types for which Python can call it
+        self._entries: set[tuple[Any, ...]] = set()  # argument types that Python can call
         self._compiler._customize_flags = self._flags
         self._cache = FunctionCache(self)
 
     @property
     def is_entry(self) -> bool:
-        """Whether what is compiled now has what Python needs to call it."""
+        """Whether the current compilation is of an entry, which Python can call."""
         return self._as_entry
 
     def _flags(self, flags: Any) -> Any:
+        """Compile no wrappers, except for entries."""
         if not self._as_entry:
             flags.no_cpython_wrapper = flags.no_cfunc_wrapper = True
         return flags
 
     def get_call_template(self, args: Any, kws: Any) -> Any:
-        # A number that a caller writes out is a type of its own for numba, which would compile the function once more for it.
+        # Numba gives a literal number a type of its own, and would compile the function again for it.
         return super().get_call_template(
             [_number_type(kind) for kind in args], {name: _number_type(kind) for name, kind in kws.items()}
         )
@@ -152,46 +157,46 @@ class CompiledFunction(PickledByName, CPUDispatcher):  # type: ignore[misc] # nu
         with _as_entry(self):
             return super()._compile_for_args(*args, **kws)
 
-    def compile_entry(self, arguments: tuple[Any, ...]) -> Any:
-        """Compile the function for types of arguments, so that Python can call it; return numba's result."""
+    def compile_entry(self, argument_types: tuple[Any, ...]) -> Any:
+        """Compile the function for argument types, so that Python can call it; return numba's compile result."""
         with _as_entry(self):
-            self.compile(arguments)
-        return self.overloads[arguments]
+            self.compile(argument_types)
+        return self.overloads[argument_types]
 
-    def is_stored(self, arguments: tuple[Any, ...]) -> bool:
-        """Return whether a file has the function, for types of arguments, so that Python can call it."""
-        return arguments in self._entries or self._cache.has(arguments, self.targetctx)
+    def is_stored(self, argument_types: tuple[Any, ...]) -> bool:
+        """Return whether the function is compiled for argument types as an entry, in memory or on disk."""
+        return argument_types in self._entries or self._cache.has(argument_types, self.targetctx)
 
     def get_compile_result(self, sig: Any) -> Any:
-        """Return numba's result for a signature: for functions that are given to compiled ones."""
+        """Return numba's compile result for a signature; numba calls it for functions that are passed as arguments."""
         return self.compile_entry(tuple(sigutils.normalize_signature(sig)[0]))
 
     def compile(self, sig: Any) -> Any:
-        """Compile the function, or load it: for compiled callers, where nobody has asked for more."""
+        """Compile the function, or load it from disk: as an entry if `compile_entry` requested that, otherwise as a callee."""
         by_python, _state.entry = _state.entry is self, None
         arguments = tuple(sigutils.normalize_signature(sig)[0])
         with global_compiler_lock:
-            found = self.overloads.get(arguments)
-            if found is not None:
+            result = self.overloads.get(arguments)
+            if result is not None:
                 if not by_python or arguments in self._entries:
-                    return found.entry_point
-                if self.noinline:  # it has all that Python needs
-                    self._add_entry(arguments, found)
-                    return found.entry_point
-                self.targetctx.remove_user_function(found.entry_point)
+                    return result.entry_point
+                if self.noinline:  # noinline functions always have what Python needs
+                    self._add_entry(arguments, result)
+                    return result.entry_point
+                self.targetctx.remove_user_function(result.entry_point)
                 del self.overloads[arguments]
-            before, held = (self._by_python, self._as_entry), self._cache.held
+            previous, n_locks = (self._by_python, self._as_entry), self._cache.held
             self._by_python, self._as_entry = by_python, by_python or self.noinline
             try:
-                with _counting_seconds():
+                with _measure_compilation():
                     return super().compile(sig)
             finally:
-                self._by_python, self._as_entry = before
-                self._cache.release(held)
+                self._by_python, self._as_entry = previous
+                self._cache.release(n_locks)
 
     @cached_property
     def number(self) -> int:
-        """The number that tells its name from others, where it is kept apart."""
+        """The number in the symbol name of a noinline function, made from its key."""
         return int(compute_key(self)[:12], 16)
 
     def add_overload(self, cres: Any) -> None:
@@ -200,7 +205,7 @@ class CompiledFunction(PickledByName, CPUDispatcher):  # type: ignore[misc] # nu
             cres.library.noinline = self, arguments
         if self._by_python:
             self._add_entry(arguments, cres)
-        else:  # numba's table of what Python can call has no room for it
+        else:  # numba's dispatcher table only accepts functions with a wrapper for Python
             self.overloads[arguments] = cres
 
     def _add_entry(self, arguments: tuple[Any, ...], result: Any) -> None:
@@ -209,101 +214,103 @@ class CompiledFunction(PickledByName, CPUDispatcher):  # type: ignore[misc] # nu
 
 
 def _number_type(kind: Any) -> Any:
+    """Return the type of a literal number or bool; other types are returned unchanged."""
     return types.unliteral(kind) if isinstance(kind, types.IntegerLiteral | types.BooleanLiteral) else kind
 
 
 def get_address(function: Any, arguments: str, result: str) -> int:
     """Return the address of a function for a signature; see `streamsvm.core.compiling.functions.get_address`."""
-    kinds = to_numba_types(arguments)
+    argument_types = to_numba_types(arguments)
     if isinstance(function, CompiledFunction):
         if expected_components:
-            start_helpers(function, kinds)
-        found = function.compile_entry(kinds)
+            start_helpers(function, argument_types)
+        compile_result = function.compile_entry(argument_types)
     elif not hasattr(function, "compile"):
         raise TypeError(f"{function!r} must be compiled by numba: put @numba.njit above it")
     else:
-        if kinds not in function.overloads:
-            function.compile(kinds)
-        found = function.overloads[kinds]
-    returned = types.unliteral(found.signature.return_type)
-    expected = to_numba_types(result)[0] if result != NO_RESULT else types.none
-    if returned != expected:
-        raise TypeError(f"{function.__name__} must return {expected}, not {returned}")
-    return int(found.library.get_pointer_to_function(found.fndesc.llvm_cfunc_wrapper_name))
+        if argument_types not in function.overloads:
+            function.compile(argument_types)
+        compile_result = function.overloads[argument_types]
+    return_type = types.unliteral(compile_result.signature.return_type)
+    expected_type = to_numba_types(result)[0] if result != NO_RESULT else types.none
+    if return_type != expected_type:
+        raise TypeError(f"{function.__name__} must return {expected_type}, not {return_type}")
+    return int(compile_result.library.get_pointer_to_function(compile_result.fndesc.llvm_cfunc_wrapper_name))
 
 
 def resolve_type(value: Any) -> Any:
-    """Return numba's type of a value that compiled code refers to."""
-    cpu_target.typing_context.refresh()  # so that it knows what has been registered since
+    """Return the numba type of a global value that compiled code refers to."""
+    cpu_target.typing_context.refresh()  # for types that were registered since the last use
     cpu_target.target_context.refresh()
     return cpu_target.typing_context.resolve_value_type(value)
 
 
-# How numba makes machine code.
+# Changes of how numba generates machine code.
 
-_RAISES = ctypes.cast(ctypes.pythonapi.PyErr_NoMemory, ctypes.c_void_p).value
-_OURS = "_ZN9streamsvm"  # as the names of compiled functions of the package begin
+_RAISING_FUNCTION = ctypes.cast(ctypes.pythonapi.PyErr_NoMemory, ctypes.c_void_p).value
+_MANGLED_PREFIX = "_ZN9streamsvm"  # prefix of the mangled names of this package's functions
 
 
-def _copies_of_callees(library: Any) -> list[Any]:
-    """Return the copies of callees in a library (numba's word for the code of one function), where one is of this package."""
+def _find_callee_copies(library: Any) -> list[Any]:
+    """Return the copies of callees in a library (numba's term for the code of one function), if it has code of this package."""
     functions = [function for function in library._final_module.functions if not function.is_declaration]
-    if not any(function.name.startswith(_OURS) for function in functions):
+    if not any(function.name.startswith(_MANGLED_PREFIX) for function in functions):
         return []
     return [function for function in functions if function.linkage.name == "linkonce_odr"]
 
 
-def _is_ours(function: Any, *others: str) -> bool:
-    """Return whether a function is one of the library, or of other packages that are named."""
-    return (function.__module__ or "").partition(".")[0] in {"streamsvm", *others}
+def _is_ours(function: Any, *packages: str) -> bool:
+    """Return whether a function is defined in this package, or in one of ``packages``."""
+    return (function.__module__ or "").partition(".")[0] in {"streamsvm", *packages}
 
 
 def _is_called_by_python(function: Any) -> bool:
-    """Return whether a module has a function under its name as one that is compiled. Others are implementations for callers."""
+    """Return whether a function is a dispatcher in its module; others are implementations for compiled callers only."""
     return isinstance(getattr(sys.modules.get(function.__module__), function.__name__, None), Dispatcher)
 
 
 def _defines_name(library: Any, name: str) -> bool:
+    """Return whether a library defines a function of a name."""
     return any(function.name == name and not function.is_declaration for function in library._final_module.functions)
 
 
-def _refuse_shapes(source: Any, slices: Any) -> None:
-    raise NotImplementedError  # only compiled code calls it
+def _raise_shape_error(source: Any, slices: Any) -> None:
+    raise NotImplementedError  # only its compiled implementation is called
 
 
-@overload(_refuse_shapes)
-def _compiled_refusal(source, slices):  # type: ignore[no-untyped-def] # numba compares signatures
+@overload(_raise_shape_error)
+def _compiled_raise_shape_error(source, slices):  # type: ignore[no-untyped-def] # numba compares signatures
     def refuse(source, slices):  # type: ignore[no-untyped-def]
         raise ValueError("an array is assigned to a slice of another shape")
 
     return refuse
 
 
-def _read_once() -> None:
-    """Keep what numba reads of the library's functions that are written out in callers, and copy it once for each call.
+def _cache_inlined_functions() -> None:
+    """Let numba read each inlined function of the library once, and copy it once per call.
 
-    Functions of users are read anew for each call, as numba does: a number that they take from their module may have changed.
+    Users' functions are still read for each call, as numba does: the globals that they use may have changed.
     """
     worker = inline_closurecall.InlineWorker
-    read, inline, kept = worker.run_untyped_passes, worker.inline_function, {}
+    read_function, numba_inline, cached = worker.run_untyped_passes, worker.inline_function, {}
 
     def inline_function(self: Any, caller: Any, block: Any, i: int, function: Any, arg_typs: Any = None) -> Any:
         if not _is_ours(function) or function.__closure__:
-            return inline(self, caller, block, i, function, arg_typs)
-        if function not in kept:
-            kept[function] = read(self, function)
-        self.flags.enable_ssa = False  # as reading does
-        made = kept[function].copy()
-        made.blocks = copy.deepcopy(made.blocks)
-        for of_function in made.blocks.values():
-            of_function.copies = 2  # which numba would make of it
-        return self.inline_ir(caller, block, i, made, function.__code__.co_freevars, arg_typs=arg_typs)
+            return numba_inline(self, caller, block, i, function, arg_typs)
+        if function not in cached:
+            cached[function] = read_function(self, function)
+        self.flags.enable_ssa = False  # as reading a function does
+        inlined = cached[function].copy()
+        inlined.blocks = copy.deepcopy(inlined.blocks)
+        for block_of_function in inlined.blocks.values():
+            block_of_function.copies = 2  # numba copies the blocks twice; both copies return the original
+        return self.inline_ir(caller, block, i, inlined, function.__code__.co_freevars, arg_typs=arg_typs)
 
     def deepcopy(value: Any) -> Any:
-        left = getattr(value, "copies", 0)
-        if left == 0:
+        n_left = getattr(value, "copies", 0)
+        if n_left == 0:
             return copy.deepcopy(value)
-        value.copies = left - 1
+        value.copies = n_left - 1
         return value
 
     worker.inline_function = inline_function
@@ -311,12 +318,13 @@ def _read_once() -> None:
 
 
 def find_noinline_callees(library: Any) -> dict[tuple[Any, tuple[Any, ...]], Any]:
-    """Return the libraries of the callees of a library that are kept apart, by their functions and types of arguments."""
-    found: dict[tuple[Any, tuple[Any, ...]], Any] = vars(library).setdefault("noinline_callees", {})
-    return found
+    """Return the libraries of a library's noinline callees, by their functions and argument types."""
+    callees: dict[tuple[Any, tuple[Any, ...]], Any] = vars(library).setdefault("noinline_callees", {})
+    return callees
 
 
-def _change_numba() -> None:
+def _patch_numba() -> None:
+    """Replace the private parts of numba."""
     library = _Library
     add_callee, identify = library.add_linking_library, FunctionIdentity.from_function
     finalize, get_pointer = library._finalize_final_module, library.get_pointer_to_function
@@ -324,38 +332,38 @@ def _change_numba() -> None:
     customize, compile_function = _FunctionCompiler._customize_flags, _FunctionCompiler._compile_core
 
     def finalize_with_local_copies(self: Any) -> None:
-        copies = _copies_of_callees(self)
+        copies = _find_callee_copies(self)
         for function in copies:
             function.linkage = "internal"
-        finalize(self)  # generates the machine code
+        finalize(self)  # machine code is generated here
         for function in copies:
-            function.linkage = "linkonce_odr"  # for the callers, which need one copy of each
+            function.linkage = "linkonce_odr"  # callers need one weak copy of each
 
     def add_linking_library(self: Any, callee: Any) -> None:
-        apart = find_noinline_callees(callee) | ({callee.noinline: callee} if hasattr(callee, "noinline") else {})
+        noinline = find_noinline_callees(callee) | ({callee.noinline: callee} if hasattr(callee, "noinline") else {})
         if _state.compiles_ours:
-            find_noinline_callees(self).update(apart)
-            for_copies = [] if hasattr(callee, "noinline") else [callee]
-        else:  # a user may keep it in a cache of numba, which knows nothing of what is apart
-            for_copies = [callee, *apart.values()]
-        for of_callee in for_copies:
-            add_callee(self, of_callee)
+            find_noinline_callees(self).update(noinline)
+            copied_libraries = [] if hasattr(callee, "noinline") else [callee]
+        else:  # a user's function may be cached by numba, which knows nothing of noinline callees
+            copied_libraries = [callee, *noinline.values()]
+        for copied_library in copied_libraries:
+            add_callee(self, copied_library)
 
     def compile_core(self: Any, *types: Any) -> Any:
-        before, _state.compiles_ours = _state.compiles_ours, _is_ours(self.py_func)
+        previous, _state.compiles_ours = _state.compiles_ours, _is_ours(self.py_func)
         try:
             return compile_function(self, *types)
         finally:
-            _state.compiles_ours = before
+            _state.compiles_ours = previous
 
     def from_function(function: Any) -> Any:
-        made, apart = identify(function), _noinline_functions.get(function)
-        if apart is not None:
-            made.unique_id, made.unique_name = apart.number, f"{made.func_qualname}${apart.number}"
-        return made
+        identity, noinline = identify(function), _noinline_functions.get(function)
+        if noinline is not None:
+            identity.unique_id, identity.unique_name = noinline.number, f"{identity.func_qualname}${noinline.number}"
+        return identity
 
     def finalize_when_needed(self: Any) -> None:
-        if _state.depth == 0 or getattr(self, "_compiled_object", None) is not None:  # it has machine code, from a file
+        if _state.depth == 0 or getattr(self, "_compiled_object", None) is not None:  # it has machine code from a file
             finalize_with_local_copies(self)
         else:
             self._finalize_dynamic_globals()
@@ -374,25 +382,25 @@ def _change_numba() -> None:
     def executable(self: Any, library: Any, fndesc: Any, env: Any) -> Any:
         library._ensure_finalized()
         if getattr(library, "_waits", False) and not _defines_name(library, fndesc.llvm_cpython_wrapper_name):
-            # Numba wants one all the same. Nobody calls it; it would raise a MemoryError.
-            return _dynfunc.make_function(fndesc.lookup_module(), fndesc.qualname, "", _RAISES, env, (library,))
+            # Numba requires a wrapper, although nobody calls it; it would raise MemoryError.
+            return _dynfunc.make_function(fndesc.lookup_module(), fndesc.qualname, "", _RAISING_FUNCTION, env, (library,))
         return get_executable(self, library, fndesc, env)
 
     def without_wrappers(self: Any, flags: Any) -> Any:
-        # Numba's own functions, and implementations of `overload`: nobody calls them from Python.
+        # Numba's own functions, and implementations of `overload`, are never called from Python.
         ours = _is_ours(self.py_func, "numba")
         if _state.depth and ours and not _is_called_by_python(self.py_func):
             flags.no_cpython_wrapper = flags.no_cfunc_wrapper = True
         return customize(self, flags)
 
-    same = TargetConfig.__eq__
+    original_eq = TargetConfig.__eq__
 
-    def equal(self: Any, other: Any) -> Any:
-        # Numba compares options ten thousands of times, and would look up all fifty of them, most of which nobody has set.
-        return (isinstance(other, TargetConfig) and self._values == other._values) or same(self, other)
+    def compare(self: Any, other: Any) -> Any:
+        # Numba compares options tens of thousands of times, and would look up all fifty, although most are unset.
+        return (isinstance(other, TargetConfig) and self._values == other._values) or original_eq(self, other)
 
-    TargetConfig.__eq__ = equal
-    TargetConfig.__hash__ = lambda self: hash(type(self))  # numba's is that of their names, too
+    TargetConfig.__eq__ = compare
+    TargetConfig.__hash__ = lambda self: hash(type(self))  # numba's hash includes the names of all options
     FunctionIdentity._unique_ids = itertools.count(secrets.randbits(48))
     FunctionIdentity.from_function = from_function
     library.add_linking_library = add_linking_library
@@ -400,8 +408,8 @@ def _change_numba() -> None:
     library.get_pointer_to_function = get_pointer_to_function
     cpu.CPUContext.get_executable = executable
     _FunctionCompiler._customize_flags, _FunctionCompiler._compile_core = without_wrappers, compile_core
-    arrayobj.raise_with_shape_context = _refuse_shapes
-    _read_once()
+    arrayobj.raise_with_shape_context = _raise_shape_error
+    _cache_inlined_functions()
 
 
-_change_numba()
+_patch_numba()

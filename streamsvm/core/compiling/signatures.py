@@ -1,9 +1,9 @@
-"""Types of arguments and results, written as texts that need no numba.
+"""Argument and result types of compiled functions, written as text, so that they can be used without importing numba.
 
-A type is a dtype's code, as numpy has it, for a number: ``f8``, ``i8``, ``u8``, ``f4``, ``b1``; the same and the number of
-dimensions for an array in C order: ``u1:1``; with an ``r`` if it cannot be written to: ``u1:1r``; or types in brackets for a
-tuple, after the place of its class for a named one: ``(f8 f8)``, ``streamsvm.core.kernels:Kernel(i8 f8 f8 i8)``. A signature is
-types, with a blank between them. ``-`` is no result.
+A number is written as numpy's code of its dtype: ``f8``, ``i8``, ``u8``, ``f4``, ``b1``. An array in C order has the number of
+dimensions after a colon: ``u1:1``; and an ``r`` if it is read-only: ``u1:1r``. A tuple is its types in brackets, after the import
+path of its class if it is a NamedTuple: ``(f8 f8)``, ``streamsvm.core.kernels:Kernel(i8 f8 f8 i8)``. A signature is a list of
+types, separated by blanks. ``-`` stands for no result.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ import numpy as np
 
 
 class NumberType(NamedTuple):
-    """A number of a dtype."""
+    """A number with a dtype."""
 
     dtype: str
 
@@ -30,84 +30,88 @@ class ArrayType(NamedTuple):
 
 
 class TupleType(NamedTuple):
-    """A tuple; a named one, if it has the place of a class."""
+    """A tuple; a NamedTuple if it has the import path of a class."""
 
-    place: str
+    path: str
     items: tuple[Any, ...]
 
 
 SignatureType = NumberType | ArrayType | TupleType
 
-#: A block, and no result.
+#: The type of the block of a model, and the text for no result.
 BLOCK_TYPE, NO_RESULT = "u1:1", "-"
 
 _TOKEN = re.compile(r"\s*(?:([\w.]+:[A-Za-z_]\w*|)\(|(\))|([a-z]\d+)(?::(\d)(r?))?|(-))")
 
 
 def parse_signature(text: str) -> tuple[SignatureType, ...]:
-    """Return the types of a signature."""
-    open_: list[tuple[str, list[Any]]] = [("", [])]
-    at, text = 0, text.strip()
-    while at < len(text):
-        found = _TOKEN.match(text, at)
-        if found is None:
-            raise ValueError(f"{text!r} is no signature at {text[at:]!r}")
-        place, closed, dtype, ndim, read_only, _ = found.groups()
-        if place is not None:
-            open_.append((place, []))
-        elif closed and len(open_) == 1:
-            raise ValueError(f"{text!r} is no signature at {text[at:]!r}")
-        elif closed:
-            group = TupleType(open_[-1][0], tuple(open_.pop()[1]))
-            open_[-1][1].append(group)
+    """Parse a signature into types. Raises ValueError if the text is invalid."""
+    groups: list[tuple[str, list[Any]]] = [("", [])]
+    position, text = 0, text.strip()
+    while position < len(text):
+        token = _TOKEN.match(text, position)
+        if token is None:
+            raise ValueError(f"invalid signature {text!r} at {text[position:]!r}")
+        path, closing, dtype, ndim, read_only, _ = token.groups()
+        if path is not None:
+            groups.append((path, []))
+        elif closing and len(groups) == 1:
+            raise ValueError(f"invalid signature {text!r} at {text[position:]!r}")
+        elif closing:
+            tuple_type = TupleType(groups[-1][0], tuple(groups.pop()[1]))
+            groups[-1][1].append(tuple_type)
         elif dtype:
-            open_[-1][1].append(ArrayType(dtype, int(ndim), bool(read_only)) if ndim else NumberType(dtype))
-        at = found.end()
-    if len(open_) > 1:
-        raise ValueError(f"{text!r} is no signature: a bracket is open")
-    return tuple(open_[0][1])
+            groups[-1][1].append(ArrayType(dtype, int(ndim), bool(read_only)) if ndim else NumberType(dtype))
+        position = token.end()
+    if len(groups) > 1:
+        raise ValueError(f"invalid signature {text!r}: a bracket is not closed")
+    return tuple(groups[0][1])
 
 
-def format_type(kind: Any) -> str:
-    """Return the text of one of numba's types; a TypeError if it has none."""
-    from numba import types  # noqa: PLC0415 - only where numba is in use
+def format_type(numba_type: Any) -> str:
+    """Return the text of a numba type. Raises TypeError if it has no text."""
+    from numba import types  # noqa: PLC0415 - imported only if numba is in use
 
-    kind = types.unliteral(kind)
-    if isinstance(kind, types.NoneType):
+    numba_type = types.unliteral(numba_type)
+    if isinstance(numba_type, types.NoneType):
         return NO_RESULT
-    if isinstance(kind, types.Boolean):
+    if isinstance(numba_type, types.Boolean):
         return "b1"
-    if isinstance(kind, types.Integer | types.Float):
-        return np.dtype(kind.name).str[1:]
+    if isinstance(numba_type, types.Integer | types.Float):
+        return np.dtype(numba_type.name).str[1:]
     if (
-        isinstance(kind, types.Array)
-        and kind.layout == "C"
-        and isinstance(kind.dtype, types.Integer | types.Float | types.Boolean)
+        isinstance(numba_type, types.Array)
+        and numba_type.layout == "C"
+        and isinstance(numba_type.dtype, types.Integer | types.Float | types.Boolean)
     ):
-        return f"{format_type(kind.dtype)}:{kind.ndim}{'' if kind.mutable else 'r'}"
-    if isinstance(kind, types.BaseTuple):
-        of = getattr(kind, "instance_class", None)
-        place = f"{of.__module__}:{of.__qualname__}" if of not in {None, tuple} else ""
-        return f"{place}({' '.join(map(format_type, kind.types))})"
-    raise TypeError(f"{kind} has no text")
+        return f"{format_type(numba_type.dtype)}:{numba_type.ndim}{'' if numba_type.mutable else 'r'}"
+    if isinstance(numba_type, types.BaseTuple):
+        tuple_class = getattr(numba_type, "instance_class", None)
+        path = f"{tuple_class.__module__}:{tuple_class.__qualname__}" if tuple_class not in {None, tuple} else ""
+        return f"{path}({' '.join(map(format_type, numba_type.types))})"
+    raise TypeError(f"{numba_type} cannot be written in a signature")
 
 
-def to_numba_type(kind: SignatureType) -> Any:
-    """Return numba's type."""
+def to_numba_type(signature_type: SignatureType) -> Any:
+    """Convert a type to a numba type."""
     from numba import from_dtype, types  # noqa: PLC0415
 
-    if isinstance(kind, NumberType):
-        return from_dtype(np.dtype(kind.dtype))
-    if isinstance(kind, ArrayType):
-        return types.Array(from_dtype(np.dtype(kind.dtype)), kind.ndim, "C", readonly=kind.read_only)
-    items = tuple(map(to_numba_type, kind.items))
-    if not kind.place:
+    if isinstance(signature_type, NumberType):
+        return from_dtype(np.dtype(signature_type.dtype))
+    if isinstance(signature_type, ArrayType):
+        return types.Array(
+            from_dtype(np.dtype(signature_type.dtype)), signature_type.ndim, "C", readonly=signature_type.read_only
+        )
+    items = tuple(map(to_numba_type, signature_type.items))
+    if not signature_type.path:
         return types.Tuple(items)
-    module, _, name = kind.place.partition(":")
-    of = getattr(import_module(module), name)
-    return types.NamedUniTuple(items[0], len(items), of) if len(set(items)) == 1 else types.NamedTuple(items, of)
+    module, _, name = signature_type.path.partition(":")
+    tuple_class = getattr(import_module(module), name)
+    return (
+        types.NamedUniTuple(items[0], len(items), tuple_class) if len(set(items)) == 1 else types.NamedTuple(items, tuple_class)
+    )
 
 
 def to_numba_types(text: str) -> tuple[Any, ...]:
-    """Return numba's types of a signature."""
+    """Convert a signature to a tuple of numba types."""
     return tuple(map(to_numba_type, parse_signature(text)))

@@ -52,12 +52,12 @@ def test_every_learner_and_solver_is_listed():
 def test_processes_share_what_is_to_do():
     shared, large = {"callee": 50}, {"large": 100}
     parts = [shared | {"a": 5}, large, shared | {"b": 6}, {"c": 7}]
-    assert [ahead_of_time._share_of_work(parts, process, 2) for process in range(2)] == [
+    assert [ahead_of_time._share_work(parts, process, 2) for process in range(2)] == [
         [1, 3, 0, 2],
         [2, 0, 3, 1],
     ]  # the largest first
-    assert [sorted(ahead_of_time._share_of_work(parts, process, 3)) for process in range(3)] == [[0, 1, 2, 3]] * 3
-    assert ahead_of_time._share_of_work([], 0, 1) == []
+    assert [sorted(ahead_of_time._share_work(parts, process, 3)) for process in range(3)] == [[0, 1, 2, 3]] * 3
+    assert ahead_of_time._share_work([], 0, 1) == []
 
 
 def test_an_unknown_name_is_refused():
@@ -122,7 +122,7 @@ def started(monkeypatch):
 def first_use(*uses):
     """Do what the first call of a function of `OnlineLinearSVC` does after estimators were created."""
     ahead_of_time.expected_components.update(dict.fromkeys(uses))
-    ahead_of_time.start_helpers(*ahead_of_time._functions_of(["OnlineLinearSVC"])[0])
+    ahead_of_time.start_helpers(*ahead_of_time._find_functions(["OnlineLinearSVC"])[0])
 
 
 def test_helpers_compile_what_an_estimator_needs_once(started, caplog):
@@ -153,7 +153,7 @@ def test_helpers_are_no_more_than_was_chosen(started, monkeypatch):
     first_use("OnlineLinearSVC")
     assert started == []
     monkeypatch.setenv("STREAMSVM_COMPILE_PROCESSES", "none")
-    refused("STREAMSVM_COMPILE_PROCESSES must be a whole number of at least 1, not 'none'", first_use, "OnlineLinearSVC")
+    refused("STREAMSVM_COMPILE_PROCESSES must be an integer of at least 1, not 'none'", first_use, "OnlineLinearSVC")
 
 
 def test_nothing_is_started_where_all_is_in_files(started, monkeypatch):

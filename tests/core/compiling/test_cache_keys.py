@@ -110,10 +110,10 @@ def test_what_generated_code_depends_on_is_in_the_key_and_nothing_of_the_process
     code = f"""
 import streamsvm.core.{change.rpartition(".")[0]}
 streamsvm.core.{change} = 300
-from streamsvm.core.budget.merge import merge
+from streamsvm.core.budget.merge import merge_smallest
 from streamsvm.learners.bsgd import step
 from streamsvm.core.compiling.cache_keys import compute_key
-print(compute_key(step.learn_one), compute_key(merge))
+print(compute_key(step.learn_one), compute_key(merge_smallest))
 """
     environment = {**os.environ, "PYTHONHASHSEED": "1"}
     done = subprocess.run([sys.executable, "-c", code], check=True, capture_output=True, text=True, env=environment)

@@ -249,8 +249,8 @@ def test_only_old_files_of_ours_are_deleted(tmp_path, compiles):
 
 
 def test_a_process_that_was_stopped_does_not_stop_others(tmp_path, compiles, monkeypatch):
-    monkeypatch.setattr(disk_cache, "_PATIENCE", 0.2)
-    monkeypatch.setattr(disk_cache, "_gave_up", threading.Event())
+    monkeypatch.setattr(disk_cache, "_LOCK_WAIT_SECONDS", 0.2)
+    monkeypatch.setattr(disk_cache, "_stopped_waiting", threading.Event())
     assert compiles() == 1
     [path] = files(tmp_path)
     path.unlink()
@@ -272,14 +272,14 @@ def test_a_lock_that_was_deleted_is_taken_anew(tmp_path, monkeypatch):
     with path.with_suffix(".lock").open("rb") as file, pytest.raises(BlockingIOError):
         fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
     second.release(0)
-    locks, deleted = disk_cache.locks, []
+    locks, deleted = disk_cache.try_lock, []
 
     def late(file):  # who held the lock deletes it between its being opened and locked
         if not deleted:
             deleted.append(path.with_suffix(".lock").unlink())
         return locks(file)
 
-    monkeypatch.setattr(disk_cache, "locks", late)
+    monkeypatch.setattr(disk_cache, "try_lock", late)
     third._lock(path)
     assert path.with_suffix(".lock").exists()
     third.release(0)
@@ -306,6 +306,6 @@ def test_links_pipes_and_files_of_other_functions_are_not_opened(tmp_path, compi
         at.unlink(missing_ok=True)
         path.write_bytes(whole)
         assert precious.read_bytes() == whole
-    assert disk_cache._read_whole(path) is not None
+    assert disk_cache._read_file(path) is not None
     path.rename(other)
-    assert disk_cache._read_whole(other) is None
+    assert disk_cache._read_file(other) is None

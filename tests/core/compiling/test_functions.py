@@ -97,7 +97,7 @@ def test_a_function_without_a_key_is_compiled_and_not_kept(monkeypatch):
         return x * 7.25
 
     monkeypatch.setattr(disk_cache, "compute_key", compute_key)
-    monkeypatch.setattr(disk_cache, "_write_whole", lambda path, content: pytest.fail("it was written"))
+    monkeypatch.setattr(disk_cache, "_write_file", lambda path, content: pytest.fail("it was written"))
     assert lonely(2.0) == 14.5
 
 

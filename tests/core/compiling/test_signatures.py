@@ -28,4 +28,4 @@ def test_texts_are_those_of_the_types(text):
 
 @pytest.mark.parametrize("text", ["f", "f8:", "float64", "f8;f8", "(f8", "f8)"])
 def test_others_are_refused(text):
-    refused("is no signature", parse_signature, text)
+    refused("invalid signature", parse_signature, text)
