@@ -121,7 +121,7 @@ def test_predictions_in_chunks(monkeypatch):
     X, y = sine_classes(N, 3, 0.5)
     models = [CSMOClassifier(kernel=lambda A, B: A @ B.T).fit(X, y), CSMOClassifier(kernel="precomputed").fit(X @ X.T, y)]
     expected = [models[0].decision_function(X), models[1].decision_function(X @ X.T)]
-    monkeypatch.setattr(machine, "_VALUES", 1000)
+    monkeypatch.setattr(machine, "_MAX_KERNEL_VALUES", 1000)
     np.testing.assert_allclose(models[0].decision_function(X), expected[0], rtol=1e-12)
     np.testing.assert_allclose(models[1].decision_function(X @ X.T), expected[1], rtol=1e-12)
     flat = CSMORegressor(kernel=lambda A, B: A @ B.T).fit(X, np.full(N, 2.0))  # without support vectors

@@ -1,4 +1,4 @@
-"""Support vector machines by conjugate SMO, with scikit-learn's conventions, and their probabilities of classes."""
+"""The exact support vector classifier and regressor, solved by conjugate SMO, and class probabilities by Platt scaling."""
 
 from __future__ import annotations
 
@@ -29,26 +29,27 @@ if TYPE_CHECKING:
 else:
     from sklearn.utils.metaestimators import available_if
 
-_SURE = 0.5  # the decision value of a pair from which on its soft vote is a whole one
+_FULL_VOTE_MARGIN = 0.5  # a decision value of a pair from which its soft vote is a full vote
 
 
 def _has_probabilities(model: Any) -> bool:
-    if not model.probability or model.probability == "deprecated":  # the default of SVC, whose parameters may be given
+    """Return True for ``probability=True``; otherwise raise an AttributeError, so that `predict_proba` is missing."""
+    if not model.probability or model.probability == "deprecated":  # SVC's default, which users may pass on
         raise AttributeError("probabilities are available only with probability=True")
     return True
 
 
 class _PathCSMO(CSMO):
-    """A machine that has a C, which the one-class machine has not."""
+    """The exact solvers with a parameter C; the one-class machine has none."""
 
     def fit_path(self, X: Any, y: Any, Cs: Sequence[float], sample_weight: Any = None) -> list[Self]:
-        """Fit one model for each value of C in ``Cs``, above 0, and return them: each is at its optimum, as with `fit`.
+        """Fit one model for each value of C in ``Cs``, above 0, and return them: the same models as with `fit`.
 
-        Rows, labels or targets, and weights are as in `fit`. With two classes, or in regression, all C share the kernel values of
-        up to 2,000 rows, if the cache has room for twice the Gram matrix: at most 32 MB. More rows begin with blocks, which leave
-        little to share. This estimator itself stays as it was. If you interrupt the fit, there are no models.
+        Rows, labels or targets, and weights are as in `fit`. With two classes, or in regression, the fits share the kernel values
+        of up to 2,000 rows, if the cache has room for twice the Gram matrix (at most 32 MB). More rows begin with blocks, which
+        share little. This estimator itself does not change. If you interrupt the fit, no models are returned.
         """
-        models, shared = self._make_models(Cs), SharedFitData(several=True)
+        models, shared = self._make_models(Cs), SharedFitData(is_path=True)
         for model in models:
             model._fit_machines(X, y, sample_weight, shared=shared)
         return models
@@ -83,38 +84,38 @@ class CSMOClassifier(KernelClassifier, _PathCSMO):
     Raises
     ------
     ValueError
-        From `fit`: a parameter is out of its range, or X, y or a weight cannot be learned. The message says which one. From
-        `predict`: ``break_ties`` is True and ``decision_function_shape`` is ``"ovo"``.
+        From `fit`: a parameter is out of range, or X, y or a weight is invalid. The message says which one. From `predict`:
+        ``break_ties`` is True and ``decision_function_shape`` is ``"ovo"``.
 
     Notes
     -----
-    A step costs O(n), plus O(n d) for each column that is not there. The solution is checked in float64 before it is accepted,
-    and the steps continue if float32 was not exact enough, if need be in float64 alone. Equal rows share one variable. Up to 500
-    rows have their whole Gram matrix in float64, if the cache has room for it; machines of all pairs of classes share it. They
-    are solved to the last digits if the steps have found which variables are at their bounds.
+    A step costs O(n), plus O(n d) for each new column of the kernel matrix. The solution is checked in float64 before it is
+    accepted; the steps continue if float32 was not accurate enough, if necessary in float64 only. Equal rows share one variable.
+    Up to 500 rows have their whole Gram matrix in float64, if it fits into the cache, which the machines of all pairs of classes
+    share. They are solved to the last digits once the steps have found which variables are at their bounds.
 
-    On top of X, a fit needs the cache, 40 bytes for each value of X (90 for each non-zero value of a sparse matrix), a few
-    hundred bytes for each row, and 1 MB for tiles; if C is large, also a fifth of the cache for Newton steps. If kernel values
-    are given, it needs the cache, 32 MB for a part of the values, and the Gram matrix of a function that is called for all of it.
+    In addition to X, a fit needs memory for the cache, 40 bytes for each value of X (90 for each non-zero value of a sparse
+    matrix), a few hundred bytes for each row, and 1 MB for tiles; for large C, also a fifth of the cache for Newton steps. With
+    precomputed kernel values, it needs the cache and 32 MB, and for a kernel function its Gram matrix.
 
     With more than 2,000 rows, a fit begins with blocks: all variables between their bounds, and 512 that violate optimality. A
-    block is solved on its own small matrix, and the gradient of all rows then takes all changes at once, by matrix products. If a
-    quarter of the rows that are left are between their bounds and their columns fit into the cache, the rest is single steps,
-    with a Newton step now and then, O(m^3) for m <= 3,000 of them. Rows far from the mean, measured by gamma, have kernel values
-    in float64, and all have if they are more than a twentieth.
+    block is solved on its own small kernel matrix, and then the gradients of all rows are updated by matrix products. Once a
+    quarter of the remaining rows are between their bounds and their columns fit into the cache, the fit continues with single
+    steps, and Newton steps for up to m = 3,000 variables, O(m^3), from time to time. Rows far from the mean, measured by gamma,
+    have kernel values in float64; if these are more than a twentieth, all rows have.
 
     Unlike SVC, this class merges equal rows, predicts both sparse and dense rows whichever it was fitted to, and warns of
     negative weights. ``"balanced"`` and ``gamma="scale"`` count rows by their weights.
 
-    Probabilities need five more fits, each to four fifths of the rows. The decision values of the rows that were held out give
-    each pair of classes a sigmoid [^4]. With more than two classes, the probabilities are those that fit the pairs' best [^5].
-    `predict` does not use them, so where classes are about equally probable, it may return another one than the most probable.
+    Probabilities need five more fits, each to four fifths of the rows. Each pair of classes has a sigmoid, fitted to the decision
+    values of held-out rows [^4]. With more than two classes, the probabilities are those that agree best with all pairs [^5].
+    `predict` does not use them: if two classes are about equally probable, it may return the slightly less probable one.
 
-    For two classes, the threads share all kernel values by products, and one makes the steps. For more, each thread fits one
-    machine at a time, with a cache of its own.
+    With two classes, the threads share the computation of kernel values, and one thread makes the steps. With more classes, each
+    thread fits one machine at a time, with a cache of its own.
 
     If you interrupt a fit (Ctrl-C), it sets the attributes to the last iterate, then raises KeyboardInterrupt. If you interrupt
-    the fits for probabilities, or a fit to so few rows that all machines are solved in one call, the model stays as it was.
+    the fits for probabilities, or a fit to so few rows that all machines are solved in one call, the model does not change.
 
     References
     ----------
@@ -147,12 +148,12 @@ class CSMOClassifier(KernelClassifier, _PathCSMO):
     classes, in the order (0, 1), (0, 2), ..., (1, 2), ...; it is positive for the first class of the pair.
     """
     break_ties: bool = False
-    """Which of several classes with equally many votes `predict` returns: the one with the largest value of `decision_function`
-    if True, the first one if False. True needs ``decision_function_shape="ovr"``.
+    """How `predict` decides between classes with equally many votes: True selects the one with the largest value of
+    `decision_function`, False the first one. True requires ``decision_function_shape="ovr"``.
     """
     probability: bool = False
-    """Whether to fit what `predict_proba` and `predict_log_proba` need, which takes five more fits. The methods exist only if
-    this is True.
+    """Whether to fit the probabilities for `predict_proba` and `predict_log_proba`, which takes five more fits. These methods
+    exist only if it is True.
     """
     random_state: Any = None
     """Seed of the folds that ``probability=True`` holds out, as in scikit-learn. Nothing else is random."""
@@ -171,18 +172,18 @@ class CSMOClassifier(KernelClassifier, _PathCSMO):
         """
         if len(self.classes_) == 2:
             return self._match_sparsity(self._coefficients)
-        of_class = np.repeat(np.arange(len(self.classes_)), self.n_support_)
-        dual = np.zeros((len(self.classes_) - 1, len(of_class)))
+        class_of_vector = np.repeat(np.arange(len(self.classes_)), self.n_support_)
+        dual = np.zeros((len(self.classes_) - 1, len(class_of_vector)))
         for pair, (first, second) in zip(self._coefficients, combinations(range(len(self.classes_)), 2), strict=True):
-            dual[second - 1, of_class == first] = -pair[of_class == first]
-            dual[first, of_class == second] = -pair[of_class == second]
+            dual[second - 1, class_of_vector == first] = -pair[class_of_vector == first]
+            dual[first, class_of_vector == second] = -pair[class_of_vector == second]
         return self._match_sparsity(dual)
 
     @available_if(_has_probabilities)
     def predict_proba(self, X: Any) -> np.ndarray:
         """Return the probability of each class, float64 [n, classes], in the order of ``classes_``.
 
-        The errors are those of `predict`. A model that was fitted with ``probability=False`` is a NotFittedError.
+        The errors are those of `predict`, and a NotFittedError if the model was fitted with ``probability=False``.
         """
         check_is_fitted(self)
         if self._sigmoids is None:
@@ -191,19 +192,19 @@ class CSMOClassifier(KernelClassifier, _PathCSMO):
 
     @available_if(_has_probabilities)
     def predict_log_proba(self, X: Any) -> np.ndarray:
-        """Return the logarithms of what `predict_proba` returns."""
+        """Return the logarithms of the probabilities that `predict_proba` returns."""
         return np.log(self.predict_proba(X))
 
     def predict(self, X: Any) -> np.ndarray:
         check_is_fitted(self)
         if self.break_ties and self.decision_function_shape == "ovo":
-            raise ValueError("break_ties must be False where decision_function_shape is 'ovo': ties are between classes")
+            raise ValueError("break_ties must be False if decision_function_shape is 'ovo': ties are between classes")
         return super().predict(X)
 
     def _fit_probabilities(self, training: TrainingData, interrupted: bool) -> None:
         self._sigmoids: np.ndarray | None = None
         if hasattr(self, "predict_proba") and not interrupted:
-            machine = clone(self).set_params(probability=False, class_weight=None)  # the weights have those of classes in them
+            machine = clone(self).set_params(probability=False, class_weight=None)  # training.weights include class weights
             if self._kernel.kind != PRECOMPUTED:
                 machine.set_params(gamma=self._kernel.gamma)
             weights = training.weights / self.class_weight_[training.labels]
@@ -221,40 +222,40 @@ class CSMOClassifier(KernelClassifier, _PathCSMO):
         return classes * (classes - 1) // 2
 
     def _compute_class_values(self, f: np.ndarray) -> np.ndarray:
-        # A pair's decision value is the difference of the values of its classes; these come closest to it where pairs disagree.
+        # A pair's decision value estimates the difference of two class values. These are the least squares solution.
         return self._sum_pair_values(f) / len(self.classes_)
 
     def _sum_pair_values(self, f: np.ndarray) -> np.ndarray:
-        """Return the sum of each class's decision values in its pairs, float64 [n, classes]."""
+        """Return each class's sum of the decision values in its favour, over all its pairs, float64 [n, classes]."""
         sums = np.zeros((len(f), len(self.classes_)))
         for k, (first, second) in enumerate(combinations(range(len(self.classes_)), 2)):
             sums[:, second] += f[:, k]
             sums[:, first] -= f[:, k]
         return sums
 
-    def _count_votes(self, second: np.ndarray) -> np.ndarray:
-        """Return the votes of each class, float64 [n, classes], where pairs vote for their ``second`` class or their first."""
-        return 0.5 * (self._sum_pair_values(np.where(second, 1.0, -1.0)) + len(self.classes_) - 1)
+    def _count_votes(self, is_second: np.ndarray) -> np.ndarray:
+        """Return the number of votes of each class, float64 [n, classes]; ``is_second`` tells for which class each pair votes."""
+        return 0.5 * (self._sum_pair_values(np.where(is_second, 1.0, -1.0)) + len(self.classes_) - 1)
 
     def _predict_checked(self, X: Any) -> np.ndarray:
-        ties = self.break_ties and len(self.classes_) > 2  # they are broken by the sizes of decision values
-        return self._predict_from_decisions(self._compute_decisions(X)) if ties else super()._predict_checked(X)
+        breaks_ties = self.break_ties and len(self.classes_) > 2  # by exact decision values, so float32 settles nothing
+        return self._predict_from_decisions(self._compute_decisions(X)) if breaks_ties else super()._predict_checked(X)
 
     def _find_settled(self, f: np.ndarray, error: np.ndarray) -> np.ndarray:
         if len(self.classes_) == 2:
             return super()._find_settled(f, error)
-        of_class = np.zeros((f.shape[1], len(self.classes_)))
+        has_class = np.zeros((f.shape[1], len(self.classes_)))
         for k, pair in enumerate(combinations(range(len(self.classes_)), 2)):
-            of_class[k, pair] = 1.0
-        votes, unsure = self._count_votes(f >= 0.0), (np.abs(f) <= error) @ of_class
+            has_class[k, pair] = 1.0
+        votes, unsure = self._count_votes(f >= 0.0), (np.abs(f) <= error) @ has_class
         best = votes.argmax(axis=1)[:, np.newaxis]
         low, high = np.take_along_axis(votes - unsure, best, axis=1), votes + unsure
         np.put_along_axis(high, best, -np.inf, axis=1)
         return ~unsure.any(axis=1) | (low[:, 0] > high.max(axis=1))
 
     def _compute_soft_votes(self, f: np.ndarray) -> np.ndarray:
-        # Votes, but of a pair that is not sure only a part. The class of all votes is 1 above the next one.
-        return 0.5 * len(self.classes_) * self._compute_class_values(np.clip(f / _SURE, -1.0, 1.0))
+        # Pairs with small decision values give a fraction of a vote. A class with all votes is 1 above the next one.
+        return 0.5 * len(self.classes_) * self._compute_class_values(np.clip(f / _FULL_VOTE_MARGIN, -1.0, 1.0))
 
     def _compute_scores(self, f: np.ndarray) -> np.ndarray:
         if len(self.classes_) == 2:
@@ -262,13 +263,14 @@ class CSMOClassifier(KernelClassifier, _PathCSMO):
         return -f if self.decision_function_shape == "ovo" else self._compute_class_scores(f)
 
     def _compute_class_scores(self, f: np.ndarray) -> np.ndarray:
+        """Return the number of votes plus less than half a vote for the decision values, float64 [n, classes]."""
         sums = self._sum_pair_values(f)
         return self._count_votes(f > 0.0) + sums / (3.0 * (np.abs(sums) + 1.0))
 
     def _predict_from_decisions(self, f: np.ndarray) -> np.ndarray:
         if len(self.classes_) == 2:
             return super()._predict_from_decisions(f)
-        # A pair that is undecided votes as LIBSVM has it, for one class here and for the other one in the scores.
+        # As in LIBSVM, a pair with the decision value 0 votes for one class here, and for the other one in the scores.
         scores = self._compute_class_scores(f) if self.break_ties else self._count_votes(f >= 0.0)
         return self.classes_[scores.argmax(axis=1)]
 
@@ -276,7 +278,7 @@ class CSMOClassifier(KernelClassifier, _PathCSMO):
         super()._check_saved(state, machines)
         counts, shape = state["n_support_"], (len(state["classes_"]),)
         if not has_type_and_shape(counts, np.int32, shape) or (counts < 0).any() or counts.sum() != len(state["support_"]):
-            raise ValueError("the saved model is corrupt: its counts of support vectors do not fit its classes")
+            raise ValueError("the saved model is corrupt: its counts of support vectors do not match its classes")
 
 
 @complete_docstring
@@ -305,58 +307,60 @@ class CSMORegressor(KernelRegressor, _PathCSMO):
     """
 
 
-_FOLDS = 5
-_LEAST = 1e-7  # the least probability of a class of a pair, as in LIBSVM
-_VALUES = 1_000_000  # of the systems of equations that are solved at a time
+_MAX_FOLDS = 5
+_MIN_PROBABILITY = 1e-7  # of a class of a pair, as in LIBSVM
+_MAX_SYSTEM_VALUES = 1_000_000  # numbers in the systems of equations that are solved at a time
 
 
 def fit_sigmoids(machine: Any, training: TrainingData, weights: np.ndarray, random_state: Any) -> np.ndarray:
-    """Return the slope and the intercept of each pair's sigmoid, float64 [pairs, 2], fitted to rows that were held out.
+    """Fit a sigmoid for each pair of classes to decision values of held-out rows; return slopes and intercepts [pairs, 2].
 
-    ``machine`` is not fitted; it learns all folds but one, with the weights of ``training``. Sigmoids take the ``weights`` of the
-    rows alone. The folds have equal parts of each class, in a random order.
+    Clones of ``machine`` are fitted to all folds but one, with the weights in ``training``, which include class weights. The
+    sigmoids use the rows' own ``weights``. The folds are stratified by class, and random.
     """
-    counted, labels = training.used_rows, training.labels[training.used_rows]  # type: ignore[index]
+    used_rows, labels = training.used_rows, training.labels[training.used_rows]  # type: ignore[index]
     sizes = np.bincount(labels)
     if sizes.min() < 2:
-        raise ValueError("probability=True needs two or more rows of each class, whose sample_weight is above 0")
+        raise ValueError("probability=True needs at least two rows of each class with a sample_weight above 0")
     f = np.empty((len(labels), len(sizes) * (len(sizes) - 1) // 2))
-    folds = StratifiedKFold(min(_FOLDS, int(sizes.min())), shuffle=True, random_state=random_state)
-    for train, held in folds.split(labels, labels):
-        rows, _ = _safe_split(machine, training.X, None, counted[train])
-        others, _ = _safe_split(machine, training.X, None, counted[held], counted[train])
-        f[held] = clone(machine).fit(rows, labels[train], training.weights[counted[train]])._compute_decisions(others)
-    found = []
+    folds = StratifiedKFold(min(_MAX_FOLDS, int(sizes.min())), shuffle=True, random_state=random_state)
+    for train, test in folds.split(labels, labels):
+        train_rows, _ = _safe_split(machine, training.X, None, used_rows[train])
+        test_rows, _ = _safe_split(machine, training.X, None, used_rows[test], used_rows[train])
+        model = clone(machine).fit(train_rows, labels[train], training.weights[used_rows[train]])
+        f[test] = model._compute_decisions(test_rows)
+    sigmoids = []
     for values, (first, second) in zip(f.T, combinations(range(len(sizes)), 2), strict=True):
-        either = np.flatnonzero((labels == first) | (labels == second))
-        found.append(_fit_platt_sigmoid(values[either], labels[either] == second, weights[counted[either]]))
-    return np.array(found)
+        in_pair = np.flatnonzero((labels == first) | (labels == second))
+        sigmoids.append(_fit_platt_sigmoid(values[in_pair], labels[in_pair] == second, weights[used_rows[in_pair]]))
+    return np.array(sigmoids)
 
 
 def _fit_platt_sigmoid(f: np.ndarray, positive: np.ndarray, weights: np.ndarray) -> tuple[float, float]:
-    """Return Platt's sigmoid of decision values float64 [n]: a logistic regression whose labels are not quite 0 and 1."""
+    """Return slope and intercept of Platt's sigmoid for decision values float64 [n]: logistic regression on smoothed labels."""
     ones, zeros = weights[positive].sum(), weights[~positive].sum()
-    share = np.where(positive, (ones + 1.0) / (ones + 2.0), 1.0 / (zeros + 2.0))
+    targets = np.where(positive, (ones + 1.0) / (ones + 2.0), 1.0 / (zeros + 2.0))
     scale = np.abs(f).max() or 1.0
     fit = LogisticRegression(C=np.inf, tol=1e-8, max_iter=1000).fit(
         np.tile(f / scale, 2)[:, np.newaxis],
         np.repeat([1, 0], len(f)),
-        np.concatenate([weights * share, weights * (1.0 - share)]),
+        np.concatenate([weights * targets, weights * (1.0 - targets)]),
     )
     return float(fit.coef_[0, 0]) / scale, float(fit.intercept_[0])
 
 
 def compute_class_probabilities(f: np.ndarray, sigmoids: np.ndarray, classes: int) -> np.ndarray:
-    """Return the probability of each class, float64 [n, classes], from the decision values of the pairs, float64 [n, pairs]."""
-    second = np.clip(expit(f * sigmoids[:, 0] + sigmoids[:, 1]), _LEAST, 1.0 - _LEAST)
+    """Convert the decision values of all pairs, float64 [n, pairs], to the probability of each class, float64 [n, classes]."""
+    second = np.clip(expit(f * sigmoids[:, 0] + sigmoids[:, 1]), _MIN_PROBABILITY, 1.0 - _MIN_PROBABILITY)
     if classes == 2:
         return np.hstack([1.0 - second, second])
-    size = max(_VALUES // (classes + 1) ** 2, 1)
-    return np.concatenate([_couple_pair_probabilities(second[begin : begin + size], classes) for begin in range(0, len(f), size)])
+    size = max(_MAX_SYSTEM_VALUES // (classes + 1) ** 2, 1)
+    return np.concatenate([_couple_pair_probabilities(second[start : start + size], classes) for start in range(0, len(f), size)])
 
 
 def _couple_pair_probabilities(second: np.ndarray, classes: int) -> np.ndarray:
-    """Return the probabilities p, float64 [n, classes], that fit those of the pairs' second classes best.
+    """Return the class probabilities p, float64 [n, classes], that agree best with the probabilities of the pairs' second
+    classes.
 
     They minimise sum_ij (r_ji p_i - r_ij p_j)^2 subject to sum_i p_i = 1, where r_ij is the probability of class i among i and j:
     the second method of Wu, Lin and Weng (2004).
@@ -364,7 +368,7 @@ def _couple_pair_probabilities(second: np.ndarray, classes: int) -> np.ndarray:
     r = np.zeros((len(second), classes, classes))
     i, j = np.triu_indices(classes, 1)
     r[:, j, i], r[:, i, j] = second, 1.0 - second
-    system = np.ones((len(second), classes + 1, classes + 1))  # with a multiplier for the sum
+    system = np.ones((len(second), classes + 1, classes + 1))  # the last unknown is the multiplier of the sum
     system[:, -1, -1] = 0.0
     system[:, :-1, :-1] = -r * r.swapaxes(1, 2)
     system[:, range(classes), range(classes)] = np.square(r).sum(axis=1)

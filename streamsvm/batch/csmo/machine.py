@@ -1,4 +1,4 @@
-"""The fit of kernel machines by conjugate SMO."""
+"""The base of the exact solvers: support vector machines fitted by conjugate SMO."""
 
 from __future__ import annotations
 
@@ -34,93 +34,89 @@ from streamsvm.core.kernels import LARGEST_KERNEL, LINEAR, MACHINE_KERNELS, PREC
 from streamsvm.core.threads import Workers, allow_stop, limit_blas_threads, resolve_n_jobs
 from streamsvm.core.warning import warn
 
-_NO_BOUND = 1e10  # what an infinite C counts as
-_VALUES = 4_000_000  # kernel values of a prediction that are given at a time
-_LARGEST_GAMMA = 1e37
-_NO_KERNEL = Kernel(-1, 1.0, 0.0, 1)
+_INFINITE_C = 1e10  # replaces an infinite C
+_MAX_KERNEL_VALUES = 4_000_000  # precomputed kernel values of one chunk of a prediction
+_MAX_GAMMA = 1e37  # float32 has no room for larger ones
+_MISSING_KERNEL = Kernel(-1, 1.0, 0.0, 1)
 
 
 @dataclass
 class SharedFitData:
-    """The parts that fits to the same rows and weights share: of one machine also the problem."""
+    """Data that fits to the same rows and weights share; fits of a single machine also share the problem and the Gram matrix."""
 
     rows: Any = None
     groups: RowGroups | None = None
     problem: Problem | None = None
     gram: GramCache | None = None
-    several: bool = False  # whether there are several such fits, for which kernel values are kept
+    is_path: bool = False  # whether several fits follow, so that a Gram matrix in memory pays off
 
 
 @dataclass
 class DualFit:
-    """The machines of one fit, and what they have in common."""
+    """The machines of one fit, with their common data and options."""
 
     training: TrainingData
     labels: np.ndarray  # int64 [n]: the class of each row
-    machines: np.ndarray  # int64 [machines, 2]: the classes of negative and of positive coefficients
+    machines: np.ndarray  # int64 [machines, 2]: the class with negative and the class with positive coefficients
     C: np.ndarray  # float64 [n]: the bound of each row
-    start: np.ndarray | None  # float64 [n]: coefficients to begin with, of the only machine
+    start: np.ndarray | None  # float64 [n]: initial coefficients, if there is only one machine
     kernel: Kernel
     epsilon: float | None
-    share: float
+    sum_share: float
     options: SolverOptions
     shared: SharedFitData
 
     def __post_init__(self) -> None:
         self.coefficients: np.ndarray = np.zeros((len(self.machines), len(self.C)))
-        self.begun: dict[int, DualSolution] = {}
-        self._counted_labels = self.labels[self.training.used_rows]
+        self.first_solutions: dict[int, DualSolution] = {}  # of `solve_small_machines`, perhaps above the tolerance
+        self._used_labels = self.labels[self.training.used_rows]
 
     @cached_property
-    def largest(self) -> int:
-        """The largest number of rows of a machine."""
-        counts, (first, second) = np.bincount(self._counted_labels, minlength=2), self.machines.T
+    def max_rows(self) -> int:
+        """The number of rows of the largest machine."""
+        counts, (first, second) = np.bincount(self._used_labels, minlength=2), self.machines.T
         return int((counts[second] + np.where(first != second, counts[first], 0)).max())
 
     def solve_small_machines(self) -> None:
-        """Solve all machines at once where each has few rows, whose kernel values are there."""
+        """Solve all machines in one call, if each has few rows and their kernel values have been computed."""
         rows, targets = self.shared.rows, self.training.targets
-        small = (
-            isinstance(rows, PrecomputedRows)
-            and rows.contiguous_matrix is not None
-            and is_small(self.largest, self.options.megabytes)
-        )
-        if self.start is None and small:
+        has_matrix = isinstance(rows, PrecomputedRows) and rows.contiguous_matrix is not None
+        if self.start is None and has_matrix and is_small(self.max_rows, self.options.megabytes):
             targets = np.zeros(len(self.C)) if targets is None else targets
-            self.begun = solve_small_machines(
+            self.first_solutions = solve_small_machines(
                 rows.contiguous_matrix, rows.which, self.C, self.labels, targets, self.machines,
-                self.epsilon, self.share, self.options, self.coefficients,
+                self.epsilon, self.sum_share, self.options, self.coefficients,
             )  # fmt: skip
 
-    def solve(self, k: int, buffer: np.ndarray, workers: Workers) -> DualSolution:
-        """Solve machine number k, from where it was begun; write its coefficients."""
-        (first, second), counted, shared = self.machines[k], self.training.used_rows, self.shared
-        which = counted[(self._counted_labels == first) | (self._counted_labels == second)]
+    def solve_machine(self, k: int, buffer: np.ndarray, workers: Workers) -> DualSolution:
+        """Solve machine k, starting from its first solution if there is one; write its coefficients, and return the solution."""
+        (first, second), used_rows, shared = self.machines[k], self.training.used_rows, self.shared
+        which = used_rows[(self._used_labels == first) | (self._used_labels == second)]
         C, targets = self.C[which], self.training.targets
         positive = None if first == second else self.labels[which] == second
         groups = shared.groups
         if groups is None:
             groups = RowGroups(shared.rows, which, None if targets is None else targets[which], workers.for_each)
-        bounds, total = groups.compute_bounds(C, positive), self.share * float(C.sum())
+        bounds, total = groups.compute_bounds(C, positive), self.sum_share * float(C.sum())
         problem = shared.problem and shared.problem._replace(**bounds._asdict(), total=total)
         if problem is None:
-            few = is_small(len(groups), self.options.megabytes)
-            problem = make_problem(groups, bounds, self.kernel, self.epsilon, total, few)
+            is_small_problem = is_small(len(groups), self.options.megabytes)
+            problem = make_problem(groups, bounds, self.kernel, self.epsilon, total, is_small_problem)
         if len(self.machines) == 1:
-            if shared.several and shared.gram is None:
+            if shared.is_path and shared.gram is None:
                 shared.gram = allocate_gram(len(groups), self.options.megabytes)
             shared.groups, shared.problem = groups, problem
-        done = self.begun[k].n_iter if k in self.begun else 0
-        point = self.coefficients[k] if done else self.start
-        start = None if point is None else groups.sum_values(point[which])
-        solution = solve_problem(problem, start, self.options, buffer, workers, done, shared.gram)
+        n_done = self.first_solutions[k].n_iter if k in self.first_solutions else 0
+        coefficients = self.coefficients[k] if n_done else self.start
+        start = None if coefficients is None else groups.sum_values(coefficients[which])
+        solution = solve_problem(problem, start, self.options, buffer, workers, n_done, shared.gram)
         self.coefficients[k, which] = groups.split_coefficients(solution.b, C, positive)
         return solution
 
 
 @dataclass(eq=False, repr=False, kw_only=True)
 class CSMO(KernelMachine):
-    """The fit that the estimators share: one machine for each pair of classes, or one.
+    """The base of the estimators that are solved by conjugate SMO: one machine for each pair of classes, or a single one.
 
     Parameters
     ----------
@@ -133,17 +129,18 @@ class CSMO(KernelMachine):
         - ``"sigmoid"``: tanh(gamma x.s + coef0)
         - ``"precomputed"``: X is the Gram matrix [n, n]. To predict, pass the kernel values with the rows of the fit, [m, n].
         - A function that takes m rows and k rows, and returns their kernel values [m, k]. The rows may be of any type that can
-          be indexed. A fit calls it once, with all rows as both; predictions call it with the support vectors as the k rows.
+          be indexed. A fit calls it once, with all rows on both sides; predictions call it with the support vectors as the k
+          rows.
 
     Attributes
     ----------
     support_ : int32 [n_support]
-        Indices of the support vectors among the rows; of a classifier, class by class.
+        Indices of the support vectors among the rows; classifiers list them class by class.
     support_vectors_ : float64 [n_support, features]
         The support vectors; a CSR matrix if X was sparse. If the kernel is a function, they are rows of X; with
         ``kernel="precomputed"``, the array is empty, [0, 0].
     n_support_ : int32 [1 or classes]
-        Number of support vectors; of a classifier, of each class.
+        Number of support vectors; for classifiers, of each class.
     dual_coef_ : float64 [1, n_support]
         Coefficients b_i or alpha_i of the support vectors; a CSR array if X was sparse.
     coef_ : float64 [machines, features]
@@ -168,7 +165,7 @@ class CSMO(KernelMachine):
     Raises
     ------
     ValueError
-        A parameter is out of its range, or X, y or a weight cannot be learned. The message says which one.
+        A parameter is out of range, or X, y or a weight is invalid. The message says which one.
     TypeError
         The Gram matrix is sparse.
 
@@ -185,44 +182,44 @@ class CSMO(KernelMachine):
     problem may have several local minima. The fit then ends in one of them, as LIBSVM's does.
     """
     tol: float = parameter(default=1e-3, above=0.0)
-    """Gap at which the fit ends: the amount by which the worst pair of dual coefficients may still violate the optimality
-    conditions. In regression it is in the units of y, so raise it if y is in the thousands: 1e-3 is then very strict.
+    """Largest gap of a converged fit: how much the worst pair of dual coefficients may still violate the optimality conditions.
+    In regression it is in the units of y, so raise it if y is in the thousands: 1e-3 is then very strict.
     """
     cache_size: float = parameter(default=200, above=0.0)
-    """Maximum memory for values of the Gram matrix, in megabytes (2^20 bytes). There is always room for two columns. The
-    machines of all pairs of classes take turns with one cache. If the kernel is a function, its whole Gram matrix in float64 is
-    beside the cache.
+    """Maximum memory for values of the Gram matrix, in megabytes (2^20 bytes), but at least two columns. The machines of all
+    pairs of classes use the same cache one after the other. If the kernel is a function, its whole Gram matrix in float64 needs
+    memory in addition to the cache.
     """
     conjugate: bool = True
     """Whether the steps follow conjugate directions, which takes fewer steps if C is large. False gives plain SMO."""
     shrinking: bool = True
-    """Whether rows that seem to have reached their bound leave the working set until the end."""
+    """Whether rows that seem to have reached their bound leave the working set until the final check."""
     max_iter: int = parameter(default=-1, least=-1, integer=True)
     """Maximum number of steps of each machine; -1 sets no limit."""
     verbose: bool = False
     """Whether to show progress on standard error."""
     n_jobs: int | None = None
-    """Number of threads: None is 1, -1 is one for each processor, -2 is one less, and so on. The results do not depend on it."""
+    """Number of threads: None is 1, -1 is one for each processor, -2 is one less, and so on. Results do not depend on it."""
 
     _kernels: ClassVar[Mapping[str, int]] = MACHINE_KERNELS
 
-    #: The sum of the dual coefficients, as a part of that of their bounds.
+    #: The sum of the dual coefficients, relative to the sum of their bounds.
     _sum_share = 0.0
 
     # Attributes as scikit-learn has them --------------------------------------------------------------------------------------
 
     @property
     def _value_sign(self) -> float:
-        """The factor from the machines' values to scikit-learn's: of a pair of several classes, its first is positive."""
+        """1, or -1 if scikit-learn's convention for decision values, intercepts and coefficients has the opposite sign."""
         return 1.0
 
     def _match_sparsity(self, values: np.ndarray) -> Any:
-        """Return values in the form of the support vectors: a CSR array if they are sparse."""
+        """Return the values as a CSR array if the support vectors are sparse, and otherwise unchanged."""
         return sparse.csr_array(values) if self._predictor is not None and sparse.issparse(self.support_vectors_) else values
 
     @property
     def _gamma(self) -> float:
-        """The number that ``gamma`` stands for, which code written for scikit-learn reads here: no public attribute has it."""
+        """The number that the parameter ``gamma`` means. Code written for scikit-learn reads this private attribute."""
         return self._kernel.gamma
 
     @property
@@ -241,7 +238,7 @@ class CSMO(KernelMachine):
         if self._kernel.kind != LINEAR:
             raise AttributeError("coef_ exists only with kernel='linear'")
         coef = self._match_sparsity(self._value_sign * (self._coefficients @ self.support_vectors_))
-        (coef.data if sparse.issparse(coef) else coef).flags.writeable = False  # to change it would change no prediction
+        (coef.data if sparse.issparse(coef) else coef).flags.writeable = False  # changing it would not change predictions
         return coef
 
     def __sklearn_tags__(self) -> Any:
@@ -253,7 +250,7 @@ class CSMO(KernelMachine):
     # Fits -------------------------------------------------------------------------------------------------------------------
 
     def fit(self, X: Any, y: Any, sample_weight: Any = None, dual_coef_init: Any = None) -> Self:
-        """Fit the model to all rows. A fit that raises a ValueError leaves the model as it was.
+        """Fit the model to all rows. A ValueError leaves the model unchanged.
 
         Parameters
         ----------
@@ -263,20 +260,21 @@ class CSMO(KernelMachine):
         y
             Labels or targets [n].
         sample_weight
-            Weight of each row [n]. Rows whose weight is 0 or less are left out. None gives every row weight 1.
+            Weight of each row [n]. Rows with a weight of 0 or less are left out. None gives every row weight 1.
         dual_coef_init
             Dual coefficients to start from, y_i alpha_i or b_i, float64 [n]; for at most two classes. They are clipped to the
-            bounds, and those of the sign that outweighs the other are scaled down until the sum is zero. None starts from 0.
+            bounds, and then the positive or the negative ones are scaled down until the sum is zero. None starts from 0.
 
         Returns
         -------
-        The fitted estimator. The errors are those that the class names.
+        The fitted estimator. The errors are listed in the class.
         """
         return self._fit_machines(X, y, sample_weight, dual_coef_init)
 
     def _fit_machines(
         self, X: Any, y: Any, sample_weight: Any, dual_coef_init: Any = None, shared: SharedFitData | None = None
     ) -> Self:
+        """Fit the machines, and set all attributes; an interrupt sets those of the last iterate. See `fit`."""
         with self._rollback_on_error():
             self._check_parameters([self.C])
             training = self._prepare_training(X, y, sample_weight)
@@ -284,7 +282,7 @@ class CSMO(KernelMachine):
             interrupted = any(solution.interrupted for solution in solutions)
             self.objective_ = sum(solution.objective for solution in solutions)
             difference = sum(solution.objective + solution.primal for solution in solutions)
-            self.duality_gap_: float = max(difference, 0.0)  # it may round
+            self.duality_gap_: float = max(difference, 0.0)  # rounding may make it negative
             self.gap_: float = max(solution.gap for solution in solutions)
             self.fit_status_: int = int(self.gap_ > self.tol)
             self._fit_probabilities(training, interrupted)
@@ -301,86 +299,87 @@ class CSMO(KernelMachine):
         return self
 
     def _fit_probabilities(self, training: TrainingData, interrupted: bool) -> None:
-        """Add what probabilities need to the solution."""
+        """Fit the model that turns decision values into probabilities, if there is one."""
 
     def _solve_dual(self, training: TrainingData, dual_coef_init: Any, shared: SharedFitData) -> list[DualSolution]:
-        n, counted = len(training.weights), training.used_rows
+        """Solve the dual problems of all machines; set the fitted attributes, and return the solutions."""
+        n, used_rows = len(training.weights), training.used_rows
         labels, machines = self._assign_machines(training)
         start = _check_dual_start(dual_coef_init, n, len(machines))
         C = _make_finite(self.C) * training.weights
-        check_bounds(C[counted])
+        check_bounds(C[used_rows])
         limit = sys.maxsize if self.max_iter < 0 else int(self.max_iter)
         options = SolverOptions(
             float(self.tol), self.conjugate, self.shrinking, limit, bool(self.verbose), float(self.cache_size)
         )
         with limit_blas_threads():
             if shared.rows is None:
-                shared.rows = self._solver_rows(training)
+                shared.rows = self._make_solver_rows(training)
             fit = DualFit(training, labels, machines, C, start, self._kernel, self._epsilon, self._sum_share, options, shared)
             fit.solve_small_machines()
-            solutions = self._solve_parts(fit)
+            solutions = self._solve_machines(fit)
         n_iter = [solution.n_iter for solution in solutions]
         self.n_iter_: np.ndarray | int = n_iter[0] if training.labels is None else np.array(n_iter)
         support = self._order_support(np.flatnonzero(fit.coefficients.any(axis=0)), training)
         self._set_solution(training.X, fit.coefficients, np.array([solution.bias for solution in solutions]), support)
         return solutions
 
-    def _solve_parts(self, fit: DualFit) -> list[DualSolution]:
-        """Return the solutions of all machines of a fit; after an interrupt also of those never begun.
+    def _solve_machines(self, fit: DualFit) -> list[DualSolution]:
+        """Solve all machines of a fit, and return their solutions; after an interrupt, some may be empty.
 
-        Threads have a machine each where there are several, and else share the loops of the one.
+        Each thread solves one machine at a time; if there is only one machine, all threads share its loops.
         """
-        solutions, parts = dict(fit.begun), len(fit.machines)
-        left = [k for k in range(parts) if k not in solutions or not solutions[k].has_ended(fit.options)]
-        if not left:
+        solutions, n_machines = dict(fit.first_solutions), len(fit.machines)
+        unsolved = [k for k in range(n_machines) if k not in solutions or not solutions[k].has_ended(fit.options)]
+        if not unsolved:
             return list(solutions.values())
         threads, stop = resolve_n_jobs(self.n_jobs), threading.Event()
-        inside = threads if parts == 1 else 1
-        buffers = threading.local()
+        inner_threads = threads if n_machines == 1 else 1
+        thread_data = threading.local()
 
         def solve_one(k: int) -> None:
             if not stop.is_set():
-                if not hasattr(buffers, "own"):
-                    buffers.own = allocate_buffer(self.cache_size, fit.largest)
-                with Workers(inside) as workers:
-                    solutions[k] = fit.solve(k, buffers.own, workers)
+                if not hasattr(thread_data, "buffer"):
+                    thread_data.buffer = allocate_buffer(self.cache_size, fit.max_rows)
+                with Workers(inner_threads) as workers:
+                    solutions[k] = fit.solve_machine(k, thread_data.buffer, workers)
                 if solutions[k].interrupted:
                     stop.set()
 
-        with Workers(min(threads, parts)) as outside:
+        with Workers(min(threads, n_machines)) as outer_workers:
             try:
                 with allow_stop(stop):
-                    outside.for_each(solve_one, left, stop)
+                    outer_workers.for_each(solve_one, unsolved, stop)
             except KeyboardInterrupt:
                 if not solutions:
                     raise
-                number, solution = solutions.popitem()
-                solutions[number] = solution._replace(interrupted=True)
-        some = next(iter(solutions.values()))
-        never = some._replace(bias=0.0, n_iter=0, gap=np.inf, objective=0.0, primal=np.inf, interrupted=True)
-        return [solutions.get(k, never) for k in range(parts)]
+                k, solution = solutions.popitem()
+                solutions[k] = solution._replace(interrupted=True)
+        solution = next(iter(solutions.values()))
+        empty = solution._replace(bias=0.0, n_iter=0, gap=np.inf, objective=0.0, primal=np.inf, interrupted=True)
+        return [solutions.get(k, empty) for k in range(n_machines)]
 
     def _check_parameters(self, Cs: Iterable[float]) -> None:
         resolve_n_jobs(self.n_jobs)
         super()._check_parameters(map(_make_finite, Cs))
-        if not callable(self.kernel):  # a function may be given, too
+        if not callable(self.kernel):
             check_one_of("kernel", self.kernel, self._kernels)
 
     def _check_weights(self, sample_weight: Any, X: Any) -> np.ndarray:
-        # scikit-learn's own check refuses weights that are all 0, in words that its tests of SVC do not expect.
+        # scikit-learn's own check raises other messages for weights that are all 0 than its tests of SVC expect.
         n = _num_samples(X)
         if sample_weight is None:
             return np.ones(n)
-        given = np.full(n, sample_weight) if isinstance(sample_weight, Number) else sample_weight
-        weights = check_array(given, ensure_2d=False, dtype=np.float64, input_name="sample_weight")
+        weights = np.full(n, sample_weight) if isinstance(sample_weight, Number) else sample_weight
+        weights = check_array(weights, ensure_2d=False, dtype=np.float64, input_name="sample_weight")
         if weights.shape != (n,):
-            raise ValueError(f"sample_weight must be {n} numbers, one a row of X: its shape is {weights.shape}")
-        if (negative := int((weights < 0.0).sum())) and (weights > 0.0).any():
-            warn(f"{negative} of {len(weights)} rows have a sample_weight below 0: they are left out, as if it were 0")
+            raise ValueError(f"sample_weight must be {n} numbers, one for each row of X: its shape is {weights.shape}")
+        if (n_negative := int((weights < 0.0).sum())) and (weights > 0.0).any():
+            warn(f"{n_negative} of {len(weights)} rows have a negative sample_weight: they are left out, as if it were 0")
         return np.maximum(weights, 0.0)
 
     def _check_training_rows(self, X: Any, y: Any) -> tuple[Any, Any]:
-        if callable(self.kernel):  # only the function knows what rows are
+        if callable(self.kernel):  # rows may have any type that the function accepts
             check_consistent_length(X, y)
             if _num_samples(X) == 0:
                 raise ValueError("X has no rows: there is nothing to learn")
@@ -390,43 +389,45 @@ class CSMO(KernelMachine):
                 raise TypeError("Sparse precomputed Gram matrices are not supported: give an array")
             X, y = super()._check_training_rows(X, y)
             if self.kernel == "precomputed" and X.shape[0] != X.shape[1]:
-                raise ValueError(f"a precomputed Gram matrix has as many columns as rows, and X has the shape {X.shape}")
+                raise ValueError(f"a precomputed Gram matrix must be square, but X has the shape {X.shape}")
         self.shape_fit_: tuple[int, ...] = tuple(X.shape) if hasattr(X, "shape") else (_num_samples(X),)
         return X, y
 
     def _make_kernel(self, X: Any, weights: np.ndarray) -> Kernel:
         if callable(self.kernel) or self.kernel == "precomputed":
             return Kernel(PRECOMPUTED, 1.0, 0.0, 1)
-        found = super()._make_kernel(X, weights)
-        if found.kind != LINEAR and found.gamma > _LARGEST_GAMMA:
-            raise ValueError(f"gamma is {found.gamma:.3g}, which steps in float32 cannot take: scale the features")
-        return found
+        kernel = super()._make_kernel(X, weights)
+        if kernel.kind != LINEAR and kernel.gamma > _MAX_GAMMA:
+            raise ValueError(f"gamma is {kernel.gamma:.3g}, which is too large for float32: scale the features")
+        return kernel
 
-    def _solver_rows(self, training: TrainingData) -> Any:
-        """Return all rows in the form in which the solver takes them."""
+    def _make_solver_rows(self, training: TrainingData) -> Any:
+        """Return all rows in the form that the solver uses: dense, CSR or `PrecomputedRows`."""
         X, n = training.X, len(training.weights)
         if callable(self.kernel):
             return PrecomputedRows.from_matrix(call_kernel_function(self.kernel, X, X, (n, n)))
         if self._kernel.kind == PRECOMPUTED:
             return PrecomputedRows.from_matrix(X)
-        counted, targets = training.used_rows, training.targets
-        few = is_small(len(counted), self.cache_size)
-        rows = choose_row_form(X, self._kernel, few)
-        if not few:
+        used_rows, targets = training.used_rows, training.targets
+        is_small_problem = is_small(len(used_rows), self.cache_size)
+        rows = choose_row_form(X, self._kernel, is_small_problem)
+        if not is_small_problem:
             return rows
-        groups, places = RowGroups(rows, counted, None if targets is None else targets[counted]), np.zeros(n, np.int64)
-        places[counted] = groups.group_of_row
-        return PrecomputedRows(compute_gram_rows(groups.take_rows(), self._kernel).matrix, places)
+        groups = RowGroups(rows, used_rows, None if targets is None else targets[used_rows])
+        matrix_rows = np.zeros(n, np.int64)
+        matrix_rows[used_rows] = groups.group_of_row
+        return PrecomputedRows(compute_gram_rows(groups.take_rows(), self._kernel).matrix, matrix_rows)
 
     def _assign_machines(self, training: TrainingData) -> tuple[np.ndarray, np.ndarray]:
-        """Return the class of each row, int64 [n], and of each machine those of its negative and its positive coefficients.
+        """Return the class of each row, int64 [n], and two classes for each machine, int64 [machines, 2].
 
-        The latter are int64 [machines, 2]. Of regression they are one: its rows may have both.
+        Rows of a machine's first class get negative coefficients, rows of its second class positive ones. In regression, all rows
+        have class 0, which is both classes of the only machine.
         """
         return np.zeros(len(training.weights), np.int64), np.zeros((1, 2), np.int64)
 
     def _order_support(self, support: np.ndarray, training: TrainingData) -> np.ndarray:  # noqa: ARG002
-        """Return the numbers of the support vectors in the order in which the model has them; set ``n_support_``."""
+        """Return the positions of the support vectors in the order of ``support_``; set ``n_support_``."""
         self.n_support_: np.ndarray = np.array([len(support)], np.int32)
         return support
 
@@ -453,43 +454,43 @@ class CSMO(KernelMachine):
             return super()._compute_decisions(X, find_settled)
         n, m = _num_samples(X), len(self.support_)
         out = np.tile(self._intercepts, (n, 1))
-        size = max(_VALUES // max(m, 1), 1)
-        for begin in range(0, n if m else 0, size):
-            end = min(begin + size, n)
-            chunk = X if end - begin == n else _safe_indexing(X, np.arange(begin, end))
+        size = max(_MAX_KERNEL_VALUES // max(m, 1), 1)
+        for start in range(0, n if m else 0, size):
+            stop = min(start + size, n)
+            chunk = X if stop - start == n else _safe_indexing(X, np.arange(start, stop))
             if self._kernel_function is None:
                 K = chunk[:, self.support_]
             else:
-                K = call_kernel_function(self._kernel_function, chunk, self.support_vectors_, (end - begin, m))
-            out[begin:end] += K @ self._coefficients.T
+                K = call_kernel_function(self._kernel_function, chunk, self.support_vectors_, (stop - start, m))
+            out[start:stop] += K @ self._coefficients.T
         return out
 
     # Saved models -----------------------------------------------------------------------------------------------------------
 
     def _check_saved(self, state: dict[str, Any], machines: int) -> None:
-        if state.get("_kernel", _NO_KERNEL).kind != PRECOMPUTED:
+        if state.get("_kernel", _MISSING_KERNEL).kind != PRECOMPUTED:
             super()._check_saved(state, machines)
             return
         check_coefficients(state, machines)
         support = state["support_"]
-        whole = (
-            has_type_and_shape(support, np.int32, (len(support),))
-            and ((support >= 0) & (support < state["n_features_in_"])).all()
-        )
-        if state["_kernel_function"] is None and not whole:
-            raise ValueError("the saved model is corrupt: it has support vectors that are not among its rows")
+        is_valid = has_type_and_shape(support, np.int32, (len(support),))
+        is_valid = is_valid and ((support >= 0) & (support < state["n_features_in_"])).all()
+        if state["_kernel_function"] is None and not is_valid:
+            raise ValueError("the saved model is corrupt: its support vectors are not among its rows")
 
 
 def _make_finite(C: float) -> float:
-    return _NO_BOUND if float("inf") == C else C
+    """Return C, or a large number if C is infinite."""
+    return _INFINITE_C if float("inf") == C else C
 
 
 def _check_dual_start(start: Any, n: int, machines: int) -> np.ndarray | None:
+    """Return ``dual_coef_init`` as float64 [n], or None; raise a ValueError if it is invalid or there are several machines."""
     if start is None:
         return None
     if machines > 1:
         raise ValueError("dual_coef_init is for two classes")
     start = np.asarray(start, np.float64)
     if start.shape != (n,) or not np.isfinite(start).all():
-        raise ValueError(f"dual_coef_init must be {n} finite numbers, one a row of X")
+        raise ValueError(f"dual_coef_init must be {n} finite numbers, one for each row of X")
     return start

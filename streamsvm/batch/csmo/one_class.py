@@ -1,4 +1,4 @@
-"""One-class support vector machines by conjugate SMO, with scikit-learn's conventions."""
+"""The one-class support vector machine, solved exactly by conjugate SMO."""
 
 from __future__ import annotations
 
@@ -19,8 +19,8 @@ from streamsvm.core.docstrings import complete_docstring
 class CSMOOneClass(OutlierMixin, CSMO):  # type: ignore[misc]
     """A one-class support vector machine for anomalies, solved exactly by conjugate SMO.
 
-    Use it in place of scikit-learn's OneClassSVM. It learns the set in which usual rows lie, and predicts 1 for rows inside and
-    -1 for rows outside.
+    Use it in place of scikit-learn's OneClassSVM. It learns a set that contains most rows, and predicts 1 for rows inside and -1
+    for rows outside.
 
     The fit minimises 1/2 sum_ij alpha_i alpha_j k(x_i, x_j) over alpha, subject to 0 <= alpha_i <= w_i and
     sum_i alpha_i = nu sum_i w_i, where w_i is the weight of row i. At most a fraction nu of the total weight lies outside the
@@ -51,7 +51,7 @@ class CSMOOneClass(OutlierMixin, CSMO):  # type: ignore[misc]
     """Largest fraction of the rows that may lie outside, and smallest fraction that become support vectors; above 0 and at most
     1. Set it to the fraction of anomalies that you expect.
     """
-    C: float = field(default=1.0, init=False)  # bounds are the weights: nu says how much may be outside
+    C: float = field(default=1.0, init=False)  # bounds are the weights; nu has the role of C
 
     @property
     def offset_(self) -> np.ndarray:
@@ -67,7 +67,7 @@ class CSMOOneClass(OutlierMixin, CSMO):  # type: ignore[misc]
         return 0.0
 
     def fit(self, X: Any, y: Any = None, sample_weight: Any = None) -> Self:  # type: ignore[override] # noqa: ARG002
-        """Learn the set in which usual rows lie. A fit that raises a ValueError leaves the model as it was.
+        """Learn the set that contains most rows. A ValueError leaves the model unchanged.
 
         Parameters
         ----------
@@ -83,19 +83,19 @@ class CSMOOneClass(OutlierMixin, CSMO):  # type: ignore[misc]
         return self._fit_machines(X, None, sample_weight)
 
     def decision_function(self, X: Any) -> np.ndarray:
-        """Return how far the score of each row is above the offset, float64 [n]; it is negative outside.
+        """Return the score of each row minus the offset, float64 [n]: negative for rows outside the set.
 
         Raises
         ------
         ValueError
-            X does not fit the model, or holds a value that is not finite.
+            X does not match the model, or has a value that is not finite.
         sklearn.exceptions.NotFittedError
             The model is not fitted.
         """
         return self._compute_decisions(self._check_rows(X))[:, 0]
 
     def score_samples(self, X: Any) -> np.ndarray:
-        """Return the score of each row, float64 [n]; usual rows score high.
+        """Return the score of each row, float64 [n]: the higher, the more usual is the row.
 
         The score is the kernel expansion without the intercept. Errors are those of `decision_function`.
         """

@@ -142,7 +142,7 @@ def test_sparse_rows_with_large_indices():
 def test_units_that_float32_cannot_take():
     X, y = make_blobs(50, centers=2, random_state=0)
     for model in (CSMOClassifier(), CSMOClassifier(kernel="poly"), CSMOClassifier(gamma=1e40)):
-        refused("gamma is .*, which steps in float32 cannot take: scale the features", model.fit, X * 1e-20, y)
+        refused("gamma is .*, which is too large for float32: scale the features", model.fit, X * 1e-20, y)
 
 
 @pytest.mark.skipif(config.DISABLE_JIT, reason="minutes without compilation")

@@ -58,7 +58,7 @@ def test_three_classes_are_about_as_probable_as_scikit_learn_says():
 
 @pytest.mark.parametrize("classes", [3, 7])
 def test_pairs_that_agree_are_coupled_to_what_they_agree_on(classes, monkeypatch):
-    monkeypatch.setattr(estimators, "_VALUES", 5 * (classes + 1) ** 2)  # five rows at a time
+    monkeypatch.setattr(estimators, "_MAX_SYSTEM_VALUES", 5 * (classes + 1) ** 2)  # five rows at a time
     p = np.random.default_rng(0).dirichlet(np.ones(classes), size=23)
     i, j = np.triu_indices(classes, 1)
     f = np.log(p[:, j] / p[:, i])
