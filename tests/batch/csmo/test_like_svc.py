@@ -99,7 +99,8 @@ def test_rows_without_a_weight_above_0_are_left_out(ours, peer):
     ask = "decision_function" if ours is CSMOOneClass else "predict"  # many rows lie on its boundary
     weights = np.where(np.arange(len(y)) % 4 == 0, -0.5, 1.0)
     left = weights > 0.0
-    with pytest.warns(UserWarning, match=f"{(~left).sum()} of {len(y)} rows have a negative sample_weight: they are left out") as caught:
+    message = f"{(~left).sum()} of {len(y)} rows have a negative sample_weight: they are left out"
+    with pytest.warns(UserWarning, match=message) as caught:
         one = ours(gamma=0.5).fit(X, y, sample_weight=weights)
     assert caught[0].filename == __file__
     other = ours(gamma=0.5).fit(X, y, sample_weight=np.maximum(weights, 0.0))

@@ -119,8 +119,8 @@ def test_class_weights_move_the_boundary_and_not_the_probabilities():
 def test_few_rows():
     X, y = np.array([[0.0], [0.1], [1.0], [1.1], [1.2]]), np.array([0, 0, 1, 1, 1])
     assert model().fit(X, y).predict_proba(X).shape == (5, 2)
-    refused("two or more rows of each class", model().fit, X[1:], y[1:])
-    refused("two or more rows of each class", model().fit, X, y, [1.0, 0.0, 1.0, 1.0, 1.0])
+    refused("at least two rows of each class", model().fit, X[1:], y[1:])
+    refused("at least two rows of each class", model().fit, X, y, [1.0, 0.0, 1.0, 1.0, 1.0])
     assert np.isfinite(model(gamma=0.0).fit(X, y).predict_proba(X)).all()  # all decision values are the same
 
 
