@@ -85,7 +85,7 @@ def accuracy_by_parts(split: Split, budget: int, parts: tuple[int, ...], seed: i
         equations, trial = NormalEquations.zeros(model), LineSearch.zeros()
         for rows in each.slices:
             equations.add(NormalEquations.from_rows(model, X[rows], y[rows]))
-        step = equations.step(model)
+        step = equations.compute_step(model)
         for rows in each.slices:
             trial.add(LineSearch.from_rows(model, step, X[rows], y[rows]))
         take_step(model, step, trial)
@@ -127,7 +127,7 @@ def run_accuracy(args: Any) -> dict[str, Any]:
 def run_weights(args: Any) -> dict[str, Any]:
     """Print and return accuracies by what a row weighs in the merge, and what each half of the sets chooses for the other one."""
     found: dict[str, dict[str, float]] = {}
-    kept = merging._ROW
+    kept = merging._ROW_WEIGHT
     for name in args.sets:
         split = load(name, args.data)
         runs: dict[str, list[float]] = {}
@@ -136,11 +136,11 @@ def run_weights(args: Any) -> dict[str, Any]:
             for n in (2, 8, 64):
                 each = Parts.of(X, y, n, args.budget)
                 for weight in WEIGHTS:
-                    merging._ROW = weight
+                    merging._ROW_WEIGHT = weight
                     runs.setdefault(f"{weight:g}", []).append(accuracy_of(each.merged(), split))
         found[name] = {weight: float(np.mean(values)) for weight, values in runs.items()}
         progress(f"{name}: {found[name]}")
-    merging._ROW = kept
+    merging._ROW_WEIGHT = kept
     show(
         "Test accuracy by the weight of a row in the merge, mean of 2, 8 and 64 parts",
         ("weight", *found),

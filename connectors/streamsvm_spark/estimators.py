@@ -95,7 +95,7 @@ def refit(rows: DataFrame, learner: Any, skip: bool, classes: bool) -> None:
     parts = map_partitions(rows, _SumTask(file, None, skip, classes), _SUMS)
     groups = parts.groupBy(F.floor(F.col("part") / width).alias("group")).applyInArrow(_add_group, parts.schema)
     A, g = np.split(_sum_results(collect_results(groups)), [outputs * n * n])
-    step = NormalEquations(A.reshape(-1, n, n), g.reshape(-1, n)).step(learner)
+    step = NormalEquations(A.reshape(-1, n, n), g.reshape(-1, n)).compute_step(learner)
     tried = _sum_results(collect_results(map_partitions(rows, _SumTask(file, step, skip, classes), _SUMS)))
     take_step(learner, step, LineSearch(tried.reshape(LineSearch.zeros().sums.shape)))
 

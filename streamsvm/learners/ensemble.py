@@ -307,7 +307,7 @@ class Ensemble(ScalingEstimator):
         """Raise a ValueError: ensembles cannot be merged, unlike a `BSGDClassifier` and other single learners."""
         raise ValueError(
             f"models of {type(self).__name__} cannot be merged: the stack of each is fitted to the decision values of its own "
-            "experts, and there are no rows to fit a new stack to. To merge models, use BSGDClassifier, BSCAClassifier, their "
+            "experts, and there are no rows to fit a new stack to. To merge models, use BSGDClassifier or BSCAClassifier, their "
             "regressors, or a linear learner"
         )
 

@@ -1,4 +1,4 @@
-"""Several models as one: what all kinds of models have in common."""
+"""The base of models that can be merged: models that learned different rows become one, in one memory."""
 
 from __future__ import annotations
 
@@ -14,29 +14,34 @@ from streamsvm.learners.labels import Labels
 
 
 class MergeSource(NamedTuple):
-    """A model of the union, its share, and how its features, outputs and units become those of the union."""
+    """One of the models to merge, its share, and how its features, outputs and units convert to those of the merged model."""
 
     model: Any
-    share: float  # its rows over those of all models
-    columns: np.ndarray  # int64 [features]: of its features in the union
-    outputs: np.ndarray  # float64 [outputs of the union, its outputs]: how its outputs become those of the union
+    share: float
+    """The number of its rows, divided by that of all models."""
+    columns: np.ndarray
+    """int64 [features]: the columns of its features in the merged model."""
+    outputs: np.ndarray
+    """float64 [outputs of the merged model, its outputs]: the matrix that converts its outputs."""
     factors: np.ndarray
-    shifts: np.ndarray  # float64 [features]: how its rows come into the units of the union
-    shift: float  # a constant that is added to its outputs, in the unit of the union
+    shifts: np.ndarray
+    """float64 [features]: its values, times the factors plus the shifts, are in the units of the merged model."""
+    shift: float
+    """A constant to add to its outputs, in the unit of the merged model."""
 
     @property
     def coefficients(self) -> np.ndarray:
-        """float64 [outputs of the union, m], not weighted by the share."""
+        """The converted coefficients, float64 [outputs of the merged model, m], not multiplied by the share."""
         return np.asarray(self.outputs @ np.atleast_2d(self.model.coefficients))
 
     @property
     def intercept(self) -> np.ndarray:
-        """float64 [outputs of the union], not weighted by the share."""
+        """The converted intercepts, float64 [outputs of the merged model], not multiplied by the share."""
         return np.asarray(self.outputs @ np.atleast_1d(self.model.intercept) + self.shift)
 
 
 class _ModelUnits(NamedTuple):
-    """A model, and how its rows and its target come into the units of the union."""
+    """A model, and the factors and shifts that convert its features and its target to the units of the merged model."""
 
     model: Any
     units: Mapping[Hashable, tuple[float, float]]
@@ -44,9 +49,9 @@ class _ModelUnits(NamedTuple):
 
 
 class Mergeable(OnlineEstimator):
-    """A model that can merge with others of its kind."""
+    """The base of models that can be merged with others of the same class."""
 
-    #: Parameters in which models that become one may differ.
+    #: Parameters that may differ between models to merge.
     _may_differ: ClassVar[frozenset[str]] = frozenset({"max_features", "overflow"})
 
     def merge_with(
@@ -56,66 +61,63 @@ class Mergeable(OnlineEstimator):
         targets: Sequence[tuple[float, float]] | None = None,
         rows: tuple[Any, ...] | None = None,
     ) -> None:
-        """Merge other models into this one.
+        """Merge other models into this one, so that it approximates one model that has learned the rows of all of them.
 
-        It becomes the model of all the rows that any of them has learned, in the memory that it has.
+        The size of this model does not change, except for new features and labels.
 
         Parameters
         ----------
         *others
             Models of the same class and parameters. Only budget, max_features, overflow, maintenance and seed may differ. The
-            other models stay as they are.
+            other models do not change.
         units
-            For models whose rows were scaled by different scalers: for this model and then for each other, a mapping of feature
-            to the factor and the shift that bring its values into the units of the merged model. None leaves values as they
-            are.
+            For models behind different scalers: a sequence with an item for this model and for each other model. An item maps
+            feature names to the factor and shift that convert values to the units of the merged model. None: no conversion.
         targets
-            As ``units``, for the targets: a factor and a shift for each model.
+            The same for targets: a factor and a shift for each model.
         rows
-            Extra rows to fit the coefficients to, ``(X, y)`` or ``(X, y, w)`` as ``learn_many`` takes them. The models must
-            have learned their features and labels, and their values must be in the units of the merged model. A sample of the
-            rows that the models have learned adds what no support vector can say, for example about places far from the
-            boundary. Linear models and detectors accept none.
+            Extra rows to fit the coefficients to, ``(X, y)`` or ``(X, y, w)`` as in ``learn_many``. Their features and labels
+            must be known to the models, and their values in the units of the merged model. A sample of the rows that the models
+            have learned adds information that support vectors lack, for example about regions far from the boundary. Linear
+            models and anomaly detectors do not accept rows.
 
         Raises
         ------
         ValueError
-            A model is of another class, has another value of a parameter or a window of rows (``replay``), or has found a
-            ``gamma="scale"`` that differs by more than a quarter; there is no room for the features or labels of all models; or
-            a row cannot be fitted. This model stays as it was.
+            A model is of another class, has another value of a parameter, has a window of rows (``replay``), or has estimated a
+            ``gamma="scale"`` that differs by more than a quarter; the features or labels of all models exceed the limits of this
+            model; or a row is invalid. This model does not change.
 
         Notes
         -----
         Let f_p be the decision function of model p that its predictions follow, learned from n_p of all n rows. The union of
         the models is f = sum of n_p / n f_p (Zinkevich et al. 2010, with parts of unequal size). For linear models this is the
-        result, except that a weight of exactly 0, as of a feature that a model has not seen, does not count in the mean of that
-        weight.
+        result, except that weights of exactly 0, as of features that a model has not seen, are left out of the mean.
 
-        For support vectors there are two more steps. First, they enter the budget in the order of their coefficients, the
-        largest first, and the strategy (``maintenance``) makes room for each. A learner without a strategy keeps those with the
-        largest coefficients, whatever it does when its own rows fill the budget; what its paper proves only holds for rows that
-        it learned itself.
+        For support vectors there are two more steps. First, they are added to an empty budget in descending order of their
+        coefficients, and the strategy (``maintenance``) makes room for each. A learner without a strategy keeps those with the
+        largest coefficients, even if its update rule maintains the budget in another way; guarantees of its paper only hold for
+        rows that it learned itself.
 
-        Second, the coefficients a are fitted again, because each model knows more near its own support vectors than the mean of
-        the models does. They minimise trust |f_a - f|^2 + sum over the support vectors of all models of max(0, m - y f_a)^2.
-        Here y is the label of a support vector, and the margin m is 1 if the model that it comes from decides as y, and 0 if
-        not. Each row in ``rows`` counts as much as ten support vectors, times its weight, with a margin of 1.
+        Second, the coefficients a are fitted again, because near its own support vectors each model knows more than the mean of
+        the models. They minimise trust |f_a - f|^2 + sum over the support vectors of all models of max(0, m - y f_a)^2. Here y is
+        the label of a support vector. Its margin m is 1 if its own model decides for y, and otherwise 0. Each of ``rows`` counts
+        as much as ten support vectors, times its weight, with a margin of 1.
 
-        - With three or more labels, a margin is the distance to the best other label, the second sum counts half, and the fit
-          ends a few per cent above the smallest value of the objective.
-        - If a model was fitted before, as by this method, the signs of its coefficients are not labels. Then y is what the
-          model decides, and m how surely it does, at most 1.
-        - For regression, the second sum is over (f_p - f_a)^2. For an anomaly detector there is none.
-        - The trust is the mean of k(z, z) over the support vectors z, times .03. This factor is up to 10 if the average
-          iterates have erred less than the last ones, which is a sign of noise (see `BSCAClassifier`).
+        - With three or more labels, a margin is the difference to the best other label, the second sum counts half, and the fit
+          ends a few per cent above the minimum.
+        - If the coefficients of a model were fitted before, as by this method, their signs are not labels. Then y is the decision
+          of the model, and m is its decision value, at most 1.
+        - For regression, the second sum is over (f_p - f_a)^2. For anomaly detectors it is omitted.
+        - The trust is .03 times the mean of k(z, z) over the support vectors z. The factor increases up to 10 if the average
+          iterates have made fewer errors than the last ones, which is a sign of noise (see `BSCAClassifier`).
 
-        With ``scaling="auto"``, the moments of each feature are pooled, and support vectors are moved to the pooled scale. Both
-        iterates become the merged model, recent errors are the means of those of the models, and counters are summed: learning
-        continues with the rates of a model that has learned all rows. The order of the models affects the result by rounding
-        and by ties only. The same models in the same order give the same bytes (on one machine, with the same number of BLAS
-        threads).
+        With ``scaling="auto"``, the moments of each feature are pooled, and support vectors are rescaled accordingly. Both
+        iterates become the merged model, recent errors are averaged, and counters are added up: learning continues with the
+        learning rates of a model that has learned all rows. The order of the models only affects rounding and ties. The same
+        models in the same order give the same bytes (on one machine, with the same number of BLAS threads).
 
-        Merging costs O(m (B d + B^2)) for m support vectors of all models and extra rows, and O(d) for each linear model.
+        Merging takes O(m (B d + B^2)) for m support vectors of all models and extra rows, and O(d) for each linear model.
 
         References
         ----------
@@ -132,81 +134,88 @@ class Mergeable(OnlineEstimator):
         >>> model.n_learned, model.n_support
         (5300, 50)
         """
-        for other in others:
-            self._check_merge(other)
+        for model in others:
+            self._check_merge(model)
         models = self, *others
-        moves = units or [{}] * len(models), targets or [(1.0, 0.0)] * len(models)
-        given = [_ModelUnits(*each) for each in zip(models, *moves, strict=True) if each[0].n_learned]
-        if not given or (len(given) == 1 and given[0].model is self and not units and not targets and rows is None):
+        conversions = units or [{}] * len(models), targets or [(1.0, 0.0)] * len(models)
+        learned = [_ModelUnits(*item) for item in zip(models, *conversions, strict=True) if item[0].n_learned]
+        if not learned or (len(learned) == 1 and learned[0].model is self and not units and not targets and rows is None):
             return
         merged = type(self)(**self._get_params())
-        parts = _merge_parts(merged, given, _admit_features(merged, [each.model for each in given]))
-        _merge_counts(merged, [each.model for each in given])
-        merged._merge_sources(parts, rows)
+        sources = _make_sources(merged, learned, _merge_features(merged, [item.model for item in learned]))
+        _merge_counts(merged, [item.model for item in learned])
+        merged._merge_sources(sources, rows)
         _copy_merged_state(self, merged)
 
     def _check_merge(self, other: Any) -> None:
-        """Raise a ValueError unless the other model can become one with this one."""
+        """Raise a ValueError unless another model can be merged into this one."""
         if type(other) is not type(self):
             raise ValueError(f"a {type(self).__name__} can be merged with others of its class, not with a {type(other).__name__}")
-        theirs = other._get_params()
+        parameters = other._get_params()
         for name, value in self._get_params().items():
-            if name not in self._may_differ and theirs[name] != value:
-                raise ValueError(f"models with {name}={value!r} and {name}={theirs[name]!r} cannot be merged: give both the same")
+            if name not in self._may_differ and parameters[name] != value:
+                raise ValueError(
+                    f"models with {name}={value!r} and {name}={parameters[name]!r} cannot be merged: give both the same"
+                )
 
     @abstractmethod
-    def _merge_sources(self, parts: Sequence[MergeSource], rows: tuple[Any, ...] | None) -> None:
-        """Become the union of parts, as a new model that has learned nothing, but has all their features and labels."""
+    def _merge_sources(self, sources: Sequence[MergeSource], rows: tuple[Any, ...] | None) -> None:
+        """Become the merged model. This model is new, and has learned nothing, but has the features and labels of all sources."""
 
-    def _merge_counters(self, parts: Sequence[MergeSource]) -> None:
+    def _merge_counters(self, sources: Sequence[MergeSource]) -> None:
+        """Set the counters of the common state to sums, and recent errors and calibrations to weighted means."""
         c = self._common
-        c["t"] = min(sum(part.model.n_learned for part in parts), COMMON_RANGES["t"][1])
-        c["n_merges"] = min(sum(int(part.model._common["n_merges"][0]) for part in parts), COMMON_RANGES["n_merges"][1])
+        c["t"] = min(sum(source.model.n_learned for source in sources), COMMON_RANGES["t"][1])
+        c["n_merges"] = min(sum(int(source.model._common["n_merges"][0]) for source in sources), COMMON_RANGES["n_merges"][1])
         for name in ("error", "center", "size", "slope", "curvature"):
-            c[name] = sum(part.share * part.model._common[name][0][int(part.model.follows_average)] for part in parts)
+            c[name] = sum(source.share * source.model._common[name][0][int(source.model.follows_average)] for source in sources)
 
 
-def _admit_features(merged: Any, models: Sequence[Any]) -> dict[Any, int]:
-    # Their columns in a new model.
+def _merge_features(merged: Any, models: Sequence[Any]) -> dict[Any, int]:
+    """Add the features of all models to a new model, and return a dict of name to column."""
     names = list(dict.fromkeys(name for model in models for name in model.feature_names))
     if len(names) > merged.max_features:
         raise ValueError(f"the models have {len(names)} features together, more than max_features={merged.max_features}")
-    full = [model for model in models if model.overflow == "hash" and len(model.feature_names) == model.max_features]
-    if any(model.feature_names != names or model.max_features != merged.max_features for model in full):
-        raise ValueError("a model has hashed features into its columns, which are not those of the others: raise max_features")
+    hashing = [model for model in models if model.overflow == "hash" and len(model.feature_names) == model.max_features]
+    if any(model.feature_names != names or model.max_features != merged.max_features for model in hashing):
+        raise ValueError("a model has hashed features into columns that the other models do not share: increase max_features")
     merged._features.restore(names)
     merged._features.restore_order(next((order for model in models if (order := model._features.order) is not None), None))
     merged._grow_columns()
     return {name: column for column, name in enumerate(names)}
 
 
-def _merge_parts(merged: Any, given: Sequence[_ModelUnits], column_of: dict[Any, int]) -> list[MergeSource]:
+def _make_sources(merged: Any, learned: Sequence[_ModelUnits], column_by_name: dict[Any, int]) -> list[MergeSource]:
+    """Return the models as sources of a new model, after adding their labels to it."""
     labels: Labels | None = getattr(merged, "_labels", None)
     if labels is not None:
-        for each in given:
-            for label in each.model._labels.seen:
+        for item in learned:
+            for label in item.model._labels.seen:
                 labels.encode(label)
         if labels.outputs > 1:
             merged._resize(labels.outputs)
-    rows = sum(each.model.n_learned for each in given)
-    parts = []
-    for model, units, (factor, shift) in given:
+    n_rows = sum(item.model.n_learned for item in learned)
+    sources = []
+    for model, units, (factor, shift) in learned:
         outputs = np.full((1, 1), factor) if labels is None else _map_outputs(model._labels, labels)
-        columns = np.array([column_of[name] for name in model.feature_names], np.int64)
-        moves = np.array([units.get(name, (1.0, 0.0)) for name in model.feature_names], np.float64).reshape(-1, 2).T
-        parts.append(MergeSource(model, model.n_learned / rows, columns, outputs, moves[0], moves[1], shift))
-    return parts
+        columns = np.array([column_by_name[name] for name in model.feature_names], np.int64)
+        factors, shifts = np.array([units.get(name, (1.0, 0.0)) for name in model.feature_names], np.float64).reshape(-1, 2).T
+        sources.append(MergeSource(model, model.n_learned / n_rows, columns, outputs, factors, shifts, shift))
+    return sources
 
 
-def _map_outputs(labels: Labels, union: Labels) -> np.ndarray:
-    # How the outputs of a model become those of the union: one of two labels has another sign where the other side is positive,
-    # and is half of two of more labels.
-    if not union.class_labels:
+def _map_outputs(labels: Labels, merged_labels: Labels) -> np.ndarray:
+    """Return the matrix that converts the outputs of a model to those of the merged model; see `MergeSource.outputs`.
+
+    If both have one output, it is the sign by which their positive labels agree. The single output of two labels becomes half of
+    the output of each label in a model with several outputs.
+    """
+    if not merged_labels.class_labels:
         label = labels.seen[0]
-        return np.array([[labels.targets[label] * union.targets[label]]])
-    matrix = np.zeros((union.outputs, labels.outputs))
+        return np.array([[labels.targets[label] * merged_labels.targets[label]]])
+    matrix = np.zeros((merged_labels.outputs, labels.outputs))
     for label, target in labels.targets.items():
-        k = int(union.targets[label])
+        k = int(merged_labels.targets[label])
         if labels.class_labels:
             matrix[k, int(target)] = 1.0
         else:
@@ -215,17 +224,18 @@ def _map_outputs(labels: Labels, union: Labels) -> np.ndarray:
 
 
 def _merge_counts(merged: Any, models: Sequence[Any]) -> None:
-    # What a model finds out of its rows besides, and needs to know of others.
+    """Add up the numbers of ignored rows and the class counts; the scale of targets is not checked again."""
     if hasattr(merged, "_first_targets"):
         merged._first_targets = None
     if hasattr(merged, "_labels"):
-        merged._ignored = sum(one._ignored for one in models)
+        merged._ignored = sum(model._ignored for model in models)
     if getattr(merged, "class_weight", None) is not None:
-        each = [one._class_weights.list_counts(merged.labels) for one in models]
-        merged._class_weights.restore_counts(merged.labels, [sum(of_label) for of_label in zip(*each, strict=True)])
+        counts = [model._class_weights.list_counts(merged.labels) for model in models]
+        merged._class_weights.restore_counts(merged.labels, [sum(label_counts) for label_counts in zip(*counts, strict=True)])
 
 
 def _copy_merged_state(model: Any, merged: Any) -> None:
+    """Give a model the learned state of the merged one, which is discarded."""
     model._features.restore(merged.feature_names)
     model._features.restore_order(merged._features.order)
     model._use_store(merged._store)

@@ -1,12 +1,12 @@
-"""The coefficients of a model by least squares over rows, in sums that the parts of the rows give and that add up.
+"""Refitting of a model's coefficients to rows that are distributed over partitions, in sums that are added up.
 
-A refit makes the sum over the rows of w loss + ridge / 2 |f|^2 small in the coefficients of the support vectors that are there,
-or in the weights of a linear model. The loss is max(0, 1 - y f)^2 / 2 of two labels, max(0, 1 - f_y + f_j)^2 / 4 of more, where j
-is the best other label, and (y - f)^2 / 2 of targets. A step is one of Newton's method (Mangasarian 2002, A finite Newton method
-for classification), output by output: the `NormalEquations` of all rows give its direction, and a `LineSearch` over all rows its
-length and the scale of the probabilities. Rows can lie anywhere: only the sums meet.
+A refit minimises the sum over rows of weight times loss, plus ridge / 2 |f|^2, in the coefficients of the model's current support
+vectors, or in the weights of a linear model. The loss is max(0, 1 - y f)^2 / 2 for two labels; max(0, 1 - f_y + f_j)^2 / 4 for
+more, where j is the best other label; and (y - f)^2 / 2 for regression. A step is one of Newton's method (Mangasarian 2002, A
+finite Newton method for classification), for each output: the `NormalEquations` of all rows determine its direction, and a
+`LineSearch` over all rows its length and the scale of the probabilities. Rows never leave their partitions: only these sums do.
 
-It is in functions in which decision values are linear: kernel values of support vectors, or features (`make_basis`).
+Decision values are linear in the functions of a basis: the kernel values of support vectors, or the features (`make_basis`).
 """
 
 from __future__ import annotations
@@ -24,58 +24,58 @@ from streamsvm.core.steps.iterates import EPSILON_INSENSITIVE
 
 
 def read_kernel_parameters(model: Any) -> tuple[int, float, float, int]:
-    """Return what `compute_kernel_matrix` needs to know of the kernel of a model with support vectors."""
+    """Return the parameters of a model's kernel for `compute_kernel_matrix`: kind, gamma, coef0 and degree."""
     h = model._store.views.header[0]
     return h["kernel"], h["gamma"], h["coef0"], h["degree"]
 
 
 class SupportVectorBasis(NamedTuple):
-    """The kernel values of support vectors. The intercept stays as it is."""
+    """The kernel values with a model's support vectors, as a basis. The intercept is not fitted."""
 
     model: Any
-    vectors: np.ndarray  # float64 [B, features]
-    coefficients: np.ndarray  # float64 [outputs, B], of the model now
+    vectors: np.ndarray  # float64 [B, features], scaled
+    coefficients: np.ndarray  # float64 [outputs, B]: the current ones of the model
     intercept: np.ndarray  # float64 [outputs]
 
-    def values(self, X: np.ndarray) -> np.ndarray:
-        """Return float64 [n, B] of rows [n, features] as they are given."""
+    def compute_values(self, X: np.ndarray) -> np.ndarray:
+        """Return the kernel values of rows [n, features], which are not scaled, float64 [n, B]."""
         scale = self.model.scale_in_use
         return compute_kernel_matrix(
             *read_kernel_parameters(self.model), X.astype(np.float64) if scale is None else scale.transform(X), self.vectors
         )
 
-    def penalty(self) -> np.ndarray:
-        """Return the matrix of |f|^2, float64 [B, B]."""
+    def compute_penalty(self) -> np.ndarray:
+        """Return the matrix of the quadratic form |f|^2, float64 [B, B]."""
         return compute_kernel_matrix(*read_kernel_parameters(self.model), self.vectors, self.vectors)
 
-    def set(self, coefficients: np.ndarray) -> None:
-        """Give the model other coefficients."""
+    def set_coefficients(self, coefficients: np.ndarray) -> None:
+        """Set the coefficients of the model, float64 [outputs, B]."""
         self.model.set_coefficients(coefficients, self.intercept)
 
 
 class FeatureBasis(NamedTuple):
-    """The features of a linear model, and 1 for the intercept where one is fitted."""
+    """The features of a linear model as a basis, with a constant 1 if an intercept is fitted."""
 
     model: Any
-    coefficients: np.ndarray  # float64 [1, B], of the model now
-    intercept: float  # a constant that is not fitted
+    coefficients: np.ndarray  # float64 [1, B]: the current weights of the model
+    intercept: float  # the intercept, if it is not fitted
 
-    def values(self, X: np.ndarray) -> np.ndarray:
-        """Return float64 [n, B] of rows float32 [n, features]."""
+    def compute_values(self, X: np.ndarray) -> np.ndarray:
+        """Return rows float32 [n, features] with the constant, float64 [n, B]."""
         return np.hstack([X.astype(np.float64), np.ones((len(X), self.coefficients.shape[1] - X.shape[1]))])
 
-    def penalty(self) -> np.ndarray:
-        """Return the matrix of |w|^2, float64 [B, B]; the intercept is a weight, as in the learner."""
+    def compute_penalty(self) -> np.ndarray:
+        """Return the matrix of the quadratic form |w|^2, float64 [B, B]. It includes the intercept, as in the learner."""
         return np.eye(self.coefficients.shape[1])
 
-    def set(self, coefficients: np.ndarray) -> None:
-        """Give the model other weights."""
-        weights, fitted = np.split(coefficients[0], [self.model._store.used])
-        self.model.set_coefficients(weights, float(fitted[0]) if len(fitted) else self.intercept)
+    def set_coefficients(self, coefficients: np.ndarray) -> None:
+        """Set the weights of the model, float64 [1, B]."""
+        weights, intercept = np.split(coefficients[0], [self.model._store.used])
+        self.model.set_coefficients(weights, float(intercept[0]) if len(intercept) else self.intercept)
 
 
 def make_basis(model: Any) -> SupportVectorBasis | FeatureBasis:
-    """Return that of a model with support vectors, or of a linear one."""
+    """Return the basis of a model with support vectors, or of a linear model."""
     if hasattr(model, "support_vectors"):
         return SupportVectorBasis(model, model.support_vectors.astype(np.float64), model.coefficients, model.intercept)
     if model.fit_intercept:
@@ -83,223 +83,249 @@ def make_basis(model: Any) -> SupportVectorBasis | FeatureBasis:
     return FeatureBasis(model, model.coefficients[None], model.intercept)
 
 
-#: The penalty of a refit. (Chosen on four data sets, and confirmed on four others: see `docs/spark.md`. Of linear models any from
-#: .1 to 100 does as well.)
+#: Default ridge penalty of a refit. It was chosen on four data sets and confirmed on four others: see `docs/spark.md`. For linear
+#: models, any value from .1 to 100 is as good.
 RIDGE = 0.1
 
-_SINGULAR = 1e-9  # of the mean of the diagonal: vectors that nearly coincide are singular to rounding
-_CHUNK = 2000  # rows whose kernel values are held at once
-_SIZES = np.array([1.0, 0.5, 0.25, 0.0])  # of a step
+_JITTER = 1e-9  # is added to the diagonal, times its mean: nearly equal support vectors make the matrix singular
+_CHUNK_ROWS = 2000  # the number of rows whose kernel values are in memory at a time
+_STEP_SIZES = np.array([1.0, 0.5, 0.25, 0.0])
 _FACTORS = np.exp(np.linspace(-4.0, 8.0, 25))  # from decision values to log odds
-_MEASURES = 4  # numbers of a trial of one size, before those of the factors: weight, loss, errors, size of decision values
+_N_MEASURES = 4  # sums of weights, losses, errors and absolute decision values; log losses for each factor follow
 
 
-def compute_residuals(F: np.ndarray, wanted: np.ndarray, margins: np.ndarray, numbers: bool) -> tuple[np.ndarray, np.ndarray]:
-    """By how much outputs F float64 [n, outputs] miss what they are asked for, and whether each miss counts.
+def compute_residuals(
+    F: np.ndarray, targets: np.ndarray, margins: np.ndarray, is_regression: bool
+) -> tuple[np.ndarray, np.ndarray]:
+    """Return the residuals of outputs F, and a mask of those that contribute to the loss, float64 and bool [n, outputs].
 
-    What is wanted, float64 [n], are targets if they are ``numbers``, signs of one output, or the places of labels among several
-    outputs. Labels are asked for a margin, float64 [n], from 0 or from the best other label.
+    Parameters
+    ----------
+    F
+        The decision values, float64 [n, outputs].
+    targets
+        float64 [n]: targets in regression, signs of labels for one output, or indices of labels for several outputs.
+    margins
+        float64 [n]: the margins that labels should have, from 0 or from the best other label.
+    is_regression
+        Whether targets are those of a regression.
     """
-    if numbers:
-        return wanted[:, None] - F, np.ones(F.shape, bool)
+    if is_regression:
+        return targets[:, None] - F, np.ones(F.shape, bool)
     if F.shape[1] == 1:
-        short = margins[:, None] - wanted[:, None] * F
-        return wanted[:, None] * short, short > 0.0
-    rows, labels = np.arange(len(F)), wanted.astype(np.intp)
-    others = F.copy()
-    others[rows, labels] = -np.inf
-    rivals = others.argmax(axis=1)
-    short = margins - F[rows, labels] + F[rows, rivals]
+        shortfall = margins[:, None] - targets[:, None] * F
+        return targets[:, None] * shortfall, shortfall > 0.0
+    rows, labels = np.arange(len(F)), targets.astype(np.intp)
+    other_outputs = F.copy()
+    other_outputs[rows, labels] = -np.inf
+    rivals = other_outputs.argmax(axis=1)
+    shortfall = margins - F[rows, labels] + F[rows, rivals]
     residual, active = np.zeros(F.shape), np.zeros(F.shape, bool)
-    residual[rows, labels], residual[rows, rivals] = 0.5 * short, -0.5 * short
-    active[rows, labels] = active[rows, rivals] = short > 0.0
+    residual[rows, labels], residual[rows, rivals] = 0.5 * shortfall, -0.5 * shortfall
+    active[rows, labels] = active[rows, rivals] = shortfall > 0.0
     return residual, active
 
 
 class RefitRows(NamedTuple):
-    """Rows that coefficients are fitted to."""
+    """Checked rows that coefficients are fitted to."""
 
     X: np.ndarray  # [n, features of the model]
-    wanted: np.ndarray  # float64 [n]: see `compute_residuals`
+    targets: np.ndarray  # float64 [n]: see `compute_residuals`
     weights: np.ndarray  # float64 [n]
 
 
 def check_refit_rows(model: Any, X: Any, y: Any, w: Any = 1.0) -> RefitRows:
-    """Return rows as ``learn_many`` takes them; raise a ValueError as it does, or where the model has not learned a label.
+    """Check rows as ``learn_many`` does, and return them; raise a ValueError also if the model has not learned a label.
 
-    All of them are dense at once: pass sparse rows in parts, whose sums are added.
+    Sparse rows become dense at once: pass many of them in parts, and add up their sums.
     """
     batch = make_batch(X, y, w, model._dtype)
-    wanted = model._encode_known_targets(batch.y)
-    if wanted is None or np.isnan(wanted).any():
-        raise ValueError("y has labels that the model has not learned, or no numbers: refit it with rows that it has learned")
+    targets = model._encode_known_targets(batch.y)
+    if targets is None or np.isnan(targets).any():
+        raise ValueError(
+            "y has labels that the model has not learned, or missing targets: refit it with rows that it has learned"
+        )
     columns = model._features.find_columns(batch.names, False)
     matrix = scatter_columns(batch.matrix, columns, model._store.used, model._dtype)
     if not np.isfinite(matrix).all():
-        raise ValueError("X has values that are not finite: fill them in, or leave those rows out")
-    weights, of_class = batch.weights, getattr(model, "_class_weights", None)
-    if of_class is not None:
-        weights = weights * np.array([of_class.get_weight(label) for label in batch.y])
-    return RefitRows(matrix, wanted, weights)
+        raise ValueError("X has values that are not finite: impute them, or leave out those rows")
+    weights, class_weights = batch.weights, getattr(model, "_class_weights", None)
+    if class_weights is not None:
+        weights = weights * np.array([class_weights.get_weight(label) for label in batch.y])
+    return RefitRows(matrix, targets, weights)
 
 
 def _iter_chunks(basis: SupportVectorBasis | FeatureBasis, rows: RefitRows) -> Iterator[tuple[np.ndarray, ...]]:
-    """Give rows some at a time: the values of the basis, the outputs of the model now, what is wanted, and weights."""
-    for begin in range(0, len(rows.X), _CHUNK):
-        some = slice(begin, begin + _CHUNK)
-        K = basis.values(rows.X[some])
-        yield K, K @ basis.coefficients.T + basis.intercept, rows.wanted[some], rows.weights[some]
+    """Yield chunks of rows: the values of the basis, the current outputs of the model, the targets and the weights."""
+    for start in range(0, len(rows.X), _CHUNK_ROWS):
+        part = slice(start, start + _CHUNK_ROWS)
+        K = basis.compute_values(rows.X[part])
+        yield K, K @ basis.coefficients.T + basis.intercept, rows.targets[part], rows.weights[part]
 
 
 class NormalEquations(NamedTuple):
-    """The normal equations of a step, by the rows of one part or of all."""
+    """The normal equations of a Newton step, summed over the rows of one or more partitions."""
 
     A: np.ndarray  # float64 [outputs, B, B]
     g: np.ndarray  # float64 [outputs, B]
 
     @classmethod
     def from_rows(cls, model: Any, X: Any, y: Any, w: Any = 1.0) -> Self:
-        """Return the equations of rows, as `check_refit_rows` takes them, at the current coefficients of a model.
+        """Return the equations of rows at the current coefficients of a model; rows are as in `check_refit_rows`.
 
-        O(n B (d + B)) and a memory of O(outputs B^2), whatever n. Rows that are beyond their margins cost O(B d). A linear model
-        has B = d, or d + 1 with an intercept.
+        This takes O(n B (d + B)), and O(B d) for a row outside its margin; memory is O(outputs B^2), for any n. For a linear
+        model, B is d, or d + 1 with an intercept.
         """
         sums = cls.zeros(model)
-        for K, F, wanted, weights in _iter_chunks(make_basis(model), check_refit_rows(model, X, y, w)):
-            sums.add_rows(K, *compute_residuals(F, wanted, np.ones(len(wanted)), _has_numbers(model)), weights)
+        for K, F, targets, weights in _iter_chunks(make_basis(model), check_refit_rows(model, X, y, w)):
+            sums.add_rows(K, *compute_residuals(F, targets, np.ones(len(targets)), _is_regression(model)), weights)
         return sums
 
     @classmethod
     def zeros(cls, model: Any) -> Self:
-        """Return the equations of no rows: zeros."""
+        """Return the equations without rows: zeros."""
         outputs, n = make_basis(model).coefficients.shape
         return cls(np.zeros((outputs, n, n)), np.zeros((outputs, n)))
 
-    def add(self, other: Self) -> None:
+    def add(self, equations: Self) -> None:
         """Add the equations of other rows."""
-        self.A[:] += other.A
-        self.g[:] += other.g
+        self.A[:] += equations.A
+        self.g[:] += equations.g
 
     def add_rows(self, K: np.ndarray, residual: np.ndarray, active: np.ndarray, weights: np.ndarray) -> None:
         """Add rows with kernel values K float64 [n, B], residuals [n, outputs] and weights [n]. O(n outputs B^2)."""
-        for k, on in enumerate(active.T):
-            root = K[on] * np.sqrt(weights[on])[:, None]
-            self.A[k] += root.T @ root  # a matrix times itself is half the work
-            self.g[k] += K[on].T @ (weights[on] * residual[on, k])
+        for k, mask in enumerate(active.T):
+            root = K[mask] * np.sqrt(weights[mask])[:, None]
+            self.A[k] += root.T @ root  # for a matrix times its own transpose, BLAS does half the work
+            self.g[k] += K[mask].T @ (weights[mask] * residual[mask, k])
 
-    def step(self, model: Any, ridge: float = RIDGE) -> np.ndarray:
-        """Return the step from the coefficients of the model, float64 [outputs, B], by the rows of these sums."""
+    def compute_step(self, model: Any, ridge: float = RIDGE) -> np.ndarray:
+        """Return the Newton step from the current coefficients of the model, float64 [outputs, B]."""
         basis = make_basis(model)
-        return self.solve(ridge * basis.penalty(), basis.coefficients)
+        return self.solve(ridge * basis.compute_penalty(), basis.coefficients)
 
     def solve(self, penalty: np.ndarray, distance: np.ndarray) -> np.ndarray:
-        """Return the step of Newton's method, float64 [outputs, B], at a ``distance`` from where the penalty is 0. O(B^3)."""
-        from scipy import linalg  # noqa: PLC0415 - takes a third of a second, and few runs merge
+        """Return the Newton step, float64 [outputs, B], in O(B^3); ``distance`` is that from the minimum of the penalty."""
+        from scipy import linalg  # noqa: PLC0415 - the import takes a third of a second, and is rarely needed
 
         steps = np.empty_like(distance)
         for k, (A, g) in enumerate(zip(self.A, self.g, strict=True)):
             matrix = A + penalty
-            matrix[np.diag_indices_from(matrix)] += _SINGULAR * np.mean(np.diag(matrix))
+            matrix[np.diag_indices_from(matrix)] += _JITTER * np.mean(np.diag(matrix))
             steps[k] = linalg.solve(matrix, g - penalty @ distance[k], assume_a="pos")
         return steps
 
 
 class LineSearch(NamedTuple):
-    """The losses after steps of several sizes, by the rows of one part or of all."""
+    """The losses after steps of several sizes, summed over the rows of one or more partitions."""
 
     sums: np.ndarray
-    """float64 [sizes, numbers]: of each size of the step, sums of weight, loss, error and decision values, and of log losses."""
+    """float64 [sizes, measures]: for each step size, sums of weights, losses, errors, absolute decision values and log losses."""
 
     @classmethod
     def from_rows(cls, model: Any, step: np.ndarray, X: Any, y: Any, w: Any = 1.0) -> Self:
-        """Return the trial of rows: see `NormalEquations.from_rows`. O(n B d)."""
-        trial = cls.zeros()
-        for K, F, wanted, weights in _iter_chunks(make_basis(model), check_refit_rows(model, X, y, w)):
+        """Return the sums of rows for a step [outputs, B]; rows are as in `check_refit_rows`. This takes O(n B d)."""
+        search = cls.zeros()
+        for K, F, targets, weights in _iter_chunks(make_basis(model), check_refit_rows(model, X, y, w)):
             change = K @ step.T
-            for sums, size in zip(trial.sums, _SIZES, strict=True):
-                sums += _measure_outputs(F + size * change, wanted, weights, _has_numbers(model))
-        return trial
+            for sums, size in zip(search.sums, _STEP_SIZES, strict=True):
+                sums += _measure_outputs(F + size * change, targets, weights, _is_regression(model))
+        return search
 
     @classmethod
     def zeros(cls) -> Self:
-        """Return the trial of no rows: zeros."""
-        return cls(np.zeros((len(_SIZES), _MEASURES + len(_FACTORS))))
+        """Return the sums without rows: zeros."""
+        return cls(np.zeros((len(_STEP_SIZES), _N_MEASURES + len(_FACTORS))))
 
-    def add(self, other: Self) -> None:
-        """Add the trial of other rows."""
-        self.sums[:] += other.sums
+    def add(self, search: Self) -> None:
+        """Add the sums of other rows."""
+        self.sums[:] += search.sums
 
 
-def _has_numbers(model: Any) -> bool:
+def _is_regression(model: Any) -> bool:
     return bool(model._common["loss"][0] == EPSILON_INSENSITIVE)
 
 
-def _measure_outputs(F: np.ndarray, wanted: np.ndarray, weights: np.ndarray, numbers: bool) -> np.ndarray:
-    residual, active = compute_residuals(F, wanted, np.ones(len(F)), numbers)
+def _measure_outputs(F: np.ndarray, targets: np.ndarray, weights: np.ndarray, is_regression: bool) -> np.ndarray:
+    """Return the weighted sums of a `LineSearch` for outputs F, float64 [measures]."""
+    residual, active = compute_residuals(F, targets, np.ones(len(F)), is_regression)
     squares = np.where(active, np.square(residual), 0.0).sum(axis=1)
-    found = np.zeros(_MEASURES + len(_FACTORS))
-    found[0], found[1] = weights.sum(), 0.5 * weights @ squares
-    if numbers:
-        found[2] = weights @ np.abs(residual[:, 0])
-        return found
+    measures = np.zeros(_N_MEASURES + len(_FACTORS))
+    measures[0], measures[1] = weights.sum(), 0.5 * weights @ squares
+    if is_regression:
+        measures[2] = weights @ np.abs(residual[:, 0])
+        return measures
     if F.shape[1] == 1:
-        rivals = -wanted[:, None] * F
-        wrong, sizes = rivals[:, 0] >= 0.0, np.abs(F[:, 0])
+        rivals = -targets[:, None] * F
+        is_wrong, sizes = rivals[:, 0] >= 0.0, np.abs(F[:, 0])
     else:
-        rows, labels = np.arange(len(F)), wanted.astype(np.intp)
+        rows, labels = np.arange(len(F)), targets.astype(np.intp)
         rivals = F - F[rows, labels][:, None]
         sizes = np.abs(rivals).max(axis=1)
-        wrong = F.argmax(axis=1) != labels
+        is_wrong = F.argmax(axis=1) != labels
         rivals = np.delete(rivals.ravel(), rows * F.shape[1] + labels).reshape(len(F), -1)
-    found[2], found[3] = weights @ wrong, weights @ sizes
-    for place, factor in enumerate(_FACTORS, _MEASURES):
-        found[place] = weights @ np.log1p(np.exp(np.minimum(factor * rivals, 30.0)).sum(axis=1))
-    return found
+    measures[2], measures[3] = weights @ is_wrong, weights @ sizes
+    for index, factor in enumerate(_FACTORS, _N_MEASURES):
+        measures[index] = weights @ np.log1p(np.exp(np.minimum(factor * rivals, 30.0)).sum(axis=1))
+    return measures
 
 
-def take_step(model: Any, step: np.ndarray, trial: LineSearch, ridge: float = RIDGE) -> float:
-    """Go along a step of `NormalEquations.step` as far as the trial of all rows says, and calibrate probabilities by it.
+def take_step(model: Any, step: np.ndarray, search: LineSearch, ridge: float = RIDGE) -> float:
+    """Add the best multiple of a Newton step to the coefficients of a model, and calibrate its probabilities.
 
-    The model has the coefficients that step and trial were made from. Return the size of the step that was taken: 0 where the
-    loss only rises.
+    Parameters
+    ----------
+    model
+        The model, with the coefficients that step and search were computed at.
+    step
+        The step from `NormalEquations.compute_step`.
+    search
+        The line search over all rows.
+    ridge
+        The penalty, as for the step.
+
+    Returns
+    -------
+    The size of the step, from 0 to 1: 0 if no step reduces the objective.
     """
     basis = make_basis(model)
-    between = basis.penalty()
-    tried = [basis.coefficients + size * step for size in _SIZES]
-    penalties = [0.5 * ridge * sum(float(one @ between @ one) for one in each) for each in tried]
-    best = int(np.argmin(trial.sums[:, 1] + penalties))
-    basis.set(tried[best])
-    measures = trial.sums[best]
+    penalty = basis.compute_penalty()
+    candidates = [basis.coefficients + size * step for size in _STEP_SIZES]
+    penalties = [0.5 * ridge * sum(float(row @ penalty @ row) for row in candidate) for candidate in candidates]
+    best = int(np.argmin(search.sums[:, 1] + penalties))
+    basis.set_coefficients(candidates[best])
+    measures = search.sums[best]
     if measures[0] == 0.0:
         return 0.0
     model._common["error"] = measures[2] / measures[0]
     _calibrate_outputs(model, measures)
-    return float(_SIZES[best])
+    return float(_STEP_SIZES[best])
 
 
 def calibrate_probabilities(model: Any, rows: RefitRows) -> None:
-    """Make the probabilities of a classifier those that have the lowest log loss of rows; of a regressor nothing changes."""
-    if not _has_numbers(model) and rows.weights.sum() > 0.0:
-        measures = np.zeros(_MEASURES + len(_FACTORS))
-        for _, F, wanted, weights in _iter_chunks(make_basis(model), rows):
-            measures += _measure_outputs(F, wanted, weights, False)
+    """Scale the probabilities of a classifier so that rows have the lowest log loss; a regressor does not change."""
+    if not _is_regression(model) and rows.weights.sum() > 0.0:
+        measures = np.zeros(_N_MEASURES + len(_FACTORS))
+        for _, F, targets, weights in _iter_chunks(make_basis(model), rows):
+            measures += _measure_outputs(F, targets, weights, False)
         _calibrate_outputs(model, measures)
 
 
 def _calibrate_outputs(model: Any, measures: np.ndarray) -> None:
-    if not _has_numbers(model):
+    """Set the factor from decision values to log odds, by the sums of one step size."""
+    if not _is_regression(model):
         size = measures[3] / measures[0]
         model._common["size"] = size
-        model._common["slope"] = math.log(_best_factor(measures[_MEASURES:]) * max(size, 1.0))
+        model._common["slope"] = math.log(_find_best_factor(measures[_N_MEASURES:]) * max(size, 1.0))
 
 
-def _best_factor(losses: np.ndarray) -> float:
-    # The lowest point of a parabola through the lowest loss and its neighbours.
-    place = int(np.argmin(losses))
+def _find_best_factor(losses: np.ndarray) -> float:
+    """Return the factor with the lowest loss, interpolated by a parabola through the lowest loss and its neighbours."""
+    index = int(np.argmin(losses))
     logs = np.log(_FACTORS)
-    if not 0 < place < len(losses) - 1:
-        return float(_FACTORS[place])
-    left, middle, right = losses[place - 1 : place + 2]
+    if not 0 < index < len(losses) - 1:
+        return float(_FACTORS[index])
+    left, middle, right = losses[index - 1 : index + 2]
     bend = left - 2.0 * middle + right
     shift = 0.5 * (left - right) / bend if bend > 0.0 else 0.0
-    return math.exp(logs[place] + shift * (logs[1] - logs[0]))
+    return math.exp(logs[index] + shift * (logs[1] - logs[0]))

@@ -67,7 +67,7 @@ def step_by_parts(model, X, y, w, parts, ridge=0.1):
     equations = NormalEquations.zeros(model)
     for some in np.array_split(np.arange(len(y)), parts):
         equations.add(NormalEquations.from_rows(model, X[some], y[some], w[some]))
-    step, trial = equations.step(model, ridge), LineSearch.zeros()
+    step, trial = equations.compute_step(model, ridge), LineSearch.zeros()
     for some in np.array_split(np.arange(len(y)), parts):
         trial.add(LineSearch.from_rows(model, step, X[some], y[some], w[some]))
     return step, trial

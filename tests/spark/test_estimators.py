@@ -60,7 +60,7 @@ def test_more_rounds_fit_coefficients_by_all_rows(spark, rows, classes, width, m
     learner = estimator.copy({estimator.rounds: 1}).fit(framed(spark, X, y)).learner()
     before = (learner.predict_many(X) == y).mean()
     for _ in range(2):
-        step = NormalEquations.from_rows(learner, X, y.astype(float)).step(learner)
+        step = NormalEquations.from_rows(learner, X, y.astype(float)).compute_step(learner)
         take_step(learner, step, LineSearch.from_rows(learner, step, X, y.astype(float)))
     model = estimator.fit(framed(spark, X, y))
     np.testing.assert_allclose(model.learner().coefficients, learner.coefficients, rtol=1e-6, atol=1e-8)
@@ -74,7 +74,7 @@ def test_more_rounds_of_targets_and_weights(spark, rows):
     w = (np.arange(600) % 3).astype(float)
     model = BudgetedSVMRegressor(budget=30, rounds=2, weightCol="w").fit(framed(spark, X, y, w=w)).learner()
     learner = BudgetedSVMRegressor(budget=30, weightCol="w").fit(framed(spark, X, y, w=w)).learner()
-    step = NormalEquations.from_rows(learner, X, y, w).step(learner)
+    step = NormalEquations.from_rows(learner, X, y, w).compute_step(learner)
     take_step(learner, step, LineSearch.from_rows(learner, step, X, y, w))
     np.testing.assert_allclose(model.coefficients, learner.coefficients, rtol=1e-6, atol=1e-8)
     assert w @ np.square(model.predict_many(X) - y) < 0.1 * w @ np.square(y - y.mean())

@@ -18,7 +18,7 @@ def warm_up():
         model.learn_many(X, y, np.ones(40))
         model = parts.find_learner(parts.bytes_of(model))
         model.decision_function_many(X), model.predict_proba_many(X)
-        step = NormalEquations.from_rows(model, X, y).step(model)
+        step = NormalEquations.from_rows(model, X, y).compute_step(model)
         LineSearch.from_rows(model, step, X, y)
 
 
