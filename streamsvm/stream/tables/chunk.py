@@ -248,14 +248,14 @@ class Chunk:
                 row = BadRow(self.place(i), self.raw(i), str(error))
         return row
 
-    def table(self, known: Sequence[Hashable]) -> Table | None:
+    def table(self, features: Sequence[Hashable]) -> Table | None:
         """Return all rows as a table; None if they can only be read singly.
 
-        ``known`` are the features of a model that takes only numbers: formats without a header look for these. Empty: all.
+        ``features`` are the features of a model that takes only numbers: formats without a header look for these. Empty: all.
         """
         if not self._changes:
-            return self.read_table(known)
-        names = [*known, *(name for change in self._changes for name in change.names)] if known else known
+            return self.read_table(features)
+        names = [*features, *(name for change in self._changes for name in change.names)] if features else features
         if (table := self.read_table(names)) is None:
             return None
         if table is not self._unchanged_table:
@@ -272,20 +272,20 @@ class Chunk:
         table: Any = self._table
         return table.row(i)
 
-    def read_table(self, known: Sequence[Hashable]) -> Table | None:
+    def read_table(self, features: Sequence[Hashable]) -> Table | None:
         """Read all rows as a table, without the changes of `with_change`; otherwise as `table`."""
         if self._has_table:
             return self._table
         self._has_table = True
         if self._rows is None:
-            self._table = self.parse_table(known)
+            self._table = self.parse_table(features)
         if self._table is None:
             if self._rows is None:
                 self._rows = [self.read_row(i) for i in range(len(self))]
             self._table = Table.from_rows(self._rows)
         return self._table
 
-    def parse_table(self, known: Sequence[Hashable]) -> Table | None:  # noqa: ARG002
+    def parse_table(self, features: Sequence[Hashable]) -> Table | None:  # noqa: ARG002
         """Parse all rows in one call; return None if the format cannot, or if many rows have to be parsed singly."""
         return None
 
@@ -297,16 +297,16 @@ class Chunk:
         """Return the bytes of row ``i``, for its dead letter; None if the source does not have them."""
         return None if self._raw is None else self._raw(i)
 
-    def passthrough_columns(self, first: int, end: int) -> list[Sequence[Any]]:
-        """Return the requested passthrough columns of rows ``first`` to ``end - 1`` (see `Source.request_passthrough`)."""
+    def passthrough_columns(self, first: int, stop: int) -> list[Sequence[Any]]:
+        """Return the requested passthrough columns of rows ``first`` to ``stop - 1`` (see `Source.request_passthrough`)."""
         if self._passthrough_columns is not None:
-            return [values[first:end] for values in self._passthrough_columns]
-        rows = [self.read_row(i)[0] for i in range(first, end)]
+            return [values[first:stop] for values in self._passthrough_columns]
+        rows = [self.read_row(i)[0] for i in range(first, stop)]
         return [[x.get(name) if isinstance(x, Mapping) else None for x in rows] for name in self._passthrough_names]
 
-    def messages(self, first: int, end: int) -> MessageColumns | None:
-        """Return the messages of rows ``first`` to ``end - 1``; None if the rows are not from Kafka."""
-        return None if self._message_columns is None else self._message_columns[first:end]
+    def messages(self, first: int, stop: int) -> MessageColumns | None:
+        """Return the messages of rows ``first`` to ``stop - 1``; None if the rows are not from Kafka."""
+        return None if self._message_columns is None else self._message_columns[first:stop]
 
     def get_key_and_time(self, i: int) -> tuple[str | bytes | None, float | None]:  # noqa: ARG002
         """Return the key of row ``i``'s message, and its time in seconds since 1970; each is None if it is missing."""
@@ -355,15 +355,15 @@ def process_rows(
     """
     size = max_rows
     while start < stop:
-        end = min(start + size, stop)
-        n_processed = process_batch(start, end) if end - start >= MIN_BATCH_ROWS else 0
+        batch_end = min(start + size, stop)
+        n_processed = process_batch(start, batch_end) if batch_end - start >= MIN_BATCH_ROWS else 0
         if n_processed < 0:
-            size = (end - start) // 2
+            size = (batch_end - start) // 2
             continue
         start += n_processed
         # Rows that must be processed singly often come in groups: the next batch is small.
-        size = min(4 * size, max_rows) if start == end else max(2 * n_processed, _ROWS_AFTER_SINGLE)
-        if start < end:
+        size = min(4 * size, max_rows) if start == batch_end else max(2 * n_processed, _ROWS_AFTER_SINGLE)
+        if start < batch_end:
             process_one(start)
             start += 1
 
