@@ -202,7 +202,7 @@ def use_sources() -> None:
     for i in range(20):
         encoder.learn_one(table.row(i).x, i % 2)
     # More names than the first table of statistics has.
-    encoder.encode(table, 0, 400, np.ones(400, bool), None, [0, 1] * 200).learn()
+    encoder.encode_batch(table, 0, 400, np.ones(400, bool), None, [0, 1] * 200).update_encoder()
     encoder.transform_one(table.row(0).x)
     assert encoder.column_state.count_unknown_names("b", ["name 1", "nobody"]) == 1
 

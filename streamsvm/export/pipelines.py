@@ -264,7 +264,7 @@ def _make_category_table(state: ColumnState, target_encoding: TargetEncoding) ->
             if not state.has_target_encoding(name, feature)
         ]
     keys = np.setdiff1d(target_encoding.keys, np.array(one_hot_keys, np.uint32))
-    return CategoryTable(keys, target_encoding.encode_names(keys.tolist()))
+    return CategoryTable(keys, target_encoding.encode_categories(keys.tolist()))
 
 
 # Precision of float32 -----------------------------------------------------------------------------------------------------------

@@ -138,7 +138,7 @@ class ArrowSource(TableSource):
         self._batch = batch, n_read + part.num_rows
         with self._reading_after(self._rows):
             columns = self._read_columns(part)
-            copies = [self._arrow.objects(column.name, self._array_of(part, column)) for column in self._kept]
+            copies = [self._arrow.read_objects(column.name, self._array_of(part, column)) for column in self._kept]
         self._rows += part.num_rows
         return BatchChunk(columns, self._parser, lambda i: f"{self.name}, row {first + i:,}", copies)
 
@@ -149,9 +149,9 @@ class ArrowSource(TableSource):
         for column in self._read:
             values = self._array_of(batch, column)
             if column.name == self._label:
-                y = self._arrow.labels(column.name, values)
+                y = self._arrow.read_labels(column.name, values)
             else:
-                columns[column.name] = self._arrow.values(column.name, values)
+                columns[column.name] = self._arrow.read_values(column.name, values)
         return Table(tuple(columns), list(columns.values()), y)
 
     def _array_of(self, batch: Any, column: _Column) -> Any:

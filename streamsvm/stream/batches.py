@@ -86,7 +86,7 @@ def next_batch(
         is_learned = np.array([label is not None for label in y[: stop - start]]) if learns else np.zeros(stop - start, bool)
         if weights is not None:
             is_learned &= weights[: stop - start] > 0.0
-        X, names, n_empty, update_encoder = pipeline.encoder.encode(
+        X, names, n_empty, update_encoder = pipeline.encoder.encode_batch(
             table, start, stop, is_learned if learns else None, known_features, y[: stop - start], weights
         )
     n = len(X)

@@ -106,7 +106,7 @@ def test_encoders_know_what_each_knew():
 @pytest.mark.parametrize(
     ("makers", "reason"),
     [
-        ([lambda: BoundedScaler() | SVMClassifier(effort="low")] * 2, "SVMClassifier cannot be merged.*BSGDClassifier or BSCA"),
+        ([lambda: BoundedScaler() | SVMClassifier(effort="low")] * 2, "SVMClassifier cannot be merged.*BSGDClassifier, BSCA"),
         ([KernelPerceptron] * 2, "KernelPerceptron cannot be merged.*BSGDClassifier or BSCA"),
         ([lambda: BoundedScaler(4.0) | BSGDClassifier(), lambda: BoundedScaler() | BSGDClassifier()], "deviations=4.0 and 8.0"),
         ([lambda: BoundedScaler() | BSGDClassifier(), BSGDClassifier], "different steps"),

@@ -176,11 +176,11 @@ class ArrowCodec(TableCodec):
                 for values, (place, is_object) in zip(columns, plan.features, strict=True):
                     column = batch.column(place)
                     if is_object:
-                        values += read.objects(place, column)
+                        values += read.read_objects(place, column)
                     else:
                         values.append(to_float_array(column, np.float32))
             if plan.label is not None:
-                y += read.labels(plan.label, batch.column(plan.label))
+                y += read.read_labels(plan.label, batch.column(plan.label))
             for place, parts in kept:
                 parts += [] if place < 0 else [batch.column(place)]
         together = [

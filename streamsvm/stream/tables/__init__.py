@@ -1,4 +1,4 @@
-"""Tables as people have them: what the columns hold, and how they become features."""
+"""Tables with categories, dates and missing values: parsing of values, encoding as features, and models for them."""
 
 from streamsvm.stream.tables.encoder import TableEncoder
 from streamsvm.stream.tables.model import TableModel

@@ -1,4 +1,4 @@
-"""Columns of record batches as the values of a table. This imports pyarrow, of an extra: import it where it is needed."""
+"""Converts columns of Arrow record batches to values of a table. Import it lazily: pyarrow is an optional dependency."""
 
 from __future__ import annotations
 
@@ -12,22 +12,22 @@ from pyarrow import compute, types
 from streamsvm.stream.tables.chunk import Values
 from streamsvm.stream.tables.values import normalize_label
 
-#: What pyarrow raises for data that are corrupt. Python's own objects are not made of every number that a column can hold.
+#: Exceptions of pyarrow for corrupt data, and for values that Python objects cannot represent.
 ERRORS: tuple[type[Exception], ...] = (pa.ArrowException, OSError, UnicodeDecodeError, OverflowError, SystemError)
 
 
 def is_text(kind: Any) -> bool:
-    """Whether a type is one of texts."""
+    """Return whether an Arrow type is a text type."""
     return bool(types.is_string(kind) or types.is_large_string(kind) or types.is_string_view(kind))
 
 
 def is_number(kind: Any) -> bool:
-    """Whether a type is one of numbers, booleans not among them."""
+    """Return whether an Arrow type is numeric; booleans are not."""
     return bool(types.is_integer(kind) or types.is_floating(kind) or types.is_decimal(kind))
 
 
 def to_float_array(column: Any, dtype: Any) -> np.ndarray:
-    """Return a column of numbers or booleans as floats of a type [n], NaN where one is null. Each is rounded once.
+    """Convert a column of numbers or booleans to floats of a dtype [n], NaN for null. Each value is rounded only once.
 
     >>> to_float_array(pa.array([31, None]), np.float32)
     array([31., nan], dtype=float32)
@@ -42,13 +42,13 @@ def to_float_array(column: Any, dtype: Any) -> np.ndarray:
     return numbers
 
 
-def get_nested_field(column: Any, places: Sequence[int]) -> Any:
-    """Return a field of a column of structs, given by its position in each nested struct; null where a struct is null."""
-    return compute.struct_field(column, list(places)) if places else column
+def get_nested_field(column: Any, indices: Sequence[int]) -> Any:
+    """Return a field of a column of structs, by its index in each nested struct; null if a struct is null."""
+    return compute.struct_field(column, list(indices)) if indices else column
 
 
 def to_objects(column: Any) -> list[Any]:
-    """Convert a column without a dictionary to a list of Python objects, None for null.
+    """Convert a column that is not dictionary-encoded to a list of Python objects, None for null.
 
     A time outside the years 1 to 9999, which Python cannot represent, becomes text.
 
@@ -58,11 +58,11 @@ def to_objects(column: Any) -> list[Any]:
     try:
         values: list[Any] = column.to_pylist()
     except OverflowError:
-        values = list(map(_object_of, column))
+        values = list(map(_to_object, column))
     return values
 
 
-def _object_of(value: Any) -> Any:
+def _to_object(value: Any) -> Any:
     try:
         return value.as_py()
     except OverflowError:
@@ -70,57 +70,60 @@ def _object_of(value: Any) -> Any:
 
 
 class ArrowColumnReader:
-    """Converts columns, given by a key, and reads a dictionary that many batches share only once.
+    """Converts columns of batches to values, and converts a dictionary that is shared by many batches only once.
 
-    ``read`` converts a column without a dictionary to a list of objects.
+    ``to_list`` converts a column that is not dictionary-encoded to a list of objects. Columns are identified by a key.
 
     >>> reader, cities = ArrowColumnReader(), pa.array(["Oslo ", None, "Oslo "])
-    >>> reader.values("city", cities.dictionary_encode()), reader.labels("city", cities)
+    >>> reader.read_values("city", cities.dictionary_encode()), reader.read_labels("city", cities)
     (['Oslo ', None, 'Oslo '], ['Oslo', None, 'Oslo'])
-    >>> reader.values("age", pa.array([31.0, None])), reader.values("n", pa.array([1, None]))
+    >>> reader.read_values("age", pa.array([31.0, None])), reader.read_values("n", pa.array([1, None]))
     (array([31., nan]), [1, None])
     """
 
-    def __init__(self, read: Callable[[Any], list[Any]] = to_objects) -> None:
-        self._read = read
-        self._known: dict[Hashable, tuple[Any, np.ndarray]] = {}  # by key, the dictionary of the batch before, and its entries
+    def __init__(self, to_list: Callable[[Any], list[Any]] = to_objects) -> None:
+        self._to_list = to_list
+        self._dictionaries: dict[Hashable, tuple[Any, np.ndarray]] = {}  # the last dictionary of each column, and its objects
 
-    def values(self, key: Hashable, column: Any) -> Values:
-        """Return the values of a column: floats, and whole numbers and booleans without a null, as an array; others as objects.
+    def read_values(self, key: Hashable, column: Any) -> Values:
+        """Return floats, and integers and booleans without null, as an array, and all other values as a list of objects.
 
-        Whole numbers with a null are no floats, because a date is read differently from them.
+        Integers with null do not become floats, because numeric dates are parsed differently from floats.
         """
         kind = column.type
         if types.is_floating(kind) or (not column.null_count and (types.is_integer(kind) or types.is_boolean(kind))):
             numbers: np.ndarray = column.to_numpy(zero_copy_only=False)
             return numbers
-        return self.objects(key, column)
+        return self.read_objects(key, column)
 
-    def labels(self, key: Hashable, column: Any) -> list[Any]:
-        """Return the labels in a column, as `normalize_label` does each."""
+    def read_labels(self, key: Hashable, column: Any) -> list[Any]:
+        """Return the labels in a column, each as by `normalize_label`."""
         kind = column.type
         if types.is_primitive(kind):
-            return self._read(column)
+            return self._to_list(column)
         if types.is_string(kind) or types.is_large_string(kind) or types.is_binary(kind) or types.is_large_binary(kind):
-            column = column.dictionary_encode()  # most of them are alike
-        return self._objects_of(key, column, lambda part: list(map(normalize_label, self._read(part))))
+            column = column.dictionary_encode()  # labels have few distinct values
+        return self._decode(key, column, lambda values: list(map(normalize_label, self._to_list(values))))
 
-    def objects(self, key: Hashable, column: Any) -> list[Any]:
-        """Return the values of a column as Python has them; None where one is null."""
-        return self._objects_of(key, column, self._read)
+    def read_objects(self, key: Hashable, column: Any) -> list[Any]:
+        """Return the values of a column as Python objects, None for null."""
+        return self._decode(key, column, self._to_list)
 
-    def _objects_of(self, key: Hashable, column: Any, read: Callable[[Any], list[Any]]) -> list[Any]:
+    def _decode(self, key: Hashable, column: Any, to_list: Callable[[Any], list[Any]]) -> list[Any]:
+        """Convert a column to a list of objects, reusing those of the column's last dictionary."""
         if not types.is_dictionary(column.type):
-            return read(column)
-        known = self._known.get(key)
-        if known is None or not _is_same(known[0], column.dictionary):
-            entries = np.fromiter([*read(column.dictionary), None], object)  # the last is that of rows without one
-            known = self._known[key] = column.dictionary, entries
-        found: list[Any] = known[1][column.indices.cast(pa.int64()).fill_null(-1).to_numpy()].tolist()
-        return found
+            return to_list(column)
+        entry = self._dictionaries.get(key)
+        if entry is None or not _share_memory(entry[0], column.dictionary):
+            objects = np.fromiter([*to_list(column.dictionary), None], object)  # the last one is for null
+            entry = self._dictionaries[key] = column.dictionary, objects
+        values: list[Any] = entry[1][column.indices.cast(pa.int64()).fill_null(-1).to_numpy()].tolist()
+        return values
 
 
-def _is_same(dictionary: Any, other: Any) -> bool:
-    """Whether two dictionaries lie in the same memory."""
-    places = [(each.offset, len(each), [part and part.address for part in each.buffers()]) for each in (dictionary, other)]
-    return bool(places[0] == places[1])
+def _share_memory(dictionary: Any, previous: Any) -> bool:
+    """Return whether two dictionaries are the same memory."""
+    keys = [
+        (array.offset, len(array), [buffer and buffer.address for buffer in array.buffers()]) for array in (dictionary, previous)
+    ]
+    return bool(keys[0] == keys[1])

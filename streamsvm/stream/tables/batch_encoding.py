@@ -1,4 +1,4 @@
-"""The features of many rows of a table: those of `TableEncoder.transform_one`, to the bit."""
+"""Encodes many rows of a table at once, with the same features, to the bit, as `TableEncoder.transform_one`."""
 
 from __future__ import annotations
 
@@ -19,43 +19,44 @@ from streamsvm.stream.tables.values import encode_cycle
 
 
 class NumericColumn(NamedTuple):
-    """The values of a column of numbers."""
+    """The parsed values of a numeric or date column."""
 
     values: np.ndarray
-    """float64 [rows], NaN where a row has none."""
-    wrong: np.ndarray
-    """The numbers of the rows with another value, which learners refuse, in their order."""
-    texts: np.ndarray
+    """float64 [rows], NaN for missing."""
+    invalid_rows: np.ndarray
+    """Ascending indices of the rows with other values, which learners refuse."""
+    text_rows: np.ndarray
     """Those of them whose value is a text."""
 
 
 class CategoryColumn(NamedTuple):
-    """The values of a column of names."""
+    """The parsed values of a categorical column."""
 
     codes: np.ndarray
-    """The place of each row's name in ``texts``, int64 [rows]."""
-    texts: list[str | None]
-    """The names; None is a missing one."""
-    wrong: np.ndarray
-    """The sorted numbers of the rows whose value cannot be a name."""
+    """Index of each row's category in ``categories``, int64 [rows]."""
+    categories: list[str | None]
+    """The distinct categories; None stands for missing."""
+    invalid_rows: np.ndarray
+    """Ascending indices of the rows whose value cannot be a category."""
     keys: np.ndarray
-    """The key of each of the ``texts`` in the statistics, uint32; 0 for a missing one."""
-    places: dict[str, list[int]]
-    """The places in ``texts`` of each name, as all formats have it."""
+    """The key of each category in the target encoding, uint32; 0 for missing."""
+    codes_by_name: dict[str, list[int]]
+    """The codes of each normalised name: several spellings may have the same one."""
 
 
 class ParsedTable:
-    """The columns of a table as an encoder reads them, before it encodes rows of it."""
+    """The columns of a table as parsed for an encoder, before batches of its rows are encoded."""
 
     def __init__(self, table: Table, parser: TableParser) -> None:
         self.table = table
-        self.numbers: dict[Hashable, NumericColumn] = {}
-        self.names: dict[Hashable, CategoryColumn] = {}
+        self.numeric_columns: dict[Hashable, NumericColumn] = {}
+        self.category_columns: dict[Hashable, CategoryColumn] = {}
         for name, values in zip(table.names, table.columns, strict=True):
             if parser.get_kind(name) == CATEGORY:
-                self.names[name] = _names_of(values, parser, name)
+                self.category_columns[name] = _parse_categories(values, parser, name)
             elif parser.get_kind(name) != DROP:
-                self.numbers[name] = _numbers_of(parser.parse_column(name, values))
+                self.numeric_columns[name] = _check_numbers(parser.parse_column(name, values))
+        #: Whether each row has at least one value.
         self.has_value: np.ndarray = np.zeros(len(table), bool)
         for values in table.columns:
             if self.has_value.all():
@@ -65,284 +66,292 @@ class ParsedTable:
             )
 
 
-def _numbers_of(values: Values) -> NumericColumn:
+def _check_numbers(values: Values) -> NumericColumn:
+    """Convert parsed values to float64, and find those that are not finite float32 numbers."""
     numbers, n = to_float_prefix(values)
     if n == len(values):
-        large = np.abs(numbers) > LARGEST_FLOAT32
-        return NumericColumn(numbers, np.flatnonzero(large), _NONE) if large.any() else NumericColumn(numbers, _NONE, _NONE)
-    numbers_by_row, wrong, texts = np.full(len(values), np.nan), [], []
+        is_large = np.abs(numbers) > LARGEST_FLOAT32
+        return NumericColumn(numbers, np.flatnonzero(is_large) if is_large.any() else _NO_ROWS, _NO_ROWS)
+    valid_numbers, invalid_rows, text_rows = np.full(len(values), np.nan), [], []
     for i, value in enumerate(values):
         number, is_number = to_float_prefix([value])
         if is_number and not abs(number[0]) > LARGEST_FLOAT32:
-            numbers_by_row[i] = number[0]
+            valid_numbers[i] = number[0]
             continue
-        wrong.append(i)
+        invalid_rows.append(i)
         if isinstance(value, str | bytes):
-            texts.append(i)
-    return NumericColumn(numbers_by_row, np.array(wrong, np.int64), np.array(texts, np.int64))
+            text_rows.append(i)
+    return NumericColumn(valid_numbers, np.array(invalid_rows, np.int64), np.array(text_rows, np.int64))
 
 
-def _names_of(values: Values, parser: TableParser, column: Hashable) -> CategoryColumn:
+def _parse_categories(values: Values, parser: TableParser, column: Hashable) -> CategoryColumn:
+    """Parse each distinct value of a categorical column once."""
     cells: list[Any] = values.tolist() if isinstance(values, np.ndarray) else values
-    kinds = set(map(type, cells)) - {type(None)}
+    types = set(map(type, cells)) - {type(None)}
     rows: Sequence[Any]
-    if len(kinds) <= 1 and kinds <= _TOLD_APART:
-        read, rows = parser.get_value_parser(column), cells
-        texts = {value: read(value) for value in dict.fromkeys(cells)}
+    if len(types) <= 1 and types <= _UNAMBIGUOUS_TYPES:
+        parse_value, rows = parser.get_value_parser(column), cells
+        texts = {value: parse_value(value) for value in dict.fromkeys(cells)}
     else:
-        rows = [key if isinstance(key, str | None) else _NO_NAME for key in parser.parse_column(column, cells)]
+        rows = [text if isinstance(text, str | None) else _INVALID for text in parser.parse_column(column, cells)]
         texts = dict(zip(rows, rows, strict=True))
     codes = dict(zip(texts, range(len(texts)), strict=True))
     row_codes = np.fromiter(map(codes.__getitem__, rows), np.int64, len(rows))
-    wrong = np.flatnonzero(row_codes == codes[_NO_NAME]) if _NO_NAME in codes else _NONE
-    names = [None if text is _NO_NAME else text for text in texts.values()]
-    places: dict[str, list[int]] = {}
-    for place, name in enumerate(names):
-        if name is not None:
-            places.setdefault(normalize_name(name), []).append(place)
-    keys, seed = np.zeros(len(names), np.uint32), compute_column_seed(column)
-    for name, alike in places.items():
-        keys[alike] = compute_name_key(seed, name)
-    return CategoryColumn(row_codes, names, wrong, keys, places)
+    invalid_rows = np.flatnonzero(row_codes == codes[_INVALID]) if _INVALID in codes else _NO_ROWS
+    categories = [None if text is _INVALID else text for text in texts.values()]
+    codes_by_name: dict[str, list[int]] = {}
+    for code, text in enumerate(categories):
+        if text is not None:
+            codes_by_name.setdefault(normalize_name(text), []).append(code)
+    keys, seed = np.zeros(len(categories), np.uint32), compute_column_seed(column)
+    for name, name_codes in codes_by_name.items():
+        keys[name_codes] = compute_name_key(seed, name)
+    return CategoryColumn(row_codes, categories, invalid_rows, keys, codes_by_name)
 
 
-_NONE = np.empty(0, np.int64)
-#: Values of one of these types are equal only if their names are: 1, True and 1.0 are equal, and so are some times.
-_TOLD_APART = {str, int, bool, float}
-_NO_NAME: Any = object()
+_NO_ROWS = np.empty(0, np.int64)
+#: Values of one of these types are equal only if their categories are. Across types, 1, True and 1.0 are equal.
+_UNAMBIGUOUS_TYPES = {str, int, bool, float}
+_INVALID: Any = object()
 
 
-class Encoded(NamedTuple):
-    """Features of rows."""
+class EncodedBatch(NamedTuple):
+    """The features of a batch of rows."""
 
     X: np.ndarray
-    """float64 [rows, features]: 0 where a row does not have the feature."""
+    """float64 [rows, features]; 0 if a row does not have the feature."""
     names: list[Hashable]
-    empty: int
-    """The number of rows without any value."""
-    learn: Callable[[], None]
-    """Has the encoder learn the rows."""
+    n_empty: int
+    """Number of rows without any value."""
+    update_encoder: Callable[[], None]
+    """Let the encoder learn the rows."""
 
 
 @compiled
-def fill_means(values: Any, learned: Any, count: int, mean: float, out: Any) -> Any:
-    """Write values float64 [n], and for those that are missing the mean of those learned before them, into ``out``.
+def fill_means(values: Any, is_learned: Any, count: int, mean: float, out: Any) -> Any:
+    """Write values, float64 [n], into ``out``, with NaN replaced by the running mean of the learned values before it.
 
-    ``learned``, bool [n], says which rows are learned. Returns the number of values that were learned, and their mean.
+    ``is_learned``, bool [n], is a mask of the rows to learn. ``count`` and ``mean`` are those before the first value; returns
+    them after the last one.
     """
     for i in range(values.shape[0]):
         if np.isnan(values[i]):
             out[i] = mean
         else:
             out[i] = values[i]
-            if learned[i]:
+            if is_learned[i]:
                 mean += (values[i] - mean) / (count + 1)
                 count += 1
     return count, mean
 
 
-def encode(
-    columns: ColumnState,
+def encode_batch(
+    state: ColumnState,
     table: ParsedTable,
     first: int,
-    end: int,
-    learned: np.ndarray | None,
-    known: Collection[Hashable] | None,
+    stop: int,
+    is_learned: np.ndarray | None,
+    features: Collection[Hashable] | None,
     y: Sequence[Any] = (),
     weights: np.ndarray | None = None,
-) -> Encoded:
-    """Encode rows of a table from number ``first`` on, up to ``end``, or to one that must be encoded by itself.
+) -> EncodedBatch:
+    """Encode the rows of a table from ``first`` on, up to ``stop``, or up to a row that must be encoded singly.
 
-    The ``columns`` are the encoder's, whose ``numbers`` and ``statistics`` are written by ``learn``. ``learned``, bool [end -
-    first], says whether each of these rows is to be learned: one that brings something new, or a feature that the learner does
-    not have among the ``known`` (None: it has all), must be encoded by itself then. None: rows are predicted only. ``y`` are the
-    labels of the rows and ``weights`` float64 theirs, for statistics; without them, none are learned.
+    ``is_learned``, bool [stop - first], is a mask of the rows that will be learned; None: rows are only predicted. A row that
+    will be learned must be encoded singly if it has a new column, a new category, or a feature that is not among the learner's
+    ``features`` (None: any feature may be used). ``y`` are the labels of the rows and ``weights`` their weights, float64, for the
+    target encoding, which is not learned without them. ``update_encoder`` of the result changes ``state``.
     """
-    encoding = _BatchEncoding(columns, table, first, end, learned is not None, None if known is None else set(known))
-    counting = (
-        None
-        if columns.target_encoding is None
-        else _BatchTargetEncoding(columns.target_encoding, encoding, table, learned, y, weights)
-    )
-    n = encoding.n
-    names = [*encoding.numbers, *encoding.indicators, *encoding.waves, *([] if counting is None else counting.names)]
-    if len(set(names)) < len(names):  # a column is called as a feature of another
+    batch = _BatchEncoding(state, table, first, stop, is_learned is not None, None if features is None else set(features))
+    target_encoding = state.target_encoding
+    targets = None
+    if target_encoding is not None:
+        targets = _BatchTargetEncoding(target_encoding, batch, table, is_learned, y, weights)
+    n = batch.n
+    names = [*batch.numbers, *batch.indicators, *batch.cycles, *([] if targets is None else targets.names)]
+    if len(set(names)) < len(names):  # a column has the name of another column's feature
         n = 0
     X = np.zeros((n, len(names)))
     means: dict[Hashable, tuple[int, float]] = {}
-    mask = np.zeros(n, bool) if learned is None else learned[:n]
-    for place, (name, column) in enumerate(encoding.numbers.items()):
+    mask = np.zeros(n, bool) if is_learned is None else is_learned[:n]
+    for i, (name, column) in enumerate(batch.numbers.items()):
         numbers, filled = np.ascontiguousarray(column[:n]), np.empty(n)
-        means[name] = fill_means(numbers, mask, *columns.means[name], filled)
-        X[:, place] = np.where(np.isnan(numbers), 0.0, numbers) if columns.when_missing == "drop" else filled
+        means[name] = fill_means(numbers, mask, *state.means[name], filled)
+        X[:, i] = np.where(np.isnan(numbers), 0.0, numbers) if state.when_missing == "drop" else filled
     rows = np.arange(n)
-    for places in encoding.ones:
-        has = places[:n] >= 0
-        X[rows[has], places[:n][has] + len(encoding.numbers)] = 1.0
-    for place, numbers in enumerate(encoding.waves.values(), len(encoding.numbers) + len(encoding.indicators)):
-        X[:, place] = numbers[:n]
-    if counting is not None and counting.names:
-        X[:, len(names) - len(counting.names) :] = counting.values[:n]
+    for indices in batch.indicator_indices:
+        has_indicator = indices[:n] >= 0
+        X[rows[has_indicator], indices[:n][has_indicator] + len(batch.numbers)] = 1.0
+    for i, numbers in enumerate(batch.cycles.values(), len(batch.numbers) + len(batch.indicators)):
+        X[:, i] = numbers[:n]
+    if targets is not None and targets.names:
+        X[:, len(names) - len(targets.names) :] = targets.values[:n]
 
-    def learn() -> None:
-        columns.means.update({name: (int(count), float(mean)) for name, (count, mean) in means.items()})
-        if counting is not None:
-            counting.learn(n)
+    def update_encoder() -> None:
+        state.means.update({name: (int(count), float(mean)) for name, (count, mean) in means.items()})
+        if targets is not None:
+            targets.learn_rows(n)
 
-    return Encoded(X, names, int(np.count_nonzero(~table.has_value[first : first + n])), learn)
+    return EncodedBatch(X, names, int(np.count_nonzero(~table.has_value[first : first + n])), update_encoder)
 
 
 class _BatchTargetEncoding:
-    """The statistics of the names of rows, each before its label is counted, and the labels to count."""
+    """The target encoding of a batch, each row as of before its own label is learned."""
 
     def __init__(
         self,
-        statistics: TargetEncoding,
-        encoding: _BatchEncoding,
+        target_encoding: TargetEncoding,
+        batch: _BatchEncoding,
         table: ParsedTable,
-        learned: np.ndarray | None,
+        is_learned: np.ndarray | None,
         y: Sequence[Any],
         weights: np.ndarray | None,
     ) -> None:
-        self._statistics, suffixes = statistics, statistics.suffixes
-        self._y = np.full(encoding.n, np.nan)
-        if learned is not None and len(y):
-            self._y, encoding.n = statistics.get_label_codes(y, learned[: encoding.n])
-        asked = {name: keys for name, keys in encoding.asked.items() if suffixes}
-        for name, keys in asked.items():
-            if not all(encoding.is_known(f"{name}~{suffix}") for suffix in suffixes):
-                encoding.cut(keys != 0)
-        n = encoding.n
+        self._target_encoding, suffixes = target_encoding, target_encoding.suffixes
+        self._y = np.full(batch.n, np.nan)
+        if is_learned is not None and len(y):
+            self._y, batch.n = target_encoding.get_label_codes(y, is_learned[: batch.n])
+        target_keys = {name: keys for name, keys in batch.target_keys.items() if suffixes}
+        for name, keys in target_keys.items():
+            if not all(batch.is_usable(f"{name}~{suffix}") for suffix in suffixes):
+                batch.cut_before(keys != 0)
+        n = batch.n
         self._w = np.ones(n) if weights is None else np.ascontiguousarray(weights[:n], np.float64)
-        keys_of_rows = [names.keys[names.codes[encoding.first : encoding.first + n]] for names in table.names.values()]
-        self._named = np.sort(np.column_stack(keys_of_rows) if keys_of_rows else np.zeros((n, 0), np.uint32), axis=1)
-        wanted = np.column_stack([keys[:n] for keys in asked.values()]) if asked else np.zeros((n, 0), np.uint32)
-        values, encoding.n = statistics.encode_rows(self._named, np.ascontiguousarray(wanted), self._y[:n], self._w)
-        features = [f"{name}~{suffix}" for name in asked for suffix in suffixes]
-        places = [place for place, feature in enumerate(features) if encoding.is_known(feature)]
+        columns = table.category_columns.values()
+        row_keys = [column.keys[column.codes[batch.first : batch.first + n]] for column in columns]
+        self._row_keys = np.sort(np.column_stack(row_keys) if row_keys else np.zeros((n, 0), np.uint32), axis=1)
+        requested = np.column_stack([keys[:n] for keys in target_keys.values()]) if target_keys else np.zeros((n, 0), np.uint32)
+        requested_keys = np.ascontiguousarray(requested)
+        values, batch.n = target_encoding.encode_rows(self._row_keys, requested_keys, self._y[:n], self._w)
+        features = [f"{name}~{suffix}" for name in target_keys for suffix in suffixes]
+        usable = [i for i, feature in enumerate(features) if batch.is_usable(feature)]
         #: The features, and their values, float64 [rows, features].
-        self.names: list[Hashable] = [features[place] for place in places]
-        self.values: np.ndarray = values.reshape(n, len(features))[:, places]
+        self.names: list[Hashable] = [features[i] for i in usable]
+        self.values: np.ndarray = values.reshape(n, len(features))[:, usable]
 
-    def learn(self, n: int) -> None:
-        """Count the labels of the first rows."""
-        self._statistics.learn_rows(self._named[:n], self._y[:n], self._w[:n])
+    def learn_rows(self, n: int) -> None:
+        """Learn the labels of the first ``n`` rows."""
+        self._target_encoding.learn_rows(self._row_keys[:n], self._y[:n], self._w[:n])
 
 
 class _BatchEncoding:
-    """The features of rows, column by column, up to the first row that must be encoded by itself."""
+    """The features of a batch, collected by column; the batch ends before the first row that must be encoded singly."""
 
     def __init__(
-        self, columns: ColumnState, table: ParsedTable, first: int, end: int, learns: bool, known: set[Hashable] | None
+        self, state: ColumnState, table: ParsedTable, first: int, stop: int, learns: bool, features: set[Hashable] | None
     ) -> None:
-        self._columns, self._learns, self._known = columns, learns, known
-        #: Number of the first row in the table.
+        self._state, self._learns, self._features = state, learns, features
+        #: Index of the first row in the table.
         self.first: int = first
         #: Number of rows.
-        self.n: int = end - first
-        #: Of each column of numbers, the values.
+        self.n: int = stop - first
+        #: The values of each numeric column.
         self.numbers: dict[Hashable, np.ndarray] = {}
-        #: The place of each feature that is 1 in some rows.
+        #: The index of each indicator feature, which is 1 in some rows.
         self.indicators: dict[Hashable, int] = {}
-        #: Such places, one in each row, -1 for none.
-        self.ones: list[np.ndarray] = []
-        #: The values of features of cycles.
-        self.waves: dict[Hashable, np.ndarray] = {}
-        #: Of each column of names, the key of each row's name, if that has statistics, else 0.
-        self.asked: dict[Hashable, np.ndarray] = {}
-        # Whether rows with columns that were not learned may be refused.
-        self._is_full = len({*columns.means, *columns.categories, *table.numbers, *table.names}) > columns.max_columns
-        nothing = np.full(self.n, np.nan)
-        for name, numbers in table.numbers.items():
-            self._add_numbers(name, numbers)
-        for name, names in table.names.items():
-            self._add_names(name, names)
-        for name in columns.means:
+        #: Arrays with the index of each row's indicator, -1 if it has none.
+        self.indicator_indices: list[np.ndarray] = []
+        #: The values of the features of cycles.
+        self.cycles: dict[Hashable, np.ndarray] = {}
+        #: For each categorical column, the key of each row's category if it is target encoded, otherwise 0.
+        self.target_keys: dict[Hashable, np.ndarray] = {}
+        columns = {*state.means, *state.categories, *table.numeric_columns, *table.category_columns}
+        self._may_exceed_columns = len(columns) > state.max_columns  # then rows with new columns may be refused
+        missing = np.full(self.n, np.nan)
+        for name, numeric_column in table.numeric_columns.items():
+            self._add_numeric_column(name, numeric_column)
+        for name, category_column in table.category_columns.items():
+            self._add_category_column(name, category_column)
+        for name in state.means:
             if name not in table.table.names:
-                self._add_values(name, nothing[: self.n])
-        for name in columns.categories:
+                self._add_numbers(name, missing[: self.n])
+        only_missing = CategoryColumn(_NO_ROWS, [None], _NO_ROWS, np.zeros(1, np.uint32), {})
+        for name in state.categories:
             if name not in table.table.names:
-                self._add_codes(
-                    name, np.zeros(self.n, np.int64), CategoryColumn(_NONE, [None], _NONE, np.zeros(1, np.uint32), {})
-                )
+                self._add_codes(name, np.zeros(self.n, np.int64), only_missing)
 
-    def is_known(self, feature: Hashable) -> bool:
-        """Whether the learner knows a feature."""
-        return self._known is None or feature in self._known
+    def is_usable(self, feature: Hashable) -> bool:
+        """Return whether the learner has a feature, or can add it."""
+        return self._features is None or feature in self._features
 
-    def cut(self, rows: np.ndarray, always: bool = False) -> None:
-        """End before the first of some rows, given as bool [rows], where rows are learned, or always."""
-        rows = rows[: self.n]
-        if (self._learns or always) and rows.any():
-            self.n = int(np.argmax(rows))
+    def cut_before(self, mask: np.ndarray, always: bool = False) -> None:
+        """End the batch before the first row in ``mask``, bool [rows], if rows are learned, or ``always``."""
+        mask = mask[: self.n]
+        if (self._learns or always) and mask.any():
+            self.n = int(np.argmax(mask))
 
-    def _cut_at(self, rows: np.ndarray) -> None:
-        """End before the first of some rows of the table, given by their numbers in their order."""
-        at = np.searchsorted(rows, self.first)
-        if at < len(rows):
-            self.n = min(self.n, int(rows[at]) - self.first)
+    def _cut_before_rows(self, rows: np.ndarray) -> None:
+        """End the batch before the first of some rows of the table, given by their ascending indices."""
+        i = np.searchsorted(rows, self.first)
+        if i < len(rows):
+            self.n = min(self.n, int(rows[i]) - self.first)
 
-    def _add_numbers(self, name: Hashable, numbers: NumericColumn) -> None:
-        is_left_out = name not in self._columns.means and not self._learns and self._columns.parser.get_kind(name) != DATE
-        self._cut_at(np.setdiff1d(numbers.wrong, numbers.texts) if is_left_out else numbers.wrong)
-        self._add_values(name, numbers.values[self.first : self.first + self.n])
+    def _add_numeric_column(self, name: Hashable, column: NumericColumn) -> None:
+        # When only predicted, a column that was never learned may contain texts, which are ignored.
+        ignores_texts = name not in self._state.means and not self._learns and self._state.parser.get_kind(name) != DATE
+        self._cut_before_rows(np.setdiff1d(column.invalid_rows, column.text_rows) if ignores_texts else column.invalid_rows)
+        self._add_numbers(name, column.values[self.first : self.first + self.n])
 
-    def _add_values(self, name: Hashable, numbers: np.ndarray) -> None:
-        columns, known, is_new = self._columns, self.is_known(name), name not in self._columns.means
-        missing = np.isnan(numbers)
+    def _add_numbers(self, name: Hashable, numbers: np.ndarray) -> None:
+        """Add the values of a numeric or date column, and the features for missing values and cycles."""
+        state, is_new = self._state, name not in self._state.means
+        is_missing = np.isnan(numbers)
         if is_new:
-            self.cut(~missing, self._is_full)
-        elif known:
+            self.cut_before(~is_missing, self._may_exceed_columns)
+        elif self.is_usable(name):
             self.numbers[name] = numbers
         else:
-            self.cut(np.ones(len(numbers), bool) if columns.when_missing != "drop" else ~missing)
-        if columns.when_missing == "indicator" and missing.any() and not is_new:
-            if self.is_known(feature := f"{name} is missing"):
-                self.ones.append(np.where(missing, self._place_of(feature), -1))
+            self.cut_before(np.ones(len(numbers), bool) if state.when_missing != "drop" else ~is_missing)
+        if state.when_missing == "indicator" and is_missing.any() and not is_new:
+            if self.is_usable(feature := f"{name} is missing"):
+                self.indicator_indices.append(np.where(is_missing, self._add_indicator(feature), -1))
             else:
-                self.cut(missing)
-        if columns.parser.get_kind(name) == DATE and not missing.all():
-            for cycle in columns.cycles:
+                self.cut_before(is_missing)
+        if state.parser.get_kind(name) == DATE and not is_missing.all():
+            for cycle in state.cycles:
                 pairs = [(0.0, 0.0) if value != value else encode_cycle(value, cycle) for value in numbers[: self.n].tolist()]
-                for part, wave in zip(("sin", "cos"), zip(*pairs, strict=True), strict=False):
-                    if self.is_known(feature := f"{name} {cycle} {part}"):
-                        self.waves[feature] = np.array(wave)
+                for part, values in zip(("sin", "cos"), zip(*pairs, strict=True), strict=False):
+                    if self.is_usable(feature := f"{name} {cycle} {part}"):
+                        self.cycles[feature] = np.array(values)
                     else:
-                        self.cut(~missing)
+                        self.cut_before(~is_missing)
 
-    def _add_names(self, name: Hashable, names: CategoryColumn) -> None:
-        self._cut_at(names.wrong)
-        self._add_codes(name, names.codes[self.first : self.first + self.n], names)
+    def _add_category_column(self, name: Hashable, column: CategoryColumn) -> None:
+        self._cut_before_rows(column.invalid_rows)
+        self._add_codes(name, column.codes[self.first : self.first + self.n], column)
 
-    def _add_codes(self, name: Hashable, codes: np.ndarray, names: CategoryColumn) -> None:
-        columns, texts = self._columns, names.texts
-        known = columns.categories.get(name)
-        places, is_new, asked = np.full(len(texts), -1), np.zeros(len(texts), bool), np.zeros(len(texts), np.uint32)
-        if known is not None and columns.target_encoding is not None and columns.is_full(name):
-            asked = names.keys.copy()  # all but those that have a feature, which are few
-            rest = [code for text in known for code in names.places.get(text, ())]
-            rest += [code for code, text in enumerate(texts) if text is None]
+    def _add_codes(self, name: Hashable, codes: np.ndarray, column: CategoryColumn) -> None:
+        """Add the indicators and target keys of a categorical column, whose rows have these ``codes``."""
+        state, categories = self._state, column.categories
+        learned = state.categories.get(name)
+        n_categories = len(categories)
+        indices, is_new, keys = np.full(n_categories, -1), np.zeros(n_categories, bool), np.zeros(n_categories, np.uint32)
+        if learned is not None and state.target_encoding is not None and state.is_full(name):
+            keys = column.keys.copy()  # all are target encoded, except the few with a feature of their own
+            codes_to_check = [code for text in learned for code in column.codes_by_name.get(text, ())]
+            codes_to_check += [code for code, text in enumerate(categories) if text is None]
         else:
-            rest = np.flatnonzero(np.bincount(codes, minlength=len(texts))).tolist()
-        for code in rest:
-            text = None if (spelling := texts[code]) is None else columns.name_of(name, spelling)
+            codes_to_check = np.flatnonzero(np.bincount(codes, minlength=n_categories)).tolist()
+        for code in codes_to_check:
+            text = None if (spelling := categories[code]) is None else state.resolve_name(name, spelling)
             feature: str | None = None
             if text is not None:
-                feature, has_target_encoding = columns.encode_name(name, text)
-                is_new[code] = known is None or columns.propose_feature(name, text) is not None
-                asked[code] = names.keys[code] if has_target_encoding else 0
-            elif columns.when_missing == "indicator" and known is not None:
+                feature, has_target_encoding = state.encode_category(name, text)
+                is_new[code] = learned is None or state.propose_feature(name, text) is not None
+                keys[code] = column.keys[code] if has_target_encoding else 0
+            elif state.when_missing == "indicator" and learned is not None:
                 feature = f"{name} is missing"
-            if feature and self.is_known(feature):
-                places[code] = self._place_of(feature)
+            if feature and self.is_usable(feature):
+                indices[code] = self._add_indicator(feature)
             elif feature:
                 is_new[code] = True
         if is_new.any():
-            self.cut(is_new[codes], self._is_full and known is None)
-        if (places >= 0).any():
-            self.ones.append(places[codes])
-        if asked.any():
-            self.asked[name] = asked[codes]
+            self.cut_before(is_new[codes], self._may_exceed_columns and learned is None)
+        if (indices >= 0).any():
+            self.indicator_indices.append(indices[codes])
+        if keys.any():
+            self.target_keys[name] = keys[codes]
 
-    def _place_of(self, feature: Hashable) -> int:
+    def _add_indicator(self, feature: Hashable) -> int:
+        """Return the index of an indicator feature, which is added if it is new."""
         return self.indicators.setdefault(feature, len(self.indicators))

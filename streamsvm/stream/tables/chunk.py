@@ -127,7 +127,7 @@ class Table:
         return Row(x, y if self.weights is None or y is None else WeightedLabel(y, float(self.weights[i])))
 
     def get_column(self, name: Hashable) -> Values | None:
-        """Return the values of a column; None if there is no such column."""
+        """Return the values of a column; None if it does not exist."""
         return self.columns[self.names.index(name)] if name in self.names else None
 
     def drop_columns(self, names: Iterable[Hashable]) -> Table:
@@ -309,7 +309,7 @@ class Chunk:
         return None if self._message_columns is None else self._message_columns[first:stop]
 
     def get_key_and_time(self, i: int) -> tuple[str | bytes | None, float | None]:  # noqa: ARG002
-        """Return the key of row ``i``'s message, and its time in seconds since 1970; each is None if it is missing."""
+        """Return the key of row ``i``'s message, and its time in seconds since 1970; None for each that is missing."""
         return None, None
 
     def with_change(
@@ -453,6 +453,6 @@ class CachedTextParser:
 
 
 def concatenate_rows(rows: Sequence[bytes]) -> tuple[bytes, np.ndarray, np.ndarray]:
-    """Concatenate rows; return all bytes, and the offsets at which each row begins and ends, int64 [rows]."""
+    """Concatenate rows; return all bytes, and the offsets of the beginning and end of each row, int64 [rows]."""
     ends = np.fromiter(map(len, rows), np.int64, len(rows)).cumsum()
     return b"".join(rows), np.concatenate([[0], ends[:-1]]), ends

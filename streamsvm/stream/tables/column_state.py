@@ -1,4 +1,4 @@
-"""The columns that an encoder of tables has learned, and what their values become."""
+"""The learned state of a `TableEncoder`: means of numeric columns, features of categories, and target encoding."""
 
 from __future__ import annotations
 
@@ -21,20 +21,20 @@ from streamsvm.stream.tables.table_schema import format_arguments, format_flags
 from streamsvm.stream.tables.target_encoding import TargetEncoding
 from streamsvm.stream.tables.values import format_date
 
-#: A longer text of a category is hashed: names of features are never forgotten.
-LONGEST_FEATURE = 1024
+#: Maximum length of a feature name. A longer category has no feature of its own, because names are never forgotten.
+MAX_FEATURE_LENGTH = 1024
 #: The learned attributes of a `ColumnState`, by their names in the saved state of an encoder.
 STORED_NAMES = {"_means": "means", "_categories": "categories", "_statistics": "target_encoding"}
-#: Values of a column that have a feature each, if nothing else is asked for: beside buckets, log odds, and means of targets.
-_MOST_BESIDE_BUCKETS, _MOST_BESIDE_ODDS, _MOST_BESIDE_MEANS = 64, 6, 32
-_IS_ON = 0.5  # of a feature that is 0 or 1, in a support vector between two rows
-_MIN_ROWS_OF_NUMBERS = 20  # values of a column of numbers, from which on another kind is not proposed for it
+#: Default number of one-hot categories of a column: with hash buckets, target encoding of labels, and of regression targets.
+_MAX_VALUES_WITH_BUCKETS, _MAX_VALUES_OF_CLASSIFIERS, _MAX_VALUES_OF_REGRESSORS = 64, 6, 32
+_INDICATOR_THRESHOLD = 0.5  # a 0-1 feature counts as 1 above this, in a support vector that was merged from several rows
+_MIN_ROWS_OF_NUMBERS = 20  # after this many numbers, an error does not propose another kind for the column
 
 
 class ColumnState:
-    """The means of numbers and the features and statistics of categories that an encoder has learned.
+    """The columns that an encoder has learned: running means, one-hot features of categories, and their target encoding.
 
-    The parameters are those of `TableEncoder`.
+    Parameters are those of `TableEncoder`.
     """
 
     def __init__(
@@ -52,61 +52,61 @@ class ColumnState:
         self.buckets: int | None = buckets
         self.max_columns: int = max_columns
         self._max_values = max_values
-        #: Rows and mean of each column of numbers that was learned.
+        #: Number of values and running mean of each learned numeric or date column.
         self.means: dict[Hashable, tuple[int, float]] = {}
-        #: The feature of each value of each column of categories that was learned; empty for a value that has none yet.
+        #: For each learned categorical column, the one-hot feature of each category; empty if it does not have one yet.
         self.categories: dict[Hashable, dict[str, str]] = {}
-        #: The statistics of the labels of each name; None where names share buckets.
+        #: The target encoding of the categories; None if there are hash buckets instead, or no categorical columns.
         self.target_encoding: TargetEncoding | None = (
             TargetEncoding() if buckets is None and parser.columns_of_kind(CATEGORY) else None
         )
 
     @property
-    def names(self) -> list[Hashable]:
-        """The columns that were learned, those with numbers first."""
+    def columns(self) -> list[Hashable]:
+        """The learned columns, numeric ones first."""
         return [*self.means, *self.categories]
 
     @property
     def frequent_columns(self) -> list[Hashable]:
-        """The learned columns of categories, and those of numbers that at least half of the rows had."""
-        most = max((count for count, _ in self.means.values()), default=0)
-        return [*(name for name, (count, _) in self.means.items() if 2 * count >= most), *self.categories]
+        """The learned categorical columns, and the numeric ones that are present in at least half of the rows."""
+        n_rows = max((count for count, _ in self.means.values()), default=0)
+        return [*(name for name, (count, _) in self.means.items() if 2 * count >= n_rows), *self.categories]
 
     @property
     def max_values(self) -> int:
-        """The most values of a column of categories that have a feature each."""
+        """Maximum number of one-hot categories of a column."""
         if self._max_values is not None:
             return self._max_values
         if self.target_encoding is None:
-            return _MOST_BESIDE_BUCKETS
-        return _MOST_BESIDE_ODDS if self.target_encoding.is_regression is False else _MOST_BESIDE_MEANS
+            return _MAX_VALUES_WITH_BUCKETS
+        return _MAX_VALUES_OF_CLASSIFIERS if self.target_encoding.is_regression is False else _MAX_VALUES_OF_REGRESSORS
 
     def is_full(self, column: Hashable) -> bool:
-        """Return whether a learned column has more values than get a feature each."""
+        """Return whether a learned column cannot have further one-hot categories."""
         values = self.categories[column]
         return len(values) >= self.max_values if self.target_encoding is None else len(values) > self.max_values
 
     def has_target_encoding(self, column: Hashable, feature: str | None) -> bool:
-        """Return whether a name in a learned column is also encoded by its statistic, if it has this feature."""
+        """Return whether a category with a one-hot ``feature`` (None or empty if it does not have one) is target encoded, too."""
         if self.target_encoding is None:
             return False
         return bool(self.target_encoding.is_regression) or not (feature or not self.is_full(column))
 
     def propose_feature(self, column: Hashable, text: str) -> str | None:
-        """Return the feature to create for a value that is learned: "" on its first occurrence, None if it gets none."""
+        """Return the one-hot feature to create for a learned category: "" on its first occurrence, None if the column is full."""
         values = self.categories[column]
         feature = values.get(text)
         if feature or len(values) > self.max_values:
             return None
         name = f"{column}={text}"
-        if len(name) > LONGEST_FEATURE:
+        if len(name) > MAX_FEATURE_LENGTH:
             name = ""
         if self.target_encoding is None:
             return name or None if feature is None and len(values) < self.max_values else None
         return "" if feature is None else name or None
 
-    def encode_name(self, column: Hashable, text: str) -> tuple[str | None, bool]:
-        """Return the feature that is 1 for a name, None if it has none, and whether its statistic is encoded, too."""
+    def encode_category(self, column: Hashable, text: str) -> tuple[str | None, bool]:
+        """Return the one-hot or hashed feature of a category (None or "": it has none), and whether it is target encoded."""
         values = self.categories.get(column)
         if values is None:
             return None, False
@@ -115,30 +115,28 @@ class ColumnState:
             feature = f"{column}#{zlib.crc32(text.encode('utf-8', 'surrogatepass')) % (self.buckets or 1)}"
         return feature, self.has_target_encoding(column, feature)
 
-    def name_of(self, column: Hashable, text: str) -> str:
-        """Return the name that a text is in a column: as it was learned, or as all formats have it."""
+    def resolve_name(self, column: Hashable, text: str) -> str:
+        """Return the name of a category: the text itself if it was learned so, otherwise its normalised form."""
         return text if text in self.categories.get(column, ()) else normalize_name(text)
 
     def count_unknown_names(self, column: Hashable, values: Values) -> int:
-        """Return how many values of a column are names that were never learned, as far as that is known."""
+        """Return the number of values in a column whose category was never learned; 0 if hashing makes that unknown."""
         learned = self.categories.get(column)
         if learned is None or (self.target_encoding is None and self.is_full(column)):
             return 0
         cells = values.tolist() if isinstance(values, np.ndarray) else values
         texts = Counter(map(self.parser.get_value_parser(column), cells))
-        counts = {self.name_of(column, text): n for text, n in texts.items() if text is not None}
+        counts = {self.resolve_name(column, text): n for text, n in texts.items() if text is not None}
         unknown = {name: n for name, n in counts.items() if name not in learned}
         if self.target_encoding is None or not unknown:
             return sum(unknown.values())
-        has_target_encoding = self.target_encoding.contains(
-            [compute_name_key(compute_column_seed(column), text) for text in unknown]
-        )
-        return sum(n for n, is_learned in zip(unknown.values(), has_target_encoding.tolist(), strict=True) if not is_learned)
+        is_known = self.target_encoding.contains([compute_name_key(compute_column_seed(column), text) for text in unknown])
+        return sum(n for n, is_known_name in zip(unknown.values(), is_known.tolist(), strict=True) if not is_known_name)
 
     def split_row(self, x: Mapping[Any, Any], learns: bool) -> tuple[dict[Hashable, float], dict[Hashable, str]]:
-        """Return the numbers, dates among them, and the names of a row.
+        """Parse a row, and split it into numbers (including dates) and category names, by column.
 
-        A row that is not learned may have texts in columns that were never learned.
+        Unless the row ``learns``, texts in numeric columns that were never learned are ignored.
 
         Raises
         ------
@@ -155,27 +153,27 @@ class ColumnState:
         parser = self.parser
         for name, value in parser.parse_row(x.items()).items():
             if parser.get_kind(name) == CATEGORY:
-                names[name] = self.name_of(name, value)
+                names[name] = self.resolve_name(name, value)
                 continue
             if type(value) is not float:
                 if not (learns or name in self.means or parser.get_kind(name) == DATE) and isinstance(value, str | bytes):
                     continue
-                value = self._checked_number(name, value)
+                value = self._to_number(name, value)
             elif not -LARGEST_FLOAT32 <= value <= LARGEST_FLOAT32:
-                value = self._checked_number(name, value)
+                value = self._to_number(name, value)
             numbers[name] = value
         n_columns = len(self.means) + len(self.categories)
         if n_columns + len(numbers) + len(names) > self.max_columns:
             new = [name for name in (*numbers, *names) if name not in self.means and name not in self.categories]
             if n_columns + len(new) > self.max_columns:
                 raise ValueError(
-                    f"feature {short_repr(new[0])} is one column too many: {n_columns:,} are known, "
+                    f"feature {short_repr(new[0])} exceeds the limit of columns: {n_columns:,} are known, "
                     f"and max_columns={self.max_columns:,}"
                 )
         return numbers, names
 
     def learn(self, numbers: Mapping[Hashable, float], names: Mapping[Hashable, str], y: Any, w: float) -> None:
-        """Learn the numbers and names of a row, and its label by a weight."""
+        """Learn the numbers and category names of a row, and its label ``y`` with weight ``w``."""
         if self.target_encoding is not None and y is not None:
             self.target_encoding.learn_row(
                 [compute_name_key(compute_column_seed(name), text) for name, text in names.items()], y, w
@@ -189,21 +187,21 @@ class ColumnState:
             if (feature := self.propose_feature(name, text)) is not None:
                 values[text] = feature
 
-    def merged(self, others: Sequence[ColumnState]) -> dict[str, Any]:
-        """Return the `learned` attributes of the rows of this state and others together; ValueError if they exceed a limit."""
+    def merge_attributes(self, others: Sequence[ColumnState]) -> dict[str, Any]:
+        """Return the learned attributes for the rows of all states together; raise ValueError if they exceed a limit."""
         means: dict[Hashable, tuple[int, float]] = {}
         categories: dict[Hashable, dict[str, str]] = {}
         for state in (self, *others):
             for column, (count, mean) in state.means.items():
-                n, before = means.get(column, (0, 0.0))
-                means[column] = n + count, before + (mean - before) * (count / (n + count))
+                n, merged_mean = means.get(column, (0, 0.0))
+                means[column] = n + count, merged_mean + (mean - merged_mean) * (count / (n + count))
             for column, values in state.categories.items():
                 merged = categories.setdefault(column, {})
                 merged.update({text: feature or merged.get(text, "") for text, feature in values.items()})
         for column, values in categories.items():
-            if self.target_encoding is not None:  # other values have statistics
+            if self.target_encoding is not None:  # it has the other categories
                 categories[column] = dict(itertools.islice(values.items(), self.max_values + 1))
-            elif len(values) > self.max_values:  # a value could be hashed in one encoder and a feature in another
+            elif len(values) > self.max_values:  # a category could be hashed in one encoder, and one-hot in another
                 raise ValueError(
                     f"column {short_repr(column)} has {len(values)} values in all of the encoders together, more than "
                     f"max_values={self.max_values}: learn with a larger one"
@@ -216,9 +214,9 @@ class ColumnState:
         return {"means": means, "categories": categories, "target_encoding": target_encoding}
 
     def map_features_to_columns(self) -> dict[str, Hashable]:
-        """Return the column of each feature that is made of one, except numbers, which are called as their columns are."""
+        """Return the column of each derived feature, by the feature's name; the features of numbers have their columns' names."""
         dates = self.parser.columns_of_kind(DATE)
-        columns: dict[str, Hashable] = {f"{column} is missing": column for column in self.names}
+        columns: dict[str, Hashable] = {f"{column} is missing": column for column in self.columns}
         columns |= {f"{column} {cycle} {part}": column for column in dates for cycle in self.cycles for part in ("sin", "cos")}
         suffixes = () if self.target_encoding is None else self.target_encoding.suffixes
         for column, features in self.categories.items():
@@ -227,26 +225,28 @@ class ColumnState:
         return columns
 
     def decode_features(self, features: Mapping[Any, Any]) -> dict[Any, Any]:
-        """Return the values of columns that became features, as far as these tell."""
+        """Return the values of columns that a row's features stand for, as far as they can be recovered."""
         values: dict[Any, Any] = {}
         suffixes = [] if self.target_encoding is None else self.target_encoding.suffixes
         for column in self.means:
-            is_null = features.get(f"{column} is missing", 0.0) > _IS_ON
-            value = values[column] = None if is_null else features.get(column)
+            is_missing = features.get(f"{column} is missing", 0.0) > _INDICATOR_THRESHOLD
+            value = values[column] = None if is_missing else features.get(column)
             if value is not None and self.parser.get_kind(column) == DATE:
-                values[column] = format_date(60.0 * round(value / 60.0))  # to the minute, as far as a model knows it
+                values[column] = format_date(60.0 * round(value / 60.0))  # to the minute, the precision of a model in float32
         for column, learned in self.categories.items():
-            sizes = {text: features.get(feature, 0.0) for text, feature in learned.items() if feature}
-            name = max(sizes, key=lambda text: sizes[text], default=None)
-            if name is None or sizes[name] < _IS_ON:
+            indicators = {text: features.get(feature, 0.0) for text, feature in learned.items() if feature}
+            name = max(indicators, key=lambda text: indicators[text], default=None)
+            if name is None or indicators[name] < _INDICATOR_THRESHOLD:
                 odds = {suffix: features.get(f"{column}~{suffix}", 0.0) for suffix in suffixes}
-                most = max(odds, key=lambda suffix: abs(odds[suffix]), default=None)
-                name = "another" if most is None or not odds[most] else f"another ({most} {odds[most]:+.2g})".replace("( ", "(")
+                strongest = max(odds, key=lambda suffix: abs(odds[suffix]), default=None)
+                name = "another"
+                if strongest is not None and odds[strongest]:
+                    name = f"another ({strongest} {odds[strongest]:+.2g})".replace("( ", "(")
             values[column] = name
         return values
 
-    def _checked_number(self, name: Hashable, value: Any) -> float:
-        """Return a value of a column as a number; a ValueError names the remedy where it is not finite."""
+    def _to_number(self, name: Hashable, value: Any) -> float:
+        """Convert a value of a numeric column to float; raise ValueError with advice if it is not a finite float32 number."""
         try:
             if isinstance(value, str | bytes):
                 raise TypeError
@@ -255,32 +255,31 @@ class ColumnState:
             number = math.inf
         except (TypeError, ValueError):
             kind = "a text" if isinstance(value, str) else f"a {type(value).__name__}"
-            raise ValueError(
-                f"feature {short_repr(name)} is {short_repr(value)}, {kind}. {self._advice_for(name, value)}"
-            ) from None
+            raise ValueError(f"feature {short_repr(name)} is {short_repr(value)}, {kind}. {self._advise(name, value)}") from None
         if not -LARGEST_FLOAT32 <= number <= LARGEST_FLOAT32:
-            advice = self._advice_for(name, number)
-            raise ValueError(f"feature {short_repr(name)} is {number}, which is no finite float32 number. {advice}")
+            advice = self._advise(name, number)
+            raise ValueError(f"feature {short_repr(name)} is {number}, which is not a finite float32 number. {advice}")
         return number
 
-    def _advice_for(self, name: Hashable, value: Any) -> str:
-        parser, learned = self.parser, self.means.get(name, (0, 0.0))[0]
-        is_known, is_text = learned >= _MIN_ROWS_OF_NUMBERS, isinstance(value, str)
-        missing = _option_words({"missing": [str(value)]})
+    def _advise(self, name: Hashable, value: Any) -> str:
+        """Return advice on a value that is not a number: the options to set, or how to fix the row."""
+        parser, n_learned = self.parser, self.means.get(name, (0, 0.0))[0]
+        is_known, is_text = n_learned >= _MIN_ROWS_OF_NUMBERS, isinstance(value, str)
+        missing = _format_option({"missing": [str(value)]})
         if is_known or parser.get_kind(name) == DATE:  # too late for another kind of column
-            said = f"The {learned:,} values learned before are numbers: fix this one"
+            advice = f"The {n_learned:,} values learned before are numbers: fix this one"
             if parser.get_kind(name) == DATE:
-                said = f"It is not a date in the format of that column ({parser.get_date_format(name) or 'ISO 8601'}): fix it"
-            said += ", or leave its row out" if is_known else ", or give its format"
+                advice = f"It is not a date in the format of that column ({parser.get_date_format(name) or 'ISO 8601'}): fix it"
+            advice += ", or leave its row out" if is_known else ", or give its format"
             if isinstance(value, str | float):
-                said += f". If it marks a missing value, make it empty; a run from scratch can be told {missing}"
-            return said
-        kinds = {kind: _option_words({"columns": {str(name): kind}}) for kind in (CATEGORY, DATE, DROP)}
+                advice += f". If it marks a missing value, make it empty; a run from scratch can be told {missing}"
+            return advice
+        kinds = {kind: _format_option({"columns": {str(name): kind}}) for kind in (CATEGORY, DATE, DROP)}
         of_text = f"If the column holds names: {kinds[CATEGORY]}. If it holds dates: {kinds[DATE]}. "
-        said = f"{of_text * is_text}If it marks a missing value: {missing}. To leave out the column: {kinds[DROP]}"
-        return f"{said}. A run that goes on from a checkpoint reads columns as before: fix the value, or leave its row out"
+        advice = f"{of_text * is_text}If it marks a missing value: {missing}. To leave out the column: {kinds[DROP]}"
+        return f"{advice}. A run that goes on from a checkpoint reads columns as before: fix the value, or leave its row out"
 
 
-def _option_words(options: Mapping[str, Any]) -> str:
-    """Return options as arguments and, in brackets, as flags."""
+def _format_option(options: Mapping[str, Any]) -> str:
+    """Format options as Python arguments and, in brackets, as command-line flags."""
     return f"{format_arguments(options)} ({format_flags(options)})"

@@ -1,4 +1,4 @@
-"""Rows of tables as features: numbers, names, dates and missing values."""
+"""The transformer that encodes rows of tables as features: numbers, categories, dates and missing values."""
 
 from __future__ import annotations
 
@@ -14,62 +14,60 @@ from streamsvm.core.frames import to_columns, to_frame
 from streamsvm.core.transformers import Units, import_standard_scaler, merge_transformers
 from streamsvm.files.category_names import compute_column_seed, compute_name_key
 from streamsvm.files.messages import short_repr
-from streamsvm.stream.tables.batch_encoding import Encoded, ParsedTable, encode
+from streamsvm.stream.tables.batch_encoding import EncodedBatch, ParsedTable, encode_batch
 from streamsvm.stream.tables.chunk import Table, process_rows, to_float_prefix
 from streamsvm.stream.tables.column_kinds import CATEGORY, DATE, DROP, ColumnKinds
 from streamsvm.stream.tables.column_state import STORED_NAMES, ColumnState
 from streamsvm.stream.tables.model import TableModel, add_row_number, validate_weights
 from streamsvm.stream.tables.table_parser import Names, TableParser, validate_names
-from streamsvm.stream.tables.target_encoding import MOST_LABELS, TargetEncoding
+from streamsvm.stream.tables.target_encoding import MAX_LABELS, TargetEncoding
 from streamsvm.stream.tables.values import CYCLES, encode_cycle
 
 WhenMissing = Literal["mean", "indicator", "drop"]
 
-_MAX_ROWS_TOGETHER = 4096  # of a frame that are encoded together
+_MAX_BATCH_ROWS = 4096  # rows of a frame that are encoded at once
 
 
 class TableEncoder(base.MiniBatchTransformer):
-    """A transformer that turns the rows of a table into features; it is saved with the learner behind it.
+    """A transformer that encodes the rows of a table as features; it is saved with the learner behind it.
 
     - A **number** is scaled (see ``scaler``).
-    - A **category** is one-hot: ``city`` with the value Paris becomes the feature ``city=Paris``, which is 1. The first
-      ``max_values`` values of a column get a feature each, once they are learned for the second time.
-    - All other values have **statistics** of the labels of earlier rows. With two labels, ``city~yes`` is by
-      how much the log odds of the label are above those of all rows; with more, each of the first 8 has one. Where numbers are
-      predicted, all values have ``city~``, which is how far their mean is from the mean of all.
-    - With ``buckets``, names need no labels: the first ``max_values`` values get a feature each as they come, and all others
+    - A **category** is one-hot encoded: ``city`` with the value Paris becomes the feature ``city=Paris``, which is 1. The first
+      ``max_values`` categories of a column get a feature each, once they are learned for the second time.
+    - All other categories are **target encoded** by the labels of earlier rows. With two labels, ``city~yes`` is the log odds of
+      the label in this category minus those in all rows; with more labels, each of the first 8 has a feature. In a
+      regression, all categories have ``city~``, the mean target of the category minus that of all rows, in standard deviations.
+    - With ``buckets``, no labels are needed: the first ``max_values`` categories get a feature each as they come, and all others
       share the features ``city#0``, ``city#1``, ..., by a hash of their text.
-    - A **date** becomes seconds since 1970, a number like others. With ``cycles``, it also becomes its place in the day, the
+    - A **date** becomes seconds since 1970, a number like others. With ``cycles``, it also becomes its phase in the day, the
       week or the year.
-    - A **missing** value (None, NaN, empty text, or what ``missing`` says) counts as the running mean of a number, and as none of
-      the values of a category. ``when_missing`` has other choices.
+    - A **missing** value (None, NaN, empty text, or a marker in ``missing``) of a number is replaced by the running mean, and a
+      missing category has no feature. ``when_missing`` has other choices.
 
-    Learners of this library scale what comes, and leave features that are 0 or 1 as they are. For other models, give a
-    ``scaler``, which has the numbers alone: put none behind the encoder, which would scale the names, too.
-    ``max_columns``, ``max_values``, 65,536 names with statistics and 1,024 characters a name bound its memory, whatever arrives.
-    A row is checked before anything is learned from it, and a row that is refused leaves nothing behind.
+    Learners of this library scale their features, and leave 0-1 features as they are. For other models, set ``scaler``, which
+    gets only the numbers. Do not put a scaler behind the encoder: it would scale categories, too.
+    ``max_columns``, ``max_values``, 65,536 target-encoded categories and 1,024 characters for the name of a feature limit the
+    memory. A row is checked before anything is learned from it: a row that is refused has no effect.
 
     Parameters
     ----------
     columns, missing, decimal
         As in `TableParser`: the kind of each column, such as ``"id:drop,city:category"``. All other columns hold numbers.
     when_missing
-        What to do about a missing value of a column that was learned before: ``"mean"`` puts in the running mean of a number,
-        ``"indicator"`` also adds a feature such as ``age is missing``, which is 1, and ``"drop"`` leaves out its feature in that
-        row, which counts as 0.
+        How to encode a missing value of a learned column: ``"mean"`` replaces a number by the running mean, ``"indicator"`` also
+        adds a feature such as ``age is missing``, which is 1, and ``"drop"`` omits the feature in that row, so that it counts as
+        0.
     cycles
-        The cycles in which dates are placed: ``"day"``, ``"week"``, ``"year"``, one or several. Each gives two features, sine
-        and cosine.
+        Cycles for the phase of dates: ``"day"``, ``"week"``, ``"year"``, one or several. Each adds two features, sine and cosine.
     scaler
-        The transformer for numbers and dates: None for none, ``"standard"`` for river's StandardScaler, and any other
-        transformer of river is possible.
+        Transformer for numbers and dates: ``"standard"`` for river's StandardScaler, or another transformer of river. None: no
+        scaling.
     max_values
-        The most values of a categorical column that have a feature each, at least 0. None: 6, 32 where numbers are predicted, and
-        64 with ``buckets``.
+        Maximum number of one-hot categories of a column, at least 0. None: 6, or 32 in a regression, or 64 with ``buckets``.
     buckets
-        The number of features that all other values of a column share, at least 1. None: they have statistics.
+        Number of hashed features that all other categories of a column share, at least 1. None: they are target encoded.
     max_columns
-        The maximum number of columns.
+        Maximum number of columns.
 
     Raises
     ------
@@ -132,63 +130,63 @@ class TableEncoder(base.MiniBatchTransformer):
             raise ValueError(f"scaler must be 'standard', None or a transformer of river, not {short_repr(scaler)}")
         self._scaler: Any = import_standard_scaler()() if scaler == "standard" else scaler and scaler.clone()
         self._state = ColumnState(self._parser, when_missing, self.cycles, max_values, buckets, max_columns)
-        self._read: ParsedTable | None = None
+        self._parsed_table: ParsedTable | None = None
 
     @property
-    def _supervised(self) -> bool:  # river gives the labels to such a transformer
+    def _supervised(self) -> bool:  # river passes labels to a transformer only if this is true
         return self._state.target_encoding is not None
 
     def __or__(self, other: Any) -> TableModel:
-        """Return a pipeline of this encoder and the next step."""
+        """Return a pipeline of this encoder and a learner."""
         return TableModel(self, other)
 
     @property
     def categories(self) -> list[str]:
-        """The columns of categories."""
+        """Names of the categorical columns."""
         return self._parser.columns_of_kind(CATEGORY)
 
     @property
     def dates(self) -> list[str]:
-        """The columns of dates."""
+        """Names of the date columns."""
         return self._parser.columns_of_kind(DATE)
 
     @property
     def learned_columns(self) -> list[Hashable]:
-        """The columns that were learned, those with numbers first."""
-        return self._state.names
+        """The learned columns, numeric ones first."""
+        return self._state.columns
 
     @property
     def column_state(self) -> ColumnState:
-        """The means, features and statistics that were learned of the columns."""
+        """The learned means, one-hot features and target encoding of the columns."""
         return self._state
 
     @property
     def target_encoding(self) -> TargetEncoding | None:
-        """The statistics of the labels of each name; None where names share buckets."""
+        """The target encoding of the categories; None if there are hash buckets instead, or no categorical columns."""
         return self._state.target_encoding
 
     def drops(self, column: Hashable) -> bool:
-        """Return whether a column is left out."""
+        """Return whether a column is dropped."""
         return self._parser.get_kind(column) == DROP
 
-    def compute_max_features(self, usual: int, n_columns: int = 0) -> int:
-        """Return the ``max_features`` with which a learner has room for all features of a table.
+    def compute_max_features(self, default: int, n_columns: int = 0) -> int:
+        """Return a ``max_features`` for a learner that is enough for all features of a table.
 
-        ``usual`` is the learner's own, which is room for numbers and dates; ``n_columns`` are the columns of the table, if known.
+        ``default`` is that of the learner, for numbers and dates; ``n_columns`` is the number of columns of the table, if known.
         """
-        features_of_names = self._state.max_values + (MOST_LABELS if self.buckets is None else self.buckets)
-        made = len(self.categories) * features_of_names + 2 * len(self.dates) * len(self.cycles)
-        return max(usual, n_columns) * (2 if self.when_missing == "indicator" else 1) + made
+        features_per_column = self._state.max_values + (MAX_LABELS if self.buckets is None else self.buckets)
+        n_derived = len(self.categories) * features_per_column + 2 * len(self.dates) * len(self.cycles)
+        return max(default, n_columns) * (2 if self.when_missing == "indicator" else 1) + n_derived
 
     @property
     def learned_scaler(self) -> Any:
-        """The scaler that has learned the columns of numbers and dates; None if there is none."""
+        """The scaler of numbers and dates, in its learned state; None without a scaler."""
         return self._scaler
 
     def learn_one(self, x: Mapping[Any, Any], y: Any = None, w: float = 1.0) -> None:
-        """Learn the columns, values and scales of a row, and what its label, by a weight, says of its names.
+        """Learn the columns, categories and scales of a row, and the target encoding from its label ``y`` with weight ``w``.
 
-        Of a row of weight 0 nothing is learned.
+        A row of weight 0 is only checked.
 
         Raises
         ------
@@ -208,24 +206,25 @@ class TableEncoder(base.MiniBatchTransformer):
         Raises
         ------
         ValueError
-            A value is not of the kind of its column (the message names the column and says what would help), or as in
-            `learn_one`.
+            A value is not of the kind of its column (the message names the column, with advice), or there are more columns than
+            ``max_columns``.
         """
         state = self._state
         numbers, names = state.split_row(x, False)
         means = state.means
-        # Scalers of river note each name that they meet, so they meet only those that were learned.
-        known = {name: value for name, value in numbers.items() if name in means}
-        absent = [name for name in means if name not in numbers] if self.when_missing != "drop" else []
-        centred = hasattr(self._scaler, "means")  # by a mean that may be bounded, which is 0 afterwards
-        if not centred:
-            known.update({name: means[name][1] for name in absent})
-        features: dict[Hashable, Any] = dict(known if self._scaler is None else self._scaler.transform_one(known))
-        # A column that was not learned has no scale; what knows labels transforms a row before it learns it.
-        is_first = state.target_encoding is not None and self._scaler is None
-        for name in (*numbers, *absent):
-            features.setdefault(name, numbers.get(name, 0.0) if is_first else 0.0)
-        self._add_names(names, features)
+        # Scalers of river store each name that they see, so they see only learned columns.
+        learned_numbers = {name: value for name, value in numbers.items() if name in means}
+        missing = [name for name in means if name not in numbers] if self.when_missing != "drop" else []
+        is_centred = hasattr(self._scaler, "means")  # then the mean becomes 0, and the scaler may bound it differently
+        if not is_centred:
+            learned_numbers.update({name: means[name][1] for name in missing})
+        scaled = learned_numbers if self._scaler is None else self._scaler.transform_one(learned_numbers)
+        features: dict[Hashable, Any] = dict(scaled)
+        # A new column has no scale. With a target encoding, a row is transformed before it is learned, so it may be new.
+        keeps_new = state.target_encoding is not None and self._scaler is None
+        for name in (*numbers, *missing):
+            features.setdefault(name, numbers.get(name, 0.0) if keeps_new else 0.0)
+        self._add_categories(names, features)
         if self.cycles:
             for name in self.dates:
                 if name in numbers:
@@ -237,91 +236,97 @@ class TableEncoder(base.MiniBatchTransformer):
                     features[f"{name} is missing"] = 1.0
         return features
 
-    def _add_names(self, names: Mapping[Hashable, str], features: dict[Hashable, Any]) -> None:
+    def _add_categories(self, names: Mapping[Hashable, str], features: dict[Hashable, Any]) -> None:
+        """Add the one-hot, hashed and target-encoded features of a row's categories."""
         state, keys = self._state, {}
         for name, text in names.items():
-            feature, has_target_encoding = state.encode_name(name, text)
+            feature, has_target_encoding = state.encode_category(name, text)
             if feature:
                 features[feature] = 1.0
             if has_target_encoding:
                 keys[name] = compute_name_key(compute_column_seed(name), text)
         if keys and state.target_encoding is not None and (suffixes := state.target_encoding.suffixes):
-            for name, statistics in zip(keys, state.target_encoding.encode_names(list(keys.values())).tolist(), strict=True):
-                features.update({f"{name}~{suffix}": value for suffix, value in zip(suffixes, statistics, strict=True)})
+            encodings = state.target_encoding.encode_categories(list(keys.values())).tolist()
+            for name, values in zip(keys, encodings, strict=True):
+                features.update({f"{name}~{suffix}": value for suffix, value in zip(suffixes, values, strict=True)})
 
-    def encode(
+    def encode_batch(
         self,
         table: Table,
         first: int,
-        end: int,
-        learned: np.ndarray | None,
-        known: Collection[Hashable] | None,
+        stop: int,
+        is_learned: np.ndarray | None,
+        features: Collection[Hashable] | None,
         y: Sequence[Any] = (),
         weights: np.ndarray | None = None,
-    ) -> Encoded:
-        """Return the features of many rows before they are learned, as `transform_one` gives them, for a loop over a stream.
+    ) -> EncodedBatch:
+        """Return the features of many rows of a table before they are learned, as `transform_one` returns them.
 
-        There is no scaler. `streamsvm.stream.tables.batch_encoding.encode` describes the parameters and which rows are left out.
+        The encoder must not have a scaler. `streamsvm.stream.tables.batch_encoding.encode_batch` describes the parameters, and
+        which rows must be encoded singly.
         """
-        if self._read is None or self._read.table is not table:  # the parts of a table come one after the other
-            self._read = ParsedTable(table, self._parser)
-        return encode(self._state, self._read, first, end, learned, known, y, weights)
+        if self._parsed_table is None or self._parsed_table.table is not table:  # batches of one table come in a row
+            self._parsed_table = ParsedTable(table, self._parser)
+        return encode_batch(self._state, self._parsed_table, first, stop, is_learned, features, y, weights)
 
     def learn_many(self, X: Any, y: Any = None, w: Any = None) -> None:
-        """Learn the rows of a frame, one after the other, as `learn_one` does, with their labels and weights.
+        """Learn the rows of a frame in order, with their labels and weights, as `learn_one` does.
 
-        The message of a ValueError begins with the number of the row. The rows before it were learned.
+        The message of a ValueError begins with the index of the row; the rows before it were learned.
         """
         names, columns, frame = to_columns(X)
         table, n = Table(tuple(names), columns), len(frame)
         labels: list[Any] = [None] * n if y is None else list(y)
         weights = validate_weights(w, labels, n)
 
-        def learn_many(first: int, end: int) -> int:
+        def learn_batch(first: int, stop: int) -> int:
             if self._scaler is not None:
                 return 0
-            all_rows = np.ones(end - first, bool)
-            encoded = self.encode(table, first, end, all_rows, None, labels[first:end], weights[first:end])
-            encoded.learn()
-            return len(encoded.X)
+            all_rows = np.ones(stop - first, bool)
+            batch = self.encode_batch(table, first, stop, all_rows, None, labels[first:stop], weights[first:stop])
+            batch.update_encoder()
+            return len(batch.X)
 
         def learn_one(i: int) -> None:
             with add_row_number(i):
                 self.learn_one(table.row(i).x, labels[i], float(weights[i]))
 
-        process_rows(0, n, _MAX_ROWS_TOGETHER, learn_many, learn_one)
+        process_rows(0, n, _MAX_BATCH_ROWS, learn_batch, learn_one)
 
     def transform_many(self, X: Any) -> Any:
         """Return the features of the rows of a frame, as a frame of the same kind.
 
-        A feature that a row does not have is 0, as it is for learners. Errors are those of `transform_one`, and begin with the
-        number of the row.
+        Missing features are 0, as for learners. Errors are those of `transform_one`, and begin with the
+        index of the row.
         """
-        names, columns, like = to_columns(X)
-        table, n = Table(tuple(names), columns), len(like)
-        features = self._encoded_table(table, n) if self._scaler is None else self._transformed_table(table, n)
-        if n and not features:  # a frame of some kinds has no rows without a column
+        names, columns, frame = to_columns(X)
+        table, n = Table(tuple(names), columns), len(frame)
+        features = self._transform_table(table, n) if self._scaler is None else self._transform_singly(table, n)
+        if n and not features:  # some kinds of frames cannot have rows without a column
             candidates = itertools.chain(
                 self._state.means, *(filter(None, values.values()) for values in self._state.categories.values()), names
             )
             features = dict.fromkeys(itertools.islice(candidates, 1), np.zeros(n))
-        return to_frame(np.column_stack(list(features.values())) if features else np.zeros((n, 0)), features, like)
+        return to_frame(np.column_stack(list(features.values())) if features else np.zeros((n, 0)), features, frame)
 
-    def _encoded_table(self, table: Table, n: int) -> dict[Hashable, np.ndarray]:
-        encoded = self.encode(table, 0, n, None, None)
-        if (done := len(encoded.X)) < n:
-            with add_row_number(done):
-                self.transform_one(table.row(done).x)
-            return self._transformed_table(table, n)  # one column is called as a feature of another, or the like
-        read, new = self._parser, {}
+    def _transform_table(self, table: Table, n: int) -> dict[Hashable, np.ndarray]:
+        """Return the features of ``n`` rows by name, without a scaler."""
+        batch = self.encode_batch(table, 0, n, None, None)
+        if (n_encoded := len(batch.X)) < n:
+            with add_row_number(n_encoded):
+                self.transform_one(table.row(n_encoded).x)
+            return self._transform_singly(table, n)  # such as when a column has the name of another column's feature
+        parser, new_columns = self._parser, {}
         for name, values in zip(table.names, table.columns, strict=True):
-            if name not in self._state.means and read.get_kind(name) not in (DROP, CATEGORY):
-                numbers, _ = to_float_prefix(read.parse_column(name, values))
+            if name not in self._state.means and parser.get_kind(name) not in (DROP, CATEGORY):
+                numbers, _ = to_float_prefix(parser.parse_column(name, values))
                 if (numbers == numbers).any():
-                    new[name] = np.zeros(n) if self._state.target_encoding is None else np.where(np.isnan(numbers), 0.0, numbers)
-        return dict(zip(encoded.names, encoded.X.T, strict=True)) | new
+                    keeps_new = self._state.target_encoding is not None
+                    new_columns[name] = np.where(np.isnan(numbers), 0.0, numbers) if keeps_new else np.zeros(n)
+        return dict(zip(batch.names, batch.X.T, strict=True)) | new_columns
 
-    def _transformed_table(self, table: Table, n: int) -> dict[Hashable, np.ndarray]:
+    def _transform_singly(self, table: Table, n: int) -> dict[Hashable, np.ndarray]:
+        """Return the features of ``n`` rows by name, transformed one by one."""
         columns: dict[Hashable, np.ndarray] = {}
         for i in range(n):
             with add_row_number(i):
@@ -330,32 +335,31 @@ class TableEncoder(base.MiniBatchTransformer):
         return columns
 
     def merge_with(self, *others: TableEncoder) -> list[Units]:
-        """Merge other encoders into this one.
-
-        It becomes the encoder of all the rows that any of them has learned.
+        """Merge other encoders into this one, as if it had learned all of their rows.
 
         Parameters
         ----------
         *others
-            Encoders with the same parameters. They stay as they are.
+            Encoders with the same parameters. They are not changed.
 
         Returns
         -------
         list of Units
-            For this encoder as it was, and for each other: how to bring what it has scaled into the units of the result.
+            For this encoder before the merge, and for each of the others: how to convert values that it has scaled to the units
+            of the result.
 
         Raises
         ------
         ValueError
-            A parameter differs, or the columns or values of all encoders together exceed a limit. This encoder stays as it
-            was.
+            A parameter differs, or the columns or categories of all encoders together exceed a limit. Then this encoder is
+            unchanged.
         """
         encoders = [self, *others]
         for name, value in self.__dict__.items():
             different = [other for other in others if not name.startswith("_") and getattr(other, name) != value]
             if different and name != "scaler":
                 raise ValueError(f"encoders with {name}={value!r} and {getattr(different[0], name)!r} cannot be merged")
-        merged = self._state.merged([other._state for other in others])
+        merged = self._state.merge_attributes([other._state for other in others])
         units: list[Units] = [{}] * len(encoders)
         if any(encoder._scaler is not None for encoder in encoders):
             units = merge_transformers(self._scaler, [other._scaler for other in others])
@@ -364,11 +368,13 @@ class TableEncoder(base.MiniBatchTransformer):
 
     def __getstate__(self) -> dict[str, Any]:
         learned = {stored: getattr(self._state, name) for stored, name in STORED_NAMES.items()}
-        return {name: value for name, value in self.__dict__.items() if name not in ("_parser", "_read", "_state")} | learned
+        return {
+            name: value for name, value in self.__dict__.items() if name not in ("_parser", "_parsed_table", "_state")
+        } | learned
 
     def __setstate__(self, state: dict[str, Any]) -> None:
         parameters = {name: value for name, value in state.items() if not name.startswith("_")}
-        self.__init__(**parameters | {"scaler": None})  # type: ignore[misc] # a scaler that has learned is not cloned
+        self.__init__(**parameters | {"scaler": None})  # type: ignore[misc] # cloning would reset the scaler
         self.scaler, self._scaler = state["scaler"], state["_scaler"]
         vars(self._state).update({name: state[stored] for stored, name in STORED_NAMES.items()})
 

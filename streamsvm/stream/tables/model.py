@@ -1,4 +1,4 @@
-"""A pipeline of an encoder of tables and a learner, which learns the rows of a frame in their order."""
+"""A pipeline of a `TableEncoder` and a learner, which also learns and scores frames."""
 
 from __future__ import annotations
 
@@ -20,15 +20,16 @@ from streamsvm.stream.tables.table_parser import TableParser
 from streamsvm.stream.tables.table_schema import TableSchema
 from streamsvm.stream.tables.values import format_date, parse_number
 
-_MAX_ROWS_TOGETHER = 1024  # of a frame that are learned in one call
-_SORTED, _RUN = 50, 5  # rows whose order is looked at, and how many of a label at least
+_MAX_BATCH_ROWS = 1024  # rows of a frame that are learned in one call
+_MIN_ROWS_FOR_ORDER = 50  # a frame with fewer rows is not checked for sorted labels
+_MIN_ROWS_PER_LABEL = 5  # mean number of rows of a label in a sorted frame
 
 
 class TableModel(compose.Pipeline):
-    """A pipeline that begins with a `TableEncoder`, as ``encoder | learner`` makes it.
+    """A pipeline that begins with a `TableEncoder`, as made by ``encoder | learner``.
 
-    It is river's Pipeline, but that `learn_many` is `learn_one` for one row after the other. River would first transform all rows
-    of a frame, and then learn them: their names would have no statistics of the rows before.
+    It differs from river's Pipeline in `learn_many`, which is equivalent to `learn_one` for each row in order. River would
+    transform all rows of a frame before learning any of them, without the target encoding from earlier rows.
 
     Examples
     --------
@@ -49,68 +50,68 @@ class TableModel(compose.Pipeline):
 
     @property
     def schema(self) -> TableSchema | None:
-        """How the table is read, of a model by `streamsvm.table_model` or ``streamsvm learn``; None of others."""
+        """The schema of the table, if `streamsvm.table_model` or ``streamsvm learn`` made the model; otherwise None."""
         schema = vars(self).get("_reading")
         return schema if isinstance(schema, TableSchema) else None
 
     @property
     def label(self) -> str | None:
-        """Name of the column with the labels or targets; None if it is not known."""
+        """Name of the column with the labels or targets; None if it is unknown."""
         return None if self.schema is None else self.schema.label
 
     def clone(self, new_params: dict[str, Any] | None = None, include_attributes: bool = False) -> TableModel:
-        """Return a model with the same parameters and schema, which has learned nothing."""
-        made = super().clone(new_params, include_attributes)
+        """Return an untrained model with the same parameters and schema."""
+        model = super().clone(new_params, include_attributes)
         if self.schema is not None:
-            made._reading = copy.deepcopy(self.schema)
-        return made
+            model._reading = copy.deepcopy(self.schema)
+        return model
 
     def learn_many(self, X: Any, y: Any = None, w: Any = None, **params: Any) -> None:
-        """Learn the rows of a frame, one after the other.
+        """Learn the rows of a frame in order.
 
         Parameters
         ----------
         X
-            The frame [n, columns]. A column that is the `label` is no feature.
+            The frame [n, columns]. The column `label` is not a feature.
         y
-            The n labels, or targets. None: they are in the column of the `label`, and a row without one is not learned.
+            The n labels or targets. None: they are in the column `label`, and unlabelled rows are skipped.
         w
-            The n weights, at least 0. None: each is 1.
+            The n weights, at least 0. None: all are 1.
         params
             Other arguments of river's ``learn_many``.
 
         Raises
         ------
         ValueError
-            A row is refused; the message begins with its number. The rows before it were learned. Or ``y`` is None, and ``X`` has
-            no column with the labels.
+            A row is refused (the message begins with its index, and the rows before it were learned), or labels are neither in
+            ``y`` nor in ``X``.
         """
         encoder, *_, last = self.steps.values()
         if len(self.steps) != 2 or params or not hasattr(last, "learn_one"):
             super().learn_many(X, y, **params, **({} if w is None else {"w": w}))
             return
         names, columns, frame = to_columns(X)
-        n, labels = len(frame), self._labels_of(X, y)
+        n, labels = len(frame), self._get_labels(X, y)
         weights, table = validate_weights(w, labels, n), Table(tuple(names), columns)
-        if None in labels and self.schema is not None:  # of the unlabelled rows nothing is learned
-            kept = [i for i, each in enumerate(labels) if each is not None]
-            columns = [values[kept] if isinstance(values, np.ndarray) else [values[i] for i in kept] for values in columns]
-            table, n, labels, weights = Table(tuple(names), columns), len(kept), [labels[i] for i in kept], weights[kept]
-        _warn_of_order(labels)
+        if None in labels and self.schema is not None:  # unlabelled rows are skipped
+            rows = [i for i, label in enumerate(labels) if label is not None]
+            columns = [values[rows] if isinstance(values, np.ndarray) else [values[i] for i in rows] for values in columns]
+            table, n, labels, weights = Table(tuple(names), columns), len(rows), [labels[i] for i in rows], weights[rows]
+        _warn_if_sorted(labels)
 
-        def learn_many(first: int, end: int) -> int:
-            return self._learn_together(encoder, last, table, first, labels[first:end], weights[first:end], w is not None)
+        def learn_batch(first: int, stop: int) -> int:
+            return self._learn_batch(encoder, last, table, first, labels[first:stop], weights[first:stop], w is not None)
 
         def learn_one(i: int) -> None:
             with add_row_number(i):
                 self.learn_one(table.row(i).x, labels[i], **({} if w is None else {"w": float(weights[i])}))
 
-        process_rows(0, n, _MAX_ROWS_TOGETHER, learn_many, learn_one)
+        process_rows(0, n, _MAX_BATCH_ROWS, learn_batch, learn_one)
         if n and hasattr(last, "note_columns"):
             last.note_columns(names)
 
     def predict_many(self, X: Any) -> Any:
-        """Predict the rows of a frame: the n labels, or targets."""
+        """Return the predicted label or target of each row of a frame."""
         if hasattr(self._last_step, "predict_many"):
             return super().predict_many(X)
         names, columns, frame = to_columns(X)
@@ -121,78 +122,80 @@ class TableModel(compose.Pipeline):
         return np.array(predictions)
 
     def score(self, X: Any, y: Any = None) -> float:
-        """Return how well the rows of a frame are predicted: the accuracy, or of numbers R2, as scikit-learn's ``score``.
+        """Return the accuracy on the rows of a frame, or R2 for a regression, as scikit-learn's ``score``.
 
         Parameters
         ----------
         X
             The frame [n, columns].
         y
-            The n labels, or targets. None: they are in the column of the `label`. Rows without one do not count.
+            The n labels or targets. None: they are in the column `label`. Unlabelled rows are ignored.
 
         Raises
         ------
         ValueError
-            A row is refused, or there is no label.
+            A row is refused, or no row has a label.
         """
-        labels = self._labels_of(X, y)
+        labels = self._get_labels(X, y)
         predicted = to_list(self.predict_many(X))
         pairs = [pair for pair in zip(labels, predicted, strict=True) if pair[0] is not None]
         if not pairs:
             raise ValueError("there is no row with a label to score")
         if isinstance(self._last_step, base.Regressor):
-            due, predicted_values = (np.array(values, np.float64) for values in zip(*pairs, strict=True))
-            spread = float(((due - due.mean()) ** 2).sum())
-            return 1.0 - float(((due - predicted_values) ** 2).sum()) / spread if spread else 0.0
-        return float(np.mean([predicted_values == due for due, predicted_values in pairs]))
+            targets, predictions = (np.array(values, np.float64) for values in zip(*pairs, strict=True))
+            total_squares = float(((targets - targets.mean()) ** 2).sum())
+            return 1.0 - float(((targets - predictions) ** 2).sum()) / total_squares if total_squares else 0.0
+        return float(np.mean([prediction == target for target, prediction in pairs]))
 
     def explain_one(self, x: Mapping[Any, Any], typical: Mapping[Any, Any] | None = None, label: Any = None) -> Any:
-        """Return how much each column of a row moves its decision, as ``explain_one`` of the learner, with its arguments.
+        """Return the contribution of each column of a row to its decision, as ``explain_one`` of the learner.
 
-        All features that were made of a column count together. The typical row has the mean of each number, as far as the learner
-        scales by it, and the mean of the statistics of names. A ValueError says that the row is refused, the model has learned
-        nothing, or its learner explains nothing.
+        The contributions of all features of a column are added. By default, the typical row has the mean of each number, if the
+        learner knows it, and the mean target encoding of categories. Raises ValueError if the row is refused, the model is
+        untrained, or the learner has no ``explain_one``.
         """
         encoder, *_, last = self.steps.values()
         if not hasattr(last, "explain_one"):
             raise ValueError(f"a {type(last).__name__} explains no decision")
-        base = None if typical is None else self._transform_one(dict(typical))[0]
-        chosen = {} if label is None else {"label": label}  # of numbers there is none
-        row = self._transform_one(x)[0]  # type: ignore[arg-type] # the encoder says what is no mapping
-        explanation = last.explain_one(row, base, groups=encoder.column_state.map_features_to_columns(), **chosen)
-        # Dates that were read already, as seconds, are dates again.
+        typical_features = None if typical is None else self._transform_one(dict(typical))[0]
+        label_argument = {} if label is None else {"label": label}  # regressors do not accept it
+        features = self._transform_one(x)[0]  # type: ignore[arg-type] # the encoder checks that it is a mapping
+        groups = encoder.column_state.map_features_to_columns()
+        explanation = last.explain_one(features, typical_features, groups=groups, **label_argument)
+        # Dates that were parsed to seconds before are shown as dates.
         dates = {name: format_date(x[name]) for name in encoder.dates if name in x and isinstance(x[name], float)}
         return replace(explanation, values={**x, **dates})
 
     def examples_one(self, x: Mapping[Any, Any], n: int = 3) -> Any:
-        """Return the rows of each label that the learner knows and that are nearest to a row, at most n, as its ``examples_one``.
+        """Return up to n support vectors of each label that are nearest to a row, as ``examples_one`` of the learner.
 
-        Their features are put back into columns, as far as they tell: of a name without a feature of its own, it is known what
-        labels say of it, and a number that was missing is the mean that stood for it. A ValueError says that the row is refused,
-        or that the learner knows no rows.
+        Their features are decoded to columns as far as possible: a category without a one-hot feature is shown by its target
+        encoding, and a missing number by the mean that replaced it. Raises ValueError if the row is refused, or the learner has
+        no ``examples_one``.
         """
         encoder = next(iter(self.steps.values()))
-        examples = self._last_says("examples_one", "no rows to show", x, n)
+        examples = self._call_last_step("examples_one", "no rows to show", x, n)
         if len(self.steps) > 2 or encoder.learned_scaler is not None:
             return examples
         return examples.changed(lambda example: example._replace(values=encoder.column_state.decode_features(example.values)))
 
     def predict_interval_one(self, x: Mapping[Any, Any]) -> Any:
-        """Return the interval of a row's target; a ValueError unless the model ends in a conformal regressor."""
-        return self._last_says("predict_interval_one", "no intervals", x)
+        """Return the prediction interval of a row; raise ValueError unless the model ends in a conformal regressor."""
+        return self._call_last_step("predict_interval_one", "no intervals", x)
 
     def predict_set_one(self, x: Mapping[Any, Any]) -> Any:
-        """Return the labels to expect of a row; a ValueError unless the model ends in a conformal classifier."""
-        return self._last_says("predict_set_one", "no sets of labels", x)
+        """Return the prediction set (labels) of a row; raise ValueError unless the model ends in a conformal classifier."""
+        return self._call_last_step("predict_set_one", "no sets of labels", x)
 
-    def _last_says(self, method: str, nothing: str, x: Mapping[Any, Any], *more: Any) -> Any:
-        """Call a method of the last step with a row; ValueError if it has no such method."""
+    def _call_last_step(self, method: str, missing: str, x: Mapping[Any, Any], *more: Any) -> Any:
+        """Call a method of the last step with a row's features; raise ValueError that it has ``missing`` if it has no such method."""
         last = self._last_step
         if not hasattr(last, method):
-            raise ValueError(f"a {type(last).__name__} has {nothing}")
-        return getattr(last, method)(self._transform_one(x)[0], *more)  # type: ignore[arg-type] # the encoder says what is no mapping
+            raise ValueError(f"a {type(last).__name__} has {missing}")
+        return getattr(last, method)(self._transform_one(x)[0], *more)  # type: ignore[arg-type] # the encoder checks that it is a mapping
 
-    def _labels_of(self, X: Any, y: Any) -> list[Any]:
+    def _get_labels(self, X: Any, y: Any) -> list[Any]:
+        """Return the parsed labels ``y``, or those in the label column of a frame; all None if neither is known."""
         if y is not None:
             return self.parse_labels(to_list(y))
         if self.label is None:
@@ -203,7 +206,7 @@ class TableModel(compose.Pipeline):
         return self.parse_labels(to_list(columns[self.label]))
 
     def parse_labels(self, labels: Sequence[Any]) -> list[Any]:
-        """Return labels as the `schema` has them: None for a missing label, and targets as numbers.
+        """Parse labels as the `schema` says: None for missing-value markers, and targets of a regression as numbers.
 
         Raises
         ------
@@ -214,40 +217,39 @@ class TableModel(compose.Pipeline):
         if schema is None:
             return list(labels)
         options = {name: value for name, value in schema.encoder_options.items() if name in ("missing", "decimal")}
-        parser, read = TableParser(**options), []
+        parser, parsed_labels = TableParser(**options), []
         for i, label in enumerate(labels):
             y = None if is_null(label) else parser.parse_label(label)
             if schema.regression and isinstance(y, str):
                 with add_row_number(i):
                     y = parse_number(y)
-            read.append(y)
-        return read
+            parsed_labels.append(y)
+        return parsed_labels
 
-    def _learn_together(
+    def _learn_batch(
         self, encoder: Any, last: Any, table: Table, first: int, y: list[Any], w: np.ndarray, is_weighted: bool
     ) -> int:
-        """Learn rows in one call, as many as can be from the first on; return how many."""
+        """Learn rows of a table from ``first`` on in one call; return their number, 0 if they must be learned singly."""
         if not hasattr(last, "predict_then_learn") or encoder.learned_scaler is not None or None in y:
             return 0
-        encoded = encoder.encode(table, first, first + len(y), w > 0.0, set(last.feature_names), y, w)
-        n = len(encoded.X)
-        if (
-            n < MIN_BATCH_ROWS
-            or last.predict_then_learn(encoded.X, encoded.names, y[:n], False, w[:n] if is_weighted else None) is None
-        ):
+        batch = encoder.encode_batch(table, first, first + len(y), w > 0.0, set(last.feature_names), y, w)
+        n = len(batch.X)
+        if n < MIN_BATCH_ROWS:
             return 0
-        encoded.learn()
+        if last.predict_then_learn(batch.X, batch.names, y[:n], False, w[:n] if is_weighted else None) is None:
+            return 0
+        batch.update_encoder()
         return n
 
 
-def _warn_of_order(labels: Sequence[Any]) -> None:
-    """Warn if the rows of a frame are sorted by their labels, because the last rows count most."""
-    if len(labels) < _SORTED:
+def _warn_if_sorted(labels: Sequence[Any]) -> None:
+    """Warn if the rows of a frame are sorted by their labels, because the last rows have the most influence."""
+    if len(labels) < _MIN_ROWS_FOR_ORDER:
         return
-    changes = sum(a != b for a, b in itertools.pairwise(labels))
-    distinct = len(set(labels))
-    is_sorted = 1 < distinct == changes + 1 <= len(labels) // _RUN
-    if not is_sorted and distinct > _SORTED:  # numbers to predict
+    n_changes = sum(a != b for a, b in itertools.pairwise(labels))
+    n_distinct = len(set(labels))
+    is_sorted = 1 < n_distinct == n_changes + 1 <= len(labels) // _MIN_ROWS_PER_LABEL
+    if not is_sorted and n_distinct > _MIN_ROWS_FOR_ORDER:  # targets of a regression
         try:
             is_sorted = list(labels) in (sorted(labels), sorted(labels, reverse=True))
         except TypeError:
@@ -257,7 +259,7 @@ def _warn_of_order(labels: Sequence[Any]) -> None:
 
 
 def validate_weights(w: Any, labels: Sequence[Any], n: int) -> np.ndarray:
-    """Return the weights of n rows, float64; ValueError if there are not n weights and labels, or a weight is invalid."""
+    """Return the weights of n rows, float64; raise ValueError if one is invalid, or there are not n weights and n labels."""
     values = [1.0 if w is None else w] * n if w is None or np.ndim(w) == 0 else to_list(w)
     weights = np.array([validate_weight(value) for value in values], np.float64)
     if not len(labels) == len(weights) == n:
@@ -267,7 +269,7 @@ def validate_weights(w: Any, labels: Sequence[Any], n: int) -> np.ndarray:
 
 @contextlib.contextmanager
 def add_row_number(i: int) -> Iterator[None]:
-    """Let an error say which row of a frame it is about."""
+    """Put the index of a row before the message of a ValueError."""
     try:
         yield
     except ValueError as error:

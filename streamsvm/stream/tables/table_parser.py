@@ -73,7 +73,7 @@ class TableParser:
     """Parses the values of a table by the kinds of its columns; it has no learned state.
 
     - A number may come as text, in ASCII digits: ``2020_01`` and ``٣`` are not parsed.
-    - A category becomes text without blanks around it, whatever its type in the file. An encoder also takes ``75001.0`` for
+    - A category becomes text without blanks around it. An encoder also takes ``75001.0`` for
       ``75001`` and ``True`` for ``true``, but keeps ``007`` and ``1.10``.
     - A date becomes seconds since 1970. The unit of a number (s, ms, us or ns) is inferred from its size.
     - Empty text, None, NaN, and the NaT and NA of frames are missing values, and omitted.

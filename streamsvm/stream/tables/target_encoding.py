@@ -1,4 +1,4 @@
-"""Statistics of the labels of each name of a table, in a hash table of bounded size: smoothed log odds, or means of targets."""
+"""Target encoding of the categories of a table, in bounded memory: smoothed log odds of labels, or smoothed means of targets."""
 
 from __future__ import annotations
 
@@ -19,272 +19,284 @@ from streamsvm.stream.tables.target_counts import (
     update_rows,
 )
 
-#: Names with statistics, of all columns together.
-MOST_NAMES = 65_536
-#: Labels that have a statistic each: the first ones. All others are counted together.
-MOST_LABELS = 8
-_MOST_KNOWN = 64  # labels; if one more is a whole number, labels are numbers to predict
-_LONGEST = 100  # characters of a label in the name of a feature
-_SMALLEST = 16 * WAYS
-_SIZES = [_SMALLEST * 2**i for i in range((MOST_NAMES // _SMALLEST).bit_length())]  # of a table
-_HEAVIEST = 1e6  # a weight that counts: sums stay finite
-_LABELS = bool | int | float | str
+#: Maximum number of categories in a target encoding, of all columns together.
+MAX_CATEGORIES = 65_536
+#: Maximum number of labels with a feature each: the first ones. All others are counted together.
+MAX_LABELS = 8
+_MAX_KNOWN_LABELS = 64  # if one more is a whole number, the labels are targets of a regression
+_MAX_SUFFIX_LENGTH = 100  # characters of a label in the name of a feature
+_MIN_TABLE_SIZE = 16 * WAYS
+_TABLE_SIZES = [_MIN_TABLE_SIZE * 2**i for i in range((MAX_CATEGORIES // _MIN_TABLE_SIZE).bit_length())]
+_MAX_WEIGHT = 1e6  # larger weights count as this, so that sums stay finite
+_LABEL_TYPES = bool | int | float | str
 
 
 class TargetEncoding:
-    """Counts the labels of each name of a table, or averages its targets, in a hash table of bounded size.
+    """Target encoding of categories, learned online in a hash table of bounded size.
 
-    The statistic of a name knows the labels of the rows before it alone, as ordered target statistics do (Prokhorenkova et al.
-    2018, CatBoost: unbiased boosting with categorical features, section 3.2). Labels are numbers to predict if one is a float, or
-    if more than 64 are whole numbers; otherwise each of the first 8 has a statistic. Of two labels it is the larger one that has.
-    A row costs O(names x labels).
+    A row is encoded by the labels of earlier rows only (ordered target statistics; Prokhorenkova et al. 2018, CatBoost: unbiased
+    boosting with categorical features, section 3.2). It is a regression if a label is a float, or if more than 64 labels are
+    whole numbers; otherwise each of the first 8 labels has a feature. If there are two labels, only the larger one has. A row
+    costs O(columns x labels).
 
-    The table begins small, doubles when more than half of it is in use, and holds 65,536 names at most, in 28 to 84 bytes each.
-    Then a new name takes the place of the one among 16 that was learned least recently.
+    The hash table doubles its size when more than half of it is in use, up to 65,536 categories of 28 to 84 bytes each. Then a
+    new category replaces the least recently learned one of 16.
 
     >>> from streamsvm.files.category_names import compute_column_seed, compute_name_key
     >>> encoding = TargetEncoding()
     >>> key = compute_name_key(compute_column_seed("city"), "Paris")
     >>> for y in ("no", "yes", "yes"):
     ...     encoding.learn_row([key], y)
-    >>> encoding.suffixes, encoding.encode_names([key]).round(2).tolist()
+    >>> encoding.suffixes, encoding.encode_categories([key]).round(2).tolist()
     (['yes'], [[0.11]])
     """
 
     def __init__(self) -> None:
-        #: Whether labels are numbers to predict; None before one came.
+        #: Whether labels are targets of a regression; None before the first label.
         self.is_regression: bool | None = None
         self._labels: dict[Any, int] = {}
-        self._rows = self._held = 0
+        self._n_rows = self._n_categories = 0
         self._totals: np.ndarray = np.zeros(0)
-        self._make_table(_SMALLEST, 2)
+        self._make_table(_MIN_TABLE_SIZE, 2)
 
     def _make_table(self, size: int, width: int) -> None:
-        self._keys, self._last = np.zeros(size, np.uint32), np.zeros(size, np.int64)
+        """Make an empty hash table of ``size`` slots, with ``width`` counts each."""
+        self._keys, self._last_rows = np.zeros(size, np.uint32), np.zeros(size, np.int64)
         self._counts = np.zeros((size, width))
 
     @property
     def nbytes(self) -> int:
-        """Bytes of the table."""
-        return sum(array.nbytes for array in (self._keys, self._last, self._counts, self._totals))
+        """Size of the hash table in bytes."""
+        return sum(array.nbytes for array in (self._keys, self._last_rows, self._counts, self._totals))
 
     @property
     def keys(self) -> np.ndarray:
-        """The keys of the names that are in the table, in the order of their size, uint32."""
+        """The sorted keys of the categories in the table, uint32."""
         return np.sort(self._keys[self._keys != 0])
 
     @property
     def suffixes(self) -> list[str]:
-        """The end of the name of each statistic, after ``~``: the label; of targets nothing."""
+        """For each feature of a column, the part of its name after ``~``: the label; empty for a regression."""
         if self.is_regression:
             return [""]
         if len(self._labels) < 2:
             return []
-        labels = list(self._labels)[:MOST_LABELS]
-        return [_suffix_of(label) for label in (labels if len(labels) > 2 else [labels[self._larger_label]])]
+        labels = list(self._labels)[:MAX_LABELS]
+        return [_make_suffix(label) for label in (labels if len(labels) > 2 else [labels[self._positive_index]])]
 
     @property
-    def _larger_label(self) -> int:
-        """The number of the label that has the statistic, where there are two: the larger one."""
+    def _positive_index(self) -> int:
+        """Index of the larger one of two labels, which has the feature."""
         labels = list(self._labels)
-        return max(range(len(labels)), key=lambda number: (isinstance(labels[number], str), labels[number]), default=0)
+        return max(range(len(labels)), key=lambda index: (isinstance(labels[index], str), labels[index]), default=0)
 
     def contains(self, keys: Iterable[int]) -> np.ndarray:
-        """Return whether each key is in the table, bool."""
+        """Return whether each key is in the table, bool [keys]."""
         return np.array([find_slot(self._keys, int(key)) >= 0 for key in keys], bool)
 
-    def encode_names(self, keys: Sequence[int]) -> np.ndarray:
-        """Return the statistics of keys, 0 for none, float64 [keys, suffixes]."""
-        asked = np.array(keys, np.uint32).reshape(1, -1)
-        out = np.zeros((*asked.shape, len(self.suffixes)))
+    def encode_categories(self, keys: Sequence[int]) -> np.ndarray:
+        """Return the current encoding of categories by their keys, float64 [keys, suffixes]; zeros for unknown ones."""
+        requested_keys = np.array(keys, np.uint32).reshape(1, -1)
+        out = np.zeros((*requested_keys.shape, len(self.suffixes)))
         if out.shape[2]:
-            encode_keys(self._keys, self._counts, self._totals, asked, self._larger_label, bool(self.is_regression), out)
+            table = self._keys, self._counts, self._totals
+            encode_keys(*table, requested_keys, self._positive_index, bool(self.is_regression), out)
         return out[0]
 
     def get_label_code(self, y: Any) -> float | None:
-        """Return the class index of a label, or the target itself; NaN if it is not counted, None if the label is new."""
-        y = _plain_target(y)
+        """Return the class index of a label, or the target itself; NaN if it cannot be learned, None if the label is new."""
+        y = _to_plain_label(y)
         if y is None:
             return math.nan
         if self.is_regression:
             return float(y) if isinstance(y, bool | int | float) and abs(y) <= LARGEST_FLOAT32 else math.nan
         if self.is_regression is None or (isinstance(y, float) and not y.is_integer()):
             return None
-        if (number := self._labels.get(y)) is None:
-            is_full = len(self._labels) >= _MOST_KNOWN
-            return float(MOST_LABELS) if is_full and (isinstance(y, str) or isinstance(next(iter(self._labels)), str)) else None
-        return float(min(number, MOST_LABELS))
+        if (index := self._labels.get(y)) is None:
+            is_full = len(self._labels) >= _MAX_KNOWN_LABELS
+            return float(MAX_LABELS) if is_full and (isinstance(y, str) or isinstance(next(iter(self._labels)), str)) else None
+        return float(min(index, MAX_LABELS))
 
-    def get_label_codes(self, ys: Sequence[Any], learned: np.ndarray) -> tuple[np.ndarray, int]:
-        """Return the class index of each label, float64 [rows], NaN where a row is not ``learned``, up to the first new one."""
+    def get_label_codes(self, ys: Sequence[Any], is_learned: np.ndarray) -> tuple[np.ndarray, int]:
+        """Return the `get_label_code` of each label up to the first new one, float64 [rows], and their number.
+
+        The code is NaN for rows that are not to be learned, by the mask ``is_learned``.
+        """
         codes: list[float] = []
-        known_codes: dict[Any, float | None] = {}
-        for y, is_learned in zip(ys, learned.tolist(), strict=False):
-            kind = type(y), y
-            code = (
-                math.nan
-                if not is_learned
-                else known_codes[kind]
-                if kind in known_codes
-                else known_codes.setdefault(kind, self.get_label_code(y))
-            )
+        cache: dict[Any, float | None] = {}
+        for y, learns_row in zip(ys, is_learned.tolist(), strict=False):
+            if not learns_row:
+                code: float | None = math.nan
+            elif (cache_key := (type(y), y)) in cache:
+                code = cache[cache_key]
+            else:
+                code = cache[cache_key] = self.get_label_code(y)
             if code is None:
                 break
             codes.append(code)
         return np.array(codes, np.float64), len(codes)
 
     def learn_row(self, keys: Sequence[int], y: Any, w: float = 1.0) -> None:
-        """Count the label of a row, by a weight, for its names, given by their keys in any order."""
+        """Learn the label or target of one row with a weight, for its categories, given by their keys."""
         if (code := self.get_label_code(y)) is None:
-            self._add_label(_plain_target(y))
+            self._add_label(_to_plain_label(y))
             code = self.get_label_code(y)
         if code is not None and code == code and w > 0.0:
-            named = np.sort(np.array(keys, np.uint32)).reshape(1, -1)
-            self.learn_rows(named, np.array([code]), np.array([float(w)]))
+            row_keys = np.sort(np.array(keys, np.uint32)).reshape(1, -1)
+            self.learn_rows(row_keys, np.array([code]), np.array([float(w)]))
 
-    def learn_rows(self, named: np.ndarray, y: np.ndarray, w: np.ndarray) -> None:
-        """Count the labels of rows by their `get_label_code`, float64 [rows], NaN for none, for the names of the rows.
+    def learn_rows(self, row_keys: np.ndarray, y: np.ndarray, w: np.ndarray) -> None:
+        """Learn many rows in order.
 
-        These are given by their sorted keys, uint32 [rows, names], 0 for none; ``w`` has weights, float64 [rows].
+        ``row_keys`` are the sorted keys of each row's categories, uint32 [rows, columns], 0 for missing; ``y`` the label codes,
+        float64 [rows], NaN for rows that are not learned; ``w`` the weights, float64 [rows].
         """
-        table = self._keys, self._last, self._counts, self._totals
-        rows, new = update_rows(*table, self._rows, named, y, np.minimum(w, _HEAVIEST), bool(self.is_regression))
-        self._rows += int(rows)
-        self._held += int(new)
-        while self._room_left < 0:
+        table = self._keys, self._last_rows, self._counts, self._totals
+        w = np.minimum(w, _MAX_WEIGHT)
+        n_rows, n_new = update_rows(*table, self._n_rows, row_keys, y, w, bool(self.is_regression))
+        self._n_rows += int(n_rows)
+        self._n_categories += int(n_new)
+        while self._n_free < 0:
             self._grow_table()
 
-    def encode_rows(self, named: np.ndarray, asked: np.ndarray, y: np.ndarray, w: np.ndarray) -> tuple[np.ndarray, int]:
-        """Return the statistics that names have in each row before its label is counted; nothing is counted.
+    def encode_rows(
+        self, row_keys: np.ndarray, requested_keys: np.ndarray, y: np.ndarray, w: np.ndarray
+    ) -> tuple[np.ndarray, int]:
+        """Encode rows, each as if the rows before it were learned; nothing is learned.
 
-        Returned are those of the keys ``asked`` for, uint32 [rows, names], 0 for none, as float64 [rows, names, suffixes], and
-        how many rows can be learned together. The other parameters are those of `learn_rows`.
+        ``requested_keys``, uint32 [rows, columns], are the categories to encode, 0 for missing; the other parameters are those of
+        `learn_rows`. Returns the encodings, float64 [rows, columns, suffixes], and how many rows can be learned at once.
         """
-        out = np.zeros((*asked.shape, len(self.suffixes)))
-        which, kind = self._larger_label, bool(self.is_regression)
-        table = self._keys, self._last, self._counts, self._totals
-        n = encode_rows_in_order(*table, self._rows, self._room_left, named, asked, y, np.minimum(w, _HEAVIEST), which, kind, out)
-        return out, int(n)
+        out = np.zeros((*requested_keys.shape, len(self.suffixes)))
+        table = self._keys, self._last_rows, self._counts, self._totals
+        w, is_regression = np.minimum(w, _MAX_WEIGHT), bool(self.is_regression)
+        rows = self._n_rows, self._n_free, row_keys, requested_keys, y, w
+        n_together = encode_rows_in_order(*table, *rows, self._positive_index, is_regression, out)
+        return out, int(n_together)
 
     @property
-    def _room_left(self) -> int:
-        """How many new names may come before the table grows."""
-        return len(self._keys) // 2 - self._held if len(self._keys) < MOST_NAMES else len(self._keys)
+    def _n_free(self) -> int:
+        """Number of new categories before the table grows."""
+        return len(self._keys) // 2 - self._n_categories if len(self._keys) < MAX_CATEGORIES else len(self._keys)
 
     def _grow_table(self) -> None:
-        old = self._keys, self._last, self._counts
+        """Double the size of the hash table."""
+        old_table = self._keys, self._last_rows, self._counts
         self._make_table(2 * len(self._keys), self._counts.shape[1])
-        self._held = 0
-        self._add_counts(*old)
+        self._n_categories = 0
+        self._add_categories(*old_table)
 
-    def _add_counts(self, keys: np.ndarray, last: np.ndarray, counts: np.ndarray) -> None:
-        place = 0
-        while place < len(keys):
-            place, new = merge_categories(
-                self._keys, self._last, self._counts, max(self._room_left, 0), keys, last, counts, place
-            )
-            self._held += int(new)
-            while self._room_left < 0:
+    def _add_categories(self, keys: np.ndarray, last_rows: np.ndarray, counts: np.ndarray) -> None:
+        """Add the categories of another hash table."""
+        slot = 0
+        while slot < len(keys):
+            table, n_free = (self._keys, self._last_rows, self._counts), max(self._n_free, 0)
+            slot, n_new = merge_categories(*table, n_free, keys, last_rows, counts, slot)
+            self._n_categories += int(n_new)
+            while self._n_free < 0:
                 self._grow_table()
 
     def _add_label(self, y: Any) -> None:
-        """Know a label that is new, or that labels are numbers."""
+        """Add a new label; start a regression instead if labels are numbers to predict."""
         if isinstance(y, float) and (self.is_regression is None or not y.is_integer()):
-            self._become_numbers()
+            self._start_regression()
         elif self.is_regression is None:
             self.is_regression = False
             self._labels, self._totals = {y: 0}, np.zeros(1)
-        elif len(self._labels) >= _MOST_KNOWN:
-            self._become_numbers()
+        elif len(self._labels) >= _MAX_KNOWN_LABELS:
+            self._start_regression()
         else:
             self._labels[y] = len(self._labels)
             self._widen_counts()
 
-    def _become_numbers(self) -> None:
-        self.is_regression, self._labels, self._totals, self._held = True, {}, np.zeros(3), 0
-        self._make_table(_SMALLEST, 2)
+    def _start_regression(self) -> None:
+        """Forget all labels, and learn targets from now on."""
+        self.is_regression, self._labels, self._totals, self._n_categories = True, {}, np.zeros(3), 0
+        self._make_table(_MIN_TABLE_SIZE, 2)
 
     def _widen_counts(self) -> None:
-        width = min(len(self._labels), MOST_LABELS + 1)
+        """Add columns to the counts, so that each known label has one."""
+        width = min(len(self._labels), MAX_LABELS + 1)
         self._totals = np.pad(self._totals, (0, width - len(self._totals)))
-        if (more := width - self._counts.shape[1]) > 0:
-            self._counts = np.ascontiguousarray(np.pad(self._counts, ((0, 0), (0, more))))
+        if (n_more := width - self._counts.shape[1]) > 0:
+            self._counts = np.ascontiguousarray(np.pad(self._counts, ((0, 0), (0, n_more))))
 
     def merge_with(self, others: Iterable[TargetEncoding]) -> TargetEncoding:
-        """Return the statistics of the rows of this one and others; ValueError if some learned labels, and others numbers."""
-        tables = [table for table in (self, *others) if table.is_regression is not None]
+        """Return the target encoding of all rows of this one and others; raise ValueError if only some are regressions."""
+        encodings = [encoding for encoding in (self, *others) if encoding.is_regression is not None]
         merged = TargetEncoding()
-        if len({table.is_regression for table in tables}) > 1:
+        if len({encoding.is_regression for encoding in encodings}) > 1:
             raise ValueError("encoders that have learned labels cannot be merged with those that have learned numbers to predict")
-        if not tables:
+        if not encodings:
             return merged
-        merged.is_regression = tables[0].is_regression
-        for label in (label for table in tables for label in table._labels):
-            if len(merged._labels) < _MOST_KNOWN:
+        merged.is_regression = encodings[0].is_regression
+        for label in (label for encoding in encodings for label in encoding._labels):
+            if len(merged._labels) < _MAX_KNOWN_LABELS:
                 merged._labels.setdefault(label, len(merged._labels))
         if merged.is_regression:
-            merged._totals = _pooled_moments([table._totals for table in tables])
+            merged._totals = _pool_moments([encoding._totals for encoding in encodings])
         else:
             merged._widen_counts()
-        for table in tables:
-            counts = table._counts
+        for encoding in encodings:
+            counts = encoding._counts
             if not merged.is_regression:
-                counts = np.zeros((len(table._keys), merged._counts.shape[1]))
-                for number, total in enumerate(table._totals.tolist()):
-                    label = list(table._labels)[number] if number < MOST_LABELS else None
-                    place = min(merged._labels.get(label, MOST_LABELS), MOST_LABELS)
-                    counts[:, place] += table._counts[:, number]
-                    merged._totals[place] += total
-            merged._add_counts(table._keys, table._last, counts)
-            merged._rows += table._rows
+                counts = np.zeros((len(encoding._keys), merged._counts.shape[1]))
+                for index, total in enumerate(encoding._totals.tolist()):
+                    label = list(encoding._labels)[index] if index < MAX_LABELS else None
+                    merged_index = min(merged._labels.get(label, MAX_LABELS), MAX_LABELS)
+                    counts[:, merged_index] += encoding._counts[:, index]
+                    merged._totals[merged_index] += total
+            merged._add_categories(encoding._keys, encoding._last_rows, counts)
+            merged._n_rows += encoding._n_rows
         return merged
 
     def __getstate__(self) -> dict[str, Any]:
-        places = np.flatnonzero(self._keys)
+        slots = np.flatnonzero(self._keys)
         return {
             "of_numbers": self.is_regression,
             "labels": list(self._labels),
-            "rows": self._rows,
+            "rows": self._n_rows,
             "table_size": len(self._keys),
-            "keys": self._keys[places],
-            "last_rows": self._last[places],
-            "counts": self._counts[places],
+            "keys": self._keys[slots],
+            "last_rows": self._last_rows[slots],
+            "counts": self._counts[slots],
             "totals": self._totals,
         }
 
     def __setstate__(self, state: Mapping[str, Any]) -> None:
-        size, labels, kind = state["table_size"], list(state["labels"]), bool(state["of_numbers"])
-        n_totals = 3 if kind else min(len(labels), MOST_LABELS + 1)
-        width = 2 if kind else max(n_totals, 2)
+        size, labels, is_regression = state["table_size"], list(state["labels"]), bool(state["of_numbers"])
+        n_totals = 3 if is_regression else min(len(labels), MAX_LABELS + 1)
+        width = 2 if is_regression else max(n_totals, 2)
         arrays = [np.array(state[name]) for name in ("keys", "last_rows", "counts", "totals")]
         n = len(state["keys"])
-        # Compiled code reads them by these sizes.
-        forms = [("<u4", (n,)), ("<i8", (n,)), ("<f8", (n, width)), ("<f8", (n_totals,))]
-        if [(array.dtype.str, array.shape) for array in arrays] != forms or size not in _SIZES:
-            raise ValueError("the statistics of names are corrupt: their arrays do not fit")
+        # Compiled code relies on these types and shapes.
+        expected = [("<u4", (n,)), ("<i8", (n,)), ("<f8", (n, width)), ("<f8", (n_totals,))]
+        if [(array.dtype.str, array.shape) for array in arrays] != expected or size not in _TABLE_SIZES:
+            raise ValueError("the target encoding is corrupt: its arrays do not fit")
         self.__init__()  # type: ignore[misc]
-        self.is_regression, self._labels = state["of_numbers"], {label: number for number, label in enumerate(labels)}
-        self._rows, (keys, last, counts, self._totals) = state["rows"], arrays
+        self.is_regression, self._labels = state["of_numbers"], {label: index for index, label in enumerate(labels)}
+        self._n_rows, (keys, last_rows, counts, self._totals) = state["rows"], arrays
         self._make_table(size, width)
-        _, new = merge_categories(self._keys, self._last, self._counts, n, keys, last, counts, 0)
-        self._held = int(new)
+        _, n_new = merge_categories(self._keys, self._last_rows, self._counts, n, keys, last_rows, counts, 0)
+        self._n_categories = int(n_new)
 
 
-def _plain_target(y: Any) -> Any:
+def _to_plain_label(y: Any) -> Any:
     """Convert a label to a plain Python object; None for missing labels and for numbers that are not finite."""
     y = to_python_scalar(y)
-    if y is None or isinstance(y, _LABELS):
+    if y is None or isinstance(y, _LABEL_TYPES):
         return None if isinstance(y, float) and not math.isfinite(y) else y
     return str(y)
 
 
-def _suffix_of(label: Any) -> str:
+def _make_suffix(label: Any) -> str:
+    """Return the label as text; a long one is cut, and made unique by a hash."""
     text = str(label)
-    return text if len(text) <= _LONGEST else f"{text[: _LONGEST // 2]}#{compute_name_key(0, text):08x}"
+    return text if len(text) <= _MAX_SUFFIX_LENGTH else f"{text[: _MAX_SUFFIX_LENGTH // 2]}#{compute_name_key(0, text):08x}"
 
 
-def _pooled_moments(parts: Sequence[np.ndarray]) -> np.ndarray:
-    """Return weight, mean and sum of squared deviations of all targets of several streams."""
+def _pool_moments(parts: Sequence[np.ndarray]) -> np.ndarray:
+    """Return weight, mean and sum of squared deviations of the targets of several encodings together."""
     weight = sum(float(part[0]) for part in parts)
     mean = sum(float(part[0] * part[1]) for part in parts) / weight if weight > 0.0 else 0.0
     return np.array([weight, mean, sum(float(part[2] + part[0] * (part[1] - mean) ** 2) for part in parts)])

@@ -149,7 +149,7 @@ def datetime_to_seconds(moment: datetime) -> float:
 
 
 def format_date(seconds: float) -> str:
-    """Format seconds since 1970 as a date, with a time unless it is midnight; as a number if there is no such date.
+    """Format seconds since 1970 as a date, with a time unless it is midnight; as a number if a date cannot represent them.
 
     >>> format_date(86400.0), format_date(5400.5), format_date(1e300)
     ('1970-01-02', '1970-01-01 01:30:00', '1e+300')

@@ -73,7 +73,7 @@ def check_encoded(encoder, table, first, end, learned, known=None, labels=()):
     """Check that rows are encoded, and then learned, as one by one; return what they became."""
     before, twin, empty = dumps(encoder), copy.deepcopy(encoder), 0
     weights = None if len(labels) == 0 else 0.25 + np.arange(len(labels)) % 3
-    found = encoder.encode(table, first, end, learned, known, labels, weights)
+    found = encoder.encode_batch(table, first, end, learned, known, labels, weights)
     assert dumps(encoder) == before
     for i, row in enumerate(found.X):
         x = table.row(first + i).x
@@ -89,9 +89,9 @@ def check_encoded(encoder, table, first, end, learned, known=None, labels=()):
         empty += not x
         if learned is not None and learned[i]:
             twin.learn_one(x, *((labels[i], float(weights[i])) if len(labels) else ()))
-    assert found.empty == empty
+    assert found.n_empty == empty
     if learned is not None:
-        found.learn()
+        found.update_encoder()
     assert dumps(encoder) == dumps(twin)
     return found
 
@@ -143,5 +143,5 @@ def test_what_was_learned_is_encoded_to_the_end(when_missing):
         assert len(found.X) == n - 8
     assert {"c#", "k#"} <= {name[:2] for name in found.names}
     wide = Table((*table.names, "new"), [*table.columns, np.ones(n)])
-    assert encoder.encode(wide, 0, n, None, None).names == found.names
-    assert len(encoder.encode(wide, 0, n, learned, None).X) == 0
+    assert encoder.encode_batch(wide, 0, n, None, None).names == found.names
+    assert len(encoder.encode_batch(wide, 0, n, learned, None).X) == 0

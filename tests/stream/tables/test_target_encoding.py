@@ -15,7 +15,7 @@ from streamsvm import BSGDClassifier, BSGDRegressor, SVMClassifier
 from streamsvm.files.category_names import compute_column_seed, compute_name_key
 from streamsvm.stream import Table
 from streamsvm.stream.tables import TableEncoder, TableModel, target_encoding
-from streamsvm.stream.tables.target_encoding import MOST_LABELS, TargetEncoding
+from streamsvm.stream.tables.target_encoding import MAX_LABELS, TargetEncoding
 
 KEYS = [compute_name_key(compute_column_seed("c"), name) for name in "abcdef"]
 
@@ -31,14 +31,14 @@ class Twin:
             return
         if y not in self.labels:
             self.labels.append(y)
-        code = min(self.labels.index(y), MOST_LABELS)
+        code = min(self.labels.index(y), MAX_LABELS)
         for counts, most in [(self.names.setdefault(key, {}), 1000.0) for key in keys] + [(self.overall, 10_000.0)]:
             counts[code] = counts.get(code, 0.0) + min(w, 1e6)
             if sum(counts.values()) > most:
                 counts.update({each: value / 2 for each, value in counts.items()})
 
     def odds(self, key, label):
-        n = min(len(self.labels), MOST_LABELS + 1)
+        n = min(len(self.labels), MAX_LABELS + 1)
         counts, code = self.names.get(key, {}), self.labels.index(label)
         if not counts:
             return 0.0
@@ -58,11 +58,11 @@ def test_log_odds_are_those_of_a_slow_twin(given, n_labels):
         label = f"y{y % n_labels}"
         known.learn_row(keys, label, w)
         twin.learn(keys, label, w)
-    labels = twin.labels[:MOST_LABELS] if len(twin.labels) > 2 else [max(twin.labels, default=None)] * (len(twin.labels) == 2)
+    labels = twin.labels[:MAX_LABELS] if len(twin.labels) > 2 else [max(twin.labels, default=None)] * (len(twin.labels) == 2)
     assert known.suffixes == labels
     expected = [[twin.odds(key, label) for label in labels] for key in KEYS]
     np.testing.assert_allclose(
-        known.encode_names(KEYS), np.array(expected).reshape(len(KEYS), len(labels)), rtol=1e-9, atol=1e-12
+        known.encode_categories(KEYS), np.array(expected).reshape(len(KEYS), len(labels)), rtol=1e-9, atol=1e-12
     )
 
 
@@ -79,7 +79,7 @@ def test_means_are_in_deviations_of_all_targets(given):
     for key in KEYS:
         mine = np.array([row[0] == key for row in given])
         expected = np.sum(w[mine] * (y[mine] - mean)) / (np.sum(w[mine]) + 5.0) / spread if spread > 1e-6 else 0.0
-        assert spread <= 1e-6 or known.encode_names([key])[0, 0] == pytest.approx(expected, rel=1e-6, abs=1e-7)
+        assert spread <= 1e-6 or known.encode_categories([key])[0, 0] == pytest.approx(expected, rel=1e-6, abs=1e-7)
 
 
 def test_a_name_does_not_know_the_label_of_its_own_row():
@@ -101,7 +101,7 @@ def table_of(n, names, seed=0):
 
 @pytest.mark.parametrize("is_regression", [False, True])
 def test_a_full_table_gives_rows_together_what_it_gives_one_by_one(monkeypatch, is_regression):
-    monkeypatch.setattr(target_encoding, "MOST_NAMES", 512)
+    monkeypatch.setattr(target_encoding, "MAX_CATEGORIES", 512)
     table, y = table_of(3000, {"a": 5, "b": 700, "c": 30})
     y = [float(each) + i % 7 / 8 if is_regression else each for i, each in enumerate(y)]
     many = TableEncoder("a:category,b:category,c:category")
@@ -109,13 +109,13 @@ def test_a_full_table_gives_rows_together_what_it_gives_one_by_one(monkeypatch, 
     first = together = 0
     while first < len(y):
         learned = np.arange(first, len(y)) % 9 > 0
-        found = many.encode(table, first, len(y), learned, None, y[first:])
+        found = many.encode_batch(table, first, len(y), learned, None, y[first:])
         for i, row in enumerate(found.X, first):
             expected = one.transform_one(table.row(i).x)
             assert dict(zip(found.names, row, strict=True)) == {name: expected.get(name, 0.0) for name in found.names}
             if i % 9:
                 one.learn_one(table.row(i).x, y[i])
-        found.learn()
+        found.update_encoder()
         first, together = first + len(found.X), together + len(found.X)
         if first < len(y):
             for encoder in (many, one):
@@ -177,10 +177,13 @@ def test_merged_encoders_know_the_rows_of_all(labels):
     mine = [place for place, suffix in enumerate(merged.target_encoding.suffixes) if suffix in whole.target_encoding.suffixes]
     assert at
     np.testing.assert_allclose(
-        merged.target_encoding.encode_names(keys)[:, mine], whole.target_encoding.encode_names(keys)[:, at], rtol=1e-9, atol=1e-12
+        merged.target_encoding.encode_categories(keys)[:, mine],
+        whole.target_encoding.encode_categories(keys)[:, at],
+        rtol=1e-9,
+        atol=1e-12,
     )
     again = loads(dumps(merged))
-    assert again.target_encoding.encode_names(keys).tolist() == merged.target_encoding.encode_names(keys).tolist()
+    assert again.target_encoding.encode_categories(keys).tolist() == merged.target_encoding.encode_categories(keys).tolist()
 
 
 def test_labels_and_numbers_cannot_be_merged():
