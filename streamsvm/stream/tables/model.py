@@ -188,7 +188,7 @@ class TableModel(compose.Pipeline):
         return self._call_last_step("predict_set_one", "no sets of labels", x)
 
     def _call_last_step(self, method: str, missing: str, x: Mapping[Any, Any], *more: Any) -> Any:
-        """Call a method of the last step with a row's features; raise ValueError that it has ``missing`` if it has no such method."""
+        """Call a method of the last step with a row's features; raise ValueError, with ``missing``, if it lacks the method."""
         last = self._last_step
         if not hasattr(last, method):
             raise ValueError(f"a {type(last).__name__} has {missing}")
