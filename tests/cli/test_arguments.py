@@ -80,7 +80,7 @@ OF_OTHERS = [
     (["learn", "{csv}", "--lable", "y"], "unrecognized arguments: --lable y (is it --label?)"),
     (["learn", "--label", "y"], "the following arguments are required: SOURCE"),
     (["predict", "{csv}", "--model", "state", "--to", "-", "--quiet"], "standard output"),
-    (["inspect", "state", "--plot", "out.unknown"], "its suffix says no format of pictures: end it in .png, .svg or .pdf"),
+    (["inspect", "state", "--plot", "out.unknown"], "its suffix is not an image format: end it in .png, .svg or .pdf"),
     (["inspect", "state", "--plot", "none/out.png"], "make it first"),
 ]
 

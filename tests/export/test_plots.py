@@ -146,9 +146,9 @@ def test_models_that_cannot_be_drawn():
     for model, reason in (
         (phishing, "drawn for two features, and the model has 9"),
         (scaler() | BSGDClassifier(budget=9), "the model has learned none"),
-        (table, "its features are made of others than 'b' and 'c=x'"),
-        (learned(tree.HoeffdingTreeClassifier()), "nothing tells the features of HoeffdingTreeClassifier"),
-        (learned(OnlineLinearSVC()), "nothing tells the range of 'a' and 'b'"),
+        (table, "its features are computed from others than 'b' and 'c=x'"),
+        (learned(tree.HoeffdingTreeClassifier()), "the features of HoeffdingTreeClassifier are unknown"),
+        (learned(OnlineLinearSVC()), "the range of 'a' and 'b' is unknown"),
         (learned(scaler() | feature_extraction.PolynomialExtender() | BSGDClassifier(budget=9)), "the model has 5"),
     ):
         refused(reason, drawn, model, error=DrawingError)
@@ -238,8 +238,8 @@ def test_names_from_anywhere(tmp_path):
 def test_paths_that_cannot_be_drawn_to(tmp_path, monkeypatch):
     (tmp_path / "folder.png").mkdir()
     for name, reason in (
-        ("picture.ckpt", "its suffix says no format of pictures: end it in .png, .svg or .pdf"),
-        ("picture", "its suffix says no format"),
+        ("picture.ckpt", "its suffix is not an image format: end it in .png, .svg or .pdf"),
+        ("picture", "its suffix is not an image format"),
         ("folder.png", "is a folder"),
         ("none/picture.png", "there is no folder .*none: make it first"),
     ):
