@@ -249,7 +249,7 @@ MEMORIES = {
     "memory of no feature": {"labels": 2, "features": 0},
     "memory of fewer rows than vote": {"labels": 2, "n": 7},
     "memory of one row": {"labels": 0, "n": 1},
-    "memory of which one votes": {"labels": 3, "neighbours": 1, "reach": 0.3},
+    "memory of which one votes": {"labels": 3, "neighbours": 1, "max_difference": 0.3},
     "memory of full groups": {"labels": 2, "n": 64, "features": 8, "neighbours": 20, "offset": 0.1, "power": 8},
 }
 

@@ -31,7 +31,8 @@ from streamsvm.explanations import examples_one, explain_one, importance
 from streamsvm.export import plots
 from streamsvm.export.convert import make_program
 from streamsvm.export.report.contents import ReportRows, make_report
-from streamsvm.export.report.summary import ModelSummary, make_model_card
+from streamsvm.export.report.model_card import make_model_card
+from streamsvm.export.report.summary import ModelSummary
 from streamsvm.files.container import ModelFileError
 from streamsvm.files.messages import shorten
 from streamsvm.files.model_file import write_file
@@ -76,8 +77,8 @@ def run_inspect(arguments: argparse.Namespace) -> None:
             _print_facts(_checkpoint_facts(checkpoint))
     if arguments.plot is None:
         return
-    if about.corrupt:
-        raise CommandError(f"--plot: {about.corrupt}")
+    if about.curve_error:
+        raise CommandError(f"--plot: {about.curve_error}")
     with as_command_error("--plot: ", plots.DrawingError), interruptible():
         left_out = plots.save_plot(arguments.plot, checkpoint.model, about.curve)
     # Standard output may be JSON for scripts.
@@ -93,17 +94,17 @@ def _print_facts(facts: Mapping[str, Any]) -> None:
 
 
 def _lines_for_users(about: ModelSummary) -> dict[str, str]:
-    usual = "a number" if about.regression else "how odd a row is" if about.anomalies else "labels"
+    usual = "a number" if about.is_regressor else "how odd a row is" if about.is_anomaly_detector else "labels"
     lines = {"predicts": about.label or usual}
     if about.labels:
         lines["labels"] = _listed_names(about.labels)
     if about.source is not None:
         lines["learned from"] = about.source
-    rows = [f"{about.learned or 0:,} learned"]
-    rows += [f"{about.unlabelled:,} without a label"] * bool(about.unlabelled)
+    rows = [f"{about.n_learned or 0:,} learned"]
+    rows += [f"{about.n_unlabelled:,} without a label"] * bool(about.n_unlabelled)
     counts = ", ".join(f"{count:,} {kind}" for kind, count in about.refused.items())
     rows.append(f"{about.n_refused:,} refused" + f" ({counts})" * bool(counts))
-    rows += [f"{about.drifts or 0:,} drift{'s' * (about.drifts != 1)}"] * (about.drifts is not None)
+    rows += [f"{about.n_drifts or 0:,} drift{'s' * (about.n_drifts != 1)}"] * (about.n_drifts is not None)
     lines["rows"] = ", ".join(rows)
     for number, report in enumerate(report for report in about.reports if math.isfinite(report.value)):
         lines["score" if not number else f"score {number + 1}"] = _score_text(report)
@@ -112,9 +113,9 @@ def _lines_for_users(about: ModelSummary) -> dict[str, str]:
         kinds = Counter(column.kind for column in columns)
         counted = ", ".join(f"{count:,} {kind}" for kind, count in kinds.items())
         lines["columns"] = f"{counted}\n{_listed_names([column.name for column in columns if column.kind != 'dropped'])}"
-    lines["learner"] = f"{about.learner}: {about.words[:1].lower()}{about.words[1:]}"
-    if about.decides:
-        lines["decides"] = about.decides
+    lines["learner"] = f"{about.learner_name}: {about.learner_description[:1].lower()}{about.learner_description[1:]}"
+    if about.decision_rule:
+        lines["decides"] = about.decision_rule
     if about.experts:
         heard = (f"{name} ({100.0 * share:.0f} %)" for name, share, _ in about.experts[:_MOST_EXPERTS])
         lines["listens to"] = ", ".join(heard) + (", ..." if len(about.experts) > _MOST_EXPERTS else "")
@@ -124,9 +125,9 @@ def _lines_for_users(about: ModelSummary) -> dict[str, str]:
     if about.nbytes is not None:
         lines["memory"] = f"{about.nbytes:,} bytes"
     lines["export"] = about.export
-    if about.corrupt or about.curve is not None:
+    if about.curve_error or about.curve is not None:
         drawn = "" if about.curve is None else f"{len(about.curve.points)} points, one every {about.curve.every:,} rows"
-        lines["learning curve"] = about.corrupt or f"{drawn}; --plot draws them, and streamsvm report shows it all"
+        lines["learning curve"] = about.curve_error or f"{drawn}; --plot draws them, and streamsvm report shows it all"
     return lines
 
 

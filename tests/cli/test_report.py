@@ -140,7 +140,7 @@ def test_rows_without_labels_and_models_of_anomalies(state, file, tmp_path, call
         model.learn_one({"a": i % 7 / 7})
     streamsvm.save(model, tmp_path / "odd")
     call("report", tmp_path / "odd", file("a.csv", "a", "0.1", "0.9"), "--to", path)
-    assert facts(path)["score"]["what"].startswith("It tells usual rows from odd ones")
+    assert facts(path)["score"]["what"].startswith("It detects anomalies")
 
 
 def test_the_page_runs_its_own_script_alone():

@@ -1,0 +1,107 @@
+"""A model card: a report as Markdown."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any
+
+
+def make_model_card(report: Mapping[str, Any], /) -> str:
+    r"""Return a report from `make_report` as Markdown. Names and labels are escaped, so that they cannot be markup.
+
+    >>> print(make_model_card({"title": "A <b>", "lead": ["10 rows"], "score": {"big": "9", "what": "*", "sentence": "",
+    ...     "guesses": []}, "tiles": [], "facts": [], "notes": ["None."], "foot": "by us"}))
+    # A \<b\>
+    <BLANKLINE>
+    10 rows
+    <BLANKLINE>
+    **9** \*
+    <BLANKLINE>
+    - None.
+    <BLANKLINE>
+    *by us*
+    <BLANKLINE>
+    """
+    score = report["score"]
+    parts = [f"# {_escape_markdown(report['title'])}", _escape_markdown(" · ".join(report["lead"]))]
+    parts.append(
+        f"**{_escape_markdown(score['big'])}** " * bool(score["big"])
+        + _escape_markdown(score["what"])
+        + (f". {_escape_markdown(score['sentence'])}" if score["sentence"] else "")
+    )
+    parts += _make_table(None, [["", ""], *([name, text] for name, text in report["tiles"])])
+    if "scores" in report:
+        parts += _make_table("Further scores", [["score", "value", "guessing gives"], *report["scores"]])
+    for name, title in (
+        ("confusion", "Which labels it confuses"),
+        ("labels", "Label by label"),
+        ("thresholds", "Where to put the threshold"),
+    ):
+        if name in report:
+            parts += _make_table(title, report[name]["table"], report[name]["sentence"])
+    if "calibration" in report:
+        bins = [
+            [f"{100 * expected:.1f} %", f"{100 * observed:.1f} %", n] for expected, observed, n in report["calibration"]["bins"]
+        ]
+        parts += _make_table(
+            "Can its probabilities be believed?", [["expected", "observed", "rows"], *bins], report["calibration"]["sentence"]
+        )
+    if "importance" in report:
+        importance = report["importance"]
+        parts += _make_table(
+            "What matters to it",
+            [["column", "by how much"], *([name, text] for name, _, text in importance["columns"])],
+            importance["sentence"],
+        )
+    if "explained" in report:
+        parts += ["## Why it decides so", _escape_markdown(report["explained"]["sentence"])]
+        for row in report["explained"]["rows"]:
+            lines = [[name, "" if value is None else value, size] for name, value, size in row["parts"]]
+            parts += [
+                f"**{_escape_markdown(row['title'])}**: {_escape_markdown(row['decision'])}",
+                *_make_table(None, [["column", "value", "moves it by"], *lines]),
+            ]
+    if "curve" in report:
+        curve = report["curve"]
+        points = curve["points"][:: max(len(curve["points"]) // 8, 1)]
+        head = ["rows", f"{curve['metric']}, all rows", f"last {curve['window']:,} rows", "guessing", "refused", "drifts"]
+        parts += _make_table("While it learned", [head, *points], curve["sentence"])
+    if "columns" in report:
+        rows = [
+            [
+                row["name"],
+                row["kind"],
+                row["values"],
+                "" if row["missing"] is None else f"{100 * row['missing']:.1f} %",
+                row["note"],
+            ]
+            for row in report["columns"]["rows"]
+        ]
+        head = ["column", "read as", "values", "missing", "note"]
+        parts += _make_table(
+            "What it learned from",
+            [head, *rows],
+            " ".join(filter(None, (report["columns"]["sentence"], report["columns"]["rest"]))),
+        )
+    if report["facts"]:
+        parts += _make_table("Size and speed", [["", ""], *report["facts"]])
+    parts.append("\n".join(f"- {_escape_markdown(note)}" for note in report["notes"]))
+    return "\n\n".join([*filter(None, parts), f"*{report['foot']}*"]) + "\n"
+
+
+def _escape_markdown(value: Any) -> str:
+    """Return a value as Markdown text: numbers are formatted, and characters of Markdown and HTML are escaped."""
+    if isinstance(value, float):
+        return f"{value:.4g}"
+    return re.sub(r"([\\`*_{}\[\]<>#|~$&])", r"\\\1", "" if value is None else f"{value:,}" if type(value) is int else str(value))
+
+
+def _make_table(title: str | None, rows: Iterable[Sequence[Any]], sentence: str = "") -> list[str]:
+    """Return a heading, a sentence and a table, whose first row is its head; an empty list if there are no other rows."""
+    head, *cells = ([_escape_markdown(cell) for cell in row] for row in rows)
+    if not cells:
+        return []
+    lines = [head, ["---"] * len(head), *cells]
+    text = "\n".join(f"| {' | '.join(line)} |" for line in lines)
+    return [f"## {title}", _escape_markdown(sentence), text] if title else [text]
