@@ -35,7 +35,7 @@ from streamsvm.learners.experts import (
     SecondOrder,
 )
 from streamsvm.learners.explained import KnownRows, find_vector_labels
-from streamsvm.learners.kernel_rls import FIRST_STATE
+from streamsvm.learners.kernel_rls import INITIAL_STATE
 from streamsvm.learners.scaling import ScalingEstimator
 
 
@@ -54,7 +54,7 @@ def _make_linear_expert(C: float) -> Linear:
 
 def _make_landmark_expert(budget: int, width: float = 1.0, forgetting_factor: float = 1.0, kernel: int = RBF) -> Landmarks:
     horizon = "" if forgetting_factor == 1.0 else f", {1.0 / (1.0 - forgetting_factor):,.0f} rows"
-    state = {"ridge": 0.3, "forgetting_factor": forgetting_factor, "max_swaps": 5, **FIRST_STATE}
+    state = {"ridge": 0.3, "forgetting_factor": forgetting_factor, "max_swaps": 5, **INITIAL_STATE}
     kernel_name = "cubic" if kernel == POLY else f"gamma x {width:g}"
     return Landmarks(f"least squares on {budget} landmarks, {kernel_name}{horizon}", state, width, budget, kernel)
 

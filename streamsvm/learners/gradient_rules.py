@@ -1,4 +1,4 @@
-"""Online gradient descent and passive-aggressive learning in the space of a kernel, to compare with."""
+"""Reference algorithms: kernel online gradient descent (NORMA, Pegasos, BOGD) and passive-aggressive learning (BPAS)."""
 
 from __future__ import annotations
 
@@ -22,15 +22,15 @@ from streamsvm.learners.merging import MergeableExpansion
 
 @learner
 class KernelOGD(Reference, Descent):
-    """Online gradient descent in the space of the kernel (NORMA).
+    """Online gradient descent in the kernel's space (NORMA).
 
-    Each row inside the margin becomes a support vector, and all coefficients shrink with each row. There is no budget
-    maintenance: use it as a reference for learners that have one.
+    Each row inside the margin becomes a support vector, and all coefficients shrink with each row. Without budget maintenance, it
+    is a reference for learners that have it.
 
     References
     ----------
     Kivinen, J., Smola, A., Williamson, R. (2004). Online learning with kernels. IEEE Transactions on Signal Processing 52. A
-    row costs O(n d) with n support vectors.
+    row takes O(n d) with n support vectors.
 
     Examples
     --------
@@ -52,14 +52,12 @@ class KernelOGD(Reference, Descent):
 
 @learner
 class KernelPegasos(Reference, Descent):
-    """Pegasos in the space of the kernel: `BSGDClassifier` without its budget and without averaging.
-
-    Use it as a reference for learners with budget maintenance.
+    """Kernel Pegasos: `BSGDClassifier` without budget maintenance and averaging, as a reference for learners that have both.
 
     References
     ----------
     Shalev-Shwartz, S., Singer, Y., Srebro, N., Cotter, A. (2011). Pegasos: primal estimated sub-gradient solver for SVM.
-    Mathematical Programming 127, figure 3. A row costs O(n d) with n support vectors.
+    Mathematical Programming 127, figure 3. A row takes O(n d) with n support vectors.
 
     Examples
     --------
@@ -79,7 +77,7 @@ _BOGD_STATE = np.dtype([("l2", "f8"), ("eta0", "f8"), ("fitted", "i8")])
 
 @rule(_BOGD_STATE, ranges=FITTED_RANGE)
 def bogd_step(block: np.ndarray, row: CurrentRow) -> None:
-    """A gradient step; where the store is full, a random support vector goes and the others grow for it."""
+    """Take a gradient step; if the budget is full, first remove a random support vector and enlarge the other coefficients."""
     v, c, s = views(block), get_common_state(block), get_rule_state(block, _BOGD_STATE)
     h = v.header[0]
     f, n = v.scores[0], h["budget"]
@@ -87,7 +85,7 @@ def bogd_step(block: np.ndarray, row: CurrentRow) -> None:
     if row.self_kernel > 0.0 and row.target * f < 1.0:
         if h["n_support"] == n:
             remove_vector(block, draw_slot(block))
-            limit = MAX_COEFFICIENT / c["scale"]  # a support vector that survives for long grows each time
+            limit = MAX_COEFFICIENT / c["scale"]  # because a support vector that survives for long is enlarged many times
             for i in range(n - 1):
                 v.coefficients[0, i] = min(max(v.coefficients[0, i] * n / (n - 1.0), -limit), limit)
         add_support_vector(block, row, s["eta0"] * row.weight * row.target)
@@ -97,12 +95,12 @@ def bogd_step(block: np.ndarray, row: CurrentRow) -> None:
 class BOGD(Baseline, MergeableExpansion):
     """Bounded online gradient descent: a random support vector is removed when the budget is full.
 
-    The coefficients of the others grow to make up for it, so that the model stays the same on average.
+    The other coefficients are enlarged, so that the expected model does not change.
 
     References
     ----------
     Zhao, P., Wang, J., Wu, P., Jin, R., Hoi, S. (2012). Fast bounded online gradient descent algorithms for scalable
-    kernel-based online learning. ICML, uniform sampling. A row costs O(B d).
+    kernel-based online learning. ICML, uniform sampling. A row takes O(B d).
 
     Examples
     --------
@@ -131,8 +129,8 @@ _BPAS_STATE = np.dtype([("C", "f8"), ("fitted", "i8")])
 
 @compiled
 def _replace_vector(block: np.ndarray, diagonal: float) -> float:
-    # Remove the support vector whose contribution is nearest to a multiple of the row at hand; that multiple. It is no longer
-    # than the contribution: it could be where a polynomial kernel is clipped, and then is no kernel.
+    # Remove the support vector whose contribution is best approximated by a multiple of the current row, and return the multiple.
+    # It is bounded by the length of the contribution, which a clipped polynomial kernel (not positive definite) could exceed.
     v, c = views(block), get_common_state(block)
     h = v.header[0]
     best, least, multiple = 0, np.inf, 0.0
@@ -149,7 +147,7 @@ def _replace_vector(block: np.ndarray, diagonal: float) -> float:
 
 @rule(_BPAS_STATE, ranges=FITTED_RANGE)
 def bpas_step(block: np.ndarray, row: CurrentRow) -> None:
-    """A passive-aggressive step; where the store is full, the support vector goes that the new one replaces at the least loss."""
+    """Take a passive-aggressive step; if the budget is full, the new support vector replaces the one that it represents best."""
     v, s = views(block), get_rule_state(block, _BPAS_STATE)
     h = v.header[0]
     loss = 1.0 - row.target * v.scores[0]
@@ -164,12 +162,11 @@ def bpas_step(block: np.ndarray, row: CurrentRow) -> None:
 class BPAS(Baseline, MergeableExpansion):
     """Budget passive-aggressive learning, the simple variant (BPA-S).
 
-    When the budget is full, the support vector whose contribution the new one replaces best is removed, and projected onto the
-    new one.
+    When the budget is full, the support vector that the new one represents best is removed, and projected onto the new one.
 
     References
     ----------
-    Wang, Z., Vucetic, S. (2010). Online passive-aggressive algorithms on a budget. AISTATS, BPA-S. A row costs O(B d).
+    Wang, Z., Vucetic, S. (2010). Online passive-aggressive algorithms on a budget. AISTATS, BPA-S. A row takes O(B d).
 
     Examples
     --------
@@ -182,6 +179,6 @@ class BPAS(Baseline, MergeableExpansion):
     """
 
     C: float = parameter(default=1.0, above=0.0, high=1e15)
-    """The largest step of a row; the weight of the row multiplies it."""
+    """The maximum step of a row, which is multiplied by the weight of the row."""
 
     _rule = bpas_step

@@ -1,4 +1,4 @@
-"""Online gradient descent on explicit features of a kernel, to compare with."""
+"""Reference algorithms: online gradient descent on explicit kernel features, random Fourier (FOGD) or Nystroem (NOGD)."""
 
 from __future__ import annotations
 
@@ -22,12 +22,12 @@ from streamsvm.learners.merging import MergeableExpansion
 
 _FOGD_STATE = np.dtype([("drawn", "i8"), ("eta0", "f8")])
 
-_TO_UNIT = 2.0**-53
+_TO_UNIT = 2.0**-53  # from 53 random bits to [0, 1)
 
 
 @compiled
 def _draw_frequencies(block: np.ndarray) -> None:
-    # Those of new features: standard normal numbers (Box and Muller) that depend on nothing but the seed and the place.
+    # Draw the frequencies of new features: standard normal numbers (Box-Muller) that only depend on seed, column and index.
     v, s, seed = views(block), get_rule_state(block, _FOGD_STATE), get_common_state(block)["random"]
     h = v.header[0]
     for column in range(s["drawn"], h["used"]):
@@ -46,7 +46,7 @@ def _draw_frequencies(block: np.ndarray) -> None:
 
 @rule(_FOGD_STATE, ranges={"drawn": (0, 2**31)}, prepare=_draw_frequencies)
 def fogd_step(block: np.ndarray, row: CurrentRow) -> None:
-    """A gradient step on the weights of z = [cos(w_i x), sin(w_i x)] / sqrt(m): a += eta y [cos, sin] / m."""
+    """Take a gradient step on the weights of z = [cos(w_i x), sin(w_i x)] / sqrt(m): a += eta y [cos, sin] / m."""
     v, s = views(block), get_rule_state(block, _FOGD_STATE)
     if row.target * v.scores[0] < 1.0:
         m = v.header[0]["n_support"]
@@ -63,12 +63,12 @@ class FOGD(Baseline):
     Parameters
     ----------
     budget
-        The number of frequencies, m. Each gives a cosine and a sine. They take the place of support vectors.
+        The number of frequencies, m. Each has a cosine and a sine feature. They replace support vectors.
 
     References
     ----------
     Lu, J., Hoi, S., Wang, J., Zhao, P., Liu, Z. (2016). Large scale online kernel learning. JMLR 17, algorithm 2, on the
-    features of Rahimi, A., Recht, B. (2007), Random features for large-scale kernel machines. A row costs O(m d).
+    features of Rahimi, A., Recht, B. (2007), Random features for large-scale kernel machines. A row takes O(m d).
 
     Examples
     --------
@@ -99,12 +99,12 @@ class FOGD(Baseline):
         return FOURIER
 
     def start_from(self, *_: Any, **__: Any) -> NoReturn:
-        """Raise a ValueError: this model draws its frequencies, and cannot start from given vectors."""
-        raise ValueError("FOGD draws its frequencies: it cannot start from given vectors")
+        """Raise a ValueError: random frequencies cannot be replaced by support vectors."""
+        raise ValueError("FOGD has random frequencies: it cannot start from support vectors")
 
     def set_coefficients(self, *_: Any, **__: Any) -> NoReturn:
-        """Raise a ValueError: the coefficients belong to frequencies, and not to support vectors."""
-        raise ValueError("FOGD has coefficients of frequencies: it cannot take those of support vectors")
+        """Raise a ValueError: the coefficients belong to random frequencies, not to support vectors."""
+        raise ValueError("FOGD has coefficients of random frequencies: they cannot be set to those of support vectors")
 
     @property
     def coefficients(self) -> np.ndarray:
@@ -114,12 +114,12 @@ class FOGD(Baseline):
 
 _NOGD_STATE = np.dtype([("rank", "i8"), ("eta0", "f8"), ("gamma", "f8")])
 
-_LEAST_EIGENVALUE = 1e-6  # over the largest
+_MIN_EIGENVALUE_RATIO = 1e-6  # smaller eigenvalues, relative to the largest one, are dropped
 
 
 @compiled
 def _invert_gram(block: np.ndarray) -> None:
-    # Once the landmarks are there, and again while gamma="scale" is finding gamma.
+    # Invert the Gram matrix of the landmarks, when they are complete, and again whenever gamma="scale" changes.
     v, s = views(block), get_rule_state(block, _NOGD_STATE)
     h = v.header[0]
     n = h["n_support"]
@@ -132,7 +132,7 @@ def _invert_gram(block: np.ndarray) -> None:
     values, vectors = np.linalg.eigh(0.5 * (K + K.T))
     G = np.zeros((n, n))
     for k in range(n - min(s["rank"], n), n):
-        if values[k] > max(_LEAST_EIGENVALUE * values[n - 1], LEAST_SELF_KERNEL):
+        if values[k] > max(_MIN_EIGENVALUE_RATIO * values[n - 1], LEAST_SELF_KERNEL):
             for i in range(n):
                 for j in range(n):
                     G[i, j] += vectors[i, k] * vectors[j, k] / values[k]
@@ -147,10 +147,10 @@ def _forget_inverse(block: np.ndarray) -> None:
 
 @rule(_NOGD_STATE, on_rescale=_forget_inverse, ranges={"gamma": (0.0, LARGEST_GAMMA)})
 def nogd_step(block: np.ndarray, row: CurrentRow) -> None:
-    """A landmark while there is room; then a gradient step inside the span of the landmarks.
+    """Add the row as a landmark while the budget is not full; after that, take a gradient step in the span of the landmarks.
 
-    With z = M k(x), M'M = G the inverse of the landmarks' Gram matrix of the given rank, the linear step w += eta y z is
-    a += eta y G k(x) for the coefficients a = M'w of the landmarks.
+    Let G = M'M be the inverse of the landmarks' Gram matrix, of the chosen rank, and z = M k(x) the features of x. Then the
+    linear step w += eta y z is a += eta y G k(x) for the coefficients a = M'w of the landmarks.
     """
     v, s = views(block), get_rule_state(block, _NOGD_STATE)
     h = v.header[0]
@@ -174,8 +174,7 @@ class NOGD(Baseline, MergeableExpansion):
     """Online gradient descent on Nystroem features.
 
     The first rows become landmarks, and the model stays in their span. If ``gamma="scale"`` changes after the landmarks are
-    complete, each row inside the margin recomputes the features, in O(B^3). The coefficients of the landmarks stay, and are used
-    with the new kernel.
+    complete, each row inside the margin recomputes the features, in O(B^3). The coefficients of the landmarks do not change.
 
     Parameters
     ----------
@@ -185,7 +184,7 @@ class NOGD(Baseline, MergeableExpansion):
     References
     ----------
     Lu, J., Hoi, S., Wang, J., Zhao, P., Liu, Z. (2016). Large scale online kernel learning. JMLR 17, algorithm 3. A row inside
-    the margin costs O(B^2), and the inverse takes a memory of B^2 numbers.
+    the margin takes O(B^2), and the inverse a memory of B^2 numbers.
 
     Examples
     --------

@@ -1,4 +1,4 @@
-"""Kernel recursive least squares on landmarks; how its state begins, takes more outputs, and is checked when it is loaded."""
+"""Kernel recursive least squares on landmarks (Nystroem features): the estimators, and functions that ensembles use, too."""
 
 from __future__ import annotations
 
@@ -22,23 +22,23 @@ from streamsvm.learners.kernel_estimator import KernelEstimator
 from streamsvm.learners.labels import MAX_CLASSES
 from streamsvm.learners.regressor import OnlineRegressor
 
-#: Fields of the rule's state that are not 0 before the first row, beside the parameters.
-FIRST_STATE = MappingProxyType({"next_refit": 1, "jitter": least_squares.MIN_JITTER})
+#: Initial values of fields of the update rule's state that are neither 0 nor parameters.
+INITIAL_STATE = MappingProxyType({"next_refit": 1, "jitter": least_squares.MIN_JITTER})
 
 
 def grow_outputs(block: np.ndarray, before: int, outputs: int, positive: int) -> None:
-    """Go on with more outputs.
+    """Increase the number of outputs of a block from ``before`` to ``outputs``, without changing decisions.
 
-    One output f is two outputs f and -f, of the positive label, which has the number ``positive``, and of the negative one.
-    Targets of a new label were -1 in all rows so far: the products with them are the negative of those with the intercept's
-    regressor, which S has.
+    A single output f becomes two: f for the positive label, which has the index ``positive``, and -f for the negative one. The
+    targets of a new label are -1 in all rows so far. Its products are therefore the negative of those with the intercept's
+    regressor, which are in the matrix S.
     """
     v, s = landmark_views(block), view_record(block, RULE_STATE_OFFSET, least_squares.STATE)
     size = int(v.header[0]["n_support"]) + 1
     if before == 1:
         for rows in (v.products, v.weights, v.corrections):
-            one = rows[0].copy()
-            rows[positive], rows[1 - positive] = one, -one
+            output = rows[0].copy()
+            rows[positive], rows[1 - positive] = output, -output
         for targets in (v.window_targets[: s["n_stored"]], v.targets[: s["n_buffered"]]):
             targets[:] = np.where(targets > 0.0, positive, 1 - positive)
         before = 2
@@ -49,65 +49,65 @@ def grow_outputs(block: np.ndarray, before: int, outputs: int, positive: int) ->
 
 
 def holds_labels(store: LandmarkStore, s: np.void) -> bool:
-    """Whether the targets that a classifier holds are labels: the number of an output, or 1 and -1 of one output."""
+    """Return whether all stored targets of a classifier are labels: indices of outputs, or 1 and -1 with one output."""
     v = store.views
-    possible = range(store.n_outputs) if store.n_outputs > 1 else (-1.0, 1.0)
-    held = np.append(v.window_targets[: s["n_stored"]], v.targets[: s["n_buffered"]])
-    return bool(np.isin(held, list(possible)).all())
+    valid_targets = range(store.n_outputs) if store.n_outputs > 1 else (-1.0, 1.0)
+    targets = np.append(v.window_targets[: s["n_stored"]], v.targets[: s["n_buffered"]])
+    return bool(np.isin(targets, list(valid_targets)).all())
 
 
 def check_work(store: LandmarkStore, s: Any) -> None:
-    """Raise a ValueError unless what has come, which compiled code takes for places in arrays, fits the store.
+    """Raise a ValueError unless the numbers of stored rows, which compiled code uses as array indices, fit the store.
 
     ``s`` is a record of `streamsvm.core.steps.least_squares.STATE`.
     """
     v, n, stride, window = store.views, store.n_support + 1, int(store.views.header[0]["stride"]), len(store.views.window)
-    held, started = int(s["n_stored"]), bool(s["is_full"])
+    n_stored, is_full = int(s["n_stored"]), bool(s["is_full"])
     diagonal = [row_start(j, stride) + j for j in range(n)]
-    is_filled = held == window if started else held < s["next_refit"] <= window
-    if not is_filled or (started and not (v.factor[diagonal] > 0.0).all()):
-        raise ValueError("the saved model is corrupt: the rows that it holds do not fit its landmarks")
+    is_consistent = n_stored == window if is_full else n_stored < s["next_refit"] <= window
+    if not is_consistent or (is_full and not (v.factor[diagonal] > 0.0).all()):
+        raise ValueError("the saved model is corrupt: its stored rows do not fit its landmarks")
 
 
 @learner
 class KernelRLS(KernelEstimator):
-    """A model that is the least-squares solution on kernel values with landmarks, and the rule of `landmarks`.
+    """The base of models that are the least-squares solution on kernel values with landmarks; see the update rule `landmarks`.
 
     Parameters
     ----------
     gamma
         The kernel parameter: a number above 0, or ``"scale"``. The larger it is, the narrower a Gaussian kernel is; the linear
         kernel ignores it. ``"scale"`` is one over the sum of the features' variances. It is estimated from the first 500 rows,
-        updated with each of them and fixed from then on. Meanwhile, everything is recomputed with it from time to time.
+        updated with each of them, and fixed from then on. During these rows, the model is recomputed from time to time.
     """
 
     budget: int = field(default=300, kw_only=False)
-    """The maximum number of landmarks, m. More of them can represent more detail, but the time of a row grows with their
-    square: see the Notes of `KernelRLSClassifier`.
+    """The maximum number of landmarks, m. More landmarks can represent more detail, but the time per row grows with the square
+    of their number: see the Notes of `KernelRLSClassifier`.
     """
     ridge: float = parameter(default=0.3, least=1e-9, high=1e9)
-    """The penalty on the squared norm of the model in the kernel's space, measured in rows: 1 / (2 C) of a least-squares
-    support vector machine, or in regression the variance of the noise over that of the function. Raise it for noisy labels or
-    targets.
+    """The penalty on the squared norm of the model in the kernel's space. It corresponds to 1 / (2 C) of a least-squares support
+    vector machine, or in regression to the variance of the noise divided by that of the function. Increase it for noisy labels
+    or targets.
     """
     forgetting_factor: float = parameter(default=1.0, least=0.5, high=1.0)
-    """The factor by which the weight of all rows so far is multiplied with each new row, from 0.5 to 1. With 1, nothing is
-    forgotten. Below 1 the model follows a drift, but it also forgets regions from which no rows come for long. Use 0.999 for
-    streams that drift all the time.
+    """The factor from 0.5 to 1 that multiplies the weight of all earlier rows with each new row. With 1, nothing is forgotten.
+    Below 1 the model adapts to concept drift, but also forgets regions that have had no rows for a long time. Use 0.999 for
+    streams with permanent drift.
     """
     max_swaps: int = parameter(default=5, least=0, high=CHUNK_ROWS, integer=True)
-    """The most landmarks that may be swapped within 256 rows, at most 64. 0 keeps the landmarks of the first rows."""
+    """The maximum number of landmark swaps in 256 rows, at most 64. With 0, the first landmarks are never replaced."""
 
     _rule = Rule(landmarks.learn_one, least_squares.STATE, least_squares.STATE_RANGES)
     _output_function = staticmethod(landmarks.compute_output)
-    averaging = 1  # there is a second output to choose: that without corrections
+    averaging = 1  # so that the second output, which has no corrections, can be chosen
 
     def __post_init__(self) -> None:
         super().__post_init__()
         self._write_rule_state()
 
     def _make_rule_state(self) -> dict[str, Any]:
-        return {**super()._make_rule_state(), **FIRST_STATE}
+        return {**super()._make_rule_state(), **INITIAL_STATE}
 
     def _make_store(self, outputs: int, columns: int) -> LandmarkStore:
         return LandmarkStore(self.budget, self.max_features, outputs, columns=columns)
@@ -115,30 +115,31 @@ class KernelRLS(KernelEstimator):
     def _make_store_attributes(self, store: LandmarkStore) -> dict[str, Any]:
         return {**super()._make_store_attributes(store), "_n_outputs": store.n_outputs}
 
-    # What the model is ------------------------------------------------------------------------------------------------------
+    # Properties of the model ------------------------------------------------------------------------------------------------
 
     @property
     def coefficients(self) -> np.ndarray:
-        """The coefficients of the landmarks that predictions follow, float64 [outputs, n_support].
+        """The coefficients of the landmarks that predictions use, float64 [outputs, n_support].
 
-        With three or more classes, each class has an output.
+        With three or more classes, there is one output for each class.
         """
-        return self._output_weights("auto")[:, 1:]
+        return self._get_output_weights("auto")[:, 1:]
 
     @property
     def intercept(self) -> np.ndarray:
-        """The intercepts that predictions follow, float64 [outputs]."""
-        return self._output_weights("auto")[:, 0]
+        """The intercepts that predictions use, float64 [outputs]."""
+        return self._get_output_weights("auto")[:, 0]
 
-    def _output_weights(self, output: OutputName) -> np.ndarray:
-        v, what, n = self._store.views, self._find_output_code(output), self.n_support + 1
-        slow = what == AVERAGE_ITERATE or (what == DECISION and self.follows_average)
-        weights: np.ndarray = v.weights[: self._n_outputs, :n] + (0.0 if slow else v.corrections[: self._n_outputs, :n])
+    def _get_output_weights(self, output: OutputName) -> np.ndarray:
+        """Return the weights of the intercept and the landmarks, [outputs, 1 + n_support]; "last" includes the corrections."""
+        v, code, n = self._store.views, self._find_output_code(output), self.n_support + 1
+        is_average = code == AVERAGE_ITERATE or (code == DECISION and self.follows_average)
+        weights: np.ndarray = v.weights[: self._n_outputs, :n] + (0.0 if is_average else v.corrections[: self._n_outputs, :n])
         return weights
 
     @property
     def n_swaps(self) -> int:
-        """How many landmarks have been swapped in since the first rows."""
+        """The number of landmark swaps so far."""
         return int(self._rule_record[0]["n_swaps"])
 
     def __setstate__(self, state: dict[str, Any]) -> None:
@@ -151,28 +152,27 @@ class KernelRLSClassifier(OnlineClassifier, KernelRLS):
     """A kernel classifier that learns row by row by recursive least squares on landmarks.
 
     This is a second-order method. Landmarks are rows of the stream, and the kernel values of a row with them are its regressors
-    (the Nystroem approximation of the kernel). The model is the least-squares solution on these, for labels of -1 and 1, over
-    all rows so far. Each row therefore counts in full as soon as it is learned, whereas the first-order steps of
-    `BSCAClassifier` need many rows, or several passes.
+    (the Nystroem approximation of the kernel). The model is the least-squares solution for labels of -1 and 1, over all rows so
+    far. Each row therefore has its full effect as soon as it is learned, while the first-order steps of `BSCAClassifier` need
+    many rows, or several passes.
 
-    The first rows become landmarks. Later, rows that were predicted badly and have no landmark near them replace landmarks that
-    no rows come near. Memory is allocated when the model is made, and grows with new labels alone. The model does not scale
-    rows: put a scaler in front of it.
+    The first rows become landmarks. Later, rows that were predicted badly and are not near a landmark replace landmarks that no
+    rows are near. Memory only grows with new features and labels. The model does not scale rows: put a scaler in front of it.
 
     Notes
     -----
-    There are two outputs to choose from, as other learners have a last and an average iterate. ``"average"`` is the
-    least-squares solution, which takes in rows 64 at a time. ``"last"`` adds a correction for about the last ten rows, by
-    normalised least mean squares, which pays when labels come in runs. Predictions follow the one that has made fewer errors
-    recently.
+    There are two outputs, which correspond to the last and the average iterate of other learners. ``"average"`` is the
+    least-squares solution, which is updated every 64 rows. ``"last"`` adds a correction for about the last ten rows, by
+    normalised least mean squares, which helps if equal labels arrive in runs. Predictions follow the output that has made fewer
+    errors recently.
 
-    A row costs O(m^2) for m landmarks, most of it in matrix products of 64 rows: about 1, 4 and 7 microseconds for 100, 300 and
-    500 landmarks of 10 features. A Cholesky factor is computed again, in O(m^3), at least every 1,024 rows and whenever
-    landmarks were swapped, which adds up to half as much again, and for which one row waits. The normal equations are in float64,
-    and take 8 m^2 bytes with all that belongs to them; the factor, and sums within 64 rows, are in float32.
+    A row takes O(m^2) for m landmarks, mainly in matrix products for 64 rows: about 1, 4 and 7 microseconds with 100, 300 and 500
+    landmarks and 10 features. A Cholesky factor is computed in O(m^3) at least every 1,024 rows, and whenever landmarks are
+    swapped; this takes up to half as much time again, in the call of a single row. The normal equations are in float64, and take
+    8 m^2 bytes with all related arrays; the factor, and sums over 64 rows, are in float32.
 
-    Least squares asks each label to be exactly -1 or 1, and landmarks resolve no more detail than their number allows. Where
-    the classes meet in many places, as in ijcnn1, `BSCAClassifier` is more accurate.
+    Least squares fits each label to exactly -1 or 1, and the number of landmarks limits the detail. If the boundary between
+    classes is very detailed, as in ijcnn1, `BSCAClassifier` is more accurate.
 
     References
     ----------
@@ -213,8 +213,8 @@ class KernelRLSRegressor(OnlineRegressor, KernelRLS):
     """A kernel regression that learns row by row by recursive least squares on landmarks.
 
     Landmarks are rows of the stream. The model is the least-squares solution on the kernel values of rows with them, over all
-    rows so far: see `KernelRLSClassifier`. It scales neither rows nor targets. Put a scaler in front of it. Targets should be
-    about 0, and about 1 in size: wrap the model in ``river.preprocessing.TargetStandardScaler``.
+    rows so far: see `KernelRLSClassifier`. It does not scale rows or targets: put a scaler in front of it. Targets should have a
+    mean near 0 and a standard deviation near 1: wrap the model in ``river.preprocessing.TargetStandardScaler``.
 
     References
     ----------

@@ -1,4 +1,4 @@
-"""Budget perceptrons, and the kernel perceptron without a budget, to compare with."""
+"""Reference algorithms: kernel perceptrons with a budget (RBP, Stoptron, Forgetron), and without."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ _FITTED_STATE = np.dtype([("fitted", "i8")])
 
 @rule(_FITTED_STATE, ranges=FITTED_RANGE)
 def rbp_step(block: np.ndarray, row: CurrentRow) -> None:
-    """A mistake becomes a support vector, in the place of a random one where the store is full."""
+    """Add a misclassified row as a support vector; if the budget is full, it replaces a random one."""
     v = views(block)
     h = v.header[0]
     if row.self_kernel > 0.0 and row.target * v.scores[0] <= 0.0:
@@ -34,14 +34,12 @@ def rbp_step(block: np.ndarray, row: CurrentRow) -> None:
 
 @learner
 class RBP(Baseline, MergeableExpansion):
-    """The randomised budget perceptron: a new support vector replaces a random one.
-
-    It does so once the budget is full.
+    """The randomised budget perceptron: once the budget is full, a new support vector replaces a random one.
 
     References
     ----------
     Cavallanti, G., Cesa-Bianchi, N., Gentile, C. (2007). Tracking the best hyperplane with a simple budget perceptron. Machine
-    Learning 69. A row costs O(B d).
+    Learning 69. A row takes O(B d).
 
     Examples
     --------
@@ -60,7 +58,7 @@ class RBP(Baseline, MergeableExpansion):
 
 @rule(_FITTED_STATE, ranges=FITTED_RANGE)
 def stoptron_step(block: np.ndarray, row: CurrentRow) -> None:
-    """A mistake becomes a support vector while there is room."""
+    """Add a misclassified row as a support vector, unless the budget is full."""
     v = views(block)
     h = v.header[0]
     if row.self_kernel > 0.0 and row.target * v.scores[0] <= 0.0 and h["n_support"] < h["budget"]:
@@ -73,7 +71,7 @@ class Stoptron(Baseline, MergeableExpansion):
 
     References
     ----------
-    Orabona, F., Keshet, J., Caputo, B. (2009). Bounded kernel-based online learning. JMLR 10, section 5. A row costs O(B d).
+    Orabona, F., Keshet, J., Caputo, B. (2009). Bounded kernel-based online learning. JMLR 10, section 5. A row takes O(B d).
 
     Examples
     --------
@@ -90,21 +88,21 @@ class Stoptron(Baseline, MergeableExpansion):
 
 @rule()
 def kernel_perceptron_step(block: np.ndarray, row: CurrentRow) -> None:
-    """A mistake becomes a support vector, with its label as coefficient."""
+    """Add a misclassified row as a support vector, with its label as coefficient."""
     if row.self_kernel > 0.0 and row.target * views(block).scores[0] <= 0.0:
         add_support_vector(block, row, row.target * row.weight)
 
 
 @learner
 class KernelPerceptron(Reference):
-    """The kernel perceptron: each mistake becomes a support vector.
+    """The kernel perceptron: each misclassified row becomes a support vector.
 
     It has no budget maintenance: use it as a reference for learners that have one.
 
     References
     ----------
     Freund, Y., Schapire, R. (1999). Large margin classification using the perceptron algorithm. Machine Learning 37. A row
-    costs O(n d) with n support vectors.
+    takes O(n d) with n support vectors.
 
     Examples
     --------
@@ -121,7 +119,7 @@ class KernelPerceptron(Reference):
 
 _FORGETRON_STATE = np.dtype([("mistakes", "i8"), ("damage", "f8"), ("fitted", "i8")])
 
-_TOLERANCE = 15.0 / 32.0  # the damage that a mistake allows
+_DAMAGE_PER_MISTAKE = 15.0 / 32.0  # the total damage may be at most this times the number of mistakes
 
 
 @compiled
@@ -139,15 +137,15 @@ def _forget_oldest(block: np.ndarray) -> None:
     coefficient = c["scale"] * v.coefficients[0, oldest]
     sigma = abs(coefficient)
     margin = c["scale"] * f if coefficient > 0.0 else -c["scale"] * f
-    # The largest phi in (0, 1] for which the damage, phi^2 (sigma^2 - 2 sigma margin) + 2 phi sigma, is within what is left.
+    # Find the largest phi in (0, 1] whose damage, phi^2 (sigma^2 - 2 sigma margin) + 2 phi sigma, is within the limit.
     square = sigma * (sigma - 2.0 * margin)
-    left = _TOLERANCE * s["mistakes"] - s["damage"]
+    limit = _DAMAGE_PER_MISTAKE * s["mistakes"] - s["damage"]
     phi = 1.0
-    if square + 2.0 * sigma > left:
+    if square + 2.0 * sigma > limit:
         if abs(square) < 1e-12 * sigma:
-            phi = left / (2.0 * sigma)
+            phi = limit / (2.0 * sigma)
         else:
-            phi = (np.sqrt(max(sigma * sigma + square * left, 0.0)) - sigma) / square
+            phi = (np.sqrt(max(sigma * sigma + square * limit, 0.0)) - sigma) / square
         phi = min(max(phi, 1e-9), 1.0)
     s["damage"] += phi * phi * square + 2.0 * phi * sigma
     c["scale"] *= phi
@@ -156,7 +154,7 @@ def _forget_oldest(block: np.ndarray) -> None:
 
 @rule(_FORGETRON_STATE, ranges={"mistakes": (0, 2**62), "damage": (-1e100, 1e100), **FITTED_RANGE})
 def forgetron_step(block: np.ndarray, row: CurrentRow) -> None:
-    """A mistake becomes a support vector; where that is one too many, all shrink and the oldest goes."""
+    """Add a misclassified row as a support vector; if it exceeds the budget, shrink all coefficients and remove the oldest."""
     v, s = views(block), get_rule_state(block, _FORGETRON_STATE)
     h = v.header[0]
     if row.self_kernel > 0.0 and row.target * v.scores[0] <= 0.0:
@@ -168,15 +166,14 @@ def forgetron_step(block: np.ndarray, row: CurrentRow) -> None:
 
 @learner
 class Forgetron(Baseline, MergeableExpansion):
-    """The self-tuned Forgetron: a kernel perceptron that shrinks and then forgets old rows.
+    """The self-tuned Forgetron: a kernel perceptron that shrinks its coefficients and removes the oldest support vector.
 
-    When the budget is full, it shrinks all coefficients by as little as its mistake bound allows, and then removes the oldest
-    support vector.
+    It does so when the budget is full. It shrinks the coefficients as little as its mistake bound allows.
 
     References
     ----------
     Dekel, O., Shalev-Shwartz, S., Singer, Y. (2008). The Forgetron: a kernel-based perceptron on a budget. SIAM Journal on
-    Computing 37, figure 3. A row costs O(B d).
+    Computing 37, figure 3. A row takes O(B d).
 
     Examples
     --------
@@ -192,5 +189,5 @@ class Forgetron(Baseline, MergeableExpansion):
 
     def _merge_sources(self, parts: Sequence[MergeSource], rows: tuple[Any, ...] | None) -> None:
         super()._merge_sources(parts, rows)
-        for name in ("mistakes", "damage"):  # the damage stays within what the mistakes of all allow
+        for name in ("mistakes", "damage"):  # the sum of damages stays within the limit for the sum of mistakes
             self._rule_record[name] = sum(part.model._rule_record[name][0] for part in parts)

@@ -1,4 +1,4 @@
-"""Scalers for features and for targets, as in river, that limit what one absurd value can do."""
+"""Scalers for features and targets with river's protocol, which are robust against outliers."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from river import base
 from streamsvm.core.checks import LARGEST_FLOAT32, to_python_scalar, validate_target
 from streamsvm.core.compiling.functions import compiled
 from streamsvm.core.docstrings import complete_docstring
-from streamsvm.core.explaining import Examples, Explanation
+from streamsvm.core.explaining import Example, Examples, Explanation
 from streamsvm.core.frames import to_frame, to_matrix
 from streamsvm.core.memory.features import FINITE_ADVICE
 from streamsvm.core.memory.moments import N_FIRST, N_MOMENTS, learn_value, pool_moments
@@ -27,34 +27,33 @@ from streamsvm.files.container import check_hash_collisions
 from streamsvm.files.messages import short_repr
 from streamsvm.learners.wrapping import RegressorWrapper
 
-_TARGET: Hashable = "target"
-#: What a loop asks of a learner that has ``predict_then_learn``.
+_TARGET: Hashable = "target"  # the feature name of the target in a BoundedScaler
+#: Attributes of the regressor that stream loops read through the wrapper.
 _FORWARDED = frozenset({"feature_names", "note_columns", "overflow", "can_learn_many"})
 
 
 @complete_docstring
 class BoundedScaler(base.MiniBatchTransformer):
-    """A scaler like river's StandardScaler, with values bounded to a distance from the mean.
+    """A scaler like river's StandardScaler that clips outliers, so that they affect mean and variance little.
 
-    Each value is bounded to ``deviations`` standard deviations from the mean of its feature. Mean and variance are those of the
-    bounded values, so that one absurd value moves them by little: by at most ``deviations`` standard deviations over n. Values
-    that stay far are followed soon, because each one widens the bound. As an absurd value may also come first, the first 32
-    values of a feature are held, and bounded by their median and the median of their absolute deviations from it. If no value
-    is bounded, this is river's StandardScaler, to rounding.
+    Each value is clipped to ``deviations`` standard deviations from the mean of its feature. Mean and variance are those of the
+    clipped values, so that an outlier changes the mean by at most ``deviations`` standard deviations over n. If the level of a
+    feature changes, the scaler adapts soon, because each clipped value increases the variance. As an outlier may also come first,
+    the first 32 values of a feature are stored, and clipped by their median and median absolute deviation. If no value is
+    clipped, the result is that of river's StandardScaler, up to rounding.
 
-    A row costs O(features). Memory is 300 bytes for each feature name, whatever the number of rows. After at least eight equal
-    values, the first one that differs is learned as it is, because its scale is unknown. Scaled rows are dense, also those of a
-    sparse matrix.
+    A row takes O(features), and memory is 300 bytes for each feature name. After eight or more equal values, the first value that
+    differs is not clipped, because the scale is unknown. Scaled rows are dense, also those of a sparse matrix.
 
     Parameters
     ----------
     deviations
-        The number of standard deviations from the mean to which a value is bounded, at least 2. None turns bounding off.
+        The number of standard deviations from the mean to clip values to, at least 2. None turns clipping off.
 
     Attributes
     ----------
     n_bounded : int
-        How many values were bounded when they were learned, after the first 32 of their feature.
+        The number of learned values that were clipped, not counting the first 32 of each feature.
 
     Raises
     ------
@@ -86,40 +85,41 @@ class BoundedScaler(base.MiniBatchTransformer):
         self._columns: dict[Hashable, int] = {}
         self._make_arrays(8)
 
-    def _make_arrays(self, room: int) -> None:
-        """Make room for so many features, with what was learned of those that there are."""
-        old = self.__dict__.get("_moments", np.empty((0, 3))), self.__dict__.get("_first", np.empty((0, N_FIRST)))
-        #: Of each feature: values, mean, and sum of squared differences from it.
-        self._moments = np.zeros((room, 3))
-        #: Its first values, sorted.
-        self._first = np.zeros((room, N_FIRST))
-        self._moments[: len(old[0])], self._first[: len(old[1])] = old
-        self._values, self._all, self._scaled = np.zeros(room), np.arange(room), np.zeros(room)
-        # Of a row with all names that are known, one C call reads the values and one writes them.
+    def _make_arrays(self, size: int) -> None:
+        """Allocate arrays for ``size`` features, and copy the learned state of the current features."""
+        moments, first = self.__dict__.get("_moments", np.empty((0, 3))), self.__dict__.get("_first", np.empty((0, N_FIRST)))
+        #: [features, 3]: the number of values, the mean, and the sum of squared differences from it.
+        self._moments = np.zeros((size, 3))
+        #: [features, N_FIRST]: the first values, sorted.
+        self._first = np.zeros((size, N_FIRST))
+        self._moments[: len(moments)], self._first[: len(first)] = moments, first
+        self._values, self._all, self._scaled = np.zeros(size), np.arange(size), np.zeros(size)
+        # For a row with exactly the known names, one C call reads all values, and one writes them.
         n = len(self._columns)
         self._pick: Callable[[Any], Any] | None = operator.itemgetter(*self._columns) if n > 1 else None
         self._pack = struct.Struct(f"{n}d").pack_into
 
     @property
     def counts(self) -> Counter[Hashable]:
-        """How many values of each feature were learned: a copy, in O(features)."""
+        """The number of learned values of each feature. A copy, in O(features)."""
         return Counter(self._map_by_name(self._moments[:, 0].astype(np.int64)))
 
     @property
     def means(self) -> defaultdict[Hashable, float]:
-        """The mean of the values of each feature, as they were bounded; 0 for other names. A copy, in O(features)."""
+        """The mean of each feature's clipped values; 0 for other names. A copy, in O(features)."""
         return defaultdict(float, self._map_by_name(self._moments[:, 1]))
 
     @property
     def vars(self) -> defaultdict[Hashable, float]:
-        """The variance (over n) of the values of each feature, as they were bounded; 0 for other names. A copy."""
+        """The variance (divided by n) of each feature's clipped values; 0 for other names. A copy, in O(features)."""
         return defaultdict(float, self._map_by_name(self._moments[:, 2] / np.maximum(self._moments[:, 0], 1.0)))
 
     def _map_by_name(self, numbers: np.ndarray) -> dict[Hashable, Any]:
-        return dict(zip(self._columns, numbers.tolist(), strict=False))  # there may be room for more features
+        """Return a dict of feature name to number, from an array [features or more]."""
+        return dict(zip(self._columns, numbers.tolist(), strict=False))
 
     def _fill_values(self, x: Mapping[Any, Any], learn: bool) -> tuple[np.ndarray, int]:
-        """Write the values of a row into ``_values``; their columns, and how many there are."""
+        """Write a row into ``_values``; return the columns of its values, int64 [n] with -1 for unknown names, and n."""
         columns = self._columns
         if x.__class__ is dict and len(x) == len(columns) and self._pick is not None:
             try:
@@ -127,21 +127,21 @@ class BoundedScaler(base.MiniBatchTransformer):
             except KeyError:
                 pass
             except (struct.error, TypeError, OverflowError):
-                _complain_of_row(x)
+                _raise_for_row(x)
             else:
                 return self._all, len(x)
         if not isinstance(x, Mapping):
             raise ValueError(f"a row must be a mapping of feature names to numbers, not a {type(x).__name__}")
-        if not learn:  # what was never learned has no influence
+        if not learn:  # unknown features have no effect
             x = {name: value if name in columns else 0.0 for name, value in x.items()}
         values = np.empty(len(x))
         try:
             struct.pack_into(f"{len(x)}d", values.data, 0, *x.values())
         except (struct.error, TypeError, OverflowError):
-            _complain_of_row(x)
+            _raise_for_row(x)
         if learn and not x.keys() <= columns.keys():
             if not np.all(np.abs(values) <= LARGEST_FLOAT32):
-                _complain_of_row(x)
+                _raise_for_row(x)
             for name in x:
                 columns.setdefault(to_python_scalar(name), len(columns))
             self._make_arrays(max(len(self._moments), 2 * len(columns) if len(columns) > len(self._moments) else 0))
@@ -152,31 +152,30 @@ class BoundedScaler(base.MiniBatchTransformer):
 
     def learn_one(self, x: Mapping[Any, Any]) -> None:
         columns, n = self._fill_values(x, True)
-        bounded = _learn_values(columns, self._values, n, self._bound, self._moments, self._first)
-        if bounded < 0:
-            _complain_of_row(x)
-        self.n_bounded += bounded
+        n_clipped = _learn_values(columns, self._values, n, self._bound, self._moments, self._first)
+        if n_clipped < 0:
+            _raise_for_row(x)
+        self.n_bounded += n_clipped
 
     def transform_one(self, x: Mapping[Any, Any]) -> dict[Hashable, float]:
         columns, n = self._fill_values(x, False)
         if not _transform_values(columns, self._values, n, self._bound, self._moments, self._scaled):
-            _complain_of_row(x)
+            _raise_for_row(x)
         return dict(zip(self._columns if columns is self._all else x, self._scaled[:n].tolist(), strict=True))
 
     def merge_with(self, *others: BoundedScaler) -> list[Units]:
-        """Merge other scalers into this one.
-
-        It becomes the scaler of all the values that any of them has learned.
+        """Merge other scalers into this one, as if it had learned the values of all of them.
 
         Parameters
         ----------
         *others
-            Scalers with the same ``deviations``. They stay as they are.
+            Scalers with the same ``deviations``. They do not change.
 
         Returns
         -------
         list of Units
-            For this scaler as it was, and for each other: how to bring what it has scaled into the units of the result.
+            For the previous state of this scaler, and for each other scaler: the factor and shift of each feature that convert
+            its scaled values to those of the merged scaler.
 
         Raises
         ------
@@ -198,24 +197,24 @@ class BoundedScaler(base.MiniBatchTransformer):
             raise ValueError(
                 f"scalers with deviations={self.deviations} and {different.pop()} cannot be merged: give both the same"
             )
-        before = [scaler._read_scale() for scaler in scalers]
+        scales = [scaler._read_scale() for scaler in scalers]
         columns = {name: column for column, name in enumerate(dict.fromkeys(n for scaler in scalers for n in scaler._columns))}
         parts = []
         for scaler in scalers:
-            places = np.array([columns[name] for name in scaler._columns], np.int64)
-            moments = np.zeros((len(places), N_MOMENTS))
-            moments[:, :3] = scaler._moments[: len(places)]
-            parts.append((moments, scaler._first.copy(), places))
+            merged_columns = np.array([columns[name] for name in scaler._columns], np.int64)
+            moments = np.zeros((len(merged_columns), N_MOMENTS))
+            moments[:, :3] = scaler._moments[: len(merged_columns)]
+            parts.append((moments, scaler._first.copy(), merged_columns))
         moments, first = np.zeros((len(columns), N_MOMENTS)), np.zeros((len(columns), N_FIRST))
         pool_moments(parts, moments, first)
         self._columns, self.n_bounded = columns, sum(scaler.n_bounded for scaler in scalers)
         self._moments, self._first = moments[:, :3].copy(), first
         self._make_arrays(max(len(columns), 8))
-        after = self._read_scale()
-        return [compute_units(scale, after) for scale in before]
+        merged_scale = self._read_scale()
+        return [compute_units(scale, merged_scale) for scale in scales]
 
     def _read_scale(self) -> dict[Hashable, tuple[float, float]]:
-        """The mean and standard deviation of each feature."""
+        """Return a dict of feature name to mean and standard deviation."""
         variances = self.vars
         return {name: (mean, math.sqrt(variances[name])) for name, mean in self.means.items()}
 
@@ -234,12 +233,12 @@ class BoundedScaler(base.MiniBatchTransformer):
         return to_frame(matrix, names, like)
 
     def _read_matrix(self, X: Any) -> tuple[np.ndarray, list[Hashable], np.ndarray, Any]:
-        """The values of a frame, float64 and a copy; its names; their columns, -1 where not known; what it is like."""
+        """Return a copy of a frame's values, float64 [n, features], their names and columns (-1 if unknown), and the frame."""
         matrix, names, like = to_matrix(X, np.float64)
         values = to_dense(matrix)
-        fine = np.abs(values) <= LARGEST_FLOAT32
-        if not fine.all():
-            row, column = np.argwhere(~fine)[0]
+        is_valid = np.abs(values) <= LARGEST_FLOAT32
+        if not is_valid.all():
+            row, column = np.argwhere(~is_valid)[0]
             raise ValueError(f"row {row}: feature {names[column]!r} is {float(values[row, column])!r}: {FINITE_ADVICE}")
         values = values.copy() if values is matrix else values
         return values, names, np.array([self._columns.get(name, -1) for name in names], np.int64), like
@@ -267,41 +266,39 @@ class BoundedScaler(base.MiniBatchTransformer):
         self._moments[:n], self._first[:n] = moments, first
 
 
-def _complain_of_row(x: Mapping[Any, Any]) -> None:
+def _raise_for_row(x: Mapping[Any, Any]) -> None:
+    """Raise a ValueError for the first feature of a row that is not a finite float32 number."""
     for name, value in x.items():
         try:
             number = float(struct.unpack("d", struct.pack("d", value))[0])
         except (OverflowError, struct.error, TypeError) as error:
             if not isinstance(error, OverflowError) and not isinstance(value, int):  # a struct.error from Python 3.14 on
-                kind = type(value).__name__
-                raise ValueError(f"feature {name!r} is {short_repr(value)}, a {kind}: features must be numbers") from None
+                type_name = type(value).__name__
+                raise ValueError(f"feature {name!r} is {short_repr(value)}, a {type_name}: features must be numbers") from None
             number = math.inf
         if not abs(number) <= LARGEST_FLOAT32:
             raise ValueError(f"feature {name!r} is {short_repr(value)}: {FINITE_ADVICE}")
-    raise AssertionError("every feature is a finite number")
+    raise AssertionError("all features are finite numbers")
 
 
 @complete_docstring
 class BoundedTargetScaler(RegressorWrapper):
-    """A wrapper that standardises the targets of a regressor, bounded to a distance from the mean.
+    """A wrapper that standardises the targets of a regressor, like river's TargetStandardScaler, and clips outliers.
 
-    It works like river's TargetStandardScaler, and bounds targets as `BoundedScaler` bounds features.
-
-    The regressor learns each target as the number of standard deviations from the mean of the targets before it. Predictions
-    are in the unit of the target.
+    The regressor learns each target as the number of standard deviations from the mean of the targets before it, clipped as in
+    `BoundedScaler`. Predictions are in the unit of the target.
 
     Parameters
     ----------
     regressor
         A river regressor.
     deviations
-        The number of standard deviations from the mean to which a target is bounded, at least 2. None turns bounding off.
+        The number of standard deviations from the mean to clip targets to, at least 2. None turns clipping off.
 
     Raises
     ------
     ValueError
-        ``deviations`` is out of its range. From `learn_one`: the target is not a finite float32 number. Then nothing is
-        learned.
+        ``deviations`` is out of its range. From `learn_one`: the target is not a finite float32 number. Nothing is learned then.
 
     Examples
     --------
@@ -314,7 +311,7 @@ class BoundedTargetScaler(RegressorWrapper):
 
     def __init__(self, regressor: base.Regressor, deviations: float | None = 8.0) -> None:
         if not isinstance(regressor, base.Regressor):
-            raise ValueError(f"the regressor must be one of river, not {short_repr(regressor)}")
+            raise ValueError(f"regressor must be a river regressor, not {short_repr(regressor)}")
         if hasattr(regressor, "expect_scaled_targets"):
             regressor.expect_scaled_targets()
         self.regressor = regressor
@@ -323,7 +320,7 @@ class BoundedTargetScaler(RegressorWrapper):
 
     @property
     def n_bounded(self) -> int:
-        """How many targets were bounded when they were learned, as in `BoundedScaler`."""
+        """The number of learned targets that were clipped, as in `BoundedScaler`."""
         return self._scaler.n_bounded
 
     def learn_one(self, x: dict[Any, Any], y: float, w: float = 1.0) -> None:
@@ -331,7 +328,7 @@ class BoundedTargetScaler(RegressorWrapper):
         scaled = self._scaler.transform_one(target)[_TARGET]
         if w == 1.0:
             self.regressor.learn_one(x, scaled)
-        else:  # which the regressor may not take
+        else:  # not passed if it is 1, because some regressors do not accept weights
             self.regressor.learn_one(x, scaled, w=w)  # type: ignore[call-arg]
         if w != 0.0:
             self._scaler.learn_one(target)
@@ -346,18 +343,22 @@ class BoundedTargetScaler(RegressorWrapper):
         return super().explain_one(x, typical, groups).rescaled(*self._target_unit)
 
     def examples_one(self, x: Mapping[Any, Any], n: int = 3) -> Examples:
-        (mean, deviation), found = self._target_unit, super().examples_one(x, n)
-        return found.changed(lambda each: each if each.target is None else each._replace(target=mean + deviation * each.target))
+        mean, deviation = self._target_unit
+
+        def unscale(example: Example) -> Example:
+            return example if example.target is None else example._replace(target=mean + deviation * example.target)
+
+        return super().examples_one(x, n).changed(unscale)
 
     @property
     def _target_unit(self) -> tuple[float, float]:
-        """The mean and the deviation by which targets are scaled."""
+        """The current mean and standard deviation of targets, which they are standardised with."""
         n, mean, squares = self._scaler._moments[0].tolist()
         return mean, math.sqrt(squares / max(n, 1.0))
 
     @property
     def predict_then_learn(self) -> Callable[..., Any]:
-        """``predict_then_learn`` of a learner of this library, with its targets scaled; others have none."""
+        """`ScalingEstimator.predict_then_learn` with scaled targets; only for regressors of this library."""
         return partial(self._predict_then_learn, self.regressor.predict_then_learn)  # type: ignore[attr-defined]
 
     def __getattr__(self, name: str) -> Any:
@@ -367,7 +368,7 @@ class BoundedTargetScaler(RegressorWrapper):
 
     def _predict_then_learn(
         self,
-        taken_by: Callable[..., Any],
+        predict_wrapped: Callable[..., Any],
         X: np.ndarray,
         names: Sequence[Hashable],
         y: Sequence[Any],
@@ -377,34 +378,44 @@ class BoundedTargetScaler(RegressorWrapper):
         targets = np.array([math.nan if target is None else float(target) for target in y], np.float64)
         if not (np.abs(targets[~np.isnan(targets)]) <= LARGEST_FLOAT32).all():
             return None
-        learned = ~np.isnan(targets) if weights is None else ~np.isnan(targets) & (weights > 0.0)
+        is_learned = ~np.isnan(targets) if weights is None else ~np.isnan(targets) & (weights > 0.0)
         moments, first, scale = self._scaler._moments[:1].copy(), self._scaler._first[:1].copy(), np.empty((len(targets), 3))
-        bounded = _scale_targets(targets, learned, self._scaler._bound, moments[0], first[0], scale)
+        n_clipped = _scale_targets(targets, is_learned, self._scaler._bound, moments[0], first[0], scale)
         scaled = [None if target is None else value for target, value in zip(y, scale[:, 2].tolist(), strict=True)]
-        answers = taken_by(X, names, scaled, probability, weights)
-        if answers is None:
+        predictions = predict_wrapped(X, names, scaled, probability, weights)
+        if predictions is None:
             return None
-        if learned.any():
+        if is_learned.any():
             self._scaler._columns.setdefault(_TARGET, 0)
             self._scaler._moments[:1], self._scaler._first[:1] = moments, first
-            self._scaler.n_bounded += int(bounded)
-        return (scale[:, 0] + scale[:, 1] * np.array(answers[0])).tolist(), None
+            self._scaler.n_bounded += int(n_clipped)
+        return (scale[:, 0] + scale[:, 1] * np.array(predictions[0])).tolist(), None
 
     def merge_with(self, *others: BoundedTargetScaler, units: Sequence[Units] | None = None) -> None:
-        """Merge other models with the same parameters into this one, as `BSGDClassifier.merge_with` does; ``units`` are as there.
+        """Merge other models with the same parameters into this one, as `BSGDClassifier.merge_with` does.
 
-        A ValueError says that the models cannot be merged. This model stays as it was, as the others do.
+        Parameters
+        ----------
+        *others
+            The other models. They do not change.
+        units
+            Conversions of features, as in `BSGDClassifier.merge_with`.
+
+        Raises
+        ------
+        ValueError
+            The models cannot be merged. This model does not change.
         """
         scaler = copy.deepcopy(self._scaler)
-        found = scaler.merge_with(*(other._scaler for other in others))
-        targets = [each.get(_TARGET, (1.0, 0.0)) for each in found]
-        self.regressor.merge_with(*(other.regressor for other in others), units=units, targets=targets)  # type: ignore[attr-defined]
+        target_units = scaler.merge_with(*(model._scaler for model in others))
+        targets = [conversion.get(_TARGET, (1.0, 0.0)) for conversion in target_units]
+        self.regressor.merge_with(*(model.regressor for model in others), units=units, targets=targets)  # type: ignore[attr-defined]
         self._scaler = scaler
 
 
 @compiled
 def _learn_values(columns: np.ndarray, values: np.ndarray, n: int, bound: float, moments: np.ndarray, first: np.ndarray) -> int:
-    """Learn n values; how many were bounded, or -1, with nothing learned, if one is not finite."""
+    """Learn n values, and return how many were clipped; or return -1, and learn nothing, if one is not finite."""
     for i in range(n):
         if not abs(values[i]) <= LARGEST_FLOAT32:
             return -1
@@ -418,16 +429,16 @@ def _learn_values(columns: np.ndarray, values: np.ndarray, n: int, bound: float,
 def _transform_values(
     columns: np.ndarray, values: np.ndarray, n: int, bound: float, moments: np.ndarray, scaled: np.ndarray
 ) -> bool:
-    """Standardise n values, which may be in place; False if one is not finite."""
+    """Standardise n values, possibly in place; return False if one is not finite."""
     for i in range(n):
         value = values[i]
         if not abs(value) <= LARGEST_FLOAT32:
             return False
         scaled[i] = 0.0
         if columns[i] >= 0:
-            of = moments[columns[i]]
-            if of[2] > 0.0:
-                scaled[i] = min(max((value - of[1]) / math.sqrt(of[2] / of[0]), -bound), bound)
+            row = moments[columns[i]]
+            if row[2] > 0.0:
+                scaled[i] = min(max((value - row[1]) / math.sqrt(row[2] / row[0]), -bound), bound)
     return True
 
 
@@ -435,9 +446,9 @@ def _transform_values(
 def _scale_targets(
     targets: np.ndarray, learned: np.ndarray, bound: float, moments: np.ndarray, first: np.ndarray, scale: np.ndarray
 ) -> int:
-    """Standardise targets one after the other, and learn those that are to be learned; the number of those that were bounded.
+    """Standardise targets one after the other, learn those that are marked, and return how many of these were clipped.
 
-    ``scale`` float64 [n, 3] is given mean, deviation and standardised target, by those before it.
+    ``scale`` float64 [n, 3] receives the mean and standard deviation of the targets before each one, and the scaled target.
     """
     bounded = 0
     for i in range(len(targets)):
@@ -451,7 +462,7 @@ def _scale_targets(
 
 @compiled
 def _learn_rows(columns: np.ndarray, matrix: np.ndarray, bound: float, moments: np.ndarray, first: np.ndarray) -> int:
-    """Learn the rows of a matrix of finite numbers; the number of values that were bounded."""
+    """Learn the rows of a matrix of finite numbers, and return how many values were clipped."""
     bounded = 0
     for i in range(len(matrix)):
         bounded += _learn_values(columns, matrix[i], len(columns), bound, moments, first)
@@ -460,6 +471,6 @@ def _learn_rows(columns: np.ndarray, matrix: np.ndarray, bound: float, moments: 
 
 @compiled
 def _transform_rows(columns: np.ndarray, matrix: np.ndarray, bound: float, moments: np.ndarray) -> None:
-    """Standardise a matrix of finite numbers in place."""
+    """Standardise the rows of a matrix of finite numbers in place."""
     for i in range(len(matrix)):
         _transform_values(columns, matrix[i], len(columns), bound, moments, matrix[i])

@@ -1,4 +1,4 @@
-"""The Projectron and the Projectron++."""
+"""Reference algorithms: the Projectron and the Projectron++, kernel perceptrons that project misclassified rows."""
 
 from __future__ import annotations
 
@@ -21,17 +21,17 @@ from streamsvm.learners.merging import MergeableExpansion
 
 STATE = np.dtype([("margin_steps", "i8"), ("eta", "f8"), ("gamma", "f8")])
 
-# A row whose squared distance to the span of the support vectors is a smaller share of k(x, x) is projected whatever eta is: with
-# it, the inverse of their Gram matrix would be of no use.
-_LEAST_DISTANCE = 1e-5
-_LARGEST_INVERSE = 1e7  # of the diagonal: 1 over the squared distance of a support vector to the span of the others
+# A row is always projected if its squared distance to the span of the support vectors, relative to k(x, x), is smaller than this:
+# as a support vector, it would make the Gram matrix nearly singular.
+_MIN_SQUARED_DISTANCE = 1e-5
+_MAX_INVERSE = 1e7  # maximum diagonal of the inverse: 1 over the squared distance of a support vector to the span of the others
 
 
 @compiled(fastmath=FAST)
 def _project_row(block: np.ndarray, kernels: np.ndarray, diagonal: float, n: int) -> float:
-    # The projection of a vector, from its kernel values, onto the first n support vectors, all of them brought to length 1; its
-    # squared length. Its coefficients K^-1 k are in the last row of gram, and in the last column 1 over the lengths that the
-    # support vectors have: K^-1 reaches neither.
+    # Project a vector, given by its kernel values, onto the span of the first n support vectors, all normalised to length 1, and
+    # return the squared length of the projection. The array ``gram`` has K^-1 and, where K^-1 does not reach, the
+    # coefficients K^-1 k of the projection (last row) and 1 over the lengths of the support vectors (last column).
     gram = views(block).gram
     last = gram.shape[0] - 1
     along, cosines, unit = gram[last], np.empty(n), 1.0 / math.sqrt(diagonal)
@@ -49,15 +49,15 @@ def _project_row(block: np.ndarray, kernels: np.ndarray, diagonal: float, n: int
 
 @compiled
 def _grow_store(block: np.ndarray, share: float, diagonal: float, n: int) -> bool:
-    # K^-1 with the vector that has just been projected as one more row and column, by the block inverse; False, and nothing
-    # changes, where the vectors would depend on each other too closely.
+    # Extend K^-1 by the vector that was projected last, by block inversion. Return False, and change nothing, if the vectors
+    # would be nearly linearly dependent.
     gram = views(block).gram
     last = gram.shape[0] - 1
     along, squared = gram[last], 1.0 - share
-    if squared <= _LEAST_DISTANCE:
+    if squared <= _MIN_SQUARED_DISTANCE:
         return False
     for i in range(n):
-        if gram[i, i] + along[i] * along[i] / squared > _LARGEST_INVERSE:
+        if gram[i, i] + along[i] * along[i] / squared > _MAX_INVERSE:
             return False
     for i in range(n):
         for j in range(n):
@@ -70,8 +70,8 @@ def _grow_store(block: np.ndarray, share: float, diagonal: float, n: int) -> boo
 
 @compiled
 def _invert_gram(block: np.ndarray) -> None:
-    # K^-1 from the start: while gamma="scale" is finding gamma, the kernel is another one at each row. Support vectors that have
-    # come to lie in the span of those before them are projected onto these.
+    # Compute K^-1 from scratch: while gamma="scale" is estimated, the kernel changes with each row. Support vectors that are now
+    # in the span of earlier ones are projected onto those.
     v, s = views(block), get_rule_state(block, STATE)
     h = v.header[0]
     along, n = v.gram[v.gram.shape[0] - 1], 0
@@ -98,14 +98,14 @@ def _forget_inverse(block: np.ndarray) -> None:
 
 @rule(STATE, on_rescale=_forget_inverse, ranges={"gamma": (0.0, LARGEST_GAMMA)})
 def step(block: np.ndarray, row: CurrentRow) -> None:
-    """A mistake is projected onto the support vectors, or where it is far from their span becomes one."""
+    """Project a misclassified row onto the support vectors, or make it one if it is far from their span."""
     v, s = views(block), get_rule_state(block, STATE)
     h = v.header[0]
     y, diagonal, f = row.target, row.self_kernel, v.scores[0]
     mistake = y * f <= 0.0
     if diagonal < LEAST_SELF_KERNEL or not (mistake or (s["margin_steps"] and y * f < 1.0)):
         return
-    if s["gamma"] != h["gamma"]:  # which "scale" is still finding
+    if s["gamma"] != h["gamma"]:  # while gamma="scale" is estimated
         _invert_gram(block)
         compute_scores(block, *scan_row(v.rows[0], h["used"], v.active[0]))
     n = h["n_support"]
@@ -128,16 +128,16 @@ def step(block: np.ndarray, row: CurrentRow) -> None:
 
 @learner
 class Projectron(Baseline, MergeableExpansion):
-    """A kernel perceptron that projects its mistakes onto its support vectors.
+    """A kernel perceptron that projects misclassified rows onto its support vectors.
 
-    A mistake only becomes a support vector if it is farther than ``eta`` from the span of the support vectors, and there is
-    room. While ``gamma="scale"`` is being estimated, support vectors that come to lie in the span of older ones are projected
-    onto these.
+    A misclassified row only becomes a support vector if its distance to the span of the support vectors is above ``eta``, and the
+    budget is not full. While ``gamma="scale"`` is estimated, support vectors that are in the span of older ones are projected
+    onto those.
 
     References
     ----------
-    Orabona, F., Keshet, J., Caputo, B. (2009). Bounded kernel-based online learning. JMLR 10, algorithm 2. A mistake costs
-    O(B^2), and the inverse Gram matrix takes a memory of B^2 numbers.
+    Orabona, F., Keshet, J., Caputo, B. (2009). Bounded kernel-based online learning. JMLR 10, algorithm 2. A
+    misclassified row takes O(B^2), and the inverse Gram matrix a memory of B^2 numbers.
 
     Examples
     --------
@@ -151,8 +151,8 @@ class Projectron(Baseline, MergeableExpansion):
 
     averaging: int = 0
     eta: float = parameter(default=0.1, above=0.0, high=1e15)
-    """The distance in feature space (not squared) up to which a mistake is projected. With the Gaussian kernel no distance is
-    above 1.
+    """The distance in feature space (not squared) up to which a misclassified row is projected. With the Gaussian kernel,
+    distances are at most 1.
     """
 
     _rule = step
@@ -165,9 +165,7 @@ class Projectron(Baseline, MergeableExpansion):
 
 @learner
 class ProjectronPP(Projectron):
-    """The Projectron++: a `Projectron` that also learns correct rows inside the margin.
-
-    It learns these only if it can project them.
+    """The Projectron++: a `Projectron` that also learns correctly classified rows inside the margin, if it can project them.
 
     References
     ----------

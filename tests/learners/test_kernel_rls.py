@@ -58,7 +58,7 @@ def test_the_equations_are_those_of_all_rows_and_the_weights_solve_them(classes,
     np.testing.assert_allclose(S, expected_S, rtol=1e-5, atol=1e-6 * scale)
     np.testing.assert_allclose(c, expected_c, rtol=1e-5, atol=1e-6 * scale)
     best = np.linalg.solve(expected_S, expected_c.T).T
-    for weights, v, right in zip(model._output_weights("average"), best, expected_c, strict=True):
+    for weights, v, right in zip(model._get_output_weights("average"), best, expected_c, strict=True):
         least = -0.5 * right @ v
         assert 0.5 * weights @ expected_S @ weights - right @ weights - least <= 0.01 * abs(least)
     # Steps with a factor of S as it is solve the equations.
@@ -68,7 +68,7 @@ def test_the_equations_are_those_of_all_rows_and_the_weights_solve_them(classes,
         v.residuals[: len(c), :n] = c - v.weights[: len(c), :n] @ S
         step_weights(model._block)
     probe = Z[:50]
-    np.testing.assert_allclose(probe @ model._output_weights("average").T, probe @ best.T, atol=0.01)
+    np.testing.assert_allclose(probe @ model._get_output_weights("average").T, probe @ best.T, atol=0.01)
 
 
 def test_corrections_are_normalised_least_mean_squares():
@@ -76,7 +76,7 @@ def test_corrections_are_normalised_least_mean_squares():
     model, L, v, size = KernelRLSRegressor(12, gamma=GAMMA), [], np.zeros(1), 1
     for x, row, target in zip(X.astype(np.float32).astype(float), rows(X), y, strict=True):
         z = naive_rls.regressors([x], L, GAMMA)[0] if L else np.ones(1)
-        slow = z @ model._output_weights("average")[0]
+        slow = z @ model._get_output_weights("average")[0]
         assert model._compute_output(row, LAST_ITERATE) == pytest.approx(slow + z @ v, abs=1e-5)
         v = 0.9 * v + 0.3 * (target - slow - z @ v) / (z @ z) * z
         model.learn_one(row, target)
