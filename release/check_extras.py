@@ -1,7 +1,7 @@
-"""The wheel with each extra in an environment of its own, and something done with it.
+"""Installs the wheel with each extra in an environment of its own, and runs an example with it.
 
-``python release/check_extras.py dist/streamsvm-X.Y.Z-py3-none-any.whl [EXTRA ...]``: all extras that users install, or those that
-are named. It downloads some 800 MB, 450 of them for Spark, and compiles anew in each environment: about 10 minutes.
+``python release/check_extras.py dist/streamsvm-X.Y.Z-py3-none-any.whl [EXTRA ...]``: all extras for users, or those that are
+named. It downloads some 800 MB, 450 of them for Spark, and compiles again in each environment, which takes about 10 minutes.
 """
 
 import os
@@ -12,8 +12,8 @@ import time
 import venv
 from pathlib import Path
 
-#: What is done with an extra.
-USES = {
+#: The example of each extra.
+EXAMPLES = {
     "kafka": """
 import numpy as np
 from streamsvm.stream.endpoints import Row
@@ -122,9 +122,9 @@ else:
 }
 
 
-def check(wheel: Path, extra: str) -> None:
-    """Install the wheel with an extra into a new environment and use it there; CalledProcessError where that fails."""
-    began = time.monotonic()
+def check_extra(wheel: Path, extra: str) -> None:
+    """Install the wheel with an extra into a new environment, and run its example; CalledProcessError if that fails."""
+    start = time.monotonic()
     with tempfile.TemporaryDirectory() as folder:
         venv.create(Path(folder, "env"), with_pip=True)
         scripts = Path(folder, "env", "Scripts" if os.name == "nt" else "bin")
@@ -132,17 +132,17 @@ def check(wheel: Path, extra: str) -> None:
         environment.pop("PYTHONPATH", None)
         subprocess.run([scripts / "pip", "install", "-q", f"{wheel}[{extra}]"], check=True, env=environment)
         installed = time.monotonic()
-        subprocess.run([scripts / "python", "-c", USES[extra]], check=True, cwd=folder, env=environment)
-    print(f"{extra}: installed in {installed - began:.0f} s, used in {time.monotonic() - installed:.0f} s", flush=True)
+        subprocess.run([scripts / "python", "-c", EXAMPLES[extra]], check=True, cwd=folder, env=environment)
+    print(f"{extra}: installed in {installed - start:.0f} s, used in {time.monotonic() - installed:.0f} s", flush=True)
 
 
 def main() -> None:
-    """Check all extras, and say at the end which have failed."""
-    wheel, extras = Path(sys.argv[1]).resolve(), sys.argv[2:] or list(USES)
+    """Check all extras, and list those that have failed."""
+    wheel, extras = Path(sys.argv[1]).resolve(), sys.argv[2:] or list(EXAMPLES)
     failed = []
     for extra in extras:
         try:
-            check(wheel, extra)
+            check_extra(wheel, extra)
         except subprocess.CalledProcessError as error:
             print(f"{extra}: failed with status {error.returncode}", flush=True)
             failed.append(extra)

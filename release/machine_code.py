@@ -1,10 +1,11 @@
-"""Makes the machine code of a wheel: a module of Python with all that the public estimators call.
+"""Builds the machine code of a wheel: a Python extension module with all compiled functions that public estimators call.
 
     python release/machine_code.py FOLDER      # writes _machine_code.abi3.so and _machine_code.json
 
-Numba compiles the entries of `streamsvm/core/compiling/entries.json` for `entries.PROCESSOR`; their LLVM code becomes position
-independent objects, which a C compiler (CC, or cc) links with `machine_code.c` and a function for each entry that takes Python's
-values. Machine code depends neither on the version of Python nor on that of numba. It needs numpy's headers and Python's.
+Numba compiles the entries of `streamsvm/core/compiling/entries.json` for `entries.PROCESSOR`. Their LLVM code becomes position
+independent objects, which a C compiler (CC, or cc) links with `machine_code.c` and a function per entry that converts Python's
+values. Machine code depends neither on the version of Python nor on that of numba. The build needs the headers of numpy and
+Python.
 """
 
 from __future__ import annotations
@@ -24,7 +25,7 @@ from typing import Any
 
 from entries import ENVIRONMENT, PROCESSOR, TARGET
 
-if os.environ.get("STREAMSVM_MACHINE_CODE") != "0":  # numba reads its settings when it is imported
+if os.environ.get("STREAMSVM_MACHINE_CODE") != "0":  # numba reads these settings when it is imported
     os.execve(sys.executable, [sys.executable, *sys.argv], ENVIRONMENT)
 
 import numpy as np
@@ -35,9 +36,9 @@ from streamsvm.core.compiling.functions import load_backend
 from streamsvm.core.compiling.machine_code import LIBRARY_PATH, METADATA_PATH, compute_sources_digest
 from streamsvm.core.compiling.signatures import ArrayType, NumberType, TupleType, parse_signature, to_numba_types
 
-#: What numba calls scipy's matrix products and decompositions.
+#: Numba's names of scipy's matrix products and decompositions.
 LINEAR_ALGEBRA = re.compile(r"numba_(ez_)?xx\w+")
-#: Symbols that are not ours and may be left to be found: those of Python, and of C's libraries.
+#: Symbols that may stay undefined, because Python or the C libraries define them.
 FOREIGN = re.compile(
     r"_?Py\w+|_ITM_\w+|(mem(cpy|set|move|cmp)|malloc|free|realloc|abort|str(cmp|len|str)|__stack_chk_fail|_GLOBAL_OFFSET_TABLE_|__\w+)|"
     r"(exp|exp2|expm1|log|log2|log10|log1p|pow|tanh|sqrt|sin|cos|floor|ceil|fma|rint|hypot|sinh|cosh|tan|atan2?)f?"
@@ -52,35 +53,35 @@ TO_PYTHON = {
 }
 
 
-def module_of(result: Any, names: dict[str, str]) -> Any:
-    """Return the LLVM code of a function and of all that it calls, but for what is kept apart; others see these of its names."""
+def extract_module(result: Any, exported_names: dict[str, str]) -> Any:
+    """Return the LLVM code of a function and its callees, except noinline ones. Only ``exported_names`` stay visible, renamed."""
     module = binding.parse_bitcode(result.library._get_module_for_linking().as_bitcode())
     for value in (*module.functions, *module.global_variables):
-        if value.name in names:
-            value.linkage, value.name = "external", names[value.name]
+        if value.name in exported_names:
+            value.linkage, value.name = "external", exported_names[value.name]
         elif value.linkage == binding.Linkage.external and not value.is_declaration:
             value.linkage = "internal"
     return module
 
 
-def entry_module(result: Any, name: str) -> Any:
-    """Return the LLVM code of an entry as ``name``, and as ``name_c`` for calls by address."""
-    return module_of(result, {result.fndesc.llvm_func_name: name, result.fndesc.llvm_cfunc_wrapper_name: f"{name}_c"})
+def extract_entry(result: Any, name: str) -> Any:
+    """Return the LLVM code of an entry, named ``name``, and ``name_c`` for calls by address."""
+    return extract_module(result, {result.fndesc.llvm_func_name: name, result.fndesc.llvm_cfunc_wrapper_name: f"{name}_c"})
 
 
-def noinline_module(function: Any, arguments: tuple[Any, ...]) -> Any:
-    """Return the LLVM code of a function that is kept apart."""
+def extract_noinline_callee(function: Any, arguments: tuple[Any, ...]) -> Any:
+    """Return the LLVM code of a noinline function."""
     result = function.overloads[arguments]
-    return module_of(result, {result.fndesc.llvm_func_name: result.fndesc.llvm_func_name})
+    return extract_module(result, {result.fndesc.llvm_func_name: result.fndesc.llvm_func_name})
 
 
-def object_of(modules: Iterator[Any], names: set[str]) -> bytes:
-    """Return an object file with the functions of modules that have these names. What several modules call is in it once."""
-    whole = next(modules)
+def link_objects(modules: Iterator[Any], exported_names: set[str]) -> bytes:
+    """Link LLVM modules into one object file that exports these names; functions that several modules call occur once."""
+    linked = next(modules)
     for module in modules:
-        whole.link_in(module)
-    for value in (*whole.functions, *whole.global_variables):
-        if not value.is_declaration and value.name not in names:
+        linked.link_in(module)
+    for value in (*linked.functions, *linked.global_variables):
+        if not value.is_declaration and value.name not in exported_names:
             value.linkage = "internal"
     binding.initialize_native_target()
     binding.initialize_native_asmprinter()
@@ -90,61 +91,66 @@ def object_of(modules: Iterator[Any], names: set[str]) -> bytes:
     builder = binding.create_pass_builder(machine, binding.create_pipeline_tuning_options(speed_level=0))
     passes = binding.create_new_module_pass_manager()
     passes.add_global_dead_code_eliminate_pass()
-    passes.run(whole, builder)
-    return bytes(machine.emit_object(whole))
+    passes.run(linked, builder)
+    return bytes(machine.emit_object(linked))
 
 
 class Wrapper:
-    """The C function that calls an entry with Python's values."""
+    """Generates the C function that converts Python's values, and calls an entry."""
 
-    def __init__(self, name: str, place: str, signature: str, nogil: bool, needs_scipy: bool) -> None:
+    def __init__(self, name: str, path: str, signature: str, nogil: bool, needs_scipy: bool) -> None:
         arguments, _, result = signature.partition(" -> ")
-        self.name, self.place, self.arguments, self.result, self.nogil = name, place, arguments, result, nogil
+        self.name, self.path, self.arguments, self.result, self.nogil = name, path, arguments, result, nogil
         self.needs_scipy = needs_scipy
-        self.declared: list[str] = []  # C declarations of the values
-        self.checks: list[str] = []  # conditions under which the arguments fit
-        self.given: list[tuple[str, str]] = []  # type and value of what the machine code takes
+        self.declared: list[str] = []  # C declarations of the arguments
+        self.checks: list[str] = []  # C conditions that the arguments must meet
+        self.c_arguments: list[tuple[str, str]] = []  # C types and values of the arguments of the machine code
 
-    def _take(self, kind: Any, at: str) -> None:
+    def _add_argument(self, argument: Any, expression: str) -> None:
+        """Add the declarations and checks for an argument of a type, which a C expression returns."""
         n = len(self.declared)
-        if isinstance(kind, TupleType):
-            self.checks.append(f"is_tuple({at}, {len(kind.items)})")
-            for i, item in enumerate(kind.items):
-                self._take(item, f"PyTuple_GetItem({at}, {i})")
-        elif isinstance(kind, ArrayType):
+        if isinstance(argument, TupleType):
+            self.checks.append(f"is_tuple({expression}, {len(argument.items)})")
+            for i, item in enumerate(argument.items):
+                self._add_argument(item, f"PyTuple_GetItem({expression}, {i})")
+        elif isinstance(argument, ArrayType):
             self.declared.append(f"Given v{n};")
-            code, size = np.dtype(kind.dtype).kind, np.dtype(kind.dtype).itemsize
-            self.checks.append(f"take_array({at}, '{code}', {size}, {kind.ndim}, {int(not kind.read_only)}, &v{n})")
-            self.given += [
+            code, size = np.dtype(argument.dtype).kind, np.dtype(argument.dtype).itemsize
+            self.checks.append(
+                f"take_array({expression}, '{code}', {size}, {argument.ndim}, {int(not argument.read_only)}, &v{n})"
+            )
+            self.c_arguments += [
                 ("void *", "NULL"),
                 ("void *", "NULL"),
                 ("intptr_t", f"v{n}.size"),
                 ("intptr_t", f"v{n}.itemsize"),
                 ("void *", f"v{n}.data"),
             ]
-            self.given += [("intptr_t", f"v{n}.{of}[{i}]") for of in ("shape", "strides") for i in range(kind.ndim)]
+            self.c_arguments += [
+                ("intptr_t", f"v{n}.{field}[{i}]") for field in ("shape", "strides") for i in range(argument.ndim)
+            ]
         else:
-            self.declared.append(f"{C_TYPES[kind.dtype]} v{n};")
-            self.checks.append(f"take_{kind.dtype}({at}, lenient, &v{n})")
-            self.given.append((C_TYPES[kind.dtype], f"v{n}"))
+            self.declared.append(f"{C_TYPES[argument.dtype]} v{n};")
+            self.checks.append(f"take_{argument.dtype}({expression}, lenient, &v{n})")
+            self.c_arguments.append((C_TYPES[argument.dtype], f"v{n}"))
 
     def lines(self) -> Iterator[str]:
-        """Yield the lines of C."""
-        kinds = parse_signature(self.arguments)
-        for i, kind in enumerate(kinds):
-            self._take(kind, f"PyTuple_GetItem(args, {i})")
-        returned = parse_signature(self.result)
-        items = returned[0].items if returned and isinstance(returned[0], TupleType) else returned
-        assert all(isinstance(item, NumberType) for item in items), (self.place, self.result)
+        """Yield the lines of the C function."""
+        arguments = parse_signature(self.arguments)
+        for i, argument in enumerate(arguments):
+            self._add_argument(argument, f"PyTuple_GetItem(args, {i})")
+        result_types = parse_signature(self.result)
+        items = result_types[0].items if result_types and isinstance(result_types[0], TupleType) else result_types
+        assert all(isinstance(item, NumberType) for item in items), (self.path, self.result)
         fields = " ".join(f"{C_TYPES[item.dtype]} r{i};" for i, item in enumerate(items)) or "void *none;"
         yield f"typedef struct {{ {fields} }} Result_{self.name};"
-        types = ", ".join(["Result_" + self.name + " *", "const Failure **", *(kind for kind, _ in self.given)])
+        types = ", ".join(["Result_" + self.name + " *", "const Failure **", *(c_type for c_type, _ in self.c_arguments)])
         yield f"int32_t {self.name}({types});"
         yield f"void {self.name}_c(void);"
         yield f"static int take_{self.name}(PyObject *args, int lenient, PyObject **result)"
         yield "{"
         yield from (f"    {declared}" for declared in self.declared)
-        yield f"    if (PyTuple_Size(args) != {len(kinds)}"
+        yield f"    if (PyTuple_Size(args) != {len(arguments)}"
         yield from (f"        || !{check}" for check in self.checks)
         yield "    )"
         yield "        return 0;"
@@ -153,15 +159,15 @@ class Wrapper:
             yield "        return *result = NULL, 1;"
         yield f"    Result_{self.name} out = {{0}};"
         yield "    const Failure *failure = NULL;"
-        call = f"{self.name}({', '.join(['&out', '&failure', *(value for _, value in self.given)])})"
+        call = f"{self.name}({', '.join(['&out', '&failure', *(value for _, value in self.c_arguments)])})"
         yield "    int32_t status;"
         yield f"    {'Py_BEGIN_ALLOW_THREADS' if self.nogil else ''}"
         yield f"    status = {call};"
         yield f"    {'Py_END_ALLOW_THREADS' if self.nogil else ''}"
         values = [f"{TO_PYTHON[item.dtype]}(out.r{i})" for i, item in enumerate(items)]
-        if not returned:
+        if not result_types:
             value = "(Py_IncRef(Py_None), Py_None)"
-        elif isinstance(returned[0], TupleType):
+        elif isinstance(result_types[0], TupleType):
             value = f'Py_BuildValue("({"N" * len(items)})", {", ".join(values)})'
         else:
             value = values[0]
@@ -175,36 +181,38 @@ class Wrapper:
 def main(folder: Path) -> None:
     """Write the machine code."""
     folder.mkdir(parents=True, exist_ok=True)
-    library, about = folder / LIBRARY_PATH.name, folder / METADATA_PATH.name
+    library, metadata_path = folder / LIBRARY_PATH.name, folder / METADATA_PATH.name
     table = json.loads(TARGET.read_text())["entries"]
-    entries = [(place, signature) for place, signatures in sorted(table.items()) for signature in signatures]
+    entries = [(entry_path, signature) for entry_path, signatures in sorted(table.items()) for signature in signatures]
     wrappers: list[Wrapper] = []
-    given: set[Any] = set()
+    linked_callees: set[Any] = set()
 
     def all_modules() -> Iterator[Any]:
-        for number, (place, signature) in enumerate(entries):
+        for number, (entry_path, signature) in enumerate(entries):
             if sys.stdout.isatty():
-                print(f"\r{number + 1} of {len(entries)}: {place}\033[K", end="", flush=True)
-            function, name = import_object(place), f"streamsvm_{number}"
+                print(f"\r{number + 1} of {len(entries)}: {entry_path}\033[K", end="", flush=True)
+            function, name = import_object(entry_path), f"streamsvm_{number}"
             result = function.compile_entry(to_numba_types(signature.partition(" -> ")[0]))
             noinline = load_backend().find_noinline_callees(result.library)
-            modules = [entry_module(result, name), *(noinline_module(*callee) for callee in noinline)]
+            modules = [extract_entry(result, name), *(extract_noinline_callee(*callee) for callee in noinline)]
             needs_scipy = any(LINEAR_ALGEBRA.fullmatch(called.name) for module in modules for called in module.functions)
-            wrappers.append(Wrapper(name, place, signature, bool(function.targetoptions.get("nogil")), needs_scipy))
-            yield from (module for callee, module in zip([place, *noinline], modules, strict=True) if callee not in given)
-            given.update(noinline)
+            wrappers.append(Wrapper(name, entry_path, signature, bool(function.targetoptions.get("nogil")), needs_scipy))
+            callees = zip([entry_path, *noinline], modules, strict=True)
+            yield from (module for callee, module in callees if callee not in linked_callees)
+            linked_callees.update(noinline)
 
     with tempfile.TemporaryDirectory() as work:
         path = Path(work, "streamsvm.o")
-        path.write_bytes(object_of(all_modules(), {f"streamsvm_{n}{end}" for n in range(len(entries)) for end in ("", "_c")}))
+        exported_names = {f"streamsvm_{n}{suffix}" for n in range(len(entries)) for suffix in ("", "_c")}
+        path.write_bytes(link_objects(all_modules(), exported_names))
         source = Path(work, "machine_code.c")
         rows = [
-            f'    {{"{w.place}", "{w.arguments} -> {w.result}", take_{w.name}, (void *){w.name}_c, {w.needs_scipy:d}}},'
+            f'    {{"{w.path}", "{w.arguments} -> {w.result}", take_{w.name}, (void *){w.name}_c, {w.needs_scipy:d}}},'
             for w in wrappers
         ]
         lines = [line for w in wrappers for line in w.lines()]
-        end = ["static const Entry entries[] = {", *rows, "};", f"static const int n_entries = {len(rows)};", ""]
-        source.write_text("\n".join([Path(__file__).with_name("machine_code.c").read_text(), *lines, *end]))
+        table_lines = ["static const Entry entries[] = {", *rows, "};", f"static const int n_entries = {len(rows)};", ""]
+        source.write_text("\n".join([Path(__file__).with_name("machine_code.c").read_text(), *lines, *table_lines]))
         includes = [f"-I{sysconfig.get_path('include')}", f"-I{np.get_include()}"]
         flags = [
             "-std=c11",
@@ -226,12 +234,12 @@ def main(folder: Path) -> None:
         name for name in (line.split()[-1].partition("@")[0] for line in undefined.splitlines()) if not FOREIGN.fullmatch(name)
     ]
     assert not unknown, f"symbols that nobody has: {unknown}"
-    facts = {
+    metadata = {
         "processor": PROCESSOR,
         "sources": compute_sources_digest(),
         "library": hashlib.sha256(library.read_bytes()).hexdigest(),
     }
-    about.write_text(json.dumps(facts, indent=1) + "\n")
+    metadata_path.write_text(json.dumps(metadata, indent=1) + "\n")
     print(f"\r{library}: {len(wrappers)} entries, {library.stat().st_size:,} bytes\033[K")
 
 

@@ -1,4 +1,4 @@
-"""What is compiled before it is used."""
+"""Compilation ahead of time and in helper processes."""
 
 import inspect
 import json
@@ -24,18 +24,18 @@ pytestmark = pytest.mark.skipif(INTERPRETED, reason="nothing is compiled")
 COMPILED = "from streamsvm.core.compiling.disk_cache import compiled_names; print(len(compiled_names))"
 
 
-def test_entries_are_there():
+def test_entries_exist():
     table = json.loads(ahead_of_time.ENTRIES_PATH.read_text())
-    for place, signatures in table["entries"].items():
-        parameters = inspect.signature(import_object(place).py_func).parameters
+    for path, signatures in table["entries"].items():
+        parameters = inspect.signature(import_object(path).py_func).parameters
         for signature in signatures:
             arguments, _, result = signature.partition(" -> ")
-            assert len(parse_signature(arguments)) == len(parameters), place
-            for text in (arguments, result):  # what it names was there when they were found, and may have another name now
-                assert len(to_numba_types(text)) == len(parse_signature(text)), place
-    for use, places in table["components"].items():
-        for place, signatures in places.items():
-            assert set(signatures) <= set(table["entries"][place]), use
+            assert len(parse_signature(arguments)) == len(parameters), path
+            for text in (arguments, result):  # types named in it may have been renamed since the entries were written
+                assert len(to_numba_types(text)) == len(parse_signature(text)), path
+    for component, paths in table["components"].items():
+        for path, signatures in paths.items():
+            assert set(signatures) <= set(table["entries"][path]), component
 
 
 def test_every_learner_and_solver_is_listed():
@@ -49,18 +49,18 @@ def test_every_learner_and_solver_is_listed():
     assert {"auto", "auto regression"} <= components
 
 
-def test_processes_share_what_is_to_do():
+def test_processes_share_the_work():
     shared, large = {"callee": 50}, {"large": 100}
-    parts = [shared | {"a": 5}, large, shared | {"b": 6}, {"c": 7}]
-    assert [ahead_of_time._share_work(parts, process, 2) for process in range(2)] == [
+    sizes = [shared | {"a": 5}, large, shared | {"b": 6}, {"c": 7}]
+    assert [ahead_of_time._share_work(sizes, process, 2) for process in range(2)] == [
         [1, 3, 0, 2],
         [2, 0, 3, 1],
     ]  # the largest first
-    assert [sorted(ahead_of_time._share_work(parts, process, 3)) for process in range(3)] == [[0, 1, 2, 3]] * 3
+    assert [sorted(ahead_of_time._share_work(sizes, process, 3)) for process in range(3)] == [[0, 1, 2, 3]] * 3
     assert ahead_of_time._share_work([], 0, 1) == []
 
 
-def test_an_unknown_name_is_refused():
+def test_unknown_component_is_refused():
     refused("'SVC' is not one of BOGD, ", ahead_of_time.compile_ahead, ["SVC"])
 
 
@@ -74,40 +74,40 @@ def environment(folder):
 
 
 @pytest.mark.thorough
-def test_a_process_that_is_ended_leaves_whole_files_and_no_helpers_and_the_next_one_leaves_nothing_to_compile(tmp_path):
-    words = [sys.executable, "-m", "streamsvm", "compile", "OnlineLinearSVC"]
+def test_interrupted_compilation_leaves_valid_files_and_no_helpers_and_can_be_resumed(tmp_path):
+    command = [sys.executable, "-m", "streamsvm", "compile", "OnlineLinearSVC"]
 
-    def as_in_a_terminal():  # what a shell starts in the background ignores Ctrl-C
+    def as_in_a_terminal():  # a background process of a shell ignores Ctrl-C
         signal.signal(signal.SIGINT, signal.SIG_DFL)
 
-    how_started = {"env": environment(tmp_path), "preexec_fn": as_in_a_terminal}
-    for how in (signal.SIGINT, signal.SIGKILL):
+    options = {"env": environment(tmp_path), "preexec_fn": as_in_a_terminal}
+    for signal_number in (signal.SIGINT, signal.SIGKILL):
         before = n_files(tmp_path)
-        with subprocess.Popen(words, stderr=subprocess.PIPE, text=True, **how_started) as process:
+        with subprocess.Popen(command, stderr=subprocess.PIPE, text=True, **options) as process:
             patience.until(lambda before=before, process=process: n_files(tmp_path) > before or process.poll() is not None)
             assert process.poll() is None
-            process.send_signal(how)
+            process.send_signal(signal_number)
             error = process.communicate()[1]
-        assert process.returncode == (130 if how == signal.SIGINT else -how)
-        assert how == signal.SIGKILL or error.endswith("streamsvm: interrupted\n")
+        assert process.returncode == (130 if signal_number == signal.SIGINT else -signal_number)
+        assert signal_number == signal.SIGKILL or error.endswith("streamsvm: interrupted\n")
         patience.until(lambda: not helpers(tmp_path))
-    done = subprocess.run(words, check=True, capture_output=True, text=True, env=environment(tmp_path))
+    done = subprocess.run(command, check=True, capture_output=True, text=True, env=environment(tmp_path))
     (n,) = map(int, re.fullmatch(r"compiled (\d+) functions\n", done.stdout).groups())
     assert 0 < n <= len(ahead_of_time.list_entries(["OnlineLinearSVC"]))
     assert f"compiling {n} of {n}: " in done.stderr
-    again = subprocess.run(words, check=True, capture_output=True, text=True, env=environment(tmp_path))
-    assert again.stdout == "nothing is left to compile\n"
-    use = f"from streamsvm.learners import OnlineLinearSVC; OnlineLinearSVC().learn_one({{'a': 1.0}}, True); {COMPILED}"
-    used = subprocess.run([sys.executable, "-c", use], check=True, capture_output=True, text=True, env=environment(tmp_path))
+    second = subprocess.run(command, check=True, capture_output=True, text=True, env=environment(tmp_path))
+    assert second.stdout == "nothing is left to compile\n"
+    code = f"from streamsvm.learners import OnlineLinearSVC; OnlineLinearSVC().learn_one({{'a': 1.0}}, True); {COMPILED}"
+    used = subprocess.run([sys.executable, "-c", code], check=True, capture_output=True, text=True, env=environment(tmp_path))
     assert used.stdout == "0\n"
-    for lock in tmp_path.glob("streamsvm/*.lock"):  # of a helper that was ended
+    for lock in tmp_path.glob("streamsvm/*.lock"):  # left by a terminated helper
         with lock.open("rb+") as file:
             assert try_lock(file)
 
 
 @pytest.fixture
 def started(monkeypatch):
-    """The numbers of the helpers that were started, where nothing is in a file."""
+    """The numbers of the helpers that were started; no function is cached."""
     numbers = []
     ended = subprocess.Popen([sys.executable, "-c", ""])
     ended.wait()
@@ -119,13 +119,13 @@ def started(monkeypatch):
     return numbers
 
 
-def first_use(*uses):
-    """Do what the first call of a function of `OnlineLinearSVC` does after estimators were created."""
-    ahead_of_time.expected_components.update(dict.fromkeys(uses))
+def first_use(*components):
+    """Do the same as the first call of a function of `OnlineLinearSVC` after these estimators were created."""
+    ahead_of_time.expected_components.update(dict.fromkeys(components))
     ahead_of_time.start_helpers(*ahead_of_time._find_functions(["OnlineLinearSVC"])[0])
 
 
-def test_helpers_compile_what_an_estimator_needs_once(started, caplog):
+def test_helpers_compile_the_functions_of_an_estimator_once(started, caplog):
     caplog.set_level("INFO", "streamsvm")
     first_use("OnlineLinearSVC", "CSMOClassifier", "UsersOwn")
     assert started == [1, 2]
@@ -136,7 +136,7 @@ def test_helpers_compile_what_an_estimator_needs_once(started, caplog):
     assert list(ahead_of_time.expected_components) == ["CSMOClassifier", "UsersOwn"]
 
 
-def test_estimators_are_expected():
+def test_created_estimators_are_registered():
     from streamsvm.learners import OnlineLinearSVC
 
     class UsersOwn(OnlineLinearSVC):
@@ -148,7 +148,7 @@ def test_estimators_are_expected():
     expected_components.clear()
 
 
-def test_helpers_are_no_more_than_was_chosen(started, monkeypatch):
+def test_number_of_helpers_is_configurable(started, monkeypatch):
     monkeypatch.setenv("STREAMSVM_COMPILE_PROCESSES", "1")
     first_use("OnlineLinearSVC")
     assert started == []
@@ -156,13 +156,13 @@ def test_helpers_are_no_more_than_was_chosen(started, monkeypatch):
     refused("STREAMSVM_COMPILE_PROCESSES must be an integer of at least 1, not 'none'", first_use, "OnlineLinearSVC")
 
 
-def test_nothing_is_started_where_all_is_in_files(started, monkeypatch):
+def test_no_helper_starts_if_everything_is_cached(started, monkeypatch):
     monkeypatch.setattr(load_backend().CompiledFunction, "is_stored", lambda *_: True)
     first_use("OnlineLinearSVC")
     assert started == []
 
 
-def test_a_worker_starts_no_helpers(started, monkeypatch):
+def test_worker_processes_start_no_helpers(started, monkeypatch):
     with monkeypatch.context() as patched:
         patched.setitem(sys.modules, "pyspark.worker", object())
         first_use("OnlineLinearSVC")
@@ -177,7 +177,7 @@ def test_a_worker_starts_no_helpers(started, monkeypatch):
     assert started == [1, 2]
 
 
-def test_a_process_that_cannot_start_others_compiles_alone(started, monkeypatch, caplog):
+def test_process_without_helpers_compiles_alone(started, monkeypatch, caplog):
     caplog.set_level("INFO", "streamsvm")
 
     def start(number, *_):
@@ -189,7 +189,7 @@ def test_a_process_that_cannot_start_others_compiles_alone(started, monkeypatch,
     assert ahead_of_time._helpers == []
 
 
-def test_a_use_that_another_thread_has_taken_is_no_error(started, monkeypatch):
+def test_two_threads_may_start_helpers_for_the_same_estimator(started, monkeypatch):
     def is_stored(*_):
         ahead_of_time.expected_components.clear()
         return False
@@ -213,21 +213,21 @@ print(model.n_learned)
 
 
 @pytest.mark.thorough
-@pytest.mark.parametrize("how", [None, signal.SIGINT, signal.SIGKILL])
-def test_a_script_compiles_with_helpers_that_end_with_it(tmp_path, how):
-    path = tmp_path / "script.py"  # without a test for __main__
+@pytest.mark.parametrize("signal_number", [None, signal.SIGINT, signal.SIGKILL])
+def test_script_compiles_with_helpers_that_end_with_it(tmp_path, signal_number):
+    path = tmp_path / "script.py"  # without an `if __name__ == "__main__"`
     path.write_text(SCRIPT)
-    words = [sys.executable, "-W", "error", str(path)]
+    command = [sys.executable, "-W", "error", str(path)]
     reset = {"preexec_fn": lambda: signal.signal(signal.SIGINT, signal.SIG_DFL)}
-    with subprocess.Popen(words, stdout=-1, stderr=-1, text=True, env=environment(tmp_path), **reset) as process:
-        if how is not None:
+    with subprocess.Popen(command, stdout=-1, stderr=-1, text=True, env=environment(tmp_path), **reset) as process:
+        if signal_number is not None:
             patience.until(lambda: len(helpers(tmp_path)) == 2)
-            process.send_signal(how)
-        said, log = process.communicate()
-    assert "functions of OnlineLinearSVC in 2 processes" in log or how is not None
-    if how is None:
+            process.send_signal(signal_number)
+        output, log = process.communicate()
+    assert "functions of OnlineLinearSVC in 2 processes" in log or signal_number is not None
+    if signal_number is None:
         assert process.returncode == 0, log
-        assert said == "the script runs\n2\n"
+        assert output == "the script runs\n2\n"
         assert log.count("\n") == 1
     patience.until(lambda: not helpers(tmp_path))
 
@@ -237,12 +237,12 @@ def n_files(folder):
 
 
 def helpers(folder):
-    """Processes that compile into a folder."""
-    found = []
+    """Return the ids of processes that compile into a folder."""
+    processes = []
     for path in Path("/proc").glob("[0-9]*/environ"):
         try:
             if f"NUMBA_CACHE_DIR={folder}".encode() in path.read_bytes().split(b"\0"):
-                found.append(path.parent.name)
+                processes.append(path.parent.name)
         except OSError:
             continue
-    return found
+    return processes

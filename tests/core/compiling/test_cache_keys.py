@@ -1,4 +1,4 @@
-"""Keys: what a compiled function is compiled from."""
+"""Keys of the disk cache: they change with everything that a function is compiled from."""
 
 import enum
 import importlib
@@ -33,7 +33,7 @@ def key(callee=CALLEE, caller=CALLER, number=1.0, **options):
     return compute_key(compiled(module.caller))
 
 
-def test_what_changes_machine_code_changes_the_key():
+def test_changes_of_machine_code_change_the_key():
     import numba
 
     changes = [
@@ -47,7 +47,7 @@ def test_what_changes_machine_code_changes_the_key():
     assert len(keys) == 1 + len(changes) + len(numbers)
 
 
-def test_what_changes_nothing_changes_no_key():
+def test_irrelevant_changes_do_not_change_the_key():
     assert key() == key()
     documented = CALLEE.replace(":\n", ':\n    """Add a number."""\n', 1)
     assert key(callee="# a comment\n\n" + documented) == key(callee=documented.replace("Add", "Return the sum with"))
@@ -75,7 +75,7 @@ def module(**values):
 
 
 @pytest.mark.parametrize(
-    ("one", "other"),
+    ("first", "second"),
     [
         ({"number": ((1,), 2)}, {"number": ((1, 2),)}),
         ({"number": One}, {"number": Two}),
@@ -87,9 +87,9 @@ def module(**values):
     ],
     ids=str,
 )
-def test_what_a_function_refers_to_is_in_its_key(one, other):
+def test_key_includes_referenced_objects(first, second):
     caller = "def caller(x):\n    return x + NUMBER.x + NUMBER.inner.x\n"
-    keys = [key(**{"caller": caller, **source}) for source in (one, other, one)]
+    keys = [key(**{"caller": caller, **source}) for source in (first, second, first)]
     assert keys[0] == keys[2] != keys[1]
 
 
@@ -103,7 +103,7 @@ def test_what_a_function_refers_to_is_in_its_key(one, other):
         ("kernels.none", set()),
     ],
 )
-def test_what_generated_code_depends_on_is_in_the_key_and_nothing_of_the_process(change, changed):
+def test_key_includes_constants_of_generated_code_and_no_state_of_the_process(change, changed):
     from streamsvm.core.budget.merge import merge_smallest
     from streamsvm.learners.bsgd import step
 
@@ -121,7 +121,7 @@ print(compute_key(step.learn_one), compute_key(merge_smallest))
     assert {place for place, (there, here) in enumerate(keys) if there != here} == changed
 
 
-def test_functions_that_call_themselves_have_keys():
+def test_recursive_functions_have_keys():
     @compiled
     def even(n):
         return True if n == 0 else odd(n - 1)
@@ -134,7 +134,7 @@ def test_functions_that_call_themselves_have_keys():
     assert compute_key(even) == compute_key(even)
 
 
-def test_a_thing_without_a_stable_description_has_no_key():
+def test_object_without_a_stable_description_has_no_key():
     thing = object()
 
     @compiled

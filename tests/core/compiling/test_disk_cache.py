@@ -1,4 +1,4 @@
-"""Compiled functions on disk: where, whole, and compiled by one process only."""
+"""The disk cache of compiled functions: its folder, damaged and foreign files, and locks between processes."""
 
 import fcntl
 import os
@@ -35,7 +35,7 @@ for tempfile.tempdir in sys.argv[1:]:
 COUNT = "from streamsvm.core.compiling.disk_cache import compiled_names; print(len(compiled_names))"
 #: Processors to compile for, by the settings of numba.
 THIS, ANOTHER = {"NUMBA_CPU_NAME": None, "NUMBA_CPU_FEATURES": None}, {"NUMBA_CPU_NAME": "generic", "NUMBA_CPU_FEATURES": ""}
-#: The superuser may write anywhere, until a program is started that is denied CAP_DAC_OVERRIDE.
+#: Root may write anywhere, unless it is denied CAP_DAC_OVERRIDE.
 WITHOUT_RIGHTS = """
 import ctypes, os, sys
 ctypes.CDLL(None).prctl(24, 1, 0, 0, 0)
@@ -45,8 +45,8 @@ os.execv(sys.executable, [sys.executable, *sys.argv[1:]])
 
 @pytest.fixture
 def read_only():
-    """A folder with a copy of the package that its user cannot write to, and a temporary directory beside it."""
-    folder = Path(tempfile.mkdtemp(prefix="streamsvm-test-"))  # not of pytest: those are closed to other users
+    """A folder with a copy of the package that the user cannot write to, and a temporary directory beside it."""
+    folder = Path(tempfile.mkdtemp(prefix="streamsvm-test-"))  # not tmp_path, which other users cannot enter
     try:
         shutil.copytree(Path(streamsvm.__file__).parent, folder / "streamsvm", ignore=shutil.ignore_patterns("__pycache__"))
         (folder / "tmp").mkdir()
@@ -80,7 +80,7 @@ def folder_of_user(folder):
     return folder / "tmp" / f"streamsvm-{os.geteuid()}"
 
 
-def test_a_folder_of_the_temporary_directory_is_used(read_only):
+def test_fallback_cache_folder_is_in_the_temporary_directory(read_only):
     code = f"import streamsvm; {COMPILE}; assert streamsvm.__file__.startswith({str(read_only)!r})"
     warning = the_warning(run(read_only, code))
     made = folder_of_user(read_only)
@@ -91,7 +91,7 @@ def test_a_folder_of_the_temporary_directory_is_used(read_only):
     assert compiled
     the_warning(run(read_only, code))
     assert {path: path.stat().st_mtime_ns for path in made.rglob("*.code")} == compiled
-    image = read_only / "tmp" / "image" / "streamsvm"  # filled before, and read only
+    image = read_only / "tmp" / "image" / "streamsvm"  # filled in advance, and read-only
     shutil.copytree(made, image)
     image.chmod(0o555)
     done = run(read_only, f"{code}; {COUNT}", NUMBA_CACHE_DIR=str(image.parent))
@@ -100,7 +100,7 @@ def test_a_folder_of_the_temporary_directory_is_used(read_only):
 
 
 def test_the_command_line_learns_in_a_container(read_only):
-    # It writes to its folder and to the cache; that of the tests spares it compiling what they have compiled.
+    # It writes to its folder and to the cache of the tests, where most functions are compiled already.
     (read_only / "tmp" / "rows.csv").write_text("a,b,y\n" + "".join(f"{i % 5},{i % 3},{i % 2}\n" for i in range(100)))
     words = ["learn", "tmp/rows.csv", "--label", "y", "--learner", "linear", "--checkpoint", "tmp/state", "--quiet"]
     learn = f"from streamsvm.cli.main import main; import sys; sys.exit(main({words!r}))"
@@ -110,7 +110,7 @@ def test_the_command_line_learns_in_a_container(read_only):
     assert (read_only / "tmp" / "state" / "checkpoint-000000000100.ckpt").exists()
 
 
-def test_a_folder_that_others_could_write_to_is_not_used(read_only):
+def test_cache_folder_writable_by_others_is_not_used(read_only):
     name = folder_of_user(read_only).name
     places = [read_only / "tmp" / planted / name for planted in ("open", "link", "file", "foreign")]
     for place in places:
@@ -123,20 +123,20 @@ def test_a_folder_that_others_could_write_to_is_not_used(read_only):
     link.symlink_to("elsewhere")
     file.touch()
     foreign.mkdir(0o700)
-    if os.geteuid() == 0:  # who alone can make a folder of somebody else
+    if os.geteuid() == 0:  # only root can create folders of other users
         os.chown(foreign, 65534, 65534)
     else:
         places.remove(foreign)
     done = run(read_only, SHOW, *(place.parent for place in places))
-    for place, found in zip(places, done.stdout.split(), strict=True):
-        assert f", so compiled code is kept in {found}. " in done.stderr
-        assert found.startswith(f"{place.parent}/streamsvm-")
-        assert found != str(place)
-        assert not Path(found).exists()
+    for place, path in zip(places, done.stdout.split(), strict=True):
+        assert f", so compiled code is kept in {path}. " in done.stderr
+        assert path.startswith(f"{place.parent}/streamsvm-")
+        assert path != str(place)
+        assert not Path(path).exists()
         assert not place.is_dir() or not list(place.iterdir())
 
 
-def test_without_any_place_nothing_is_cached(read_only):
+def test_without_a_writable_folder_nothing_is_cached(read_only):
     nowhere = f"import tempfile; tempfile.tempdir = {str(read_only / 'none')!r}"
     warning = the_warning(run(read_only, f"{nowhere}; {COMPILE}", NUMBA_CACHE_DIR="/proc/none"))
     assert "NUMBA_CACHE_DIR=/proc/none cannot be written to (" in warning
@@ -153,7 +153,7 @@ def double(x):
 
 @pytest.fixture
 def compiles(tmp_path, monkeypatch):
-    """Uses a function as a new process does, which may find its file in a folder; how many functions were compiled for it."""
+    """A function that uses a compiled function as a new process would, and returns how many functions were compiled for it."""
     monkeypatch.setenv("NUMBA_CACHE_DIR", str(tmp_path))
     for cached in (cache_folders.find_cache_folder, disk_cache._delete_unused):
         cached.cache_clear()
@@ -168,7 +168,7 @@ def compiles(tmp_path, monkeypatch):
 
 
 def compile_in(folder, code=f"{COMPILE}; {COUNT}", **variables):
-    """Compile in a process of its own; how many functions it has compiled."""
+    """Compile in a new process; return the number of functions that it has compiled."""
     changed = {**os.environ, "NUMBA_CACHE_DIR": str(folder), "STREAMSVM_MACHINE_CODE": "0", **variables}
     environment = {name: value for name, value in changed.items() if value is not None}
     done = subprocess.run(
@@ -178,25 +178,25 @@ def compile_in(folder, code=f"{COMPILE}; {COUNT}", **variables):
     return int(done.stdout)
 
 
-def test_damaged_files_are_compiled_again(tmp_path, compiles):
+def test_functions_in_damaged_files_are_compiled_again(tmp_path, compiles):
     assert compiles() == 1
     assert compiles() == 0
     [path] = files(tmp_path)
-    whole = path.read_bytes()
-    for content in (whole[:1000], b"", whole[:2000] + bytes([whole[2000] ^ 1]) + whole[2001:], b"other" + whole[5:]):
+    valid = path.read_bytes()
+    for content in (valid[:1000], b"", valid[:2000] + bytes([valid[2000] ^ 1]) + valid[2001:], b"other" + valid[5:]):
         path.write_bytes(content)
         assert compiles() == 1
-        assert path.read_bytes()[:20] == whole[:20]
+        assert path.read_bytes()[:20] == valid[:20]
     assert compiles() == 0
 
 
-def test_another_processor_has_files_of_its_own(tmp_path):
+def test_each_processor_type_has_its_own_files(tmp_path):
     for number, processor in enumerate((THIS, ANOTHER)):
         assert compile_in(tmp_path, **processor) == 1
         assert len(files(tmp_path)) == number + 1
 
 
-def test_a_second_process_waits_for_what_the_first_compiles(tmp_path):
+def test_second_process_waits_for_the_first_to_compile(tmp_path):
     assert compile_in(tmp_path) == 1
     [path] = files(tmp_path)
     aside = path.rename(tmp_path / "aside")
@@ -212,8 +212,8 @@ def test_a_second_process_waits_for_what_the_first_compiles(tmp_path):
             assert second.communicate()[0] == "0\n"
 
 
-def test_without_room_on_the_disk_every_process_compiles(tmp_path):
-    # Files may have no more than 1,000 bytes.
+def test_full_disk_makes_every_process_compile(tmp_path):
+    # Files are limited to 1,000 bytes.
     small = "import resource, signal; signal.signal(signal.SIGXFSZ, signal.SIG_IGN); "
     small += f"resource.setrlimit(resource.RLIMIT_FSIZE, (1000, 1000)); {COMPILE}"
     environment = {**os.environ, "NUMBA_CACHE_DIR": str(tmp_path), "STREAMSVM_MACHINE_CODE": "0"}
@@ -222,7 +222,7 @@ def test_without_room_on_the_disk_every_process_compiles(tmp_path):
     assert files(tmp_path) == []
 
 
-def test_what_others_could_have_written_is_not_executed(tmp_path, compiles):
+def test_files_writable_by_others_are_not_executed(tmp_path, compiles):
     assert compiles() == 1
     [path] = files(tmp_path)
     path.chmod(0o666)
@@ -233,7 +233,7 @@ def test_what_others_could_have_written_is_not_executed(tmp_path, compiles):
         assert compiles() == 1
 
 
-def test_only_old_files_of_ours_are_deleted(tmp_path, compiles):
+def test_only_unused_cache_files_are_deleted(tmp_path, compiles):
     assert compiles() == 1
     [path] = files(tmp_path)
     kept = [path.with_name(name) for name in ("poetry.lock", "film.part", "my.code")]
@@ -248,7 +248,7 @@ def test_only_old_files_of_ours_are_deleted(tmp_path, compiles):
     assert not set(old) & set(files(tmp_path))
 
 
-def test_a_process_that_was_stopped_does_not_stop_others(tmp_path, compiles, monkeypatch):
+def test_suspended_process_does_not_block_others(tmp_path, compiles, monkeypatch):
     monkeypatch.setattr(disk_cache, "_LOCK_WAIT_SECONDS", 0.2)
     monkeypatch.setattr(disk_cache, "_stopped_waiting", threading.Event())
     assert compiles() == 1
@@ -259,7 +259,7 @@ def test_a_process_that_was_stopped_does_not_stop_others(tmp_path, compiles, mon
         assert compiles() == 1
 
 
-def test_a_lock_that_was_deleted_is_taken_anew(tmp_path, monkeypatch):
+def test_deleted_lock_file_is_locked_again(tmp_path, monkeypatch):
     first, second, third = (disk_cache.FunctionCache(None) for _ in range(3))
     path = tmp_path / "f.code"
     first._lock(path)
@@ -274,7 +274,7 @@ def test_a_lock_that_was_deleted_is_taken_anew(tmp_path, monkeypatch):
     second.release(0)
     locks, deleted = disk_cache.try_lock, []
 
-    def late(file):  # who held the lock deletes it between its being opened and locked
+    def late(file):  # the previous owner deletes the lock file after it was opened and before it is locked
         if not deleted:
             deleted.append(path.with_suffix(".lock").unlink())
         return locks(file)
@@ -286,12 +286,12 @@ def test_a_lock_that_was_deleted_is_taken_anew(tmp_path, monkeypatch):
     assert list(tmp_path.iterdir()) == []
 
 
-def test_links_pipes_and_files_of_other_functions_are_not_opened(tmp_path, compiles):
+def test_links_pipes_and_renamed_files_are_not_loaded(tmp_path, compiles):
     assert compiles() == 1
     [path] = files(tmp_path)
-    whole, other = path.read_bytes(), path.with_name("another-" + "0" * 40 + ".code")
+    valid, renamed = path.read_bytes(), path.with_name("another-" + "0" * 40 + ".code")
     precious = tmp_path / "precious"
-    precious.write_bytes(whole)  # which is right, but for where it is
+    precious.write_bytes(valid)  # valid content at another path
 
     def pipe(at):
         os.mkfifo(at)
@@ -304,8 +304,8 @@ def test_links_pipes_and_files_of_other_functions_are_not_opened(tmp_path, compi
         made(at)
         assert compiles() == 1
         at.unlink(missing_ok=True)
-        path.write_bytes(whole)
-        assert precious.read_bytes() == whole
+        path.write_bytes(valid)
+        assert precious.read_bytes() == valid
     assert disk_cache._read_file(path) is not None
-    path.rename(other)
-    assert disk_cache._read_file(other) is None
+    path.rename(renamed)
+    assert disk_cache._read_file(renamed) is None

@@ -1,4 +1,4 @@
-"""Compiled functions: those that Python calls have machine code, others are code for their callers."""
+"""Compiled functions: functions that Python calls have machine code, callees are code for their callers."""
 
 import copy
 import pickle
@@ -21,7 +21,7 @@ def half(x):
     return 0.5 * x
 
 
-def test_a_callee_has_no_machine_code_until_python_calls_it():
+def test_callee_has_no_machine_code_until_python_calls_it():
     @compiled
     def third(x):
         return x / 3.0
@@ -34,17 +34,17 @@ def test_a_callee_has_no_machine_code_until_python_calls_it():
         return result
 
     for function in (third, total):
-        function._cache.disable()  # a caller that a file has needs no callee
+        function._cache.disable()  # a cached caller would not compile its callee
     assert total(np.arange(4.0)) == 2.0
-    [found] = third.overloads.values()
-    assert found.library._waits
+    [compiled_third] = third.overloads.values()
+    assert compiled_third.library._waits
     assert third(4.5) == 1.5
-    [found] = third.overloads.values()
-    assert not getattr(found.library, "_waits", False)
+    [compiled_third] = third.overloads.values()
+    assert not getattr(compiled_third.library, "_waits", False)
     assert total(np.arange(4.0, dtype=np.float32)) == 2.0
 
 
-def test_functions_of_users_call_and_take_ours():
+def test_users_functions_call_ours_and_accept_them_as_arguments():
     @numba.njit
     def twice(x):
         return 2.0 * half(x)
@@ -61,7 +61,7 @@ def test_functions_of_users_call_and_take_ours():
     assert by_pointer(half, 2.0) == 1.0
 
 
-def test_copies_and_pickles_are_the_function_itself():
+def test_copies_and_pickles_of_a_function_are_identical():
     from streamsvm.core.kernels import exp2d
 
     for function in (exp2d, half):
@@ -86,7 +86,7 @@ def test_implementations_without_a_module_are_compiled():
     assert twice_shifted(1) == 3
 
 
-def test_a_function_without_a_key_is_compiled_and_not_kept(monkeypatch):
+def test_function_without_a_key_is_compiled_but_not_cached(monkeypatch):
     from streamsvm.core.compiling import disk_cache
 
     def compute_key(function):
@@ -122,18 +122,18 @@ print(total.overloads[(numba.int64,)].fndesc.mangled_name)
 
 
 @pytest.mark.thorough
-def test_what_numba_compiles_for_ours_python_calls_too_and_no_two_processes_name_functions_alike():
+def test_numbas_own_functions_stay_callable_and_names_differ_between_processes():
     names = [subprocess.check_output([sys.executable, "-c", NUMBAS_OWN], text=True) for _ in range(2)]
     assert names[0] != names[1]
 
 
-def test_addresses_need_the_result_that_is_asked_for():
+def test_address_of_a_function_with_another_result_type_is_refused():
     assert get_address(half, "f8", "f8") > 0
     refused("half must return int64, not float64", get_address, half, "f8", "i8", error=TypeError)
     refused(r"put @numba.njit above it", get_address, len, "f8", "f8", error=TypeError)
 
 
-def test_seconds_of_compilation_are_counted():
+def test_compilation_time_is_measured():
     from streamsvm.core.compiling.common import compilation
 
     before = compilation.seconds

@@ -1,4 +1,4 @@
-"""Machine code that was shipped is used where it is whole and fits, and nowhere else."""
+"""Precompiled machine code is used only if it is intact and fits the processor and the sources."""
 
 import hashlib
 import json
@@ -12,28 +12,28 @@ LEVEL = "x86-64-v3"
 
 @pytest.fixture
 def shipped(tmp_path, monkeypatch):
-    """A library, which is none, with facts about it that fit but for what a test changes; why it is not loaded."""
-    library, about = tmp_path / "_machine_code.abi3.so", tmp_path / "_machine_code.json"
+    """An invalid library with valid metadata, except for the changes of a test: a function that returns why it is not loaded."""
+    library, metadata_path = tmp_path / "_machine_code.abi3.so", tmp_path / "_machine_code.json"
     library.write_bytes(b"no library")
     monkeypatch.setattr(machine_code, "LIBRARY_PATH", library)
-    monkeypatch.setattr(machine_code, "METADATA_PATH", about)
+    monkeypatch.setattr(machine_code, "METADATA_PATH", metadata_path)
     monkeypatch.setattr(machine_code, "_processor_features", lambda: dict.fromkeys(machine_code._FEATURES[LEVEL], True))
     monkeypatch.delenv("STREAMSVM_MACHINE_CODE", raising=False)
-    facts = {"processor": LEVEL, "sources": machine_code.compute_sources_digest()}
+    metadata = {"processor": LEVEL, "sources": machine_code.compute_sources_digest()}
 
-    def why(content=None, **changes):
-        about.write_text(json.dumps(facts | {"library": hashlib.sha256(library.read_bytes()).hexdigest()} | changes))
+    def find_reason(content=None, **changes):
+        metadata_path.write_text(json.dumps(metadata | {"library": hashlib.sha256(library.read_bytes()).hexdigest()} | changes))
         if content is not None:
             library.write_bytes(content)
         module, reason = machine_code._load_library.__wrapped__()
         assert module is None
         return reason
 
-    return why
+    return find_reason
 
 
-def test_why_a_library_is_not_opened(shipped, monkeypatch):
-    assert "cannot be loaded: " in shipped()  # it is none
+def test_reasons_why_machine_code_is_not_used(shipped, monkeypatch):
+    assert "cannot be loaded: " in shipped()  # it is not a library
     assert shipped(sources="0" * 64) == "the sources have changed since it was made"
     assert shipped(library="0" * 64).endswith("is damaged")
     assert shipped(content=b"no librar").endswith("is damaged")
@@ -44,7 +44,7 @@ def test_why_a_library_is_not_opened(shipped, monkeypatch):
     assert shipped() == "STREAMSVM_MACHINE_CODE=0"
 
 
-def test_facts_that_are_missing_or_no_json_are_refused(shipped):
+def test_missing_or_invalid_metadata_is_refused(shipped):
     assert shipped(processor=[]).endswith("_machine_code.json is damaged")
     for content in ("{", "{}", "[]", "[" * 100_000, "\xff"):
         machine_code.METADATA_PATH.write_text(content, encoding="latin-1")
@@ -53,7 +53,7 @@ def test_facts_that_are_missing_or_no_json_are_refused(shipped):
     assert machine_code._load_library.__wrapped__() == (None, "this installation has none")
 
 
-def test_what_an_editor_leaves_beside_the_sources_is_none_of_them(tmp_path, monkeypatch):
+def test_temporary_files_of_editors_do_not_change_the_digest(tmp_path, monkeypatch):
     monkeypatch.setattr(machine_code, "__file__", str(tmp_path / "core" / "compiling" / "machine_code.py"))
     monkeypatch.setattr(machine_code, "_SOURCES", ("memory",))
     folder = tmp_path / "memory"

@@ -1,4 +1,4 @@
-"""Functions that are kept apart: compiled once, found by their callers in any process, and copied for users."""
+"""Noinline functions: compiled once, linked by callers in any process, and copied into users' functions."""
 
 import subprocess
 import sys
@@ -13,7 +13,7 @@ from streamsvm.core.memory.slots import compute_slot_kernels
 
 pytestmark = [pytest.mark.thorough, pytest.mark.skipif(INTERPRETED, reason="nothing is compiled")]
 
-#: It prints what it has compiled for a caller of `compute_kernel_row`, and the name under which the caller finds that.
+#: It prints the names of the functions compiled for a caller of `compute_kernel_row`, and the symbol that the caller links to.
 CALLER = """
 from streamsvm.core.compiling.functions import BLOCK_TYPE, load_backend
 from streamsvm.core.compiling.signatures import to_numba_types
@@ -25,7 +25,7 @@ library = compute_slot_kernels.compile_entry(to_numba_types(f"{BLOCK_TYPE} i8"))
 functions = library._get_module_for_linking().functions
 print(*sorted(compiled_names), *(f.name for f in functions if "18compute_kernel_rowB" in f.name))
 """
-#: A function of a user that numba keeps in its own cache.
+#: A user's function in numba's own cache.
 USERS = """
 import numba
 import numpy as np
@@ -46,14 +46,14 @@ def run(*words, folder):
     return subprocess.run([sys.executable, *words], capture_output=True, text=True, check=True, cwd=folder).stdout.split()
 
 
-def test_callers_have_no_copy():
+def test_callers_have_no_copy_of_a_noinline_callee():
     library = compute_slot_kernels.compile_entry(to_numba_types(f"{BLOCK_TYPE} i8")).library
     assert [function for function, _ in load_backend().find_noinline_callees(library)] == [compute_kernel_row]
     copies = [f for f in library._get_module_for_linking().functions if "18compute_kernel_rowB" in f.name]
     assert [f.is_declaration for f in copies] == [True]
 
 
-def test_a_caller_finds_what_another_process_has_compiled(tmp_path, monkeypatch):
+def test_caller_links_to_a_callee_of_another_process(tmp_path, monkeypatch):
     monkeypatch.setenv("NUMBA_CACHE_DIR", str(tmp_path))
     *compiled, name = run("-c", CALLER, folder=tmp_path)
     assert {"compute_kernel_row", "compute_slot_kernels"} <= {*compiled}
@@ -61,15 +61,15 @@ def test_a_caller_finds_what_another_process_has_compiled(tmp_path, monkeypatch)
     [file] = tmp_path.glob("streamsvm/compute_kernel_row-*")
     file.unlink()
     assert run("-c", CALLER, folder=tmp_path) == ["compute_kernel_row", name]
-    # Other settings may give a callee another name: then the caller, who would not find it, is compiled anew.
+    # With other settings, a callee may have another name: then its caller is compiled again.
     next(tmp_path.glob("streamsvm/compute_kernel_row-*")).unlink()
     monkeypatch.setenv("NUMBA_EXTEND_VARIABLE_LIFETIMES", "1")
-    *compiled, other = run("-c", CALLER, folder=tmp_path)
-    assert (compiled, other == name) == (["compute_kernel_row", "compute_slot_kernels"], False)
+    *compiled, new_name = run("-c", CALLER, folder=tmp_path)
+    assert (compiled, new_name == name) == (["compute_kernel_row", "compute_slot_kernels"], False)
     monkeypatch.delenv("NUMBA_EXTEND_VARIABLE_LIFETIMES")
-    assert run("-c", CALLER, folder=tmp_path) == [other]
+    assert run("-c", CALLER, folder=tmp_path) == [new_name]
 
 
-def test_a_function_of_a_user_has_a_copy(tmp_path):
+def test_users_function_has_a_copy_of_a_noinline_callee(tmp_path):
     (tmp_path / "users.py").write_text(USERS)
     assert [run("users.py", folder=tmp_path) for _ in range(2)] == [["6.0", "72.0", "0"], ["6.0", "72.0", "1"]]

@@ -1,4 +1,4 @@
-"""Compiled functions call no machine code but their own."""
+"""Compiled functions contain no machine code of other functions."""
 
 import struct
 
@@ -13,26 +13,29 @@ from streamsvm.core.steps import linear_step
 pytestmark = pytest.mark.skipif(INTERPRETED, reason="nothing is compiled")
 
 LOCAL = 0
-SYMBOLS, FUNCTION, NOWHERE = 2, 2, 0  # kinds of sections and of symbols; the section of what is elsewhere
+SYMBOLS, FUNCTION, NOWHERE = 2, 2, 0  # types of ELF sections and symbols; the section index of undefined symbols
 
 
 def bindings(code):
-    """The functions that an ELF object of 64 bits defines, and how each is bound."""
-    offset, size, number = (struct.unpack_from(kind, code, at)[0] for kind, at in (("<Q", 40), ("<H", 58), ("<H", 60)))
+    """Return the functions that a 64-bit ELF object defines, and the binding of each."""
+    offset, size, number = (
+        struct.unpack_from(kind, code, position)[0] for kind, position in (("<Q", 40), ("<H", 58), ("<H", 60))
+    )
     sections = [struct.unpack_from("<IIQQQQIIQQ", code, offset + i * size) for i in range(number)]
-    _, _, _, _, begin, length, names, *_ = next(section for section in sections if section[1] == SYMBOLS)
-    found = {}
-    for at in range(begin, begin + length, 24):
-        name, info, _, section = struct.unpack_from("<IBBH", code, at)
+    _, _, _, _, start, length, names, *_ = next(section for section in sections if section[1] == SYMBOLS)
+    symbol_bindings = {}
+    for position in range(start, start + length, 24):
+        name, info, _, section = struct.unpack_from("<IBBH", code, position)
         if info & 15 == FUNCTION and section != NOWHERE:
             name += sections[names][4]
-            found[code[name : code.index(b"\0", name)].decode()] = info >> 4
-    return found
+            symbol_bindings[code[name : code.index(b"\0", name)].decode()] = info >> 4
+    return symbol_bindings
 
 
 def test_copies_of_callees_are_local(monkeypatch, tmp_path):
-    # Else a caller executes the copy that its process has loaded first: sums of one model were rounded in several ways, by what
-    # was on disk when the process began. Whether a callee is a copy or written out is the compiler's choice for a processor.
+    # Otherwise, a caller would execute the copy that its process has loaded first, and sums of the same model would be rounded
+    # differently, depending on the content of the cache. Whether the compiler copies or inlines a callee depends on the
+    # processor.
     function = load_backend().CompiledFunction(linear_step.learn_full_row.py_func, {"error_model": "numpy"})
     function._cache.disable()
     code = function.compile_entry(to_numba_types("u1:1 f8 f8")).library._get_compiled_object()
@@ -43,7 +46,7 @@ def test_copies_of_callees_are_local(monkeypatch, tmp_path):
     assert all("learn_full_row" in name or name.startswith("NRT_") for name in shared)
 
 
-def test_a_number_that_is_written_out_is_of_a_type_like_others():
+def test_literal_numbers_have_ordinary_types():
     add = load_backend().CompiledFunction(lambda x, y, flag: x + y if flag else x, {})
     call = load_backend().CompiledFunction(lambda x: add(x, 1, True) + add(x, y=x, flag=False) + add(2, x, x > 1), {})
     for function in (add, call):
@@ -52,19 +55,19 @@ def test_a_number_that_is_written_out_is_of_a_type_like_others():
     assert len(add.overloads) == 1
 
 
-def test_callers_do_not_say_how_a_function_is_compiled():
+def test_options_of_callers_do_not_affect_callees():
     square = load_backend().CompiledFunction(lambda x: x * x + 1.0, {})
     square._cache.disable()
     assert numba.njit(fastmath=True, forceinline=True)(lambda x: square(x) + x)(2.0) == 7.0
-    [found] = square.overloads.values()
-    assert not {"fast", "alwaysinline"} & {*found.library.get_llvm_str().split()}
+    [result] = square.overloads.values()
+    assert not {"fast", "alwaysinline"} & {*result.library.get_llvm_str().split()}
 
 
-def test_functions_of_users_are_read_anew_for_each_caller():
+def test_users_inlined_functions_are_read_again_for_each_caller():
     load_backend()
     names = {"factor": 2}
     exec("def scaled(x):\n    return factor * x", names)
-    scaled, found = numba.njit(inline="always")(names["scaled"]), []
+    scaled, results = numba.njit(inline="always")(names["scaled"]), []
     for names["factor"] in (2, 3):
-        found.append(numba.njit(lambda x: scaled(x) + scaled(x + 1))(1))
-    assert found == [6, 9]
+        results.append(numba.njit(lambda x: scaled(x) + scaled(x + 1))(1))
+    assert results == [6, 9]

@@ -1,4 +1,4 @@
-"""A numba that has renamed what the library replaces of it: everything works, without the replacements."""
+"""Learners work without the replacements, if numba has renamed a private part that the library replaces."""
 
 import os
 import subprocess
@@ -23,7 +23,7 @@ PARTS = (
     "inline_function",
 )
 
-#: Loads numba's modules with another name for one of their functions, then learns and prints what was learned.
+#: Loads numba's modules with one function renamed, then learns and prints whether the model is accurate.
 RENAMED = r"""
 import importlib.machinery as machinery, re, sys
 
@@ -66,7 +66,7 @@ def cache(tmp_path_factory):
     return tmp_path_factory.mktemp("compiled")
 
 
-def test_a_learner_learns_when_numba_has_renamed_a_part(cache):
+def test_learner_works_if_numba_has_renamed_a_private_part(cache):
     [line] = learn("get_executable", cache).splitlines()
     assert line.startswith("numba ")
     assert "get_executable" in line
@@ -76,7 +76,7 @@ def test_a_learner_learns_when_numba_has_renamed_a_part(cache):
 
 @pytest.mark.thorough
 @pytest.mark.parametrize("part", PARTS)
-def test_each_part_may_be_renamed(cache, part):
+def test_each_private_part_may_be_renamed(cache, part):
     [line] = learn(part, cache).splitlines()
     assert part in line
 

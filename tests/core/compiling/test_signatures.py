@@ -1,4 +1,4 @@
-"""Types of arguments as texts."""
+"""Argument types, written as text."""
 
 import pytest
 
@@ -15,17 +15,17 @@ TEXTS = [
 ]
 
 
-def test_parsed():
+def test_signatures_are_parsed():
     assert parse_signature("f8 u1:1r") == (NumberType("f8"), ArrayType("u1", 1, True))
     assert parse_signature("a.b:C(f8 (i8))") == (TupleType("a.b:C", (NumberType("f8"), TupleType("", (NumberType("i8"),)))),)
     assert parse_signature("-") == ()
 
 
 @pytest.mark.parametrize("text", TEXTS)
-def test_texts_are_those_of_the_types(text):
+def test_types_are_formatted_as_they_were_parsed(text):
     assert " ".join(map(format_type, to_numba_types(text))) == text
 
 
 @pytest.mark.parametrize("text", ["f", "f8:", "float64", "f8;f8", "(f8", "f8)"])
-def test_others_are_refused(text):
+def test_invalid_signatures_are_refused(text):
     refused("invalid signature", parse_signature, text)

@@ -1,4 +1,4 @@
-"""The stack and its parts against slow twins, and what a stream can do to them."""
+"""The stack and its parts against slow twins, and in constant streams."""
 
 import math
 
@@ -48,9 +48,9 @@ class NaiveStacks:
         for i in range(3):
             self.choices[i] += min(weight * rate, max(rate, 0.1)) * ((answers[i] != label) - self.choices[i])
         for i, model in enumerate(self.models):
-            self.learn_one_of_them(i, model, np.clip(inputs, -3.0, 3.0), label, weight)
+            self.learn_with_model(i, model, np.clip(inputs, -3.0, 3.0), label, weight)
 
-    def learn_one_of_them(self, i, model, z, label, weight):
+    def learn_with_model(self, i, model, z, label, weight):
         scores = z @ model.weights
         if len(z) == 1:
             p = np.array([1.0, 1.0 + math.expm1(scores[0])]) / (1.0 + math.exp(scores[0]))
@@ -67,7 +67,7 @@ class NaiveStacks:
 
 
 def inputs_of(rng, label, outputs, n, skill):
-    """Inputs of experts, better and worse ones."""
+    """Inputs of experts of different skill."""
     if outputs == 1:
         inputs = (2 * label - 1) * skill + rng.normal(size=(1, n))
         inputs[0, 0] = 1.0
@@ -79,7 +79,7 @@ def inputs_of(rng, label, outputs, n, skill):
 
 
 @pytest.mark.parametrize("outputs", [1, 3, 5])
-def test_as_its_twin(outputs):
+def test_stack_equals_its_naive_twin(outputs):
     rng, n = np.random.default_rng(outputs), 6
     skill = np.linspace(-0.2, 2.0, n)
     twin = NaiveStacks(n)
@@ -107,7 +107,7 @@ def test_as_its_twin(outputs):
         np.testing.assert_allclose(curvature, model.exact, rtol=1e-9)
 
 
-def test_the_choice_is_the_stack_unless_another_is_better_by_more_than_chance():
+def test_stack_is_chosen_unless_another_is_significantly_better():
     block, v, c = ensemble_of(label_predictions, 1)
 
     def choose(answers, t):
@@ -122,16 +122,16 @@ def test_the_choice_is_the_stack_unless_another_is_better_by_more_than_chance():
     assert choose([1, 1, 1], 40) == stack.STACK
 
 
-@pytest.mark.parametrize("memory", [1.0 - 1e-3, 1.0 - 1e-4])
-def test_curvature_and_inverse_stay_sound_where_the_stream_falls_quiet(memory):
-    # Rows of one direction alone: what is known of the others must fade to the ridge, not to nothing.
+@pytest.mark.parametrize("forgetting_factor", [1.0 - 1e-3, 1.0 - 1e-4])
+def test_curvature_and_inverse_stay_accurate_in_a_constant_stream(forgetting_factor):
+    # All rows have one direction: the curvature of the other directions must fade to the ridge, not to 0.
     rng, n = np.random.default_rng(0), 5
     curvature, inverse, direction, scratch = np.empty((n, n)), np.empty((n, n)), np.empty(n), np.empty((2, n))
     newton.reset_curvature(curvature, inverse, 1.0)
-    rows = 2_000 if config.DISABLE_JIT else int(12.0 / (1.0 - memory))
+    rows = 2_000 if config.DISABLE_JIT else int(12.0 / (1.0 - forgetting_factor))
     for t in range(1, rows):
         z = rng.normal(size=n) if t < 1000 else np.eye(n)[0]
-        newton.add_to_curvature(curvature, inverse, z, n, 0.25, memory, 1.0, direction)
+        newton.add_to_curvature(curvature, inverse, z, n, 0.25, forgetting_factor, 1.0, direction)
         if t % newton.ROWS_PER_INVERSE == 0:
             newton.invert_curvature(curvature, inverse, n, scratch)
     assert np.linalg.eigvalsh(curvature).min() > 0.99
@@ -142,7 +142,7 @@ def test_curvature_and_inverse_stay_sound_where_the_stream_falls_quiet(memory):
 
 
 @pytest.mark.parametrize("n", [1, 2, 29, 30])
-def test_inverse_as_numpys(n):
+def test_inverse_equals_numpys(n):
     A = np.random.default_rng(1).normal(size=(40, n))
     A, inverse = A.T @ A + np.eye(n), np.zeros((31, 31))
     newton.invert_curvature(A, inverse, n, np.empty((2, 31)))
@@ -150,26 +150,26 @@ def test_inverse_as_numpys(n):
     assert not inverse[n].any()
 
 
-def naive_drifts(errors, deviations, least):
-    """The rows at which the detector should fire."""
-    found, start = [], 0
+def naive_drifts(errors, deviations, min_variance):
+    """The rows where the detector should signal a drift."""
+    drifts, start = [], 0
     for t in range(1, len(errors) + 1):
         fast = slow = 0.0
         for i, error in enumerate(errors[start:t], 1):
             fast += max(1.0 / i, 0.02) * (error - fast)
             slow += max(1.0 / i, 0.002) * (error - slow)
-        if t - start > 200 and fast > slow + deviations * math.sqrt(max(slow * (1.0 - slow), least) * 0.01):
-            found.append(t)
+        if t - start > 200 and fast > slow + deviations * math.sqrt(max(slow * (1.0 - slow), min_variance) * 0.01):
+            drifts.append(t)
             start = t
-    return found
+    return drifts
 
 
-@pytest.mark.parametrize(("deviations", "least"), [(3.0, 0.01), (4.0, 0.03)])
-def test_the_detector_of_drift_as_its_twin(deviations, least):
+@pytest.mark.parametrize(("deviations", "min_variance"), [(3.0, 0.01), (4.0, 0.03)])
+def test_drift_detector_equals_its_naive_twin(deviations, min_variance):
     rng = np.random.default_rng(2)
     errors = (rng.random(900) < np.where(np.arange(900) < 500, 0.1, 0.5)).astype(float)
     state = np.zeros(3)
-    found = [t for t, error in enumerate(errors, 1) if detect_drift(state, error, deviations, least)]
-    assert found == naive_drifts(errors, deviations, least)
-    assert found
-    assert 500 < found[0] < 560
+    drifts = [t for t, error in enumerate(errors, 1) if detect_drift(state, error, deviations, min_variance)]
+    assert drifts == naive_drifts(errors, deviations, min_variance)
+    assert drifts
+    assert 500 < drifts[0] < 560

@@ -1,4 +1,4 @@
-"""Triangular matrices, row after row, against numpy."""
+"""Packed symmetric and triangular matrices against numpy."""
 
 import numpy as np
 import pytest
@@ -7,10 +7,10 @@ from naive_rls import packed, unpacked
 from streamsvm.core.compiling.common import INTERPRETED
 from streamsvm.core.steps.triangle import add_two_rows, factor_two_rows, multiply_row, multiply_symmetric, solve_factored
 
-# To compile them by themselves takes seconds: the quick list has kernel least squares, which are made of them.
+# Compiling these functions takes seconds: the quick tests cover them by kernel recursive least squares.
 pytestmark = [] if INTERPRETED else pytest.mark.thorough
 SIZES = [1, 2, 3, 4, 5, 17, 40]
-ROOM = 3  # rows that are not in use
+ROOM = 3  # allocated rows that are unused
 
 
 def positive_definite(n, seed=0):
@@ -28,7 +28,7 @@ def factor(matrix, stride, least=1e-6):
 
 
 @pytest.mark.parametrize("n", SIZES)
-def test_each_element_has_its_place(n):
+def test_packed_storage_keeps_every_element(n):
     matrix, stride = positive_definite(n), n + ROOM
     triangle = packed(matrix, stride)
     assert np.count_nonzero(triangle) == n * (n + 1) // 2
@@ -36,7 +36,7 @@ def test_each_element_has_its_place(n):
 
 
 @pytest.mark.parametrize("n", SIZES)
-def test_factors_and_solutions(n):
+def test_cholesky_factors_and_solutions(n):
     matrix, stride = positive_definite(n), n + ROOM
     U, exists = factor(matrix, stride)
     assert exists
@@ -51,20 +51,20 @@ def test_factors_and_solutions(n):
 
 @pytest.mark.parametrize("n", SIZES)
 @pytest.mark.parametrize("bad", [0, -1])
-def test_a_matrix_that_is_not_positive_definite_has_no_factor(n, bad):
+def test_indefinite_matrix_has_no_factor(n, bad):
     matrix = positive_definite(n)
     matrix[bad, bad] = -1.0
     assert not factor(matrix, n + ROOM)[1]
 
 
-def test_nan_has_no_factor():
+def test_matrix_with_nan_has_no_factor():
     matrix = positive_definite(5)
     matrix[1, 3] = np.nan
     assert not factor(matrix, 5)[1]
 
 
 @pytest.mark.parametrize("n", SIZES)
-def test_products(n):
+def test_products_with_symmetric_matrices(n):
     matrix, stride = positive_definite(n), n + ROOM
     triangle = packed(matrix, stride)
     x, out = np.random.default_rng(2).normal(size=stride), np.full(stride, 7.0)
@@ -79,7 +79,7 @@ def test_products(n):
 
 
 @pytest.mark.parametrize("count", [0, 1, 3, 4, 9])
-def test_sums_of_rows(count):
+def test_weighted_sums_of_rows(count):
     rng = np.random.default_rng(3)
     values = rng.normal(size=400).astype(np.float32)
     starts = rng.integers(0, 380, size=max(count, 1))
