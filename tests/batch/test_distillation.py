@@ -185,7 +185,7 @@ def test_machines_that_vote_are_searched_and_never_taken_as_they_are():
     assert agreement(exact, exact.to_budget(X=X, loss=10.0, passes=4), X) > 0.85
     # Labels by chance, which a machine has learned by heart, are those of no fewer vectors.
     exact = CSMOClassifier(C=100.0, gamma=20.0).fit(X, np.random.default_rng(1).permutation(y))
-    refused(r"no budget up to \d+ has a loss of at most 1e-09 %: allow", exact.to_budget, X=X, loss=1e-9, passes=0)
+    refused(r"no budget up to \d+ has a loss of at most 1e-09 %: raise loss", exact.to_budget, X=X, loss=1e-9, passes=0)
 
 
 @pytest.mark.skipif(config.DISABLE_JIT, reason="too few rows for a rugged function")
@@ -266,16 +266,16 @@ def test_what_does_not_fit_is_refused():
         CSMOClassifier().to_budget(10)
     for options, message in (
         ({"budget": 0}, "budget"),
-        ({}, "give a budget, or the loss"),
-        ({"budget": 10, "loss": 1.0}, "give a budget, or the loss"),
+        ({}, "give either a budget or a loss"),
+        ({"budget": 10, "loss": 1.0}, "give either a budget or a loss"),
         ({"loss": 0.0, "X": X}, "loss must be a finite number above 0"),
         ({"loss": 1.0}, "give at least 200 of the machine's rows as X"),
         ({"loss": 1.0, "X": X}, "give at least 200 of the machine's rows as X"),
         ({"loss": 1.0, "X": np.tile(X, (4, 1)), "y": y}, "inconsistent numbers of samples"),
-        ({"budget": 10, "X": X, "y": y}, "y is for the loss of a classifier"),
+        ({"budget": 10, "X": X, "y": y}, "y is only used for the loss of a classifier"),
         ({"budget": 10, "X": X[:, :1]}, "features"),
         ({"budget": 10, "X": X * np.nan}, "NaN"),
-        ({"budget": 10, "X": X * 1e20}, "X has a number beyond 1e"),
+        ({"budget": 10, "X": X * 1e20}, "X has a value beyond 1e"),
         ({"budget": 10, "X": X[:0]}, "0 sample"),
         ({"budget": 10, "learner": "svm"}, "learner must be one of"),
         ({"budget": 10, "passes": -1}, "passes"),

@@ -152,7 +152,7 @@ def test_no_rows_are_refused():
 def test_refused_matrices():
     X, y = sine_classes(20, 3, 0.5)
     model = CSMOClassifier(kernel="precomputed")
-    refused("as many columns as rows", model.fit, X, y)
+    refused("must be square", model.fit, X, y)
     refused("Sparse precomputed", model.fit, sparse.csr_array(X @ X.T), y, error=TypeError)
     refused("scale the kernel", model.fit, 1e35 * (X @ X.T), y)
     refused("features", model.fit(X @ X.T, y).predict, X)
@@ -162,7 +162,7 @@ def test_refused_matrices():
 def test_no_learner_has_these_kernels(kernel):
     X, y = sine_classes(20, 3, 0.5)
     model = CSMOClassifier(kernel=(lambda A, B: A @ B.T) if kernel is np.dot else kernel).fit(X @ X.T, y)
-    refused("no learner has the kernel", model.to_budget, 5)
+    refused("no learner supports the kernel", model.to_budget, 5)
 
 
 def test_no_learner_has_a_coef0_below_zero():

@@ -48,8 +48,8 @@ def test_coefficients_are_those_of_a_slow_twin(kernel):
 
 @pytest.mark.parametrize("outputs", [1, 2])
 def test_a_step_solves_the_damped_equations_of_a_slow_twin(outputs, monkeypatch):
-    monkeypatch.setattr("streamsvm.batch.reduced_set._CONJUGATE", 60)
-    monkeypatch.setattr("streamsvm.batch.reduced_set._SOLVED", 1e-20)
+    monkeypatch.setattr("streamsvm.batch.reduced_set._MAX_CG_STEPS", 60)
+    monkeypatch.setattr("streamsvm.batch.reduced_set._CG_TOLERANCE", 1e-20)
     reduced, vectors = problem(outputs=outputs)
     fit = reduced._fit_coefficients(vectors, 1e-9, np.dtype(np.float64))
     step, promised = reduced._compute_step(fit, 0.5)
@@ -73,8 +73,8 @@ def test_a_step_solves_the_damped_equations_of_a_slow_twin(outputs, monkeypatch)
 def test_kernel_values_that_are_not_held_give_the_same(monkeypatch):
     reduced, vectors = problem(n=1500)
     held = reduced.move_vectors(vectors, 3)
-    monkeypatch.setattr("streamsvm.batch.reduced_set._HELD_VALUES", 0)
-    reduced._held_rows.clear()
+    monkeypatch.setattr("streamsvm.batch.reduced_set._MAX_CACHED_VALUES", 0)
+    reduced._cached_rows.clear()
     np.testing.assert_allclose(reduced.move_vectors(vectors, 3), held, rtol=1e-12)
 
 
@@ -106,7 +106,7 @@ def test_vectors_stay_where_they_cannot_move(monkeypatch):
     assert linear.move_vectors(vectors, 5) is vectors
     perfect = ReducedSet(GAUSS, vectors, np.zeros((8, 1)), np.ones(8))
     assert perfect.move_vectors(vectors, 5) is vectors
-    monkeypatch.setattr("streamsvm.batch.reduced_set._MOVED_VALUES", 23)
+    monkeypatch.setattr("streamsvm.batch.reduced_set._MAX_MOVED_VALUES", 23)
     assert reduced.move_vectors(vectors, 5) is vectors
 
 
