@@ -69,10 +69,7 @@ class LogOddsCalibration(NamedTuple):
 
 
 #: The calibration classes by their names in files.
-CALIBRATIONS: Mapping[str, type[MarginCalibration | LogOddsCalibration]] = {
-    "margin": MarginCalibration,
-    "log odds": LogOddsCalibration,
-}
+CALIBRATIONS: Mapping[str, type] = {"margin": MarginCalibration, "log odds": LogOddsCalibration}
 
 
 def _sigmoid(f: np.ndarray) -> np.ndarray:

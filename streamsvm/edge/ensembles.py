@@ -66,8 +66,7 @@ def check_neighbours(step: Step, width: int) -> int:
     max_difference = read_option(step, "max_difference", _MIN_SIZE, _MAX_SIZE)
     sizes = {"feature_weights": width, "targets": n, "weights": n}
     feature_weights, targets, weights = (read_array(step, name, (size,)).astype(np.float64) for name, size in sizes.items())
-    max_distance = feature_weights.sum() * max_difference
-    if (feature_weights < 0.0).any() or (feature_weights > _MAX_SIZE).any() or max_distance > _MAX_SIZE:
+    if ((feature_weights < 0.0) | (feature_weights > _MAX_SIZE)).any() or feature_weights.sum() * max_difference > _MAX_SIZE:
         raise ExportError("feature_weights of a step 'neighbours' is below 0, or its distances are too large")
     if (weights < _MIN_SIZE).any() or (weights > _MAX_SIZE).any():
         raise ExportError("weights of a step 'neighbours' are not above 0, or too large")

@@ -299,8 +299,8 @@ class Predictor:
                 for row, value in zip(rows, np.asarray(X[name], object), strict=True):
                     self._encode_category(row, name, value)
             elif name in self._number_columns or self.program.hashed:
-                is_column = name in self._number_columns
-                column = self._number_columns[name] if is_column else _hash_to_column(name, self.program.hashed)
+                columns, hashed = self._number_columns, self.program.hashed
+                column = columns[name] if name in columns else _hash_to_column(name, hashed)
                 try:
                     for row, value in zip(rows, np.asarray(X[name], np.float64).tolist(), strict=True):
                         _add_number(row, column, value)

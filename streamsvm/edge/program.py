@@ -270,8 +270,7 @@ class Program:
                 )
             # Each array may be used once: otherwise a small file could compute with a large array ten thousand times.
             unused = dict(arrays)
-            fields = CategoryTable._fields
-            tables = [CategoryTable(*(unused.pop(table[name]) for name in fields)) for table in saved.get("tables", ())]
+            tables = [CategoryTable(*(unused.pop(table[key]) for key in ("keys", "values"))) for table in saved.get("tables", ())]
             program = cls([_read_column(*column) for column in saved["columns"]], _read_count(saved["hashed"]), tables)
             if len(program.columns) > _MAX_COLUMNS:
                 raise ExportError(f"it has {len(program.columns):,} columns, more than {_MAX_COLUMNS:,}")

@@ -24,7 +24,7 @@ class Comparison(NamedTuple):
     n_changed_labels: int | None
     """Number of rows with a different label; None if the programs do not predict labels."""
     max_difference: float
-    """Largest absolute difference of probabilities, of decision values if there are none, of numbers, or of anomaly scores."""
+    """Largest absolute difference of probabilities, or else of decision values; of numbers; or of anomaly scores."""
     quantity: str
     """The quantity of `max_difference`, in the plural, such as ``"probabilities"``."""
     relative_rmse: float | None

@@ -118,7 +118,7 @@ FinishAnswer = Callable[[Program, Answer], Answer]
 
 
 def _unwrap_model(model: Any) -> tuple[Any, FinishAnswer] | None:
-    """Return the model inside a wrapper, and the function that adapts the answer of its program; None if there is no wrapper."""
+    """Return the model inside a wrapper, and the function that adapts the answer of its program; None for other models."""
     if isinstance(model, BoundedTargetScaler):
         n, mean, squares = model._scaler._moments[0]
         return model.regressor, _make_unscaling(mean, math.sqrt(squares / max(n, 1.0)))
@@ -196,7 +196,7 @@ def _find_threshold_decision(answer: Answer, threshold: float) -> float:
 
 
 def describe_order(order: Any) -> str:
-    """Return a text for the order in which a program takes its columns, from its metadata ``order``."""
+    """Return a text for the order of a program's columns, from its metadata ``order``."""
     return _ORDER_TEXTS.get(str(order), "this order")
 
 

@@ -167,7 +167,7 @@ def save(model: Any, path: str | Path, trusted: bool = False) -> None:
     path
         Path of the file; an existing file is replaced.
     trusted
-        Whether the file may contain classes and functions of your own. To load such a file, one has to trust it.
+        Whether the file may contain classes and functions of your own. Loading the file then requires to trust it.
 
     Raises
     ------

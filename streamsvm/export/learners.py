@@ -172,7 +172,7 @@ def add_neighbours(
 ) -> int:
     """Add the predictions of k nearest neighbours, and return the index of the value.
 
-    They are a number from -1 to 1 for two labels, such a number for each of more labels, or the mean target with ``labels`` 0.
+    They are a number from -1 to 1 for two labels, one for each of more labels, or the mean target with ``labels`` 0.
     """
     arrays = {"vectors": vectors, "feature_weights": feature_weights, "targets": targets, "weights": weights}
     options = {"labels": labels, "neighbours": neighbours, "max_difference": max_difference, "offset": offset, "power": power}

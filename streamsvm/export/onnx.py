@@ -32,12 +32,7 @@ _WINNER_LEAD = 1e-5  # lead of the predicted label over equally probable ones, t
 _ABOVE_HALF = 0.5 + 2.0**-23
 
 
-def write_onnx(
-    program: Program,
-    path: str | Path,
-    *,
-    inputs: OnnxInputs = "auto",
-) -> None:
+def write_onnx(program: Program, path: str | Path, *, inputs: OnnxInputs = "auto") -> None:
     """Export a program as an ONNX model.
 
     The input is ``X``, float32 or float64 [rows, columns], in the order of the program's columns. A number that is not finite is

@@ -47,7 +47,7 @@ class PipelineInputs:
 def fold_transformers(names: Sequence[Any], transformers: Sequence[Any]) -> PipelineInputs:
     """Return the input columns and scalings that compute the features of a model from rows, as the transformers do.
 
-    ``names`` are those of the model's features. The transformers are in the order in which a row passes them. Raises ExportError
+    ``names`` are those of the model's features. The transformers are in the order of the pipeline. Raises ExportError
     if a transformer is not supported, or the type of a name is not.
     """
     names = list(map(to_python_scalar, names))
@@ -234,7 +234,7 @@ def _fold_table_encoder(inputs: PipelineInputs, encoder: TableEncoder) -> None:
 def _list_categorical_columns(encoder: TableEncoder, table: int) -> dict[Any, Column]:
     """Return the columns of the features that an encoder makes of categories; ``table`` is the index of its target encodings.
 
-    Raises ExportError if a numeric column has the name of such a feature.
+    Raises ExportError if a numeric column has the same name as a target encoding.
     """
     columns: dict[Any, Column] = {}
     state, target_encoding = encoder.column_state, encoder.target_encoding

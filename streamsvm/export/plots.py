@@ -73,7 +73,7 @@ def save_plot(path: str | Path, model: Any, curve: LearningCurve | None = None, 
     model
         A model of this library or of river, or a pipeline. It is not changed.
     curve
-        The learning curve; None if there is none.
+        The learning curve, or None.
     rows
         Pairs of a row and its label, which are drawn over the boundary.
 
@@ -341,7 +341,7 @@ class _Boundary:
 
 
 def _find_scaler(model: Any) -> Any:
-    """Return the first transformer of a pipeline with ``means``, also if it is part of a TableEncoder; None if there is none."""
+    """Return the first transformer of a pipeline with ``means``, also if it is part of a TableEncoder, or None."""
     steps = list(model.steps.values())[:-1] if isinstance(model, compose.Pipeline) else []
     scalers = (step.learned_scaler if isinstance(step, TableEncoder) else step for step in steps)
     return next((scaler for scaler in scalers if hasattr(scaler, "means")), None)

@@ -70,7 +70,7 @@ def reduce_program(
     bits
         Bits of the vectors, as in `quantise_program`.
     passes
-        Maximum number of passes over the rows in which the vectors of a Gaussian kernel are moved.
+        Maximum number of passes over the rows to move the vectors of a Gaussian kernel.
     seed
         Seed for the choice of vectors and rows.
 
@@ -127,7 +127,7 @@ def reduce_program(
 
 
 def _loss_key(label_agreement: float | None, rmse: float | None) -> tuple[float, float]:
-    """Return the key by which the program with the smallest loss of accuracy is the first."""
+    """Return a sort key for losses of accuracy: the smallest loss comes first."""
     return -(label_agreement or 0.0), rmse or 0.0
 
 
@@ -178,7 +178,7 @@ def _sample_neighbours(program: Program, n_vectors: int, largest: int, rng: np.r
 
 
 def _replace_by_mean_vote(program: Program, op: str) -> Program:
-    """Return a program in which the steps ``op`` (neighbours or forest) are replaced by the mean of all their votes or leaves."""
+    """Return a program with the steps ``op`` (neighbours or forest) replaced by the mean of all their votes or leaves."""
     steps, widths = [], program.widths
     for step, width in zip(program.steps, widths[1:], strict=True):
         if step.op == op:

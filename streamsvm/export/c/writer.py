@@ -210,7 +210,7 @@ def _make_header_text(program: Program, head: list[str]) -> str:
     lines.append(f"extern const char *const @_features[{max(program.widths[0], 1)}];")
     if has_labels:
         lines.append(f"extern const char *const @_labels[{len(answer.labels)}];")
-    comment = "The number of the label in @_labels." if has_labels else _PREDICTION_COMMENTS[answer.kind]
+    comment = "The number of the label in @_labels." if has_labels else _RETURNS[answer.kind]
     lines += ["", f"/* {comment} */", f"{'int' if has_labels else 'float'} @_predict(const float *x);"]
     lines += ["", f"/* {_describe_decision(program)} */", "void @_decision(const float *x, float *out);", ""]
     if answer.calibration is not None:
@@ -226,10 +226,7 @@ _TOO_LARGE_ERROR = f"""#include <limits.h>
 {_MAX_16_BIT_TABLES:,}. Export a smaller model (--bits 8 --max-bytes 16000), or learn one (--learner bsgd,budget=60)
 #endif"""
 
-_PREDICTION_COMMENTS = {
-    "number": "The number that is predicted.",
-    "anomaly": "How anomalous x is, from 0 to 1; 0.5 is like the others.",
-}
+_RETURNS = {"number": "The number that is predicted.", "anomaly": "How anomalous x is, from 0 to 1; 0.5 is like the others."}
 
 
 def _describe_decision(program: Program) -> str:

@@ -1,1 +1,1 @@
-"""The report of a model, on one page: what was learned from what, how well, what matters, and why it decides so."""
+"""A one-page report about a model: its data, scores, important columns, and explanations of some decisions."""

@@ -43,7 +43,7 @@ class ReportRows:
 def make_report(checkpoint: Checkpoint, rows: ReportRows | None = None, file_bytes: int | None = None) -> dict[str, Any]:
     """Return the data of the page `streamsvm.stream.page`, with notes about the parts that are missing.
 
-    ``file_bytes`` is the size of the model's file; None if there is no file.
+    ``file_bytes`` is the size of the model's file, or None.
     """
     summary = ModelSummary(checkpoint)
     has_scores = rows is not None and rows.n_scored > 0
@@ -184,7 +184,7 @@ def _make_explained_parts(model: Any, summary: ModelSummary, rows: ReportRows | 
     try:
         try:
             ranking = _measure_importance(model, pairs)
-        except ValueError:  # perhaps because the model refuses a row: leave out such rows
+        except ValueError:  # perhaps because the model refuses a row: leave out refused rows
             pairs = [(x, y) for x, y in pairs if _can_be_explained(model, x)]
             ranking = _measure_importance(model, pairs)
         explained = [_make_row_part(explain_one(model, x), y, summary) for x, y in pairs[:_N_EXPLAINED_ROWS]]

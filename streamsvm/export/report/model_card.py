@@ -41,49 +41,31 @@ def make_model_card(report: Mapping[str, Any], /) -> str:
         if name in report:
             parts += _make_table(title, report[name]["table"], report[name]["sentence"])
     if "calibration" in report:
-        bins = [
-            [f"{100 * expected:.1f} %", f"{100 * observed:.1f} %", n] for expected, observed, n in report["calibration"]["bins"]
-        ]
-        parts += _make_table(
-            "Can its probabilities be believed?", [["expected", "observed", "rows"], *bins], report["calibration"]["sentence"]
-        )
+        bins = [[f"{100 * p:.1f} %", f"{100 * observed:.1f} %", n] for p, observed, n in report["calibration"]["bins"]]
+        head, sentence = ["expected", "observed", "rows"], report["calibration"]["sentence"]
+        parts += _make_table("Can its probabilities be believed?", [head, *bins], sentence)
     if "importance" in report:
         importance = report["importance"]
-        parts += _make_table(
-            "What matters to it",
-            [["column", "by how much"], *([name, text] for name, _, text in importance["columns"])],
-            importance["sentence"],
-        )
+        rows = [[name, text] for name, _, text in importance["columns"]]
+        parts += _make_table("What matters to it", [["column", "by how much"], *rows], importance["sentence"])
     if "explained" in report:
         parts += ["## Why it decides so", _escape_markdown(report["explained"]["sentence"])]
         for row in report["explained"]["rows"]:
             lines = [[name, "" if value is None else value, size] for name, value, size in row["parts"]]
-            parts += [
-                f"**{_escape_markdown(row['title'])}**: {_escape_markdown(row['decision'])}",
-                *_make_table(None, [["column", "value", "moves it by"], *lines]),
-            ]
+            parts.append(f"**{_escape_markdown(row['title'])}**: {_escape_markdown(row['decision'])}")
+            parts += _make_table(None, [["column", "value", "moves it by"], *lines])
     if "curve" in report:
         curve = report["curve"]
         points = curve["points"][:: max(len(curve["points"]) // 8, 1)]
         head = ["rows", f"{curve['metric']}, all rows", f"last {curve['window']:,} rows", "guessing", "refused", "drifts"]
         parts += _make_table("While it learned", [head, *points], curve["sentence"])
     if "columns" in report:
-        rows = [
-            [
-                row["name"],
-                row["kind"],
-                row["values"],
-                "" if row["missing"] is None else f"{100 * row['missing']:.1f} %",
-                row["note"],
-            ]
-            for row in report["columns"]["rows"]
-        ]
-        head = ["column", "read as", "values", "missing", "note"]
-        parts += _make_table(
-            "What it learned from",
-            [head, *rows],
-            " ".join(filter(None, (report["columns"]["sentence"], report["columns"]["rest"]))),
-        )
+        columns = report["columns"]
+        rows = [[row["name"], row["kind"], row["values"], row["missing"], row["note"]] for row in columns["rows"]]
+        for row in rows:
+            row[3] = "" if row[3] is None else f"{100 * row[3]:.1f} %"
+        head, sentence = ["column", "read as", "values", "missing", "note"], f"{columns['sentence']} {columns['rest']}".strip()
+        parts += _make_table("What it learned from", [head, *rows], sentence)
     if report["facts"]:
         parts += _make_table("Size and speed", [["", ""], *report["facts"]])
     parts.append("\n".join(f"- {_escape_markdown(note)}" for note in report["notes"]))

@@ -28,7 +28,7 @@ _SMALL_DEVICE_BYTES = 256 * 1024  # constants of this size fit usual small devic
 
 
 class ModelSummary:
-    """A model and the run that learned it. Attributes are None or empty if the checkpoint does not have them."""
+    """A model and the run that learned it. An attribute that the checkpoint does not have is None or empty."""
 
     def __init__(self, checkpoint: Checkpoint) -> None:
         """Summarise a checkpoint or a saved model."""
@@ -43,7 +43,7 @@ class ModelSummary:
         self.label: str | None = label if isinstance(label, str) else label_column
         """The column that the model predicts."""
         self.decision_rule: str = ", ".join(_describe_wrappers(model))
-        """The threshold, costs or conformal level of the model's wrappers; "" if there are none."""
+        """The threshold, costs or conformal level of the model's wrappers; "" without wrappers."""
         self.learner_name: str = type(learner).__name__
         self.learner_description: str = (inspect.getdoc(type(learner)) or "").partition("\n")[0].removesuffix(".")
         """The first line of the learner's docstring."""
@@ -129,7 +129,7 @@ def _list_columns(model: Any, learner: Any) -> tuple[list[ColumnSchema], int]:
 
 
 def compute_missing_share(column: ColumnSchema, n_rows: int) -> float | None:
-    """Return the share of the inspected rows in which a column has no value; None if it is unknown.
+    """Return the share of the inspected rows that have no value in a column; None if it is unknown.
 
     >>> compute_missing_share(ColumnSchema("age", "number", "1 to 9", "missing in 13"), 260)
     0.05
