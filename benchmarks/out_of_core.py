@@ -167,14 +167,14 @@ def large_fit_in_memory(path: str) -> dict[str, Any]:
     with BlockFile(path) as file:
         starts, nonzero = np.zeros(file.shape[0] + 1, np.int64), 0
         for number in range(len(file)):
-            block = file.block(number)
-            starts[block.first + 1 : block.first + len(block.labels) + 1] = np.diff(block.starts.astype(np.int64))
+            block = file.read_block(number)
+            starts[block.first_row + 1 : block.first_row + len(block.labels) + 1] = np.diff(block.starts.astype(np.int64))
         np.cumsum(starts, out=starts)
         values, indices = np.empty(starts[-1]), np.empty(starts[-1], np.int32)
         labels = np.empty(file.shape[0])
         for number in range(len(file)):
-            block = file.block(number)
-            labels[block.first : block.first + len(block.labels)] = block.labels
+            block = file.read_block(number)
+            labels[block.first_row : block.first_row + len(block.labels)] = block.labels
             values[nonzero : nonzero + len(block.values)], indices[nonzero : nonzero + len(block.values)] = (
                 block.values,
                 block.indices,

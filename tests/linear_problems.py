@@ -36,7 +36,7 @@ def weights_of(n, seed=0):
 def read_blocks(path):
     """The rows of a block file, dense, its labels, its blocks, and the file, which is closed."""
     with BlockFile(path) as file:
-        blocks, width = [file.block(number) for number in range(len(file))], file.shape[1]
+        blocks, width = [file.read_block(number) for number in range(len(file))], file.shape[1]
     if file.dense:
         parts = [block.values.reshape(-1, width) for block in blocks]
     else:

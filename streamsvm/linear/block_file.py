@@ -1,11 +1,11 @@
-"""A file of rows in blocks, written once and read many times, a block at a time.
+"""Reading block files: rows on disk for out-of-core fits, written once and read many times, one block at a time.
 
-Layout, little-endian: a header of 64 bytes; blocks, each at a multiple of 64 bytes; the index, 32 bytes a block; and JSON about
-the labels and weights. A block has the labels of its rows (float64); in a file with copies of rows of another file their numbers
-there (uint64); in a file with weights those of its rows (float64), above 0; of sparse rows where each begins (uint32, one more
-than rows) and the features of the values (uint32, rising within a row); and the values (float32). The header is written last, and
-the file gets its name when all of it is on the disk. Files without weights are of version 1, others of version 2.
-The JSON also saves the names of columns and classes for streams, and labels that are names are saved by their numbers.
+Layout, little-endian: a header of 64 bytes; blocks, each aligned to 64 bytes; the index, 32 bytes per block; and JSON with
+statistics of labels and weights. A block consists of these arrays: labels (float64); row numbers (uint64), if the rows are copies
+of some rows of another file; weights above 0 (float64), if the file has weights; for sparse rows, the offset of each row's first
+value (uint32, one more than rows) and the feature of each value (uint32, ascending within a row); values (float32). The header is
+written last, and the file gets its name when it is complete on disk. Files without weights have version 1, others version 2. The
+JSON also contains the names of columns and classes. Labels that are names are stored as indices into the list of classes.
 """
 
 from __future__ import annotations
@@ -26,38 +26,39 @@ from streamsvm.core.compiling.functions import compiled
 from streamsvm.core.memory.features import LONGEST_NAME
 from streamsvm.core.warning import warn
 
-# The layout, which `BlockWriter` writes.
+# The layout, shared with `BlockWriter`.
 MAGIC = b"svmrows\n"
 VERSION, VERSION_WITHOUT_WEIGHTS = 2, 1
-NUMBERED, WEIGHTED = 1, 2  # flags
-# Magic, version, whether rows are dense, flags, rows, features, blocks, begin and end of index and JSON, and their CRC.
+FLAG_ROW_NUMBERS, FLAG_WEIGHTS = 1, 2  # flags
+# Magic, version, dense (0 or 1), flags, rows, features, blocks, start and end of index and JSON, and their CRC-32.
 HEADER = struct.Struct("<8sIHHQQQQQI")
-# Of the header.
-CRC = struct.Struct("<I")
-ALIGNED = 64
-INDEX = np.dtype([("begin", "<u8"), ("first", "<u8"), ("rows", "<u4"), ("values", "<u4"), ("crc", "<u4"), ("spare", "<u4")])
-KINDS = ("<f8", "<u8", "<f8", "<u4", "<u4", "<f4")  # of labels, numbers, weights, starts, indices and values
-MOST_FEATURES = 2**31 - 1
-_MOST_ROWS = 2**53
-LARGEST_JSON = 2**26  # bytes
-LARGEST_BLOCK = 2**30  # bytes: of a single row, which is read at once
+CRC_STRUCT = struct.Struct("<I")  # of the header, which it follows
+ALIGNMENT_BYTES = 64
+INDEX_DTYPE = np.dtype(
+    [("offset", "<u8"), ("first_row", "<u8"), ("rows", "<u4"), ("values", "<u4"), ("crc", "<u4"), ("spare", "<u4")]
+)
+PART_DTYPES = ("<f8", "<u8", "<f8", "<u4", "<u4", "<f4")  # labels, row numbers, weights, starts, indices and values
+MAX_FEATURES = 2**31 - 1
+_MAX_ROWS = 2**53
+MAX_JSON_BYTES = 2**26
+MAX_BLOCK_BYTES = 2**30  # a block is larger than usual only if it has a single large row
 
 
 class BlockFileError(ValueError):
-    """A file is not a block file, or it is corrupt, cut off or changed."""
+    """Raised if a file is not a block file, or is corrupt, truncated or changed."""
 
 
 class Block(NamedTuple):
     """The rows of one block of a block file."""
 
-    first: int
-    """Index of its first row in the file."""
+    first_row: int
+    """Index of the first row in the file."""
     labels: np.ndarray
     """Labels or targets, float64 [rows]."""
-    numbers: np.ndarray
-    """Numbers of the rows in the file that they were copied from, uint64 [rows]; empty if they are no copies."""
+    row_numbers: np.ndarray
+    """Row numbers in the file that the rows were copied from, uint64 [rows]; empty if they are not copies."""
     starts: np.ndarray
-    """Where each row begins in ``values``, uint32 [rows + 1]; empty if rows are dense."""
+    """Offset of each row's first value in ``values``, uint32 [rows + 1]; empty if rows are dense."""
     indices: np.ndarray
     """The feature of each value, uint32 [values]; empty if rows are dense."""
     values: np.ndarray
@@ -67,7 +68,7 @@ class Block(NamedTuple):
 
 
 def is_block_file(path: Path) -> bool:
-    """Tell whether there is a file at a path that begins as a block file does."""
+    """Return whether a file exists at the path and starts with the magic bytes of a block file."""
     try:
         with path.open("rb") as file:
             return file.read(len(MAGIC)) == MAGIC
@@ -78,8 +79,8 @@ def is_block_file(path: Path) -> bool:
 class BlockFile:
     """A block file, open for reading one block at a time.
 
-    Only the blocks that you hold are in memory. The file is read, not mapped, because if a mapped file is cut off while it is
-    read, a signal ends the process.
+    Only blocks that you keep are in memory. The file is read instead of mapped, because a signal would end the process if a
+    mapped file were truncated meanwhile.
 
     Parameters
     ----------
@@ -94,14 +95,14 @@ class BlockFile:
         Number of rows and of features.
     dense : bool
         Whether rows are stored with all their features.
-    numbered : bool
-        Whether rows have numbers, because they are copies of some rows of another file.
+    has_row_numbers : bool
+        Whether rows have row numbers, because they are copies of some rows of another file.
     weighted : bool
         Whether rows have weights.
     weights : tuple of float
-        The smallest weight, the largest weight and their mean; all are 1 if rows have no weights.
+        The smallest, the largest and the mean weight; all are 1 if rows have no weights.
     label_counts : dict of float to int, or None
-        Number of rows of each label; None if there are too many labels to be classes.
+        Number of rows of each label; None if there are more than 64 labels.
     label_weights : dict of float to float, or None
         Sum of the weights of each label's rows.
     mean_square : float
@@ -109,7 +110,7 @@ class BlockFile:
     mean_label : float
         Mean of the absolute values of the labels.
     meta : dict
-        Anything else that the writer saved.
+        Additional JSON data that the writer stored, such as names of columns and classes.
     nbytes : int
         Size of the file in bytes.
     largest_block : int
@@ -118,7 +119,7 @@ class BlockFile:
     Raises
     ------
     BlockFileError
-        The file is not a block file, or it is corrupt or cut off; the message says what is wrong.
+        The file is not a block file, or it is corrupt or truncated; the message names the problem.
     OSError
         The file cannot be read.
     """
@@ -133,142 +134,153 @@ class BlockFile:
             raise
 
     def _open_file(self) -> None:
-        self._opened = self._file_stat()
-        self.nbytes: int = self._opened[0]
-        header = self._file.read(ALIGNED)
-        if len(header) < ALIGNED or not header.startswith(MAGIC):
+        self._stat_at_opening = self._read_file_stat()
+        self.nbytes: int = self._stat_at_opening[0]
+        header = self._file.read(ALIGNMENT_BYTES)
+        if len(header) < ALIGNMENT_BYTES or not header.startswith(MAGIC):
             raise BlockFileError(f"{self.path} is not a block file")
-        _, version, dense, flags, rows, features, blocks, begin, end, crc = HEADER.unpack_from(header)
-        if CRC.unpack_from(header, HEADER.size)[0] != zlib.crc32(header[: HEADER.size]):
+        _, version, dense, flags, rows, features, blocks, index_start, index_end, crc = HEADER.unpack_from(header)
+        if CRC_STRUCT.unpack_from(header, HEADER.size)[0] != zlib.crc32(header[: HEADER.size]):
             raise BlockFileError(f"{self.path} is corrupt: its header does not match its checksum")
         if not VERSION_WITHOUT_WEIGHTS <= version <= VERSION:
-            raise BlockFileError(f"{self.path} is a block file of version {version}; this reads version {VERSION} and before")
-        size = blocks * INDEX.itemsize
-        if end != self.nbytes:
-            raise BlockFileError(f"{self.path} is cut off or has grown: {self.nbytes:,} bytes, {end:,} were written")
+            raise BlockFileError(
+                f"{self.path} is a block file of version {version}; this version of streamsvm reads versions up to {VERSION}"
+            )
+        index_bytes = blocks * INDEX_DTYPE.itemsize
+        if index_end != self.nbytes:
+            raise BlockFileError(f"{self.path} is truncated or has grown: {self.nbytes:,} bytes instead of {index_end:,}")
         contradiction = BlockFileError(f"{self.path} is corrupt: its index contradicts itself")
-        if not (ALIGNED <= begin <= begin + size <= end and end - begin - size <= LARGEST_JSON):
+        json_start = index_start + index_bytes
+        if not (ALIGNMENT_BYTES <= index_start <= json_start <= index_end and index_end - json_start <= MAX_JSON_BYTES):
             raise contradiction
-        self._file.seek(begin)
-        data = self._file.read(end - begin)
+        self._file.seek(index_start)
+        data = self._file.read(index_end - index_start)
         if zlib.crc32(data) != crc:
             raise BlockFileError(f"{self.path} is corrupt: its index does not match its checksum")
         self.shape: tuple[int, int] = (rows, features)
         self.dense: bool = bool(dense)
-        self.numbered: bool = bool(flags & NUMBERED)
-        self.weighted: bool = version == VERSION and bool(flags & WEIGHTED)
-        self._index, self._crc = np.frombuffer(data[:size], INDEX), crc
+        self.has_row_numbers: bool = bool(flags & FLAG_ROW_NUMBERS)
+        self.weighted: bool = version == VERSION and bool(flags & FLAG_WEIGHTS)
+        self._index, self._crc = np.frombuffer(data[:index_bytes], INDEX_DTYPE), crc
         self._checked = np.zeros(blocks, bool)
         lengths = self._index["rows"].astype(np.int64)
         values = self._index["values"].astype(np.int64)
-        sizes = 8 * (1 + self.numbered + self.weighted) * lengths + 4 * values + (0 if self.dense else 4 * (lengths + 1 + values))
-        begins = self._index["begin"].astype(np.float64)  # whose sums do not overflow, whatever the file says
-        in_place = (begins[1:] >= begins[:-1] + sizes[:-1]).all() and (not blocks or begins[-1] + sizes[-1] <= begin)
-        in_place = in_place and (begins >= ALIGNED).all() and (self._index["begin"] % ALIGNED == 0).all()
-        counted = lengths.sum() == rows <= _MOST_ROWS and (self._index["first"] == np.cumsum(lengths) - lengths).all()
-        known = features <= MOST_FEATURES and (not self.dense or (values == lengths * features).all())
-        if not (in_place and counted and known and (lengths > 0).all()):
+        sizes = (
+            8 * (1 + self.has_row_numbers + self.weighted) * lengths
+            + 4 * values
+            + (0 if self.dense else 4 * (lengths + 1 + values))
+        )
+        offsets = self._index["offset"].astype(np.float64)  # sums of floats cannot overflow
+        valid = (offsets[1:] >= offsets[:-1] + sizes[:-1]).all() and (not blocks or offsets[-1] + sizes[-1] <= index_start)
+        valid = valid and (offsets >= ALIGNMENT_BYTES).all() and (self._index["offset"] % ALIGNMENT_BYTES == 0).all()
+        valid = valid and lengths.sum() == rows <= _MAX_ROWS
+        valid = valid and (self._index["first_row"] == np.cumsum(lengths) - lengths).all()
+        valid = valid and features <= MAX_FEATURES and (not self.dense or (values == lengths * features).all())
+        if not (valid and (lengths > 0).all()):
             raise contradiction
         self._sizes = sizes
         self.largest_block: int = int(sizes.max(initial=0))
         try:
-            about = json.loads(data[size:])
-            self.meta: dict[str, Any] = dict(about["meta"])
-            self.mean_square: float = float(about["mean_square"])
-            self.mean_label: float = float(about["mean_label"])
-            counts: Any = about["labels"]
+            statistics = json.loads(data[index_bytes:])
+            self.meta: dict[str, Any] = dict(statistics["meta"])
+            self.mean_square: float = float(statistics["mean_square"])
+            self.mean_label: float = float(statistics["mean_label"])
+            counts: Any = statistics["labels"]
             self.label_counts: dict[float, int] | None = None if counts is None else {float(y): int(n) for y, n in counts}
-            least, largest, mean = about["weights"] if self.weighted else (1.0, 1.0, 1.0)
-            self.weights: tuple[float, float, float] = (float(least), float(largest), float(mean))
-            sums = about["label_weights"] if self.weighted and counts is not None else list((self.label_counts or {}).values())
-            named = zip(self.label_counts or (), sums, strict=True)
-            self.label_weights: dict[float, float] | None = None if counts is None else {y: float(total) for y, total in named}
+            smallest, largest, mean = statistics["weights"] if self.weighted else (1.0, 1.0, 1.0)
+            self.weights: tuple[float, float, float] = (float(smallest), float(largest), float(mean))
+            sums = (
+                statistics["label_weights"] if self.weighted and counts is not None else list((self.label_counts or {}).values())
+            )
+            pairs = zip(self.label_counts or (), sums, strict=True)
+            self.label_weights: dict[float, float] | None = None if counts is None else {y: float(total) for y, total in pairs}
         except (ValueError, KeyError, TypeError, OverflowError, RecursionError) as error:
             raise contradiction from error
-        counted = self.label_counts is None or (
+        valid = self.label_counts is None or (
             all(math.isfinite(label) and count > 0 for label, count in self.label_counts.items())
             and sum(self.label_counts.values()) == rows
         )
-        least, largest, mean = self.weights
-        counted = counted and 0.0 < least <= largest < math.inf and 0.0 < mean < math.inf
-        counted = counted and all(0.0 < weight < math.inf for weight in (self.label_weights or {}).values())
-        if not (counted and all(0.0 <= mean < math.inf for mean in (self.mean_square, self.mean_label))):
+        smallest, largest, mean = self.weights
+        valid = valid and 0.0 < smallest <= largest < math.inf and 0.0 < mean < math.inf
+        valid = valid and all(0.0 < weight < math.inf for weight in (self.label_weights or {}).values())
+        if not (valid and all(0.0 <= mean < math.inf for mean in (self.mean_square, self.mean_label))):
             raise contradiction
 
     @property
     def signature(self) -> list[int]:
-        """Numbers that distinguish the file from others: its shape, its size and a checksum."""
+        """Integers that identify the contents: number of rows and features, size in bytes and a checksum."""
         return [*self.shape, self.nbytes, self._crc]
 
     def __len__(self) -> int:
         """Return the number of blocks."""
         return len(self._index)
 
-    def block(self, number: int) -> Block:
-        """Return one block, by its number from 0.
+    def read_block(self, number: int) -> Block:
+        """Read the block with an index, from 0.
 
-        The checksum and the values are checked when the block is read for the first time. Every time, the indices are checked
-        to be safe for compiled code.
+        The first time, the checksum and the values are checked. Every time, the indices are checked, so that compiled code
+        never reads outside the arrays.
 
         Raises
         ------
         BlockFileError
             The block is corrupt, or the file was changed since it was opened.
         """
-        begin, first, n, values, crc, _ = self._index[number].item()
+        offset, first_row, n, n_values, crc, _ = self._index[number].item()
         data = np.empty(self._sizes[number], np.uint8)
-        self._file.seek(begin)
-        if self._file.readinto(data.data) != len(data) or self._file_stat() != self._opened:
+        self._file.seek(offset)
+        if self._file.readinto(data.data) != len(data) or self._read_file_stat() != self._stat_at_opening:
             raise BlockFileError(f"{self.path} was changed while it was read")
-        of_sparse = (0, 0) if self.dense else (4 * (n + 1), 4 * values)
-        sizes = [8 * n, 8 * n * self.numbered, 8 * n * self.weighted, *of_sparse, 4 * values]
-        ends = itertools.accumulate(sizes)
-        labels, numbers, weights, starts, indices, found = (
-            data[end - size : end].view(kind) for end, size, kind in zip(ends, sizes, KINDS, strict=True)
+        sparse_sizes = (0, 0) if self.dense else (4 * (n + 1), 4 * n_values)
+        sizes = [8 * n, 8 * n * self.has_row_numbers, 8 * n * self.weighted, *sparse_sizes, 4 * n_values]
+        stops = itertools.accumulate(sizes)
+        labels, row_numbers, weights, starts, indices, values = (
+            data[stop - size : stop].view(dtype) for stop, size, dtype in zip(stops, sizes, PART_DTYPES, strict=True)
         )
-        whole = self.dense or _rows_fit(starts, indices, self.shape[1], not self._checked[number])
+        valid = self.dense or _are_valid_rows(starts, indices, self.shape[1], not self._checked[number])
         if not self._checked[number]:
-            whole = whole and zlib.crc32(data.data) == crc and np.isfinite(labels).all() and np.isfinite(found).all()
-            whole = whole and bool(((weights >= self.weights[0]) & (weights <= self.weights[1])).all())
-        if not whole:
+            valid = valid and zlib.crc32(data.data) == crc and np.isfinite(labels).all() and np.isfinite(values).all()
+            valid = valid and bool(((weights >= self.weights[0]) & (weights <= self.weights[1])).all())
+        if not valid:
             raise BlockFileError(f"{self.path} is corrupt: block {number:,} is not what was written")
         self._checked[number] = True
-        return Block(first, labels, numbers, starts, indices, found, weights)
+        return Block(first_row, labels, row_numbers, starts, indices, values, weights)
 
     def read_all(self) -> Block:
         """Read the rows of all blocks as one block."""
         n, n_values = self.shape[0], int(self._index["values"].sum())
         n_sparse = 0 if self.dense else n_values
-        labels, numbers, weights = np.empty(n), np.empty(n * self.numbered, np.uint64), np.empty(n * self.weighted)
+        labels, row_numbers, weights = np.empty(n), np.empty(n * self.has_row_numbers, np.uint64), np.empty(n * self.weighted)
         starts, indices = np.zeros(0 if self.dense else n + 1, np.uint32), np.empty(n_sparse, np.uint32)
-        rows = Block(0, labels, numbers, starts, indices, np.empty(n_values, np.float32), weights)
-        begin = 0
-        for block in map(self.block, range(len(self))):
-            first, last, end = block.first, block.first + len(block.labels), begin + len(block.values)
+        rows = Block(0, labels, row_numbers, starts, indices, np.empty(n_values, np.float32), weights)
+        start = 0  # index of the block's first value
+        for block in map(self.read_block, range(len(self))):
+            first, last, stop = block.first_row, block.first_row + len(block.labels), start + len(block.values)
             labels[first:last] = block.labels
-            if self.numbered:
-                numbers[first:last] = block.numbers
+            if self.has_row_numbers:
+                row_numbers[first:last] = block.row_numbers
             if self.weighted:
                 weights[first:last] = block.weights
             if not self.dense:
-                starts[first + 1 : last + 1] = block.starts[1:] + np.uint32(begin)
-                indices[begin:end] = block.indices
-            rows.values[begin:end] = block.values
-            begin = end
+                starts[first + 1 : last + 1] = block.starts[1:] + np.uint32(start)
+                indices[start:stop] = block.indices
+            rows.values[start:stop] = block.values
+            start = stop
         return rows
 
-    def expect(self, number: int) -> None:
-        """Announce that a block is read next, so that the operating system can read it meanwhile."""
-        if hasattr(os, "posix_fadvise"):  # which not every system has
-            begin, size = int(self._index["begin"][number]), int(self._sizes[number])
-            os.posix_fadvise(self._file.fileno(), begin, size, os.POSIX_FADV_WILLNEED)
+    def prefetch_block(self, number: int) -> None:
+        """Ask the operating system to read a block ahead of time, where it supports that."""
+        if hasattr(os, "posix_fadvise"):
+            offset, size = int(self._index["offset"][number]), int(self._sizes[number])
+            os.posix_fadvise(self._file.fileno(), offset, size, os.POSIX_FADV_WILLNEED)
 
-    def _file_stat(self) -> tuple[int, int]:
+    def _read_file_stat(self) -> tuple[int, int]:
+        """Return size and modification time, which change if another process writes to the file."""
         stat = os.fstat(self._file.fileno())
         return stat.st_size, stat.st_mtime_ns
 
     def close(self) -> None:
-        """Close the file. Blocks that you hold stay valid."""
+        """Close the file. Blocks that were read stay valid."""
         self._file.close()
 
     def __enter__(self) -> Self:
@@ -279,8 +291,8 @@ class BlockFile:
 
 
 @compiled
-def _rows_fit(starts: np.ndarray, indices: np.ndarray, features: int, rising: bool) -> bool:
-    """Tell whether rows follow each other, features are below ``features``, and if asked for rise within a row."""
+def _are_valid_rows(starts: np.ndarray, indices: np.ndarray, features: int, check_order: bool) -> bool:
+    """Return whether ``starts`` ascend, feature indices are below ``features`` and, optionally, ascend within each row."""
     if starts[0] != 0 or starts[-1] != len(indices):
         return False
     for i in range(len(starts) - 1):
@@ -291,7 +303,7 @@ def _rows_fit(starts: np.ndarray, indices: np.ndarray, features: int, rising: bo
         largest = max(largest, indices[k])
     if len(indices) and largest >= features:
         return False
-    if rising:
+    if check_order:
         for i in range(len(starts) - 1):
             for k in range(np.int64(starts[i]) + 1, np.int64(starts[i + 1])):
                 if indices[k] <= indices[k - 1]:
@@ -299,92 +311,100 @@ def _rows_fit(starts: np.ndarray, indices: np.ndarray, features: int, rising: bo
     return True
 
 
-def take_rows(block: Block, rows: np.ndarray) -> Block:
-    """Return some rows, int64, of a block."""
-    labels, numbers, weights = (part[rows] if len(part) else part for part in (block.labels, block.numbers, block.weights))
+def select_rows(block: Block, rows: np.ndarray) -> Block:
+    """Copy the rows with some indices, int64, of a block to a new block."""
+    labels, row_numbers, weights = (
+        part[rows] if len(part) else part for part in (block.labels, block.row_numbers, block.weights)
+    )
     if not len(block.starts):
         values = block.values.reshape(len(block.labels), -1)[rows].reshape(-1)
-        return Block(0, labels, numbers, block.starts, block.indices, values, weights)
+        return Block(0, labels, row_numbers, block.starts, block.indices, values, weights)
     starts = np.zeros(len(rows) + 1, np.uint32)
     np.cumsum(block.starts[rows + 1] - block.starts[rows], out=starts[1:])
     indices, values = np.empty(starts[-1], np.uint32), np.empty(starts[-1], np.float32)
     _copy_rows(block, rows, starts, indices, values)
-    return Block(0, labels, numbers, starts, indices, values, weights)
+    return Block(0, labels, row_numbers, starts, indices, values, weights)
 
 
 @compiled
 def _copy_rows(block: Block, rows: np.ndarray, starts: np.ndarray, indices: np.ndarray, values: np.ndarray) -> None:
+    # Copies sparse rows into ``indices`` and ``values``.
     for i in range(len(rows)):
-        begin, end = block.starts[rows[i]], block.starts[rows[i] + 1]
-        indices[starts[i] : starts[i + 1]] = block.indices[begin:end]
-        values[starts[i] : starts[i + 1]] = block.values[begin:end]
+        start, stop = block.starts[rows[i]], block.starts[rows[i] + 1]
+        indices[starts[i] : starts[i + 1]] = block.indices[start:stop]
+        values[starts[i] : starts[i + 1]] = block.values[start:stop]
 
 
-_OTHER_JSON = 2**20  # bytes of the JSON of a block file for all but the names
+_JSON_RESERVE_BYTES = 2**20  # of the JSON of a block file, for everything except names
 
 
-def saved_texts(meta: Mapping[str, Any], n_features: int) -> list[str] | None:
-    """Return the names of columns that a block file saves, if they are ``n_features`` different texts; else None."""
+def read_feature_names(meta: Mapping[str, Any], n_features: int) -> list[str] | None:
+    """Return the feature names in a block file's JSON if they are ``n_features`` distinct strings, otherwise None."""
     names = meta.get("names")
-    if not isinstance(names, list) or len(names) != n_features or not _can_be_saved(names):
+    if not isinstance(names, list) or len(names) != n_features or not _are_storable(names):
         return None
     return names if all(isinstance(name, str) for name in names) else None
 
 
-def saved_index_base(meta: Mapping[str, Any]) -> int | None:
-    """Return the integer that names the first column of a block file, 0 or 1; None where it saves other names, or none."""
+def read_index_base(meta: Mapping[str, Any]) -> int | None:
+    """Return the index of the first column in the original data, 0 or 1; None if columns have names or the value is invalid."""
     base = meta.get("index_base", 0)
     return base if "names" not in meta and type(base) is int and base in (0, 1) else None
 
 
-def names_to_save(names: list[Any]) -> list[Any] | None:
-    """Return the names of columns if a block file can save them; None where they are not texts and integers, or too long."""
-    if not _can_be_saved(names):
+def get_storable_names(names: list[Any]) -> list[Any] | None:
+    """Return the feature names if a block file can store them; None if they are not strings or integers, or are too long."""
+    if not _are_storable(names):
         return None
-    if sum(len(str(name)) for name in names) < LARGEST_JSON and len(json.dumps(names)) < LARGEST_JSON - _OTHER_JSON:
+    if sum(len(str(name)) for name in names) < MAX_JSON_BYTES and len(json.dumps(names)) < MAX_JSON_BYTES - _JSON_RESERVE_BYTES:
         return names
-    warn("the names of features are too long to be saved with the rows: no learner can continue from a fit without them")
+    warn("the feature names are too long to be stored in the block file: to_online will need feature_names=")
     return None
 
 
-def _can_be_saved(names: list[Any]) -> bool:
+def _are_storable(names: list[Any]) -> bool:
     return all(type(name) in (str, int) for name in names) and len(set(names)) == len(names)
 
 
-_MOST_CLASSES = 64
+_MAX_CLASSES = 64
 
 
-class LabelCodes:
-    """Numbers for labels: the labels themselves, or if the first one is a name, the order in which names came."""
+class LabelEncoder:
+    """Encodes labels as floats: numbers as themselves, and names as indices in order of their first occurrence."""
 
     def __init__(self) -> None:
         self._codes: dict[str, float] = {}
-        self.numbers: bool = False
-        """Whether labels are numbers, of which some came."""
+        self.has_numeric_labels: bool = False
+        """Whether a numeric label has been encoded; names are refused from then on."""
 
     @property
     def meta(self) -> dict[str, Any]:
-        """The facts that a block file saves: the names of 0, 1 and so on, if labels are names."""
+        """JSON data for a block file: the list of class names, if labels are names."""
         return {"classes": list(self._codes)} if self._codes else {}
 
-    def code(self, label: Any) -> float:
-        """Return the number of a label; ValueError where it is missing, is not of the kind of those before, or one too many."""
+    def encode_label(self, label: Any) -> float:
+        """Return the code of a label.
+
+        Raises ValueError if it is missing, if names and numbers are mixed, or if there are more than 64 names.
+        """
         if label is None or label == "":
-            raise ValueError("there is no label: leave the row out")
+            raise ValueError("the label is missing: leave the row out")
         if isinstance(label, str):
-            if self.numbers:
-                raise ValueError(f"label {label!r} is a name, and there were numbers before")
+            if self.has_numeric_labels:
+                raise ValueError(f"label {label!r} is a name, but earlier labels are numbers")
             if label not in self._codes:
                 if len(label) > LONGEST_NAME:
                     raise ValueError(
                         f"label {label[:60]!r}... has {len(label):,} characters; at most {LONGEST_NAME:,} are allowed"
                     )
-                if len(self._codes) == _MOST_CLASSES:
-                    raise ValueError(f"label {label!r} is one too many: at most {_MOST_CLASSES} names are saved")
+                if len(self._codes) == _MAX_CLASSES:
+                    raise ValueError(f"label {label!r} exceeds the limit of {_MAX_CLASSES} names")
                 self._codes[label] = float(len(self._codes))
             return self._codes[label]
         number = float(label) if isinstance(label, bool | int | float | np.number | np.bool_) else math.nan
         if not math.isfinite(number) or self._codes:
-            raise ValueError(f"label {label!r} is no finite number" + (", and there were names before" if self._codes else ""))
-        self.numbers = True
+            raise ValueError(
+                f"label {label!r} is not a finite number" + (", and earlier labels are names" if self._codes else "")
+            )
+        self.has_numeric_labels = True
         return number

@@ -1,8 +1,8 @@
-"""Writes block files, whose layout `streamsvm.linear.block_file` describes, and divides the memory that a fit may take.
+"""Writing block files (layout: `streamsvm.linear.block_file`), external shuffling, and the memory plan of a fit.
 
-`mixing_writer` is an external shuffle for rows that come sorted: coordinate ascent over one class after the other takes several
-times the passes. Rows are dealt at random to buckets, which are block files too, and those of each bucket again, until a bucket
-fits into memory; there its rows are permuted.
+`open_shuffling_writer` shuffles rows that arrive sorted by label, because coordinate ascent over one class after the other needs
+several times as many passes. It is an external shuffle: rows are distributed at random over buckets, which are block files too,
+and each bucket again, until a bucket fits into memory, where its rows are permuted.
 """
 
 from __future__ import annotations
@@ -22,91 +22,94 @@ from scipy import sparse
 
 from streamsvm.core.checks import check_number
 from streamsvm.linear import block_file as layout
-from streamsvm.linear.block_file import Block, BlockFile, take_rows
+from streamsvm.linear.block_file import Block, BlockFile, select_rows
 
 
 @contextmanager
-def explained_errors(what: str, path: Path) -> Iterator[None]:
-    """Say in an OSError what was done to which file."""
+def add_path_to_errors(action: str, path: Path) -> Iterator[None]:
+    """Re-raise an OSError with the action that failed and the file's path in its message."""
     try:
         yield
     except OSError as error:
-        raise OSError(error.errno, f"{error.strerror}, while {what}", str(path)) from error
+        raise OSError(error.errno, f"{error.strerror}, while {action}", str(path)) from error
 
 
-DEFAULT_LIMIT = 2**28  # bytes
-_BLOCKS_IN_LIMIT = 16  # a block takes this part of the limit
-_SMALLEST_BLOCK, _LARGEST_BLOCK = 2**12, 2**20
-_BLOCKS_HELD = 5  # blocks, or copies of parts of one, that are in memory at once
+DEFAULT_MEMORY_LIMIT_BYTES = 2**28
+_BLOCKS_PER_LIMIT = 16  # a block has the memory limit divided by this
+_MIN_BLOCK_BYTES, _MAX_BLOCK_BYTES = 2**12, 2**20
+_BLOCK_COPIES = 5  # blocks, or copies of parts of one, that are in memory at once
 _WORKING_SET_COPIES = 4  # copies of a block of the working set while it is written or swept
-_LARGEST_WORKING_SET_BLOCK = 2**28
-_OBJECTS = 2**15  # bytes of Python objects
-_INDEX = 96  # bytes for each block
-_VECTORS = 3  # vectors of the length of w
+_MAX_WORKING_SET_BLOCK_BYTES = 2**28
+_PYTHON_OBJECT_BYTES = 2**15
+_INDEX_BYTES_PER_BLOCK = 96
+_N_VECTORS = 3  # vectors of the length of w
 _HESSIAN_COPIES = 4  # the Hessian, its factor, and copies
-_HESSIAN_IN_LIMIT = 0.25  # they may take this part of the limit
-_MOST_FEATURES = 2048  # of Newton's method: with more, a pass takes long
+_MAX_HESSIAN_SHARE = 0.25  # of the memory limit, for all of these copies
+_MAX_NEWTON_FEATURES = 2048  # with more, a pass of Newton's method takes too long
 
 
-class Plan(NamedTuple):
-    """Sizes in bytes."""
+class MemoryPlan(NamedTuple):
+    """Block sizes in bytes, such that a fit stays within its memory limit."""
 
-    block: int  # of a block of all rows that is written
-    working_set_block: int  # of a block of the working set: as large as possible, since one block is swept without passes
+    block_bytes: int
+    """Size of a block of the file with all rows, when it is written."""
+    working_set_block_bytes: int
+    """Size of a block of the working set. As large as possible, because a single block needs no passes over the file."""
 
 
-def planned_sizes(limit: float, features: int = 0, largest_block: int = 0, blocks: int = 0) -> Plan:
-    """Return the sizes that fit into a limit for so many features and blocks; ValueError where the limit is too small."""
+def plan_memory(limit: float, n_features: int = 0, largest_block: int = 0, n_blocks: int = 0) -> MemoryPlan:
+    """Compute the block sizes for a memory limit in bytes; raise ValueError if it is too small for the features and blocks."""
     check_number("memory_limit", limit, 0.0)
-    block = int(min(max(limit / _BLOCKS_IN_LIMIT, _SMALLEST_BLOCK), _LARGEST_BLOCK))
-    fixed = _OBJECTS + 8 * _VECTORS * (features + 1) + _INDEX * blocks
-    rest = limit - fixed - _BLOCKS_HELD * max(block, largest_block)
-    working_set_block = int(min(rest / _WORKING_SET_COPIES, _LARGEST_WORKING_SET_BLOCK))
-    if working_set_block < _SMALLEST_BLOCK:
-        least = fixed + _WORKING_SET_COPIES * _SMALLEST_BLOCK
-        held = least + _BLOCKS_HELD * max(largest_block, _SMALLEST_BLOCK)
-        needed = max(least / (1.0 - _BLOCKS_HELD / _BLOCKS_IN_LIMIT), held) + 1.0
-        what = f"{features:,} features and blocks of up to {largest_block:,} bytes" if features else "anything"
-        hint = ", or smaller blocks" if largest_block > 2 * block else ""
-        raise ValueError(f"memory_limit={limit:,.0f} bytes is too little for {what}: {needed:,.0f} are needed{hint}")
-    return Plan(block, working_set_block)
+    block_bytes = int(min(max(limit / _BLOCKS_PER_LIMIT, _MIN_BLOCK_BYTES), _MAX_BLOCK_BYTES))
+    fixed_bytes = _PYTHON_OBJECT_BYTES + 8 * _N_VECTORS * (n_features + 1) + _INDEX_BYTES_PER_BLOCK * n_blocks
+    remaining_bytes = limit - fixed_bytes - _BLOCK_COPIES * max(block_bytes, largest_block)
+    working_set_block_bytes = int(min(remaining_bytes / _WORKING_SET_COPIES, _MAX_WORKING_SET_BLOCK_BYTES))
+    if working_set_block_bytes < _MIN_BLOCK_BYTES:
+        without_blocks = fixed_bytes + _WORKING_SET_COPIES * _MIN_BLOCK_BYTES
+        with_blocks = without_blocks + _BLOCK_COPIES * max(largest_block, _MIN_BLOCK_BYTES)
+        needed = max(without_blocks / (1.0 - _BLOCK_COPIES / _BLOCKS_PER_LIMIT), with_blocks) + 1.0
+        purpose = f"{n_features:,} features and blocks of up to {largest_block:,} bytes" if n_features else "any fit"
+        hint = ", or smaller blocks" if largest_block > 2 * block_bytes else ""
+        raise ValueError(f"memory_limit={limit:,.0f} bytes is too little for {purpose}: {needed:,.0f} are needed{hint}")
+    return MemoryPlan(block_bytes, working_set_block_bytes)
 
 
-def hessian_fits(limit: float, features: int) -> bool:
-    """Tell whether Newton's method has enough memory for its Hessian."""
-    return features < _MOST_FEATURES and 8.0 * _HESSIAN_COPIES * (features + 1) ** 2 <= _HESSIAN_IN_LIMIT * limit
+def hessian_fits_memory(limit: float, n_features: int) -> bool:
+    """Return whether the Hessian of Newton's method fits into a memory limit in bytes, and its passes stay fast."""
+    hessian_bytes = 8.0 * _HESSIAN_COPIES * (n_features + 1) ** 2
+    return n_features < _MAX_NEWTON_FEATURES and hessian_bytes <= _MAX_HESSIAN_SHARE * limit
 
 
-_MOST_LABELS = 64  # with more, labels are not counted: they are no classes
-FILE_BUFFER_BYTES = 2**13  # Python's own choice is 16 times as much from 3.14 on, and counts against the limit of memory
-_BLOCK_BYTES = 2**20
-_SORTED = 4.0  # the statistic of the F test from which rows count as sorted; it is about 1 for rows in random order
+_MAX_CLASSES = 64  # with more distinct labels, they are targets, and are not counted
+FILE_BUFFER_BYTES = 2**13  # Python's default is 16 times as large from 3.14 on, and counts against the memory limit
+_DEFAULT_BLOCK_BYTES = 2**20
+_SORTED_F_STATISTIC = 4.0  # rows with a larger F statistic count as sorted; it is about 1 for rows in random order
 
 
 class BlockWriter:
-    """Writes a block file from arrays. Use it in a ``with`` statement: if anything fails, no file is left.
+    """Writes a block file from arrays. Use it in a ``with`` statement: if an error occurs, the file is removed.
 
     Parameters
     ----------
     path
-        Path of the file. Until the file is complete, its name ends with ``.partial``.
+        Path of the file. Until the file is complete, ``.partial`` is appended to its name.
     dense
         Whether to store rows with all their features.
-    numbered
-        Whether rows have numbers, because they are copies of some rows of another file.
+    with_row_numbers
+        Whether rows have row numbers, because they are copies of some rows of another file.
     weighted
         Whether rows have weights.
     block_bytes
         Approximate size of a block in bytes. One block, or one row if that is larger, is in memory at a time.
     durable
-        Whether the file has to survive a loss of power once it is closed.
+        Whether to sync the file to disk when it is closed, so that it survives a power failure.
 
     Attributes
     ----------
     shape : tuple of int
         Number of rows and of features so far.
     meta : dict
-        Anything else to save with the rows, as JSON; it can change until the file is closed.
+        Additional JSON data to store with the rows; it can change until the file is closed.
 
     Examples
     --------
@@ -116,7 +119,7 @@ class BlockWriter:
     >>> with BlockWriter(path) as writer:
     ...     writer.add(sparse.csr_array([[0.5, 0.0, 2.0], [0.0, 0.0, 1.0]]), np.array([1.0, -1.0]))
     >>> with BlockFile(path) as file:
-    ...     file.shape, file.label_counts, file.block(0).values.tolist()
+    ...     file.shape, file.label_counts, file.read_block(0).values.tolist()
     ((2, 3), {-1.0: 1, 1.0: 1}, [0.5, 2.0, 1.0])
     """
 
@@ -125,31 +128,31 @@ class BlockWriter:
         path: str | Path,
         *,
         dense: bool = False,
-        numbered: bool = False,
+        with_row_numbers: bool = False,
         weighted: bool = False,
-        block_bytes: int = _BLOCK_BYTES,
+        block_bytes: int = _DEFAULT_BLOCK_BYTES,
         durable: bool = True,
     ) -> None:
         self._path, self._partial = Path(path), Path(f"{path}.partial")
-        self._dense, self._numbered, self._weighted = dense, numbered, weighted
+        self._dense, self._with_row_numbers, self._weighted = dense, with_row_numbers, weighted
         self._block_bytes, self._durable = block_bytes, durable
         self.shape: tuple[int, int] = (0, 0)
         self.meta: dict[str, Any] = {}
-        self._index = bytearray()  # records of `INDEX`
-        self._blocks = self._written = 0  # blocks, and rows in them
-        # Labels, numbers, weights, ends, indices and values of the rows of the next block.
-        self._waiting = [bytearray() for _ in layout.KINDS]
-        self._bytes = 0  # about
-        self._counts: dict[float, tuple[int, float]] | None = {}  # rows of each label, and the sum of their weights
-        self._weights = np.array([np.inf, 0.0, 0.0])  # the smallest, the largest, and the sum
-        self._squares = self._magnitudes = 0.0
+        self._index = bytearray()  # records of `INDEX_DTYPE`
+        self._n_blocks = self._n_written_rows = 0
+        # Labels, row numbers, weights, row ends, indices and values of the next block.
+        self._buffers = [bytearray() for _ in layout.PART_DTYPES]
+        self._buffered_bytes = 0  # approximately
+        self._counts: dict[float, tuple[int, float]] | None = {}  # number and sum of weights of each label's rows
+        self._weight_statistics = np.array([np.inf, 0.0, 0.0])  # minimum, maximum and sum
+        self._sum_of_squares = self._sum_of_label_magnitudes = 0.0
         # The sum of labels, the sum of their squares, and the sum over blocks of (sum of labels)^2 / rows.
         self._label_sums = np.zeros(3)
         self._file = self._partial.open("wb", buffering=FILE_BUFFER_BYTES)
-        self._file.write(bytes(layout.ALIGNED))
+        self._file.write(bytes(layout.ALIGNMENT_BYTES))
 
-    def add(self, X: Any, labels: np.ndarray, numbers: np.ndarray | None = None, weights: np.ndarray | None = None) -> None:
-        """Append rows. Rows of weight 0 are left out.
+    def add(self, X: Any, labels: np.ndarray, row_numbers: np.ndarray | None = None, weights: np.ndarray | None = None) -> None:
+        """Check and append rows. Rows with weight 0 are skipped.
 
         Parameters
         ----------
@@ -157,41 +160,41 @@ class BlockWriter:
             Array or sparse matrix of rows [n, features].
         labels
             Labels or targets [n].
-        numbers
-            Numbers of the rows, uint64 [n], for a numbered file.
+        row_numbers
+            Row numbers, uint64 [n], if the writer was created with ``with_row_numbers=True``.
         weights
-            Weights of the rows, at least 0, [n], for a weighted file.
+            Weights of the rows, at least 0, [n], if the writer was created with ``weighted=True``.
 
         Raises
         ------
         ValueError
-            A value, a label or a weight is not finite in float32 or float64, a weight is below 0, or there are more features
+            A value is not finite in float32, a label or weight is not finite, a weight is negative, or there are more features
             than a file can have.
         OSError
             The disk is full, or cannot be written to.
         """
-        none = np.empty(0, np.uint32)
+        empty = np.empty(0, np.uint32)
         if self._weighted:
-            weights = _checked_weights(weights, len(labels))
+            weights = _validate_weights(weights, len(labels))
             if not (weights > 0.0).all():
-                kept = np.flatnonzero(weights)
-                X = (X.tocsr() if sparse.issparse(X) else np.asarray(X))[kept]
-                labels, weights = np.asarray(labels)[kept], weights[kept]
-                numbers = None if numbers is None else numbers[kept]
+                positive = np.flatnonzero(weights)
+                X = (X.tocsr() if sparse.issparse(X) else np.asarray(X))[positive]
+                labels, weights = np.asarray(labels)[positive], weights[positive]
+                row_numbers = None if row_numbers is None else row_numbers[positive]
         elif weights is not None:
-            raise ValueError("weights are for a writer that was made with weighted=True")
+            raise ValueError("weights need a writer with weighted=True")
         if np.iscomplexobj(X):
-            raise ValueError("X must be real numbers, not complex ones")
+            raise ValueError("X must contain real numbers, not complex ones")
         if self._dense:
             with np.errstate(over="ignore"):  # infinity is refused below
                 X = np.ascontiguousarray(X.toarray() if sparse.issparse(X) else X, np.float32)
             if X.ndim != 2 or (self.shape[1] and X.shape[1] != self.shape[1]):
-                raise ValueError(f"X must have {self.shape[1]} features, as the rows before, not shape {X.shape}")
-            starts, indices, values = none, none, X.reshape(-1)
+                raise ValueError(f"X must have {self.shape[1]} features, as earlier rows have, not shape {X.shape}")
+            starts, indices, values = empty, empty, X.reshape(-1)
         else:
             X = sparse.csr_array(X)
             if len(X.indices) and not 0 <= X.indices.min() <= X.indices.max() < X.shape[1]:
-                raise ValueError(f"X has indices out of its {X.shape[1]:,} features")
+                raise ValueError(f"X has feature indices outside 0 to {X.shape[1] - 1:,}")
             if not X.has_canonical_format:
                 X = X.copy()
                 X.sum_duplicates()
@@ -199,126 +202,134 @@ class BlockWriter:
         with np.errstate(over="ignore"):
             values = values.astype(np.float32, copy=False)
         labels = np.asarray(labels, np.float64)
-        if labels.shape != (X.shape[0],) or (self._numbered and (numbers is None or numbers.shape != labels.shape)):
-            raise ValueError(f"labels and numbers must have one value for each of {X.shape[0]} rows, not shape {labels.shape}")
+        numbers_match = not self._with_row_numbers or (row_numbers is not None and row_numbers.shape == labels.shape)
+        if labels.shape != (X.shape[0],) or not numbers_match:
+            raise ValueError(f"labels and row_numbers must have one value per row ({X.shape[0]}), not shape {labels.shape}")
         if not (np.isfinite(values).all() and np.isfinite(labels).all()):
             raise ValueError("rows or labels have values that are not finite in float32: impute or scale them")
-        block = Block(self.shape[0], labels, none if numbers is None else numbers, starts, indices, values)
-        self.append(block if weights is None else block._replace(weights=weights), X.shape[1])
+        block = Block(self.shape[0], labels, empty if row_numbers is None else row_numbers, starts, indices, values)
+        self.append_block(block if weights is None else block._replace(weights=weights), X.shape[1])
 
-    def append(self, rows: Block, features: int) -> None:
-        """Append the rows of a block, which are not checked."""
-        if features > layout.MOST_FEATURES:
-            raise ValueError(f"{features:,} features are more than a block file can have, {layout.MOST_FEATURES:,}")
-        if not self._numbered:
+    def append_block(self, rows: Block, n_features: int) -> None:
+        """Append the rows of a block without checking them."""
+        if n_features > layout.MAX_FEATURES:
+            raise ValueError(f"{n_features:,} features exceed the limit of a block file, {layout.MAX_FEATURES:,}")
+        if not self._with_row_numbers:
             self._count_rows(rows)
-        self._append_rows(rows, features, 0, len(rows.labels))
+        self._append_rows(rows, n_features, 0, len(rows.labels))
 
-    def append_uncounted(self, rows: Block, features: int, first: int, last: int) -> None:
-        """Append rows ``first`` to ``last`` of a block without statistics of their labels and values, for a temporary file."""
+    def append_without_statistics(self, rows: Block, n_features: int, first: int, last: int) -> None:
+        """Append rows ``first`` to ``last`` (exclusive) of a block to a temporary file, which needs no label counts."""
         self._counts = None
-        self._append_rows(rows, features, first, last)
+        self._append_rows(rows, n_features, first, last)
 
-    def _append_rows(self, rows: Block, features: int, first: int, last: int) -> None:
+    def _append_rows(self, rows: Block, n_features: int, first: int, last: int) -> None:
+        """Buffer rows ``first`` to ``last`` (exclusive) of a block, and write each block that is full."""
         if self._weighted and last > first:
-            least, largest, total = self._weights
+            smallest, largest, total = self._weight_statistics
             weights = rows.weights[first:last]
-            self._weights[:] = min(least, weights.min()), max(largest, weights.max()), total + weights.sum()
-        self.shape = (self.shape[0] + last - first, max(self.shape[1], features))
-        row_bytes = 8.0 * (1 + self._numbered + self._weighted) + (4.0 * features if self._dense else 4.0)
-        ends = np.arange(last - first + 1) * row_bytes
+            self._weight_statistics[:] = min(smallest, weights.min()), max(largest, weights.max()), total + weights.sum()
+        self.shape = (self.shape[0] + last - first, max(self.shape[1], n_features))
+        row_bytes = 8.0 * (1 + self._with_row_numbers + self._weighted) + (4.0 * n_features if self._dense else 4.0)
+        cumulative_bytes = np.arange(last - first + 1) * row_bytes
         if not self._dense:
-            ends += 8.0 * rows.starts[first : last + 1]
-        begin = first
-        while begin < last:
+            cumulative_bytes += 8.0 * rows.starts[first : last + 1]
+        start = first
+        while start < last:
             # As many rows as the next block has room for, and at least one.
-            before = ends[begin - first]
-            end = first - 1 + int(np.searchsorted(ends, before + self._block_bytes - self._bytes, "right"))
-            end = max(end, begin + (not self._waiting[0]))
-            if end > begin:
-                self._hold_back(rows, begin, end)
-                self._bytes += int(ends[end - first] - before)
-                begin = end
-            if begin < last:
-                self._write_waiting()
+            previous_bytes = cumulative_bytes[start - first]
+            room = self._block_bytes - self._buffered_bytes
+            stop = first - 1 + int(np.searchsorted(cumulative_bytes, previous_bytes + room, "right"))
+            stop = max(stop, start + (not self._buffers[0]))
+            if stop > start:
+                self._buffer_rows(rows, start, stop)
+                self._buffered_bytes += int(cumulative_bytes[stop - first] - previous_bytes)
+                start = stop
+            if start < last:
+                self._write_block()
 
     def _count_rows(self, rows: Block) -> None:
+        """Add the rows to the statistics of labels and values."""
         labels, weights = rows.labels, rows.weights
-        self._squares += float(np.square(rows.values, dtype=np.float64).sum())
-        self._magnitudes += float(np.abs(labels).sum())
+        self._sum_of_squares += float(np.square(rows.values, dtype=np.float64).sum())
+        self._sum_of_label_magnitudes += float(np.abs(labels).sum())
         if self._counts is None:
             return
-        found, which, counts = np.unique(labels, return_inverse=True, return_counts=True)
-        sums = np.bincount(which, weights, len(found)) if self._weighted and len(which) else counts
-        for label, count, weight in zip(found.tolist(), counts.tolist(), sums.tolist(), strict=True):
-            before, weight_before = self._counts.get(label, (0, 0.0))
-            self._counts[label] = before + count, weight_before + weight
-            if len(self._counts) > _MOST_LABELS:
+        classes, codes, counts = np.unique(labels, return_inverse=True, return_counts=True)
+        sums = np.bincount(codes, weights, len(classes)) if self._weighted and len(codes) else counts
+        for label, count, weight in zip(classes.tolist(), counts.tolist(), sums.tolist(), strict=True):
+            old_count, old_weight = self._counts.get(label, (0, 0.0))
+            self._counts[label] = old_count + count, old_weight + weight
+            if len(self._counts) > _MAX_CLASSES:
                 self._counts = None
                 return
 
-    def _hold_back(self, rows: Block, begin: int, end: int) -> None:
+    def _buffer_rows(self, rows: Block, start: int, stop: int) -> None:
+        """Copy rows ``start`` to ``stop`` (exclusive) of a block to the buffers of the next block."""
         if self._dense:
-            at, to = (len(rows.values) // len(rows.labels) * row for row in (begin, end))
-            ends = indices = rows.starts
+            first_value, last_value = (len(rows.values) // len(rows.labels) * row for row in (start, stop))
+            row_ends = indices = rows.starts
         else:
-            at, to = int(rows.starts[begin]), int(rows.starts[end])
-            before = len(self._waiting[-1]) // 4
-            ends, indices = rows.starts[begin + 1 : end + 1].astype(np.int64) + (before - at), rows.indices[at:to]
-        parts = (rows.labels[begin:end], rows.numbers[begin:end], rows.weights[begin:end], ends, indices, rows.values[at:to])
-        for waiting, part, kind in zip(self._waiting, parts, layout.KINDS, strict=True):
-            waiting += np.ascontiguousarray(part, kind).data
+            first_value, last_value = int(rows.starts[start]), int(rows.starts[stop])
+            n_buffered_values = len(self._buffers[-1]) // 4
+            row_ends = rows.starts[start + 1 : stop + 1].astype(np.int64) + (n_buffered_values - first_value)
+            indices = rows.indices[first_value:last_value]
+        columns = (part[start:stop] for part in (rows.labels, rows.row_numbers, rows.weights))
+        parts = (*columns, row_ends, indices, rows.values[first_value:last_value])
+        for buffer, part, dtype in zip(self._buffers, parts, layout.PART_DTYPES, strict=True):
+            buffer += np.ascontiguousarray(part, dtype).data
 
-    def _write_waiting(self) -> None:
-        """Write what waits as a block."""
-        labels, numbers, weights, ends, indices, values = self._waiting
+    def _write_block(self) -> None:
+        """Write the buffered rows as a block, add it to the index, and clear the buffers."""
+        labels, row_numbers, weights, row_ends, indices, values = self._buffers
         first_start = bytes(0 if self._dense else 4)
-        parts = (labels, numbers, weights, first_start, ends, indices, values)
+        parts = (labels, row_numbers, weights, first_start, row_ends, indices, values)
         size = sum(map(len, parts))
-        if size > layout.LARGEST_BLOCK:
-            raise ValueError(f"a row of {size:,} bytes is larger than a block can be, {layout.LARGEST_BLOCK:,} bytes")
-        begin, crc = self._file.tell(), 0
-        with explained_errors("rows were written", self._partial):
+        if size > layout.MAX_BLOCK_BYTES:
+            raise ValueError(f"a row of {size:,} bytes exceeds the limit of a block, {layout.MAX_BLOCK_BYTES:,} bytes")
+        offset, crc = self._file.tell(), 0
+        with add_path_to_errors("rows were written", self._partial):
             for part in parts:
                 crc = zlib.crc32(part, crc)
                 self._file.write(part)
-            self._file.write(bytes(-size % layout.ALIGNED))
-        y, n = np.frombuffer(labels, layout.KINDS[0]), len(labels) // 8
+            self._file.write(bytes(-size % layout.ALIGNMENT_BYTES))
+        y, n = np.frombuffer(labels, layout.PART_DTYPES[0]), len(labels) // 8
         with np.errstate(over="ignore"):  # labels that large are refused later
             self._label_sums += (y.sum(), y @ y, y.sum() ** 2 / n)
-        del y  # a view, with which what waits could not be cleared
-        self._index += np.array([(begin, self._written, n, len(values) // 4, crc, 0)], layout.INDEX).tobytes()
-        self._blocks, self._written = self._blocks + 1, self._written + n
-        for part in self._waiting:
-            part.clear()
-        self._bytes = 0
+        del y  # a buffer cannot be cleared while a view of it exists
+        self._index += np.array([(offset, self._n_written_rows, n, len(values) // 4, crc, 0)], layout.INDEX_DTYPE).tobytes()
+        self._n_blocks, self._n_written_rows = self._n_blocks + 1, self._n_written_rows + n
+        for buffer in self._buffers:
+            buffer.clear()
+        self._buffered_bytes = 0
 
     def close(self) -> None:
         """Write the remaining rows, the index and the header, and give the file its name."""
-        if self._waiting[0]:
-            self._write_waiting()
-        counts = None if self._counts is None or self._numbered else self._counts
+        if self._buffers[0]:
+            self._write_block()
+        counts = None if self._counts is None or self._with_row_numbers else self._counts
         labels = None if counts is None else [(label, count) for label, (count, _) in counts.items()]
         n = max(self.shape[0], 1)
-        means = {"mean_square": self._squares / n, "mean_label": self._magnitudes / n}
-        about: dict[str, Any] = {"labels": labels, **means, "meta": self.meta}
+        means = {"mean_square": self._sum_of_squares / n, "mean_label": self._sum_of_label_magnitudes / n}
+        statistics: dict[str, Any] = {"labels": labels, **means, "meta": self.meta}
         weighted = self._weighted and self.shape[0] > 0
         if weighted:
-            least, largest, total = self._weights.tolist()
-            about["weights"] = [least, largest, total / n]
-            about["label_weights"] = None if counts is None else [weight for _, weight in counts.values()]
-        text = json.dumps(about).encode()
-        if len(text) > layout.LARGEST_JSON:
-            raise ValueError(f"meta takes {len(text):,} bytes; make it less than {layout.LARGEST_JSON:,}")
+            smallest, largest, total = self._weight_statistics.tolist()
+            statistics["weights"] = [smallest, largest, total / n]
+            statistics["label_weights"] = None if counts is None else [weight for _, weight in counts.values()]
+        text = json.dumps(statistics).encode()
+        if len(text) > layout.MAX_JSON_BYTES:
+            raise ValueError(f"meta takes {len(text):,} bytes; make it smaller than {layout.MAX_JSON_BYTES:,}")
         data = self._index + text
-        begin = self._file.tell()
+        index_start = self._file.tell()
         self._file.write(data)
-        shape = (*self.shape, self._blocks, begin, begin + len(data))
-        version = layout.VERSION if weighted else layout.VERSION_WITHOUT_WEIGHTS  # who reads the latter only can read most files
-        flags = layout.NUMBERED * self._numbered + layout.WEIGHTED * weighted
+        shape = (*self.shape, self._n_blocks, index_start, index_start + len(data))
+        # A reader of the older version can then read all files without weights.
+        version = layout.VERSION if weighted else layout.VERSION_WITHOUT_WEIGHTS
+        flags = layout.FLAG_ROW_NUMBERS * self._with_row_numbers + layout.FLAG_WEIGHTS * weighted
         header = layout.HEADER.pack(layout.MAGIC, version, self._dense, flags, *shape, zlib.crc32(data))
         self._file.seek(0)
-        self._file.write(header + layout.CRC.pack(zlib.crc32(header)))
+        self._file.write(header + layout.CRC_STRUCT.pack(zlib.crc32(header)))
         self._file.flush()
         if self._durable:
             os.fsync(self._file.fileno())
@@ -326,21 +337,23 @@ class BlockWriter:
         self._partial.replace(self._path)
 
     @property
-    def came_sorted(self) -> bool:
-        """Whether the rows seem to have come sorted by label. Known when the file is closed.
+    def is_sorted_by_label(self) -> bool:
+        """Whether the rows of the closed file seem to be sorted by label.
 
         True if labels differ more between blocks (at least two) than in random order, by the F test of an analysis of variance.
         """
-        n, blocks = self.shape[0], self._blocks
-        total, square, of_blocks = self._label_sums.tolist()
-        if blocks < 2 or n <= blocks:
+        n, n_blocks = self.shape[0], self._n_blocks
+        total, square, block_square = self._label_sums.tolist()
+        if n_blocks < 2 or n <= n_blocks:
             return False
-        between, within = (of_blocks - total * total / n) / (blocks - 1), max(square - of_blocks, 0.0) / (n - blocks)
-        return bool(between > (_SORTED + 4.0 * _SORTED / (blocks - 1)) * within + 1e-9 * square / n)
+        variance_between = (block_square - total * total / n) / (n_blocks - 1)
+        variance_within = max(square - block_square, 0.0) / (n - n_blocks)
+        threshold = _SORTED_F_STATISTIC * (1.0 + 4.0 / (n_blocks - 1))
+        return bool(variance_between > threshold * variance_within + 1e-9 * square / n)
 
     def discard(self) -> None:
         """Close the file and remove it."""
-        with suppress(OSError):  # of a buffer that cannot be written, and need not be
+        with suppress(OSError):  # the buffer may fail to be written, but the file is removed anyway
             self._file.close()
         self._partial.unlink(missing_ok=True)
 
@@ -358,80 +371,81 @@ class BlockWriter:
             raise
 
 
-def _checked_weights(weights: Any, n: int) -> np.ndarray:
-    """Return weights float64 [n]; raise a ValueError where there are not so many, finite and at least 0."""
-    found = np.asarray(weights, np.float64)
-    if found.shape != (n,):
-        raise ValueError(f"weights must have one value for each of {n} rows, not shape {found.shape}")
-    if not (np.isfinite(found) & (found >= 0.0)).all():
-        row = int(np.argmin(np.isfinite(found) & (found >= 0.0)))
-        raise ValueError(f"weights must be finite and at least 0, and that of row {row:,} is {found[row]:g}")
-    return found
+def _validate_weights(weights: Any, n: int) -> np.ndarray:
+    """Convert weights to float64 [n]; raise ValueError if the shape is wrong or a weight is negative or not finite."""
+    array = np.asarray(weights, np.float64)
+    if array.shape != (n,):
+        raise ValueError(f"weights must have one value per row ({n}), not shape {array.shape}")
+    valid = np.isfinite(array) & (array >= 0.0)
+    if not valid.all():
+        row = int(np.argmin(valid))
+        raise ValueError(f"weights must be finite and at least 0, but row {row:,} has the weight {array[row]:g}")
+    return array
 
 
-_MEMORY_SHARE = 0.5  # of the memory: for the rows that wait for a block of their bucket, and later for a bucket
-_MIN_BUCKET_BYTES, _MAX_BUCKET_BYTES = 2**14, 2**18  # in memory for a bucket that is written: a block, and the buffer of its file
+_SHUFFLE_MEMORY_SHARE = 0.5  # of the memory, for the blocks of all buckets, and later for one bucket
+_MIN_BUCKET_BYTES, _MAX_BUCKET_BYTES = 2**14, 2**18  # memory of an open bucket: a block, and the buffer of its file
 _MAX_BUCKETS = 64  # files that are open at once
-_MAX_DEPTH = 12  # times that rows are dealt: a few large rows may meet in a bucket each time
+_MAX_DEPTH = 12  # levels of buckets: a few large rows may land in the same bucket each time
 
 
-def files_of(path: Path) -> list[Path]:
-    """Return the paths that `mixing_writer` writes to: the file's, and those beside it whose names are known before."""
-    return [path, *(path.with_name(path.name + end) for end in (".partial", ".first", ".first.partial"))]
+def list_output_files(path: Path) -> list[Path]:
+    """Return the paths that `open_shuffling_writer` writes to: the file, and temporary files next to it with fixed names."""
+    return [path, *(path.with_name(path.name + suffix) for suffix in (".partial", ".first", ".first.partial"))]
 
 
 @contextmanager
-def mixing_writer(
+def open_shuffling_writer(
     path: Path, *, dense: bool, block_bytes: int, memory: float, weighted: bool = False, durable: bool = True
 ) -> Iterator[BlockWriter]:
-    """Give a `BlockWriter` for all rows of a source. If their labels show that they came sorted, they are mixed at the end.
+    """Open a `BlockWriter` for all rows of a source. At the end, rows that are sorted by label are shuffled.
 
-    Mixing may take ``memory`` bytes, and for a while as much space on the disk as the file.
+    Shuffling takes up to ``memory`` bytes, and temporarily as much disk space as the file.
     """
-    first = path.with_name(f"{path.name}.first")
-    kind: dict[str, Any] = {"dense": dense, "weighted": weighted}
+    unshuffled_path = path.with_name(f"{path.name}.first")
+    options: dict[str, Any] = {"dense": dense, "weighted": weighted}
     with ExitStack() as stack:
-        stack.callback(first.unlink, missing_ok=True)
-        with BlockWriter(first, **kind, block_bytes=block_bytes, durable=durable) as writer:
+        stack.callback(unshuffled_path.unlink, missing_ok=True)
+        with BlockWriter(unshuffled_path, **options, block_bytes=block_bytes, durable=durable) as writer:
             yield writer
-        if not writer.came_sorted:
-            first.replace(path)
+        if not writer.is_sorted_by_label:
+            unshuffled_path.replace(path)
             return
         folder = stack.enter_context(tempfile.TemporaryDirectory(prefix=f"{path.name}.", dir=path.parent))
-        with BlockWriter(path, **kind, block_bytes=block_bytes, durable=durable) as mixed:
-            room, rng = int(max(_MEMORY_SHARE * memory, 2 * _MIN_BUCKET_BYTES)), np.random.default_rng(0)
-            for rows in _deal_rows(first, Path(folder), kind, room, rng):
-                for part in np.array_split(rng.permutation(len(rows.labels)), -(-room // block_bytes)):
-                    mixed.append(take_rows(rows, part), writer.shape[1])
+        with BlockWriter(path, **options, block_bytes=block_bytes, durable=durable) as shuffled:
+            max_bytes, rng = int(max(_SHUFFLE_MEMORY_SHARE * memory, 2 * _MIN_BUCKET_BYTES)), np.random.default_rng(0)
+            for rows in _read_shuffled_parts(unshuffled_path, Path(folder), options, max_bytes, rng):
+                for part in np.array_split(rng.permutation(len(rows.labels)), -(-max_bytes // block_bytes)):
+                    shuffled.append_block(select_rows(rows, part), writer.shape[1])
                 del rows  # before the next bucket is read
-            mixed.meta = writer.meta
+            shuffled.meta = writer.meta
 
 
-def _deal_rows(
-    source: Path, folder: Path, kind: dict[str, Any], room: int, rng: np.random.Generator, depth: int = 0
+def _read_shuffled_parts(
+    source: Path, folder: Path, options: dict[str, Any], max_bytes: int, rng: np.random.Generator, depth: int = 0
 ) -> Iterator[Block]:
-    """Yield the rows of a block file in random parts that fit into ``room`` bytes, and remove the file."""
+    """Yield the rows of a block file in random parts of at most ``max_bytes``, and remove the file."""
     buckets: list[Path] = []
     with BlockFile(source) as file:
-        if file.nbytes <= room or file.shape[0] <= 1 or depth == _MAX_DEPTH:
+        if file.nbytes <= max_bytes or file.shape[0] <= 1 or depth == _MAX_DEPTH:
             yield file.read_all()
         else:
-            count = min(max(-(-6 * file.nbytes // (5 * room)), 2), room // _MIN_BUCKET_BYTES, _MAX_BUCKETS)
-            buckets = [folder / f"{depth}-{bucket}" for bucket in range(count)]
-            block_bytes = min(room // count, _MAX_BUCKET_BYTES) - FILE_BUFFER_BYTES
-            _write_buckets(file, buckets, {**kind, "block_bytes": block_bytes, "durable": False}, rng)
+            n_buckets = min(max(-(-6 * file.nbytes // (5 * max_bytes)), 2), max_bytes // _MIN_BUCKET_BYTES, _MAX_BUCKETS)
+            buckets = [folder / f"{depth}-{bucket}" for bucket in range(n_buckets)]
+            block_bytes = min(max_bytes // n_buckets, _MAX_BUCKET_BYTES) - FILE_BUFFER_BYTES
+            _write_buckets(file, buckets, {**options, "block_bytes": block_bytes, "durable": False}, rng)
     source.unlink()
     for path in buckets:
-        yield from _deal_rows(path, folder, kind, room, rng, depth + 1)
+        yield from _read_shuffled_parts(path, folder, options, max_bytes, rng, depth + 1)
 
 
-def _write_buckets(file: BlockFile, buckets: list[Path], kind: dict[str, Any], rng: np.random.Generator) -> None:
-    """Deal the rows of a file at random to new block files."""
+def _write_buckets(file: BlockFile, buckets: list[Path], options: dict[str, Any], rng: np.random.Generator) -> None:
+    """Distribute the rows of a file at random over new block files, which are written with some options of `BlockWriter`."""
     with ExitStack() as stack:
-        writers = [stack.enter_context(BlockWriter(path, **kind)) for path in buckets]
-        for block in map(file.block, range(len(file))):
-            bucket_of = rng.integers(len(buckets), size=len(block.labels))
-            rows = take_rows(block, np.argsort(bucket_of, kind="stable"))
-            ends = np.cumsum(np.bincount(bucket_of, minlength=len(buckets))).tolist()
-            for writer, first, last in zip(writers, [0, *ends], ends, strict=False):
-                writer.append_uncounted(rows, file.shape[1], first, last)
+        writers = [stack.enter_context(BlockWriter(path, **options)) for path in buckets]
+        for block in map(file.read_block, range(len(file))):
+            row_buckets = rng.integers(len(buckets), size=len(block.labels))
+            rows = select_rows(block, np.argsort(row_buckets, kind="stable"))
+            stops = np.cumsum(np.bincount(row_buckets, minlength=len(buckets))).tolist()
+            for writer, first, last in zip(writers, [0, *stops], stops, strict=False):
+                writer.append_without_statistics(rows, file.shape[1], first, last)

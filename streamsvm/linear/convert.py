@@ -1,4 +1,4 @@
-"""Block files from LIBSVM text, with weights of its rows, and from tables in files: CSV, Parquet and Arrow."""
+"""Writing block files from LIBSVM text, with optional weights, and from CSV, Parquet and Arrow files."""
 
 from __future__ import annotations
 
@@ -17,8 +17,8 @@ import numpy as np
 from streamsvm.core.progress import show_bytes, show_rows
 from streamsvm.core.text_rows import LARGEST_INDEX, read_sparse
 from streamsvm.files.messages import short_repr
-from streamsvm.linear.block_file import Block, LabelCodes, names_to_save, take_rows
-from streamsvm.linear.block_writer import DEFAULT_LIMIT, files_of, mixing_writer, planned_sizes
+from streamsvm.linear.block_file import Block, LabelEncoder, get_storable_names, select_rows
+from streamsvm.linear.block_writer import DEFAULT_MEMORY_LIMIT_BYTES, list_output_files, open_shuffling_writer, plan_memory
 from streamsvm.stream.arrow import KINDS, ArrowSource
 from streamsvm.stream.csv_source import CSVSource
 from streamsvm.stream.endpoints import Source, StreamError
@@ -27,56 +27,56 @@ from streamsvm.stream.rows import parse_label
 from streamsvm.stream.sources import parse_libsvm_line
 from streamsvm.stream.tables.chunk import BadRow, Chunk, to_float_prefix
 
-_ROWS_IN_LIMIT = 16  # a row takes at most this part of the limit
+_MIN_ROWS_PER_LIMIT = 16  # a row may take at most the memory limit divided by this
 
 
-def kind_of(source: Path) -> str | None:
-    """Return the format of a table, by the name of the file; None where it is no table."""
+def detect_table_format(source: Path) -> str | None:
+    """Return the format of a table file, by the file's name; None for other files, which are read as LIBSVM text."""
     try:
-        kind = detect_format(source.name)
+        file_format = detect_format(source.name)
     except StreamError:
         return None
-    return kind if kind in ("csv", *KINDS) else None
+    return file_format if file_format in ("csv", *KINDS) else None
 
 
-def table_chunks(
-    source: Path, target: str | None, weight: str | None, memory_limit: float, codes: LabelCodes
+def read_table_chunks(
+    source: Path, target: str | None, weight: str | None, memory_limit: float, encoder: LabelEncoder
 ) -> Iterator[tuple[np.ndarray, np.ndarray, np.ndarray | None, list[str]]]:
-    """Yield rows float64 [n, features], labels float64 [n], weights float64 [n] and the names of the features.
+    """Yield chunks of a table: rows float64 [n, features], labels float64 [n], weights float64 [n] or None, and feature names.
 
-    Chunks have at most the bytes of a block, or one row. ``weight`` is the column of weights; None: there are none.
+    A chunk has at most the bytes of a block, but at least one row. ``weight`` names the column of weights, if any.
     """
-    is_csv = kind_of(source) == "csv"
+    is_csv = detect_table_format(source) == "csv"
     try:
-        with _TextLabels(source, target) if is_csv else ArrowSource(source, target, label_needed=False) as opened:
-            known = opened.columns
-            if target not in known:
-                columns = ", ".join(known[:8])
+        with _CSVWithTextLabels(source, target) if is_csv else ArrowSource(source, target, label_needed=False) as opened:
+            all_columns = opened.columns
+            if target not in all_columns:
+                columns = ", ".join(all_columns[:8])
                 raise ValueError(f"{source} has no column {target!r}: name the column of labels with target=, one of {columns}")
-            if weight is not None and (weight == target or weight not in known):
-                raise ValueError(f"{source} has no column {weight!r} of weights beside that of labels: name it with weight=")
-            features = [name for name in known if name not in (target, weight)]
+            if weight is not None and (weight == target or weight not in all_columns):
+                raise ValueError(f"{source} has no column {weight!r} for weights (besides the labels): name it with weight=")
+            features = [name for name in all_columns if name not in (target, weight)]
             if not features:
-                raise ValueError(f"{source} has no column but {target!r}" + (f" and {weight!r}" if weight else ""))
+                raise ValueError(f"{source} has no columns except {target!r}" + (f" and {weight!r}" if weight else ""))
             names = features if weight is None else [*features, weight]
-            size = 8 * len(names)  # of a row
-            if size > memory_limit / _ROWS_IN_LIMIT:
-                raise ValueError(f"{source}: a row must be shorter than a sixteenth of memory_limit, and takes {size:,} bytes")
-            for held in _gathered_chunks(opened, max(planned_sizes(memory_limit).block // size, 1)):
-                parts = [_chunk_arrays(chunk, names) for chunk in held]
+            row_bytes = 8 * len(names)
+            if row_bytes > memory_limit / _MIN_ROWS_PER_LIMIT:
+                raise ValueError(f"{source}: a row takes {row_bytes:,} bytes, more than a sixteenth of memory_limit: raise it")
+            for chunks in _gather_chunks(opened, max(plan_memory(memory_limit).block_bytes // row_bytes, 1)):
+                parts = [_convert_chunk(chunk, names) for chunk in chunks]
                 X, labels = np.concatenate([X for X, _ in parts]), [label for _, labels in parts for label in labels]
                 weights = None if weight is None else X[:, -1]
                 if weights is not None and (weights < 0.0).any():
                     row = int(np.argmax(weights < 0.0))
-                    what = f"column {weight!r} is {weights[row]:g}, and a weight is at least 0"
-                    raise ValueError(f"{_place_text(held, row)}: {what}")
-                yield X[:, : len(features)], _label_codes(labels, codes, held), weights, features
+                    problem = f"column {weight!r} is {weights[row]:g}, but weights must be at least 0"
+                    raise ValueError(f"{_locate_row(chunks, row)}: {problem}")
+                yield X[:, : len(features)], _encode_label_values(labels, encoder, chunks), weights, features
     except StreamError as error:
         raise ValueError(str(error)) from error
 
 
-class _TextLabels(CSVSource):
-    """CSV text whose columns are known before a row is read, and whose labels are texts."""
+class _CSVWithTextLabels(CSVSource):
+    """A CSV source that reads the header immediately, and returns labels as strings."""
 
     def __init__(self, path: Path, label: str | None) -> None:
         super().__init__(path, label, label_needed=False)
@@ -90,34 +90,38 @@ class _TextLabels(CSVSource):
         return text.strip() or None
 
 
-def _gathered_chunks(source: Source, most: int) -> Iterator[list[Chunk]]:
-    """Yield chunks that have ``most`` rows together; the last ones may have fewer."""
-    held: list[Chunk] = []
+def _gather_chunks(source: Source, n_rows: int) -> Iterator[list[Chunk]]:
+    """Yield lists of chunks with ``n_rows`` rows in total; the last list may have fewer."""
+    chunks: list[Chunk] = []
     rows = 0
-    while (chunk := source.read(most - rows)) is not None:
-        held.append(chunk)
+    while (chunk := source.read(n_rows - rows)) is not None:
+        chunks.append(chunk)
         rows += len(chunk)
-        if rows == most:
-            yield held
-            held, rows = [], 0
+        if rows == n_rows:
+            yield chunks
+            chunks, rows = [], 0
     if rows:
-        yield held
+        yield chunks
 
 
-def _place_text(held: list[Chunk], row: int) -> str:
-    chunk, i = [(chunk, i) for chunk in held for i in range(len(chunk))][row]
+def _locate_row(chunks: list[Chunk], row: int) -> str:
+    """Return the file and line of a row, by its index in some chunks, for messages."""
+    chunk, i = [(chunk, i) for chunk in chunks for i in range(len(chunk))][row]
     return chunk.place(i)
 
 
-def _chunk_arrays(chunk: Chunk, names: list[str]) -> tuple[np.ndarray, list[Any]]:
-    """Return the columns of these names, float64 [n, names], and the labels."""
+def _convert_chunk(chunk: Chunk, names: list[str]) -> tuple[np.ndarray, list[Any]]:
+    """Convert the named columns of a chunk to float64 [n, names]; return them and the labels.
+
+    Raise ValueError at the first bad value.
+    """
     n, table = len(chunk), chunk.table(names) if len(chunk) else None
     X, labels = np.full((n, len(names)), np.nan), [None] * n if table is None or table.y is None else list(table.y)
     for column, name in enumerate(names):
         if table is not None and (values := table.get_column(name)) is not None:
             numbers, count = to_float_prefix(values)
             if count < n:
-                raise _refusal_of_row(chunk, count, name, _no_number(values[count]))
+                raise _make_column_error(chunk, count, name, _describe_non_number(values[count]))
             X[:, column] = numbers
     for i in range(n) if table is None else table.unparsed_rows:
         row = chunk.row(i)
@@ -126,57 +130,58 @@ def _chunk_arrays(chunk: Chunk, names: list[str]) -> tuple[np.ndarray, list[Any]
         cells = [row.x.get(name) for name in names]
         numbers, count = to_float_prefix(cells)
         if count < len(cells):
-            raise _refusal_of_row(chunk, i, names[count], _no_number(cells[count]))
+            raise _make_column_error(chunk, i, names[count], _describe_non_number(cells[count]))
         X[i], labels[i] = numbers, row.y
     with np.errstate(over="ignore"):
         finite = np.isfinite(X.astype(np.float32))
     if not finite.all():
         i, column = map(int, np.argwhere(~finite)[0])
-        what = f"is {X[i, column]:g}, which is not finite in float32: impute or scale it"
+        overflow = f"is {X[i, column]:g}, which is not finite in float32: impute or scale it"
         missing = "has no value: impute it or leave the row out"
-        raise _refusal_of_row(chunk, i, names[column], missing if np.isnan(X[i, column]) else what)
+        raise _make_column_error(chunk, i, names[column], missing if np.isnan(X[i, column]) else overflow)
     return X, labels
 
 
-def _refusal_of_row(chunk: Chunk, row: int, column: str, what: str) -> ValueError:
-    return ValueError(f"{chunk.place(row)}: column {column!r} {what}")
+def _make_column_error(chunk: Chunk, row: int, column: str, problem: str) -> ValueError:
+    return ValueError(f"{chunk.place(row)}: column {column!r} {problem}")
 
 
-def _no_number(value: Any) -> str:
+def _describe_non_number(value: Any) -> str:
     return f"is {short_repr(value)}, not a number: encode it or leave it out"
 
 
-def _number_or_text(text: str) -> float | str:
-    # A number as the sources of streams see it: text such as 007 is a name there.
-    found = parse_label(text)
-    return found if isinstance(found, int | float) and not isinstance(found, bool) else text
+def _parse_number(text: str) -> float | str:
+    """Convert text to a number as the sources of streams do; return text such as 007, which is a name there, unchanged."""
+    label = parse_label(text)
+    return label if isinstance(label, int | float) and not isinstance(label, bool) else text
 
 
-def _label_codes(found: list[Any], codes: LabelCodes, held: list[Chunk]) -> np.ndarray:
-    if not codes.meta:  # where names came before, everything is a name
-        if str in set(map(type, found)):
-            read = {text: _number_or_text(text) for text in set(found) if isinstance(text, str)}
-            if codes.numbers or all(isinstance(number, int | float) for number in read.values()):
-                found = [read.get(label, label) for label in found]
-        numbers, count = to_float_prefix(found)
-        if count == len(found) and np.isfinite(numbers).all():
-            codes.numbers = True
+def _encode_label_values(labels: list[Any], encoder: LabelEncoder, chunks: list[Chunk]) -> np.ndarray:
+    """Encode the labels of some chunks as float64 [n]: as numbers if all of them are numeric, otherwise as names."""
+    if not encoder.meta:  # after a name, all labels are names
+        if str in set(map(type, labels)):
+            parsed = {text: _parse_number(text) for text in set(labels) if isinstance(text, str)}
+            if encoder.has_numeric_labels or all(isinstance(number, int | float) for number in parsed.values()):
+                labels = [parsed.get(label, label) for label in labels]
+        numbers, count = to_float_prefix(labels)
+        if count == len(labels) and np.isfinite(numbers).all():
+            encoder.has_numeric_labels = True
             return numbers
-    labels = np.empty(len(found))
-    for i, label in enumerate(found):
+    codes = np.empty(len(labels))
+    for i, label in enumerate(labels):
         try:
-            labels[i] = codes.code(label)
+            codes[i] = encoder.encode_label(label)
         except ValueError as error:
-            raise ValueError(f"{_place_text(held, i)}: {error}") from None
-    return labels
+            raise ValueError(f"{_locate_row(chunks, i)}: {error}") from None
+    return codes
 
 
-#: If more than this part of all values is not zero, rows are written without indices, which takes less space.
-DENSE = 0.5
+#: With a larger share of non-zero values, rows are stored without indices, which takes less space.
+MIN_DENSE_SHARE = 0.5
 
 
 class SourceOptions(NamedTuple):
-    """How text or a table is read; see `write_blocks`."""
+    """The options for reading a table or LIBSVM text, as in `write_blocks`."""
 
     target: str | None = None
     weight: str | Path | None = None
@@ -190,31 +195,31 @@ def write_blocks(
     target: str | None = None,
     weight: str | Path | None = None,
     zero_based: bool = False,
-    memory_limit: float = DEFAULT_LIMIT,
+    memory_limit: float = DEFAULT_MEMORY_LIMIT_BYTES,
     verbose: bool = False,
 ) -> tuple[int, int]:
-    r"""Write a block file from LIBSVM text or a table, once for all fits.
+    r"""Write a block file from LIBSVM text or a table, which all later fits can use.
 
     Parameters
     ----------
     source
         The file to read. A name that ends with ``.csv``, ``.csv.gz``, ``.parquet``, ``.arrow`` or ``.feather`` is a table, with
         a column of labels and other columns of numbers, which are read as `streamsvm.stream` reads them. Any other file is LIBSVM
-        text: lines of a label and pairs index:value with rising indices. It is unpacked if its name ends with ``.gz``, and
-        anything after a ``#`` in a line is ignored.
+        text: lines of a label and pairs index:value with ascending indices. It is decompressed if its name ends with ``.gz``,
+        and anything after a ``#`` in a line is ignored.
     path
-        Path of the block file. It appears once all of it is written. Until then, there are temporary files next to it, whose
-        names begin with its name.
+        Path of the block file. It appears when it is complete. Until then, there are temporary files next to it, whose names
+        start with its name.
     target
         Name of the column of labels or targets in a table. Labels may be numbers or names.
     weight
-        Weights of the rows, at least 0: the name of a column of a table, or for text the path of a file with one number a line,
-        as LIBSVM's tools have them. Rows of weight 0 are left out. None gives every row weight 1.
+        Weights of the rows, at least 0: the name of a table's column, or, for text, the path of a file with one number per
+        line, as LIBSVM's tools use. Rows of weight 0 are skipped. None gives every row weight 1.
     zero_based
-        Whether the first index in the text is 0 and not 1.
+        Whether indices in the text start at 0 instead of 1.
     memory_limit
         Maximum memory in bytes, for this function and for later fits: a smaller limit makes smaller blocks. A line that does
-        not fit is refused.
+        not fit raises an error.
     verbose
         Whether to show progress on standard error.
 
@@ -226,8 +231,8 @@ def write_blocks(
     Raises
     ------
     ValueError
-        A line is malformed, a column is missing, or a value is missing or not a number; the message says which one, and why. No
-        file is left.
+        A line is malformed, a column is missing, or a value is missing or not a number; the message names it and the reason.
+        The unfinished file is removed.
     OSError
         The source cannot be read, or the disk is full.
     ModuleNotFoundError
@@ -235,10 +240,10 @@ def write_blocks(
 
     Notes
     -----
-    O(bytes). Rows that come sorted, for example by class, are dealt to blocks at random, which needs twice the space for a
-    while. Text is parsed by compiled code at 250 to 500 MB/s, while another thread reads and unpacks the next part; lines with
-    numbers such as ``.5`` or of more than 19 digits, one by one in Python, take 50 times as long. Parquet and Arrow files are
-    read by pyarrow, which may need more memory than the limit if the file's own groups of rows are large.
+    O(bytes). Rows that are sorted, for example by class, are shuffled, which temporarily needs twice the space. Compiled code
+    parses text at 250 to 500 MB/s, while another thread reads and decompresses the next part. Lines with numbers such as ``.5``
+    or with more than 19 digits are parsed in Python, which takes 50 times as long. pyarrow reads Parquet and Arrow files, and may
+    need more memory than the limit if the file's row groups are large.
 
     Examples
     --------
@@ -250,36 +255,36 @@ def write_blocks(
     (2, 3)
     """
     source, path = Path(source), Path(path)
-    if any(file.exists() and file.samefile(source) for file in files_of(path)):
+    if any(file.exists() and file.samefile(source) for file in list_output_files(path)):
         raise ValueError(f"{source} would be overwritten: give another path for the block file")
     options = SourceOptions(target, weight, zero_based)
-    meta = {"source": stamp_of(source, options)}
-    if kind_of(source):
+    meta = {"source": fingerprint_source(source, options)}
+    if detect_table_format(source):
         return _write_table(source, path, options, memory_limit, meta, verbose)
-    size = planned_sizes(memory_limit).block
-    first, read, weights = 0 if zero_based else 1, 0, None if weight is None else _weights_in(Path(weight))
+    block_bytes, index_base = plan_memory(memory_limit).block_bytes, 0 if zero_based else 1
+    weights, n_weights = None if weight is None else _read_weights(Path(weight)), 0
     weighted = weights is not None
-    with mixing_writer(path, dense=False, weighted=weighted, block_bytes=size, memory=memory_limit) as writer:
-        for line, text in _whole_lines(source, size, int(memory_limit / 4), verbose):
-            rows = parse_libsvm(text, first, source, line)
+    with open_shuffling_writer(path, dense=False, weighted=weighted, block_bytes=block_bytes, memory=memory_limit) as writer:
+        for line, text in _read_complete_lines(source, block_bytes, int(memory_limit / 4), verbose):
+            rows = parse_libsvm(text, index_base, source, line)
             features = int(rows.indices.max()) + 1 if len(rows.indices) else 0
             if weights is not None:
-                some = np.fromiter(itertools.islice(weights, len(rows.labels)), float)
-                read += len(some)
-                if len(some) < len(rows.labels):
-                    raise ValueError(f"{weight} ends after {read:,} weights, and {source} has more rows")
-                rows = take_rows(rows._replace(weights=some), np.flatnonzero(some))
-            writer.append(rows, features)
+                row_weights = np.fromiter(itertools.islice(weights, len(rows.labels)), float)
+                n_weights += len(row_weights)
+                if len(row_weights) < len(rows.labels):
+                    raise ValueError(f"{weight} ends after {n_weights:,} weights, but {source} has more rows")
+                rows = select_rows(rows._replace(weights=row_weights), np.flatnonzero(row_weights))
+            writer.append_block(rows, features)
         if weights is not None and next(weights, None) is not None:
-            raise ValueError(f"{weight} has more weights than {source} has rows, {read:,}")
+            raise ValueError(f"{weight} has more weights than {source} has rows ({n_weights:,})")
         if not writer.shape[0]:
-            raise ValueError(f"{source} has no rows" + (" of a weight above 0" if weighted else ""))
-        writer.meta = {**meta, "index_base": first}
+            raise ValueError(f"{source} has no rows" + (" with a weight above 0" if weighted else ""))
+        writer.meta = {**meta, "index_base": index_base}
     return writer.shape
 
 
-def _weights_in(path: Path) -> Iterator[float]:
-    """Yield the weights in a file of text, one a line, which may end with blank lines."""
+def _read_weights(path: Path) -> Iterator[float]:
+    """Yield the weights in a text file with one number per line; trailing blank lines are ignored."""
     with path.open(encoding="utf-8") as file:
         for line, text in enumerate(file, 1):
             if not text.strip() and not any(map(str.strip, file)):
@@ -289,114 +294,128 @@ def _weights_in(path: Path) -> Iterator[float]:
             except ValueError:
                 weight = math.nan
             if not 0.0 <= weight < math.inf:
-                raise ValueError(f"{path}, line {line:,}: {text.strip()[:30]!r} is no weight, a number of at least 0")
+                raise ValueError(f"{path}, line {line:,}: {text.strip()[:30]!r} is not a weight (a number of at least 0)")
             yield weight
 
 
 def _write_table(
     source: Path, path: Path, options: SourceOptions, memory_limit: float, meta: dict[str, Any], verbose: bool
 ) -> tuple[int, int]:
-    size, codes = planned_sizes(memory_limit).block, LabelCodes()
+    block_bytes, encoder = plan_memory(memory_limit).block_bytes, LabelEncoder()
     weight = None if options.weight is None else str(options.weight)
-    chunks = table_chunks(source, options.target, weight, memory_limit, codes)
+    chunks = read_table_chunks(source, options.target, weight, memory_limit, encoder)
     first = next(chunks, None)
     if first is None:
         raise ValueError(f"{source} has no rows")
-    dense = bool(np.count_nonzero(first[0]) > DENSE * first[0].size)
+    dense = bool(np.count_nonzero(first[0]) > MIN_DENSE_SHARE * first[0].size)
     with (
         show_rows(f"reading {source.name}", verbose) as advance,
-        mixing_writer(path, dense=dense, weighted=weight is not None, block_bytes=size, memory=memory_limit) as writer,
+        open_shuffling_writer(
+            path, dense=dense, weighted=weight is not None, block_bytes=block_bytes, memory=memory_limit
+        ) as writer,
     ):
         for X, labels, weights, _ in itertools.chain([first], chunks):
             writer.add(X, labels, weights=weights)
             advance(writer.shape[0])
         if not writer.shape[0]:
-            raise ValueError(f"{source} has no rows of a weight above 0")
-        writer.meta = {**meta, "names": names_to_save(first[3]), "labels_are_csv": kind_of(source) == "csv", **codes.meta}
+            raise ValueError(f"{source} has no rows with a weight above 0")
+        writer.meta = {
+            **meta,
+            "names": get_storable_names(first[3]),
+            "labels_are_csv": detect_table_format(source) == "csv",
+            **encoder.meta,
+        }
     return writer.shape
 
 
-def stamp_of(source: Path, text: SourceOptions) -> dict[str, Any]:
-    """Return what a block file saves of its source, to see later whether it was made from the same file with the same options."""
+def fingerprint_source(source: Path, text: SourceOptions) -> dict[str, Any]:
+    """Describe a source file (name, size, time, inode) and its options, to detect later whether a block file is up to date."""
     stat = source.stat()
     options: dict[str, Any] = {"target": text.target, "zero_based": text.zero_based}
     if text.weight is not None:
-        of_table = kind_of(source) is not None
-        options["weight"] = str(text.weight) if of_table else stamp_of(Path(text.weight), SourceOptions())
-    inode = [stat.st_dev, stat.st_ino]  # another folder may have a file of the same name, size and time
+        is_table = detect_table_format(source) is not None
+        options["weight"] = str(text.weight) if is_table else fingerprint_source(Path(text.weight), SourceOptions())
+    inode = [stat.st_dev, stat.st_ino]  # a file in another folder may have the same name, size and time
     return {"name": source.name, "bytes": stat.st_size, "modified": stat.st_mtime_ns, "file": inode, **options}
 
 
-def _whole_lines(source: Path, size: int, longest: int, verbose: bool) -> Iterator[tuple[int, bytes]]:
-    """Yield how many lines came before, and whole lines of about ``size`` bytes, while a thread reads the next ones."""
-    total, what = source.stat().st_size, f"reading {source.name}"
-    with source.open("rb") as raw, ThreadPoolExecutor(1) as pool, show_bytes(total, what, verbose) as advance:
+def _read_complete_lines(source: Path, chunk_bytes: int, max_line_bytes: int, verbose: bool) -> Iterator[tuple[int, bytes]]:
+    """Yield chunks of complete lines, each with the number of lines before it, while a thread reads the next chunk."""
+    total, task = source.stat().st_size, f"reading {source.name}"
+    with source.open("rb") as raw, ThreadPoolExecutor(1) as pool, show_bytes(total, task, verbose) as advance:
         file: IO[bytes] = gzip.GzipFile(fileobj=raw) if source.suffix == ".gz" else raw  # type: ignore[assignment]
-        rest, line, next_chunk = b"", 0, pool.submit(_read_some, file, source, size)
+        rest, line, next_chunk = b"", 0, pool.submit(_read_bytes, file, source, chunk_bytes)
         while chunk := next_chunk.result():
             text = rest + (chunk if line or rest else chunk.removeprefix(codecs.BOM_UTF8))
-            next_chunk = pool.submit(_read_some, file, source, size)
+            next_chunk = pool.submit(_read_bytes, file, source, chunk_bytes)
             advance(raw.tell())
-            end = text.rfind(b"\n") + 1
-            if not end and len(text) > longest:
-                raise ValueError(f"{source}, line {line + 1:,} is longer than {longest:,} bytes: raise memory_limit")
-            rest = text[end:]
-            if end:
-                yield line, text[:end]
+            stop = text.rfind(b"\n") + 1
+            if not stop and len(text) > max_line_bytes:
+                raise ValueError(f"{source}, line {line + 1:,} is longer than {max_line_bytes:,} bytes: raise memory_limit")
+            rest = text[stop:]
+            if stop:
+                yield line, text[:stop]
                 line += text.count(b"\n")
         if rest:
             yield line, rest
 
 
-def _read_some(file: IO[bytes], source: Path, size: int) -> bytes:
+def _read_bytes(file: IO[bytes], source: Path, size: int) -> bytes:
     try:
         return file.read(size)
     except (EOFError, zlib.error, gzip.BadGzipFile) as error:
-        raise ValueError(f"{source} cannot be unpacked: {error}") from error
+        raise ValueError(f"{source} cannot be decompressed: {error}") from error
 
 
-def parse_libsvm(text: bytes, first: int, source: Path, line: int) -> Block:
-    """Return the rows of whole lines of ``source``, which ``line`` came before. Indices begin at ``first``, which becomes 0."""
+def parse_libsvm(text: bytes, index_base: int, source: Path, n_lines_before: int) -> Block:
+    """Parse complete lines of LIBSVM text to a sparse block.
+
+    ``index_base``, the first index in the text, becomes 0. Raises ValueError with the line's number in ``source``.
+    """
     lines, data = text.count(b"\n"), np.frombuffer(text, np.uint8)
     labels, starts = np.empty(lines + 1), np.zeros(lines + 2, np.uint32)
     indices, values = np.empty(len(text) // 3 + 1, np.uint32), np.empty(len(text) // 3 + 1, np.float32)
-    rows = at = 0
+    rows = position = 0
     while True:
-        rows, at = read_sparse(data, at, rows, first, labels, starts, indices, values)
-        if at == len(text):
+        rows, position = read_sparse(data, position, rows, index_base, labels, starts, indices, values)
+        if position == len(text):
             break
-        end = text.find(b"\n", at) + 1 or len(text)
+        line_end = text.find(b"\n", position) + 1 or len(text)
         try:
-            row = _read_row(text[at:end], first)
+            row = _parse_line(text[position:line_end], index_base)
         except ValueError as error:
-            number, line_text = line + text.count(b"\n", 0, at) + 1, text[at : min(end, at + 30)].decode(errors="replace").strip()
+            number = n_lines_before + text.count(b"\n", 0, position) + 1
+            line_text = text[position : min(line_end, position + 30)].decode(errors="replace").strip()
             raise ValueError(f"{source}, line {number:,}, at {line_text!r}: {error}") from None
         if row is not None:
-            begin, stop = starts[rows], starts[rows] + len(row[1])
-            labels[rows], indices[begin:stop], values[begin:stop] = row
+            start, stop = starts[rows], starts[rows] + len(row[1])
+            labels[rows], indices[start:stop], values[start:stop] = row
             rows += 1
             starts[rows] = stop
-        at = end
+        position = line_end
     count = starts[rows]
     return Block(0, labels[:rows], np.empty(0, np.uint64), starts[: rows + 1], indices[:count], values[:count])
 
 
-def _read_row(line: bytes, first: int) -> tuple[float, np.ndarray, np.ndarray] | None:
-    """Return label, indices and values of a line that `read_sparse` does not read, None if it has no row; or say why not."""
+def _parse_line(line: bytes, index_base: int) -> tuple[float, np.ndarray, np.ndarray] | None:
+    """Parse a line that `read_sparse` cannot parse.
+
+    Returns label, indices and values; None for a blank line. Raises ValueError if the line is malformed.
+    """
     row = parse_libsvm_line(line.decode(errors="replace"))
     if row is None:
         return None
     if type(row.y) not in (int, float):
-        raise ValueError("a line begins with its label, a number")
+        raise ValueError("a line must start with a numeric label")
     indices: list[Any] = list(row.x)
     if sorted(indices) != indices:
-        raise ValueError("indices must rise within a line")
-    if indices and indices[0] < first:
-        raise ValueError("indices begin at 1, or with zero_based=True at 0")
+        raise ValueError("indices must ascend within a line")
+    if indices and indices[0] < index_base:
+        raise ValueError("indices start at 1, or with zero_based=True at 0")
     if indices and indices[-1] > LARGEST_INDEX:
-        raise ValueError(f"indices may be up to {LARGEST_INDEX:,}")
+        raise ValueError(f"indices must be at most {LARGEST_INDEX:,}")
     with np.errstate(over="ignore"):
         values = np.array(list(row.x.values())).astype(np.float32)
     if not (math.isfinite(row.y) and np.isfinite(values).all()):
         raise ValueError("values must be finite in float32")
-    return float(row.y), np.array(indices, np.int64) - first, values
+    return float(row.y), np.array(indices, np.int64) - index_base, values

@@ -1,23 +1,23 @@
-"""Dual coordinate ascent over rows on disk, with shrinking to a working set in a file of its own.
+"""Dual coordinate ascent over rows on disk, with shrinking to a working set in a second file.
 
-A pass over all rows steps each of them, and writes those that are free afterwards to a working set. Passes over the working set
-follow, each over the rows that are still free. Then comes a pass over all rows again, until the duality gap over all rows is
-closed. (Hsieh et al. end after the first round, which can be far from the optimum.) Where C is large, a coefficient is many
-steps away from it. So the fit goes through stages of rising C: coefficients are multiplied as C grows, and those at their
-bounds stay there.
+A pass over all rows makes a step for each row, and writes the rows that are free afterwards to a working set. Passes over the
+working set follow, each over the rows that are still free, then another pass over all rows, and so on until the duality gap over
+all rows is closed. (Hsieh et al. stop after the first round, which can be far from the optimum.) If C is large, coefficients need
+many steps to reach their optimum. The fit therefore has stages with increasing C: coefficients are multiplied as C grows, and
+those at their bounds stay there.
 
-One problem for all losses, in one signed variable b_i a row, its dual coefficient:
+All losses are one problem with one signed variable b_i per row, its dual coefficient:
 
     min 1/2 |w|^2 + sum_i (1/2 d_i b_i^2 - t_i b_i + epsilon |b_i|),    w = sum_i b_i x_i,    lower_i <= b_i <= upper_i.
 
-Classification: t is +1 or -1, epsilon is 0, and b lies between 0 and t C (hinge, d = 0) or has no bound but 0 (squared hinge, d
-= 1 / (2 C)). Regression: t is the target, and b lies between -C and C, or has no bounds and d = 1 / (2 C). C is that of the row,
-times its weight. Rows have one feature more than is written, with the same value in all: its weight, the last of w, times that
-value is the intercept.
+Classification: t is +1 or -1, epsilon is 0, and b lies between 0 and t C (hinge, d = 0) or between 0 and t times infinity
+(squared hinge, d = 1 / (2 C)). Regression: t is the target, and b lies between -C and C, or is unbounded with d = 1 / (2 C). C
+includes the weights of the row and its class. Every row has an additional constant feature, which is not stored: the intercept is
+its value times its weight, the last element of w.
 
 Hsieh, C.-J., Chang, K.-W., Lin, C.-J., Keerthi, S. S., Sundararajan, S. (2008). A dual coordinate descent method for
 large-scale linear SVM. ICML, algorithm 1; Ho, C.-H., Lin, C.-J. (2012). Large-scale linear support vector regression. JMLR 13,
-algorithm 4, of which the step in one variable is here.
+algorithm 4 (the update of one variable).
 """
 
 from __future__ import annotations
@@ -34,13 +34,23 @@ from streamsvm.core.compiling.functions import compiled
 from streamsvm.core.kernels import FAST
 from streamsvm.core.progress import iterate_with_progress
 from streamsvm.linear.block_file import Block, BlockFile
-from streamsvm.linear.dual_state import DualFiles, DualState, numbered_rows
-from streamsvm.linear.solution import LinearLoss, LinearOptions, LinearSolution, Pass, bounds, cost, is_free, target_of, weight_of
+from streamsvm.linear.dual_state import DualFiles, DualState, select_numbered_rows
+from streamsvm.linear.solution import (
+    LinearLoss,
+    LinearOptions,
+    LinearSolution,
+    Pass,
+    compute_bounds,
+    compute_cost,
+    encode_target,
+    get_weight,
+    is_free,
+)
 
 
 @compiled(fastmath=FAST)
-def product(w: np.ndarray, block: Block, i: int) -> float:
-    """Return the product of w and a row, without the constant feature."""
+def dot_row(w: np.ndarray, block: Block, i: int) -> float:
+    """Return the dot product of w and row i of a block, without the constant feature."""
     total = 0.0
     if len(block.starts):
         for k in range(block.starts[i], block.starts[i + 1]):
@@ -54,8 +64,8 @@ def product(w: np.ndarray, block: Block, i: int) -> float:
 
 
 @compiled(fastmath=FAST)
-def _product_and_square(w: np.ndarray, block: Block, i: int) -> tuple[float, float]:
-    """Return w'x and x'x of a row, without the constant feature, in one loop."""
+def _dot_and_square(w: np.ndarray, block: Block, i: int) -> tuple[float, float]:
+    """Return the dot products w'x and x'x of row i of a block, without the constant feature, in one loop."""
     total, square = 0.0, 0.0
     if len(block.starts):
         for k in range(block.starts[i], block.starts[i + 1]):
@@ -74,7 +84,7 @@ def _product_and_square(w: np.ndarray, block: Block, i: int) -> tuple[float, flo
 
 @compiled(fastmath=FAST)
 def _add_row(w: np.ndarray, step: float, block: Block, i: int) -> None:
-    """Add a row times ``step`` to w, without the constant feature."""
+    """Add ``step`` times row i of a block to w, without the constant feature."""
     if len(block.starts):
         for k in range(block.starts[i], block.starts[i + 1]):
             w[block.indices[k]] += step * block.values[k]
@@ -87,7 +97,7 @@ def _add_row(w: np.ndarray, step: float, block: Block, i: int) -> None:
 
 @compiled
 def _shuffle_rows(rows: np.ndarray, seed: int) -> None:
-    """Shuffle in place: Fisher and Yates, with the random numbers of SplitMix64."""
+    """Shuffle row indices in place (Fisher-Yates, with SplitMix64 as the random number generator)."""
     state = np.uint64(seed)
     for i in range(len(rows) - 1, 0, -1):
         state += np.uint64(0x9E3779B97F4A7C15)
@@ -97,50 +107,49 @@ def _shuffle_rows(rows: np.ndarray, seed: int) -> None:
         rows[i], rows[j] = rows[j], rows[i]
 
 
-def free_rows(b: np.ndarray, block: Block, loss: LinearLoss) -> np.ndarray:
-    """Return the numbers, int64, of the rows of a block whose coefficients are free."""
+def find_free_rows(b: np.ndarray, block: Block, loss: LinearLoss) -> np.ndarray:
+    """Return the indices, int64, of the rows of a block whose coefficients are free."""
     rows = np.empty(len(b), np.int64)
-    return rows[: _find_free(b, block, loss, rows)]
+    return rows[: _list_free_rows(b, block, loss, rows)]
 
 
 @compiled
-def _find_free(b: np.ndarray, block: Block, loss: LinearLoss, rows: np.ndarray) -> int:
-    # The numbers of the free rows go into ``rows``; how many they are.
+def _list_free_rows(b: np.ndarray, block: Block, loss: LinearLoss, rows: np.ndarray) -> int:
+    """Write the indices of the free rows into ``rows``, int64 [rows of the block], and return their number."""
     count = 0
     for i in range(len(b)):
-        lower, upper, _ = bounds(target_of(block.labels[i], loss), weight_of(block, i), loss)
+        lower, upper, _ = compute_bounds(encode_target(block.labels[i], loss), get_weight(block, i), loss)
         rows[count] = i
         count += is_free(b[i], lower, upper, loss)
     return count
 
 
 @compiled
-def sweep(
+def sweep_rows(
     w: np.ndarray, b: np.ndarray, block: Block, rows: np.ndarray, seed: int, loss: LinearLoss
 ) -> tuple[float, float, float, int]:
-    """Step each of some rows, int64, of a block, in an order that the seed gives.
+    """Make one coordinate step for each row with an index in ``rows``, int64, in an order that depends on the seed.
 
-    Changes w float64 [features + 1], b float64 [rows of the block] and the order of ``rows``.
-
-    Returns the largest step, in units of the gradient; the rise of the dual objective, without -1/2 |w|^2; the cost of the rows,
-    each before its step; and how many of them are free after it.
+    Modifies w float64 [features + 1], b float64 [rows of the block] and the order of ``rows``. Returns the largest step, in units
+    of the gradient; the increase of the dual objective, without -1/2 |w|^2; the cost of the rows, each before its step; and the
+    number of rows that are free after their step.
     """
     _shuffle_rows(rows, seed)
-    largest, gain, total, count, constant = 0.0, 0.0, 0.0, 0, loss.constant
+    largest, gain, total_cost, n_free, constant = 0.0, 0.0, 0.0, 0, loss.constant
     for i in rows:
-        t, weight = target_of(block.labels[i], loss), weight_of(block, i)
-        lower, upper, d = bounds(t, weight, loss)
-        f, square = _product_and_square(w, block, i)
+        t, weight = encode_target(block.labels[i], loss), get_weight(block, i)
+        lower, upper, d = compute_bounds(t, weight, loss)
+        f, square = _dot_and_square(w, block, i)
         f += constant * w[-1]
-        total += cost(t, weight, f, loss)
+        total_cost += compute_cost(t, weight, f, loss)
         old, slope = b[i], f - t + d * b[i]
         if loss.epsilon == 0.0 and ((slope >= 0.0 and old == lower) or (slope <= 0.0 and old == upper)):
-            continue  # it stays at its bound
+            continue  # the coefficient stays at its bound
         curvature = square + constant * constant + d
         if curvature > 0.0:
             v, width = old - slope / curvature, loss.epsilon / curvature
             new = v - width if v > width else v + width if v < -width else 0.0
-        else:  # an empty row costs the same whatever w is
+        else:  # the cost of an empty row does not depend on w
             new = np.inf if slope < -loss.epsilon else -np.inf if slope > loss.epsilon else old
         new = min(max(new, lower), upper)
         if new != old:
@@ -149,61 +158,64 @@ def sweep(
             w[-1] += (new - old) * constant
             largest = max(largest, abs(new - old) * curvature)
             gain += (new - old) * (t - 0.5 * d * (new + old)) - loss.epsilon * (abs(new) - abs(old))
-        count += is_free(new, lower, upper, loss)
-    return largest, gain, total, count
+        n_free += is_free(new, lower, upper, loss)
+    return largest, gain, total_cost, n_free
 
 
 @compiled
-def sweep_free(
-    w: np.ndarray, b: np.ndarray, block: Block, seed: int, loss: LinearLoss, tolerance: float, most: int
+def sweep_free_rows(
+    w: np.ndarray, b: np.ndarray, block: Block, seed: int, loss: LinearLoss, tolerance: float, max_steps: int
 ) -> tuple[float, float, int, int]:
-    """Sweep the free rows of a block until the largest step is at most ``tolerance`` or there would be more than ``most`` steps;
-    once at least.
+    """Sweep the free rows of a block repeatedly, until the largest step is at most ``tolerance`` or ``max_steps`` are used up.
 
-    Returns the largest step of the last sweep, the rise of the dual objective, how many rows are free, and how many steps it
-    took.
+    There is at least one sweep. Returns the largest step of the last sweep, the increase of the dual objective, the number of
+    free rows, and the number of steps.
     """
     gain, steps = 0.0, 0
-    room = np.empty(len(b), np.int64)
+    buffer = np.empty(len(b), np.int64)
     while True:
-        rows = room[: _find_free(b, block, loss, room)]
-        largest, rise, _, count = sweep(w, b, block, rows, seed + steps, loss)
-        gain += rise
+        rows = buffer[: _list_free_rows(b, block, loss, buffer)]
+        largest, increase, _, n_free = sweep_rows(w, b, block, rows, seed + steps, loss)
+        gain += increase
         steps += len(rows)
-        if largest <= tolerance or count == 0 or steps + count > most:
-            return largest, gain, count, steps
+        if largest <= tolerance or n_free == 0 or steps + n_free > max_steps:
+            return largest, gain, n_free, steps
 
 
 @compiled
-def measure(w: np.ndarray, b: np.ndarray, block: Block, loss: LinearLoss, expansion: np.ndarray) -> tuple[float, float]:
-    """Return the parts of a block in the primal objective of w, without 1/2 |w|^2, and in the dual objective of b, without
-    -1/2 |expansion|^2. Adds its part of sum_i b_i x_i to ``expansion``, float64 [features + 1].
+def measure_objectives(
+    w: np.ndarray, b: np.ndarray, block: Block, loss: LinearLoss, expansion: np.ndarray
+) -> tuple[float, float]:
+    """Return a block's contributions to the primal objective of w and to the dual objective of b.
+
+    They exclude 1/2 |w|^2 and -1/2 |expansion|^2. Adds the block's part of sum_i b_i x_i to ``expansion``, float64 [features +
+    1].
     """
     primal, dual = 0.0, 0.0
     for i in range(len(b)):
-        t, weight = target_of(block.labels[i], loss), weight_of(block, i)
-        primal += cost(t, weight, product(w, block, i) + loss.constant * w[-1], loss)
-        dual += t * b[i] - loss.epsilon * abs(b[i]) - 0.5 * bounds(t, weight, loss)[2] * b[i] * b[i]
+        t, weight = encode_target(block.labels[i], loss), get_weight(block, i)
+        primal += compute_cost(t, weight, dot_row(w, block, i) + loss.constant * w[-1], loss)
+        dual += t * b[i] - loss.epsilon * abs(b[i]) - 0.5 * compute_bounds(t, weight, loss)[2] * b[i] * b[i]
         if b[i] != 0.0:
             _add_row(expansion, b[i], block, i)
             expansion[-1] += b[i] * loss.constant
     return primal, dual
 
 
-_WORKING_SET_STEPS = 2  # for each row of all, at most, between two passes over all rows
-_STEP_TOLERANCE = 0.03  # passes over the working set end at this part of the largest step of the pass over all rows
-_REWRITE_BELOW = 0.7  # the working set is written anew where a smaller part of it is still free
+_MAX_WORKING_SET_PASSES = 2  # steps in the working set between two passes over all rows, per row of the file
+_STEP_TOLERANCE = 0.03  # passes over the working set end below this share of the largest step of the pass over all rows
+_REWRITE_BELOW_SHARE = 0.7  # the working set is rewritten when a smaller share of it is still free
 _STAGE_FACTOR = 4.0  # a stage multiplies C by at most this
-_STAGE_TOLERANCE = 0.03  # a stage ends where the estimate of the relative gap is at most this
-_STAGES_PART = 0.3  # stages take at most this part of the passes
-_MEASURE_BELOW = 4.0  # the gap is measured where its estimate is at most so many tolerances
-_SAVE_EVERY = 1.0  # seconds
+_STAGE_TOLERANCE = 0.03  # a stage ends when the estimate of the relative gap is at most this
+_MAX_STAGES_SHARE = 0.3  # of the passes, for all stages before the last
+_MEASURE_BELOW_TOLERANCES = 4.0  # the gap is measured when its estimate is at most this multiple of the tolerance
+_SAVE_INTERVAL_SECONDS = 1.0
 
 
 class DualSolver:
-    """Finds w for one loss after the other, each from where the one before has ended.
+    """Solves the problems of several losses one after the other, each warm-started from the previous solution.
 
-    The order of rows depends on ``seed``. If ``resumable``, it saves its state in the folder and goes on from a saved one.
+    The order of rows depends on ``seed``. If ``resumable``, the state is saved in the folder, and a later fit resumes from it.
     """
 
     _state: DualState
@@ -211,137 +223,141 @@ class DualSolver:
     def __init__(self, file: BlockFile, folder: Path, options: LinearOptions, seed: int, *, resumable: bool) -> None:
         self._file, self._options, self._seed = file, options, seed
         self._files = DualFiles(file, folder, seed, resumable=resumable)
-        self._begun = False
-        self._began = self._saved_at = time.monotonic()
+        self._is_open = False
+        self._start_time = self._last_save_time = time.monotonic()
 
     def solve(self, loss: LinearLoss) -> LinearSolution:
-        """Return the optimum of a loss within the tolerance, or what as many passes as are allowed lead to."""
-        if not self._begun:
+        """Minimise a loss to the tolerance, or until the maximum number of passes, and return the solution."""
+        if not self._is_open:
             self._state = self._files.open() or DualState(np.zeros(self._file.shape[1] + 1), _first_stage(loss, self._file), loss)
-            self._begun = True
+            self._is_open = True
         state = self._state
         if state.goal != loss:
             state.goal, state.history, state.visited, state.seconds = loss, [], 0, 0.0
             self._files.drop_working_set()
-            on_the_way = _differ_in_size(state.loss, loss) and state.loss.C_positive < loss.C_positive
-            if state.loss != loss and not on_the_way:
-                self._next_stage()
-        self._began = time.monotonic() - state.seconds
-        solution = self._ascend_passes()
-        self._save_state(now=True)
+            is_earlier_stage = _differ_in_scale(state.loss, loss) and state.loss.C_positive < loss.C_positive
+            if state.loss != loss and not is_earlier_stage:
+                self._start_next_stage()
+        self._start_time = time.monotonic() - state.seconds
+        solution = self._run_passes()
+        self._save_state(force=True)
         return solution
 
-    def _ascend_passes(self) -> LinearSolution:
+    def _run_passes(self) -> LinearSolution:
         state, files, n, tol = self._state, self._files, self._file.shape[0], self._options.tol
-        most = self._options.max_iter * n
+        max_visits = self._options.max_iter * n
         while True:
             if files.working_set is None:
-                if state.loss != state.goal and self._stage_ends():
-                    self._next_stage()
-                self._pass_over_all()
+                if state.loss != state.goal and self._is_stage_complete():
+                    self._start_next_stage()
+                self._run_full_pass()
                 self._save_state()
-            if state.loss != state.goal and self._stage_ends():
+            if state.loss != state.goal and self._is_stage_complete():
                 files.drop_working_set()
                 continue
             while (
                 state.free
                 and state.largest_step > state.step_tolerance
-                and state.working_set_steps < _WORKING_SET_STEPS * n
-                and state.visited < most
+                and state.working_set_steps < _MAX_WORKING_SET_PASSES * n
+                and state.visited < max_visits
             ):
-                self._pass_over_working_set()
+                self._run_working_set_pass()
                 self._save_state()
             files.drop_working_set()
-            ends = state.visited >= most
-            if state.loss == state.goal and (ends or state.gap_first or state.gap <= _MEASURE_BELOW * tol):
+            is_last = state.visited >= max_visits
+            if state.loss == state.goal and (is_last or state.gap_first or state.gap <= _MEASURE_BELOW_TOLERANCES * tol):
                 primal, dual, expansion = self._measure_objectives()
-                closed = primal - dual <= tol * primal
-                # The next problem of a path is like this one: if one pass closes the gap, no second one is needed to see it.
-                state.gap_first = closed and (state.gap_first or 0.0 <= state.gap <= tol)
-                if ends or closed:
+                is_closed = primal - dual <= tol * primal
+                # The next problem of a path is similar: if one pass closes its gap, measuring first saves the second pass.
+                state.gap_first = is_closed and (state.gap_first or 0.0 <= state.gap <= tol)
+                if is_last or is_closed:
                     return LinearSolution(state.w.copy(), primal, dual, state.visited / n, state.history)
-                state.w = expansion  # every step has rounded w a little
+                state.w = expansion  # removes the rounding errors of all steps
 
-    def _stage_ends(self) -> bool:
-        return self._state.gap <= _STAGE_TOLERANCE or self._stages_took_long()
+    def _is_stage_complete(self) -> bool:
+        return self._state.gap <= _STAGE_TOLERANCE or self._have_stages_timed_out()
 
-    def _stages_took_long(self) -> bool:
-        return self._state.visited >= _STAGES_PART * self._options.max_iter * self._file.shape[0]
+    def _have_stages_timed_out(self) -> bool:
+        return self._state.visited >= _MAX_STAGES_SHARE * self._options.max_iter * self._file.shape[0]
 
-    def _next_stage(self) -> None:
+    def _start_next_stage(self) -> None:
+        """Replace the loss by that of the next stage, and scale the coefficients."""
         state, files = self._state, self._files
-        state.loss, factor = _next_stage(state.loss, state.goal, self._file, to_the_goal=self._stages_took_long())
-        files.b.begin()
+        state.loss, factor = _next_stage(state.loss, state.goal, self._file, skip_stages=self._have_stages_timed_out())
+        files.b.begin_changes()
         files.b.values[:] *= factor
         state.w *= factor
         state.dual *= factor
-        state.gap = math.inf  # that of the next stage is not known yet
+        state.gap = math.inf  # unknown for the next stage
 
-    def _pass_over_all(self) -> None:
+    def _run_full_pass(self) -> None:
+        """Make a pass over all rows, estimate the duality gap, and write the free rows to a new working set."""
         state = self._state
         cost = self._make_pass(self._file, collect=True)
-        half = 0.5 * float(state.w @ state.w)
-        primal = half + cost
-        state.gap = (primal - (state.dual - half)) / primal if primal > 0.0 else 0.0
+        half_norm = 0.5 * float(state.w @ state.w)
+        primal = half_norm + cost
+        state.gap = (primal - (state.dual - half_norm)) / primal if primal > 0.0 else 0.0
         state.step_tolerance, state.working_set_steps = _STEP_TOLERANCE * state.largest_step, 0
-        self._record_pass("all", self._file.shape[0], primal, state.dual - half)
+        self._record_pass("all", self._file.shape[0], primal, state.dual - half_norm)
 
-    def _pass_over_working_set(self) -> None:
-        state, file, before = self._state, cast(BlockFile, self._files.working_set), self._state.visited
-        self._make_pass(file, collect=state.free < _REWRITE_BELOW * file.shape[0] and len(file) > 1)
-        steps = state.visited - before
+    def _run_working_set_pass(self) -> None:
+        """Make a pass over the working set, and rewrite it if many of its rows are no longer free."""
+        state, file, n_before = self._state, cast(BlockFile, self._files.working_set), self._state.visited
+        self._make_pass(file, collect=state.free < _REWRITE_BELOW_SHARE * file.shape[0] and len(file) > 1)
+        steps = state.visited - n_before
         state.working_set_steps += steps
         self._record_pass("working set", steps, math.nan, state.dual - 0.5 * float(state.w @ state.w))
 
     def _make_pass(self, file: BlockFile, *, collect: bool) -> float:
-        """Step all rows, or the free ones of the working set, block by block in random order.
+        """Make steps for all rows, or for the free rows of the working set, block by block in random order.
 
-        Returns what all rows cost before their steps. If asked for, those that are free after them are the working set then.
+        Returns the cost of all rows, each before its step (0 for a working set). With ``collect``, the rows that are free
+        afterwards become the working set.
         """
         state, files = self._state, self._files
         state.n_passes += 1
         state.working_sets += collect
         rng = np.random.default_rng((self._seed, state.n_passes))
         order, seeds = rng.permutation(len(file)), rng.integers(2**62, size=len(file))
-        # A working set of one block is swept until it ends, without a pass for each sweep.
-        most = _WORKING_SET_STEPS * self._file.shape[0] - state.working_set_steps if len(file) == 1 else 0
+        # A working set of one block is swept repeatedly, without reading it again for each sweep.
+        max_steps = _MAX_WORKING_SET_PASSES * self._file.shape[0] - state.working_set_steps if len(file) == 1 else 0
         state.largest_step, state.free, total = 0.0, 0, 0.0
-        files.b.begin()
-        with files.new_working_set(state, self._options.working_set_bytes) if collect else nullcontext() as writer:
-            for at, number in enumerate(iterate_with_progress(order, f"pass {state.n_passes}", self._options.verbose)):
-                if at + 1 < len(order):
-                    file.expect(order[at + 1])
-                block = file.block(number)
-                places = files.places_of(block)
-                b = files.b.values[places]
+        files.b.begin_changes()
+        with files.new_working_set(state, self._options.working_set_block_bytes) if collect else nullcontext() as writer:
+            for i, number in enumerate(iterate_with_progress(order, f"pass {state.n_passes}", self._options.verbose)):
+                if i + 1 < len(order):
+                    file.prefetch_block(order[i + 1])
+                block = file.read_block(number)
+                positions = files.find_coefficients(block)
+                b = files.b.values[positions]
                 if file is self._file:
                     steps = len(b)
-                    largest, gain, cost, free = sweep(state.w, b, block, np.arange(steps), seeds[at], state.loss)
+                    largest, gain, cost, free = sweep_rows(state.w, b, block, np.arange(steps), seeds[i], state.loss)
                     total += float(cost)
                 else:
                     tolerance = state.step_tolerance
-                    largest, gain, free, steps = sweep_free(state.w, b, block, seeds[at], state.loss, tolerance, most)
-                    files.b.values[places] = b
+                    largest, gain, free, steps = sweep_free_rows(state.w, b, block, seeds[i], state.loss, tolerance, max_steps)
+                    files.b.values[positions] = b
                 state.largest_step = max(state.largest_step, float(largest))
                 state.dual += float(gain)
                 state.free += int(free)
                 state.visited += int(steps)
                 if writer is not None and free:
-                    writer.append(numbered_rows(block, free_rows(b, block, state.loss)), self._file.shape[1])
-                del block, b  # to free their memory before the next are read
+                    writer.append_block(select_numbered_rows(block, find_free_rows(b, block, state.loss)), self._file.shape[1])
+                del block, b  # frees their memory before the next block is read
         return total
 
     def _measure_objectives(self) -> tuple[float, float, np.ndarray]:
         """Return the primal objective of w, the dual objective of the coefficients, and their expansion, sum_i b_i x_i.
 
-        The expansion differs from w by rounding. The gap between the two objectives is exact all the same.
+        The expansion differs from w by rounding errors. The gap between the two objectives is exact nevertheless.
         """
         state, file = self._state, self._file
         primal, state.dual, expansion = 0.5 * float(state.w @ state.w), 0.0, np.zeros(len(state.w))
         for number in iterate_with_progress(range(len(file)), "duality gap", self._options.verbose):
-            block = file.block(number)
-            b = self._files.b.values[self._files.places_of(block)]
-            cost, gain = measure(state.w, b, block, state.loss, expansion)
+            block = file.read_block(number)
+            b = self._files.b.values[self._files.find_coefficients(block)]
+            cost, gain = measure_objectives(state.w, b, block, state.loss, expansion)
             primal += float(cost)
             state.dual += float(gain)
         state.visited += file.shape[0]
@@ -350,28 +366,29 @@ class DualSolver:
         return primal, dual, expansion
 
     def _record_pass(self, kind: str, rows: int, primal: float, dual: float) -> None:
-        state, seconds = self._state, time.monotonic() - self._began
+        state, seconds = self._state, time.monotonic() - self._start_time
         state.history.append(Pass(kind, rows, state.free, state.loss.C_positive, primal, dual, seconds))
 
-    def _save_state(self, *, now: bool = False) -> None:
-        at, state = time.monotonic(), self._state
-        if self._files.resumable and (now or at - self._saved_at >= _SAVE_EVERY):
-            self._saved_at, state.seconds = at, at - self._began
+    def _save_state(self, *, force: bool = False) -> None:
+        """Save the state if the fit is resumable and the last save is a second old, or if forced."""
+        now, state = time.monotonic(), self._state
+        if self._files.resumable and (force or now - self._last_save_time >= _SAVE_INTERVAL_SECONDS):
+            self._last_save_time, state.seconds = now, now - self._start_time
             self._files.save(state)
 
     def close(self) -> None:
-        """Close the files. A saved state stays; what is not saved is removed."""
+        """Close the files. The saved state stays, and unsaved files are removed."""
         self._files.close()
 
 
-def _differ_in_size(loss: LinearLoss, goal: LinearLoss) -> bool:
-    """Tell whether two losses are the same but for a factor of both C."""
-    same = np.isclose(goal.C_negative / goal.C_positive, loss.C_negative / loss.C_positive, rtol=1e-12, atol=0.0)
-    return bool(same and loss._replace(C_positive=goal.C_positive, C_negative=goal.C_negative) == goal)
+def _differ_in_scale(loss: LinearLoss, goal: LinearLoss) -> bool:
+    """Return whether two losses are equal except for a common factor of both C."""
+    same_ratio = np.isclose(goal.C_negative / goal.C_positive, loss.C_negative / loss.C_positive, rtol=1e-12, atol=0.0)
+    return bool(same_ratio and loss._replace(C_positive=goal.C_positive, C_negative=goal.C_negative) == goal)
 
 
 def _first_stage(goal: LinearLoss, file: BlockFile) -> LinearLoss:
-    """Return the loss with a C that a coefficient reaches in a step or two."""
+    """Return the loss of the first stage, with a C that a coefficient reaches in a step or two."""
     square = file.mean_square + goal.constant * goal.constant
     step = (file.mean_label if goal.regression else 1.0) / square if square > 0.0 else math.inf
     ratio = step / (max(goal.C_positive, goal.C_negative) * file.weights[2])
@@ -380,19 +397,19 @@ def _first_stage(goal: LinearLoss, file: BlockFile) -> LinearLoss:
     return goal._replace(C_positive=ratio * goal.C_positive, C_negative=ratio * goal.C_negative)
 
 
-def _next_stage(loss: LinearLoss, goal: LinearLoss, file: BlockFile, *, to_the_goal: bool) -> tuple[LinearLoss, float]:
-    """Return the loss of the next stage, and what coefficients are multiplied by for it.
+def _next_stage(loss: LinearLoss, goal: LinearLoss, file: BlockFile, *, skip_stages: bool) -> tuple[LinearLoss, float]:
+    """Return the loss of the next stage, and the factor for all coefficients.
 
-    Coefficients grow with C: those at a bound stay there, and the others stay where they are between theirs. Where stages took
-    too long, the goal is next, and coefficients stay as they are: multiplied by so much, a w far from the optimum would be
-    worse than 0. From the solution of another problem nothing is taken.
+    Coefficients grow with C, so that their position relative to their bounds stays the same. If stages took too long, the goal is
+    next, and coefficients are unchanged: multiplied by a large factor, a w far from the optimum would be worse than 0. The factor
+    is 0 if the current loss belongs to another problem.
     """
     ratio = goal.C_positive / loss.C_positive
-    if not _differ_in_size(loss, goal):
+    if not _differ_in_scale(loss, goal):
         return _first_stage(goal, file), 0.0
     if ratio <= _STAGE_FACTOR:
         return goal, ratio
-    if to_the_goal:
+    if skip_stages:
         return goal, 1.0
     C_positive, C_negative = _STAGE_FACTOR * loss.C_positive, _STAGE_FACTOR * loss.C_negative
     return loss._replace(C_positive=C_positive, C_negative=C_negative), _STAGE_FACTOR

@@ -1,4 +1,4 @@
-"""The state of dual coordinate ascent, its working set and files: what a fit goes on from after its process was killed."""
+"""The state, working set and files of dual coordinate ascent, from which a fit resumes after its process was killed."""
 
 from __future__ import annotations
 
@@ -14,16 +14,17 @@ from typing import Any, Self
 
 import numpy as np
 
-from streamsvm.linear.block_file import Block, BlockFile, BlockFileError, take_rows
-from streamsvm.linear.block_writer import BlockWriter, explained_errors
-from streamsvm.linear.solution import LinearLoss, Pass, load_state, loss_of, save_state
+from streamsvm.linear.block_file import Block, BlockFile, BlockFileError, select_rows
+from streamsvm.linear.block_writer import BlockWriter, add_path_to_errors
+from streamsvm.linear.solution import LinearLoss, Pass, load_state, read_loss, save_state
 
 
 class Coefficients:
-    """float64 [n], at first 0, in two files that are mapped: while one changes, the other one stays as it was saved.
+    """Dual coefficients float64 [n], initially 0, in two memory-mapped files: one is modified, the other one keeps the saved
+    values.
 
-    The names of the files begin with ``stem``. With what `save` returned in an earlier process, its files are opened; OSError or
-    ValueError where they are missing or something else.
+    The names of the files start with ``stem``. ``saved`` is the result of `save` in an earlier process, whose files are opened
+    then; raises OSError or ValueError if they are missing or have other contents.
     """
 
     def __init__(self, stem: Path, n: int, saved: list[int] | None = None) -> None:
@@ -31,70 +32,67 @@ class Coefficients:
         for path in (stem.with_name(f"{stem.name}-{copy}") for copy in (0, 1)):
             with path.open("w+b" if saved is None else "r+b") as file:
                 if saved is None:
-                    with explained_errors("room for coefficients was taken", path):  # later, a full disk would be a signal
+                    with add_path_to_errors("space for coefficients was allocated", path):  # a full disk would kill us later
                         os.posix_fallocate(file.fileno(), 0, 8 * n)
                 self._maps.append(mmap.mmap(file.fileno(), 8 * n))
-        self._at = int(saved is not None and saved[:1] == [1])  # the copy that is read
-        self._saved: int | None = None if saved is None else self._at
-        if saved is not None and self._checksum() != saved:
+        self._current = int(saved is not None and saved[:1] == [1])  # the copy that is read
+        self._saved: int | None = None if saved is None else self._current
+        if saved is not None and self._compute_checksum() != saved:
             raise OSError(f"{stem} was changed")
 
     @property
     def values(self) -> np.ndarray:
-        """The coefficients; change them after `begin` only."""
-        return np.frombuffer(self._maps[self._at])
+        """The coefficients; call `begin_changes` before you modify them."""
+        return np.frombuffer(self._maps[self._current])
 
-    def begin(self) -> None:
-        """Begin to change coefficients: what was saved stays."""
-        if self._at == self._saved:
-            before, self._at = self.values, 1 - self._at
-            self.values[:] = before
+    def begin_changes(self) -> None:
+        """Switch to the other copy if the current one is saved, so that changes leave the saved values intact."""
+        if self._current == self._saved:
+            saved_values, self._current = self.values, 1 - self._current
+            self.values[:] = saved_values
 
     def save(self) -> list[int]:
-        """Make sure that the values of now stay until the next call, even if the process is killed.
+        """Flush the values to disk, so that they survive a kill; return the number of their copy and its CRC-32."""
+        self._maps[self._current].flush()
+        self._saved = self._current
+        return self._compute_checksum()
 
-        Returns which copy they are in, and its CRC.
-        """
-        self._maps[self._at].flush()
-        self._saved = self._at
-        return self._checksum()
-
-    def _checksum(self) -> list[int]:
-        return [self._at, zlib.crc32(self._maps[self._at])]
+    def _compute_checksum(self) -> list[int]:
+        return [self._current, zlib.crc32(self._maps[self._current])]
 
 
 @dataclass
 class DualState:
-    """The numbers that a pass changes. All but the coefficients on disk is here, and all of it is saved."""
+    """The variables of the solver that a pass changes, apart from the coefficients. All of them are saved."""
 
     w: np.ndarray  # float64 [features + 1]
-    loss: LinearLoss  # the loss of the stage
-    goal: LinearLoss  # the loss that was asked for, to which the stages lead
+    loss: LinearLoss  # the loss of the current stage
+    goal: LinearLoss  # the requested loss, reached by the last stage
     history: list[Pass] = field(default_factory=list)
-    seconds: float = 0.0  # since the fit for this goal began, as of the last time it was saved
+    seconds: float = 0.0  # duration of the fit for this goal until the last save
     n_passes: int = 0  # passes with steps so far; the order of rows depends on it
-    visited: int = 0  # rows that were stepped or measured for this goal
+    visited: int = 0  # rows updated or measured for this goal
     working_set_steps: int = 0  # steps in the working set since the last pass over all rows
-    working_sets: int = 0  # working sets that were written so far
-    free: int = 0  # rows that were free after the last pass
+    working_sets: int = 0  # working sets written so far
+    free: int = 0  # free rows after the last pass
     dual: float = 0.0  # dual objective, without -1/2 |w|^2
-    gap: float = math.inf  # duality gap relative to the primal objective, as it was estimated last
-    largest_step: float = 0.0  # the largest step of the last pass, in units of the gradient
-    step_tolerance: float = 0.0  # the largest step at which passes over the working set end
-    gap_first: bool = False  # whether the gap is measured after the first pass: that of the problem before was closed by then
+    gap: float = math.inf  # latest estimate of the duality gap, relative to the primal objective
+    largest_step: float = 0.0  # largest step of the last pass, in units of the gradient
+    step_tolerance: float = 0.0  # passes over the working set end at this largest step
+    gap_first: bool = False  # whether to measure the gap after the first pass, because the previous problem needed only one
 
     @classmethod
-    def of(cls, facts: dict[str, Any], w: np.ndarray) -> Self:
-        """Return a saved state; KeyError, TypeError, ValueError or OverflowError where its facts are corrupt."""
-        numbers = {one.name: type(one.default)(facts[one.name]) for one in fields(cls) if one.default is not MISSING}
-        history = [Pass(*values) for values in facts["history"]]
-        return cls(w, loss_of(facts["loss"]), loss_of(facts["goal"]), history, **numbers)
+    def from_saved(cls, saved: dict[str, Any], w: np.ndarray) -> Self:
+        """Restore a saved state; raise KeyError, TypeError, ValueError or OverflowError if it is corrupt."""
+        numbers = {item.name: type(item.default)(saved[item.name]) for item in fields(cls) if item.default is not MISSING}
+        history = [Pass(*values) for values in saved["history"]]
+        return cls(w, read_loss(saved["loss"]), read_loss(saved["goal"]), history, **numbers)
 
 
 class DualFiles:
-    """The coefficients ``b`` of all rows, the working set and the saved state, in a folder.
+    """The files of a fit in a folder: the coefficients ``b`` of all rows, the working set and the saved state.
 
-    With ``resumable`` the state is saved, and opened again by a fit of the same rows and ``seed``.
+    With ``resumable``, the state is saved, and a later fit of the same rows with the same ``seed`` resumes from it.
     """
 
     b: Coefficients
@@ -107,26 +105,27 @@ class DualFiles:
         self._saved_working_set: BlockFile | None = None
 
     def open(self) -> DualState | None:
-        """Open the files as they were saved, and return the state; None where there is none: coefficients are 0 then."""
+        """Open the saved files and return the state; without a usable one, create coefficients of 0 and return None."""
         size = self._file.shape[1] + 1
-        found = load_state(self._folder / "state", self._problem, size) if self.resumable else None
-        state = None if found is None else self._restore_state(*found)
+        saved = load_state(self._folder / "state", self._problem, size) if self.resumable else None
+        state = None if saved is None else self._restore_state(*saved)
         if state is None:
             self.b = Coefficients(self._folder / "coefficients", self._file.shape[0])
         for path in self._folder.glob("working-set-*"):
             if self.working_set is None or path != self.working_set.path:
-                path.unlink()  # a killed process left it
+                path.unlink()  # left by a killed process
         return state
 
-    def _restore_state(self, facts: dict[str, Any], w: np.ndarray) -> DualState | None:
-        # None: a part of it is missing, corrupt, or of something else.
+    def _restore_state(self, saved: dict[str, Any], w: np.ndarray) -> DualState | None:
+        """Restore state, coefficients and working set; return None if a part is missing, corrupt or of another problem."""
         with suppress(OSError, BlockFileError, KeyError, TypeError, ValueError, OverflowError):
-            state = DualState.of(facts, w)
-            self.b = Coefficients(self._folder / "coefficients", self._file.shape[0], facts["coefficients"])
-            if facts["working_set"] is not None:
-                file = BlockFile(self._working_set_path(state))
-                like = (self._file.shape[1], self._file.dense, self._file.weighted, True)
-                if file.signature != facts["working_set"] or (file.shape[1], file.dense, file.weighted, file.numbered) != like:
+            state = DualState.from_saved(saved, w)
+            self.b = Coefficients(self._folder / "coefficients", self._file.shape[0], saved["coefficients"])
+            if saved["working_set"] is not None:
+                file = BlockFile(self._find_working_set_path(state))
+                layout = (file.shape[1], file.dense, file.weighted, file.has_row_numbers)
+                expected_layout = (self._file.shape[1], self._file.dense, self._file.weighted, True)
+                if file.signature != saved["working_set"] or layout != expected_layout:
                     file.close()
                     return None
                 self.working_set = self._saved_working_set = file
@@ -134,42 +133,42 @@ class DualFiles:
         return None
 
     def save(self, state: DualState) -> None:
-        """Save the state, the coefficients and the working set. The earlier state stays whole until this one is."""
+        """Save the state, the coefficients and the working set. The previous save stays valid until this one is complete."""
         signature = None if self.working_set is None else self.working_set.signature
-        facts = vars(state) | {"problem": self._problem, "coefficients": self.b.save(), "working_set": signature}
-        save_state(self._folder / "state", facts, facts.pop("w"))
-        before, self._saved_working_set = self._saved_working_set, self.working_set
-        if before is not None and before is not self.working_set:
-            _remove_file(before)
+        values = vars(state) | {"problem": self._problem, "coefficients": self.b.save(), "working_set": signature}
+        save_state(self._folder / "state", values, values.pop("w"))
+        old, self._saved_working_set = self._saved_working_set, self.working_set
+        if old is not None and old is not self.working_set:
+            _remove_file(old)
 
     @contextmanager
     def new_working_set(self, state: DualState, block_bytes: int) -> Iterator[BlockWriter]:
-        """Give a writer of the rows that are the working set afterwards."""
-        path, kind = self._working_set_path(state), {"dense": self._file.dense, "weighted": self._file.weighted}
-        with BlockWriter(path, **kind, numbered=True, block_bytes=block_bytes, durable=self.resumable) as writer:
+        """Open a writer for the rows of the next working set, which replaces the current one at the end of the block."""
+        path, layout = self._find_working_set_path(state), {"dense": self._file.dense, "weighted": self._file.weighted}
+        with BlockWriter(path, **layout, with_row_numbers=True, block_bytes=block_bytes, durable=self.resumable) as writer:
             yield writer
         self.drop_working_set()
         self.working_set = BlockFile(path)
 
     def drop_working_set(self) -> None:
-        """Have no working set. A file from which a new process would go on stays."""
-        before, self.working_set = self.working_set, None
-        if before is not None and before is not self._saved_working_set:
-            _remove_file(before)
+        """Remove the working set. Its file stays if a new process would resume from it."""
+        old, self.working_set = self.working_set, None
+        if old is not None and old is not self._saved_working_set:
+            _remove_file(old)
 
-    def places_of(self, block: Block) -> slice | np.ndarray:
-        """Return where the coefficients of a block's rows are in ``b``; BlockFileError where a row has none."""
-        if not len(block.numbers):
-            return slice(block.first, block.first + len(block.labels))
-        if block.numbers.max() >= self._file.shape[0]:
-            raise BlockFileError(f"a working set is corrupt: it numbers a row that {self._file.path} does not have")
-        return block.numbers
+    def find_coefficients(self, block: Block) -> slice | np.ndarray:
+        """Return the indices in ``b`` of the coefficients of a block's rows; raise BlockFileError if they are out of range."""
+        if not len(block.row_numbers):
+            return slice(block.first_row, block.first_row + len(block.labels))
+        if block.row_numbers.max() >= self._file.shape[0]:
+            raise BlockFileError(f"the working set is corrupt: it refers to a row that {self._file.path} does not have")
+        return block.row_numbers
 
-    def _working_set_path(self, state: DualState) -> Path:
+    def _find_working_set_path(self, state: DualState) -> Path:
         return self._folder / f"working-set-{state.working_sets}"
 
     def close(self) -> None:
-        """Close the files, and remove a working set that was not saved."""
+        """Close the files, and remove an unsaved working set."""
         self.drop_working_set()
         if self._saved_working_set is not None:
             self._saved_working_set.close()
@@ -180,7 +179,9 @@ def _remove_file(file: BlockFile) -> None:
     file.path.unlink(missing_ok=True)
 
 
-def numbered_rows(block: Block, rows: np.ndarray) -> Block:
-    """Return some rows, int64, of a block, with the numbers that they have in the file of all rows."""
-    some = take_rows(block, rows)
-    return some if len(some.numbers) else some._replace(numbers=rows.astype(np.uint64) + np.uint64(block.first))
+def select_numbered_rows(block: Block, rows: np.ndarray) -> Block:
+    """Copy the rows with some indices, int64, of a block to a block with their row numbers in the file of all rows."""
+    selected = select_rows(block, rows)
+    if len(selected.row_numbers):
+        return selected
+    return selected._replace(row_numbers=rows.astype(np.uint64) + np.uint64(block.first_row))

@@ -15,16 +15,16 @@ from streamsvm.linear.block_file import BlockFile
 from streamsvm.linear.fit import OutOfCoreLinear
 from streamsvm.linear.solution import LinearLoss
 
-_SMALLEST_C, _LARGEST_C = 1e-30, 1e30
-_LARGEST_WHOLE = 2.0**53  # floats tell whole numbers apart up to it
+_MIN_C, _MAX_C = 1e-30, 1e30
+_MAX_EXACT_INTEGER = 2.0**53  # float64 represents all integers up to it exactly
 
 
-def _check_bounds(C: float, what: str, file: BlockFile) -> None:
-    """Refuse a C with which, times the weight of a row, sums of squared coefficients could leave the range of float64."""
+def _check_bounds(C: float, name: str, file: BlockFile) -> None:
+    """Raise ValueError if C times a row's weight is so small or large that sums of squared coefficients could overflow."""
     for weight in file.weights[:2]:
-        if not _SMALLEST_C <= C * weight <= _LARGEST_C:
-            times = f" times the weight of a row, {weight:g}," if file.weighted else ""
-            raise ValueError(f"{what}{times} is {C * weight:g}, out of {_SMALLEST_C:g} to {_LARGEST_C:g}: scale it")
+        if not _MIN_C <= C * weight <= _MAX_C:
+            factor = f" times the weight of a row, {weight:g}," if file.weighted else ""
+            raise ValueError(f"{name}{factor} is {C * weight:g}, outside {_MIN_C:g} to {_MAX_C:g}: scale it")
 
 
 @complete_docstring
@@ -35,9 +35,9 @@ class OutOfCoreLinearSVC(SklearnClassifier, OutOfCoreLinear):
     Use `fit_file` for rows on disk, and `fit` for arrays. It solves the problem of scikit-learn's LinearSVC to the optimum, and
     reports how close it is. For more classes, wrap it in ``sklearn.multiclass.OneVsRestClassifier``.
 
-    The solver is coordinate ascent in the dual. Rows whose coefficients are free (between their bounds) are in a file of their
-    own, the working set. Most passes read only that file. A pass over all rows follows now and then, until the duality gap
-    shows that the result is the optimum. With the squared loss, and few enough features for a Hessian in memory, it is Newton's
+    The solver is coordinate ascent in the dual. Rows whose coefficients are free (between their bounds) are stored in a second
+    file, the working set, and most passes read only that file. From time to time, a pass over all rows follows, until the duality
+    gap shows that the result is the optimum. With the squared loss, and a Hessian that fits into memory, the solver is Newton's
     method in the primal instead.
 
     Attributes
@@ -48,20 +48,20 @@ class OutOfCoreLinearSVC(SklearnClassifier, OutOfCoreLinear):
     Notes
     -----
     Predictions and a pass cost O(non-zero values). A pass reads the file once. Values are rounded to float32. C rises in steps
-    of a factor of 4, from a value that a coefficient reaches in one step. Rows without values count in the objective and change
-    nothing.
+    of a factor of 4, from a value that a coefficient reaches in one step. Empty rows count in the objective, but do not affect
+    the model.
 
-    Disk: 8 bytes for each non-zero value, or 4 bytes for each value if most are not zero; 12 bytes a row, or 20 with weights;
-    for a while twice as much if the rows come sorted; 16 bytes a row for coefficients; twice the working set; and 8 bytes a
-    feature for each solution that is saved in a work folder. Memory on top of the blocks: 24 bytes a feature.
+    Disk: 8 bytes per non-zero value, or 4 bytes per value if most are not zero; 12 bytes per row, or 20 with weights; temporarily
+    twice as much if the rows are sorted by label; 16 bytes per row for coefficients; twice the working set; and 8 bytes per
+    feature for each solution that is saved in a work folder. Memory in addition to the blocks: 24 bytes per feature.
 
-    Ctrl-C leaves the model as it was, and the work folder with what was saved.
+    Ctrl-C leaves the model unchanged, and the saved state in the work folder.
 
     References
     ----------
     Hsieh, C.-J., Chang, K.-W., Lin, C.-J., Keerthi, S. S., Sundararajan, S. (2008). A dual coordinate descent method for
-    large-scale linear SVM. ICML, algorithm 1. Its shrinking on disk stops after one round, and does not check again the rows
-    that were left out; on a9a, that ends 8 % above the optimum.
+    large-scale linear SVM. ICML, algorithm 1. Its shrinking on disk stops after one round, without checking the removed rows
+    again; on a9a, that ends 8 % above the optimum.
 
     Examples
     --------
@@ -78,15 +78,15 @@ class OutOfCoreLinearSVC(SklearnClassifier, OutOfCoreLinear):
     loss: ClassificationLoss = parameter(default="hinge", choices=get_args(ClassificationLoss))
     """``"hinge"`` or ``"squared_hinge"``."""
     class_weight: dict[Any, float] | Literal["balanced"] | None = None
-    """Weights of the classes, by which C is multiplied. A dictionary maps labels to numbers above 0; labels that it lacks have
-    weight 1. ``"balanced"`` is n / (2 * rows of the class), in which rows count by their weights. None gives both classes
-    weight 1. Use ``"balanced"`` when one class is rare.
+    """Weights of the classes: factors of C. A dictionary maps labels to numbers above 0; labels that it does not contain have
+    weight 1. ``"balanced"`` is n / (2 * rows of the class), where rows count by their weights. None gives both classes weight 1.
+    Use ``"balanced"`` when one class is rare.
     """
 
-    def _written_labels(self, y: Any, weights: np.ndarray | None) -> np.ndarray:
+    def _encode_labels(self, y: Any, weights: np.ndarray | None) -> np.ndarray:
         labels = self._index_classes(y, np.arange(len(y)) if weights is None else np.flatnonzero(weights))
         if len(self.classes_) != 2:
-            # scikit-learn's checks look for these words
+            # scikit-learn's checks expect this sentence
             raise ValueError(
                 f"Only binary classification is supported: y has {len(self.classes_)} classes. "
                 "Wrap it in sklearn.multiclass.OneVsRestClassifier"
@@ -94,25 +94,25 @@ class OutOfCoreLinearSVC(SklearnClassifier, OutOfCoreLinear):
         self._positive_label, self._label_weights = 1.0, np.bincount(labels, weights).astype(np.float64)
         return labels.astype(np.float64)
 
-    def _read_labels(self, file: BlockFile) -> None:
+    def _load_labels(self, file: BlockFile) -> None:
         counts, names = file.label_counts, file.meta.get("classes")
         if counts is None or len(counts) != 2:
-            shown = names if isinstance(names, list) else [f"{label:g}" for label in sorted(counts or ())]
-            found = "more than 64" if counts is None else ", ".join(map(str, shown[:5]))
-            raise ValueError(f"{file.path} must have two labels, and has {found}")
+            labels_in_file = names if isinstance(names, list) else [f"{label:g}" for label in sorted(counts or ())]
+            listing = "more than 64" if counts is None else ", ".join(map(str, labels_in_file[:5]))
+            raise ValueError(f"{file.path} must have two labels, but has {listing}")
         labels = sorted(counts)
         if names is None:
-            whole = all(label.is_integer() and abs(label) < _LARGEST_WHOLE for label in labels)
-            self.classes_: np.ndarray = np.array(labels, np.int64 if whole else np.float64)
-        else:  # labels are places in the list of names
+            are_integers = all(label.is_integer() and abs(label) < _MAX_EXACT_INTEGER for label in labels)
+            self.classes_: np.ndarray = np.array(labels, np.int64 if are_integers else np.float64)
+        else:  # labels are indices into the list of names
             if not isinstance(names, list) or len(names) != 2 or labels != [0.0, 1.0]:
-                raise ValueError(f"{file.path} has labels {labels} of classes {names!r}, which do not fit together")
+                raise ValueError(f"{file.path} has labels {labels} of classes {names!r}, which do not match")
             labels.sort(key=lambda label: str(names[int(label)]))
             self.classes_ = np.array([str(names[int(label)]) for label in labels])
         sums = file.label_weights or {}
         self._positive_label, self._label_weights = labels[1], np.array([sums[label] for label in labels], np.float64)
 
-    def _loss_of(self, C: float, file: BlockFile) -> LinearLoss:
+    def _make_loss(self, C: float, file: BlockFile) -> LinearLoss:
         weights = self._class_weights(np.arange(2), self._label_weights)
         for label, weight in zip(self.classes_.tolist(), weights, strict=True):
             _check_bounds(C * weight, f"C times the weight of class {label!r}", file)
@@ -150,17 +150,17 @@ class OutOfCoreLinearSVR(RegressorMixin, OutOfCoreLinear):  # type: ignore[misc]
     loss: RegressionLoss = parameter(default="epsilon_insensitive", choices=get_args(RegressionLoss))
     """``"epsilon_insensitive"`` or ``"squared_epsilon_insensitive"``."""
     epsilon: float = parameter(default=0.0, least=0.0)
-    """Largest error that costs nothing, in the units of y; at least 0."""
+    """Largest error without a loss, in the units of y; at least 0."""
 
-    def _written_labels(self, y: Any, weights: np.ndarray | None) -> np.ndarray:  # noqa: ARG002
+    def _encode_labels(self, y: Any, weights: np.ndarray | None) -> np.ndarray:  # noqa: ARG002
         y = np.asarray(y, np.float64)
         check_targets(y)
         return y
 
-    def _read_labels(self, file: BlockFile) -> None:
-        check_targets(np.array([file.mean_label]))  # single targets that are too large make the objective infinite
+    def _load_labels(self, file: BlockFile) -> None:
+        check_targets(np.array([file.mean_label]))  # a single target that is too large makes the objective infinite
 
-    def _loss_of(self, C: float, file: BlockFile) -> LinearLoss:
+    def _make_loss(self, C: float, file: BlockFile) -> LinearLoss:
         _check_bounds(C, "C", file)
         squared = self.loss == "squared_epsilon_insensitive"
         return LinearLoss(True, squared, float(self.epsilon), self._constant, 0.0, float(C), float(C))

@@ -1,4 +1,4 @@
-"""Fits of linear machines over block files, and learners that continue from them, row by row."""
+"""The base class of out-of-core linear estimators, and their conversion to online learners."""
 
 from __future__ import annotations
 
@@ -21,9 +21,15 @@ from streamsvm.core.sklearn_base import PathEstimator, draw_seed
 from streamsvm.core.warning import warn
 from streamsvm.files.locks import try_lock
 from streamsvm.learners.linear import OnlineLinearSVC, OnlineLinearSVR
-from streamsvm.linear.block_file import BlockFile, BlockFileError, is_block_file, saved_index_base, saved_texts
-from streamsvm.linear.block_writer import DEFAULT_LIMIT, Plan, hessian_fits, mixing_writer, planned_sizes
-from streamsvm.linear.convert import DENSE, SourceOptions, stamp_of, write_blocks
+from streamsvm.linear.block_file import BlockFile, BlockFileError, is_block_file, read_feature_names, read_index_base
+from streamsvm.linear.block_writer import (
+    DEFAULT_MEMORY_LIMIT_BYTES,
+    MemoryPlan,
+    hessian_fits_memory,
+    open_shuffling_writer,
+    plan_memory,
+)
+from streamsvm.linear.convert import MIN_DENSE_SHARE, SourceOptions, fingerprint_source, write_blocks
 from streamsvm.linear.dual import DualSolver
 from streamsvm.linear.newton import NewtonSolver
 from streamsvm.linear.solution import (
@@ -36,40 +42,41 @@ from streamsvm.linear.solution import (
 )
 from streamsvm.stream.rows import parse_label
 
-_FOLDER = "streamsvm-fit"  # in the work folder, where nothing else is touched
+_FOLDER_NAME = "streamsvm-fit"  # in the work folder; files outside it are never touched
 
 
 @dataclass(eq=False, repr=False)
 class OutOfCoreLinear(PathEstimator):
-    """A linear machine that is fitted to a block file within a memory limit. Rows in memory are written to such a file first.
+    """Base class of linear machines that are fitted to a block file within a memory limit; arrays are written to a block file
+    first.
 
     Attributes
     ----------
     coef_ : float64 [features] or [1, features]
-        The weights of the features; of a classifier, in a row.
+        The weights of the features; two-dimensional for a classifier.
     intercept_ : float64 [1]
         The intercept.
     objective_ : float
         The objective, 1/2 |w|^2 + C sum of losses, measured over all rows.
     duality_gap_ : float
-        Upper bound of how far the objective is above the optimum.
+        Upper bound of the objective minus the optimum.
     n_iter_ : int
-        Number of passes, of as many steps as there are rows.
+        Number of passes, each with as many steps as there are rows.
     n_samples_fit_ : int
         Number of rows, without those of weight 0.
     index_base_ : int or None
-        The integer that names the first column: 1 for LIBSVM text that begins at 1, 0 for arrays; None where columns have other
+        The integer that names the first column: 1 for LIBSVM text whose indices start at 1, 0 for arrays; None if columns have
         names.
     labels_are_csv_ : bool
-        Whether the labels were cells of CSV text, which a stream reads as numbers or booleans where they look like these.
+        Whether the labels were cells of CSV text; a stream reads those as numbers or booleans if they look like these.
     history_ : list of Pass
         The passes of the fit.
 
     Raises
     ------
     ValueError
-        A parameter is out of its range, there are not two labels, or ``memory_limit`` is too small; the message says what would
-        be enough. For files, also a BlockFileError: the file is corrupt, cut off, or was changed while it was read.
+        A parameter is out of its range, there are not two labels, or ``memory_limit`` is too small; the message names a
+        sufficient one. For files, also a BlockFileError: the file is corrupt, truncated, or was changed while it was read.
     OSError
         A file cannot be read, or the disk is full.
 
@@ -80,37 +87,37 @@ class OutOfCoreLinear(PathEstimator):
     """
 
     C: float = parameter(default=1.0, above=0.0)
-    """Factor of the losses in the objective, above 0; it is multiplied by the weight of the row, and in classification by that
-    of its class. A larger C fits the rows more closely. `fit_path` begins each fit where the one before has ended: give it the
-    values in rising order.
+    """Factor of the losses in the objective, above 0; it is multiplied by the weight of the row, and in classification by the
+    weight of its class. A larger C fits the rows more closely. `fit_path` warm-starts each fit from the previous one: pass the
+    values in ascending order.
     """
     _: KW_ONLY
     loss: str
     fit_intercept: bool = True
-    """Whether there is an intercept. It is penalised like the coefficient of a feature that is ``intercept_scaling`` in all
+    """Whether to fit an intercept. It is penalised like the coefficient of a feature with the value ``intercept_scaling`` in all
     rows.
     """
     intercept_scaling: float = parameter(default=1.0, above=0.0)
     """Value of that feature, above 0. The larger it is, the less the intercept is penalised, and the more passes a fit takes."""
     tol: float = parameter(default=1e-3, least=0.0)
-    """Duality gap, relative to the objective, at which a fit ends; at least 0."""
+    """Duality gap, relative to the objective, that ends a fit; at least 0."""
     max_iter: int = parameter(default=1000, least=1, integer=True)
-    """Maximum number of passes. A pass is as many steps as there are rows. A pass with the final C, one over its working set,
-    and one to measure the gap may follow.
+    """Maximum number of passes, each with as many steps as there are rows. A pass with the final C, a pass over its working set,
+    and a pass that measures the gap may follow.
     """
-    memory_limit: float = DEFAULT_LIMIT
-    """Maximum memory in bytes for rows, coefficients and everything else that a fit needs, on top of what the interpreter has;
+    memory_limit: float = DEFAULT_MEMORY_LIMIT_BYTES
+    """Maximum memory in bytes for rows, coefficients and everything else that a fit needs, in addition to the interpreter's;
     256 MiB by default. `fit` also needs the arrays that you pass, copies of them if they are not arrays or CSR matrices of
-    floats, and about 50 bytes a row for labels or targets. A larger limit makes larger blocks.
+    floats, and about 50 bytes per row for labels or targets. A larger limit makes larger blocks.
     """
     work_folder: str | Path | None = None
-    """Folder that keeps the state of fits. A fit writes its block files, coefficients and working set to ``streamsvm-fit`` in
-    this folder, and only one fit at a time may use it. None uses a temporary folder for each fit. With a folder that you name:
+    """Folder for the state of fits. A fit writes its block files, coefficients and working set to ``streamsvm-fit`` in this
+    folder, and only one fit at a time may use it. None uses a temporary folder for each fit. With a work folder:
 
-    - A fit that was killed continues from its saved state, which is at most a pass and a second old, when you call it again.
-      The rows and the weights of classes must be the same, ``random_state`` must be a number, and for arrays ``memory_limit``
-      must be the same too.
-    - A fit with another C starts from the coefficients of the last one.
+    - A fit that was killed resumes from its saved state, which is at most a pass and a second old, when you call it again. The
+      rows and class weights must be the same, ``random_state`` must be a number, and for arrays ``memory_limit`` must be the
+      same, too.
+    - A fit with another C is warm-started from the previous coefficients.
     - Text is parsed only once.
     """
     random_state: int | None = 0
@@ -121,15 +128,15 @@ class OutOfCoreLinear(PathEstimator):
     def fit_file(
         self, path: str | Path, *, target: str | None = None, weight: str | Path | None = None, zero_based: bool = False
     ) -> Self:
-        """Fit the model to a file. A fit that fails leaves the model as it was.
+        """Fit the model to a file. If the fit fails, the model is unchanged.
 
         Parameters
         ----------
         path
-            A block file, as `write_blocks` makes it; or a table or LIBSVM text, as `write_blocks` accepts it. From a table or
-            text, a block file is made first: in ``work_folder``, where the next fit finds it, or else for this fit only.
+            A block file written by `write_blocks`, or a table or LIBSVM text as `write_blocks` accepts it. A table or text is
+            converted to a block file first: in ``work_folder``, where the next fit finds it, otherwise for this fit only.
         target, weight, zero_based
-            How to read a table or text, as in `write_blocks`. A block file already has its labels and weights in it.
+            Options for reading a table or text, as in `write_blocks`. A block file contains its labels and weights.
 
         Returns
         -------
@@ -161,7 +168,7 @@ class OutOfCoreLinear(PathEstimator):
     def to_online(
         self, *, feature_names: Sequence[Hashable] | None = None, **parameters: Any
     ) -> OnlineLinearSVC | OnlineLinearSVR:
-        """Return a river learner that decides like this model and continues learning on a stream.
+        """Return a river learner that makes the same decisions and continues learning on a stream.
 
         See `streamsvm.linear.to_online`.
         """
@@ -171,16 +178,16 @@ class OutOfCoreLinear(PathEstimator):
         with self._rollback_on_error():
             self._check_models(models)
             columns = list(X.columns) if hasattr(X, "columns") else None
-            kinds = {"accept_sparse": "csr", "dtype": [np.float64, np.float32], "accept_large_sparse": True}
-            X, y = validate_data(self, X, y, y_numeric=is_regressor(self), **kinds)
+            checks = {"accept_sparse": "csr", "dtype": [np.float64, np.float32], "accept_large_sparse": True}
+            X, y = validate_data(self, X, y, y_numeric=is_regressor(self), **checks)
             weights = None
             if sample_weight is not None:
                 weights = _check_sample_weight(sample_weight, X, dtype=np.float64, ensure_non_negative=True)
                 if not weights.any():
                     raise ValueError("sample_weight is 0 for all rows: give at least one row a weight above 0")
-            labels = self._written_labels(y, weights)
-            is_numbered = columns is None or columns == list(range(len(columns)))
-            self.index_base_: int | None = 0 if is_numbered else None
+            labels = self._encode_labels(y, weights)
+            are_indices = columns is None or columns == list(range(len(columns)))
+            self.index_base_: int | None = 0 if are_indices else None
             self.labels_are_csv_: bool = False
             with self._working_folder() as folder:
                 self._write_arrays(folder / "rows", X, labels, weights)
@@ -189,75 +196,78 @@ class OutOfCoreLinear(PathEstimator):
         return self._finish_models(models, solutions)
 
     def _write_arrays(self, path: Path, X: Any, labels: np.ndarray, weights: np.ndarray | None) -> None:
-        block = planned_sizes(self.memory_limit).block
-        filled = X.nnz / max(X.shape[0] * X.shape[1], 1) if sparse.issparse(X) else np.count_nonzero(X) / X.size
-        sizes = np.diff(X.indptr) if sparse.issparse(X) else np.full(len(labels), X.shape[1])
-        ends, begin = np.cumsum(X.dtype.itemsize * sizes + 8.0), 0
-        path.unlink(missing_ok=True)  # there need not be room for both
-        kind: dict[str, Any] = {"dense": bool(filled > DENSE), "weighted": weights is not None}
-        with mixing_writer(path, **kind, block_bytes=block, memory=self.memory_limit, durable=False) as writer:
-            while begin < len(labels):
-                before = ends[begin - 1] if begin else 0.0
-                end = max(int(np.searchsorted(ends, before + block, "right")), begin + 1)
-                some = None if weights is None else weights[begin:end]
-                writer.add(X[begin:end], labels[begin:end], weights=some)
-                begin = end
+        """Write the rows of an array or CSR matrix to a block file, in chunks of about a block."""
+        block_bytes = plan_memory(self.memory_limit).block_bytes
+        density = X.nnz / max(X.shape[0] * X.shape[1], 1) if sparse.issparse(X) else np.count_nonzero(X) / X.size
+        n_values = np.diff(X.indptr) if sparse.issparse(X) else np.full(len(labels), X.shape[1])
+        cumulative_bytes, start = np.cumsum(X.dtype.itemsize * n_values + 8.0), 0
+        path.unlink(missing_ok=True)  # there may not be enough space for both
+        layout: dict[str, Any] = {"dense": bool(density > MIN_DENSE_SHARE), "weighted": weights is not None}
+        with open_shuffling_writer(path, **layout, block_bytes=block_bytes, memory=self.memory_limit, durable=False) as writer:
+            while start < len(labels):
+                previous_bytes = cumulative_bytes[start - 1] if start else 0.0
+                stop = max(int(np.searchsorted(cumulative_bytes, previous_bytes + block_bytes, "right")), start + 1)
+                chunk_weights = None if weights is None else weights[start:stop]
+                writer.add(X[start:stop], labels[start:stop], weights=chunk_weights)
+                start = stop
 
-    def _fit_file(self, models: list[Self], path: Path, text: SourceOptions) -> list[Self]:
+    def _fit_file(self, models: list[Self], path: Path, options: SourceOptions) -> list[Self]:
         with self._rollback_on_error():
             self._check_models(models)
             with self._working_folder() as folder:
                 if is_block_file(path):
-                    if text.weight is not None:
-                        raise ValueError("a block file has the weights of its rows in it: leave out weight=")
+                    if options.weight is not None:
+                        raise ValueError("a block file contains the weights of its rows: leave out weight=")
                     solutions = self._fit_blocks(path, folder, models)
                 else:
-                    solutions = self._fit_text(path, folder, models, text)
+                    solutions = self._fit_text(path, folder, models, options)
         return self._finish_models(models, solutions)
 
     def _fit_blocks(self, rows: Path, folder: Path, models: list[Self]) -> list[LinearSolution]:
         with BlockFile(rows) as file:
-            if file.numbered:
-                raise BlockFileError(f"{rows} has copies of some rows of another file: fit to that one")
+            if file.has_row_numbers:
+                raise BlockFileError(f"{rows} has copies of some rows of another file: fit to that file")
             if not all(file.shape):
-                raise BlockFileError(f"{rows} has rows of shape {file.shape}: there is nothing to learn from them")
+                raise BlockFileError(f"{rows} has no rows or no features: its shape is {file.shape}")
             self.n_features_in_: int = file.shape[1]
             self.__dict__.pop("feature_names_in_", None)
-            self.index_base_, self.labels_are_csv_ = saved_index_base(file.meta), file.meta.get("labels_are_csv") is True
-            if (names := saved_texts(file.meta, self.n_features_in_)) is not None:
+            self.index_base_, self.labels_are_csv_ = read_index_base(file.meta), file.meta.get("labels_are_csv") is True
+            if (names := read_feature_names(file.meta, self.n_features_in_)) is not None:
                 self.feature_names_in_: np.ndarray = np.array(names, object)
-            self._read_labels(file)
+            self._load_labels(file)
             return self._solve_models(file, folder, models)
 
-    def _fit_text(self, path: Path, folder: Path, models: list[Self], text: SourceOptions) -> list[LinearSolution]:
+    def _fit_text(self, path: Path, folder: Path, models: list[Self], options: SourceOptions) -> list[LinearSolution]:
+        """Fit to a table or LIBSVM text, after converting it to a block file unless the folder has one that is up to date."""
         rows = folder / "rows"
-        if self._is_made_of(rows, stamp_of(path, text)):
-            with suppress(BlockFileError):  # corrupt since the fit before: it is made anew
+        if self._is_up_to_date(rows, fingerprint_source(path, options)):
+            with suppress(BlockFileError):  # if it is corrupt, it is written again
                 return self._fit_blocks(rows, folder, models)
             rows.unlink()
-        write_blocks(path, rows, **text._asdict(), memory_limit=self.memory_limit, verbose=bool(self.verbose))
+        write_blocks(path, rows, **options._asdict(), memory_limit=self.memory_limit, verbose=bool(self.verbose))
         return self._fit_blocks(rows, folder, models)
 
-    def _is_made_of(self, rows: Path, stamp: dict[str, Any]) -> bool:
-        """Tell whether the block file of the fit before can be used: it is whole, and its blocks fit into the memory limit."""
+    def _is_up_to_date(self, rows: Path, fingerprint: dict[str, Any]) -> bool:
+        """Return whether the previous fit's block file has the same source, is valid, and has blocks within the memory limit."""
         if is_block_file(rows):
             with suppress(ValueError), BlockFile(rows) as file:
-                if file.meta.get("source") == stamp:
-                    self._plan_of(file)
+                if file.meta.get("source") == fingerprint:
+                    self._plan_memory(file)
                     return True
         return False
 
-    def _plan_of(self, file: BlockFile) -> Plan:
-        return planned_sizes(self.memory_limit, file.shape[1], file.largest_block, len(file))
+    def _plan_memory(self, file: BlockFile) -> MemoryPlan:
+        return plan_memory(self.memory_limit, file.shape[1], file.largest_block, len(file))
 
     def _solve_models(self, file: BlockFile, folder: Path, models: list[Self]) -> list[LinearSolution]:
         self.n_samples_fit_: int = file.shape[0]
-        options = LinearOptions(float(self.tol), int(self.max_iter), self._plan_of(file).working_set_block, bool(self.verbose))
-        losses, resumable = [self._loss_of(model.C, file) for model in models], self.work_folder is not None
+        block_bytes = self._plan_memory(file).working_set_block_bytes
+        options = LinearOptions(float(self.tol), int(self.max_iter), block_bytes, bool(self.verbose))
+        losses, resumable = [self._make_loss(model.C, file) for model in models], self.work_folder is not None
         if resumable:
             remove_stale_solutions(folder, file)
         solver: DualSolver | NewtonSolver
-        if losses[0].squared and hessian_fits(self.memory_limit, file.shape[1]):
+        if losses[0].squared and hessian_fits_memory(self.memory_limit, file.shape[1]):
             solver = NewtonSolver(file, folder, options, resumable=resumable)
         else:
             solver = DualSolver(file, folder, options, draw_seed(self.random_state), resumable=resumable)
@@ -297,13 +307,13 @@ class OutOfCoreLinear(PathEstimator):
             with tempfile.TemporaryDirectory(prefix="streamsvm-") as name:
                 yield Path(name)
             return
-        folder = Path(self.work_folder).expanduser() / _FOLDER
+        folder = Path(self.work_folder).expanduser() / _FOLDER_NAME
         folder.mkdir(parents=True, exist_ok=True)
         with (folder / "lock").open("ab") as lock:
             if not try_lock(lock):
-                raise RuntimeError(f"{folder} is in use by another fit: give each fit that runs its own work_folder")
-            for left in folder.glob("rows.*"):  # by a killed process
-                shutil.rmtree(left) if left.is_dir() else left.unlink()
+                raise RuntimeError(f"{folder} is in use by another fit: give each concurrent fit its own work_folder")
+            for leftover in folder.glob("rows.*"):  # of a killed process
+                shutil.rmtree(leftover) if leftover.is_dir() else leftover.unlink()
             yield folder
 
     def _check_models(self, models: Sequence[Self]) -> None:
@@ -311,23 +321,23 @@ class OutOfCoreLinear(PathEstimator):
             check_parameters(model)
         if isinstance(self.random_state, int | np.integer):
             check_number("random_state", self.random_state, 0, inclusive=True, integer=True)
-        planned_sizes(self.memory_limit)
+        plan_memory(self.memory_limit)
 
     @property
     def _constant(self) -> float:
-        # The value of the constant feature whose weight becomes the intercept.
+        # The value of the constant feature; its weight times this is the intercept.
         return float(self.intercept_scaling) if self.fit_intercept else 0.0
 
-    def _written_labels(self, y: Any, weights: np.ndarray | None) -> np.ndarray:
-        """Return the number that is written for each row, float64 [n]; of rows of such weights."""
+    def _encode_labels(self, y: Any, weights: np.ndarray | None) -> np.ndarray:
+        """Encode the labels or targets of rows with some weights as float64 [n], and set the fitted attributes about labels."""
         raise NotImplementedError
 
-    def _read_labels(self, file: BlockFile) -> None:
-        """Check the labels of a file, and set what is fitted of them."""
+    def _load_labels(self, file: BlockFile) -> None:
+        """Check the labels of a block file, and set the fitted attributes about labels."""
         raise NotImplementedError
 
-    def _loss_of(self, C: float, file: BlockFile) -> LinearLoss:
-        """Return the loss of a fit to a file with this C; ValueError where it is out of range, for any of the weights of rows."""
+    def _make_loss(self, C: float, file: BlockFile) -> LinearLoss:
+        """Return the loss of a fit to a file; raise ValueError if C times a row's weight is out of range."""
         raise NotImplementedError
 
     def _compute_decisions(self, X: Any) -> np.ndarray:
@@ -348,13 +358,13 @@ class OutOfCoreLinear(PathEstimator):
         return hasattr(self, "coef_")
 
 
-_LARGEST_C = 0.1  # by default: a few rows should not undo what was learned from all
+_MAX_DEFAULT_C = 0.1  # of an online learner: a few rows should not undo a fit to all rows
 
 
 def to_online(
     model: Any, *, feature_names: Sequence[Hashable] | None = None, **parameters: Any
 ) -> OnlineLinearSVC | OnlineLinearSVR:
-    """Return an online learner that decides as a fitted linear machine does, and keeps learning.
+    """Return an online learner that makes the same decisions as a fitted linear machine, and continues learning.
 
     Parameters
     ----------
@@ -362,29 +372,29 @@ def to_online(
         A fitted `OutOfCoreLinearSVC` or `OutOfCoreLinearSVR`, or another linear model of two classes or of one target with
         scikit-learn's conventions, such as LinearSVC.
     feature_names
-        How the stream names the columns of the machine. None uses ``feature_names_in_``, if the file or frame that the machine
-        was fitted to had texts as names; for LIBSVM text the indices, and for arrays 0, 1, ...
+        The stream's names of the machine's columns. None uses ``feature_names_in_``, if the machine was fitted to a file or
+        frame with column names; otherwise the indices of LIBSVM text, or 0, 1, ... for arrays.
     parameters
-        Parameters of `OnlineLinearSVC` or `OnlineLinearSVR`. By default C is that of the machine but at most 0.1, so that a few
-        rows do not undo what was learned, and there is room for the features of the machine only. Give ``max_features`` if the
-        stream will bring more. With ``fit_intercept=False``, the intercept of the machine stays as it is.
+        Parameters of `OnlineLinearSVC` or `OnlineLinearSVR`. By default, C is the machine's but at most 0.1, so that a few rows
+        do not undo the fit, and ``max_features`` is the machine's number of features: raise it if the stream has more. With
+        ``fit_intercept=False``, the machine's intercept stays constant.
 
     Returns
     -------
     OnlineLinearSVC or OnlineLinearSVR
-        A learner with the same decision values, to rounding. Its ``n_learned`` is the number of rows that the machine was
-        fitted to, or ``averaging`` if that is not known.
+        A learner with the same decision values, up to rounding. Its ``n_learned`` is the machine's number of training rows, or
+        ``averaging`` if that is unknown.
 
     Raises
     ------
     ValueError
-        A parameter is out of its range, the names are not those of all columns, or the model has more than one output.
+        A parameter is out of its range, the names do not match the columns, or the model has more than one output.
     sklearn.exceptions.NotFittedError
         The model is not fitted.
 
     Notes
     -----
-    This costs O(features). If the machine was fitted with ``class_weight``, pass those weights to ``learn_one`` as ``w``.
+    O(features). If the machine was fitted with ``class_weight``, pass those weights to ``learn_one`` as ``w``.
 
     Examples
     --------
@@ -402,11 +412,11 @@ def to_online(
     569
     """
     check_is_fitted(model)
-    w, intercept = _coefficients_of(model)
-    names = _feature_names(model, feature_names)
+    w, intercept = _get_coefficients(model)
+    names = _find_feature_names(model, feature_names)
     learner = _new_learner(model, parameters)
     if learner.max_features < len(w):
-        raise ValueError(f"max_features must be at least {len(w)}, the features of the machine, not {learner.max_features}")
+        raise ValueError(f"max_features must be at least the machine's number of features, {len(w)}, not {learner.max_features}")
     labels = None
     if is_classifier(model):
         are_csv = getattr(model, "labels_are_csv_", False)
@@ -416,7 +426,7 @@ def to_online(
     return learner
 
 
-def _coefficients_of(model: Any) -> tuple[np.ndarray, float]:
+def _get_coefficients(model: Any) -> tuple[np.ndarray, float]:
     if not hasattr(model, "coef_") or not (is_classifier(model) or is_regressor(model)):
         raise ValueError(f"model must be a fitted linear machine, not {model!r}")
     w = np.asarray(model.coef_.toarray() if sparse.issparse(model.coef_) else model.coef_, np.float64)
@@ -426,29 +436,29 @@ def _coefficients_of(model: Any) -> tuple[np.ndarray, float]:
     return w.reshape(-1), float(intercepts[0])
 
 
-def _feature_names(model: Any, feature_names: Sequence[Hashable] | None) -> list[Hashable]:
+def _find_feature_names(model: Any, feature_names: Sequence[Hashable] | None) -> list[Hashable]:
     n, names = model.n_features_in_, feature_names
     if names is None:
         names = getattr(model, "feature_names_in_", None)
     if names is None:
         base = getattr(model, "index_base_", 0)
         if base is None:
-            raise ValueError("the model does not know how a stream names its columns: give feature_names")
+            raise ValueError("the model has no names for its columns: pass feature_names")
         names = range(base, base + n)
     names = list(map(to_python_scalar, names)) if isinstance(names, Iterable) else []
     if len(names) != n or not all(isinstance(name, Hashable) for name in names) or len(set(names)) != n:
-        raise ValueError(f"feature_names must be {n} different names, not {feature_names!r}")
+        raise ValueError(f"feature_names must be {n} distinct names, not {feature_names!r}")
     return names
 
 
 def _new_learner(model: Any, parameters: dict[str, Any]) -> Any:
     C = getattr(model, "C", 0.0)
     defaults: dict[str, Any] = {
-        "C": min(C, _LARGEST_C) if C > 0.0 else _LARGEST_C,
+        "C": min(C, _MAX_DEFAULT_C) if C > 0.0 else _MAX_DEFAULT_C,
         "fit_intercept": getattr(model, "fit_intercept", True),
         "max_features": model.n_features_in_,
     }
     if is_classifier(model):
         return OnlineLinearSVC(**{**defaults, **parameters})
-    defaults["epsilon"] = model.epsilon if hasattr(model, "epsilon") and C > 0.0 else 0.0  # only of a support vector machine
+    defaults["epsilon"] = model.epsilon if hasattr(model, "epsilon") and C > 0.0 else 0.0  # other models have another epsilon
     return OnlineLinearSVR(**{**defaults, **parameters})

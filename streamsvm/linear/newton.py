@@ -1,4 +1,4 @@
-"""Newton's method in the primal, for squared losses of rows with few features: a dozen passes, whatever C is.
+"""Newton's method in the primal, for squared losses and few features: a dozen passes, for any C.
 
 Mangasarian, O. L. (2002). A finite Newton method for classification. Optimization Methods and Software 17.
 """
@@ -15,104 +15,107 @@ from scipy.linalg import LinAlgError, cho_factor, cho_solve
 from streamsvm.core.compiling.functions import compiled
 from streamsvm.core.progress import iterate_with_progress
 from streamsvm.linear.block_file import Block, BlockFile
-from streamsvm.linear.dual import product
+from streamsvm.linear.dual import dot_row
 from streamsvm.linear.solution import (
     LinearLoss,
     LinearOptions,
     LinearSolution,
     Pass,
+    encode_target,
+    get_weight,
     load_state,
     save_state,
-    target_of,
-    weight_of,
 )
 
-_ARMIJO = 1e-4  # a step must decrease the objective by at least this part of what the slope promises
-_SMALLEST = 2.0**-30  # step of the line search, in units of the Newton step
-_DENSE_CHUNKS = 16  # in which a block of dense rows is added, since they become float64
+_ARMIJO = 1e-4  # a step must decrease the objective by at least this share of the decrease predicted by the slope
+_MIN_STEP = 2.0**-30  # of the line search, in units of the Newton step
+_CHUNKS_PER_DENSE_BLOCK = 16  # dense rows are converted to float64 chunk by chunk, to bound memory
 
 
-class _Point:
-    """w, and what a pass over all rows computes at it."""
+class _Iterate:
+    """A vector w with the objectives, gradient and Hessian that a pass over all rows computes for it."""
 
     def __init__(self, w: np.ndarray) -> None:
         self.w = w
         self.primal = 0.5 * float(w @ w)
         self.gradient, self.hessian = w.copy(), np.eye(len(w))
         self.conjugate = 0.0  # the dual objective without -1/2 |expansion|^2
-        self.active = 0  # rows that cost something
+        self.active = 0  # rows with a positive loss
 
     @property
     def dual(self) -> float:
-        """The dual objective of the coefficients that the losses have here, whose expansion is w minus the gradient."""
+        """The dual objective of the coefficients that the losses imply at w; their expansion is w minus the gradient."""
         expansion = self.w - self.gradient
         return self.conjugate - 0.5 * float(expansion @ expansion)
 
 
 class NewtonSolver:
-    """Finds w for one squared loss after the other, each from where the one before has ended.
+    """Solves the problems of several squared losses one after the other, each warm-started from the previous solution.
 
-    A pass is O(features^3), and O(values^2) for each row that costs something, or O(features^2) where rows are dense. If
-    ``resumable``, it saves w in the folder and goes on from a saved one.
+    A pass is O(features^3), plus O(values^2) for each sparse row with a positive loss, or O(features^2) for a dense one. If
+    ``resumable``, w is saved in the folder, and a later fit starts from it.
     """
 
     def __init__(self, file: BlockFile, folder: Path, options: LinearOptions, *, resumable: bool) -> None:
         self._file, self._options = file, options
         self._path = folder / "newton" if resumable else None
         self._w = np.zeros(file.shape[1] + 1)
-        if self._path is not None and (found := load_state(self._path, {"rows": file.signature}, len(self._w))) is not None:
-            self._w = found[1]
+        if self._path is not None and (saved := load_state(self._path, {"rows": file.signature}, len(self._w))) is not None:
+            self._w = saved[1]
 
     def solve(self, loss: LinearLoss) -> LinearSolution:
-        """Return the optimum of a loss within the tolerance, or what as many passes as are allowed lead to."""
-        options, began = self._options, time.monotonic()
+        """Minimise a loss to the tolerance, or until the maximum number of passes, and return the solution."""
+        options, start_time = self._options, time.monotonic()
         history: list[Pass] = []
 
-        def try_(w: np.ndarray) -> _Point:
-            point = self._make_pass(w, loss, len(history) + 1)
-            numbers = (point.active, loss.C_positive, point.primal, point.dual, time.monotonic() - began)
+        def evaluate(w: np.ndarray) -> _Iterate:
+            iterate = self._make_pass(w, loss, len(history) + 1)
+            numbers = (iterate.active, loss.C_positive, iterate.primal, iterate.dual, time.monotonic() - start_time)
             history.append(Pass("newton", self._file.shape[0], *numbers))
-            return point
+            return iterate
 
-        point = try_(self._w)
+        point = evaluate(self._w)
         while point.primal - point.dual > options.tol * point.primal and len(history) < options.max_iter:
-            direction, size = -_solve_scaled(point.hessian, point.gradient), 1.0
+            direction, size = -_solve_newton_system(point.hessian, point.gradient), 1.0
             slope = float(point.gradient @ direction)
-            new = try_(point.w + direction)
-            while new.primal > point.primal + _ARMIJO * size * slope and len(history) < options.max_iter and size > _SMALLEST:
+            new = evaluate(point.w + direction)
+            while new.primal > point.primal + _ARMIJO * size * slope and len(history) < options.max_iter and size > _MIN_STEP:
                 size *= 0.5
-                new = try_(point.w + size * direction)
+                new = evaluate(point.w + size * direction)
             if new.primal >= point.primal:
-                break  # what is left is less than rounding
+                break  # further progress is below rounding errors
             point = new
             if self._path is not None:
                 save_state(self._path, {"problem": {"rows": self._file.signature}}, point.w)
         self._w = point.w
         return LinearSolution(point.w.copy(), point.primal, point.dual, float(len(history)), history)
 
-    def _make_pass(self, w: np.ndarray, loss: LinearLoss, number: int) -> _Point:
-        point = _Point(w)
-        for at in iterate_with_progress(range(len(self._file)), f"pass {number}", self._options.verbose):
-            if at + 1 < len(self._file):
-                self._file.expect(at + 1)
-            block = self._file.block(at)
+    def _make_pass(self, w: np.ndarray, loss: LinearLoss, number: int) -> _Iterate:
+        """Compute objectives, gradient and Hessian at w in one pass over all rows."""
+        point = _Iterate(w)
+        for i in iterate_with_progress(range(len(self._file)), f"pass {number}", self._options.verbose):
+            if i + 1 < len(self._file):
+                self._file.prefetch_block(i + 1)
+            block = self._file.read_block(i)
             add = _add_dense if self._file.dense else _add_sparse
-            for rows in _row_chunks(block) if self._file.dense else [block]:
+            for rows in _split_rows(block) if self._file.dense else [block]:
                 cost, conjugate, active = add(w, rows, loss, point.gradient, point.hessian)
                 point.primal += float(cost)
                 point.conjugate += float(conjugate)
                 point.active += int(active)
-        if not self._file.dense:  # of sparse rows only one triangle was added
+        if not self._file.dense:  # sparse rows were added to the upper triangle only
             point.hessian += np.triu(point.hessian, 1).T
         return point
 
     def close(self) -> None:
-        """Nothing is open between solutions."""
+        """Do nothing: no file stays open between solutions."""
 
 
-def _solve_scaled(hessian: np.ndarray, gradient: np.ndarray) -> np.ndarray:
-    """Solve with a Cholesky factor of the matrix scaled to a diagonal of 1, since features may be of very different size. If
-    rounding left it indefinite, its diagonal is raised: the solution is a direction of descent all the same.
+def _solve_newton_system(hessian: np.ndarray, gradient: np.ndarray) -> np.ndarray:
+    """Return the solution of hessian @ x = gradient, by a Cholesky factor of the Hessian scaled to a diagonal of 1.
+
+    Scaling helps if features differ much in size. If rounding made the matrix indefinite, its diagonal is increased: minus the
+    solution is still a direction of descent.
     """
     scale, ridge = 1.0 / np.sqrt(hessian.diagonal()), 0.0
     scaled = hessian * scale
@@ -128,19 +131,23 @@ def _solve_scaled(hessian: np.ndarray, gradient: np.ndarray) -> np.ndarray:
             return scale * cho_solve(factor, scale * gradient)
 
 
-def _row_chunks(block: Block) -> Iterator[Block]:
+def _split_rows(block: Block) -> Iterator[Block]:
+    """Yield the rows of a dense block in chunks, as blocks."""
     n = len(block.labels)
-    size, features = max(n // _DENSE_CHUNKS, 1), len(block.values) // n
-    for begin in range(0, n, size):
-        end = min(begin + size, n)
-        values = block.values[begin * features : end * features]
-        yield block._replace(labels=block.labels[begin:end], weights=block.weights[begin:end], values=values)
+    size, features = max(n // _CHUNKS_PER_DENSE_BLOCK, 1), len(block.values) // n
+    for start in range(0, n, size):
+        stop = min(start + size, n)
+        values = block.values[start * features : stop * features]
+        yield block._replace(labels=block.labels[start:stop], weights=block.weights[start:stop], values=values)
 
 
 def _add_dense(
     w: np.ndarray, block: Block, loss: LinearLoss, gradient: np.ndarray, hessian: np.ndarray
 ) -> tuple[float, float, int]:
-    """Add the parts of dense rows to the gradient and the Hessian; return their cost, conjugate, and how many cost something."""
+    """Add dense rows to the gradient and the Hessian.
+
+    Returns their cost, their part of the dual objective without -1/2 |expansion|^2, and the number of rows with a positive loss.
+    """
     X = np.empty((len(block.labels), len(w)))
     X[:, :-1] = block.values.reshape(len(X), -1)
     X[:, -1] = loss.constant
@@ -155,11 +162,11 @@ def _add_dense(
 
 @compiled
 def _set_coefficients(f: np.ndarray, block: Block, loss: LinearLoss, b: np.ndarray, C: np.ndarray) -> tuple[float, float, int]:
-    """Set the coefficients b and C of rows with decision values f; return cost, conjugate, and how many cost something."""
+    """Compute the coefficients b and the C of rows with decision values f; return the same values as `_add_dense`."""
     cost, conjugate, active = 0.0, 0.0, 0
     for i in range(len(f)):
-        t = target_of(block.labels[i], loss)
-        C[i] = weight_of(block, i) * (loss.C_positive if t > 0.0 else loss.C_negative)
+        t = encode_target(block.labels[i], loss)
+        C[i] = get_weight(block, i) * (loss.C_positive if t > 0.0 else loss.C_negative)
         distance = t - f[i]
         error = max(abs(distance) - loss.epsilon, 0.0) if loss.regression else max(1.0 - t * f[i], 0.0)
         sign = t if not loss.regression else 1.0 if distance > 0.0 else -1.0
@@ -174,24 +181,24 @@ def _set_coefficients(f: np.ndarray, block: Block, loss: LinearLoss, b: np.ndarr
 def _add_sparse(
     w: np.ndarray, block: Block, loss: LinearLoss, gradient: np.ndarray, hessian: np.ndarray
 ) -> tuple[float, float, int]:
-    """Do as `_add_dense` for sparse rows, with the upper triangle of the Hessian."""
+    """Add sparse rows like `_add_dense`, but only to the upper triangle of the Hessian."""
     starts, indices, values = block.starts, block.indices, block.values
     n = len(block.labels)
     f, b, C = np.empty(n), np.empty(n), np.empty(n)
     for i in range(n):
-        f[i] = product(w, block, i) + loss.constant * w[-1]
-    found = _set_coefficients(f, block, loss, b, C)
+        f[i] = dot_row(w, block, i) + loss.constant * w[-1]
+    sums = _set_coefficients(f, block, loss, b, C)
     last = len(w) - 1
     for i in range(n):
         if b[i] == 0.0:
             continue
-        begin, end = starts[i], starts[i + 1]
-        for k in range(begin, end):
+        start, stop = starts[i], starts[i + 1]
+        for k in range(start, stop):
             gradient[indices[k]] -= b[i] * values[k]
             scaled, row = 2.0 * C[i] * values[k], hessian[indices[k]]
-            for j in range(k, end):
+            for j in range(k, stop):
                 row[indices[j]] += scaled * values[j]
             row[last] += scaled * loss.constant
         gradient[last] -= b[i] * loss.constant
         hessian[last, last] += 2.0 * C[i] * loss.constant * loss.constant
-    return found
+    return sums

@@ -29,7 +29,7 @@ def written(path, X, labels, **settings):
 
 def read(path):
     X, labels, blocks, file = read_blocks(path)
-    firsts = [block.first for block in blocks]
+    firsts = [block.first_row for block in blocks]
     assert firsts == np.cumsum([0, *(len(block.labels) for block in blocks)])[:-1].tolist()
     assert file.largest_block == max(sum(part.nbytes for part in block[1:]) for block in blocks)
     return X, labels, file
@@ -71,11 +71,11 @@ def test_blocks_are_about_as_large_as_asked_for(tmp_path):
 
 def test_numbers_of_rows_are_saved(tmp_path):
     X, labels = some_rows()
-    with BlockWriter(tmp_path / "rows", numbered=True, block_bytes=500) as writer:
+    with BlockWriter(tmp_path / "rows", with_row_numbers=True, block_bytes=500) as writer:
         writer.add(X, labels, 3 * np.arange(60, dtype=np.uint64))
-        refused("labels and numbers must have one value for each of 60 rows", writer.add, X, labels)
+        refused("labels and row_numbers must have one value per row \\(60\\)", writer.add, X, labels)
     with BlockFile(tmp_path / "rows") as file:
-        numbers = np.concatenate([file.block(number).numbers for number in range(len(file))])
+        numbers = np.concatenate([file.read_block(number).row_numbers for number in range(len(file))])
     np.testing.assert_array_equal(numbers, 3 * np.arange(60))
 
 
@@ -154,13 +154,13 @@ def test_a_file_that_changes_while_it_is_read_is_noticed(tmp_path):
     path = written(tmp_path / "rows", *some_rows(), block_bytes=300)
     whole = path.read_bytes()
     with BlockFile(path) as file:
-        file.block(1)
+        file.read_block(1)
         path.write_bytes(whole[: len(whole) // 2])
         for number in range(len(file)):
-            refused("was changed while it was read", file.block, number, error=BlockFileError)
+            refused("was changed while it was read", file.read_block, number, error=BlockFileError)
         path.write_bytes(whole)
         os.utime(path, ns=(1, 1))
-        refused("was changed while it was read", file.block, 0, error=BlockFileError)
+        refused("was changed while it was read", file.read_block, 0, error=BlockFileError)
 
 
 def test_a_full_disk_leaves_no_file(tmp_path):
@@ -181,7 +181,7 @@ def test_rows_that_do_not_fit_together_are_refused(tmp_path):
     with BlockWriter(tmp_path / "rows", dense=True) as writer:
         writer.add(X, labels)
         refused("X must have 7 features", writer.add, X[:, :3], labels)
-        refused("one value for each of 60 rows, not shape", writer.add, X, labels[:-1])
+        refused("one value per row \\(60\\), not shape", writer.add, X, labels[:-1])
     assert read(tmp_path / "rows")[0].shape == (60, 7)
     writer = BlockWriter(tmp_path / "other")
     writer.meta = {"much": "x" * 2**26}

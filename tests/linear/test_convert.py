@@ -78,7 +78,7 @@ def test_files_are_read_in_pieces(tmp_path, packed):
     with BlockFile(tmp_path / "rows") as file:
         assert file.shape == shape == X.shape
         assert len(file) > (1 if config.DISABLE_JIT else 5)
-        blocks = [file.block(number) for number in range(len(file))]
+        blocks = [file.read_block(number) for number in range(len(file))]
         assert file.meta["source"]["name"] == path.name
     np.testing.assert_array_equal(np.concatenate([block.labels for block in blocks]), y)
     np.testing.assert_array_equal(np.concatenate([block.values for block in blocks]), X.data.astype(np.float32))
@@ -88,20 +88,20 @@ def test_files_are_read_in_pieces(tmp_path, packed):
 @pytest.mark.parametrize(
     ("line", "message"),
     [
-        ("spam 1:1", "a line begins with its label"),
+        ("spam 1:1", "a line must start with a numeric label"),
         ("1:1 2:1", "must begin with a label"),
         ("1 1", "'1' is not index:value"),
         ("1 1:", "'1:' is not index:value"),
         ("1 qid:3 1:1", "'qid:3' is not index:value"),
         ("1 1:1_0", "'1:1_0' is not index:value"),
-        ("1 -1:1", "indices begin at 1"),
+        ("1 -1:1", "indices start at 1"),
         ("1 1:nan", "finite in float32"),
         ("1 1:1\0", "is not index:value"),
-        ("1 2:1 1:1", "indices must rise"),
+        ("1 2:1 1:1", "indices must ascend"),
         ("1 2:1 2:1", "an index comes twice"),
         ("1 0:1", "zero_based=True"),
-        ("1 2147483647:1", "indices may be up to 2,147,483,646"),
-        ("1 99999999999999999999999:1", "indices may be up to 2,147,483,646"),
+        ("1 2147483647:1", "indices must be at most 2,147,483,646"),
+        ("1 99999999999999999999999:1", "indices must be at most 2,147,483,646"),
         ("1 1:1e39", "finite in float32"),
         ("1e400 1:1", "finite in float32"),
     ],
@@ -125,7 +125,7 @@ def test_files_that_are_no_text(tmp_path):
     assert write_blocks(path, tmp_path / "rows") == (1, 49_999)
     packed = tmp_path / "rows.gz"
     packed.write_bytes(gzip.compress(random_text(500).encode())[:-100])
-    refused("cannot be unpacked", write_blocks, packed, tmp_path / "other")
+    refused("cannot be decompressed", write_blocks, packed, tmp_path / "other")
     with pytest.raises(FileNotFoundError):
         write_blocks(tmp_path / "none", tmp_path / "other")
     assert sorted(file.name for file in tmp_path.iterdir()) == ["rows", "rows.gz", "rows.txt"]

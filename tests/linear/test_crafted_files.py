@@ -27,14 +27,14 @@ class Forged:
         self.path, self.data = path, bytearray(path.read_bytes())
         self.header = dict(zip(FIELDS, block_file.HEADER.unpack_from(self.data), strict=True))
         begin = self.header["begin"]
-        size = self.header["blocks"] * block_file.INDEX.itemsize
-        self.index = np.frombuffer(bytes(self.data[begin : begin + size]), block_file.INDEX).copy()
+        size = self.header["blocks"] * block_file.INDEX_DTYPE.itemsize
+        self.index = np.frombuffer(bytes(self.data[begin : begin + size]), block_file.INDEX_DTYPE).copy()
         self.about = bytes(self.data[begin + size : self.header["end"]])
 
     def parts(self, number):
         """Where labels, weights, starts, indices and values of a block are, as arrays that can be changed."""
         entry = self.index[number]
-        at, n, values = (int(entry[name]) for name in ("begin", "rows", "values"))
+        at, n, values = (int(entry[name]) for name in ("offset", "rows", "values"))
         sizes = (0, 0, 4 * values) if self.header["dense"] else (4 * (n + 1), 4 * values, 4 * values)
         sizes, parts = (8 * n, 8 * n if self.header["version"] == 2 else 0, *sizes), []
         for size, kind in zip(sizes, ("<f8", "<f8", "<u4", "<u4", "<f4"), strict=True):
@@ -53,12 +53,12 @@ class Forged:
         if index_crc:
             header["crc"] = zlib.crc32(tail)
         packed = block_file.HEADER.pack(*(header | untrue).values())
-        self.data[: len(packed) + block_file.CRC.size] = packed + block_file.CRC.pack(zlib.crc32(packed))
+        self.data[: len(packed) + block_file.CRC_STRUCT.size] = packed + block_file.CRC_STRUCT.pack(zlib.crc32(packed))
         self.path.write_bytes(bytes(self.data[:begin]) + tail)
 
     def read(self):
         with BlockFile(self.path) as file:
-            return [file.block(number) for number in range(len(file))]
+            return [file.read_block(number) for number in range(len(file))]
 
 
 @pytest.fixture(params=[False, True], ids=["sparse", "dense"])
@@ -135,25 +135,25 @@ def test_a_header_that_is_not_true(forged, field, value, match):
 @pytest.mark.parametrize(
     ("field", "value"),
     [
-        ("begin", 0),
-        ("begin", 2**63),
-        ("begin", "the same"),
-        ("begin", "not aligned"),
+        ("offset", 0),
+        ("offset", 2**63),
+        ("offset", "the same"),
+        ("offset", "not aligned"),
         ("rows", 0),
         ("rows", 2**32 - 1),
         ("rows", "one more"),
         ("values", 2**32 - 1),
         ("values", "one more"),
-        ("first", 0),
-        ("first", 2**63),
+        ("first_row", 0),
+        ("first_row", 2**63),
     ],
 )
 def test_an_index_that_is_not_true(forged, field, value):
     entry = forged.index[1]
     if value == "the same":
-        value = forged.index[0]["begin"]
+        value = forged.index[0]["offset"]
     elif value == "not aligned":
-        value = entry["begin"] + 8
+        value = entry["offset"] + 8
     elif value == "one more":
         value = entry[field] + 1
     entry[field] = value
@@ -168,7 +168,7 @@ def test_an_index_that_does_not_match_its_checksum(forged):
 
 
 def test_json_that_is_too_large(forged, monkeypatch):
-    monkeypatch.setattr(block_file, "LARGEST_JSON", len(forged.about) - 1)
+    monkeypatch.setattr(block_file, "MAX_JSON_BYTES", len(forged.about) - 1)
     forged.write()
     unread(forged, "contradicts itself")
 
@@ -181,11 +181,11 @@ def test_contents_that_change_behind_the_back_of_a_reader(some, change):
     some.write()
     stat = some.path.stat()
     with BlockFile(some.path) as file:
-        file.block(1)
+        file.read_block(1)
         change_indices(some, 1, change)
         some.write()
         os.utime(some.path, ns=(stat.st_atime_ns, stat.st_mtime_ns))
-        refused("block 1 is not what was written", file.block, 1, error=BlockFileError)
+        refused("block 1 is not what was written", file.read_block, 1, error=BlockFileError)
 
 
 @pytest.fixture
@@ -220,7 +220,7 @@ def test_classes_that_do_not_fit_the_labels(tmp_path, classes, first):
     with BlockWriter(tmp_path / "rows") as writer:
         writer.add(np.eye(4), np.array([first, 1.0, first, 1.0]))
         writer.meta = {"classes": classes}
-    refused("do not fit together", OutOfCoreLinearSVC().fit_file, tmp_path / "rows")
+    refused("which do not match", OutOfCoreLinearSVC().fit_file, tmp_path / "rows")
 
 
 @pytest.mark.parametrize("indices", [[0, D], [-1, 2]])
@@ -228,7 +228,7 @@ def test_matrices_whose_indices_lead_nowhere_are_not_written(tmp_path, indices):
     X = sparse.csr_array(np.ones((1, 2)))
     X.resize((1, D))
     X.indices[:] = indices
-    with pytest.raises(ValueError, match="out of its 6 features"), BlockWriter(tmp_path / "rows") as writer:
+    with pytest.raises(ValueError, match="feature indices outside 0 to 5"), BlockWriter(tmp_path / "rows") as writer:
         writer.add(X, np.ones(1))
     with pytest.raises(ValueError, match="not complex"), BlockWriter(tmp_path / "rows") as writer:
         writer.add(np.eye(2) * 1j, np.ones(2))

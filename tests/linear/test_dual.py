@@ -16,7 +16,7 @@ def test_squared_losses_of_many_features_are_learned_in_the_dual(monkeypatch):
     newton = OutOfCoreLinearSVC(loss="squared_hinge").fit(X, y)
     assert {one.kind for one in newton.history_} == {"newton"}
     assert newton.n_iter_ < 15
-    monkeypatch.setattr("streamsvm.linear.fit.hessian_fits", lambda *_: False)
+    monkeypatch.setattr("streamsvm.linear.fit.hessian_fits_memory", lambda *_: False)
     ascent = OutOfCoreLinearSVC(loss="squared_hinge").fit(X, y)
     assert {one.kind for one in ascent.history_} == {"all", "working set", "gap"}
     assert ascent.objective_ == pytest.approx(newton.objective_, rel=1e-3)
@@ -141,19 +141,19 @@ def test_a_fit_that_does_not_converge_is_better_than_none(scaling, C):
 
 def test_blocks_come_in_another_order_each_time(monkeypatch):
     X, y = two_classes(max(N, 300))
-    sweep, sweep_free, firsts = dual.sweep, dual.sweep_free, []
+    sweep_rows, sweep_free_rows, firsts = dual.sweep_rows, dual.sweep_free_rows, []
 
     def noted(w, b, block, *rest):
-        firsts.append(block.first)
-        return sweep(w, b, block, *rest)
+        firsts.append(block.first_row)
+        return sweep_rows(w, b, block, *rest)
 
     def not_noted(*args):
         with monkeypatch.context() as patch:  # interpreted, it calls the other one
-            patch.setattr(dual, "sweep", sweep)
-            return sweep_free(*args)
+            patch.setattr(dual, "sweep_rows", sweep_rows)
+            return sweep_free_rows(*args)
 
-    monkeypatch.setattr(dual, "sweep", noted)
-    monkeypatch.setattr(dual, "sweep_free", not_noted)
+    monkeypatch.setattr(dual, "sweep_rows", noted)
+    monkeypatch.setattr(dual, "sweep_free_rows", not_noted)
     OutOfCoreLinearSVC(C=10.0, tol=1e-5, memory_limit=2**17).fit(X, y)
     blocks = len(set(firsts))
     assert blocks > 2
@@ -165,15 +165,15 @@ def test_blocks_come_in_another_order_each_time(monkeypatch):
 def test_w_that_rounding_has_moved_comes_back(monkeypatch):
     X, y = two_classes()
     clean = OutOfCoreLinearSVC(C=1.0, memory_limit=LITTLE).fit(X, y)
-    measure, calls = dual.measure, []
+    measure_objectives, calls = dual.measure_objectives, []
 
     def moved(w, *rest):
         if not calls:
             w += 0.5  # as if much had been lost
         calls.append(1)
-        return measure(w, *rest)
+        return measure_objectives(w, *rest)
 
-    monkeypatch.setattr(dual, "measure", moved)
+    monkeypatch.setattr(dual, "measure_objectives", moved)
     model = OutOfCoreLinearSVC(C=1.0, memory_limit=LITTLE).fit(X, y)
     first = next(one for one in model.history_ if one.kind == "gap")
     assert first.primal - first.dual > 2e-3 * model.objective_

@@ -23,7 +23,7 @@ class Killed(BaseException):
 
 def killed_fit(monkeypatch, model, X, y, at=3):
     """Fit until the state was saved so often, and with a working set; the next block is not read."""
-    save, block, count = save_state, BlockFile.block, [0]
+    save, block, count = save_state, BlockFile.read_block, [0]
 
     def saved(path, facts, w):
         save(path, facts, w)
@@ -37,9 +37,9 @@ def killed_fit(monkeypatch, model, X, y, at=3):
 
     doomed = []
     with monkeypatch.context() as patch:
-        patch.setattr(dual, "_SAVE_EVERY", 0.0)
+        patch.setattr(dual, "_SAVE_INTERVAL_SECONDS", 0.0)
         patch.setattr(dual_state, "save_state", saved)
-        patch.setattr(BlockFile, "block", read)
+        patch.setattr(BlockFile, "read_block", read)
         with pytest.raises(Killed):
             model.fit(X, y)
 
@@ -50,9 +50,9 @@ def test_a_fit_that_is_killed_after_any_pass_goes_on_from_there(tmp_path, monkey
     X, y = curve(N, 5) if regression else two_classes()
     kind = OutOfCoreLinearSVR if regression else OutOfCoreLinearSVC
     settings = {"C": 5.0, "memory_limit": 2**17, "tol": 1e-3 if regression else 1e-4}
-    monkeypatch.setattr(dual, "_SAVE_EVERY", 0.0)
+    monkeypatch.setattr(dual, "_SAVE_INTERVAL_SECONDS", 0.0)
     whole = kind(work_folder=tmp_path / "whole", **settings).fit(X, y)
-    save, block, saves, reads, killed_at = save_state, BlockFile.block, [], [], [0, 0]
+    save, block, saves, reads, killed_at = save_state, BlockFile.read_block, [], [], [0, 0]
 
     def saved(path, facts, w):
         save(path, facts, w)
@@ -65,7 +65,7 @@ def test_a_fit_that_is_killed_after_any_pass_goes_on_from_there(tmp_path, monkey
         return block(self, number)
 
     monkeypatch.setattr(dual_state, "save_state", saved)
-    monkeypatch.setattr(BlockFile, "block", read)
+    monkeypatch.setattr(BlockFile, "read_block", read)
     model, tries = kind(work_folder=tmp_path / "killed", **settings), 0
     while not hasattr(model, "coef_"):
         tries += 1
@@ -94,7 +94,7 @@ def test_a_process_that_is_killed_in_the_middle_of_a_pass_goes_on(tmp_path):
 import sys
 from streamsvm.linear import dual
 from streamsvm.linear import OutOfCoreLinearSVC
-dual._SAVE_EVERY = 0.05
+dual._SAVE_INTERVAL_SECONDS = 0.05
 print("ready", flush=True)
 model = OutOfCoreLinearSVC(C=1000.0, tol=1e-9, max_iter=10**6, work_folder={str(tmp_path / "work")!r})
 model.fit_file({str(tmp_path / "rows")!r})
@@ -171,7 +171,7 @@ def test_a_saved_state_stays_until_the_next_one_is_whole(tmp_path, monkeypatch):
                 raise Killed
         save(path, facts, w)
 
-    monkeypatch.setattr(dual, "_SAVE_EVERY", 0.0)
+    monkeypatch.setattr(dual, "_SAVE_INTERVAL_SECONDS", 0.0)
     monkeypatch.setattr(dual_state, "save_state", saved)
     model = OutOfCoreLinearSVC(C=5.0, tol=1e-4, work_folder=tmp_path)
     while not hasattr(model, "coef_"):
@@ -192,10 +192,10 @@ def saved_in(path):
 
 def rewritten(path, change, features, **settings):
     with BlockFile(path) as file:
-        blocks = [file.block(number) for number in range(len(file))]
-    with BlockWriter(path, **{"numbered": True, **settings}) as writer:
+        blocks = [file.read_block(number) for number in range(len(file))]
+    with BlockWriter(path, **{"with_row_numbers": True, **settings}) as writer:
         for block in blocks:
-            writer.append(change(block), features)
+            writer.append_block(change(block), features)
     with BlockFile(path) as file:
         return file.signature
 
@@ -213,13 +213,13 @@ def dense(block):
 
 
 def without_numbers(block):
-    return block._replace(numbers=np.empty(0, np.uint64))
+    return block._replace(row_numbers=np.empty(0, np.uint64))
 
 
 #: Rows of a working set that its state does not fit, facts of other types, and what is no state.
 ROWS = {"features": (wide, 10**6, {}), "dense": (dense, 1, {"dense": True})}
-ROWS |= {"numbers": (lambda block: block._replace(numbers=block.numbers + np.uint64(2**62)), 20, {})}
-ROWS |= {"not numbered": (without_numbers, 20, {"numbered": False})}
+ROWS |= {"numbers": (lambda block: block._replace(row_numbers=block.row_numbers + np.uint64(2**62)), 20, {})}
+ROWS |= {"not numbered": (without_numbers, 20, {"with_row_numbers": False})}
 FACTS = {"wrong type": {"loss": [1, 2]}, "no list": {"history": 5}, "path": {"working_sets": "../../rows"}}
 FACTS |= {"coefficients": {"coefficients": "copy"}}
 
@@ -243,7 +243,7 @@ def test_a_state_and_rows_that_somebody_made_are_not_trusted(tmp_path, monkeypat
     facts |= FACTS.get(change, {})
     save_state(folder / "state", [facts] if change == "list" else "state" if change == "text" else facts, w)
     if change == "numbers":  # which are read when they are used
-        refused("is corrupt: it numbers a row that", OutOfCoreLinearSVC(C=5.0, work_folder=tmp_path).fit, X, y)
+        refused("is corrupt: it refers to a row that", OutOfCoreLinearSVC(C=5.0, work_folder=tmp_path).fit, X, y)
         return
     model = OutOfCoreLinearSVC(C=5.0, work_folder=tmp_path).fit(X, y)
     np.testing.assert_array_equal(model.coef_, OutOfCoreLinearSVC(C=5.0).fit(X, y).coef_)
@@ -265,10 +265,10 @@ def test_a_solution_that_somebody_made_is_not_trusted(tmp_path, facts):
 def test_coefficients_stay_as_they_were_saved(tmp_path):
     b = Coefficients(tmp_path / "b", 10)
     assert b.values.tolist() == [0.0] * 10
-    b.begin()
+    b.begin_changes()
     b.values[:] = np.arange(10.0)
     saved = b.save()
-    b.begin()
+    b.begin_changes()
     b.values[[7, 8, 2, 3, 5]] = -1.0
     again = Coefficients(tmp_path / "b", 10, saved)
     np.testing.assert_array_equal(again.values, np.arange(10.0))

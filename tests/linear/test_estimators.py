@@ -37,7 +37,7 @@ OTHERS = [[DEAR, {"intercept_scaling": 10.0}, {"C": 100.0}, {"C": 30.0} | SQUARE
 )
 def test_classifier_is_at_the_optimum(settings, dense, weighted, dual, monkeypatch):
     if dual:
-        monkeypatch.setattr("streamsvm.linear.fit.hessian_fits", lambda *_: False)
+        monkeypatch.setattr("streamsvm.linear.fit.hessian_fits_memory", lambda *_: False)
     n = N // 2 if weighted else N
     (X, y), weights = two_classes(n, dense=dense), weights_of(n) if weighted else None
     model = OutOfCoreLinearSVC(memory_limit=LITTLE, tol=1e-4 if weighted else 1e-3, **settings).fit(X, y, sample_weight=weights)
@@ -69,7 +69,7 @@ def test_classifier_is_at_the_optimum(settings, dense, weighted, dual, monkeypat
 )
 def test_regressor_is_at_the_optimum(settings, weighted, dual, monkeypatch):
     if dual:
-        monkeypatch.setattr("streamsvm.linear.fit.hessian_fits", lambda *_: False)
+        monkeypatch.setattr("streamsvm.linear.fit.hessian_fits_memory", lambda *_: False)
     n = N // 2 if weighted else N
     (X, y), weights = curve(n), weights_of(n) if weighted else None
     model = OutOfCoreLinearSVR(memory_limit=LITTLE, tol=1e-4 if weighted else 1e-3, **settings).fit(X, y, weights)
@@ -142,7 +142,7 @@ def test_regression_of_a_file(tmp_path):
     dump_svmlight_file(X, y, str(tmp_path / "rows.txt"), zero_based=False)
     model = OutOfCoreLinearSVR(tol=1e-4, memory_limit=LITTLE)
     np.testing.assert_allclose(model.fit_file(tmp_path / "rows.txt").predict(X), model.fit(X, y).predict(X), atol=0.05)
-    refused(r"must have two labels, and has more than 64", OutOfCoreLinearSVC().fit_file, tmp_path / "rows.txt")
+    refused(r"must have two labels, but has more than 64", OutOfCoreLinearSVC().fit_file, tmp_path / "rows.txt")
 
 
 @pytest.mark.thorough
@@ -166,7 +166,7 @@ def test_memory_stays_within_its_limit(tmp_path):
 
 def test_a_limit_that_is_too_small_is_refused_with_what_is_needed():
     X, y = two_classes()
-    with pytest.raises(ValueError, match=r"memory_limit=1,000 bytes is too little for anything: [\d,]+ are needed"):
+    with pytest.raises(ValueError, match=r"memory_limit=1,000 bytes is too little for any fit: [\d,]+ are needed"):
         OutOfCoreLinearSVC(memory_limit=1000).fit(X, y)
     wide = sparse.csr_array((np.ones(2), ([0, 1], [0, 100_000])), shape=(2, 100_001))
     with pytest.raises(ValueError, match="for 100,001 features and blocks of up to") as caught:
@@ -204,8 +204,8 @@ def test_a_refused_fit_leaves_the_model_as_it_was(tmp_path):
         (lambda: model.fit(wrong, y), "NaN"),
         (lambda: model.fit(X, np.ones(60)), "only one class"),
         (lambda: model.fit(*load_iris(return_X_y=True)), "Only binary classification"),
-        (lambda: model.fit_file(tmp_path / "rows.txt"), "must have two labels, and has 1, 2, 3"),
-        (lambda: model.fit_file(tmp_path / "one.txt"), "must have two labels, and has 1"),
+        (lambda: model.fit_file(tmp_path / "rows.txt"), "must have two labels, but has 1, 2, 3"),
+        (lambda: model.fit_file(tmp_path / "one.txt"), "must have two labels, but has 1"),
         (lambda: model.fit(sparse.csr_array(1e39 * X.toarray()), y), "not finite in float32"),
     ):
         refused(message, fit)
@@ -216,19 +216,19 @@ def test_a_refused_fit_leaves_the_model_as_it_was(tmp_path):
 
 def test_rows_of_another_file_and_no_rows_are_refused(tmp_path):
     X, y = two_classes(60)
-    with BlockWriter(tmp_path / "numbered", numbered=True) as writer:
+    with BlockWriter(tmp_path / "numbered", with_row_numbers=True) as writer:
         writer.add(X, y.astype(float), np.arange(60, dtype=np.uint64)[::-1].copy())
     refused("has copies of some rows of another file", OutOfCoreLinearSVC().fit_file, tmp_path / "numbered", error=BlockFileError)
     BlockWriter(tmp_path / "empty").close()
     for machine in (OutOfCoreLinearSVC(), OutOfCoreLinearSVR()):
-        with pytest.raises(BlockFileError, match=r"has rows of shape \(0, 0\): there is nothing to learn"):
+        with pytest.raises(BlockFileError, match=r"has no rows or no features: its shape is \(0, 0\)"):
             machine.fit_file(tmp_path / "empty")
 
 
 def test_numbers_out_of_the_range_of_floats_are_refused(tmp_path):
     X, y = two_classes(60)
     for settings in ({"C": 1e31}, {"C": 1e-31}, {"C": 1e20, "class_weight": {1: 1e20}}):
-        refused("out of 1e-30 to 1e\\+30: scale it", OutOfCoreLinearSVC(**settings).fit, X, y)
+        refused("outside 1e-30 to 1e\\+30: scale it", OutOfCoreLinearSVC(**settings).fit, X, y)
     (tmp_path / "rows.txt").write_text("1e160 1:1\n1 1:2\n")
     refused("scale the targets", OutOfCoreLinearSVR(loss="squared_epsilon_insensitive").fit_file, tmp_path / "rows.txt")
     (tmp_path / "rows.txt").write_text("1e20 1:1\n1 1:-2\n")
@@ -240,7 +240,7 @@ def test_an_interrupt_leaves_the_model_as_it_was_and_no_files(tmp_path, monkeypa
     model = OutOfCoreLinearSVC().fit(X, y)
     before = pickle.dumps(model)
     monkeypatch.setattr("tempfile.tempdir", str(tmp_path))
-    monkeypatch.setattr(dual, "measure", interrupted)
+    monkeypatch.setattr(dual, "measure_objectives", interrupted)
     interrupts(model.fit, X, y)
     assert pickle.dumps(model) == before
     assert list(tmp_path.iterdir()) == []

@@ -130,14 +130,14 @@ def test_hashed_columns_have_no_names(tmp_path):
     write_rows(datasets.Phishing().take(400), tmp_path / "rows.blocks", max_features=4, overflow="hash")
     fitted = OutOfCoreLinearSVC().fit_file(tmp_path / "rows.blocks")
     assert not hasattr(fitted, "feature_names_in_")
-    refused("give feature_names", to_online, fitted)
+    refused("pass feature_names", to_online, fitted)
 
 
 def test_names_that_are_not_known_must_be_given(tmp_path):
     rows = [({(0, 1): float(i % 3), "b": 1.0}, i % 2 == 0) for i in range(20)]
     write_rows(rows, tmp_path / "rows.blocks")
     fitted = OutOfCoreLinearSVC().fit_file(tmp_path / "rows.blocks")
-    refused("give feature_names", to_online, fitted)
+    refused("pass feature_names", to_online, fitted)
     learner = to_online(fitted, feature_names=[(0, 1), "b"])
     assert learner.predict_one(rows[0][0]) in (0.0, 1.0)
 
@@ -158,7 +158,7 @@ def test_names_of_a_file_that_make_no_sense_are_ignored(tmp_path, meta):
         writer.add(X, (f > 0.0).astype(float))
         writer.meta = meta
     fitted = OutOfCoreLinearSVC().fit_file(tmp_path / "rows.blocks")
-    refused("give feature_names", to_online, fitted)
+    refused("pass feature_names", to_online, fitted)
     assert to_online(fitted, feature_names="ab").feature_names == ["a", "b"]
 
 
@@ -194,8 +194,8 @@ def test_bad_input():
     y = f > 0.0
     fitted = OutOfCoreLinearSVC().fit(X, y)
     for names in (["a", "b"], ["a", "b", "b"], []):
-        refused("3 different names", to_online, fitted, feature_names=names)
-    refused("at least 3", to_online, fitted, max_features=2)
+        refused("3 distinct names", to_online, fitted, feature_names=names)
+    refused("machine's number of features, 3", to_online, fitted, max_features=2)
     refused("fitted linear machine", to_online, SVC().fit(X, y))
     refused("one output", to_online, LinearSVC().fit(X, np.arange(60) % 3))
     refused("not fitted", to_online, OutOfCoreLinearSVC())
@@ -230,7 +230,7 @@ def test_defaults_are_those_of_the_machine():
     assert to_online(LinearSVC().fit(X, f > 0.0).sparsify()).n_learned == 3000
     assert to_online(machine, feature_names=np.array(["a", "b", "c"])).feature_names == ["a", "b", "c"]
     for names in (4, [[1], [2], [3]]):
-        refused("3 different names", to_online, machine, feature_names=names)
+        refused("3 distinct names", to_online, machine, feature_names=names)
 
 
 def test_a_block_file_is_not_made_of_a_row_that_cannot_be_read(tmp_path):
@@ -273,8 +273,8 @@ def test_a_work_folder_holds_no_more_than_it_needs(tmp_path, monkeypatch):
     assert len(list((tmp_path / "streamsvm-fit").glob("solution-*"))) == 2
     OutOfCoreLinearSVC(**settings).fit(X[:-1], y[:-1])
     assert len(list((tmp_path / "streamsvm-fit").glob("solution-*"))) == 1
-    monkeypatch.setattr(dual, "measure", Failing(None, 1, OSError(28, "No space left on device")))
-    monkeypatch.setattr(dual, "_SAVE_EVERY", 0.0)
+    monkeypatch.setattr(dual, "measure_objectives", Failing(None, 1, OSError(28, "No space left on device")))
+    monkeypatch.setattr(dual, "_SAVE_INTERVAL_SECONDS", 0.0)
     refused("No space left", OutOfCoreLinearSVC(C=5.0, **settings).fit, X, y, error=OSError)
     left = {path.name.partition("-b-")[0] for path in (tmp_path / "streamsvm-fit").glob("working-set-*")}
     [saved] = re.findall(rb'working_sets\\": (\d+),', (tmp_path / "streamsvm-fit" / "state").read_bytes())
@@ -293,7 +293,7 @@ def test_leftovers_of_other_fits_are_removed(tmp_path):
 
 def test_two_fits_do_not_share_a_folder(tmp_path, monkeypatch):
     X, y = two_classes()
-    block, tried = BlockFile.block, []
+    block, tried = BlockFile.read_block, []
 
     def another(self, number):
         if not tried:
@@ -301,7 +301,7 @@ def test_two_fits_do_not_share_a_folder(tmp_path, monkeypatch):
             refused("in use by another fit", OutOfCoreLinearSVC(C=2.0, work_folder=tmp_path).fit, X, y, error=RuntimeError)
         return block(self, number)
 
-    monkeypatch.setattr(BlockFile, "block", another)
+    monkeypatch.setattr(BlockFile, "read_block", another)
     model = OutOfCoreLinearSVC(work_folder=tmp_path).fit(X, y)
     np.testing.assert_array_equal(model.coef_, OutOfCoreLinearSVC().fit(X, y).coef_)
     assert tried
@@ -333,13 +333,13 @@ def test_a_text_of_another_folder_is_another_one(tmp_path):
 @pytest.mark.once
 def test_few_files_are_open_however_long_it_takes(tmp_path, monkeypatch):
     X, y = two_classes(60, 40)
-    most, block = [0], BlockFile.block
+    most, block = [0], BlockFile.read_block
 
     def counted(self, number):
         most[0] = max(most[0], open_files())
         return block(self, number)
 
-    monkeypatch.setattr(BlockFile, "block", counted)
+    monkeypatch.setattr(BlockFile, "read_block", counted)
     before = open_files()
     OutOfCoreLinearSVC(C=1e4, work_folder=tmp_path, max_iter=3000).fit(X, y)
     assert before < most[0] <= before + 16

@@ -11,7 +11,7 @@ from scipy import sparse
 from failing import Failing
 from linear_problems import read_blocks
 from streamsvm.linear import BlockFile, OutOfCoreLinearSVC, block_writer, write_blocks
-from streamsvm.linear.block_writer import mixing_writer
+from streamsvm.linear.block_writer import open_shuffling_writer
 
 N = 600 if config.DISABLE_JIT else 3000
 
@@ -26,7 +26,7 @@ def problem(dense=False, n=N, seed=0):
 
 
 def written(path, X, labels, memory=20_000, dense=False, block_bytes=2000, parts=7):
-    with mixing_writer(path, dense=dense, block_bytes=block_bytes, memory=memory) as writer:
+    with open_shuffling_writer(path, dense=dense, block_bytes=block_bytes, memory=memory) as writer:
         for rows in np.array_split(np.arange(len(labels)), parts):
             writer.add(X[rows] if dense else sparse.csr_array(X[rows]), labels[rows])
         writer.meta = {"what": "rows"}
@@ -118,7 +118,7 @@ def test_a_failure_leaves_no_files(tmp_path, where, monkeypatch):
     X, labels = problem()
     fail = Failing(None, 1, OSError(errno.ENOSPC, "No space left on device"))
     if where != "adding":
-        owner, name = (block_writer, "take_rows") if where == "dealing" else (BlockFile, "read_all")
+        owner, name = (block_writer, "select_rows") if where == "dealing" else (BlockFile, "read_all")
         monkeypatch.setattr(owner, name, fail)
     with pytest.raises((OSError, ValueError)):
         written(tmp_path / "rows", X, labels if where != "adding" else np.where(labels > 0.0, np.nan, labels))
@@ -162,7 +162,7 @@ def test_memory_stays_within_its_limit(tmp_path, sizes, dense):
     peaks = []
     for run in range(4):  # the first one compiles; what threads of other tests take counts too, so the least is asked
         total = 0
-        with mixing_writer(tmp_path / "rows", dense=dense, block_bytes=limit // 16, memory=limit) as writer:
+        with open_shuffling_writer(tmp_path / "rows", dense=dense, block_bytes=limit // 16, memory=limit) as writer:
             for part in range(parts):
                 own = rng.choice(sizes, 300)
                 ends = np.concatenate([[0], np.cumsum(own)])

@@ -37,7 +37,7 @@ def test_features_that_come_and_go(tmp_path):
     ]
     assert write_rows(rows, tmp_path / "rows") == (4, 3)
     with BlockFile(tmp_path / "rows") as file:
-        block = file.block(0)
+        block = file.read_block(0)
         assert block.labels.tolist() == [0.0, 1.0, 1.0, 0.0]
         assert block.starts.tolist() == [0, 2, 3, 3, 5]
         assert block.indices.tolist() == [0, 1, 2, 0, 1]
@@ -57,9 +57,9 @@ def test_features_that_come_and_go(tmp_path):
         (({"a": 1e39}, 1), "row 2: feature 'a' is 1e"),
         (({"a": 1.0, "b": 1.0, "c": 1.0}, 1), "row 2: feature 'c' has no column left"),
         (([1.0], 1), "row 2: a row must be a mapping"),
-        (({"a": 1.0}, "spam"), "row 2: label 'spam' is a name, and there were numbers"),
-        (({"a": 1.0}, float("inf")), "row 2: label inf is no finite number"),
-        (({"a": 1.0}, [1]), "row 2: label .* is no finite number"),
+        (({"a": 1.0}, "spam"), "row 2: label 'spam' is a name, but earlier labels are numbers"),
+        (({"a": 1.0}, float("inf")), "row 2: label inf is not a finite number"),
+        (({"a": 1.0}, [1]), "row 2: label .* is not a finite number"),
     ],
 )
 def test_a_row_that_cannot_be_learned_is_named(tmp_path, row, message):
@@ -70,7 +70,7 @@ def test_a_row_that_cannot_be_learned_is_named(tmp_path, row, message):
 
 def test_streams_without_a_row_to_write(tmp_path):
     for rows in ([], [({"a": 1.0}, None)]):
-        refused("no rows with a label", write_rows, rows, tmp_path / "rows")
+        refused("no rows have a label", write_rows, rows, tmp_path / "rows")
     for settings in ({"max_features": 0}, {"overflow": "drop"}):
         refused(f"{next(iter(settings))} must be", write_rows, [({"a": 1.0}, 1)], tmp_path / "rows", **settings)
     assert list(tmp_path.iterdir()) == []
@@ -85,9 +85,9 @@ def test_names_that_cannot_be_saved_are_left_out(tmp_path, name):
 
 def test_names_that_take_too_much_are_left_out(tmp_path, monkeypatch):
     # At the end of a long stream they would be a reason to throw it away.
-    monkeypatch.setattr(block_file, "LARGEST_JSON", 2**20 + 2**21)
+    monkeypatch.setattr(block_file, "MAX_JSON_BYTES", 2**20 + 2**21)
     rows = ((dict.fromkeys((f"{'x' * 1000}{100 * i + j}" for j in range(100)), 1.0), i % 2) for i in range(30))
-    with pytest.warns(UserWarning, match="are too long to be saved"):
+    with pytest.warns(UserWarning, match="are too long to be stored"):
         assert write_rows(rows, tmp_path / "rows") == (30, 3000)
     with BlockFile(tmp_path / "rows") as file:
         assert file.meta["names"] is None

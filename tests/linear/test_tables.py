@@ -56,7 +56,7 @@ def test_tables_are_learned_as_arrays_are(tmp_path, name, labels):
     assert write_blocks(path, tmp_path / "rows", target="label", memory_limit=LITTLE) == X.shape
     with BlockFile(tmp_path / "rows") as file:
         assert file.dense
-        rows = np.concatenate([file.block(k).values.reshape(-1, 3) for k in range(len(file))])
+        rows = np.concatenate([file.read_block(k).values.reshape(-1, 3) for k in range(len(file))])
         np.testing.assert_array_equal(rows, X.astype(np.float32))
     model = OutOfCoreLinearSVC(tol=1e-4, memory_limit=LITTLE).fit_file(path, target="label")
     arrays = OutOfCoreLinearSVC(tol=1e-4).fit(X, y)
@@ -76,7 +76,7 @@ def test_cells_are_numbers_as_streams_read_them_and_csv_needs_no_pyarrow(tmp_pat
     (tmp_path / "rows.csv").write_text("y,x\n" + "".join(f"{'ab'[k % 2]},{cell}\n" for k, cell in enumerate(cells * 3)))
     assert write_blocks(tmp_path / "rows.csv", tmp_path / "rows", target="y") == (18, 1)
     with BlockFile(tmp_path / "rows") as file:
-        assert file.block(0).values.tolist() == [np.float32(float(cell.strip('"'))) for cell in cells] * 3
+        assert file.read_block(0).values.tolist() == [np.float32(float(cell.strip('"'))) for cell in cells] * 3
         assert file.meta["classes"] == ["a", "b"]
 
 
@@ -96,7 +96,7 @@ def test_tables_of_few_values_are_sparse(tmp_path):
     write_blocks(save(found, tmp_path / "rows.parquet"), tmp_path / "rows", target="y")
     with BlockFile(tmp_path / "rows") as file:
         assert not file.dense
-        assert len(file.block(0).values) == int(X.sum())
+        assert len(file.read_block(0).values) == int(X.sum())
 
 
 def test_tables_that_are_not_numbers_are_refused(tmp_path):
@@ -117,23 +117,27 @@ def test_tables_that_are_not_numbers_are_refused(tmp_path):
     unread("line 2: column 'a' is 'spam', not a number", "\n".join([lines[0], *["spam,1,2,3"] * 20]))
     unread("line 52: column 'a' has no value", "\n".join([*lines, ",1,2,3"]))
     unread("line 52: column 'b' has no value", "\n".join([*lines, "1,1,nan,3"]))
-    unread("line 52: there is no label", "\n".join([*lines, "1,,2,3"]))
-    unread("line 52: label nan is no finite number", "\n".join([*lines, "1,nan,2,3"]))
+    unread("line 52: the label is missing", "\n".join([*lines, "1,,2,3"]))
+    unread("line 52: label nan is not a finite number", "\n".join([*lines, "1,nan,2,3"]))
     unread("line 52: column 'b' is inf, which is not finite", "\n".join([*lines, "1,1,inf,3"]))
     unread(r"line 52: column 'count' is -1e\+39, which is not finite", "\n".join([*lines, "1,1,2,-1e39"]))
     unread("line 1: two columns have one name", "a,label,a\n1,1,1\n1,0,1\n")
     wrong.write_bytes(b"a,label,\xff\n1,1,1\n")
     unread("wrong.csv, line 1: not UTF-8")
     wrong.write_text("\n".join([*lines, "1,spam,2,3"]))
-    refused("must have two labels, and has [01], [01], spam", OutOfCoreLinearSVC().fit_file, wrong, target="label")
+    refused("must have two labels, but has [01], [01], spam", OutOfCoreLinearSVC().fit_file, wrong, target="label")
     unread("line 52: 2 cells for 4 columns", "\n".join([*lines, "1,2"]))
     unread("wrong.csv is empty", "")
     unread("has no rows", lines[0] + "\n")
-    unread("has no column but 'y'", "y\n1\n0\n", target="y")
+    unread("has no columns except 'y'", "y\n1\n0\n", target="y")
     many = "y,x\n" + "1,0.123456789\n" * 3000
-    unread("line 3,002: label 'spam' is a name, and there were numbers before", many + "spam,1\n", target="y", limit=LITTLE)
+    unread("line 3,002: label 'spam' is a name, but earlier labels are numbers", many + "spam,1\n", target="y", limit=LITTLE)
     unread("line 4: label 'xxx.*has 2,000 characters", f"y,x\na,1\nb,1\n{'x' * 2000},1\n", target="y")
-    unread("line 66: label 'name 64' is one too many", "y,x\n" + "\n".join(f"name {k},1" for k in range(70)), target="y")
+    unread(
+        "line 66: label 'name 64' exceeds the limit of 64 names",
+        "y,x\n" + "\n".join(f"name {k},1" for k in range(70)),
+        target="y",
+    )
     strings = pa.table({"a": ["x", "y"], "label": [0, 1]})
     unread("row 1: column 'a' is 'x', not a number", source=save(strings, tmp_path / "strings.parquet"))
     (tmp_path / "foreign.parquet").write_bytes(b"no table at all")
@@ -145,7 +149,7 @@ def test_tables_that_are_not_numbers_are_refused(tmp_path):
 def test_a_row_that_is_too_long_is_refused(tmp_path):
     columns = {f"column number {k}": np.arange(4.0) for k in range(4000)}
     path = save(pa.table({**columns, "label": [0, 1, 0, 1]}), tmp_path / "rows.csv")
-    with pytest.raises(ValueError, match="a row must be shorter than a sixteenth of memory_limit"):
+    with pytest.raises(ValueError, match="more than a sixteenth of memory_limit"):
         write_blocks(path, tmp_path / "rows", target="label", memory_limit=2**17)
     assert write_blocks(path, tmp_path / "rows", target="label") == (4, 4000)
 

@@ -10,7 +10,7 @@ from sklearn.datasets import dump_svmlight_file
 from linear_problems import LITTLE, objective, two_classes, weights_of
 from refused import refused
 from streamsvm.linear import BlockFile, BlockWriter, OutOfCoreLinearSVC, block_file, write_blocks, write_rows
-from streamsvm.linear.block_writer import mixing_writer
+from streamsvm.linear.block_writer import open_shuffling_writer
 
 SEVERAL = 80_000  # bytes: many blocks, and a working set of several
 
@@ -51,7 +51,7 @@ def test_a_path_with_weights_and_a_fit_that_goes_on(tmp_path):
 def test_files_give_back_the_weights(tmp_path, dense):
     X, y = two_classes(300, dense=dense)
     weights = weights_of(300)
-    with mixing_writer(tmp_path / "rows", dense=dense, weighted=True, block_bytes=2000, memory=20_000) as writer:
+    with open_shuffling_writer(tmp_path / "rows", dense=dense, weighted=True, block_bytes=2000, memory=20_000) as writer:
         for begin in range(0, 300, 70):
             end = min(begin + 70, 300)
             writer.add(X[begin:end], y[begin:end].astype(float), weights=weights[begin:end])
@@ -62,7 +62,7 @@ def test_files_give_back_the_weights(tmp_path, dense):
         assert file.weights == pytest.approx((weights[kept].min(), weights.max(), weights[kept].mean()))
         assert file.label_weights == pytest.approx({label: weights[y == label].sum() for label in (-1.0, 1.0)})
         assert file.label_counts == {label: (kept & (y == label)).sum() for label in (-1.0, 1.0)}
-        blocks = [file.block(number) for number in range(len(file))]
+        blocks = [file.read_block(number) for number in range(len(file))]
     np.testing.assert_array_equal(np.concatenate([block.weights for block in blocks]), weights[kept])
     np.testing.assert_array_equal(np.concatenate([block.labels for block in blocks]), y[kept])
 
@@ -73,10 +73,10 @@ def test_sorted_rows_are_mixed_with_their_weights(tmp_path, dense):
     order = np.argsort(y)
     X, y = X[order].astype(np.float32), y[order].astype(float)
     weights = np.arange(400.0)
-    with mixing_writer(tmp_path / "rows", dense=dense, weighted=True, block_bytes=2000, memory=20_000) as writer:
+    with open_shuffling_writer(tmp_path / "rows", dense=dense, weighted=True, block_bytes=2000, memory=20_000) as writer:
         writer.add(X if dense else sparse.csr_array(X), y, weights=weights)
     with BlockFile(tmp_path / "rows") as file:
-        blocks = [file.block(number) for number in range(len(file))]
+        blocks = [file.read_block(number) for number in range(len(file))]
         rows = np.concatenate([block.weights for block in blocks]).astype(int)
         assert not (np.diff(rows) > 0).all()
         assert sorted(rows.tolist()) == list(range(1, 400))
@@ -95,7 +95,7 @@ def test_files_without_weights_are_of_the_version_before(tmp_path):
     assert [header[1] for header in headers] == [1, 2]
     assert "weights" not in (tmp_path / "rows").read_bytes().decode("latin1")
     with BlockFile(tmp_path / "rows") as file:
-        assert (file.weighted, file.weights, file.block(0).weights.size) == (False, (1.0, 1.0, 1.0), 0)
+        assert (file.weighted, file.weights, file.read_block(0).weights.size) == (False, (1.0, 1.0, 1.0), 0)
 
 
 @pytest.mark.once
@@ -124,11 +124,11 @@ def test_sources_have_weights(tmp_path, name):
         again = OutOfCoreLinearSVC(tol=1e-6, work_folder=tmp_path).fit_file(path, **options)
         np.testing.assert_array_equal(direct.coef_, again.coef_)
     with BlockFile(blocks) as file:
-        np.testing.assert_array_equal(file.block(0).weights, weights[weights > 0.0])
+        np.testing.assert_array_equal(file.read_block(0).weights, weights[weights > 0.0])
     model = OutOfCoreLinearSVC(tol=1e-6).fit_file(blocks)
     arrays = OutOfCoreLinearSVC(tol=1e-6).fit(dense, y, weights)
     assert model.objective_ == pytest.approx(arrays.objective_, rel=2e-6)
-    refused("has the weights of its rows in it", OutOfCoreLinearSVC().fit_file, blocks, weight="w")
+    refused("contains the weights of its rows", OutOfCoreLinearSVC().fit_file, blocks, weight="w")
 
 
 def test_bad_weights_are_refused_and_the_model_stays(tmp_path):
@@ -148,11 +148,11 @@ def test_bad_weights_are_refused_and_the_model_stays(tmp_path):
     rows, beside = tmp_path / "rows.txt", tmp_path / "weights"
     rows.write_text("1 1:1\n-1 1:2\n1 1:3\n")
     for match, text in (
-        ("weights, line 2: 'x' is no weight", "1\nx\n1\n"),
-        ("weights, line 1: '-1' is no weight", "-1\n1\n1\n"),
+        ("weights, line 2: 'x' is not a weight", "1\nx\n1\n"),
+        ("weights, line 1: '-1' is not a weight", "-1\n1\n1\n"),
         ("weights, line 3: 'nan'", "1\n1\nnan\n"),
         ("ends after 2 weights", "1\n1\n"),
-        ("more weights than .* has rows, 3", "1\n1\n1\n1\n"),
+        ("more weights than .* has rows \\(3\\)", "1\n1\n1\n1\n"),
         ("no rows of a weight above 0", "0\n0\n0\n"),
     ):
         beside.write_text(text)
@@ -168,7 +168,7 @@ def test_bad_weights_are_refused_and_the_model_stays(tmp_path):
     for match, some in (
         ("row 1: w must be", [({0: 1.0}, 0, 1.0), ({0: 1.0}, 1, -1.0)]),
         ("row 1 has 2 parts, and the first row has 3", [({0: 1.0}, 0, 1.0), ({0: 1.0}, 1)]),
-        ("no rows with a label and a weight above 0", [({0: 1.0}, 0, 0.0)]),
+        ("no rows have a label and a weight above 0", [({0: 1.0}, 0, 0.0)]),
     ):
         refused(match, write_rows, some, tmp_path / "blocks")
     with BlockWriter(tmp_path / "blocks", weighted=True) as writer:
