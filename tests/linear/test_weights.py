@@ -153,7 +153,7 @@ def test_bad_weights_are_refused_and_the_model_stays(tmp_path):
         ("weights, line 3: 'nan'", "1\n1\nnan\n"),
         ("ends after 2 weights", "1\n1\n"),
         ("more weights than .* has rows \\(3\\)", "1\n1\n1\n1\n"),
-        ("no rows of a weight above 0", "0\n0\n0\n"),
+        ("no rows with a weight above 0", "0\n0\n0\n"),
     ):
         beside.write_text(text)
         refused(match, write_blocks, rows, tmp_path / "blocks", weight=beside)
