@@ -160,7 +160,7 @@ def test_bad_weights_are_refused_and_the_model_stays(tmp_path):
     table = tmp_path / "rows.parquet"
     parquet.write_table(pa.table({"a": [1.0, 2.0], "y": [0, 1], "w": [1.0, -1.0]}), table)
     for match, options in (
-        ("row 2: column 'w' is -1, and", {"weight": "w"}),
+        ("row 2: column 'w' is -1, but", {"weight": "w"}),
         ("no column 'v' of weights", {"weight": "v"}),
         ("no column 'y' of weights beside", {"weight": "y"}),
     ):
